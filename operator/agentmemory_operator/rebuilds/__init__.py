@@ -1,1 +1,1 @@
-"""Another collection filled, verified and put behind the alias, and the way back."""
+"""Rebuilds: fill and verify a new collection, point the alias to it, and roll that back."""

@@ -1,4 +1,4 @@
-"""How a rebuild begins: the name and the record of its target, which is made empty; or the way back to what is kept."""
+"""Start a rebuild with an empty target and its record, or a rollback to the collection that is kept."""
 
 from dataclasses import dataclass, replace
 
@@ -32,21 +32,21 @@ from agentmemory_operator.spec.naming import alias_of, next_physical
 
 @dataclass(frozen=True, slots=True)
 class RebuildWishes:
-    """Reads what objects want."""
+    """Reads the requests of objects, and checks that a rebuild is still wanted."""
 
     table: ObjectTable
     cluster: Cluster
 
     async def read(self, memory: AgentMemory, live: Observed | None) -> RebuildWish:
-        """What the object wants; a Rebuild that is held is none."""
-        back = memory.metadata.annotations.get(ROLLBACK_REBUILD)
+        """Return the request of the object. A Rebuild that is withheld is not requested."""
+        rollback = memory.metadata.annotations.get(ROLLBACK_REBUILD)
         digest = await self.allowed(memory, live) if live else None
-        return RebuildWish(digest=digest, rollback=back)
+        return RebuildWish(digest=digest, rollback=rollback)
 
     async def allowed(self, memory: AgentMemory, live: Observed) -> str | None:
-        """The digest of the rebuild that the object asks for and that is not held."""
+        """Return the digest of the rebuild that the object requires and that is not withheld, or None."""
         cluster_id = await self.cluster.cluster_id()
-        found = draft(
+        planned = draft(
             alias_of(memory.slug),
             newest_collection(memory, cluster_id=cluster_id),
             live,
@@ -54,17 +54,18 @@ class RebuildWishes:
             last_points=live.points,
             terms=terms_of(memory, cluster_id=cluster_id),
         )
-        return rebuild_digest(found.plan) if is_carried_out(found.refusal) else None
+        return rebuild_digest(planned.plan) if is_carried_out(planned.refusal) else None
 
     async def check(self, key: Key, uid: str, live: Observed, record: RebuildRecord, points: PointStore) -> None:
-        """Pass while a rebuild is to go on, by what is known of its object, and of a collection that was empty.
+        """Raise unless a rebuild may continue.
 
         Args:
-            live: as it was when this run began.
-            points: of the live collection's server.
+            live: Live collection at the start of this run. If it was empty, it is read again.
+            points: Point store of the live collection's server.
 
         Raises:
-            RebuildPaused, RebuildUnwanted: it is not.
+            RebuildPaused: If the object is suspended or paused, or a restore is in progress.
+            RebuildUnwanted: If the object was deleted or requests no such rebuild any more.
         """
         memory = owned_memory(self.table, key)
         if memory is None or memory.metadata.uid != uid:
@@ -77,39 +78,39 @@ class RebuildWishes:
             raise RebuildPaused(f"waiting for MemoryRestore {restore.name}")
         live = await seen_empty(live, points)
         wish = await self.read(memory, live)
-        wanted = decide(live, [record], wish)
-        if wanted.going_on is None:
+        decision = decide(live, [record], wish)
+        if decision.going_on is None:
             raise RebuildUnwanted("the object no longer asks for it")
 
 
 async def seen_empty(live: Observed, points: PointStore) -> Observed:
-    """What is live, with a point where it tells of none and holds one, be it a tombstone.
+    """Return the live collection with a corrected point count, if it reports none but contains a point or tombstone.
 
-    The number that a collection tells is an estimate. A page of one point is exact, costs the server least, and is
-    answered where an exact count is not (`search_allow_exact: false`).
+    The reported number is an estimate. A page of one point is exact and cheap, and is allowed where an exact count is
+    not (`search_allow_exact: false`).
     """
     if live.points:
         return live
     try:
-        found, _ = await points.scroll(live.physical, {"limit": 1, "with_payload": False, "with_vector": False})
+        page, _ = await points.scroll(live.physical, {"limit": 1, "with_payload": False, "with_vector": False})
     except NotFound:
-        # It went meanwhile: what comes next finds that out.
+        # The collection was deleted in the meantime. Later calls will detect that.
         return live
-    return replace(live, points=len(found))
+    return replace(live, points=len(page))
 
 
 def is_carried_out(refusal: Refusal | None) -> bool:
-    """Whether a plan has a Rebuild that is carried out beside the passes."""
+    """Return whether a plan has a Rebuild that is applied outside the passes."""
     return refusal is not None and refusal.is_carried_out
 
 
 INDEXING_OFF = 0
-"""Threshold with which Qdrant builds no graph; Converge puts the object's in its place."""
+"""Threshold with which Qdrant builds no graph. Converge sets the object's own threshold."""
 
 
 @dataclass(frozen=True, slots=True)
 class RebuildBeginnings:
-    """Begins rebuilds."""
+    """Starts rebuilds."""
 
     table: ObjectTable
     clock: Clock
@@ -119,25 +120,28 @@ class RebuildBeginnings:
     async def begin(
         self, key: Key, memory: AgentMemory, server: Server, live: Observed, kind: RebuildKind | None
     ) -> RebuildRecord:
-        """The record of a new one; that of a way back lies in its target already.
+        """Return the record of a new rebuild, which `create` stores.
+
+        For a rollback the record is stored here, in its target.
 
         Raises:
-            SpecInvalid: nothing is kept that a way back would lead to.
+            SpecInvalid: If there is no collection to roll back to.
+            RebuildUnwanted: If the object requests no rebuild any more.
         """
         if kind is RebuildKind.ROLLBACK:
-            return await self._begun_back(server, live)
+            return await self._start_rollback(server, live)
         digest, now_ms = await self.wishes.allowed(memory, live), self.clock.now_ms()
         if digest is None:
             raise RebuildUnwanted("it is no longer requested")
         alias = alias_of(memory.slug)
         last = self.reports.last(key)
-        known = (
+        used_names = (
             memory.told_physical,
             last.get("source"),
             last.get("target"),
             *names_on_record(self.table, key.namespace),
         )
-        names = [*await server.snapshots.collections(), *known]
+        names = [*await server.snapshots.collections(), *used_names]
         return RebuildRecord(
             source=live.physical,
             target=next_physical(alias, names),
@@ -147,7 +151,7 @@ class RebuildBeginnings:
             total=live.points,
         )
 
-    async def _begun_back(self, server: Server, live: Observed) -> RebuildRecord:
+    async def _start_rollback(self, server: Server, live: Observed) -> RebuildRecord:
         if live.record is None or live.record.kind is RebuildKind.ROLLBACK:
             raise SpecInvalid(
                 Reason.PREVIOUS_GONE, f"{live.physical} was not created by a rebuild: nothing to roll back"
@@ -161,22 +165,24 @@ class RebuildBeginnings:
         return record
 
     async def create(self, task: RebuildRun) -> str:
-        """Make the target, empty, with its record; return what it came to."""
-        begun = f"{task.source_name} is being rebuilt as {task.target_name} and keeps serving"
-        await self.reports.post(task.memory, Event("Normal", "RebuildBegun", begun))
-        # What the object leaves to the server stays as the source has it.
+        """Create the empty target with its record; return the result for users."""
+        message = f"{task.source_name} is being rebuilt as {task.target_name} and keeps serving"
+        await self.reports.post(task.memory, Event("Normal", "RebuildBegun", message))
+        # Fields that the object does not set keep the source's values.
         live, desired = task.source.collection, task.desired
         shards = desired.shard_number or live.shard_number
         factor = desired.replication_factor or live.replication_factor
-        # No graph before all is there: it would be built time and again, beside searches of the source.
-        bare = replace(
+        # Build no graph before the copy is complete: it would be rebuilt repeatedly and slow down searches of the
+        # source.
+        empty = replace(
             desired,
             indexes=(),
             shard_number=shards,
             replication_factor=factor,
             optimizers=replace(desired.optimizers, indexing_threshold_kb=INDEXING_OFF),
         )
-        await task.server.collections.apply(task.target_name, CreateCollection(task.target_name, bare, task.record))
-        # Before there are points: the graph gets its links for filters only by indexes that are there when it is built.
+        await task.server.collections.apply(task.target_name, CreateCollection(task.target_name, empty, task.record))
+        # Create indexes before there are points: a graph gets filter links only for indexes that exist when it is
+        # built.
         await task.server.collections.apply(task.target_name, CreateIndexes(desired.indexes))
         return "made, empty"

@@ -1,4 +1,4 @@
-"""What a rebuild may ask of an embedding provider, how much of it is used up, and how long the calls take."""
+"""Limit a rebuild's calls of an embedding provider, count them, and measure their duration."""
 
 import asyncio
 import time
@@ -17,20 +17,20 @@ from agentmemory_operator.runtime.metrics import SECONDS
 from agentmemory_operator.runtime.rules.fair_shares import WHOLE, Allowances, hourly
 from agentmemory_operator.spec.effective.policies import rebuild_settings
 
-# Somebody may pause the rebuild meanwhile.
-LONGEST_WAIT_S = 1.0
-SHORTEST_WAIT_S = 0.02
-# A shorter wait is not worth telling of.
-TOLD_S = 5.0
+# Upper bound of a wait, because the rebuild may be paused in the meantime.
+MAX_WAIT_S = 1.0
+MIN_WAIT_S = 0.02
+# Shorter waits are not reported.
+REPORT_AFTER_S = 5.0
 
 
 class BudgetedEmbedder(WrappedEmbedder):
-    """Implements ports.Embedder by another one: a call is one request of at most `batch_size` texts.
+    """Implements ports.Embedder: limits the rate of another embedder's calls. A call has at most `batch_size` texts.
 
-    What the other one repeats by itself counts once.
+    Retries inside the other embedder are not counted.
 
     Args:
-        task: whose object has the budget; asked whether it is to go on while there is none left.
+        task: Rebuild whose object has the budget. It is checked while the embedder waits for budget.
     """
 
     def __init__(self, inner: Embedder, task: RebuildRun, batch_size: int) -> None:
@@ -43,10 +43,11 @@ class BudgetedEmbedder(WrappedEmbedder):
         self.calls = task.record.calls
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
-        """One vector a text, in order, each call when there is budget for it.
+        """Return one vector for each text, in order. Each call waits until the budget allows it.
 
         Raises:
-            RebuildPaused, RebuildUnwanted: the rebuild is not to go on, found out while it waited.
+            RebuildPaused, RebuildUnwanted: If the rebuild must stop, as found while waiting.
+            EmbedderUnavailable: If the embedder was closed while waiting.
         """
         vectors: list[Vector] = []
         for start in range(0, len(texts), self.batch_size):
@@ -57,13 +58,13 @@ class BudgetedEmbedder(WrappedEmbedder):
         return vectors
 
     def close(self) -> None:
-        """Let no call begin any more: what began a cached one may be gone before its turn comes."""
+        """End waits for budget with an error, so that no further call starts."""
         self._is_closed = True
 
     async def _wait(self, allowances: Allowances) -> None:
-        begun_s, pause_s = _now_s(), min(max(allowances.refill_s / 8, SHORTEST_WAIT_S), LONGEST_WAIT_S)
+        begun_s, pause_s = _now_s(), min(max(allowances.refill_s / 8, MIN_WAIT_S), MAX_WAIT_S)
         while not allowances.take(WHOLE, _now_s()):
-            if _now_s() - begun_s > TOLD_S:
+            if _now_s() - begun_s > REPORT_AFTER_S:
                 await self._task.tell(f"waits for spec.rebuild.maxEmbeddingCallsPerHour: {self._per_hour}")
             await self._task.check()
             await asyncio.sleep(pause_s)
@@ -76,7 +77,7 @@ def _now_s() -> float:
 
 
 class RebuildMeter:
-    """Measures calls for vectors; implements `connections.embedders.EmbeddingMeter`."""
+    """Measures embedding calls. Implements `connections.embedders.EmbeddingMeter`."""
 
     def __init__(self) -> None:
         self._embeddings = Histogram(
@@ -95,11 +96,11 @@ class RebuildMeter:
 
     @property
     def metrics(self) -> list[Collector]:
-        """Everything that is measured."""
+        """Metrics of embeddings for rebuilds."""
         return [self._embeddings, self._tokens]
 
     def used(self, provider: str, tokens: int) -> None:
-        """Count what a service says that a call used."""
+        """Count the tokens that a service reports for a call."""
         self._tokens.labels(provider).inc(tokens)
 
     @contextmanager

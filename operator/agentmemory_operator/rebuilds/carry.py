@@ -1,8 +1,8 @@
-"""Carries points from one collection into another, as the other one's vectors are made.
+"""Copy points from one collection into another, with vectors as the other collection requires.
 
-Payloads go as they are, `rev` and `updatedAt` too: by them both sides are compared. Nothing is written that could take
-back something newer: what is missing is inserted, what is there gives way to a higher `rev` only. So a step that is
-done twice, or late by a process that slept, does no harm.
+Payloads are copied unchanged, including `rev` and `updatedAt`, by which both collections are compared. A write never
+replaces newer data: missing points are inserted, and existing ones are replaced only by a higher `rev`. So a step may
+be repeated, and a write of a delayed process does no harm.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,9 +22,9 @@ from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.rebuilds.reshape import Reshaping, Side, payload_of_point
 from agentmemory_operator.rebuilds.task import RebuildRun
 
-# Points of one call with their vectors: searches wait while they are taken in, and four times as many copy no faster.
+# Points in a call with vectors. Searches wait while the engine stores them; four times as many copy no faster.
 PAGE = 32
-# Points that are embedded together: fewer would be more calls of the provider, which takes most of the time.
+# Points in a call that are embedded. Fewer would need more calls of the provider, which take most of the time.
 EMBEDDED_PAGE = 128
 
 _BOUNDS = frozenset({"max_query_limit", "upsert_max_batchsize"})
@@ -32,11 +32,11 @@ _BOUNDS = frozenset({"max_query_limit", "upsert_max_batchsize"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carried:
-    """What a call of `update` found to be done, and did.
+    """Result of a call of `update`.
 
     Attributes:
-        inserted: points that the target lacked.
-        replaced: points whose `rev` in the target was lower.
+        inserted: Number of points that the target lacked.
+        replaced: Number of points with a lower `rev` in the target.
     """
 
     inserted: int = 0
@@ -50,10 +50,10 @@ class Carried:
 
 
 class Carrying:
-    """Carries points of `source` into `target`, both of one server.
+    """Copies points from `source` to `target`, both on one server.
 
     Args:
-        embedder: of the target's vectors; None where they are the source's own, which are copied.
+        embedder: Embedder for the target; None to copy the source's vectors.
     """
 
     def __init__(self, points: PointStore, source: Side, target: Side, *, embedder: Embedder | None = None) -> None:
@@ -64,47 +64,47 @@ class Carrying:
 
     @property
     def page(self) -> int:
-        """How many points a call reads or writes at most; no more than the strict mode of either collection lets it."""
+        """Maximum number of points in a call, within the limits of both collections' strict mode."""
         limits = [limits_in_force(end.collection.strict_mode) for end in (self._source, self._target)]
-        most = EMBEDDED_PAGE if self._reshaping.embeds else PAGE
-        return int(min([most, *(bound for each in limits for name, bound in each.items() if name in _BOUNDS)]))
+        base = EMBEDDED_PAGE if self._reshaping.embeds else PAGE
+        return int(min([base, *(bound for mode in limits for name, bound in mode.items() if name in _BOUNDS)]))
 
     async def read(
         self, filter_: Filter | None = None, *, offset: PointId | None = None, limit: int | None = None
     ) -> tuple[list[Json], Any]:
-        """Points of the source as `insert` and `update` take them, and the next page's offset, None at the end.
+        """Return points of the source for `insert` and `update`, and the offset of the next page or None.
 
         Args:
-            limit: how many, at most `page`; None is `page`.
+            limit: Maximum number, at most `page`. None is `page`.
         """
         body: Json = {"limit": limit or self.page, "with_payload": True, "with_vector": self._reshaping.read_vectors}
-        asked = {name: value for name, value in (("filter", filter_), ("offset", offset)) if value is not None}
-        return await self._points.scroll(self._source.physical, body | asked)
+        options = {name: value for name, value in (("filter", filter_), ("offset", offset)) if value is not None}
+        return await self._points.scroll(self._source.physical, body | options)
 
     async def insert(self, points: Sequence[Json]) -> None:
         """Write the points that the target lacks.
 
         Raises:
-            RebuildPaused: a point cannot be embedded before somebody has mended something.
-            EmbedderUnavailable: they cannot be embedded for now.
+            RebuildPaused: If a user must fix something before a point can be embedded.
+            EmbedderUnavailable: If the points cannot be embedded now.
         """
         for part in chunks_of(points, self.page):
-            # To write what is there already costs nothing but a call; to embed it may cost money.
+            # Writing an existing point costs only a call; embedding it may cost money.
             missing = await self._missing(part) if self._reshaping.embeds else part
-            if made := await self._reshaping.made(missing, most=self.page):
-                await self._points.upsert(self._target.physical, made, insert_only=True, strong=True)
+            if target_points := await self._reshaping.made(missing, most=self.page):
+                await self._points.upsert(self._target.physical, target_points, insert_only=True, strong=True)
 
     async def update(self, points: Sequence[Json], *, before_ms: int | None = None) -> Carried:
         """Write the points that the target lacks, or has with a lower `rev` or none.
 
-        Nothing is embedded but what has to be written.
+        Only points that must be written are embedded.
 
         Args:
-            before_ms: Unix milliseconds; what was changed in the target since then stays as it is.
+            before_ms: Unix milliseconds. Points that changed in the target since then are not replaced.
 
         Raises:
-            RebuildPaused: a point cannot be embedded before somebody has mended something.
-            EmbedderUnavailable: they cannot be embedded for now.
+            RebuildPaused: If a user must fix something before a point can be embedded.
+            EmbedderUnavailable: If the points cannot be embedded now.
         """
         carried = Carried()
         for part in chunks_of(points, self.page):
@@ -112,19 +112,19 @@ class Carrying:
         return carried
 
     async def _update(self, points: Sequence[Json], before_ms: int | None) -> Carried:
-        there = await self._there(points)
-        missing = [point for point in points if point["id"] not in there]
+        existing = await self._read_existing(points)
+        missing = [point for point in points if point["id"] not in existing]
         newer = [
             point
             for point in points
-            if point["id"] in there and _gives_way(there[point["id"]], rev_of(payload_of_point(point)), before_ms)
+            if point["id"] in existing and _is_older(existing[point["id"]], rev_of(payload_of_point(point)), before_ms)
         ]
-        for rev, same in _by_rev(await self._reshaping.made([*missing, *newer], most=self.page)).items():
-            await self._replace(same, older_than(rev, before_ms), are_there=bool(newer))
+        for rev, same_rev in _by_rev(await self._reshaping.made([*missing, *newer], most=self.page)).items():
+            await self._replace(same_rev, older_than(rev, before_ms), are_there=bool(newer))
         return Carried(inserted=len(missing), replaced=len(newer))
 
     async def _replace(self, made: Sequence[Json], gives_way: Filter, *, are_there: bool) -> None:
-        """Write points; vectors that they leave out are deleted by name, because an upsert may keep them."""
+        """Write points. Vectors that they lack are deleted by name, because an upsert may keep them."""
         tombstones = [point["id"] for point in made if is_emptied(payload_of_point(point))]
         living = [point for point in made if not is_emptied(payload_of_point(point))]
         operations = [
@@ -134,7 +134,7 @@ class Carrying:
         ]
         if operations and are_there:
             await self._points.batch(self._target.physical, operations, strong=True)
-        # The engine looks once more: somebody may have written since.
+        # The filter repeats the check in the engine: another process may have written since the read.
         await self._points.upsert(self._target.physical, made, update_filter=gives_way, inserts=True, strong=True)
         if tombstones and are_there:
             await self._points.batch(self._target.physical, [emptying(self._names, tombstones)], strong=True)
@@ -144,55 +144,58 @@ class Carrying:
         return ("", KEYWORD_VECTOR) if self._target.collection.has_keyword else ("",)
 
     async def _missing(self, points: Sequence[Json]) -> list[Json]:
-        there = await self._there(points)
-        return [point for point in points if point["id"] not in there]
+        existing = await self._read_existing(points)
+        return [point for point in points if point["id"] not in existing]
 
-    async def _there(self, points: Sequence[Json]) -> Mapping[PointId, Mapping[str, Any]]:
-        """What of the target's points decides whether they give way, by id."""
+    async def _read_existing(self, points: Sequence[Json]) -> Mapping[PointId, Mapping[str, Any]]:
+        """Return `rev` and `updatedAt` of the points that exist in the target, by id."""
         ids = [point["id"] for point in points]
         rows = await self._points.retrieve(self._target.physical, ids, keys=["rev", "updatedAt"])
         return {row["id"]: payload_of_point(row) for row in rows}
 
 
 def carrying_of(task: RebuildRun, *, embedder: Embedder | None = None) -> Carrying:
-    """What carries points of a rebuild.
+    """Build the copier of a rebuild.
 
     Args:
-        embedder: in the place of the task's.
+        embedder: Embedder to use instead of the run's.
     """
     source, target = ends_of(task)
     return Carrying(task.server.points, source, target, embedder=embedder or task.embedder)
 
 
 def ends_of(task: RebuildRun) -> tuple[Side, Side]:
-    """A rebuild's source and target."""
+    """Return the source and target of a rebuild."""
     source = Side(physical=task.source_name, collection=task.source.collection)
     return source, Side(physical=task.target_name, collection=task.desired)
 
 
 def older_than(rev: int, before_ms: int | None = None) -> Filter:
-    """The filter of what gives way to a revision.
+    """Return the filter of points that a revision may replace.
 
     Args:
-        before_ms: Unix milliseconds; what was changed since then does not.
+        before_ms: Unix milliseconds. Points that changed since then are excluded.
     """
     bounds = [("rev", rev)] + ([("updatedAt", before_ms)] if before_ms is not None else [])
-    return {"must": [{"should": [{"key": key, "range": {"lt": bound}}, _lacks(key)]} for key, bound in bounds]}
+    return {"must": [{"should": [{"key": key, "range": {"lt": bound}}, _is_missing(key)]} for key, bound in bounds]}
 
 
-def _lacks(key: str) -> Filter:
+def _is_missing(key: str) -> Filter:
     return {"is_empty": {"key": key}}
 
 
-def _gives_way(there: Mapping[str, Any], rev: int, before_ms: int | None) -> bool:
-    """Tell what `older_than` tells the engine, and that what has no revision replaces nothing."""
-    if rev_of(there) >= rev:
+def _is_older(existing: Mapping[str, Any], rev: int, before_ms: int | None) -> bool:
+    """Return whether a revision may replace a point: the same condition as `older_than`.
+
+    A point without `rev` replaces nothing.
+    """
+    if rev_of(existing) >= rev:
         return False
-    return before_ms is None or there.get("updatedAt", before_ms - 1) < before_ms
+    return before_ms is None or existing.get("updatedAt", before_ms - 1) < before_ms
 
 
 def _by_rev(points: Sequence[Json]) -> Mapping[int, list[Json]]:
-    """Points by revision: one filter serves all of one."""
+    """Group points by revision, because one filter serves all of one revision."""
     by_rev: dict[int, list[Json]] = {}
     for point in points:
         by_rev.setdefault(rev_of(payload_of_point(point)), []).append(point)
@@ -200,10 +203,10 @@ def _by_rev(points: Sequence[Json]) -> Mapping[int, list[Json]]:
 
 
 class KeptVectors(WrappedEmbedder):
-    """Implements ports.Embedder by what the target has of the same contents, else by another one.
+    """Implements ports.Embedder: reuses the target's vectors of the same content, and embeds only other texts.
 
     Args:
-        target: a collection whose vectors are the other embedder's.
+        target: Collection with vectors of the same embedder.
     """
 
     def __init__(self, inner: Embedder, points: PointStore, target: str) -> None:
@@ -213,14 +216,14 @@ class KeptVectors(WrappedEmbedder):
         self._kept: Mapping[str, Vector] = {}
 
     async def look_up(self, ids: Sequence[PointId]) -> None:
-        """Remember the vectors of these points, and forget the others."""
+        """Cache the target's vectors of these points, and drop the vectors cached before."""
         body = {"filter": {"must": [{"has_id": list(ids)}]}, "limit": max(len(ids), 1)}
         found, _ = await self._points.scroll(self._target, body | {"with_payload": ["content"], "with_vector": True})
         vectors = {(point.get("payload") or {}).get("content"): vectors_of(point).get("") for point in found}
         self._kept = {content: vector for content, vector in vectors.items() if content is not None and vector}
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
-        """One vector a text, in order."""
+        """Return one vector for each text, in order."""
         new = [text for text in texts if text not in self._kept]
-        made = dict(zip(new, await self._inner.embed(new), strict=True)) if new else {}
-        return [self._kept[text] if text in self._kept else made[text] for text in texts]
+        embedded = dict(zip(new, await self._inner.embed(new), strict=True)) if new else {}
+        return [self._kept[text] if text in self._kept else embedded[text] for text in texts]

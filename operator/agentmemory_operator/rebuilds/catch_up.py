@@ -1,7 +1,7 @@
-"""Carries into a rebuild's target what was changed in its source meanwhile, until hardly anything is left.
+"""Copy the changes that a rebuild's source got since the copy of all points, until few remain.
 
-A pass by time asks for what bears a time since the last pass, and is short; it misses what bears no time, and what was
-really deleted. The full pass compares every point of both collections by `rev` and `updatedAt`, without vectors.
+A pass by time reads points whose `updatedAt` is later than the last pass, and is short. It misses points without a time
+and physical deletions. The full pass compares all points of both collections by `rev` and `updatedAt`, without vectors.
 """
 
 import logging
@@ -23,69 +23,71 @@ from agentmemory_operator.rebuilds.copy import embedding_of
 from agentmemory_operator.rebuilds.task import RebuildRun
 
 CLOCKS_BEHIND_MS = 50_000
-"""By how much the clocks of writers may be behind the operator's."""
+"""Maximum difference by which writers' clocks may be behind the operator's, in milliseconds."""
 
-LITTLE = 100
-# Under constant writing each pass finds what came during the one before it; the move carries the rest.
-MOST_PASSES = 10
+MAX_REMAINING = 100
+# Under constant writes each pass finds the writes during the last one. The move copies the rest.
+MAX_PASSES = 10
 
 
 log = logging.getLogger(__name__)
 
 
 async def catch_up(task: RebuildRun) -> str:
-    """Carry what was changed, in ever shorter passes, and at last what no pass by time finds.
+    """Copy changes in ever shorter passes, until one finds at most 100 points or after 10 passes.
+
+    Then compare all points.
 
     Raises:
-        EmbedderUnavailable, StoreUnavailable, OutcomeUnknown: to be done again.
+        EmbedderUnavailable, StoreUnavailable, OutcomeUnknown: The step must be repeated.
     """
     await prepare_source(task.server, task.source)
-    embedder, carried, passes = embedding_of(task), 0, 0
-    while passes < MOST_PASSES:
-        found = await carry_changed(task, embedder=embedder)
-        carried, passes = carried + found, passes + 1
-        if found <= LITTLE:
+    embedder, copied, passes = embedding_of(task), 0, 0
+    while passes < MAX_PASSES:
+        changed = await carry_changed(task, embedder=embedder)
+        copied, passes = copied + changed, passes + 1
+        if changed <= MAX_REMAINING:
             break
-    carried += await carry_all(task, embedder=embedder)
+    copied += await carry_all(task, embedder=embedder)
     if embedder is not None:
         await task.note(calls=embedder.calls)
-    return f"{carried} points in {passes + 1} passes"
+    return f"{copied} points in {passes + 1} passes"
 
 
 async def carry_changed(task: RebuildRun, *, embedder: Embedder | None = None, is_last: bool = False) -> int:
-    """Carry what bears a time since the last pass; return how many points that were.
+    """Copy points that changed since the last pass; return their number.
 
     Args:
-        embedder: in the place of the task's.
-        is_last: writers wait for it: nothing is asked or noted that has time.
+        embedder: Embedder to use instead of the run's.
+        is_last: True while writers are held. Checks and progress reports are then skipped, to save time.
     """
-    begun_ms, carried = task.clock.now_ms(), 0
+    begun_ms, copied = task.clock.now_ms(), 0
     async for source, target in changed_since(task, task.record.since_ms - writers_behind_ms(task)):
         if not is_last:
             await task.check()
-        carried += await _carry(task, divergence(source, target), embedder)
+        copied += await _carry(task, divergence(source, target), embedder)
     if not is_last:
         await task.note(since_ms=begun_ms)
-    return carried
+    return copied
 
 
 async def carry_all(task: RebuildRun, *, embedder: Embedder | None = None) -> int:
-    """Compare all points, carry what differs, and remove what the source has no more; return how many that were.
+    """Compare all points, copy those that differ, and remove those that the source lacks; return the number of both.
 
     Args:
-        embedder: in the place of the task's.
+        embedder: Embedder to use instead of the run's.
     """
-    carried = 0
+    copied = 0
     async for source, target in every_point(task):
         await task.check()
-        found = divergence(source, target)
-        carried += await _carry(task, found, embedder)
-        carried += await _remove_gone(task, {id_: target[id_] for id_ in found.extra})
-    return carried
+        difference = divergence(source, target)
+        copied += await _carry(task, difference, embedder)
+        copied += await _remove_deleted(task, {id_: target[id_] for id_ in difference.extra})
+    return copied
 
 
 async def changed_since(task: RebuildRun, since_ms: int) -> AsyncIterator[tuple[Rows, Rows]]:
-    """Yield the source's points that bear a time since then, with the target's of the same ids, by versions."""
+    """Yield the versions of the source's points that changed since a time, and of the same points in the target."""
     points, changed = task.server.points, {"must": [{"key": "updatedAt", "range": {"gte": since_ms}}]}
     page = page_of(task.source.collection, task.desired)
     async for source in walk(points, task.source_name, page, keys=VERSION_KEYS, filter_=changed):
@@ -93,24 +95,24 @@ async def changed_since(task: RebuildRun, since_ms: int) -> AsyncIterator[tuple[
 
 
 def every_point(task: RebuildRun) -> AsyncIterator[tuple[Rows, Rows]]:
-    """Yield the points of both, stretch by stretch, by versions."""
+    """Yield the versions of all points of both collections, stretch by stretch."""
     page = page_of(task.source.collection, task.desired)
     return side_by_side(task.server.points, task.source_name, task.target_name, page, keys=VERSION_KEYS)
 
 
 async def read_points(carrying: Carrying, ids: Sequence[PointId]) -> AsyncIterator[list[Json]]:
-    """Yield those of the source's points that are there, as they are carried, a few at a time."""
+    """Yield the source's existing points among `ids`, page by page, in the form that `Carrying` writes."""
     for part in chunks_of(ids, carrying.page):
-        found, _ = await carrying.read({"must": [{"has_id": list(part)}]}, limit=len(part))
-        yield found
+        page, _ = await carrying.read({"must": [{"has_id": list(part)}]}, limit=len(part))
+        yield page
 
 
-async def _carry(task: RebuildRun, found: Divergence, embedder: Embedder | None) -> int:
+async def _carry(task: RebuildRun, difference: Divergence, embedder: Embedder | None) -> int:
     embedder = embedder or task.embedder
-    await _remove(task, found.strayed)
+    await _remove(task, difference.strayed)
     kept = KeptVectors(embedder, task.server.points, task.target_name) if embedder else None
     carrying = carrying_of(task, embedder=kept)
-    ids = [*found.behind, *found.strayed]
+    ids = [*difference.behind, *difference.strayed]
     async for points in read_points(carrying, ids):
         if kept is not None:
             await kept.look_up([point["id"] for point in points])
@@ -118,15 +120,18 @@ async def _carry(task: RebuildRun, found: Divergence, embedder: Embedder | None)
     return len(ids)
 
 
-async def _remove_gone(task: RebuildRun, alone: Rows) -> int:
-    """Remove what is in the target alone; the source is asked for it by name, since it may have come meanwhile."""
-    gone = alone.keys() - (await _rows(task, task.source_name, alone)).keys()
-    await _remove(task, {id_: alone[id_].get("rev") for id_ in gone})
-    return len(gone)
+async def _remove_deleted(task: RebuildRun, target_only: Rows) -> int:
+    """Remove points that only the target has.
+
+    The source is read again by id, since they may have been added in the meantime.
+    """
+    deleted = target_only.keys() - (await _rows(task, task.source_name, target_only)).keys()
+    await _remove(task, {id_: target_only[id_].get("rev") for id_ in deleted})
+    return len(deleted)
 
 
 async def _remove(task: RebuildRun, revisions: Mapping[PointId, int | None]) -> None:
-    """Remove points from the target, each if it still has the revision that it was seen with."""
+    """Remove points from the target, each only if its revision is unchanged."""
     by_rev: dict[int | None, list[PointId]] = {}
     for id_, rev in revisions.items():
         by_rev.setdefault(rev, []).append(id_)
@@ -142,21 +147,24 @@ async def _rows(task: RebuildRun, collection: str, ids: Iterable[PointId]) -> Ro
 
 
 def writers_behind_ms(task: RebuildRun) -> int:
-    """By how many milliseconds the time of a write may be earlier than the operator's when the write takes effect.
+    """Return the maximum time between a write's `updatedAt`, by the operator's clock, and its effect; in milliseconds.
 
-    A write bears the time at which it is sent (`agents/fenced_store.py`), and is on its way for as long as a call to
-    the server may take.
+    A write has the time at which it is sent (`agents/fenced_store.py`). It may be in transit for the timeout of a call,
+    and the writer's clock may be behind.
     """
     return CLOCKS_BEHIND_MS + task.server.endpoint.timeout_s * 1000
 
 
 async def prepare_source(server: Server, source: Observed) -> None:
-    """Have the passes find what was changed by an index; one that was there already stays afterwards."""
+    """Create an index on `updatedAt` for the passes by time, and record that it is temporary.
+
+    An existing index is kept.
+    """
     if UPDATED_AT_INDEX in source.collection.indexes:
         return
     await server.snapshots.write_metadata(source.physical, {INDEXED_KEY: True})
     try:
         await server.collections.apply(source.physical, CreateIndexes((UPDATED_AT_INDEX,)))
     except StoreRejected as exc:
-        # As many indexes as the strict mode allows: the passes take longer.
+        # The strict mode allows no further index: the passes take longer.
         log.info("%s has no index on updatedAt: %s", source.physical, exc)

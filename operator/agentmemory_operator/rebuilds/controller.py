@@ -1,8 +1,8 @@
-"""Rebuilds of agents' collections, and the way back: what is wanted is begun, and gone on with to its end.
+"""Run rebuilds of agents' collections and their rollbacks: start the requested ones, and continue them to their end.
 
-What is under way stands in the metadata of collections (`collections/rules/rebuild_record.py`), so that whoever comes
-next goes on where the last one was killed; an object's status only tells people of it. Every pass over an object says
-here what it found; a rebuild ends with a pass, which sees what the alias leads to then.
+The state of a rebuild is in the metadata of its target (`collections/rules/rebuild_record.py`), so after a crash the
+next operator continues there. The object's status only informs users. Every pass over an object calls `note` with its
+result. A rebuild ends with a pass, which then reads the new collection behind the alias.
 """
 
 import logging
@@ -67,23 +67,23 @@ from agentmemory_operator.spec.naming import alias_of, number_of
 
 log = logging.getLogger(__name__)
 
-WHOLE = (RebuildStep.VERIFY, RebuildStep.MOVE)
-"""Steps before which every replica of the target has to be active."""
+ALL_REPLICAS_STEPS = (RebuildStep.VERIFY, RebuildStep.MOVE)
+"""Steps before which every replica of the target must be active."""
 
 StepWork = Callable[[RebuildRun], Awaitable[str]]
-"""Does a step; returns what it came to, for people."""
+"""Runs a step; returns its result for users."""
 
 OpenEmbedder = Callable[[EmbeddingSource, AgentMemory], Awaitable[Embedder]]
-"""Opens what embeds for an object."""
+"""Opens the embedder of an object."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildPeriods:
-    """Seconds.
+    """Durations in seconds.
 
     Attributes:
-        look_s: until what has to wait is looked at again.
-        hold_s: until what waits for an approval catches up again.
+        look_s: Pause before a waiting rebuild is checked again.
+        hold_s: Pause before a rebuild that waits for an approval catches up again.
     """
 
     look_s: float = 5.0
@@ -92,15 +92,15 @@ class RebuildPeriods:
 
 @dataclass(slots=True, kw_only=True)
 class Rebuilds:
-    """Begins rebuilds and brings them on.
+    """Starts rebuilds and continues them.
 
     Attributes:
-        request: asks for a pass over an object.
-        locks: of the aliases; one for all who move them.
-        steps: what is done in each step but Create.
-        abandon: takes back what a rebuild that is given up did to its source.
-        width: rebuilds at a time of the objects of one namespace on one connection.
-        claims: where it is on record that an agent is closed; None where nobody keeps claims.
+        request: Requests a pass over an object.
+        locks: Locks of the aliases, shared by all modules that move aliases.
+        steps: Function of each step except Create.
+        abandon: Undoes the changes that a cancelled rebuild made to its source.
+        width: Maximum number of concurrent rebuilds of one namespace on one connection.
+        claims: Records that an agent is closed; None if there are no claims.
     """
 
     table: ObjectTable
@@ -120,7 +120,7 @@ class Rebuilds:
     periods: RebuildPeriods = field(default_factory=RebuildPeriods)
     removal: RebuildRemoval = field(init=False)
     queue: WorkQueue[Key] = field(init=False)
-    # Those that are to be tried again: an object without a finalizer may be gone by then.
+    # Rebuilds to retry. An object without a finalizer may be deleted before the retry.
     _waiting: dict[Key, tuple[AgentMemory, RebuildRecord]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -130,38 +130,40 @@ class Rebuilds:
         self.queue = WorkQueue(self.run, place_of=self.table.place_of, width=self.width)
 
     def note(self, key: Key, memory: AgentMemory, done: Reconciled) -> None:
-        """Take in what a pass found; what has to be done is begun, or gone on with."""
-        record, back = done.observed.record, memory.metadata.annotations.get(ROLLBACK_REBUILD)
+        """Schedule a run if a pass found a rebuild to start or continue, or writers to release."""
+        record, rollback = done.observed.record, memory.metadata.annotations.get(ROLLBACK_REBUILD)
         is_open = record is not None and record.target == done.observed.physical and record.step is not RebuildStep.DONE
-        is_wanted = is_carried_out(done.refusal) or (back is not None and back == done.observed.physical)
-        if is_wanted:
+        is_requested = is_carried_out(done.refusal) or (rollback is not None and rollback == done.observed.physical)
+        if is_requested:
             self.reports.await_turn(key)
-        # Who holds its clients may have been killed.
-        if is_open or is_wanted or done.observed.is_held or self.reports.is_under_way(key):
+        # The process that holds the writers may have been killed.
+        if is_open or is_requested or done.observed.is_held or self.reports.is_under_way(key):
             self.queue.request(key)
 
     async def run(self, key: Key) -> float | None:
-        """Do what is to be done; return after how many seconds to look again, None for when a pass asks.
+        """Start or continue the rebuild of an object; return the seconds until the next run.
+
+        None means that a pass over the object requests the next run.
 
         Raises:
-            TransientError: it is to be tried again; the status says why.
+            TransientError: If the run must be repeated. The status has the reason.
         """
         memory = owned_memory(self.table, key)
         if memory is None:
-            await self._leave_nothing_of_gone(key)
+            await self._remove_of_deleted(key)
             return None
         self._waiting.pop(key, None)
-        look = self._leave if memory.spec.suspend else self._look
-        work, before = partial(look, key, memory), self.reports.last(key)
+        process = self._release_suspended if memory.spec.suspend else self._process
+        operation, before = partial(process, key, memory), self.reports.last(key)
         try:
-            return await self.servers.use(connection_of(memory), work, namespace=key.namespace)
+            return await self.servers.use(connection_of(memory), operation, namespace=key.namespace)
         finally:
-            # Only news is worth a pass: each asks here again.
-            if _news_of(self.reports.last(key)) != _news_of(before):
+            # Request a pass only after a change: each pass requests a run again.
+            if _reportable(self.reports.last(key)) != _reportable(before):
                 self.request(key)
 
-    async def _leave_nothing_of_gone(self, key: Key) -> None:
-        """Remove what was made for an object that was deleted while its rebuild waited: nobody else comes for it."""
+    async def _remove_of_deleted(self, key: Key) -> None:
+        """Remove the target of an object that was deleted while its rebuild waited. No other code removes it."""
         if key not in self._waiting or self.table.get(key) is not None:
             return
         memory, record = self._waiting[key]
@@ -178,40 +180,43 @@ class Rebuilds:
         self._waiting.pop(key, None)
 
     def note_suspended(self, key: Key) -> None:
-        """Take in that an object is to be left alone: who held its writers may have been killed."""
+        """Schedule a run over a suspended object, because the process that holds its writers may have been killed."""
         if self.reports.is_under_way(key):
             self.queue.request(key)
 
-    async def _leave(self, key: Key, memory: AgentMemory, server: Server) -> None:
+    async def _release_suspended(self, key: Key, memory: AgentMemory, server: Server) -> None:
         live = await live_behind(server, alias_of(memory.slug), memory.told_physical)
         if live is not None and await is_of(server, live.physical, key, self.cluster.cluster_id):
-            await self._let_go_on(key, memory.slug, server, live.physical)
+            await self._release_clients(key, memory.slug, server, live.physical)
 
-    async def _look(self, key: Key, memory: AgentMemory, server: Server) -> float | None:
+    async def _process(self, key: Key, memory: AgentMemory, server: Server) -> float | None:
         live = await live_behind(server, alias_of(memory.slug), memory.told_physical)
         live = await seen_empty(live, server.points) if live else None
         wish = await self.wishes.read(memory, live)
         decision = decide(live, await self._records(server, memory), wish)
         if live is not None and not decision.is_urgent:
-            # Nothing moves at the beginning of a look: who announced it was killed.
-            await self._let_go_on(key, memory.slug, server, live.physical)
-        if waits := self._obstacle(key, decision):
-            await self.reports.stand(key, RebuildState.WAITING, waits, decision.going_on)
+            # No move is in progress at the start of a run: the process that announced one was killed.
+            await self._release_clients(key, memory.slug, server, live.physical)
+        if obstacle := self._obstacle(key, decision):
+            await self.reports.stand(key, RebuildState.WAITING, obstacle, decision.going_on)
             return self.periods.look_s
         for record in decision.unwanted:
             await self.removal.remove(key, memory, server, record)
         if live is None:
             return None
         if not (decision.going_on or decision.begins):
-            await self._catch_up_with(key, live)
+            await self._report_missed_end(key, live)
             return None
-        asked = memory.metadata.annotations.get(RECONCILE_REQUESTED_AT)
-        if decision.going_on is None and self.reports.has_failed(key, wish.digest, asked):
+        requested_at = memory.metadata.annotations.get(RECONCILE_REQUESTED_AT)
+        if decision.going_on is None and self.reports.has_failed(key, wish.digest, requested_at):
             return None
-        return await self._bring_on(key, memory, server, live, decision)
+        return await self._advance(key, memory, server, live, decision)
 
-    async def _let_go_on(self, key: Key, slug: str, server: Server, physical: str) -> None:
-        """Let the clients of a collection go on that nobody moves or restores into: who held them was killed."""
+    async def _release_clients(self, key: Key, slug: str, server: Server, physical: str) -> None:
+        """Release the writers of a collection, and reopen it, if a killed process has left them held.
+
+        Does nothing while a restore is in progress, because the restore holds them.
+        """
         if restore_under_way(key, self.table) is not None:
             return
         await release_writers(server, physical)
@@ -219,43 +224,43 @@ class Rebuilds:
             await reopen(server, physical, slug, table=self.table, claims=self.claims)
 
     async def _records(self, server: Server, memory: AgentMemory) -> list[RebuildRecord]:
-        """The records of the agent's collections."""
+        """Read the rebuild records of the agent's collections."""
         alias, records = alias_of(memory.slug), []
         for name in await server.snapshots.collections():
             if number_of(name, alias) is None or not await server.may_use(name):
                 continue
             metadata = await server.snapshots.metadata(name)
             record = None if is_placeholder(metadata) else record_from_json(metadata)
-            # One that came with a snapshot tells of another collection.
+            # A record that came with a snapshot belongs to another collection.
             if record is not None and record.target == name:
                 records.append(record)
         return records
 
     def _obstacle(self, key: Key, decision: Decision) -> str | None:
-        """What there is to wait for.
+        """Return a message if a restore must end first, else None.
 
-        What a restore is about to mark as replaced is not to be taken for what nobody wants.
+        A target that a restore is about to mark as replaced must not be removed as unwanted.
         """
-        found = restore_under_way(key, self.table) if decision.may_wait else None
-        return f"waiting for MemoryRestore {found.name}" if found else None
+        restore = restore_under_way(key, self.table) if decision.may_wait else None
+        return f"waiting for MemoryRestore {restore.name}" if restore else None
 
-    async def _bring_on(
+    async def _advance(
         self, key: Key, memory: AgentMemory, server: Server, live: Observed, decision: Decision
     ) -> float | None:
         try:
             record = decision.going_on or await self.beginnings.begin(key, memory, server, live, decision.begins)
         except SpecInvalid as exc:
-            await self._refuse_way_back(key, memory, live, str(exc))
+            await self._report_no_rollback(key, memory, live, str(exc))
             return None
-        return await self._go_on(key, memory, server, live, record)
+        return await self._continue(key, memory, server, live, record)
 
-    async def _go_on(
+    async def _continue(
         self, key: Key, memory: AgentMemory, server: Server, live: Observed, record: RebuildRecord
     ) -> float | None:
         if record.target == live.physical:
             record = without_plain(record, alias_of(memory.slug), self.clock.now_ms())
         try:
-            await self._go_through(await self._task(key, memory, server, live, record))
+            await self._run_to_end(await self._build_run(key, memory, server, live, record))
         except LeadershipLost:
             raise
         except RebuildPaused as exc:
@@ -264,7 +269,7 @@ class Rebuilds:
             await self.reports.stand(key, RebuildState.HELD, str(exc), record)
             return self.periods.hold_s
         except RebuildUnwanted as exc:
-            # Now: nobody comes back for an object that is gone.
+            # Remove it now: a deleted object gets no further run.
             log.info("%s: rebuild cancelled: %s", key, exc)
             await self.removal.remove(key, memory, server, record)
             return 0.0
@@ -275,25 +280,25 @@ class Rebuilds:
             await self.removal.give_up(key, memory, server, record, str(exc))
         return None
 
-    async def _refuse_way_back(self, key: Key, memory: AgentMemory, live: Observed, why: str) -> None:
-        """Say why a rebuild is not taken back; nothing was changed."""
-        asked, now_ms = memory.metadata.annotations.get(RECONCILE_REQUESTED_AT), self.clock.now_ms()
-        # What no rebuild made has nowhere to go back to but itself.
-        itself = RebuildRecord(source=live.physical, target=live.physical, digest="", begun_ms=now_ms, since_ms=now_ms)
-        record = way_back(live.record or itself, now_ms)
-        await self.reports.end(key, record, RebuildState.FAILED, why, asked=asked)
+    async def _report_no_rollback(self, key: Key, memory: AgentMemory, live: Observed, why: str) -> None:
+        """Report why a rebuild is not rolled back. Nothing was changed."""
+        requested_at, now_ms = memory.metadata.annotations.get(RECONCILE_REQUESTED_AT), self.clock.now_ms()
+        # A collection without a rebuild has no previous one: use itself as source and target.
+        own = RebuildRecord(source=live.physical, target=live.physical, digest="", begun_ms=now_ms, since_ms=now_ms)
+        record = way_back(live.record or own, now_ms)
+        await self.reports.end(key, record, RebuildState.FAILED, why, asked=requested_at)
         await self.reports.post(memory, Event("Warning", Reason.PREVIOUS_GONE, why))
 
-    async def _task(
+    async def _build_run(
         self, key: Key, memory: AgentMemory, server: Server, live: Observed, record: RebuildRecord
     ) -> RebuildRun:
         desired = await self._desired(memory, server, record)
         source = live
         if record.target == live.physical:
-            gone = await server.collections.observe(record.source, record.source, is_linked=True)
-            source = gone or replace(live, physical=record.source, points=0)
+            replaced = await server.collections.observe(record.source, record.source, is_linked=True)
+            source = replaced or replace(live, physical=record.source, points=0)
         embedder = None
-        # Where callers send the vectors, a rebuild that changes them is of an empty collection: nothing is embedded.
+        # If callers send vectors, only an empty collection can be rebuilt with others: nothing is embedded.
         embedding = desired.marker.embedding if desired.marker is not None else None
         if embedding and embedding.provider != "none" and not has_same_vectors(source.collection, desired):
             embedder = await self.open_embedder(embedding, memory)
@@ -306,7 +311,7 @@ class Rebuilds:
             record=record,
             clock=self.clock,
             embedder=embedder,
-            check=_regardless if is_past_return(record, live.physical) else check,
+            check=_check_nothing if is_past_return(record, live.physical) else check,
             show=partial(self.reports.show, key),
         )
 
@@ -318,69 +323,72 @@ class Rebuilds:
             raise SpecInvalid(Reason.PREVIOUS_GONE, f"{record.target} was deleted in Qdrant")
         return previous.collection
 
-    async def _go_through(self, task: RebuildRun) -> None:
+    async def _run_to_end(self, task: RebuildRun) -> None:
         try:
-            await self._take_steps(task)
+            await self._run_steps(task)
         except BaseException:
             if task.announcement is not None:
                 await withdraw(task)
             raise
         await self._finish(task)
 
-    async def _take_steps(self, task: RebuildRun) -> None:
+    async def _run_steps(self, task: RebuildRun) -> None:
         is_moved = task.source.physical != task.record.source or await leads_to(
             task.server, task.alias, task.target_name
         )
         steps = {**self.steps, RebuildStep.CREATE: self.beginnings.create}
         if not is_of_plain(task.record, task.alias):
             steps.pop(RebuildStep.KEEP, None)
-        came_to = await run_steps(steps, task, first=resume_at(task.record.step, is_moved=is_moved), begin=_begin)
-        _log_end_of_step(task, came_to)
+        came_to = await run_steps(steps, task, first=resume_at(task.record.step, is_moved=is_moved), begin=_start_step)
+        _log_result(task, came_to)
 
-    async def _catch_up_with(self, key: Key, live: Observed) -> None:
-        """Tell how one ended whose operator was killed before it came to say so."""
-        told, record = self.reports.last(key), live.record
-        if not is_under_way(told):
+    async def _report_missed_end(self, key: Key, live: Observed) -> None:
+        """Report the end of a rebuild whose operator was killed before it reported."""
+        last, record = self.reports.last(key), live.record
+        if not is_under_way(last):
             return
-        if record is not None and record.target == live.physical == told.get("target"):
-            await self.reports.end(key, record, RebuildState.DONE, _done(record))
+        if record is not None and record.target == live.physical == last.get("target"):
+            await self.reports.end(key, record, RebuildState.DONE, _done_message(record))
         else:
             await self.reports.stand(key, RebuildState.STOPPED, "rebuild cancelled; target collection removed")
 
     async def _finish(self, task: RebuildRun) -> None:
         await task.note(step=RebuildStep.DONE)
-        message = _done(task.record)
+        message = _done_message(task.record)
         await self.reports.end(key_of_memory(task.memory), task.record, RebuildState.DONE, message)
         reason = Reason.ROLLED_BACK if task.record.kind is RebuildKind.ROLLBACK else "Rebuilt"
         await self.reports.post(task.memory, Event("Normal", reason, message))
 
 
-async def _begin(task: RebuildRun, step: RebuildStep, came_to: str) -> None:
-    """Write down that a step begins; until the move the rebuild has to be wanted still."""
-    _log_end_of_step(task, came_to)
+async def _start_step(task: RebuildRun, step: RebuildStep, came_to: str) -> None:
+    """Record the start of a step. Before every step up to Move, check that the rebuild may continue."""
+    _log_result(task, came_to)
     if step not in (RebuildStep.DRAIN, RebuildStep.SETTLE):
         await task.check()
     if task.record.step is not step:
         await task.note(step=step)
-    if step in WHOLE:
+    if step in ALL_REPLICAS_STEPS:
         await await_replicas(task)
 
 
-def _log_end_of_step(task: RebuildRun, came_to: str | None) -> None:
+def _log_result(task: RebuildRun, came_to: str | None) -> None:
     if came_to:
         log.info("rebuild of %s into %s: %s: %s", task.source_name, task.target_name, task.record.step, came_to)
 
 
-async def _regardless() -> None:
-    """Let a rebuild go on, whatever is asked for: without it clients are not served."""
+async def _check_nothing() -> None:
+    """Continue a rebuild without checks: until it ends, clients are not served."""
 
 
-def _news_of(told: Json) -> Json:
-    """What of a status is news: what cannot be begun has another target and another beginning at each look."""
-    return {name: value for name, value in told.items() if name not in ("target", "startTime")}
+def _reportable(status: Json) -> Json:
+    """Return the parts of a status whose change requests a pass.
+
+    A rebuild that cannot start gets another target and start time in each run, so these are excluded.
+    """
+    return {name: value for name, value in status.items() if name not in ("target", "startTime")}
 
 
-def _done(record: RebuildRecord) -> str:
+def _done_message(record: RebuildRecord) -> str:
     if record.pause_ms is None:
         return f"{record.target} is live and replaces {record.source}"
     return (

@@ -1,6 +1,6 @@
-"""Brings a rebuild's target to what the object asks for now, and waits until the engine has indexed it.
+"""Step Converge: bring a rebuild's target to the state that the object specifies now, and wait until it is indexed.
 
-Searches of the target are as fast as they will be only once its graph is there; before that each would read it whole.
+Searches of the target are fast only once its graph is built. Before that, each would scan the whole collection.
 """
 
 import asyncio
@@ -19,17 +19,17 @@ from agentmemory_operator.rebuilds.task import RebuildRun
 from agentmemory_operator.spec.kinds.conditions import Reason
 
 QUIET_LOOKS = 2
-"""Looks that find the engine at rest: right after a change it may not be seen to work yet."""
+"""Number of consecutive reads that must find the engine idle. Right after a change it may not report its work yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Convergence:
-    """Brings targets in line.
+    """Step Converge.
 
     Attributes:
-        look_s: between two looks at the engine.
-        patience_s: for which it may show no progress.
-        monotonic, sleep: seconds of this process.
+        look_s: Pause between two reads of the engine's state.
+        patience_s: Maximum time without progress.
+        monotonic, sleep: Clock and sleep of this process, in seconds.
     """
 
     look_s: float = 1.0
@@ -38,19 +38,19 @@ class Convergence:
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     async def __call__(self, task: RebuildRun) -> str:
-        """Do the step.
+        """Run the step; return its result for users.
 
         Raises:
-            SpecInvalid: the server calls the target red.
-            StoreUnavailable: it shows no progress; to be looked at again.
+            SpecInvalid: If the server reports the target as red.
+            StoreUnavailable: If the engine makes no progress. The step can be repeated.
         """
-        changed = await self._bring_in_line(task)
-        observed = await self._indexed(task)
-        told = f"changed {', '.join(changed)}" if changed else "matches the spec"
-        return f"{told}; {observed.indexed} of {observed.points} vectors are indexed"
+        changed = await self._apply_changes(task)
+        observed = await self._wait_until_indexed(task)
+        result = f"changed {', '.join(changed)}" if changed else "matches the spec"
+        return f"{result}; {observed.indexed} of {observed.points} vectors are indexed"
 
     @staticmethod
-    async def _bring_in_line(task: RebuildRun) -> list[str]:
+    async def _apply_changes(task: RebuildRun) -> list[str]:
         observed = await observed_target(task)
         plan = without_wake(plan_changes(task.desired, observed, alias=observed.physical, physical=observed.physical))
         if any(class_of(change) is ChangeClass.REBUILD for change in plan.changes):
@@ -60,28 +60,28 @@ class Convergence:
             await task.server.collections.apply(observed.physical, change)
         return [type(change).__name__ for change in plan.changes]
 
-    async def _indexed(self, task: RebuildRun) -> Observed:
-        """Wait for the engine; return what it came to."""
+    async def _wait_until_indexed(self, task: RebuildRun) -> Observed:
+        """Wait until the engine is idle; return the collection as observed then."""
         quiet, moved_s = 0, self.monotonic()
         last: tuple[int, str] | None = None
         while True:
             await task.check()
-            observed = await self._looked(task)
+            observed = await self._observe(task)
             quiet = quiet + 1 if observed.state == GREEN and not observed.is_busy else 0
             if quiet >= QUIET_LOOKS:
                 return observed
             if (observed.indexed, observed.state) != last:
                 last, moved_s = (observed.indexed, observed.state), self.monotonic()
-            told = f"Qdrant indexes {observed.physical}: {observed.indexed} of {observed.points} vectors"
+            progress = f"Qdrant indexes {observed.physical}: {observed.indexed} of {observed.points} vectors"
             if self.monotonic() - moved_s > self.patience_s:
-                raise StoreUnavailable(f"{told}, without progress for {self.patience_s:g} s: see the server's log")
+                raise StoreUnavailable(f"{progress}, without progress for {self.patience_s:g} s: see the server's log")
             if not quiet:
-                await task.tell(told)
+                await task.tell(progress)
             await self.sleep(self.look_s)
 
     @staticmethod
-    async def _looked(task: RebuildRun) -> Observed:
-        """Look at the target; one that was left unfinished by a restart of the server is woken."""
+    async def _observe(task: RebuildRun) -> Observed:
+        """Observe the target. If a restart of the server interrupted its optimizers, wake them."""
         observed = await observed_target(task)
         if observed.state == RED:
             message = f"Qdrant cannot optimize {observed.physical}: {observed.fault or 'see its log'}"
@@ -92,10 +92,10 @@ class Convergence:
 
 
 async def observed_target(task: RebuildRun) -> Observed:
-    """The target as it is.
+    """Observe the target.
 
     Raises:
-        RebuildUnwanted: it is gone.
+        RebuildUnwanted: If it was deleted.
     """
     name = task.target_name
     observed = await task.server.collections.observe(name, name, is_linked=True)
@@ -105,21 +105,21 @@ async def observed_target(task: RebuildRun) -> Observed:
 
 
 LOOK_S, PATIENCE_S = 0.5, 20.0
-"""Between two looks at a target's replicas, and for how long a step waits for them before it is tried again later."""
+"""Pause between two reads of a target's replicas, and maximum wait of a step for them, in seconds."""
 
 
 async def await_replicas(task: RebuildRun, *, look_s: float = LOOK_S, patience_s: float = PATIENCE_S) -> None:
-    """Wait until every replica of a rebuild's target is active; a server that is alone is asked nothing.
+    """Wait until every replica of a rebuild's target is active. On a single server there is nothing to read.
 
-    Counts of a target with others are too small, and searches would find too little.
+    With inactive replicas, counts would be too small and searches incomplete.
 
     Raises:
-        StoreUnavailable: they are not for now; names them.
-        RebuildUnwanted: the target is gone.
+        StoreUnavailable: If some are not active in time. The message names them.
+        RebuildUnwanted: If the target was deleted.
     """
     ends_s, target = time.monotonic() + patience_s, task.target_name
-    while waits := await _unsettled(task):
-        message = f"replicas of {target} are not all active: {waits}"
+    while inactive := await _inactive_replicas(task):
+        message = f"replicas of {target} are not all active: {inactive}"
         if time.monotonic() >= ends_s:
             raise StoreUnavailable(message)
         await task.check()
@@ -127,7 +127,7 @@ async def await_replicas(task: RebuildRun, *, look_s: float = LOOK_S, patience_s
         await asyncio.sleep(look_s)
 
 
-async def _unsettled(task: RebuildRun) -> str:
+async def _inactive_replicas(task: RebuildRun) -> str:
     if task.source.placement is None:
         return ""
     try:

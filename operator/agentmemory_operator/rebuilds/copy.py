@@ -1,8 +1,8 @@
-"""The step of a rebuild that fills the target: every point of the source, page by page, and on record how far it is.
+"""Step Copy of a rebuild: copy every point of the source, page by page, and record the progress.
 
-Pages are read one after the other and written some at a time, so that the next one is read, or embedded, while the last
-one is written. What is on record is what every page before it has reached; so a step that was killed does a few pages
-again, which changes nothing.
+Pages are read one after the other and written concurrently, so the next page is read or embedded while the last one is
+written. The recorded cursor is behind all completed pages. So after a crash a few pages are copied again, which changes
+nothing.
 """
 
 import asyncio
@@ -17,20 +17,21 @@ from agentmemory_operator.rebuilds.carry import Carrying, carrying_of
 from agentmemory_operator.rebuilds.task import RebuildRun
 from agentmemory_operator.spec.effective.embedding import effective_embedding
 
-# Between two notes of the progress: each is a call, and what came since the last one is done again after a kill.
+# Seconds between two records of the progress. Each is a call, and after a crash the work since the last one is
+# repeated.
 NOTE_S = 1.0
 PAGES_AT_ONCE = 2
-# By provider: services answer several requests at a time; a model in this process leaves a processor to others.
+# Concurrent pages by provider. Services process several requests; a model in this process must leave a CPU free.
 REQUESTS_AT_ONCE = {"openai": 4, "fastembed": 1}
-# Of the vectors that all rebuilds remember: contents that come again are not embedded again.
+# Cache size of vectors for all rebuilds, so that repeated contents are not embedded again.
 CACHE_BYTES = 16 << 20
 
 
 class Copying:
-    """Copies what the source holds.
+    """Copies all points of the source.
 
     Args:
-        note_s: seconds between two notes of the progress.
+        note_s: Seconds between two records of the progress.
     """
 
     def __init__(self, *, note_s: float = NOTE_S) -> None:
@@ -38,11 +39,11 @@ class Copying:
         self._cache = EmbeddingCache(CACHE_BYTES)
 
     async def __call__(self, task: RebuildRun) -> str:
-        """Do what is left of the copy; return what it came to.
+        """Complete the copy; return the result for users.
 
         Raises:
-            RebuildPaused: a point cannot be embedded before somebody has mended something.
-            TransientError: it goes on where it was, later.
+            RebuildPaused: If a user must fix something before a point can be embedded.
+            TransientError: If the copy must continue later, from its recorded cursor.
         """
         if task.record.cursor is None:
             await task.note(copied=0, total=await task.server.points.count(task.source_name, None))
@@ -52,7 +53,7 @@ class Copying:
 
 
 def embedding_of(task: RebuildRun) -> BudgetedEmbedder | None:
-    """The embedder of a rebuild within its budget, None where vectors are copied."""
+    """Return the embedder of a rebuild within its budget, or None if vectors are copied."""
     if task.embedder is None:
         return None
     return BudgetedEmbedder(task.embedder, task, effective_embedding(task.memory).batch_size)
@@ -60,10 +61,10 @@ def embedding_of(task: RebuildRun) -> BudgetedEmbedder | None:
 
 @dataclass(slots=True)
 class _Page:
-    """Points that are on their way.
+    """Points that are being written.
 
     Attributes:
-        cursor: where the next page begins.
+        cursor: Offset of the next page.
     """
 
     work: "asyncio.Task[None]"
@@ -84,7 +85,7 @@ class _Run:
     noted_s: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self.carrying = carrying_of(self.task, embedder=self._remembering() if self.budget else None)
+        self.carrying = carrying_of(self.task, embedder=self._cached_embedder() if self.budget else None)
         self.cursor, self.copied = self.task.record.cursor, self.task.record.copied
         self.noted_s = asyncio.get_running_loop().time()
 
@@ -96,7 +97,7 @@ class _Run:
                 points, offset = await self.carrying.read(offset=offset, limit=self._page)
                 work = asyncio.create_task(self.carrying.insert(points))
                 self.pages.append(_Page(work, offset, len(points)))
-                await self._settle(0 if offset is None else self._width - 1)
+                await self._wait_for_pages(0 if offset is None else self._concurrency - 1)
                 if offset is None:
                     return
         except asyncio.CancelledError:
@@ -104,40 +105,43 @@ class _Run:
                 page.work.cancel()
             raise
         finally:
-            await self._end()
+            await self._finish_pages()
 
     @property
     def _page(self) -> int:
         return min(self.carrying.page, self.budget.batch_size) if self.budget else self.carrying.page
 
     @property
-    def _width(self) -> int:
+    def _concurrency(self) -> int:
         provider = self.task.marker.embedding.provider if self.budget else ""
         return REQUESTS_AT_ONCE.get(provider, PAGES_AT_ONCE)
 
-    def _remembering(self) -> Embedder:
+    def _cached_embedder(self) -> Embedder:
         assert self.budget is not None
         return CachedEmbedder(self.budget, cache=self.cache)
 
-    async def _settle(self, left: int) -> None:
-        """Wait for the oldest pages until so many are on their way, and note how far it is."""
-        while len(self.pages) > left:
+    async def _wait_for_pages(self, max_pending: int) -> None:
+        """Wait for the oldest pages until at most `max_pending` are in progress, and record the cursor."""
+        while len(self.pages) > max_pending:
             page = self.pages[0]
             await page.work
             self.pages.popleft()
             self.copied += page.size
             self.cursor = self.cursor if page.cursor is None else page.cursor
-            await self._note(is_last=page.cursor is None)
+            await self._record_progress(is_last=page.cursor is None)
 
-    async def _note(self, *, is_last: bool) -> None:
+    async def _record_progress(self, *, is_last: bool) -> None:
         now_s = asyncio.get_running_loop().time()
         if is_last or now_s - self.noted_s >= self.note_s:
             self.noted_s = now_s
             calls = self.budget.calls if self.budget else self.task.record.calls
             await self.task.note(cursor=self.cursor, copied=self.copied, calls=calls)
 
-    async def _end(self) -> None:
-        """Leave nothing behind that goes on; what was embedded is written, as it was paid for."""
+    async def _finish_pages(self) -> None:
+        """Wait for all pages in progress.
+
+        Points that are already embedded are still written, because they were paid for.
+        """
         if self.budget is not None:
             self.budget.close()
         await asyncio.gather(*(page.work for page in self.pages), return_exceptions=True)

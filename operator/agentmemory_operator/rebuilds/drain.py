@@ -1,20 +1,20 @@
-"""Carries over what late writers left in a rebuild's source after the alias was moved; then nobody knows it any more.
+"""Copy late writes from a rebuild's source after the move, until the source gets no further ones.
 
-A request that was on its way at the move may land in the source for as long as a request may take.
-Whatever lands in the source after the last pass was acknowledged to nobody. So what was written in the target since the
-move wins, and nothing is carried that could part a chain: of a change that spans several memories some may be in the
-source alone. What is carried as pending is joined to its chain, or given up, by `memories/chains.py`.
+A request in flight during the move may write to the source for as long as a request may take. Such writes after the
+last pass were not acknowledged. So writes in the target since the move take precedence, and no copy may split a chain:
+of a change to several memories, the source may have only some. A point that is copied as pending is later joined to its
+chain, or abandoned, by `memories/chains.py`.
 
-| in the source | in the target | is carried |
+| in the source | in the target | copied |
 |---|---|---|
-| a tombstone | nothing | as it is |
+| a tombstone | nothing | unchanged |
 | a memory that supersedes another | nothing | as pending |
-| another memory | nothing | as it is |
-| anything | written since the move, or as new | not at all |
-| a tombstone | a memory | as pending, where it has a place in a chain |
-| a memory with another place in its chain | | not at all: the other end of the link decides |
-| a memory that is not pending any more | a pending one | not at all: it is joined there |
-| a memory | | as it is |
+| another memory | nothing | unchanged |
+| anything | a tombstone, written since the move, or the same or a later `rev` | no |
+| a tombstone | a memory | as pending if it has links, else unchanged |
+| a memory with other links | any | no: the other end of the link decides |
+| a memory that is not pending | a pending one | no: it is joined in the target |
+| a memory | any | unchanged |
 """
 
 import asyncio
@@ -52,12 +52,14 @@ Row = Mapping[str, Any]
 
 
 async def screen(task: RebuildRun) -> int:
-    """Make vectors anew that are not what the target's embedding makes; return how many those were.
+    """Renew the vectors of memories that were written around the move with an outdated embedding; return their number.
+
+    If the rules for keywords changed, the keywords of all memories written around the move are computed again too.
 
     Raises:
-        EmbedderUnavailable, StoreUnavailable, OutcomeUnknown: to be done again.
+        EmbedderUnavailable, StoreUnavailable, OutcomeUnknown: The step must be repeated.
     """
-    changed = _changed_around(task)
+    changed = _changed_near_move(task)
     wrong = await _renew_vectors(task, task.embedder, changed) if task.embedder is not None else 0
     source, target = ends_of(task)
     if target.keyword is not None and source.keyword not in (None, target.keyword):
@@ -65,32 +67,32 @@ async def screen(task: RebuildRun) -> int:
     return wrong
 
 
-def _changed_around(task: RebuildRun) -> Filter:
+def _changed_near_move(task: RebuildRun) -> Filter:
     since_ms = _moved_ms(task) - writers_behind_ms(task)
     return {"must": [{"key": "updatedAt", "range": {"gte": since_ms}}, NOT_DELETED]}
 
 
 async def _renew_vectors(task: RebuildRun, embedder: Embedder, changed: Filter) -> int:
-    wrong, agent = 0, await _target_of(task)
+    renewed, agent = 0, await _target_of(task)
     vectors = CarriedVectors(task.source.collection, task.desired, is_embedded=True)
-    async for points in read_pages(agent, _asked(changed, with_vector=True)):
-        # What has no revision is nobody's whose writes could be late.
+    async for points in read_pages(agent, _page_request(changed, with_vector=True)):
+        # A point without `rev` was not written by the API, so no late write has changed it.
         points = [point for point in points if point["payload"].get("content") and "rev" in point["payload"]]
-        made = await embedder.embed([point["payload"]["content"] for point in points]) if points else []
+        embedded = await embedder.embed([point["payload"]["content"] for point in points]) if points else []
         operations = [
-            _replacing(point, vector, task.clock.now_ms())
-            for point, vector in zip(points, made, strict=True)
+            _replace_operation(point, vector, task.clock.now_ms())
+            for point, vector in zip(points, embedded, strict=True)
             if not vectors.is_meant(vectors_of(point).get("", ()), vector)
         ]
         if operations:
             await task.server.points.batch(task.target_name, operations, strong=True)
-        wrong += len(operations)
-    return wrong
+        renewed += len(operations)
+    return renewed
 
 
 async def _renew_words(task: RebuildRun, changed: Filter) -> None:
     agent = await _target_of(task)
-    async for points in read_pages(agent, _asked(changed, with_vector=False)):
+    async for points in read_pages(agent, _page_request(changed, with_vector=False)):
         await session_keywords.renew(agent, {point["id"] for point in points})
 
 
@@ -98,15 +100,15 @@ async def _target_of(task: RebuildRun) -> Agent:
     return await open_copy(task.server.points, effective_settings(task.memory), task.target_name, task.clock)
 
 
-def _asked(filter_: Filter, *, with_vector: bool) -> Json:
+def _page_request(filter_: Filter, *, with_vector: bool) -> Json:
     return {"filter": filter_, "limit": PAGE, "with_payload": True, "with_vector": with_vector}
 
 
-def _replacing(point: Json, vector: Sequence[float], now_ms: int) -> Json:
-    """The operation that puts a vector in the place of a point's, if that is as it was read."""
+def _replace_operation(point: Json, vector: Sequence[float], now_ms: int) -> Json:
+    """Return the operation that replaces a point's vector, if the point is unchanged since it was read."""
     row, vectors = point["payload"], point["vector"]
-    made = vectors | {"": vector} if isinstance(vectors, dict) else vector
-    newer = {"id": point["id"], "vector": made, "payload": row | {"rev": row["rev"] + 1, "updatedAt": now_ms}}
+    new = vectors | {"": vector} if isinstance(vectors, dict) else vector
+    newer = {"id": point["id"], "vector": new, "payload": row | {"rev": row["rev"] + 1, "updatedAt": now_ms}}
     unchanged = only(point["id"], equals("rev", row["rev"]), NOT_DELETED)
     return upsert_where(newer, unchanged)
 
@@ -118,43 +120,45 @@ PASS_S = 0.5
 
 @dataclass(slots=True)
 class Drain:
-    """Drains the sources of rebuilds.
+    """Step Drain: copies late writes.
 
     Attributes:
-        monotonic, sleep: seconds of this process.
+        monotonic, sleep: Clock and sleep of this process, in seconds.
     """
 
     monotonic: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     async def __call__(self, task: RebuildRun) -> str:
-        """Carry until a pass over all finds nothing that was begun a request's time after the move.
+        """Copy late writes until a full pass finds none.
+
+        The last pass starts at least one request timeout after the first.
 
         Raises:
-            TransientError: to be done again.
+            TransientError: If the step must be repeated.
         """
-        begun_s, carried = self.monotonic(), 0
+        begun_s, copied = self.monotonic(), 0
         is_last = await task.server.snapshots.metadata(task.source_name) is None
         while not is_last:
             is_over = self.monotonic() - begun_s >= task.server.endpoint.timeout_s
-            found = await _pass(task, every_point(task) if is_over else changed_since(task, _since_ms(task)))
-            carried, is_last = carried + found, is_over and not found
+            changed = await _copy_late(task, every_point(task) if is_over else changed_since(task, _since_ms(task)))
+            copied, is_last = copied + changed, is_over and not changed
             if not is_last:
                 await self.sleep(PASS_S)
-        if carried:
+        if copied:
             await _settle(task)
         screened = await screen(task)
         if await task.server.snapshots.metadata(task.source_name) is not None:
             await task.server.snapshots.write_metadata(task.source_name, {MOVING_KEY: None})
-        return f"{carried} late points; {screened} outdated vectors embedded again"
+        return f"{copied} late points; {screened} outdated vectors embedded again"
 
 
-async def _pass(task: RebuildRun, pages: AsyncIterator[tuple[Rows, Rows]]) -> int:
+async def _copy_late(task: RebuildRun, pages: AsyncIterator[tuple[Rows, Rows]]) -> int:
     carried, carrying = 0, carrying_of(task)
     async for source, target in pages:
         async for points in read_points(carrying, divergence(source, target).behind):
-            inserts, updates = await _late(task, points)
-            # What follows another before what is followed: a link never leads to what is not there.
+            inserts, updates = await _split_late(task, points)
+            # Insert successors before updates of their predecessors: a link must never point to a missing memory.
             await carrying.insert(inserts)
             await carrying.update(updates, before_ms=_moved_ms(task))
             carried += len(inserts) + len(updates)
@@ -162,7 +166,7 @@ async def _pass(task: RebuildRun, pages: AsyncIterator[tuple[Rows, Rows]]) -> in
 
 
 async def _settle(task: RebuildRun) -> None:
-    """Join to their chains what was carried as pending, and erase what was to be forgotten meanwhile."""
+    """Complete the changes that were copied as pending, and erase memories that were forgotten in the meantime."""
     points, settings = task.server.points, effective_settings(task.memory)
     agent = await open_copy(points, settings, task.target_name, task.clock)
     async for page in read_pages(
@@ -170,27 +174,27 @@ async def _settle(task: RebuildRun) -> None:
     ):
         for point in page:
             await chains.complete(agent, point["payload"])
-    # Who was forgotten in the target must not come back by what was on its way to the source.
+    # A user forgotten in the target must not reappear through late writes to the source.
     names = (task.source_name, task.target_name)
     await Erasures(task.clock).erase_late(points, *names, task.memory, since_ms=_moved_ms(task))
 
 
-async def _late(task: RebuildRun, points: list[Json]) -> tuple[list[Json], list[Json]]:
-    """Which late points are inserted, and which take the place of what is there, each as the target gets it."""
+async def _split_late(task: RebuildRun, points: list[Json]) -> tuple[list[Json], list[Json]]:
+    """Return the late points to insert and those to replace, each with the payload for the target."""
     ids = [point["id"] for point in points]
-    there = {row["id"]: row["payload"] or {} for row in await task.server.points.retrieve(task.target_name, ids)}
+    existing = {row["id"]: row["payload"] or {} for row in await task.server.points.retrieve(task.target_name, ids)}
     inserts, updates = [], []
     for point in points:
-        row, live = point["payload"] or {}, there.get(point["id"])
+        row, live = point["payload"] or {}, existing.get(point["id"])
         if live is None:
-            inserts.append(point | {"payload": _logged(late_insert(row), task)})
+            inserts.append(point | {"payload": _with_log_time(late_insert(row), task)})
         elif (payload := late_update(row, live, moved_ms=_moved_ms(task))) is not None:
-            updates.append(point | {"payload": _logged(payload, task)})
+            updates.append(point | {"payload": _with_log_time(payload, task)})
     return inserts, updates
 
 
-def _logged(payload: Payload, task: RebuildRun) -> Payload:
-    """A late point in the change log: it comes now, where readers are past the time at which it was written."""
+def _with_log_time(payload: Payload, task: RebuildRun) -> Payload:
+    """Return a late point's payload with the present time in the change log: readers have passed its own time."""
     return payload | {LOGGED_KEY: task.clock.now_ms()} if LOGGED_KEY in payload else payload
 
 
@@ -204,13 +208,13 @@ def _moved_ms(task: RebuildRun) -> int:
 
 
 async def settle(task: RebuildRun) -> str:
-    """Mark the source as replaced, or remove it where nothing is to be kept.
+    """Step Settle: mark the source as replaced, or remove it if `keepPreviousHours` is 0.
 
     Raises:
-        TransientError: to be done again.
+        TransientError: If the step must be repeated.
     """
     server, source = task.server, task.source_name
-    # A collection that is live again is kept by nobody's leave.
+    # After a rollback the target is live again: remove its mark as a replaced collection.
     await server.snapshots.write_metadata(task.target_name, {PREVIOUS_KEY: None})
     if await server.snapshots.metadata(source) is None:
         return f"{source} no longer exists"
@@ -227,7 +231,7 @@ async def settle(task: RebuildRun) -> str:
 
 
 def late_insert(row: Row) -> Payload:
-    """What the target gets of a point that it lacks."""
+    """Return the payload for a late point that the target lacks."""
     if TOMBSTONE_KEY in row:
         return dict(row)
     joins = {"pending": True} if row.get("supersedesId") else {}
@@ -235,11 +239,11 @@ def late_insert(row: Row) -> Payload:
 
 
 def late_update(row: Row, live: Row, *, moved_ms: int) -> Payload | None:
-    """What the target gets of a point that it has, None where it keeps its own.
+    """Return the payload for a late point that exists in the target, or None to keep the target's.
 
     Args:
-        live: the target's.
-        moved_ms: when the alias was moved, Unix milliseconds.
+        live: Payload in the target.
+        moved_ms: Time of the move, Unix milliseconds.
     """
     if rev_of(live) >= rev_of(row) or live.get("updatedAt", 0) >= moved_ms or TOMBSTONE_KEY in live:
         return None

@@ -1,15 +1,15 @@
-"""Moves an agent's alias from a rebuild's source to its target, while the API goes on serving.
+"""Move an agent's alias from a rebuild's source to its target while the API serves.
 
-Nobody watches, and clocks differ; so a process of the API relies on what the source's metadata said for `LEASE_S` at
-most, and the move is announced there for longer than that before writers are held:
+API processes do not watch Qdrant, and clocks differ. So an API process relies on its last read of the source's metadata
+for at most `LEASE_S`, and the move is announced there for longer before writers are held:
 
-1. Announced: writers look at the metadata again after each write, and are acknowledged if it is not Final by then. That
-   begins while the target is verified, so that little or nothing of it is left to wait for.
-2. Final: writers wait. What was acknowledged was written before that, so the last pass sees it.
-3. The alias moves, and with it the writers.
+1. Announced: a write is followed by a read of the metadata, and acknowledged unless the phase is Final by then. This
+   phase starts while the target is verified, so that little of it remains.
+2. Final: writers wait. Every acknowledged write was completed before, so the last pass copies it.
+3. The alias moves, and the writers continue in the target.
 
-Whatever fails before the alias has moved lets the writers go on at once, and the move begins anew; so it does where
-somebody else has let them go on. A plain collection that may have gone holds them until the alias is there:
+If anything fails before the alias has moved, writers continue at once and the move starts again. The same applies if
+another process releases the writers. The writers of a plain collection that may be deleted wait until the alias exists:
 `rebuilds/plain.py`.
 """
 
@@ -42,10 +42,10 @@ from agentmemory_operator.rebuilds.task import RebuildRun
 from agentmemory_operator.restores.rules.checks import RECORDS_KEY
 
 HELD_S = 3.0
-"""Seconds that the last pass may take while writers are held; the API refuses them after some more (`Times.hold_s`)."""
+"""Maximum duration of the last pass in seconds. The API rejects held writes after somewhat longer (`Times.hold_s`)."""
 
 PASS_S = 1.0
-"""Seconds between two passes while a move is announced: what is left over for the last one."""
+"""Seconds between two passes while a move is announced, so that the last pass is short."""
 
 
 @dataclass(slots=True)
@@ -53,10 +53,11 @@ class Move:
     """Moves aliases.
 
     Attributes:
-        locks: of the aliases; one for all who move them.
-        is_cleaned: tells whether the agent of a rebuild is being cleaned up: that writes by the alias, and unfenced.
-        announce_s, held_s: seconds; see ANNOUNCE_S and HELD_S.
-        monotonic, sleep: seconds of this process.
+        locks: Locks of the aliases, shared by all modules that move aliases.
+        is_cleaned: Returns whether a cleanup of the agent is in progress, which writes through the alias without a
+            fence.
+        announce_s, held_s: Seconds; see ANNOUNCE_S and HELD_S.
+        monotonic, sleep: Clock and sleep of this process, in seconds.
     """
 
     locks: AliasLocks
@@ -67,37 +68,40 @@ class Move:
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     def announced_beside(self, step: Callable[[RebuildRun], Awaitable[str]]) -> Callable[[RebuildRun], Awaitable[str]]:
-        """The step before the move with the move announced as it begins: see `withdraw`."""
+        """Wrap the step before the move: announce the move when the step starts.
 
-        async def work(task: RebuildRun) -> str:
-            # What comes between is long where a copy of a plain collection is made.
+        After a failure of the step the caller must call `withdraw`. The move of a plain collection is announced later.
+        """
+
+        async def announce_and_run(task: RebuildRun) -> str:
+            # The copy of a plain collection follows, which takes long: announce that move later.
             if not is_of_plain(task.record, task.alias):
                 await self._announce(task)
             return await step(task)
 
-        return work
+        return announce_and_run
 
     async def __call__(self, task: RebuildRun) -> str:
         """Move the alias.
 
         Raises:
-            RebuildPaused, RebuildUnwanted: it is not to be moved any more.
-            TransientError: it was not moved, and is to be tried again.
+            RebuildPaused, RebuildUnwanted: If it must not be moved any more.
+            TransientError: If it was not moved. The step must be repeated.
         """
         if task.announcement is None:
             await withdraw(task)
         if self.is_cleaned(task):
             raise StoreUnavailable("waiting for a cleanup of the agent before the switch")
-        carried = [task, *await way_back_of(task)]
+        copies = [task, *await way_back_of(task)]
         try:
             await self._announce(task)
-            await self._prepare(task, carried)
-            held_s: float | None = await self._hold_and_move(task, carried)
+            await self._prepare(task, copies)
+            held_s: float | None = await self._hold_and_move(task, copies)
         except BaseException:
             if not await is_behind(task.server, task.alias, task.target_name):
                 await withdraw(task)
                 raise
-            # The answer was lost, not the move.
+            # The alias was moved, but the response was lost.
             held_s = None
         task.announcement = None
         await note_taken(task)
@@ -106,7 +110,7 @@ class Move:
         return f"{task.alias} points to {task.target_name}; writes were paused for {held_s * 1000:.0f} ms"
 
     async def _announce(self, task: RebuildRun) -> None:
-        """Announce the move, unless that was done, or there are no writers any more."""
+        """Announce the move, unless that was done or the source has no writers any more."""
         if task.announcement is None and not is_past_return(task.record, task.alias):
             marker, source, target = task.desired.marker, task.source_name, task.target_name
             announcing = Announcing(announce_s=self.announce_s, monotonic=self.monotonic, sleep=self.sleep)
@@ -115,8 +119,8 @@ class Move:
             )
 
     @staticmethod
-    def _unheard(task: RebuildRun) -> Announcement:
-        """What is said of a move whose source has no writers any more."""
+    def _unpublished(task: RebuildRun) -> Announcement:
+        """Return the announcement of a move whose source has no writers any more."""
         marker = task.desired.marker
         return Announcement(
             source=task.source_name,
@@ -127,26 +131,26 @@ class Move:
             carries=True,
         )
 
-    async def _prepare(self, task: RebuildRun, carried: Sequence[RebuildRun]) -> None:
-        """Carry what is left, and written meanwhile, until every process knows of the move."""
-        for each in carried:
-            await carry_all(each, embedder=embedding_of(each))
-        await _hand_over(task)
+    async def _prepare(self, task: RebuildRun, copies: Sequence[RebuildRun]) -> None:
+        """Copy the remaining changes until the announcement has lasted long enough for every process."""
+        for run in copies:
+            await carry_all(run, embedder=embedding_of(run))
+        await _copy_metadata(task)
         if task.announcement is None:
             return
-        while (left_s := task.announcement.known_s - self.monotonic()) > 0:
-            for each in carried:
-                await carry_changed(each)
-            await self.sleep(min(left_s, PASS_S))
-        for each in carried:
-            await carry_changed(each)
+        while (remaining_s := task.announcement.known_s - self.monotonic()) > 0:
+            for run in copies:
+                await carry_changed(run)
+            await self.sleep(min(remaining_s, PASS_S))
+        for run in copies:
+            await carry_changed(run)
 
-    async def _hold_and_move(self, task: RebuildRun, carried: Sequence[RebuildRun]) -> float:
-        """Hold the writers, carry what is left and move the alias; return for how many seconds they were held."""
+    async def _hold_and_move(self, task: RebuildRun, copies: Sequence[RebuildRun]) -> float:
+        """Hold the writers, copy the remaining changes and move the alias; return how many seconds writers waited."""
         async with self.locks.of(task.slug):
-            # Right before the move, and with nobody of this process between: what is deleted stays deleted.
+            # Check right before the move and under the lock: a deleted object must stay deleted.
             await task.check()
-            # A peer may have left since the step began; nobody is held yet.
+            # A peer may have failed since the step started. Writers are not held yet.
             await await_replicas(task, patience_s=0)
             if not await leads_to(task.server, task.alias, task.source_name):
                 raise RebuildUnwanted(f"{task.alias} no longer points to {task.source_name}")
@@ -154,14 +158,14 @@ class Move:
             begun_s = self.monotonic()
             if task.announcement is not None:
                 await check_stands(task.server, task.announcement)
-            await say(task.server, task.announcement or self._unheard(task), Phase.FINAL)
+            await say(task.server, task.announcement or self._unpublished(task), Phase.FINAL)
             try:
                 async with asyncio.timeout(self.held_s):
                     if task.source.points == 0:
-                        # Nobody had to approve it while that is so: whoever was acknowledged has written by now.
+                        # An empty source needed no approval. All acknowledged writes are stored by now, so check again.
                         await task.check()
-                    for each in carried:
-                        await carry_changed(each, is_last=True)
+                    for run in copies:
+                        await carry_changed(run, is_last=True)
             except TimeoutError as exc:
                 raise StoreUnavailable(
                     f"copying the remaining writes took longer than {self.held_s:g} s, the limit for pausing writes; "
@@ -175,18 +179,18 @@ class Move:
 
 
 async def withdraw(task: RebuildRun) -> None:
-    """Let the writers of the source go on, unless it may have gone: what they wrote would go with it."""
+    """Release the writers of the source, unless it may be deleted: their writes would be lost."""
     task.announcement = None
     if not is_past_return(task.record, task.alias):
         await release_writers(task.server, task.source_name)
 
 
-async def _hand_over(task: RebuildRun) -> None:
-    """Give the target its epoch, and what the source says of where its memories come from."""
-    told = await task.server.snapshots.metadata(task.source_name)
-    if told is None:
-        # A plain collection that has gone: it was done before that.
+async def _copy_metadata(task: RebuildRun) -> None:
+    """Write the next epoch, and the source's origin and restore records, into the target's metadata."""
+    metadata = await task.server.snapshots.metadata(task.source_name)
+    if metadata is None:
+        # The plain collection was deleted. The metadata was copied before that.
         return
-    kept = {key: told.get(key) for key in (ORIGIN_KEY, RECORDS_KEY)}
-    epoch = epoch_to_json(next_epoch(epoch_in(told), task.clock.now_ms(), carries=True))
-    await task.server.snapshots.write_metadata(task.target_name, kept | epoch)
+    copied = {key: metadata.get(key) for key in (ORIGIN_KEY, RECORDS_KEY)}
+    epoch = epoch_to_json(next_epoch(epoch_in(metadata), task.clock.now_ms(), carries=True))
+    await task.server.snapshots.write_metadata(task.target_name, copied | epoch)

@@ -1,6 +1,6 @@
-"""Puts a plain collection behind an alias of its own name: what of a rebuild is different there.
+"""Put a plain collection behind an alias of its own name: the steps of a rebuild that differ for it.
 
-`rebuilds/rules/plain.py` says why, and what is next after a kill at any call.
+`rebuilds/rules/plain.py` has the reason, and the next step after a crash at any call.
 """
 
 import asyncio
@@ -21,44 +21,47 @@ from agentmemory_operator.snapshots.verify import restore_into
 from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.naming import next_physical
 
-LINK_TRIES = 50
-"""How often the alias is tried to be created while clients find nothing; after that each pass over the object does."""
+MAX_LINK_ATTEMPTS = 50
+"""Maximum number of attempts to create the alias while clients find nothing.
+
+Afterwards each pass over the object tries.
+"""
 
 LINK_RETRY_S = 0.1
 
-# A collection that comes of a snapshot says of itself what the other one said at that moment.
-_OF_THE_OTHER = copied_elsewhere() | {PREVIOUS_KEY: None}
+# The metadata of a restored collection is that of the original, so these keys are cleared.
+_CLEARED_METADATA = copied_elsewhere() | {PREVIOUS_KEY: None}
 
 
-class _Beside(RebuildRun):
-    """Carries into the way back what is carried into the target: nothing of it is on record."""
+class _WayBackRun(RebuildRun):
+    """Copies the changes into the way back that are also copied into the target. It has no stored record."""
 
     async def note(self, **changes: Any) -> None:
-        """Remember it for the passes of this run."""
+        """Change the record in memory only."""
         self.record = replace(self.record, **changes)
 
 
 async def keep(task: RebuildRun) -> str:
-    """Make the way back of a plain collection: a snapshot of it, restored and compared with it.
+    """Create the way back of a plain collection: restore a snapshot of it, and compare both.
 
     Raises:
-        SpecInvalid: the copy is not the collection.
-        RebuildPaused, RebuildUnwanted: it is not to be gone on with.
-        TransientError: to be done again.
+        SpecInvalid: If the copy differs from the collection.
+        RebuildPaused, RebuildUnwanted: If the rebuild must not continue.
+        TransientError: If the step must be repeated.
     """
     name, server = task.record.way_back or await _choose_name(task), task.server
-    # What a killed run left may be half a copy.
+    # A killed run may have left a partial copy.
     await server.collections.delete(name)
-    recorded = await _recorded(task)
+    recorded = await _read_record(task)
     file = await server.snapshots.create(task.source_name)
     try:
         await task.check()
         subject = await _subject(task, file, recorded)
         await restore_into(name, subject, server)
-        await server.snapshots.write_metadata(name, _OF_THE_OTHER)
+        await server.snapshots.write_metadata(name, _CLEARED_METADATA)
         verdict = await compare(name, subject, server)
     finally:
-        # Under the alias nobody reaches it any more.
+        # Once the alias has its name, the file can no longer be reached.
         await server.snapshots.delete_file(task.source_name, file.name)
     if not verdict.is_good:
         raise SpecInvalid(Reason.NOT_VERIFIED, f"the copy to keep differs from the collection: {verdict.message}")
@@ -66,16 +69,19 @@ async def keep(task: RebuildRun) -> str:
 
 
 async def _choose_name(task: RebuildRun) -> str:
-    """The way back's name, put on record before anything bears it; the target's is above all that are known."""
+    """Choose the name of the way back, and record it before the collection is created.
+
+    The target has the highest known number.
+    """
     name = next_physical(task.alias, [*await task.server.snapshots.collections(), task.target_name])
     await task.note(way_back=name)
     return name
 
 
-async def _recorded(task: RebuildRun) -> Recorded:
+async def _read_record(task: RebuildRun) -> Recorded:
     collections, name = task.server.collections, task.source_name
     begun_ms, before = task.clock.now_ms(), await collections.count(name)
-    # It has got an index since this run began.
+    # Observe again: the collection got an index since this run started.
     observed = await collections.observe(name, name, is_linked=True)
     return Recorded(
         begun_ms=begun_ms, before=before, config_hash=hash_configuration(observed.collection) if observed else None
@@ -95,13 +101,13 @@ async def _subject(task: RebuildRun, file: SnapshotFile, recorded: Recorded) -> 
 
 
 async def way_back_of(task: RebuildRun) -> list[RebuildRun]:
-    """What is carried into beside the target before a move: of a plain collection the way back."""
+    """Return a run that also copies changes into the way back of a plain collection; empty for other rebuilds."""
     if not is_of_plain(task.record, task.alias):
         return []
     name = task.record.way_back
     if name is None or await task.server.snapshots.metadata(name) is None:
         await keep(task)
-    beside = _Beside(
+    way_back_run = _WayBackRun(
         memory=task.memory,
         server=task.server,
         source=task.source,
@@ -112,57 +118,63 @@ async def way_back_of(task: RebuildRun) -> list[RebuildRun]:
         check=task.check,
         show=task.show,
     )
-    return [beside]
+    return [way_back_run]
 
 
 async def take_place(task: RebuildRun) -> None:
-    """Put the alias in the place of the plain collection: everything that it holds is in the target.
+    """Replace the plain collection by the alias. All its points are in the target.
 
     Raises:
-        StoreUnavailable: not everything is, by the number of points.
-        TransientError: whether there is an alias is not known; every pass over the object sees to it first.
+        StoreUnavailable: If the target or the way back has fewer points than the collection.
+        TransientError: If it is unknown whether the alias exists. Every pass over the object handles that first.
     """
     collections = task.server.collections
-    await _check_whole(task)
-    await _note_gone(task, task.clock.now_ms())
+    await _check_complete(task)
+    await _record_deletion(task, task.clock.now_ms())
     begun_s = time.monotonic()
     try:
         await collections.delete(task.source_name)
     except StoreRejected:
-        await _note_gone(task, None)
+        await _record_deletion(task, None)
         raise
     await _link(task)
     task.record = replace(task.record, pause_ms=round((time.monotonic() - begun_s) * 1000))
 
 
 async def note_taken(task: RebuildRun) -> None:
-    """Put on record that the alias leads to the target, and that what was replaced lies in the way back."""
+    """Record that the alias points to the target, and that the replaced contents are in the way back."""
     record = without_plain(task.record, task.alias, task.clock.now_ms())
     if record != task.record:
         task.source = replace(task.source, physical=record.source)
         await task.note(source=record.source, pause_ms=record.pause_ms)
 
 
-async def _check_whole(task: RebuildRun) -> None:
-    """Pass unless points came since all were compared that bear no time: nobody but others writes such."""
+async def _check_complete(task: RebuildRun) -> None:
+    """Raise if points without `updatedAt` were added since the full comparison.
+
+    Only direct writers write such points.
+    """
     points, names = task.server.points, (task.source_name, task.target_name, str(task.record.way_back))
-    there, *copies = [await points.count(name, None) for name in names]
-    if min(copies) < there:
+    source_count, *copies = [await points.count(name, None) for name in names]
+    if min(copies) < source_count:
         raise StoreUnavailable(
-            f"{there - min(copies)} points were written directly to {task.source_name}, which is about to be "
+            f"{source_count - min(copies)} points were written directly to {task.source_name}, which is about to be "
             f"replaced: stop direct writers; retrying"
         )
 
 
-async def _note_gone(task: RebuildRun, gone_ms: int | None) -> None:
-    """Say in the target's record, and nowhere else, that the collection goes: writers wait."""
+async def _record_deletion(task: RebuildRun, gone_ms: int | None) -> None:
+    """Record in the target's metadata that the collection is deleted at `gone_ms`; None withdraws that.
+
+    Progress is not reported, because writers wait.
+    """
     task.record = replace(task.record, gone_ms=gone_ms)
     await task.server.snapshots.write_metadata(task.target_name, {REBUILD_KEY: record_to_json(task.record)})
 
 
 async def _link(task: RebuildRun) -> None:
     link = SetAlias(task.alias, task.target_name)
-    for _ in range(LINK_TRIES):
+    for _ in range(MAX_LINK_ATTEMPTS):
         try:
             await task.server.collections.apply(task.target_name, link)
             return

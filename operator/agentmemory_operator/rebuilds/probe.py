@@ -1,4 +1,4 @@
-"""Searches both collections of a rebuild for the same memories, as `rebuilds/rules/probes.py` says."""
+"""Search both collections of a rebuild for the same memories, as in `rebuilds/rules/probes.py`."""
 
 import logging
 from collections.abc import Hashable, Iterable, Sequence, Set
@@ -21,16 +21,16 @@ from agentmemory_operator.zones.rules.sealing import SEALED_KEY, is_locked
 
 log = logging.getLogger(__name__)
 
-AT_ONCE = 4
-"""Probes of a call, each an exact search and one of the index: agents search meanwhile."""
+PROBES_PER_CALL = 4
+"""Probes in a call, each an exact and an index search. Agents search at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecallProbing:
-    """Measures what searches find before and after a rebuild.
+    """Measures search results before and after a rebuild.
 
     Attributes:
-        embedder: of the target's vectors; None where they were copied.
+        embedder: Embedder of the target's vectors; None if they were copied.
     """
 
     task: RebuildRun
@@ -38,11 +38,11 @@ class RecallProbing:
     embedder: Embedder | None
 
     async def measure(self, points: Sequence[Json], alike: Set[PointId]) -> ProbeRecall:
-        """What the probes come to; none of a server that makes no exact searches.
+        """Run the probes; return their figures, with `probes` 0 if the server allows no exact searches.
 
         Args:
-            points: of the source, with payload and vectors, in the order that they were drawn in.
-            alike: ids of those that are the same in both.
+            points: Points of the source with payload and vectors, in the order of the sample.
+            alike: Ids of the points that are the same in both.
         """
         embedder = self.embedder
         probes = probes_among(points, alike, needs_content=embedder is not None)
@@ -51,10 +51,10 @@ class RecallProbing:
         if embedder is not None and probes:
             after = await embedder.embed([point["payload"]["content"] for point in probes])
         try:
-            sources = await self._searched(self.task.source_name, self.task.source.collection, probes, before)
-            targets = await self._searched(self.task.target_name, self.target.collection, probes, after)
+            sources = await self._search(self.task.source_name, self.task.source.collection, probes, before)
+            targets = await self._search(self.task.target_name, self.target.collection, probes, after)
         except StoreRejected as exc:
-            # A strict mode that allows no exact search allows no measure of what is missed.
+            # If the strict mode allows no exact search, recall cannot be measured.
             log.info("recall of %s is not measured: %s", self.task.target_name, exc)
             return ProbeRecall(probes=0)
         probed = [
@@ -63,25 +63,25 @@ class RecallProbing:
         ]
         is_embedded = embedder is not None
         is_comparable = not is_embedded and self.task.source.collection.distance == self.target.collection.distance
-        unchanged = await self._unchanged(probed)
+        unchanged = await self._read_unchanged(probed)
         return recall_of(probed, unchanged, is_embedded=is_embedded, is_comparable=is_comparable)
 
-    async def _searched(
+    async def _search(
         self, name: str, collection: Collection, probes: Sequence[Json], vectors: Sequence[Vector]
     ) -> list[ProbeAnswer]:
         answers: list[ProbeAnswer] = []
-        asked = list(zip(await self._plans(collection, probes), vectors, strict=True))
-        for start in range(0, len(asked), AT_ONCE):
+        searches = list(zip(await self._plans(collection, probes), vectors, strict=True))
+        for start in range(0, len(searches), PROBES_PER_CALL):
             await self.task.check()
             bodies = [
-                each.query(vector, distance=collection.distance)
-                for plan, vector in asked[start : start + AT_ONCE]
-                for each in (plan.searched_exactly(), plan)
+                search_plan.query(vector, distance=collection.distance)
+                for plan, vector in searches[start : start + PROBES_PER_CALL]
+                for search_plan in (plan.searched_exactly(), plan)
             ]
-            found = await self.task.server.points.query_batch(name, bodies)
+            results = await self.task.server.points.query_batch(name, bodies)
             answers += [
                 ProbeAnswer(exact=_scored(exact), approximate=_scored(approximate))
-                for exact, approximate in zip(found[::2], found[1::2], strict=True)
+                for exact, approximate in zip(results[::2], results[1::2], strict=True)
             ]
         return answers
 
@@ -91,33 +91,33 @@ class RecallProbing:
         return [plans[user] for user in users]
 
     async def _plan(self, user_id: str, collection: Collection) -> CandidatePlan:
-        """The search for a user's memories as the object has it made, by meaning alone, but for its length.
+        """Return the vector search for a user's memories as the object configures it, with fewer results.
 
-        The index looks as far as for all the candidates of a real search, of which only the nearest come back here.
+        The index examines as many candidates as for a real search, but only the nearest are returned.
         """
         ranking, now_ms = effective_settings(self.task.memory).ranking, self.task.clock.now_ms()
         filter_ = visible(Selection(user_id=user_id), now_ms, ranking.endings)
         eligible = await self.task.server.points.count(self.task.source_name, filter_, exact=False)
         plan = plan_candidates(ranking, filter_, eligible=eligible, top_k=TOP, now_ms=now_ms)
-        most_ef = limits_in_force(collection.strict_mode).get("search_max_hnsw_ef", plan.limit)
+        max_ef = limits_in_force(collection.strict_mode).get("search_max_hnsw_ef", plan.limit)
         return replace(
             plan,
             classes=plan.classes[:1],
             filters=plan.filters[:1],
             limit=min(FETCHED, page_of(collection)),
             min_similarity=NO_GATE,
-            search_ef=max(plan.search_ef or 0, min(plan.limit, int(most_ef))),
+            search_ef=max(plan.search_ef or 0, min(plan.limit, int(max_ef))),
         )
 
-    async def _unchanged(self, probed: Sequence[Probed]) -> dict[PointId, Hashable]:
-        """Those of the points that were found which are of one revision in both, also after the searches."""
-        ids = {id_ for one in probed for id_ in one.source.ids | one.target.ids}
+    async def _read_unchanged(self, probed: Sequence[Probed]) -> dict[PointId, Hashable]:
+        """Return the found points with the same revision in both after the searches, with a hash of their text."""
+        ids = {id_ for probe in probed for id_ in probe.source.ids | probe.target.ids}
         points, page = self.task.server.points, page_of(self.task.source.collection, self.target.collection)
         keys = (*VERSION_KEYS, "contentHash", SEALED_KEY)
         sources = await rows_of(points, self.task.source_name, ids, page, keys=keys)
         targets = await rows_of(points, self.task.target_name, ids, page, keys=VERSION_KEYS)
         alike = {id_: row for id_, row in sources.items() if is_alike(row, targets.get(id_))}
-        # What is sealed has no vector in the target yet.
+        # An encrypted memory has no vector in the target yet.
         return {id_: row.get("contentHash") or id_ for id_, row in alike.items() if not is_locked(row)}
 
 

@@ -1,4 +1,4 @@
-"""What a rebuild has made goes again where it is not wanted, or fails; what it replaced and what is live stay."""
+"""Remove the collections of rebuilds that are cancelled or fail. The replaced and the live collection are kept."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -31,11 +31,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RebuildRemoval:
-    """Removes what rebuilds have made that do not come to their end, and tells people why.
+    """Removes the collections of unfinished rebuilds, and reports the reason.
 
     Attributes:
-        locks: of the aliases; one for all who move them.
-        abandon: takes back what a rebuild that is given up did to its source.
+        locks: Locks of the aliases, shared by all modules that move aliases.
+        abandon: Undoes the changes that a cancelled rebuild made to its source.
     """
 
     cluster: Cluster
@@ -44,10 +44,13 @@ class RebuildRemoval:
     reports: RebuildReports
 
     async def remove(self, key: Key, memory: AgentMemory, server: Server, record: RebuildRecord) -> None:
-        """Remove what a rebuild has made that is not wanted; a collection that was replaced stays what it was."""
+        """Remove the target of a cancelled rebuild, and its way back.
+
+        A live target is kept. The target of a rollback is kept too, because it is a replaced collection.
+        """
         async with self.locks.of(memory.slug):
             live = await live_behind(server, alias_of(memory.slug), record.source)
-            # What was noted since this record was read counts.
+            # Read the record again: it may have changed.
             metadata = await server.snapshots.metadata(record.target) or {}
             record = record_from_json(metadata) or record
             if (live is not None and live.physical == record.target) or is_past_return(record, alias_of(memory.slug)):
@@ -69,20 +72,20 @@ class RebuildRemoval:
     async def meet(
         self, key: Key, memory: AgentMemory, server: Server, record: RebuildRecord, exc: TransientError
     ) -> None:
-        """Give up what has filled the disk, so that others can write again; what else may pass is waited for.
+        """Give up a rebuild that has filled the disk, so that other writes succeed. Other transient errors are retried.
 
         Raises:
-            TransientError: `exc` itself, where it is waited for.
+            TransientError: `exc`, if the rebuild is retried.
         """
         if not exc.is_disk_full or not await leads_to(server, alias_of(memory.slug), record.source):
             await self.reports.stand(key, RebuildState.WAITING, str(exc), record)
             raise exc
-        room = f"add disk space for a second collection next to {record.source}"
-        await self.give_up(key, memory, server, record, f"Qdrant's disk is full: {room}. {exc}")
+        remedy = f"add disk space for a second collection next to {record.source}"
+        await self.give_up(key, memory, server, record, f"Qdrant's disk is full: {remedy}. {exc}")
 
     async def give_up(self, key: Key, memory: AgentMemory, server: Server, record: RebuildRecord, why: str) -> None:
-        """Give a rebuild up, and say why; what it made is removed, unless it is live."""
+        """Fail a rebuild, report the reason, and remove its target unless it is live."""
         await self.remove(key, memory, server, record)
-        asked = memory.metadata.annotations.get(RECONCILE_REQUESTED_AT)
-        await self.reports.end(key, record, RebuildState.FAILED, why, asked=asked)
+        requested_at = memory.metadata.annotations.get(RECONCILE_REQUESTED_AT)
+        await self.reports.end(key, record, RebuildState.FAILED, why, asked=requested_at)
         await self.reports.post(memory, Event("Warning", Reason.REBUILD_FAILED, why))

@@ -1,4 +1,4 @@
-"""What people are told of rebuilds: in the status of their object, in its conditions, in events."""
+"""Report rebuilds to users: in the status of their object, in its conditions, and in events."""
 
 import logging
 from dataclasses import dataclass, field, replace
@@ -18,10 +18,10 @@ from agentmemory_operator.spec.times import render_time
 
 log = logging.getLogger(__name__)
 
-SHOW_MS = 2_000
-"""Between two writes of progress."""
+PROGRESS_PERIOD_MS = 2_000
+"""Minimum milliseconds between two writes of progress."""
 
-_EXPLAINED = {
+_REASONS = {
     RebuildState.FAILED: Reason.REBUILD_FAILED,
     RebuildState.PAUSED: Reason.REBUILD_PAUSED,
     RebuildState.HELD: Reason.AWAITING_APPROVAL,
@@ -30,103 +30,104 @@ _EXPLAINED = {
 
 @dataclass(slots=True)
 class RebuildReports:
-    """Tells how rebuilds stand."""
+    """Reports the state of rebuilds."""
 
     table: ObjectTable
     cluster: Cluster
     clock: Clock
     statuses: Statuses = field(init=False)
-    # Not all of it is written: progress is only now and then, and what waits for its turn with the pass that says so.
-    _told: dict[tuple[Key, str], Json] = field(default_factory=dict)
+    # The last state of each rebuild, also if it is not written yet. Progress is written rarely, and a queued one with
+    # the pass.
+    _statuses_by_object: dict[tuple[Key, str], Json] = field(default_factory=dict)
     _shown_ms: dict[Key, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.statuses = Statuses(self.table, self.cluster, self.clock)
 
     def last(self, key: Key) -> Json:
-        """What was told last of an object's rebuild; the watch may not have brought it yet."""
+        """Return the last reported state of an object's rebuild, which the watch may not have delivered yet."""
         document = self.table.get(key) or {"metadata": {}}
-        own = self._told.get((key, document["metadata"].get("uid", "")))
-        told: Json = (document.get("status") or {}).get("rebuild") or {}
-        return told if own is None else own
+        own = self._statuses_by_object.get((key, document["metadata"].get("uid", "")))
+        stored: Json = (document.get("status") or {}).get("rebuild") or {}
+        return stored if own is None else own
 
     def is_under_way(self, key: Key) -> bool:
-        """Whether an object's collection is being rebuilt, as far as is known here."""
+        """Return whether the last reported state is that of a rebuild in progress."""
         return is_under_way(self.last(key))
 
     def explained(self, key: Key, done: Reconciled) -> Reconciled:
-        """What a pass found, with why the rebuild that it asks for does not run."""
-        told, refusal = self.last(key), _without_own_room(done.refusal, self.last(key))
+        """Return the result of a pass with the reason why the required rebuild does not run."""
+        last, refusal = self.last(key), _ignore_own_space(done.refusal, self.last(key))
         if refusal is not done.refusal:
             done = replace(done, refusal=refusal)
-        reason = _EXPLAINED.get(told.get("state", ""))
+        reason = _REASONS.get(last.get("state", ""))
         if refusal is None or not refusal.is_carried_out or reason is None:
             return done
-        digest = approval_of(told.get("digest", "")) if reason is Reason.AWAITING_APPROVAL else refusal.digest
-        return replace(done, refusal=replace(refusal, reason=reason, message=told.get("message", ""), digest=digest))
+        digest = approval_of(last.get("digest", "")) if reason is Reason.AWAITING_APPROVAL else refusal.digest
+        return replace(done, refusal=replace(refusal, reason=reason, message=last.get("message", ""), digest=digest))
 
     async def show(self, key: Key, record: RebuildRecord, message: str) -> None:
-        """Tell how far one is, not more often than people read."""
-        now_ms, told, last = self.clock.now_ms(), rebuild_status(record, RebuildState.RUNNING, message), self.last(key)
-        is_news = any(told.get(name) != last.get(name) for name in ("step", "state", "message"))
-        if is_news or now_ms - self._shown_ms.get(key, 0) >= SHOW_MS:
+        """Report progress. A change of step or message is written at once, numbers at most every two seconds."""
+        now_ms, new, last = self.clock.now_ms(), rebuild_status(record, RebuildState.RUNNING, message), self.last(key)
+        is_change = any(new.get(name) != last.get(name) for name in ("step", "state", "message"))
+        if is_change or now_ms - self._shown_ms.get(key, 0) >= PROGRESS_PERIOD_MS:
             self._shown_ms[key] = now_ms
-            await self.write(key, told)
+            await self.write(key, new)
         elif memory := owned_memory(self.table, key):
-            self._told[key, memory.metadata.uid] = told
+            self._statuses_by_object[key, memory.metadata.uid] = new
 
     def await_turn(self, key: Key) -> None:
-        """Tell that one is wanted and not begun: others of its connection are before it."""
-        told, memory = self.last(key), owned_memory(self.table, key)
-        if memory is None or is_under_way(told) or told.get("state") == RebuildState.FAILED:
+        """Report that a rebuild is queued, unless one is in progress or has failed."""
+        last, memory = self.last(key), owned_memory(self.table, key)
+        if memory is None or is_under_way(last) or last.get("state") == RebuildState.FAILED:
             return
-        waits = "queued: the connection reached its limit of concurrent rebuilds (AGENTMEMORY_REBUILDS_AT_ONCE)"
-        self._told[key, memory.metadata.uid] = {"state": RebuildState.WAITING, "message": waits}
+        message = "queued: the connection reached its limit of concurrent rebuilds (AGENTMEMORY_REBUILDS_AT_ONCE)"
+        self._statuses_by_object[key, memory.metadata.uid] = {"state": RebuildState.WAITING, "message": message}
 
     async def stand(self, key: Key, state: RebuildState, message: str, record: RebuildRecord | None = None) -> None:
-        """Tell that one stands, and why; what was told of the same one before stays, nothing of an earlier one."""
+        """Report that a rebuild has stopped or waits, and why. Other fields of the same rebuild are kept."""
         last = self.last(key)
-        told = last if is_under_way(last) else {}
-        if record is not None and told.get("target") != record.target:
-            told = rebuild_status(record, state, message)
-        await self.write(key, told | {"state": state, "message": printable_lines(message)})
+        new_status = last if is_under_way(last) else {}
+        if record is not None and new_status.get("target") != record.target:
+            new_status = rebuild_status(record, state, message)
+        await self.write(key, new_status | {"state": state, "message": printable_lines(message)})
 
     async def end(
         self, key: Key, record: RebuildRecord, state: RebuildState, message: str, *, asked: str | None = None
     ) -> None:
-        """Tell how one ended.
+        """Report the end of a rebuild.
 
         Args:
-            asked: the annotation by which somebody would have a failed one tried again, as it is now.
+            asked: Present value of the annotation that requests another attempt of a failed rebuild.
         """
-        told = rebuild_status(record, state, message, ended=self.statuses.now)
-        await self.write(key, told | ({"requestedAt": asked} if asked is not None else {}))
+        new_status = rebuild_status(record, state, message, ended=self.statuses.now)
+        await self.write(key, new_status | ({"requestedAt": asked} if asked is not None else {}))
 
     async def write(self, key: Key, told: Json) -> None:
-        """Write how a rebuild stands into its object's status, if that is still there."""
+        """Write the state of a rebuild into its object's status, if the object still exists."""
         memory, document = owned_memory(self.table, key), self.table.get(key)
         if memory is None or document is None:
             return
-        self._told[key, memory.metadata.uid] = told
+        self._statuses_by_object[key, memory.metadata.uid] = told
         await self.statuses.write(document, memory.metadata, (document.get("status") or {}) | {"rebuild": told})
 
     async def post(self, memory: AgentMemory, event: Event) -> None:
-        """Tell of something that happened."""
+        """Post an event, and log it."""
         await self.cluster.post_event(AGENT_MEMORY, memory.metadata, event)
         log.info("%s/%s: %s: %s", memory.metadata.namespace, memory.metadata.name, event.reason, event.message)
 
     def has_failed(self, key: Key, digest: str | None, asked: str | None) -> bool:
-        """Whether one of this plan has failed, and nobody has asked for another try since."""
-        told = self.last(key)
-        is_same = digest is None or told.get("digest") == digest
-        return told.get("state") == RebuildState.FAILED and told.get("requestedAt") == asked and is_same
+        """Return whether a rebuild of this plan has failed, and no other attempt was requested since."""
+        last = self.last(key)
+        is_same = digest is None or last.get("digest") == digest
+        return last.get("state") == RebuildState.FAILED and last.get("requestedAt") == asked and is_same
 
 
-def _without_own_room(refusal: Refusal | None, told: Json) -> Refusal | None:
-    """What is held, but for a want of room that the rebuild which runs has made itself."""
+def _ignore_own_space(refusal: Refusal | None, last: Json) -> Refusal | None:
+    """Return the refusal of a pass, except for missing space that the running rebuild itself occupies."""
     if refusal is None or refusal.reason != Reason.INSUFFICIENT_SPACE:
         return refusal
-    if not is_under_way(told) or told.get("digest") != refusal.digest:
+    if not is_under_way(last) or last.get("digest") != refusal.digest:
         return refusal
     return replace(
         refusal, reason=Reason.REBUILD_RUNNING, message="a new collection is being built; this one keeps serving"
@@ -134,11 +135,11 @@ def _without_own_room(refusal: Refusal | None, told: Json) -> Refusal | None:
 
 
 def rebuild_status(record: RebuildRecord, state: RebuildState, message: str, *, ended: str | None = None) -> Json:
-    """A rebuild as people see it.
+    """Return the status field `rebuild`.
 
     Args:
-        message: what it does or waits for; empty says nothing.
-        ended: when it ended, RFC 3339 UTC.
+        message: Current action or cause of a wait; empty omits it.
+        ended: End time, RFC 3339 UTC.
     """
     status = RebuildStatus(
         kind=record.kind,

@@ -1,4 +1,4 @@
-"""One rebuild under way, as each of its steps sees it."""
+"""One rebuild in progress, as passed to each of its steps."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
@@ -16,17 +16,17 @@ from agentmemory_operator.spec.naming import alias_of
 
 @dataclass(slots=True, kw_only=True)
 class RebuildRun:
-    """One rebuild under way.
+    """One rebuild in progress.
 
     Attributes:
-        memory: the object as it was when this run began.
-        source: what the alias leads to until the move.
-        desired: what the target is to be; its marker says what its vectors are.
-        record: as it lies in the target's metadata.
-        embedder: of the target's embedding; None where its vectors are the source's.
-        check: passes while the rebuild is to go on; steps ask before each batch.
-        show: tells people how far it is.
-        announcement: of its move, by this run.
+        memory: Object at the start of this run.
+        source: Collection behind the alias until the move.
+        desired: Required state of the target. Its marker names the embedding of its vectors.
+        record: Record as stored in the target's metadata.
+        embedder: Embedder for the target; None if vectors are copied.
+        check: Raises if the rebuild must stop. Steps call it before each batch.
+        show: Reports the progress to users.
+        announcement: Announcement of the move by this run; None if there is none.
     """
 
     memory: AgentMemory
@@ -42,36 +42,36 @@ class RebuildRun:
 
     @property
     def slug(self) -> str:
-        """The agent's."""
+        """Slug of the agent."""
         return self.memory.slug
 
     @property
     def alias(self) -> str:
-        """The agent's."""
+        """Alias of the agent."""
         return alias_of(self.memory.slug)
 
     @property
     def source_name(self) -> str:
-        """Of the collection that is replaced."""
+        """Name of the collection that is replaced."""
         return self.record.source
 
     @property
     def target_name(self) -> str:
-        """Of the collection that replaces it."""
+        """Name of the collection that replaces it."""
         return self.record.target
 
     @property
     def marker(self) -> Marker:
-        """The target's."""
+        """Marker of the target."""
         assert self.desired.marker is not None
         return self.desired.marker
 
     async def note(self, **changes: Any) -> None:
-        """Change the record, in the target's metadata too: what is noted is not done again after a kill."""
+        """Change the record, also in the target's metadata. After a crash the next run continues from there."""
         self.record = replace(self.record, **changes)
         await self.server.snapshots.write_metadata(self.target_name, {REBUILD_KEY: record_to_json(self.record)})
         await self.tell("")
 
     async def tell(self, message: str) -> None:
-        """Tell people what it does at the moment, or waits for."""
+        """Report the current action, or the cause of a wait, to users."""
         await self.show(self.record, message)

@@ -1,4 +1,4 @@
-"""Compares a rebuild's target with its source while writers go on, as `rebuilds/rules/verdict.py` says."""
+"""Step Verify: compare a rebuild's target with its source while writers continue, as in `rebuilds/rules/verdict.py`."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -41,16 +41,16 @@ from agentmemory_operator.spec.kinds.conditions import Reason
 
 @dataclass(slots=True)
 class RebuildComparison:
-    """One comparison under way.
+    """One comparison in progress.
 
     Attributes:
-        target: as it was seen when it began.
-        embedder: of the target's vectors; None where they were copied.
-        vectors: what they may have become.
-        pair: compares the target's points, as the copy, with the source's.
-        draw: of the sample.
-        sources: the sample, of the source, with payload and vectors.
-        alike: ids of the sample that are of one revision in both.
+        target: Target as observed at the start.
+        embedder: Embedder of the target's vectors; None if they were copied.
+        vectors: Tolerances for vectors.
+        pair: Compares the source's points (live) with the target's (copy).
+        draw: Sampler of points.
+        sources: Sampled points of the source, with payload and vectors.
+        alike: Ids of sampled points with the same revision in both.
     """
 
     task: RebuildRun
@@ -75,45 +75,49 @@ class RebuildComparison:
         self.draw = Draw(task.target_name)
 
     async def verdict(self) -> VerificationVerdict:
-        """What it comes to.
+        """Run all checks; return the verdict.
 
         Raises:
-            TransientError: one of both collections cannot be read, or nothing be embedded, for now.
+            TransientError: If a collection cannot be read, or texts cannot be embedded, now.
         """
         since_ms = self.task.clock.now_ms() - writers_behind_ms(self.task)
-        fresh, before = await self._fresh(since_ms), await self._counted(self.task.source_name)
+        recent, before = await self._read_recent(since_ms), await self._count_points(self.task.source_name)
         findings = [judge_settings(self.target, self.task.desired), await self._missing()]
-        found, after = await self._counted(self.task.target_name), await self._counted(self.task.source_name)
+        found, after = await self._count_points(self.task.target_name), await self._count_points(self.task.source_name)
         counts = [
             Counted(what=what, before=before[what], after=after[what], found=found[what])
             for what in ("memories", "tombstones")
         ]
-        findings.append(judge_counts(counts, changed=await self._changed(fresh, since_ms)))
-        return VerificationVerdict((*findings, *await self._contents()))
+        findings.append(judge_counts(counts, changed=await self._count_changed(recent, since_ms)))
+        return VerificationVerdict((*findings, *await self._compare_contents()))
 
-    async def _fresh(self, since_ms: int) -> Rows | None:
-        """The source's points that bear a time since then, by versions; None where they are too many."""
-        fresh = Rows()
+    async def _read_recent(self, since_ms: int) -> Rows | None:
+        """Return the versions of the source's points that changed since a time; None if they exceed `REMEMBERED`."""
+        recent = Rows()
         filter_ = changed_after(since_ms)
         source, points = self.task.source_name, self.task.server.points
         async for rows in walk(points, source, self.pair.page, keys=VERSION_KEYS, filter_=filter_):
-            fresh |= rows
-            if len(fresh) > REMEMBERED:
+            recent |= rows
+            if len(recent) > REMEMBERED:
                 return None
-        return fresh
+        return recent
 
-    async def _changed(self, before: Rows | None, since_ms: int) -> int:
-        """How many of the source's points were written since it was looked at first.
+    async def _count_changed(self, before: Rows | None, since_ms: int) -> int:
+        """Return the number of the source's points that were written since `before` was read.
 
-        What was written shortly before that bears a fresh time too, and did not change.
+        Points written shortly before that have a recent time too. They are not counted, because their versions are
+        equal.
         """
-        now = None if before is None else await self._fresh(since_ms)
+        now = None if before is None else await self._read_recent(since_ms)
         if before is None or now is None:
             return await count_changed(self.task.server.points, self.task.source_name, since_ms)
         return sum(before.get(id_) != now.get(id_) for id_ in before.keys() | now.keys())
 
     async def _missing(self) -> CheckFinding:
-        """Walk both collections, and draw the sample on the way; what is behind is carried, and looked for again."""
+        """Walk both collections to find missing points, and draw the sample.
+
+        Points that are behind are copied and checked again.
+        """
         behind, pair = Behind(), self.pair
         async for source, target in pair.stretches(VERSION_KEYS):
             await self.task.check()
@@ -121,101 +125,101 @@ class RebuildComparison:
         if not behind.revisions and not behind.extra:
             return judge_missing(behind.both, {})
         await carry_all(self.task)
-        left = behind.left(await pair.rows(pair.copy, behind.revisions))
-        there = await pair.rows(pair.live, left)
+        remaining = behind.left(await pair.rows(pair.copy, behind.revisions))
+        existing = await pair.rows(pair.live, remaining)
         extra = await pair.rows(pair.copy, behind.extra)
-        come = await pair.rows(pair.live, extra)
+        now_existing = await pair.rows(pair.live, extra)
         faults = {
-            "are missing or older in the new collection": [id_ for id_ in left if id_ in there],
-            "are only in the new collection": sorted(extra.keys() - come.keys(), key=str),
+            "are missing or older in the new collection": [id_ for id_ in remaining if id_ in existing],
+            "are only in the new collection": sorted(extra.keys() - now_existing.keys(), key=str),
         }
         return judge_missing(behind.both, faults)
 
-    async def _counted(self, name: str) -> Mapping[str, int]:
+    async def _count_points(self, name: str) -> Mapping[str, int]:
         living = await self.task.server.collections.count(name)
         return {"memories": living, "tombstones": await count_deleted(self.task.server.points, name, 0)}
 
-    async def _contents(self) -> list[CheckFinding]:
+    async def _compare_contents(self) -> list[CheckFinding]:
         sample = await self.pair.sample(self.draw.drawn)
         targets = {point["id"]: point["payload"] for point in sample.copies}
         self.sources = sample.lives
         self.alike = {point["id"] for point in sample.lives if is_alike(point["payload"], targets.get(point["id"]))}
         finding = judge_sample(sample.compared, how=self.pair.equality.described)
-        return [finding, *await self._embeddings(sample.copies)]
+        return [finding, *await self._check_embeddings(sample.copies)]
 
-    async def _embeddings(self, targets: Sequence[Json]) -> list[CheckFinding]:
-        """Embed a few texts once more; the first that would be searched for."""
+    async def _check_embeddings(self, targets: Sequence[Json]) -> list[CheckFinding]:
+        """Embed a few texts again and compare: the first ones that would be searched for."""
         if self.embedder is None:
             return []
-        some = probes_among(targets, self.alike, needs_content=True)[:CHECKED]
-        embedded = await self.embedder.embed([point["payload"]["content"] for point in some]) if some else []
-        return [judge_embeddings(some, embedded, self.vectors)]
+        checked = probes_among(targets, self.alike, needs_content=True)[:CHECKED]
+        embedded = await self.embedder.embed([point["payload"]["content"] for point in checked]) if checked else []
+        return [judge_embeddings(checked, embedded, self.vectors)]
 
 
 @dataclass(frozen=True, slots=True)
 class RebuildVerification:
-    """Verifies targets.
+    """Step Verify.
 
     Attributes:
-        converge: the step that brings a target to what its object asks for.
+        converge: Step that brings a target to the state that its object specifies.
     """
 
     converge: Callable[[RebuildRun], Awaitable[str]]
 
     async def __call__(self, task: RebuildRun) -> str:
-        """Do the step.
+        """Run the step; return its result for users.
 
         Raises:
-            SpecInvalid: the target differs from the source.
-            RebuildHeld: searches find less than the object allows, and nobody has approved that.
-            TransientError: to be done again.
+            SpecInvalid: If the target differs from the source.
+            RebuildHeld: If searches find less than the object allows, and that is not approved.
+            TransientError: If the step must be repeated.
         """
         recall = task.record.recall
-        if recall is not None and (why := _why_held(task, recall)):
-            # People are told why it stands, not how it keeps up.
-            await catch_up(replace(task, show=_tell_nobody))
-            raise RebuildHeld(why)
+        if recall is not None and (reason := _why_held(task, recall)):
+            # Users see why the rebuild is held, not the progress of its passes.
+            await catch_up(replace(task, show=_show_nothing))
+            raise RebuildHeld(reason)
         embedder = embedding_of(task)
-        compared, verdict = await self._compared(task, embedder)
+        outcome, verdict = await self._compare_twice(task, embedder)
         if recall is None:
-            recall = await RecallProbing(task, compared.target, embedder).measure(compared.sources, compared.alike)
+            recall = await RecallProbing(task, outcome.target, embedder).measure(outcome.sources, outcome.alike)
             await task.note(recall=recall, calls=embedder.calls if embedder else task.record.calls)
-        if why := _why_held(task, recall):
-            await task.tell(why)
-            raise RebuildHeld(why)
+        if reason := _why_held(task, recall):
+            await task.tell(reason)
+            raise RebuildHeld(reason)
         return f"{verdict.message}; {described(recall)}"
 
-    async def _compared(
+    async def _compare_twice(
         self, task: RebuildRun, embedder: Embedder | None
     ) -> tuple[RebuildComparison, VerificationVerdict]:
-        """The comparison that found nothing wrong.
+        """Compare; if that fails, converge the target and compare again. Return a comparison without faults.
 
         Raises:
-            SpecInvalid: it found something, and once more after the target was brought in line.
+            SpecInvalid: If the second comparison fails too.
         """
-        compared, verdict = await _compare(task, embedder)
+        comparison, verdict = await _compare(task, embedder)
         if not verdict.is_good:
             await self.converge(task)
-            compared, verdict = await _compare(task, embedder)
+            comparison, verdict = await _compare(task, embedder)
         if not verdict.is_good:
             raise SpecInvalid(
                 Reason.COPY_DIFFERS,
                 f"{task.target_name} differs from {task.source_name}, which keeps serving: {verdict.message}",
             )
-        return compared, verdict
+        return comparison, verdict
 
 
-async def _tell_nobody(record: RebuildRecord, message: str) -> None:
-    """Take in progress that nobody asks for."""
+async def _show_nothing(record: RebuildRecord, message: str) -> None:
+    """Discard a progress report."""
 
 
 async def _compare(task: RebuildRun, embedder: Embedder | None) -> tuple[RebuildComparison, VerificationVerdict]:
-    compared = RebuildComparison(task, await observed_target(task), embedder)
-    return compared, await compared.verdict()
+    comparison = RebuildComparison(task, await observed_target(task), embedder)
+    return comparison, await comparison.verdict()
 
 
 def _why_held(task: RebuildRun, recall: ProbeRecall) -> str | None:
-    """Why the move waits for somebody, None where it does not; a way back is never held."""
+    """Return the message of a held move, or None. A rollback is never held."""
     most_percent = rebuild_settings(task.memory.spec).max_recall_drop_percent
     drop, approval = worst_drop(recall, most_percent=most_percent), approval_of(task.record.digest)
     is_approved = task.memory.metadata.annotations.get(APPROVE_PLAN) == approval

@@ -1,1 +1,1 @@
-"""A snapshot brought back, by swap or in place, and the way back from that."""
+"""Restores of snapshots into agents, by swap or in place, and the rollback of a restore."""

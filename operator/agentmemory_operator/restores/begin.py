@@ -1,4 +1,4 @@
-"""How a restore begins: what can be checked beforehand, and the names of what it is about to make, on record first."""
+"""Start a restore: run the checks that need no recovery, and record the collection names before any is created."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,16 +23,16 @@ from agentmemory_operator.snapshots.rules.facts import check_version
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.naming import alias_of, next_physical
 
-_OF_NAMES = ("steps", "points", "previousCollection")
-"""Of a status what goes with the names that were chosen before."""
+_NAME_FIELDS = ("steps", "points", "previousCollection")
+"""Status fields that become invalid when other names are chosen."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreBeginnings:
-    """Begins restores.
+    """Starts restores.
 
     Attributes:
-        locks: of the aliases; one for all who move them.
+        locks: Locks of the aliases, shared by all modules that move aliases.
     """
 
     table: ObjectTable
@@ -44,12 +44,12 @@ class RestoreBeginnings:
     async def begin(
         self, job: RestoreJob, server: Server, memory: AgentMemory, desired: Collection, live: Observed | None
     ) -> bool:
-        """Check what can be checked beforehand, and choose the names; tell whether there is anything to do.
+        """Run the first checks and choose the names; return False if the restore was applied earlier.
 
         Raises:
-            SourceWaiting: what it restores is not there yet.
-            SpecInvalid: it cannot be done.
-            TransientError: it is to be tried again.
+            SourceWaiting: If the snapshot is not available yet.
+            SpecInvalid: If the restore cannot be done.
+            TransientError: If it must be repeated.
         """
         metadata = await server.snapshots.metadata(live.physical) if live else None
         if record := applied_record(records_from(metadata), job.identity):
@@ -66,7 +66,7 @@ class RestoreBeginnings:
             await self._check_room(memory, desired)
         await job.hold()
         async with self.locks.of(memory.slug):
-            # Looked at once more where a rebuild looks at restores: of both one sees the other.
+            # Check again under the lock, where a rebuild checks for restores: one of both detects the other.
             if rebuild := rebuild_moving(job.target_key, self.table):
                 raise StoreUnavailable(rebuild)
             await self.choose(job, server, memory)
@@ -75,10 +75,12 @@ class RestoreBeginnings:
     async def choose(
         self, job: RestoreJob, server: Server, memory: AgentMemory, kept: Mapping[str, Any] | None = None
     ) -> None:
-        """Write down what is about to be made; while it stands there, nobody makes the agent another collection.
+        """Choose the collection names and write them to the status.
+
+        While they are there, no pass creates another collection.
 
         Args:
-            kept: of the status besides.
+            kept: Further status fields.
         """
         alias, connection = alias_of(memory.slug), connection_of(memory)
         live = await live_behind(server, alias, memory.told_physical)
@@ -87,11 +89,11 @@ class RestoreBeginnings:
             memory.told_physical,
             *names_on_record(self.table, job.key.namespace),
         ]
-        replaced = live.physical if live else None
+        live_physical = live.physical if live else None
         status = begun_status(
-            {name: value for name, value in job.status.items() if name not in _OF_NAMES},
-            physical=replaced if job.is_in_place and replaced else next_physical(alias, names),
-            previous=None if job.is_in_place else replaced,
+            {name: value for name, value in job.status.items() if name not in _NAME_FIELDS},
+            physical=live_physical if job.is_in_place and live_physical else next_physical(alias, names),
+            previous=None if job.is_in_place else live_physical,
             target_uid=memory.metadata.uid,
             connection={"namespace": connection.namespace, "name": connection.name},
             at=job.moment,
@@ -99,11 +101,11 @@ class RestoreBeginnings:
         await job.write(noted_status(status, kept or {}))
 
     async def _check_room(self, memory: AgentMemory, desired: Collection) -> None:
-        """Pass where an agent that never had a collection may get one: it is a new one, whatever it begins with.
+        """Raise unless an agent that never had a collection may get one. A restored collection counts as a new one.
 
         Raises:
-            ServerFull: its server has no room for new agents.
-            NamespaceFull: its namespace has as many collections as it may.
+            ServerFull: If its server has no capacity for new agents.
+            NamespaceFull: If its namespace has its maximum number of collections.
         """
         tenant = Tenant(await self.cluster.cluster_id(), memory.metadata.namespace)
         wish = CollectionWish(tenant, alias_of(memory.slug), need_of(desired))

@@ -1,6 +1,9 @@
-"""Passes over MemoryRestores: run once, to an end that the status tells; killed anywhere, the next pass goes on.
+"""Passes over MemoryRestores.
 
-What waits says for what, what fails for good is cleaned up, and what was applied keeps a way back for a while.
+A restore runs once, to an end that its status reports; after a crash the next pass continues.
+
+A waiting restore reports the cause. A failed one removes what it created. An applied one can be rolled back until the
+replaced collection is removed.
 """
 
 import logging
@@ -63,14 +66,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class RestorePasses:
-    """Makes restores, takes them back, and removes what they replaced.
+    """Runs restores, rolls them back, and removes the collections that they replaced.
 
     Attributes:
-        request: asks for a pass over another object.
-        locks: of the aliases; one for all who move them.
-        in_place: restores into the collection itself.
-        announcing: of moves of the alias.
-        asking: told of restores that are refused another's memories.
+        request: Requests a pass over another object.
+        locks: Locks of the aliases, shared by all modules that move aliases.
+        in_place: Restores into the live collection itself.
+        announcing: Announces moves of an alias.
+        asking: Records requests to take over another owner's memories, when a restore is refused for that.
     """
 
     table: ObjectTable
@@ -89,8 +92,8 @@ class RestorePasses:
     removal: RestoreRemoval = field(init=False)
     _book: JobBook = field(init=False)
     _keeping: Keeping = field(init=False)
-    # Of whose recoveries this process has seen the end of each that it began.
-    _followed: set[Key] = field(init=False, default_factory=set)
+    # Restores of which this process has seen the end of every recovery that it started. Others may still be recovering.
+    _supervised: set[Key] = field(init=False, default_factory=set)
 
     def __post_init__(self) -> None:
         self.beginnings = RestoreBeginnings(self.table, self.servers, self.cluster, self.sources, self.locks)
@@ -99,14 +102,14 @@ class RestorePasses:
         self._keeping = Keeping(self.servers, self.periods)
 
     async def run(self, key: Key) -> float | None:
-        """Do one pass; return after how many seconds the next one is due, None for never.
+        """Run one pass; return the seconds until the next one, or None.
 
         Raises:
-            TransientError: it is to be tried again; the status says why.
+            TransientError: If the pass must be repeated. The status has the reason.
         """
         opened = self._book.open(key)
         if opened is None:
-            self._followed.discard(key)
+            self._supervised.discard(key)
             return None
         try:
             job = RestoreJob.of(opened)
@@ -117,49 +120,49 @@ class RestorePasses:
             await self._release(job)
             return None
         if has_ended(job.status):
-            return await self._look_after(job)
-        return await self._bring_on(job)
+            return await self._check_ended(job)
+        return await self._advance(job)
 
     async def _refuse(self, job: Job, exc: SpecInvalid) -> None:
-        """Write down that an object cannot be understood; it has made nothing."""
+        """Record that an object is invalid. It has created nothing."""
         if job.metadata.deletion_timestamp:
             await job.let_go()
             return
         at = Moment(job.metadata.generation, job.now)
         await job.write(failed_status(job.status, exc.reason, str(exc), at))
 
-    async def _bring_on(self, job: RestoreJob) -> float:
-        """Go on until it ends, waits, or fails."""
+    async def _advance(self, job: RestoreJob) -> float:
+        """Continue a restore until it ends, waits, or fails; return the seconds until the next pass."""
         try:
-            if waits := obstacle_of(job, self.table):
-                await job.write(waiting_status(job.status, *waits, job.moment))
+            if obstacle := obstacle_of(job, self.table):
+                await job.write(waiting_status(job.status, *obstacle, job.moment))
                 return self.periods.look_s
             memory = self._target(job)
             if fault := target_fault(job, self.table.get(job.target_key)):
                 raise SpecInvalid(Reason.TARGET_GONE, fault)
-            work = self._work(job, memory)
-            await self.servers.use(connection_of(memory), work, namespace=job.key.namespace)
+            operation = self._build_operation(job, memory)
+            await self.servers.use(connection_of(memory), operation, namespace=job.key.namespace)
         except LeadershipLost:
             raise
         except SourceWaiting as exc:
             return await self._await_source(job, exc)
         except TransientError as exc:
-            await self._put_off(job, exc)
+            await self._retry(job, exc)
         except AgentMemoryError as exc:
             await self._fail(job, exc)
-        self._request_others(job)
+        self._request_related(job)
         return self.periods.settle_s
 
-    def _work(self, job: RestoreJob, memory: AgentMemory) -> Callable[[Server], Awaitable[None]]:
-        async def work(server: Server) -> None:
+    def _build_operation(self, job: RestoreJob, memory: AgentMemory) -> Callable[[Server], Awaitable[None]]:
+        async def operation(server: Server) -> None:
             cluster_id = await self.cluster.cluster_id()
             desired = newest_collection(memory, cluster_id=cluster_id)
             live = await own_live(server, memory, desired, takeover=terms_for(memory, self.table))
             if job.physical is None and not await self.beginnings.begin(job, server, memory, desired, live):
                 return
-            if self._may_be_recovered_yet(job):
+            if self._may_still_recover(job):
                 await self._abandon(job, server, memory)
-            self._followed.add(job.key)
+            self._supervised.add(job.key)
             source = self.sources.find(job.restore.spec.source, memory)
             takeover = terms_for(memory, self.table, job.metadata.annotations)
             if desired.marker and not await may_go_on(job, server, desired.marker, takeover=takeover):
@@ -177,22 +180,25 @@ class RestorePasses:
             restoring = self.in_place if job.is_in_place else Swap(self.locks, self.erasures, self.announcing)
             await restoring.run(task)
 
-        return work
+        return operation
 
-    def _may_be_recovered_yet(self, job: RestoreJob) -> bool:
-        """Whether the server may be at work on a recovery that was begun by another process, or not answered.
+    def _may_still_recover(self, job: RestoreJob) -> bool:
+        """Return whether the server may still execute a recovery that another process started or that got no response.
 
-        It goes on with one whoever waits for it, and what it makes takes the place of whatever has the name by then.
+        The server completes it even without a client, and then replaces the collection of that name.
         """
-        is_begun = current_step(job.status, SwapStep) is SwapStep.RECOVER
-        return is_begun and not job.is_in_place and job.key not in self._followed
+        is_recovering = current_step(job.status, SwapStep) is SwapStep.RECOVER
+        return is_recovering and not job.is_in_place and job.key not in self._supervised
 
     async def _abandon(self, job: RestoreJob, server: Server, memory: AgentMemory) -> None:
-        """Take another name, which nothing under way leads to; what appears under the old one is removed."""
-        left = _with_left(job)
-        log.warning("%s: cannot tell whether %s is still being recovered: using another name", job.key, left[-1])
-        begun = {name: value for name, value in job.status.items() if name == "startTime"}
-        await self.beginnings.choose(job, server, memory, begun | {"abandoned": left})
+        """Choose a new collection name that no recovery in progress uses.
+
+        A collection that appears under the old one is removed.
+        """
+        abandoned = _abandoned_names(job)
+        log.warning("%s: cannot tell whether %s is still being recovered: using another name", job.key, abandoned[-1])
+        start = {name: value for name, value in job.status.items() if name == "startTime"}
+        await self.beginnings.choose(job, server, memory, start | {"abandoned": abandoned})
         await self.removal.remove_abandoned(job, server)
 
     def _target(self, job: RestoreJob) -> AgentMemory:
@@ -202,41 +208,42 @@ class RestorePasses:
         return self.table.parse(document)
 
     async def _check_target(self, job: RestoreJob) -> None:
-        """Pass while the AgentMemory is the one that the restore was begun for, and the restore is wanted.
+        """Raise unless the restore is still wanted and its AgentMemory is the one that it started for.
 
         Raises:
-            SpecInvalid: it is not.
+            SpecInvalid: If the AgentMemory was deleted or recreated, the restore was deleted, or its deadline has
+                passed.
         """
         await self._check_alive(job)
         if not job.is_wanted():
             raise SpecInvalid(Reason.TARGET_GONE, "the restore was deleted")
         if job.age_s > self.periods.deadline_s:
-            raise SpecInvalid(Reason.DEADLINE_EXCEEDED, self._overdue(job, ""))
+            raise SpecInvalid(Reason.DEADLINE_EXCEEDED, self._overdue_message(job, ""))
 
     async def _await_source(self, job: RestoreJob, exc: SourceWaiting) -> float:
-        """Wait for a snapshot that is being made, and a moment for one that may be about to be created."""
+        """Wait for a snapshot in progress, and for a limited time for one that does not exist yet."""
         if exc.is_missing and job.seconds_since(job.metadata.creation_timestamp) > self.periods.source_s:
             await self._fail(job, SpecInvalid(Reason.SNAPSHOT_NOT_FOUND, str(exc)))
             return self.periods.settle_s
         await job.write(waiting_status(job.status, Reason.SNAPSHOT_NOT_READY, str(exc), job.moment))
         return self.periods.look_s
 
-    async def _put_off(self, job: RestoreJob, exc: TransientError) -> None:
-        """Say why it is tried again, or give it up.
+    async def _retry(self, job: RestoreJob, exc: TransientError) -> None:
+        """Record the cause of a retry, or fail the restore if it has lasted too long.
 
         Raises:
-            TransientError: `exc`: it is tried again.
+            TransientError: `exc`, if the restore is retried.
         """
         if isinstance(exc, RecoveryUnended):
-            self._followed.discard(job.key)
+            self._supervised.discard(job.key)
         if job.age_s > self.periods.patience_s:
-            await self._fail(job, SpecInvalid(Reason.DEADLINE_EXCEEDED, self._overdue(job, f": {exc}")))
+            await self._fail(job, SpecInvalid(Reason.DEADLINE_EXCEEDED, self._overdue_message(job, f": {exc}")))
             return
         await job.write(waiting_status(job.status, Reason.RETRYING, str(exc), job.moment))
         raise exc
 
     @staticmethod
-    def _overdue(job: RestoreJob, why: str) -> str:
+    def _overdue_message(job: RestoreJob, why: str) -> str:
         return (
             f"started at {job.status.get('startTime')} and not finished{why}. The live collection is unchanged; the "
             f"partial result is removed. Fix the cause, and create a MemoryRestore with another name"
@@ -246,24 +253,24 @@ class RestorePasses:
         reason, _ = reason_of(exc)
         if isinstance(exc, NotOwned) and (connection := self.asking.note_job(job.key, exc, now=job.now)):
             self.request(connection)
-        left = {"abandoned": _with_left(job)} if self._may_be_recovered_yet(job) else {}
-        await job.write(failed_status({**job.status, **left}, reason, str(exc), job.moment))
+        abandoned = {"abandoned": _abandoned_names(job)} if self._may_still_recover(job) else {}
+        await job.write(failed_status({**job.status, **abandoned}, reason, str(exc), job.moment))
         await job.post_event("Warning", reason, str(exc))
 
-    def _request_others(self, job: RestoreJob) -> None:
-        """Let the AgentMemory see what lies behind its alias now, and the restores that waited for this one."""
+    def _request_related(self, job: RestoreJob) -> None:
+        """Request passes over the AgentMemory, whose collection changed, and over restores that waited for this one."""
         target = job.target_key
         self.request(target)
         for key in self.table.job_keys(target, MEMORY_RESTORE):
             if key != job.key:
                 self.request(key)
 
-    async def _look_after(self, job: RestoreJob) -> float | None:
-        """Look after one that has ended, and after what its abandoned recoveries may make yet."""
-        self._followed.discard(job.key)
+    async def _check_ended(self, job: RestoreJob) -> float | None:
+        """Process an ended restore, and remove collections that its abandoned recoveries still create."""
+        self._supervised.discard(job.key)
         connection = job.connection
         if not job.abandoned or connection is None:
-            return await self._look_after_ended(job)
+            return await self._finish_ended(job)
         try:
             remove = partial(self.removal.remove_abandoned, job)
             await self.servers.use(connection, remove, namespace=job.key.namespace)
@@ -273,11 +280,11 @@ class RestorePasses:
             log.info("looking for leftovers of %s is postponed: %s", job.key, exc)
         if job.seconds_since(job.status.get("endTime")) > self.periods.late_s:
             await job.write({name: value for name, value in job.status.items() if name != "abandoned"})
-        due_s = await self._look_after_ended(job)
+        due_s = await self._finish_ended(job)
         return self.periods.keep_s if due_s is None else min(due_s, self.periods.keep_s)
 
-    async def _look_after_ended(self, job: RestoreJob) -> float | None:
-        """Clean up what failed; of what was applied, take it back or remove what it replaced."""
+    async def _finish_ended(self, job: RestoreJob) -> float | None:
+        """Clean up a failed restore. Roll an applied one back on request, or remove the collection that it replaced."""
         if job.is_held:
             try:
                 if not has_succeeded(job.status):
@@ -290,27 +297,27 @@ class RestorePasses:
         if not has_succeeded(job.status):
             return self._keeping.seen_after_s(job)
         if ROLLBACK in job.metadata.annotations and "rolledBackTime" not in job.status:
-            waits = await self._roll_back(job)
-            if waits is not None:
-                return waits
+            wait_s = await self._roll_back(job)
+            if wait_s is not None:
+                return wait_s
         return await self._keeping.look(job)
 
     async def _roll_back(self, job: RestoreJob) -> float | None:
-        """Take it back; return when to look again if that has to wait."""
+        """Roll a restore back; return the seconds until the next check if it must wait, else None."""
         if job.is_in_place:
             return None if await self.in_place.roll_back(job) else self.periods.look_s
         try:
             memory = self._target(job)
-            is_begun = is_rolling_back(job.status)
-            if obstacle_of(job, self.table) or (not is_begun and rebuild_moving(job.target_key, self.table)):
+            is_in_progress = is_rolling_back(job.status)
+            if obstacle_of(job, self.table) or (not is_in_progress and rebuild_moving(job.target_key, self.table)):
                 return self.periods.look_s
             rollback = Rollback(self.locks, self.erasures, self.announcing)
 
-            async def work(server: Server) -> None:
+            async def operation(server: Server) -> None:
                 await rollback.run(job, server, memory, lambda: self._check_alive(job))
 
-            await self.servers.use(connection_of(memory), work, namespace=job.key.namespace)
-            self._request_others(job)
+            await self.servers.use(connection_of(memory), operation, namespace=job.key.namespace)
+            self._request_related(job)
         except TransientError:
             raise
         except AgentMemoryError as exc:
@@ -319,10 +326,12 @@ class RestorePasses:
         return None
 
     async def _check_alive(self, job: RestoreJob) -> None:
-        """Pass while the AgentMemory is the one that the restore was begun for: asked for, since a watch may lag.
+        """Raise unless the AgentMemory is the one that the restore started for.
+
+        Reads the API server, because a watch may lag.
 
         Raises:
-            SpecInvalid: it is not.
+            SpecInvalid: If it was deleted or recreated.
         """
         key = job.target_key
         try:
@@ -333,18 +342,18 @@ class RestorePasses:
             raise SpecInvalid(Reason.TARGET_GONE, fault)
 
     async def _release(self, job: RestoreJob) -> None:
-        """Clean up after a restore that is deleted midway, and let it go."""
+        """Clean up after a restore that is deleted before its end, and remove its finalizer."""
 
         async def clean() -> None:
             if not has_succeeded(job.status):
                 await self.removal.clean(job)
 
-        def kept(exc: AgentMemoryError) -> tuple[str, str]:
+        def describe_kept(exc: AgentMemoryError) -> tuple[str, str]:
             return "CollectionKept", f"{job.physical} is kept in Qdrant, see `agentmemory orphans`: {exc}"
 
-        await job.release(clean, patience_s=self.periods.release_s, kept=kept)
+        await job.release(clean, patience_s=self.periods.release_s, kept=describe_kept)
 
 
-def _with_left(job: RestoreJob) -> list[str]:
-    """The names that were abandoned, and the one that is about to be."""
+def _abandoned_names(job: RestoreJob) -> list[str]:
+    """Return the abandoned collection names, including the present one."""
     return [*job.abandoned, str(job.physical)][-MOST_ABANDONED:]

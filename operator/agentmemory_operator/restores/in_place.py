@@ -1,7 +1,7 @@
-"""A restore into the collection itself: rehearsed, with the API closed and a safety snapshot made, undone if it fails.
+"""Restore into the live collection: rehearsed, with the API closed and a safety snapshot, undone after a failure.
 
-`restores/rules/in_place.py` has the steps. Each may be run again after any failure. The collection that clients reach
-is touched by Recover alone, and from then on the safety snapshot is what a failure leads back to.
+`restores/rules/in_place.py` lists the steps. Each may be repeated after any failure. Only Recover and later steps
+change the contents of the collection. From then on a failure is undone by restoring the safety snapshot.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -66,17 +66,17 @@ from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
 from agentmemory_operator.spec.kinds.conditions import Reason, condition_of
 from agentmemory_operator.spec.times import parse_time, render_second
 
-# Of the checks those that speak of contents: the collection keeps settings of its own.
+# Checks of the contents. Settings are not compared: the collection keeps its own.
 _CONTENTS = (Check.RESTORE, Check.MISSING, Check.SAMPLE, Check.PROBES)
 
 
 @dataclass(slots=True)
 class InPlace:
-    """Carries out restores into the collection itself.
+    """Runs restores into the live collection itself.
 
     Attributes:
-        request: asks for a pass over another object.
-        claims: where it is on record that the agent is closed; None where nobody keeps claims.
+        request: Requests a pass over another object.
+        claims: Records that the agent is closed; None if there are no claims.
     """
 
     table: ObjectTable
@@ -93,11 +93,11 @@ class InPlace:
         self.safety = SafetySnapshots(self.table, self.cluster, self.limits)
 
     async def run(self, task: RestoreRun) -> None:
-        """Go on as far as it goes now; what it waits for, another pass looks at.
+        """Run the steps until one must wait; another pass continues.
 
         Raises:
-            SpecInvalid, NotOwned, StoreRejected: it cannot be done; `undo` is to follow.
-            TransientError: it is to be gone on with.
+            SpecInvalid, NotOwned, StoreRejected: If it cannot be done. `undo` must follow.
+            TransientError: If it must be continued.
         """
         first = current_step(task.job.status, InPlaceStep) or InPlaceStep.REHEARSE
         came_to = await run_steps(self._steps, task, first=first, begin=RestoreRun.begin)
@@ -106,7 +106,7 @@ class InPlace:
 
     @property
     def _steps(self) -> Mapping[InPlaceStep, Callable[[RestoreRun], Awaitable[str | None]]]:
-        """What does each step; it returns what it came to, None while it waits."""
+        """Function of each step. It returns its result, or None while it waits."""
         return {
             InPlaceStep.REHEARSE: self._rehearse,
             InPlaceStep.CLOSE: self._close,
@@ -117,7 +117,7 @@ class InPlace:
         }
 
     async def _rehearse(self, task: RestoreRun) -> str:
-        live = await _live(task)
+        live = await _observe_live(task)
         async with self.scratch.hold(task.server, task.job.metadata.uid) as name:
             await self._restore(task, name)
             copy = await task.server.collections.observe(name, name, is_linked=True)
@@ -133,16 +133,17 @@ class InPlace:
         job, server, physical = task.job, task.server, task.physical
         if "closedSince" not in job.status:
             await job.write(noted_status(job.status, {"closedSince": job.moment.now}))
-        # What people see of it.
+        # Show the closing in the status of the AgentMemory.
         self.request(job.target_key)
-        made = await self.announcing.begin(server, physical, physical)
-        await self.announcing.wait_out(made)
-        epoch = _epoch_after(job, await check_stands(server, made))
-        # The claim first: the recovery overwrites what the collection says.
+        announcement = await self.announcing.begin(server, physical, physical)
+        await self.announcing.wait_out(announcement)
+        epoch = _epoch_after(job, await check_stands(server, announcement))
+        # Write the claim before the metadata: the recovery overwrites the metadata.
         if self.claims is not None:
             await self.claims.serve_from(job.slug, epoch)
-        await server.snapshots.write_metadata(physical, _closing(job, epoch) | {MOVING_KEY: None})
-        # A late write would match revisions of the snapshot; now the safety snapshot has it.
+        await server.snapshots.write_metadata(physical, _closing_metadata(job, epoch) | {MOVING_KEY: None})
+        # Wait for late writes: after Recover they could match revisions of the snapshot. Now the safety snapshot has
+        # them.
         await self.announcing.wait_for_late_writes(server)
         return "the API answers 503"
 
@@ -152,13 +153,13 @@ class InPlace:
         metadata = await task.server.snapshots.metadata(task.physical) or {}
         new = RestoreRecord(identity=task.job.identity, source=task.source.described, applied_at=task.job.moment.now)
         changes = records_to_json(merged_records(records_from(before), records_from(metadata), new))
-        changes |= copied_back(before) | _still_closed(task.job, before)
-        await task.server.snapshots.write_metadata(task.physical, changes | await self._marked(task))
+        changes |= copied_back(before) | _closed_metadata(task.job, before)
+        await task.server.snapshots.write_metadata(task.physical, changes | await self._new_marker(task))
         return f"from {task.source.described}"
 
-    async def _marked(self, task: RestoreRun) -> Json:
-        """The marker as it has to be."""
-        marker = (await _live(task)).collection.marker
+    async def _new_marker(self, task: RestoreRun) -> Json:
+        """Return the metadata field with the marker of this AgentMemory."""
+        marker = (await _observe_live(task)).collection.marker
         return {METADATA_KEY: marker_to_json(handed_over(marker, task.ours))} if marker else {}
 
     async def _compare(self, task: RestoreRun) -> str:
@@ -166,19 +167,22 @@ class InPlace:
         uid = task.job.metadata.uid
         async with self.scratch.hold(task.server, uid) as name:
             await self._restore(task, name)
-            # Every point of the scratch collection is older than that, so none may be missing.
+            # With this start time every point of the scratch collection counts as older, so none may be missing.
             recorded = Recorded(begun_ms=task.job.now_ms + 2 * SURELY_BEFORE_MS)
             subject = ComparedSnapshot(uid=uid, physical=name, name="", recorded=recorded, live=name)
             verdict = await compare(task.physical, subject, task.server)
-        bad = [one.message for one in verdict.findings if one.is_good is False and one.check in _CONTENTS]
-        if bad:
-            raise SpecInvalid(Reason.NOT_VERIFIED, f"the collection differs from the snapshot: {'; '.join(bad)}")
+        faults = [item.message for item in verdict.findings if item.is_good is False and item.check in _CONTENTS]
+        if faults:
+            raise SpecInvalid(Reason.NOT_VERIFIED, f"the collection differs from the snapshot: {'; '.join(faults)}")
         erased = await self._erase(task)
         await settle_unfinished(task.server, task.physical, task.memory, task.job.book.clock)
         return f"{verdict.message}; {erased}"
 
     async def _converge(self, task: RestoreRun) -> None:
-        """Carry out what the AgentMemory asks for: the server kept its settings, not every index."""
+        """Change the collection to what the AgentMemory specifies.
+
+        The server kept its settings, but not every index.
+        """
         terms = replace(terms_of(task.memory, cluster_id=task.cluster_id), drift_policy=DriftPolicy.CORRECT)
         await reconcile(
             task.physical,
@@ -190,7 +194,10 @@ class InPlace:
         )
 
     async def _erase(self, task: RestoreRun) -> str:
-        """Erase what was erased since the snapshot; the safety snapshot tells, restored once more."""
+        """Repeat the erasures since the snapshot.
+
+        They are read from the safety snapshot, restored into a scratch collection.
+        """
         async with self.scratch.hold(task.server, task.job.metadata.uid) as name:
             await restore_into(name, self.safety.subject(task.job), task.server)
             origin, since_ms = task.source.agent, task.source.begun_ms or 0
@@ -223,41 +230,42 @@ class InPlace:
         await task.succeed(message, came_to)
 
     async def undo(self, job: RestoreJob, server: Server) -> None:
-        """Put the collection back as it was before a restore that failed or is not wanted, and let the API serve.
+        """Undo a restore that failed or was deleted: restore the safety snapshot if needed, and open the API.
 
         Raises:
-            TransientError: it is to be gone on with.
-            SpecInvalid: the collection cannot be put back; says what to do. The API stays closed.
+            TransientError: If it must be continued.
+            SpecInvalid: If the safety snapshot cannot be restored. The message gives the remedy. The API stays closed,
+                unless the restore's object is being deleted.
         """
         step = current_step(job.status, InPlaceStep)
         if step in (InPlaceStep.RECOVER, InPlaceStep.COMPARE):
-            await self._put_back(job, server)
+            await self._restore_safety(job, server)
         if "closedSince" in job.status:
             await self._serve(job, server)
 
-    async def _put_back(self, job: RestoreJob, server: Server) -> None:
+    async def _restore_safety(self, job: RestoreJob, server: Server) -> None:
         subject, physical = self.safety.subject(job), str(job.physical)
         before = await server.snapshots.metadata(physical)
         try:
             await restore_over(physical, subject, server)
         except StoreRejected as exc:
             if job.metadata.deletion_timestamp:
-                # Nobody else opens it once the object is gone.
+                # No other process opens the collection once the object is deleted.
                 await self._serve(job, server)
             raise SpecInvalid(
                 Reason.NOT_UNDONE,
                 f"{physical} may hold part of the snapshot, and Qdrant rejects the safety snapshot ({exc}): restore "
                 f"MemorySnapshot {safety_name_of(job)} with mode Swap, then delete this restore",
             ) from exc
-        kept = tuple(record for record in records_from(before) if record.identity != job.identity)
-        changes = records_to_json(kept) | copied_back(before) | _still_closed(job, before)
+        remaining = tuple(record for record in records_from(before) if record.identity != job.identity)
+        changes = records_to_json(remaining) | copied_back(before) | _closed_metadata(job, before)
         await server.snapshots.write_metadata(physical, changes)
         undone = {"name": UNDO, "endTime": render_second(job.now_ms / 1000), "message": f"{subject.name} is back"}
-        steps = [one for one in job.status.get("steps") or () if one["name"] != UNDO]
+        steps = [step for step in job.status.get("steps") or () if step["name"] != UNDO]
         await job.write(noted_status(job.status, {"steps": [*steps, undone]}))
 
     async def roll_back(self, job: RestoreJob) -> bool:
-        """Have another restore put the safety snapshot back; tell whether that has ended."""
+        """Create a MemoryRestore of the safety snapshot, and record its result; return True once it has ended."""
         safety = (job.status.get("safetySnapshot") or {}).get("name")
         key = Key(MEMORY_RESTORE, job.key.namespace, rollback_name(job.key.name))
         document = self.table.get(key)
@@ -267,13 +275,13 @@ class InPlace:
         status = document.get("status") or {}
         if not has_ended(status):
             return False
-        told = condition_of(status, SUCCEEDED)
-        message = f"MemoryRestore {key.name}: {told['message']}"
+        succeeded = condition_of(status, SUCCEEDED)
+        message = f"MemoryRestore {key.name}: {succeeded['message']}"
         if has_succeeded(status):
             await job.write(put_back_status(job.status, message, job.moment))
             await job.post_event("Normal", Reason.ROLLED_BACK, message)
         else:
-            await job.write(not_rolled_back_status(job.status, told["reason"], message, job.moment))
+            await job.write(not_rolled_back_status(job.status, succeeded["reason"], message, job.moment))
         return True
 
     @staticmethod
@@ -285,30 +293,30 @@ class InPlace:
 
 
 async def restore_over(physical: str, subject: ComparedSnapshot, server: Server) -> None:
-    """Have the server put a snapshot of its own in the place of a collection's contents."""
+    """Have the server replace a collection's contents by one of its own snapshot files."""
     location = await server.snapshots.own_location(subject.physical, subject.name)
     await server.snapshots.recover(physical, location, sha256=subject.sha256)
 
 
 def _epoch_after(job: RestoreJob, metadata: Json | None) -> int:
-    """The number of the epoch that the collection is opened with: what is on record, or the next."""
+    """Return the epoch with which the collection opens: the recorded one, or the next."""
     number, until = epoch_in(metadata).number, closed_until(metadata) or 0
     if job.least_epoch > number:
         return job.least_epoch
     return next_epoch(Epoch(number=max(number, until)), job.now_ms, carries=False).number
 
 
-def _closing(job: RestoreJob, epoch: int) -> Json:
+def _closing_metadata(job: RestoreJob, epoch: int) -> Json:
     return closing_to_json(str(job.key), job.status.get("closedSince"), epoch)
 
 
-def _still_closed(job: RestoreJob, before: Json | None) -> Json:
-    """What is written over what a snapshot says: the next epoch, and that nobody serves it yet."""
+def _closed_metadata(job: RestoreJob, before: Json | None) -> Json:
+    """Return the metadata to write over that of the snapshot: the next epoch, and the mark of a closed collection."""
     epoch = _epoch_after(job, before)
-    return _closing(job, epoch) | epoch_to_json(Epoch(number=epoch, contents=epoch))
+    return _closing_metadata(job, epoch) | epoch_to_json(Epoch(number=epoch, contents=epoch))
 
 
-async def _live(task: RestoreRun) -> Observed:
+async def _observe_live(task: RestoreRun) -> Observed:
     observed = await task.server.collections.observe(task.physical, task.physical, is_linked=True)
     if observed is None:
         raise SpecInvalid(Reason.NOT_VERIFIED, f"{task.physical} was deleted in Qdrant")
@@ -325,10 +333,10 @@ def _rollback_document(key: Key, memory: str, safety: str) -> Json:
 
 
 async def reopen(server: Server, physical: str, slug: str, *, table: ObjectTable, claims: Claims | None) -> None:
-    """Let the API read and write a collection again, with an epoch that was never before.
+    """Open a collection for the API again, with a new epoch.
 
     Raises:
-        TransientError: to be done again.
+        TransientError: If it must be repeated.
     """
     metadata = await server.snapshots.metadata(physical)
     if metadata is not None:
@@ -338,20 +346,20 @@ async def reopen(server: Server, physical: str, slug: str, *, table: ObjectTable
         if number > epoch.number:
             changes |= epoch_to_json(Epoch(number=number, contents=number))
         await server.snapshots.write_metadata(physical, changes)
-    # In this order: a process that hears of the claim late goes by the epoch.
+    # Clear the claim last: a process that receives the change late still decides by the epoch.
     if claims is not None:
         await claims.serve_from(slug, 0)
 
 
 async def is_abandoned(metadata: Json | None, memory: Key, cluster: Cluster) -> bool:
-    """Whether a collection is closed by a restore that will not open it: it was deleted, or says that it has.
+    """Return whether a collection is closed by a restore that will not open it.
 
-    Asked of the API server, since a watch may lag.
+    Such a restore was deleted, or its status has no `closedSince`. Reads the API server, because a watch may lag.
     """
     if closed_until(metadata) is None:
         return False
-    told = (metadata or {})[CLOSED_KEY]
-    name = str(told.get("restore") if isinstance(told, dict) else "").rpartition("/")[2]
+    closing = (metadata or {})[CLOSED_KEY]
+    name = str(closing.get("restore") if isinstance(closing, dict) else "").rpartition("/")[2]
     try:
         restore = await cluster.read_object(MEMORY_RESTORE, memory.namespace, name) if name else {}
     except NotFound:

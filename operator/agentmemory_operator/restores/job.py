@@ -1,4 +1,4 @@
-"""One MemoryRestore under way: what it asks for, and what its status says."""
+"""One MemoryRestore in progress: its spec, and accessors for its status."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -20,109 +20,115 @@ from agentmemory_operator.spec.naming import alias_of, slug_in
 from agentmemory_operator.spec.times import render_second
 
 FINALIZER = f"{GROUP}/restore"
-"""Stands only while something that the restore made may have to be cleaned up."""
+"""Finalizer, present only while the restore may have created something to clean up."""
 
 DEFAULT_KEEP_HOURS = 24
 
 
 @dataclass(slots=True)
 class RestoreJob(Job):
-    """A restore as a pass sees it."""
+    """A MemoryRestore in a pass."""
 
     restore: MemoryRestore
 
     @classmethod
     def of(cls, job: Job) -> Self:
-        """An object as a restore.
+        """Parse a job's object as a restore.
 
         Raises:
-            SpecInvalid: it is none.
+            SpecInvalid: If it is not valid.
         """
         return cls(job.key, job.metadata, job.document, job.status, job.book, parse_restore(job.document))
 
     @property
     def is_in_place(self) -> bool:
-        """Whether it restores into the collection itself."""
+        """True if it restores into the live collection itself."""
         return self.restore.spec.mode == "InPlace"
 
     @property
     def physical(self) -> str | None:
-        """The collection that it restores into, None before it was chosen."""
-        found: str | None = self.status.get("physical")
-        return found
+        """Collection to restore into; None before it was chosen."""
+        name: str | None = self.status.get("physical")
+        return name
 
     @property
     def previous(self) -> str | None:
-        """The collection that is replaced, None where there was none, or none is left."""
-        found = self.status.get("previousCollection") or {}
-        return None if "removedTime" in found else found.get("physical")
+        """Replaced collection; None if there was none or it was removed."""
+        recorded = self.status.get("previousCollection") or {}
+        return None if "removedTime" in recorded else recorded.get("physical")
 
     @property
     def abandoned(self) -> list[str]:
-        """Collections that the server may still make: the end of their recovery was not seen."""
+        """Collections that the server may still create, because the end of their recovery was not seen."""
         return list(self.status.get("abandoned") or ())
 
     def alias_for(self, physical: str) -> str:
-        """The alias that a collection was replaced behind; one that was adopted bears it not in its name."""
+        """Return the alias that pointed to a collection. An adopted collection does not contain it in its name."""
         document = self.book.table.get(self.target_key)
         return alias_behind(physical) or alias_of(slug_of(document) if document else self.target_key.name)
 
     @property
     def target_key(self) -> Key:
-        """The AgentMemory that it restores into; it may be gone."""
+        """Key of the AgentMemory to restore into, which may be deleted."""
         return Key(AGENT_MEMORY, self.key.namespace, self.restore.spec.target.name)
 
     @property
     def connection(self) -> Key | None:
-        """The connection that it was begun on: the AgentMemory may be gone."""
-        found = self.status.get("connection") or {}
-        namespace, name = found.get("namespace"), found.get("name")
+        """Connection that the restore started on, which remains known if the AgentMemory is deleted.
+
+        None before the start.
+        """
+        recorded = self.status.get("connection") or {}
+        namespace, name = recorded.get("namespace"), recorded.get("name")
         return Key(QDRANT_CONNECTION, namespace, name) if namespace and name else None
 
     @property
     def identity(self) -> Identity:
-        """What makes it the same restore, however often it is created."""
+        """Identity of the restore, the same however often its object is created."""
         digest = digest_of(self.document["spec"])
         return Identity(namespace=self.key.namespace, name=self.key.name, digest=digest)
 
     @property
     def now_ms(self) -> int:
-        """Unix milliseconds."""
+        """Current time in Unix milliseconds."""
         return self.book.clock.now_ms()
 
     @property
     def moment(self) -> Moment:
-        """Now."""
+        """Current time and generation, for a status."""
         return Moment(self.metadata.generation, self.now)
 
     @property
     def keep_until(self) -> str:
-        """When a collection that is replaced now is removed."""
+        """Removal time of a collection that is replaced now."""
         hours = self.restore.spec.keep_previous_hours
-        kept_s = (DEFAULT_KEEP_HOURS if hours is None else hours) * 3600
-        return render_second(self.now_ms / 1000 + kept_s)
+        keep_s = (DEFAULT_KEEP_HOURS if hours is None else hours) * 3600
+        return render_second(self.now_ms / 1000 + keep_s)
 
     @property
     def slug(self) -> str:
-        """The agent's that it restores into, whether its object is still there or not."""
+        """Slug of the target agent.
+
+        If its object is deleted: from the collection's name, else the name of the target.
+        """
         document = self.book.table.get(self.target_key)
-        named = slug_in(self.physical) if self.physical else None
-        return slug_of(document) if document else named or self.target_key.name
+        slug_in_name = slug_in(self.physical) if self.physical else None
+        return slug_of(document) if document else slug_in_name or self.target_key.name
 
     @property
     def least_epoch(self) -> int:
-        """Number of the epoch from which on its agent is served: see `SlugClaim`."""
+        """Lowest epoch in which the agent is served: see `SlugClaim`."""
         return self.book.table.claims.least_epoch(self.slug)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreRun:
-    """One restore under way, as each of its steps sees it.
+    """One restore in progress, as passed to each of its steps.
 
     Attributes:
-        desired: what the AgentMemory asks for.
-        takeover: what allows it another's memories.
-        check_target: raises SpecInvalid once it is not to be restored any more.
+        desired: Collection that the AgentMemory specifies.
+        takeover: Terms under which it may use another owner's memories.
+        check_target: Raises SpecInvalid if the restore must stop.
     """
 
     job: RestoreJob
@@ -136,39 +142,39 @@ class RestoreRun:
 
     @property
     def alias(self) -> str:
-        """The agent's."""
+        """Alias of the agent."""
         return alias_of(self.memory.slug)
 
     @property
     def physical(self) -> str:
-        """The collection that it restores into."""
+        """Collection to restore into."""
         return str(self.job.physical)
 
     @property
     def ours(self) -> Marker:
-        """Of the AgentMemory."""
+        """Marker of the AgentMemory."""
         assert self.desired.marker is not None
         return self.desired.marker
 
     async def live(self) -> Observed | None:
-        """What the alias leads to."""
+        """Read the collection behind the alias."""
         return await live_behind(self.server, self.alias, self.job.previous)
 
     async def begin(self, step: AnyStep, came_to: str) -> None:
-        """Write down that a step begins; before the last one the restore has to be wanted still.
+        """Record the start of a step. Before every step except the last, check that the restore is still wanted.
 
         Args:
-            came_to: what the step before came to.
+            came_to: Result of the step before.
         """
         if step is not list(type(step))[-1]:
             await self.check_target()
         await self.job.write(step_status(self.job.status, step, self.job.moment, came_to=came_to))
 
     async def succeed(self, message: str, came_to: str) -> None:
-        """Write down that it is applied.
+        """Record that the restore is applied, and post an event.
 
         Args:
-            came_to: what the last step came to.
+            came_to: Result of the last step.
         """
         await self.job.write(succeeded_status(self.job.status, message, self.job.moment, came_to=came_to))
         await self.job.post_event("Normal", Reason.RESTORED, message)
@@ -176,18 +182,18 @@ class RestoreRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestorePeriods:
-    """Seconds.
+    """Durations in seconds.
 
     Attributes:
-        look_s: until one that waits is looked at again.
-        settle_s: until the watch has brought what was written.
-        patience_s: how long a restore is tried again that fails by what may pass.
-        deadline_s: after which one that has not ended has failed.
-        release_s: how long a server that is away may hold a deletion.
-        source_s: how long a MemorySnapshot that is not there is waited for.
-        watch_s: until the watch has brought every write for sure.
-        keep_s: until a collection that is kept is looked at again.
-        late_s: for how long a recovery of which the end was not seen is expected to make its collection.
+        look_s: Pause between checks of a waiting restore.
+        settle_s: Time in which the watch usually delivers a write.
+        patience_s: Maximum age of a restore that is retried after transient errors.
+        deadline_s: Age at which an unfinished restore fails.
+        release_s: Maximum time that an unavailable server delays a deletion.
+        source_s: Time to wait for a MemorySnapshot that does not exist.
+        watch_s: Time in which the watch has certainly delivered every write.
+        keep_s: Pause between checks of a replaced collection.
+        late_s: Time in which a recovery without a response may still create its collection.
     """
 
     look_s: float = 5.0
@@ -202,5 +208,5 @@ class RestorePeriods:
 
 
 def alias_behind(physical: str) -> str:
-    """The alias that a numbered collection was made for."""
+    """Return the alias that a numbered collection was created for."""
     return physical.rpartition("__")[0]

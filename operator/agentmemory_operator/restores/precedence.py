@@ -1,4 +1,4 @@
-"""Whether a restore may go on: its AgentMemory, and the other restores into it."""
+"""Decide whether a restore may proceed, from the state of its AgentMemory and of other restores and rebuilds."""
 
 from agentmemory_operator.collections.rules.rebuild_record import is_moving
 from agentmemory_operator.ports.base import Json
@@ -10,7 +10,7 @@ from agentmemory_operator.spec.kinds.conditions import Reason
 
 
 def obstacle_of(job: RestoreJob, table: ObjectTable) -> tuple[str, str] | None:
-    """Reason and message of what a restore waits for, None where it may go on."""
+    """Return the condition reason and message that block a restore, or None if it can proceed."""
     key = job.target_key
     document = table.get(key)
     if document is None or document["metadata"].get("deletionTimestamp"):
@@ -23,39 +23,39 @@ def obstacle_of(job: RestoreJob, table: ObjectTable) -> tuple[str, str] | None:
     owner = table.owner_of(slug_of(document))
     if owner != key:
         return Reason.SLUG_TAKEN, f"agent {slug_of(document)!r} belongs to the older AgentMemory {owner}"
-    before = one_before(_contender(job.key, table), _others(job.key, key, table))
-    # One that has begun keeps a rebuild from moving; two that wait for each other would wait for ever.
+    preceding = one_before(_contender(job.key, table), _others(job.key, key, table))
+    # A started restore blocks the move of a rebuild. If both waited for each other, neither would ever proceed.
     if job.physical is None and (rebuild := rebuild_moving(key, table)):
         return Reason.WAITS_FOR_REBUILD, rebuild
-    if before is not None:
-        told = f"waiting for MemoryRestore {before.name} into {key.name}"
-        return Reason.WAITS_FOR_RESTORE, told
+    if preceding is not None:
+        message = f"waiting for MemoryRestore {preceding.name} into {key.name}"
+        return Reason.WAITS_FOR_RESTORE, message
     return None
 
 
 def rebuild_moving(target: Key, table: ObjectTable) -> str | None:
-    """What a rebuild does to an AgentMemory's alias that a restore waits for, None where there is none."""
-    told = ((table.get(target) or {}).get("status") or {}).get("rebuild") or {}
-    return f"waiting for a rebuild of {target.name}, which is at {told['step']}" if is_moving(told) else None
+    """Return a message if a rebuild is moving the alias of an AgentMemory, else None."""
+    rebuild = ((table.get(target) or {}).get("status") or {}).get("rebuild") or {}
+    return f"waiting for a rebuild of {target.name}, which is at {rebuild['step']}" if is_moving(rebuild) else None
 
 
 def restore_under_way(target: Key, table: ObjectTable) -> Key | None:
-    """A restore that is making a collection for an AgentMemory, None where there is none."""
-    begun = (one for one in _unended(target, table) if _has_begun(table.get(one) or {}))
-    return next(begun, None)
+    """Return a started restore into an AgentMemory, or None."""
+    started = (key for key in _unended(target, table) if _has_begun(table.get(key) or {}))
+    return next(started, None)
 
 
 def target_fault(job: RestoreJob, document: Json | None) -> str | None:
-    """Why the AgentMemory of a restore that has begun is not to be restored any more, None where it is.
+    """Return the reason why a started restore must stop, or None if its AgentMemory still exists.
 
     Args:
-        document: the AgentMemory, None where it is gone.
+        document: The AgentMemory; None if it was deleted.
     """
     name = job.restore.spec.target.name
     if document is None or document["metadata"].get("deletionTimestamp"):
         return f"AgentMemory {name} was deleted: the partial result is removed"
-    uid, wanted = document["metadata"].get("uid", ""), job.status.get("targetUid")
-    if wanted is not None and uid != wanted:
+    uid, expected_uid = document["metadata"].get("uid", ""), job.status.get("targetUid")
+    if expected_uid is not None and uid != expected_uid:
         return f"AgentMemory {name} was deleted and created again: the partial result is removed"
     return None
 

@@ -1,4 +1,4 @@
-"""Looks after what restores and rebuilds have replaced: it forgets whom the agent forgets, and goes in time."""
+"""Maintain the collections that restores and rebuilds replaced: erase forgotten users there, and remove due ones."""
 
 import asyncio
 import logging
@@ -26,28 +26,31 @@ SWEEP_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """Removes what restores have replaced when its time is over, and says so in their status."""
+    """Removes the collections that restores have replaced when they are due, and records that in the status."""
 
     servers: Servers
     periods: RestorePeriods
 
     async def look(self, job: RestoreJob) -> float | None:
-        """Look after what a restore has replaced; return after how many seconds to look again, None for never.
+        """Remove the replaced collection if it is due; return the seconds until the next check, or None.
 
         Raises:
-            TransientError: it is to be tried again.
+            TransientError: If the check must be repeated.
         """
         try:
             return await self._look(job)
         except TransientError:
             raise
         except AgentMemoryError as exc:
-            # The connection is gone, or wrong: nothing is removed by guess.
+            # The connection was deleted or is invalid. Never remove a collection on a guess.
             log.warning("checking the collection that %s replaced is postponed: %s", job.key, exc)
             return self.periods.keep_s
 
     def seen_after_s(self, job: RestoreJob) -> float | None:
-        """When to look again: the watch may not have brought the finalizer that a pass has just written."""
+        """Return the seconds until the next check, or None.
+
+        The watch may not have delivered a finalizer that a pass has just written.
+        """
         return self.periods.look_s if job.seconds_since(job.status.get("endTime")) < self.periods.watch_s else None
 
     async def _look(self, job: RestoreJob) -> float | None:
@@ -55,25 +58,25 @@ class Keeping:
         until = (job.status.get("previousCollection") or {}).get("until")
         if previous is None or connection is None or until is None:
             return self.seen_after_s(job)
-        left_s = -job.seconds_since(until)
+        remaining_s = -job.seconds_since(until)
 
-        if left_s > 0:
-            return min(max(left_s, self.periods.look_s), self.periods.keep_s)
+        if remaining_s > 0:
+            return min(max(remaining_s, self.periods.look_s), self.periods.keep_s)
 
-        async def work(server: Server) -> bool:
+        async def remove(server: Server) -> bool:
             return await remove_due(server, previous, alias=job.alias_for(previous), now_ms=job.now_ms)
 
-        if await self.servers.use(connection, work, namespace=job.key.namespace):
+        if await self.servers.use(connection, remove, namespace=job.key.namespace):
             await job.write(removed_status(job.status, job.moment))
             await job.post_event("Normal", "PreviousRemoved", f"{previous} is removed")
             return None
-        # One whose time is over and that is live, or not marked, is looked at as seldom as any.
+        # A due collection that is live or has no mark is checked at the normal interval.
         return self.periods.keep_s
 
 
 @dataclass(slots=True)
 class PreviousSweeper:
-    """Looks after whatever is marked as replaced, by whatever; only the operator that leads runs it."""
+    """Maintains all collections that are marked as replaced. Only the leading operator runs it."""
 
     table: ObjectTable
     servers: Servers
@@ -83,17 +86,16 @@ class PreviousSweeper:
     period_s: float = SWEEP_S
 
     async def run(self) -> None:
-        """Sweep every server from time to time, until cancelled."""
+        """Sweep every server periodically, until cancelled."""
         await asyncio.sleep(self.period_s)
         sweep = partial(self.servers.sweep, work=self.sweep, what="collections that were replaced")
         await rounds(self.table, QDRANT_CONNECTION, sweep, period_s=self.period_s)
 
     async def sweep(self, server: Server) -> list[str]:
-        """Remove this cluster's collections that are marked as replaced and whose time is over; return their names.
+        """Remove this cluster's replaced collections that are due; return their names.
 
-        A marker that leaves out whose it is makes it nobody's: it stays.
-
-        In the others what was erased since is erased too.
+        A collection with an incomplete owner in its marker is kept. In collections that are not due, memories erased
+        since are erased too.
         """
         cluster_id, removed = await self.cluster_id(), []
         for name in await server.snapshots.collections():

@@ -1,6 +1,7 @@
-"""What a restore may go on with: looked at in every pass, since its status may say anything of how far it has come.
+"""Check which collections a restore may use. Every pass checks again, because tenants can write the restore's status.
 
-A new collection is never the one that an agent's alias leads to: checked before each call that would replace it.
+The new collection of a swap is never the one behind the agent's alias: this is checked before each call that would
+replace it.
 """
 
 import logging
@@ -35,42 +36,43 @@ log = logging.getLogger(__name__)
 async def own_live(
     server: Server, memory: AgentMemory, desired: Collection, *, takeover: TakeoverTerms
 ) -> Observed | None:
-    """What the alias of a restore's target leads to.
+    """Return the collection behind the alias of a restore's target, or None.
 
     Args:
-        takeover: what allows the target to take over another's.
+        takeover: Terms under which the target may take over another owner's collection.
 
     Raises:
-        NotOwned: it is another object's.
+        NotOwned: If it belongs to another object.
     """
-    alias, likely = alias_of(memory.slug), memory.told_physical
-    live = await live_behind(server, alias, likely)
-    taken_from = check_ownership(live, desired, takeover=takeover)
-    if live is not None and taken_from is not None:
-        # A pass over the object is about to write its own marker there.
+    alias, expected = alias_of(memory.slug), memory.told_physical
+    live = await live_behind(server, alias, expected)
+    old_owner = check_ownership(live, desired, takeover=takeover)
+    if live is not None and old_owner is not None:
+        # Allow the collection now: the next pass over the object writes its own marker there.
         server.grant(live.physical)
         server.grant(alias)
     return live
 
 
 async def may_go_on(job: RestoreJob, server: Server, ours: Marker, *, takeover: TakeoverTerms) -> bool:
-    """Whether a restore may use what lies under its name, if anything does.
+    """Return whether a restore may use the collection of its chosen name, or the name if there is none.
 
-    A recovered copy says whose it was until it is claimed. One that a killed operator left is known by whether this
-    restore could have made it. Another one stays as it is: a Swap takes another name.
+    A recovered copy has the marker of its original owner until it is claimed. A copy of a killed operator is recognised
+    by a marker that this restore accepts as source. Any other collection is not changed; a swap then chooses another
+    name.
 
     Args:
-        takeover: what allows the restore to take another's snapshot.
+        takeover: Terms under which the restore may use another owner's snapshot.
 
     Raises:
-        NotOwned: it is to be restored into, or its name is none of the agent's.
+        NotOwned: If it belongs to another owner and the restore is in place, or the name is not one of the agent's.
     """
     physical = str(job.physical)
     if await server.may_use(physical):
         return True
     try:
-        found = _marker_in(await server.snapshots.metadata(physical))
-        check_origin(found, ours, is_named=False, takeover=takeover)
+        marker = _marker_in(await server.snapshots.metadata(physical))
+        check_origin(marker, ours, is_named=False, takeover=takeover)
     except NotOwned:
         if job.is_in_place or not is_made_by_swap(physical, takeover.agent):
             raise
@@ -81,21 +83,21 @@ async def may_go_on(job: RestoreJob, server: Server, ours: Marker, *, takeover: 
 
 
 def is_made_by_swap(physical: str, target: str | None) -> bool:
-    """Whether a name is one that a Swap gives: of its target's alias, and numbered.
+    """Return whether a swap could have chosen a name: the target's alias with a number.
 
     Args:
-        target: slug of the agent that it restores into, None where that is gone.
+        target: Slug of the agent to restore into; None if it was deleted.
     """
     slug = slug_in(physical)
     return slug is not None and target in (None, slug) and number_of(physical, alias_of(slug)) is not None
 
 
 def _marker_in(metadata: Json | None) -> Marker | None:
-    told = (metadata or {}).get(METADATA_KEY)
+    stored = (metadata or {}).get(METADATA_KEY)
     try:
-        return marker_from_json(told) if isinstance(told, Mapping) else None
+        return marker_from_json(stored) if isinstance(stored, Mapping) else None
     except (TypeError, ValueError):
-        # Whatever it is, it names nobody that may be asked for.
+        # A malformed marker counts as an unknown owner, so that no agent may use it.
         return marker_from_json({})
 
 
@@ -121,7 +123,7 @@ class _NewSnapshots(CheckedStore):
 
 
 def with_new_targets(server: Server) -> Server:
-    """The server, of which no collection is deleted or recovered into while its agent's alias leads there."""
+    """Return the server with stores that raise StoreRejected if a call would delete or overwrite a live collection."""
 
     async def check(physical: str) -> None:
         alias = alias_behind(physical)

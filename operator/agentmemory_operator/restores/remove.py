@@ -1,4 +1,4 @@
-"""What a restore made and did not bring to life goes again; what an alias leads to stays."""
+"""Remove the collections that restores created but did not make live. A collection behind an alias is kept."""
 
 import logging
 from dataclasses import dataclass
@@ -19,10 +19,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RestoreRemoval:
-    """Removes what restores have made that failed, are not wanted, or were given up.
+    """Removes the collections of restores that failed, were deleted, or abandoned a recovery.
 
     Attributes:
-        in_place: puts the collection back where one restored into it.
+        in_place: Undoes restores in place.
     """
 
     table: ObjectTable
@@ -30,21 +30,21 @@ class RestoreRemoval:
     in_place: InPlace
 
     async def clean(self, job: RestoreJob) -> None:
-        """Remove what a restore made and did not bring to life."""
+        """Undo a restore in place, or remove the collection that a swap created but did not make live."""
         physical, connection = job.physical, job.connection
         if physical is None or connection is None:
             return
-        work = partial(self.in_place.undo, job) if job.is_in_place else partial(self._remove, job, physical)
+        operation = partial(self.in_place.undo, job) if job.is_in_place else partial(self._remove, job, physical)
         try:
-            await self.servers.use(connection, work, namespace=job.key.namespace)
+            await self.servers.use(connection, operation, namespace=job.key.namespace)
         except NotOwned as exc:
-            # Nothing of it is ours to put right.
+            # The collection belongs to another owner, so there is nothing to undo.
             await job.post_event("Warning", "CollectionKept", str(exc))
 
     async def remove_abandoned(self, job: RestoreJob, server: Server) -> None:
-        """Remove what recoveries have made of which nobody saw the end, but for what an alias leads to."""
-        there = set(await server.snapshots.collections())
-        for name in there.intersection(job.abandoned):
+        """Remove the collections of abandoned recoveries, except a collection behind an alias."""
+        existing = set(await server.snapshots.collections())
+        for name in existing.intersection(job.abandoned):
             try:
                 await self._remove(job, name, server)
             except NotOwned as exc:

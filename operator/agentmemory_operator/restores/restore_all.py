@@ -1,7 +1,7 @@
-"""Bring back every agent that lost its collection with a Qdrant server, each from its latest proven snapshot.
+"""Restore every agent that lost its collection with a Qdrant server, each from its latest verified snapshot.
 
-A restore's name is made of the agent, of when it was lost, and of the snapshot. So whoever was interrupted runs the
-same again: what was made is found by its name and waited for, and nothing is made twice.
+The name of a restore is derived from the agent, the time of the loss, and the snapshot. So an interrupted command can
+run again: existing restores are found by name and awaited, and nothing is restored twice.
 """
 
 import asyncio
@@ -25,17 +25,17 @@ from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
 from agentmemory_operator.spec.kinds.conditions import Reason, condition_of
 
 EVERYWHERE = ""
-# Of a name of 253 letters, what leaves room for the rest.
-_MOST_LETTERS = 220
+# Object names have at most 253 characters. This leaves room for the suffix.
+_MAX_NAME_CHARS = 220
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """An agent whose collection is gone.
+    """An agent that lost its collection.
 
     Attributes:
-        since: when it was first seen to be gone.
-        snapshots: proven ones that the server can restore, newest first.
+        since: Time at which the loss was first observed.
+        snapshots: Verified snapshots that the server can restore, newest first.
     """
 
     namespace: str
@@ -44,10 +44,10 @@ class Lost:
     snapshots: tuple[Taken, ...]
 
     def restore_from(self, snapshot: str) -> Json:
-        """The restore that brings it back from a snapshot."""
+        """Build the MemoryRestore of a snapshot into the agent."""
         stamp = "".join(letter for letter in self.since.lower() if letter.isalnum())
         choice = hashlib.sha256(snapshot.encode()).hexdigest()[:6]
-        name = f"{self.name[:_MOST_LETTERS]}-{stamp}-{choice}"
+        name = f"{self.name[:_MAX_NAME_CHARS]}-{stamp}-{choice}"
         return {
             "apiVersion": API_VERSION,
             "kind": MEMORY_RESTORE,
@@ -58,10 +58,10 @@ class Lost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoredAgent:
-    """What became of one agent.
+    """Result for one agent.
 
     Attributes:
-        message: with the way out where it was not restored.
+        message: Result for users, with the remedy if the agent was not restored.
     """
 
     agent: str
@@ -71,12 +71,12 @@ class RestoredAgent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreAll:
-    """Restores what a connection's server lost.
+    """Restores the agents whose collections a connection's server lost.
 
     Attributes:
-        at_once: restores under way at a time.
-        poll_s: between two looks at one that is under way.
-        tell: called with what became of each agent, in the order of the ends.
+        at_once: Maximum number of restores in progress.
+        poll_s: Pause between reads of a restore in progress.
+        tell: Called with the result of each agent, in order of completion.
     """
 
     objects: JobObjects
@@ -86,44 +86,44 @@ class RestoreAll:
     poll_s: float = 0.5
 
     async def find(self) -> list[Lost]:
-        """The agents of the connection that lost their collections, by name.
+        """Return the agents of the connection that lost their collections, sorted by name.
 
         Raises:
-            NotFound: there is no such connection.
+            NotFound: If the connection does not exist.
         """
         connection = await self.objects.read_object(QDRANT_CONNECTION, self.connection.namespace, self.connection.name)
         version = str((connection.get("status") or {}).get("version") or "")
         memories = await self.objects.list_in(AGENT_MEMORY, EVERYWHERE)
         lost = [document for document in memories if self._is_user(document) and _lost_since(document)]
-        return [await self._lost(document, version) for document in sorted(lost, key=_name_of)]
+        return [await self._read_lost(document, version) for document in sorted(lost, key=_namespaced_name)]
 
     def _is_user(self, document: Mapping[str, Any]) -> bool:
         ref, namespace = document["spec"]["connectionRef"], document["metadata"]["namespace"]
         return (ref.get("namespace") or namespace, ref["name"]) == (self.connection.namespace, self.connection.name)
 
-    async def _lost(self, document: Mapping[str, Any], version: str) -> Lost:
-        namespace, name = _name_of(document)
-        found = await self.objects.list_in(MEMORY_SNAPSHOT, namespace)
-        taken = [taken_of(one) for one in found if one["spec"]["agentMemoryRef"]["name"] == name]
-        usable = [one for one in taken if _is_usable(one, version)]
-        newest_first = sorted(usable, key=lambda one: (one.time_ms, one.name), reverse=True)
+    async def _read_lost(self, document: Mapping[str, Any], version: str) -> Lost:
+        namespace, name = _namespaced_name(document)
+        documents = await self.objects.list_in(MEMORY_SNAPSHOT, namespace)
+        taken = [taken_of(snapshot) for snapshot in documents if snapshot["spec"]["agentMemoryRef"]["name"] == name]
+        usable = [snapshot for snapshot in taken if _is_usable(snapshot, version)]
+        newest_first = sorted(usable, key=lambda snapshot: (snapshot.time_ms, snapshot.name), reverse=True)
         since = _lost_since(document) or ""
         return Lost(namespace=namespace, name=name, since=since, snapshots=tuple(newest_first))
 
     async def run(self, lost: Sequence[Lost]) -> list[RestoredAgent]:
-        """Restore agents, a bounded number at once; one that fails holds up no other."""
-        turns = asyncio.Semaphore(self.at_once)
+        """Restore agents, at most `at_once` concurrently. A failure does not stop the others."""
+        slots = asyncio.Semaphore(self.at_once)
 
-        async def in_turn(one: Lost) -> RestoredAgent:
-            async with turns:
-                result = await self._restore(one)
+        async def restore_in_slot(agent: Lost) -> RestoredAgent:
+            async with slots:
+                result = await self._restore(agent)
             self.tell(result)
             return result
 
-        return list(await asyncio.gather(*(in_turn(one) for one in lost)))
+        return list(await asyncio.gather(*(restore_in_slot(agent) for agent in lost)))
 
     async def _restore(self, lost: Lost) -> RestoredAgent:
-        """Restore one agent from the newest of its snapshots that can be recovered."""
+        """Restore one agent from its newest snapshot that can be recovered."""
         agent = f"{lost.namespace}/{lost.name}"
         message = "this server cannot restore any of its verified snapshots: restore it manually, or start empty"
         for snapshot in lost.snapshots:
@@ -132,29 +132,29 @@ class RestoreAll:
                 await self.objects.create_object(document)
             except TransientError as exc:
                 return RestoredAgent(agent=agent, is_restored=False, message=f"run the command again: {exc}")
-            is_restored, message = await self._end_of(document)
+            is_restored, message = await self._wait_for_end(document)
             if is_restored:
                 return RestoredAgent(agent=agent, is_restored=True, message=message)
         return RestoredAgent(agent=agent, is_restored=False, message=message)
 
-    async def _end_of(self, document: Json) -> tuple[bool, str]:
-        """Whether a restore was applied, and what it says, once it has ended."""
+    async def _wait_for_end(self, document: Json) -> tuple[bool, str]:
+        """Wait for a restore to end; return whether it was applied, and its message."""
         metadata = document["metadata"]
         while True:
             try:
-                found = await self.objects.read_object(MEMORY_RESTORE, metadata["namespace"], metadata["name"])
+                restore = await self.objects.read_object(MEMORY_RESTORE, metadata["namespace"], metadata["name"])
             except NotFound:
                 return False, f"MemoryRestore {metadata['name']} was deleted before it finished"
             except TransientError:
-                found = {}
-            succeeded = condition_of(found.get("status"), "Succeeded")
+                restore = {}
+            succeeded = condition_of(restore.get("status"), "Succeeded")
             if succeeded.get("status") in ("True", "False"):
                 return succeeded["status"] == "True", f"MemoryRestore {metadata['name']}: {succeeded['message']}"
             await asyncio.sleep(self.poll_s)
 
 
 def _lost_since(document: Mapping[str, Any]) -> str | None:
-    """Since when an agent's collection is known to be gone, None of one that has it."""
+    """Return the time at which the loss of an agent's collection was observed; None if it was not lost."""
     ready = condition_of(document.get("status"), "Ready")
     is_lost = (ready.get("status"), ready.get("reason")) == ("False", Reason.COLLECTION_LOST)
     return str(ready["lastTransitionTime"]) if is_lost else None
@@ -168,5 +168,5 @@ def _is_usable(taken: Taken, version: str) -> bool:
     return taken.has_succeeded and taken.is_verified is True and not taken.is_going
 
 
-def _name_of(document: Mapping[str, Any]) -> tuple[str, str]:
+def _namespaced_name(document: Mapping[str, Any]) -> tuple[str, str]:
     return document["metadata"]["namespace"], document["metadata"]["name"]

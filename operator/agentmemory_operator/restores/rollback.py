@@ -1,4 +1,4 @@
-"""A restore taken back: the alias leads to the collection that it replaced again, in one move."""
+"""Roll a restore by swap back: point the alias to the replaced collection again, in one move."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -23,10 +23,10 @@ from agentmemory_operator.spec.times import parse_time
 
 @dataclass(slots=True)
 class Rollback:
-    """Takes restores back.
+    """Rolls restores back.
 
     Attributes:
-        locks: of the aliases; one for all who move them.
+        locks: Locks of the aliases, shared by all modules that move aliases.
     """
 
     locks: AliasLocks
@@ -36,11 +36,11 @@ class Rollback:
     async def run(
         self, job: RestoreJob, server: Server, memory: AgentMemory, check_target: Callable[[], Awaitable[None]]
     ) -> None:
-        """Take a restore back; one that was begun is gone on with.
+        """Roll a restore back. After a crash, another call continues.
 
         Raises:
-            SpecInvalid: it cannot be taken back; says why. Nothing was changed.
-            TransientError: it is to be gone on with.
+            SpecInvalid: If it cannot be rolled back. The alias was not moved; the message has the reason.
+            TransientError: If it must be continued.
         """
         restored, previous, alias = str(job.physical), job.previous, alias_of(memory.slug)
         if previous is None:
@@ -54,9 +54,9 @@ class Rollback:
         await self._reapply(server, restored, previous, memory)
         await settle_unfinished(server, previous, memory, job.book.clock)
         records = rolled_back(records_from(await server.snapshots.metadata(restored)), job.identity)
-        # What it said when it was replaced is over.
-        taken_back = records_to_json(records) | dict.fromkeys((PREVIOUS_KEY, MOVING_KEY, CLOSED_KEY))
-        await server.snapshots.write_metadata(previous, taken_back)
+        # Remove the marks that it got when it was replaced.
+        changes = records_to_json(records) | dict.fromkeys((PREVIOUS_KEY, MOVING_KEY, CLOSED_KEY))
+        await server.snapshots.write_metadata(previous, changes)
 
         async def check() -> None:
             await check_target()
@@ -75,11 +75,11 @@ class Rollback:
         await self._settle(job, server, memory, previous)
 
     async def _check_replaced(self, server: Server, previous: str, memory: AgentMemory) -> None:
-        """Pass if a collection was this agent's: what clients are led to is not for a status to say.
+        """Raise unless a collection belonged to this agent. Its name comes from the status, which tenants can write.
 
         Raises:
-            NotOwned: it is of another namespace's agent.
-            SpecInvalid: it is another agent's.
+            NotOwned: If it belongs to another namespace.
+            SpecInvalid: If it belongs to another agent.
         """
         observed = await server.collections.observe(previous, previous, is_linked=True)
         marker, metadata = observed.collection.marker if observed else None, memory.metadata
@@ -106,8 +106,8 @@ class Rollback:
         await repair_late(server, previous, memory, job.book.clock)
         until, changed = job.keep_until, 0
         if await server.snapshots.metadata(restored) is not None:
-            ended = job.status.get("endTime")
-            changed = await count_changed(server.points, restored, parse_time(ended)) if ended else 0
+            end_time = job.status.get("endTime")
+            changed = await count_changed(server.points, restored, parse_time(end_time)) if end_time else 0
             await release_writers(server, restored)
             await mark_previous(server, restored, since=job.moment.now, until=until, by={"restore": str(job.key)})
         message = (

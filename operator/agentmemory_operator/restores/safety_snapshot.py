@@ -1,4 +1,4 @@
-"""The safety snapshot: a MemorySnapshot of what a restore into the collection itself replaces, proven before that."""
+"""The safety snapshot: a verified MemorySnapshot of the contents that a restore in place replaces."""
 
 from dataclasses import dataclass
 
@@ -20,10 +20,10 @@ from agentmemory_operator.spec.times import parse_time
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SafetyLimits:
-    """How often safety snapshots are made.
+    """Limits of safety snapshots.
 
     Attributes:
-        safety_attempts: safety snapshots that writers past the API may make worthless.
+        safety_attempts: Maximum number of safety snapshots. Each direct write to Qdrant makes the last one incomplete.
     """
 
     safety_attempts: int = 3
@@ -31,17 +31,17 @@ class SafetyLimits:
 
 @dataclass(frozen=True, slots=True)
 class SafetySnapshots:
-    """Makes safety snapshots: of a closed agent, so that one without a write since holds all there is."""
+    """Creates safety snapshots while the agent is closed. One without later writes contains everything."""
 
     table: ObjectTable
     cluster: Cluster
     limits: SafetyLimits
 
     async def make(self, task: RestoreRun) -> str | None:
-        """Go on as far as it goes now; return what it came to, None while it waits.
+        """Advance the safety snapshot; return its result, or None while it waits.
 
         Raises:
-            SpecInvalid: none can be made that is worth something; nothing has changed.
+            SpecInvalid: If no usable one can be created. Nothing has changed.
         """
         job = task.job
         attempt = (job.status.get("safetySnapshot") or {}).get("attempt", 1)
@@ -56,14 +56,14 @@ class SafetySnapshots:
         if not is_ended(status):
             return None
         if not is_verified(status):
-            told = "; ".join(item["message"] for item in status["conditions"] if item["status"] != "True")
-            raise SpecInvalid(Reason.SNAPSHOT_REFUSED, f"the safety snapshot {name} is not verified: {told}")
-        begun = status.get("startTime")
-        if begun is None:
+            faults = "; ".join(item["message"] for item in status["conditions"] if item["status"] != "True")
+            raise SpecInvalid(Reason.SNAPSHOT_REFUSED, f"the safety snapshot {name} is not verified: {faults}")
+        start_time = status.get("startTime")
+        if start_time is None:
             raise SpecInvalid(Reason.SNAPSHOT_REFUSED, f"the start time of the safety snapshot {name} is not known")
-        written = await count_changed(task.server.points, task.physical, parse_time(begun))
+        written = await count_changed(task.server.points, task.physical, parse_time(start_time))
         if not written:
-            return await self._safe(task, name)
+            return await self._record_undone(task, name)
         if attempt >= self.limits.safety_attempts:
             raise SpecInvalid(
                 Reason.WRITES_GO_ON,
@@ -73,22 +73,22 @@ class SafetySnapshots:
         await job.write(noted_status(job.status, {"safetySnapshot": {"name": name, "attempt": attempt + 1}}))
         return None
 
-    async def _safe(self, task: RestoreRun, name: str) -> str:
-        """Note how many writes the restore undoes: all of them are in the safety snapshot."""
+    async def _record_undone(self, task: RestoreRun, name: str) -> str:
+        """Record the number of writes that the restore undoes. The safety snapshot contains all of them."""
         points, begun_ms = task.server.points, task.source.begun_ms
         undone = await count_changed(points, task.physical, begun_ms) if begun_ms is not None else None
         safety = {**task.job.status["safetySnapshot"]} | ({} if undone is None else {"writesSince": undone})
         count = await task.server.collections.count(task.physical)
-        noted = {"safetySnapshot": safety, "points": {"before": count}}
-        await task.job.write(noted_status(task.job.status, noted))
+        fields = {"safetySnapshot": safety, "points": {"before": count}}
+        await task.job.write(noted_status(task.job.status, fields))
         since = "an unknown number of" if undone is None else str(undone)
         return f"{name} holds {count} memories, including {since} changes since the snapshot"
 
     def subject(self, job: RestoreJob) -> ComparedSnapshot:
-        """The one that a restore has made, as it can be restored.
+        """Return the safety snapshot of a restore, in the form that can be restored.
 
         Raises:
-            SpecInvalid: it is gone.
+            SpecInvalid: If its file no longer exists.
         """
         name = safety_name_of(job)
         document = self.table.get(Key(MEMORY_SNAPSHOT, job.key.namespace, name)) or {}
@@ -102,7 +102,7 @@ class SafetySnapshots:
 
 
 def safety_name_of(job: RestoreJob) -> str:
-    """The name of the one that a restore has made, empty where it has made none."""
+    """Return the name of a restore's safety snapshot, or "" if it has none."""
     return str((job.status.get("safetySnapshot") or {}).get("name") or "")
 
 

@@ -1,4 +1,4 @@
-"""Where a restore's snapshot comes from: what is known of it before, and how a collection is made of it."""
+"""Sources of restores: the facts known before the recovery, and the call that recovers a collection from the source."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -36,14 +36,14 @@ from agentmemory_operator.spec.times import parse_time
 QDRANT = "Qdrant"
 
 Recover = Callable[[Server, str], Awaitable[None]]
-"""Makes a collection of that name on a server; run again, it makes the same."""
+"""Recovers the snapshot into a collection of that name on a server. It may be repeated."""
 
 
 class SourceWaiting(TransientError):
-    """The snapshot is not there yet, or is being made.
+    """The MemorySnapshot does not exist yet, or is in progress.
 
     Args:
-        is_missing: there is no such object.
+        is_missing: True if there is no such object.
     """
 
     def __init__(self, message: str, *, is_missing: bool) -> None:
@@ -53,17 +53,17 @@ class SourceWaiting(TransientError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotSource:
-    """What a restore is made of.
+    """The source of a restore.
 
     Attributes:
-        described: for people.
-        version: of the server that made it, None where nobody knows.
-        dimensions: numbers in its vectors, None where nobody knows.
-        begun_ms: when it was begun: every write of an earlier time is in it; None where nobody knows.
-        before, after: points of the collection that it was made of, before and after that; None where nobody counted.
-        config_hash: of the collection's settings; None where nobody noted it.
-        agent: slug of the agent whose memories they are, None where nobody knows.
-        is_named: the restore names a MemorySnapshot, and so whose it is.
+        described: Description for users.
+        version: Qdrant version that created it; None if unknown.
+        dimensions: Size of its vectors; None if unknown.
+        begun_ms: Start of the snapshot, Unix milliseconds. It contains every earlier write. None if unknown.
+        before, after: Number of memories before and after the snapshot; None if not counted.
+        config_hash: Hash of the collection's settings; None if not recorded.
+        agent: Slug of the agent that the memories belong to; None if unknown.
+        is_named: True if the restore names a MemorySnapshot, and so its owner.
     """
 
     described: str
@@ -83,8 +83,8 @@ class RestoreSources:
     """Finds the sources of restores.
 
     Attributes:
-        copies: what lies in object storage.
-        files: what lies on web servers.
+        copies: Snapshots in object storage.
+        files: Files on web servers.
     """
 
     table: ObjectTable
@@ -93,11 +93,11 @@ class RestoreSources:
     files: WebFiles
 
     def find(self, source: RestoreSource, memory: AgentMemory) -> SnapshotSource:
-        """What a restore into an AgentMemory is made of.
+        """Return the source of a restore into an AgentMemory.
 
         Raises:
-            SourceWaiting: the MemorySnapshot is not there, or is not done.
-            SpecInvalid: it failed, or may not be used.
+            SourceWaiting: If the MemorySnapshot does not exist or is not complete.
+            SpecInvalid: If it failed or may not be used.
         """
         namespace = memory.metadata.namespace
         if source.snapshot_ref:
@@ -114,7 +114,7 @@ class RestoreSources:
         described = url.partition("?")[0]
 
         async def recover(server: Server, physical: str) -> None:
-            # Through here: a server that fetches by itself goes wherever the address leads on to.
+            # Stream through this process: a server that downloads by itself follows every redirect.
             async with self.files.open(url) as content:
                 checked = CheckedStream(content, named=described, size=None, sha256=digest)
                 await server.snapshots.upload(physical, aiter(checked), sha256=digest)
@@ -128,15 +128,15 @@ class RestoreSources:
                 f"there is no MemorySnapshot {key.name}: create it or restore from another", is_missing=True
             )
         snapshot = parse_snapshot(document)
-        _check_made(key.name, snapshot.status)
+        _check_completed(key.name, snapshot.status)
         status, points = snapshot.status, snapshot.status.get("points") or {}
-        begun = status.get("startTime")
+        start_time = status.get("startTime")
         return SnapshotSource(
             described=f"MemorySnapshot {key.name}",
             recover=self._from_anywhere(snapshot, memory),
             version=status.get("qdrantVersion"),
             dimensions=(status.get("embedding") or {}).get("dimensions"),
-            begun_ms=parse_time(begun) if begun else None,
+            begun_ms=parse_time(start_time) if start_time else None,
             before=points.get("before"),
             after=points.get("after"),
             config_hash=status.get("configHash"),
@@ -145,32 +145,32 @@ class RestoreSources:
         )
 
     def _agent_of(self, status: Mapping[str, Any], namespace: str) -> str | None:
-        """Whose memories a snapshot of a namespace has, None where the agent it tells of is none of there."""
+        """Return the agent that a snapshot's status names, or None if that agent is not of its namespace."""
         agent = status.get("agent")
         return agent if agent and self.table.namespace_of(agent) == namespace else None
 
     def _from_anywhere(self, snapshot: MemorySnapshot, memory: AgentMemory) -> Recover:
-        """What recovers a snapshot from the first of its places that still has it."""
-        places = [self._from_place(place, snapshot, memory) for place in places_of(snapshot.status)]
+        """Return a call that recovers a snapshot from its first location that still has the bytes."""
+        places = [self._from_place(recover_from, snapshot, memory) for recover_from in places_of(snapshot.status)]
 
         async def recover(server: Server, physical: str) -> None:
             failure: AgentMemoryError | None = None
-            for place in places:
+            for recover_from in places:
                 try:
-                    await place(server, physical)
+                    await recover_from(server, physical)
                 except (StoreRejected, NotFound, SpecInvalid, NotOwned, BytesDiffer) as exc:
                     failure = failure or exc
-                except (_OriginAway, StorageUnavailable) as exc:
-                    # That one may come back, where the others have nothing.
+                except (_OriginUnavailable, StorageUnavailable) as exc:
+                    # This location may become available again, so its error takes precedence.
                     failure = exc
                 else:
                     return
             if isinstance(failure, TransientError | NotOwned):
                 raise failure
-            told = f": {failure}" if failure else ""
+            detail = f": {failure}" if failure else ""
             raise SpecInvalid(
                 Reason.SNAPSHOT_REFUSED,
-                f"MemorySnapshot {snapshot.metadata.name} cannot be recovered from any of its locations{told}: "
+                f"MemorySnapshot {snapshot.metadata.name} cannot be recovered from any of its locations{detail}: "
                 f"restore from another one",
             ) from failure
 
@@ -180,19 +180,19 @@ class RestoreSources:
         sha256, namespace = snapshot.status.get("sha256"), snapshot.metadata.namespace
         if place["type"] != QDRANT:
             return self._from_storage(object_at(place, sha256=sha256), namespace)
-        told = snapshot.status.get("connection") or {}
-        connection = Key(QDRANT_CONNECTION, told.get("namespace") or "", told.get("name") or "")
+        recorded = snapshot.status.get("connection") or {}
+        connection = Key(QDRANT_CONNECTION, recorded.get("namespace") or "", recorded.get("name") or "")
         file = ComparedSnapshot(
             uid=snapshot.metadata.uid, physical=place["physical"], name=place["name"], sha256=sha256
         )
         return _from_own(file) if connection == connection_of(memory) else self._from_other(connection, namespace, file)
 
     def _from_other(self, connection: Key, namespace: str, file: ComparedSnapshot) -> Recover:
-        """What streams a file from another server: the two need not reach one another."""
+        """Return a call that streams a file from another server. The servers need not reach each other."""
 
         async def recover(server: Server, physical: str) -> None:
             async def send(other: Server) -> None:
-                await _see(other, file)
+                await _check_available(other, file)
                 async with other.snapshots.download(file.physical, file.name) as content:
                     await server.snapshots.upload(physical, content, sha256=file.sha256)
 
@@ -207,41 +207,41 @@ class RestoreSources:
         return recover
 
 
-class _OriginAway(StoreUnavailable):
-    """The server that has a snapshot does not answer, whoever it is for."""
+class _OriginUnavailable(StoreUnavailable):
+    """The server that has a snapshot does not respond."""
 
 
-async def _see(origin: Server, file: ComparedSnapshot) -> None:
+async def _check_available(origin: Server, file: ComparedSnapshot) -> None:
     try:
         await origin.snapshots.files(file.physical)
     except StoreUnavailable as exc:
-        raise _OriginAway(f"the server that it was made on: {exc}") from exc
+        raise _OriginUnavailable(f"the server that it was made on: {exc}") from exc
 
 
 def _from_own(file: ComparedSnapshot) -> Recover:
-    """What lets a server recover a file of its own."""
+    """Return a call that has a server recover a file of its own."""
 
     async def recover(server: Server, physical: str) -> None:
-        # Of a collection that somebody deleted, the file is there and cannot be reached.
+        # If the collection was deleted, its file exists but is not reachable without a placeholder.
         await keep_in_reach(server.collections, server.snapshots, file.physical)
         await restore_into(physical, file, server)
 
     return recover
 
 
-def _check_made(name: str, status: Mapping[str, Any]) -> None:
-    """Pass when a MemorySnapshot was made, and was not found wanting."""
+def _check_completed(name: str, status: Mapping[str, Any]) -> None:
+    """Raise SourceWaiting if a MemorySnapshot is in progress, SpecInvalid if it or its verification failed."""
     conditions = status.get("conditions") or []
     if is_true(conditions, "Succeeded"):
-        bad = next((one for one in conditions if (one["type"], one["status"]) == ("Verified", "False")), None)
-        # What is still being proven has no verdict.
+        bad = next((item for item in conditions if (item["type"], item["status"]) == ("Verified", "False")), None)
+        # While a verification is in progress, its result is outdated.
         if bad is None or is_true(conditions, "Progressing"):
             return
         raise SpecInvalid(
             Reason.SNAPSHOT_REFUSED,
             f"MemorySnapshot {name} was not verified: {bad['message']}: restore from another one",
         )
-    failed = next((one for one in conditions if (one["type"], one["status"]) == ("Succeeded", "False")), None)
+    failed = next((item for item in conditions if (item["type"], item["status"]) == ("Succeeded", "False")), None)
     if failed is None:
         raise SourceWaiting(f"MemorySnapshot {name} is being taken", is_missing=False)
     raise SpecInvalid(

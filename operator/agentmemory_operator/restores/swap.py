@@ -1,7 +1,6 @@
-"""A restore by swap: into a collection of its own, made ready there, and live by one move of the alias.
+"""Restore by swap: recover into a new collection, prepare it, and make it live by one move of the alias.
 
-`restores/rules/checks.py` has the steps. Each may be run again after any failure; nothing of the live collection is
-changed.
+`restores/rules/checks.py` lists the steps. Each may be repeated after any failure. The live collection is not changed.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -52,10 +51,10 @@ from agentmemory_operator.spec.times import parse_time, render_time
 
 @dataclass(slots=True)
 class Swap:
-    """Carries out swaps.
+    """Runs restores by swap.
 
     Attributes:
-        locks: of the aliases; one for all who move them.
+        locks: Locks of the aliases, shared by all modules that move aliases.
     """
 
     locks: AliasLocks
@@ -63,11 +62,11 @@ class Swap:
     announcing: Announcing = field(default_factory=Announcing)
 
     async def run(self, task: RestoreRun) -> None:
-        """Go on with a swap to its end; the object's status says where it is.
+        """Run a swap from its current step to its end.
 
         Raises:
-            SpecInvalid, NotOwned, StoreRejected: it cannot be done; what it made is to be cleaned up.
-            TransientError: it is to be gone on with.
+            SpecInvalid, NotOwned, StoreRejected: If it cannot be done. The collection that it created must be removed.
+            TransientError: If it must be continued.
         """
         live = await task.live()
         is_switched = live is not None and live.physical == task.physical
@@ -89,7 +88,7 @@ class Swap:
         }
 
     async def _recover(self, task: RestoreRun) -> str:
-        # What a killed run left may be half a copy; the alias does not lead there, or this step were over.
+        # A killed run may have left a partial copy. The alias does not point to it, else this step would be complete.
         await task.server.collections.delete(task.physical)
         try:
             await task.source.recover(task.server, task.physical)
@@ -98,74 +97,74 @@ class Swap:
         return f"from {task.source.described}"
 
     async def _claim(self, task: RestoreRun) -> str:
-        observed = await self._observed(task)
+        observed = await self._observe(task)
         metadata = await task.server.snapshots.metadata(task.physical) or {}
-        found, ours = observed.collection.marker, task.ours
-        check_origin(found, ours, is_named=task.source.is_named, takeover=task.takeover)
+        found_marker, ours = observed.collection.marker, task.ours
+        check_origin(found_marker, ours, is_named=task.source.is_named, takeover=task.takeover)
         check_fit(task.desired, observed, await task.live())
         await restore_source(task.server, task.physical)
-        changes = records_to_json(await self._records(task, records_from(metadata), found))
+        changes = records_to_json(await self._records(task, records_from(metadata), found_marker))
         changes |= copied_elsewhere() | {PREVIOUS_KEY: None}
-        if found is not None:
-            changes |= {METADATA_KEY: marker_to_json(handed_over(found, ours))}
-            if not found.is_same_object(ours):
-                origin = metadata.get(ORIGIN_KEY) or task.source.agent or found.agent or found.name
+        if found_marker is not None:
+            changes |= {METADATA_KEY: marker_to_json(handed_over(found_marker, ours))}
+            if not found_marker.is_same_object(ours):
+                origin = metadata.get(ORIGIN_KEY) or task.source.agent or found_marker.agent or found_marker.name
                 changes |= {ORIGIN_KEY: origin}
-        # In one call: once the marker is ours, nothing else tells whose it was.
+        # Write all in one call: once the marker is the agent's, the original owner is not recorded elsewhere.
         await task.server.snapshots.write_metadata(task.physical, changes)
-        return f"it was {found.namespace}/{found.name}'s" if found else "it had no owner"
+        return f"it was {found_marker.namespace}/{found_marker.name}'s" if found_marker else "it had no owner"
 
     async def _records(
-        self, task: RestoreRun, recovered: tuple[RestoreRecord, ...], found: Marker | None
+        self, task: RestoreRun, recovered: tuple[RestoreRecord, ...], found_marker: Marker | None
     ) -> tuple[RestoreRecord, ...]:
-        """What the restored collection has on record: what the live one has, and this restore."""
+        """Return the records for the restored collection: of the live one, of the snapshot, and of this restore."""
         job, live = task.job, await task.live()
-        of_live = records_from(await task.server.snapshots.metadata(live.physical)) if live else ()
-        is_same = found is not None and found.is_same_object(task.ours)
+        live_records = records_from(await task.server.snapshots.metadata(live.physical)) if live else ()
+        is_same = found_marker is not None and found_marker.is_same_object(task.ours)
         new = RestoreRecord(identity=job.identity, source=task.source.described, applied_at=job.moment.now)
-        return merged_records(of_live, recovered if is_same else (), new)
+        return merged_records(live_records, recovered if is_same else (), new)
 
     async def _verify(self, task: RestoreRun) -> str:
-        observed, source = await self._observed(task), task.source
+        observed, source = await self._observe(task), task.source
         if observed.state == RED:
             raise SpecInvalid(Reason.COPY_DIFFERS, f"the restored collection is red in Qdrant: {observed.fault}")
         recorded = Recorded(before=source.before, after=source.after, config_hash=source.config_hash)
         begun_ms = source.begun_ms or 0
-        # As a check of the snapshot counts them, or a snapshot that passed there might be refused here.
-        shortly_before_ms = begun_ms - SURELY_BEFORE_MS
-        deleted = await count_deleted(task.server.points, task.physical, shortly_before_ms) if begun_ms else 0
+        # Count deletions as the verification of a snapshot does, so that a snapshot that passed it passes here.
+        since_deleted_ms = begun_ms - SURELY_BEFORE_MS
+        deleted = await count_deleted(task.server.points, task.physical, since_deleted_ms) if begun_ms else 0
         copied = await task.server.collections.count(task.physical)
-        counted = compare_count(copied, recorded, deleted)
-        findings = (*compare_configuration(observed.collection, None, source.config_hash), counted)
-        # More than were counted is no loss: what was deleted after the snapshot's moment left no trace in it.
-        known = min((number for number in (source.before, source.after) if number is not None), default=0)
-        bad = [
+        count_finding = compare_count(copied, recorded, deleted)
+        findings = (*compare_configuration(observed.collection, None, source.config_hash), count_finding)
+        # More memories than counted are no loss: a deletion after the snapshot's moment is not in it.
+        min_expected = min((number for number in (source.before, source.after) if number is not None), default=0)
+        faults = [
             finding.message
             for finding in findings
-            if finding.is_good is False and (finding is not counted or copied < known)
+            if finding.is_good is False and (finding is not count_finding or copied < min_expected)
         ]
-        if bad:
+        if faults:
             raise SpecInvalid(
-                Reason.COPY_DIFFERS, f"the restored collection differs from the snapshot: {'; '.join(bad)}"
+                Reason.COPY_DIFFERS, f"the restored collection differs from the snapshot: {'; '.join(faults)}"
             )
         since_ms = source.begun_ms or await newest_change(task.server.points, task.physical)
         if since_ms is not None and task.job.previous:
             previous = {**task.job.status["previousCollection"], "since": render_time(since_ms)}
             await task.job.write(noted_status(task.job.status, {"previousCollection": previous}))
-        return counted.message
+        return count_finding.message
 
     async def _converge(self, task: RestoreRun) -> str:
         terms = terms_of(task.memory, cluster_id=task.cluster_id)
-        done = await reconcile(
+        result = await reconcile(
             task.physical,
             task.desired,
             store=task.server.collections,
             last_physical=task.physical,
-            # One that is gone is lost, and never made anew empty.
+            # A missing collection counts as lost and is not created again empty.
             last_points=1,
             permit=Permit(terms=replace(terms, drift_policy=DriftPolicy.CORRECT)),
         )
-        changed = ", ".join(type(change).__name__ for change in done.applied.changes)
+        changed = ", ".join(type(change).__name__ for change in result.applied.changes)
         return f"changed: {changed}" if changed else "matches the AgentMemory"
 
     async def _erase(self, task: RestoreRun) -> str:
@@ -184,29 +183,29 @@ class Swap:
         live = await task.live()
         if live is None:
             return "there is no live collection"
-        points, changed = await task.server.collections.count(live.physical), await self._changed(task, live.physical)
+        points, changed = await task.server.collections.count(live.physical), await self._changes(task, live.physical)
         previous = {**(task.job.status.get("previousCollection") or {}), "physical": live.physical}
         if changed is not None:
             previous["writesSince"] = changed
-        noted = {"previousCollection": previous, "points": {"before": points}}
-        await task.job.write(noted_status(task.job.status, noted))
-        return _told(changed)
+        fields = {"previousCollection": previous, "points": {"before": points}}
+        await task.job.write(noted_status(task.job.status, fields))
+        return _describe_changes(changed)
 
-    async def _changed(self, task: RestoreRun, physical: str) -> int | None:
-        """How many memories were changed there since the snapshot, None where its time is not known."""
+    async def _changes(self, task: RestoreRun, physical: str) -> int | None:
+        """Return the number of memories that changed since the snapshot; None if its time is unknown."""
         since = (task.job.status.get("previousCollection") or {}).get("since")
         return await count_changed(task.server.points, physical, parse_time(since)) if since else None
 
     async def _switch(self, task: RestoreRun) -> str:
         live = await task.live()
         if live is not None and live.physical != task.job.previous:
-            # Somebody moved the alias since: what it leads to now is what is replaced.
+            # Another process has moved the alias: its present target is the collection to replace.
             await self._count(task)
 
         async def check() -> None:
-            # Right before the move, and with nobody between: what is deleted stays deleted.
+            # Check right before the move: a deleted agent or collection must stay deleted.
             await task.check_target()
-            await self._observed(task)
+            await self._observe(task)
 
         switch = Switch(
             server=task.server,
@@ -222,26 +221,26 @@ class Swap:
 
     async def _settle(self, task: RestoreRun) -> str:
         job, previous = task.job, task.job.previous
-        told, after = "nothing was replaced", await task.server.collections.count(task.physical)
-        noted: Json = {"points": {**(job.status.get("points") or {}), "after": after}}
+        summary, after = "nothing was replaced", await task.server.collections.count(task.physical)
+        fields: Json = {"points": {**(job.status.get("points") or {}), "after": after}}
         if previous and await self._is_kept(task, previous):
             since_ms = task.source.begun_ms or 0
             await self.erasures.carry(task.server, previous, task.physical, task.memory, since_ms=since_ms)
             await self.announcing.wait_for_late_writes(task.server)
             await repair_late(task.server, task.physical, task.memory, job.book.clock)
-            changed = await self._changed(task, previous)
-            replaced = {} if changed is None else {"writesSince": changed}
-            told, until = _told(changed), job.keep_until
+            changed = await self._changes(task, previous)
+            writes = {} if changed is None else {"writesSince": changed}
+            summary, until = _describe_changes(changed), job.keep_until
             by = {"restore": str(job.key)}
             await release_writers(task.server, previous)
             await mark_previous(task.server, previous, since=job.moment.now, until=until, by=by)
-            noted["previousCollection"] = {**job.status["previousCollection"], **replaced, "until": until}
-        await job.write(noted_status(job.status, noted))
-        return told
+            fields["previousCollection"] = {**job.status["previousCollection"], **writes, "until": until}
+        await job.write(noted_status(job.status, fields))
+        return summary
 
     @staticmethod
     async def _is_kept(task: RestoreRun, previous: str) -> bool:
-        """Whether there is a collection that was replaced; one that is not ours was not."""
+        """Return whether the replaced collection exists and belongs to this namespace."""
         return await task.server.may_use(previous) and await task.server.snapshots.metadata(previous) is not None
 
     async def _succeed(self, task: RestoreRun, came_to: str) -> None:
@@ -253,14 +252,14 @@ class Swap:
         await task.succeed(message, came_to)
 
     @staticmethod
-    async def _observed(task: RestoreRun) -> Observed:
+    async def _observe(task: RestoreRun) -> Observed:
         observed = await task.server.collections.observe(task.physical, task.physical, is_linked=True)
         if observed is None:
             raise SpecInvalid(Reason.COPY_DIFFERS, f"{task.physical} was deleted in Qdrant")
         return observed
 
 
-def _told(changed: int | None) -> str:
+def _describe_changes(changed: int | None) -> str:
     if changed is None:
         return "the time of its snapshot is unknown, and so are changes since then"
     return f"{changed} memories changed in it since the snapshot"

@@ -1,1 +1,1 @@
-"""Snapshots: made, copied, compared with the live collection, proven, kept, removed."""
+"""Snapshots of agents: create, copy, verify, keep by retention rules, and remove them."""

@@ -1,4 +1,4 @@
-"""How an existing snapshot is taken in: restored into a scratch collection, looked at, put on record where it lies."""
+"""Import an existing snapshot: restore it into a scratch collection, check it, and record its location."""
 
 from dataclasses import dataclass
 
@@ -25,9 +25,9 @@ from agentmemory_operator.spec.kinds.spec_snapshot import S3Object
 
 @dataclass(slots=True)
 class SnapshotImport:
-    """Takes snapshots in; nothing of the object storage is changed.
+    """Imports snapshots. Nothing in the object storage is changed.
 
-    Until its owner is known, its place is not on record: what fails to be taken in is never removed.
+    The location is recorded only after the owner was checked, so a failed import never removes the object.
     """
 
     table: ObjectTable
@@ -38,37 +38,37 @@ class SnapshotImport:
     async def take_in(
         self, job: Job, memory: AgentMemory, place: S3Object, *, connection: Key, server: Server
     ) -> tuple[Json, ConditionState]:
-        """What is put on record of a snapshot, and the condition Verified.
+        """Import a snapshot; return the status fields to record, and the condition Verified.
 
         Raises:
-            NotOwned: it is another agent's, and no annotation says that it may be taken.
-            SpecInvalid: it is not there, nobody knows its SHA-256, or the server makes nothing of it.
-            BytesDiffer: its bytes are others.
+            NotOwned: If it belongs to another agent and no annotation allows a takeover.
+            SpecInvalid: If it does not exist, its SHA-256 is unknown, or the server cannot restore it.
+            BytesDiffer: If its bytes differ from its SHA-256.
         """
         marker = desired_collection(memory, cluster_id=await self.cluster.cluster_id()).marker
         namespace = job.metadata.namespace
         async with self.scratch.hold(server, job.metadata.uid) as name:
-            known = await self.copies.check(place, namespace=namespace)
+            stored = await self.copies.check(place, namespace=namespace)
             observed = await self._restored(job, place, name, server)
-            found = observed.collection.marker
+            found_marker = observed.collection.marker
             if marker is not None:
                 takeover = terms_for(memory, self.table, job.metadata.annotations)
-                check_origin(found, marker, is_named=False, takeover=takeover)
+                check_origin(found_marker, marker, is_named=False, takeover=takeover)
             points = await server.collections.count(name)
         record: Json = {
             "agent": memory.slug,
             "connection": {"namespace": connection.namespace, "name": connection.name},
-            "sizeBytes": known.size,
-            "sha256": known.sha256,
+            "sizeBytes": stored.size,
+            "sha256": stored.sha256,
             "points": {"before": points, "after": points},
             "configHash": hash_configuration(observed.collection),
             "verify": "Full",
             "locations": [object_location(place)],
             "step": SnapshotStep.VERIFY,
         }
-        told = f"restored into a scratch collection: {points} memories; no record to compare them with"
-        proof = ConditionState(VERIFIED, True, Reason.COMPARED_WITH_RECORD, told)
-        return record | (owner_status(found) if found else {}), proof
+        message = f"restored into a scratch collection: {points} memories; no record to compare them with"
+        proof = ConditionState(VERIFIED, True, Reason.COMPARED_WITH_RECORD, message)
+        return record | (owner_status(found_marker) if found_marker else {}), proof
 
     async def _restored(self, job: Job, place: S3Object, name: str, server: Server) -> Observed:
         try:
@@ -78,7 +78,7 @@ class SnapshotImport:
         except StoreRejected as exc:
             raise SpecInvalid(Reason.NOT_RESTORABLE, f"the server rejects it: {exc}") from exc
         except StoreUnavailable as exc:
-            # One that is away raises here too, and then nothing was found out.
+            # Raises if the server is unavailable: then the failure shows nothing about the snapshot.
             await server.snapshots.collections()
             if job.status["attempts"] < ATTEMPTS:
                 raise

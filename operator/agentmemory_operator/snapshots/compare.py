@@ -1,4 +1,4 @@
-"""Compares a restored copy with the live collection and with what was recorded, while writers go on."""
+"""Compare a restored copy of a snapshot with the live collection and with the record, while writers continue."""
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
@@ -32,23 +32,22 @@ from agentmemory_operator.snapshots.rules.verdict import (
 from agentmemory_operator.spec.times import parse_time
 
 SETTLED_MS = 600_000
-"""After the move of a rebuild: some requests' time, and what it takes to embed what they left."""
+"""Time after the move of a rebuild in which late writes are still corrected: a few requests and their embedding."""
 
 OpenCopy = Callable[[], AbstractAsyncContextManager[AsyncIterator[bytes]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedSnapshot:
-    """A snapshot that is looked into.
+    """A snapshot to be verified.
 
     Attributes:
-        uid: of its object.
-        physical, name: where Qdrant has it.
-        sha256: recorded when it was made.
-        live: the collection that it is compared with, if it is still what the snapshot was made of; None where it is
-            known to be gone.
-        owner: whose it has to be; None is not asked.
-        open_copy: opens the bytes where Qdrant does not have them.
+        uid: UID of its object.
+        physical, name: Collection and file name in Qdrant.
+        sha256: SHA-256 from its creation.
+        live: Collection to compare with, which must still have the snapshot's contents. None if it no longer exists.
+        owner: Expected owner; None accepts the owner of the live collection.
+        open_copy: Opens the bytes if Qdrant does not have the file.
     """
 
     uid: str
@@ -63,16 +62,16 @@ class ComparedSnapshot:
 
 
 async def compare(copy: str, subject: ComparedSnapshot, server: Server) -> VerificationVerdict:
-    """What a copy comes to that was restored of a snapshot.
+    """Compare a restored copy with its snapshot's record and with the live collection.
 
     Raises:
-        TransientError: one of both collections cannot be read for now.
+        TransientError: If one of the collections cannot be read now.
     """
-    restored = await _observed(copy, server)
+    restored = await _observe(copy, server)
     if restored is None or restored.state == RED:
         fault = f"the restored collection is red in Qdrant: {restored.fault}" if restored else "nothing was restored"
         return VerificationVerdict((CheckFinding(Check.RESTORE, False, fault),))
-    live, why_not = await _live(subject, server)
+    live, why_not = await _find_live(subject, server)
     settings, recorded = restored.collection, subject.recorded
     owner = subject.owner or (live.collection.marker if live else None)
     findings = [
@@ -88,39 +87,39 @@ async def compare(copy: str, subject: ComparedSnapshot, server: Server) -> Verif
             page=page_of(settings, live.collection),
             equality=Equality(has_keyword=settings.has_keyword and live.collection.has_keyword),
         )
-        draw = Draw(subject.uid)
-        findings.append(await _missing(pair, recorded, draw))
-        sample = await pair.sample(draw.drawn)
+        sampler = Draw(subject.uid)
+        findings.append(await _missing(pair, recorded, sampler))
+        sample = await pair.sample(sampler.drawn)
         findings += [judge_sample(sample.compared), await _probes(pair, sample)]
     return VerificationVerdict(tuple(findings), why_not)
 
 
-async def _observed(physical: str, server: Server) -> Observed | None:
-    # No alias is asked for: a copy has none, and a live collection is asked for by its own name.
+async def _observe(physical: str, server: Server) -> Observed | None:
+    # Both names are physical: a copy has no alias, and the live collection is read by its own name.
     return await server.collections.observe(physical, physical, is_linked=True)
 
 
-async def _live(subject: ComparedSnapshot, server: Server) -> tuple[Observed | None, str]:
-    """The live collection, or why there is none to compare with."""
-    gone = "the live collection was deleted: compared with the record only"
+async def _find_live(subject: ComparedSnapshot, server: Server) -> tuple[Observed | None, str]:
+    """Return the live collection, or None and the reason why there is none to compare with."""
+    deleted_message = "the live collection was deleted: compared with the record only"
     if subject.live is None:
-        return None, gone
+        return None, deleted_message
     metadata = await server.snapshots.metadata(subject.live)
-    observed = await _observed(subject.live, server)
+    observed = await _observe(subject.live, server)
     if metadata is None or observed is None or is_placeholder(metadata):
-        return None, gone
+        return None, deleted_message
     begun_ms = subject.recorded.begun_ms
     if begun_ms is not None and any(_ms(record.applied_at) >= begun_ms for record in records_from(metadata)):
         return None, "another snapshot was restored into the live collection since: compared with the record only"
-    if begun_ms is not None and _was_settling(record_from_json(metadata), subject.live, begun_ms):
+    if begun_ms is not None and _was_rebuild_settling(record_from_json(metadata), subject.live, begun_ms):
         return None, "a rebuild of the collection was completing when it was taken: compared with the record only"
     return observed, ""
 
 
-def _was_settling(rebuild: RebuildRecord | None, live: str, begun_ms: int) -> bool:
-    """Whether a snapshot was begun while what came late from before a rebuild was still set right.
+def _was_rebuild_settling(rebuild: RebuildRecord | None, live: str, begun_ms: int) -> bool:
+    """Return whether a snapshot started while a rebuild still corrected late writes.
 
-    That gives points other vectors without another revision.
+    Such a correction changes the vector of a point without a new revision.
     """
     if rebuild is None or rebuild.target != live or rebuild.moved_ms is None:
         return False
@@ -140,30 +139,30 @@ async def _count(copy: str, recorded: Recorded, live: Observed | None, server: S
     copied = await server.collections.count(copy)
     deleted: int | None = None
     if recorded.deleted is None and live is not None and recorded.begun_ms is not None:
-        # What was deleted shortly before may be among them: by how much the clocks differ, nobody knows.
+        # The count may include deletions from shortly before the start, because clocks differ by an unknown amount.
         deleted = await count_deleted(server.points, live.physical, recorded.begun_ms - SURELY_BEFORE_MS)
     return compare_count(copied, recorded, deleted)
 
 
-async def _missing(pair: PointComparison, recorded: Recorded, draw: Draw) -> CheckFinding:
-    """Walk both collections by their ids, and draw the sample on the way."""
-    both, removed = 0, 0
-    lost: list[PointId] = []
+async def _missing(pair: PointComparison, recorded: Recorded, sampler: Draw) -> CheckFinding:
+    """Walk both collections by id to find missing points, and draw the sample on the way."""
+    common, removed = 0, 0
+    missing: list[PointId] = []
     async for live, copied in pair.stretches():
-        found = divergence(live, copied)
-        both += len(found.alike)
-        removed += len(found.extra)
-        draw.offer(found.alike)
-        lost += await _lost(pair, found.behind, recorded.begun_ms)
-    return judge_missing(both, {"from before the snapshot are missing": lost}, removed=removed)
+        difference = divergence(live, copied)
+        common += len(difference.alike)
+        removed += len(difference.extra)
+        sampler.offer(difference.alike)
+        missing += await _find_lost(pair, difference.behind, recorded.begun_ms)
+    return judge_missing(common, {"from before the snapshot are missing": missing}, removed=removed)
 
 
-async def _lost(pair: PointComparison, ids: Iterable[PointId], begun_ms: int | None) -> list[PointId]:
-    """Those of a stretch's live points alone that were there before the snapshot."""
+async def _find_lost(pair: PointComparison, ids: Iterable[PointId], begun_ms: int | None) -> list[PointId]:
+    """Return the ids of points that only the live collection has and that were last written before the snapshot."""
     rows = await pair.rows(pair.live, ids) if begun_ms is not None else {}
-    old = [id_ for id_, row in rows.items() if was_there(row.get("updatedAt"), begun_ms)]
-    there = await pair.rows(pair.copy, old)
-    return [id_ for id_ in old if id_ not in there]
+    expected = [id_ for id_, row in rows.items() if was_there(row.get("updatedAt"), begun_ms)]
+    found = await pair.rows(pair.copy, expected)
+    return [id_ for id_ in expected if id_ not in found]
 
 
 async def _probes(pair: PointComparison, sample: Sample) -> CheckFinding:

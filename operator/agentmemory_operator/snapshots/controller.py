@@ -1,7 +1,8 @@
-"""Passes over MemorySnapshots: made once, step by step; each step stands in the status before it is begun.
+"""Passes over MemorySnapshots: each is created once, in steps. Each step is recorded in the status before it starts.
 
-`snapshots/rules/steps.py` has the steps. An operator that is killed anywhere is followed by one that goes on: a file
-that nobody saw finished is found again among the server's, and failure or deletion removes whatever was made.
+`snapshots/rules/steps.py` lists the steps. After a crash at any point the next operator resumes at the recorded step.
+If the response to a create was lost, the file is found by its time among those of the server. After a failure or a
+deletion all partial data is removed.
 """
 
 import logging
@@ -60,10 +61,10 @@ from agentmemory_operator.spec.kinds.parse import parse_snapshot
 log = logging.getLogger(__name__)
 
 SUCCEEDED, FAILED = "succeeded", "failed"
-# From a small collection to one of hundreds of gigabytes.
+# Histogram buckets, for small collections and for those of hundreds of gigabytes.
 SECONDS = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0)
 
-# What the author of the objects may be about to apply.
+# Reasons that may disappear soon, because the user is still applying objects.
 _AWAITED = (
     Reason.AGENT_MEMORY_NOT_FOUND,
     Reason.NO_COLLECTION,
@@ -75,7 +76,7 @@ _AWAITED = (
 
 
 class SnapshotMeter:
-    """Counts snapshots by how they ended."""
+    """Counts snapshots by result."""
 
     def __init__(self) -> None:
         self._runs = Counter("agentmemory_snapshots_total", "Snapshots by result.", ("outcome",), registry=None)
@@ -90,33 +91,33 @@ class SnapshotMeter:
 
     @property
     def metrics(self) -> list[Collector]:
-        """Everything that is counted."""
+        """Metrics of snapshots."""
         return [self._runs, self._bytes, self._durations]
 
     def succeeded(self, seconds: float, size: int) -> None:
-        """Count one that was made."""
+        """Count a snapshot that was created; `size` is in bytes."""
         self._runs.labels(SUCCEEDED).inc()
         self._bytes.inc(size)
         self._durations.labels(SUCCEEDED).observe(seconds)
 
     def failed(self, seconds: float) -> None:
-        """Count one that was not."""
+        """Count a snapshot that failed."""
         self._runs.labels(FAILED).inc()
         self._durations.labels(FAILED).observe(seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotPeriods:
-    """Seconds.
+    """Durations in seconds.
 
     Attributes:
-        deadline_s: how long a snapshot may take, its verification included.
-        wait_s: for what its author may still apply: the AgentMemory, a Secret.
-        look_s: until the next look for that.
-        settle_s: from a snapshot's end until its finalizer goes: what was written has come back by then.
-        rest_s: until a finished one is looked at again.
-        again_s: from a look that does not find its file until the one that is believed.
-        release_s: how long a server that is away may hold up a deletion, or the end of a failed one.
+        deadline_s: Maximum duration of a snapshot, including its verification.
+        wait_s: Time to wait for objects that the user may still apply: the AgentMemory, a Secret.
+        look_s: Pause between checks for such objects.
+        settle_s: Delay of the pass after a snapshot's end, in which the watch delivers the written status.
+        rest_s: Pause between passes over a completed snapshot.
+        again_s: Minimum time between two checks that do not find the file, before it counts as deleted.
+        release_s: Maximum time that an unavailable server delays a deletion or the cleanup of a failed snapshot.
     """
 
     deadline_s: float = 4 * 3600.0
@@ -130,14 +131,14 @@ class SnapshotPeriods:
 
 @dataclass(slots=True)
 class SnapshotPasses:
-    """Makes, proves, looks after and removes snapshots.
+    """Creates, verifies, checks and removes snapshots.
 
     Attributes:
-        request: asks for a pass over another object.
-        prover: proves.
-        copies: takes bytes off the servers.
-        scratch: where existing ones are looked at.
-        asking: told of snapshots that are refused another's memories.
+        request: Requests a pass over another object.
+        prover: Verifies snapshots.
+        copies: Copies of snapshots in object storage.
+        scratch: Scratch collections in which imports are examined.
+        asking: Records requests to take over another owner's memories, when a snapshot is refused for that.
     """
 
     table: ObjectTable
@@ -154,7 +155,7 @@ class SnapshotPasses:
     making: SnapshotMaking = field(init=False)
     removal: SnapshotRemoval = field(init=False)
     _book: JobBook = field(init=False)
-    # When a file was first looked for in vain, Unix milliseconds: one look is no proof that it is gone.
+    # Time of the first check that did not find the file, Unix milliseconds. One such check does not prove a deletion.
     _missed_ms: dict[Key, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -164,10 +165,10 @@ class SnapshotPasses:
         self._book = JobBook(self.table, self.cluster, self.clock, FINALIZER)
 
     async def run(self, key: Key) -> float | None:
-        """Do one pass; return after how many seconds the next one is due, None when the object is gone.
+        """Run one pass; return the seconds until the next one, or None if the object is deleted.
 
         Raises:
-            TransientError: it is to be tried again; the status says why.
+            TransientError: If the pass must be repeated. The status has the reason.
         """
         job = self._book.open(key)
         if job is None:
@@ -177,23 +178,23 @@ class SnapshotPasses:
             await self._release(job)
             return None
         if is_ended(job.status):
-            return await self._look_after(job)
-        return await self._bring_on(job)
+            return await self._check_completed(job)
+        return await self._advance(job)
 
-    async def _bring_on(self, job: Job) -> float:
-        """Go on with one that has not ended; the deletion of its object waits for the step under way."""
+    async def _advance(self, job: Job) -> float:
+        """Continue an unfinished snapshot. The deletion of its object waits for the current step."""
         try:
             if step_of(job.status) is SnapshotStep.CLEAN:
                 await self._clean(job)
             else:
-                await self._make(job)
+                await self._create(job)
         except LeadershipLost:
             raise
         except AgentMemoryError as exc:
-            return await self._meet(job, exc)
+            return await self._handle_error(job, exc)
         return self.periods.settle_s
 
-    async def _make(self, job: Job) -> None:
+    async def _create(self, job: Job) -> None:
         snapshot = parse_snapshot(job.document)
         await job.hold()
         if "startTime" not in job.status:
@@ -207,20 +208,22 @@ class SnapshotPasses:
         if proof.status is False:
             await self._fail(job, proof.reason, proof.message, proof=proof)
         else:
-            await self._end(job, proof)
+            await self._complete(job, proof)
 
-    async def _end(self, job: Job, proof: ConditionState) -> None:
+    async def _complete(self, job: Job, proof: ConditionState) -> None:
         await job.write(made(job.status, proof, generation=job.metadata.generation, now=job.now))
         size = int(job.status.get("sizeBytes") or 0)
         self.meter.succeeded(job.age_s, size)
         message = f"{job.status.get('name')} of {size} bytes; {proof.message}"
-        await self._announce(job, "Normal", "SnapshotMade", message)
+        await self._report(job, "Normal", "SnapshotMade", message)
 
-    async def _meet(self, job: Job, exc: AgentMemoryError) -> float:
-        """Write down what went wrong: it is tried again, waited for, or has failed for good.
+    async def _handle_error(self, job: Job, exc: AgentMemoryError) -> float:
+        """Record an error in the status; return the seconds until the next pass.
+
+        The snapshot is retried, waits, or fails permanently.
 
         Raises:
-            TransientError: `exc`, if it is to be tried again.
+            TransientError: `exc`, if the step must be repeated.
         """
         (reason, _), is_overdue = reason_of(exc), job.age_s > self.periods.deadline_s
         if isinstance(exc, TransientError):
@@ -239,12 +242,15 @@ class SnapshotPasses:
         return self.periods.settle_s
 
     async def _fail(self, job: Job, reason: str, message: str, *, proof: ConditionState | None = None) -> None:
-        """Write down why, remove what was made, and end."""
+        """Record the reason of the failure, remove partial data, and end the snapshot."""
         await tell(job, job.status | {"step": SnapshotStep.CLEAN}, detail=message, reason=reason, proof=proof)
         await self._clean(job)
 
     async def _clean(self, job: Job) -> None:
-        """Remove what a failed one has made, and end; what cannot be removed in time is told."""
+        """Remove the partial data of a failed snapshot and end it.
+
+        A transient error is retried for `deadline_s` and `release_s`. If data remains, the message contains the error.
+        """
         reason, message = failure_of(job.status)
         status = job.status
         try:
@@ -259,25 +265,28 @@ class SnapshotPasses:
             message = f"{message}; its partial result stays: {exc}"
         await job.write(failed(status, reason, message, generation=job.metadata.generation, now=job.now))
         self.meter.failed(job.age_s)
-        await self._announce(job, "Warning", "SnapshotNotMade", f"{reason}: {message}")
+        await self._report(job, "Warning", "SnapshotNotMade", f"{reason}: {message}")
 
-    async def _announce(self, job: Job, kind: str, reason: str, message: str) -> None:
+    async def _report(self, job: Job, kind: str, reason: str, message: str) -> None:
         await job.post_event(kind, reason, message)
         memory = self.table.memory_of(job.key)
         if memory is not None:
             self.request(memory)
 
     async def _remove(self, job: Job) -> None:
-        """Remove what a snapshot has made, on record or not."""
+        """Remove the bytes of a snapshot, and files that it created without recording them."""
         namespace, physical = job.metadata.namespace, job.status.get("physical")
         await self.removal.remove(job.status, snapshot=job.document)
         if physical and job.status.get("attempts") and "name" not in job.status:
-            left = lambda files: self.making.left_by(job, files)  # noqa: E731 - it reads as an argument
-            await self.removal.remove_files(job.status, physical, left, namespace=namespace)
+            choose_leftovers = lambda files: self.making.left_by(job, files)  # noqa: E731 - it reads as an argument
+            await self.removal.remove_files(job.status, physical, choose_leftovers, namespace=namespace)
 
-    async def _look_after(self, job: Job) -> float:
-        """See that a finished one is deleted as it is to be, and that its file stays in reach."""
-        await self._prove_again(job)
+    async def _check_completed(self, job: Job) -> float:
+        """Verify a completed snapshot again on request, keep its finalizer up to date, and check that its file exists.
+
+        Also keeps the file reachable after its collection was deleted. Returns the seconds until the next check.
+        """
+        await self._verify_again(job)
         await job.hold(is_wanted=takes_bytes(job) and has_succeeded(job.status))
         place, connection = location_of(job.status, QDRANT), recorded_connection(job.status)
         if not has_succeeded(job.status) or place is None or connection is None:
@@ -295,18 +304,18 @@ class SnapshotPasses:
             self._missed_ms.pop(job.key, None)
             return self.periods.rest_s
         now_ms = self.clock.now_ms()
-        left_s = self.periods.again_s - (now_ms - self._missed_ms.setdefault(job.key, now_ms)) / 1000
-        if left_s > 0:
-            return left_s
+        remaining_s = self.periods.again_s - (now_ms - self._missed_ms.setdefault(job.key, now_ms)) / 1000
+        if remaining_s > 0:
+            return remaining_s
         self._missed_ms.pop(job.key)
-        await self._miss(job)
+        await self._record_loss(job)
         return self.periods.rest_s
 
-    async def _prove_again(self, job: Job) -> None:
-        """Verify one that was made, where somebody asks for it; whatever comes of it, its bytes stay.
+    async def _verify_again(self, job: Job) -> None:
+        """Verify a snapshot if an annotation requests it. Its bytes are kept, whatever the result.
 
         Raises:
-            TransientError: it is to be tried again.
+            TransientError: If the verification must be repeated.
         """
         request, connection = job.metadata.annotations.get(VERIFY_REQUESTED_AT), recorded_connection(job.status)
         if (
@@ -316,11 +325,11 @@ class SnapshotPasses:
             or connection is None
         ):
             return
-        # Asked for by hand, None is no answer.
-        how = job.status.get("verify") if job.status.get("verify") != "None" else DEFAULT_VERIFY
+        # An explicit request overrides `verify: None`.
+        mode = job.status.get("verify") if job.status.get("verify") != "None" else DEFAULT_VERIFY
 
         async def prove(server: Server) -> ConditionState:
-            return await self.prover.prove(server, job.metadata, job.status | {"verify": how})
+            return await self.prover.prove(server, job.metadata, job.status | {"verify": mode})
 
         try:
             proof = await self.servers.use(connection, prove, namespace=job.metadata.namespace)
@@ -329,44 +338,44 @@ class SnapshotPasses:
         generation = job.metadata.generation
         await job.write(proven_again(job.status, proof, request=request, generation=generation, now=job.now))
         kind = "Warning" if proof.status is False else "Normal"
-        await self._announce(job, kind, "SnapshotVerified", f"{proof.reason}: {proof.message}")
+        await self._report(job, kind, "SnapshotVerified", f"{proof.reason}: {proof.message}")
 
-    async def _miss(self, job: Job) -> None:
-        """Take from the record a file that the server has no more."""
+    async def _record_loss(self, job: Job) -> None:
+        """Remove the location of a file that no longer exists from the status."""
         if location_of(job.status, S3):
             await job.write(without_location(job.status, QDRANT))
             return
         await job.write(lost(job.status, generation=job.metadata.generation, now=job.now))
         message = "the file no longer exists in Qdrant, and there is no copy off the server"
-        await self._announce(job, "Warning", "BytesLost", message)
+        await self._report(job, "Warning", "BytesLost", message)
 
     async def _release(self, job: Job) -> None:
-        """Remove the bytes where that is asked for, or where nothing whole was made; then let the object go.
+        """Remove the bytes if the policy requires it or the snapshot is unfinished; then remove the finalizer.
 
         Raises:
-            TransientError: they cannot be removed yet, and the deletion can wait.
+            TransientError: If they cannot be removed yet. The deletion then waits at most `release_s`.
         """
 
         async def remove() -> None:
             if takes_bytes(job) or not is_ended(job.status):
                 await self._remove(job)
 
-        def kept(exc: AgentMemoryError) -> tuple[str, str]:
+        def describe_kept(exc: AgentMemoryError) -> tuple[str, str]:
             return "SnapshotKept", f"the object is deleted, its bytes stay: {exc}"
 
-        await job.release(remove, patience_s=self.periods.release_s, kept=kept)
+        await job.release(remove, patience_s=self.periods.release_s, kept=describe_kept)
 
 
 def takes_bytes(job: Job) -> bool:
-    """Whether the bytes go with the object: its policy says so, or somebody confirmed it since by annotation."""
+    """Return whether the deletion of the object removes the bytes: by its policy, or confirmed by an annotation."""
     is_confirmed = job.metadata.annotations.get(CONFIRM_DELETE) == job.metadata.name
-    # In a folder of manifests nobody has checked what it is.
+    # The document may come from a manifest file, which is not validated.
     spec = job.document.get("spec")
     return is_confirmed or (isinstance(spec, dict) and spec.get("deletionPolicy") == "Delete")
 
 
 def is_awaited(exc: AgentMemoryError) -> bool:
-    """Whether somebody may set it right in a moment: applies what is missing, corrects a key, makes a bucket."""
+    """Return whether the user may fix an error soon: apply a missing object, correct a key, or create a bucket."""
     match exc:
         case SpecInvalid():
             return exc.reason in _AWAITED

@@ -1,7 +1,7 @@
-"""Snapshots go to object storage and come back: in constant memory, and never other bytes than were recorded.
+"""Copies of snapshots in object storage, sent and read in constant memory, and checked against the recorded SHA-256.
 
-A copy is killed anywhere and made again: what an upload left unfinished is dropped first, and an object that is there
-with the right size and SHA-256 is not sent again. Each copy is read back whole before it counts.
+A copy can be repeated after a crash at any point: unfinished uploads are aborted first, and an object with the right
+size and SHA-256 is not sent again. Each copy is read back completely before it counts.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -18,17 +18,18 @@ from agentmemory_operator.ports.snapshots import SnapshotStore
 from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.kinds.spec_snapshot import S3Object, S3Storage
 
-# No upload takes a day: what is older was left by somebody who was killed and never came back.
+# No upload takes a day: an older one was left by a process that was killed.
 ABANDONED_MS = 24 * 3_600_000
-SEND_ATTEMPTS = 2
+MAX_SEND_ATTEMPTS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFile:
-    """A snapshot on a Qdrant server.
+    """Snapshot file on a Qdrant server.
 
     Attributes:
-        sha256: hex, as the server told; None where it tells none.
+        size: Bytes.
+        sha256: Hex digest listed by the server; None if the server lists none.
     """
 
     store: SnapshotStore
@@ -38,7 +39,7 @@ class ServerFile:
     sha256: str | None
 
     async def sha256_of_bytes(self) -> str:
-        """The SHA-256 that the server told, else that of its bytes, which are read for it."""
+        """Return the SHA-256 listed by the server, else download the file to compute it."""
         if self.sha256:
             return self.sha256
         async with self.store.download(self.physical, self.name) as content:
@@ -62,32 +63,32 @@ class Copies:
         namespace: str,
         progress: Progress = silent,
     ) -> str:
-        """Copy a file off its server; return the SHA-256 of the copy.
+        """Copy a file from its server to object storage; return its SHA-256.
 
         Args:
-            location: where it goes, as the status names it already.
-            storage: what the place was made of; only its encryption and prefix count here.
-            namespace: of the MemorySnapshot, and of the Secret.
+            location: Location of the copy, from the status.
+            storage: Storage of the agent. Only its encryption and prefix are used here.
+            namespace: Namespace of the MemorySnapshot, and of the Secret.
 
         Raises:
-            BytesDiffer: the server's bytes are not those that it recorded, or the storage keeps others twice.
-            StorageRejected, SecretMissing: a person has to mend it.
-            TransientError: another call goes on.
+            BytesDiffer: If the server's bytes differ from its checksum, or two uploads were stored with other bytes.
+            StorageRejected, SecretMissing: If a user must fix the storage or the Secret.
+            TransientError: If the storage or the server is unavailable. Another call continues.
         """
         sha256 = await file.sha256_of_bytes()
         async with self.storages.open_location(location, namespace, encryption=storage.encryption) as (objects, key):
-            # What uploads of the agent have left for good.
-            folder, ours = copy_folder(storage, namespace=namespace, slug=slug), KeyOwner(namespace, slug)
-            await objects.abort_uploads(folder, older_than_ms=ABANDONED_MS, is_meant=lambda key: owner_of(key) == ours)
-            for attempt in range(1, SEND_ATTEMPTS + 1):
+            # Abort uploads that killed processes have left for this agent.
+            folder, owner = copy_folder(storage, namespace=namespace, slug=slug), KeyOwner(namespace, slug)
+            await objects.abort_uploads(folder, older_than_ms=ABANDONED_MS, is_meant=lambda key: owner_of(key) == owner)
+            for attempt in range(1, MAX_SEND_ATTEMPTS + 1):
                 await _send_missing(objects, key, file, sha256=sha256, progress=progress)
                 try:
                     await _read_back(objects, key, size=file.size, sha256=sha256)
                     break
                 except BytesDiffer:
-                    # Nobody may take it for a copy.
+                    # Delete it, so that it is never used as a copy.
                     await objects.delete(key)
-                    if attempt == SEND_ATTEMPTS:
+                    if attempt == MAX_SEND_ATTEMPTS:
                         raise
         return sha256
 
@@ -100,14 +101,14 @@ class Copies:
         namespace: str,
         progress: Progress = silent,
     ) -> None:
-        """Have a server make a collection of an object.
+        """Have a server restore a collection from an object.
 
-        The bytes pass through here: the server need not reach the storage, nor take URLs.
+        The bytes are streamed through this process: the server need neither reach the storage nor accept URLs.
 
         Raises:
-            SpecInvalid: the object is not there, or nobody knows its SHA-256.
-            BytesDiffer: its bytes are others; nothing was made of them.
-            StoreRejected: the server refuses them.
+            SpecInvalid: If the object does not exist, or its SHA-256 is unknown.
+            BytesDiffer: If its bytes differ from its SHA-256. No collection was created from them.
+            StoreRejected: If the server rejects the bytes.
         """
         async with self.open(place, namespace=namespace, progress=progress) as (content, known):
             await store.upload(physical, aiter(content), sha256=known.sha256)
@@ -116,65 +117,64 @@ class Copies:
     async def open(
         self, place: S3Object, *, namespace: str, progress: Progress = silent
     ) -> AsyncIterator[tuple[CheckedStream, StoredObject]]:
-        """Open an object's bytes, checked against the SHA-256 that the place or the object tells.
+        """Open an object's bytes, checked against the SHA-256 of `place`, else of the object's metadata.
 
         Raises:
-            SpecInvalid: the object is not there, or nobody knows its SHA-256.
+            SpecInvalid: If the object does not exist, or its SHA-256 is unknown.
         """
         async with self.storages.open_object(place, namespace) as (objects, key):
-            known = await _known(objects, place)
+            known = await _head(objects, place)
             content = told(steady(objects, key, known.size), known.size, progress)
             sha256 = str(known.sha256)
             yield CheckedStream(content, named=_name_of(place), size=known.size, sha256=sha256), known
 
     @asynccontextmanager
     async def open_copy(self, location: Mapping[str, Any], namespace: str) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open the bytes at a place that a status names; raises as `open` does."""
+        """Open the bytes at a location of a status. Raises: As `open`."""
         async with self.open(object_at(location), namespace=namespace) as (content, _):
             yield aiter(content)
 
     async def check(self, place: S3Object, *, namespace: str, progress: Progress = silent) -> StoredObject:
-        """Read an object whole; return what is known of it.
+        """Read an object completely; return its metadata.
 
         Raises:
-            SpecInvalid: the object is not there, or nobody knows its SHA-256.
-            BytesDiffer: its bytes are others.
+            SpecInvalid: If the object does not exist, or its SHA-256 is unknown.
+            BytesDiffer: If its bytes differ from its SHA-256.
         """
         async with self.open(place, namespace=namespace, progress=progress) as (content, known):
             await drain(content)
         return known
 
     async def remove(self, location: Mapping[str, Any], *, namespace: str) -> None:
-        """Remove a copy, unfinished uploads of it too; one that is gone is no error.
+        """Delete a copy and abort unfinished uploads to it. A copy that does not exist is no error.
 
         Args:
-            location: as a status names it.
-            namespace: of the MemorySnapshot, and of the Secret that opens it.
+            location: Location from a status.
+            namespace: Namespace of the MemorySnapshot, and of the Secret with the storage's credentials.
         """
         async with self.storages.open_location(location, namespace) as (objects, key):
-            await _drop_unfinished(objects, key)
+            await _abort_uploads(objects, key)
             await objects.delete(key)
 
 
 def place_of(location: Mapping[str, Any], sha256: str | None) -> S3Object:
-    """Where a copy lies that a status names, with the SHA-256 on record."""
+    """Return the location of a copy from a status, with the recorded SHA-256."""
     return object_at(location, sha256=sha256)
 
 
 async def _send_missing(objects: ObjectStore, key: str, file: ServerFile, *, sha256: str, progress: Progress) -> None:
-    """Store a file unless it is there with the right size and SHA-256."""
+    """Upload a file unless the object exists with the right size and SHA-256."""
     stored = await objects.head(key)
     if stored is not None and (stored.size, stored.sha256) == (file.size, sha256):
         return
-    # Whoever began one of this very key was killed: only one pass at a time makes it.
-    await _drop_unfinished(objects, key)
+    # Only one pass at a time uploads to a key, so another upload to it is of a killed process.
+    await _abort_uploads(objects, key)
     async with file.store.download(file.physical, file.name) as content:
         metadata = {"sha256": sha256, "size": str(file.size)}
         await objects.put(key, told(content, file.size, progress), metadata=metadata)
 
 
-async def _drop_unfinished(objects: ObjectStore, key: str) -> None:
-    """Drop what uploads of one key have left."""
+async def _abort_uploads(objects: ObjectStore, key: str) -> None:
     await objects.abort_uploads(key, older_than_ms=0, is_meant=key.__eq__)
 
 
@@ -185,7 +185,7 @@ async def _read_back(objects: ObjectStore, key: str, *, size: int, sha256: str) 
         raise BytesDiffer(f"the copy {key} disappeared right after it was written") from exc
 
 
-async def _known(objects: ObjectStore, place: S3Object) -> StoredObject:
+async def _head(objects: ObjectStore, place: S3Object) -> StoredObject:
     stored = await objects.head(place.key)
     if stored is None:
         raise SpecInvalid(Reason.SOURCE_NOT_ALLOWED, f"{_name_of(place)} does not exist: correct bucket or key")

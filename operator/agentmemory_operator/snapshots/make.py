@@ -1,4 +1,10 @@
-"""How a snapshot is made: found out what of, made by the server or found again, recorded, proven."""
+"""Create a snapshot: choose the collection, have the server create the file, copy it, and verify it.
+
+1. Prepare: read the collection and record everything that is needed after the AgentMemory is deleted.
+2. Create: record the attempt, then have the server create the file. If a response was lost, find the file by its time.
+3. Copy: send the file to object storage, if the agent has one.
+4. Verify.
+"""
 
 import asyncio
 import logging
@@ -51,34 +57,34 @@ from agentmemory_operator.spec.kinds.spec_snapshot import S3Object, S3Storage
 from agentmemory_operator.spec.naming import alias_of, is_file_of, physical_names
 from agentmemory_operator.spec.times import parse_time
 
-# Of one collection: their files are named by the second.
-APART_S = 1.1
-# Written down for one collection alone: found out anew where that one is gone.
-_OF_COLLECTION = ("step", "attempts", "newestBefore", "physical")
+# Pause between snapshots of one collection. Qdrant names their files by the second.
+MIN_INTERVAL_S = 1.1
+# Status fields that are only valid for one collection. They are determined again if it no longer exists.
+_COLLECTION_FIELDS = ("step", "attempts", "newestBefore", "physical")
 
 log = logging.getLogger(__name__)
 
 
 class Prover(Protocol):
-    """Proves snapshots."""
+    """Verifies snapshots."""
 
     async def prove(self, server: Server, metadata: Metadata, status: Json) -> ConditionState:
-        """The condition Verified of a snapshot that was made, as its `status.verify` asks for.
+        """Return the condition Verified of a snapshot that was created, verified as `status.verify` requires.
 
-        False is one that is unfit, Unknown one of which nothing can be said.
+        False means that it is unusable, Unknown that the verification gave no result.
 
         Raises:
-            TransientError: it is to be tried again.
+            TransientError: If the verification must be repeated.
         """
         ...
 
 
 @dataclass(slots=True)
-class _Turn:
-    """One collection's snapshots come one after the other.
+class _CollectionLock:
+    """Serialises the snapshots of one collection.
 
     Attributes:
-        ended_s: when the last one ended, by the loop's clock.
+        ended_s: End of the last one, by the loop's clock.
     """
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -87,12 +93,12 @@ class _Turn:
 
 @dataclass(slots=True)
 class SnapshotMaking:
-    """Makes snapshots; a job that was begun is gone on with.
+    """Creates snapshots, and resumes interrupted ones.
 
     Attributes:
-        prover: proves what was made.
-        copies: takes it off the server.
-        imports: takes existing ones in.
+        prover: Verifies them.
+        copies: Copies them to object storage.
+        imports: Imports existing ones.
     """
 
     table: ObjectTable
@@ -101,19 +107,19 @@ class SnapshotMaking:
     prover: Prover
     copies: Copies
     imports: SnapshotImport
-    # What was deleted shortly before those that are being made, and how many points a call may ask for.
+    # For each snapshot in progress: tombstones written shortly before it, and the page size of the engine.
     _deleted: dict[Key, tuple[Rows | None, int]] = field(default_factory=dict)
-    _turns: defaultdict[tuple[Key, str], _Turn] = field(default_factory=lambda: defaultdict(_Turn))
+    _locks: defaultdict[tuple[Key, str], _CollectionLock] = field(default_factory=lambda: defaultdict(_CollectionLock))
 
     async def make(self, job: Job, snapshot: MemorySnapshot) -> ConditionState:
-        """Do what is left to do; return the condition Verified of what was made.
+        """Run the remaining steps; return the condition Verified.
 
         Raises:
-            AgentMemoryError: it is to be tried again, or there is nothing to make.
+            AgentMemoryError: If a step must be repeated, or the snapshot cannot be created.
         """
         connection = recorded_connection(job.status) or connection_of(self._memory(job, snapshot))
 
-        async def work(server: Server) -> ConditionState:
+        async def run_steps(server: Server) -> ConditionState:
             if snapshot.spec.import_ is not None:
                 return await self._take_in(job, snapshot, snapshot.spec.import_.s3, server)
             if resumed_step(job.status) is None:
@@ -125,7 +131,7 @@ class SnapshotMaking:
             return await self.prover.prove(server, job.metadata, job.status)
 
         try:
-            return await self.servers.use(connection, work, namespace=job.metadata.namespace)
+            return await self.servers.use(connection, run_steps, namespace=job.metadata.namespace)
         finally:
             self._deleted.pop(job.key, None)
 
@@ -139,23 +145,23 @@ class SnapshotMaking:
         return proof
 
     def left_by(self, job: Job, files: list[SnapshotFile]) -> list[str]:
-        """The files that attempts of a snapshot have left and that it has not on record, oldest first."""
+        """Return the files that attempts of a snapshot created but did not record, oldest first."""
         if not job.status.get("attempts") or "name" in job.status or "newestBefore" not in job.status:
             return []
         physical = job.status.get("physical", "")
         return lost_files(
-            # What bears another name somebody else has put there.
+            # A file with any other name was put there by a user.
             [(file.created_ms, file.name) for file in files if is_file_of(physical, file.name)],
             newest_before_ms=job.status["newestBefore"],
             named=files_named(statuses_beside(self.table, job.key), physical),
         )
 
     def _memory(self, job: Job, snapshot: MemorySnapshot) -> AgentMemory:
-        """The AgentMemory whose snapshot it is.
+        """Return the AgentMemory of a snapshot.
 
         Raises:
-            SpecInvalid: there is none.
-            NotOwned: its slug is another's.
+            SpecInvalid: If it does not exist.
+            NotOwned: If its slug belongs to another object.
         """
         key = Key(AGENT_MEMORY, job.metadata.namespace, snapshot.spec.agent_memory_ref.name)
         document = self.table.get(key)
@@ -175,13 +181,13 @@ class SnapshotMaking:
         return memory
 
     async def _prepare(self, job: Job, snapshot: MemorySnapshot, connection: Key, server: Server) -> None:
-        """Find out what it is made of, and put on record what is needed once the AgentMemory is gone."""
+        """Choose the collection, and record what is needed once the AgentMemory is deleted."""
         memory = self._memory(job, snapshot)
         observed, marker = await self._collection(memory, server)
         files = await server.snapshots.files(observed.physical)
-        wanted, page = memory.spec.snapshots, page_of(observed.collection)
+        snapshots_spec, page = memory.spec.snapshots, page_of(observed.collection)
         self._deleted[job.key] = await self._tombstones(job, server, observed.physical, page), page
-        found: Json = {
+        fields: Json = {
             "step": SnapshotStep.CREATE,
             "agent": memory.slug,
             "connection": {"namespace": connection.namespace, "name": connection.name},
@@ -189,16 +195,16 @@ class SnapshotMaking:
             "points": {"before": await server.collections.count(observed.physical)},
             "qdrantVersion": (await server.collections.server()).version,
             "configHash": hash_configuration(observed.collection),
-            "verify": snapshot.spec.verify or (wanted and wanted.verify) or DEFAULT_VERIFY,
+            "verify": snapshot.spec.verify or (snapshots_spec and snapshots_spec.verify) or DEFAULT_VERIFY,
             "newestBefore": max((file.created_ms for file in files), default=0),
             "attempts": 0,
         }
-        job.status = job.status | found | owner_status(marker)
+        job.status = job.status | fields | owner_status(marker)
 
     async def _collection(self, memory: AgentMemory, server: Server) -> tuple[Observed, Marker]:
         alias = alias_of(memory.slug)
-        likely, _ = physical_names(alias, memory.told_physical)
-        observed = await server.collections.observe(alias, likely)
+        expected, _ = physical_names(alias, memory.told_physical)
+        observed = await server.collections.observe(alias, expected)
         marker = observed.collection.marker if observed else None
         if observed is None or marker is None:
             raise SpecInvalid(Reason.NO_COLLECTION, f"{alias} does not exist yet: see the AgentMemory's conditions")
@@ -206,24 +212,24 @@ class SnapshotMaking:
         return observed, marker
 
     async def _create(self, job: Job, snapshot: MemorySnapshot, connection: Key, server: Server) -> None:
-        """Have the server make the file, or find the one whose making was not seen to its end."""
+        """Find the file of an interrupted attempt or have the server create one, and record it."""
         physical = job.status["physical"]
-        turn = self._turns[connection, physical]
-        async with turn.lock:
-            file = await self._found(job, server) or await self._made(job, turn, server)
+        lock = self._locks[connection, physical]
+        async with lock.lock:
+            file = await self._find_created(job, server) or await self._create_file(job, lock, server)
             points = job.status["points"] | {"after": await server.collections.count(physical)}
-            told: Json = {"name": file.name, "sizeBytes": file.size, "points": points}
-            told |= await self._deleted_meanwhile(job, server)
-            told |= {"sha256": file.sha256} if file.sha256 else {}
-            told |= {"shards": shards_status(file)} if file.shards else {}
+            fields: Json = {"name": file.name, "sizeBytes": file.size, "points": points}
+            fields |= await self._count_deleted(job, server)
+            fields |= {"sha256": file.sha256} if file.sha256 else {}
+            fields |= {"shards": shards_status(file)} if file.shards else {}
             storage, slug = self._storage(job, snapshot), job.status["agent"]
             copy = [copy_location(storage, job.metadata, slug=slug, file=file.name)] if storage else []
-            # Qdrant tells the checksum of every file that it makes, unless it keeps them in an object storage.
+            # Qdrant lists a checksum of every file that it creates, except for those in object storage.
             is_on_disk = all(part.sha256 for part in file.shards or (file,))
             here = qdrant_location(physical, file.name, is_on_disk=is_on_disk)
-            told |= {"locations": [here, *copy]}
-            # Before the next one's turn, who might take the file for one of its own.
-            await tell(job, job.status | told | {"step": SnapshotStep.COPY if copy else SnapshotStep.VERIFY})
+            fields |= {"locations": [here, *copy]}
+            # Record the file before the lock is released, so that the next snapshot does not treat it as its own.
+            await tell(job, job.status | fields | {"step": SnapshotStep.COPY if copy else SnapshotStep.VERIFY})
 
     async def _tombstones(self, job: Job, server: Server, physical: str, page: int) -> Rows | None:
         since_ms = parse_time(job.status.get("startTime") or job.now) - SURELY_BEFORE_MS
@@ -233,10 +239,11 @@ class SnapshotMaking:
             log.info("deletions while %s is taken are not counted: %s", job.key, exc)
             return None
 
-    async def _deleted_meanwhile(self, job: Job, server: Server) -> Json:
-        """How many memories were deleted while it was made, nothing where that is not known.
+    async def _count_deleted(self, job: Job, server: Server) -> Json:
+        """Return the number of memories deleted during the snapshot as a status field; empty if it is unknown.
 
-        What was deleted shortly before bears a fresh time too; after a restart nobody knows which that was.
+        The tombstones before and after are compared: clocks differ, so a tombstone from shortly before has a time in
+        the same range. After a restart the tombstones from before are unknown.
         """
         before, page = self._deleted.pop(job.key, (None, 0))
         now = None if before is None else await self._tombstones(job, server, job.status["physical"], page)
@@ -245,21 +252,21 @@ class SnapshotMaking:
         return {"deletedMeanwhile": sum(before.get(id_) != row for id_, row in now.items())}
 
     def _storage(self, job: Job, snapshot: MemorySnapshot) -> S3Storage | None:
-        wanted = self._memory(job, snapshot).spec.snapshots
-        return wanted.storage.s3 if wanted and wanted.storage else None
+        snapshots_spec = self._memory(job, snapshot).spec.snapshots
+        return snapshots_spec.storage.s3 if snapshots_spec and snapshots_spec.storage else None
 
     async def _copy(self, job: Job, snapshot: MemorySnapshot, server: Server) -> None:
-        """Copy the file to where the status says it goes.
+        """Copy the file to the location in the status.
 
         Raises:
-            SpecInvalid: the AgentMemory is gone, or wants no copy any more: how it is to be encrypted is not known. Or
-                the place is none of this snapshot's.
+            SpecInvalid: If the AgentMemory was deleted or no longer has a storage, so the encryption is unknown; or if
+                the location does not belong to this snapshot.
         """
-        here, there = location_of(job.status, QDRANT), location_of(job.status, S3)
+        here, copy = location_of(job.status, QDRANT), location_of(job.status, S3)
         storage = self._storage(job, snapshot)
-        if here is None or there is None or storage is None:
+        if here is None or copy is None or storage is None:
             raise SpecInvalid(Reason.STORAGE_GONE, "spec.snapshots.storage was removed from the AgentMemory")
-        check_copy(there, job.document)
+        check_copy(copy, job.document)
         file = ServerFile(
             store=server.snapshots,
             physical=here["physical"],
@@ -268,65 +275,65 @@ class SnapshotMaking:
             sha256=job.status.get("sha256"),
         )
 
-        async def told(done: int, total: int) -> None:
+        async def report(done: int, total: int) -> None:
             await tell(job, job.status, detail=f"{done} of {total} bytes")
 
         slug, namespace = job.status["agent"], job.metadata.namespace
-        sha256 = await self.copies.send(file, there, storage=storage, slug=slug, namespace=namespace, progress=told)
+        sha256 = await self.copies.send(file, copy, storage=storage, slug=slug, namespace=namespace, progress=report)
         await tell(job, job.status | {"sha256": sha256, "step": SnapshotStep.VERIFY})
 
-    async def _found(self, job: Job, server: Server) -> SnapshotFile | None:
-        """The newest file that attempts have left, None where there is none; older ones are removed."""
+    async def _find_created(self, job: Job, server: Server) -> SnapshotFile | None:
+        """Return the newest file of earlier attempts, or None. Older ones are deleted."""
         if not job.status["attempts"]:
             return None
         physical = job.status["physical"]
         files = await server.snapshots.files(physical)
-        left = self.left_by(job, files)
-        for name in left[:-1]:
+        leftovers = self.left_by(job, files)
+        for name in leftovers[:-1]:
             await server.snapshots.delete_file(physical, name)
-        return next((file for file in files if file.name in left[-1:]), None)
+        return next((file for file in files if file.name in leftovers[-1:]), None)
 
-    async def _made(self, job: Job, turn: _Turn, server: Server) -> SnapshotFile:
+    async def _create_file(self, job: Job, lock: _CollectionLock, server: Server) -> SnapshotFile:
         physical, loop = job.status["physical"], asyncio.get_running_loop()
         await tell(job, job.status | {"attempts": job.status["attempts"] + 1})
-        await asyncio.sleep(max(0.0, turn.ended_s + APART_S - loop.time()))
+        await asyncio.sleep(max(0.0, lock.ended_s + MIN_INTERVAL_S - loop.time()))
         try:
             return await server.snapshots.create(physical)
         except NotFound as exc:
-            # A restore has put another in its place.
-            job.status = {key: value for key, value in job.status.items() if key not in _OF_COLLECTION}
+            # A restore has replaced the collection.
+            job.status = {key: value for key, value in job.status.items() if key not in _COLLECTION_FIELDS}
             raise StoreUnavailable(f"{physical} no longer exists: {exc}") from exc
         finally:
-            turn.ended_s = loop.time()
+            lock.ended_s = loop.time()
 
 
 async def tell(
     job: Job, status: Json, *, detail: str = "", reason: str = Reason.RUNNING, proof: ConditionState | None = None
 ) -> None:
-    """Write down what is about to be done, or what it waits for."""
+    """Write a running snapshot's status: the step that starts next, or the cause of a wait."""
     generation = job.metadata.generation
     await job.write(running(status, generation=generation, now=job.now, detail=detail, reason=reason, proof=proof))
 
 
 def statuses_beside(table: ObjectTable, own: Key) -> Iterator[Mapping[str, Any]]:
-    """Yield the status of every MemorySnapshot of a namespace but one."""
+    """Yield the status of every other MemorySnapshot of a namespace."""
     for document in documents_in(table, MEMORY_SNAPSHOT, own.namespace):
         if key_of(document) != own:
             yield document.get("status") or {}
 
 
 def recorded_connection(status: Mapping[str, Any]) -> Key | None:
-    """The connection of the server that a snapshot was made on."""
-    told = status.get("connection") or {}
-    name = told.get("name")
-    return Key(QDRANT_CONNECTION, told.get("namespace") or "default", name) if name else None
+    """Return the connection of the server that a snapshot was created on, or None if none is recorded."""
+    connection = status.get("connection") or {}
+    name = connection.get("name")
+    return Key(QDRANT_CONNECTION, connection.get("namespace") or "default", name) if name else None
 
 
 def shards_status(file: SnapshotFile) -> list[Json]:
-    """The files of a cluster's shards as a status tells them."""
+    """Return the status field `shards` for the files of a cluster's shards."""
     return [
-        {"shard": each.shard, "name": each.name, "sizeBytes": each.size}
-        | ({} if each.peer is None else {"peer": str(each.peer)})
-        | ({"sha256": each.sha256} if each.sha256 else {})
-        for each in file.shards
+        {"shard": shard.shard, "name": shard.name, "sizeBytes": shard.size}
+        | ({} if shard.peer is None else {"peer": str(shard.peer)})
+        | ({"sha256": shard.sha256} if shard.sha256 else {})
+        for shard in file.shards
     ]

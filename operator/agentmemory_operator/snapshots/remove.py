@@ -1,4 +1,4 @@
-"""A snapshot's bytes go: the copy off the server, the file on it, and the placeholder whose last one it was."""
+"""Delete a snapshot's bytes: the copy in object storage, the file in Qdrant, and the placeholder of its last file."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,19 +17,19 @@ from agentmemory_operator.snapshots.rules.steps import QDRANT, S3, location_of
 
 @dataclass(slots=True)
 class SnapshotRemoval:
-    """Removes what a MemorySnapshot's status says there is and is its own; every part may be gone already."""
+    """Deletes the bytes that a MemorySnapshot's status names and that belong to it. Each may be deleted already."""
 
     servers: Servers
     copies: Copies
 
     async def remove(self, status: Mapping[str, Any], *, snapshot: Json) -> None:
-        """Remove a snapshot's bytes wherever they are.
+        """Delete a snapshot's bytes from all locations.
 
         Args:
-            snapshot: the MemorySnapshot as it came.
+            snapshot: The MemorySnapshot as received.
 
         Raises:
-            AgentMemoryError: something is left; another call goes on.
+            AgentMemoryError: If some bytes remain. Another call continues.
         """
         namespace = key_of(snapshot).namespace
         copy, place = location_of(status, S3), location_of(status, QDRANT)
@@ -38,7 +38,7 @@ class SnapshotRemoval:
                 check_copy(copy, snapshot)
                 await self.copies.remove(copy, namespace=namespace)
         finally:
-            # A storage that refuses must not keep the server's disk full.
+            # If the storage rejects the deletion, still free the server's disk.
             if place is not None:
                 await self.remove_files(status, place["physical"], lambda _: [place["name"]], namespace=namespace)
 
@@ -50,10 +50,10 @@ class SnapshotRemoval:
         *,
         namespace: str,
     ) -> None:
-        """Remove files of a collection, and its placeholder if it keeps no other.
+        """Delete files of a collection, and its placeholder if no files remain.
 
         Args:
-            choose: told the files that there are, returns the names of those that go.
+            choose: Receives the existing files; returns the names of those to delete.
         """
         connection = recorded_connection(status)
         if connection is None:

@@ -1,10 +1,12 @@
-"""Removes the scheduled snapshots that no rule keeps: bytes first, the object last.
+"""Remove the scheduled snapshots that no rule keeps.
 
-First the object says so: restores refuse it then, and no rule counts on it. Then its bytes go: the copy off the server,
-the file on it, and the placeholder whose last file it was. Then the object goes.
+1. Record the removal in the status. From then on restores reject the snapshot, and no rule counts on it.
+2. In the next pass, delete its bytes: the copy in object storage, the file in Qdrant, and the collection's placeholder
+   if that was its last file.
+3. Delete the object.
 
-While the object stands it names everything that there is; so one that is killed anywhere is followed by one that begins
-again, and no bytes are left that nobody knows of.
+The object exists until all bytes are deleted and names all their locations. So after a crash the next operator repeats
+the removal, and no unknown bytes remain.
 """
 
 import logging
@@ -37,38 +39,38 @@ from agentmemory_operator.spec.times import render_second
 
 log = logging.getLogger(__name__)
 
-AGENTS_AT_ONCE = 2
-# Of one agent before others have their turn.
+MAX_CONCURRENT_AGENTS = 2
+# Steps for one agent before other agents are processed.
 REMOVED_AT_ONCE = 5
 SOON_S, RETRY_S, PERIOD_S = 0.0, 60.0, 3600.0
 
 
 class BytesRemoval(Protocol):
-    """Whoever removes the bytes of a snapshot wherever they are."""
+    """Removes the bytes of a snapshot from all locations."""
 
     async def remove(self, status: Mapping[str, Any], *, snapshot: Json) -> None:
-        """Remove what a MemorySnapshot's status names and is its own; what is gone is no error.
+        """Remove the bytes that a MemorySnapshot's status names and that belong to it. Missing ones are no error.
 
         Args:
-            snapshot: the MemorySnapshot as it came.
+            snapshot: The MemorySnapshot as received.
 
         Raises:
-            AgentMemoryError: something is left; another call goes on.
+            AgentMemoryError: If some bytes remain. Another call continues.
         """
         ...
 
 
 def removed_counter() -> Counter:
-    """The counter of what is removed."""
+    """Build the counter of removed snapshots."""
     return Counter("agentmemory_snapshots_removed_total", "Snapshots that retention removed.", registry=None)
 
 
 @dataclass(slots=True)
 class RetentionRuns:
-    """Removes what no rule keeps, of few agents at a time.
+    """Removes snapshots that no rule keeps, for few agents at a time.
 
     Args:
-        outlook_of: everything that is known of an agent's snapshots now; None where nothing of it is to be removed.
+        outlook_of: Returns the state of an agent's snapshots. None if none of them may be removed.
     """
 
     table: ObjectTable
@@ -80,25 +82,25 @@ class RetentionRuns:
     _removed: Counter = field(init=False, default_factory=removed_counter)
 
     def __post_init__(self) -> None:
-        self.queue = WorkQueue(self.run, place_of=self.table.place_of, share=AGENTS_AT_ONCE)
+        self.queue = WorkQueue(self.run, place_of=self.table.place_of, share=MAX_CONCURRENT_AGENTS)
 
     @property
     def metrics(self) -> list[Collector]:
-        """Everything that is counted."""
+        """Metrics of retention."""
         return [self._removed]
 
     async def run(self, key: Key) -> float | None:
-        """Take one step with each of the first snapshots of an agent that are to go; return the seconds until the next.
+        """Run the next step of the oldest five snapshots to remove; return the seconds until the next run.
 
         Raises:
-            LeadershipLost: the process has to end.
+            LeadershipLost: If this process must stop.
         """
         outlook = self.outlook_of(key)
         if outlook is None or outlook.figures.rules is None:
             return None
-        going = [verdict for verdict in self._going(outlook) if not self._is_leaving(key, verdict)]
+        to_remove = [verdict for verdict in self._to_remove(outlook) if not self._is_deleting(key, verdict)]
         has_failed = False
-        for verdict in going[:REMOVED_AT_ONCE]:
+        for verdict in to_remove[:REMOVED_AT_ONCE]:
             try:
                 await self._take_step(key, outlook, verdict)
             except LeadershipLost:
@@ -108,37 +110,40 @@ class RetentionRuns:
                 log.warning("%s: removing snapshot %s is postponed: %s", key, verdict.name, exc)
         if has_failed:
             return RETRY_S
-        return SOON_S if going else PERIOD_S
+        return SOON_S if to_remove else PERIOD_S
 
-    def _going(self, outlook: Outlook) -> list[RetentionVerdict]:
-        """The snapshots that are to go, the oldest first; who needs them is asked only where any is."""
+    def _to_remove(self, outlook: Outlook) -> list[RetentionVerdict]:
+        """Return the snapshots to remove, oldest first. The objects that need them are only read if there are any."""
         if all(verdict.is_kept for verdict in verdicts_of(outlook)):
             return []
         namespace = outlook.memory.metadata.namespace
         restores, memories = (self._documents(kind, namespace) for kind in (MEMORY_RESTORE, AGENT_MEMORY))
-        users = {one.name: users_of(one.name, restores=restores, memories=memories) for one in outlook.taken}
+        users = {item.name: users_of(item.name, restores=restores, memories=memories) for item in outlook.taken}
         return [verdict for verdict in reversed(verdicts_of(outlook, users)) if not verdict.is_kept]
 
     def _documents(self, kind: str, namespace: str) -> list[Json]:
         return [document for document in self.table.documents(kind) if key_of(document).namespace == namespace]
 
-    def _is_leaving(self, key: Key, verdict: RetentionVerdict) -> bool:
-        """Whether the object is being deleted, maybe held by a finalizer: that it is gone will be heard of."""
+    def _is_deleting(self, key: Key, verdict: RetentionVerdict) -> bool:
+        """Return whether the object is deleted or being deleted.
+
+        A finalizer may delay that; the watch reports its end.
+        """
         document = self.table.get(Key(MEMORY_SNAPSHOT, key.namespace, verdict.name))
         return document is None or bool(document["metadata"].get("deletionTimestamp"))
 
     async def _take_step(self, key: Key, outlook: Outlook, verdict: RetentionVerdict) -> None:
         document = self.table.get(Key(MEMORY_SNAPSHOT, key.namespace, verdict.name))
-        taken = next(one for one in outlook.taken if one.name == verdict.name)
+        taken = next(snapshot for snapshot in outlook.taken if snapshot.name == verdict.name)
         if document is None:
             return
         if taken.is_being_removed:
             await self._remove(outlook, document, taken.metadata)
         else:
-            # Its bytes go with the next step: who began to read it before this one is seen by then.
-            await self._announce(outlook, document, taken.metadata, why=verdict.text)
+            # Its bytes are deleted in the next step. By then a restore that started before this step is visible.
+            await self._mark_removed(outlook, document, taken.metadata, why=verdict.text)
 
-    async def _announce(self, outlook: Outlook, document: Json, metadata: Metadata, *, why: str) -> None:
+    async def _mark_removed(self, outlook: Outlook, document: Json, metadata: Metadata, *, why: str) -> None:
         old, now = document.get("status") or {}, render_second(outlook.now_ms / 1000)
         status = being_removed(old, why, generation=metadata.generation, now=now)
         await self.statuses.write(document, metadata, status)
@@ -149,9 +154,9 @@ class RetentionRuns:
         try:
             await self.removal.remove(document.get("status") or {}, snapshot=document)
         except NotOwned as exc:
-            # Nothing of it is ours to remove, now or later.
+            # The status names nothing that belongs to this namespace, so there are no bytes to delete.
             log.warning("snapshot %s/%s is deleted, but not what it names: %s", metadata.namespace, metadata.name, exc)
         await self.cluster.delete_object(MEMORY_SNAPSHOT, metadata)
-        # A watch brings the deletion only later.
+        # The watch delivers the deletion only later.
         document["metadata"].setdefault("deletionTimestamp", render_second(outlook.now_ms / 1000))
         self._removed.inc()

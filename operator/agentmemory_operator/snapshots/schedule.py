@@ -1,8 +1,8 @@
-"""When agents' snapshots are asked for, and what an agent's status says of them.
+"""Request the scheduled snapshots of agents, and write the state of their snapshots into the status.
 
-Every pass over an agent notes here what it saw, and every event of a snapshot asks for a look at its agent. A look
-claims the time of the schedule that is due by creating an object named after it. Nothing is kept that a restart would
-miss.
+Every pass over an agent calls `note`, and every event of a snapshot calls `heard`; both schedule a check of the agent.
+A check claims a due time of the schedule by creating an object named after it. Everything that matters is in objects,
+so a restart loses nothing.
 """
 
 import asyncio
@@ -40,13 +40,13 @@ from agentmemory_operator.spec.times import parse_time, render_second
 
 log = logging.getLogger(__name__)
 
-LOOKS_AT_ONCE = 8
+MAX_CONCURRENT_AGENTS = 8
 TYPES = ("SnapshotFresh", "SnapshotVerified")
 FIELDS = ("lastSnapshot", "lastSnapshotSlot", "nextSnapshotTime")
 
 
 class ScheduleMeter:
-    """Knows how old the last proven snapshot of each agent with a schedule is."""
+    """Age of the last usable snapshot of each agent with a schedule, as metrics."""
 
     def __init__(self) -> None:
         self._last_s: dict[Key, float] = {}
@@ -54,7 +54,7 @@ class ScheduleMeter:
 
     @property
     def metrics(self) -> list[Collector]:
-        """Everything that is counted."""
+        """Metrics of the schedule."""
         return [
             LiveGauge(
                 "agentmemory_snapshot_last_verified_timestamp_seconds",
@@ -72,12 +72,12 @@ class ScheduleMeter:
         ]
 
     def forget(self, key: Key) -> None:
-        """Drop an agent that is gone, or has no schedule."""
+        """Remove an agent that was deleted or has no schedule."""
         self._last_s.pop(key, None)
         self._overdue.pop(key, None)
 
     def note(self, key: Key, outlook: Outlook) -> None:
-        """Take in what is known of an agent's snapshots now."""
+        """Record the present state of an agent's snapshots."""
         self.forget(key)
         if outlook.figures.stale_ms is None:
             return
@@ -88,17 +88,17 @@ class ScheduleMeter:
 
     def _reasons(self) -> dict[Labels, float]:
         reasons = (Reason.SNAPSHOT_OVERDUE, Reason.SERVER_VERSION_CHANGED, Reason.COLLECTION_REBUILT)
-        found = list(self._overdue.values())
-        return {(str(reason),): float(found.count(reason)) for reason in reasons}
+        overdue = list(self._overdue.values())
+        return {(str(reason),): float(overdue.count(reason)) for reason in reasons}
 
 
 @dataclass(slots=True)
 class SnapshotSchedule:
-    """Asks for the snapshots of all agents with a schedule.
+    """Requests the snapshots of all agents with a schedule.
 
     Args:
-        request: asks for a pass over an object.
-        removal: removes the bytes of what no rule keeps.
+        request: Requests a pass over an object.
+        removal: Removes the bytes of snapshots that retention does not keep.
     """
 
     table: ObjectTable
@@ -114,70 +114,70 @@ class SnapshotSchedule:
     _collections: dict[Key, tuple[str, Json]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.queue = WorkQueue(self.look, place_of=self.table.place_of, share=LOOKS_AT_ONCE)
+        self.queue = WorkQueue(self.look, place_of=self.table.place_of, share=MAX_CONCURRENT_AGENTS)
         statuses = Statuses(self.table, self.cluster, self.clock)
         self.retention = RetentionRuns(self.table, self.cluster, statuses, self.removal, self.outlook_of)
 
     @property
     def metrics(self) -> list[Collector]:
-        """Everything that is counted."""
+        """Metrics of the schedule and of retention."""
         return [*self.meter.metrics, *self.retention.metrics]
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Run the queues until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.queue.run())
             group.create_task(self.retention.queue.run())
 
     def note(self, key: Key, document: Json, status: Json) -> Json:
-        """An agent's new status with what there is to say of snapshots, which are looked after from then on.
+        """Return an agent's new status with the state of its snapshots, and schedule a check of them.
 
         Args:
-            document: the object as it came, with the status before.
-            status: what the pass has to say.
+            document: The object as received, with its old status.
+            status: Status of the pass.
         """
         old = document.get("status") or {}
-        if not self._is_concerned(key, document):
+        if not self._has_snapshots(key, document):
             return status
         self.queue.request(key)
         memory = self._parsed(document)
         if memory is None or memory.metadata.deletion_timestamp:
-            kept = [item for item in old.get("conditions") or [] if item["type"] in TYPES]
-            return status | {"conditions": [*_others(status), *kept]}
+            old_conditions = [item for item in old.get("conditions") or [] if item["type"] in TYPES]
+            return status | {"conditions": [*_other_conditions(status), *old_conditions]}
         if "collection" in status:
             self._collections[key] = memory.metadata.uid, status["collection"]
-        return self._told(self._outlook(key, memory), old=old, status=status)
+        return self._with_snapshots(self._outlook(key, memory), old=old, status=status)
 
     def heard(self, memory: Key) -> None:
-        """Take notice that something has become of an agent's snapshots, or of the agent."""
+        """Schedule a check after a change of an agent or of one of its snapshots."""
         self.queue.request(memory)
 
-    def _is_concerned(self, key: Key, document: Json) -> bool:
-        """Whether an agent has anything to do with snapshots, or had."""
+    def _has_snapshots(self, key: Key, document: Json) -> bool:
+        """Return whether an agent has a `snapshots` block, snapshots, or status fields of earlier ones."""
         spec, status = document.get("spec"), document.get("status") or {}
         has_block = isinstance(spec, dict) and bool(spec.get("snapshots"))
         return has_block or bool(self.table.jobs_of(key, MEMORY_SNAPSHOT)) or any(name in status for name in FIELDS)
 
-    def _told(self, outlook: Outlook, *, old: Json, status: Json) -> Json:
+    def _with_snapshots(self, outlook: Outlook, *, old: Json, status: Json) -> Json:
         memory, now = outlook.memory, render_second(outlook.now_ms / 1000)
         states = states_of(outlook) if status.get("collection") else []
-        others = _others(status)
+        other_conditions = _other_conditions(status)
         fault = snapshots_fault(memory.spec.snapshots)
-        if fault and not is_true(others, "Stalled"):
+        if fault and not is_true(other_conditions, "Stalled"):
             message = f"{': '.join(fault)}; until this is fixed, no snapshot is taken or removed"
             states.append(ConditionState("Stalled", True, Reason.SCHEDULE_REJECTED, message))
         merged = merge_conditions(old.get("conditions") or [], states, generation=memory.metadata.generation, now=now)
-        kept = {name: value for name, value in status.items() if name not in FIELDS}
-        return kept | self._fields(outlook) | {"conditions": [*others, *merged]}
+        other_fields = {name: value for name, value in status.items() if name not in FIELDS}
+        return other_fields | self._fields(outlook) | {"conditions": [*other_conditions, *merged]}
 
     def _fields(self, outlook: Outlook) -> Json:
-        found: Json = {}
+        fields: Json = {}
         if last := last_status(outlook):
-            found["lastSnapshot"] = last
+            fields["lastSnapshot"] = last
         if outlook.slot_ms:
-            found["lastSnapshotSlot"] = render_second(outlook.slot_ms / 1000)
+            fields["lastSnapshotSlot"] = render_second(outlook.slot_ms / 1000)
         claim = next_claim(outlook) if outlook.figures.is_followed and not outlook.memory.spec.suspend else None
-        return found | ({"nextSnapshotTime": render_second(claim.due_ms / 1000)} if claim else {})
+        return fields | ({"nextSnapshotTime": render_second(claim.due_ms / 1000)} if claim else {})
 
     def _outlook(self, key: Key, memory: AgentMemory) -> Outlook:
         taken = [taken_of(document) for document in self.table.jobs_of(key, MEMORY_SNAPSHOT)]
@@ -192,20 +192,20 @@ class SnapshotSchedule:
         )
 
     def _with_collection(self, key: Key, memory: AgentMemory) -> AgentMemory:
-        """The object with the collection as the last pass saw it, which may not be written down yet."""
+        """Return the object with the collection that the last pass observed, which its status may not contain yet."""
         uid, collection = self._collections.get(key, ("", {}))
         if uid != memory.metadata.uid:
             return memory
         return memory.model_copy(update={"status": memory.status | {"collection": collection}})
 
     def _slot_ms(self, key: Key, memory: AgentMemory, taken: list[Taken]) -> int:
-        """The last time that was claimed: by the status, by this process, or by an object that is there."""
-        told = memory.status.get("lastSnapshotSlot")
+        """Return the last time that was claimed, according to the status, this process, or an existing object."""
+        recorded = memory.status.get("lastSnapshotSlot")
         own = self._slots.get((key, memory.metadata.uid), 0)
-        return max(parse_time(told) if told else 0, own, *(one.slot_ms or 0 for one in taken), 0)
+        return max(parse_time(recorded) if recorded else 0, own, *(snapshot.slot_ms or 0 for snapshot in taken), 0)
 
     def _version_of(self, key: Key) -> tuple[str | None, int]:
-        """The version of the agent's server, and since when this process has known of it."""
+        """Return the Qdrant version of the agent's server, and the time at which this process first observed it."""
         connection = self.table.connection_of(key)
         document = self.table.get(connection) if connection else None
         version = ((document or {}).get("status") or {}).get("version")
@@ -217,7 +217,7 @@ class SnapshotSchedule:
         return known
 
     def outlook_of(self, key: Key) -> Outlook | None:
-        """What is known of an agent's snapshots; None of one that is gone, left alone, or cannot be read."""
+        """Return the state of an agent's snapshots. None if the agent is deleted, suspended or invalid."""
         document = self.table.get(key)
         memory = self._parsed(document) if document is not None else None
         if memory is None or memory.metadata.deletion_timestamp or memory.spec.suspend:
@@ -231,10 +231,12 @@ class SnapshotSchedule:
             return None
 
     async def look(self, key: Key) -> float | None:
-        """Claim what is due; return after how many seconds something will be.
+        """Claim the first due snapshot; return the seconds until the next event, or None.
+
+        Also updates the metrics, requests a retention run, and requests a pass if the status is out of date.
 
         Raises:
-            TransientError: it is to be tried again.
+            TransientError: If the check must be repeated.
         """
         document = self.table.get(key)
         memory = self._parsed(document) if document is not None else None
@@ -252,20 +254,20 @@ class SnapshotSchedule:
                 outlook = replace(outlook, slot_ms=max(outlook.slot_ms, claim.slot_ms or 0))
                 break
         status = document.get("status") or {}
-        if status and _sorted(self._told(outlook, old=status, status=status)) != _sorted(status):
+        if status and _normalised(self._with_snapshots(outlook, old=status, status=status)) != _normalised(status):
             self.request(key)
-        return _until(outlook, [claim.due_ms for claim in claims])
+        return _seconds_until_next(outlook, [claim.due_ms for claim in claims])
 
     def _claims(self, key: Key, outlook: Outlook) -> list[DueSnapshot]:
-        """What is to be asked for, what another version or a rebuild asks for first."""
+        """Return the snapshots to request. Those for a new version or after a rebuild precede the scheduled one."""
         since_ms = self._version_of(key)[1]
-        wanted = (version_claim(outlook, since_ms=since_ms), rebuild_claim(outlook), next_claim(outlook))
-        return [claim for claim in wanted if claim is not None]
+        claims = (version_claim(outlook, since_ms=since_ms), rebuild_claim(outlook), next_claim(outlook))
+        return [claim for claim in claims if claim is not None]
 
     def _is_served(self, key: Key, outlook: Outlook) -> bool:
-        """Whether a snapshot can be made now.
+        """Return whether a snapshot can be created now.
 
-        One that cannot is not asked for: they would pile up, and come in a burst.
+        Snapshots are not requested before: they would accumulate and then run in a burst.
         """
         memory = outlook.memory
         conditions = memory.status.get("conditions") or []
@@ -285,19 +287,22 @@ class SnapshotSchedule:
             await self.cluster.post_event(AGENT_MEMORY, outlook.memory.metadata, event)
 
 
-def _until(outlook: Outlook, dues_ms: list[int]) -> float | None:
-    """The seconds until the next claim, or until the last snapshot is too old; None where neither comes."""
+def _seconds_until_next(outlook: Outlook, dues_ms: list[int]) -> float | None:
+    """Return the seconds until the next claim, or until the last snapshot becomes too old.
+
+    None if neither is in the future.
+    """
     stale_ms = stale_at_ms(outlook)
     times_ms = [*dues_ms, *([stale_ms] if stale_ms is not None else [])]
-    coming = [time_ms for time_ms in times_ms if time_ms > outlook.now_ms]
-    return (min(coming) - outlook.now_ms) / 1000 if coming else None
+    future = [time_ms for time_ms in times_ms if time_ms > outlook.now_ms]
+    return (min(future) - outlook.now_ms) / 1000 if future else None
 
 
-def _others(status: Json) -> list[Json]:
-    """The conditions that are not about snapshots."""
+def _other_conditions(status: Json) -> list[Json]:
+    """Return the conditions of a status except those of snapshots."""
     return [item for item in status.get("conditions") or [] if item["type"] not in TYPES]
 
 
-def _sorted(status: Json) -> Json:
-    """A status whose conditions have an order of their own."""
+def _normalised(status: Json) -> Json:
+    """Return a status with its conditions sorted by type, to compare two."""
     return status | {"conditions": sorted(status.get("conditions") or [], key=lambda item: str(item["type"]))}

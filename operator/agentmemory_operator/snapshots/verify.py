@@ -1,4 +1,4 @@
-"""Proves a snapshot: by its bytes, or by restoring it beside the agent and comparing."""
+"""Verify a snapshot by its checksum, or by restoring it into a scratch collection and comparing that."""
 
 import asyncio
 import logging
@@ -23,40 +23,40 @@ from agentmemory_operator.spec.kinds.conditions import ConditionState
 from agentmemory_operator.spec.times import parse_time
 
 ATTEMPTS = 3
-"""Restores that a server which answers may fail before the snapshot is called unfit."""
+"""Maximum number of failed restores by a responding server before the snapshot counts as unusable."""
 
 log = logging.getLogger(__name__)
 
 
 OpenElsewhere = Callable[[Json, str], AbstractAsyncContextManager[AsyncIterator[bytes]]]
-"""Opens the bytes at a place off the server, as a status names it, with the credentials of a namespace."""
+"""Opens the bytes at a location in object storage, from a status, with the credentials of a namespace."""
 
 
 @dataclass(slots=True)
 class Verification:
-    """Proves snapshots; of one server's one is restored at a time.
+    """Verifies snapshots, one restore at a time on each server.
 
     Attributes:
-        max_scratch_bytes: larger snapshots are verified by their bytes alone; None restores any.
-        open_elsewhere: opens bytes that Qdrant does not have; None where nothing can.
+        max_scratch_bytes: Larger snapshots are verified by checksum only. None restores any size.
+        open_elsewhere: Opens bytes in object storage; None if none is configured.
     """
 
     scratch: Scratch
     max_scratch_bytes: int | None = None
     open_elsewhere: OpenElsewhere | None = None
     _failures: Counter[str] = field(default_factory=Counter)
-    _turns: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
+    _locks: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 
     async def prove(self, server: Server, metadata: Metadata, status: Json) -> ConditionState:
-        """The condition Verified of a MemorySnapshot whose bytes are there, as its `status.verify` asks for.
+        """Return the condition Verified of an existing MemorySnapshot, verified as its `status.verify` requires.
 
         Raises:
-            TransientError: it is to be tried again.
+            TransientError: If the verification must be repeated.
         """
-        how = status.get("verify") or "Full"
-        if how == "None":
+        mode = status.get("verify") or "Full"
+        if mode == "None":
             return UNVERIFIED
-        return (await self.verify(self._subject(metadata, status), how, server)).state
+        return (await self.verify(self._subject(metadata, status), mode, server)).state
 
     def _subject(self, metadata: Metadata, status: Json) -> ComparedSnapshot:
         here, elsewhere, opens = location_of(status, QDRANT), location_of(status, S3), self.open_elsewhere
@@ -81,32 +81,32 @@ class Verification:
         )
 
     async def verify(self, subject: ComparedSnapshot, how: str, server: Server) -> VerificationVerdict:
-        """What a snapshot came to.
+        """Verify a snapshot; return the findings of all checks.
 
         Args:
             how: Full or Checksum.
 
         Raises:
-            TransientError: it is to be tried again.
+            TransientError: If the verification must be repeated.
         """
         if how == "Checksum":
-            return await _checksum(subject, server)
-        most = self.max_scratch_bytes
-        if most is not None and (size := await _size_of(subject, server)) > most:
-            note = f"not restored: its {size} bytes exceed the limit of {most} for a scratch collection"
-            return replace(await _checksum(subject, server), without_live=note)
-        async with self._turns[server.endpoint.url], self.scratch.hold(server, subject.uid) as name:
-            refused = await self._restore(subject, name, server)
-            return await _refused(refused, subject, server) if refused else await compare(name, subject, server)
+            return await _verify_checksum(subject, server)
+        limit = self.max_scratch_bytes
+        if limit is not None and (size := await _size_of(subject, server)) > limit:
+            note = f"not restored: its {size} bytes exceed the limit of {limit} for a scratch collection"
+            return replace(await _verify_checksum(subject, server), without_live=note)
+        async with self._locks[server.endpoint.url], self.scratch.hold(server, subject.uid) as name:
+            error = await self._restore(subject, name, server)
+            return await _judge_rejected(error, subject, server) if error else await compare(name, subject, server)
 
     async def _restore(self, subject: ComparedSnapshot, name: str, server: Server) -> str:
-        """Restore into the scratch collection; return why that was not possible, empty where it was."""
+        """Restore into the scratch collection; return the error message, or "" on success."""
         try:
             await restore_into(name, subject, server)
         except (NotFound, StoreRejected) as exc:
             message = f"the server cannot restore it: {exc}"
         except StoreUnavailable as exc:
-            # One that is away raises here too, and then nothing was found out.
+            # Raises if the server is unavailable: then the failure shows nothing about the snapshot.
             await server.snapshots.collections()
             self._failures[subject.uid] += 1
             if self._failures[subject.uid] < ATTEMPTS:
@@ -119,15 +119,15 @@ class Verification:
 
 
 async def restore_into(target: str, subject: ComparedSnapshot, server: Server) -> None:
-    """Have the server make a collection of a snapshot: by its own address of the file, else of the bytes sent to it.
+    """Have the server restore a collection from a snapshot: from its own URL of the file, else from uploaded bytes.
 
     Args:
-        target: does not exist.
+        target: Name of a collection that does not exist.
 
     Raises:
-        NotFound: the bytes are nowhere.
-        StoreRejected: it takes neither; the bytes, or the collection, are unfit.
-        StoreUnavailable: it is away, or did not finish.
+        NotFound: If the bytes do not exist.
+        StoreRejected: If the server rejects both, because the bytes or the collection are invalid.
+        StoreUnavailable: If the server is unavailable or did not complete the restore.
     """
     if subject.open_copy is None:
         location = await server.snapshots.own_location(subject.physical, subject.name)
@@ -135,10 +135,10 @@ async def restore_into(target: str, subject: ComparedSnapshot, server: Server) -
             await server.snapshots.recover(target, location, sha256=subject.sha256)
             return
         except RecoveryUnended:
-            # Whatever is sent there now, it may replace later.
+            # The server may still complete this recovery, and then replace anything uploaded now.
             raise
         except (StoreRejected, StoreUnavailable) as exc:
-            # It may take no addresses, or not reach itself by ours.
+            # The server may not accept URLs, or may not reach itself by this one.
             log.info("uploading %s, because the server does not download it: %s", subject.name, exc)
             await server.collections.delete(target)
     async with opened(subject, server) as content:
@@ -146,34 +146,37 @@ async def restore_into(target: str, subject: ComparedSnapshot, server: Server) -
 
 
 def opened(subject: ComparedSnapshot, server: Server) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-    """Open a snapshot's bytes, wherever they are."""
+    """Open a snapshot's bytes, from object storage or from the server."""
     if subject.open_copy is not None:
         return subject.open_copy()
     return server.snapshots.download(subject.physical, subject.name)
 
 
-async def _refused(why: str, subject: ComparedSnapshot, server: Server) -> VerificationVerdict:
-    """What a snapshot comes to that the server does not restore.
+async def _judge_rejected(error_message: str, subject: ComparedSnapshot, server: Server) -> VerificationVerdict:
+    """Return the findings for a snapshot that the server cannot restore.
 
-    Where its bytes are those recorded, the fault may be the server's (a full disk, a deadline): nothing is proven.
+    If its bytes match the checksum, the cause may be the server (a full disk, a deadline), so the result is unknown.
     """
-    read = (await _checksum(subject, server)).findings[0]
-    is_good = None if read.is_good else False
-    return VerificationVerdict((read, CheckFinding(Check.RESTORE, is_good, why)))
+    checksum = (await _verify_checksum(subject, server)).findings[0]
+    is_good = None if checksum.is_good else False
+    return VerificationVerdict((checksum, CheckFinding(Check.RESTORE, is_good, error_message)))
 
 
-async def _checksum(subject: ComparedSnapshot, server: Server) -> VerificationVerdict:
+async def _verify_checksum(subject: ComparedSnapshot, server: Server) -> VerificationVerdict:
     files = await server.snapshots.files(subject.physical)
-    told = next((file.sha256 for file in files if file.name == subject.name), None)
+    listed_sha256 = next((file.sha256 for file in files if file.name == subject.name), None)
     try:
         async with opened(subject, server) as content:
             sha256, size = await digest_of(content)
     except (NotFound, StoreRejected) as exc:
         return VerificationVerdict((CheckFinding(Check.CHECKSUM, False, f"it cannot be read: {exc}"),))
-    return VerificationVerdict((compare_checksum(sha256, recorded=subject.sha256, told=told, size=size),))
+    return VerificationVerdict((compare_checksum(sha256, recorded=subject.sha256, told=listed_sha256, size=size),))
 
 
 async def _size_of(subject: ComparedSnapshot, server: Server) -> int:
-    """How large a snapshot is: what is on record may be anybody's word, what the server lists is not."""
+    """Return the larger of the recorded size and the size that the server lists.
+
+    The status can be written by tenants.
+    """
     listed = (file.size for file in await server.snapshots.files(subject.physical) if file.name == subject.name)
     return max(subject.size, *listed, 0)

@@ -1,1 +1,1 @@
-"""The keys of privacy zones: made, wrapped, found again, destroyed, outside every collection and snapshot."""
+"""Encryption keys of privacy zones: create, wrap, rotate and destroy them, outside every collection and snapshot."""

@@ -1,4 +1,7 @@
-"""Shards as one process knows them: read once for many, looked at again by their version, bounded."""
+"""Cache of key shards of one process.
+
+Concurrent readers share a read; a stale shard is first compared by its version.
+"""
 
 import asyncio
 import itertools
@@ -22,21 +25,21 @@ log = logging.getLogger(__name__)
 Place = tuple[Ring, str]
 
 ATTEMPTS = 8
-"""Of a write that others are ahead of."""
+"""Maximum number of attempts to write a shard that other processes write too."""
 
 _WAIT_S = 0.05
 _RETRY_AFTER_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
-    """What a reading found.
+class _ReadResult:
+    """Result of one read or write of a shard.
 
     Attributes:
-        turn: it began after whatever has a smaller one.
-        at_ms: when it began.
-        shard: None where it failed.
-        trouble: why.
+        turn: Sequence number, taken at its start. A caller may use a result with a higher number than its own.
+        at_ms: Time of its start.
+        shard: None if the read failed.
+        trouble: Error message if the read failed.
     """
 
     turn: int
@@ -49,7 +52,7 @@ class _Seen:
         """The shard.
 
         Raises:
-            KeysUnavailable: the reading failed.
+            KeysUnavailable: If the read failed.
         """
         if self.shard is None:
             raise KeysUnavailable(self.trouble, retry_after_s=_RETRY_AFTER_S)
@@ -57,75 +60,78 @@ class _Seen:
 
 
 class KnownShards:
-    """Reads and changes shards.
+    """Reads shards through a cache, and changes them by compare-and-set.
 
     Args:
-        fresh_ms: for how long what was read is taken as it was.
-        most_keys: how many are remembered, of all shards together.
+        fresh_ms: Time in milliseconds for which a cached shard is used.
+        most_keys: Maximum number of cached keys, in all shards together.
     """
 
     def __init__(self, store: KeyShards, clock: Clock, *, fresh_ms: int, most_keys: int) -> None:
         self._store, self._clock = store, clock
-        self._fresh_ms, self._most_keys = fresh_ms, most_keys
-        self._seen: OrderedDict[Place, _Seen] = OrderedDict()
+        self._fresh_ms, self._max_keys = fresh_ms, most_keys
+        self._seen: OrderedDict[Place, _ReadResult] = OrderedDict()
         self._keys = 0
-        self._turns = itertools.count()
+        self._sequence = itertools.count()
         self._locks: WeakValueDictionary[Place, asyncio.Lock] = WeakValueDictionary()
 
     async def recent(self, ring: Ring, name: str) -> Shard:
-        """A shard as it was at most `fresh_ms` ago.
+        """Return a shard that was read at most `fresh_ms` ago.
 
         Raises:
-            KeysUnavailable: the store is away.
+            KeysUnavailable: If the key store is unavailable.
         """
         place = ring, name
-        seen = self._seen.get(place)
-        if seen is not None and seen.shard is not None and 0 <= self._clock.now_ms() - seen.at_ms < self._fresh_ms:
+        last = self._seen.get(place)
+        if last is not None and last.shard is not None and 0 <= self._clock.now_ms() - last.at_ms < self._fresh_ms:
             self._seen.move_to_end(place)
-            return seen.shard
+            return last.shard
         return await self.now(ring, name)
 
     async def now(self, ring: Ring, name: str) -> Shard:
-        """A shard as it was when this was called, or later; who asks at once shares a reading.
+        """Return a shard by a read that starts no earlier than this call. Concurrent callers share a read.
 
         Raises:
-            KeysUnavailable: the store is away.
+            KeysUnavailable: If the key store is unavailable.
         """
-        place, asked = (ring, name), next(self._turns)
+        place, call_turn = (ring, name), next(self._sequence)
         async with self._lock(place):
-            seen = self._seen.get(place)
-            if seen is None or seen.turn < asked:
-                seen = await self._look(place)
-        return seen.found
+            result = self._seen.get(place)
+            if result is None or result.turn < call_turn:
+                result = await self._read(place)
+        return result.found
 
     async def change(self, ring: Ring, name: str, change: Callable[[Shard], Shard]) -> Shard:
-        """Change a shard, as often as somebody else was ahead; return it as it then is.
+        """Change a shard by compare-and-set; return it as stored.
+
+        If another process was faster, the change is applied again.
 
         Args:
-            change: makes what is wanted of what is there; what is equal is not written. It may be called again.
+            change: Returns the changed shard. An equal shard is not written. It may be called several times.
 
         Raises:
-            KeysUnavailable: the store is away, and it may be changed or not; or others write all the time.
+            KeysUnavailable: If the key store is unavailable, and the shard may have been changed; or if other processes
+                were faster in every attempt.
         """
         place = ring, name
 
-        async def write(seen: _Seen) -> Shard | None:
-            wanted = change(seen.found)
-            if wanted == seen.found:
-                return wanted
+        async def write(result: _ReadResult) -> Shard | None:
+            changed = change(result.found)
+            if changed == result.found:
+                return changed
             with suppress(Conflict):
-                return await self._write(place, wanted)
+                return await self._write(place, changed)
             return None
 
         message = f"key shard {name} of agent {ring} is being written concurrently"
         busy = KeysUnavailable(message, retry_after_s=_RETRY_AFTER_S)
         async with self._lock(place):
-            return await update(partial(self._look, place), write, busy=busy, max_attempts=ATTEMPTS, wait_s=_WAIT_S)
+            return await update(partial(self._read, place), write, busy=busy, max_attempts=ATTEMPTS, wait_s=_WAIT_S)
 
-    async def _write(self, place: Place, wanted: Shard) -> Shard:
-        turn, at_ms = next(self._turns), self._clock.now_ms()
+    async def _write(self, place: Place, shard: Shard) -> Shard:
+        turn, at_ms = next(self._sequence), self._clock.now_ms()
         try:
-            version = await self._store.write(wanted)
+            version = await self._store.write(shard)
         except Conflict:
             raise
         except TransientError as exc:
@@ -133,39 +139,42 @@ class KnownShards:
             log.warning("agent %s: cannot write key shard %s: %s", *place, exc)
             message = f"the keys of agent {place[0]} cannot be written at the moment"
             raise KeysUnavailable(message, retry_after_s=exc.retry_after_s or _RETRY_AFTER_S) from exc
-        written = replace(wanted, version=version)
-        self._keep(place, _Seen(turn, at_ms, written))
+        written = replace(shard, version=version)
+        self._keep(place, _ReadResult(turn, at_ms, written))
         return written
 
-    async def _look(self, place: Place) -> _Seen:
-        """Read a shard, its version alone where it is known; what fails is remembered for those who wait for it too."""
-        turn, at_ms, before = next(self._turns), self._clock.now_ms(), self._seen.get(place)
-        known = before.shard if before else None
+    async def _read(self, place: Place) -> _ReadResult:
+        """Read a shard, or only its version if it is cached.
+
+        An error is stored as the result, for the callers that wait for it.
+        """
+        turn, at_ms, last = next(self._sequence), self._clock.now_ms(), self._seen.get(place)
+        cached = last.shard if last else None
         try:
-            is_same = known is not None and await self._store.version(*place) == known.version
-            seen = _Seen(turn, at_ms, known if is_same else await self._store.read(*place))
+            is_same = cached is not None and await self._store.version(*place) == cached.version
+            result = _ReadResult(turn, at_ms, cached if is_same else await self._store.read(*place))
         except TransientError as exc:
             log.warning("agent %s: cannot read key shard %s: %s", *place, exc)
-            seen = _Seen(turn, at_ms, trouble=f"the keys of agent {place[0]} are not available at the moment")
-        self._keep(place, seen)
-        return seen
+            result = _ReadResult(turn, at_ms, trouble=f"the keys of agent {place[0]} are not available at the moment")
+        self._keep(place, result)
+        return result
 
-    def _keep(self, place: Place, seen: _Seen) -> None:
+    def _keep(self, place: Place, result: _ReadResult) -> None:
         self._forget(place)
-        self._seen[place] = seen
-        self._keys += _size_of(seen)
-        while self._keys > self._most_keys and len(self._seen) > 1:
+        self._seen[place] = result
+        self._keys += _size_of(result)
+        while self._keys > self._max_keys and len(self._seen) > 1:
             self._forget(next(iter(self._seen)))
 
     def _forget(self, place: Place) -> None:
-        if (seen := self._seen.pop(place, None)) is not None:
-            self._keys -= _size_of(seen)
+        if (result := self._seen.pop(place, None)) is not None:
+            self._keys -= _size_of(result)
 
     def _lock(self, place: Place) -> asyncio.Lock:
-        # Whoever holds it keeps it there.
+        # The dictionary is weak: a lock stays in it while a task uses the lock.
         return self._locks.setdefault(place, asyncio.Lock())
 
 
-def _size_of(seen: _Seen) -> int:
-    """The keys of a shard; one without any takes room too."""
-    return 1 + (len(seen.shard.entries) if seen.shard else 0)
+def _size_of(result: _ReadResult) -> int:
+    """Number of keys of a shard, plus 1 for the entry itself."""
+    return 1 + (len(result.shard.entries) if result.shard else 0)

@@ -1,4 +1,7 @@
-"""Wrapping keys as one process knows them: read once for many data keys, and again where another one is wanted."""
+"""Cache of the wrapping keys of one process.
+
+A fingerprint that is not cached causes a new read, as after a rotation.
+"""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -13,59 +16,63 @@ from agentmemory_operator.zones.wrapping import WrappingKeys
 
 log = logging.getLogger(__name__)
 
-Reading = Callable[[], Awaitable[WrappingKeys]]
+ReadWrapping = Callable[[], Awaitable[WrappingKeys]]
 
 LOOK_AGAIN_MS = 1_000
-"""Wrapping keys that are away, or not those wanted, are read again no more often."""
+"""Shortest time in milliseconds between two reads of wrapping keys that are unavailable or lack a fingerprint."""
 
 _RETRY_AFTER_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class ReadKeys:
-    """What a reading of an agent's wrapping keys came to, and when it began; None where they were away."""
+class CachedWrapping:
+    """Result of a read of an agent's wrapping keys, and the time of its start.
+
+    `keys` is None if they were unavailable.
+    """
 
     keys: WrappingKeys | None
     at_ms: int
 
 
 class KnownWrapping:
-    """Reads the wrapping keys of agents.
+    """Reads the wrapping keys of agents through a cache.
 
     Args:
-        fresh_ms: for how long what was read is taken as it was.
-        most: of how many agents they are remembered.
+        fresh_ms: Time in milliseconds for which cached keys are used.
+        most: Maximum number of cached agents.
     """
 
     def __init__(self, clock: Clock, *, fresh_ms: int, most: int) -> None:
         self._clock, self._fresh_ms = clock, fresh_ms
-        self._known: LRUCache[Ring, ReadKeys] = LRUCache(most)
+        self._known: LRUCache[Ring, CachedWrapping] = LRUCache(most)
 
-    async def of(self, ring: Ring, read: Reading, wanted: str = "") -> tuple[WrappingKeys, int]:
-        """The wrapping keys of an agent, and when they were read: again where they lack one, as after a rotation.
+    async def of(self, ring: Ring, read: ReadWrapping, needed: str = "") -> tuple[WrappingKeys, int]:
+        """Return the wrapping keys of an agent, and the time at which they were read.
 
         Args:
-            read: raises SpecInvalid or TransientError where there are none.
-            wanted: fingerprint of the one that is asked for; empty asks for any.
+            read: Reads them; raises SpecInvalid or TransientError if there are none.
+            needed: Fingerprint of the key that is needed. If the cached keys lack it, they are read again, at most once
+                a second. Empty if any key will do.
 
         Raises:
-            KeysUnavailable: they are away.
+            KeysUnavailable: If the wrapping keys are unavailable.
         """
-        known = self._known.get(ring)
-        has_wanted = known is not None and known.keys is not None and (not wanted or wanted in known.keys.fingerprints)
-        relied_on_ms = self._fresh_ms if has_wanted else LOOK_AGAIN_MS
-        if known is None or not 0 <= self._clock.now_ms() - known.at_ms < relied_on_ms:
-            known = await self._read(ring, read)
-        if known.keys is None:
+        last = self._known.get(ring)
+        has_needed = last is not None and last.keys is not None and (not needed or needed in last.keys.fingerprints)
+        max_age_ms = self._fresh_ms if has_needed else LOOK_AGAIN_MS
+        if last is None or not 0 <= self._clock.now_ms() - last.at_ms < max_age_ms:
+            last = await self._read(ring, read)
+        if last.keys is None:
             message = f"the wrapping key of agent {ring} is unavailable: see the object's condition KeysUnavailable"
             raise KeysUnavailable(message, retry_after_s=_RETRY_AFTER_S)
-        return known.keys, known.at_ms
+        return last.keys, last.at_ms
 
-    async def _read(self, ring: Ring, read: Reading) -> ReadKeys:
+    async def _read(self, ring: Ring, read: ReadWrapping) -> CachedWrapping:
         at_ms, keys = self._clock.now_ms(), None
         try:
             keys = await read()
         except (SpecInvalid, TransientError) as exc:
             log.warning("agent %s: %s", ring, exc)
-        self._known[ring] = found = ReadKeys(keys, at_ms)
-        return found
+        self._known[ring] = result = CachedWrapping(keys, at_ms)
+        return result

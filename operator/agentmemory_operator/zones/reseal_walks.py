@@ -1,7 +1,8 @@
-"""Walks through the memories of agents whose data keys were replaced, and seals them again.
+"""Walk through the memories of agents whose data keys were rotated, and encrypt them with the active keys.
 
-Nothing is embedded, and no id, hash or vector changes. Several replicas may do so at once, and any may be killed: a
-memory is written if nobody else has written it meanwhile, and what is left is found by the age of its key.
+Ids, hashes and vectors do not change, so nothing is embedded. Several replicas may walk at once, and each may be killed
+at any point. A memory is written only if its `rev` is unchanged, and remaining memories are found by the creation time
+of their key.
 """
 
 import logging
@@ -24,11 +25,11 @@ from agentmemory_operator.zones.sealed_store import ZoneKeys, opened_with, seale
 log = logging.getLogger(__name__)
 
 PAGE = 100
-# So that other agents are swept too.
+# The limit lets other agents be processed too.
 PAGES_AT_ONCE = 20
 
 LOOK_AGAIN_MS = 600_000
-"""After a walk that found locked memories alone."""
+"""Pause in milliseconds after a walk that found only memories that cannot be decrypted."""
 
 MOST_WALKS = 10_000
 
@@ -40,8 +41,8 @@ class SealedPoints:
     """The points of an agent with zones.
 
     Attributes:
-        store: of the points as they lie.
-        most_a_page: what the engine lets a scroll ask for; None is any.
+        store: Store that returns the points as stored, encrypted.
+        most_a_page: Maximum page size of the engine; None if unlimited.
     """
 
     store: PointStore
@@ -51,21 +52,23 @@ class SealedPoints:
 
     @property
     def before_ms(self) -> int:
-        """Keys made before are replaced, Unix milliseconds."""
+        """Keys created before this time are replaced, Unix milliseconds."""
         return self.keys.keys.rotate_before_ms
 
     async def older(self, offset: Any) -> tuple[list[Json], Any]:
-        """A page of memories under keys that are to be replaced, and where the next one begins, None at the end."""
-        made = {"key": KEY_MADE_KEY, "range": {"lt": self.before_ms}}
-        body = {"filter": {"must": [NOT_DELETED, made]}, "limit": min(PAGE, self.most_a_page or PAGE)}
-        start = {} if offset is None else {"offset": offset}
-        return await self.store.scroll(self.alias, {**body, "with_payload": [*_READ], **start})
+        """Return a page of memories with keys created before `before_ms`, and the offset of the next page or None."""
+        has_old_key = {"key": KEY_MADE_KEY, "range": {"lt": self.before_ms}}
+        body = {"filter": {"must": [NOT_DELETED, has_old_key]}, "limit": min(PAGE, self.most_a_page or PAGE)}
+        from_offset = {} if offset is None else {"offset": offset}
+        return await self.store.scroll(self.alias, {**body, "with_payload": [*_READ], **from_offset})
 
     async def reseal(self, points: Sequence[Json], now_ms: int) -> int:
-        """Seal a page again; return how many were to be written. What somebody wrote meanwhile is left for later.
+        """Encrypt the memories of a page with the active keys; return the number of writes sent.
+
+        A memory that another writer changed in the meantime is not written.
 
         Raises:
-            KeysUnavailable: no key of the page can be had.
+            KeysUnavailable: If no key of the page is available, or a key was destroyed in the meantime.
         """
         rows = [point["payload"] for point in points]
         operations = [
@@ -80,13 +83,13 @@ class SealedPoints:
 
 @dataclass(slots=True)
 class _Walk:
-    """How far this process is with an agent.
+    """Progress of this process with an agent.
 
     Attributes:
-        before_ms: what it looks for is under keys made before.
-        offset: where the next page begins, None at the first.
-        done, left: memories that were sealed again since the first page, and those that could not be.
-        due_ms: nothing is read before.
+        before_ms: Keys created before this time are replaced.
+        offset: Offset of the next page; None for the first.
+        done, left: Memories since the first page that were encrypted again, and that could not be.
+        due_ms: Time of the next read.
     """
 
     before_ms: int
@@ -96,22 +99,22 @@ class _Walk:
     due_ms: int = 0
 
     def end(self, now_ms: int) -> None:
-        """Begin again: soon where that may find more, later where it found only what cannot be opened."""
+        """Restart at the first page, after a pause if memories remain and none could be encrypted."""
         self.due_ms = now_ms + LOOK_AGAIN_MS if self.left and not self.done else 0
         self.offset, self.done, self.left = None, 0, 0
 
 
 class ResealWalks:
-    """The walks of one process. Where nothing is to be replaced, none reads anything."""
+    """The walks of one process. If no key of an agent is due, nothing is read."""
 
     def __init__(self) -> None:
         self._walks: FIFOCache[Ring, _Walk] = FIFOCache(MOST_WALKS)
 
     async def go_on(self, points: SealedPoints, now_ms: int) -> int:
-        """Seal some memories again; return how many. What cannot be opened is left, and keeps nothing else from it.
+        """Encrypt some memories again; return their number. Memories that cannot be decrypted are skipped.
 
         Raises:
-            StoreUnavailable, OutcomeUnknown: some may be sealed again; the next call goes on.
+            StoreUnavailable, OutcomeUnknown: Some memories may be encrypted again. The next call continues.
         """
         ring = points.keys.keys.ring
         if not 0 < points.before_ms <= now_ms:
@@ -120,25 +123,25 @@ class ResealWalks:
         walk = self._walks.get(ring)
         if walk is None or walk.before_ms != points.before_ms:
             walk = self._walks[ring] = _Walk(points.before_ms)
-        return await _some(points, walk, now_ms) if now_ms >= walk.due_ms else 0
+        return await _advance(points, walk, now_ms) if now_ms >= walk.due_ms else 0
 
 
-async def _some(points: SealedPoints, walk: _Walk, now_ms: int) -> int:
+async def _advance(points: SealedPoints, walk: _Walk, now_ms: int) -> int:
     sealed = 0
     for _ in range(PAGES_AT_ONCE):
-        page, following = await points.older(walk.offset)
+        page, next_offset = await points.older(walk.offset)
         try:
             done = await points.reseal(page, now_ms)
-            is_away = False
+            are_keys_unavailable = False
         except KeysUnavailable as error:
-            # These alone may have lost theirs: the next call begins behind them.
+            # Perhaps only this page has lost its keys: the next call continues behind it.
             log.info("resealing memories of agent %s is postponed: %s", points.keys.keys.ring, error)
-            done, is_away = 0, True
-        sealed, walk.offset = sealed + done, following
+            done, are_keys_unavailable = 0, True
+        sealed, walk.offset = sealed + done, next_offset
         walk.done, walk.left = walk.done + done, walk.left + len(page) - done
-        if following is None:
+        if next_offset is None:
             walk.end(now_ms)
-        if following is None or is_away:
+        if next_offset is None or are_keys_unavailable:
             break
     return sealed
 
@@ -152,27 +155,27 @@ _NONE = Envelope("", b"")
 
 
 async def resealed(zone_keys: ZoneKeys, rows: Sequence[Mapping[str, Any]]) -> list[Payload | None]:
-    """What is to change of each memory; None where that is nothing, or the memory cannot be opened.
+    """Return the payload change of each memory; None if its key is current or it cannot be decrypted.
 
-    The new keys are there when this returns: what is written with them takes the place of the only other text.
+    On return, the new keys are stored. This matters because the new ciphertext replaces the only other one.
 
     Args:
-        rows: payloads as they lie; of each `id`, `userId`, `zone` and the sealed text.
+        rows: Payloads as stored, with at least `id`, `userId`, `zone` and the ciphertext.
 
     Raises:
-        KeysUnavailable: no key can be had now, or one was destroyed meanwhile.
+        KeysUnavailable: If no key is available, or a new key was destroyed in the meantime.
     """
     envelopes = [envelope_of(row) or _NONE for row in rows]
-    before = await zone_keys.reading({envelope.key_id for envelope in envelopes})
-    after = {key_id: await zone_keys.keyring.successor(zone_keys.keys, key_id) for key_id in before}
-    new = {key_id: key for key_id, key in after.items() if key is not None and key.id != key_id}
+    old_keys = await zone_keys.reading({envelope.key_id for envelope in envelopes})
+    active_keys = {key_id: await zone_keys.keyring.successor(zone_keys.keys, key_id) for key_id in old_keys}
+    new_keys = {key_id: key for key_id, key in active_keys.items() if key is not None and key.id != key_id}
     changes = [
-        _resealed(zone_keys.scope, row, envelope, before[envelope.key_id], new[envelope.key_id])
-        if envelope.key_id in new
+        _resealed(zone_keys.scope, row, envelope, old_keys[envelope.key_id], new_keys[envelope.key_id])
+        if envelope.key_id in new_keys
         else None
         for row, envelope in zip(rows, envelopes, strict=True)
     ]
-    await zone_keys.keyring.confirm(zone_keys.keys, {key.id for key in new.values()})
+    await zone_keys.keyring.confirm(zone_keys.keys, {key.id for key in new_keys.values()})
     return changes
 
 

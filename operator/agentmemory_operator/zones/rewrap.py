@@ -1,7 +1,8 @@
-"""Brings the data keys of an agent under the wrapping key in force, shard by shard; no memory is touched.
+"""Encrypt the data keys of an agent with the current wrapping key, shard by shard. No memory is changed.
 
-Killed anywhere it is begun again: a key that is under the wrapping key in force is left as it is, and every shard is
-written by compare-and-set, so that no key that is made or destroyed meanwhile is lost, or comes back.
+The walk can be repeated after a crash at any point: a key that uses the current wrapping key stays as it is. Each shard
+is written by compare-and-set. So keys that other processes create in the meantime are not lost, and keys that they
+destroy are not restored.
 """
 
 from contextlib import suppress
@@ -16,23 +17,23 @@ from agentmemory_operator.zones.rules.shards import Shard
 from agentmemory_operator.zones.wrapping import WrappingKeys
 
 ATTEMPTS = 8
-"""Of a write that others are ahead of."""
+"""Maximum number of attempts to write a shard that other processes write too."""
 
 _WAIT_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """What a walk through an agent's shards found.
+    """Counts of a walk through an agent's shards.
 
     Attributes:
-        shards: how many there are.
-        keys: how many data keys there are.
-        rewrapped: how many of them it brought under the wrapping key in force.
-        unreadable: how many are under another one, or were changed where they are kept.
-        damaged: how many shards cannot be read, whose keys are none of those.
-        trouble: what is wrong with the first of all these; empty where there is none.
-        missing: names of shards that are not there, though others lead to them.
+        shards: Number of shards.
+        keys: Number of data keys in readable shards.
+        rewrapped: Number of keys that the walk encrypted with the current wrapping key.
+        unreadable: Number of keys that use an unknown wrapping key or were modified in the store.
+        damaged: Number of shards that cannot be parsed. Their keys are not counted.
+        trouble: Message of the first problem; empty if there is none.
+        missing: Names of shards that a parent records but that do not exist.
     """
 
     shards: int = 0
@@ -44,7 +45,7 @@ class Census:
     missing: frozenset[str] = frozenset()
 
     def __add__(self, other: "Census") -> "Census":
-        """Both together."""
+        """Add the counts, keep the first message, and join the missing names."""
         return Census(
             shards=self.shards + other.shards,
             keys=self.keys + other.keys,
@@ -57,27 +58,28 @@ class Census:
 
 
 async def rewrap(shards: KeyShards, ring: Ring, wrapping: WrappingKeys) -> Census:
-    """Bring every key under the current wrapping key; what cannot be opened or read stays as it is.
+    """Encrypt every data key of an agent with the current wrapping key. Keys that cannot be decrypted stay as they are.
 
     Raises:
-        TransientError: the store is away, or others write a shard all the time; what is done stays.
+        TransientError: If the key store is unavailable, or other processes were faster in every attempt. Shards that
+            are done stay done.
     """
-    found, names = Census(), await shards.list_names(ring)
+    census, names = Census(), await shards.list_names(ring)
     for name in names:
         try:
-            found += await _rewrap_shard(shards, ring, name, wrapping)
+            census += await _rewrap_shard(shards, ring, name, wrapping)
         except KeysDamaged as exc:
-            found += Census(shards=1, damaged=1, trouble=str(exc))
-    return replace(found, missing=found.missing - set(names))
+            census += Census(shards=1, damaged=1, trouble=str(exc))
+    return replace(census, missing=census.missing - set(names))
 
 
 async def _rewrap_shard(shards: KeyShards, ring: Ring, name: str, wrapping: WrappingKeys) -> Census:
     async def write(shard: Shard) -> Census | None:
-        wanted, found = rewrapped(shard, wrapping)
+        changed, census = rewrapped(shard, wrapping)
         with suppress(Conflict):
-            if found.rewrapped:
-                await shards.write(wanted)
-            return found
+            if census.rewrapped:
+                await shards.write(changed)
+            return census
         return None
 
     busy = TransientError(f"key shard {name} of agent {ring} is being written concurrently")
@@ -85,9 +87,9 @@ async def _rewrap_shard(shards: KeyShards, ring: Ring, name: str, wrapping: Wrap
 
 
 def rewrapped(shard: Shard, wrapping: WrappingKeys) -> tuple[Shard, Census]:
-    """A shard whose keys are under the current wrapping key, and what was found in it."""
+    """Return a shard with all keys under the current wrapping key, and its counts."""
     entries: dict[str, KeyEntry] = {}
-    found = Census(
+    census = Census(
         shards=1, keys=len(shard.entries), missing=frozenset(filter(shard.leads_to, shards_below(shard.name)))
     )
     for key_id, entry in shard.entries.items():
@@ -95,7 +97,7 @@ def rewrapped(shard: Shard, wrapping: WrappingKeys) -> tuple[Shard, Census]:
             entries[key_id] = wrapping.rewrap(key_id, entry)
         except KeysUnavailable as exc:
             entries[key_id] = entry
-            found += Census(unreadable=1, trouble=str(exc))
+            census += Census(unreadable=1, trouble=str(exc))
         else:
-            found += Census(rewrapped=entries[key_id] is not entry)
-    return replace(shard, entries=entries), found
+            census += Census(rewrapped=entries[key_id] is not entry)
+    return replace(shard, entries=entries), census

@@ -1,7 +1,8 @@
-"""The points of an agent with zones: what is written of a memory with a zone is sealed, and opened when it is read.
+"""Point store of an agent with zones: encrypts fields of memories with a zone on write, and decrypts them on read.
 
-Whoever reads and writes memories sees them as they are. One whose key is gone, or away, is read as it lies: without
-its sealed fields, under `SEALED_KEY` what nobody can open. It may be written back so; that changes nothing of it.
+Callers see plain memories. If the key of a memory is destroyed or unavailable, the memory is returned as stored:
+without its encrypted fields, and with the ciphertext under `SEALED_KEY`. Such a memory may be written back: its
+ciphertext does not change.
 """
 
 import asyncio
@@ -37,10 +38,10 @@ from agentmemory_operator.zones.rules.sealing import (
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
-# What opening needs of a payload beside the sealed text.
-_NEEDED = ("id", "userId", ZONE_KEY, SEALED_KEY)
-# Points that are opened before others have their turn.
-_SLICE = 200
+# Payload keys that decryption needs.
+_REQUIRED_KEYS = ("id", "userId", ZONE_KEY, SEALED_KEY)
+# Points that are decrypted before the event loop runs other tasks.
+_POINTS_PER_SLICE = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +49,8 @@ class ZoneKeys:
     """The keys of one agent's zones.
 
     Attributes:
-        scope: what the agent's ids are made with: of a copy, that of the agent that it was made of.
-        organisation: whose key PROFESSIONAL memories are sealed with; empty where that zone is not allowed.
+        scope: Agent that the ids of the memories are derived from; for a clone, the original agent.
+        organisation: Owner of the keys of PROFESSIONAL memories; empty if that zone is not allowed.
     """
 
     keyring: Keyring
@@ -58,30 +59,30 @@ class ZoneKeys:
     organisation: str
 
     def owner_of(self, zone: str, user_id: str) -> str:
-        """Whose key a memory is sealed with."""
+        """Return the owner of the key of a memory."""
         return self.organisation if zone == PROFESSIONAL else user_id
 
     async def writing(self, zone: str, user_id: str) -> DataKey:
-        """The key that a user's memories of a zone are sealed with now, made where there is none.
+        """Return the key that encrypts new memories of a user in a zone, creating it if needed.
 
         Raises:
-            KeysUnavailable: it cannot be had now.
+            KeysUnavailable: If no key is available now.
         """
         return await self.keyring.writing(self.keys, zone, self.owner_of(zone, user_id))
 
     async def known(self, zone: str, user_id: str) -> DataKey | None:
-        """The same key, None where there is none.
+        """Return the key that encrypts new memories of a user in a zone, or None if there is none.
 
         Raises:
-            KeysUnavailable: it cannot be had now.
+            KeysUnavailable: If the keys are unavailable now.
         """
         return await self.keyring.known(self.keys, zone, self.owner_of(zone, user_id))
 
     async def zones_with_keys(self, user_id: str, zones: Sequence[str]) -> list[str]:
-        """Return the zones that `destroy` would find keys in.
+        """Return the zones in which `destroy` would find keys.
 
         Raises:
-            KeysUnavailable: they cannot be reached now.
+            KeysUnavailable: If the key store is unavailable now.
         """
         return [zone for zone in zones if await self._has_keys(user_id, zone)]
 
@@ -91,12 +92,12 @@ class ZoneKeys:
         return await self.keyring.has_keys(self.keys, owner=user_id, zone=zone)
 
     async def destroy(self, user_id: str, zones: Sequence[str]) -> list[str]:
-        """Delete the keys of a user for good; of PROFESSIONAL those of every organisation that the object ever named.
+        """Permanently delete the keys of a user; return the zones that had keys.
 
-        Returns the zones that had keys.
+        In PROFESSIONAL this deletes the keys of every organisation that the object has ever named.
 
         Raises:
-            KeysUnavailable: they cannot be reached now; some may be gone.
+            KeysUnavailable: If the key store is unavailable now. Some keys may be deleted.
         """
         return [zone for zone in zones if await self._destroyed(user_id, zone)]
 
@@ -106,10 +107,10 @@ class ZoneKeys:
         return await self.keyring.destroy(self.keys, owner=user_id, zones=[zone])
 
     async def reading(self, ids: set[str]) -> Mapping[str, DataKey]:
-        """The keys with these ids, without those that are gone.
+        """Return the keys with these ids, without destroyed ones.
 
         Raises:
-            KeysUnavailable: they cannot be had now.
+            KeysUnavailable: If no key is available now.
         """
         return await self.keyring.reading(self.keys, ids)
 
@@ -118,7 +119,7 @@ class SealedStore(ForwardingPoints):
     """Implements ports.PointStore.
 
     Attributes:
-        store: the same points as they lie.
+        store: Store with the same points as stored, encrypted.
     """
 
     def __init__(self, store: PointStore, zone_keys: ZoneKeys) -> None:
@@ -126,32 +127,33 @@ class SealedStore(ForwardingPoints):
         self._keys = zone_keys
 
     async def close(self) -> None:
-        """Close the connections, which others use too."""
+        """Close the connections of `store`, which other stores share."""
         await self.store.close()
 
     async def read(self, call: PointCall[T]) -> T:
-        """Read, and open what is sealed.
+        """Read points and decrypt them.
 
         Raises:
-            NotImplementedError: it is not known where the method's result holds points.
+            NotImplementedError: If it is not defined which part of the method's result holds points.
         """
         if call.name in _WITHOUT_POINTS:
             return await call.on(self.store)
         shape = _SHAPES.get(call.name)
         if shape is None:
             raise call.not_covered(self)
-        call = _asking(call)
+        call = _with_required_keys(call)
         found = await call.on(self.store)
-        left_out = _left_out(call)
-        return cast("T", await shape(found, lambda points: self._opened(points, left_out)))
+        excluded = _excluded_keys(call)
+        return cast("T", await shape(found, lambda points: self._opened(points, excluded)))
 
     async def write(self, call: PointCall[None]) -> None:
-        """Seal what has a zone, and write.
+        """Encrypt the memories that have a zone, write, and confirm that their keys are still stored.
 
         Raises:
-            KeysUnavailable: nothing was written: a key cannot be had now.
-            OutcomeUnknown: it was written under a key that nobody can tell to be there still.
-            NotImplementedError: nothing was written: it is not known which argument holds payloads.
+            KeysUnavailable: If a key is unavailable now. Nothing was written.
+            OutcomeUnknown: If the write succeeded, but a key was destroyed in the meantime or the key store is
+                unavailable.
+            NotImplementedError: If it is not defined which argument holds payloads. Nothing was written.
         """
         sealing = _Sealing(self._keys)
         request = call.request
@@ -169,8 +171,8 @@ class SealedStore(ForwardingPoints):
         await call.with_request(request).on(self.store)
         await sealing.confirm()
 
-    async def _opened(self, points: Sequence[Json], left_out: frozenset[str]) -> list[Json]:
-        """The points, each opened where its key is there."""
+    async def _opened(self, points: Sequence[Json], excluded: frozenset[str]) -> list[Json]:
+        """Return the points, decrypted as far as their keys are available."""
         envelopes = {n: envelope for n, point in enumerate(points) if (envelope := envelope_of(_payload(point)))}
         if not envelopes:
             return list(points)
@@ -180,11 +182,11 @@ class SealedStore(ForwardingPoints):
             log.warning("memories of agent %s stay locked: %s", self._keys.keys.ring, error)
             return list(points)
         opened = list(points)
-        for count, (place, envelope) in enumerate(envelopes.items(), 1):
-            if payload := self._open(_payload(points[place]), envelope, keys.get(envelope.key_id)):
-                kept = {key: value for key, value in payload.items() if key not in left_out}
-                opened[place] = points[place] | {"payload": kept}
-            if count % _SLICE == 0:
+        for processed, (index, envelope) in enumerate(envelopes.items(), 1):
+            if payload := self._open(_payload(points[index]), envelope, keys.get(envelope.key_id)):
+                included = {key: value for key, value in payload.items() if key not in excluded}
+                opened[index] = points[index] | {"payload": included}
+            if processed % _POINTS_PER_SLICE == 0:
                 await asyncio.sleep(0)
         return opened
 
@@ -202,17 +204,17 @@ class SealedStore(ForwardingPoints):
 
 
 class _Sealing:
-    """What one write seals, and with which keys."""
+    """Encryption for one write, and the ids of the keys that it used."""
 
     def __init__(self, keys: ZoneKeys) -> None:
         self._keys = keys
         self._used: set[str] = set()
 
     async def confirm(self) -> None:
-        """Pass where each key that was used is still there.
+        """Raise unless all used keys are still stored.
 
         Raises:
-            OutcomeUnknown: one is not, or nobody can tell.
+            OutcomeUnknown: If a key was destroyed in the meantime, or the key store is unavailable.
         """
         try:
             await self._keys.keyring.confirm(self._keys.keys, self._used)
@@ -221,68 +223,72 @@ class _Sealing:
             raise OutcomeUnknown(message, retry_after_s=error.retry_after_s) from error
 
     async def sealed_operation(self, operation: Json) -> Json:
-        """One operation of a batch, with what has a zone sealed.
+        """Return an operation of a batch with its memories encrypted.
 
         Raises:
-            NotImplementedError: it is not known where the operation holds payloads.
+            NotImplementedError: If it is not defined which part of the operation holds payloads.
         """
         match operation:
-            case {"upsert": upsert, **others} if not others:
+            case {"upsert": upsert, **other_keys} if not other_keys:
                 return {"upsert": upsert | {"points": [await self.sealed_point(point) for point in upsert["points"]]}}
-            case {"set_payload": change, **others} if not others:
+            case {"set_payload": change, **other_keys} if not other_keys:
                 return {"set_payload": change | {"payload": await self.sealed(change["payload"])}}
-            case {"delete_vectors": _, **others} | {"delete": _, **others} if not others:
+            case {"delete_vectors": _, **other_keys} | {"delete": _, **other_keys} if not other_keys:
                 return operation
         raise NotImplementedError(f"SealedStore does not cover the batch operation {', '.join(sorted(operation))}")
 
     async def sealed_point(self, point: Json) -> Json:
-        """A point with its payload as it may lie in the engine."""
+        """Return a point with its payload encrypted, if it has a zone."""
         return point | {"payload": await self.sealed(point["payload"])} if ZONE_KEY in _payload(point) else point
 
     async def sealed(self, payload: Payload) -> Payload:
-        """The payload as it may lie in the engine."""
+        """Return a payload with its fields encrypted, if it has a zone.
+
+        One that is still encrypted keeps its ciphertext.
+        """
         zone = payload.get(ZONE_KEY)
         if zone is None:
             return payload
         if is_locked(payload):
-            hidden = sealed_keys(zone)
-            return {key: value for key, value in payload.items() if key not in hidden}
+            encrypted_keys = sealed_keys(zone)
+            return {key: value for key, value in payload.items() if key not in encrypted_keys}
         key = await self._keys.writing(zone, payload["userId"])
         self._used.add(key.id)
-        plain, inner = split(payload)
-        sealed = sealed_with(key, inner, scope=self._keys.scope, payload=payload)
-        # Whoever made the payload may not know that the hash of what has a zone is another.
+        plain, plaintext = split(payload)
+        ciphertext = sealed_with(key, plaintext, scope=self._keys.scope, payload=payload)
+        # Replace the content hash: callers compute it without the owner's secret.
         hashed = {HASH_KEY: hash_content(payload["content"], key.id_secret)} if "content" in payload else {}
-        return plain | hashed | sealed
+        return plain | hashed | ciphertext
 
 
 def sealed_with(key: DataKey, inner: bytes, *, scope: str, payload: Mapping[str, Any]) -> Payload:
-    """What the payload of a memory bears of its sealed fields.
+    """Encrypt the fields of a memory; return the ciphertext and the creation time of the key, as payload fields.
 
     Args:
-        scope: what the agent's ids are made with.
-        payload: says whose memory it is.
+        inner: JSON of the fields.
+        scope: Agent that the ids of the memories are derived from.
+        payload: Contains the user, id and zone that the ciphertext is bound to.
     """
     blob = seal(key.cipher_key, inner, bound_to(scope, payload))
     return {SEALED_KEY: Envelope(key.id, blob).text(), KEY_MADE_KEY: key.made_ms}
 
 
 def opened_with(key: DataKey, envelope: Envelope, *, scope: str, payload: Mapping[str, Any]) -> bytes:
-    """The sealed fields of a memory, as `sealed_with` took them.
+    """Decrypt the fields of a memory; return their JSON.
 
     Raises:
-        Unreadable: they were changed, or sealed for another place; or the payload names no owner.
+        Unreadable: If they were modified or belong to another memory, or if the payload lacks the user, id or zone.
     """
     try:
         bound = bound_to(scope, payload)
     except (KeyError, TypeError) as exc:
-        # Whoever may write the collection may have written anything.
+        # Anyone who can write the collection can write a malformed payload.
         raise Unreadable("the payload names no owner") from exc
     return open_sealed(key.cipher_key, envelope.blob, bound)
 
 
 def as_stored(store: PointStore) -> PointStore:
-    """The same points as they lie, where they are opened otherwise."""
+    """Return the store of the same points without decryption."""
     return store.store if isinstance(store, SealedStore) else store
 
 
@@ -294,47 +300,47 @@ def _payload(point: Json) -> Payload:
 Open = Callable[[Sequence[Json]], Awaitable[list[Json]]]
 
 
-async def _listed(found: Any, open_: Open) -> Any:
-    return await open_(found)
+async def _map_list(result: Any, open_: Open) -> Any:
+    return await open_(result)
 
 
-async def _paged(found: Any, open_: Open) -> Any:
-    points, following = found
-    return await open_(points), following
+async def _map_page(result: Any, open_: Open) -> Any:
+    points, next_offset = result
+    return await open_(points), next_offset
 
 
-async def _batched(found: Any, open_: Open) -> Any:
-    return [await open_(points) for points in found]
+async def _map_batch(result: Any, open_: Open) -> Any:
+    return [await open_(points) for points in result]
 
 
-# What holds the points of each method's answer.
-_SHAPES = {"retrieve": _listed, "query": _listed, "scroll": _paged, "query_batch": _batched}
+# Where each method's result holds points.
+_SHAPES = {"retrieve": _map_list, "query": _map_list, "scroll": _map_page, "query_batch": _map_batch}
 _WITHOUT_POINTS = frozenset({"describe", "count", "facet"})
 
 
-def _asking(call: PointCall[T]) -> PointCall[T]:
-    """The call, with what opening needs where it asks for single keys of which some may be sealed."""
+def _with_required_keys(call: PointCall[T]) -> PointCall[T]:
+    """Return a call that also reads the keys for decryption, if it selects payload keys that can be encrypted."""
     keys = call.options.get("keys")
     if keys is not None:
-        return replace(call, options=call.options | {"keys": _with_needed(keys)})
+        return replace(call, options=call.options | {"keys": _add_required(keys)})
     if call.name == "retrieve":
         return call
     if call.name == "query_batch":
-        return call.with_request([_body(body) for body in call.request])
-    return call.with_request(_body(call.request))
+        return call.with_request([_widen_body(body) for body in call.request])
+    return call.with_request(_widen_body(call.request))
 
 
-def _body(body: Json) -> Json:
+def _widen_body(body: Json) -> Json:
     keys = body.get("with_payload")
-    return body | {"with_payload": _with_needed(keys)} if isinstance(keys, list) else body
+    return body | {"with_payload": _add_required(keys)} if isinstance(keys, list) else body
 
 
-def _with_needed(keys: Sequence[str]) -> list[str]:
-    return list(dict.fromkeys([*keys, *_NEEDED])) if is_sealed_anywhere(keys) else list(keys)
+def _add_required(keys: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys([*keys, *_REQUIRED_KEYS])) if is_sealed_anywhere(keys) else list(keys)
 
 
-def _left_out(call: PointCall[Any]) -> frozenset[str]:
-    """What a call does not want of payloads, though it may lie in the sealed text."""
+def _excluded_keys(call: PointCall[Any]) -> frozenset[str]:
+    """Return the payload keys that a call excludes. They may be in the decrypted text, so they are removed again."""
     bodies = call.request if call.name == "query_batch" else [call.request]
-    wanted = bodies[0].get("with_payload") if bodies and isinstance(bodies[0], dict) else None
-    return frozenset(wanted["exclude"]) if isinstance(wanted, dict) and "exclude" in wanted else frozenset()
+    selection = bodies[0].get("with_payload") if bodies and isinstance(bodies[0], dict) else None
+    return frozenset(selection["exclude"]) if isinstance(selection, dict) and "exclude" in selection else frozenset()

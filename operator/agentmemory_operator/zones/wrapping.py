@@ -1,7 +1,7 @@
-"""The wrapping key of an agent: it encrypts data keys where they are kept, and its rotation touches no memory.
+"""The wrapping key of an agent, which encrypts its data keys in the key store. Its rotation changes no memory.
 
-While it is rotated there are two: the current one wraps, both unwrap. The Secret of the object holds them, or the
-operator handed them over.
+During a rotation there are two: the current key encrypts, both decrypt. They are read from the object's Secret, or from
+the copy that the operator shares with the API.
 """
 
 import base64
@@ -26,17 +26,17 @@ from agentmemory_operator.zones.rules.sealing import open_sealed, seal
 
 WRAPPING_KEY_BYTES = 32
 FIELD = "spec.zones.keySecretRef"
-_MOST_CHARS = 256
+_MAX_CHARS = 256
 _UNKNOWN_RETRY_AFTER_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class WrappingKeys:
-    """The wrapping key in force, and the one of before while it is rotated.
+    """The current wrapping key, and the previous one during a rotation.
 
     Attributes:
         current: 32 bytes.
-        previous: 32 bytes, None while nothing is rotated.
+        previous: 32 bytes, or None if no rotation is in progress.
     """
 
     current: bytes = field(repr=False)
@@ -44,29 +44,29 @@ class WrappingKeys:
 
     @property
     def fingerprint(self) -> str:
-        """Tells the current one from others, and says nothing of it: 16 hex digits."""
+        """Fingerprint of the current key: 16 hex digits, which do not reveal the key."""
         return fingerprint_of(self.current)
 
     @property
     def fingerprints(self) -> tuple[str, ...]:
-        """Those of all that unwrap."""
+        """Fingerprints of all keys that decrypt, the current one first."""
         return tuple(fingerprint_of(key) for key in (self.current, self.previous) if key is not None)
 
     def wrap(self, key_id: str, material: bytes, *, zone: str, scope: str, at: int) -> KeyEntry:
-        """The entry of a new data key, active.
+        """Encrypt a new data key; return its entry, active.
 
         Args:
             material: 64 bytes.
-            at: Unix milliseconds.
+            at: Creation time in Unix milliseconds.
         """
         entry = KeyEntry(zone=zone, scope=scope, wrapped="", by=self.fingerprint, at=at)
         return self._wrapped(key_id, entry, material)
 
     def unwrap(self, key_id: str, entry: KeyEntry) -> bytes:
-        """The 64 bytes of a data key.
+        """Decrypt a data key; return its 64 bytes.
 
         Raises:
-            KeysUnavailable: it is under another wrapping key, or the entry was changed.
+            KeysUnavailable: If it uses another wrapping key, or its entry was modified.
         """
         for key in (self.current, *([self.previous] if self.previous else [])):
             if fingerprint_of(key) == entry.by:
@@ -78,10 +78,10 @@ class WrappingKeys:
         )
 
     def rewrap(self, key_id: str, entry: KeyEntry) -> KeyEntry:
-        """The entry under the current wrapping key; itself where it is already.
+        """Return the entry encrypted with the current key; the same object if it is already.
 
         Raises:
-            KeysUnavailable: it is under neither of both.
+            KeysUnavailable: If it uses another wrapping key, or its entry was modified.
         """
         if entry.by == self.fingerprint:
             return entry
@@ -95,15 +95,15 @@ class WrappingKeys:
 
 
 def wrapping_keys(current: str | None, previous: str | None, *, secret: str, key: str) -> WrappingKeys:
-    """The wrapping keys that a Secret holds.
+    """Parse the wrapping keys of a Secret.
 
     Args:
-        current, previous: its values, decoded as a Secret's are; None where it has no such entry.
-        secret: namespace and name of the Secret, for people.
-        key: the entry of the current one.
+        current, previous: Values of the Secret, decoded from its base64; None if the Secret has no such entry.
+        secret: Namespace and name of the Secret, for error messages.
+        key: Name of the entry with the current key.
 
     Raises:
-        SpecInvalid: WrappingKeyMissing, or WrappingKeyInvalid; says what to do, and nothing of the value.
+        SpecInvalid: WrappingKeyMissing or WrappingKeyInvalid. The message gives the remedy and quotes no value.
     """
     if current is None:
         raise SpecInvalid(
@@ -111,18 +111,18 @@ def wrapping_keys(current: str | None, previous: str | None, *, secret: str, key
             f"{FIELD}: Secret {secret} has no key {key!r}: add the base64 of {WRAPPING_KEY_BYTES} random bytes, as"
             f" `openssl rand -base64 {WRAPPING_KEY_BYTES}` prints",
         )
-    before = None if previous is None else _decoded(previous, secret, key + PREVIOUS_SUFFIX)
-    return WrappingKeys(_decoded(current, secret, key), before)
+    previous_key = None if previous is None else _decoded(previous, secret, key + PREVIOUS_SUFFIX)
+    return WrappingKeys(_decoded(current, secret, key), previous_key)
 
 
 def fingerprint_of(wrapping_key: bytes) -> str:
-    """Tells a wrapping key from others: the first 16 hex digits of its SHA-256."""
+    """Return the first 16 hex digits of a wrapping key's SHA-256."""
     return hashlib.sha256(wrapping_key).hexdigest()[:16]
 
 
 def _decoded(text: str, secret: str, key: str) -> bytes:
     try:
-        value = base64.b64decode(text[:_MOST_CHARS].strip(), validate=True)
+        value = base64.b64decode(text[:_MAX_CHARS].strip(), validate=True)
     except (binascii.Error, ValueError):
         value = b""
     if len(value) != WRAPPING_KEY_BYTES:
@@ -146,10 +146,10 @@ def _opened(key: bytes, key_id: str, entry: KeyEntry) -> bytes:
 
 
 def _bound_to(key_id: str, entry: KeyEntry) -> bytes:
-    """What a wrapped key is bound to: nobody can put it in another's place.
+    """Return the associated data of a wrapped key, so that no key can replace another in the store.
 
-    The agent is not part of it: an administrator may copy the shards to another agent, or to another cluster, that has
-    the wrapping key too.
+    They do not name the agent: an administrator may copy the shards to another agent or cluster with the same wrapping
+    key.
     """
     return "\n".join((key_id, entry.zone, entry.scope)).encode()
 
@@ -157,22 +157,22 @@ def _bound_to(key_id: str, entry: KeyEntry) -> bytes:
 async def read_wrapping_keys(
     secrets: Secrets, namespace: str, zones: ZoneSettings, *, are_handed_over: bool = False
 ) -> WrappingKeys:
-    """The wrapping key in force, and the one of before where there is one.
+    """Read the current wrapping key, and the previous one if there is one.
 
     Args:
-        namespace: the object's.
-        are_handed_over: of what the operator hands over nobody can tell what is missing and what is late, so that the
-            one of before counts as missing; who needs it reads it again.
+        namespace: Namespace of the object.
+        are_handed_over: True if `secrets` holds copies that the operator shares. There a missing copy and a late one
+            look the same, so if the previous key cannot be read, it counts as absent.
 
     Raises:
-        SpecInvalid: WrappingKeyMissing or WrappingKeyInvalid; says what to do.
-        TransientError: they cannot be read for now, or were not handed over.
+        SpecInvalid: WrappingKeyMissing or WrappingKeyInvalid. The message gives the remedy.
+        TransientError: If they cannot be read now, or were not shared yet.
     """
     current = previous = None
     with suppress(SecretMissing):
         current = await secrets.read(namespace, zones.secret_name, zones.secret_key, to=NOWHERE)
     try:
-        # It is there only while the key is rotated.
+        # The previous key exists only during a rotation.
         with suppress(SecretMissing):
             previous = await secrets.read(namespace, zones.secret_name, zones.previous_key, to=NOWHERE)
     except TransientError as exc:

@@ -1,1 +1,1 @@
-"""What rebuilds decides, by no clock, file, socket or port."""
+"""Decisions about rebuilds, without clock, file, socket or port."""

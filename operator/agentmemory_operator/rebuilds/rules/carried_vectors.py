@@ -1,13 +1,14 @@
-"""What a vector of one collection may have become in another that it was copied into.
+"""Maximum difference of a vector between the source and the target of a rebuild.
 
-| target | how far it may lie from the source's |
+| target | maximum difference from the source's vector |
 |---|---|
-| Float32 as in the source, not Cosine | bit for bit |
-| Float32 as in the source, Cosine | 1e-6 of its length: the engine scales to length 1 once more |
-| Float16 in either | 1e-3 of its length: 11 bits a number, and scaled again |
-| Uint8 in either | 1 a number, of whole numbers 0..255: all that it can hold |
+| Float32 in both, distance not Cosine | none: equal bit for bit |
+| Float32 in both, distance Cosine | 1e-6 of its length: the engine scales it to length 1 again |
+| Float16 in either | 1e-3 of its length: 11 bits for each number, and scaled again |
+| Uint8 in either | 1 for each number, of whole numbers 0..255, the range of Uint8 |
 
-An embedding that was made anew is another space's: only its size, and that it has a length, can be told.
+A new embedding is in another vector space. There only its size is checked, and whether its length is positive and
+finite.
 """
 
 import math
@@ -19,22 +20,24 @@ from typing import Any
 from agentmemory_operator.collections.rules.collection import Collection
 from agentmemory_operator.memories.rules.comparison import is_bit_for_bit
 
-LARGEST_BYTE = 255
+MAX_BYTE = 255
 COSINE = "Cosine"
 FLOAT16, UINT8 = "Float16", "Uint8"
 
-_SCALED, _HALVED = 1e-6, 1e-3
+_SCALED_TOLERANCE, _FLOAT16_TOLERANCE = 1e-6, 1e-3
 SAME_MEANING = 0.99
-"""Cosine of two embeddings of one text by one model: providers do not answer the same bits twice."""
+"""Minimum cosine of two embeddings of the same text by the same model. Providers do not return identical bits twice."""
 
 
 @dataclass(frozen=True, slots=True)
 class CarriedVectors:
-    """Judges vectors by name; the nameless one is the memory's meaning, any other is carried as it is.
+    """Compares vectors by name.
+
+    The unnamed one is the embedding of the memory; every other one must be copied unchanged.
 
     Attributes:
-        source, target: the collections.
-        is_embedded: the meaning was embedded anew.
+        source, target: The collections.
+        is_embedded: True if the target's embeddings were computed again.
     """
 
     source: Collection
@@ -42,24 +45,29 @@ class CarriedVectors:
     is_embedded: bool
 
     def is_same(self, name: str, found: Any, before: Any) -> bool:
-        """Whether a target's vector is what became of the source's."""
+        """Return whether a target's vector is a valid copy of the source's."""
         if name or not found or not before:
             return is_bit_for_bit(name, found, before)
         return self.is_sane(found) if self.is_embedded else self._is_near(found, before)
 
     def is_sane(self, vector: Sequence[float]) -> bool:
-        """Whether a vector of the target can be compared with others."""
+        """Return whether a vector has the target's size and a positive, finite length."""
         return len(vector) == self.target.size and 0 < math.hypot(*vector) < math.inf
 
     def is_meant(self, found: Sequence[float], embedded: Sequence[float]) -> bool:
-        """Whether a target's vector is the one that the model makes of its text."""
-        wanted = _as_bytes(embedded) if self.target.datatype == UINT8 else embedded
-        lengths = math.hypot(*found) * math.hypot(*wanted)
-        return lengths > 0 and sum(map(mul, found, wanted)) / lengths >= SAME_MEANING
+        """Return whether a target's vector is the model's embedding of its text.
+
+        Args:
+            found: Vector of the target.
+            embedded: New embedding of the text.
+        """
+        expected = _as_bytes(embedded) if self.target.datatype == UINT8 else embedded
+        lengths = math.hypot(*found) * math.hypot(*expected)
+        return lengths > 0 and sum(map(mul, found, expected)) / lengths >= SAME_MEANING
 
     @property
     def described(self) -> str:
-        """How closely the meaning is compared, in a person's words."""
+        """Precision of the comparison, for messages."""
         if self.is_embedded:
             return "except for their vectors, which were embedded again"
         return (
@@ -75,21 +83,21 @@ class CarriedVectors:
     @property
     def _tolerance(self) -> float:
         if FLOAT16 in (self.source.datatype, self.target.datatype):
-            return _HALVED
-        return _SCALED if self.target.distance == COSINE else 0.0
+            return _FLOAT16_TOLERANCE
+        return _SCALED_TOLERANCE if self.target.distance == COSINE else 0.0
 
     def _is_near(self, found: Sequence[float], before: Sequence[float]) -> bool:
-        wanted = self._scaled(before)
-        if len(found) != len(wanted):
+        expected = self._scaled(before)
+        if len(found) != len(expected):
             return False
         if self._is_whole:
-            return all(abs(one - other) <= 1 for one, other in zip(found, _as_bytes(wanted), strict=True))
+            return all(abs(one - other) <= 1 for one, other in zip(found, _as_bytes(expected), strict=True))
         if self._tolerance == 0:
             return is_bit_for_bit("", found, before)
-        return math.dist(found, wanted) <= self._tolerance * math.hypot(*wanted)
+        return math.dist(found, expected) <= self._tolerance * math.hypot(*expected)
 
     def _scaled(self, vector: Sequence[float]) -> Sequence[float]:
-        """A vector as the target's distance has it stored; whole numbers are not scaled."""
+        """Return a vector as the target stores it: scaled to length 1 for Cosine, unless numbers are whole."""
         length = math.hypot(*vector)
         if self.target.distance != COSINE or self._is_whole or length == 0:
             return vector
@@ -97,4 +105,4 @@ class CarriedVectors:
 
 
 def _as_bytes(vector: Sequence[float]) -> list[float]:
-    return [float(min(max(int(number), 0), LARGEST_BYTE)) for number in vector]
+    return [float(min(max(int(number), 0), MAX_BYTE)) for number in vector]

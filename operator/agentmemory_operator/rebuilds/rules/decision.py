@@ -1,15 +1,15 @@
-"""What is to be done about an agent's rebuilds, by what lies in Qdrant and what the object wants. Pure.
+"""Decide what to do about an agent's rebuilds, from the records in Qdrant and the request of the object. Pure.
 
-| the alias leads to | the object wants | there is | then |
+| the alias points to | the object requests | and there is | decision |
 |---|---|---|---|
-| a target whose record has not ended | anything | | it is gone on with: the move is behind it |
-| a plain collection that is about to go, or was | anything | its target | that one is gone on with |
-| a target | its rollback | | the collection that it replaced becomes live again |
-| a source | a rebuild | a target of the same plan | that one is gone on with |
-| a source | a rebuild | no such target | one is begun |
-| a source | nothing | a target | it is removed |
+| a target whose record is not completed | anything | | continue it: the alias was moved already |
+| a plain collection that is being deleted, or was | anything | its target | continue that one, and nothing else |
+| a target | its rollback | | roll back to the collection that it replaced |
+| a source | a rebuild | a target of the same plan | continue that one |
+| a source | a rebuild | no such target | start one |
+| a source | nothing | a target | remove it |
 
-Targets that nobody wants are removed in any case; a collection that was replaced is none.
+All other unfinished targets are removed too. A replaced collection is not a target.
 """
 
 from collections.abc import Sequence
@@ -22,11 +22,11 @@ from agentmemory_operator.rebuilds.rules.plain import is_past_return
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildWish:
-    """What the object wants.
+    """Request of the object.
 
     Attributes:
-        digest: of the plan that may be carried out by a rebuild, None where there is none.
-        rollback: the live collection that is to be taken back, None where none is.
+        digest: Digest of the plan that a rebuild may apply; None if there is none.
+        rollback: Live collection to roll back; None if no rollback is requested.
     """
 
     digest: str | None = None
@@ -35,13 +35,13 @@ class RebuildWish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What is to be done.
+    """Next action for an agent's rebuilds.
 
     Attributes:
-        going_on: the rebuild that was begun and is gone on with.
-        begins: which kind is begun, None where none is.
-        unwanted: what was begun and is not wanted.
-        is_urgent: clients are not served, or not for long, until it has gone on.
+        going_on: Rebuild in progress to continue.
+        begins: Kind of the rebuild to start; None to start none.
+        unwanted: Rebuilds in progress to cancel.
+        is_urgent: True if clients are not served until `going_on` continues, or will soon not be.
     """
 
     going_on: RebuildRecord | None = None
@@ -51,19 +51,19 @@ class Decision:
 
     @property
     def may_wait(self) -> bool:
-        """Whether there is something to do, and nothing that is behind its move."""
-        going_on = self.going_on
-        if going_on is None:
+        """True if a restore may go first: there is something to do, but no rebuild that is past its move or urgent."""
+        current = self.going_on
+        if current is None:
             return self.begins is not None or bool(self.unwanted)
-        return not (going_on.is_moved or self.is_urgent)
+        return not (current.is_moved or self.is_urgent)
 
 
 def decide(live: Observed | None, records: Sequence[RebuildRecord], wish: RebuildWish) -> Decision:
-    """What is to be done.
+    """Apply the module's table.
 
     Args:
-        live: what the alias leads to.
-        records: of every collection of the agent that has one.
+        live: Collection behind the alias; None if there is none.
+        records: Records of all collections of the agent that have one.
     """
     if live is None:
         return Decision()
@@ -74,20 +74,20 @@ def decide(live: Observed | None, records: Sequence[RebuildRecord], wish: Rebuil
     urgent = next((record for record in open_ if not live.is_aliased and is_past_return(record, live.physical)), None)
     if urgent is not None:
         return Decision(going_on=urgent, is_urgent=True)
-    kind = _wanted(live, wish)
-    chosen = next((record for record in open_ if _is_wanted(record, live, kind, wish)), None)
+    kind = _requested_kind(live, wish)
+    chosen = next((record for record in open_ if _matches_request(record, live, kind, wish)), None)
     unwanted = tuple(record for record in open_ if record is not chosen)
     if chosen is not None:
         return Decision(going_on=chosen, unwanted=unwanted)
     return Decision(begins=kind, unwanted=unwanted)
 
 
-def _wanted(live: Observed, wish: RebuildWish) -> RebuildKind | None:
+def _requested_kind(live: Observed, wish: RebuildWish) -> RebuildKind | None:
     if wish.rollback is not None and wish.rollback == live.physical:
         return RebuildKind.ROLLBACK
     return RebuildKind.REBUILD if wish.digest is not None else None
 
 
-def _is_wanted(record: RebuildRecord, live: Observed, kind: RebuildKind | None, wish: RebuildWish) -> bool:
+def _matches_request(record: RebuildRecord, live: Observed, kind: RebuildKind | None, wish: RebuildWish) -> bool:
     is_same = record.kind is kind and record.source == live.physical
     return is_same and (kind is RebuildKind.ROLLBACK or record.digest == wish.digest)

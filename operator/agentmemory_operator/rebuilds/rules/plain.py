@@ -1,20 +1,20 @@
-"""How a plain collection gets behind an alias of its own name: what is next, given what is there.
+"""Put a plain collection behind an alias of its own name: the next step for a given state.
 
-The collection itself bears the name, so the alias cannot be moved in one action as in any other Rebuild: the collection
-has to go first, and clients find nothing until the alias is there. What goes is held twice by then: in the target,
-which is verified, and in a copy of the collection as it was, the way back.
+The collection has the name of the alias, so one action cannot replace it. The collection must be deleted first, and
+clients find nothing until the alias exists. By then its contents are stored twice: in the verified target, and in a
+copy of the collection, the *way back*.
 
-| plain collection | alias leads to | target's record | way back | next |
+| plain collection | alias points to | target's record | way back | next step |
 |---|---|---|---|---|
-| there | nothing | any | missing | Keep: the copy is made |
-| there | nothing | any | there | Replace: the last pass, then the collection goes |
-| gone | nothing | Move | any | Link: the alias is created, at once |
-| gone | nothing | another step | any | Lost: somebody else deleted the collection, and the target is no whole copy |
-| gone | target | any | any | Done |
-| gone | another collection | any | any | Taken: somebody else made the alias |
+| exists | nothing | any | missing | Keep: create the copy |
+| exists | nothing | any | exists | Replace: last pass, then delete the collection |
+| deleted | nothing | Move | any | Link: create the alias at once |
+| deleted | nothing | another step | any | Lost: deleted by another client; the target is incomplete |
+| deleted | target | any | any | Done |
+| deleted | another collection | any | any | Taken: another client created the alias |
 
-From the moment on in which the collection goes, the record says `gone_ms`: its target is all that clients are going to
-be served from, and nothing takes it away any more.
+The record contains `gone_ms` from right before the deletion on. From then on the target is the only collection that can
+serve clients, so it is never removed.
 """
 
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ from agentmemory_operator.collections.rules.rebuild_record import RebuildRecord,
 
 
 class Next(StrEnum):
-    """What is to be done next."""
+    """Next step."""
 
     KEEP = "Keep"
     REPLACE = "Replace"
@@ -36,12 +36,12 @@ class Next(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """What is there.
+    """State of the collections.
 
     Attributes:
-        has_plain: there is a collection of the alias's own name.
-        leads_to: the collection that the alias leads to, None where there is no alias.
-        has_way_back: the copy of the collection as it was is there.
+        has_plain: True if a collection has the alias's own name.
+        leads_to: Collection behind the alias; None if there is no alias.
+        has_way_back: True if the copy of the plain collection exists.
     """
 
     has_plain: bool
@@ -51,7 +51,7 @@ class Scene:
 
 
 def next_of(scene: Scene) -> Next:
-    """What is to be done next; the module's table."""
+    """Return the next step by the module's table."""
     if scene.leads_to is not None:
         return Next.DONE if scene.leads_to == scene.record.target else Next.TAKEN
     if scene.has_plain:
@@ -60,25 +60,27 @@ def next_of(scene: Scene) -> Next:
 
 
 def is_of_plain(record: RebuildRecord, alias: str) -> bool:
-    """Whether a rebuild puts an alias in the place of a plain collection, and was not seen to have done so."""
+    """Return whether a record's source is a plain collection, which has the name of the alias."""
     return record.source == alias
 
 
 def awaits_alias(record: RebuildRecord | None, alias: str) -> bool:
-    """Whether a record's target is what the alias is to lead to as soon as the plain collection is gone."""
+    """Return whether the alias must point to a record's target as soon as the plain collection is deleted."""
     return record is not None and is_of_plain(record, alias) and record.step is RebuildStep.MOVE
 
 
 def is_past_return(record: RebuildRecord, alias: str) -> bool:
-    """Whether the plain collection has gone, or was about to go, so that its target is to stay in any case."""
+    """Return whether the plain collection was deleted, or was about to be, so that its target must be kept."""
     return awaits_alias(record, alias) and record.gone_ms is not None
 
 
 def without_plain(record: RebuildRecord, alias: str, now_ms: int) -> RebuildRecord:
-    """The record as it is once the alias leads to the target: what was replaced lies in the way back.
+    """Return the record after the move: its source is now the way back, which has the replaced contents.
+
+    Records of other rebuilds are returned unchanged.
 
     Args:
-        now_ms: when the alias was first seen there, Unix milliseconds.
+        now_ms: Time at which the alias was first observed there, Unix milliseconds.
     """
     if not is_of_plain(record, alias):
         return record

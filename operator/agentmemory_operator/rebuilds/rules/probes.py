@@ -1,18 +1,18 @@
-"""What searches find before and after a rebuild: probe searches, the figures that come of them, and when they hold it.
+"""Compare search results before and after a rebuild: probe searches, their figures, and the limit that holds the move.
 
-A probe is a memory of the sample, and a search for what it says among its user's memories, as an agent would
-make it. Three figures are shares of 0..1:
+A probe is a memory of the sample. It is searched for by its own content among the memories of its user, as an agent
+would. Three figures, each a share of 0..1:
 
-| figure | says | holds the move |
+| figure | meaning | its drop can hold the move if |
 |---|---|---|
-| neighbours | of the source's exact nearest 10, how many the target's exact nearest 10 hold | vectors copied |
-| found | how many probes find their own text among the nearest 10, searched exactly | embedded anew |
-| index | of the nearest 10 by exact search, how many the index finds, in one and the same collection | always |
+| neighbours | share of the source's exact nearest 10 that the target's exact nearest 10 contain | vectors were copied |
+| found | share of probes that find their own text among the exact nearest 10 | vectors were embedded again |
+| index | share of the exact nearest 10 that the index finds, in the same collection | always |
 
-Copied vectors have to find the same: whatever is below 1 was lost. With another model the neighbours differ by nature,
-for better or worse, and nobody has said what would be right; what can be held against it is that a search for the very
-words of a memory finds that memory no more. The neighbours are told all the same. An index is measured against its own
-collection, so that a graph built worse than the old one does not hide behind other vectors.
+Copied vectors must find the same memories: a value below 1 is a loss. With another model the neighbours differ, for
+better or worse, and no reference shows which are right. There `found` replaces them: a search for the exact text of a
+memory must still find it. The neighbours are only reported. An index is compared with exact search in its own
+collection, so a worse graph is not hidden by different vectors.
 """
 
 from collections.abc import Hashable, Mapping, Sequence, Set
@@ -25,20 +25,23 @@ from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
 from agentmemory_operator.spec.kinds.agent_memory import APPROVE_PLAN
 
 PROBES = 100
-"""Searches; with 100, a share of 95 % is known to some 4 percent points (two standard deviations)."""
+"""Number of searches.
+
+With 100, a share of 95 % has a precision of about 4 percentage points (two standard deviations).
+"""
 
 TOP = 10
-"""Results that count."""
+"""Number of results that count."""
 
 FETCHED = 2 * TOP
-"""Results that are asked for: what writers change meanwhile is left out, and what follows moves up."""
+"""Number of requested results. Memories that change in the meantime are dropped, and later results take their place."""
 
 _HIDDEN = (TOMBSTONE_KEY, "pending", "supersededById", "expiresAt")
 
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """A figure that fell."""
+    """A figure that is lower after the rebuild."""
 
     what: str
     before: float
@@ -46,37 +49,37 @@ class Drop:
 
     @property
     def percent(self) -> float:
-        """Percent points."""
+        """Percentage points."""
         return (self.before - self.after) * 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeAnswer:
-    """What a search in one collection found.
+    """Results of a search in one collection.
 
     Attributes:
-        exact, approximate: ids and scores, best first.
+        exact, approximate: Ids and scores, best first.
     """
 
     exact: Sequence[tuple[PointId, float]]
     approximate: Sequence[tuple[PointId, float]]
 
     def of(self, ids: Set[PointId]) -> "ProbeAnswer":
-        """What is left of it among some points."""
+        """Return the results with these ids only."""
         return ProbeAnswer(
-            exact=[found for found in self.exact if found[0] in ids],
-            approximate=[found for found in self.approximate if found[0] in ids],
+            exact=[result for result in self.exact if result[0] in ids],
+            approximate=[result for result in self.approximate if result[0] in ids],
         )
 
     @property
     def ids(self) -> set[PointId]:
-        """Every point that it names."""
+        """Ids of all results."""
         return {id_ for id_, _ in (*self.exact, *self.approximate)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probed:
-    """One probe: the memory that was searched for, and what both collections answered."""
+    """One probe: id of the memory, and the results in both collections."""
 
     id: PointId
     source: ProbeAnswer
@@ -84,11 +87,12 @@ class Probed:
 
 
 def probes_among(points: Sequence[Json], ids: Set[PointId], *, needs_content: bool) -> list[Json]:
-    """The points that are searched for: such as any search of their user returns, that are alike in both.
+    """Return the points to search for: those visible to their user's searches and alike in both collections.
 
     Args:
-        points: with payload and vectors, in the order that they were drawn in.
-        ids: of those that are alike in both.
+        points: Points with payload and vectors, in the order of the sample.
+        ids: Ids of the points that are alike in both.
+        needs_content: True if only points with a text qualify.
     """
     fit = [point for point in points if point["id"] in ids and _is_searchable(point, needs_content=needs_content)]
     return fit[:PROBES]
@@ -104,18 +108,18 @@ def _is_searchable(point: Json, *, needs_content: bool) -> bool:
 def recall_of(
     probed: Sequence[Probed], unchanged: Mapping[PointId, Hashable], *, is_embedded: bool, is_comparable: bool
 ) -> ProbeRecall:
-    """The figures of the probes.
+    """Compute the figures of the probes.
 
     Args:
-        unchanged: the points that were the same in both while it was searched, with what stands for their text; no
-            other counts.
-        is_embedded: the target's vectors were made anew.
-        is_comparable: a score means the same in both.
+        unchanged: Points that were the same in both collections during the searches, with a hash of their text. Others
+            are not counted.
+        is_embedded: True if the target's vectors were embedded again.
+        is_comparable: True if scores of both collections can be compared.
     """
     pairs = [
-        (one.id, one.source.of(unchanged.keys()), one.target.of(unchanged.keys()))
-        for one in probed
-        if one.id in unchanged and one.source.of(unchanged.keys()).exact
+        (probe.id, probe.source.of(unchanged.keys()), probe.target.of(unchanged.keys()))
+        for probe in probed
+        if probe.id in unchanged and probe.source.of(unchanged.keys()).exact
     ]
     if not pairs:
         return ProbeRecall(probes=0)
@@ -125,7 +129,7 @@ def recall_of(
     }
     return ProbeRecall(
         probes=len(pairs),
-        neighbours=_mean([_share(one.exact, other.exact, by_score=is_comparable) for _, one, other in pairs]),
+        neighbours=_mean([_share(source.exact, target.exact, by_score=is_comparable) for _, source, target in pairs]),
         index_before=_mean([_share(source.exact, source.approximate) for _, source, _ in pairs]),
         index_after=_mean([_share(target.exact, target.approximate) for _, _, target in pairs]),
         **(found if is_embedded else {}),
@@ -137,10 +141,13 @@ def _mean(shares: Sequence[float]) -> float:
 
 
 def _share(
-    wanted: Sequence[tuple[PointId, float]], found: Sequence[tuple[PointId, float]], *, by_score: bool = True
+    expected: Sequence[tuple[PointId, float]], found: Sequence[tuple[PointId, float]], *, by_score: bool = True
 ) -> float:
-    """How much of the best wanted is among the best found; what is as near as the last of them counts too."""
-    best = wanted[:TOP]
+    """Return the share of the best `TOP` expected results that were found.
+
+    A result with the score of the last one counts too.
+    """
+    best = expected[:TOP]
     if not best:
         return 1.0
     ids = {id_ for id_, _ in best}
@@ -150,12 +157,12 @@ def _share(
 
 
 def _is_found(id_: PointId, answer: ProbeAnswer, texts: Mapping[PointId, Hashable]) -> float:
-    """Whether a memory's text came back; of several with one text any will do."""
+    """Return 1 if the results contain the text of a memory, else 0. Any memory with the same text counts."""
     return float(any(texts[other] == texts[id_] for other, _ in answer.exact[:TOP]))
 
 
 def drops_of(recall: ProbeRecall) -> list[Drop]:
-    """The figures that count and are lower afterwards, the one that fell furthest first."""
+    """Return the figures that can hold the move and are lower afterwards, largest drop first."""
     neighbours = None if recall.found_before is not None else recall.neighbours
     compared = (
         ("of the nearest 10 memories", 1.0, neighbours),
@@ -167,17 +174,17 @@ def drops_of(recall: ProbeRecall) -> list[Drop]:
 
 
 def worst_drop(recall: ProbeRecall, *, most_percent: float) -> Drop | None:
-    """The drop that holds the move, None where none does.
+    """Return the drop that holds the move, or None.
 
     Args:
-        most_percent: percent points that any figure may drop, 0..100.
+        most_percent: Maximum accepted drop of any figure in percentage points, 0..100.
     """
-    # A share is rounded to 4 digits: a hundredth of a percent point is no difference.
+    # Shares are rounded to 4 digits, so a difference of 0.01 percentage points is noise.
     return next((drop for drop in drops_of(recall) if drop.percent > most_percent + 0.01), None)
 
 
 def held_message(drop: Drop, recall: ProbeRecall, *, most_percent: float, approval: str) -> str:
-    """Why the move is held, with both figures and the ways out."""
+    """Return the message of a held move: both figures and the remedies."""
     return (
         f"{recall.probes} probe searches found {_percent(drop.before)} {drop.what} before and {_percent(drop.after)}"
         f" after the rebuild: a drop of {drop.percent:.1f} percentage points, but spec.rebuild.maxRecallDropPercent "
@@ -187,7 +194,7 @@ def held_message(drop: Drop, recall: ProbeRecall, *, most_percent: float, approv
 
 
 def described(recall: ProbeRecall) -> str:
-    """The figures in a person's words."""
+    """Return the figures as text for users."""
     if not recall.probes:
         return "no probe searches: no points to search for, or exact search is not allowed"
     parts = [f"{_percent(recall.neighbours)} of the same nearest 10"]
@@ -202,5 +209,5 @@ def _percent(share: float | None) -> str:
 
 
 def approval_of(digest: str) -> str:
-    """What has to be approved to have a rebuild moved in spite of its recall."""
+    """Return the annotation value that approves the move of a rebuild despite its recall."""
     return f"{digest}{RECALL_SUFFIX}"

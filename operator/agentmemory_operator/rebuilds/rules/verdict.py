@@ -1,15 +1,15 @@
-"""Whether the target of a rebuild holds what its source holds, while writers go on: what is compared, and how judged.
+"""Compare the target of a rebuild with its source while writers continue: the checks and their findings.
 
-| check | good where |
+| check | passes if |
 |---|---|
-| Configuration | the target is as the object asks: figures, indexes, and what its vectors mean |
-| Missing | every point that was seen in the source is in the target, of that revision or a later one |
-| Count | as many memories, and as many tombstones, as in the source, give or take what was written meanwhile |
-| Sample | points of a sample are the same where their revision is; see `rebuilds/rules/carried_vectors.py` |
-| Probes | a few texts embedded once more give the vectors that the target has; only where its vectors were made again |
+| Configuration | the target has the settings and indexes that the object specifies |
+| Missing | every point that was read in the source is in the target, with the same or a later revision |
+| Count | as many memories and tombstones as in the source, within the number of writes in the meantime |
+| Sample | sampled points with the same revision are equal; see `rebuilds/rules/carried_vectors.py` |
+| Probes | a few texts embedded again return the target's vectors; only if its vectors were embedded again |
 
-None of it depends on the clocks of two machines but the bounds of the counts: what was seen in the source is looked for
-in the target afterwards, and is there by then.
+Only the bounds of the counts depend on the clocks of two machines. A point is first read in the source and then looked
+up in the target, where it must exist by then.
 """
 
 from collections.abc import Iterable, Sequence
@@ -34,20 +34,20 @@ from agentmemory_operator.memories.rules.record import WINDOW_KEY
 from agentmemory_operator.rebuilds.rules.carried_vectors import CarriedVectors
 
 REMEMBERED = 100_000
-"""Points that one look remembers as behind; a target that lacks more has not been copied."""
+"""Maximum number of points that one walk records as missing or outdated. A target that lacks more was not copied."""
 
 CHECKED = 8
-"""Texts that are embedded once more."""
+"""Number of texts that are embedded again."""
 
 
 @dataclass(slots=True)
 class Behind:
-    """What a walk over both collections found.
+    """Result of a walk over both collections.
 
     Attributes:
-        both: points that are in both.
-        revisions: of the source's points that the target lacks, or has of an earlier revision.
-        extra: the target's points that the source does not have.
+        both: Number of points in both.
+        revisions: Revisions of the source's points that the target lacks or has with an earlier revision.
+        extra: Points that only the target has.
     """
 
     both: int = 0
@@ -55,21 +55,21 @@ class Behind:
     extra: list[PointId] = field(default_factory=list)
 
     def take(self, source: Rows, target: Rows) -> frozenset[PointId]:
-        """Note a stretch of both; return the points that are alike in both."""
-        found = divergence(source, target)
-        self.both += len(target) - len(found.extra)
-        behind = found.behind[: REMEMBERED - len(self.revisions)]
+        """Record a stretch of both collections; return the ids of points that are alike."""
+        difference = divergence(source, target)
+        self.both += len(target) - len(difference.extra)
+        behind = difference.behind[: REMEMBERED - len(self.revisions)]
         self.revisions |= {id_: rev_of(source[id_]) for id_ in behind}
-        self.extra += found.extra[: REMEMBERED - len(self.extra)]
-        return found.alike
+        self.extra += difference.extra[: REMEMBERED - len(self.extra)]
+        return difference.alike
 
     def left(self, target: Rows) -> list[PointId]:
-        """Which of the source's points are still missing or of an earlier revision."""
+        """Return the recorded points of the source that are still missing or outdated."""
         return [id_ for id_, rev in self.revisions.items() if id_ not in target or rev_of(target[id_]) < rev]
 
 
 def judge_settings(target: Observed, desired: Collection) -> CheckFinding:
-    """Judge whether the target is as the object asks."""
+    """Check that the target has the settings that the object specifies; return the finding."""
     plan = without_wake(plan_changes(desired, target, alias=target.physical, physical=target.physical))
     if not plan.changes:
         return CheckFinding(Check.CONFIGURATION, True, "settings and indexes match the spec")
@@ -84,8 +84,9 @@ class Counted:
     """Numbers of points of one kind.
 
     Attributes:
-        before, after: of the source, before it was compared point by point, and after the target's were counted.
-        found: of the target.
+        what: Name of the kind, for messages.
+        before, after: Number in the source before the point-by-point comparison, and after the target was counted.
+        found: Number in the target.
     """
 
     what: str
@@ -95,30 +96,30 @@ class Counted:
 
 
 def judge_counts(counts: Iterable[Counted], *, changed: int) -> CheckFinding:
-    """Judge the numbers of points; where nobody wrote, there is one number.
+    """Compare the numbers of points; return the finding. Without writes, all three numbers must be equal.
 
     Args:
-        changed: points that were written in the source from its first count on, or shortly before.
+        changed: Number of points written in the source since shortly before its first count.
     """
-    bad, told = 0, []
+    mismatches, parts = 0, []
     for counted in counts:
         is_off = off_by(counted.found, counted.before, counted.after, changed=changed) > 0
-        bad += is_off
-        told.append(f"{counted.found} {counted.what}{f' instead of {counted.before}' if is_off else ''}")
+        mismatches += is_off
+        parts.append(f"{counted.found} {counted.what}{f' instead of {counted.before}' if is_off else ''}")
     meanwhile = f", {changed} written in the meantime" if changed else ""
-    message = f"{' and '.join(told)}{meanwhile}"
-    return CheckFinding(Check.COUNT, bad == 0, message, compared=len(told), differing=bad)
+    message = f"{' and '.join(parts)}{meanwhile}"
+    return CheckFinding(Check.COUNT, mismatches == 0, message, compared=len(parts), differing=mismatches)
 
 
 def equality_of(vectors: CarriedVectors) -> Equality:
-    """What makes points of both the same, as far as they were copied."""
+    """Return the criteria by which a copied point equals its original."""
     both = vectors.source, vectors.target
     keywords = [collection.marker.keyword if collection.marker else None for collection in both]
     is_same_text = keywords[0] == keywords[1]
     return Equality(
         has_keyword=is_same_text and all(collection.has_keyword for collection in both),
         is_same=vectors.is_same,
-        # Whose words a memory is found by besides its own is worked out again where the rules are others.
+        # With other keyword rules, the window and evidence of each memory are computed again.
         ignored=UNREVISED if is_same_text else UNREVISED | {WINDOW_KEY, EVIDENCE_KEY},
         leaves_sealed=vectors.is_embedded,
         described=vectors.described,
@@ -128,13 +129,13 @@ def equality_of(vectors: CarriedVectors) -> Equality:
 def judge_embeddings(
     points: Sequence[Json], embedded: Sequence[Sequence[float]], vectors: CarriedVectors
 ) -> CheckFinding:
-    """Judge whether a few vectors of the target are those that the model makes of their texts."""
+    """Check that a few of the target's vectors are the model's embeddings of their texts; return the finding."""
     pairs = zip(points, embedded, strict=True)
-    off = [str(point["id"]) for point, wanted in pairs if not vectors.is_meant(vectors_of(point)[""], wanted)]
-    if off:
+    wrong = [str(point["id"]) for point, expected in pairs if not vectors.is_meant(vectors_of(point)[""], expected)]
+    if wrong:
         message = (
-            f"{len(off)} of {len(points)} vectors differ from what the model returns for the text: {first_of(off)}"
+            f"{len(wrong)} of {len(points)} vectors differ from what the model returns for the text: {first_of(wrong)}"
         )
-        return points_differ(Check.PROBES, off, message, compared=len(points))
+        return points_differ(Check.PROBES, wrong, message, compared=len(points))
     message = f"{len(points)} texts embedded again returned the same vectors"
     return CheckFinding(Check.PROBES, True if points else None, message, compared=len(points))

@@ -1,1 +1,1 @@
-"""What restores decides, by no clock, file, socket or port."""
+"""Decisions about restores, without clock, file, socket or port."""

@@ -1,21 +1,21 @@
-"""What a restore may do, and in which order: pure checks, each with its reason and the way out.
+"""Steps of a restore by swap, and the checks before them. Pure; each check raises with a reason and a remedy.
 
-A Swap recovers a snapshot into a collection of its own, makes that one ready, and then moves the alias. Whatever a step
-makes has its name in the object's status before the step begins, so that the next operator goes on or cleans up:
+A swap recovers a snapshot into a new collection, prepares it, and then moves the alias. The name of everything that a
+step creates is in the object's status before the step starts, so the next operator can continue or clean up:
 
-| step | what it does | in the status before it |
+| step | action | written to the status before it starts |
 |---|---|---|
-| Recover | the server makes the new collection of the snapshot | `collection`, `previousCollection` |
-| Claim | whose snapshot it is, whether it fits; then the marker is ours, and the restore is on record in it | |
-| Verify | as many points as the snapshot had, every index, nothing broken | |
-| Converge | what the AgentMemory asks for meanwhile is carried out | |
-| Erase | what was erased since the snapshot is erased here too | |
-| Count | the writes since the snapshot, which stay in the previous collection | |
-| Switch | the move is announced; the alias is moved, in one action | `pointsBefore`, `writesSince` |
-| Settle | erased and counted once more: what was written up to and through the move | |
+| Recover | the server recovers the snapshot into the new collection | `physical`, `previousCollection` |
+| Claim | owner and fit are checked; the agent's marker and the restore's record are written | |
+| Verify | settings, indexes and number of memories are compared with the snapshot | |
+| Converge | the collection is changed to what the AgentMemory specifies now | |
+| Erase | memories that were erased since the snapshot are erased here too | |
+| Count | the writes since the snapshot are counted; they stay in the previous collection | |
+| Switch | the move is announced, then one action moves the alias | `points.before`, `previousCollection.writesSince` |
+| Settle | erasures and counts are repeated for writes up to and during the move | |
 
-The record lies in the new collection before the alias is moved. So the move itself, which is atomic, is what makes a
-restore applied; a restore that is on record behind the alias is never made again.
+A restore counts as applied from the atomic move of the alias on: the record is in the new collection before the move. A
+restore whose record is in the collection behind the alias is never applied again.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ from agentmemory_operator.spec.kinds.agent_memory import MOVE_TO_ALIAS
 from agentmemory_operator.spec.kinds.conditions import Reason
 
 RECORDS_KEY = "agentmemoryRestores"
-"""Key of the collection's metadata that holds the restores which its contents went through, oldest first."""
+"""Key of the collection's metadata with the records of restores that its contents went through, oldest first."""
 
 MOST_RECORDS = 64
 HTTPS_PORT = 443
@@ -47,7 +47,7 @@ _SHA256 = re.compile(r"^[0-9a-f]{64}$")
 
 
 class SwapStep(StrEnum):
-    """Steps of a Swap, in order."""
+    """Steps of a swap, in order."""
 
     RECOVER = "Recover"
     CLAIM = "Claim"
@@ -60,26 +60,26 @@ class SwapStep(StrEnum):
 
 
 def resume_at(step: SwapStep | None, *, is_switched: bool) -> SwapStep:
-    """Where a restore goes on after its operator was killed.
+    """Return the step at which a restore resumes after its operator was killed.
 
     Args:
-        step: the one that was begun last, as the status says; None before the first.
-        is_switched: the alias leads to the restored collection.
+        step: Step that was started last, from the status; None before the first.
+        is_switched: True if the alias points to the restored collection.
     """
     if is_switched:
         return SwapStep.SETTLE
     if step in (None, SwapStep.SETTLE):
-        # The alias was moved on since, by somebody else: what was made is not live, and is made ready again.
+        # For Settle: another process has moved the alias since. Move it again.
         return SwapStep.RECOVER if step is None else SwapStep.SWITCH
     return step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """What makes a restore the same one, however often its object is created.
+    """Identity of a restore. It stays the same if its object is deleted and created again.
 
     Attributes:
-        digest: of what it asks for.
+        digest: Digest of target, source and mode.
     """
 
     namespace: str
@@ -89,12 +89,12 @@ class Identity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreRecord:
-    """A restore that was applied, as the collection's metadata tells it.
+    """An applied restore, as recorded in the collection's metadata.
 
     Attributes:
-        source: what it was restored from, for people.
+        source: Description of the source, for users.
         applied_at: RFC 3339.
-        rolled_back: it was taken back since.
+        rolled_back: True if it was rolled back later.
     """
 
     identity: Identity
@@ -104,54 +104,57 @@ class RestoreRecord:
 
 
 def digest_of(spec: Mapping[str, Any]) -> str:
-    """12 hex digits of the SHA-256 of what a restore asks for; how long the previous one is kept is no part."""
-    asked = {key: value for key, value in spec.items() if key in ("target", "source", "mode")}
-    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:12]
+    """Return 12 hex digits of the SHA-256 of target, source and mode.
+
+    Other fields, such as the retention, may change.
+    """
+    request = {key: value for key, value in spec.items() if key in ("target", "source", "mode")}
+    return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def records_from(metadata: Mapping[str, Any] | None) -> tuple[RestoreRecord, ...]:
-    """The restores that a collection's metadata tells of; what another hand wrote there is none."""
-    found = (metadata or {}).get(RECORDS_KEY)
-    documents = found if isinstance(found, list) else []
+    """Parse the records of restores in a collection's metadata. Entries that are not objects are ignored."""
+    stored = (metadata or {}).get(RECORDS_KEY)
+    documents = stored if isinstance(stored, list) else []
     return tuple(_record_from(item) for item in documents if isinstance(item, Mapping))
 
 
 def records_to_json(records: Sequence[RestoreRecord]) -> dict[str, Any]:
-    """The change of the metadata that says so; the oldest records beyond the most that are kept are dropped."""
+    """Return the metadata field with the newest 64 records."""
     return {RECORDS_KEY: [_record_to_json(record) for record in records[-MOST_RECORDS:]]}
 
 
 def applied_record(records: Iterable[RestoreRecord], identity: Identity) -> RestoreRecord | None:
-    """The record of a restore, None where it was not applied to this collection."""
+    """Return the record of a restore, or None if it was not applied to this collection."""
     return next((record for record in records if record.identity == identity), None)
 
 
 def merged_records(
     live: Iterable[RestoreRecord], recovered: Iterable[RestoreRecord], new: RestoreRecord
 ) -> tuple[RestoreRecord, ...]:
-    """What the restored collection has on record.
+    """Return the records for a restored collection, oldest first.
 
     Args:
-        live: of the collection that it takes the place of: none of those may be applied again because an older snapshot
-            knows nothing of them.
-        recovered: of the snapshot, where it is of the same agent.
-        new: the restore itself.
+        live: Records of the replaced collection. They are kept, because otherwise an older snapshot would lose them and
+            these restores would be applied again.
+        recovered: Records in the snapshot; empty if it is of another agent.
+        new: Record of the restore itself.
     """
-    kept = {record.identity: record for record in (*recovered, *live)}
-    kept.pop(new.identity, None)
-    return (*sorted(kept.values(), key=lambda record: record.applied_at), new)
+    by_identity = {record.identity: record for record in (*recovered, *live)}
+    by_identity.pop(new.identity, None)
+    return (*sorted(by_identity.values(), key=lambda record: record.applied_at), new)
 
 
 def rolled_back(records: Iterable[RestoreRecord], identity: Identity) -> tuple[RestoreRecord, ...]:
-    """The records with that of one restore marked as taken back."""
+    """Return the records with the one of a restore marked as rolled back."""
     return tuple(replace(record, rolled_back=True) if record.identity == identity else record for record in records)
 
 
 def _record_to_json(record: RestoreRecord) -> dict[str, Any]:
     identity = record.identity
-    told = {"namespace": identity.namespace, "name": identity.name, "digest": identity.digest}
-    more = {"rolledBack": True} if record.rolled_back else {}
-    return told | {"source": record.source, "appliedAt": record.applied_at} | more
+    fields = {"namespace": identity.namespace, "name": identity.name, "digest": identity.digest}
+    rollback = {"rolledBack": True} if record.rolled_back else {}
+    return fields | {"source": record.source, "appliedAt": record.applied_at} | rollback
 
 
 def _record_from(document: Mapping[str, Any]) -> RestoreRecord:
@@ -167,17 +170,18 @@ def _record_from(document: Mapping[str, Any]) -> RestoreRecord:
 
 
 def check_origin(marker: Marker | None, ours: Marker, *, is_named: bool, takeover: TakeoverTerms | None) -> None:
-    """Pass unless the snapshot is somebody else's.
+    """Raise if the snapshot belongs to another owner.
 
     Args:
-        marker: what the snapshot says of its owner; None where it says nothing.
-        ours: of the AgentMemory that it is restored for.
-        is_named: the restore names a MemorySnapshot of its own namespace and the target: a clone that was asked for.
-            A file tells only by its marker whose it is, so a wrong one is refused.
-        takeover: what allows another's snapshot to be taken.
+        marker: Marker in the snapshot; None if it has none.
+        ours: Marker of the AgentMemory that is restored.
+        is_named: True if the restore names a MemorySnapshot of its own namespace, so that a clone of another agent is
+            intended. A file has only its marker, so there another agent is refused.
+        takeover: Terms under which another owner's snapshot may be used.
 
     Raises:
-        NotOwned: another namespace's or cluster's, or another agent's file; says how to take it all the same.
+        NotOwned: If it belongs to another namespace or cluster, or is a file of another agent. The message gives the
+            remedy.
     """
     if marker is None or marker.is_same_object(ours) or may_take(marker, ours, takeover):
         return
@@ -188,27 +192,27 @@ def check_origin(marker: Marker | None, ours: Marker, *, is_named: bool, takeove
 
 
 def check_fit(desired: Collection, recovered: Observed, live: Observed | None) -> None:
-    """Pass unless the restored collection would need a Rebuild that the live one does not need.
+    """Raise if the restored collection needs a Rebuild that the live one does not need.
 
-    What can change in place is no obstacle: it is carried out before the alias moves.
+    Settings that can change in place are accepted: they are changed before the alias moves.
 
     Raises:
-        SpecInvalid: its vectors, or how they lie, are not what the AgentMemory asks for.
+        SpecInvalid: If its vectors or their layout differ from what the AgentMemory specifies.
     """
-    held = set(_rebuilds(desired, live)) if live else set()
-    unfit = [rebuild for rebuild in _rebuilds(desired, recovered) if rebuild not in held]
+    live_rebuilds = set(_rebuilds(desired, live)) if live else set()
+    unfit = [rebuild for rebuild in _rebuilds(desired, recovered) if rebuild not in live_rebuilds]
     if not unfit:
         return
-    named = ", ".join(f"{found.field} {found.observed} (expected {found.desired})" for found in unfit)
+    differences = ", ".join(f"{found.field} {found.observed} (expected {found.desired})" for found in unfit)
     raise SpecInvalid(
         Reason.SNAPSHOT_UNFIT,
-        f"the snapshot has {named}: choose a compatible snapshot, set the AgentMemory's fields to the snapshot's "
-        f"values, or restore it into an AgentMemory that has them{_way_back(live)}",
+        f"the snapshot has {differences}: choose a compatible snapshot, set the AgentMemory's fields to the snapshot's "
+        f"values, or restore it into an AgentMemory that has them{_rollback_hint(live)}",
     )
 
 
-def _way_back(live: Observed | None) -> str:
-    """How a snapshot from before a rebuild can be restored."""
+def _rollback_hint(live: Observed | None) -> str:
+    """Return a hint how to restore a snapshot from before a rebuild, or ""."""
     rebuild = live.record if live else None
     if live is None or rebuild is None or rebuild.kind is not RebuildKind.REBUILD or rebuild.target != live.physical:
         return ""
@@ -224,13 +228,13 @@ def _rebuilds(desired: Collection, observed: Observed) -> list[Rebuild]:
 
 
 def check_size(desired: Collection, *, dimensions: int | None, live: Observed | None = None) -> None:
-    """Pass unless a snapshot is known, before anything is recovered, to hold vectors of another size.
+    """Raise if a snapshot is known, before its recovery, to have vectors of another size.
 
     Args:
-        live: what it takes the place of; a Rebuild that this one waits for is no fault of the snapshot.
+        live: Live collection. Its size is accepted too: then a Rebuild is pending, and the snapshot is not at fault.
 
     Raises:
-        SpecInvalid: as `check_fit`.
+        SpecInvalid: If the size differs from the AgentMemory's and the live collection's.
     """
     if dimensions is None or dimensions == desired.size or (live and dimensions == live.collection.size):
         return
@@ -238,15 +242,15 @@ def check_size(desired: Collection, *, dimensions: int | None, live: Observed | 
         Reason.SNAPSHOT_UNFIT,
         f"the snapshot has embedding.dimensions {dimensions} (expected {desired.size}): choose a compatible "
         f"snapshot, set the AgentMemory's field to its value, or restore it into an AgentMemory that has it"
-        f"{_way_back(live)}",
+        f"{_rollback_hint(live)}",
     )
 
 
 def check_swappable(alias: str, live: Observed | None) -> None:
-    """Pass unless the alias cannot be moved because a collection bears its name.
+    """Raise if the live collection has the name of the alias, so that no alias can be moved.
 
     Raises:
-        SpecInvalid: a collection that was adopted under the alias's own name.
+        SpecInvalid: If a collection was adopted under the alias's own name.
     """
     if live is None or live.physical != alias:
         return
@@ -258,21 +262,21 @@ def check_swappable(alias: str, live: Observed | None) -> None:
 
 
 def check_url(url: str, sha256: str | None, *, hosts: Sequence[str]) -> str:
-    """The checksum of a snapshot that may be fetched from an address.
+    """Return the checksum of a snapshot at a URL, or raise if the URL is not allowed.
 
     Args:
-        hosts: HOST or HOST:PORT, as the connection lists them; without a port it is 443.
+        hosts: HOST or HOST:PORT entries of the connection; the default port is 443.
 
     Raises:
-        SpecInvalid: it is no https address, of a host that is not listed, or no checksum says what is there.
+        SpecInvalid: If the URL is not https, its host is not listed, or the checksum is missing or malformed.
     """
-    place = _place_of(url)
+    place = _parse_url(url)
     if place is None:
         raise SpecInvalid(
             Reason.SOURCE_NOT_ALLOWED,
             "source.url must have the form https://HOST[:PORT]/PATH without user and password",
         )
-    if place not in {_listed(host) for host in hosts}:
+    if place not in {_parse_host(host) for host in hosts}:
         raise SpecInvalid(
             Reason.SOURCE_NOT_ALLOWED,
             f"source.url is on {place[0]}:{place[1]}, which spec.restoreSources of the connection does not list: "
@@ -287,7 +291,7 @@ def check_url(url: str, sha256: str | None, *, hosts: Sequence[str]) -> str:
     return sha256
 
 
-def _place_of(url: str) -> tuple[str, int] | None:
+def _parse_url(url: str) -> tuple[str, int] | None:
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -298,17 +302,18 @@ def _place_of(url: str) -> tuple[str, int] | None:
     return host, HTTPS_PORT if port is None else port
 
 
-def _listed(host: str) -> tuple[str, int]:
-    place = _place_of(f"https://{host}")
+def _parse_host(host: str) -> tuple[str, int]:
+    place = _parse_url(f"https://{host}")
     return place or ("", 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contender:
-    """A restore that is not finished, as another one into the same target sees it.
+    """An unfinished restore, as compared with others into the same target.
 
     Attributes:
-        has_begun: a name of a collection stands in its status.
+        created: Creation time of the object.
+        has_begun: True if its status contains the name of a collection.
     """
 
     namespace: str
@@ -319,6 +324,6 @@ class Contender:
 
 
 def one_before(own: Contender, others: Iterable[Contender]) -> Contender | None:
-    """The restore that goes first: the one that has begun, then the older one; None where this one does."""
-    first = min((own, *others), key=lambda one: (not one.has_begun, one.created, one.uid))
+    """Return the restore that precedes this one, or None. A started one precedes others, then the older one."""
+    first = min((own, *others), key=lambda contender: (not contender.has_begun, contender.created, contender.uid))
     return None if first == own else first

@@ -1,4 +1,4 @@
-"""The status of a MemoryRestore, from what it was and what happened. Pure: times are arguments."""
+"""Build the status of a MemoryRestore from the old status and an event. Pure: times are arguments."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ S = TypeVar("S", SwapStep, InPlaceStep)
 SUCCEEDED, PROGRESSING = "Succeeded", "Progressing"
 ALREADY_APPLIED, ROLLED_BACK = "AlreadyApplied", "RolledBack"
 ROLL_BACK = "RollBack"
-"""Name of the step that takes a restore back."""
+"""Name of the step that rolls a restore back."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When a status is written, and of which generation it speaks.
+    """Time and generation of a status.
 
     Attributes:
         now: RFC 3339.
@@ -35,138 +35,138 @@ class Moment:
 def begun_status(
     old: Mapping[str, Any], *, physical: str, previous: str | None, target_uid: str, connection: Json, at: Moment
 ) -> Json:
-    """The status that names what is about to be made; it is written before anything is.
+    """Return the status that names the collections. It is written before any of them is created.
 
     Args:
-        physical: the collection that it restores into.
-        previous: what the alias leads to, None where there is nothing.
-        target_uid: of the AgentMemory.
-        connection: namespace and name.
+        physical: Collection to restore into.
+        previous: Collection behind the alias; None if there is none.
+        target_uid: UID of the AgentMemory.
+        connection: Namespace and name.
     """
-    replaced = {"previousCollection": {"physical": previous}} if previous else {}
-    named = {"physical": physical, "targetUid": target_uid, "connection": connection, "startTime": at.now}
-    return _told({**old, **named, **replaced}, [_progressing(Reason.RESTORING, "starting")], at)
+    previous_field = {"previousCollection": {"physical": previous}} if previous else {}
+    fields = {"physical": physical, "targetUid": target_uid, "connection": connection, "startTime": at.now}
+    return _merge({**old, **fields, **previous_field}, [_progressing(Reason.RESTORING, "starting")], at)
 
 
 def step_status(old: Mapping[str, Any], step: AnyStep, at: Moment, *, came_to: str = "") -> Json:
-    """The status that says which step begins.
+    """Return the status for the start of a step.
 
     Args:
-        came_to: what the step before came to.
+        came_to: Result of the step before.
     """
     steps_of_mode = list(type(step))
     progress = f"step {steps_of_mode.index(step) + 1} of {len(steps_of_mode)}: {step}"
-    steps = [*_ended(old, at, came_to, but=step), _begun(old, step, at)]
-    return _told({**old, "steps": steps, "progress": progress}, [_progressing(Reason.RESTORING, progress)], at)
+    steps = [*_end_steps(old, at, came_to, but=step), _start_step(old, step, at)]
+    return _merge({**old, "steps": steps, "progress": progress}, [_progressing(Reason.RESTORING, progress)], at)
 
 
 def waiting_status(old: Mapping[str, Any], reason: str, message: str, at: Moment) -> Json:
-    """The status of a restore that waits, or that is tried again."""
-    return _told({**old, "progress": message[:256]}, [_progressing(reason, message)], at)
+    """Return the status of a restore that waits or is retried."""
+    return _merge({**old, "progress": message[:256]}, [_progressing(reason, message)], at)
 
 
 def noted_status(old: Mapping[str, Any], found: Mapping[str, Any]) -> Json:
-    """The status with what a step has found out."""
-    return _dumped({**old, **found})
+    """Return the status with fields that a step has determined."""
+    return _validate({**old, **found})
 
 
 def succeeded_status(old: Mapping[str, Any], message: str, at: Moment, *, came_to: str) -> Json:
-    """The status of a restore that was applied.
+    """Return the status of an applied restore.
 
     Args:
-        came_to: what the last step came to.
+        came_to: Result of the last step.
     """
-    done = {**old, "steps": _ended(old, at, came_to), "endTime": at.now, "progress": "done"}
-    return _told(done, [ConditionState(SUCCEEDED, True, Reason.RESTORED, message)], at)
+    done = {**old, "steps": _end_steps(old, at, came_to), "endTime": at.now, "progress": "done"}
+    return _merge(done, [ConditionState(SUCCEEDED, True, Reason.RESTORED, message)], at)
 
 
 def applied_status(old: Mapping[str, Any], record: RestoreRecord, at: Moment) -> Json:
-    """The status of a restore that was applied before: nothing was done."""
-    told = ", and rolled back since" if record.rolled_back else ""
+    """Return the status of a restore that was applied earlier, so that nothing was done."""
+    note = ", and rolled back since" if record.rolled_back else ""
     message = (
-        f"applied {record.applied_at} from {record.source}{told}: nothing was done. To restore it again, create a "
+        f"applied {record.applied_at} from {record.source}{note}: nothing was done. To restore it again, create a "
         f"MemoryRestore with another name"
     )
     states = [
         ConditionState(SUCCEEDED, True, Reason.ALREADY_APPLIED, message),
         ConditionState(ALREADY_APPLIED, True, Reason.ALREADY_APPLIED, message),
     ]
-    return _told({**old, "endTime": at.now, "progress": "applied before"}, states, at)
+    return _merge({**old, "endTime": at.now, "progress": "applied before"}, states, at)
 
 
 def failed_status(old: Mapping[str, Any], reason: str, message: str, at: Moment) -> Json:
-    """The status of a restore that failed for good; the live collection is as it was."""
-    done = {**old, "steps": _ended(old, at, "failed"), "endTime": at.now, "progress": "failed"}
-    return _told(done, [ConditionState(SUCCEEDED, False, reason, message)], at)
+    """Return the status of a restore that permanently failed."""
+    done = {**old, "steps": _end_steps(old, at, "failed"), "endTime": at.now, "progress": "failed"}
+    return _merge(done, [ConditionState(SUCCEEDED, False, reason, message)], at)
 
 
 def is_rolling_back(status: Mapping[str, Any]) -> bool:
-    """Whether a restore is being taken back."""
+    """Return whether a rollback is in progress."""
     return any(step["name"] == ROLL_BACK and "endTime" not in step for step in _steps(status))
 
 
 def rolling_back_status(old: Mapping[str, Any], at: Moment) -> Json:
-    """The status that says that a restore is being taken back; written before anything is done."""
+    """Return the status for the start of a rollback. It is written before anything changes."""
     steps = [*(step for step in _steps(old) if step["name"] != ROLL_BACK), {"name": ROLL_BACK, "startTime": at.now}]
-    return _told({**old, "steps": steps}, _kept(old), at)
+    return _merge({**old, "steps": steps}, _results(old), at)
 
 
 def rolled_back_status(
     old: Mapping[str, Any], message: str, at: Moment, *, kept: str, until: str, writes_since: int
 ) -> Json:
-    """The status of a restore that was taken back.
+    """Return the status of a restore that was rolled back.
 
     Args:
-        kept: the collection that it had restored, which is the previous one now.
-        until: when that one goes.
-        writes_since: memories changed in it since the restore.
+        kept: Restored collection, which is now the previous one.
+        until: Time of its removal.
+        writes_since: Number of memories that changed in it since the restore.
     """
     previous = {"physical": kept, "until": until, "writesSince": writes_since}
     steps = [{**step, "endTime": at.now} if step["name"] == ROLL_BACK else step for step in _steps(old)]
     done = {**old, "steps": steps, "previousCollection": previous, "rolledBackTime": at.now}
-    return _told(done, [*_kept(old), ConditionState(ROLLED_BACK, True, Reason.ROLLED_BACK, message)], at)
+    return _merge(done, [*_results(old), ConditionState(ROLLED_BACK, True, Reason.ROLLED_BACK, message)], at)
 
 
 def put_back_status(old: Mapping[str, Any], message: str, at: Moment) -> Json:
-    """The status of a restore into the collection itself that another one has taken back."""
+    """Return the status of a restore in place that another MemoryRestore has rolled back."""
     done = {**old, "rolledBackTime": at.now}
-    return _told(done, [*_kept(old), ConditionState(ROLLED_BACK, True, Reason.ROLLED_BACK, message)], at)
+    return _merge(done, [*_results(old), ConditionState(ROLLED_BACK, True, Reason.ROLLED_BACK, message)], at)
 
 
 def not_rolled_back_status(old: Mapping[str, Any], reason: str, message: str, at: Moment) -> Json:
-    """The status of a restore that cannot be taken back."""
-    return _told(dict(old), [*_kept(old), ConditionState(ROLLED_BACK, False, reason, message)], at)
+    """Return the status of a restore that cannot be rolled back."""
+    return _merge(dict(old), [*_results(old), ConditionState(ROLLED_BACK, False, reason, message)], at)
 
 
 def removed_status(old: Mapping[str, Any], at: Moment) -> Json:
-    """The status once the previous collection is gone."""
+    """Return the status after the removal of the previous collection."""
     previous = {**(old.get("previousCollection") or {}), "removedTime": at.now}
-    return _told({**old, "previousCollection": previous}, _kept(old, ROLLED_BACK), at)
+    return _merge({**old, "previousCollection": previous}, _results(old, ROLLED_BACK), at)
 
 
 def has_ended(status: Mapping[str, Any]) -> bool:
-    """Whether the restore was applied, or failed for good."""
+    """Return whether the restore was applied or has permanently failed."""
     return bool(condition_of(status, SUCCEEDED))
 
 
 def has_succeeded(status: Mapping[str, Any]) -> bool:
-    """Whether the restore was applied."""
+    """Return whether the restore was applied."""
     return is_true(status.get("conditions") or [], SUCCEEDED)
 
 
 def current_step(status: Mapping[str, Any], kind: type[S]) -> S | None:
-    """The step of that kind that was begun last, None before the first."""
+    """Return the last started step of a mode, or None before the first."""
     names = [step["name"] for step in _steps(status)]
     return next((kind(name) for name in reversed(names) if name in set(kind)), None)
 
 
-def _kept(old: Mapping[str, Any], *more: str) -> list[ConditionState]:
-    """What is known of the end."""
-    wanted = (SUCCEEDED, ALREADY_APPLIED, *more)
+def _results(old: Mapping[str, Any], *more: str) -> list[ConditionState]:
+    """Return the conditions that record the result."""
+    types = (SUCCEEDED, ALREADY_APPLIED, *more)
     return [
         ConditionState(found["type"], found["status"] == "True", found["reason"], found["message"])
         for found in old.get("conditions") or []
-        if found["type"] in wanted
+        if found["type"] in types
     ]
 
 
@@ -178,26 +178,26 @@ def _steps(status: Mapping[str, Any]) -> list[Json]:
     return list(status.get("steps") or ())
 
 
-def _begun(old: Mapping[str, Any], step: AnyStep, at: Moment) -> Json:
-    """The step as it begins; one that is gone on with keeps its time."""
-    before = next((found for found in _steps(old) if found["name"] == step), {})
-    return {"name": str(step), "startTime": before.get("startTime", at.now)}
+def _start_step(old: Mapping[str, Any], step: AnyStep, at: Moment) -> Json:
+    """Return the entry of a started step. A resumed step keeps its start time."""
+    existing = next((found for found in _steps(old) if found["name"] == step), {})
+    return {"name": str(step), "startTime": existing.get("startTime", at.now)}
 
 
-def _ended(old: Mapping[str, Any], at: Moment, came_to: str, *, but: AnyStep | None = None) -> list[Json]:
-    """The steps, those that have not ended ended now."""
-    told = {"message": printable_lines(came_to)} if came_to else {}
+def _end_steps(old: Mapping[str, Any], at: Moment, came_to: str, *, but: AnyStep | None = None) -> list[Json]:
+    """Return the step entries, with an end time for each that had none."""
+    message = {"message": printable_lines(came_to)} if came_to else {}
     steps = [step for step in _steps(old) if but is None or step["name"] != but]
-    return [step if "endTime" in step else {**step, "endTime": at.now, **told} for step in steps]
+    return [step if "endTime" in step else {**step, "endTime": at.now, **message} for step in steps]
 
 
-def _told(status: Json, states: list[ConditionState], at: Moment) -> Json:
+def _merge(status: Json, states: list[ConditionState], at: Moment) -> Json:
     old = status.get("conditions") or []
     conditions = merge_conditions(old, states, generation=at.generation, now=at.now)
-    return _dumped({**status, "conditions": conditions, "observedGeneration": at.generation})
+    return _validate({**status, "conditions": conditions, "observedGeneration": at.generation})
 
 
-def _dumped(status: Json) -> Json:
-    """The status as the schema has it."""
+def _validate(status: Json) -> Json:
+    """Return the status as the schema serialises it."""
     dumped: Json = MemoryRestoreStatus.model_validate(status).model_dump(mode="json", by_alias=True, exclude_none=True)
     return dumped

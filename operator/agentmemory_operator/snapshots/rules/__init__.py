@@ -1,1 +1,1 @@
-"""What snapshots decides, by no clock, file, socket or port."""
+"""Decisions about snapshots, without clock, file, socket or port."""

@@ -1,7 +1,7 @@
-"""When snapshots of an agent are due, what they are called, and whether the last ones are fresh and proven.
+"""Decide when snapshots of an agent are due, how they are named, and whether the last ones are recent and verified.
 
-A time of the schedule is claimed by creating an object that is named after it: whoever comes second finds it there. Of
-any number of missed times the newest alone is made up for.
+A time of the schedule is claimed by creating an object named after it, so a second creator finds the object of the
+first. Of several missed times only the newest is made up for.
 """
 
 import hashlib
@@ -40,21 +40,21 @@ Json = dict[str, Any]
 
 FIELD = "spec.snapshots"
 HOUR_MS = 3_600_000
-# One snapshot may fail, the next one not; and below an hour the proof itself takes its share.
-STALE_GAPS, LEAST_STALE_MS = 2, HOUR_MS
+# One snapshot may fail before the next succeeds. Below an hour, verification takes a large part of the time.
+STALE_GAPS, MIN_STALE_MS = 2, HOUR_MS
 
-MAX_NAME, MAX_LABEL = 253, 63
+MAX_NAME_CHARS, MAX_LABEL_CHARS = 253, 63
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotFigures:
-    """An agent's `snapshots` block with the defaults filled in.
+    """The `snapshots` block of an agent with defaults filled in.
 
     Attributes:
-        schedule: cron, or Never.
-        rules: of retention; None where there is no block, and nothing is removed.
-        stale_ms: the age from which the last proven snapshot is too old; None without a schedule.
-        verify: as the block says, None where it does not.
+        schedule: Cron expression, or Never.
+        rules: Retention rules; None without a valid block, so that nothing is removed.
+        stale_ms: Age at which the last verified snapshot is too old; None without a schedule.
+        verify: Value of the block; None if it is not set.
     """
 
     schedule: str = NEVER
@@ -65,23 +65,26 @@ class SnapshotFigures:
 
     @property
     def is_followed(self) -> bool:
-        """Whether snapshots are made by a schedule."""
+        """True if there is a schedule."""
         return self.schedule != NEVER
 
 
 def figures_of(spec: SnapshotsSpec | None) -> SnapshotFigures:
-    """The figures in force; a schedule that cannot be followed is none."""
+    """Return the values in force.
+
+    A block with an invalid schedule or time zone counts as no schedule and no retention.
+    """
     if spec is None:
         return SnapshotFigures()
     zone = spec.time_zone or "Etc/UTC"
     if snapshots_fault(spec):
         return SnapshotFigures(verify=spec.verify)
     schedule = spec.schedule or NEVER
-    given = spec.retention.model_dump(exclude_none=True) if spec.retention else {}
+    retention = spec.retention.model_dump(exclude_none=True) if spec.retention else {}
     return SnapshotFigures(
         schedule=schedule,
         time_zone=zone,
-        rules=RetentionRules(**given, time_zone=zone),
+        rules=RetentionRules(**retention, time_zone=zone),
         stale_ms=_stale_ms(spec, schedule, zone),
         verify=spec.verify,
     )
@@ -92,11 +95,14 @@ def _stale_ms(spec: SnapshotsSpec, schedule: str, zone: str) -> int | None:
         return None
     if spec.stale_after_hours is not None:
         return spec.stale_after_hours * HOUR_MS
-    return max(STALE_GAPS * (longest_gap_ms(schedule, zone) or 0), LEAST_STALE_MS)
+    return max(STALE_GAPS * (longest_gap_ms(schedule, zone) or 0), MIN_STALE_MS)
 
 
 def snapshots_fault(spec: SnapshotsSpec | None) -> tuple[str, str] | None:
-    """The field that keeps snapshots from being made and what is wrong with it, None where nothing does."""
+    """Return the invalid field of the block and its error, or None.
+
+    An invalid field stops the creation of snapshots.
+    """
     if spec is None:
         return None
     if spec.schedule and (fault := schedule_fault(spec.schedule)):
@@ -108,13 +114,13 @@ def snapshots_fault(spec: SnapshotsSpec | None) -> tuple[str, str] | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueSnapshot:
-    """A snapshot that is to be asked for.
+    """A snapshot to be requested.
 
     Attributes:
-        name: of its object.
-        slot_ms: the time of the schedule; None for one that something else asks for.
-        due_ms: when; an agent comes a little later than its schedule says, always by the same time.
-        why: for people; empty of one of the schedule.
+        name: Name of its object.
+        slot_ms: Time of the schedule; None if the snapshot has another cause.
+        due_ms: Time of the request. A scheduled one is later than its slot by an offset, which depends on the agent.
+        why: Cause for users; empty for a scheduled snapshot.
     """
 
     name: str
@@ -128,9 +134,9 @@ class Outlook:
     """Everything that is known of an agent's snapshots at one time.
 
     Attributes:
-        taken: its snapshots, in any order.
-        slot_ms: the last time of the schedule that was claimed, 0 before the first.
-        running: version of the server, None where it is not known.
+        taken: Its snapshots, in any order.
+        slot_ms: Last time of the schedule that was claimed; 0 before the first.
+        running: Qdrant version of the server; None if unknown.
     """
 
     memory: AgentMemory
@@ -142,53 +148,56 @@ class Outlook:
 
     @property
     def made(self) -> list[Taken]:
-        """Those of this agent's memories as they then were that came to an end, newest first."""
-        ended = (one for one in self.taken if one.is_ended and not one.is_going and not one.is_imported)
-        return sorted(ended, key=_begun, reverse=True)
+        """Completed snapshots, successful or failed, newest first.
+
+        Imports and snapshots that are being removed are excluded.
+        """
+        ended = (item for item in self.taken if item.is_ended and not item.is_going and not item.is_imported)
+        return sorted(ended, key=_start_order, reverse=True)
 
     @property
     def proven(self) -> list[Taken]:
-        """Those that were proven, or were not to be; newest first."""
+        """Verified snapshots, newest first. With `verify: None`, unverified ones are included."""
         is_trusted = self.figures.verify == "None"
         return [
-            one
-            for one in self.made
-            if one.has_succeeded and (one.is_verified or (is_trusted and one.is_verified is None))
+            snapshot
+            for snapshot in self.made
+            if snapshot.has_succeeded and (snapshot.is_verified or (is_trusted and snapshot.is_verified is None))
         ]
 
     @property
     def readable(self) -> list[Taken]:
-        """Those that were proven and that the running server can restore, as far as is known; newest first."""
-        return [one for one in self.proven if is_restorable(one, self.running) is not False]
+        """Verified snapshots that the running server can restore, or whose version is unknown; newest first."""
+        return [snapshot for snapshot in self.proven if is_restorable(snapshot, self.running) is not False]
 
     @property
     def usable(self) -> list[Taken]:
-        """Those of them that fit what the agent's collection is now."""
-        return [one for one in self.readable if self.fits(one)]
+        """Readable snapshots that match the agent's present collection."""
+        return [snapshot for snapshot in self.readable if self.fits(snapshot)]
 
     @property
     def rebuilt_ms(self) -> int:
-        """When a rebuild made the live collection live, 0 where none did."""
-        told = (self.memory.status.get("collection") or {}).get("rebuiltTime")
-        return parse_time(told) if told else 0
+        """Time at which a rebuild made the present collection live; 0 if none did."""
+        rebuilt_time = (self.memory.status.get("collection") or {}).get("rebuiltTime")
+        return parse_time(rebuilt_time) if rebuilt_time else 0
 
     def fits(self, one: Taken) -> bool:
-        """Whether a snapshot is of the live collection, or of none from before its rebuild."""
+        """Return whether a snapshot is of the live collection, or started after its rebuild."""
         live = self.memory.told_physical
         return one.begun_ms >= self.rebuilt_ms or one.physical == live
 
     @property
     def is_running(self) -> bool:
-        """Whether one of the schedule is under way; the next one waits for it."""
-        return any(one.is_under_retention and not one.is_ended and not one.is_going for one in self.taken)
+        """True if a scheduled snapshot is in progress. The next one waits for it."""
+        return any(item.is_under_retention and not item.is_ended and not item.is_going for item in self.taken)
 
 
-def _begun(taken: Taken) -> tuple[int, str]:
+def _start_order(taken: Taken) -> tuple[int, str]:
     return taken.begun_ms, taken.name
 
 
 def next_claim(outlook: Outlook) -> DueSnapshot | None:
-    """The snapshot of the schedule that is to be asked for next, None where none ever is."""
+    """Return the next scheduled snapshot, or None if the schedule has no further time."""
     figures, metadata = outlook.figures, outlook.memory.metadata
     created_ms = int(datetime.fromisoformat(metadata.creation_timestamp).timestamp() * 1000)
     since_ms = max(created_ms, outlook.slot_ms)
@@ -198,68 +207,70 @@ def next_claim(outlook: Outlook) -> DueSnapshot | None:
         slot_ms = next_time_ms(figures.schedule, figures.time_zone, after_ms=after_ms)
     if slot_ms is None:
         return None
-    late_ms = spread_ms(outlook.memory.slug, figures.schedule, figures.time_zone, at_ms=slot_ms)
-    return DueSnapshot(name=slot_name(metadata.name, slot_ms), slot_ms=slot_ms, due_ms=slot_ms + late_ms)
+    offset_ms = spread_ms(outlook.memory.slug, figures.schedule, figures.time_zone, at_ms=slot_ms)
+    return DueSnapshot(name=slot_name(metadata.name, slot_ms), slot_ms=slot_ms, due_ms=slot_ms + offset_ms)
 
 
 def version_claim(outlook: Outlook, *, since_ms: int) -> DueSnapshot | None:
-    """The snapshot that a new version of the server asks for, once a version; None where it asks for none.
+    """Return the snapshot that a new Qdrant version requires, or None. It is requested once for each version.
+
+    It is required if there are verified snapshots, but the running version can restore none of them.
 
     Args:
-        since_ms: when the version was first seen.
+        since_ms: Time at which the version was first observed.
     """
     if outlook.running is None or not outlook.figures.is_followed or not outlook.proven or outlook.readable:
         return None
-    name = _limited(outlook.memory.metadata.name, f"-qdrant-{_plain(outlook.running)}", MAX_NAME)
-    if any(one.name == name for one in outlook.taken):
+    name = _truncate(outlook.memory.metadata.name, f"-qdrant-{_name_part(outlook.running)}", MAX_NAME_CHARS)
+    if any(snapshot.name == name for snapshot in outlook.taken):
         return None
-    late_ms = zlib.crc32(outlook.memory.slug.encode()) % (LARGEST_SPREAD_MS + 1)
+    offset_ms = zlib.crc32(outlook.memory.slug.encode()) % (LARGEST_SPREAD_MS + 1)
     why = f"Qdrant now runs {outlook.running}, which cannot restore the existing snapshots"
-    return DueSnapshot(name=name, slot_ms=None, due_ms=since_ms + late_ms, why=why)
+    return DueSnapshot(name=name, slot_ms=None, due_ms=since_ms + offset_ms, why=why)
 
 
 def rebuild_claim(outlook: Outlook) -> DueSnapshot | None:
-    """The snapshot that a rebuild asks for once it has ended, None where it asks for none."""
+    """Return the snapshot that a completed rebuild requires, or None if a usable one exists or is in progress."""
     memory = outlook.memory
     is_ended = not is_under_way(memory.status.get("rebuild") or {})
     if not (outlook.rebuilt_ms and is_ended and outlook.figures.is_followed and outlook.proven):
         return None
-    moved = datetime.fromtimestamp(outlook.rebuilt_ms / 1000, UTC)
-    name = _limited(memory.metadata.name, f"-rebuilt-{moved:%Y%m%dt%H%M%Sz}", MAX_NAME)
-    if outlook.usable or any(one.name == name or (not one.is_ended and outlook.fits(one)) for one in outlook.taken):
+    rebuilt = datetime.fromtimestamp(outlook.rebuilt_ms / 1000, UTC)
+    name = _truncate(memory.metadata.name, f"-rebuilt-{rebuilt:%Y%m%dt%H%M%Sz}", MAX_NAME_CHARS)
+    if outlook.usable or any(item.name == name or (not item.is_ended and outlook.fits(item)) for item in outlook.taken):
         return None
     why = "the collection was rebuilt, and existing snapshots do not match it"
     return DueSnapshot(name=name, slot_ms=None, due_ms=outlook.rebuilt_ms, why=why)
 
 
 def slot_name(memory_name: str, slot_ms: int) -> str:
-    """What the object of a time of the schedule is called: the same for everybody who asks."""
+    """Return the object name of a time of the schedule. Every process derives the same name."""
     slot = datetime.fromtimestamp(slot_ms / 1000, UTC)
-    return _limited(memory_name, f"-{slot:%Y%m%dt%H%Mz}", MAX_NAME)
+    return _truncate(memory_name, f"-{slot:%Y%m%dt%H%Mz}", MAX_NAME_CHARS)
 
 
-def _plain(version: str) -> str:
-    """A version as part of an object's name."""
+def _name_part(version: str) -> str:
+    """Return a version with only characters that are valid in an object name."""
     return "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in version.lower()).strip("-")
 
 
-def _limited(name: str, suffix: str, most: int) -> str:
-    """A name with its suffix; a name that is too long is cut, and told from others by a digest."""
-    if len(name) + len(suffix) <= most:
+def _truncate(name: str, suffix: str, max_chars: int) -> str:
+    """Return a name with a suffix, at most `most` characters. A name that is cut gets a digest to stay unique."""
+    if len(name) + len(suffix) <= max_chars:
         return name + suffix
     digest = hashlib.sha256(name.encode()).hexdigest()[:8]
-    return f"{name[: most - len(suffix) - 9].rstrip('-.')}-{digest}{suffix}"
+    return f"{name[: max_chars - len(suffix) - 9].rstrip('-.')}-{digest}{suffix}"
 
 
 def label_of(memory_name: str) -> str:
-    """The label that finds the snapshots of an agent."""
-    return _limited(memory_name, "", MAX_LABEL)
+    """Return the label value by which the snapshots of an agent are found."""
+    return _truncate(memory_name, "", MAX_LABEL_CHARS)
 
 
 def claimed_object(claim: DueSnapshot, outlook: Outlook) -> Json:
-    """The object that a claim creates.
+    """Build the MemorySnapshot that claims a due snapshot.
 
-    It has no owner: neither the deletion of the agent nor a prune of its manifests removes a backup.
+    It has no owner reference: a backup must survive the deletion of the agent and a prune of its manifests.
     """
     metadata = outlook.memory.metadata
     slot = {SLOT: render_second(claim.slot_ms / 1000)} if claim.slot_ms is not None else {}
@@ -278,28 +289,31 @@ def claimed_object(claim: DueSnapshot, outlook: Outlook) -> Json:
 
 
 def last_status(outlook: Outlook) -> Json:
-    """`status.lastSnapshot`: the newest one that was made; empty before the first."""
-    for one in outlook.made:
-        if one.has_succeeded:
-            told: Json = {
-                "name": one.name,
-                "time": render_second(one.begun_ms / 1000),
-                "verified": bool(one.is_verified),
+    """Return `status.lastSnapshot`: the newest snapshot that succeeded, or an empty dict before the first."""
+    for snapshot in outlook.made:
+        if snapshot.has_succeeded:
+            fields: Json = {
+                "name": snapshot.name,
+                "time": render_second(snapshot.begun_ms / 1000),
+                "verified": bool(snapshot.is_verified),
             }
-            return told | ({"qdrantVersion": one.version} if one.version else {})
+            return fields | ({"qdrantVersion": snapshot.version} if snapshot.version else {})
     return {}
 
 
 def stale_at_ms(outlook: Outlook) -> int | None:
-    """When the last proven snapshot becomes too old, None where none can."""
+    """Return the time at which the last usable snapshot becomes too old.
+
+    None without a schedule or a usable snapshot.
+    """
     stale_ms, usable = outlook.figures.stale_ms, outlook.usable
     return usable[0].begun_ms + stale_ms if stale_ms is not None and usable else None
 
 
 def states_of(outlook: Outlook) -> list[ConditionState]:
-    """The conditions SnapshotFresh and SnapshotVerified; none of an agent without schedule and snapshots."""
+    """Return the conditions SnapshotFresh and SnapshotVerified. Empty for an agent without schedule and snapshots."""
     fresh = [_fresh(outlook)] if outlook.figures.stale_ms is not None else []
-    return fresh + [_verified(one) for one in outlook.made[:1]]
+    return fresh + [_verified(snapshot) for snapshot in outlook.made[:1]]
 
 
 def _fresh(outlook: Outlook) -> ConditionState:
@@ -337,7 +351,7 @@ def _none_yet(outlook: Outlook, hours: str) -> ConditionState:
 
 
 def _failure(outlook: Outlook) -> str:
-    """What the last one failed of, where it did."""
+    """Return the error of the last snapshot, or "" if it succeeded."""
     for last in outlook.made[:1]:
         if not last.has_succeeded or last.is_verified is False:
             return f". {last.name} failed: {last.message}"

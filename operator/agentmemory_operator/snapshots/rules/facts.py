@@ -1,4 +1,4 @@
-"""What is known of a snapshot from its object as it came, whatever made it."""
+"""Facts about a snapshot, parsed from its object as received."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,18 +24,18 @@ NEVER_MS = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """One snapshot.
+    """Facts about one snapshot.
 
     Attributes:
-        slot_ms: the time of the schedule that it was made for; None of any other.
-        begun_ms: when it was begun, else when it was asked for; Unix milliseconds.
-        is_ended: whether it was made or has failed for good.
-        is_verified: None where nobody could tell.
-        version: of the server that made it.
-        physical: the collection that it was made of, None before it was begun.
-        is_imported: whether it was taken in: nobody knows how old its memories are.
-        is_being_removed: whether its bytes are going.
-        message: how it ended, for people.
+        slot_ms: Time of the schedule that it was created for; None for others.
+        begun_ms: Start time, else creation time of the object; Unix milliseconds.
+        is_ended: True if it has succeeded or permanently failed.
+        is_verified: None if verification gave no result.
+        version: Qdrant version of the server that created it.
+        physical: Collection that it was created from; None before it started.
+        is_imported: True if it was imported. The age of its memories is then unknown.
+        is_being_removed: True if retention is removing its bytes.
+        message: Result for users.
     """
 
     metadata: Metadata
@@ -52,40 +52,40 @@ class Taken:
 
     @property
     def name(self) -> str:
-        """The object's name."""
+        """Name of the object."""
         return self.metadata.name
 
     @property
     def time_ms(self) -> int:
-        """The time that it stands for: of its slot, else of its beginning."""
+        """Time that retention counts: of the slot, else of the start."""
         return self.begun_ms if self.slot_ms is None else self.slot_ms
 
     @property
     def is_going(self) -> bool:
-        """Whether it, or its object, is being removed."""
+        """True if the snapshot or its object is being removed."""
         return self.is_being_removed or self.metadata.deletion_timestamp is not None
 
     @property
     def is_under_retention(self) -> bool:
-        """Whether retention may remove it: the label says so, which people may take off or put on."""
+        """True if retention may remove it. The label decides, which users can set and remove."""
         return self.metadata.labels.get(RETENTION_LABEL) == UNDER_RETENTION
 
     @property
     def is_pinned(self) -> bool:
-        """Whether somebody wants it kept; an annotation that says false is none."""
+        """True if a user pinned it. The annotation value `false` does not pin it."""
         return self.metadata.annotations.get(PIN, "false").lower() != "false"
 
 
 def taken_of(document: Mapping[str, Any]) -> Taken:
-    """What a MemorySnapshot's object says."""
+    """Parse the facts from a MemorySnapshot."""
     metadata = Metadata.model_validate(document["metadata"])
     status = document.get("status") or {}
     succeeded, verified = (condition_of(status, kind) for kind in ("Succeeded", "Verified"))
-    begun = status.get("startTime") or metadata.creation_timestamp
+    start_time = status.get("startTime") or metadata.creation_timestamp
     return Taken(
         metadata=metadata,
         slot_ms=_ms(metadata.annotations.get(SLOT)),
-        begun_ms=_ms(begun) or NEVER_MS,
+        begun_ms=_ms(start_time) or NEVER_MS,
         is_ended=succeeded.get("status") in ("True", "False"),
         has_succeeded=succeeded.get("status") == "True",
         is_verified={"True": True, "False": False}.get(verified.get("status", "")),
@@ -98,16 +98,16 @@ def taken_of(document: Mapping[str, Any]) -> Taken:
 
 
 def being_removed(status: Mapping[str, Any], why: str, *, generation: int, now: str) -> Json:
-    """The status of one whose bytes go next: nothing may count on it any more."""
+    """Return the status of a snapshot whose bytes are removed next, so that nothing relies on it any more."""
     message = f"retention removes it: {why}"
-    kept = [item for item in status.get("conditions") or [] if item["type"] != "Succeeded"]
+    other_conditions = [item for item in status.get("conditions") or [] if item["type"] != "Succeeded"]
     states = [ConditionState("Succeeded", False, Reason.BEING_REMOVED, message)]
     changed = merge_conditions(status.get("conditions") or [], states, generation=generation, now=now)
-    return {**status, "conditions": [*changed, *kept]}
+    return {**status, "conditions": [*changed, *other_conditions]}
 
 
 def is_restorable(taken: Taken, running: str | None) -> bool | None:
-    """Whether the running server can restore a snapshot; None where a version is not known."""
+    """Return whether the running server can restore a snapshot; None if a version is unknown."""
     if running is None or taken.version is None:
         return None
     try:
@@ -118,11 +118,11 @@ def is_restorable(taken: Taken, running: str | None) -> bool | None:
 
 
 def candidate_of(taken: Taken, running: str | None, users: Sequence[str]) -> Candidate:
-    """What retention goes by.
+    """Return the facts that retention decides by.
 
     Args:
-        running: version of the server.
-        users: who needs it, each as a person would name it.
+        running: Qdrant version of the server.
+        users: Objects that need it, each as kind and name.
     """
     return Candidate(
         name=taken.name,
@@ -139,7 +139,7 @@ def candidate_of(taken: Taken, running: str | None, users: Sequence[str]) -> Can
 
 
 def _ms(time: object) -> int | None:
-    """Unix milliseconds of a time that an object tells; people may have written it."""
+    """Parse a time of an object to Unix milliseconds; None if it is malformed, because users can write it."""
     try:
         return int(datetime.fromisoformat(str(time)).timestamp() * 1000)
     except ValueError:
@@ -147,32 +147,32 @@ def _ms(time: object) -> int | None:
 
 
 def points_held(physical: str | None, snapshots: Iterable[Mapping[str, Any]]) -> int:
-    """The most memories that any snapshot of a collection saw in it; 0 where none did.
+    """Return the largest number of memories that a snapshot of a collection recorded; 0 if none did.
 
     Args:
-        snapshots: MemorySnapshots as they came.
+        snapshots: MemorySnapshots as received.
     """
     statuses = [snapshot.get("status") or {} for snapshot in snapshots]
-    seen = [(status.get("points") or {}).get("after") for status in statuses if status.get("physical") == physical]
-    return max((number for number in seen if number), default=0)
+    counts = [(status.get("points") or {}).get("after") for status in statuses if status.get("physical") == physical]
+    return max((number for number in counts if number), default=0)
 
 
 _VERSION = re.compile(r"^v?(\d+)\.(\d+)\.(\d+)")
 
 
 def check_version(source: str | None, server: str) -> None:
-    """Pass unless the server cannot restore what another version made.
+    """Raise if the server cannot restore a snapshot of another version.
 
     Args:
-        source: the version that made the snapshot, None where nobody knows: then the server finds out.
+        source: Version that created the snapshot. If None or malformed, nothing is checked.
 
     Raises:
-        SpecInvalid: another minor version, or a later patch, made it. Source: Qdrant's documentation of snapshots.
+        SpecInvalid: If another minor version or a later patch created it. Source: Qdrant's documentation of snapshots.
     """
-    made, runs = _version_of(source or ""), _version_of(server)
-    if made is None or runs is None or (made[:2] == runs[:2] and made[2] <= runs[2]):
+    origin, running = _version_of(source or ""), _version_of(server)
+    if origin is None or running is None or (origin[:2] == running[:2] and origin[2] <= running[2]):
         return
-    minor = f"{made[0]}.{made[1]}"
+    minor = f"{origin[0]}.{origin[1]}"
     raise SpecInvalid(
         Reason.VERSION_MISMATCH,
         f"the snapshot is from Qdrant {source}, but the server runs {server}: a snapshot can only be restored by its "

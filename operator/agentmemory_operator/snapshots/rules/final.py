@@ -1,4 +1,4 @@
-"""The last snapshot of an agent that goes with `deletionPolicy: Snapshot`."""
+"""The final snapshot of an agent that is deleted with `deletionPolicy: Snapshot`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,14 +16,20 @@ MAX_NAME = 253
 
 
 def final_name(metadata: Metadata) -> str:
-    """The name of an AgentMemory's last snapshot; one that is created again under its name gets another."""
+    """Return the name of an AgentMemory's final snapshot.
+
+    It contains the start of the UID, so a recreated object gets another.
+    """
     suffix = f"-final-{metadata.uid[:UID_DIGITS].lower().strip('-')}"
     return metadata.name[: MAX_NAME - len(suffix)].rstrip("-.") + suffix
 
 
 def final_manifest(memory: AgentMemory) -> Json:
-    """The MemorySnapshot that is the last one; whatever the agent's say, it is verified."""
-    metadata, asked = memory.metadata, memory.spec.snapshots.verify if memory.spec.snapshots else None
+    """Build the manifest of the final MemorySnapshot.
+
+    It is always verified: by checksum if the agent's `verify` is Checksum, else by a restore.
+    """
+    metadata, verify = memory.metadata, memory.spec.snapshots.verify if memory.spec.snapshots else None
     return {
         "apiVersion": API_VERSION,
         "kind": "MemorySnapshot",
@@ -34,20 +40,20 @@ def final_manifest(memory: AgentMemory) -> Json:
         },
         "spec": {
             "agentMemoryRef": {"name": metadata.name},
-            "verify": "Checksum" if asked == "Checksum" else "Full",
+            "verify": "Checksum" if verify == "Checksum" else "Full",
             "deletionPolicy": "Retain",
         },
     }
 
 
 def final_state(document: Mapping[str, Any] | None, name: str) -> str | None:
-    """Why a last snapshot is not to be relied on, None where it is.
+    """Return the reason why a final snapshot is not usable, or None if it is verified.
 
     Args:
-        document: the MemorySnapshot, None where it has not come yet.
+        document: The MemorySnapshot, or None if the watch has not delivered it yet.
 
     Raises:
-        DeletionWaiting: it is being made.
+        DeletionWaiting: If it has not ended.
     """
     status = (document or {}).get("status") or {}
     if not is_ended(status):
@@ -55,5 +61,5 @@ def final_state(document: Mapping[str, Any] | None, name: str) -> str | None:
     if is_verified(status):
         return None
     faults = [item for item in status["conditions"] if item["status"] != "True"]
-    told = "; ".join(f"{item['reason']}: {item['message']}" for item in faults[:1])
-    return f"the final MemorySnapshot {name} is not verified ({told}): collection kept"
+    fault = "; ".join(f"{item['reason']}: {item['message']}" for item in faults[:1])
+    return f"the final MemorySnapshot {name} is not verified ({fault}): collection kept"

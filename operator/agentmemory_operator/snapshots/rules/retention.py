@@ -1,6 +1,6 @@
-"""Which snapshots of an agent stay and which go, each with every reason.
+"""Decide which snapshots of an agent are kept and which are removed, each with every reason.
 
-Pure, and the same whatever the order: what a run leaves, the next one leaves too.
+Pure, and independent of the order of the input. Idempotent: the snapshots that one run keeps, the next run keeps too.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -11,13 +11,13 @@ from enum import StrEnum
 from agentmemory_operator.spec.schedule import zone_of
 
 DAY_MS = 86_400_000
-# Somebody will look at what failed; nobody at the eleventh of a row.
+# Users need recent failures for diagnosis. More than ten of a series add nothing.
 FAILED_DAYS = 7
 FAILED_AT_MOST = 10
 
 
 class Why(StrEnum):
-    """Why a snapshot stays, or goes."""
+    """Reason to keep or remove a snapshot."""
 
     PINNED = "pinned"
     MANUAL = "not taken by the schedule"
@@ -41,10 +41,10 @@ class Why(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KeepReason:
-    """One reason.
+    """One reason of a verdict.
 
     Attributes:
-        detail: which one, as the day of a daily one; empty where there is but one.
+        detail: Details, such as the day of a daily snapshot; empty if there are none.
     """
 
     why: Why
@@ -56,19 +56,19 @@ class KeepReason:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """What retention knows of a snapshot.
+    """Facts about a snapshot that retention decides by.
 
     Attributes:
-        name: of its object.
-        time_ms: the time of the schedule that it was made for, else when it was begun; Unix milliseconds.
-        is_scheduled: whether retention may remove it.
-        is_finished: whether its end has come, good or bad.
-        has_succeeded: whether it was made.
-        is_verified: None where nobody has tried.
-        is_restorable: whether the running server can restore it; None where its version is not known.
-        is_pinned: somebody wants it kept.
-        is_going: its removal was begun; some of its bytes may be gone.
-        users: restores and agents that name it, each as a person would.
+        name: Name of its object.
+        time_ms: Time of the schedule that it was created for, else its start; Unix milliseconds.
+        is_scheduled: True if retention may remove it.
+        is_finished: True if it has succeeded or failed.
+        has_succeeded: True if it was created.
+        is_verified: None if verification gave no result.
+        is_restorable: True if the running server can restore it; None if a version is unknown.
+        is_pinned: True if a user pinned it.
+        is_going: True if its removal has started. Some of its bytes may be deleted.
+        users: Restores and agents that need it, each as kind and name.
     """
 
     name: str
@@ -84,16 +84,16 @@ class Candidate:
 
     @property
     def is_good(self) -> bool:
-        """Whether it was made, and not found to be bad."""
+        """True if it was created and did not fail verification."""
         return self.has_succeeded and self.is_verified is not False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionRules:
-    """The figures in force.
+    """Limits in force.
 
     Attributes:
-        time_zone: whose days, weeks and months count.
+        time_zone: Time zone of the days, weeks and months.
     """
 
     keep_last: int = 4
@@ -106,10 +106,10 @@ class RetentionRules:
 
 @dataclass(frozen=True, slots=True)
 class RetentionVerdict:
-    """What becomes of one snapshot.
+    """Decision on one snapshot.
 
     Attributes:
-        reasons: why it stays, else why it goes; one at least.
+        reasons: Reasons to keep it, else the reason to remove it; at least one.
     """
 
     name: str
@@ -118,13 +118,13 @@ class RetentionVerdict:
 
     @property
     def text(self) -> str:
-        """The reasons for people, as `daily 2026-11-22, weekly 2026-W47`."""
+        """The reasons for users, such as `daily 2026-11-22, weekly 2026-W47`."""
         return ", ".join(map(str, self.reasons))
 
 
 @dataclass(slots=True)
 class _Case:
-    """All snapshots of an agent, newest first, and what was found out so far."""
+    """All snapshots of an agent, newest first, and the reasons found so far."""
 
     ordered: Sequence[Candidate]
     rules: RetentionRules
@@ -136,23 +136,32 @@ class _Case:
 
     @property
     def subjects(self) -> list[Candidate]:
-        """Those that retention decides about."""
-        return [one for one in self.ordered if one.is_scheduled and one.is_finished and not one.is_going]
+        """Snapshots that retention may remove."""
+        return [item for item in self.ordered if item.is_scheduled and item.is_finished and not item.is_going]
 
     def is_old(self, candidate: Candidate, days: int | None) -> bool:
         return days is not None and candidate.time_ms < self.now_ms - days * DAY_MS
 
 
 def judge(candidates: Sequence[Candidate], rules: RetentionRules, *, now_ms: int) -> tuple[RetentionVerdict, ...]:
-    """What becomes of each snapshot of one agent, newest first.
+    """Decide on each snapshot of one agent, newest first.
 
-    Rules, of which any keeps: a pin; who uses it; not of the schedule; not finished; the newest good one; the newest
-    verified one that the running server can restore (where there is none, the newest verified one); while it is not
-    older than `max_age_days`: `keep_last`, and the newest one, verified if there is such a one, of each of the newest
-    days, ISO weeks and months that have any. Without any of these figures all stay until they are too old. Those that
-    failed or proved bad stay for a week and until a newer one is good, the newest ten of them.
+    A snapshot is kept if any of these rules applies:
+    - A restore or an agent needs it.
+    - It is pinned, not scheduled, or not finished.
+    - It is the newest good one, or the newest verified one that the running server can restore. If the server can
+      restore none, it is the newest verified one.
+    - It is verified, and a version is unknown.
+    - It is good, not older than `max_age_days`, and among the newest `keep_last`.
+    - It is good, not older than `max_age_days`, and the newest of one of the newest days, ISO weeks or months with
+      snapshots. Within a period, a verified one takes precedence.
+    - It is good, not older than `max_age_days`, and all of these limits are 0.
+    - It failed, or failed verification; it is one of the newest ten such, and less than a week old or newer than any
+      good one.
+
+    Only the first rule applies to a snapshot whose removal has started.
     """
-    case = _Case(sorted(candidates, key=_age, reverse=True), rules, now_ms)
+    case = _Case(sorted(candidates, key=_time_order, reverse=True), rules, now_ms)
     for candidate in case.ordered:
         _keep_untouchable(case, candidate)
     _keep_last_resorts(case)
@@ -161,7 +170,7 @@ def judge(candidates: Sequence[Candidate], rules: RetentionRules, *, now_ms: int
     return tuple(_verdict(case, candidate) for candidate in case.ordered)
 
 
-def _age(candidate: Candidate) -> tuple[int, str]:
+def _time_order(candidate: Candidate) -> tuple[int, str]:
     return candidate.time_ms, candidate.name
 
 
@@ -169,7 +178,7 @@ def _keep_untouchable(case: _Case, candidate: Candidate) -> None:
     for user in candidate.users:
         case.keep(candidate, Why.IN_USE, user)
     if candidate.is_going:
-        # Its bytes may be gone: nothing but a reader that has them open keeps it from its end.
+        # Some of its bytes may be deleted. Only a reader that has it open delays its removal.
         return
     if candidate.is_pinned:
         case.keep(candidate, Why.PINNED)
@@ -180,12 +189,12 @@ def _keep_untouchable(case: _Case, candidate: Candidate) -> None:
 
 
 def _keep_last_resorts(case: _Case) -> None:
-    """Keep what an agent must not be without."""
-    good = [one for one in case.subjects if one.is_good]
-    verified = [one for one in good if one.is_verified]
+    """Keep the newest good snapshot, the newest verified restorable one, and verified ones of unknown version."""
+    good = [candidate for candidate in case.subjects if candidate.is_good]
+    verified = [candidate for candidate in good if candidate.is_verified]
     for newest in good[:1]:
         case.keep(newest, Why.NEWEST)
-    for last in [one for one in verified if one.is_restorable][:1] or verified[:1]:
+    for last in [candidate for candidate in verified if candidate.is_restorable][:1] or verified[:1]:
         case.keep(last, Why.LAST_VERIFIED)
     for unsure in verified:
         if unsure.is_restorable is None:
@@ -194,14 +203,14 @@ def _keep_last_resorts(case: _Case) -> None:
 
 def _keep_by_figures(case: _Case) -> None:
     rules = case.rules
-    young = [one for one in case.subjects if one.is_good and not case.is_old(one, rules.max_age_days)]
+    recent = [item for item in case.subjects if item.is_good and not case.is_old(item, rules.max_age_days)]
     if not (rules.keep_last or rules.daily or rules.weekly or rules.monthly):
-        for one in young:
-            case.keep(one, Why.NO_LIMIT)
-    for number, one in enumerate(young[: rules.keep_last], start=1):
-        case.keep(one, Why.KEEP_LAST, f"{number}/{rules.keep_last}")
+        for item in recent:
+            case.keep(item, Why.NO_LIMIT)
+    for number, item in enumerate(recent[: rules.keep_last], start=1):
+        case.keep(item, Why.KEEP_LAST, f"{number}/{rules.keep_last}")
     for why, number, label in _periods(rules):
-        for chosen, period in _newest_of_each(young, number, label):
+        for chosen, period in _newest_of_each(recent, number, label):
             case.keep(chosen, why, period)
 
 
@@ -209,11 +218,11 @@ def _periods(rules: RetentionRules) -> tuple[tuple[Why, int, Callable[[Candidate
     zone = zone_of(rules.time_zone)
 
     def formatted(pattern: str) -> Callable[[Candidate], str]:
-        return lambda one: datetime.fromtimestamp(one.time_ms / 1000, zone).strftime(pattern)
+        return lambda candidate: datetime.fromtimestamp(candidate.time_ms / 1000, zone).strftime(pattern)
 
     return (
         (Why.DAILY, rules.daily, formatted("%Y-%m-%d")),
-        # The year that the week belongs to: 1 January 2027 lies in 2026-W53.
+        # %G is the year of the ISO week: 1 January 2027 is in 2026-W53.
         (Why.WEEKLY, rules.weekly, formatted("%G-W%V")),
         (Why.MONTHLY, rules.monthly, formatted("%Y-%m")),
     )
@@ -222,22 +231,22 @@ def _periods(rules: RetentionRules) -> tuple[tuple[Why, int, Callable[[Candidate
 def _newest_of_each(
     ordered: Sequence[Candidate], number: int, label: Callable[[Candidate], str]
 ) -> Iterator[tuple[Candidate, str]]:
-    """Yield the one that stands for each of the newest periods that have any, and the period's name."""
+    """Yield the snapshot to keep of each of the newest periods that have any, and the name of the period."""
     periods: dict[str, list[Candidate]] = {}
-    for one in ordered:
-        periods.setdefault(label(one), []).append(one)
+    for candidate in ordered:
+        periods.setdefault(label(candidate), []).append(candidate)
     for period, members in list(periods.items())[:number]:
-        yield next((one for one in members if one.is_verified), members[0]), period
+        yield next((candidate for candidate in members if candidate.is_verified), members[0]), period
 
 
 def _keep_failures(case: _Case) -> None:
-    failed = [one for one in case.subjects if not one.is_good]
-    newest_good_ms = max((one.time_ms for one in case.subjects if one.is_good), default=-1)
-    for one in failed[:FAILED_AT_MOST]:
-        if one.time_ms > newest_good_ms:
-            case.keep(one, Why.FAILED_LAST)
-        if not case.is_old(one, FAILED_DAYS):
-            case.keep(one, Why.FAILED_LATELY)
+    failed = [candidate for candidate in case.subjects if not candidate.is_good]
+    newest_good_ms = max((candidate.time_ms for candidate in case.subjects if candidate.is_good), default=-1)
+    for candidate in failed[:FAILED_AT_MOST]:
+        if candidate.time_ms > newest_good_ms:
+            case.keep(candidate, Why.FAILED_LAST)
+        if not case.is_old(candidate, FAILED_DAYS):
+            case.keep(candidate, Why.FAILED_LATELY)
 
 
 def _verdict(case: _Case, candidate: Candidate) -> RetentionVerdict:

@@ -1,13 +1,13 @@
-"""A snapshot's way from asked for to done, as its status tells it. Pure: files, clock and names are arguments.
+"""Steps of a MemorySnapshot, and its status before and after them. Pure: files, clock and names are arguments.
 
-| step | what it does | in the status before it |
+| step | action | written to the status before it starts |
 |---|---|---|
-| Create | the server makes the file | whose it is, the collection, what was counted, the newest file there was |
-| Copy | the file is copied off the server | the file's name, size and checksum, the copy's place |
-| Verify | it is proven | every place of its bytes |
-| Clean | after a failure: what was made goes | the reason |
+| Create | the server creates the file | owner, collection, number of memories, time of the newest existing file |
+| Copy | the file is copied to object storage | name, size and checksum of the file, location of the copy |
+| Verify | the snapshot is verified | all locations of its bytes |
+| Clean | after a failure, partial data is removed | the reason of the failure |
 
-An imported one begins with TakeIn in the place of Create and Copy.
+An import starts with TakeIn instead of Create and Copy.
 """
 
 from collections.abc import Collection as AnyOf
@@ -48,42 +48,42 @@ TOLD = {
 
 
 def is_ended(status: Mapping[str, Any]) -> bool:
-    """Whether a snapshot was made, or has failed for good."""
-    return _says(status, SUCCEEDED, "True") or _says(status, SUCCEEDED, "False")
+    """Return whether a snapshot has succeeded or permanently failed."""
+    return _has_condition(status, SUCCEEDED, "True") or _has_condition(status, SUCCEEDED, "False")
 
 
 def has_succeeded(status: Mapping[str, Any]) -> bool:
-    """Whether a snapshot was made."""
-    return _says(status, SUCCEEDED, "True")
+    """Return whether a snapshot was created."""
+    return _has_condition(status, SUCCEEDED, "True")
 
 
 def is_verified(status: Mapping[str, Any]) -> bool:
-    """Whether a snapshot was made and proven."""
-    return has_succeeded(status) and _says(status, VERIFIED, "True")
+    """Return whether a snapshot was created and verified."""
+    return has_succeeded(status) and _has_condition(status, VERIFIED, "True")
 
 
-def _says(status: Mapping[str, Any], kind: str, value: str) -> bool:
+def _has_condition(status: Mapping[str, Any], kind: str, value: str) -> bool:
     return condition_of(status, kind).get("status") == value
 
 
-_STANDS_BEFORE: Mapping[SnapshotStep, tuple[str, ...]] = {
+_REQUIRED_FIELDS: Mapping[SnapshotStep, tuple[str, ...]] = {
     SnapshotStep.CREATE: ("agent", "physical", "points", "newestBefore", "attempts"),
     SnapshotStep.COPY: ("agent", "name", "sizeBytes", "locations"),
 }
 
 
 def step_of(status: Mapping[str, Any]) -> SnapshotStep | None:
-    """What a snapshot is at, None before its first step."""
+    """Return the current step of a snapshot, or None before its first step."""
     return next((step for step in SnapshotStep if step == status.get("step")), None)
 
 
 def resumed_step(status: Mapping[str, Any]) -> SnapshotStep | None:
-    """The step that a snapshot goes on with, None where it has to begin.
+    """Return the step to resume at, or None to start from the beginning.
 
-    Of one whose status lacks what stands there before its step nothing is known: that status we did not write.
+    Without the fields that precede its step, a status was not written by the operator, so the snapshot starts again.
     """
     step = step_of(status)
-    return step if step and all(name in status for name in _STANDS_BEFORE.get(step, ())) else None
+    return step if step and all(name in status for name in _REQUIRED_FIELDS.get(step, ())) else None
 
 
 def running(
@@ -95,55 +95,55 @@ def running(
     reason: str = Reason.RUNNING,
     proof: ConditionState | None = None,
 ) -> Json:
-    """The status of one under way.
+    """Return the status of a snapshot in progress.
 
     Args:
-        detail: how far its step is, or what it waits for; of Clean, why the snapshot has failed.
-        proof: the condition Verified, where it is known.
+        detail: Progress of the step, or the cause of a wait. For Clean, the reason of the failure.
+        proof: Condition Verified; None keeps the old one.
     """
     step = step_of(status)
     progress = TOLD[step] if step else "starting"
     message = detail if step is SnapshotStep.CLEAN else ": ".join(filter(None, (progress, detail)))
     states = [ConditionState(SUCCEEDED, None, reason, message), ConditionState("Progressing", True, reason, message)]
-    return _told(status, states, proof=proof, generation=generation, now=now) | {"progress": message}
+    return _with_conditions(status, states, proof=proof, generation=generation, now=now) | {"progress": message}
 
 
 def failed(status: Mapping[str, Any], reason: str, message: str, *, generation: int, now: str) -> Json:
-    """The status of one that has failed for good."""
+    """Return the status of a snapshot that has permanently failed."""
     states = [ConditionState(SUCCEEDED, False, reason, message)]
-    return _ended(_told(status, states, proof=None, generation=generation, now=now), now)
+    return _complete(_with_conditions(status, states, proof=None, generation=generation, now=now), now)
 
 
 def failure_of(status: Mapping[str, Any]) -> tuple[str, str]:
-    """Reason and message of a snapshot that is at Clean."""
+    """Return the reason and message of a snapshot in step Clean."""
     succeeded = condition_of(status, SUCCEEDED)
     return succeeded.get("reason", Reason.RUNNING), succeeded.get("message", "")
 
 
 def made(status: Mapping[str, Any], proof: ConditionState, *, generation: int, now: str) -> Json:
-    """The status of one that was made."""
+    """Return the status of a snapshot that was created."""
     states = [ConditionState(SUCCEEDED, True, Reason.SNAPSHOT_TAKEN, _message_of(status))]
-    return _ended(_told(status, states, proof=proof, generation=generation, now=now), now)
+    return _complete(_with_conditions(status, states, proof=proof, generation=generation, now=now), now)
 
 
 def proven_again(status: Mapping[str, Any], proof: ConditionState, *, request: str, generation: int, now: str) -> Json:
-    """The status of one that was made before and verified again.
+    """Return the status of an existing snapshot that was verified again.
 
     Args:
-        request: what asked for it.
+        request: Value of the annotation that requested it.
     """
     states = [ConditionState(SUCCEEDED, True, Reason.SNAPSHOT_TAKEN, _message_of(status))]
-    return _told({**status, "verifyRequest": request}, states, proof=proof, generation=generation, now=now)
+    return _with_conditions({**status, "verifyRequest": request}, states, proof=proof, generation=generation, now=now)
 
 
 def lost(status: Mapping[str, Any], *, generation: int, now: str) -> Json:
-    """The status of one that was made, and whose bytes are nowhere any more."""
-    told = {**status, "locations": []}
+    """Return the status of a snapshot that was created, but whose bytes no longer exist."""
+    without_locations = {**status, "locations": []}
     states = [ConditionState(SUCCEEDED, True, Reason.SNAPSHOT_TAKEN, "taken, but its bytes no longer exist")]
     proof = ConditionState(
         VERIFIED, False, Reason.SNAPSHOT_LOST, "the file no longer exists in Qdrant, and there is no copy"
     )
-    return _told(told, states, proof=proof, generation=generation, now=now)
+    return _with_conditions(without_locations, states, proof=proof, generation=generation, now=now)
 
 
 def _message_of(status: Mapping[str, Any]) -> str:
@@ -156,7 +156,7 @@ def _message_of(status: Mapping[str, Any]) -> str:
     return f"{size}, only on the same disk as the memories: set spec.snapshots.storage to survive the loss of that disk"
 
 
-def _told(
+def _with_conditions(
     status: Mapping[str, Any],
     states: Sequence[ConditionState],
     *,
@@ -165,23 +165,23 @@ def _told(
     now: str,
 ) -> Json:
     old = status.get("conditions") or []
-    proven = [proof] if proof else _proven(old)
+    proven = [proof] if proof else _old_verified(old)
     conditions = merge_conditions(old, [*states, *proven], generation=generation, now=now)
     return {**status, "observedGeneration": generation, "conditions": conditions}
 
 
-def _proven(conditions: Iterable[Mapping[str, Any]]) -> list[ConditionState]:
-    known = {"True": True, "False": False}
-    found = (item for item in conditions if item["type"] == VERIFIED)
-    return [ConditionState(VERIFIED, known.get(item["status"]), item["reason"], item["message"]) for item in found]
+def _old_verified(conditions: Iterable[Mapping[str, Any]]) -> list[ConditionState]:
+    bools = {"True": True, "False": False}
+    items = (item for item in conditions if item["type"] == VERIFIED)
+    return [ConditionState(VERIFIED, bools.get(item["status"]), item["reason"], item["message"]) for item in items]
 
 
-def _ended(status: Json, now: str) -> Json:
+def _complete(status: Json, now: str) -> Json:
     return {key: value for key, value in status.items() if key not in ("step", "progress")} | {"endTime": now}
 
 
 def owner_status(marker: Marker) -> Json:
-    """Whose memories a collection has, and by what they are embedded, as a snapshot's status says it."""
+    """Return the status fields `owner` and `embedding`, from the marker of a collection."""
     owner = {
         "clusterId": marker.cluster_id,
         "namespace": marker.namespace,
@@ -197,58 +197,59 @@ def owner_status(marker: Marker) -> Json:
 
 
 def owner_of(status: Mapping[str, Any]) -> Marker | None:
-    """The marker that a snapshot's status tells of, None where it tells of none."""
+    """Return the marker recorded in a snapshot's status, or None if it has no owner."""
     owner = status.get("owner")
     return marker_from_json({**owner, "embedding": status.get("embedding")}) if owner else None
 
 
 def qdrant_location(physical: str, name: str, *, is_on_disk: bool = True) -> Json:
-    """The place of a file on the server.
+    """Return the location of a file on the Qdrant server.
 
     Args:
-        is_on_disk: it lies on the server's disk, not in an object storage that Qdrant keeps snapshots in.
+        is_on_disk: True if the file is on the server's disk; False if Qdrant stores snapshots in object storage.
     """
-    kept = {} if is_on_disk else {"keptIn": OBJECT_STORAGE}
-    return {"type": QDRANT, "physical": physical, "name": name, **kept}
+    storage = {} if is_on_disk else {"keptIn": OBJECT_STORAGE}
+    return {"type": QDRANT, "physical": physical, "name": name, **storage}
 
 
 def places_of(status: Mapping[str, Any]) -> list[Json]:
-    """Where the bytes are; a place that does not say where in full is none."""
-    return [dict(place) for place in status.get("locations") or [] if _is_whole(place)]
+    """Return the complete locations of a snapshot's bytes. Locations without the required fields are ignored."""
+    return [dict(place) for place in status.get("locations") or [] if _is_complete(place)]
 
 
-def _is_whole(place: Mapping[str, Any]) -> bool:
+def _is_complete(place: Mapping[str, Any]) -> bool:
     return place.get("type") == S3 or (place.get("type") == QDRANT and "physical" in place and "name" in place)
 
 
 def location_of(status: Mapping[str, Any], kind: str) -> Json | None:
-    """Where the bytes are of that kind of place, None where they are not."""
+    """Return the first location of a type, or None."""
     return next((place for place in places_of(status) if place["type"] == kind), None)
 
 
 def without_location(status: Mapping[str, Any], kind: str) -> Json:
-    """The status without the places of a kind."""
+    """Return the status without the locations of a type."""
     return {**status, "locations": [place for place in status.get("locations") or [] if place.get("type") != kind]}
 
 
 def files_named(statuses: Iterable[Mapping[str, Any]], physical: str) -> frozenset[str]:
-    """The files of a collection that snapshots have on record."""
+    """Return the names of a collection's files that snapshots record."""
     places = (location_of(status, QDRANT) for status in statuses)
     return frozenset(place["name"] for place in places if place and place.get("physical") == physical)
 
 
 def files_copied(statuses: Iterable[Mapping[str, Any]], physical: str) -> frozenset[str]:
-    """The files of a collection whose bytes are off the server too: it is no loss when they go."""
+    """Return the names of a collection's files that also have a copy in object storage, so that they may be deleted."""
     return files_named((status for status in statuses if has_succeeded(status) and location_of(status, S3)), physical)
 
 
 def lost_files(names_by_time: Sequence[tuple[int, str]], *, newest_before_ms: int, named: AnyOf[str]) -> list[str]:
-    """The files that a create has left whose end nobody saw, oldest first.
+    """Return the files that an interrupted create has left, oldest first.
 
     Args:
-        names_by_time: files of the collection with the server's time of each, Unix milliseconds.
-        newest_before_ms: of the newest one there was before it, by the server's clock too.
-        named: those that other snapshots have on record.
+        names_by_time: Creation time by the server's clock, in Unix milliseconds, and name of each file of the
+            collection.
+        newest_before_ms: Time of the newest file before the create, by the same clock.
+        named: Files that other snapshots record.
     """
-    found = sorted((made_ms, name) for made_ms, name in names_by_time if made_ms > newest_before_ms)
-    return [name for _, name in found if name not in named]
+    newer = sorted((made_ms, name) for made_ms, name in names_by_time if made_ms > newest_before_ms)
+    return [name for _, name in newer if name not in named]

@@ -1,19 +1,19 @@
-"""Whether a restored copy is what its snapshot was made of: what is compared, and what comes of it.
+"""Verification of a restored copy of a snapshot: what is compared, and the finding of each check.
 
-| check | good where |
+| check | passes if |
 |---|---|
-| Checksum | the bytes have the SHA-256 that was recorded, and that the server tells |
-| Restore | the server makes a collection of them |
-| Owner | the copy's marker names the object that the snapshot was made for |
-| Configuration | its settings have the hash that was recorded, or are those of the live collection |
-| Indexes | so are its payload indexes |
-| Count | as many memories as before, as after, or between; deletions meanwhile widen that by their number |
-| Missing | every live point that was last written before the snapshot is in it |
-| Sample | chosen points, the same in both by revision, are equal bit for bit |
-| Probes | exact searches among those points give the same points and scores in both |
+| Checksum | the SHA-256 of the bytes equals the recorded one, and the server's |
+| Restore | the server restores a collection from them |
+| Owner | the copy's marker names the object that the snapshot was created for |
+| Configuration | the hash of its settings equals the recorded one, or its settings equal those of the live collection |
+| Indexes | the same for its payload indexes |
+| Count | the number of memories is between the counts before and after; deletions in between widen the range |
+| Missing | every live point that was last written before the snapshot is in the copy |
+| Sample | sampled points with the same revision in both are equal bit for bit |
+| Probes | exact searches among those points return the same points and scores in both |
 
-Writers go on meanwhile, so a point counts only where nobody has written it since. Where the live collection is gone,
-what was recorded is all there is to compare with, and the verdict says so.
+Writers continue during the comparison, so a point is compared only if it has not been written since. If the live
+collection no longer exists, the copy is compared with the record only, and the verdict contains a note.
 """
 
 import hashlib
@@ -37,28 +37,31 @@ from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
 from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason
 
 SURELY_BEFORE_MS = 300_000
-"""What bears a time so long before a snapshot was begun was written before it, however far the clocks of two machines
-differ and however long a write is on its way. What bears a later one may have been written at any time."""
+"""Margin for clock differences between machines and for writes in transit.
+
+A point whose time is more than this before the start of a snapshot was written before it. A point with a later time may
+have been written at any time.
+"""
 
 PROBES = 8
-"""Exact searches."""
+"""Number of exact searches."""
 
 SHA_SHOWN = 12
-"""Hex digits of a SHA-256 that a message shows."""
+"""Number of hex digits of a SHA-256 in a message."""
 
 UNVERIFIED = ConditionState(VERIFIED, None, Reason.NOT_VERIFIED, "not verified: verify is None")
-"""The condition of a snapshot that nobody verifies."""
+"""Condition of a snapshot with `verify: None`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """What was noted when the snapshot was made; None is what nobody noted.
+    """Facts that were recorded when the snapshot was created. None if a fact was not recorded.
 
     Attributes:
-        begun_ms: Unix milliseconds.
-        before, after: exact numbers of memories, tombstones left out.
-        deleted: memories that were deleted between these two counts.
-        config_hash: see `hash_configuration`.
+        begun_ms: Start time in Unix milliseconds.
+        before, after: Exact number of memories before and after, without tombstones.
+        deleted: Memories that were deleted between these two counts.
+        config_hash: See `hash_configuration`.
     """
 
     begun_ms: int | None = None
@@ -69,9 +72,9 @@ class Recorded:
 
 
 def hash_configuration(collection: Collection) -> str:
-    """The first 16 hex digits of a SHA-256 over everything that a snapshot carries of a collection's settings.
+    """Return the first 16 hex digits of a SHA-256 over all settings that a snapshot contains.
 
-    The marker does not count: it names a generation, and a restore writes it anew.
+    The marker is excluded: it contains a generation, and a restore writes a new one.
     """
     content = json.dumps(_settings(collection), sort_keys=True, default=asdict)
     return hashlib.sha256(content.encode()).hexdigest()[:16]
@@ -81,23 +84,23 @@ def compare_checksum(computed: str, *, recorded: str | None, told: str | None, s
     """Compare the SHA-256 of the bytes that were read.
 
     Args:
-        recorded: when the snapshot was made.
-        told: by the server now.
-        size: bytes that were read.
+        recorded: SHA-256 from the creation of the snapshot.
+        told: SHA-256 that the server lists now.
+        size: Number of bytes read.
     """
-    others = {name: value for name, value in (("recorded", recorded), ("Qdrant's", told)) if value}
-    off = [f"{name} is {value[:SHA_SHOWN]}" for name, value in others.items() if value != computed]
-    if off:
-        message = f"SHA-256 of its {size} bytes is {computed[:SHA_SHOWN]}, {', '.join(off)}"
-        return CheckFinding(Check.CHECKSUM, False, message, compared=size, differing=len(off))
-    if not others:
+    expected = {name: value for name, value in (("recorded", recorded), ("Qdrant's", told)) if value}
+    mismatches = [f"{name} is {value[:SHA_SHOWN]}" for name, value in expected.items() if value != computed]
+    if mismatches:
+        message = f"SHA-256 of its {size} bytes is {computed[:SHA_SHOWN]}, {', '.join(mismatches)}"
+        return CheckFinding(Check.CHECKSUM, False, message, compared=size, differing=len(mismatches))
+    if not expected:
         return CheckFinding(Check.CHECKSUM, None, "no SHA-256 to compare with")
-    message = f"{size} bytes read, SHA-256 as {' and '.join(others)}"
+    message = f"{size} bytes read, SHA-256 as {' and '.join(expected)}"
     return CheckFinding(Check.CHECKSUM, True, message, compared=size)
 
 
 def compare_owner(copy: Marker | None, owner: Marker | None) -> CheckFinding:
-    """Compare whose the copy says it is with whose the snapshot was to be."""
+    """Compare the owner in the copy's marker with the expected owner."""
     if copy is None or owner is None:
         return CheckFinding(Check.OWNER, None, "it has no ownership marker")
     if copy.is_same_object(owner):
@@ -109,10 +112,13 @@ def compare_owner(copy: Marker | None, owner: Marker | None) -> CheckFinding:
 def compare_configuration(
     copy: Collection, live: Collection | None, recorded: str | None
 ) -> tuple[CheckFinding, CheckFinding]:
-    """Compare settings and payload indexes; a live collection that was changed since has to differ.
+    """Compare settings and payload indexes with the record, else with the live collection.
+
+    If the live collection was changed since, a copy that differs from the record fails even if it equals the live
+    collection.
 
     Args:
-        recorded: `hash_configuration` of the collection that the snapshot was made of.
+        recorded: `hash_configuration` of the collection when the snapshot was created.
     """
     if hash_configuration(copy) == recorded:
         return (
@@ -129,27 +135,27 @@ def compare_configuration(
             CheckFinding(Check.INDEXES, None, "no indexes to compare with"),
         )
     has_changed = recorded is not None and hash_configuration(live) != recorded
-    return _compared_settings(copy, live, has_changed=has_changed), _compared_indexes(copy, live)
+    return _compare_settings(copy, live, has_changed=has_changed), _compare_indexes(copy, live)
 
 
-def _compared_settings(copy: Collection, live: Collection, *, has_changed: bool) -> CheckFinding:
-    """Compare figure by figure.
+def _compare_settings(copy: Collection, live: Collection, *, has_changed: bool) -> CheckFinding:
+    """Compare setting by setting.
 
     Args:
-        has_changed: the live collection is not what was recorded either, so an equal copy is not it.
+        has_changed: True if the live collection differs from the record too. An equal copy then fails.
     """
     found, expected = figures_in(copy), figures_in(live)
     differing = [name for name in COMPARED if found[name] != expected[name]]
-    shown = ", ".join(
+    named = ", ".join(
         f"{PATHS.get(name, name)} {found[name]} instead of {expected[name]}" for name in differing[:SHOWN]
     )
     if not differing and not has_changed:
         return CheckFinding(Check.CONFIGURATION, True, "settings match the live collection", compared=len(COMPARED))
-    told = f"settings differ from the live collection: {shown}" if differing else "settings differ from the record"
-    return CheckFinding(Check.CONFIGURATION, False, told, compared=len(COMPARED), differing=len(differing))
+    text = f"settings differ from the live collection: {named}" if differing else "settings differ from the record"
+    return CheckFinding(Check.CONFIGURATION, False, text, compared=len(COMPARED), differing=len(differing))
 
 
-def _compared_indexes(copy: Collection, live: Collection) -> CheckFinding:
+def _compare_indexes(copy: Collection, live: Collection) -> CheckFinding:
     differing = sorted({field for field, _ in set(copy.indexes) ^ set(live.indexes)})
     if not differing:
         return CheckFinding(Check.INDEXES, True, "indexes match the live collection", compared=len(live.indexes))
@@ -158,50 +164,54 @@ def _compared_indexes(copy: Collection, live: Collection) -> CheckFinding:
 
 
 def compare_count(copied: int, recorded: Recorded, deleted_since: int | None) -> CheckFinding:
-    """Compare the number of memories; what was deleted while it was made left tombstones, which are counted.
+    """Compare the number of memories.
+
+    Each memory that was deleted during the snapshot widens the accepted range by one.
 
     Args:
-        copied: memories of the copy, tombstones left out.
-        deleted_since: as far as the live collection can tell now, for want of a record; None where it cannot.
+        copied: Memories of the copy, without tombstones.
+        deleted_since: Estimate from the live collection, used if no number of deletions was recorded. None if unknown.
     """
     before, after = recorded.before, recorded.after
     if before is None or after is None:
         return CheckFinding(Check.COUNT, None, f"{copied} memories; no count was recorded with it")
-    widened = (deleted_since or 0) if recorded.deleted is None else recorded.deleted
+    deletions_count = (deleted_since or 0) if recorded.deleted is None else recorded.deleted
     when = "since" if recorded.deleted is None else "meanwhile"
-    deletions = f", {widened} deleted {when}" if widened else ""
-    message = f"{copied} memories, {before} before and {after} after it was made{deletions}"
-    off = off_by(copied, before, after, changed=widened)
-    return CheckFinding(Check.COUNT, not off, message, compared=copied, differing=off)
+    note = f", {deletions_count} deleted {when}" if deletions_count else ""
+    message = f"{copied} memories, {before} before and {after} after it was made{note}"
+    excess = off_by(copied, before, after, changed=deletions_count)
+    return CheckFinding(Check.COUNT, not excess, message, compared=copied, differing=excess)
 
 
 def was_there(updated_at: object, begun_ms: int | None) -> bool:
-    """Whether a live point has not been written since well before the snapshot, and so has to be in it."""
+    """Return whether a live point was last written well before the snapshot, so that the snapshot must contain it."""
     is_number = isinstance(updated_at, int) and not isinstance(updated_at, bool)
     return begun_ms is not None and is_number and updated_at < begun_ms - SURELY_BEFORE_MS  # type: ignore[operator]
 
 
 def probes_of(points: Sequence[Json], equal: Iterable[PointId], *, most: int = PROBES) -> list[Json]:
-    """The searches for the first vectors among points that are equal in both; each has to find all of them.
+    """Build one search for each of the first vectors among points that are equal in both.
 
-    No tombstone is among them: one that has a vector in one of both would be found there alone.
+    Each must return all these points.
+
+    Tombstones are excluded: if one has a vector in only one of both, only that collection would return it.
     """
-    among = set(equal)
-    living = [point for point in points if point["id"] in among and TOMBSTONE_KEY not in point["payload"]]
+    equal_ids = set(equal)
+    living = [point for point in points if point["id"] in equal_ids and TOMBSTONE_KEY not in point["payload"]]
     ids = [point["id"] for point in living]
     return [probe_of(point, ids) for point in living if vectors_of(point).get("")][:most]
 
 
 def probe_of(point: Json, ids: Sequence[PointId]) -> Json:
-    """The exact search for a point's vector among points; every one of them is to come back with its score.
+    """Build the exact search for a point's vector among points. It must return all of them with their scores.
 
-    Its user's, where it has one, so that the payload index takes part.
+    It is limited to the point's user, if it has one, so that it uses the payload index.
     """
     user = point["payload"].get("userId")
-    owned = [{"key": "userId", "match": {"value": user}}] if isinstance(user, str) else []
+    user_filter = [{"key": "userId", "match": {"value": user}}] if isinstance(user, str) else []
     return {
         "query": vectors_of(point)[""],
-        "filter": {"must": [{"has_id": list(ids)}, *owned]},
+        "filter": {"must": [{"has_id": list(ids)}, *user_filter]},
         "params": {"exact": True},
         "limit": len(ids),
         "with_payload": False,
@@ -210,19 +220,19 @@ def probe_of(point: Json, ids: Sequence[PointId]) -> Json:
 
 
 def judge_probes(searches: int, differing: Sequence[PointId], *, refused: str = "") -> CheckFinding:
-    """Judge the searches.
+    """Return the finding of the exact searches.
 
     Args:
-        differing: ids that differ in any of them, though they have not changed.
-        refused: why the server makes no such search.
+        differing: Ids of unchanged points that differ in any search.
+        refused: Error message if the server rejects such searches.
     """
     if refused:
         return CheckFinding(Check.PROBES, None, f"no exact search: {refused}")
     if not searches:
         return CheckFinding(Check.PROBES, None, "nothing to search for")
     if differing:
-        told = first_of(map(str, differing))
-        message = f"{len(differing)} points rank differently in exact searches: {told}"
+        examples = first_of(map(str, differing))
+        message = f"{len(differing)} points rank differently in exact searches: {examples}"
         return points_differ(Check.PROBES, differing, message, compared=searches)
     return CheckFinding(Check.PROBES, True, f"{searches} exact searches returned the same results", compared=searches)
 
@@ -234,4 +244,4 @@ def _settings(collection: Collection) -> dict[str, object]:
 
 
 COMPARED = tuple(name for name in figures_in(Collection(size=0, distance="")) if name not in ("indexes", "marker"))
-"""The settings that have to be equal."""
+"""Names of the settings that must be equal."""

@@ -1,4 +1,4 @@
-"""Why each snapshot of an agent stays or goes, from what is known of them, or from the objects as they came."""
+"""Retention verdict of each snapshot of an agent, from an `Outlook` or from the objects as received."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,14 +13,14 @@ Documents = Sequence[Mapping[str, Any]]
 
 
 def verdicts_of(outlook: Outlook, users: Mapping[str, Sequence[str]] | None = None) -> tuple[RetentionVerdict, ...]:
-    """What becomes of each of an agent's snapshots, newest first; nothing where no rule holds.
+    """Return the verdict on each snapshot of an agent, newest first; empty without a valid `snapshots` block.
 
     Args:
-        users: who needs each, by its name.
+        users: Names of the objects that need a snapshot, by the name of the snapshot.
     """
     if outlook.figures.rules is None:
         return ()
-    candidates = [candidate_of(one, outlook.running, (users or {}).get(one.name, ())) for one in outlook.taken]
+    candidates = [candidate_of(item, outlook.running, (users or {}).get(item.name, ())) for item in outlook.taken]
     return judge(candidates, outlook.figures.rules, now_ms=outlook.now_ms)
 
 
@@ -33,13 +33,13 @@ def reasons_of(
     running: str | None,
     now_ms: int,
 ) -> dict[str, RetentionVerdict]:
-    """What becomes of each snapshot by its name; empty where the agent has no rules.
+    """Return the verdict on each snapshot by its name; empty without a valid `snapshots` block.
 
     Args:
-        snapshots: MemorySnapshots of the agent as they came.
+        snapshots: MemorySnapshots of the agent as received.
         restores: MemoryRestores of its namespace.
         memories: AgentMemories of its namespace.
-        running: version of its server, as the connection's status has it.
+        running: Qdrant version of its server, from the connection's status.
         now_ms: Unix milliseconds.
     """
     taken = [taken_of(document) for document in snapshots]
@@ -51,33 +51,33 @@ def reasons_of(
         running=running,
         now_ms=now_ms,
     )
-    users = {one.name: users_of(one.name, restores=restores, memories=memories) for one in taken}
+    users = {snapshot.name: users_of(snapshot.name, restores=restores, memories=memories) for snapshot in taken}
     return {verdict.name: verdict for verdict in verdicts_of(outlook, users)}
 
 
 def users_of(name: str, *, restores: Documents, memories: Documents) -> list[str]:
-    """Who needs a snapshot: restores under way that name it, and agents that are to begin with it.
+    """Return the objects that need a snapshot: unfinished restores from it, and agents not yet bootstrapped from it.
 
     Args:
-        restores: MemoryRestores of its namespace as they came.
-        memories: AgentMemories of its namespace as they came.
+        restores: MemoryRestores of its namespace as received.
+        memories: AgentMemories of its namespace as received.
     """
-    found = [f"MemoryRestore {item['metadata']['name']}" for item in restores if _reads(item, name)]
-    return found + [f"AgentMemory {item['metadata']['name']}" for item in memories if _begins_with(item, name)]
+    users = [f"MemoryRestore {item['metadata']['name']}" for item in restores if _restores_from(item, name)]
+    return users + [f"AgentMemory {item['metadata']['name']}" for item in memories if _bootstraps_from(item, name)]
 
 
-def _reads(restore: Mapping[str, Any], name: str) -> bool:
+def _restores_from(restore: Mapping[str, Any], name: str) -> bool:
     succeeded = condition_of(restore.get("status"), "Succeeded").get("status", "Unknown")
-    return succeeded == "Unknown" and _named(restore, "source", "snapshotRef") == name
+    return succeeded == "Unknown" and _referenced_name(restore, "source", "snapshotRef") == name
 
 
-def _begins_with(memory: Mapping[str, Any], name: str) -> bool:
+def _bootstraps_from(memory: Mapping[str, Any], name: str) -> bool:
     has_collection = bool((memory.get("status") or {}).get("collection"))
-    return not has_collection and _named(memory, "bootstrap", "fromSnapshot") == name
+    return not has_collection and _referenced_name(memory, "bootstrap", "fromSnapshot") == name
 
 
-def _named(document: Mapping[str, Any], *path: str) -> object:
-    found: Any = document.get("spec")
+def _referenced_name(document: Mapping[str, Any], *path: str) -> object:
+    value: Any = document.get("spec")
     for part in (*path, "name"):
-        found = found.get(part) if isinstance(found, Mapping) else None
-    return found
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value

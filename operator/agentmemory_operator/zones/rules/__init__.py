@@ -1,1 +1,1 @@
-"""What a shard of keys says, and how a memory is sealed."""
+"""Text format of a key shard, and the encryption of a memory's sensitive fields."""

@@ -1,9 +1,11 @@
-"""The keys of an agent's zones as they are kept: whose they are, and in which shard of them each lies.
+"""Data keys of an agent's zones: the record of a key, and the shard that stores it.
 
-A scope is a zone of one owner. It has a shard at each of four levels, named by the first digits of its hash: one for
-all scopes at level 0, then 16, 256 and 4,096. A key is made in the first that is not closed, and a shard closes for
-good with its 64th key. So an agent of few users has few shards, one of many writes little for each new user, and of
-two writers who want a scope's first key at once one finds the other's.
+A *scope* is one zone of one owner. A scope has one shard at each of four levels. The name of a shard is its level and
+the first digits of the scope's hash: one shard for all scopes at level 0, then 16, 256 and 4,096 shards.
+
+A new key goes into the first of these shards that is not closed. A shard closes permanently with its 64th key. So an
+agent with few users has few shards, and an agent with many users writes little for each new one. Two writers that
+create the first key of a scope write to the same shard, so the second one finds the key of the first.
 """
 
 import hashlib
@@ -14,42 +16,41 @@ from dataclasses import dataclass, field
 
 LEVELS = 4
 FIRST_SHARD = "0"
-"""Every agent that has keys, or had any, has this one."""
+"""Name of the shard at level 0. Every agent that has keys, or had some, has it."""
 
 SHARD_KEYS = 64
-"""With so many a shard closes, but at the last level."""
+"""Number of keys with which a shard closes. The shards at the last level do not close."""
 
 KEY_BYTES = 64
-"""Of a data key: the first half encrypts, the second makes keyed hashes."""
+"""Length of a data key. The first half encrypts, the second half is the secret of keyed hashes."""
 
 KEY_ID = re.compile(r"[0-3][0-9a-f]{31}")
 SHARD_NAME = re.compile(r"0|1[0-9a-f]|2[0-9a-f]{2}|3[0-9a-f]{3}")
 _SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-_MOST_SLUG = 48
+_MAX_SLUG = 48
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """Whose keys: an agent's, of one namespace.
+    """The keys of one agent of one namespace.
 
-    A slug may come to belong to another namespace; the keys do not go along.
+    If a slug passes to another namespace, the keys do not pass with it.
 
     Attributes:
-        namespace: of the AgentMemory object.
-        agent: its slug; never what a collection says of where its memories are from, which whoever restores a snapshot
-            of their own may have written.
+        namespace: Namespace of the AgentMemory object.
+        agent: Slug of the agent, from the object. It is never taken from a collection's metadata, which a tenant can
+            write by restoring a snapshot.
 
     Raises:
-        ValueError: one of both is no such name.
+        ValueError: If either is not a valid name, so that no key path can leave the agent's folder.
     """
 
     namespace: str
     agent: str
 
     def __post_init__(self) -> None:
-        """Let nothing through that could name another place."""
-        if not _NAMESPACE.fullmatch(self.namespace) or len(self.agent) > _MOST_SLUG or not _SLUG.fullmatch(self.agent):
+        if not _NAMESPACE.fullmatch(self.namespace) or len(self.agent) > _MAX_SLUG or not _SLUG.fullmatch(self.agent):
             raise ValueError(f"not a key ring: {self.namespace[:99]!r}, {self.agent[:99]!r}")
 
     def __str__(self) -> str:
@@ -58,15 +59,15 @@ class Ring:
 
 @dataclass(frozen=True, slots=True)
 class KeyEntry:
-    """One data key as it is kept.
+    """A data key as it is stored.
 
     Attributes:
-        zone: whose memories it seals.
-        scope: SHA-256, in hex, of zone and owner: see `scope_hash`.
-        wrapped: the key's bytes, encrypted under the wrapping key; base64.
-        by: fingerprint of that wrapping key.
-        at: Unix milliseconds of its making.
-        active: new memories are sealed with it; at most one of a scope is.
+        zone: Zone whose memories the key encrypts.
+        scope: Hex SHA-256 of zone and owner, see `scope_hash`.
+        wrapped: Bytes of the key, encrypted with the wrapping key, in base64.
+        by: Fingerprint of that wrapping key.
+        at: Creation time in Unix milliseconds.
+        active: True if the key encrypts new memories. At most one key of a scope is active.
     """
 
     zone: str
@@ -78,36 +79,36 @@ class KeyEntry:
 
 
 def scope_hash(zone: str, owner: str) -> str:
-    """What stands for the owner of a key: SHA-256 in hex.
+    """Return the hex SHA-256 of zone and owner, which is stored instead of the owner's id.
 
     Args:
-        owner: a user's id as stored, or an organisation.
+        owner: Id of a user as stored, or an organisation.
     """
     return hashlib.sha256(f"{zone}\0{owner}".encode()).hexdigest()
 
 
 def shard_at(scope: str, level: int) -> str:
-    """The name of a scope's shard at a level: the level, then as many digits of the scope's hash."""
+    """Return the name of a scope's shard at a level: the level, then `level` digits of the scope's hash."""
     return f"{level}{scope[:level]}"
 
 
 def shards_below(shard: str) -> tuple[str, ...]:
-    """The names of the shards that take the keys of a closed one's scopes; none below the last level."""
+    """Return the names of the 16 shards that take new scopes of a closed shard; empty at the last level."""
     level = int(shard[0]) + 1
     return tuple(f"{level}{shard[1:]}{digit:x}" for digit in range(16)) if level < LEVELS else ()
 
 
 def new_key_id(shard: str) -> str:
-    """A random id that begins with the name of its shard: 32 hex digits, so at least 112 bits by chance."""
+    """Return a random key id that starts with the name of its shard: 32 hex digits, at least 112 random bits."""
     return shard + secrets.token_hex(16)[len(shard) :]
 
 
 def shard_of_key(key_id: str) -> str | None:
-    """The name of the shard that a key is in; None where that is no id of a key: a collection may say anything."""
+    """Return the name of the shard of a key, or None for a malformed id. Ids are read from untrusted collections."""
     return key_id[: int(key_id[0]) + 1] if KEY_ID.fullmatch(key_id) else None
 
 
 def active_in(entries: Mapping[str, KeyEntry], scope: str) -> str | None:
-    """The id of the key that a scope's new memories are sealed with, None where there is none."""
-    found = [(entry.at, key_id) for key_id, entry in entries.items() if entry.scope == scope and entry.active]
-    return max(found)[1] if found else None
+    """Return the id of the key that encrypts new memories of a scope, or None. Of several, the newest."""
+    active_keys = [(entry.at, key_id) for key_id, entry in entries.items() if entry.scope == scope and entry.active]
+    return max(active_keys)[1] if active_keys else None

@@ -1,4 +1,4 @@
-"""How the keys of an object's zones are, as its status tells it: the condition KeysUnavailable, and `status.zones`."""
+"""The state of an object's zone keys in its status: the condition KeysUnavailable, and `status.zones`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason, c
 Json = dict[str, Any]
 
 KEYS_UNAVAILABLE = "KeysUnavailable"
-"""The type of the condition; True says that something is wrong."""
+"""Type of the condition. True indicates a problem."""
 
 FIELD, TO_RESEAL = "zones", "toReseal"
 
@@ -21,19 +21,19 @@ TROUBLES = (
     Reason.KEYS_UNREADABLE,
     Reason.KEYS_LOST,
 )
-"""Why the condition can be True."""
+"""Reasons with which the condition can be True."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyHealth:
-    """What a look at the keys of an object found.
+    """Result of a check of an object's keys.
 
     Attributes:
-        reason: of the condition; every one but KeysAvailable makes it True.
-        message: for people, with the way out.
-        shards: how many shards hold them; None where nobody has counted.
-        keys: how many data keys there are; None where nobody has counted.
-        wrapping_key: fingerprint of the wrapping key that they were last all under; None where they never were.
+        reason: Reason of the condition. Every reason except KeysAvailable makes the condition True.
+        message: Message for users, with the remedy.
+        shards: Number of shards that store the keys; None before the first count.
+        keys: Number of data keys; None before the first count.
+        wrapping_key: Fingerprint of the wrapping key that all data keys used last; None before the first such count.
     """
 
     reason: str
@@ -44,52 +44,52 @@ class KeyHealth:
 
     @property
     def is_trouble(self) -> bool:
-        """Whether memories with a zone cannot be read or stored, or some of them."""
+        """True if some memories with a zone cannot be read or stored."""
         return self.reason != Reason.KEYS_AVAILABLE
 
 
 def with_health(status: Json, health: KeyHealth | None, *, old: Mapping[str, Any], generation: int, now: str) -> Json:
-    """A status that says how the keys are.
+    """Return a status with the condition KeysUnavailable and `zones` set from a check.
 
     Args:
-        status: what a pass has to say; in `zones`, how many memories are to be sealed again.
-        health: None where nobody has looked yet: what was said before stays.
-        old: the status before.
-        generation: the object's.
+        status: Status of a pass. Its `zones` may contain the number of memories to encrypt again.
+        health: Result of the check. None before the first check; then the condition and `zones` of `old` remain.
+        old: Status before the pass.
+        generation: Generation of the object.
         now: RFC 3339 UTC.
     """
-    bare, said = without_health(status), status.get(FIELD) or {}
+    bare, given = without_health(status), status.get(FIELD) or {}
     conditions = bare.get("conditions") or []
     if health is None:
-        before = condition_of(old, KEYS_UNAVAILABLE)
-        kept = {FIELD: counted} if (counted := _counted(KeyHealth("", ""), old.get(FIELD) or {}, said)) else {}
-        return bare | kept | {"conditions": [*conditions, *([dict(before)] if before else [])]}
+        old_condition = condition_of(old, KEYS_UNAVAILABLE)
+        zones = {FIELD: fields} if (fields := _counted(KeyHealth("", ""), old.get(FIELD) or {}, given)) else {}
+        return bare | zones | {"conditions": [*conditions, *([dict(old_condition)] if old_condition else [])]}
     state = ConditionState("KeysUnavailable", health.is_trouble, health.reason, health.message)
-    told = merge_conditions(old.get("conditions") or [], [state], generation=generation, now=now)
-    return bare | {FIELD: _counted(health, old.get(FIELD) or {}, said), "conditions": [*conditions, *told]}
+    merged = merge_conditions(old.get("conditions") or [], [state], generation=generation, now=now)
+    return bare | {FIELD: _counted(health, old.get(FIELD) or {}, given), "conditions": [*conditions, *merged]}
 
 
 def without_health(status: Json) -> Json:
-    """A status that says nothing of keys, as of an object without zones."""
-    others = {name: value for name, value in status.items() if name != FIELD}
-    if "conditions" in others:
-        others["conditions"] = [item for item in others["conditions"] or [] if item["type"] != KEYS_UNAVAILABLE]
-    return others
+    """Return a status without the condition KeysUnavailable and `zones`, for an object without zones."""
+    remaining = {name: value for name, value in status.items() if name != FIELD}
+    if "conditions" in remaining:
+        remaining["conditions"] = [item for item in remaining["conditions"] or [] if item["type"] != KEYS_UNAVAILABLE]
+    return remaining
 
 
 def own_part(status: Mapping[str, Any]) -> tuple[Json, Json]:
-    """What a status says of keys."""
+    """Return the condition KeysUnavailable and `zones` of a status."""
     return dict(condition_of(status, KEYS_UNAVAILABLE)), dict(status.get(FIELD) or {})
 
 
 def most_shards(status: Mapping[str, Any]) -> int:
-    """How many shards a status says that there were: none ever goes while the object is there."""
+    """Return the largest number of shards that a status records. No shard is deleted while the object exists."""
     return int((status.get(FIELD) or {}).get("shards") or 0)
 
 
-def _counted(health: KeyHealth, before: Mapping[str, Any], said: Mapping[str, Any]) -> Json:
-    shards = None if health.shards is None else max(health.shards, before.get("shards") or 0)
+def _counted(health: KeyHealth, old_zones: Mapping[str, Any], pass_zones: Mapping[str, Any]) -> Json:
+    shards = None if health.shards is None else max(health.shards, old_zones.get("shards") or 0)
     fields = {"shards": shards, "keys": health.keys, "wrappingKey": health.wrapping_key}
-    kept = {name: value for name, value in before.items() if name != TO_RESEAL}
-    of_pass = {TO_RESEAL: said[TO_RESEAL]} if TO_RESEAL in said else {}
+    kept = {name: value for name, value in old_zones.items() if name != TO_RESEAL}
+    of_pass = {TO_RESEAL: pass_zones[TO_RESEAL]} if TO_RESEAL in pass_zones else {}
     return {**kept, **{name: value for name, value in fields.items() if value is not None}, **of_pass}

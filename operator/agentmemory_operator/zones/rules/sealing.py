@@ -1,11 +1,10 @@
-"""What of a memory lies sealed, by its zone, and what binds the sealed text to its place. Pure.
+"""The fields of a memory that are encrypted, by zone, and what binds the ciphertext to the memory. Pure.
 
-A payload with a zone bears its sealed fields as one text under `SEALED_KEY`: the id of the data key, then nonce and
-ciphertext in base64. Each field lies in it under its own name, so none can pass for another; the associated data bind
-the whole to agent, user, memory and zone.
+The payload of a memory with a zone contains its encrypted fields as one text under `SEALED_KEY`: the id of the data
+key, then nonce and ciphertext in base64. The plaintext is a JSON object, so no field can replace another. The
+associated data bind it to agent, user, memory and zone.
 
-AES-256-GCM is the library's, `cryptography`, which is imported where something is sealed: the operator starts without
-its 8 MiB.
+AES-256-GCM is implemented by `cryptography`, which is imported on first use. This saves the operator 8 MiB.
 """
 
 import base64
@@ -26,53 +25,58 @@ Payload = dict[str, Any]
 ZONE_KEY, SEALED_KEY = "zone", "sealed"
 HASH_KEY = "contentHash"
 
-_SAID = frozenset({"content", "metadata", "context", "key", "subject", "statusValue", "sourceIds", "itemVersions"})
-# What is said of it tells what it says: a plain memory that rises may bear some.
-_ALWAYS = _SAID | {"connections", "entities"}
-_SENSITIVE = _ALWAYS | {"tags", "category", "knowledgeCategory", "eventType", "domain", "source", "speaker"}
+_TEXT_KEYS = frozenset({"content", "metadata", "context", "key", "subject", "statusValue", "sourceIds", "itemVersions"})
+# Entities and connections reveal the content. A memory may have them before it gets a zone.
+_ENCRYPTED = _TEXT_KEYS | {"connections", "entities"}
+_SENSITIVE = _ENCRYPTED | {"tags", "category", "knowledgeCategory", "eventType", "domain", "source", "speaker"}
 
 SENSITIVE, PERSONAL, PROFESSIONAL = Zone.SENSITIVE, Zone.PERSONAL, Zone.PROFESSIONAL
 USER_ZONES = (SENSITIVE, PERSONAL)
-"""Those whose keys are a user's."""
+"""Zones with one key for each user."""
 
 ZONES = (PROFESSIONAL, PERSONAL, SENSITIVE)
-"""From the lowest to the highest."""
+"""All zones, in ascending order of protection."""
 
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """A sealed text: the id of its data key, and what that key opens."""
+    """Encrypted fields of a memory.
+
+    Attributes:
+        key_id: Id of the data key.
+        blob: Nonce, ciphertext and tag.
+    """
 
     key_id: str
     blob: bytes
 
     def text(self) -> str:
-        """As it lies on a point."""
+        """Render the envelope as the text that is stored in a payload."""
         return f"{self.key_id}.{base64.b64encode(self.blob).decode()}"
 
 
 def rank_of(zone: str | None) -> int:
-    """The place of a zone among all: 0 is none, SENSITIVE is the highest."""
+    """Return the rank of a zone: 0 for none, 3 for SENSITIVE."""
     return ZONES.index(zone) + 1 if zone in ZONES else 0
 
 
 def sealed_keys(zone: str) -> frozenset[str]:
-    """The payload keys that a memory of the zone bears sealed only."""
-    return _SENSITIVE if zone == SENSITIVE else _ALWAYS
+    """Return the payload keys that a memory of the zone stores only encrypted."""
+    return _SENSITIVE if zone == SENSITIVE else _ENCRYPTED
 
 
 def is_sealed_anywhere(keys: Iterable[str]) -> bool:
-    """Whether some zone seals one of these payload keys."""
+    """Return whether any zone encrypts at least one of these payload keys."""
     return not _SENSITIVE.isdisjoint(keys)
 
 
 def is_locked(payload: Mapping[str, Any]) -> bool:
-    """Whether the payload bears its sealed text unopened: opening takes the text away."""
+    """Return whether a payload still contains its ciphertext. Decryption removes it."""
     return SEALED_KEY in payload
 
 
 def envelope_of(payload: Mapping[str, Any]) -> Envelope | None:
-    """The sealed text of a payload; None where there is none, or it is none of ours."""
+    """Parse the encrypted text of a payload; None if it is absent or malformed."""
     key_id, dot, text = str(payload.get(SEALED_KEY) or "").partition(".")
     try:
         return Envelope(key_id, base64.b64decode(text, validate=True)) if dot else None
@@ -81,28 +85,31 @@ def envelope_of(payload: Mapping[str, Any]) -> Envelope | None:
 
 
 def bound_to(scope: str, payload: Mapping[str, Any]) -> bytes:
-    """The associated data of a memory's sealed text.
+    """Return the associated data of a memory's ciphertext: agent, user, memory and zone.
 
     Args:
-        scope: what the agent's ids are made with.
+        scope: Agent that the memory's id is derived from.
     """
-    parts = ("agentmemory memory 1", scope, payload["userId"], payload["id"], payload[ZONE_KEY])
-    return "\x00".join(parts).encode()
+    fields = ("agentmemory memory 1", scope, payload["userId"], payload["id"], payload[ZONE_KEY])
+    return "\x00".join(fields).encode()
 
 
 def split(payload: Mapping[str, Any]) -> tuple[Payload, bytes]:
-    """What of a payload lies open, and what is to be sealed, as JSON."""
-    hidden = sealed_keys(payload[ZONE_KEY])
-    inner = {key: value for key, value in payload.items() if key in hidden and value is not None}
-    plain = {key: value for key, value in payload.items() if key not in hidden}
-    return plain, json.dumps(inner, ensure_ascii=False, separators=(",", ":")).encode()
+    """Return the fields of a payload that stay plain, and the JSON of the fields to encrypt.
+
+    Fields that are None are dropped from the JSON.
+    """
+    encrypted_keys = sealed_keys(payload[ZONE_KEY])
+    encrypted = {key: value for key, value in payload.items() if key in encrypted_keys and value is not None}
+    plain = {key: value for key, value in payload.items() if key not in encrypted_keys}
+    return plain, json.dumps(encrypted, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def joined(payload: Mapping[str, Any], inner: bytes) -> Payload:
-    """A payload with what was sealed, and without the sealed text."""
+    """Return a payload with the decrypted fields, without the ciphertext and the creation time of its key."""
     plain = {key: value for key, value in payload.items() if key not in (SEALED_KEY, KEY_MADE_KEY)}
-    opened: Payload = json.loads(inner)
-    return plain | opened
+    decrypted: Payload = json.loads(inner)
+    return plain | decrypted
 
 
 NONCE_BYTES = 12
@@ -113,8 +120,8 @@ def seal(key: bytes, plaintext: bytes, aad: bytes) -> bytes:
     """Encrypt; return nonce, ciphertext and tag: 28 bytes more than the plaintext.
 
     Args:
-        key: 32 bytes. Nonces are random: a key is not to seal more than 2^32 times.
-        aad: what the ciphertext is bound to; it opens with the same alone.
+        key: 32 bytes. Nonces are random, so a key must not be used for more than 2^32 calls.
+        aad: Associated data. Decryption requires the same.
     """
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -123,10 +130,10 @@ def seal(key: bytes, plaintext: bytes, aad: bytes) -> bytes:
 
 
 def open_sealed(key: bytes, blob: bytes, aad: bytes) -> bytes:
-    """Decrypt what `seal` returned.
+    """Decrypt the result of `seal`.
 
     Raises:
-        Unreadable: it was changed, or sealed with another key, or bound to something else.
+        Unreadable: If it was modified, or encrypted with another key or other associated data.
     """
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -140,5 +147,5 @@ def open_sealed(key: bytes, blob: bytes, aad: bytes) -> bytes:
 
 
 def keyed_hash(mac: bytes, text: str) -> str:
-    """HMAC-SHA-256 in hex: who has no key cannot try words."""
+    """Return the hex HMAC-SHA-256 of a text. Without the key, candidate texts cannot be tested against it."""
     return hmac.new(mac, text.encode(), hashlib.sha256).hexdigest()

@@ -1,7 +1,7 @@
-"""A shard of an agent's keys, and its text, which is what a Secret or a file holds.
+"""A shard of an agent's keys, and the text of it that is stored in a Secret or a file.
 
-What of a text cannot be read is refused as a whole: whoever wrote it back without a key would destroy that key's
-memories.
+A text with any malformed entry is rejected as a whole. If it were written back without that key, the key's memories
+would be lost.
 """
 
 import json
@@ -20,10 +20,13 @@ from agentmemory_operator.zones.rules.entries import (
 )
 
 SHARD_BYTES = 700_000
-"""The most that a shard's text takes: a Secret holds 1 MiB, and its body in base64 is to stay below that too."""
+"""Maximum size of a shard's text.
+
+A Secret holds 1 MiB, and the request body with the text in base64 must be smaller too.
+"""
 
 ENTRY_BYTES = 284
-"""What one key adds to a shard's text at most."""
+"""Maximum size of one key in a shard's text."""
 
 _FORMAT = 1
 _SCOPE = re.compile(r"[0-9a-f]{64}")
@@ -34,15 +37,14 @@ _ZONE = re.compile(r"[A-Z]{1,12}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
-    """A part of an agent's keys, as it was read or is to be written.
+    """Some of an agent's keys, as read from the store or to be written to it.
 
     Attributes:
-        name: `0`, `1a`, `2a3` or `3a3f`: its level, and how the hashes of its scopes begin.
-        entries: by id of the key.
-        is_closed: no owner is ever added; some may go.
-        below: the next digits of the shards at the next level that hold keys, or held some: one of them that is not
-            there was lost.
-        version: changes with every write; empty before the first.
+        name: `0`, `1a`, `2a3` or `3a3f`: the level and the first digits of the hashes of its scopes.
+        entries: Keys by their id.
+        is_closed: True if no new scope is added any more. Keys can be removed and rotated.
+        below: Next digits of the child shards that have keys, or had some. If such a child does not exist, it was lost.
+        version: Version of the stored shard, which changes with each write; empty if it is not stored.
     """
 
     ring: Ring
@@ -54,48 +56,48 @@ class Shard:
 
     @property
     def is_full(self) -> bool:
-        """Whether its text has no room for another key."""
+        """True if the text has no capacity for another key."""
         return (len(self.entries) + 1) * ENTRY_BYTES > SHARD_BYTES
 
     def with_key(self, key_id: str, entry: KeyEntry) -> "Shard":
-        """The shard with one key more, closed where that is its last."""
+        """Return the shard with one more key. The 64th key closes the shard, unless it is at the last level."""
         entries = {**self.entries, key_id: entry}
         is_last = int(self.name[0]) < LEVELS - 1 and len(entries) >= SHARD_KEYS
         return replace(self, entries=entries, is_closed=self.is_closed or is_last)
 
     def with_successor(self, key_id: str, new_id: str, entry: KeyEntry) -> "Shard":
-        """The shard with another key in the place of an active one, which stays for what it sealed.
+        """Return the shard with a new active key of a scope. The old key stays, to decrypt existing memories.
 
-        A closed shard takes it too: an owner's keys lie together.
+        A closed shard accepts it too, because all keys of an owner are in one shard.
         """
-        before = replace(self.entries[key_id], active=False)
-        return replace(self, entries={**self.entries, key_id: before, new_id: entry})
+        replaced = replace(self.entries[key_id], active=False)
+        return replace(self, entries={**self.entries, key_id: replaced, new_id: entry})
 
     def leads_to(self, name: str) -> bool:
-        """Whether it says that a shard of the next level is there."""
+        """Return whether a child shard is recorded in `below`."""
         return name[-1] in self.below
 
     def leading_to(self, name: str) -> "Shard":
-        """The shard that says so."""
+        """Return the shard with a child recorded in `below`."""
         return replace(self, below="".join(sorted({*self.below, name[-1]})))
 
     def without(self, chosen: Callable[[KeyEntry], bool]) -> "Shard":
-        """The shard without the keys that are chosen."""
+        """Return the shard without the keys for which `chosen` returns True."""
         return replace(self, entries={key_id: entry for key_id, entry in self.entries.items() if not chosen(entry)})
 
 
 def shard_to_text(shard: Shard) -> str:
-    """What is kept of a shard: JSON, a line each key, in the order of their ids."""
+    """Render a shard as JSON, one line for each key, sorted by id."""
     rows = ",\n".join(f"{json.dumps(key_id)}:{_row(entry)}" for key_id, entry in sorted(shard.entries.items()))
     head = f'"format":{_FORMAT},"closed":{json.dumps(shard.is_closed)},"below":{json.dumps(shard.below)}'
     return f'{{{head},"keys":{{\n{rows}\n}}}}'
 
 
 def shard_from_text(text: str, *, ring: Ring, name: str, version: str) -> Shard:
-    """The shard that a text holds.
+    """Parse the text of a shard.
 
     Raises:
-        ValueError: it holds none, or another one's keys; says no more of it.
+        ValueError: If the text is not a shard, or contains keys of another shard. The message quotes no key.
     """
     document = json.loads(text)
     if not isinstance(document, dict) or document.get("format") != _FORMAT:
@@ -110,7 +112,7 @@ def shard_from_text(text: str, *, ring: Ring, name: str, version: str) -> Shard:
 
 
 def is_shard_name(name: str) -> bool:
-    """Whether a shard may have that name."""
+    """Return whether a name is a valid shard name."""
     return SHARD_NAME.fullmatch(name) is not None
 
 
