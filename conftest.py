@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterator
 import pytest
 from hypothesis import settings
 
-from tests.support.planted import check_met, forget
+from tests.support.planted import check_all_effective, clear
 
 # The files that take longest, of each suite, longest first. Workers are given files in this order (the Makefile's
 # `--no-loadscope-reorder`), so that none of these is begun when the others have ended.
@@ -88,7 +88,7 @@ def on_disk() -> Iterator[pathlib.Path]:
 def pytest_runtest_call() -> Generator[None, object, object]:
     """Fail a test whose planted faults were never met; one that has failed already tells of that."""
     answer = yield
-    check_met()
+    check_all_effective()
     return answer
 
 
@@ -98,7 +98,7 @@ def pytest_runtest_teardown() -> Generator[None, object, object]:
     try:
         return (yield)
     finally:
-        forget()
+        clear()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -17,7 +17,7 @@ from bench.tables import GOAL_HEAD, SEARCH_HEAD, SearchRow, goals, machine, rend
 
 SIZES, USERS = (20_000, 100_000), (1, 100)
 STORED, STORED_USERS = 20_000, 10
-SEARCHES, ASKED, CHANGES = 1_000, 200, 20
+SEARCHES, QUESTIONS, CHANGES = 1_000, 200, 20
 RIVALS_SIZE, RIVALS_USERS, SAMPLES = 20_000, 20, 10_000
 
 
@@ -65,7 +65,7 @@ def run(stack: Stack, stored: Dataset, sets: list[Dataset], *, searches: int) ->
         say(f"indexed {stack.wait_indexed(data.alias):,} of {len(data):,} memories")
     rows = [row for data in sets for row in search_rows(stack, data, searches)]
     say(f"changing weights {CHANGES} times")
-    effect = measures.weights_to_effect(stack, sets[0].handed_to(USERS[-1]), CHANGES)
+    effect = measures.weights_to_effect(stack, sets[0].distributed_to(USERS[-1]), CHANGES)
     say(f"done\n\n{searches:,} searches a row, one at a time, API and engine in turn; milliseconds.\n")
     print(render(SEARCH_HEAD, [row.cells for row in rows]))
     print("\n" + render(GOAL_HEAD, goals(rows, per_second, effect)))
@@ -99,12 +99,12 @@ def search_rows(stack: Stack, data: Dataset, searches: int) -> Iterator[SearchRo
     First all memories belong to one user. Then they are distributed over many.
     """
     for users in USERS:
-        owned = data.handed_to(users)
+        owned = data.distributed_to(users)
         if users != data.users:
-            measures.hand_out(stack, owned)
+            measures.assign_users(stack, owned)
             stack.wait_indexed(data.alias)
         say(f"searching {len(data):,} memories of {users} users")
-        share = measures.share_found(stack, owned, min(ASKED, searches))
+        share = measures.measure_recall(stack, owned, min(QUESTIONS, searches))
         yield SearchRow(owned, measures.compare_searches(stack, owned, searches), share)
 
 

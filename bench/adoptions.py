@@ -24,12 +24,12 @@ from bench.tables import GOAL_HEAD, Cells, machine, render
 
 COUNT = 30_000
 DONE_S = 1800.0
-LOOK_S = 0.02
+POLL_S = 0.02
 MOVE_TO_ALIAS = "agentmemory.dev/move-to-alias"
 
 
 @dataclass(slots=True)
-class Asking:
+class RequestLoop:
     """Results of a client that sends the same request in a loop. Times are of a monotonic clock."""
 
     answered: int = 0
@@ -68,8 +68,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="agentmemory-bench-") as name, running(Path(name), [], None) as stack:
         print(f"{machine()}, {stack.engine}", flush=True)
         adopt(stack, data)
-        searches, stores = Asking(), Asking()
-        with asking(stack, data, searches, stores):
+        searches, stores = RequestLoop(), RequestLoop()
+        with running_clients(stack, data, searches, stores):
             status, took_s = move(stack, slug)
     say("done\n")
     print(render(GOAL_HEAD, rows(status, took_s, searches, stores)))
@@ -88,7 +88,7 @@ def adopt(stack: Stack, data: Dataset) -> None:
 
 
 @contextlib.contextmanager
-def asking(stack: Stack, data: Dataset, searches: Asking, stores: Asking) -> Iterator[None]:
+def running_clients(stack: Stack, data: Dataset, searches: RequestLoop, stores: RequestLoop) -> Iterator[None]:
     """Search and store in two threads while the context is open."""
     question = {"vector": data.vectors[0], "user_id": data.user_name(0), "top_k": TOP_K}
     memory = {"vector": data.vectors[0], "user_id": "another", "content": "written meanwhile"}
@@ -128,11 +128,11 @@ def move(stack: Stack, slug: str) -> tuple[Json, float]:
             return status, time.perf_counter() - started_s
         if status.get("state") in ("Failed", "Stopped"):
             raise RuntimeError(f"it was not moved: {status}")
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
     raise RuntimeError(f"it was not moved within {DONE_S:.0f} s: {stack.rebuild_status(slug)}")
 
 
-def rows(status: Json, took_s: float, searches: Asking, stores: Asking) -> list[Cells]:
+def rows(status: Json, took_s: float, searches: RequestLoop, stores: RequestLoop) -> list[Cells]:
     return [
         ("there was no collection", f"{status['pauseMs']} ms", ""),
         ("searches refused / answered", f"{len(searches.refused)} / {searches.answered:,}", ""),

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from agentmemory_operator.search.rules.candidate_classes import MemoryClass
 from agentmemory_operator.search.rules.candidates import CandidatePlan, plan_candidates
-from agentmemory_operator.search.rules.exactness import ListEnd, Unseen, is_settled
-from agentmemory_operator.search.rules.score_trees import combined
+from agentmemory_operator.search.rules.exactness import ListEnd, UnlistedMemories, is_proven_complete
+from agentmemory_operator.search.rules.score_trees import build_score_tree
 from agentmemory_operator.spec.effective.settings import Ranking
 from agentmemory_operator.spec.expression.models import Confidence, Importance, Priority
 from agentmemory_operator.spec.expression.tree import Values
-from agentmemory_operator.spec.expression.typing import checked_expression
+from agentmemory_operator.spec.expression.typing import check_expression
 from agentmemory_operator.spec.expression.variables import (
     ACCESS_COUNT,
     AGE_DAYS,
@@ -52,16 +52,16 @@ Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Crowd:
+class UserMemories:
     """The memories of one user. Every array has one element for each memory."""
 
     vectors: Floats
     type: Rows
     numbers: dict[str, Numbers]
 
-    def first(self, size: int) -> "Crowd":
+    def first(self, size: int) -> "UserMemories":
         numbers = {name: values[:size] for name, values in self.numbers.items()}
-        return Crowd(self.vectors[:size], self.type[:size], numbers)
+        return UserMemories(self.vectors[:size], self.type[:size], numbers)
 
     def values(self, row: int, similarity: float) -> Values:
         numbers = {name: float(values[row]) for name, values in self.numbers.items()}
@@ -69,7 +69,7 @@ class Crowd:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LinearScore:
     """Score of each memory as a linear function of its similarity: intercept and slope."""
 
     base: Numbers
@@ -86,7 +86,7 @@ class Figures:
     scored: int
 
 
-def crowd_of(data: Dataset, *, oldest_days: float) -> Crowd:
+def build_user_memories(data: Dataset, *, oldest_days: float) -> UserMemories:
     """Return the memories with ages scaled to `oldest_days`.
 
     A memory with accesses is idle for a random share of its age, any other for all of it.
@@ -101,7 +101,7 @@ def crowd_of(data: Dataset, *, oldest_days: float) -> Crowd:
         ACCESS_COUNT: data.access_count.astype(np.float64),
         CONFIDENCE: np.round(0.5 + 0.5 * generator.random(len(data)), 2),
     }
-    return Crowd(data.vectors, data.type, numbers)
+    return UserMemories(data.vectors, data.type, numbers)
 
 
 def models() -> Iterator[tuple[str, Ranking]]:
@@ -112,19 +112,19 @@ def models() -> Iterator[tuple[str, Ranking]]:
         yield name, replace(plain, weights=Weights(*weights))
     for model in (Confidence(), Priority(), Importance()):
         yield type(model).__name__, replace(plain, model=model)
-    yield "Expression", replace(plain, model=checked_expression(EXPRESSION, CORTEX.types, "Cosine"))
+    yield "Expression", replace(plain, model=check_expression(EXPRESSION, CORTEX.types, "Cosine"))
 
 
-def line_of(crowd: Crowd, ranking: Ranking) -> Line:
-    tree = combined(ranking)
+def line_of(crowd: UserMemories, ranking: Ranking) -> LinearScore:
+    tree = build_score_tree(ranking)
     ends = [
         [tree.evaluate(crowd.values(row, similarity)) for similarity in (0.0, 1.0)] for row in range(len(crowd.type))
     ]
     base, top = np.array(ends).T
-    return Line(base, top - base)
+    return LinearScore(base, top - base)
 
 
-def measure(crowd: Crowd, ranking: Ranking, line: Line, question: Floats) -> Figures:
+def measure(crowd: UserMemories, ranking: Ranking, line: LinearScore, question: Floats) -> Figures:
     """Apply the product's plan to one question and return the results."""
     size = len(crowd.type)
     plan = plan_candidates(ranking, {"must": []}, eligible=size, top_k=TOP_K, now_ms=0)
@@ -134,17 +134,17 @@ def measure(crowd: Crowd, ranking: Ranking, line: Line, question: Floats) -> Fig
     scores = line.base[:size] + line.slope[:size] * similarity
     ends, listed = _lists(crowd, ranking, plan, order=order, similarity=similarity)
     best = np.sort(scores[listed])[::-1][:TOP_K]
-    unlisted = Unseen(ranking=ranking, distance="Cosine", ends=ends)
+    unlisted = UnlistedMemories(ranking=ranking, distance="Cosine", ends=ends)
     return Figures(
         found=_share(scores, order, listed),
         nearest=_share(scores, order, order[: plan.total]),
-        is_proven=is_settled(unlisted, best.tolist(), top_k=TOP_K, threshold=ranking.score_threshold),
+        is_proven=is_proven_complete(unlisted, best.tolist(), top_k=TOP_K, threshold=ranking.score_threshold),
         scored=len(listed),
     )
 
 
 def _lists(
-    crowd: Crowd, ranking: Ranking, plan: CandidatePlan, *, order: Rows, similarity: Numbers
+    crowd: UserMemories, ranking: Ranking, plan: CandidatePlan, *, order: Rows, similarity: Numbers
 ) -> tuple[list[ListEnd], Rows]:
     ends, lists = [], []
     for class_ in plan.classes:
@@ -154,7 +154,7 @@ def _lists(
     return ends, np.unique(np.concatenate(lists))
 
 
-def _is_member(crowd: Crowd, ranking: Ranking, class_: MemoryClass) -> NDArray[np.bool_]:
+def _is_member(crowd: UserMemories, ranking: Ranking, class_: MemoryClass) -> NDArray[np.bool_]:
     member = np.zeros(len(crowd.type), dtype=np.bool_)
     for type_ in ranking.types:
         box = class_.box(type_)
@@ -172,7 +172,7 @@ def _share(scores: Numbers, order: Rows, listed: Rows) -> float:
     return min(good / len(best), 1.0) if len(best) else 1.0
 
 
-def row_of(name: str, ages: str, crowd: Crowd, figures: Sequence[Figures], lists: int) -> tuple[str, ...]:
+def row_of(name: str, ages: str, crowd: UserMemories, figures: Sequence[Figures], lists: int) -> tuple[str, ...]:
     def mean(values: list[Any]) -> float:
         return float(np.mean(values))
 
@@ -210,7 +210,7 @@ def measured(data: Dataset, engine: Engine | None, options: argparse.Namespace) 
     """Yield the table's rows, and print each as soon as it is measured."""
     questions = [vector for _, vector in data.questions(options.questions)]
     for ages, oldest_days in (("2 years", OLDEST_DAYS), ("90 days", RECENT_DAYS)):
-        all_memories = crowd_of(data, oldest_days=oldest_days)
+        all_memories = build_user_memories(data, oldest_days=oldest_days)
         if engine:
             engine.load(all_memories.numbers)
         for name, ranking in models():

@@ -40,7 +40,7 @@ from bench.tables import machine, render
 HEAD = ("memories a store", "stores", "without: p50, ms", "p99", "with: p50, ms", "p99", "p50 with / without")
 
 
-class Unlogged(ForwardingPoints):
+class UnloggedStore(ForwardingPoints):
     """PointStore that omits the change log's key from stored points."""
 
     def __init__(self, store: PointStore) -> None:
@@ -50,12 +50,12 @@ class Unlogged(ForwardingPoints):
         """Keep the connections open: they belong to the caller."""
 
     async def read(self, call: PointCall[Any]) -> Any:
-        return await call.on(self._store)
+        return await call.make(self._store)
 
     async def write(self, call: PointCall[None]) -> None:
         for point in call.args[1] if call.method is PointStore.upsert else ():
             point["payload"].pop(LOGGED_KEY, None)
-        await call.on(self._store)
+        await call.make(self._store)
 
 
 @dataclass(slots=True)
@@ -132,7 +132,7 @@ def _agent(url: str, store: PointStore, stack: contextlib.AsyncExitStack, *, is_
         clock=SystemClock(),
         vectors=("",),
     )
-    return agent if is_logged else replace(agent, store=Unlogged(store))
+    return agent if is_logged else replace(agent, store=UnloggedStore(store))
 
 
 def _remove(url: str, collection: str) -> None:

@@ -23,7 +23,7 @@ import numpy as np
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.adapters.qdrant.points import QdrantPoints
 from agentmemory_operator.lifecycle.cleanup import Cleanup
-from agentmemory_operator.lifecycle.rules.cleanup import CleanupRules, rules_of
+from agentmemory_operator.lifecycle.rules.cleanup import CleanupRules, build_rules
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.spec.expression.variables import DAY_MS
@@ -38,7 +38,7 @@ CHAIN = 8
 
 
 @dataclass(slots=True)
-class Counted:
+class CallCounter:
     """Point store that counts its calls by method."""
 
     store: PointStore
@@ -100,10 +100,10 @@ async def measure(url: str, memories: int, users: int, cap: int | None) -> list[
         now_ms = clock.now_ms()
         await fill(world, memories, users, now_ms)
         lifecycle = replace(CORTEX.lifecycle, max_memories_per_user=cap, max_removal_percent=100)
-        rules = rules_of(lifecycle, ranking, now_ms)
+        rules = build_rules(lifecycle, ranking, now_ms)
         lines: list[Cells] = []
         for name, is_dry in (("dry run", True), ("run", False), ("run again", False)):
-            counted = Counted(store)
+            counted = CallCounter(store)
             agent = replace(world.agent, store=counted)
             cleanup = Cleanup(clock)
             before_mib, started_s = peak_mib(), time.monotonic()
@@ -116,7 +116,7 @@ async def measure(url: str, memories: int, users: int, cap: int | None) -> list[
 
 async def _made(cleanup: Cleanup, agent: Any, rules: CleanupRules, *, is_dry: bool) -> int:
     if is_dry:
-        return len([row["id"] async for row, _ in cleanup.would_remove(agent, rules)])
+        return len([row["id"] async for row, _ in cleanup.preview(agent, rules)])
     return (await cleanup.run(agent, rules)).removed
 
 

@@ -24,12 +24,12 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 from agentmemory_operator.adapters.language_model.openai_chat import ChatOptions, OpenAIChat
-from agentmemory_operator.consolidation.rules.answer import BATCH, SCHEMA, TASK, findings_of
-from agentmemory_operator.consolidation.rules.grounding import unfounded
-from agentmemory_operator.consolidation.rules.material import instruct, wrap
-from agentmemory_operator.consolidation.rules.plan import BatchPlan, Fact, Kinds, Row, plan_batch
-from agentmemory_operator.consolidation.run import ANSWER_TOKENS
-from agentmemory_operator.errors import ModelAnswerInvalid, ModelUnavailable
+from agentmemory_operator.consolidation.rules.answer import MAX_BATCH_MEMORIES, SCHEMA, TASK, parse_findings
+from agentmemory_operator.consolidation.rules.grounding import find_ungrounded
+from agentmemory_operator.consolidation.rules.material import build_instructions, render_material
+from agentmemory_operator.consolidation.rules.plan import AgentTypes, BatchPlan, Fact, Row, plan_batch
+from agentmemory_operator.consolidation.run import MAX_ANSWER_TOKENS
+from agentmemory_operator.errors import ModelOutputInvalid, ModelUnavailable
 from agentmemory_operator.ports.models import LanguageModel
 from agentmemory_operator.spec.presets import PRESETS
 from bench.consolidation_groups import Group, batches, groups
@@ -47,9 +47,9 @@ class Figures:
     merged_rightly: int = 0
     to_merge: int = 0
     contradictions: int = 0
-    contradictions_told: int = 0
-    told: int = 0
-    told_wrongly: int = 0
+    contradictions_reported: int = 0
+    reported: int = 0
+    false_alarms: int = 0
     facts: int = 0
     invented: int = 0
     planned: int = 0
@@ -65,8 +65,8 @@ class Figures:
         """Rows of the table."""
         yield _row("merge precision", self.merged_rightly, self.merged)
         yield _row("merge recall", self.merged_rightly, self.to_merge)
-        yield _row("contradictions", self.contradictions_told, self.contradictions)
-        yield _row("false alarms", self.told_wrongly, self.told)
+        yield _row("contradictions", self.contradictions_reported, self.contradictions)
+        yield _row("false alarms", self.false_alarms, self.reported)
         yield _row("invented", self.invented, self.facts)
         yield _row("invented, planned", self.invented_planned, self.planned)
         yield _row("lost sources", self.lost, self.superseded)
@@ -76,7 +76,7 @@ class Figures:
 async def measure(model: LanguageModel, labelled_groups: Sequence[Group]) -> Figures:
     """Send all groups to the model, batch by batch, and count the results."""
     figures = Figures()
-    for batch in batches(labelled_groups, size=BATCH):
+    for batch in batches(labelled_groups, size=MAX_BATCH_MEMORIES):
         await _measure_batch(model, batch, figures)
     return figures
 
@@ -96,16 +96,22 @@ async def _measure_batch(model: LanguageModel, batch: Sequence[Group], figures: 
 async def _plan(model: LanguageModel, batch: Sequence[Group], figures: Figures) -> BatchPlan | None:
     """Return the product's plan for the model's response, or None if the response is unusable."""
     shown = dict(_shown(batch))
-    material = wrap([{"id": name, "content": row["content"]} for name, row in shown.items()], secrets.token_hex(8))
+    material = render_material(
+        [{"id": name, "content": row["content"]} for name, row in shown.items()], secrets.token_hex(8)
+    )
     try:
-        completion = await model.complete(instruct(TASK, material, SCHEMA), material.text, SCHEMA, ANSWER_TOKENS)
-    except (ModelAnswerInvalid, ModelUnavailable):
+        completion = await model.complete(
+            build_instructions(TASK, material, SCHEMA), material.text, SCHEMA, MAX_ANSWER_TOKENS
+        )
+    except (ModelOutputInvalid, ModelUnavailable):
         return None
     figures.tokens[0] += completion.tokens_in
     figures.tokens[1] += completion.tokens_out
-    findings = findings_of(completion.answer, shown.keys()).under({name: row["id"] for name, row in shown.items()})
+    findings = parse_findings(completion.answer, shown.keys()).with_ids(
+        {name: row["id"] for name, row in shown.items()}
+    )
     types = PRESETS["brain"][-1].types
-    return plan_batch(list(shown.values()), findings, Kinds(types, types[0].name), unfounded, None)
+    return plan_batch(list(shown.values()), findings, AgentTypes(types, types[0].name), find_ungrounded, None)
 
 
 def _shown(batch: Sequence[Group]) -> Iterator[tuple[str, Row]]:
@@ -132,9 +138,9 @@ def _count_merges(plan: BatchPlan, batch: Sequence[Group], figures: Figures) -> 
 def _count_contradictions(plan: BatchPlan, batch: Sequence[Group], figures: Figures) -> None:
     expected = [group.ids for group in batch if group.label == "contradiction"]
     reported = [frozenset(contradiction.sources) for contradiction in plan.contradictions]
-    figures.told += len(reported)
-    figures.told_wrongly += sum(not any(ids <= labelled for labelled in expected) for ids in reported)
-    figures.contradictions_told += sum(any(labelled <= ids for ids in reported) for labelled in expected)
+    figures.reported += len(reported)
+    figures.false_alarms += sum(not any(ids <= labelled for labelled in expected) for ids in reported)
+    figures.contradictions_reported += sum(any(labelled <= ids for ids in reported) for labelled in expected)
 
 
 def _count_facts(plan: BatchPlan, batch: Sequence[Group], figures: Figures) -> None:

@@ -26,7 +26,7 @@ from starlette.routing import Route
 from agentmemory_operator.adapters.qdrant.snapshots import QdrantSnapshots
 from agentmemory_operator.adapters.s3.objects import S3Objects
 from agentmemory_operator.connections.buckets import Storages
-from agentmemory_operator.connections.rules.bucket_places import copy_location, object_at
+from agentmemory_operator.connections.rules.bucket_places import copy_location, parse_location
 from agentmemory_operator.snapshots.copies import Copies, ServerFile
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 from agentmemory_operator.spec.kinds.spec_snapshot import S3Storage
@@ -34,7 +34,7 @@ from bench.progress import say
 from bench.tables import machine, render
 from tests.support.engine.fakes import FakeSecrets
 from tests.support.web.http_server import serve
-from tests.support.web.s3_server import BUCKET, KEY, serving_s3
+from tests.support.web.s3_server import BUCKET, KEY, serve_s3
 
 NAMESPACE = "bench"
 BLOCK = hashlib.shake_256(b"a snapshot").digest(1 << 20)
@@ -82,7 +82,7 @@ async def measure(qdrant_url: str, storage: S3Storage, mib: int) -> list[tuple[s
         file = ServerFile(store=source, physical="bench", name="large.snapshot", size=mib << 20, sha256=sha256)
         sending = copies.send(file, location, storage=storage, slug="bench", namespace=NAMESPACE)
         sent = await _measured("to S3, and read back whole", sending)
-        returning = copies.recover(object_at(location, sha256=sha256), source, "restored", namespace=NAMESPACE)
+        returning = copies.recover(parse_location(location, sha256=sha256), source, "restored", namespace=NAMESPACE)
         return [sent, await _measured("from S3 to Qdrant", returning)]
     finally:
         await source.close()
@@ -126,7 +126,7 @@ def main() -> None:
     process.start()
     with tempfile.TemporaryDirectory(prefix="agentmemory-bench-") as name:
         plain_s = plain_copy_s(Path(name), options.mib)
-        with serving_s3(Path(name) / "s3") as server:
+        with serve_s3(Path(name) / "s3") as server:
             fields = {"endpoint": server.url, "bucket": BUCKET, "prefix": "bench", "secretRef": {"name": "s3"}}
             lines = asyncio.run(measure(ours.recv(), S3Storage.model_validate(fields), options.mib))
     process.kill()

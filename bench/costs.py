@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agentmemory_operator.memories.rules.filters import Selection, visible
+from agentmemory_operator.memories.rules.filters import Selection, visible_filter
 from agentmemory_operator.search.rules.candidates import CandidatePlan, plan_candidates, similarity_formula
 from agentmemory_operator.search.rules.score import score_query
 from agentmemory_operator.spec.effective.settings import Ranking
@@ -71,7 +71,7 @@ class Engine:
 
     def cost(self, ranking: Ranking, size: int, questions: Sequence[Floats]) -> Cost:
         """Return the latencies of the questions of the user with `size` memories, by both plans in turn."""
-        filter_ = visible(Selection(user_id=_user(size)), self.now_ms, ranking.types)
+        filter_ = visible_filter(Selection(user_id=_user(size)), self.now_ms, ranking.types)
         plan = plan_candidates(ranking, filter_, eligible=size, top_k=TOP_K, now_ms=self.now_ms)
         plans = plan, replace(plan, filters=plan.filters[:1], classes=plan.classes[:1], limit=plan.total)
         took: tuple[list[float], list[float]] = [], []

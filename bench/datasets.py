@@ -74,7 +74,7 @@ class Dataset:
     def user_name(self, number: int) -> str:
         return f"user-{number}-of-{self.users}"
 
-    def handed_to(self, users: int) -> "Dataset":
+    def distributed_to(self, users: int) -> "Dataset":
         """Return the same memories, distributed evenly over `users` users."""
         return replace(self, users=users, user=np.arange(len(self)) % users)
 

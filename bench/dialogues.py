@@ -37,7 +37,7 @@ class QuestionSet:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class QuestionResult:
     """Result of one question.
 
     Attributes:
@@ -108,7 +108,7 @@ def store(api: Client, slug: str, memories: Sequence[Json]) -> dict[str, set[str
     return marks
 
 
-def ask(api: Client, slug: str, question: Question, marks: Mapping[str, set[str]]) -> Answered:
+def ask(api: Client, slug: str, question: Question, marks: Mapping[str, set[str]]) -> QuestionResult:
     """Search with a question and find the ranks of its evidence."""
     body = {"user_id": question.user_id, "query": question.text, "top_k": TOP_K}
     answer, took_ms = api.timed(api.prepare("POST", f"/v1/agents/{slug}/search", body))
@@ -117,4 +117,4 @@ def ask(api: Client, slug: str, question: Question, marks: Mapping[str, set[str]
         for mark in marks.get(result["id"], ()):
             places.setdefault(mark, place)
     found = sorted(places[mark] for mark in question.evidence if mark in places)
-    return Answered(question.user_id, found, len(question.evidence) - len(found), took_ms)
+    return QuestionResult(question.user_id, found, len(question.evidence) - len(found), took_ms)

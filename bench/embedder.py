@@ -35,7 +35,7 @@ class FailingEmbedder(ThreadingHTTPServer):
         self.fail_share, self.delay_s = fail_share, 0.0
         self._random = random.Random(7)
         self._lock = threading.Lock()
-        self.asked = self.failed = 0
+        self.request_count = self.failure_count = 0
 
     @property
     def url(self) -> str:
@@ -48,11 +48,11 @@ class FailingEmbedder(ThreadingHTTPServer):
     def next_fault(self) -> int | None:
         """Return the status with which the next request fails, or None if it succeeds."""
         with self._lock:
-            self.asked += 1
+            self.request_count += 1
             if self._random.random() >= self.fail_share:
                 return None
-            self.failed += 1
-            return FAULTS[self.failed % len(FAULTS)]
+            self.failure_count += 1
+            return FAULTS[self.failure_count % len(FAULTS)]
 
 
 class _Handler(BaseHTTPRequestHandler):

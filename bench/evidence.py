@@ -20,7 +20,7 @@ from statistics import fmean
 from agentmemory_operator.collections.rules.collection import DEFAULT_LANGUAGE
 from agentmemory_operator.spec.presets import STANDARD
 from bench.clients import Client
-from bench.dialogues import OWN, TOP_K, Answered, QuestionSet, ask, read_set, store
+from bench.dialogues import OWN, TOP_K, QuestionResult, QuestionSet, ask, read_set, store
 from bench.progress import say
 from bench.stacks import Json, Stack, agent_manifest, running
 from bench.tables import Cells, machine, render
@@ -34,7 +34,7 @@ NOTHING = dict.fromkeys(WEIGHTS, 0.0)
 OFF = {"asked": 0.05, "date": 0.1}
 
 MATCH, WHOLE = "meaning and words", "standard"
-Answers = Mapping[str, Sequence[Answered]]
+Answers = Mapping[str, Sequence[QuestionResult]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def presets(language: str) -> Mapping[str, Json]:
 
 def answers_of(
     stack: Stack, asked: QuestionSet, embedding: Json, prefix: str, args: argparse.Namespace
-) -> Iterator[tuple[Variant, list[Answered]]]:
+) -> Iterator[tuple[Variant, list[QuestionResult]]]:
     """Store a set. Yield each ranking with its results for the questions."""
     only, language = args.only, args.language or DEFAULT_LANGUAGE
     with Client(stack.api_url) as api:
@@ -134,7 +134,7 @@ def rows(variants_of: Sequence[Variant], answers: Answers) -> Iterator[Cells]:
         yield (variant.name, *(f"{figure:.3f}" for figure in figures), variant.beside, *differences)
 
 
-def _render_difference(differences: Sequence[float], of: Sequence[Answered]) -> str:
+def _render_difference(differences: Sequence[float], of: Sequence[QuestionResult]) -> str:
     """Render a mean difference and its interval."""
     by_user: dict[str, list[float]] = {}
     for result, difference in zip(of, differences, strict=True):

@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 from bench.clients import Client
-from bench.dialogues import TOP_K, Answered, Question, QuestionSet, ask, read_set, store
+from bench.dialogues import TOP_K, Question, QuestionResult, QuestionSet, ask, read_set, store
 from bench.progress import say
 from bench.stacks import Json, Stack, agent_manifest, running
 from bench.tables import Cells, machine, render
@@ -39,7 +39,7 @@ FACTS = (
 )
 
 
-def hops(people: int, seed: int) -> QuestionSet:
+def generate_two_hop_set(people: int, seed: int) -> QuestionSet:
     """Generate people, companies, facts about these, and questions that need two memories."""
     generator = random.Random(seed)
     memories: list[Json] = []
@@ -96,7 +96,7 @@ def _spec(fusion: Json, *, enabled: bool) -> Json:
 
 def _compared(api: Client, marks: Mapping[str, dict[str, set[str]]], asked: QuestionSet, fusion: str) -> Cells:
     """Send all questions to each agent of `marks` in turn."""
-    sides: list[list[Answered]] = [[] for _ in marks]
+    sides: list[list[QuestionResult]] = [[] for _ in marks]
     for number, question in enumerate(asked.questions):
         for side, slug in list(enumerate(marks))[:: 1 if number % 2 else -1]:
             sides[side].append(ask(api, slug, question, marks[slug]))
@@ -116,7 +116,7 @@ def _pair(figures: Sequence[float], digits: int) -> str:
 def main() -> None:
     args = parse_args()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    sets = [hops(args.people, args.seed), *map(_dialogues, args.dialogues)]
+    sets = [generate_two_hop_set(args.people, args.seed), *map(_dialogues, args.dialogues)]
     with (
         tempfile.TemporaryDirectory(prefix="agentmemory-graph-") as folder,
         running(Path(folder), [], args.qdrant) as stack,

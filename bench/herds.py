@@ -19,7 +19,7 @@ import httpx
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
 from agentmemory_operator.spec.naming import ALIAS_PREFIX
 from bench.clients import Client
-from bench.relays import Relay, relaying
+from bench.relays import Relay, running_relay
 from bench.stacks import engine_of, serving_qdrant
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.operators import start_operator
@@ -31,11 +31,11 @@ Json = dict[str, Any]
 NAMESPACE, CONNECTION, DIMENSIONS = "bench", "main", 384
 OBJECTS = f"/apis/{API_VERSION}/namespaces/{NAMESPACE}/agentmemories"
 CONNECTIONS = f"/apis/{API_VERSION}/namespaces/{NAMESPACE}/qdrantconnections"
-ASKED = re.compile(r"^apiserver_request_total\{([^}]*)\} (\S+)$", re.M)
+REQUEST_COUNTS = re.compile(r"^apiserver_request_total\{([^}]*)\} (\S+)$", re.M)
 WRITING = re.compile(r"verb=\"(?:POST|PUT|PATCH|APPLY|DELETE)\"")
 HEALTH = re.compile(r"health (http://\S+)")
 PAGE_KIB, TICKS = 1024, os.sysconf("SC_CLK_TCK")
-LONGEST_S = 3600.0
+MAX_WAIT_S = 3600.0
 
 
 @dataclass(slots=True)
@@ -102,10 +102,10 @@ class Herd:
 
     def stop_operator(self) -> None:
         """Record the operator's memory and stop it gracefully."""
-        self.note_memory()
+        self.record_memory()
         self.operator.stop()
 
-    def note_memory(self) -> None:
+    def record_memory(self) -> None:
         """Record the largest peak of resident memory of the run's operators."""
         status = Path(f"/proc/{self.operator.pid}/status").read_text(encoding="utf-8")
         peak = re.search(r"^VmHWM:\s+(\d+) kB", status, re.M)
@@ -162,7 +162,7 @@ class Herd:
     def _request_counts(self) -> list[tuple[str, int]]:
         """Return the labels of each kind of request to the API server, and its count."""
         text = self.plane.http.get("/metrics").raise_for_status().text
-        return [(labels, int(float(count))) for labels, count in ASKED.findall(text)]
+        return [(labels, int(float(count))) for labels, count in REQUEST_COUNTS.findall(text)]
 
     def metric(self, name: str, label: str = "") -> float:
         """Return the sum of an operator metric over the series with the label."""
@@ -179,7 +179,7 @@ def _cpu_s(pid: int) -> float:
 
 
 @contextlib.contextmanager
-def herding(folder: Path, prefix: str, qdrant_url: str | None) -> Iterator[Herd]:
+def running_herd(folder: Path, prefix: str, qdrant_url: str | None) -> Iterator[Herd]:
     """Run all servers while the context is open.
 
     Args:
@@ -188,7 +188,7 @@ def herding(folder: Path, prefix: str, qdrant_url: str | None) -> Iterator[Herd]
     with contextlib.ExitStack() as stack:
         url = stack.enter_context(serving_qdrant(folder, qdrant_url))
         stack.callback(remove_collections, url, prefix)
-        relay = stack.enter_context(relaying(url))
+        relay = stack.enter_context(running_relay(url))
         plane = stack.enter_context(ControlPlane(assets()))
         plane.apply_crds(ROOT / "crds")
         plane.http.post("/api/v1/namespaces", json={"metadata": {"name": NAMESPACE}}).raise_for_status()
@@ -219,7 +219,7 @@ def remove_collections(qdrant_url: str, prefix: str) -> None:
                 qdrant.call("DELETE", f"/collections/{row['name']}")
 
 
-def wait(holds: Callable[[], bool], complaint: str, *, every_s: float = 0.05, limit_s: float = LONGEST_S) -> None:
+def wait(holds: Callable[[], bool], complaint: str, *, every_s: float = 0.05, limit_s: float = MAX_WAIT_S) -> None:
     until = time.monotonic() + limit_s
     while not holds():
         if time.monotonic() > until:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from agentmemory_operator.collections.rules.collection import KeywordSource
-from agentmemory_operator.memories.rules.keywords import MODEL, keyword_document
+from agentmemory_operator.memories.rules.keywords import BM25_MODEL, keyword_document
 from bench.clients import Client
 from bench.stacks import serving_qdrant
 from bench.tables import render
@@ -27,7 +27,7 @@ TOP = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Tokenisation:
     """A tokenisation of texts.
 
     Attributes:
@@ -43,14 +43,18 @@ def _product(text: str, language: str) -> Json:
 
 
 def _before(text: str, language: str) -> Json:
-    return {"text": text, "model": MODEL, "options": {"language": language if language in SPACED else "english"}}
+    return {"text": text, "model": BM25_MODEL, "options": {"language": language if language in SPACED else "english"}}
 
 
 def _multilingual(text: str, language: str) -> Json:
-    return {"text": text, "model": MODEL, "options": {"language": language, "tokenizer": "multilingual"}}
+    return {"text": text, "model": BM25_MODEL, "options": {"language": language, "tokenizer": "multilingual"}}
 
 
-WAYS = (Way("pairs of characters", _product), Way("before", _before), Way("multilingual", _multilingual))
+WAYS = (
+    Tokenisation("pairs of characters", _product),
+    Tokenisation("before", _before),
+    Tokenisation("multilingual", _multilingual),
+)
 
 
 def read_set() -> list[Json]:
@@ -59,7 +63,7 @@ def read_set() -> list[Json]:
     return languages
 
 
-def recall(qdrant: Client, texts: Json, way: Way) -> tuple[float, float]:
+def recall(qdrant: Client, texts: Json, way: Tokenisation) -> tuple[float, float]:
     """Return the shares of questions with their memory in first place, and among the first ten."""
     name, language = f"bench-languages-{uuid.uuid4().hex[:8]}", texts["language"]
     sparse = {"words": {"modifier": "idf"}}

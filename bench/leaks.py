@@ -19,7 +19,7 @@ from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, Ke
 from agentmemory_operator.memories.rules.ids import content_id
 from agentmemory_operator.memories.rules.keywords import keyword_document
 from agentmemory_operator.memories.rules.record import hash_content
-from agentmemory_operator.zones.rules.sealing import SEALED_KEY, envelope_of
+from agentmemory_operator.zones.rules.sealing import SEALED_KEY, parse_envelope
 from bench.clients import Client
 
 Json = dict[str, Any]
@@ -46,7 +46,7 @@ class Sentence:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class StoredPoints:
     """Points that a collection stores for one memory.
 
     Attributes:
@@ -154,13 +154,13 @@ async def attacker_of(
     return Attacker(words, candidates, ids, of_words, of_candidates)
 
 
-def words_in_payload(attacker: Attacker, held: Held) -> set[str]:
+def words_in_payload(attacker: Attacker, held: StoredPoints) -> set[str]:
     """Attack: read words in the payloads."""
     texts = " ".join(_texts([held.own["payload"], *(point["payload"] for point in held.after)]))
     return set(re.findall("[a-z]+", texts)).intersection(attacker.words)
 
 
-def words_by_ids(attacker: Attacker, held: Held) -> set[str]:
+def words_by_ids(attacker: Attacker, held: StoredPoints) -> set[str]:
     """Attack: look up the ids of words in the keyword vectors of the memory and its neighbours.
 
     Words of one stem are not distinguished.
@@ -169,7 +169,7 @@ def words_by_ids(attacker: Attacker, held: Held) -> set[str]:
     return {word for word, id_ in attacker.ids.items() if id_ in ids}
 
 
-def words_nearest(attacker: Attacker, held: Held) -> set[str]:
+def words_nearest(attacker: Attacker, held: StoredPoints) -> set[str]:
     """Attack: take the words nearest to the vector."""
     if (vector := _dense(held.own)) is None:
         return set()
@@ -177,7 +177,7 @@ def words_nearest(attacker: Attacker, held: Held) -> set[str]:
     return {attacker.words[place] for place in nearest}
 
 
-def words_pursued(attacker: Attacker, held: Held) -> set[str]:
+def words_pursued(attacker: Attacker, held: StoredPoints) -> set[str]:
     """Attack: orthogonal matching pursuit.
 
     Take the nearest word, project all chosen words out of the vector, and repeat.
@@ -197,13 +197,13 @@ def words_pursued(attacker: Attacker, held: Held) -> set[str]:
     return found
 
 
-def content_by_hash(attacker: Attacker, held: Held) -> list[str]:
+def content_by_hash(attacker: Attacker, held: StoredPoints) -> list[str]:
     """Attack: compare the content hash with those of the candidates."""
     found = attacker.hashes.get(held.own["payload"].get("contentHash", ""))
     return [found] if found else []
 
 
-def content_by_id(attacker: Attacker, held: Held) -> list[str]:
+def content_by_id(attacker: Attacker, held: StoredPoints) -> list[str]:
     """Attack: compare the ids with those of plain memories with the candidates' contents."""
     payload = held.own["payload"]
     made = attacker.ids_of(payload["agentId"], payload["userId"], payload["type"])
@@ -211,19 +211,19 @@ def content_by_id(attacker: Attacker, held: Held) -> list[str]:
     return [made[id_] for id_ in ids if id_ in made]
 
 
-def content_by_words(attacker: Attacker, held: Held) -> list[str]:
+def content_by_words(attacker: Attacker, held: StoredPoints) -> list[str]:
     """Attack: take the candidates with the most words in the keyword vectors."""
     words = words_by_ids(attacker, held)
     return _best([len(candidate.words & words) for candidate in attacker.candidates], attacker)
 
 
-def content_by_vector(attacker: Attacker, held: Held) -> list[str]:
+def content_by_vector(attacker: Attacker, held: StoredPoints) -> list[str]:
     """Attack: take the candidate nearest to the vector."""
     vector = _dense(held.own)
     return [] if vector is None else [attacker.candidates[int((attacker.candidate_vectors @ vector).argmax())].text]
 
 
-def content_by_length(attacker: Attacker, held: Held) -> list[str]:
+def content_by_length(attacker: Attacker, held: StoredPoints) -> list[str]:
     """Attack: take the candidates of the same length. The overhead of sealing is computed from the known memory."""
     overhead = 0
     if attacker.known and SEALED_KEY in held.own["payload"]:
@@ -232,13 +232,13 @@ def content_by_length(attacker: Attacker, held: Held) -> list[str]:
     return attacker.sizes.get(_length(held.own) - overhead, [])
 
 
-WORD_ATTACKS: Mapping[str, Callable[[Attacker, Held], set[str]]] = {
+WORD_ATTACKS: Mapping[str, Callable[[Attacker, StoredPoints], set[str]]] = {
     "payload read": words_in_payload,
     "keyword ids": words_by_ids,
     "nearest words": words_nearest,
     "words taken out one by one": words_pursued,
 }
-CONTENT_ATTACKS: Mapping[str, Callable[[Attacker, Held], list[str]]] = {
+CONTENT_ATTACKS: Mapping[str, Callable[[Attacker, StoredPoints], list[str]]] = {
     "content hash": content_by_hash,
     "ids": content_by_id,
     "keyword ids": content_by_words,
@@ -247,7 +247,7 @@ CONTENT_ATTACKS: Mapping[str, Callable[[Attacker, Held], list[str]]] = {
 }
 
 
-def share_of_words(attacker: Attacker, attack: str, stored: Sequence[tuple[Sentence, Held]]) -> float:
+def share_of_words(attacker: Attacker, attack: str, stored: Sequence[tuple[Sentence, StoredPoints]]) -> float:
     """Return the share of the stored memories' words that an attack finds."""
     found = [
         len(sentence.words & WORD_ATTACKS[attack](attacker, held)) / len(sentence.words) for sentence, held in stored
@@ -255,7 +255,7 @@ def share_of_words(attacker: Attacker, attack: str, stored: Sequence[tuple[Sente
     return sum(found) / len(found)
 
 
-def share_of_contents(attacker: Attacker, attack: str, stored: Sequence[tuple[Sentence, Held]]) -> float:
+def share_of_contents(attacker: Attacker, attack: str, stored: Sequence[tuple[Sentence, StoredPoints]]) -> float:
     """Return the share of the stored memories with a content that an attack finds. One of n guesses counts 1/n."""
     found = 0.0
     for sentence, held in stored:
@@ -264,7 +264,7 @@ def share_of_contents(attacker: Attacker, attack: str, stored: Sequence[tuple[Se
     return found / len(stored)
 
 
-def share_in_bytes(content: bytes, stored: Sequence[tuple[Sentence, Held]], *, anyhow: bytes) -> float:
+def share_in_bytes(content: bytes, stored: Sequence[tuple[Sentence, StoredPoints]], *, anyhow: bytes) -> float:
     """Return the share of the memories' distinct words that occur in raw bytes.
 
     Short words, which may occur by chance, and words in `anyhow` are excluded.
@@ -307,5 +307,5 @@ def _sparse_ids(point: Json) -> Sequence[int]:
 
 def _length(point: Json) -> int:
     """Return the bytes of the sealed envelope, or of a plain content."""
-    envelope = envelope_of(point["payload"])
+    envelope = parse_envelope(point["payload"])
     return len(envelope.blob) if envelope else len(point["payload"]["content"].encode())

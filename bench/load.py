@@ -22,7 +22,7 @@ from bench.stacks import Stack, running
 from bench.tables import machine, render
 
 USERS = 100
-LOOKS = 10
+SAMPLES = 10
 WARM_UP = 2_000
 TICKS_A_SECOND = 100
 
@@ -36,7 +36,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ProcessSample:
     """State of the API's process at one moment."""
 
     answered: int
@@ -70,17 +70,17 @@ def main() -> None:
 
 def ask(
     stack: Stack, data: Dataset, texts: Sequence[str] | None, *, count: int, connections: int
-) -> tuple[Progress, list[Look]]:
+) -> tuple[Progress, list[ProcessSample]]:
     """Send `count` searches over concurrent connections, one at a time on each. Sample the process in the meantime."""
     progress, work = Progress(), requests_of(data, texts, count)
     threads = [threading.Thread(target=send, args=(stack.api_url, work, progress)) for _ in range(connections)]
-    samples = [look_at(stack.api_pid, 0)]
+    samples = [sample_process(stack.api_pid, 0)]
     for thread in threads:
         thread.start()
-    for step in range(1, LOOKS + 1):
-        while len(progress.took_ms) + progress.failed < count * step // LOOKS:
+    for step in range(1, SAMPLES + 1):
+        while len(progress.took_ms) + progress.failed < count * step // SAMPLES:
             time.sleep(0.2)
-        samples.append(look_at(stack.api_pid, len(progress.took_ms)))
+        samples.append(sample_process(stack.api_pid, len(progress.took_ms)))
     for thread in threads:
         thread.join()
     return progress, samples
@@ -123,15 +123,15 @@ def send(url: str, work: "queue.SimpleQueue[bytes]", progress: Progress) -> None
                 progress.failed += 1
 
 
-def look_at(pid: int, answered: int) -> Look:
+def sample_process(pid: int, answered: int) -> ProcessSample:
     """Read the CPU time and resident memory of a process."""
     after_name = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
     resident_kib = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
-    return Look(answered, (int(after_name[11]) + int(after_name[12])) / TICKS_A_SECOND, resident_kib / 1024)
+    return ProcessSample(answered, (int(after_name[11]) + int(after_name[12])) / TICKS_A_SECOND, resident_kib / 1024)
 
 
-def rows_of(progress: Progress, looks: list[Look], *, took_s: float) -> list[tuple[str, str, str]]:
+def rows_of(progress: Progress, looks: list[ProcessSample], *, took_s: float) -> list[tuple[str, str, str]]:
     count, latency = len(progress.took_ms), latency_of(progress.took_ms)
     per_core = count / (looks[-1].cpu_s - looks[0].cpu_s)
     resident = ", ".join(f"{look.resident_mib:.0f}" for look in looks)

@@ -21,7 +21,7 @@ from typing import Any
 import httpx
 import numpy as np
 
-from agentmemory_operator.adapters.qdrant.server import process_from
+from agentmemory_operator.adapters.qdrant.server import parse_process
 from agentmemory_operator.collections.rules.capacity import Process, need_of
 from agentmemory_operator.collections.rules.collection import Collection
 from agentmemory_operator.spec.presets import RETRIEVAL_INDEXES
@@ -34,7 +34,7 @@ from bench.tables import machine, render
 LAYOUTS = tuple((segments, indexes) for segments in (1, 2) for indexes in (0, 4, 11))
 MAPS_HEAD = ("segments", "payload indexes", "memory maps", "estimated", "open files", "ms to make")
 INDEX_HEAD = ("points", "p50 without, ms", "p50 with, ms", "ms to make it later", "memory maps of it")
-POINTS, ASKED, LOADED = (1_000, 10_000, 50_000), 40, 500
+POINTS, SEARCHES, LOAD_BATCH = (1_000, 10_000, 50_000), 40, 500
 MATCHING = 50
 """One of this many points matches the filter."""
 
@@ -52,13 +52,13 @@ class Engine:
         Raises:
             SystemExit: If the server does not report them.
         """
-        found = process_from(self.http.get("/metrics").text)
+        found = parse_process(self.http.get("/metrics").text)
         if found.open_maps is None:
             raise SystemExit("the server does not tell its memory maps: Qdrant does since 1.16, on Linux")
         return found
 
     @contextlib.contextmanager
-    def made(self, names: list[str]) -> Iterator[None]:
+    def removing(self, names: list[str]) -> Iterator[None]:
         """Remove the collections at the end of the context."""
         try:
             yield
@@ -85,8 +85,8 @@ class Engine:
     def load(self, name: str, points: int) -> None:
         """Write memories of one user."""
         random = np.random.default_rng(7)
-        for start in range(0, points, LOADED):
-            vectors = random.standard_normal((min(LOADED, points - start), DIMENSIONS)).tolist()
+        for start in range(0, points, LOAD_BATCH):
+            vectors = random.standard_normal((min(LOAD_BATCH, points - start), DIMENSIONS)).tolist()
             body = [
                 {
                     "id": start + row,
@@ -100,7 +100,7 @@ class Engine:
     def median_ms(self, name: str) -> float:
         """Return the median latency of searches with a keyword filter."""
         random, took = np.random.default_rng(8), []
-        for number in range(ASKED):
+        for number in range(SEARCHES):
             must = [
                 {"key": "userId", "match": {"value": "u"}},
                 {"key": "source", "match": {"value": f"s{number % MATCHING}"}},
@@ -136,7 +136,7 @@ def layout_row(engine: Engine, segments: int, indexes: int, *, each: int) -> tup
     """Return the average resources of one of `each` empty collections with a layout."""
     say(f"{each} collections with {segments} segments and {indexes} indexes")
     names = [f"{engine.prefix}_{segments}_{indexes}_{number}" for number in range(each)]
-    with engine.made(names):
+    with engine.removing(names):
         before, started_s = engine.process(), time.perf_counter()
         for name in names:
             engine.create(name, segments=segments, indexes=indexes)
@@ -157,7 +157,7 @@ def later_row(engine: Engine, points: int) -> tuple[str, ...]:
     """Return the benefit and cost of an index beyond those of the designs, with `points` points of one user."""
     say(f"{points:,} points")
     name = f"{engine.prefix}_later"
-    with engine.made([name]):
+    with engine.removing([name]):
         engine.create(name, segments=2, indexes=11)
         engine.load(name, points)
         without = engine.median_ms(name)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agentmemory_operator.memories.rules.filters import Selection, visible
+from agentmemory_operator.memories.rules.filters import Selection, visible_filter
 from agentmemory_operator.search.rules.candidates import plan_candidates, similarity_formula
 from agentmemory_operator.search.rules.score import score_query
 from agentmemory_operator.spec.effective.settings import Ranking
@@ -101,7 +101,7 @@ def load(stack: Stack, data: Dataset) -> None:
             qdrant.call("PUT", path, {"points": data.points(start, start + LOAD_BATCH)})
 
 
-def hand_out(stack: Stack, data: Dataset) -> None:
+def assign_users(stack: Stack, data: Dataset) -> None:
     """Assign each memory in the collection to its user in `data`. Vectors and graph stay."""
     path = f"/collections/{data.alias}/points/payload?wait=true"
     with Client(stack.qdrant_url) as qdrant:
@@ -144,7 +144,7 @@ class BareEngine:
     def request(self, user: int, vector: Floats) -> bytes:
         """Return the prepared request."""
         now_ms = time.time_ns() // 1_000_000
-        filter_ = visible(Selection(user_id=self._data.user_name(user)), now_ms)
+        filter_ = visible_filter(Selection(user_id=self._data.user_name(user)), now_ms)
         eligible = self._count(user, filter_)
         plan = plan_candidates(self.ranking, filter_, eligible=eligible, top_k=TOP_K, now_ms=now_ms)
         body = {
@@ -178,7 +178,7 @@ def _is_same(results: list[Json], points: list[Json], ranking: Ranking) -> bool:
     return len(api_scores) == len(engine_scores) and np.allclose(api_scores, engine_scores, atol=SAME_SCORE, rtol=0)
 
 
-def share_found(stack: Stack, data: Dataset, count: int) -> float:
+def measure_recall(stack: Stack, data: Dataset, count: int) -> float:
     """Return the share of the exact best 10 that the API finds, averaged over questions.
 
     The API occasionally writes access counts, which change scores. It is repeated until none changed during the

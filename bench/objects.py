@@ -19,7 +19,7 @@ import orjson
 from agentmemory_operator.runtime.queue import LANE_WIDTH
 from agentmemory_operator.spec.naming import ALIAS_PREFIX
 from bench.clients import Client
-from bench.herds import Herd, herding, remove_collections, wait
+from bench.herds import Herd, remove_collections, running_herd, wait
 from bench.progress import say
 from bench.relays import Call
 from bench.tables import GOAL_HEAD, Cells, machine, render
@@ -85,7 +85,7 @@ def main() -> None:
     prefix = f"bench-{secrets.token_hex(2)}"
     with (
         tempfile.TemporaryDirectory(prefix="agentmemory-bench-") as folder,
-        herding(Path(folder), prefix, args.qdrant) as herd,
+        running_herd(Path(folder), prefix, args.qdrant) as herd,
     ):
         print(f"{machine()}, {herd.engine}", flush=True)
         names = [f"{prefix}-{number:04d}" for number in range(args.objects)]

@@ -3,9 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from agentmemory_operator.search.rules.score import score
+from agentmemory_operator.search.rules.score import compute_score
 from agentmemory_operator.spec.effective.settings import Ranking
-from agentmemory_operator.spec.expression.variables import DAY_MS, Scored
+from agentmemory_operator.spec.expression.variables import DAY_MS, ScoreInput
 from bench.datasets import TYPES, Dataset, Floats
 
 CHECKED = 200
@@ -58,13 +58,13 @@ class Oracle:
         """
         similarity, scores = self.scores(vector, now_ms)
         for row in range(min(CHECKED, len(self._data))):
-            memory = Scored(
+            memory = ScoreInput(
                 type=TYPES[self._data.type[row]],
                 similarity=float(similarity[row]),
                 created_at=int(self._data.created_at[row]),
                 importance=float(self._data.importance[row]),
                 access_count=int(self._access_count[row]),
             )
-            exact = score(memory, self._ranking, now_ms=now_ms).score
+            exact = compute_score(memory, self._ranking, now_ms=now_ms).score
             if abs(exact - scores[row]) > 1e-9:
                 raise RuntimeError(f"row {row}: the oracle scores {scores[row]}, the product {exact}")

@@ -29,7 +29,7 @@ from bench.tables import GOAL_HEAD, Cells, machine, render
 
 COUNT, USERS = 100_000, 100
 PAGE = 500
-BEFORE_S, DONE_S, LOOK_S = 20.0, 1_800.0, 0.02
+BEFORE_S, DONE_S, POLL_S = 20.0, 1_800.0, 0.02
 BARE = "bare_copy"
 SPEC: Json = {"changePolicy": "Apply", "keepPreviousHours": 0}
 STEPS = ("Copy", "CatchUp", "Converge", "Verify", "Move")
@@ -71,7 +71,7 @@ class Searches:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class RebuildObservation:
     """Observations of one rebuild.
 
     Attributes:
@@ -80,18 +80,18 @@ class Seen:
     """
 
     started_s: float
-    begun: Mapping[str, float]
+    step_starts: Mapping[str, float]
     grown_mib: float
 
     def seconds(self, step: str) -> float:
         """Return the duration of a step in seconds."""
-        following = [at_s for at_s in self.begun.values() if at_s > self.begun[step]]
-        return min(following) - self.begun[step]
+        following = [at_s for at_s in self.step_starts.values() if at_s > self.step_starts[step]]
+        return min(following) - self.step_starts[step]
 
     @property
     def moved_s(self) -> float:
         """Seconds from the changed manifest to the moved alias."""
-        return self.begun["Drain"] - self.started_s
+        return self.step_starts["Drain"] - self.started_s
 
 
 def main() -> None:
@@ -178,7 +178,7 @@ def _copy(qdrant: Client, alias: str) -> None:
         body["offset"] = page["next_page_offset"]
 
 
-def rebuild(stack: Stack, data: Dataset, datatype: str) -> Seen:
+def rebuild(stack: Stack, data: Dataset, datatype: str) -> RebuildObservation:
     """Change the datatype. Return the observations until the rebuild ended.
 
     Raises:
@@ -192,7 +192,9 @@ def rebuild(stack: Stack, data: Dataset, datatype: str) -> Seen:
     started_s = time.perf_counter()
     stack.apply(document)
     step_starts = _watch(stack, data.slug, since_s=started_s)
-    return Seen(started_s=started_s, begun=step_starts, grown_mib=memory_mib(stack.api_pid, "VmHWM") - before_mib)
+    return RebuildObservation(
+        started_s=started_s, step_starts=step_starts, grown_mib=memory_mib(stack.api_pid, "VmHWM") - before_mib
+    )
 
 
 def _watch(stack: Stack, slug: str, *, since_s: float) -> Mapping[str, float]:
@@ -208,24 +210,29 @@ def _watch(stack: Stack, slug: str, *, since_s: float) -> Mapping[str, float]:
             return step_starts
         if (line := f"{step} {state} {status.get('message', '')}") != last:
             say(last := line)
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
     raise RuntimeError(f"the rebuild did not end within {DONE_S:.0f} s: {last}")
 
 
 def rows(
-    copied_s: float, green_s: float, alone: Seen, searched: Seen, searches: Searches, before_s: float
+    copied_s: float,
+    green_s: float,
+    alone: RebuildObservation,
+    searched: RebuildObservation,
+    searches: Searches,
+    before_s: float,
 ) -> list[Cells]:
-    took = ", ".join(f"{step} {alone.seconds(step):.1f}" for step in STEPS if step in alone.begun)
+    took = ", ".join(f"{step} {alone.seconds(step):.1f}" for step in STEPS if step in alone.step_starts)
     before = searches.p99(before_s, before_s + BEFORE_S)
-    copy_end_s = searched.begun["Copy"] + searched.seconds("Copy")
-    during = searches.p99(searched.begun["Copy"], copy_end_s)
-    whole = searches.p99(copy_end_s, searched.begun["Done"])
+    copy_end_s = searched.step_starts["Copy"] + searched.seconds("Copy")
+    during = searches.p99(searched.step_starts["Copy"], copy_end_s)
+    whole = searches.p99(copy_end_s, searched.step_starts["Done"])
     grown = max(alone.grown_mib, searched.grown_mib)
     return [
         (f"bare client: written / green, {DIMENSIONS} dimensions", f"{copied_s:.1f} s / {green_s:.1f} s", ""),
         ("rebuild, from the manifest to the moved alias, over that", _over(alone.moved_s, green_s), "at most 1.5"),
         ("its steps, seconds", took, ""),
-        ("Drain and Settle", f"{alone.begun['Done'] - alone.begun['Drain']:.1f} s", ""),
+        ("Drain and Settle", f"{alone.step_starts['Done'] - alone.step_starts['Drain']:.1f} s", ""),
         ("the same while a client searches without a break", f"{searched.moved_s:.1f} s", ""),
         ("searches, failed / answered", f"{searches.failed} / {len(searches.took):,}", "0 failed"),
         ("p99 during the copy, over before", _over(during, before, unit="ms"), "at most 2"),

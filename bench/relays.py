@@ -121,7 +121,7 @@ class Relay:
 
 
 @contextlib.contextmanager
-def relaying(target: str) -> Iterator[Relay]:
+def running_relay(target: str) -> Iterator[Relay]:
     """Relay to the server at `target` in a thread, while the context is open."""
     parts = urlsplit(target)
     relay, serving, ends = Relay(parts.hostname or "127.0.0.1", parts.port or 80), threading.Event(), threading.Event()

@@ -30,7 +30,7 @@ from bench.tables import GOAL_HEAD, Cells, machine, render
 
 COUNT, COPIES = 100_000, 3
 DONE_S = 900.0
-LOOK_S = 0.02
+POLL_S = 0.02
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ class Searches:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class RestoreObservation:
     """Observations of one run.
 
     Attributes:
@@ -110,7 +110,7 @@ def searching(stack: Stack, data: Dataset, searches: Searches) -> Iterator[None]
         thread.join()
 
 
-def measure(stack: Stack, folder: Path, data: Dataset, searches: Searches) -> Seen:
+def measure(stack: Stack, folder: Path, data: Dataset, searches: Searches) -> RestoreObservation:
     """Create and verify a snapshot. Restore it twice: without load, and under searches."""
     before_mib = memory_mib(stack.api_pid, "VmRSS")
     say("making and proving a snapshot")
@@ -126,7 +126,7 @@ def measure(stack: Stack, folder: Path, data: Dataset, searches: Searches) -> Se
     grown_mib = memory_mib(stack.api_pid, "VmHWM") - before_mib
     copy_s = min(copy(file, folder / "copy") for _ in range(COPIES))
     size_mib = file.stat().st_size / 2**20
-    return Seen(
+    return RestoreObservation(
         made_s=made_s,
         restored_s=restored_s,
         searched_s=searched_s,
@@ -153,7 +153,7 @@ def run_once(stack: Stack, kind: str, name: str, spec: Json) -> float:
             raise RuntimeError(f"{kind} {name} failed: {status_file.read_text(encoding='utf-8')}")
         if conditions.get("Succeeded") == "True":
             return time.perf_counter() - started_s
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
     raise RuntimeError(f"{kind} {name} did not end within {DONE_S:.0f} s")
 
 
@@ -181,7 +181,7 @@ def memory_mib(pid: int, line: str) -> float:
     return int(found[1]) / 1024 if found else float("nan")
 
 
-def rows(seen: Seen, searches: Searches) -> list[Cells]:
+def rows(seen: RestoreObservation, searches: Searches) -> list[Cells]:
     times = f"{seen.restored_s:.1f} s / {seen.copy_s:.1f} s = {seen.restored_s / seen.copy_s:.1f}"
     return [
         (f"snapshot of {seen.file_mib:.0f} MiB made and proven", f"{seen.made_s:.1f} s", ""),

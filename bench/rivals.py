@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR
-from agentmemory_operator.memories.rules.keywords import MODEL
+from agentmemory_operator.memories.rules.keywords import BM25_MODEL
 from agentmemory_operator.search.rules.score import score_query
 from agentmemory_operator.spec.effective.settings import Ranking
 from agentmemory_operator.spec.expression.variables import DAY_MS
@@ -38,9 +38,9 @@ Json = dict[str, Any]
 CORTEX, STANDARD = "cortex", "standard"
 NEAREST = 1_000
 """Memories that a hand-written formula scores, and the most that a client fetches to rank by itself."""
-LISTED = 100
+LIST_LIMIT = 100
 """Memories on each list of a hand-written hybrid query."""
-FETCHED = (30, 100, 300, NEAREST)
+FETCH_LIMITS = (30, 100, 300, NEAREST)
 WARM_UP, JUDGED, PROVEN = 40, 60, 100
 ONE_A_CALL = 300
 BLOCK = 25
@@ -64,7 +64,7 @@ Ask = Callable[[Question], list[int]]
 
 
 @dataclass(slots=True)
-class Asked:
+class SideResults:
     """Latencies and results of one side."""
 
     took_ms: list[float] = field(default_factory=list)
@@ -93,15 +93,15 @@ def measure(stack: Stack, cortex: Dataset, standard: Dataset, *, searches: int, 
     """Measure everything and print it. The memories of both agents must be stored."""
     texts = sentences(len(standard))
     say(f"asking {searches:,} questions of each side")
-    by_score = beside_score(stack, cortex, searches)
-    by_words = beside_words(stack, standard, texts, searches)
+    by_score = compare_score(stack, cortex, searches)
+    by_words = compare_words(stack, standard, texts, searches)
     print(render(HEAD, [*by_score, *by_words]))
     say(f"{samples:,} searches, with writes between every other {BLOCK} of them")
     rows = [mixed(stack, cortex, samples, preset=CORTEX), *stores(stack, standard, texts)]
     print("\n" + render(GOAL_HEAD, rows))
 
 
-def beside_score(stack: Stack, data: Dataset, count: int) -> list[Cells]:
+def compare_score(stack: Stack, data: Dataset, count: int) -> list[Cells]:
     """Compare searches by the weighted score. Return the table's rows."""
     ranking = ranking_of(data.slug)
     with Client(stack.api_url) as api, Client(stack.qdrant_url) as qdrant:
@@ -109,7 +109,7 @@ def beside_score(stack: Stack, data: Dataset, count: int) -> list[Cells]:
         sides = {
             "API": by_api(api, data),
             f"formula over the nearest {NEAREST:,}": hand.formula,
-            **{f"nearest {fetched:,}, ranked in the client": hand.ranked(fetched) for fetched in FETCHED},
+            **{f"nearest {fetched:,}, ranked in the client": hand.ranked(fetched) for fetched in FETCH_LIMITS},
             "plain nearest 10": hand.nearest,
         }
         questions = [Question(user, vector, "") for user, vector in data.questions(count + WARM_UP)]
@@ -118,14 +118,14 @@ def beside_score(stack: Stack, data: Dataset, count: int) -> list[Cells]:
     return rows_of(CORTEX, asked, {name: down(share) for name, share in shares.items()})
 
 
-def beside_words(stack: Stack, data: Dataset, texts: Sequence[str], count: int) -> list[Cells]:
+def compare_words(stack: Stack, data: Dataset, texts: Sequence[str], count: int) -> list[Cells]:
     """Compare searches by meaning and words. Return the table's rows."""
     questions = list(spoken(data, texts, count + WARM_UP))
     with Client(stack.api_url) as api, Client(stack.qdrant_url) as qdrant:
         hand = ByHand(qdrant, data, None)
         sides = {
             "API": by_api(api, data),
-            f"dense and BM25, {LISTED} each, RRF": hand.hybrid,
+            f"dense and BM25, {LIST_LIMIT} each, RRF": hand.hybrid,
             "plain nearest 10": hand.nearest,
         }
         asked = in_turn(sides, questions)
@@ -133,9 +133,9 @@ def beside_words(stack: Stack, data: Dataset, texts: Sequence[str], count: int) 
     return rows_of(STANDARD, asked, {"API": f"{down(proven)}, proven by `explain`"})
 
 
-def in_turn(sides: dict[str, Ask], questions: Sequence[Question]) -> dict[str, Asked]:
+def in_turn(sides: dict[str, Ask], questions: Sequence[Question]) -> dict[str, SideResults]:
     """Send each question to every side. The first side rotates."""
-    asked = {name: Asked() for name in sides}
+    asked = {name: SideResults() for name in sides}
     names = list(sides)
     for number, question in enumerate(questions):
         first = number % len(names)
@@ -147,7 +147,7 @@ def in_turn(sides: dict[str, Ask], questions: Sequence[Question]) -> dict[str, A
     return asked
 
 
-def rows_of(agent: str, asked: dict[str, Asked], shares: dict[str, str]) -> list[Cells]:
+def rows_of(agent: str, asked: dict[str, SideResults], shares: dict[str, str]) -> list[Cells]:
     """Return the rows of one agent: the latencies of every side, and the ratio of the API's to them."""
     api = asked["API"].latency
     rows: list[Cells] = []
@@ -247,10 +247,10 @@ class ByHand:
     def hybrid(self, question: Question) -> list[int]:
         """Fuse the nearest memories and those with the question's words by their ranks (RRF)."""
         filter_ = self._filter(question)
-        words = {"text": question.text, "model": MODEL, "options": {"language": "english"}}
+        words = {"text": question.text, "model": BM25_MODEL, "options": {"language": "english"}}
         lists = [
-            {"query": question.vector, "filter": filter_, "limit": LISTED},
-            {"query": words, "using": KEYWORD_VECTOR, "filter": filter_, "limit": LISTED},
+            {"query": question.vector, "filter": filter_, "limit": LIST_LIMIT},
+            {"query": words, "using": KEYWORD_VECTOR, "filter": filter_, "limit": LIST_LIMIT},
         ]
         return self._rows({"prefetch": lists, "query": {"fusion": "rrf"}, "limit": TOP_K})
 

@@ -17,11 +17,11 @@ from typing import Any
 
 import httpx
 
-from agentmemory_operator.settings import SNAPSHOTS_AT_ONCE
+from agentmemory_operator.settings import MAX_CONCURRENT_SNAPSHOTS
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
 from agentmemory_operator.spec.naming import ALIAS_PREFIX, SCRATCH_PREFIX
 from bench.clients import Client
-from bench.herds import NAMESPACE, Herd, herding, wait
+from bench.herds import NAMESPACE, Herd, running_herd, wait
 from bench.progress import say
 from bench.tables import GOAL_HEAD, Cells, machine, render
 from tests.support.cluster.workspace import conditions_of
@@ -43,8 +43,8 @@ class Snapshots:
     """
 
     herd: Herd
-    begun: set[str] = field(default_factory=set)
-    most: int = 0
+    active: set[str] = field(default_factory=set)
+    max_active: int = 0
     ended: dict[str, tuple[str, float]] = field(default_factory=dict)
     is_over: threading.Event = field(default_factory=threading.Event)
 
@@ -67,12 +67,12 @@ class Snapshots:
         if succeeded.startswith(("True", "False")):
             took = datetime.fromisoformat(status["endTime"]) - datetime.fromisoformat(status["startTime"])
             self.ended[name] = succeeded, took.total_seconds()
-        (self.begun.add if status.get("step") else self.begun.discard)(name)
-        self.most = max(self.most, len(self.begun))
+        (self.active.add if status.get("step") else self.active.discard)(name)
+        self.max_active = max(self.max_active, len(self.active))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
+class RoundResult:
     """Results of one scheduled time.
 
     Attributes:
@@ -83,7 +83,7 @@ class Round:
 
     took_s: float
     files: list[int]
-    left: int
+    remaining_scratch: int
     names: list[str]
 
 
@@ -94,7 +94,7 @@ def main() -> None:
     prefix = f"bench-{secrets.token_hex(2)}"
     with (
         tempfile.TemporaryDirectory(prefix="agentmemory-bench-") as folder,
-        herding(Path(folder), prefix, args.qdrant) as herd,
+        running_herd(Path(folder), prefix, args.qdrant) as herd,
     ):
         print(f"{machine()}, {herd.engine}", flush=True)
         names = [f"{prefix}-{number:04d}" for number in range(args.agents)]
@@ -113,7 +113,7 @@ def main() -> None:
     print(render(GOAL_HEAD, rows(args, results, snapshots, peak_mib=herd.peak_mib)))
 
 
-def measure(herd: Herd, names: list[str], snapshots: Snapshots, *, verify: str) -> Round:
+def measure(herd: Herd, names: list[str], snapshots: Snapshots, *, verify: str) -> RoundResult:
     """Set one schedule for all agents, kill the operator after half of the snapshots, and collect the results."""
     slot = (datetime.now(UTC) + timedelta(seconds=AHEAD_S + 60)).replace(second=0, microsecond=0)
     for name in names:
@@ -121,7 +121,7 @@ def measure(herd: Herd, names: list[str], snapshots: Snapshots, *, verify: str) 
     say(f"all of them have a schedule, due at {slot:%H:%M} UTC")
     wait(lambda: len(snapshots.ended) >= len(names) // 2, "half of the snapshots have not ended")
     say("half of them are made: the operator is killed, and another one started")
-    herd.note_memory()
+    herd.record_memory()
     herd.operator.kill()
     herd.start_operator()
     wait(lambda: len(snapshots.ended) >= len(names), "not every snapshot has ended")
@@ -132,10 +132,12 @@ def measure(herd: Herd, names: list[str], snapshots: Snapshots, *, verify: str) 
         files = [len(qdrant.call("GET", f"/collections/{ALIAS_PREFIX}{name}/snapshots")["result"]) for name in names]
         collections = [row["name"] for row in qdrant.call("GET", "/collections")["result"]["collections"]]
     left = sum(name.startswith(SCRATCH_PREFIX) for name in collections)
-    return Round(took_s=took_s, files=files, left=left, names=[item["metadata"]["name"] for item in items])
+    return RoundResult(
+        took_s=took_s, files=files, remaining_scratch=left, names=[item["metadata"]["name"] for item in items]
+    )
 
 
-def rows(args: argparse.Namespace, results: Round, snapshots: Snapshots, *, peak_mib: float) -> list[Cells]:
+def rows(args: argparse.Namespace, results: RoundResult, snapshots: Snapshots, *, peak_mib: float) -> list[Cells]:
     many = f"{args.agents:,}"
     good = sum(how.startswith("True") for how, _ in snapshots.ended.values())
     doubled = len(results.names) - args.agents + sum(max(number - 1, 0) for number in results.files)
@@ -143,8 +145,8 @@ def rows(args: argparse.Namespace, results: Round, snapshots: Snapshots, *, peak
     return [
         (f"snapshots of {many} agents of one schedule that succeeded", f"{good:,}", many),
         ("made twice, though the operator was killed midway", str(doubled), "0"),
-        ("under way at once, at most", str(snapshots.most), f"at most {SNAPSHOTS_AT_ONCE}"),
-        ("scratch collections left", str(results.left), "0"),
+        ("under way at once, at most", str(snapshots.max_active), f"at most {MAX_CONCURRENT_SNAPSHOTS}"),
+        ("scratch collections left", str(results.remaining_scratch), "0"),
         (f"from the schedule's time to the last one, verify {args.verify}", f"{results.took_s:.0f} s", ""),
         ("one of them, median / worst", f"{statistics.median(seconds):.0f} / {max(seconds):.0f} s", ""),
         ("the operator's memory, largest", f"{peak_mib:.0f} MiB", "at most 200 MiB"),

@@ -32,7 +32,7 @@ MAX_PAGE = 100
 
 
 @dataclass
-class Seen:
+class Observations:
     """Observations of all clients. Shared by their threads."""
 
     stored: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Seen:
     searched: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def answered(self, status: int) -> None:
+    def count_status(self, status: int) -> None:
         with self.lock:
             self.statuses[status] += 1
 
@@ -51,7 +51,7 @@ class Seen:
 def main() -> int:
     """Run the soak. Return the exit code."""
     args = parse_args()
-    seen, stop = Seen(), threading.Event()
+    seen, stop = Observations(), threading.Event()
     with tempfile.TemporaryDirectory(prefix="agentmemory-soak-") as name, embedder(fail_share=args.fail_share) as model:
         folder = Path(name)
         embedding = {"provider": "openai", "model": "soak", "dimensions": DIMENSIONS, "baseURL": model.url}
@@ -68,12 +68,12 @@ def main() -> int:
             for thread in threads:
                 thread.join()
             lost, doubled = compare(stack, seen)
-    print(render(("what", "seen"), rows_of(seen, lost, doubled, asked=model.asked, failed=model.failed)))
+    print(render(("what", "seen"), rows_of(seen, lost, doubled, asked=model.request_count, failed=model.failure_count)))
     unexpected = set(seen.statuses) - EXPECTED
     return int(bool(lost or doubled or seen.foreign or unexpected or not seen.stored))
 
 
-def clients_of(stack: Stack, seen: Seen, stop: threading.Event) -> list[threading.Thread]:
+def clients_of(stack: Stack, seen: Observations, stop: threading.Event) -> list[threading.Thread]:
     """Return the threads: writers, one for each user, and searchers of the same users."""
     roles: list[Callable[..., None]] = [write] * WRITERS + [search] * SEARCHERS
     return [
@@ -93,7 +93,7 @@ def restart(qdrant: KillableQdrant, *, minutes: float, times: int) -> None:
     time.sleep(minutes * 60 / (times + 1))
 
 
-def write(url: str, user: str, seen: Seen, stop: threading.Event) -> None:
+def write(url: str, user: str, seen: Observations, stop: threading.Event) -> None:
     """Store one memory after the other, each until it is acknowledged. Occasionally supersede the previous one."""
     chance, last, number = random.Random(user), "", 0
     with httpx.Client(base_url=url, timeout=30) as http:
@@ -108,7 +108,7 @@ def write(url: str, user: str, seen: Seen, stop: threading.Event) -> None:
             last = answer["id"]
 
 
-def store(http: httpx.Client, body: dict[str, str], seen: Seen) -> dict[str, str]:
+def store(http: httpx.Client, body: dict[str, str], seen: Observations) -> dict[str, str]:
     """Store a memory. Repeat it with the same idempotency key after every failure, which the contract declares safe."""
     headers, until = {"Idempotency-Key": str(uuid.uuid4())}, time.monotonic() + PATIENCE_S
     while time.monotonic() < until:
@@ -117,14 +117,14 @@ def store(http: httpx.Client, body: dict[str, str], seen: Seen) -> dict[str, str
         except httpx.TransportError:
             time.sleep(0.2)
             continue
-        seen.answered(response.status_code)
+        seen.count_status(response.status_code)
         if response.status_code == 201:
             return dict(response.json())
         time.sleep(min(1.0, float(response.headers.get("Retry-After", 0.2))))
     raise RuntimeError(f"{body['content']!r} could not be stored within {PATIENCE_S:.0f} s")
 
 
-def search(url: str, user: str, seen: Seen, stop: threading.Event) -> None:
+def search(url: str, user: str, seen: Observations, stop: threading.Event) -> None:
     """Search for stored contents of the user. Count results that belong to other users."""
     chance = random.Random(user)
     with httpx.Client(base_url=url, timeout=30) as http:
@@ -136,7 +136,7 @@ def search(url: str, user: str, seen: Seen, stop: threading.Event) -> None:
                 response = http.post(f"/v1/agents/{AGENT}/search", json={"user_id": user, "query": query})
             except httpx.TransportError:
                 continue
-            seen.answered(response.status_code)
+            seen.count_status(response.status_code)
             if response.status_code != 200:
                 time.sleep(0.2)
                 continue
@@ -147,7 +147,7 @@ def search(url: str, user: str, seen: Seen, stop: threading.Event) -> None:
                 seen.foreign += sum(result["user_id"] != user for result in results)
 
 
-def compare(stack: Stack, seen: Seen) -> tuple[int, int]:
+def compare(stack: Stack, seen: Observations) -> tuple[int, int]:
     """Return the number of lost memories, and of stored ones that were never acknowledged or are duplicates."""
     lost = doubled = 0
     with httpx.Client(base_url=stack.api_url, timeout=30) as http:
@@ -173,7 +173,7 @@ def everything(http: httpx.Client, user: str) -> dict[str, str]:
         parameters["cursor"] = page["next_cursor"]
 
 
-def rows_of(seen: Seen, lost: int, doubled: int, *, asked: int, failed: int) -> list[tuple[str, str]]:
+def rows_of(seen: Observations, lost: int, doubled: int, *, asked: int, failed: int) -> list[tuple[str, str]]:
     answers = ", ".join(f"{status}: {count:,}" for status, count in sorted(seen.statuses.items()))
     return [
         ("writes acknowledged", f"{len(seen.stored):,}, of which {len(seen.superseded):,} supersede another"),

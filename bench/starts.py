@@ -15,17 +15,17 @@ from bench.tables import machine
 from tests.chart.rendering import of_kind, render
 from tests.chart.test_running import RIGHTS
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.installation import API_HERE, NAMESPACE, Container
+from tests.support.cluster.installation import API_NAMESPACE_FLAGS, NAMESPACE, Container
 from tests.support.patience import wait_until
-from tests.support.programs import ROOT, built, running
+from tests.support.programs import ROOT, find_built, running
 
 PREFIX, TIMES = "starting", 5
-LONGEST_S = 60.0
+MAX_READY_S = 60.0
 
 
 def main() -> None:
     print(machine())
-    with ControlPlane(built()) as control_plane:
+    with ControlPlane(find_built()) as control_plane:
         control_plane.apply_crds(ROOT / "crds")
         control_plane.http.post("/api/v1/namespaces", json={"metadata": {"name": NAMESPACE}}).raise_for_status()
         for component in ("operator", "api"):
@@ -43,10 +43,10 @@ def start(control_plane: ControlPlane, component: str) -> tuple[float, float]:
     ports = container.free_ports()
     url = container.probe_urls(ports)["readinessProbe"]
     with tempfile.TemporaryDirectory(prefix="agentmemory-bench-") as folder:
-        command = container.start(control_plane, Path(folder), *API_HERE, ports=ports)
+        command = container.start(control_plane, Path(folder), *API_NAMESPACE_FLAGS, ports=ports)
         started_s = time.monotonic()
         with running(command) as program, httpx.Client() as client:
-            wait_until(lambda: client.get(url).status_code == 200, seconds=LONGEST_S, what=url)
+            wait_until(lambda: client.get(url).status_code == 200, seconds=MAX_READY_S, what=url)
             return cpu_s(program.pid), time.monotonic() - started_s
 
 

@@ -37,19 +37,19 @@ BEFORE, AFTER = 256, 128
 HEAD = ("story", "functions", "files")
 
 
-class Passed:
+class CalledFunctions:
     """Functions that are called during each scenario."""
 
     def __init__(self) -> None:
         self._codes: set[CodeType] = set()
         self.stories: dict[str, list[str]] = {}
 
-    def note(self, frame: FrameType, event: str, _: object) -> None:
+    def record_call(self, frame: FrameType, event: str, _: object) -> None:
         """Profile function: record each called function."""
         if event == "call":
             self._codes.add(frame.f_code)
 
-    def tell(self, story: str, operation: Callable[[], object]) -> None:
+    def run_scenario(self, story: str, operation: Callable[[], object]) -> None:
         """Run a scenario and record the functions that it called."""
         self._codes.clear()
         operation()
@@ -62,14 +62,14 @@ def main() -> None:
     parser.add_argument("--list", action="store_true", help="print the functions too")
     parser.add_argument("--port", type=int, default=18_480)
     options = parser.parse_args()
-    passed = Passed()
-    threading.setprofile(passed.note)
+    passed = CalledFunctions()
+    threading.setprofile(passed.record_call)
     with tempfile.TemporaryDirectory(prefix="agentmemory-bench-") as name:
         manifests = Path(name, "manifests")
         manifests.mkdir()
-        runner = threading.Thread(target=tell_all, args=(passed, manifests, f"http://127.0.0.1:{options.port}"))
+        runner = threading.Thread(target=run_all, args=(passed, manifests, f"http://127.0.0.1:{options.port}"))
         runner.start()
-        sys.setprofile(passed.note)
+        sys.setprofile(passed.record_call)
         dev_options = DevOptions(manifests=manifests, data=Path(name, "data"), port=options.port)
         asyncio.run(run_dev(Settings.from_env({}), dev_options))
         sys.setprofile(None)
@@ -83,7 +83,7 @@ def main() -> None:
     print(render(HEAD, rows))
 
 
-def tell_all(passed: Passed, manifests: Path, url: str) -> None:
+def run_all(passed: CalledFunctions, manifests: Path, url: str) -> None:
     """Run the scenarios, then end the process."""
     sys.setprofile(None)
     ask = functools.partial(call, url)
@@ -91,32 +91,32 @@ def tell_all(passed: Passed, manifests: Path, url: str) -> None:
         wait_for(lambda: ask("/healthz"))
         apply(manifests, "QdrantConnection", "main", {"url": "http://qdrant:6333"})
         time.sleep(1)
-        passed.tell("new object to Ready", functools.partial(tell_object, ask, manifests))
+        passed.run_scenario("new object to Ready", functools.partial(run_object, ask, manifests))
         texts = [{"user_id": "ada", "content": f"Number {n} is {n * n} squared."} for n in range(MEMORIES)]
         ask(f"/v1/agents/{SLUG}/memories/batch", {"memories": texts})
         search = functools.partial(ask, f"/v1/agents/{SLUG}/search", {"user_id": "ada", "query": "squares"})
         for _ in range(3):
             search()
-        passed.tell("one search", functools.partial(tell_search, search))
-        passed.tell("rebuild to alias move", functools.partial(tell_rebuild, ask, manifests))
+        passed.run_scenario("one search", functools.partial(run_search, search))
+        passed.run_scenario("rebuild to alias move", functools.partial(run_rebuild, ask, manifests))
     finally:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def tell_object(ask: Callable[..., Json], manifests: Path) -> None:
+def run_object(ask: Callable[..., Json], manifests: Path) -> None:
     """Write an agent's manifest. Wait until the API serves it, and one second more."""
     apply_agent(manifests, BEFORE)
     wait_for(lambda: ask(f"/v1/agents/{SLUG}"))
     time.sleep(1)
 
 
-def tell_search(search: Callable[[], Json]) -> None:
+def run_search(search: Callable[[], Json]) -> None:
     """Search, and let the process complete its work after the response."""
     search()
     time.sleep(0.1)
 
 
-def tell_rebuild(ask: Callable[..., Json], manifests: Path) -> None:
+def run_rebuild(ask: Callable[..., Json], manifests: Path) -> None:
     """Change the dimensions. Wait until the API serves from the new collection."""
     apply_agent(manifests, AFTER)
     wait_for(lambda: ask(f"/v1/agents/{SLUG}")["embedding"]["dimensions"] == AFTER)

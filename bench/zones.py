@@ -25,8 +25,8 @@ from bench.leaks import (
     CONTENT_ATTACKS,
     WORD_ATTACKS,
     Attacker,
-    Held,
     Sentence,
+    StoredPoints,
     attacker_of,
     points_of,
     sentences,
@@ -110,45 +110,49 @@ def leak_tables(stack: Stack, args: argparse.Namespace) -> Iterator[str]:
     candidates = sentences(words, args.candidates, np.random.default_rng(args.seed))
     memories = candidates[: args.memories]
     say(f"{len(words):,} words, {len(candidates):,} candidates, {len(memories)} memories a setting")
-    stored: dict[str, list[tuple[Sentence, Held]]] = {}
+    stored: dict[str, list[tuple[Sentence, StoredPoints]]] = {}
     snapshots: dict[str, bytes] = {}
     with Client(stack.api_url) as api, Client(stack.qdrant_url) as qdrant:
         for setting in (*SETTINGS, OTHERS):
             declare(stack, setting.slug, setting.spec())
             stored_sentences = [OTHER] if setting is OTHERS else memories
             store(api, setting, stored_sentences)
-            stored[setting.name] = held_of(qdrant, setting, stored_sentences)
+            stored[setting.name] = read_stored_points(qdrant, setting, stored_sentences)
             snapshots[setting.name] = snapshot_of(stack.qdrant_url, f"agent_memory_{setting.slug}")
             say(f"stored: {setting.name}")
         attacker = asyncio.run(attacker_of(words, candidates, token_ids(qdrant, words), dimensions=DIMENSIONS))
     del stored[OTHERS.name]
     yield words_table(attacker, stored, snapshots)
-    stored[CONTROL] = [(sentence, unkeyed(sentence, held)) for sentence, held in stored[SETTINGS[1].name]]
+    stored[CONTROL] = [(sentence, with_plain_hash(sentence, held)) for sentence, held in stored[SETTINGS[1].name]]
     yield contents_table(attacker, stored)
 
 
-def words_table(attacker: Attacker, stored: dict[str, list[tuple[Sentence, Held]]], snapshots: dict[str, bytes]) -> str:
+def words_table(
+    attacker: Attacker, stored: dict[str, list[tuple[Sentence, StoredPoints]]], snapshots: dict[str, bytes]
+) -> str:
     """Return the shares of words that each attack finds."""
     rows = [
         (
-            *(name, shown(share_in_bytes(snapshots[name], memories, anyhow=snapshots[OTHERS.name]))),
-            *(shown(share_of_words(attacker, attack, memories)) for attack in WORD_ATTACKS),
+            *(name, render_share(share_in_bytes(snapshots[name], memories, anyhow=snapshots[OTHERS.name]))),
+            *(render_share(share_of_words(attacker, attack, memories)) for attack in WORD_ATTACKS),
         )
         for name, memories in stored.items()
     ]
     return render(("setting", "bytes of a snapshot", *WORD_ATTACKS), rows)
 
 
-def contents_table(attacker: Attacker, stored: dict[str, list[tuple[Sentence, Held]]]) -> str:
+def contents_table(attacker: Attacker, stored: dict[str, list[tuple[Sentence, StoredPoints]]]) -> str:
     """Return the shares of whole contents that each attack finds."""
     rows: list[Cells] = []
     for name, memories in stored.items():
         knowing = replace(attacker, known=(memories[0][0], memories[0][1].own))
-        rows.append((name, *(shown(share_of_contents(knowing, attack, memories[1:])) for attack in CONTENT_ATTACKS)))
+        rows.append(
+            (name, *(render_share(share_of_contents(knowing, attack, memories[1:])) for attack in CONTENT_ATTACKS))
+        )
     return render(("setting", *CONTENT_ATTACKS), rows)
 
 
-def shown(share: float) -> str:
+def render_share(share: float) -> str:
     """Render a share. Exactly 0 is distinguishable from almost 0."""
     return f"{share:.3f}" if share else "0"
 
@@ -182,7 +186,9 @@ def store_batch(api: Client, slug: str, items: Sequence[Json]) -> None:
         raise RuntimeError(f"{len(failed)} memories were not stored: {failed[0]}")
 
 
-def held_of(qdrant: Client, setting: Setting, memories: Sequence[Sentence]) -> list[tuple[Sentence, Held]]:
+def read_stored_points(
+    qdrant: Client, setting: Setting, memories: Sequence[Sentence]
+) -> list[tuple[Sentence, StoredPoints]]:
     """Return the stored points of each memory. The plain memory after it is identified by its content."""
     sessions: dict[str, list[Json]] = {}
     for point in points_of(qdrant, f"agent_memory_{setting.slug}"):
@@ -190,7 +196,7 @@ def held_of(qdrant: Client, setting: Setting, memories: Sequence[Sentence]) -> l
     found = []
     for number, sentence in enumerate(memories):
         points = sorted(sessions[f"s{number}"], key=_is_after)
-        found.append((sentence, Held(points[0], points[1:])))
+        found.append((sentence, StoredPoints(points[0], points[1:])))
     return found
 
 
@@ -198,7 +204,7 @@ def _is_after(point: Json) -> bool:
     return str(point["payload"].get("content", "")).startswith("and on it went")
 
 
-def unkeyed(sentence: Sentence, held: Held) -> Held:
+def with_plain_hash(sentence: Sentence, held: StoredPoints) -> StoredPoints:
     """Return a memory with the content hash of a plain one, which candidates can be compared with."""
     return replace(held, own=held.own | {"payload": held.own["payload"] | {"contentHash": hash_content(sentence.text)}})
 
@@ -232,14 +238,14 @@ def cost_rows(stack: Stack, seed: int) -> Iterator[Cells]:
     lists = [f"memories?user_id=u{n % COST_USERS}&limit=100" for n in range(LISTS)]
     with Client(stack.api_url) as api:
         yield in_turn(
-            api, "store 100", lambda zone: [("memories/batch", {"memories": zoned(b, zone)}) for b in batches]
+            api, "store 100", lambda zone: [("memories/batch", {"memories": with_zone(b, zone)}) for b in batches]
         )
-        yield in_turn(api, "store one", lambda zone: [("memories", body) for body in zoned(singles, zone)])
+        yield in_turn(api, "store one", lambda zone: [("memories", body) for body in with_zone(singles, zone)])
         yield in_turn(api, f"search, the best {TOP_K}", lambda _: [("search", body) for body in searches])
         yield in_turn(api, "list of 100", lambda _: [(path, None) for path in lists])
 
 
-def zoned(bodies: Sequence[Json], zone: str | None) -> list[Json]:
+def with_zone(bodies: Sequence[Json], zone: str | None) -> list[Json]:
     """Return request bodies with a zone."""
     return [body | {"zone": zone} for body in bodies]
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from agentmemory_client.exchange import Call, path_of
+from agentmemory_client.exchange import Call, build_path
 from agentmemory_client.values import AgentSummary, Answer, read_value
 
 Json = dict[str, Any]
@@ -106,7 +106,7 @@ class ChangesPage(Answer):
 
 def info(agent: str) -> Call[AgentDetails]:
     """Read the agent's settings in force."""
-    return Call(method="GET", path=path_of(agent), read=_read_details)
+    return Call(method="GET", path=build_path(agent), read=_read_details)
 
 
 def changes(
@@ -120,7 +120,7 @@ def changes(
     """
     options = {"cursor": cursor, "user_id": user_id, "limit": limit}
     parameters = {name: value for name, value in options.items() if value is not None}
-    return Call(method="GET", path=path_of(agent, "changes"), parameters=parameters, read=_read_changes)
+    return Call(method="GET", path=build_path(agent, "changes"), parameters=parameters, read=_read_changes)
 
 
 def tools(agent: str, *, format: str = "openai") -> Call[list[Json]]:

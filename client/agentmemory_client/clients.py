@@ -23,9 +23,18 @@ from typing import Any, Generic, TypeVar
 import httpx
 
 import agentmemory_client.memory_calls as memory_calls
-from agentmemory_client.exchange import DEFAULT_URL, Call, Connection, Listing, Outcome, Token, answer_in, is_refused
+from agentmemory_client.exchange import (
+    DEFAULT_URL,
+    Call,
+    Connection,
+    Listing,
+    Outcome,
+    Token,
+    is_rate_limited,
+    response_of,
+)
 from agentmemory_client.handles import Agent, AsyncAgent
-from agentmemory_client.methods import Awaited, Waiting, of_client
+from agentmemory_client.methods import AsyncMethods, SyncMethods, client_method
 
 T = TypeVar("T")
 Http = TypeVar("Http")
@@ -41,7 +50,7 @@ class ApiClient(Generic[Http]):
 
     _open_http: type[Http]
 
-    agents = of_client(memory_calls.agents)
+    agents = client_method(memory_calls.agents)
 
     def __init__(
         self,
@@ -83,7 +92,7 @@ class ApiClient(Generic[Http]):
         return answer
 
 
-class Client(ApiClient[httpx.Client], Waiting):
+class Client(ApiClient[httpx.Client], SyncMethods):
     """Blocking client, a context manager. Every call may raise ApiError or ApiUnreachable."""
 
     _open_http = httpx.Client
@@ -116,7 +125,7 @@ class Client(ApiClient[httpx.Client], Waiting):
     def run(self, call: Call[T]) -> T:
         """Send a call, with retries, and return its result."""
         outcome, repeats = self.repeat(partial(self._send, call), is_counted=True)
-        return call.settle(self.connection, outcome, is_repeated=repeats > 0)
+        return call.read_outcome(self.connection, outcome, is_repeated=repeats > 0)
 
     def repeat(
         self,
@@ -140,9 +149,9 @@ class Client(ApiClient[httpx.Client], Waiting):
             with self._slots if is_counted else NO_SLOT:
                 with self._refused_lock:
                     pass  # Wait until refused calls have been repeated.
-                if is_refused(outcome := self._try(send)):
+                if is_rate_limited(outcome := self._try(send)):
                     outcome, attempt = self._repeat_refused(send, outcome, attempt, times=times)
-            pause_s = self.connection.pause_s(attempt, outcome, times=times)
+            pause_s = self.connection.retry_pause_s(attempt, outcome, times=times)
             if pause_s is None:
                 return outcome, attempt
             if isinstance(outcome, httpx.Response):
@@ -156,9 +165,10 @@ class Client(ApiClient[httpx.Client], Waiting):
         since_s = time.monotonic()
         with self._refused_lock:
             while (
-                is_refused(outcome) and (wait_s := self.connection.pause_s(attempt, outcome, times=times)) is not None
+                is_rate_limited(outcome)
+                and (wait_s := self.connection.retry_pause_s(attempt, outcome, times=times)) is not None
             ):
-                answer_in(outcome).close()
+                response_of(outcome).close()
                 time.sleep(max(since_s + wait_s - time.monotonic(), 0.0))
                 outcome, attempt, since_s = self._try(send), attempt + 1, time.monotonic()
         return outcome, attempt
@@ -169,7 +179,7 @@ class Client(ApiClient[httpx.Client], Waiting):
         while call:
             page = self.run(call)
             yield from page.results
-            call = listing.after(page)
+            call = listing.next_page(page)
 
     def _send(self, call: Call[Any]) -> httpx.Response:
         return self.http.request(**call.request(self.connection))
@@ -181,7 +191,7 @@ class Client(ApiClient[httpx.Client], Waiting):
             return error
 
 
-class AsyncClient(ApiClient[httpx.AsyncClient], Awaited):
+class AsyncClient(ApiClient[httpx.AsyncClient], AsyncMethods):
     """Client for asyncio, an async context manager. Every call may raise ApiError or ApiUnreachable."""
 
     _open_http = httpx.AsyncClient
@@ -213,7 +223,7 @@ class AsyncClient(ApiClient[httpx.AsyncClient], Awaited):
     async def run(self, call: Call[T]) -> T:
         """Send a call, with retries, and return its result."""
         outcome, repeats = await self.repeat(partial(self._send, call), is_counted=True)
-        return call.settle(self.connection, outcome, is_repeated=repeats > 0)
+        return call.read_outcome(self.connection, outcome, is_repeated=repeats > 0)
 
     async def repeat(
         self,
@@ -237,9 +247,9 @@ class AsyncClient(ApiClient[httpx.AsyncClient], Awaited):
             async with self._slots if is_counted else NO_SLOT:
                 async with self._refused_lock:
                     pass  # Wait until refused calls have been repeated.
-                if is_refused(outcome := await self._try(send)):
+                if is_rate_limited(outcome := await self._try(send)):
                     outcome, attempt = await self._repeat_refused(send, outcome, attempt, times=times)
-            pause_s = self.connection.pause_s(attempt, outcome, times=times)
+            pause_s = self.connection.retry_pause_s(attempt, outcome, times=times)
             if pause_s is None:
                 return outcome, attempt
             if isinstance(outcome, httpx.Response):
@@ -253,9 +263,10 @@ class AsyncClient(ApiClient[httpx.AsyncClient], Awaited):
         since_s = time.monotonic()
         async with self._refused_lock:
             while (
-                is_refused(outcome) and (wait_s := self.connection.pause_s(attempt, outcome, times=times)) is not None
+                is_rate_limited(outcome)
+                and (wait_s := self.connection.retry_pause_s(attempt, outcome, times=times)) is not None
             ):
-                await answer_in(outcome).aclose()
+                await response_of(outcome).aclose()
                 await asyncio.sleep(max(since_s + wait_s - time.monotonic(), 0.0))
                 outcome, attempt, since_s = await self._try(send), attempt + 1, time.monotonic()
         return outcome, attempt
@@ -267,7 +278,7 @@ class AsyncClient(ApiClient[httpx.AsyncClient], Awaited):
             page = await self.run(call)
             for entry in page.results:
                 yield entry
-            call = listing.after(page)
+            call = listing.next_page(page)
 
     async def _send(self, call: Call[Any]) -> httpx.Response:
         return await self.http.request(**call.request(self.connection))

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-from agentmemory_client.exchange import Call, Listing, path_of
+from agentmemory_client.exchange import Call, Listing, build_path
 from agentmemory_client.values import Answer, read_value
 
 Json = dict[str, Any]
@@ -63,12 +63,12 @@ class EntitiesPage(Answer):
 def relate(agent: str, user_id: str, source: str, relation: RelationKind, target: str) -> Call[SaidRelation]:
     """Record that one name relates to another. A retried request may be counted twice."""
     body = {"user_id": user_id, "source": source, "relation": relation, "target": target}
-    return Call(method="PUT", path=path_of(agent, "relations"), body=body, read=partial(read_value, SaidRelation))
+    return Call(method="PUT", path=build_path(agent, "relations"), body=body, read=partial(read_value, SaidRelation))
 
 
 def entities(agent: str, user_id: str) -> Listing[NamedEntity]:
     """List the names in a user's memories, those with the most memories first. Pages are read on demand."""
-    path = path_of(agent, "entities")
+    path = build_path(agent, "entities")
     return Listing(Call(method="GET", path=path, parameters={"user_id": user_id}, read=_read_page))
 
 
@@ -90,7 +90,7 @@ def merge_entity(agent: str, user_id: str, name: str, into: str) -> Call[EntityD
 def _entity_call(
     method: Literal["GET", "PATCH"], agent: str, user_id: str, name: str, body: Json | None = None
 ) -> Call[EntityDetails]:
-    path, parameters = path_of(agent, "entities", name), {"user_id": user_id}
+    path, parameters = build_path(agent, "entities", name), {"user_id": user_id}
     return Call(method=method, path=path, parameters=parameters, body=body, read=partial(read_value, EntityDetails))
 
 

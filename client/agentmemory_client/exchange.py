@@ -11,16 +11,16 @@ from urllib.parse import quote
 
 import httpx
 
-from agentmemory_client.problems import ApiUnreachable, problem_of
+from agentmemory_client.problems import ApiUnreachable, read_problem
 
 T = TypeVar("T")
 Token: TypeAlias = str | Callable[[], str] | None
 Outcome: TypeAlias = httpx.Response | httpx.TransportError
 DEFAULT_URL = "http://127.0.0.1:8080"
-TOO_MANY = 429
+TOO_MANY_REQUESTS = 429
 # 429 and 503: the API did nothing. 504: the call may have taken effect, but repeating it is safe.
-RETRIED = frozenset({TOO_MANY, 503, 504})
-FIRST_WAIT_S = 0.5
+RETRIED_STATUSES = frozenset({TOO_MANY_REQUESTS, 503, 504})
+INITIAL_BACKOFF_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,10 +71,10 @@ class Connection:
         token = check_token(self.token()) if callable(self.token) else self.token
         return {"Authorization": f"Bearer {token}"} if token else {}
 
-    def pause_s(self, attempt: int, outcome: Outcome, *, times: int | None = None) -> float | None:
+    def retry_pause_s(self, attempt: int, outcome: Outcome, *, times: int | None = None) -> float | None:
         """Return the pause in seconds before the next attempt, or None if the outcome is final.
 
-        An outcome is final after the last attempt, or if its status is not in `RETRIED`.
+        An outcome is final after the last attempt, or if its status is not in `RETRIED_STATUSES`.
 
         Args:
             attempt: Number of the attempt, counted from 0.
@@ -83,13 +83,17 @@ class Connection:
         if attempt >= (self.retries if times is None else times):
             return None
         if isinstance(outcome, httpx.TransportError):
-            return self.wait_s(attempt, None)
-        return self.wait_s(attempt, outcome.headers.get("Retry-After")) if outcome.status_code in RETRIED else None
+            return self.backoff_s(attempt, None)
+        return (
+            self.backoff_s(attempt, outcome.headers.get("Retry-After"))
+            if outcome.status_code in RETRIED_STATUSES
+            else None
+        )
 
-    def wait_s(self, attempt: int, retry_after: str | None) -> float:
+    def backoff_s(self, attempt: int, retry_after: str | None) -> float:
         """Return the wait in seconds after an attempt, at most `wait_max_s`.
 
-        It is `retry_after` if the API sent whole seconds. Otherwise it is exponential: `FIRST_WAIT_S`, doubled after
+        It is `retry_after` if the API sent whole seconds. Otherwise it is exponential: `INITIAL_BACKOFF_S`, doubled after
         each attempt.
 
         Args:
@@ -98,10 +102,10 @@ class Connection:
         if retry_after is not None and retry_after.isdigit():
             return min(float(retry_after), self.wait_max_s)
         # Random jitter spreads the retries of many callers.
-        return min(FIRST_WAIT_S * 2.0**attempt * random.uniform(0.5, 1.0), self.wait_max_s)
+        return min(INITIAL_BACKOFF_S * 2.0**attempt * random.uniform(0.5, 1.0), self.wait_max_s)
 
     @contextmanager
-    def reaching(self) -> Iterator[None]:
+    def transport_errors(self) -> Iterator[None]:
         """Convert transport errors to ApiUnreachable."""
         try:
             yield
@@ -128,7 +132,7 @@ class Call(Generic[T]):
     parameters: Mapping[str, Any] | None = None
     body: Any = None
     key: str | None = None
-    gone: Callable[[], T] | None = None
+    on_not_found: Callable[[], T] | None = None
     timeout_s: float | None = None
 
     def request(self, connection: Connection) -> dict[str, Any]:
@@ -141,20 +145,20 @@ class Call(Generic[T]):
             sent | ({"params": self.parameters} if self.parameters else {}) | ({"json": self.body} if self.body else {})
         )
 
-    def settle(self, connection: Connection, outcome: Outcome, *, is_repeated: bool) -> T:
+    def read_outcome(self, connection: Connection, outcome: Outcome, *, is_repeated: bool) -> T:
         """Return the result of the last attempt.
 
         Raises:
             ApiError: If the response is an error.
             ApiUnreachable: If there was no response. A write may have taken effect.
         """
-        with connection.reaching():
-            answer = answer_in(outcome)
-        if answer.status_code == 404 and is_repeated and self.gone:
-            return self.gone()
-        return self.read(json_in(answer))
+        with connection.transport_errors():
+            answer = response_of(outcome)
+        if answer.status_code == 404 and is_repeated and self.on_not_found:
+            return self.on_not_found()
+        return self.read(read_json(answer))
 
-    def after(self, **mark: str) -> "Call[T]":
+    def next_page(self, **mark: str) -> "Call[T]":
         """Return the call for the next page. `mark` is the pagination parameter and its value."""
         return replace(self, parameters={**(self.parameters or {}), **mark})
 
@@ -171,15 +175,15 @@ class Listing(Generic[T]):
     first: Call[Any]
     mark: str = "cursor"
 
-    def after(self, page: Any) -> Call[Any] | None:
+    def next_page(self, page: Any) -> Call[Any] | None:
         """Return the call for the page after `page`, or None if `page` is the last."""
         mark = getattr(page, f"next_{self.mark}")
-        return None if mark is None else self.first.after(**json_of({self.mark: mark}))
+        return None if mark is None else self.first.next_page(**to_json({self.mark: mark}))
 
 
-def is_refused(outcome: Outcome) -> bool:
+def is_rate_limited(outcome: Outcome) -> bool:
     """Return whether the API rejected the call with 429, because the caller sends too much at once."""
-    return isinstance(outcome, httpx.Response) and outcome.status_code == TOO_MANY
+    return isinstance(outcome, httpx.Response) and outcome.status_code == TOO_MANY_REQUESTS
 
 
 def check_token(token: str) -> str:
@@ -196,7 +200,7 @@ def check_token(token: str) -> str:
     return token
 
 
-def answer_in(outcome: Outcome) -> httpx.Response:
+def response_of(outcome: Outcome) -> httpx.Response:
     """Return the response of the last attempt.
 
     Raises:
@@ -207,18 +211,18 @@ def answer_in(outcome: Outcome) -> httpx.Response:
     return outcome
 
 
-def json_in(answer: httpx.Response) -> Any:
+def read_json(answer: httpx.Response) -> Any:
     """Parse the body of a response as JSON; None if it is empty.
 
     Raises:
         ApiError: If the response is an error.
     """
     if not answer.is_success:
-        raise problem_of(answer.status_code, answer.content)
+        raise read_problem(answer.status_code, answer.content)
     return answer.json() if answer.content else None
 
 
-def path_of(agent: str, *parts: str) -> str:
+def build_path(agent: str, *parts: str) -> str:
     """Build the path of an agent or of a resource below it, with each part percent-encoded."""
     return "/".join(("/v1/agents", *map(_segment, (agent, *parts))))
 
@@ -228,12 +232,12 @@ def _segment(name: str) -> str:
     return name.replace(".", "%2E") if name in (".", "..") else quote(name, safe="")
 
 
-def new_key() -> str:
+def new_idempotency_key() -> str:
     """Return a random idempotency key."""
     return str(uuid.uuid4())
 
 
-def json_of(values: Mapping[str, Any]) -> dict[str, Any]:
+def to_json(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values for a JSON body: datetimes become ISO 8601 texts, at any depth."""
     return {name: _json_of(value) for name, value in values.items()}
 
@@ -243,7 +247,7 @@ def _json_of(value: Any) -> Any:
         case datetime():
             return value.isoformat()
         case Mapping():
-            return json_of(value)
+            return to_json(value)
         case list() | tuple():
             return [_json_of(part) for part in value]
         case _:

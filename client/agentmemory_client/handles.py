@@ -17,77 +17,77 @@ import agentmemory_client.entity_calls as entity_calls
 import agentmemory_client.identity_calls as identity_calls
 import agentmemory_client.item_calls as item_calls
 import agentmemory_client.memory_calls as memory_calls
-from agentmemory_client.exchange import answer_in, json_in
+from agentmemory_client.exchange import read_json, response_of
 from agentmemory_client.memory_calls import SearchOptions
-from agentmemory_client.methods import Awaited, Waiting, of_agent, of_user
-from agentmemory_client.problems import problem_of
-from agentmemory_client.transfer_calls import Lines, export_request, import_request, read_imported
+from agentmemory_client.methods import AsyncMethods, SyncMethods, agent_method, user_method
+from agentmemory_client.problems import read_problem
+from agentmemory_client.transfer_calls import ExportParser, export_request, import_request, read_imported
 from agentmemory_client.values import Imported, SearchResult
 
 if TYPE_CHECKING:
     from agentmemory_client.clients import AsyncClient, Client
 
-SEARCHES_AT_ONCE = 8
+MAX_CONCURRENT_SEARCHES = 8
 """Of one `search_many`; low enough to leave API capacity for other callers."""
 
 
 class AgentCalls:
     """Calls about an agent."""
 
-    info = of_agent(agent_calls.info)
-    changes = of_agent(agent_calls.changes)
-    tools = of_agent(agent_calls.tools)
-    add_many = of_agent(memory_calls.remember_many)
-    stats = of_agent(memory_calls.stats)
-    users = of_agent(identity_calls.users)
-    mint_token = of_agent(identity_calls.mint_token)
-    forget = of_agent(memory_calls.forget)
-    forget_everything = of_agent(memory_calls.forget_everything)
-    would_forget = of_agent(memory_calls.would_forget)
-    would_forget_everything = of_agent(memory_calls.would_forget_everything)
-    receipts = of_agent(memory_calls.receipts)
-    put_item = of_agent(item_calls.put_item)
-    put_items = of_agent(item_calls.put_items)
-    get_item = of_agent(item_calls.get_item)
-    item_versions = of_agent(item_calls.item_versions)
-    delete_item = of_agent(item_calls.delete_item)
-    keys = of_agent(item_calls.keys)
-    namespaces = of_agent(item_calls.namespaces)
+    info = agent_method(agent_calls.info)
+    changes = agent_method(agent_calls.changes)
+    tools = agent_method(agent_calls.tools)
+    add_many = agent_method(memory_calls.remember_many)
+    stats = agent_method(memory_calls.stats)
+    users = agent_method(identity_calls.users)
+    mint_token = agent_method(identity_calls.mint_token)
+    forget = agent_method(memory_calls.forget)
+    forget_everything = agent_method(memory_calls.forget_everything)
+    would_forget = agent_method(memory_calls.would_forget)
+    would_forget_everything = agent_method(memory_calls.would_forget_everything)
+    receipts = agent_method(memory_calls.receipts)
+    put_item = agent_method(item_calls.put_item)
+    put_items = agent_method(item_calls.put_items)
+    get_item = agent_method(item_calls.get_item)
+    item_versions = agent_method(item_calls.item_versions)
+    delete_item = agent_method(item_calls.delete_item)
+    keys = agent_method(item_calls.keys)
+    namespaces = agent_method(item_calls.namespaces)
 
 
 class UserCalls:
     """Calls about one user's memories. The user may also be a shared scope, for example `global`."""
 
-    add = of_user(memory_calls.remember)
-    converse = of_user(memory_calls.converse)
-    search = of_user(memory_calls.search)
-    search_fields = of_user(memory_calls.search_fields)
-    memories = of_user(memory_calls.memories)
-    page = of_user(memory_calls.page)
-    get = of_user(memory_calls.get)
-    change = of_user(memory_calls.change)
-    delete = of_user(memory_calls.delete)
-    history = of_user(memory_calls.history)
-    children = of_user(memory_calls.children)
-    tree = of_user(memory_calls.tree)
-    stats = of_user(memory_calls.stats)
-    working = of_user(memory_calls.working)
-    keep = of_user(memory_calls.keep)
-    end = of_user(memory_calls.end)
-    relate = of_user(entity_calls.relate)
-    entities = of_user(entity_calls.entities)
-    entity = of_user(entity_calls.entity)
-    rename_entity = of_user(entity_calls.rename_entity)
-    merge_entity = of_user(entity_calls.merge_entity)
-    details = of_user(identity_calls.user_details)
-    set_name = of_user(identity_calls.name_user)
-    forget = of_user(memory_calls.forget)
-    forget_everything = of_user(memory_calls.forget_everything)
-    would_forget = of_user(memory_calls.would_forget)
-    would_forget_everything = of_user(memory_calls.would_forget_everything)
+    add = user_method(memory_calls.remember)
+    converse = user_method(memory_calls.converse)
+    search = user_method(memory_calls.search)
+    search_fields = user_method(memory_calls.search_fields)
+    memories = user_method(memory_calls.memories)
+    page = user_method(memory_calls.page)
+    get = user_method(memory_calls.get)
+    change = user_method(memory_calls.change)
+    delete = user_method(memory_calls.delete)
+    history = user_method(memory_calls.history)
+    children = user_method(memory_calls.children)
+    tree = user_method(memory_calls.tree)
+    stats = user_method(memory_calls.stats)
+    working = user_method(memory_calls.working)
+    keep = user_method(memory_calls.keep)
+    end = user_method(memory_calls.end)
+    relate = user_method(entity_calls.relate)
+    entities = user_method(entity_calls.entities)
+    entity = user_method(entity_calls.entity)
+    rename_entity = user_method(entity_calls.rename_entity)
+    merge_entity = user_method(entity_calls.merge_entity)
+    details = user_method(identity_calls.user_details)
+    set_name = user_method(identity_calls.name_user)
+    forget = user_method(memory_calls.forget)
+    forget_everything = user_method(memory_calls.forget_everything)
+    would_forget = user_method(memory_calls.would_forget)
+    would_forget_everything = user_method(memory_calls.would_forget_everything)
 
 
-class Agent(AgentCalls, Waiting):
+class Agent(AgentCalls, SyncMethods):
     """Blocking calls about an agent."""
 
     def __init__(self, client: "Client", name: str) -> None:
@@ -99,7 +99,7 @@ class Agent(AgentCalls, Waiting):
         return User(self._client, self._name, user_id)
 
 
-class User(UserCalls, Waiting):
+class User(UserCalls, SyncMethods):
     """Blocking calls about a user."""
 
     def __init__(self, client: "Client", agent: str, user_id: str) -> None:
@@ -111,7 +111,7 @@ class User(UserCalls, Waiting):
 
         The first error is raised.
         """
-        with ThreadPoolExecutor(SEARCHES_AT_ONCE) as threads:
+        with ThreadPoolExecutor(MAX_CONCURRENT_SEARCHES) as threads:
             return list(threads.map(partial(self.search, **options), queries))
 
     def export(self, *, vectors: bool = False, plain: bool = False) -> Iterator[dict[str, Any]]:
@@ -125,19 +125,19 @@ class User(UserCalls, Waiting):
             ApiError: If the API refuses the export, or breaks it off with an error.
             ApiUnreachable: If the export ends before its last line. Export again.
         """
-        client, lines = self._client, Lines()
+        client, lines = self._client, ExportParser()
 
         def send() -> httpx.Response:
             request = export_request(client.connection, *self._bound, vectors=vectors, plain=plain)
             return client.http.send(client.http.build_request(**request), stream=True)
 
         outcome, _ = client.repeat(send)
-        with client.connection.reaching(), closing(answer_in(outcome)) as answer:
+        with client.connection.transport_errors(), closing(response_of(outcome)) as answer:
             if not answer.is_success:
-                raise problem_of(answer.status_code, answer.read())
+                raise read_problem(answer.status_code, answer.read())
             for chunk in answer.iter_bytes():
                 yield from lines.feed(chunk)
-        lines.end()
+        lines.check_complete()
 
     def import_memories(self, lines: Iterable[bytes], *, include_erased: bool = False) -> Imported:
         """Import the lines of an export; they are streamed. After a failure, importing the same lines again is safe.
@@ -154,11 +154,11 @@ class User(UserCalls, Waiting):
             return client.http.request(**request, content=iter(lines))
 
         outcome, _ = client.repeat(send, times=0 if isinstance(lines, Iterator) else None)
-        with client.connection.reaching():
-            return read_imported(json_in(answer_in(outcome)))
+        with client.connection.transport_errors():
+            return read_imported(read_json(response_of(outcome)))
 
 
-class AsyncAgent(AgentCalls, Awaited):
+class AsyncAgent(AgentCalls, AsyncMethods):
     """Calls about an agent, for asyncio."""
 
     def __init__(self, client: "AsyncClient", name: str) -> None:
@@ -170,7 +170,7 @@ class AsyncAgent(AgentCalls, Awaited):
         return AsyncUser(self._client, self._name, user_id)
 
 
-class AsyncUser(UserCalls, Awaited):
+class AsyncUser(UserCalls, AsyncMethods):
     """Calls about a user, for asyncio."""
 
     def __init__(self, client: "AsyncClient", agent: str, user_id: str) -> None:
@@ -182,7 +182,7 @@ class AsyncUser(UserCalls, Awaited):
 
         The first error is raised.
         """
-        slots = asyncio.Semaphore(SEARCHES_AT_ONCE)
+        slots = asyncio.Semaphore(MAX_CONCURRENT_SEARCHES)
 
         async def search_one(query: str) -> SearchResult:
             async with slots:
@@ -201,21 +201,21 @@ class AsyncUser(UserCalls, Awaited):
             ApiError: If the API refuses the export, or breaks it off with an error.
             ApiUnreachable: If the export ends before its last line. Export again.
         """
-        client, lines = self._client, Lines()
+        client, lines = self._client, ExportParser()
 
         async def send() -> httpx.Response:
             request = export_request(client.connection, *self._bound, vectors=vectors, plain=plain)
             return await client.http.send(client.http.build_request(**request), stream=True)
 
         outcome, _ = await client.repeat(send)
-        with client.connection.reaching():
-            async with aclosing(answer_in(outcome)) as answer:
+        with client.connection.transport_errors():
+            async with aclosing(response_of(outcome)) as answer:
                 if not answer.is_success:
-                    raise problem_of(answer.status_code, await answer.aread())
+                    raise read_problem(answer.status_code, await answer.aread())
                 async for chunk in answer.aiter_bytes():
                     for line in lines.feed(chunk):
                         yield line
-        lines.end()
+        lines.check_complete()
 
     async def import_memories(self, lines: Iterable[bytes], *, include_erased: bool = False) -> Imported:
         """Import the lines of an export; they are streamed. After a failure, importing the same lines again is safe.
@@ -232,8 +232,8 @@ class AsyncUser(UserCalls, Awaited):
             return await client.http.request(**request, content=_streamed(lines))
 
         outcome, _ = await client.repeat(send, times=0 if isinstance(lines, Iterator) else None)
-        with client.connection.reaching():
-            return read_imported(json_in(answer_in(outcome)))
+        with client.connection.transport_errors():
+            return read_imported(read_json(response_of(outcome)))
 
 
 async def _streamed(lines: Iterable[bytes]) -> AsyncIterator[bytes]:

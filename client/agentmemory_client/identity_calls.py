@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 
-from agentmemory_client.exchange import Call, Listing, path_of
+from agentmemory_client.exchange import Call, Listing, build_path
 from agentmemory_client.values import UserDetails, UserSummary, UserToken, read_users, read_value
 
 
@@ -15,12 +15,12 @@ def mint_token(agent: str, user_id: str, verbs: Sequence[str], *, ttl_seconds: i
         ttl_seconds: Lifetime of the token, at most an hour.
     """
     body = {"user_id": user_id, "verbs": list(verbs), "ttl_seconds": ttl_seconds}
-    return Call(method="POST", path=path_of(agent, "tokens"), body=body, read=partial(read_value, UserToken))
+    return Call(method="POST", path=build_path(agent, "tokens"), body=body, read=partial(read_value, UserToken))
 
 
 def users(agent: str) -> Listing[UserSummary]:
     """List the users and scopes that have memories, by name. Pages are read on demand."""
-    return Listing(Call(method="GET", path=path_of(agent, "users"), read=read_users))
+    return Listing(Call(method="GET", path=build_path(agent, "users"), read=read_users))
 
 
 def user_details(agent: str, user_id: str) -> Call[UserDetails]:
@@ -29,10 +29,10 @@ def user_details(agent: str, user_id: str) -> Call[UserDetails]:
     Raises:
         ApiError: 404 if the user has neither a name nor memories.
     """
-    return Call(method="GET", path=path_of(agent, "users", user_id), read=partial(read_value, UserDetails))
+    return Call(method="GET", path=build_path(agent, "users", user_id), read=partial(read_value, UserDetails))
 
 
 def name_user(agent: str, user_id: str, name: str) -> Call[UserDetails]:
     """Name the user; create it if it does not exist."""
-    path, read = path_of(agent, "users", user_id), partial(read_value, UserDetails)
+    path, read = build_path(agent, "users", user_id), partial(read_value, UserDetails)
     return Call(method="PUT", path=path, body={"name": name}, read=read)

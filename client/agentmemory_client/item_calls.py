@@ -8,12 +8,12 @@ from datetime import datetime
 from functools import partial
 from typing import Any, TypedDict, Unpack
 
-from agentmemory_client.exchange import Call, Listing, json_of, new_key, path_of
-from agentmemory_client.problems import ApiError, error_of
+from agentmemory_client.exchange import Call, Listing, build_path, new_idempotency_key, to_json
+from agentmemory_client.problems import ApiError, read_error
 from agentmemory_client.values import ItemStored, KeysPage, Memory, NamespaceSize, read_value
 
 # Long enough to embed and store a batch of 1,000 items.
-BATCH_S = 120.0
+BATCH_TIMEOUT_S = 120.0
 
 
 class ItemOptions(TypedDict, total=False):
@@ -55,10 +55,10 @@ def put_item(
     place: dict[str, Any] = {name: given.pop(name) for name in ("key", "user_id") if name in given}
     return Call(
         method="PUT",
-        path=path_of(agent, "items"),
+        path=build_path(agent, "items"),
         parameters={"namespace": list(namespace), **place},
-        body=json_of({"content": content, **given}),
-        key=idempotency_key or new_key(),
+        body=to_json({"content": content, **given}),
+        key=idempotency_key or new_idempotency_key(),
         read=partial(read_value, ItemStored),
     )
 
@@ -72,18 +72,18 @@ def put_items(
     """
     return Call(
         method="POST",
-        path=path_of(agent, "items", "batch"),
-        body=json_of({"items": list(items)}),
-        key=idempotency_key or new_key(),
-        read=lambda answer: [error_of(result) or read_value(ItemStored, result) for result in answer["results"]],
-        timeout_s=BATCH_S,
+        path=build_path(agent, "items", "batch"),
+        body=to_json({"items": list(items)}),
+        key=idempotency_key or new_idempotency_key(),
+        read=lambda answer: [read_error(result) or read_value(ItemStored, result) for result in answer["results"]],
+        timeout_s=BATCH_TIMEOUT_S,
     )
 
 
 def get_item(agent: str, namespace: Sequence[str], key: str, *, user_id: str | None = None) -> Call[Memory]:
     """Read the current version of an item."""
     parameters = _place(namespace, user_id) | {"key": key}
-    return Call(method="GET", path=path_of(agent, "items"), parameters=parameters, read=partial(read_value, Memory))
+    return Call(method="GET", path=build_path(agent, "items"), parameters=parameters, read=partial(read_value, Memory))
 
 
 def item_versions(
@@ -92,7 +92,7 @@ def item_versions(
     """List the earlier versions of an item that later writes replaced, newest first."""
     return Call(
         method="GET",
-        path=path_of(agent, "items", "versions"),
+        path=build_path(agent, "items", "versions"),
         parameters=_place(namespace, user_id) | {"key": key},
         read=lambda answer: tuple(read_value(Memory, line) for line in answer["results"]),
     )
@@ -101,16 +101,16 @@ def item_versions(
 def delete_item(agent: str, namespace: Sequence[str], key: str, *, user_id: str | None = None) -> Call[None]:
     """Delete an item."""
     parameters = _place(namespace, user_id) | {"key": key}
-    path = path_of(agent, "items")
+    path = build_path(agent, "items")
     # A 404 on a retry is no error: an earlier attempt has deleted the item.
-    return Call(method="DELETE", path=path, parameters=parameters, read=lambda answer: None, gone=lambda: None)
+    return Call(method="DELETE", path=path, parameters=parameters, read=lambda answer: None, on_not_found=lambda: None)
 
 
 def keys(agent: str, namespace: Sequence[str], *, user_id: str | None = None) -> Listing[str]:
     """List the keys of a namespace. Pages are read on demand."""
     parameters = _place(namespace, user_id)
     read = partial(read_value, KeysPage)
-    return Listing(Call(method="GET", path=path_of(agent, "keys"), parameters=parameters, read=read))
+    return Listing(Call(method="GET", path=build_path(agent, "keys"), parameters=parameters, read=read))
 
 
 def namespaces(
@@ -119,7 +119,7 @@ def namespaces(
     """List a user's namespaces that contain items, by name."""
     return Call(
         method="GET",
-        path=path_of(agent, "namespaces"),
+        path=build_path(agent, "namespaces"),
         parameters=_place(prefix, user_id),
         read=lambda answer: tuple(read_value(NamespaceSize, line) for line in answer["results"]),
     )

@@ -12,14 +12,14 @@ from agentmemory_client.item_calls import NewItem
 
 Outcome = Result | Exception
 
-ABOUT_THE_CALL = frozenset({404, 405, 413, 422})
+BATCH_REJECTED = frozenset({404, 405, 413, 422})
 """Statuses that concern a batch request as a whole: each of its items is then written by a request of its own.
 
 The batch is too large, or the API is of an earlier version that has no batches.
 """
 
 # Limits of one request. A larger one would be slow; the API accepts bodies up to 16 MiB with 500,000 JSON values.
-PUTS, PUT_CHARACTERS, PUT_PARTS = 250, 1 << 21, 1 << 18
+MAX_PUTS, MAX_PUT_CHARS, MAX_PUT_VALUES = 250, 1 << 21, 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Plan:
 
     reads: Mapping[int, Op]
     writes: Mapping[int, PutOp]
-    place_of: Sequence[int]
+    source_index: Sequence[int]
 
     def outcomes(self, done: Mapping[int, Outcome]) -> list[Outcome]:
         """Return the outcome of each operation of the batch, in order.
@@ -42,10 +42,10 @@ class Plan:
         Args:
             done: Outcomes of the reads and writes, by index.
         """
-        return [done[place] for place in self.place_of]
+        return [done[place] for place in self.source_index]
 
 
-def plan_of(ops: Sequence[Op]) -> Plan:
+def plan_batch(ops: Sequence[Op]) -> Plan:
     """Plan the operations of a batch: the distinct reads, and the last write of each key."""
     last = {(op.namespace, op.key): place for place, op in enumerate(ops) if isinstance(op, PutOp)}
     writes = {place: op for place in last.values() if isinstance(op := ops[place], PutOp)}
@@ -62,7 +62,7 @@ def plan_of(ops: Sequence[Op]) -> Plan:
     return Plan(reads, writes, place_of)
 
 
-def results_of(outcomes: Sequence[Outcome]) -> list[Result]:
+def results_or_raise(outcomes: Sequence[Outcome]) -> list[Result]:
     """Return the results, or raise the first error with a note of how many other operations failed."""
     errors = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
     if not errors:
@@ -72,7 +72,7 @@ def results_of(outcomes: Sequence[Outcome]) -> list[Result]:
     raise errors[0]
 
 
-def parts_of(items: Mapping[int, NewItem]) -> Iterator[dict[int, NewItem]]:
+def split_puts(items: Mapping[int, NewItem]) -> Iterator[dict[int, NewItem]]:
     """Split the items into parts that fit into one request each."""
     part: dict[int, NewItem] = {}
     characters = pieces = 0
@@ -80,7 +80,9 @@ def parts_of(items: Mapping[int, NewItem]) -> Iterator[dict[int, NewItem]]:
         text = json.dumps(item["metadata"], ensure_ascii=False)
         # Every string has two quotes. Escaped quotes within strings count too: the estimate is on the safe side.
         more = (len(text) + len(item["content"]), text.count('"') // 2 + text.count("{") + text.count("[") + 16)
-        if part and (len(part) >= PUTS or characters + more[0] > PUT_CHARACTERS or pieces + more[1] > PUT_PARTS):
+        if part and (
+            len(part) >= MAX_PUTS or characters + more[0] > MAX_PUT_CHARS or pieces + more[1] > MAX_PUT_VALUES
+        ):
             yield part
             part, characters, pieces = {}, 0, 0
         part[place] = item
@@ -102,7 +104,7 @@ class _Batch:
     waiting: int = 0
 
 
-class Together:
+class BatchMerger:
     """Merges operations that are submitted in the same iteration of the event loop into one batch.
 
     Args:

@@ -15,9 +15,9 @@ from itertools import islice
 from typing import Any
 
 # Limits of the API. A condition on a number takes two conditions with five parts in all.
-TEXT_MAX, CONDITIONS_MAX = 1024, 64
+MAX_TEXT_CHARS, MAX_CONDITIONS = 1024, 64
 # Not every larger integer has an exact float.
-EXACT = 2.0**53
+MAX_EXACT_INTEGER = 2.0**53
 _NAME = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 _BOUNDS: dict[str, Callable[[float, float], bool]] = {
     "$gt": operator.gt,
@@ -37,14 +37,16 @@ def matches(value: Mapping[str, Any], filter_: Mapping[str, Any] | None) -> bool
 
 
 def prefilter(filter_: Mapping[str, Any], path: str) -> list[dict[str, Any]]:
-    """Translate a filter into API conditions that hold for every value that matches; at most `CONDITIONS_MAX`.
+    """Translate a filter into API conditions that hold for every value that matches; at most `MAX_CONDITIONS`.
 
     Args:
         path: Path of the value in an item's payload.
     """
     known = ((f"{path}.{name}", condition) for name, condition in filter_.items() if _NAME.fullmatch(name))
-    conditions = (part for field, condition in known if len(field) <= TEXT_MAX for part in _translate(field, condition))
-    return list(islice(conditions, CONDITIONS_MAX))
+    conditions = (
+        part for field, condition in known if len(field) <= MAX_TEXT_CHARS for part in _translate(field, condition)
+    )
+    return list(islice(conditions, MAX_CONDITIONS))
 
 
 def _translate(field: str, condition: Any) -> Iterator[dict[str, Any]]:
@@ -60,7 +62,7 @@ def _translate(field: str, condition: Any) -> Iterator[dict[str, Any]]:
 def _equal(field: str, value: Any) -> Iterator[dict[str, Any]]:
     if value is None:
         yield {field: None}
-    elif isinstance(value, str) and 1 <= len(value) <= TEXT_MAX and value.isprintable() and value.strip():
+    elif isinstance(value, str) and 1 <= len(value) <= MAX_TEXT_CHARS and value.isprintable() and value.strip():
         yield {field: value}
     elif _is_exact(value):
         # True and 1.0 equal 1 too.
@@ -70,11 +72,11 @@ def _equal(field: str, value: Any) -> Iterator[dict[str, Any]]:
 def _number(field: str, bounds: Mapping[str, float]) -> Iterator[dict[str, Any]]:
     """Yield conditions for: set, and either within the bounds or not a number within an index."""
     yield {field: {"ne": None}}
-    yield {"OR": [{field: dict(bounds)}, {"NOT": [{field: {"gte": -EXACT}}]}]}
+    yield {"OR": [{field: dict(bounds)}, {"NOT": [{field: {"gte": -MAX_EXACT_INTEGER}}]}]}
 
 
 def _is_exact(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value) and abs(value) < EXACT
+    return isinstance(value, int | float) and math.isfinite(value) and abs(value) < MAX_EXACT_INTEGER
 
 
 def _compare(value: Any, condition: Any) -> bool:

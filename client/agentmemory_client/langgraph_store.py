@@ -31,15 +31,15 @@ from langgraph.store.base import (
 import agentmemory_client.item_calls as item_calls
 import agentmemory_client.memory_calls as memory_calls
 from agentmemory_client.clients import AsyncClient, Client
-from agentmemory_client.exchange import DEFAULT_URL, RETRIED, Call, Token
+from agentmemory_client.exchange import DEFAULT_URL, RETRIED_STATUSES, Call, Token
 from agentmemory_client.item_calls import NewItem
 from agentmemory_client.langgraph_batches import (
-    ABOUT_THE_CALL,
+    BATCH_REJECTED,
+    BatchMerger,
     Outcome,
-    Together,
-    parts_of,
-    plan_of,
-    results_of,
+    plan_batch,
+    results_or_raise,
+    split_puts,
 )
 from agentmemory_client.langgraph_filters import matches, prefilter
 from agentmemory_client.langgraph_values import (
@@ -47,16 +47,16 @@ from agentmemory_client.langgraph_values import (
     OWN_ROOT,
     USER_ROOT,
     Namespace,
-    end_of,
-    fields_of,
-    is_met,
+    check_single_text,
+    expiry_of,
+    has_user,
     is_visible,
-    literal,
-    names_user,
-    of_one_text,
-    outside,
+    item_fields,
+    literal_prefix,
+    matches_condition,
     search_item,
-    text_of,
+    text_to_embed,
+    without_own_root,
 )
 from agentmemory_client.problems import ApiError, ApiUnreachable
 
@@ -67,14 +67,14 @@ Steps: TypeAlias = Generator[Call[Any], Any, T]
 The same code then serves the blocking and the async store.
 """
 
-CONTENT_MAX = 8192
+MAX_CONTENT_CHARS = 8192
 """Maximum characters of an item's content:
 
 2,048 tokens of 4. A longer value is kept, but only its beginning is embedded.
 """
 
-TOP_K_MAX, PAGE = 10_000, 1_000
-QUERY_MAX = 65_536
+MAX_TOP_K, PAGE = 10_000, 1_000
+MAX_QUERY_CHARS = 65_536
 """Maximum characters of a query. A longer one is truncated."""
 
 
@@ -126,12 +126,12 @@ class AgentMemoryStore(BaseStore):
         self.ttl_config = TTLConfig(refresh_on_read=False)
         self._agent = agent
         self._user_id = user_id
-        self._fields = of_one_text(fields, "fields")
+        self._fields = check_single_text(fields, "fields")
         self._threshold = threshold
         self._min_similarity = min_similarity
         self._client = Client(url, token=token)
         self._async_client = AsyncClient(url, token=token)
-        self._together = Together(self._perform)
+        self._together = BatchMerger(self._perform)
 
     def __enter__(self) -> "AgentMemoryStore":
         return self
@@ -156,21 +156,21 @@ class AgentMemoryStore(BaseStore):
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         """Carry out operations and return their results, in order. Reads do not see the writes of the same batch."""
-        plan, outcomes = plan_of(list(ops)), dict[int, Outcome]()
+        plan, outcomes = plan_batch(list(ops)), dict[int, Outcome]()
         reads = (_catch_errors_at(place, self._steps(op)) for place, op in plan.reads.items())
         for steps in chain(reads, self._writes(plan.writes)):
             outcomes |= (done := self._run(steps))
             if unreachable := [outcome for outcome in done.values() if isinstance(outcome, ApiUnreachable)]:
                 # Fail now: each remaining operation would wait for as long.
                 raise unreachable[0]
-        return results_of(plan.outcomes(outcomes))
+        return results_or_raise(plan.outcomes(outcomes))
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         """Carry out operations and return their results, in order. Reads do not see the writes of the same batch."""
-        return results_of(await self._together.outcomes(list(ops)))
+        return results_or_raise(await self._together.outcomes(list(ops)))
 
     async def _perform(self, ops: Sequence[Op]) -> list[Outcome]:
-        plan = plan_of(ops)
+        plan = plan_batch(ops)
         outcomes: dict[int, Outcome] = {}
         reads = [_catch_errors_at(place, self._steps(op)) for place, op in plan.reads.items()]
         for steps in (reads, self._writes(plan.writes)):
@@ -224,7 +224,7 @@ class AgentMemoryStore(BaseStore):
         deletions = {place: self._steps(op) for place, op in ops.items() if op.value is None}
         return [
             _return_outcomes(refused),
-            *(self._put_all(part) for part in parts_of(puts)),
+            *(self._put_all(part) for part in split_puts(puts)),
             *(_catch_errors_at(place, steps) for place, steps in deletions.items()),
         ]
 
@@ -237,7 +237,7 @@ class AgentMemoryStore(BaseStore):
         try:
             results = yield item_calls.put_items(self._agent, list(items.values()))
         except ApiError as error:
-            if error.status not in ABOUT_THE_CALL:
+            if error.status not in BATCH_REJECTED:
                 return dict.fromkeys(items, error)
             for place, item in items.items():
                 outcomes |= yield from _catch_errors_at(place, self._put(item))
@@ -263,13 +263,13 @@ class AgentMemoryStore(BaseStore):
             if error.status == 404:
                 return None
             raise
-        return Item(**fields_of(memory))
+        return Item(**item_fields(memory))
 
     def _item(self, op: PutOp) -> NewItem:
         place, value = self._place(op.namespace), dict(op.value or {})
-        paths = self._fields if op.index is None else of_one_text(op.index or (), "index")
-        text = text_of(value, paths)
-        content = (text or json.dumps(value, ensure_ascii=False))[:CONTENT_MAX]
+        paths = self._fields if op.index is None else check_single_text(op.index or (), "index")
+        text = text_to_embed(value, paths)
+        content = (text or json.dumps(value, ensure_ascii=False))[:MAX_CONTENT_CHARS]
         item: NewItem = {
             "namespace": place.prefix,
             "user_id": place.user_id,
@@ -278,7 +278,7 @@ class AgentMemoryStore(BaseStore):
             "metadata": {METADATA: {"value": value, "index": text is not None}},
         }
         if op.ttl is not None:
-            item["expires_at"] = end_of(op.ttl)
+            item["expires_at"] = expiry_of(op.ttl)
         return item
 
     def _put(self, item: NewItem) -> Steps[None]:
@@ -323,10 +323,10 @@ class AgentMemoryStore(BaseStore):
             options["min_similarity"] = self._min_similarity
         top_k = max(wanted, 1)
         while True:
-            options["top_k"] = min(top_k, TOP_K_MAX)
-            answer = yield memory_calls.search(self._agent, tree.user_id, (op.query or "")[:QUERY_MAX], **options)
+            options["top_k"] = min(top_k, MAX_TOP_K)
+            answer = yield memory_calls.search(self._agent, tree.user_id, (op.query or "")[:MAX_QUERY_CHARS], **options)
             found = [item for item in map(search_item, answer.results) if matches(item.value, op.filter)]
-            if len(found) >= wanted or len(answer.results) < top_k or top_k >= TOP_K_MAX:
+            if len(found) >= wanted or len(answer.results) < top_k or top_k >= MAX_TOP_K:
                 return found[:wanted]
             top_k *= 4
 
@@ -341,23 +341,25 @@ class AgentMemoryStore(BaseStore):
             found += [item for item in items if matches(item.value, op.filter)]
             if len(found) >= wanted or page.next_cursor is None:
                 return found[:wanted]
-            call = call.after(cursor=page.next_cursor)
+            call = call.next_page(cursor=page.next_cursor)
 
     def _list_namespaces(self, op: ListNamespacesOp) -> Steps[list[Namespace]]:
         conditions = op.match_conditions or ()
         prefixes = [condition.path for condition in conditions if condition.match_type == "prefix"]
         found: set[Namespace] = set()
-        for tree in self._trees(literal(prefixes[0]) if prefixes else ()):
+        for tree in self._trees(literal_prefix(prefixes[0]) if prefixes else ()):
             sizes = yield item_calls.namespaces(self._agent, tree.prefix, user_id=tree.user_id)
-            found |= {outside(size.namespace) for size in sizes}
-        matching = {namespace for namespace in found if all(is_met(condition, namespace) for condition in conditions)}
+            found |= {without_own_root(size.namespace) for size in sizes}
+        matching = {
+            namespace for namespace in found if all(matches_condition(condition, namespace) for condition in conditions)
+        }
         cut = sorted({namespace[: op.max_depth] for namespace in matching})
         return cut[op.offset : op.offset + op.limit]
 
     def _place(self, namespace: Namespace) -> _Tree:
         if wrong := [label for label in namespace if not isinstance(label, str)]:
             raise InvalidNamespaceError(f"namespace: {wrong[0]!r} in {namespace} is no text")
-        if names_user(namespace):
+        if has_user(namespace):
             return _Tree(namespace, namespace[1])
         return _Tree((OWN_ROOT, *namespace), self._user_id)
 
@@ -390,7 +392,7 @@ def _return_outcomes(outcomes: dict[int, Outcome]) -> Steps[dict[int, Outcome]]:
 
 
 def _is_transient(outcome: Outcome) -> bool:
-    return isinstance(outcome, ApiError) and outcome.status in RETRIED
+    return isinstance(outcome, ApiError) and outcome.status in RETRIED_STATUSES
 
 
 def _catch_errors(steps: Steps[T]) -> Steps[T | Exception]:
@@ -415,7 +417,7 @@ def _namespace_of(op: Op) -> Sequence[str]:
 def _as_langgraph(error: ApiError, namespace: Sequence[str]) -> ApiError | InvalidNamespaceError:
     """Convert the API's rejection of a namespace to LangGraph's error; return any other error unchanged."""
     fields = {field.field.partition("[")[0]: field.message for field in error.errors}
-    message = fields.get("namespace") or (fields.get("user_id") if names_user(tuple(namespace)) else None)
+    message = fields.get("namespace") or (fields.get("user_id") if has_user(tuple(namespace)) else None)
     if error.status != 422 or message is None:
         return error
     return InvalidNamespaceError(f"namespace: {tuple(namespace)!r} has a label that the API refuses: {message}")

@@ -11,10 +11,10 @@ from agentmemory_client.values import Found, Memory
 
 Namespace: TypeAlias = tuple[str, ...]
 USER_ROOT, OWN_ROOT, METADATA = "memories", "langgraph", "langgraph"
-TTL_MAX_MINUTES = 100 * 366 * 24 * 60
+MAX_TTL_MINUTES = 100 * 366 * 24 * 60
 
 
-def of_one_text(paths: Sequence[str], name: str) -> tuple[str, ...]:
+def check_single_text(paths: Sequence[str], name: str) -> tuple[str, ...]:
     """Return the paths to embed: one path, or none.
 
     Raises:
@@ -30,23 +30,23 @@ def of_one_text(paths: Sequence[str], name: str) -> tuple[str, ...]:
     return paths
 
 
-def names_user(namespace: Namespace) -> bool:
+def has_user(namespace: Namespace) -> bool:
     """Return whether a namespace contains its user."""
     return len(namespace) > 1 and namespace[0] == USER_ROOT
 
 
-def outside(namespace: Namespace) -> Namespace:
+def without_own_root(namespace: Namespace) -> Namespace:
     """Return a namespace without the store's own prefix."""
     return namespace[1:] if namespace[:1] == (OWN_ROOT,) else namespace
 
 
-def literal(path: Sequence[str]) -> Namespace:
+def literal_prefix(path: Sequence[str]) -> Namespace:
     """Return the parts of a path before its first wildcard."""
     parts = tuple(path)
     return parts[: parts.index("*")] if "*" in parts else parts
 
 
-def is_met(condition: MatchCondition, namespace: Namespace) -> bool:
+def matches_condition(condition: MatchCondition, namespace: Namespace) -> bool:
     """Return whether a namespace matches a condition."""
     path = tuple(condition.path)
     if len(path) > len(namespace):
@@ -60,20 +60,20 @@ def is_visible(text: str) -> bool:
     return any(unicodedata.category(character)[0] not in "ZC" for character in text)
 
 
-def text_of(value: Mapping[str, Any], paths: Sequence[str]) -> str | None:
+def text_to_embed(value: Mapping[str, Any], paths: Sequence[str]) -> str | None:
     """Return the text of a value to embed, or None if there is none."""
     text = "\n".join(text for path in paths for text in get_text_at_path(dict(value), path))
     return text if text.strip() else None
 
 
-def end_of(ttl_minutes: float) -> datetime:
+def expiry_of(ttl_minutes: float) -> datetime:
     """Return the expiry of an item that is stored now.
 
     Raises:
         ValueError: If the lifetime is not positive, or longer than 100 years.
     """
-    if not 0 < ttl_minutes <= TTL_MAX_MINUTES:
-        raise ValueError(f"ttl: {ttl_minutes} minutes: more than 0, and at most {TTL_MAX_MINUTES} (a hundred years)")
+    if not 0 < ttl_minutes <= MAX_TTL_MINUTES:
+        raise ValueError(f"ttl: {ttl_minutes} minutes: more than 0, and at most {MAX_TTL_MINUTES} (a hundred years)")
     return datetime.now(UTC) + timedelta(minutes=ttl_minutes)
 
 
@@ -85,10 +85,10 @@ def value_of(memory: Memory) -> dict[str, Any]:
     return {"content": memory.content, "metadata": memory.metadata}
 
 
-def fields_of(memory: Memory) -> dict[str, Any]:
+def item_fields(memory: Memory) -> dict[str, Any]:
     """Return the arguments of a LangGraph `Item`."""
     return {
-        "namespace": outside(memory.namespace),
+        "namespace": without_own_root(memory.namespace),
         "key": memory.key,
         "value": value_of(memory),
         "created_at": memory.created_at,
@@ -98,4 +98,4 @@ def fields_of(memory: Memory) -> dict[str, Any]:
 
 def search_item(memory: Memory) -> SearchItem:
     """Convert a found or listed memory. Only a found one has a score."""
-    return SearchItem(**fields_of(memory), score=memory.score if isinstance(memory, Found) else None)
+    return SearchItem(**item_fields(memory), score=memory.score if isinstance(memory, Found) else None)

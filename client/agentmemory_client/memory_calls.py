@@ -5,8 +5,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
-from agentmemory_client.exchange import Call, Listing, json_of, new_key, path_of
-from agentmemory_client.problems import ApiError, error_of
+from agentmemory_client.exchange import Call, Listing, build_path, new_idempotency_key, to_json
+from agentmemory_client.problems import ApiError, read_error
 from agentmemory_client.values import (
     AgentSummary,
     ConversationStored,
@@ -30,7 +30,7 @@ from agentmemory_client.values import (
 T = TypeVar("T")
 
 # An erasure of 100,000 memories takes a minute.
-LONG_S = 900.0
+ERASURE_TIMEOUT_S = 900.0
 
 
 class MemoryOptions(TypedDict, total=False):
@@ -180,9 +180,9 @@ def remember(
     agent: str, user_id: str, content: str, *, idempotency_key: str | None = None, **options: Unpack[MemoryOptions]
 ) -> Call[Stored]:
     """Store a memory durably."""
-    body = json_of({"user_id": user_id, "content": content, **options})
-    path = path_of(agent, "memories")
-    return Call(method="POST", path=path, body=body, key=idempotency_key or new_key(), read=_stored)
+    body = to_json({"user_id": user_id, "content": content, **options})
+    path = build_path(agent, "memories")
+    return Call(method="POST", path=path, body=body, key=idempotency_key or new_idempotency_key(), read=_stored)
 
 
 def remember_many(
@@ -191,10 +191,10 @@ def remember_many(
     """Store up to 1,000 memories. The results are in their order; a refused memory has an ApiError."""
     return Call(
         method="POST",
-        path=path_of(agent, "memories", "batch"),
-        body=json_of({"memories": list(memories)}),
-        key=idempotency_key or new_key(),
-        read=lambda answer: [error_of(result) or _stored(result) for result in answer["results"]],
+        path=build_path(agent, "memories", "batch"),
+        body=to_json({"memories": list(memories)}),
+        key=idempotency_key or new_idempotency_key(),
+        read=lambda answer: [read_error(result) or _stored(result) for result in answer["results"]],
     )
 
 
@@ -207,10 +207,10 @@ def converse(
     **options: Unpack[ConversationOptions],
 ) -> Call[ConversationStored]:
     """Store the messages of a conversation durably. If the agent has a model, it distils memories from them later."""
-    body = json_of({"user_id": user_id, "messages": list(messages), **options})
-    path = path_of(agent, "messages")
+    body = to_json({"user_id": user_id, "messages": list(messages), **options})
+    path = build_path(agent, "messages")
     read = partial(read_value, ConversationStored)
-    return Call(method="POST", path=path, body=body, key=idempotency_key or new_key(), read=read)
+    return Call(method="POST", path=path, body=body, key=idempotency_key or new_idempotency_key(), read=read)
 
 
 def search(agent: str, user_id: str, query: str | None = None, **options: Unpack[SearchOptions]) -> Call[SearchResult]:
@@ -251,14 +251,14 @@ def change(agent: str, user_id: str, memory_id: str, **options: Unpack[ChangeOpt
     """
     if not options:
         raise ValueError(f"change: nothing to change: give one of {', '.join(ChangeOptions.__annotations__)}")
-    path = path_of(agent, "memories", memory_id)
-    return Call(method="PATCH", path=path, parameters={"user_id": user_id}, body=json_of(options), read=_memory)
+    path = build_path(agent, "memories", memory_id)
+    return Call(method="PATCH", path=path, parameters={"user_id": user_id}, body=to_json(options), read=_memory)
 
 
 def stats(agent: str, user_id: str | None = None) -> Call[Stats]:
     """Count the memories of a user, or of the whole agent if `user_id` is None."""
     parameters = {} if user_id is None else {"user_id": user_id}
-    return Call(method="GET", path=path_of(agent, "stats"), parameters=parameters, read=partial(read_value, Stats))
+    return Call(method="GET", path=build_path(agent, "stats"), parameters=parameters, read=partial(read_value, Stats))
 
 
 def history(agent: str, user_id: str, memory_id: str) -> Call[tuple[Memory, ...]]:
@@ -283,32 +283,32 @@ def working(agent: str, user_id: str, session_id: str) -> Call[tuple[Memory, ...
 
 def keep(agent: str, user_id: str, session_id: str, content: str, **options: Unpack[KeepOptions]) -> Call[Kept]:
     """Add a working memory to a session. If the session is full, the least recently used one is evicted."""
-    path = path_of(agent, "sessions", session_id, "working")
+    path = build_path(agent, "sessions", session_id, "working")
     body = {"content": content, **options}
     return Call(method="PUT", path=path, parameters={"user_id": user_id}, body=body, read=read_kept)
 
 
 def end(agent: str, user_id: str, session_id: str) -> Call[dict[str, int]]:
     """End a session; return the number of dropped memories by type."""
-    path = path_of(agent, "sessions", session_id, "end")
+    path = build_path(agent, "sessions", session_id, "end")
     return Call(method="POST", path=path, parameters={"user_id": user_id}, read=lambda answer: dict(answer["counts"]))
 
 
 def delete(agent: str, user_id: str, memory_id: str) -> Call[None]:
     """Delete a memory. The memory that it replaced becomes visible again."""
-    path = path_of(agent, "memories", memory_id)
+    path = build_path(agent, "memories", memory_id)
     # A 404 on a retry is no error: an earlier attempt has deleted the memory.
-    return Call(method="DELETE", path=path, parameters={"user_id": user_id}, read=_nothing, gone=lambda: None)
+    return Call(method="DELETE", path=path, parameters={"user_id": user_id}, read=_nothing, on_not_found=lambda: None)
 
 
 def _search(read: Callable[[Any], T], user_id: str, agent: str, query: str | None, **options: Any) -> Call[T]:
     query_field = {} if query is None else {"query": query}
-    body = json_of({"user_id": user_id, **query_field, **options})
-    return Call(method="POST", path=path_of(agent, "search"), body=body, read=read)
+    body = to_json({"user_id": user_id, **query_field, **options})
+    return Call(method="POST", path=build_path(agent, "search"), body=body, read=read)
 
 
 def _read(read: Callable[[Any], T], user_id: str, *parts: str, **options: Any) -> Call[T]:
-    return Call(method="GET", path=path_of(*parts), parameters={"user_id": user_id, **options}, read=read)
+    return Call(method="GET", path=build_path(*parts), parameters={"user_id": user_id, **options}, read=read)
 
 
 def _memory(answer: Any) -> Memory:
@@ -380,14 +380,14 @@ def would_forget_everything(agent: str, user_id: str, *, crypto: bool = False) -
 
 
 def _forget(agent: str, body: dict[str, Any], idempotency_key: str | None) -> Call[Receipt]:
-    key, read = idempotency_key or new_key(), partial(read_value, Receipt)
-    path = path_of(agent, "forget")
-    return Call(method="POST", path=path, body=json_of(body), key=key, read=read, timeout_s=LONG_S)
+    key, read = idempotency_key or new_idempotency_key(), partial(read_value, Receipt)
+    path = build_path(agent, "forget")
+    return Call(method="POST", path=path, body=to_json(body), key=key, read=read, timeout_s=ERASURE_TIMEOUT_S)
 
 
 def _preview(agent: str, body: dict[str, Any]) -> Call[Preview]:
-    body, path = json_of(body | {"dry_run": True}), path_of(agent, "forget")
-    return Call(method="POST", path=path, body=body, read=partial(read_value, Preview), timeout_s=LONG_S)
+    body, path = to_json(body | {"dry_run": True}), build_path(agent, "forget")
+    return Call(method="POST", path=path, body=body, read=partial(read_value, Preview), timeout_s=ERASURE_TIMEOUT_S)
 
 
 def _narrowed(options: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -410,5 +410,5 @@ def _whole(user_id: str, crypto: bool) -> dict[str, Any]:
 
 def receipts(agent: str, **options: Unpack[ReceiptOptions]) -> Listing[Receipt]:
     """List the receipts of erasures, newest first. Pages are read on demand."""
-    call = Call(method="GET", path=path_of(agent, "receipts"), parameters=json_of(options), read=read_receipts)
+    call = Call(method="GET", path=build_path(agent, "receipts"), parameters=to_json(options), read=read_receipts)
     return Listing(call, mark="before")

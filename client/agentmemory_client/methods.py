@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 P = ParamSpec("P")
-Asked = TypeVar("Asked", covariant=True)
+ResultCall = TypeVar("ResultCall", covariant=True)
 
 
-class Waiting:
+class SyncMethods:
     """Base of the blocking classes: their methods return when the response has arrived.
 
     Attributes:
@@ -38,7 +38,7 @@ class Waiting:
     _iterator: Any = Iterator
 
 
-class Awaited:
+class AsyncMethods:
     """Base of the classes for asyncio: their methods are awaited, or iterated with `async for`."""
 
     _client: "AsyncClient"
@@ -46,7 +46,7 @@ class Awaited:
 
     @classmethod
     def _bind_call(cls, ask: Callable[..., Call[Any]]) -> Callable[..., Any]:
-        async def method(owner: Awaited, *args: Any, **options: Any) -> Any:
+        async def method(owner: AsyncMethods, *args: Any, **options: Any) -> Any:
             return await owner._client.run(ask(*owner._bound, *args, **options))
 
         return method
@@ -58,48 +58,52 @@ class Awaited:
     _iterator: Any = AsyncIterator
 
 
-class Method(Generic[P, Asked]):
+class Method(Generic[P, ResultCall]):
     """Descriptor that turns a function that builds a call or a listing into a method.
 
     The method has the function's docstring, and its parameters without the bound ones. It returns the result of the
     call, or an iterator over the entries of the listing.
     """
 
-    def __init__(self, ask: Callable[..., Asked], bound: int) -> None:
+    def __init__(self, ask: Callable[..., ResultCall], bound: int) -> None:
         self._ask, self._bound = ask, bound
 
     @overload
-    def __get__(self: "Method[P, Call[T]]", owner: Waiting, type_: type) -> Callable[P, T]: ...
+    def __get__(self: "Method[P, Call[T]]", owner: SyncMethods, type_: type) -> Callable[P, T]: ...
     @overload
-    def __get__(self: "Method[P, Listing[T]]", owner: Waiting, type_: type) -> Callable[P, Iterator[T]]: ...
+    def __get__(self: "Method[P, Listing[T]]", owner: SyncMethods, type_: type) -> Callable[P, Iterator[T]]: ...
     @overload
-    def __get__(self: "Method[P, Call[T]]", owner: Awaited, type_: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
+    def __get__(
+        self: "Method[P, Call[T]]", owner: AsyncMethods, type_: type
+    ) -> Callable[P, Coroutine[Any, Any, T]]: ...
     @overload
-    def __get__(self: "Method[P, Listing[T]]", owner: Awaited, type_: type) -> Callable[P, AsyncIterator[T]]: ...
+    def __get__(self: "Method[P, Listing[T]]", owner: AsyncMethods, type_: type) -> Callable[P, AsyncIterator[T]]: ...
     @overload
     def __get__(self, owner: None, type_: type) -> Callable[..., Any]: ...
-    def __get__(self, owner: Waiting | Awaited | None, type_: Any) -> Callable[..., Any]:
+    def __get__(self, owner: SyncMethods | AsyncMethods | None, type_: Any) -> Callable[..., Any]:
         method = _method_of(type_, self._ask, self._bound)
         return method if owner is None else MethodType(method, owner)
 
 
-def of_client(ask: Callable[P, Asked]) -> Method[P, Asked]:
+def client_method(ask: Callable[P, ResultCall]) -> Method[P, ResultCall]:
     """Make a method of a client."""
     return Method(ask, 0)
 
 
-def of_agent(ask: Callable[Concatenate[str, P], Asked]) -> Method[P, Asked]:
+def agent_method(ask: Callable[Concatenate[str, P], ResultCall]) -> Method[P, ResultCall]:
     """Make a method of an agent. The first argument of `ask` is the agent's name."""
     return Method(ask, 1)
 
 
-def of_user(ask: Callable[Concatenate[str, str, P], Asked]) -> Method[P, Asked]:
+def user_method(ask: Callable[Concatenate[str, str, P], ResultCall]) -> Method[P, ResultCall]:
     """Make a method of a user. The first arguments of `ask` are the agent's name and the user id."""
     return Method(ask, 2)
 
 
 @cache
-def _method_of(owner: type[Waiting] | type[Awaited], ask: Callable[..., Any], bound: int) -> Callable[..., Any]:
+def _method_of(
+    owner: type[SyncMethods] | type[AsyncMethods], ask: Callable[..., Any], bound: int
+) -> Callable[..., Any]:
     ask_signature = signature(ask)
     (answer,) = get_args(ask_signature.return_annotation)
     if get_origin(ask_signature.return_annotation) is Listing:

@@ -40,12 +40,12 @@ class ApiUnreachable(Exception):
     """There was no response. A write may have taken effect; repeating it with the same idempotency key is safe."""
 
 
-def error_of(result: dict[str, Any]) -> ApiError | None:
+def read_error(result: dict[str, Any]) -> ApiError | None:
     """Return the error of one result of a batch, or None if it succeeded."""
     return ApiError(result["error"]["status"], result["error"]) if "error" in result else None
 
 
-def problem_of(status: int, body: bytes) -> ApiError:
+def read_problem(status: int, body: bytes) -> ApiError:
     """Build the error of a response, also if the body is not a problem document."""
     try:
         document = json.loads(body)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from agentmemory_client.exchange import Connection, path_of
+from agentmemory_client.exchange import Connection, build_path
 from agentmemory_client.problems import ApiError, ApiUnreachable
 from agentmemory_client.values import Imported, LineError, read_value
 
@@ -13,7 +13,7 @@ MEDIA_TYPE = "application/x-ndjson"
 TIMEOUT_S = 300.0
 
 
-class Lines:
+class ExportParser:
     """Parser for the lines of an export, which arrive in chunks.
 
     Attributes:
@@ -40,7 +40,7 @@ class Lines:
             else:
                 yield document
 
-    def end(self) -> None:
+    def check_complete(self) -> None:
         """Check that the export is complete.
 
         Raises:
@@ -55,13 +55,13 @@ def export_request(connection: Connection, agent: str, user_id: str, *, vectors:
     # Send only options that are set: an older API rejects unknown parameters.
     options = {"vectors": vectors, "plain": plain}
     parameters = {"user_id": user_id} | {name: "true" for name, is_set in options.items() if is_set}
-    return _request(connection, "GET", path_of(agent, "export"), parameters)
+    return _request(connection, "GET", build_path(agent, "export"), parameters)
 
 
 def import_request(connection: Connection, agent: str, user_id: str, *, include_erased: bool) -> dict[str, Any]:
     """Build the arguments of an httpx request for an import, without its content."""
     parameters = {"user_id": user_id} | ({"include_erased": "true"} if include_erased else {})
-    sent = _request(connection, "POST", path_of(agent, "import"), parameters)
+    sent = _request(connection, "POST", build_path(agent, "import"), parameters)
     return sent | {"headers": {"Content-Type": MEDIA_TYPE, **sent["headers"]}}
 
 

@@ -192,11 +192,11 @@ def test_error_of_a_proxy_is_an_api_error(script: Script, make: Callable[[], Any
 
 @pytest.mark.parametrize(("retry_after", "waited"), [("0", 0.0), ("7", 7.0), ("600", 30.0)])
 def test_retry_after_is_capped(retry_after: str, waited: float) -> None:
-    assert Connection().wait_s(0, retry_after) == waited
+    assert Connection().backoff_s(0, retry_after) == waited
 
 
 @pytest.mark.parametrize(("attempt", "longest"), [(0, 0.5), (1, 1.0), (3, 4.0), (20, 30.0)])
 def test_backoff_doubles_with_jitter(attempt: int, longest: float) -> None:
-    waits = [Connection().wait_s(attempt, None) for _ in range(50)]
+    waits = [Connection().backoff_s(attempt, None) for _ in range(50)]
 
     assert all(longest / 2 <= wait <= longest for wait in waits)

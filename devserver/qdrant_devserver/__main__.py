@@ -8,7 +8,7 @@ import signal
 import sys
 
 from qdrant_devserver.cluster.peers import Simulation
-from qdrant_devserver.features import DEFAULT_QDRANT_VERSION, VersionNotServed
+from qdrant_devserver.features import DEFAULT_QDRANT_VERSION, UnsupportedVersion
 from qdrant_devserver.server import serve
 
 
@@ -25,7 +25,7 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         asyncio.run(_serve_until_stopped(arguments))
-    except (VersionNotServed, OSError) as error:
+    except (UnsupportedVersion, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0

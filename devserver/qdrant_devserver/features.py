@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 DEFAULT_QDRANT_VERSION = "1.18.3"
-MINIMUM = (1, 18)
+MIN_VERSION = (1, 18)
 
 
-class VersionNotServed(ValueError):
+class UnsupportedVersion(ValueError):
     """The server cannot emulate the requested version."""
 
 
@@ -42,10 +42,12 @@ def features_of(version: str) -> Features:
     """
     parts = version.lstrip("v").split(".")
     if len(parts) < 2 or not all(part.isdigit() for part in parts):
-        raise VersionNotServed(f"--qdrant-version {version!r} is no version: use for example {DEFAULT_QDRANT_VERSION}")
+        raise UnsupportedVersion(
+            f"--qdrant-version {version!r} is no version: use for example {DEFAULT_QDRANT_VERSION}"
+        )
     minor = minor_of(version)
-    if minor < MINIMUM:
-        raise VersionNotServed(f"--qdrant-version {version!r} is too old: 1.18 is the oldest that is served")
+    if minor < MIN_VERSION:
+        raise UnsupportedVersion(f"--qdrant-version {version!r} is too old: 1.18 is the oldest that is served")
     full = ".".join([*parts, "0"][:3])
     has_1_19 = minor >= (1, 19)
     return Features(

@@ -126,7 +126,7 @@ def read_structure(
         path: Path of the object in the body, for messages.
         aliases: Alias -> field name.
     """
-    source = renamed(read_object(value, path), aliases or {})
+    source = replace_aliases(read_object(value, path), aliases or {})
     return {
         name: kind.read(source[name], f"{path}.{name}")
         for name, kind in structure.items()
@@ -134,7 +134,7 @@ def read_structure(
     }
 
 
-def renamed(document: Document, aliases: Mapping[str, str]) -> Document:
+def replace_aliases(document: Document, aliases: Mapping[str, str]) -> Document:
     """Return the document with aliases replaced by field names."""
     if not any(alias in document for alias in aliases):
         return document
@@ -172,7 +172,7 @@ def read_text(document: Document, name: str) -> str | None:
     return None if value is None else Text().read(value, name)
 
 
-def as_list(value: Json) -> Sequence[Json]:
+def ensure_list(value: Json) -> Sequence[Json]:
     """Return a list; the server accepts a single value in its place."""
     if value is None:
         return []

@@ -30,7 +30,7 @@ import orjson
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-FAULTS, MET = "faults.json", "faults.met"
+FAULTS, FAULT_MARKER = "faults.json", "faults.met"
 
 
 class InjectedFaults:
@@ -39,7 +39,7 @@ class InjectedFaults:
     def __init__(self, data_dir: pathlib.Path) -> None:
         self._path = data_dir / FAULTS
 
-    async def meet(self, step: str) -> None:
+    async def apply(self, step: str) -> None:
         """Fail as requested for this step: `disk-full`, `never-ends`, `kill` (SIGKILL), or a delay in seconds.
 
         Raises:
@@ -47,7 +47,7 @@ class InjectedFaults:
         """
         requested = self._read_requested().get(step)
         if requested is not None:
-            self.met(step)
+            self.record_effect(step)
         match requested:
             case "disk-full":
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -63,11 +63,11 @@ class InjectedFaults:
         if seconds := self._seconds(step):
             await asyncio.sleep(seconds)
 
-    def met(self, step: str) -> None:
+    def record_effect(self, step: str) -> None:
         """Record that a fault took effect, for the test that requested it."""
-        self._path.with_name(f"{MET}.{step}").touch()
+        self._path.with_name(f"{FAULT_MARKER}.{step}").touch()
 
-    def away(self) -> frozenset[int]:
+    def unreachable_peers(self) -> frozenset[int]:
         """Return the numbers of the peers that cannot be reached."""
         return frozenset(int(number) for number in self._read_requested().get("away", "").split(",") if number)
 
@@ -84,11 +84,11 @@ class InjectedFaults:
         requested = self._read_requested().get("upsert")
         return requested == "keeps-vectors-always" or (requested == "keeps-vectors" and amid_snapshot)
 
-    def process(self) -> dict[str, int] | None:
+    def process_figures(self) -> dict[str, int] | None:
         """Return the figures of the process to report, by metric; None if the metrics are refused."""
         requested = self._read_requested().get("process", "")
         if requested:
-            self.met("process")
+            self.record_effect("process")
         if requested == "refused":
             return None
         return {
@@ -98,7 +98,7 @@ class InjectedFaults:
     def _seconds(self, step: str) -> float:
         seconds = float(self._read_requested().get(step, 0))
         if seconds:
-            self.met(step)
+            self.record_effect(step)
         return seconds
 
     def _read_requested(self) -> dict[str, str]:
@@ -109,7 +109,7 @@ class InjectedFaults:
         return requested
 
 
-class Absence:
+class UnreachablePeer:
     """Middleware that responds 503 on the port of an unreachable peer. A real peer would not respond."""
 
     def __init__(self, app: ASGIApp) -> None:

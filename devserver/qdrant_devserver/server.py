@@ -11,20 +11,20 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
-from qdrant_devserver.cluster.peers import ALONE, Simulation
+from qdrant_devserver.cluster.peers import SINGLE_SERVER, Simulation
 from qdrant_devserver.cluster.state import open_state
-from qdrant_devserver.features import DEFAULT_QDRANT_VERSION, Features, VersionNotServed, features_of
-from qdrant_devserver.injected_faults import Absence
-from qdrant_devserver.rest.access import KeyGuard, OwnMachine
+from qdrant_devserver.features import DEFAULT_QDRANT_VERSION, Features, features_of
+from qdrant_devserver.injected_faults import UnreachablePeer
+from qdrant_devserver.rest.access import KeyGuard, LocalOnlyGuard
 from qdrant_devserver.rest.routes import all_routes
 
 __all__ = ["VersionNotServed", "create_app", "create_peers", "serve"]
 
 LOOPBACK = "127.0.0.1"
 # Time for requests in progress when the server stops.
-GRACE_S = 10
+SHUTDOWN_TIMEOUT_S = 10
 # Longer than the keep-alive time of clients.
-IDLE_S = 75
+KEEP_ALIVE_S = 75
 
 
 def create_app(
@@ -35,7 +35,9 @@ def create_app(
     qdrant_version: str = DEFAULT_QDRANT_VERSION,
 ) -> Starlette:
     """Create the application of a server without a cluster. Raises: As `create_peers`."""
-    return create_peers(data_dir, ALONE, api_key=api_key, has_jwt_rbac=has_jwt_rbac, qdrant_version=qdrant_version)[0]
+    return create_peers(
+        data_dir, SINGLE_SERVER, api_key=api_key, has_jwt_rbac=has_jwt_rbac, qdrant_version=qdrant_version
+    )[0]
 
 
 def create_peers(
@@ -61,8 +63,8 @@ def create_peers(
     Raises:
         VersionNotServed: If the version cannot be emulated.
     """
-    guard = Middleware(KeyGuard, api_key=api_key, has_jwt_rbac=has_jwt_rbac) if api_key else Middleware(OwnMachine)
-    middleware = [Middleware(Absence), guard] if simulation.peers > 1 else [guard]
+    guard = Middleware(KeyGuard, api_key=api_key, has_jwt_rbac=has_jwt_rbac) if api_key else Middleware(LocalOnlyGuard)
+    middleware = [Middleware(UnreachablePeer), guard] if simulation.peers > 1 else [guard]
     peers: list[Starlette] = []
     lifespan = _lifespan(peers, data_dir, features_of(qdrant_version), simulation)
     for number in range(1, simulation.peers + 1):
@@ -100,7 +102,7 @@ async def serve(
     api_key: str | None = None,
     has_jwt_rbac: bool = False,
     qdrant_version: str = DEFAULT_QDRANT_VERSION,
-    simulation: Simulation = ALONE,
+    simulation: Simulation = SINGLE_SERVER,
 ) -> None:
     """Serve a data folder until cancelled. When ready, print the address of each peer.
 
@@ -161,6 +163,6 @@ def _configuration(peer: Starlette) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         lifespan="off",
-        timeout_keep_alive=IDLE_S,
-        timeout_graceful_shutdown=GRACE_S,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
     )

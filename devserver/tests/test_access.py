@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 from qdrant_devserver.injected_faults import FAULTS
-from qdrant_devserver.rest.access import LOCAL_HOST, why_foreign
+from qdrant_devserver.rest.access import LOCAL_HOST, foreign_page_reason
 from tests.support.web.qdrant_nodes import DevServer, StartServer
 
 pytestmark = pytest.mark.usefixtures("emptied")
@@ -124,7 +124,7 @@ def test_local_hosts_are_recognised(host: str, is_local: bool) -> None:
     ],
 )
 def test_foreign_pages_are_recognised(sent: dict[bytes, bytes], passes: bool) -> None:
-    assert (why_foreign(sent, scheme="http") is None) is passes
+    assert (foreign_page_reason(sent, scheme="http") is None) is passes
 
 
 def test_request_of_a_foreign_page_is_rejected(server: DevServer) -> None:

@@ -6,7 +6,7 @@ import tarfile
 
 import pytest
 
-from qdrant_devserver.snapshots.archives import ArchiveBroken, unpack_archive
+from qdrant_devserver.snapshots.archives import InvalidArchive, unpack_archive
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_member_outside_the_folder_is_rejected(
     with tarfile.TarFile(tmp_path / "a.snapshot", "w") as archive:
         archive.addfile(entry, io.BytesIO(b"text"))
 
-    with pytest.raises(ArchiveBroken, match="is no file below the archive's folder"):
+    with pytest.raises(InvalidArchive, match="is no file below the archive's folder"):
         unpack_archive(tmp_path / "a.snapshot", tmp_path / "folder")
 
     assert not (tmp_path / "outside").exists()

@@ -11,7 +11,7 @@ from qdrant_devserver.cluster.state import open_state
 from qdrant_devserver.features import features_of
 from qdrant_devserver.points.updates import apply_update, read_upsert
 from qdrant_devserver.storage.configuration import create_configuration
-from qdrant_devserver.storage.shards import OPEN_SHARDS, Shards
+from qdrant_devserver.storage.shards import MAX_OPEN_SHARDS, Shards
 from tests.support.web.qdrant_nodes import DevServer, StartServer
 
 FEATURES = features_of("1.18.3")
@@ -84,8 +84,8 @@ def test_thousand_collections_stay_within_limits(start_server: StartServer) -> N
     process = pathlib.Path(f"/proc/{running.process.pid}")
     threads, files = len(os.listdir(process / "task")), len(os.listdir(process / "fd"))
 
-    assert threads < 2 * OPEN_SHARDS + 20
-    assert files < 8 * OPEN_SHARDS
+    assert threads < 2 * MAX_OPEN_SHARDS + 20
+    assert files < 8 * MAX_OPEN_SHARDS
     for number in (0, 500, 995):
         assert running.call("GET", f"/collections/a{number}")["points_count"] == 1
 

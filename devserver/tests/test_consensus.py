@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from qdrant_devserver.injected_faults import FAULTS
-from tests.support.web.qdrant_nodes import DevServer, eventually
+from tests.support.web.qdrant_nodes import DevServer, wait_for_value
 
 BODY = {"vectors": {"size": 2, "distance": "Dot"}, "shard_number": 3, "replication_factor": 3}
 
@@ -69,7 +69,7 @@ def test_change_is_visible_to_all_after_the_lag(peers: Peers) -> None:
     peers.fault(lag="0.3")
     peers.result(2, "PATCH", "/collections/c__1", {"metadata": {"n": 2}})
 
-    eventually(lambda: [peers.metadata(peer) for peer in (1, 2, 3)], [{"n": 2}] * 3)
+    wait_for_value(lambda: [peers.metadata(peer) for peer in (1, 2, 3)], [{"n": 2}] * 3)
 
 
 def test_peer_that_changes_sees_earlier_changes(peers: Peers) -> None:
@@ -111,7 +111,7 @@ def test_slow_replicas_become_active_later(peers: Peers) -> None:
     peers.result(1, "PUT", "/collections/c__2", BODY)
 
     assert early == (["Initializing"] * 3, [404] * 3)
-    eventually(lambda: (_states(peers), _listings(peers)), (["Active"] * 3, [200] * 3))
+    wait_for_value(lambda: (_states(peers), _listings(peers)), (["Active"] * 3, [200] * 3))
 
 
 def _listings(peers: Peers) -> list[int]:

@@ -21,9 +21,9 @@ from qdrant_devserver.features import features_of
 from qdrant_devserver.snapshots.collection_snapshots import create_snapshot, recover_collection
 from qdrant_devserver.storage.catalogue import Catalogue
 from qdrant_devserver.storage.configuration import create_configuration
-from qdrant_devserver.storage.files import copy_tree, remove_left
+from qdrant_devserver.storage.files import copy_tree, remove_leftovers
 from qdrant_devserver.storage.snapshot_files import hash_file
-from tests.support.planted import lift, plant
+from tests.support.planted import plant, remove_faults
 from tests.support.web.qdrant_nodes import DevServer, StartServer
 
 FEATURES = features_of("1.18.3")
@@ -59,7 +59,7 @@ def test_full_disk_rejects_changes_but_not_searches(start_server: StartServer) -
     running.call("POST", "/collections/k/points/delete?wait=true", {"points": [1]}, status=500)
     assert len(running.call("POST", "/collections/k/points/query", {"query": vector()})["points"]) == 1
 
-    lift(running.data_dir)
+    remove_faults(running.data_dir)
     running.call("PUT", "/collections/k/points?wait=true", other)
     assert running.call("POST", "/collections/k/points/count", {"exact": True})["count"] == 2
 
@@ -252,7 +252,7 @@ def test_leftovers_are_removed_while_being_written(
 
     with concurrent.futures.ThreadPoolExecutor(4) as helpers:
         writing = [helpers.submit(write) for _ in range(4)]
-        remove_left(folder)
+        remove_leftovers(folder)
         for part in writing:
             part.result()
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.planted import lift, plant
+from tests.support.planted import plant, remove_faults
 from tests.support.web.qdrant_nodes import DevServer, StartServer
 
 POINTS = "/collections/kept/points"
@@ -20,7 +20,7 @@ def kept(start_server: StartServer) -> Iterator[DevServer]:
     server.call("PUT", "/collections/kept", body)
     upsert(server, 1, BOTH, rev=1)
     yield server
-    lift(server.data_dir)
+    remove_faults(server.data_dir)
 
 
 def upsert(server: DevServer, point: int, vector: Any, *, rev: int, **more: Any) -> None:

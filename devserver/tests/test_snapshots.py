@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from qdrant_devserver.injected_faults import MET
+from qdrant_devserver.injected_faults import FAULT_MARKER
 from tests.support.patience import Patience
-from tests.support.planted import lift, plant
+from tests.support.planted import plant, remove_faults
 from tests.support.web.qdrant_nodes import DevServer, StartServer
 
 VECTORS = {"vectors": {"size": 2, "distance": "Dot"}, "sparse_vectors": {"words": {"modifier": "idf"}}}
@@ -330,7 +330,7 @@ def test_full_disk_leaves_nothing(start_server: StartServer, step: str) -> None:
         recover(running, "s__2", location=location, status=500)
         recover(running, "s__1", location=location, status=500)
 
-    lift(running.data_dir)
+    remove_faults(running.data_dir)
     assert unfinished(running) == []
     assert len(running.call("GET", "/collections/s__1/snapshots")) == (step == "recover")
     assert names(running) == {"s__1"}
@@ -349,7 +349,7 @@ def test_killed_server_leaves_nothing_unfinished(start_server: StartServer, step
     running.process.wait(timeout=20)
     running.kill()
     leftover_count = len(unfinished(running))
-    lift(running.data_dir)
+    remove_faults(running.data_dir)
 
     port = location.split(":")[2].split("/")[0] if location else "0"
     again = start_server("--port", port)
@@ -374,9 +374,9 @@ def test_endless_recovery_shows_nothing(
     answer = running.http.put("/collections/s__2/snapshots/recover?wait=false", json={"location": location})
 
     assert answer.status_code == 202
-    eventually((running.data_dir / f"{MET}.recover").exists)
+    eventually((running.data_dir / f"{FAULT_MARKER}.recover").exists)
     assert names(running) == {"s__1"}
-    lift(running.data_dir)
+    remove_faults(running.data_dir)
     recover(running, "s__2", location=location)
     assert names(running) == {"s__1", "s__2"}
     running.stop()
@@ -391,11 +391,11 @@ def test_collection_deleted_during_recovery_is_404(server: DevServer) -> None:
     with concurrent.futures.ThreadPoolExecutor() as pool:
         path = "/collections/s__2/snapshots/recover"
         recovering = pool.submit(server.http.put, path, json={"location": location})
-        eventually((server.data_dir / f"{MET}.recover").exists)
+        eventually((server.data_dir / f"{FAULT_MARKER}.recover").exists)
         assert server.call("DELETE", "/collections/s__2") is True
         answer = recovering.result()
 
-    lift(server.data_dir)
+    remove_faults(server.data_dir)
     assert (answer.status_code, answer.json()["status"]["error"]) == (404, "Not found: shard 0 not found")
     assert names(server) == {"s__1"}
     assert server.call("DELETE", "/collections/s__2") is False

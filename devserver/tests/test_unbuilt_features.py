@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from qdrant_devserver.rest.routes import UNBUILT_ROUTES
+from qdrant_devserver.rest.routes import UNSUPPORTED_ROUTES
 from tests.support.web.qdrant_nodes import DevServer
 
 POINTS = "/collections/u/points"
@@ -20,7 +20,7 @@ def collection(server: DevServer) -> Iterator[None]:
     server.call("DELETE", "/collections/u")
 
 
-@pytest.mark.parametrize(("methods", "path", "feature"), UNBUILT_ROUTES)
+@pytest.mark.parametrize(("methods", "path", "feature"), UNSUPPORTED_ROUTES)
 def test_unbuilt_endpoint_is_501(server: DevServer, methods: tuple[str, ...], path: str, feature: str) -> None:
     filled = path.replace("{rest:path}", "x").format(name="u")
     for method in methods:

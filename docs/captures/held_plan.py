@@ -14,7 +14,7 @@ import yaml
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.operators import start_operator
 from tests.support.cluster.workspace import CONNECTION, Workspace
-from tests.support.pages import commands_of
+from tests.support.pages import read_commands
 from tests.support.programs import ROOT, running, start_qdrant
 
 NAMESPACE, NAME, HEADING = "agents", "support-bot", "What you see"
@@ -33,7 +33,9 @@ def main() -> None:
         plane.http.post("/api/v1/namespaces", json={"metadata": {"name": NAMESPACE}}).raise_for_status()
         with running(start_operator(plane, Path(name))):
             manifest = hold(Workspace(plane, NAMESPACE, started[1], claims=NAME), Path(name))
-            told = [say(plane, command, manifest.parent, started[1]) for command in commands_of("approve.md", HEADING)]
+            told = [
+                say(plane, command, manifest.parent, started[1]) for command in read_commands("approve.md", HEADING)
+            ]
             SHOWN.write_text("".join(told))
     print(SHOWN.read_text())
 

@@ -14,11 +14,11 @@ from pathlib import Path
 from docs.captures.disaster import NAMESPACE, WIDE, say
 from tests.controlplane.build import CHARTS
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.installation import API_HERE, OPERATOR_HERE, Container
+from tests.support.cluster.installation import API_NAMESPACE_FLAGS, OPERATOR_NAMESPACE_FLAGS, Container
 from tests.support.cluster.installation import NAMESPACE as SYSTEM
 from tests.support.cluster.operators import LEADING, SERVING
-from tests.support.pages import commands_of
-from tests.support.programs import ROOT, built, running, start_qdrant
+from tests.support.pages import read_commands
+from tests.support.programs import ROOT, find_built, running, start_qdrant
 
 AGENT, USER = "support-bot", "maya.okonkwo"
 SHOWN = Path(__file__).with_name("install.txt")
@@ -56,10 +56,10 @@ def main() -> None:
 
 def play(plane: ControlPlane, folder: Path, qdrant: str) -> Iterator[str]:
     """Yield what the commands print."""
-    programs = [str(plane.assets), str(built(CHARTS)), str(Path(sys.executable).parent), os.environ["PATH"]]
+    programs = [str(plane.assets), str(find_built(CHARTS)), str(Path(sys.executable).parent), os.environ["PATH"]]
     environment = os.environ | {"KUBECONFIG": str(plane.kubeconfig), "PATH": os.pathsep.join(programs), "KUBERC": "off"}
     environment |= {"COLUMNS": WIDE, "QDRANT_URL": qdrant, "HOME": str(folder)}
-    install, *_ = commands_of("install.md", "Install with Helm")
+    install, *_ = read_commands("install.md", "Install with Helm")
     yield say(install, environment, folder)
     with pods(plane, folder) as environment["AGENTMEMORY_URL"]:
         for command in DECLARE:
@@ -78,8 +78,8 @@ def pods(plane: ControlPlane, folder: Path) -> Iterator[str]:
     operator, api = (Container(plane.http.get(path + name).raise_for_status().json()) for name in ("operator", "api"))
     ports = operator.free_ports() | api.free_ports()
     with (
-        running(operator.start(plane, folder, *OPERATOR_HERE, ports=ports)) as operating,
-        running(api.start(plane, folder, *API_HERE, ports=ports)) as serving,
+        running(operator.start(plane, folder, *OPERATOR_NAMESPACE_FLAGS, ports=ports)) as operating,
+        running(api.start(plane, folder, *API_NAMESPACE_FLAGS, ports=ports)) as serving,
     ):
         operating.wait_for(LEADING)
         serving.wait_for(SERVING)

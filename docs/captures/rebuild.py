@@ -86,7 +86,7 @@ def play(plane: ControlPlane, workspace: Workspace, api: str) -> str:
     with Witness([api], AGENT, sends_vectors=False, pace_s=0.05) as witness:
         told = [say(command, environment) for command in COMMANDS]
     journal = witness.journal
-    journal.perhaps.update(texts())
+    journal.unconfirmed.update(texts())
     witness.check(
         workspace.qdrant_url, workspace.alias, vector_of=lambda text: [float(x) for x in vector_of(text, "one")]
     )

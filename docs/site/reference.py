@@ -13,7 +13,7 @@ from agentmemory_operator.spec.kinds.conditions import TYPES
 from docs.site.kinds import kind_pages
 from docs.site.links import ROOT
 from tests.support.command_line import command_line
-from tests.support.metrics import Description, api_metrics, described, operator_metrics
+from tests.support.metrics import Description, api_metrics, describe, operator_metrics
 
 Json = dict[str, Any]
 MADE = "This page is made from the code.\n"
@@ -50,7 +50,7 @@ def _conditions() -> str:
 def _metrics() -> str:
     lines = ["# Metrics", "", MADE, "[Operations](../operations.md#metrics) explains how to use them.", ""]
     for title, metrics in (("Operator", operator_metrics()), ("Retrieval API", api_metrics())):
-        rows = [_metric(name, metric) for name, metric in described(*metrics).items()]
+        rows = [_metric(name, metric) for name, metric in describe(*metrics).items()]
         lines += [
             f"## {title}",
             "",
@@ -105,7 +105,7 @@ def _endpoints() -> str:
     app = FastAPI()
     for router in ROUTERS:
         app.router.routes.extend(router.routes)
-    described = openapi.document(app)
+    described = openapi.build_document(app)
     lines = ["# Endpoints", "", MADE, "[HTTP API](../http-api.md) explains how to use them.", ""]
     for path, methods in described["paths"].items():
         for method, operation in methods.items():

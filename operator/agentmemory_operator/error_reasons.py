@@ -19,39 +19,39 @@ ERROR_REASONS: Mapping[type[e.AgentMemoryError], tuple[Reason, str]] = {
     e.Unauthenticated: (Reason.QDRANT_REJECTED, "unauthorized"),
     e.Forbidden: (Reason.QDRANT_REJECTED, "forbidden"),
     e.Conflict: (Reason.QDRANT_REJECTED, "conflict"),
-    e.RestoreUnderWay: (Reason.RESTORING, "internal-error"),
+    e.RestoreInProgress: (Reason.RESTORING, "internal-error"),
     e.RebuildPaused: (Reason.REBUILD_PAUSED, "internal-error"),
-    e.RebuildHeld: (Reason.AWAITING_APPROVAL, "internal-error"),
-    e.RebuildUnwanted: (Reason.REBUILD_CANCELLED, "internal-error"),
+    e.RebuildAwaitsApproval: (Reason.AWAITING_APPROVAL, "internal-error"),
+    e.RebuildCancelled: (Reason.REBUILD_CANCELLED, "internal-error"),
     e.StoreRejected: (Reason.QDRANT_REJECTED, "store-rejected"),
     e.StorageRejected: (Reason.STORAGE_REJECTED, "store-rejected"),
     e.ServerFull: (Reason.SERVER_FULL, "internal-error"),
     e.NamespaceFull: (Reason.NAMESPACE_FULL, "internal-error"),
-    e.NamespaceEnding: (Reason.TARGET_GONE, "internal-error"),
-    e.BytesDiffer: (Reason.CHECKSUM_DIFFERS, "internal-error"),
-    e.ModelAnswerInvalid: (Reason.MODEL_ANSWERS_INVALID, "internal-error"),
+    e.NamespaceTerminating: (Reason.TARGET_GONE, "internal-error"),
+    e.ChecksumMismatch: (Reason.CHECKSUM_DIFFERS, "internal-error"),
+    e.ModelOutputInvalid: (Reason.MODEL_ANSWERS_INVALID, "internal-error"),
     e.TransientError: (Reason.RETRYING, "unavailable"),
-    e.ServerFullForNow: (Reason.SERVER_FULL, "unavailable"),
+    e.ServerFullRetryable: (Reason.SERVER_FULL, "unavailable"),
     e.StoreUnavailable: (Reason.QDRANT_UNAVAILABLE, "store-unavailable"),
-    e.StoreUntrusted: (Reason.TLS_FAILED, "store-unavailable"),
-    e.NotServed: (Reason.COLLECTION_LOST, "collection-missing"),
+    e.TlsVerificationFailed: (Reason.TLS_FAILED, "store-unavailable"),
+    e.CollectionUnavailable: (Reason.COLLECTION_LOST, "collection-missing"),
     e.AgentClosed: (Reason.RESTORING, "agent-closed"),
-    e.DeletionWaiting: (Reason.DELETION_WAITING, "store-unavailable"),
+    e.DeletionPending: (Reason.DELETION_WAITING, "store-unavailable"),
     e.StorageUnavailable: (Reason.STORAGE_UNAVAILABLE, "unavailable"),
     e.KeysUnavailable: (Reason.KEY_STORE_UNAVAILABLE, "keys-unavailable"),
     e.EmbedderUnavailable: (Reason.RETRYING, "embedder-unavailable"),
-    e.EmbedderAnswerInvalid: (Reason.RETRYING, "embedder-answer-invalid"),
+    e.EmbedderOutputInvalid: (Reason.RETRYING, "embedder-answer-invalid"),
     e.ModelUnavailable: (Reason.MODEL_UNAVAILABLE, "unavailable"),
     e.OutcomeUnknown: (Reason.QDRANT_UNAVAILABLE, "outcome-unknown"),
 }
 """Condition reason and problem name of each error. The own `reason` of SpecInvalid and NotOwned takes precedence."""
 
-_RETRIED = (e.TransientError, e.RestoreUnderWay, e.NotFound)
+_RETRIED = (e.TransientError, e.RestoreInProgress, e.NotFound)
 
 
 def reason_of(exc: e.AgentMemoryError) -> tuple[str, bool]:
     """Return the condition reason of an error, and True if only a person can resolve it."""
-    needs_person = isinstance(exc, e.StoreUntrusted) or not isinstance(exc, _RETRIED)
+    needs_person = isinstance(exc, e.TlsVerificationFailed) or not isinstance(exc, _RETRIED)
     own = exc.reason if isinstance(exc, e.SpecInvalid | e.NotOwned) else None
     return own or row_of(exc)[0], needs_person
 

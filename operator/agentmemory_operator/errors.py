@@ -61,7 +61,7 @@ class AgentMemoryError(Exception):
         words: Text of a server's response to a request for memories. Only the caller of that request may see it.
     """
 
-    words: str = ""
+    server_message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,19 +129,19 @@ class NotOwned(AgentMemoryError):
 
 
 class RequestInvalid(AgentMemoryError):
-    """A request has invalid fields. The message lists the first `MAX` of them and the number of the remaining ones.
+    """A request has invalid fields. The message lists the first `MAX_ERRORS` of them and the number of the remaining ones.
 
     Args:
         more: Number of further errors that are not in `errors`.
     """
 
-    MAX = 50
+    MAX_ERRORS = 50
 
     def __init__(self, errors: Sequence[FieldError], *, more: int = 0) -> None:
-        self.errors = tuple(errors[: self.MAX])
-        self.more = more + len(errors) - len(self.errors)
+        self.errors = tuple(errors[: self.MAX_ERRORS])
+        self.more_errors = more + len(errors) - len(self.errors)
         message = "; ".join(map(str, self.errors))
-        super().__init__(f"{message}; and {self.more:,} more" if self.more else message)
+        super().__init__(f"{message}; and {self.more_errors:,} more" if self.more_errors else message)
 
 
 class NotFound(AgentMemoryError):
@@ -172,7 +172,7 @@ class Conflict(AgentMemoryError):
     """The request contradicts what is stored."""
 
 
-class RestoreUnderWay(AgentMemoryError):
+class RestoreInProgress(AgentMemoryError):
     """A restore creates the agent's collection. The message names the restore."""
 
 
@@ -180,11 +180,11 @@ class RebuildPaused(AgentMemoryError):
     """A rebuild is paused by its object, or until a person fixes the problem that the message names."""
 
 
-class RebuildHeld(AgentMemoryError):
+class RebuildAwaitsApproval(AgentMemoryError):
     """A rebuild is ready to switch the alias, but its findings need an approval. The message has the findings."""
 
 
-class RebuildUnwanted(AgentMemoryError):
+class RebuildCancelled(AgentMemoryError):
     """A rebuild is cancelled. The collection that it created is removed."""
 
 
@@ -223,19 +223,19 @@ class NamespaceFull(AgentMemoryError):
     """A new agent gets no collection, because its namespace has as many as the connection allows."""
 
 
-class NamespaceEnding(AgentMemoryError):
+class NamespaceTerminating(AgentMemoryError):
     """An object cannot be created, because its namespace is being deleted."""
 
 
-class BytesDiffer(AgentMemoryError):
+class ChecksumMismatch(AgentMemoryError):
     """Size or SHA-256 of a snapshot differ from the recorded ones."""
 
 
-class Unreadable(AgentMemoryError):
+class DecryptionFailed(AgentMemoryError):
     """Decryption failed: the bytes were changed, or encrypted with another key or for another context."""
 
 
-class ModelAnswerInvalid(AgentMemoryError):
+class ModelOutputInvalid(AgentMemoryError):
     """The output of a language model is not JSON, does not match the schema, is truncated, or is a refusal.
 
     Args:
@@ -264,7 +264,7 @@ class TransientError(AgentMemoryError):
         self.is_disk_full = is_disk_full
 
 
-class ServerFullForNow(TransientError):
+class ServerFullRetryable(TransientError):
     """An existing agent needs a second collection, and the Qdrant process is near one of its limits."""
 
 
@@ -272,23 +272,23 @@ class StoreUnavailable(TransientError):
     """Qdrant is unreachable or responded with 5xx or 429. The call had no effect."""
 
 
-class StoreUntrusted(StoreUnavailable):
+class TlsVerificationFailed(StoreUnavailable):
     """The TLS connection failed: the server's certificate is not trusted, or the server does not use TLS."""
 
 
-class NoAnswer(StoreUnavailable):
+class ResponseTimeout(StoreUnavailable):
     """The response timed out. The server may still execute the call at any later time."""
 
 
-class RecoveryUnended(StoreUnavailable):
+class RecoveryOutcomeUnknown(StoreUnavailable):
     """The response to a snapshot recovery timed out. The server may still create or replace the collection later."""
 
 
-class NotServed(StoreUnavailable):
+class CollectionUnavailable(StoreUnavailable):
     """The agent's collection does not exist or has another owner. Nothing is read or written for the agent."""
 
 
-class CollectionGone(NotServed):
+class CollectionDeleted(CollectionUnavailable):
     """A served agent's collection, or the alias that points to it, no longer exists in Qdrant."""
 
 
@@ -301,14 +301,14 @@ class AgentClosed(StoreUnavailable):
 
     def __init__(self, message: str, *, until: int = 0, retry_after_s: float = 0.0) -> None:
         super().__init__(message, retry_after_s=retry_after_s)
-        self.until = until
+        self.reopening_epoch = until
 
 
 class CollectionMoved(StoreUnavailable):
     """The alias points to another collection than when the agent was opened. Nothing was written through that agent."""
 
 
-class DeletionWaiting(StoreUnavailable):
+class DeletionPending(StoreUnavailable):
     """An object's collection has to be deleted, and Qdrant is unavailable."""
 
 
@@ -340,7 +340,7 @@ class EmbedderFailed(EmbedderUnavailable):
     may_be_one_text = True
 
 
-class EmbedderAnswerInvalid(EmbedderFailed):
+class EmbedderOutputInvalid(EmbedderFailed):
     """The provider returned vectors that cannot be stored: all zeros, not finite, or beyond float32."""
 
 

@@ -23,9 +23,9 @@ DEFAULT_API_URL = "http://127.0.0.1:8080"
 _CLUSTER_ID = re.compile(r"[A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 # Limits for one connection. A snapshot keeps a disk busy while it is created, and again while it is verified.
-SNAPSHOTS_AT_ONCE = 4
+MAX_CONCURRENT_SNAPSHOTS = 4
 # A rebuild reads and writes a whole collection, which the engine then indexes.
-REBUILDS_AT_ONCE = 1
+MAX_CONCURRENT_REBUILDS = 1
 
 
 class SettingInvalid(ValueError):
@@ -80,13 +80,13 @@ class Settings:
     shared_buckets: frozenset[str] = frozenset()
     allowed_hosts: str = ""
     api_server: tuple[str, int] | None = None
-    snapshots_at_once: int = SNAPSHOTS_AT_ONCE
-    rebuilds_at_once: int = REBUILDS_AT_ONCE
+    max_concurrent_snapshots: int = MAX_CONCURRENT_SNAPSHOTS
+    max_concurrent_rebuilds: int = MAX_CONCURRENT_REBUILDS
     cluster_id: str | None = None
     zone_keys_namespace: str = ""
     exports_traces: bool = False
     api_url: str | None = None
-    place: Path | None = None
+    user_data: Path | None = None
     models: Path | None = None
     may_download_models: bool = False
     secret_hosts: SecretHosts | None = None
@@ -120,20 +120,20 @@ class Settings:
             openai_api_key=environ.get("OPENAI_API_KEY") or None,
             max_requests=_number(environ, "AGENTMEMORY_MAX_REQUESTS"),
             max_body_mib=_number(environ, "AGENTMEMORY_MAX_BODY_MIB"),
-            embedding_cache_mib=_number(environ, "AGENTMEMORY_EMBEDDING_CACHE_MIB", least=0),
-            max_caller_rate=_number(environ, "AGENTMEMORY_MAX_CALLER_RATE", least=0, is_in_cluster=is_in_cluster),
-            max_scratch_gib=_number(environ, "AGENTMEMORY_MAX_SCRATCH_GIB", least=0),
-            max_rebuild_gib=_number(environ, "AGENTMEMORY_MAX_REBUILD_GIB", least=0),
+            embedding_cache_mib=_number(environ, "AGENTMEMORY_EMBEDDING_CACHE_MIB", min_value=0),
+            max_caller_rate=_number(environ, "AGENTMEMORY_MAX_CALLER_RATE", min_value=0, is_in_cluster=is_in_cluster),
+            max_scratch_gib=_number(environ, "AGENTMEMORY_MAX_SCRATCH_GIB", min_value=0),
+            max_rebuild_gib=_number(environ, "AGENTMEMORY_MAX_REBUILD_GIB", min_value=0),
             shared_buckets=_names(environ, "AGENTMEMORY_SHARED_BUCKETS"),
             allowed_hosts=environ.get("AGENTMEMORY_ALLOWED_HOSTS") or "",
             api_server=_api_server(environ),
-            snapshots_at_once=_number(environ, "AGENTMEMORY_SNAPSHOTS_AT_ONCE"),
-            rebuilds_at_once=_number(environ, "AGENTMEMORY_REBUILDS_AT_ONCE"),
+            max_concurrent_snapshots=_number(environ, "AGENTMEMORY_SNAPSHOTS_AT_ONCE"),
+            max_concurrent_rebuilds=_number(environ, "AGENTMEMORY_REBUILDS_AT_ONCE"),
             cluster_id=_cluster_id(environ),
             zone_keys_namespace=_zone_keys_namespace(environ),
             exports_traces=_exports_traces(environ),
             api_url=_url(environ, "AGENTMEMORY_URL"),
-            place=_place(environ),
+            place=_user_data(environ),
             models=Path(folder) if (folder := environ.get("AGENTMEMORY_MODELS")) else None,
             may_download_models=_is_yes(environ, "AGENTMEMORY_MODEL_DOWNLOADS"),
             secret_hosts=_secret_hosts(environ, is_in_cluster=is_in_cluster),
@@ -179,8 +179,8 @@ VARIABLES = (
     Variable("AGENTMEMORY_SHARED_BUCKETS"),
     Variable("AGENTMEMORY_SECRET_HOSTS", "", "Require"),
     Variable("AGENTMEMORY_ALLOWED_HOSTS"),
-    Variable("AGENTMEMORY_SNAPSHOTS_AT_ONCE", str(SNAPSHOTS_AT_ONCE), str(SNAPSHOTS_AT_ONCE)),
-    Variable("AGENTMEMORY_REBUILDS_AT_ONCE", str(REBUILDS_AT_ONCE), str(REBUILDS_AT_ONCE)),
+    Variable("AGENTMEMORY_SNAPSHOTS_AT_ONCE", str(MAX_CONCURRENT_SNAPSHOTS), str(MAX_CONCURRENT_SNAPSHOTS)),
+    Variable("AGENTMEMORY_REBUILDS_AT_ONCE", str(MAX_CONCURRENT_REBUILDS), str(MAX_CONCURRENT_REBUILDS)),
     Variable("AGENTMEMORY_CLUSTER_ID"),
     Variable("AGENTMEMORY_ZONE_KEYS_NAMESPACE"),
     Variable("OPENAI_API_KEY"),
@@ -197,7 +197,7 @@ VARIABLES = (
 )
 _BY_NAME = {variable.name: variable for variable in VARIABLES}
 _PREFIX = "AGENTMEMORY_"
-_NEAR = 0.8
+MIN_SIMILARITY = 0.8
 
 
 def _check_names(environ: Mapping[str, str]) -> None:
@@ -205,7 +205,7 @@ def _check_names(environ: Mapping[str, str]) -> None:
     known = [name.removeprefix(_PREFIX) for name in _BY_NAME if name.startswith(_PREFIX)]
     for name in sorted(environ):
         if name.startswith(_PREFIX) and name not in _BY_NAME:
-            for near in get_close_matches(name.removeprefix(_PREFIX), known, n=1, cutoff=_NEAR):
+            for near in get_close_matches(name.removeprefix(_PREFIX), known, n=1, cutoff=MIN_SIMILARITY):
                 raise SettingInvalid(f"{name} is not a setting: use {_PREFIX}{near}, or remove it")
 
 
@@ -224,11 +224,11 @@ def _secret_hosts(environ: Mapping[str, str], *, is_in_cluster: bool) -> SecretH
     return cast(SecretHosts, _choice(environ, name, SecretHosts, is_in_cluster=is_in_cluster))
 
 
-def _number(environ: Mapping[str, str], name: str, *, least: int = 1, is_in_cluster: bool = False) -> int:
+def _number(environ: Mapping[str, str], name: str, *, min_value: int = 1, is_in_cluster: bool = False) -> int:
     variable = _BY_NAME[name]
     value = environ.get(name) or (variable.default_in_cluster if is_in_cluster else variable.default)
-    if not value.isascii() or not value.isdecimal() or int(value) < least:
-        raise SettingInvalid(f"{name}={value!r} must be a whole number of at least {least}")
+    if not value.isascii() or not value.isdecimal() or int(value) < min_value:
+        raise SettingInvalid(f"{name}={value!r} must be a whole number of at least {min_value}")
     return int(value)
 
 
@@ -289,7 +289,7 @@ def _api_server(environ: Mapping[str, str]) -> tuple[str, int] | None:
     return (host, int(port)) if host and port.isascii() and port.isdecimal() else None
 
 
-def _place(environ: Mapping[str, str]) -> Path | None:
+def _user_data(environ: Mapping[str, str]) -> Path | None:
     """Follow the XDG Base Directory Specification: a relative path counts as unset."""
     for value, below in ((environ.get("XDG_DATA_HOME"), ""), (environ.get("HOME"), ".local/share")):
         if value and Path(value).is_absolute():

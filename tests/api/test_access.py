@@ -13,12 +13,12 @@ import httpx
 import pytest
 
 from agentmemory_operator.adapters.clock import SystemClock
-from agentmemory_operator.agents.callers import Callers
+from agentmemory_operator.agents.callers import CallerCache
 from agentmemory_operator.collections.rules.claims import AgentClaim
 from agentmemory_operator.entrypoints.api.identity.auth import IdentityGuard
 from agentmemory_operator.entrypoints.api.load.in_flight import Limits
 from agentmemory_operator.errors import TransientError
-from agentmemory_operator.spec.access import Caller, Reviewed
+from agentmemory_operator.spec.access import Caller, TokenReviewResult
 from agentmemory_operator.spec.effective.settings import effective_settings
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from tests.support.spec.documents import agent_document
@@ -44,17 +44,21 @@ PROBE, CLOSED = agent_document("probe", access={"subjects": SUBJECTS}), agent_do
 class Reviews:
     """Knows the tokens `token-NAME`; is away for the token `away`."""
 
-    async def review(self, token: str) -> Reviewed:
+    async def review(self, token: str) -> TokenReviewResult:
         name = token.removeprefix("token-")
         if name == "away":
             raise TransientError("tokens cannot be verified at the moment", retry_after_s=2)
-        return Reviewed(caller=Caller("agents", name)) if name in NAMES else Reviewed(refusal="the token is not valid")
+        return (
+            TokenReviewResult(caller=Caller("agents", name))
+            if name in NAMES
+            else TokenReviewResult(refusal="the token is not valid")
+        )
 
 
 @pytest.fixture(scope="module")
 def checked(qdrant_url: str) -> Iterator[Stack]:
     """An API that knows `probe`, with subjects, and `closed`, without any."""
-    guard = IdentityGuard(Callers(Reviews(), SystemClock()))
+    guard = IdentityGuard(CallerCache(Reviews(), SystemClock()))
     with running_api(qdrant_url, PROBE, CLOSED, guard=guard) as stack:
         yield stack
 
@@ -155,7 +159,7 @@ def test_without_a_token_nothing_is_answered(checked: Stack, header: str | None)
 
 
 def test_a_subject_that_was_removed_is_out_on_the_next_request(qdrant_url: str) -> None:
-    guard = IdentityGuard(Callers(Reviews(), SystemClock()))
+    guard = IdentityGuard(CallerCache(Reviews(), SystemClock()))
     with running_api(qdrant_url, PROBE, guard=guard) as stack:
         assert search(stack, "reader").status_code == 200
 
@@ -166,7 +170,7 @@ def test_a_subject_that_was_removed_is_out_on_the_next_request(qdrant_url: str) 
 
 
 def test_a_caller_that_asks_too_often_is_sent_away_and_another_is_not(qdrant_url: str) -> None:
-    guard = IdentityGuard(Callers(Reviews(), SystemClock()))
+    guard = IdentityGuard(CallerCache(Reviews(), SystemClock()))
     with running_api(qdrant_url, PROBE, guard=guard, limits=Limits(caller_rate=5)) as stack:
         answers = [ask(stack, "stranger", "GET", "/v1/agents") for _ in range(30)]
         refused = [answer for answer in answers if answer.status_code != 200]
@@ -178,7 +182,7 @@ def test_a_caller_that_asks_too_often_is_sent_away_and_another_is_not(qdrant_url
 
 
 def test_who_has_no_token_takes_nothing_of_anybody_s_rate(qdrant_url: str) -> None:
-    guard = IdentityGuard(Callers(Reviews(), SystemClock()))
+    guard = IdentityGuard(CallerCache(Reviews(), SystemClock()))
     with running_api(qdrant_url, PROBE, guard=guard, limits=Limits(caller_rate=1)) as stack:
         assert [ask(stack, "nobody", "GET", "/v1/agents").status_code for _ in range(5)] == [401] * 5
         assert search(stack, "reader").status_code == 200
@@ -307,7 +311,7 @@ class SlowReviews(Reviews):
     def __init__(self) -> None:
         self.may_speak = threading.Event()
 
-    async def review(self, token: str) -> Reviewed:
+    async def review(self, token: str) -> TokenReviewResult:
         while token.removeprefix("token-") not in NAMES and not self.may_speak.is_set():
             await asyncio.sleep(0.01)
         return await super().review(token)
@@ -321,9 +325,9 @@ def answered(stack: Stack, name: str) -> int:
 
 def test_those_whom_nobody_knows_share_a_pool_and_those_who_are_known_do_not_notice(qdrant_url: str) -> None:
     reviews = SlowReviews()
-    guard = IdentityGuard(Callers(reviews, SystemClock()))
+    guard = IdentityGuard(CallerCache(reviews, SystemClock()))
     with (
-        running_api(qdrant_url, PROBE, guard=guard, limits=Limits(strangers=8)) as stack,
+        running_api(qdrant_url, PROBE, guard=guard, limits=Limits(unauthenticated=8)) as stack,
         ThreadPoolExecutor(30) as pool,
     ):
         assert search(stack, "reader").status_code == 200

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agentmemory_operator.agents.fence import Times
+from agentmemory_operator.agents.fence import FenceTiming
 from agentmemory_operator.collections.rules.announcement import MOVING_KEY, Phase
 from agentmemory_operator.collections.rules.collection import METADATA_KEY
 from agentmemory_operator.collections.rules.rebuild_record import REBUILD_KEY, RebuildRecord, record_to_json
@@ -26,7 +26,7 @@ from agentmemory_operator.spec.naming import ALIAS_PREFIX
 from tests.support.patience import wait_until
 from tests.support.spec.documents import agent_document, marker_for
 from tests.support.web.api_stack import create_collection, running_api
-from tests.support.web.http_server import well
+from tests.support.web.http_server import check_success
 from tests.support.web.services import embedding_of
 
 
@@ -140,7 +140,7 @@ class AliasMover:
         return told_apart("new", payload["content"], self.size) if "content" in payload else {}
 
     def _call(self, method: str, path: str, body: Any) -> Any:
-        return well(self.qdrant.request(method, path, json=body)).json()["result"]
+        return check_success(self.qdrant.request(method, path, json=body)).json()["result"]
 
 
 LEASE_S, ANNOUNCE_S = 0.5, 0.7
@@ -174,7 +174,7 @@ class MovedAgent:
 @contextlib.contextmanager
 def open_worlds(qdrant_url: str, sizes: Mapping[str, int], *, hold_s: float = 10) -> Iterator[list[MovedAgent]]:
     """Serve agents, by slug the size of their new model's vectors."""
-    times = Times(lease_s=LEASE_S, hold_s=hold_s)
+    times = FenceTiming(lease_s=LEASE_S, hold_s=hold_s)
     old = {"provider": "openai", "model": "old", "dimensions": 8}
     documents = [agent_document(slug, embedding=old, scoring=SCORING) for slug in sizes]
     for document in documents:

@@ -10,7 +10,7 @@ import typer
 import yaml
 from typer.testing import CliRunner, Result
 
-from agentmemory_operator.entrypoints.cli.composition import Asking, Inspection
+from agentmemory_operator.entrypoints.cli.composition import ApiAccess, QdrantAccess
 from agentmemory_operator.entrypoints.cli.memories.ask import add_asking
 from agentmemory_operator.errors import NotFound
 from agentmemory_operator.main import open_client
@@ -36,8 +36,8 @@ def run(stack: Stack, *arguments: str, url: str | None = None, typed: str | None
         raise AssertionError("no server stands behind this command line")
 
     cli = typer.Typer()
-    inspection = Inspection(absent, absent, open_cluster, None, None)
-    add_asking(cli, Asking(open_client, url or stack.api_url, None), inspection)
+    inspection = QdrantAccess(absent, absent, open_cluster, None, None)
+    add_asking(cli, ApiAccess(open_client, url or stack.api_url, None), inspection)
     return CliRunner().invoke(cli, list(arguments), input=typed)
 
 

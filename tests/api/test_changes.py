@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agentmemory_operator.agents.callers import Callers
+from agentmemory_operator.agents.callers import CallerCache
 from agentmemory_operator.entrypoints.api.identity.auth import IdentityGuard
 from agentmemory_operator.entrypoints.api.load.in_flight import Limits
 from agentmemory_operator.entrypoints.api.transfer import changes
@@ -19,7 +19,7 @@ from tests.support.engine.fakes import FakeClock
 from tests.support.patience import wait_until
 from tests.support.spec.documents import agent_document
 from tests.support.web.api_stack import Stack, create_collection, running_api
-from tests.support.web.http_server import well
+from tests.support.web.http_server import check_success
 
 CHANGES, MEMORIES = "/v1/agents/probe/changes", "/v1/agents/probe/memories"
 SETTLED_MS = 60_000
@@ -46,8 +46,8 @@ def api(timed: Stack) -> Iterator[httpx.Client]:
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changes, "LOOK_S", 0.02)
-    monkeypatch.setattr(changes, "BEAT_S", 0.1)
+    monkeypatch.setattr(changes, "POLL_S", 0.02)
+    monkeypatch.setattr(changes, "KEEP_ALIVE_PERIOD_S", 0.1)
 
 
 def store(api: httpx.Client, user: str, content: str, **more: Any) -> str:
@@ -120,14 +120,14 @@ def test_whoever_reads_all_users_together_needs_admin_too(
     subjects = [*GUARDED["spec"]["access"]["subjects"], keeper]
     document = GUARDED | {"spec": GUARDED["spec"] | {"access": {"subjects": subjects}}}
     monkeypatch.setattr("tests.api.test_access.NAMES", ("reader", "writer", "bulk", "stranger", "keeper"))
-    with running_api(qdrant_url, document, guard=IdentityGuard(Callers(Reviews(), clock))) as stack:
+    with running_api(qdrant_url, document, guard=IdentityGuard(CallerCache(Reviews(), clock))) as stack:
         one = ask(stack, name, "GET", f"{CHANGES}?user_id=u").status_code
         every = ask(stack, name, "GET", CHANGES).status_code
     assert (one, every) == (of_user, of_all)
 
 
 def test_a_scope_that_is_not_the_callers_is_not_read_here_either(qdrant_url: str, clock: FakeClock) -> None:
-    with running_api(qdrant_url, GUARDED, guard=IdentityGuard(Callers(Reviews(), clock))) as stack:
+    with running_api(qdrant_url, GUARDED, guard=IdentityGuard(CallerCache(Reviews(), clock))) as stack:
         assert ask(stack, "reader", "GET", f"{CHANGES}?user_id=group:team").status_code == 403
 
 
@@ -145,7 +145,7 @@ def test_another_collection_behind_the_alias_is_told_to_whoever_reads_on(
         cursor = api.get(f"{path}/changes").json()["next_cursor"]
         epoch = {"number": number, "contents": number if contents else 0}
         metadata = {"metadata": {"agentmemoryEpoch": epoch}}
-        well(httpx.patch(f"{qdrant_url}/collections/agent_memory_moved-{kind}__1", json=metadata))
+        check_success(httpx.patch(f"{qdrant_url}/collections/agent_memory_moved-{kind}__1", json=metadata))
 
         def told() -> list[Any]:
             return list(api.get(f"{path}/changes", params={"cursor": cursor, "user_id": user}).json()["results"])
@@ -191,7 +191,7 @@ def test_a_stream_without_changes_shows_that_it_lives(api: httpx.Client, user: s
 def test_a_stream_ends_after_a_while_so_that_its_reader_shows_again_that_it_may_read(
     api: httpx.Client, user: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(changes, "STREAM_S", 0.2)
+    monkeypatch.setattr(changes, "MAX_STREAM_S", 0.2)
     with api.stream("GET", CHANGES, params={"user_id": user}, headers=STREAM) as answer:
         assert len(list(events_of(answer.iter_lines()))) >= 2
 

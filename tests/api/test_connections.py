@@ -16,7 +16,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from agentmemory_operator.adapters.http import asgi_server
-from agentmemory_operator.runtime.rules.fair_shares import Pace
+from agentmemory_operator.runtime.rules.fair_shares import MinimumRate
 
 MIB = 1 << 20
 STREAM_BYTES = 32 * MIB
@@ -65,7 +65,9 @@ class Server:
                 Route("/who", self._who),
             ]
         )
-        async with asgi_server.serving(app, host="127.0.0.1", port=0, pace=Pace(bytes_s=500, window_s=2)) as self.url:
+        async with asgi_server.serving(
+            app, host="127.0.0.1", port=0, pace=MinimumRate(bytes_s=500, window_s=2)
+        ) as self.url:
             self._started.set()
             while not self._stop.is_set():
                 await asyncio.sleep(0.02)
@@ -147,14 +149,14 @@ def is_closed_on(connection: socket.socket, piece: bytes, *, times: int, every_s
 def test_a_head_that_does_not_end_is_closed_and_drips_do_not_help(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asgi_server, "HEAD_S", 0.5)
+    monkeypatch.setattr(asgi_server, "MAX_HEAD_S", 0.5)
     with connect(server.url, b"GET /small HTTP/1.1\r\nX-Slow: ") as slow:
         assert is_closed_on(slow, b"x", times=300, every_s=0.1)
     assert httpx.get(f"{server.url}/small").text == "small"
 
 
 def test_a_connection_that_says_nothing_is_closed(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asgi_server, "IDLE_S", 0.5)
+    monkeypatch.setattr(asgi_server, "MAX_IDLE_S", 0.5)
     with connect(server.url, b"") as silent, connect(server.url, b"\r\n") as nearly:
         assert rest_of(silent) == rest_of(nearly) == b""
 
@@ -223,7 +225,7 @@ def test_an_answer_that_is_not_taken_is_dropped_though_it_is_complete(server: Se
 def test_the_rest_of_a_body_that_was_answered_is_not_taken_for_ever(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asgi_server, "REST_S", 0.5)
+    monkeypatch.setattr(asgi_server, "MAX_BODY_REST_S", 0.5)
     head = b"POST /small HTTP/1.1\r\n" + HEAD + b"Content-Length: 1000000000\r\n\r\n"
     with connect(server.url, head) as connection:
         assert b"200 OK" in connection.recv(1 << 16)
@@ -233,8 +235,8 @@ def test_the_rest_of_a_body_that_was_answered_is_not_taken_for_ever(
 def test_of_too_many_connections_those_of_who_has_most_are_closed(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asgi_server, "MOST_CONNECTIONS", 20)
-    monkeypatch.setattr(asgi_server, "CLOSED_TOGETHER", 5)
+    monkeypatch.setattr(asgi_server, "MAX_CONNECTIONS", 20)
+    monkeypatch.setattr(asgi_server, "MAX_EVICTED_CONNECTIONS", 5)
     with httpx.Client(base_url=server.url) as client, contextlib.ExitStack() as stack:
         assert client.get("/small").status_code == 200
         kept = client.get("/small").extensions["network_stream"].get_extra_info("client_addr")
@@ -263,7 +265,7 @@ def test_a_stop_waits_for_nobody_who_is_slow(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_request_on_a_kept_connection_that_meets_a_stop_is_answered_as_the_last_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(asgi_server, "LAST_S", PATIENCE_S)
+    monkeypatch.setattr(asgi_server, "LAST_REQUEST_S", PATIENCE_S)
     with Server() as server, httpx.Client(base_url=server.url) as client:
         before = client.get("/small")
         server.begin_to_stop()

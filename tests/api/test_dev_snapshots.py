@@ -16,15 +16,15 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from agentmemory_operator.adapters.qdrant.calls import MOST_TRIES, READS_A_TRY
-from agentmemory_operator.entrypoints.cli.composition import Downloads
+from agentmemory_operator.adapters.qdrant.calls import MAX_SAVED_RETRIES, READS_PER_RETRY
+from agentmemory_operator.entrypoints.cli.composition import SnapshotAccess
 from agentmemory_operator.main.stores import open_jobs, open_objects, open_snapshots
 from agentmemory_operator.settings import Settings
 from tests.support.command_line import command_line
 from tests.support.patience import wait_until
 from tests.support.programs import AGENTMEMORY, Program, running
 from tests.support.spec.documents import agent_document
-from tests.support.web.http_server import well
+from tests.support.web.http_server import check_success
 
 # Short, so that a pause outlasts it.
 TIMEOUT_S = 4
@@ -49,7 +49,9 @@ class Development:
 
     def run(self, *arguments: str) -> str:
         """Run a command on the folder; return what it printed."""
-        cli = command_line(open_jobs=open_jobs, downloads=Downloads(partial(open_snapshots, Settings()), open_objects))
+        cli = command_line(
+            open_jobs=open_jobs, downloads=SnapshotAccess(partial(open_snapshots, Settings()), open_objects)
+        )
         done = CliRunner().invoke(cli, [*arguments, "--manifests", str(self.manifests)])
         assert done.exit_code == 0, done.output
         return done.output
@@ -61,11 +63,11 @@ class Development:
             answer = self.api.post("/v1/agents/bot/memories", json=memory, headers={"Idempotency-Key": text})
             if answer.status_code != 504:
                 break
-        well(answer)
+        check_success(answer)
 
     def contents(self) -> list[str]:
         """Return what is remembered."""
-        listed = well(self.api.get("/v1/agents/bot/memories", params={"user_id": "ada"})).json()
+        listed = check_success(self.api.get("/v1/agents/bot/memories", params={"user_id": "ada"})).json()
         return sorted(memory["content"] for memory in listed["results"])
 
 
@@ -143,13 +145,13 @@ def test_a_pause_of_the_process_costs_no_reader_its_answer(tmp_path: pathlib.Pat
         ThreadPoolExecutor(READERS) as readers,
     ):
         # The budget of a server that has been read from for a while.
-        for _ in range(READS_A_TRY * MOST_TRIES):
+        for _ in range(READS_PER_RETRY * MAX_SAVED_RETRIES):
             development.contents()
         reading = [readers.submit(read_on, development.api) for _ in range(READERS)]
         time.sleep(0.5)
         development.program.pause()
         time.sleep(TIMEOUT_S + 1)
-        development.program.go_on()
+        development.program.resume()
         time.sleep(0.5)
         is_over.set()
         answered = {status for readings in reading for status in readings.result()}

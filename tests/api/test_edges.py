@@ -15,7 +15,7 @@ from agentmemory_operator.entrypoints.api.identity.auth import OpenGuard, TokenG
 from agentmemory_operator.entrypoints.api.memories import routes
 from agentmemory_operator.entrypoints.api.problems import PROBLEMS
 from agentmemory_operator.settings import SettingInvalid, Settings
-from tests.support.web.api_stack import Settled, Stack, running_api
+from tests.support.web.api_stack import ConstantSources, Stack, running_api
 
 MEMORIES, BATCH = "/v1/agents/probe/memories", "/v1/agents/probe/memories/batch"
 MIB = 1 << 20
@@ -24,7 +24,7 @@ MIB = 1 << 20
 @pytest.fixture(scope="module")
 def guarded(qdrant_url: str) -> Iterator[str]:
     """An API that demands a token and is not ready."""
-    with running_api(qdrant_url, guard=TokenGuard("s3cret"), sources=Settled("no Qdrant answers", 75)) as stack:
+    with running_api(qdrant_url, guard=TokenGuard("s3cret"), sources=ConstantSources("no Qdrant answers", 75)) as stack:
         yield stack.api_url
 
 

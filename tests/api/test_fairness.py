@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from agentmemory_operator.entrypoints.api.load.in_flight import Limits
-from agentmemory_operator.runtime.rules.fair_shares import Pace
+from agentmemory_operator.runtime.rules.fair_shares import MinimumRate
 from tests.api.conftest import PROBE
 from tests.api.test_processes import JSON, VECTOR, qdrant, serving
 from tests.api.test_serving import samples
@@ -208,7 +208,7 @@ def answer_of(connection: socket.socket) -> tuple[int, dict[str, Any]]:
     ],
 )
 def test_an_import_that_stalls_is_told_what_was_taken_in(qdrant_url: str, sent: int, status: int, says: str) -> None:
-    limits = Limits(pace=Pace(bytes_s=10_000, window_s=2))
+    limits = Limits(pace=MinimumRate(bytes_s=10_000, window_s=2))
     with running_api(qdrant_url, PROBE, limits=limits) as stack, connect(stack.api_url) as connection:
         begin(connection, "POST /v1/agents/probe/import?user_id=stalls", "Transfer-Encoding: chunked")
         if sent:
@@ -221,7 +221,7 @@ def test_an_import_that_stalls_is_told_what_was_taken_in(qdrant_url: str, sent: 
 
 
 def test_an_import_may_take_long_and_keeps_nothing_of_what_was_taken_in(qdrant_url: str) -> None:
-    limits = Limits(body_bytes=MIB, pace=Pace(bytes_s=1000, window_s=1))
+    limits = Limits(body_bytes=MIB, pace=MinimumRate(bytes_s=1000, window_s=1))
     with running_api(qdrant_url, PROBE, limits=limits) as stack, connect(stack.api_url) as connection:
         begin(connection, "POST /v1/agents/probe/import?user_id=long", "Transfer-Encoding: chunked")
         for _ in range(20):

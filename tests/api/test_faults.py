@@ -12,7 +12,7 @@ import pytest
 from tests.support.spec.documents import Document, agent_document
 from tests.support.web.api_stack import create_collection, dev_qdrant, running_api
 from tests.support.web.http_server import serve
-from tests.support.web.qdrant_proxy import Fault, proxying
+from tests.support.web.qdrant_proxy import Fault, serve_proxy
 from tests.support.web.services import FakeOpenAI, failure
 
 BODY = {"user_id": "u", "content": "c", "vector": [1.0] * 8}
@@ -183,7 +183,7 @@ def test_a_batch_whose_answer_was_lost_is_safe_to_send_again_with_its_key(
     tmp_path: pathlib.Path, key: str | None
 ) -> None:
     batch = {"memories": [BODY | {"content": "a"}, BODY | {"content": "b"}]}
-    with dev_qdrant(tmp_path) as qdrant, proxying(qdrant) as proxy:
+    with dev_qdrant(tmp_path) as qdrant, serve_proxy(qdrant) as proxy:
         create_collection(qdrant, PROBE)
         with running_api(proxy.url, PROBE) as stack, httpx.Client(base_url=stack.api_url, timeout=20) as client:
             assert client.get("/v1/agents/probe").status_code == 200

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.forked import run_agentmemory
-from tests.support.pages import blocks_of
+from tests.support.pages import read_commands_by_heading
 from tests.support.programs import AGENTMEMORY, Program, clean_environment, running
 
 BANNER = r"Paste into another terminal:\n  (.*)\n  (.*)\n"
@@ -115,7 +115,10 @@ def test_the_verbs_find_it(known: Home) -> None:
 
 def test_the_commands_of_the_pages_find_it(known: Home, tmp_path: pathlib.Path) -> None:
     """README.md, cli.md: Which server a command uses."""
-    shown = [*blocks_of("README.md")["Without Kubernetes"], *blocks_of("docs/cli.md")["Which server a command uses"]]
+    shown = [
+        *read_commands_by_heading("README.md")["Without Kubernetes"],
+        *read_commands_by_heading("docs/cli.md")["Which server a command uses"],
+    ]
     commands = [command.removeprefix(".venv/bin/") for command in shown if " dev" not in command]
     assert len(commands) == 6
 

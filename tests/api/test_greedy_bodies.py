@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agentmemory_operator.entrypoints.api.load.json_limits import ITEM_MAX_PARTS, PART_BYTES
+from agentmemory_operator.entrypoints.api.load.json_limits import MAX_ITEM_PARTS, PART_BYTES
 from tests.api.test_processes import JSON, PLAIN, VECTOR, WORDS, peak_mib, probe_while, serving
 from tests.support.programs import Program
 from tests.support.web.api_stack import create_collection, dev_qdrant
@@ -47,7 +47,7 @@ def ask(client: httpx.Client, method: str, path: str, body: bytes) -> httpx.Resp
 
 
 WORST = "password: hunter2 and her api key is a1b2c3d4e5f6a7b8, "
-KEYED = {"password": ["a1"] * (ITEM_MAX_PARTS - 1000)}
+KEYED = {"password": ["a1"] * (MAX_ITEM_PARTS - 1000)}
 # Made when they are sent: together they are 100 MiB.
 ATTACKS: dict[str, tuple[str, str, Callable[[], bytes], int]] = {
     "15 items with 35,000 strings each": (
@@ -126,9 +126,9 @@ def test_the_worst_batches_fit_the_formula_of_memory(served: tuple[Program, http
     """docs/operations.md: at most 16 times what counts as the bytes of bodies."""
     program, client = served
     # An object with one key is what takes the most for two parts.
-    objects = [{"a": place} for place in range(1000, 1000 + ITEM_MAX_PARTS // 2 - 600)]
+    objects = [{"a": place} for place in range(1000, 1000 + MAX_ITEM_PARTS // 2 - 600)]
     body = batch([memory(content=str(number), metadata={"k": objects}) for number in range(15)])
-    counted_mib = (len(body) + 15 * ITEM_MAX_PARTS * PART_BYTES) / MIB
+    counted_mib = (len(body) + 15 * MAX_ITEM_PARTS * PART_BYTES) / MIB
     for attack in (filled(b"{}"), filled(b"[1]"), body):
         ask(client, "POST", BATCH, attack)
 

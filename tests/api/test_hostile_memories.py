@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agentmemory_operator.entrypoints.api.mcp.calls import ANSWER_CHARS, NOTE
+from agentmemory_operator.entrypoints.api.mcp.calls import MAX_RESULT_CHARS, NOTE
 from tests.api.test_mcp import connected, text_of
 from tests.support.pages import DOCS
 from tests.support.web.api_stack import Stack
@@ -147,7 +147,7 @@ async def test_a_search_gives_a_bounded_part_of_what_there_is(stack: Stack, clie
         found = await connection.call_tool("search", {"query": "order", "top_k": 50})
 
     assert len(found.structured_content["memories"]) + found.structured_content["left_out"] == 50
-    assert len(text_of(found)) < ANSWER_CHARS + 1000
+    assert len(text_of(found)) < MAX_RESULT_CHARS + 1000
 
 
 def test_each_row_of_the_page_is_tried_and_said_as_it_ends() -> None:

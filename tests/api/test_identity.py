@@ -13,10 +13,10 @@ import pytest
 from agentmemory_client import AsyncClient, Client
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.adapters.user_tokens import PREFIX
-from agentmemory_operator.agents.callers import Callers
+from agentmemory_operator.agents.callers import CallerCache
 from agentmemory_operator.collections.rules.claims import AgentClaim
 from agentmemory_operator.entrypoints.api.identity.auth import IdentityGuard
-from agentmemory_operator.spec.access import Caller, Reviewed
+from agentmemory_operator.spec.access import Caller, TokenReviewResult
 from agentmemory_operator.spec.effective.settings import AgentSettings, effective_settings
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from tests.support.spec.documents import agent_document
@@ -25,20 +25,20 @@ from tests.support.web.endpoints import (
     DOCUMENT,
     ENDPOINTS,
     INTRUDED,
-    OF_NO_USER,
     REQUESTS,
     VECTOR,
+    WITHOUT_USER,
     Endpoint,
     arguments_of,
-    asked_for,
+    endpoints_with_user,
     stored_item_of,
-    that_take_a_user,
+    user_request,
 )
 
 ALL = ("read", "write", "admin", "impersonate", "delegate")
 SECRET = "the safe opens with 4711"
 # What a caller may do with each endpoint of its own user's; its id is that of the user's own memory.
-OF_A_USER = [endpoint for endpoint in ENDPOINTS if endpoint not in OF_NO_USER]
+OF_A_USER = [endpoint for endpoint in ENDPOINTS if endpoint not in WITHOUT_USER]
 
 
 def subject(name: str, *verbs: str, **more: Any) -> dict[str, Any]:
@@ -64,8 +64,8 @@ OTHER = agent_document("others", access={"subjects": [subject("chief", *ALL)]})
 class ByName:
     """Knows the tokens `token-NAME`."""
 
-    async def review(self, token: str) -> Reviewed:
-        return Reviewed(caller=Caller("agents", token.removeprefix("token-")))
+    async def review(self, token: str) -> TokenReviewResult:
+        return TokenReviewResult(caller=Caller("agents", token.removeprefix("token-")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ def settings_of(document: dict[str, Any]) -> AgentSettings:
 def site(qdrant_url: str) -> Iterator[Site]:
     create_collection(qdrant_url, VOICES)
     create_collection(qdrant_url, OTHER)
-    guard = IdentityGuard(Callers(ByName(), SystemClock()))
+    guard = IdentityGuard(CallerCache(ByName(), SystemClock()))
     with (
         running_api(qdrant_url, VOICES, OTHER, guard=guard) as stack,
         httpx.Client(base_url=stack.api_url, timeout=20) as http,
@@ -283,7 +283,7 @@ class TestUsers:
     def test_the_document_says_which_endpoints_take_a_user(self) -> None:
         named_by_namespace = {("GET", "/v1/agents/{agent}/keys")}
 
-        assert {*that_take_a_user(DOCUMENT)} | named_by_namespace == {*OF_A_USER}
+        assert {*endpoints_with_user(DOCUMENT)} | named_by_namespace == {*OF_A_USER}
         assert {*REQUESTS} == {*ENDPOINTS}
 
     @pytest.fixture(params=["bound", "token"])
@@ -300,7 +300,7 @@ class TestUsers:
         return user, memory_id
 
     def memories(self, site: Site, user: str) -> dict[str, str]:
-        found = site.ask("chief", "GET", "/memories", **asked_for(user)).json()["results"]
+        found = site.ask("chief", "GET", "/memories", **user_request(user)).json()["results"]
         return {memory["id"]: memory["content"] for memory in found}
 
     @pytest.mark.parametrize("endpoint", OF_A_USER, ids=" ".join)

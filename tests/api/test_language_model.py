@@ -8,8 +8,8 @@ import pytest
 from starlette.responses import JSONResponse, PlainTextResponse
 
 from agentmemory_operator.adapters.language_model.openai_chat import ChatOptions, OpenAIChat
-from agentmemory_operator.consolidation.rules.material import wrap
-from agentmemory_operator.errors import ModelAnswerInvalid, ModelUnavailable, SpecInvalid
+from agentmemory_operator.consolidation.rules.material import render_material
+from agentmemory_operator.errors import ModelOutputInvalid, ModelUnavailable, SpecInvalid
 from tests.support.web.http_server import serve
 from tests.support.web.language_models import ScriptedModel
 from tests.support.web.services import failure
@@ -19,7 +19,7 @@ SCHEMA = {
     "properties": {"ids": {"type": "array", "maxItems": 3, "items": {"type": "string", "maxLength": 8}}},
     "required": ["ids"],
 }
-MATERIAL = wrap([{"id": "m1", "content": "Ada lives in Rome"}], "mark")
+MATERIAL = render_material([{"id": "m1", "content": "Ada lives in Rome"}], "mark")
 Make = Callable[..., OpenAIChat]
 
 
@@ -108,7 +108,7 @@ async def test_tokens_that_cannot_be_are_estimated(usage: Any, service: Scripted
 async def test_what_is_no_answer_is_told_without_its_text(mode: str, service: ScriptedModel, make: Make) -> None:
     service.mode = mode
 
-    with pytest.raises(ModelAnswerInvalid) as raised:
+    with pytest.raises(ModelOutputInvalid) as raised:
         await asked(make())
 
     assert raised.value.tokens_in == 10
@@ -130,7 +130,7 @@ async def test_what_is_no_answer_is_told_without_its_text(mode: str, service: Sc
 async def test_an_answer_of_another_schema_is_refused(answer: Any, service: ScriptedModel, make: Make) -> None:
     service.answers = {"perfect": lambda _: answer}
 
-    with pytest.raises(ModelAnswerInvalid, match="is unusable"):
+    with pytest.raises(ModelOutputInvalid, match="is unusable"):
         await asked(make())
 
 
@@ -148,7 +148,7 @@ async def test_parts_of_another_schema_are_dropped_and_counted(service: Scripted
 async def test_a_document_of_another_kind_is_refused(document: Any, service: ScriptedModel, make: Make) -> None:
     service.faults = [JSONResponse(document)]
 
-    with pytest.raises(ModelAnswerInvalid):
+    with pytest.raises(ModelOutputInvalid):
         await asked(make())
 
 
@@ -187,7 +187,7 @@ async def test_a_refused_text_is_told(service: ScriptedModel, make: Make) -> Non
     await asked(model)
     service.faults = [JSONResponse({"error": {"code": "context_length_exceeded", "message": "Ada lives"}}, 400)]
 
-    with pytest.raises(ModelAnswerInvalid, match="context_length_exceeded") as raised:
+    with pytest.raises(ModelOutputInvalid, match="context_length_exceeded") as raised:
         await asked(model)
 
     assert "Ada" not in str(raised.value)
@@ -196,7 +196,7 @@ async def test_a_refused_text_is_told(service: ScriptedModel, make: Make) -> Non
 async def test_an_answer_beyond_any_bound_is_not_read(service: ScriptedModel, make: Make) -> None:
     service.faults = [PlainTextResponse("x" * (2 << 20))]
 
-    with pytest.raises(ModelAnswerInvalid, match="larger"):
+    with pytest.raises(ModelOutputInvalid, match="larger"):
         await asked(make())
 
 

@@ -13,9 +13,9 @@ import httpx
 import pytest
 
 from agentmemory_operator.adapters.clock import SystemClock
-from agentmemory_operator.agents.callers import Callers
+from agentmemory_operator.agents.callers import CallerCache
 from agentmemory_operator.entrypoints.api.identity.auth import IdentityGuard
-from agentmemory_operator.spec.access import Caller, Reviewed
+from agentmemory_operator.spec.access import Caller, TokenReviewResult
 from tests.support.spec.documents import agent_document
 from tests.support.web.api_stack import Stack, create_collection, running_api
 from tests.support.web.endpoints import VECTOR
@@ -139,14 +139,14 @@ GUARDED = agent_document(
 class Reviews:
     """Knows the tokens `token-NAME`."""
 
-    async def review(self, token: str) -> Reviewed:
-        return Reviewed(caller=Caller("agents", token.removeprefix("token-")))
+    async def review(self, token: str) -> TokenReviewResult:
+        return TokenReviewResult(caller=Caller("agents", token.removeprefix("token-")))
 
 
 @pytest.fixture(scope="module")
 def guarded(qdrant_url: str) -> Iterator[Stack]:
     create_collection(qdrant_url, GUARDED)
-    guard = IdentityGuard(Callers(Reviews(), SystemClock()))
+    guard = IdentityGuard(CallerCache(Reviews(), SystemClock()))
     with running_api(qdrant_url, GUARDED, guard=guard) as stack:
         yield stack
 

@@ -12,8 +12,8 @@ from starlette.responses import JSONResponse, PlainTextResponse
 from agentmemory_operator.adapters.embedding.openai_embedder import OpenAIEmbedder, OpenAIOptions
 from agentmemory_operator.connections.embedders import embed_each
 from agentmemory_operator.errors import (
-    EmbedderAnswerInvalid,
     EmbedderFailed,
+    EmbedderOutputInvalid,
     EmbedderUnavailable,
     RequestInvalid,
     SpecInvalid,
@@ -279,7 +279,7 @@ async def test_unusable_vectors_are_retried_then_refused(
     text = f'{{"object": "list", "data": [{{"index": 0, "embedding": {embedding}}}]}}'
     service.faults = [PlainTextResponse(text, media_type="application/json")] * 5
 
-    with pytest.raises(EmbedderAnswerInvalid, match=rf"embedding service http\S+ answered .*{fault}"):
+    with pytest.raises(EmbedderOutputInvalid, match=rf"embedding service http\S+ answered .*{fault}"):
         await embedder().embed(["a"])
 
     assert len(service.bodies) == 5

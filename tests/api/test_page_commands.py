@@ -13,7 +13,7 @@ import httpx
 import pytest
 import yaml
 
-from tests.support.pages import DOCS, commands_to_run, run_said
+from tests.support.pages import DOCS, commands_to_run, run_command
 from tests.support.patience import wait_until
 from tests.support.programs import AGENTMEMORY, Program, clean_environment, running
 
@@ -57,7 +57,7 @@ def run(command: str, api_url: str, folder: pathlib.Path) -> str:
     said += " --yes" if ASKS.search(said) else ""
     path = os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ["PATH"]])
     environment = clean_environment() | {"AGENTMEMORY_URL": api_url, "PATH": path, "NO_PROXY": "*"}
-    done = run_said(said, env=environment, cwd=folder, timeout=60)
+    done = run_command(said, env=environment, cwd=folder, timeout=60)
     assert done.returncode == 0, f"{said}: {done.stdout}{done.stderr}"
     return done.stdout
 

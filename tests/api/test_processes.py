@@ -19,7 +19,7 @@ from tests.support.programs import AGENTMEMORY, Program, running
 from tests.support.spec.documents import CLUSTER_ID, agent_document
 from tests.support.web.api_stack import create_collection, dev_qdrant
 from tests.support.web.http_server import serve
-from tests.support.web.qdrant_proxy import Fault, proxying
+from tests.support.web.qdrant_proxy import Fault, serve_proxy
 from tests.support.web.services import Collector, attributes_of
 
 OPERATIONS = pathlib.Path(__file__).resolve().parents[2] / "docs" / "operations.md"
@@ -124,7 +124,7 @@ def test_a_flood_of_large_batches_is_sent_away_before_memory_grows(tmp_path: pat
 
 
 def test_a_stop_ends_what_is_under_way_and_writes_the_access_counts(tmp_path: pathlib.Path, qdrant: str) -> None:
-    with proxying(qdrant) as proxy, serving(tmp_path, proxy.url) as (program, client):
+    with serve_proxy(qdrant) as proxy, serving(tmp_path, proxy.url) as (program, client):
         base = f"{client.base_url}/v1/agents/plain"
         memory = {"user_id": "stop", "content": "c", "vector": VECTOR}
         client.post(f"{base}/memories", json=memory).raise_for_status()

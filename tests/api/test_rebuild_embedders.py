@@ -14,7 +14,7 @@ from agentmemory_operator.spec.effective.embedding import EmbeddingSource, Prefi
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from tests.support.engine.fakes import FakeSecrets
-from tests.support.metrics import samples_of
+from tests.support.metrics import collect_samples
 from tests.support.spec.documents import memory_document
 from tests.support.web.http_server import serve
 from tests.support.web.services import FakeOpenAI, embedding_of
@@ -56,7 +56,7 @@ async def test_the_key_of_the_namespace_of_the_object_is_sent_and_calls_are_meas
 
     assert service[0].keys == ["Bearer k1"]
     count = 'agentmemory_rebuild_embed_duration_seconds_count{outcome="ok",provider="openai"}'
-    assert samples_of(*embedders.meter.metrics)[count] == 1
+    assert collect_samples(*embedders.meter.metrics)[count] == 1
 
 
 @pytest.mark.parametrize(

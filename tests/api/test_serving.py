@@ -14,8 +14,8 @@ from agentmemory_operator.entrypoints.api.edge import STALE_HEADER
 from agentmemory_operator.entrypoints.api.load.in_flight import Limits
 from agentmemory_operator.entrypoints.logs import JsonFormatter
 from tests.api.conftest import PROBE, WORDS
-from tests.support.metrics import samples_in
-from tests.support.web.api_stack import Settled, Stack, running_api
+from tests.support.metrics import parse_samples
+from tests.support.web.api_stack import ConstantSources, Stack, running_api
 
 MEMORIES, SEARCH = "/v1/agents/probe/memories", "/v1/agents/probe/search"
 VECTOR = [1.0] * 8
@@ -23,7 +23,7 @@ VECTOR = [1.0] * 8
 
 def samples(url: str) -> dict[str, float]:
     """Return every line of `/metrics`, by name and labels."""
-    return samples_in(httpx.get(f"{url}/metrics").text)
+    return parse_samples(httpx.get(f"{url}/metrics").text)
 
 
 def test_the_page_of_the_api_asks_no_other_host(client: httpx.Client) -> None:
@@ -97,7 +97,7 @@ def test_the_access_log_says_who_was_served_and_no_memory(
 
 @pytest.mark.parametrize(("age_s", "told"), [(0.0, None), (60.0, None), (75.9, "75")])
 def test_old_settings_are_served_with_a_warning(qdrant_url: str, age_s: float, told: str | None) -> None:
-    with running_api(qdrant_url, PROBE, sources=Settled(None, age_s)) as stack:
+    with running_api(qdrant_url, PROBE, sources=ConstantSources(None, age_s)) as stack:
         answers = [httpx.get(stack.api_url + path) for path in ("/v1/agents/probe", "/v1/agents/nobody")]
         probe = httpx.get(f"{stack.api_url}/readyz")
 

@@ -7,7 +7,7 @@ import httpx
 
 from tests.support.spec.documents import agent_document
 from tests.support.web.api_stack import create_collection, dev_qdrant, running_api
-from tests.support.web.http_server import well
+from tests.support.web.http_server import check_success
 
 AGENT = "/v1/agents/strict"
 
@@ -21,8 +21,8 @@ def test_searches_and_counts_go_on_when_the_server_allows_nothing_exact_any_more
         with running_api(qdrant_url, document) as stack, httpx.Client(base_url=stack.api_url, timeout=20) as client:
 
             def found() -> tuple[list[str], bool, int]:
-                answer: Any = well(client.post(f"{AGENT}/search", json=search)).json()
-                told = well(client.get(f"{AGENT}/stats", params={"user_id": "u"})).json()
+                answer: Any = check_success(client.post(f"{AGENT}/search", json=search)).json()
+                told = check_success(client.get(f"{AGENT}/stats", params={"user_id": "u"})).json()
                 contents = [result["content"] for result in answer["results"]]
                 return (
                     contents,
@@ -32,11 +32,13 @@ def test_searches_and_counts_go_on_when_the_server_allows_nothing_exact_any_more
 
             for number in range(5):
                 memory = {"user_id": "u", "content": f"m{number}", "vector": [1, 0, 0, 0, 0, 0, 0, number]}
-                well(client.post(f"{AGENT}/memories", json=memory))
+                check_success(client.post(f"{AGENT}/memories", json=memory))
             before = found()
-            well(httpx.patch(collection, json={"strict_mode_config": {"enabled": True, "search_allow_exact": False}}))
+            check_success(
+                httpx.patch(collection, json={"strict_mode_config": {"enabled": True, "search_allow_exact": False}})
+            )
             during = [found() for _ in range(2)]
-            well(httpx.patch(collection, json={"strict_mode_config": {"enabled": False}}))
+            check_success(httpx.patch(collection, json={"strict_mode_config": {"enabled": False}}))
 
     assert (len(before[0]), *before[1:]) == (3, True, 5)
     assert during == [(before[0], False, 5)] * 2

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from agentmemory_client import ApiError, AsyncClient, Client
-from agentmemory_operator.entrypoints.cli.composition import Asking, Inspection
+from agentmemory_operator.entrypoints.cli.composition import ApiAccess, QdrantAccess
 from agentmemory_operator.entrypoints.cli.memories.transfer import add_transferring
 from agentmemory_operator.main import open_client
 from tests.api.test_asking import open_cluster
@@ -206,7 +206,9 @@ def run(stack: Stack, *arguments: str) -> Any:
     from typer.testing import CliRunner
 
     cli = typer.Typer()
-    add_transferring(cli, Asking(open_client, stack.api_url, None), Inspection(None, None, open_cluster, None, None))  # type: ignore[arg-type]
+    add_transferring(
+        cli, ApiAccess(open_client, stack.api_url, None), QdrantAccess(None, None, open_cluster, None, None)
+    )  # type: ignore[arg-type]
     return CliRunner().invoke(cli, list(arguments))
 
 

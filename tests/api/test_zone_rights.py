@@ -9,9 +9,9 @@ import httpx
 import pytest
 
 from agentmemory_operator.adapters.clock import SystemClock
-from agentmemory_operator.agents.callers import Callers
+from agentmemory_operator.agents.callers import CallerCache
 from agentmemory_operator.entrypoints.api.identity.auth import IdentityGuard
-from agentmemory_operator.spec.access import Caller, Reviewed
+from agentmemory_operator.spec.access import Caller, TokenReviewResult
 from tests.support.web.api_stack import create_collection, dev_qdrant, running_api
 from tests.support.zone_agents import Keys, zoned_document
 
@@ -33,8 +33,8 @@ DOCUMENT = zoned_document("guarded", access={"subjects": SUBJECTS})
 class ByName:
     """Takes a token for the name of an account."""
 
-    async def review(self, token: str) -> Reviewed:
-        return Reviewed(caller=Caller("agents", token))
+    async def review(self, token: str) -> TokenReviewResult:
+        return TokenReviewResult(caller=Caller("agents", token))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Site:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     data: pathlib.Path = tmp_path_factory.mktemp("guarded") / "data"
-    guard = IdentityGuard(Callers(ByName(), SystemClock()))
+    guard = IdentityGuard(CallerCache(ByName(), SystemClock()))
     with dev_qdrant(data) as qdrant_url:
         create_collection(qdrant_url, DOCUMENT)
         with (

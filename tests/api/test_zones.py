@@ -159,7 +159,7 @@ def test_while_keys_are_away_writes_wait_reads_are_locked_and_all_else_goes_on(
     ids = [store(client, user, f"{zone} likes pangolins", zone) for zone in ("PERSONAL", None)]
     before = search(client, user, "pangolins")
 
-    with keys.away():
+    with keys.unavailable():
         refused = client.post(
             f"/v1/agents/{SEALED}/memories", json={"user_id": user, "content": "c", "zone": "PERSONAL"}
         )
@@ -191,7 +191,7 @@ def test_an_api_that_starts_while_keys_are_away_serves_all_else_and_opens_them_l
     ids = {zone: store(client, user, f"{zone} likes pangolins", zone) for zone in ("PERSONAL", None)}
 
     with (
-        keys.away(),
+        keys.unavailable(),
         running_api(zoned.qdrant_url, DOCUMENTS[0], zone_keys_of=keys.of) as started,
         httpx.Client(base_url=started.api_url, timeout=20) as late,
     ):
@@ -410,7 +410,7 @@ def test_the_keys_of_organisations_of_before_go_too(
         answer = now.post(f"/v1/agents/{SEEN}/forget", json={"crypto": True, "zone": "PROFESSIONAL"})
 
     assert (answer.status_code, answer.json()["keys_deleted"]) == (200, ["PROFESSIONAL"])
-    keys.let_known_ones_age()
+    keys.expire_cached_keys()
     assert read(client, user, memory_id, agent=SEEN)["locked"] is True
 
 

@@ -11,7 +11,7 @@ import yaml
 
 from tests.controlplane.build import CHARTS, CONTROL_PLANE, Toolset
 from tests.support.cluster.installation import NAMESPACE
-from tests.support.programs import ROOT, built, clean_environment
+from tests.support.programs import ROOT, clean_environment, find_built
 from tests.support.spec.documents import Document
 from tests.support.spec.golden import LOADER
 
@@ -36,7 +36,7 @@ def helm(
 ) -> subprocess.CompletedProcess[str]:
     """Run helm; the caller looks at `returncode`, `stdout` and `stderr`. Without a kubeconfig it reaches no cluster."""
     environment = clean_environment() | {"KUBECONFIG": str(kubeconfig or os.devnull)}
-    command = [str(built(version) / "helm"), *arguments]
+    command = [str(find_built(version) / "helm"), *arguments]
     return subprocess.run(command, capture_output=True, text=True, env=environment, input=stdin, timeout=120)
 
 

@@ -13,7 +13,7 @@ from agentmemory_operator.entrypoints.api.memories import routes
 from tests.chart.rendering import COMBINATIONS, DASHBOARD, RATE_INTERVAL, of_kind, render
 from tests.controlplane.build import ALERTS
 from tests.support.pages import DOCS
-from tests.support.programs import built
+from tests.support.programs import find_built
 from tests.support.spec.documents import Document
 from tests.support.spec.golden import LOADER
 
@@ -33,7 +33,7 @@ PAGE = (DOCS / "operations.md").read_text()
 def promtool(*arguments: str, folder: pathlib.Path) -> str:
     """Run promtool, and return what it prints."""
     done = subprocess.run(
-        [built(ALERTS) / "promtool", *arguments], cwd=folder, capture_output=True, text=True, timeout=300
+        [find_built(ALERTS) / "promtool", *arguments], cwd=folder, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

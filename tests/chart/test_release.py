@@ -11,9 +11,9 @@ from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
 from tests.chart.rendering import CHART, RELEASE, helm
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.installation import NAMESPACE, install
-from tests.support.pages import commands_of
+from tests.support.pages import read_commands
 from tests.support.patience import wait_until
-from tests.support.programs import built
+from tests.support.programs import find_built
 from tests.support.spec.documents import Document
 
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/agentmemories.agentmemory.dev"
@@ -26,12 +26,12 @@ CONNECTIONS = f"/apis/{API_VERSION}/namespaces/default/qdrantconnections"
 @pytest.fixture
 def cluster() -> Iterator[ControlPlane]:
     """A control plane without our kinds."""
-    with ControlPlane(built()) as started:
+    with ControlPlane(find_built()) as started:
         yield started
 
 
-INSTALL, LABEL, UPGRADE, TAKE_OVER = commands_of("install.md", "Install with Helm")
-(ROLL_BACK,) = commands_of("versions.md", "Roll back")
+INSTALL, LABEL, UPGRADE, TAKE_OVER = read_commands("install.md", "Install with Helm")
+(ROLL_BACK,) = read_commands("versions.md", "Roll back")
 UNINSTALL = f"helm uninstall {RELEASE} --namespace {NAMESPACE}"
 
 
@@ -108,7 +108,7 @@ def state_of_qdrant(cluster: ControlPlane) -> tuple[str, str, Document]:
 
 def test_a_qdrant_to_try_out_keeps_key_and_connection_through_upgrades(cluster: ControlPlane) -> None:
     """Its kind comes with the same release: the first makes the connection afterwards, the second takes it over."""
-    install_it, _ = commands_of("install.md", "A Qdrant to try it out")
+    install_it, _ = read_commands("install.md", "A Qdrant to try it out")
     run(cluster, install_it.removesuffix(" --wait"))  # no pod becomes ready here
     *first, annotations = state_of_qdrant(cluster)
     run(cluster, UPGRADE)
@@ -125,7 +125,7 @@ def test_a_qdrant_to_try_out_keeps_key_and_connection_through_upgrades(cluster: 
 
 def test_an_upgrade_makes_the_connection_that_an_installation_could_not(cluster: ControlPlane) -> None:
     """As where the API server did not serve the kind yet."""
-    install_it, _ = commands_of("install.md", "A Qdrant to try it out")
+    install_it, _ = read_commands("install.md", "A Qdrant to try it out")
     run(cluster, install_it.replace("--wait", "--no-hooks"))
     served(cluster)
     assert cluster.http.get(QDRANTS).json()["items"] == []

@@ -9,7 +9,7 @@ import pytest
 import typer
 import yaml
 
-from agentmemory_operator.connections.rules.secret_hosts import goes_to, unlisted
+from agentmemory_operator.connections.rules.secret_hosts import destinations_of, find_unlisted
 from agentmemory_operator.settings import IN_CLUSTER, Settings
 from tests.chart.manifests import FILES, manifests
 from tests.chart.rendering import (
@@ -27,7 +27,7 @@ from tests.controlplane.build import CHARTS, CHARTS_BEFORE
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.installation import MANIFESTS, NAMESPACE, shell
 from tests.support.command_line import command_line
-from tests.support.pages import commands_of
+from tests.support.pages import read_commands
 from tests.support.programs import ROOT
 from tests.support.spec.documents import Document
 from tests.support.spec.golden import LOADER
@@ -178,7 +178,7 @@ def test_the_kustomize_base_is_every_definition_and_every_plain_manifest(
     plain = [found for path in files for found in yaml.load_all(path.read_text(), Loader=LOADER)]
 
     built = control_plane.kubectl("kustomize", str(ROOT))
-    (command,) = commands_of("install.md", "Apply with Kustomize")
+    (command,) = read_commands("install.md", "Apply with Kustomize")
     said = shell(control_plane, f"{command} --dry-run=server --validate=strict")
 
     rendered = {key_of(found): found for found in yaml.load_all(built.stdout, Loader=LOADER)}
@@ -238,7 +238,10 @@ def test_the_key_of_the_qdrant_to_try_out_may_go_to_it_and_is_asked_by_it() -> N
     assert key == variables["QDRANT__SERVICE__API_KEY"]["valueFrom"]["secretKeyRef"]
     assert (key["name"], [key["key"]]) == (secret["metadata"]["name"], [*secret["data"]])
     assert (
-        unlisted(goes_to(connection["spec"]["url"]), secret["metadata"]["annotations"]["agentmemory.dev/hosts"]) == ()
+        find_unlisted(
+            destinations_of(connection["spec"]["url"]), secret["metadata"]["annotations"]["agentmemory.dev/hosts"]
+        )
+        == ()
     )
 
 

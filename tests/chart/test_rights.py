@@ -15,7 +15,7 @@ from tests.support.cluster.installation import RBAC as RBAC_PATH
 from tests.support.cluster.workspace import MERGE, PLURALS
 from tests.support.patience import wait_until
 from tests.support.spec.documents import Document
-from tests.support.web.http_server import well
+from tests.support.web.http_server import check_success
 
 RBAC = ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ServiceAccount")
 TENANTS = {"view", "edit", "connections"}
@@ -209,7 +209,7 @@ class Granted:
         plural, metadata = self.role["kind"].lower() + "s", self.role["metadata"]
         inside = f"namespaces/{metadata['namespace']}/" if "namespace" in metadata else ""
         path = f"{RBAC_PATH}/{inside}{plural}/{metadata['name']}"
-        well(control_plane.http.patch(path, json={"rules": rules}, headers=MERGE))
+        check_success(control_plane.http.patch(path, json={"rules": rules}, headers=MERGE))
 
     def others(self) -> list[Document]:
         """Return the role's rules but this one."""

@@ -13,12 +13,12 @@ from tests.chart.rendering import of_kind, render
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.fixtures import qdrant_url, workspace
 from tests.support.cluster.installation import (
-    API_HERE,
+    API_NAMESPACE_FLAGS,
     NAMESPACE,
-    OPERATOR_HERE,
+    OPERATOR_NAMESPACE_FLAGS,
     Container,
     found_after_storing,
-    stop_in_good_order,
+    stop_cleanly,
 )
 from tests.support.cluster.operators import LEADING
 from tests.support.cluster.tenants import Account, create_secret
@@ -72,8 +72,8 @@ def test_listed_namespaces_do_the_main_job_with_their_roles(
     workspace.create(embedding={"provider": "wordllama", "dimensions": 256}, access=access)
 
     with (
-        running(operator.start(control_plane, tmp_path, *OPERATOR_HERE, ports=ports)) as operating,
-        running(api.start(control_plane, tmp_path, *API_HERE, ports=ports)) as serving,
+        running(operator.start(control_plane, tmp_path, *OPERATOR_NAMESPACE_FLAGS, ports=ports)) as operating,
+        running(api.start(control_plane, tmp_path, *API_NAMESPACE_FLAGS, ports=ports)) as serving,
     ):
         operating.wait_for(LEADING)
         workspace.wait_ready(seconds=30)
@@ -82,8 +82,8 @@ def test_listed_namespaces_do_the_main_job_with_their_roles(
         tested = helm_test(listed, f"http://127.0.0.1:{ports[8080]}")
         found = found_after_storing(f"http://127.0.0.1:{ports[8080]}/v1/agents/{workspace.slug}", bot.token())
         workspace.delete()
-        workspace.wait_gone()
-        stop_in_good_order(operating, serving)
+        workspace.wait_deleted()
+        stop_cleanly(operating, serving)
 
     assert found == ["the printer is broken"]
     assert (tested.returncode, tested.stdout) == (0, "200\n")

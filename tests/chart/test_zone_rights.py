@@ -15,9 +15,9 @@ from tests.chart.rendering import COMBINATIONS, of_kind, render
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.installation import NAMESPACE, RBAC, kubeconfig_of
 from tests.support.cluster.workspace import MERGE
-from tests.support.key_shards import a_ring, a_shard
+from tests.support.key_shards import new_ring, new_shard
 from tests.support.spec.documents import Document
-from tests.support.web.http_server import well
+from tests.support.web.http_server import check_success
 
 API, OPERATOR = "agentmemory-api", "agentmemory-operator"
 KINDS = ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ServiceAccount")
@@ -33,29 +33,29 @@ class Try:
 
 
 async def creates(at: Try) -> None:
-    await at.shards.write(a_shard(a_ring()))
+    await at.shards.write(new_shard(new_ring()))
 
 
 async def reads(at: Try) -> None:
-    shard = a_shard(a_ring())
+    shard = new_shard(new_ring())
     await at.admin.write(shard)
     assert await at.shards.version(shard.ring, "0")
     assert (await at.shards.read(shard.ring, "0")).entries == shard.entries
 
 
 async def updates(at: Try) -> None:
-    shard = a_shard(a_ring())
+    shard = new_shard(new_ring())
     await at.shards.write(replace(shard, version=await at.admin.write(shard), entries={}))
 
 
 async def lists(at: Try) -> None:
-    shard = a_shard(a_ring())
+    shard = new_shard(new_ring())
     await at.admin.write(shard)
     assert await at.shards.list_names(shard.ring) == ["0"]
 
 
 async def deletes(at: Try) -> None:
-    shard = a_shard(a_ring())
+    shard = new_shard(new_ring())
     await at.admin.write(shard)
     await at.shards._call("DELETE", at.shards._path(shard.ring, "0"))
 
@@ -155,11 +155,11 @@ async def test_each_right_at_the_keys_is_given_once_and_used(
 
     verbs = ({**rule, "verbs": [one for one in rule["verbs"] if one != verb]} for rule in rules)
     less = [rule for rule in verbs if rule["verbs"]]
-    well(installed.control_plane.http.patch(path, json={"rules": less}, headers=MERGE))
+    check_success(installed.control_plane.http.patch(path, json={"rules": less}, headers=MERGE))
     try:
         await until(attempt, at, works=False)
     finally:
-        well(installed.control_plane.http.patch(path, json={"rules": rules}, headers=MERGE))
+        check_success(installed.control_plane.http.patch(path, json={"rules": rules}, headers=MERGE))
 
 
 async def test_nobody_has_a_right_at_the_keys_that_it_does_not_use(

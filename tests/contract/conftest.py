@@ -12,8 +12,15 @@ import pytest
 from agentmemory_operator.adapters.qdrant.points import QdrantPoints
 from agentmemory_operator.spec.effective.settings import AgentSettings
 from qdrant_devserver.server import create_app
-from tests.support.engine.agents import World, agent_of, create_collection, delete_collection, settings_of, unerased
-from tests.support.planted import lift, plant, planted
+from tests.support.engine.agents import (
+    World,
+    agent_of,
+    create_collection,
+    delete_collection,
+    settings_of,
+    tombstones_with_vectors,
+)
+from tests.support.planted import plant, remove_faults, with_faults
 from tests.support.web.http_server import serve
 from tests.support.web.s3_server import storage
 from tests.support.web.storage_proxy import shared_storage_proxy, storage_proxy
@@ -76,7 +83,7 @@ def keeps_and_empties(request: pytest.FixtureRequest, qdrant_data: pathlib.Path 
 
 
 def _fault(data: pathlib.Path | None, upsert: str) -> contextlib.AbstractContextManager[None]:
-    return contextlib.nullcontext() if data is None else planted(data, upsert=upsert)
+    return contextlib.nullcontext() if data is None else with_faults(data, upsert=upsert)
 
 
 @contextlib.contextmanager
@@ -86,7 +93,7 @@ def _engine(data: pathlib.Path | None) -> Iterator[None]:
         return
     plant(data, engine={"upsert": "keeps-vectors-always"})
     yield
-    lift(data)
+    remove_faults(data)
 
 
 @pytest.fixture(scope="session")
@@ -104,6 +111,6 @@ async def world(qdrant_url: str, shared_settings: AgentSettings) -> AsyncIterato
     async with QdrantPoints(qdrant_url) as store:
         try:
             yield World(agent_of(shared_settings, store))
-            assert await unerased(store, shared_settings.alias) == [], "tombstones have vectors"
+            assert await tombstones_with_vectors(store, shared_settings.alias) == [], "tombstones have vectors"
         finally:
             await store.delete(shared_settings.alias, {"must": []})

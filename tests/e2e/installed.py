@@ -13,17 +13,17 @@ import httpx
 
 from tests.chart.rendering import helm
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.installation import API_HERE, NAMESPACE, OPERATOR_HERE, Container
+from tests.support.cluster.installation import API_NAMESPACE_FLAGS, NAMESPACE, OPERATOR_NAMESPACE_FLAGS, Container
 from tests.support.cluster.operators import LEADING
 from tests.support.cluster.workspace import API_VERSION, MERGE, PLURALS
-from tests.support.pages import commands_of
+from tests.support.pages import read_commands
 from tests.support.patience import wait_until
-from tests.support.programs import Program, built, running, start_qdrant
-from tests.support.web.http_server import well
+from tests.support.programs import Program, find_built, running, start_qdrant
+from tests.support.web.http_server import check_success
 
 # Names the kubeconfig of a cluster that has the chart.
 KUBECONFIG = "E2E_KUBECONFIG"
-HELM_INSTALL, WAIT_FOR_CONNECTION = commands_of("install.md", "A Qdrant to try it out")
+HELM_INSTALL, WAIT_FOR_CONNECTION = read_commands("install.md", "A Qdrant to try it out")
 QDRANT = "agentmemory-qdrant"
 SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/{QDRANT}"
 CONNECTION = f"/apis/{API_VERSION}/namespaces/{NAMESPACE}/{PLURALS['QdrantConnection']}/{QDRANT}"
@@ -45,7 +45,7 @@ class RunningCluster(ControlPlane):
     """A cluster that runs already; whom its kubeconfig names must be an admin."""
 
     def __init__(self, kubeconfig: pathlib.Path) -> None:
-        super().__init__(built())
+        super().__init__(find_built())
         self.kubeconfig = kubeconfig
 
     def start(self) -> Self:
@@ -78,7 +78,9 @@ class RunningCluster(ControlPlane):
     def forward(self, service: str, folder: pathlib.Path) -> Program:
         """Start a port of this machine that leads to a Service."""
         command = (str(self.assets / "kubectl"), "--namespace", NAMESPACE, "port-forward", f"service/{service}")
-        (port,) = well(self.http.get(f"/api/v1/namespaces/{NAMESPACE}/services/{service}")).json()["spec"]["ports"]
+        (port,) = check_success(self.http.get(f"/api/v1/namespaces/{NAMESPACE}/services/{service}")).json()["spec"][
+            "ports"
+        ]
         return Program(folder / f"{service}.log", *command, f":{port['port']}", KUBECONFIG=str(self.kubeconfig))
 
 
@@ -97,7 +99,7 @@ def as_pods(kubeconfig: pathlib.Path, folder: pathlib.Path) -> Iterator[Installe
 @contextlib.contextmanager
 def as_processes(folder: pathlib.Path) -> Iterator[Installed]:
     """Install the chart on a control plane without nodes, and run its containers' commands as processes."""
-    with ControlPlane(built()) as cluster:
+    with ControlPlane(find_built()) as cluster:
         _, *command = HELM_INSTALL.removesuffix(" --wait").split()  # no pod becomes ready here
         done = helm(*command, kubeconfig=cluster.kubeconfig)
         assert done.returncode == 0, done.stderr
@@ -108,8 +110,8 @@ def as_processes(folder: pathlib.Path) -> Iterator[Installed]:
         ports = api.free_ports() | operator.free_ports()
         with (
             running(qdrant),
-            running(operator.start(cluster, folder, *OPERATOR_HERE, ports=ports)) as operating,
-            running(api.start(cluster, folder, *API_HERE, ports=ports)),
+            running(operator.start(cluster, folder, *OPERATOR_NAMESPACE_FLAGS, ports=ports)) as operating,
+            running(api.start(cluster, folder, *API_NAMESPACE_FLAGS, ports=ports)),
         ):
             operating.wait_for(LEADING)
             yield Installed(cluster, f"http://127.0.0.1:{ports[8080]}", qdrant_url, key)
@@ -117,13 +119,13 @@ def as_processes(folder: pathlib.Path) -> Iterator[Installed]:
 
 def key_of(cluster: ControlPlane) -> str:
     """Return the key that the chart made for its Qdrant."""
-    return base64.b64decode(well(cluster.http.get(SECRET)).json()["data"]["api-key"]).decode()
+    return base64.b64decode(check_success(cluster.http.get(SECRET)).json()["data"]["api-key"]).decode()
 
 
 def lead(cluster: ControlPlane, qdrant_url: str) -> None:
     """Let the chart's connection lead to a server of this machine: nothing resolves a Service here."""
     annotations = {"agentmemory.dev/hosts": "127.0.0.1"}
-    well(cluster.http.patch(SECRET, json={"metadata": {"annotations": annotations}}, headers=MERGE))
+    check_success(cluster.http.patch(SECRET, json={"metadata": {"annotations": annotations}}, headers=MERGE))
     served = lambda: cluster.http.patch(CONNECTION, json={"spec": {"url": qdrant_url}}, headers=MERGE).is_success  # noqa: E731
     wait_until(served, seconds=20, what=CONNECTION)
 
@@ -131,7 +133,7 @@ def lead(cluster: ControlPlane, qdrant_url: str) -> None:
 def container(cluster: ControlPlane, deployment: str) -> Container:
     """Return the only container of a Deployment of the release."""
     path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{deployment}"
-    return Container(well(cluster.http.get(path)).json())
+    return Container(check_success(cluster.http.get(path)).json())
 
 
 def wait_installed(installed: Installed) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.controlplane.build import CHARTS, CONTROL_PLANE, KIND
 from tests.e2e.kind import CLUSTER, CONFIG, IMAGE
-from tests.support.programs import ROOT, built, clean_environment
+from tests.support.programs import ROOT, clean_environment, find_built
 
 COMMAND = (sys.executable, "-m", "tests.e2e.kind")
 # Has every image, and makes nothing of it.
@@ -48,7 +48,7 @@ def run(*command: str, path: object, **environment: str) -> subprocess.Completed
 
 def make_cluster(config: pathlib.Path, engine: pathlib.Path, kubeconfig: pathlib.Path) -> str:
     """Let kind make a cluster of a config; return why it did not."""
-    command = (str(built(KIND) / "kind"), "create", "cluster", "--name", CLUSTER, "--config", str(config))
+    command = (str(find_built(KIND) / "kind"), "create", "cluster", "--name", CLUSTER, "--config", str(config))
     variables = {"KIND_EXPERIMENTAL_PROVIDER": "docker", "KUBECONFIG": str(kubeconfig)}
     done = run(*command, path=engine, **variables)
     assert done.returncode != 0

@@ -13,7 +13,7 @@ from tests.support.cluster.installation import NAMESPACE
 from tests.support.cluster.tenants import Account, Caller
 from tests.support.cluster.workspace import Workspace, confirm_delete
 from tests.support.patience import wait_until
-from tests.support.web.http_server import well
+from tests.support.web.http_server import check_success
 
 PRINTER, COFFEE = "the printer on the second floor is broken", "she takes her coffee without milk"
 QUESTION = "which printer is broken?"
@@ -31,7 +31,7 @@ class ServedAgent:
     def store(self, content: str, **more: Any) -> None:
         """Store a memory."""
         body = {"user_id": "u", "content": content} | more
-        assert well(self.caller.http.post(f"{self.workspace.slug}/memories", json=body)).status_code == 201
+        assert check_success(self.caller.http.post(f"{self.workspace.slug}/memories", json=body)).status_code == 201
 
     def search(self) -> httpx.Response:
         """Ask the question."""
@@ -39,7 +39,7 @@ class ServedAgent:
 
     def found(self) -> list[str]:
         """Return what answers the question, best first."""
-        return [result["content"] for result in well(self.search()).json()["results"]]
+        return [result["content"] for result in check_success(self.search()).json()["results"]]
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_a_collection_that_was_lost_comes_back_from_a_proven_snapshot(agent: Ser
     agent.store(PRINTER)
     workspace.create_snapshot("kept")
     workspace.wait_condition("Verified", "True/Verified", name="kept", of="MemorySnapshot", seconds=WITHIN_S)
-    well(workspace.qdrant.delete(f"/collections/{workspace.physical}"))
+    check_success(workspace.qdrant.delete(f"/collections/{workspace.physical}"))
     wait_until(lambda: agent.search().status_code != 200, seconds=WITHIN_S, what="the loss")
 
     workspace.create_restore("back", {"snapshotRef": {"name": "kept"}})
@@ -106,7 +106,7 @@ def test_a_deleted_agent_leaves_nothing_and_answers_nobody(agent: ServedAgent) -
     agent.store(PRINTER)
 
     agent.workspace.delete()
-    agent.workspace.wait_gone(seconds=WITHIN_S)
+    agent.workspace.wait_deleted(seconds=WITHIN_S)
     wait_until(lambda: agent.search().status_code == 404, seconds=WITHIN_S, what="404")
 
     assert agent.workspace.physicals() == []

@@ -19,12 +19,12 @@ import yaml
 from agentmemory_operator.collections.rules.desired import desired_collection
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
-from agentmemory_operator.spec.kinds.over_preset import faults_over_preset
+from agentmemory_operator.spec.kinds.over_preset import find_preset_faults
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from agentmemory_operator.spec.presets import RETRIEVAL_INDEXES
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.fixtures import CRDS
-from tests.support.cluster.operators import LEADING, WATCHING, ForkedOperator, Nursery
+from tests.support.cluster.operators import LEADING, WATCHING, ForkedOperator, OperatorForks
 from tests.support.cluster.workspace import MERGE, Workspace, conditions_of, confirm_delete, is_observed, is_ready
 from tests.support.patience import wait_until
 from tests.support.programs import AGENTMEMORY, Program, running
@@ -50,7 +50,7 @@ def start(control_plane: ControlPlane, tmp_path: pathlib.Path) -> Iterator[Calla
         def start_one(*, lease_namespace: str = "") -> ForkedOperator:
             folder = tmp_path / f"operator-{time.monotonic_ns()}"
             folder.mkdir()
-            nursery = Nursery(control_plane, folder)
+            nursery = OperatorForks(control_plane, folder)
             stack.callback(nursery.close)
             return nursery.start(periods=PERIODS, lease_namespace=lease_namespace)
 
@@ -66,7 +66,7 @@ def whole(workspace: Workspace, agent: str, *, indexes: Set[tuple[str, str]] = f
     """Fail unless the agent has one collection, whole."""
     owner = Workspace(workspace.control_plane, workspace.namespace, workspace.qdrant_url, claims=agent)
     with contextlib.closing(owner.qdrant):
-        owner.check_whole(indexes=indexes)
+        owner.check_collection(indexes=indexes)
 
 
 def check_quiet(workspace: Workspace, proxy: Proxy, names: Sequence[str]) -> None:
@@ -102,7 +102,7 @@ class TestTwoOperators:
 
             assert sorted(LEADING in program.log for program in (first, second)) == [False, True]
             assert (first.returncode, second.returncode) == (None, None)
-        workspace.check_whole()
+        workspace.check_collection()
 
     def test_two_that_both_work_make_each_collection_once_and_come_to_rest(
         self, workspace: Workspace, proxy: Proxy, start: Callable[..., ForkedOperator]
@@ -175,8 +175,8 @@ class TestClocks:
         assert [after[field] for field in held] == [before[field] for field in held]
         assert after["renewTime"] != before["renewTime"]
         assert (leader.returncode, standby.returncode) == (None, None)
-        workspace.check_whole()
-        assert workspace.stored() == POINTS
+        workspace.check_collection()
+        assert workspace.count_points() == POINTS
         check_quiet(workspace, proxy, ["memory"])
 
     def test_a_clock_a_day_ahead_ends_a_deletion_s_wait_early_and_deletes_nothing(
@@ -191,11 +191,11 @@ class TestClocks:
         proxy.is_down = True
 
         workspace.delete()
-        workspace.wait_gone(seconds=CONVERGED_WITHIN_S)
+        workspace.wait_deleted(seconds=CONVERGED_WITHIN_S)
 
         assert "CollectionKept" in workspace.events()
-        workspace.check_whole()
-        assert workspace.stored() == POINTS
+        workspace.check_collection()
+        assert workspace.count_points() == POINTS
 
 
 @contextlib.contextmanager
@@ -244,10 +244,10 @@ class TestOtherWriters:
         workspace.patch(index={"hnsw": {"m": 48}}, deletionPolicy="Delete")
         found = workspace.wait_ready(seconds=CONVERGED_WITHIN_S)
 
-        workspace.check_whole()
+        workspace.check_collection()
         assert workspace.config()["hnsw_config"]["m"] == 48
         assert found["metadata"]["finalizers"] == ["agentmemory.dev/collection"]
-        assert workspace.stored() == POINTS
+        assert workspace.count_points() == POINTS
         check_quiet(workspace, proxy, ["memory"])
         assert "the pass failed" not in operator.log
 
@@ -375,7 +375,7 @@ def is_taken(workspace: Workspace, name: str, spec: dict[str, Any]) -> bool:
         problem = str(exc)
     is_taken = answer.status_code == 201
     if is_taken and problem:
-        faults = (f"{'.'.join(path)}: {message}" for path, message in faults_over_preset(body))
+        faults = (f"{'.'.join(path)}: {message}" for path, message in find_preset_faults(body))
         assert problem == "; ".join(faults), (spec, problem)
     assert is_taken or problem, (spec, answer.text)
     return is_taken

@@ -10,12 +10,12 @@ from typing import Protocol
 import pytest
 
 from agentmemory_operator.adapters.kubernetes.handover import SECRET_PREFIX
-from agentmemory_operator.connections.rules.handover import slot_of
-from agentmemory_operator.connections.rules.secret_hosts import goes_to
+from agentmemory_operator.connections.rules.handover import slot_name
+from agentmemory_operator.connections.rules.secret_hosts import destinations_of
 from agentmemory_operator.spec.presets import RETRIEVAL_INDEXES
 from agentmemory_operator.zones.rules.entries import Ring
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.operators import ForkedOperator, Nursery
+from tests.support.cluster.operators import ForkedOperator, OperatorForks
 from tests.support.cluster.workspace import AGENT, SIZE, Workspace, confirm_delete, is_ready
 from tests.support.cluster.zone_keys import StoredKeys, wrapping_of
 from tests.support.patience import wait_until
@@ -67,7 +67,7 @@ class Create:
         return is_ready(workspace.get())
 
     def check(self, workspace: Workspace) -> None:
-        workspace.check_whole()
+        workspace.check_collection()
         assert workspace.config()["hnsw_config"]["m"] == 16
         assert workspace.must_get()["metadata"]["finalizers"] == ["agentmemory.dev/collection"]
 
@@ -88,10 +88,10 @@ class Adopt:
         return is_ready(workspace.get())
 
     def check(self, workspace: Workspace) -> None:
-        workspace.check_whole(physical=workspace.alias)
+        workspace.check_collection(physical=workspace.alias)
         assert workspace.config()["hnsw_config"]["m"] == 24
         assert workspace.config()["metadata"]["agentmemory"]["name"] == AGENT
-        assert workspace.stored() == POINTS
+        assert workspace.count_points() == POINTS
 
 
 class Change:
@@ -116,7 +116,7 @@ class Change:
         return is_ready(workspace.get())
 
     def check(self, workspace: Workspace) -> None:
-        workspace.check_whole(indexes={*RETRIEVAL_INDEXES, TICKET})
+        workspace.check_collection(indexes={*RETRIEVAL_INDEXES, TICKET})
         config = workspace.config()
         assert config["hnsw_config"]["m"] == 24
         assert config["quantization_config"] is None
@@ -124,7 +124,7 @@ class Change:
         assert config["params"]["replication_factor"] == 2
         assert config["optimizer_config"]["default_segment_number"] == 3
         assert config["strict_mode_config"]["max_points_count"] == 9000
-        assert workspace.stored() == POINTS
+        assert workspace.count_points() == POINTS
 
 
 class Delete:
@@ -157,8 +157,8 @@ class DeleteUnconfirmed:
         return workspace.get() is None
 
     def check(self, workspace: Workspace) -> None:
-        workspace.check_whole()
-        assert workspace.stored() == POINTS
+        workspace.check_collection()
+        assert workspace.count_points() == POINTS
         assert "CollectionKept" in workspace.events()
 
 
@@ -180,7 +180,7 @@ class HandOver:
 
     def check(self, workspace: Workspace) -> None:
         secret = workspace.control_plane.http.get(handed_over(workspace)).json()
-        slot = slot_of((workspace.namespace, "qdrant-key", "api-key"), goes_to(workspace.qdrant_url))
+        slot = slot_name((workspace.namespace, "qdrant-key", "api-key"), destinations_of(workspace.qdrant_url))
         assert base64.b64decode(secret["data"][slot]) == b"any"
 
 
@@ -201,8 +201,8 @@ class Rewrap:
     def prepare(self, workspace: Workspace) -> None:
         workspace.create_secret("zones", key=self.before)
         keys = stored_keys(workspace)
-        keys.make(self.before, self.users)
-        self._made[workspace.slug] = keys.opened(self.before)
+        keys.create(self.before, self.users)
+        self._made[workspace.slug] = keys.unwrap_all(self.before)
         workspace.connect()
         workspace.create(zones=ZONES)
         workspace.wait_ready(seconds=20)
@@ -216,7 +216,7 @@ class Rewrap:
         return told_wrapping_key(workspace) == wrapping_of(self.after).fingerprint
 
     def check(self, workspace: Workspace) -> None:
-        assert stored_keys(workspace).opened(self.after) == self._made[workspace.slug]
+        assert stored_keys(workspace).unwrap_all(self.after) == self._made[workspace.slug]
         assert workspace.status()["zones"]["keys"] == len(self.users)
 
 
@@ -226,7 +226,7 @@ class DestroyKeys:
     def prepare(self, workspace: Workspace) -> None:
         value = new_wrapping_key()
         workspace.create_secret("zones", key=value)
-        stored_keys(workspace).make(value, Rewrap.users)
+        stored_keys(workspace).create(value, Rewrap.users)
         workspace.connect()
         annotations = confirm_delete(workspace.alias)
         workspace.create(deletionPolicy="Delete", annotations=annotations, zones=ZONES)
@@ -270,14 +270,14 @@ SCENARIOS = [
 
 @pytest.mark.parametrize(("scenario", "least_steps"), SCENARIOS, ids=[type(case[0]).__name__ for case in SCENARIOS])
 def test_an_operator_killed_at_any_step_is_finished_by_the_next(
-    control_plane: ControlPlane, qdrant_url: str, nursery: Nursery, scenario: Scenario, least_steps: int
+    control_plane: ControlPlane, qdrant_url: str, nursery: OperatorForks, scenario: Scenario, least_steps: int
 ) -> None:
     steps = kill_at_every_step(control_plane, qdrant_url, nursery, scenario)
 
     assert steps >= least_steps, f"only {steps} steps were tried"
 
 
-def kill_at_every_step(control_plane: ControlPlane, qdrant_url: str, nursery: Nursery, scenario: Scenario) -> int:
+def kill_at_every_step(control_plane: ControlPlane, qdrant_url: str, nursery: OperatorForks, scenario: Scenario) -> int:
     """Carry a scenario out once for each of its steps, killed there and finished by another; return how many."""
 
     def new_workspace() -> Workspace:
@@ -302,7 +302,7 @@ def kill_at_every_step(control_plane: ControlPlane, qdrant_url: str, nursery: Nu
 
 
 @contextlib.contextmanager
-def operating(nursery: Nursery) -> Iterator[ForkedOperator]:
+def operating(nursery: OperatorForks) -> Iterator[ForkedOperator]:
     """Run an operator that does not die by itself."""
     operator = nursery.start(periods=PERIODS, zone_keys_namespace=ZONE_KEYS)
     try:
@@ -311,7 +311,7 @@ def operating(nursery: Nursery) -> Iterator[ForkedOperator]:
         operator.kill()
 
 
-def run_until_killed(nursery: Nursery, scenario: Scenario, workspace: Workspace, *, step: int) -> bool:
+def run_until_killed(nursery: OperatorForks, scenario: Scenario, workspace: Workspace, *, step: int) -> bool:
     """Carry the scenario out with an operator that dies at a step; tell whether it came to that step."""
     operator = nursery.start(victim=workspace.slug, crash_at=step, periods=PERIODS, zone_keys_namespace=ZONE_KEYS)
     scenario.trigger(workspace)

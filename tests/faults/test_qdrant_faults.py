@@ -17,7 +17,7 @@ from tests.support.cluster.operators import ForkedOperator
 from tests.support.cluster.workspace import CONNECTION, Workspace, confirm_delete
 from tests.support.patience import wait_until
 from tests.support.web.http_server import Authority
-from tests.support.web.qdrant_proxy import Fault, Proxy, proxying
+from tests.support.web.qdrant_proxy import Fault, Proxy, serve_proxy
 
 pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("quick_operator")]
 
@@ -72,7 +72,7 @@ def create(stage: Stage, fault: Fault) -> None:
 
     stage.proxy.fault = None
     workspace.wait_ready(seconds=BACK_WITHIN_S)
-    workspace.check_whole()
+    workspace.check_collection()
 
 
 def change(stage: Stage, fault: Fault) -> None:
@@ -96,9 +96,9 @@ def change(stage: Stage, fault: Fault) -> None:
 
     stage.proxy.fault = None
     workspace.wait_ready(seconds=BACK_WITHIN_S)
-    workspace.check_whole()
+    workspace.check_collection()
     assert workspace.config()["hnsw_config"]["m"] == 24
-    assert workspace.stored() == POINTS
+    assert workspace.count_points() == POINTS
 
 
 def delete(stage: Stage, fault: Fault) -> None:
@@ -115,7 +115,7 @@ def delete(stage: Stage, fault: Fault) -> None:
     assert workspace.physicals() == [workspace.physical]
 
     stage.proxy.fault = None
-    workspace.wait_gone(seconds=BACK_WITHIN_S)
+    workspace.wait_deleted(seconds=BACK_WITHIN_S)
     assert workspace.physicals() == []
 
 
@@ -129,7 +129,7 @@ def runs(control_plane: ControlPlane, qdrant_url: str, quick_operator: ForkedOpe
 
     def run(scenario: Callable[[Stage, Fault], None], fault: Fault) -> None:
         workspace = Workspace(control_plane, control_plane.create_namespace("fault-"), qdrant_url)
-        with proxying(qdrant_url) as proxy:
+        with serve_proxy(qdrant_url) as proxy:
             workspace.connect(url=proxy.url, timeoutSeconds=1)
             try:
                 scenario(Stage(workspace, proxy), fault)
@@ -203,7 +203,7 @@ def test_a_server_whose_certificate_is_wrong_gets_no_call_and_no_collection(
         "of an unknown authority": unknown.issue(),
         "for another host": authority.issue(host="qdrant.example"),
     }[wrong]
-    with proxying(qdrant_url, tls=files) as proxy:
+    with serve_proxy(qdrant_url, tls=files) as proxy:
         workspace.create_secret("ca", **{"ca.crt": authority.pem})
         workspace.connect(url=proxy.url, tls={"caSecretRef": {"name": "ca", "key": "ca.crt"}})
         workspace.create()
@@ -215,4 +215,4 @@ def test_a_server_whose_certificate_is_wrong_gets_no_call_and_no_collection(
     assert workspace.physicals() == []
     workspace.patch(CONNECTION, kind="QdrantConnection", url=qdrant_url, tls=None)
     workspace.wait_ready(seconds=BACK_WITHIN_S)
-    workspace.check_whole()
+    workspace.check_collection()

@@ -21,12 +21,12 @@ from agentmemory_operator.collections.rules.collection import PREVIOUS_KEY
 from agentmemory_operator.collections.rules.rebuild_record import RebuildRecord, RebuildStep, record_from_json
 from bench.embedder import DIMENSIONS, FailingEmbedder, embedder, vector_of
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.operators import ForkedOperator, Nursery
+from tests.support.cluster.operators import ForkedOperator, OperatorForks
 from tests.support.cluster.witness.witness import SPEC, Witness, unit_vector_of
 from tests.support.cluster.witness.writers import VectorOf
 from tests.support.cluster.workspace import SIZE, Workspace, confirm_delete, is_observed
 from tests.support.patience import Patience, wait_until
-from tests.support.planted import planted
+from tests.support.planted import with_faults
 from tests.support.programs import AGENTMEMORY, Program, free_port, start_qdrant
 from tests.support.spec.documents import Document
 
@@ -100,7 +100,7 @@ class Parts:
     apis: list[Program]
     urls: list[str]
     provider: FailingEmbedder
-    nursery: Nursery
+    nursery: OperatorForks
 
     @contextlib.contextmanager
     def operating(self, **order: Any) -> Iterator[ForkedOperator]:
@@ -114,7 +114,7 @@ class Parts:
     @contextlib.contextmanager
     def full_disk(self) -> Iterator[None]:
         """Let the engine refuse every change of points."""
-        with planted(self.data, update="disk-full"):
+        with with_faults(self.data, update="disk-full"):
             yield
 
     def restart_qdrant(self) -> None:
@@ -138,7 +138,7 @@ def running_parts(control_plane: ControlPlane, folder: pathlib.Path) -> Iterator
         for api in apis:
             stack.callback(api.kill)
             api.wait_for(r"API http")
-        nursery = Nursery(control_plane, folder)
+        nursery = OperatorForks(control_plane, folder)
         stack.callback(nursery.close)
         urls = [f"http://127.0.0.1:{port}" for port in ports]
         yield Parts(control_plane, qdrant, url, folder / "data", apis, urls, provider, nursery)
@@ -488,7 +488,7 @@ def test_an_object_that_is_deleted_midway_leaves_no_target(parts: Parts, place: 
             one.ask()
             one.wait("Waiting")
             place.delete()
-            place.wait_gone(seconds=30)
+            place.wait_deleted(seconds=30)
             left = [one.source] if policy == "Retain" else []
             wait_until(lambda: place.physicals() == left, seconds=60, what=f"nothing but {left}")
 

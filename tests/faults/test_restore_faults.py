@@ -11,9 +11,9 @@ from agentmemory_operator.adapters.qdrant.snapshots import QdrantSnapshots
 from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.errors import TransientError
-from qdrant_devserver.injected_faults import MET
+from qdrant_devserver.injected_faults import FAULT_MARKER
 from tests.support.job.restore_world import POINTS, RestoreWorld
-from tests.support.planted import lift, plant
+from tests.support.planted import plant, remove_faults
 from tests.support.programs import Program, running, start_qdrant
 
 pytestmark = pytest.mark.faults
@@ -35,7 +35,7 @@ class FragileWorld(RestoreWorld):
         if fault:
             plant(self.data, recover=fault)
         else:
-            lift(self.data)
+            remove_faults(self.data)
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ async def test_a_recovery_that_ends_hours_later_changes_nothing_that_is_live(wor
     if ends == "killed":
         attempt = asyncio.create_task(world.restores.run(key))
         async with asyncio.timeout(60):
-            while not (world.data / f"{MET}.recover").exists():
+            while not (world.data / f"{FAULT_MARKER}.recover").exists():
                 await asyncio.sleep(0.02)
         attempt.cancel()
         await asyncio.gather(attempt, return_exceptions=True)

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.support.engine.meanwhile import Killed
+from tests.support.engine.meanwhile import ProcessKilled
 from tests.support.job.restore_world import POINTS, RestoreWorld, open_restore
 
 pytestmark = pytest.mark.faults
@@ -27,7 +27,7 @@ class TestKills:
             try:
                 await world.run(key)
                 reached_end = True
-            except Killed:
+            except ProcessKilled:
                 # Whatever the moment, clients are served by one whole collection or the other.
                 assert world.count() >= POINTS
             world.crash_at, world.restores = 0, world.passes()
@@ -56,7 +56,7 @@ class TestKills:
             try:
                 await world.run(key)
                 reached_end = True
-            except Killed:
+            except ProcessKilled:
                 assert world.count() >= POINTS
             world.crash_at, world.restores = 0, world.passes()
 

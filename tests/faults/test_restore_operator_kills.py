@@ -20,13 +20,13 @@ from agentmemory_operator.adapters.embedding.choice import CallerVectors
 from agentmemory_operator.adapters.qdrant.points import QdrantPoints
 from agentmemory_operator.agents.directory import open_collection
 from agentmemory_operator.collections.rules.epochs import CLOSED_KEY
-from agentmemory_operator.lifecycle.erase import Erasing
-from agentmemory_operator.lifecycle.forget import ForgetRequest, Forgetting
-from agentmemory_operator.lifecycle.rules.erasure import Scope
+from agentmemory_operator.lifecycle.erase import Eraser
+from agentmemory_operator.lifecycle.forget import ForgetRequest, ForgetUseCase
+from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
 from agentmemory_operator.spec.effective.settings import effective_settings
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from tests.faults.test_operator_kills import MOST_STEPS, PERIODS, SETTLED_S, ended_by_kill, operating
-from tests.support.cluster.operators import ForkedOperator, Nursery
+from tests.support.cluster.operators import ForkedOperator, OperatorForks
 from tests.support.cluster.workspace import SIZE, Workspace, conditions_of, marker_of
 from tests.support.patience import wait_until
 
@@ -75,7 +75,7 @@ class Reader(threading.Thread):
 class Agent:
     """An agent with a snapshot, a user who was forgotten since, and memories that were written since."""
 
-    def __init__(self, workspace: Workspace, nursery: Nursery) -> None:
+    def __init__(self, workspace: Workspace, nursery: OperatorForks) -> None:
         self.workspace, self.nursery = workspace, nursery
 
     def prepare(self) -> None:
@@ -110,8 +110,10 @@ class Agent:
         points = QdrantPoints(self.workspace.qdrant_url)
         try:
             agent = await open_collection(points, settings, CallerVectors(SIZE), clock, cluster_id=self._cluster_id)
-            erasing = Erasing(clock)
-            await Forgetting(clock, erasing).forget(agent, ForgetRequest(scope=Scope(user_id=ERASED, is_whole=True)))
+            erasing = Eraser(clock)
+            await ForgetUseCase(clock, erasing).forget(
+                agent, ForgetRequest(scope=ErasureScope(user_id=ERASED, is_whole=True))
+            )
         finally:
             await points.close()
 
@@ -180,7 +182,7 @@ def counting(user: str) -> dict[str, object]:
 
 
 @pytest.fixture
-def agent(workspace: Workspace, nursery: Nursery) -> Agent:
+def agent(workspace: Workspace, nursery: OperatorForks) -> Agent:
     made = Agent(workspace, nursery)
     with operating(nursery):
         made.prepare()

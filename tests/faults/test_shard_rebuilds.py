@@ -6,11 +6,11 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.operators import Nursery, start_api
+from tests.support.cluster.operators import OperatorForks, start_api
 from tests.support.cluster.witness.witness import SPEC, Witness
 from tests.support.cluster.workspace import Workspace
 from tests.support.patience import wait_until
-from tests.support.planted import lift, plant
+from tests.support.planted import plant, remove_faults
 from tests.support.programs import running
 from tests.support.web.qdrant_nodes import DevServer
 
@@ -43,7 +43,7 @@ def replicas(agent: Workspace, collection: str) -> list[tuple[int, str]]:
 
 
 def test_shards_are_rebuilt_and_go_live_with_every_replica_active_and_nothing_lost(
-    agent: Workspace, control_plane: ControlPlane, peers: DevServer, nursery: Nursery, tmp_path: pathlib.Path
+    agent: Workspace, control_plane: ControlPlane, peers: DevServer, nursery: OperatorForks, tmp_path: pathlib.Path
 ) -> None:
     target = f"{agent.alias}__2"
     operator = nursery.start(periods=PERIODS)
@@ -58,7 +58,7 @@ def test_shards_are_rebuilt_and_go_live_with_every_replica_active_and_nothing_lo
         assert agent.aliases() == {agent.alias: agent.physical}
         operator.kill()
         operator = nursery.start(periods=PERIODS)
-        lift(peers.data_dir)
+        remove_faults(peers.data_dir)
 
         wait_until(lambda: agent.aliases().get(agent.alias) == target, seconds=LIVE_WITHIN_S, what="the move")
         states = replicas(agent, target)

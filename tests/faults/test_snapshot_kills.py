@@ -8,10 +8,10 @@ import pytest
 
 from tests.faults.test_operator_kills import PERIODS, Scenario, kill_at_every_step
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.operators import ForkedOperator, Nursery
+from tests.support.cluster.operators import ForkedOperator, OperatorForks
 from tests.support.cluster.workspace import Workspace, conditions_of
 from tests.support.patience import wait_until
-from tests.support.planted import lift, plant
+from tests.support.planted import plant, remove_faults
 from tests.support.programs import free_port, running, start_qdrant
 
 pytestmark = pytest.mark.faults
@@ -60,7 +60,7 @@ class Make:
         assert files_of(workspace) == [status["name"]]
         assert conditions_of(workspace.must_get("one", KIND))["Verified"] == "True/Verified"
         assert scratch_of(workspace) == []
-        assert workspace.stored() == POINTS
+        assert workspace.count_points() == POINTS
 
 
 class Remove(Make):
@@ -80,7 +80,7 @@ class Remove(Make):
 
     def check(self, workspace: Workspace) -> None:
         assert files_of(workspace) == [workspace.status("kept", KIND)["name"]]
-        assert workspace.stored() == POINTS
+        assert workspace.count_points() == POINTS
 
 
 class MakeLast(Make):
@@ -112,7 +112,7 @@ SCENARIOS = [(Make(), 2 * 6), (Remove(), 2 * 2), (MakeLast(), 2 * 10)]
 
 @pytest.mark.parametrize(("scenario", "least_steps"), SCENARIOS, ids=[type(case[0]).__name__ for case in SCENARIOS])
 def test_an_operator_killed_at_any_step_of_a_snapshot_is_finished_by_the_next(
-    control_plane: ControlPlane, qdrant_url: str, nursery: Nursery, scenario: Scenario, least_steps: int
+    control_plane: ControlPlane, qdrant_url: str, nursery: OperatorForks, scenario: Scenario, least_steps: int
 ) -> None:
     steps = kill_at_every_step(control_plane, qdrant_url, nursery, scenario)
 
@@ -121,7 +121,7 @@ def test_an_operator_killed_at_any_step_of_a_snapshot_is_finished_by_the_next(
 
 @pytest.mark.parametrize("fault", ["disk-full", "kill"])
 def test_a_server_that_fails_while_it_makes_one_is_asked_again_and_there_is_one_file(
-    control_plane: ControlPlane, nursery: Nursery, tmp_path: pathlib.Path, namespace: str, fault: str
+    control_plane: ControlPlane, nursery: OperatorForks, tmp_path: pathlib.Path, namespace: str, fault: str
 ) -> None:
     port, data = free_port(), tmp_path / "data"
     program, url = start_qdrant(tmp_path, port=port)
@@ -131,7 +131,7 @@ def test_a_server_that_fails_while_it_makes_one_is_asked_again_and_there_is_one_
         plant(data, create=fault)
         workspace.create_snapshot("one")
         workspace.wait_condition("Progressing", "True/QdrantUnavailable", name="one", of=KIND, seconds=20)
-        lift(data)
+        remove_faults(data)
         with running(start_qdrant(tmp_path, port=port)[0]) if fault == "kill" else contextlib.nullcontext():
             wait_until(lambda: rests(workspace, "one"), seconds=90, what="the snapshot")
             Make().check(workspace)
@@ -139,7 +139,7 @@ def test_a_server_that_fails_while_it_makes_one_is_asked_again_and_there_is_one_
 
 
 def test_one_that_is_deleted_while_the_disk_is_full_goes_and_leaves_nothing(
-    control_plane: ControlPlane, nursery: Nursery, tmp_path: pathlib.Path, namespace: str
+    control_plane: ControlPlane, nursery: OperatorForks, tmp_path: pathlib.Path, namespace: str
 ) -> None:
     program, url = start_qdrant(tmp_path)
     workspace, operator = Workspace(control_plane, namespace, url), nursery.start(periods=PERIODS)
@@ -151,9 +151,9 @@ def test_one_that_is_deleted_while_the_disk_is_full_goes_and_leaves_nothing(
 
         workspace.delete("one", KIND)
         wait_until(lambda: workspace.get("one", KIND) is None, seconds=20, what="the end of the snapshot")
-        lift(tmp_path / "data")
+        remove_faults(tmp_path / "data")
 
-        assert (files_of(workspace), workspace.stored()) == ([], POINTS)
+        assert (files_of(workspace), workspace.count_points()) == ([], POINTS)
         workspace.clean()
 
 

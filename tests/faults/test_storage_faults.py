@@ -15,7 +15,7 @@ import pytest
 from agentmemory_operator.adapters.s3.objects import S3Objects
 from agentmemory_operator.adapters.s3.uploads import PART_BYTES
 from agentmemory_operator.connections.buckets import Storages
-from agentmemory_operator.connections.rules.bucket_places import copy_location, object_at
+from agentmemory_operator.connections.rules.bucket_places import copy_location, parse_location
 from agentmemory_operator.errors import SpecInvalid, StorageUnavailable
 from agentmemory_operator.snapshots.copies import Copies, ServerFile
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
@@ -23,8 +23,8 @@ from agentmemory_operator.spec.kinds.spec_snapshot import S3Storage
 from tests.support.engine.fakes import FakeSecrets
 from tests.support.engine.meanwhile import Moment
 from tests.support.engine.stored_files import FileServer
-from tests.support.web.s3_server import BUCKET, KEY, S3Server, serving_s3
-from tests.support.web.storage_proxy import StorageProxy, proxying_storage
+from tests.support.web.s3_server import BUCKET, KEY, S3Server, serve_s3
+from tests.support.web.storage_proxy import StorageProxy, serve_storage_proxy
 
 pytestmark = pytest.mark.faults
 
@@ -39,13 +39,13 @@ EVERY_CALL = [(number, moment) for number in range(len(CALLS)) for moment in ("b
 
 @pytest.fixture
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    with serving_s3(tmp_path_factory.mktemp("s3")) as server:
+    with serve_s3(tmp_path_factory.mktemp("s3")) as server:
         yield server
 
 
 @pytest.fixture
 def proxy(server: S3Server) -> Iterator[StorageProxy]:
-    with proxying_storage(server.url) as proxy:
+    with serve_storage_proxy(server.url) as proxy:
         yield proxy
 
 
@@ -77,18 +77,18 @@ async def assert_whole_and_nothing_else(server: S3Server) -> None:
     """Pass when the copy is right, and nothing unfinished is left beside it."""
     storage = storage_at(server.url)
     copies = Copies(Storages(SECRETS, S3Objects))
-    known = await copies.check(object_at(location_in(storage)), namespace=NAMESPACE)
+    known = await copies.check(parse_location(location_in(storage)), namespace=NAMESPACE)
     assert (known.size, known.sha256) == (len(CONTENT), SHA256)
     async with copies.storages.open_bucket(storage, NAMESPACE) as objects:
         assert await objects.abort_uploads("backups/", older_than_ms=0) == 0
-        assert [found.key async for found in objects.list("backups/")] == [object_at(location_in(storage)).key]
+        assert [found.key async for found in objects.list("backups/")] == [parse_location(location_in(storage)).key]
 
 
 async def assert_right_or_not_there(server: S3Server) -> None:
     """Pass when what is there is what was to come."""
     copies = Copies(Storages(SECRETS, S3Objects))
     with contextlib.suppress(SpecInvalid):
-        await copies.check(object_at(location_in(storage_at(server.url))), namespace=NAMESPACE)
+        await copies.check(parse_location(location_in(storage_at(server.url))), namespace=NAMESPACE)
 
 
 async def test_a_copy_makes_the_calls_that_are_enumerated_here(proxy: StorageProxy) -> None:

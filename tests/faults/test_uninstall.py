@@ -10,14 +10,14 @@ import pytest
 
 from tests.controlplane.build import CONTROLLERS
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.installation import NAMESPACE, OPERATOR_HERE, container_of, install, shell
+from tests.support.cluster.installation import NAMESPACE, OPERATOR_NAMESPACE_FLAGS, container_of, install, shell
 from tests.support.cluster.operators import LEADING, run_command
 from tests.support.cluster.tenants import create_secret
 from tests.support.cluster.workspace import CONNECTION, PLURALS, Workspace, conditions_of, confirm_delete
-from tests.support.pages import commands_of
+from tests.support.pages import read_commands
 from tests.support.patience import wait_until
-from tests.support.programs import Program, built, running
-from tests.support.web.http_server import well
+from tests.support.programs import Program, find_built, running
+from tests.support.web.http_server import check_success
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(240)]
 
@@ -33,8 +33,8 @@ UNANSWERED = (
 @pytest.fixture(scope="module")
 def control_plane() -> Iterator[ControlPlane]:
     """A cluster of its own, whose definitions come and go, with the controllers that end things."""
-    with ControlPlane(built()) as started:
-        started.start_controllers(built(CONTROLLERS))
+    with ControlPlane(find_built()) as started:
+        started.start_controllers(find_built(CONTROLLERS))
         yield started
 
 
@@ -53,7 +53,7 @@ class Installed:
         until_namespace_is_gone(self.plane, NAMESPACE)
         install(self.plane)
         operator = container_of("agentmemory-operator").start(
-            self.plane, self.folder, *OPERATOR_HERE, ports=container_of("agentmemory-operator").free_ports()
+            self.plane, self.folder, *OPERATOR_NAMESPACE_FLAGS, ports=container_of("agentmemory-operator").free_ports()
         )
         operator.wait_for(LEADING)
         return operator
@@ -105,7 +105,9 @@ class Installed:
         """Return our objects in the namespace; those of a kind that is gone are gone."""
         here = self.workspace
         answers = [self.plane.http.get(here.path(kind)) for kind in PLURALS]
-        return [item for answer in answers if answer.status_code != 404 for item in well(answer).json()["items"]]
+        return [
+            item for answer in answers if answer.status_code != 404 for item in check_success(answer).json()["items"]
+        ]
 
     def uninstall(self, *options: str) -> tuple[int, str]:
         """Run the verb; return its exit status and what it said."""
@@ -122,17 +124,17 @@ class Installed:
             until_namespace_is_gone(self.plane, self.workspace.namespace)
 
     def _definitions(self) -> list[str]:
-        items = well(self.plane.http.get(DEFINITIONS)).json()["items"]
+        items = check_success(self.plane.http.get(DEFINITIONS)).json()["items"]
         return [item["metadata"]["name"] for item in items]
 
     def install_again(self) -> None:
         """Install from the catalogue, by the commands of the page."""
         here = self.workspace
         if self.plane.http.get(f"/api/v1/namespaces/{here.namespace}").status_code == 404:
-            well(self.plane.http.post("/api/v1/namespaces", json={"metadata": {"name": here.namespace}}))
+            check_success(self.plane.http.post("/api/v1/namespaces", json={"metadata": {"name": here.namespace}}))
         if self.plane.http.get(f"/api/v1/namespaces/{here.namespace}/secrets/{KEY['name']}").status_code == 404:
             create_secret(here, KEY["name"], **{KEY["key"]: "secret"})
-        for command in commands_of("install.md", "Install again from a catalogue")[:4]:
+        for command in read_commands("install.md", "Install again from a catalogue")[:4]:
             said = command.replace("catalogue.json", str(self.catalogue))
             wait_until(lambda said=said: succeeds(self.plane, said), seconds=20, what=said)
         self.operator = self.start()
@@ -209,7 +211,7 @@ def test_whatever_goes_first_all_of_it_ends_and_what_was_to_stay_comes_back(
     world.install_again()
     here = world.workspace
     here.wait_ready(seconds=20)
-    assert here.stored() == MEMORIES
+    assert here.count_points() == MEMORIES
     wait_until(lambda: world.reachable(kept) and world.reachable(last), seconds=10, what="the files")
     for name in ("kept", "last"):
         assert conditions_of(here.must_get(name, "MemorySnapshot"))["Succeeded"] == "True/SnapshotTaken"
@@ -228,7 +230,7 @@ def test_by_the_page_the_operator_does_what_the_policies_say_and_the_rest_stays(
     assert (code, "stop it first" in said) == (1, True)
     assert len(here.names("MemorySnapshot")) == 3
 
-    shown, _, remove = commands_of("install.md", "Uninstall")
+    shown, _, remove = read_commands("install.md", "Uninstall")
     shell(world.plane, as_here(shown).replace("catalogue.json", str(world.catalogue)))
     after = world.folder / "after.json"
     code, said = world.uninstall("--yes", "--catalogue", str(after))
@@ -252,7 +254,7 @@ def test_where_an_operator_ended_before_the_placeholder_the_next_one_puts_the_fi
     here, last = world.workspace, world.file_of("last")
     world.operator.kill()
     here.delete("gone")
-    well(here.qdrant.delete(f"/collections/{world.gone.physical}"))
+    check_success(here.qdrant.delete(f"/collections/{world.gone.physical}"))
     assert not world.reachable(last)
 
     # Beside both that are to go, a snapshot that ended just before the operator: its finalizer goes some seconds later.
@@ -273,9 +275,9 @@ def test_where_an_operator_ended_before_the_placeholder_the_next_one_puts_the_fi
 def test_without_a_catalogue_a_file_is_brought_into_reach_by_hand(world: Installed) -> None:
     here, last = world.workspace, world.file_of("last")
     world.operator.kill()
-    well(here.qdrant.delete(f"/collections/{world.gone.physical}"))
+    check_success(here.qdrant.delete(f"/collections/{world.gone.physical}"))
 
-    for command in commands_of("install.md", "Install again from a catalogue")[-2:]:
+    for command in read_commands("install.md", "Install again from a catalogue")[-2:]:
         said = command.replace("http://127.0.0.1:6333", here.qdrant_url)
         answer = shell(world.plane, said.replace("agent_memory_support-bot__1", world.gone.physical))
 
@@ -287,7 +289,7 @@ def test_the_roles_for_teams_are_taken_into_kubernetes_own(control_plane: Contro
     install(control_plane)
 
     def groups(role: str) -> set[str]:
-        found = well(control_plane.http.get(f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{role}")).json()
+        found = check_success(control_plane.http.get(f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{role}")).json()
         return {group for rule in found["rules"] for group in rule.get("apiGroups", ())}
 
     for role in ("view", "edit", "admin"):

@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.collections.scratch import Scratch
+from agentmemory_operator.collections.scratch import ScratchCollections
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.errors import AgentMemoryError, OutcomeUnknown, StoreUnavailable
 from agentmemory_operator.snapshots.compare import ComparedSnapshot
-from agentmemory_operator.snapshots.rules.verdict import Recorded
+from agentmemory_operator.snapshots.rules.verdict import SnapshotRecord
 from agentmemory_operator.snapshots.verify import Verification
 from agentmemory_operator.spec.naming import SCRATCH_PREFIX
 from qdrant_devserver.server import create_app
 from tests.support.engine.agents import World, open_world
 from tests.support.engine.meanwhile import Moment
 from tests.support.job.job_world import open_server
-from tests.support.planted import lift, plant
+from tests.support.planted import plant, remove_faults
 from tests.support.web.http_server import serve
 
 pytestmark = pytest.mark.faults
@@ -85,13 +85,13 @@ def new_process() -> Verification:
     async def cluster_id() -> str:
         return "cluster"
 
-    return Verification(Scratch(cluster_id))
+    return Verification(ScratchCollections(cluster_id))
 
 
 async def snapshot(world: World, server: Server) -> ComparedSnapshot:
     physical = f"{world.agent.alias}__1"
     file = await server.snapshots.create(physical)
-    recorded = Recorded(begun_ms=world.clock.now_ms(), before=5, after=5)
+    recorded = SnapshotRecord(started_ms=world.clock.now_ms(), before=5, after=5)
     return ComparedSnapshot(
         uid="u", physical=physical, name=file.name, sha256=file.sha256, recorded=recorded, live=physical
     )
@@ -138,7 +138,7 @@ async def test_a_recover_that_never_ends_or_fills_the_disk_is_tried_again_then_t
             with pytest.raises(StoreUnavailable):
                 await verification.verify(subject, "Full", impatient)
         verdict = await verification.verify(subject, "Full", impatient)
-    lift(folder)
+    remove_faults(folder)
 
     assert (verdict.state.status, verdict.reason) == (None, "NotRestorable")
     assert await server.snapshots.collections() == [subject.physical]

@@ -28,11 +28,11 @@ from agentmemory_operator.spec.naming import alias_of
 from agentmemory_operator.spec.times import parse_time, render_second
 from agentmemory_operator.zones.keyring import AgentKeys, Keyring
 from agentmemory_operator.zones.rewrap import Census, rewrap
-from agentmemory_operator.zones.rules.entries import SHARD_KEYS, Ring
+from agentmemory_operator.zones.rules.entries import MAX_SHARD_KEYS, Ring
 from agentmemory_operator.zones.rules.shards import Shard
-from agentmemory_operator.zones.wrapping import WrappingKeys, wrapping_keys
+from agentmemory_operator.zones.wrapping import WrappingKeys, parse_wrapping_keys
 from tests.support.engine.agents import vector_of
-from tests.support.engine.meanwhile import Killed
+from tests.support.engine.meanwhile import ProcessKilled
 from tests.support.patience import wait_until
 from tests.support.programs import AGENTMEMORY, Program, free_port, running
 from tests.support.spec.documents import CLUSTER_ID, agent_document, connection_document
@@ -95,7 +95,7 @@ class Place:
 
     def keys(self) -> WrappingKeys:
         current, previous, *_ = *self.wrapping, None
-        return wrapping_keys(current, previous, secret="agents/zone-key", key="key")
+        return parse_wrapping_keys(current, previous, secret="agents/zone-key", key="key")
 
     def rewrap(self, shards: FileKeyShards | None = None) -> Census:
         """Bring all data keys under the wrapping key in force, as the operator does."""
@@ -107,8 +107,8 @@ class Place:
 
         async def make() -> None:
             ring, keys = Keyring(FileKeyShards(self.data), SystemClock()), AgentKeys(RING, wrapping)
-            for number in range(SHARD_KEYS):
-                await ring.writing(keys, "PERSONAL", f"other-{number}")
+            for number in range(MAX_SHARD_KEYS):
+                await ring.get_or_create_key(keys, "PERSONAL", f"other-{number}")
 
         asyncio.run(make())
 
@@ -122,7 +122,7 @@ class Place:
             shards = FileKeyShards(self.data)
             names = await shards.list_names(RING)
             read = [await shards.read(RING, name) for name in names]
-            return {entry.by for shard in read for entry in shard.entries.values()}
+            return {entry.wrapping_fingerprint for shard in read for entry in shard.entries.values()}
 
         return asyncio.run(found())
 
@@ -144,7 +144,7 @@ class MortalShards(FileKeyShards):
 
     async def write(self, shard: Shard) -> str:
         await super().write(shard)
-        raise Killed
+        raise ProcessKilled
 
 
 @dataclass(slots=True)
@@ -318,7 +318,7 @@ def rewrap_killed_at_each_write(place: Place, processes: Processes) -> int:
     for deaths in itertools.count():
         try:
             place.rewrap(MortalShards(place.data))
-        except Killed:
+        except ProcessKilled:
             if deaths % 4 == 0:
                 processes.restart(deaths // 4 % PROCESSES)
         else:

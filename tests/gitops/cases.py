@@ -11,7 +11,7 @@ from agentmemory_operator.controllers.rules.status import (
     suspended_status,
 )
 from agentmemory_operator.restores.rules import status as restores
-from agentmemory_operator.restores.rules.checks import Identity, RestoreRecord, SwapStep
+from agentmemory_operator.restores.rules.checks import RestoreIdentity, RestoreRecord, SwapStep
 from agentmemory_operator.snapshots.rules import facts, steps
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
 from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason, merge_conditions
@@ -22,7 +22,7 @@ OUTCOMES: dict[str, str] = yaml.safe_load((ROOT / "tests" / "golden" / "health.y
 GENERATION, NOW = 3, "2026-03-04T05:06:07Z"
 SERVES = ConditionState("Ready", True, Reason.SERVING, "agent_memory_bot__1 serves")
 CONVERGED = ConditionState("InSync", True, Reason.CONVERGED, "the collection matches the spec")
-AT = restores.Moment(GENERATION, NOW)
+AT = restores.StatusStamp(GENERATION, NOW)
 KEPT = {"generation": GENERATION, "now": NOW}
 
 
@@ -99,28 +99,28 @@ def of_snapshots() -> Iterator[Case]:
     """Yield what a MemorySnapshot can say; kstatus, which knows none of its conditions, calls each Current."""
     kind = "MemorySnapshot"
     for reason in Reason:
-        runs = steps.running({}, reason=reason, detail="why", **KEPT)
+        runs = steps.running_status({}, reason=reason, detail="why", **KEPT)
         yield Case(kind, f"runs {reason}", runs, "Progressing", "InProgress", "Current", "why")
-        failed = steps.failed({}, reason, "why", **KEPT)
+        failed = steps.failed_status({}, reason, "why", **KEPT)
         gone = reason is Reason.BEING_REMOVED
         argo = "Progressing" if gone else "Degraded"
         yield Case(kind, f"failed {reason}", failed, argo, IN_FLUX[argo], "Current", f"{reason}: why")
         for value in (True, False, None):
-            made = steps.made({}, ConditionState("Verified", value, reason, "why"), **KEPT)
+            made = steps.succeeded_status({}, ConditionState("Verified", value, reason, "why"), **KEPT)
             argo = "Healthy" if value or (value is None and reason is Reason.NOT_VERIFIED) else "Degraded"
             yield Case(kind, f"made {value} {reason}", made, argo, IN_FLUX[argo], "Current", f"{reason}: why")
-    yield Case(kind, "lost", steps.lost({}, **KEPT), "Degraded", "Failed", "Current", "SnapshotLost")
-    going = facts.being_removed(made, "older than 7 days", **KEPT)
+    yield Case(kind, "lost", steps.lost_status({}, **KEPT), "Degraded", "Failed", "Current", "SnapshotLost")
+    going = facts.removal_status(made, "older than 7 days", **KEPT)
     yield Case(kind, "goes", going, "Progressing", "InProgress", "Current", "older than 7 days")
 
 
 def of_restores() -> Iterator[Case]:
     """Yield what a MemoryRestore can say; kstatus calls each Current."""
     kind, connection = "MemoryRestore", {"namespace": "agents", "name": "main"}
-    begun = restores.begun_status({}, physical="b", previous="a", target_uid="u", connection=connection, at=AT)
-    done = restores.succeeded_status(begun, "restored", AT, came_to="so")
+    begun = restores.started_status({}, physical="b", previous="a", target_uid="u", connection=connection, at=AT)
+    done = restores.succeeded_status(begun, "restored", AT, last_result="so")
     record = RestoreRecord(
-        identity=Identity(namespace="agents", name="undo", digest="0123456789ab"), source="s", applied_at=NOW
+        identity=RestoreIdentity(namespace="agents", name="undo", digest="0123456789ab"), source="s", applied_at=NOW
     )
     yield Case(kind, "begun", begun, "Progressing", "InProgress", "Current", "starting")
     for step in SwapStep:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from agentmemory_operator.controllers.rules.approval import APPROVABLE, approval, waiting_of
+from agentmemory_operator.controllers.rules.approval import APPROVABLE, approval_annotations, find_pending_approval
 from agentmemory_operator.spec.kinds.agent_memory import APPROVE_PLAN, CANCEL_REBUILD, ROLLBACK_REBUILD
 from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason
 from agentmemory_operator.spec.kinds.parse import parse_snapshot
@@ -28,19 +28,19 @@ def held(reason: Reason = Reason.AWAITING_APPROVAL, **status: Any) -> Document:
 def test_approve_is_offered_where_the_command_would_approve(reason: Reason) -> None:
     found = held(reason)
     assert offered(found) == {"approve": reason in APPROVABLE, "snapshot": True}
-    assert (waiting_of(found) is not None) == (reason in APPROVABLE)
+    assert (find_pending_approval(found) is not None) == (reason in APPROVABLE)
 
 
 @pytest.mark.parametrize("found", [held(), held(rebuild={"state": "Held", "digest": "ba9876543210"})])
 def test_approve_sets_the_annotations_that_the_command_sets_and_nothing_else(found: Document) -> None:
     found["metadata"]["annotations"] = {"team.example.com/own": "kept", CANCEL_REBUILD: "x", ROLLBACK_REBUILD: "y"}
     before = copy.deepcopy(found)
-    waiting = waiting_of(found)
+    waiting = find_pending_approval(found)
     assert waiting is not None
 
     after = run_action("approve", found)
 
-    wanted = {name: value for name, value in approval(waiting.value).items() if value is not None}
+    wanted = {name: value for name, value in approval_annotations(waiting.value).items() if value is not None}
     assert after["metadata"].pop("annotations") == {"team.example.com/own": "kept"} | wanted
     del before["metadata"]["annotations"]
     # Lua has one empty table for both {} and []; Argo CD puts back what was empty before.

@@ -52,7 +52,7 @@ def test_two_managers_and_the_operator_leave_each_other_alone(workspace: Workspa
     for manager in ("argocd-controller", "kustomize-controller"):
         assert apply(workspace, document, manager).status_code in (200, 201)
         workspace.wait_ready()
-    workspace.look()
+    workspace.run_pass()
     before = workspace.must_get()
 
     for manager in ("argocd-controller", "kustomize-controller"):
@@ -61,7 +61,7 @@ def test_two_managers_and_the_operator_leave_each_other_alone(workspace: Workspa
     probes = workspace.status(CONNECTION, "QdrantConnection")
     workspace.create("other", agent=f"{workspace.slug}-other")
     workspace.wait_ready("other")
-    workspace.look("other")
+    workspace.run_pass("other")
 
     after = workspace.must_get()
     assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]

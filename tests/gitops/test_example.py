@@ -10,7 +10,7 @@ import yaml
 
 from tests.gitops.tools import EXAMPLE
 from tests.support.forked import run_agentmemory
-from tests.support.programs import ROOT, built, clean_environment
+from tests.support.programs import ROOT, clean_environment, find_built
 from tests.support.spec.documents import Document
 
 PIPELINES = sorted((EXAMPLE / "pipelines").glob("*.yaml"))
@@ -20,7 +20,7 @@ of_each_pipeline = pytest.mark.parametrize("path", PIPELINES, ids=lambda path: p
 
 def kustomize(folder: str) -> list[Document]:
     """Return what a folder renders to."""
-    command = [built() / "kubectl", "kustomize", str(EXAMPLE / folder)]
+    command = [find_built() / "kubectl", "kustomize", str(EXAMPLE / folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return list(yaml.safe_load_all(done.stdout))
 

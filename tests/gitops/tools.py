@@ -10,7 +10,7 @@ import yaml
 from cel import compile as compile_cel
 
 from tests.controlplane.build import LUA
-from tests.support.programs import ROOT, built
+from tests.support.programs import ROOT, find_built
 from tests.support.spec.documents import Document
 
 ARGO = ROOT / "gitops" / "argocd" / "agentmemory.dev"
@@ -22,7 +22,7 @@ def run_lua(script: str, objects: Sequence[Document]) -> list[Document]:
     """Return what the script comes to for each object: `value`, or `error`."""
     asked = "".join(json.dumps({"script": script, "obj": found}) for found in objects)
     done = subprocess.run(
-        [built(LUA) / "argolua"], input=asked, capture_output=True, text=True, check=True, timeout=120
+        [find_built(LUA) / "argolua"], input=asked, capture_output=True, text=True, check=True, timeout=120
     )
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(answers) == len(objects)

@@ -52,7 +52,7 @@ def test_many_new_objects_are_one_status_and_one_event_each_and_few_claims(
     operator.pause()
     for name in names:
         workspace.create(name, agent=name)
-    operator.go_on()
+    operator.resume()
     wait_until(lambda: all(is_ready(workspace.get(name)) for name in names), seconds=60, what="all of them")
     time.sleep(1)
 

@@ -101,7 +101,7 @@ def test_creating_and_deleting_in_a_loop_comes_to_an_end(workspace: Workspace, s
         create(workspace, f"loop{number}", deletionPolicy="Retain")
         workspace.wait_ready(f"loop{number}")
         workspace.delete(f"loop{number}")
-        workspace.wait_gone(f"loop{number}")
+        workspace.wait_deleted(f"loop{number}")
 
     create(workspace, "loop3", deletionPolicy="Retain")
 

@@ -94,7 +94,7 @@ def test_one_run_makes_up_for_many_missed_ones(workspace: Workspace) -> None:
             return True
         # Again, because a pass that began before it writes its own status over it.
         workspace.patch_status({"lastCleanup": {"time": "2026-01-01T03:00:00Z", "removed": 0}})
-        workspace.look()
+        workspace.run_pass()
         return False
 
     wait_until(is_made_up_for, seconds=15, what="the run that was missed")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.operators import Nursery
+from tests.support.cluster.operators import OperatorForks
 from tests.support.cluster.workspace import Workspace
 from tests.support.patience import wait_until
 from tests.support.web.qdrant_nodes import SIMULATED, Peers
@@ -27,7 +27,7 @@ def peers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 class Operators:
     """One operator for all tests; one that ends it starts the next."""
 
-    def __init__(self, nursery: Nursery) -> None:
+    def __init__(self, nursery: OperatorForks) -> None:
         self._nursery = nursery
         self._running = nursery.start(periods=PERIODS)
 
@@ -39,7 +39,7 @@ class Operators:
 
 @pytest.fixture(scope="module")
 def operators(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operators]:
-    nursery = Nursery(control_plane, tmp_path_factory.mktemp("operator"))
+    nursery = OperatorForks(control_plane, tmp_path_factory.mktemp("operator"))
     yield Operators(nursery)
     nursery.close()
 
@@ -90,7 +90,7 @@ def test_replicas_follow_the_number_that_is_asked_for_up_and_down(agent: Workspa
 
         assert counts(agent) == expected
         assert told(agent) == {"peers": 3, "shards": 3, "wanted": 3 * factor, "active": 3 * factor}
-        assert agent.stored() == POINTS
+        assert agent.count_points() == POINTS
     assert agent.status()["effective"]["sharding"] == {"shardNumber": 3, "replicationFactor": 1}
     events = agent.events(kind="Normal")
     assert "copying shard 0 from peer" in events["Replicating"]
@@ -107,7 +107,7 @@ def test_a_peer_that_goes_away_midway_is_told_and_waited_for(agent: Workspace, p
 
     assert "on peer 3 is Dead" in condition["message"]
     assert "on peer 3 is Dead" in told(agent)["inactive"]
-    assert agent.stored() == POINTS
+    assert agent.count_points() == POINTS
     send_away(peers)
     agent.wait_ready(seconds=MOVED_WITHIN_S)
     assert counts(agent) == [3, 3, 3, 3, 3]

@@ -87,7 +87,7 @@ class TestOrphans:
         connection = ("--connection", f"{workspace.namespace}/main")
         assert orphans_of(workspace, *connection) == []
         workspace.delete()
-        workspace.wait_gone()
+        workspace.wait_deleted()
 
         (orphan,) = orphans_of(workspace, *connection)
         assert (orphan["collection"], orphan["points"]) == (workspace.physical, 3)
@@ -101,7 +101,7 @@ class TestOrphans:
         workspace.create_ready(deletionPolicy="Delete")
         workspace.store_points(2)
         workspace.delete()
-        workspace.wait_gone()
+        workspace.wait_deleted()
         wait_until(lambda: "CollectionKept" in workspace.events(), seconds=5, what="the event")
 
         (orphan,) = orphans_of(workspace, "--qdrant", workspace.qdrant_url)
@@ -146,7 +146,7 @@ def test_a_deletion_that_waits_says_until_when(workspace: Workspace, proxy: Prox
     assert "waits for Qdrant until 20" in condition["message"]
     assert "DeletionWaiting" in workspace.events()
     proxy.is_down = False
-    workspace.wait_gone(seconds=20)
+    workspace.wait_deleted(seconds=20)
     assert workspace.physicals() == []
 
 

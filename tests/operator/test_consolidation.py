@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.cluster.operators import run_command
 from tests.support.cluster.workspace import Workspace, conditions_of
-from tests.support.engine.language_models import merging
+from tests.support.engine.language_models import merge_by_first_word
 from tests.support.web.http_server import serve
 from tests.support.web.language_models import Row, ScriptedModel
 
@@ -26,7 +26,7 @@ def lying(rows: list[Row]) -> dict[str, Any]:
 
 @pytest.fixture
 def model() -> ScriptedModel:
-    return ScriptedModel(answers={"perfect": merging, "lying": lying})
+    return ScriptedModel(answers={"perfect": merge_by_first_word, "lying": lying})
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.operators import LEADING
 from tests.support.cluster.workspace import Workspace, confirm_delete
-from tests.support.pages import commands_of
+from tests.support.pages import read_commands
 from tests.support.patience import wait_until
 from tests.support.programs import Program
 
@@ -52,7 +52,7 @@ class TestDelete:
 
         workspace.delete()
 
-        workspace.wait_gone()
+        workspace.wait_deleted()
         message = workspace.events()[KEPT]
         assert f"agentmemory.dev/confirm-delete={workspace.alias}" in message
         assert "2 memories" in message
@@ -67,7 +67,7 @@ class TestDelete:
         workspace.annotate(confirm_delete=workspace.alias)
         workspace.delete()
 
-        workspace.wait_gone()
+        workspace.wait_deleted()
         assert workspace.physicals() == []
         assert "2 memories" in workspace.events(kind="Normal")["CollectionDeleted"]
 
@@ -82,12 +82,12 @@ class TestDelete:
 
         operator.restart(LEADING)
 
-        workspace.wait_gone()
+        workspace.wait_deleted()
         assert workspace.physicals() == []
 
     def test_finalizers_of_others_outlive_ours(self, workspace: Workspace) -> None:
         workspace.create_ready(deletionPolicy="Delete")
-        workspace.hold("example.com/other")
+        workspace.add_finalizer("example.com/other")
 
         workspace.delete()
 
@@ -133,7 +133,7 @@ class TestThePageOnDeleting:
     """The commands of docs/delete.md, on an object of another name."""
 
     def run(self, workspace: Workspace, heading: str) -> None:
-        for command in commands_of("delete.md", heading):
+        for command in read_commands("delete.md", heading):
             said = command.replace("agent_memory_support-bot", workspace.alias)
             said = said.replace("-n agents", f"-n {workspace.namespace}").replace("support-bot", "memory")
             done = workspace.control_plane.kubectl(*shlex.split(said)[1:])
@@ -145,7 +145,7 @@ class TestThePageOnDeleting:
 
         self.run(workspace, "Delete the object, keep the memories")
 
-        workspace.wait_gone()
+        workspace.wait_deleted()
         assert workspace.physicals() == [workspace.physical]
 
     def test_the_memories_go_too(self, workspace: Workspace) -> None:
@@ -154,7 +154,7 @@ class TestThePageOnDeleting:
 
         self.run(workspace, "Delete the memories too")
 
-        workspace.wait_gone()
+        workspace.wait_deleted()
         assert workspace.physicals() == []
 
     def test_what_an_operator_left_behind_can_be_let_go(self, workspace: Workspace, operator: Program) -> None:

@@ -28,7 +28,7 @@ def drift(workspace: Workspace, policy: str) -> Document:
     """Create the object, change its collection, ask for a pass; return the object when it is over."""
     workspace.create_ready(driftPolicy=policy)
     change_m(workspace)
-    workspace.look()
+    workspace.run_pass()
     return workspace.must_get()
 
 
@@ -59,7 +59,7 @@ def test_without_a_policy_drift_is_corrected_and_told(workspace: Workspace) -> N
 def test_reported_drift_stays_and_is_shown_and_told_once(workspace: Workspace) -> None:
     found = drift(workspace, "Report")
     (shown,) = found["status"]["drift"]
-    workspace.look()
+    workspace.run_pass()
 
     assert m_of(workspace) == THEIRS
     assert conditions_of(found) == {"Ready": "True/Serving", "InSync": "False/Drifted"}

@@ -91,7 +91,7 @@ class TestOutages:
         time.sleep(1)
         assert workspace.get() is not None, "the deadline has not passed"
 
-        workspace.wait_gone(seconds=10)
+        workspace.wait_deleted(seconds=10)
         assert (
             "cannot be reached" in workspace.events()["CollectionKept"] or "503" in workspace.events()["CollectionKept"]
         )
@@ -139,7 +139,7 @@ class TestLostCollections:
         condition = workspace.wait_condition("Stalled", "True/CollectionLost")
 
         assert "3 points" in condition["message"]
-        workspace.look()
+        workspace.run_pass()
         assert workspace.physicals() == []
 
 

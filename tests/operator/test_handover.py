@@ -15,11 +15,11 @@ import pytest
 
 from agentmemory_operator.adapters.kubernetes.handover import SECRET_PREFIX
 from agentmemory_operator.adapters.qdrant.tokens import QdrantTokens
-from agentmemory_operator.connections.rules.handover import slot_of
-from agentmemory_operator.connections.rules.secret_hosts import goes_to
+from agentmemory_operator.connections.rules.handover import slot_name
+from agentmemory_operator.connections.rules.secret_hosts import destinations_of
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.workspace import SIZE, Workspace
-from tests.support.pages import commands_of
+from tests.support.pages import read_commands
 from tests.support.patience import wait_until
 from tests.support.programs import ROOT, free_port, running, start_qdrant
 from tests.support.web.http_server import serve
@@ -74,7 +74,7 @@ def handed_over(workspace: Workspace) -> str:
 
 def slot(workspace: Workspace) -> str:
     """Return where that lies."""
-    return slot_of((workspace.namespace, "qdrant-key", "api-key"), goes_to(workspace.qdrant_url))
+    return slot_name((workspace.namespace, "qdrant-key", "api-key"), destinations_of(workspace.qdrant_url))
 
 
 def secret_of(workspace: Workspace) -> httpx.Response:
@@ -107,7 +107,7 @@ def test_an_application_reads_its_agents_points_with_the_token_and_qdrants_own_c
     memory = {"user_id": "ada", "content": "pays by invoice", "tags": ["billing"], "vector": VECTOR}
     assert api.post(f"/v1/agents/{guarded.slug}/memories", json=memory).status_code == 201
     # The API's namespace here is `default`.
-    [command] = commands_of("qdrant-client.md", "A token for one agent")
+    [command] = read_commands("qdrant-client.md", "A token for one agent")
     command = command.replace("agentmemory-system", "default").replace("support-bot", guarded.slug)
     programs = [str(guarded.control_plane.assets), str(pathlib.Path(sys.executable).parent), os.environ["PATH"]]
     environment = os.environ | {

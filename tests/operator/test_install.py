@@ -15,21 +15,21 @@ from kubernetes.aio import client, config
 from agentmemory_operator import __version__
 from agentmemory_operator.adapters.kubernetes.claims import LABEL, PARTS, PREFIX, KubernetesClaims, follow_claims
 from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster
-from agentmemory_operator.adapters.kubernetes.handover import SECRET_PREFIX, KubernetesHandover
+from agentmemory_operator.adapters.kubernetes.handover import SECRET_PREFIX, KubernetesAgentSecrets
 from agentmemory_operator.adapters.kubernetes.lease import LEASE_NAME, KubernetesLease
 from agentmemory_operator.adapters.kubernetes.tokens import KubernetesTokenReviews
 from agentmemory_operator.adapters.kubernetes.transport import KubernetesTransport
 from agentmemory_operator.collections.rules.claims import ClaimSet, SlugClaim
-from agentmemory_operator.connections.rules.handover import HandedOver, Owner
+from agentmemory_operator.connections.rules.handover import AgentSecret, Owner
 from agentmemory_operator.errors import TransientError
 from agentmemory_operator.ports.kubernetes import Event, Lease
 from agentmemory_operator.spec.access import Caller
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION, Metadata
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.installation import (
-    API_HERE,
+    API_NAMESPACE_FLAGS,
     NAMESPACE,
-    OPERATOR_HERE,
+    OPERATOR_NAMESPACE_FLAGS,
     Container,
     Right,
     container_of,
@@ -39,14 +39,14 @@ from tests.support.cluster.installation import (
     kubeconfig_of,
     rights,
     shell,
-    stop_in_good_order,
-    without,
+    stop_cleanly,
+    without_right,
 )
 from tests.support.cluster.operators import LEADING
 from tests.support.cluster.tenants import Account as ServiceAccount
 from tests.support.cluster.tenants import create_secret
 from tests.support.cluster.workspace import AGENT, CONNECTION, MERGE, PLURALS, Workspace
-from tests.support.pages import commands_of
+from tests.support.pages import read_commands
 from tests.support.patience import wait_until
 from tests.support.programs import running
 
@@ -73,7 +73,7 @@ class Account:
     cluster: KubernetesCluster
     lease: KubernetesLease
     reviews: KubernetesTokenReviews
-    handover: KubernetesHandover
+    handover: KubernetesAgentSecrets
     claims: KubernetesClaims
     workspace: Workspace
 
@@ -195,7 +195,7 @@ async def reads_labels(account: Account) -> None:
     assert await account.cluster.labels(account.workspace.namespace)
 
 
-HANDED = HandedOver(slug=AGENT, owner=Owner("n", "a", "u"), values={"slot": "secret"})
+HANDED = AgentSecret(slug=AGENT, owner=Owner("n", "a", "u"), values={"slot": "secret"})
 
 
 async def finds_what_was_handed_over(account: Account) -> None:
@@ -384,7 +384,7 @@ async def account(
         KubernetesCluster(configuration),
         KubernetesLease(configuration, NAMESPACE),
         KubernetesTokenReviews(configuration),
-        KubernetesHandover(transport, NAMESPACE),
+        KubernetesAgentSecrets(transport, NAMESPACE),
         KubernetesClaims(transport, NAMESPACE),
         workspace,
     )
@@ -427,7 +427,7 @@ async def test_without_one_right_what_it_is_for_breaks(
     _, probe = PROBES[right.account, right.verb, right.resource]
     await wait_for(probe, account, works=True)
 
-    with without(control_plane, right):
+    with without_right(control_plane, right):
         await wait_for(probe, account, works=False)
 
     await wait_for(probe, account, works=True)
@@ -440,7 +440,7 @@ async def test_the_api_learns_by_the_right_to_namespaces_which_cluster_it_is_in(
     (right,) = [found for found in rights() if (found.account, found.resource) == (API, "namespaces")]
     await wait_for(names_the_cluster, account, works=True)
 
-    with without(control_plane, right):
+    with without_right(control_plane, right):
         await wait_for(names_the_cluster, account, works=False)
 
 
@@ -459,7 +459,7 @@ async def test_secrets_can_be_opened_to_it_in_some_namespaces_only(
     other = Workspace(control_plane, control_plane.create_namespace(), account.workspace.qdrant_url)
     other.create_secret(KEY["name"], **{KEY["key"]: "secret"})
 
-    for command in commands_of("install.md", "Rights"):
+    for command in read_commands("install.md", "Rights"):
         shell(control_plane, command.replace("-n agents", f"-n {account.workspace.namespace}"))
     await wait_for(reads_secrets, replace(account, workspace=other), works=False)
     await wait_for(reads_secrets, account, works=True)
@@ -503,8 +503,8 @@ def test_the_installed_operator_and_api_do_the_main_job_with_their_own_rights(
     access = {"subjects": [bot.subject("read", "write")]}
     workspace.create(embedding={"provider": "wordllama", "dimensions": 256}, access=access)
     with (
-        running(operator.start(control_plane, tmp_path, *OPERATOR_HERE, ports=ports)) as operating,
-        running(api.start(control_plane, tmp_path, *API_HERE, ports=ports)) as serving,
+        running(operator.start(control_plane, tmp_path, *OPERATOR_NAMESPACE_FLAGS, ports=ports)) as operating,
+        running(api.start(control_plane, tmp_path, *API_NAMESPACE_FLAGS, ports=ports)) as serving,
     ):
         operating.wait_for(LEADING)
         workspace.wait_ready(seconds=30)
@@ -517,8 +517,8 @@ def test_the_installed_operator_and_api_do_the_main_job_with_their_own_rights(
         wait_until(lambda: workspace.events(kind="Normal"), seconds=10, what="an event")
         holder = control_plane.http.get(f"{LEASES}/{LEASE_NAME}").json()["spec"]["holderIdentity"]
         workspace.delete()
-        workspace.wait_gone()
-        stop_in_good_order(operating, serving)
+        workspace.wait_deleted()
+        stop_cleanly(operating, serving)
 
     assert holder
     assert workspace.get() is None

@@ -16,7 +16,7 @@ from tests.support.cluster.installation import shell
 from tests.support.cluster.operators import start_api
 from tests.support.cluster.tenants import Account
 from tests.support.cluster.workspace import Workspace
-from tests.support.pages import commands_of
+from tests.support.pages import read_commands
 from tests.support.patience import wait_until
 from tests.support.programs import Program, running
 from tests.support.web.endpoints import (
@@ -24,12 +24,12 @@ from tests.support.web.endpoints import (
     ENDPOINTS,
     INTRUDED,
     LIST_OF_AGENTS,
-    OF_NO_USER,
     REQUESTS,
+    WITHOUT_USER,
     Endpoint,
     arguments_of,
-    asked_for,
     stored_item_of,
+    user_request,
 )
 
 Json = dict[str, Any]
@@ -79,7 +79,7 @@ class Owner:
 
     def memories(self) -> dict[str, str]:
         """Return content by id."""
-        found = self._call("GET", "memories", **asked_for(self.user)).json()["results"]
+        found = self._call("GET", "memories", **user_request(self.user)).json()["results"]
         return {memory["id"]: memory["content"] for memory in found}
 
     def _call(self, method: str, path: str, **arguments: Any) -> httpx.Response:
@@ -180,7 +180,7 @@ def test_the_types_of_an_agent_are_told_to_those_who_may_read_it(site: GuardedAg
     assert asked(site.tokens[case]).status_code == CASES[case][0]
 
 
-@pytest.mark.parametrize("endpoint", [endpoint for endpoint in ENDPOINTS if endpoint not in OF_NO_USER], ids=" ".join)
+@pytest.mark.parametrize("endpoint", [endpoint for endpoint in ENDPOINTS if endpoint not in WITHOUT_USER], ids=" ".join)
 def test_without_the_scope_nothing_of_it_is_learnt_or_changed(site: GuardedAgent, endpoint: Endpoint) -> None:
     owner = Owner(site, user=SCOPE)
     answer = site.send(endpoint, token=site.tokens["without the scope"], user=SCOPE, id=owner.id)
@@ -230,7 +230,7 @@ def test_a_token_that_ends_while_it_is_remembered_is_out(site: GuardedAgent) -> 
 
 def test_the_commands_of_the_page_give_a_token_that_passes(site: GuardedAgent) -> None:
     """docs/access.md, "Get a token"."""
-    commands = commands_of("access.md", "Get a token")
+    commands = read_commands("access.md", "Get a token")
     *_, token = [
         shell(site.workspace.control_plane, command.replace("-n agents", f"-n {site.workspace.namespace}"))
         for command in commands

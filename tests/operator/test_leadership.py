@@ -116,7 +116,7 @@ def test_a_leader_that_slept_over_its_lease_writes_nothing_and_ends(
     workspace.qdrant.patch(f"/collections/{workspace.physical}", json=undo).raise_for_status()
     version = workspace.must_get()["metadata"]["resourceVersion"]
     proxy.calls.clear()
-    leader.go_on()
+    leader.resume()
     wait_until(lambda: leader.returncode is not None, seconds=10, what="the end of the leader")
 
     assert leader.returncode == 1
@@ -141,7 +141,7 @@ def test_a_leader_stopped_amid_its_work_leaves_nothing_half_done(
     workspace.wait_ready(seconds=STARTED_WITHIN_S)
     proxy.calls.clear()
 
-    leader.go_on()
+    leader.resume()
     wait_until(lambda: leader.returncode is not None, seconds=10, what="the end of the leader")
 
     assert leader.returncode == 1
@@ -156,9 +156,9 @@ def test_a_leader_that_finds_an_alias_moved_by_another_hand_corrects_nothing_and
     control_plane: ControlPlane, workspace: Workspace, proxy: Proxy, tmp_path: pathlib.Path
 ) -> None:
     """Its own call is answered 200, and the alias leads elsewhere: which of the two is right only who leads may say."""
-    proxy.thief = f"{workspace.alias}__9"
+    proxy.stolen_by = f"{workspace.alias}__9"
     empty = {"vectors": {"size": 8, "distance": "Cosine"}}
-    workspace.qdrant.put(f"/collections/{proxy.thief}", json=empty).raise_for_status()
+    workspace.qdrant.put(f"/collections/{proxy.stolen_by}", json=empty).raise_for_status()
     with running(start_operator(control_plane, tmp_path, "--lease-namespace", workspace.namespace)) as leader:
         workspace.connect(url=proxy.url)
         workspace.create()
@@ -168,7 +168,7 @@ def test_a_leader_that_finds_an_alias_moved_by_another_hand_corrects_nothing_and
     assert f"{workspace.alias} was switched to {workspace.physical} but points elsewhere" in leader.log
     assert "Traceback" not in leader.log
     assert proxy.mutations()[-1] == ("POST", ALIASES)
-    assert workspace.aliases() == {workspace.alias: proxy.thief}
+    assert workspace.aliases() == {workspace.alias: proxy.stolen_by}
 
 
 def test_a_leader_that_finds_another_in_the_lease_after_it_moved_an_alias_ends(
@@ -177,7 +177,7 @@ def test_a_leader_that_finds_another_in_the_lease_after_it_moved_an_alias_ends(
     """Its own time is not over: a person, or another's idea of the time, has given the lease away."""
     lease, renamed = LEASES.format(workspace.namespace), {"spec": {"holderIdentity": "another"}}
     with running(start_operator(control_plane, tmp_path, "--lease-namespace", workspace.namespace)) as leader:
-        proxy.meanwhile = lambda: control_plane.http.patch(lease, json=renamed, headers=MERGE).raise_for_status()
+        proxy.on_alias_change = lambda: control_plane.http.patch(lease, json=renamed, headers=MERGE).raise_for_status()
         workspace.connect(url=proxy.url)
         workspace.create()
         wait_until(lambda: leader.returncode is not None, seconds=STARTED_WITHIN_S, what="the end of the leader")

@@ -137,7 +137,7 @@ def test_a_collection_that_is_another_objects_is_not_served(
     assert agent.found(vector=QUERY) == ["not yours"]
 
     workspace.delete()
-    workspace.wait_gone()
+    workspace.wait_deleted()
     other.request_pass()
     other.wait_condition("Stalled", "True/SlugTaken")
     answer = agent.search(vector=QUERY)

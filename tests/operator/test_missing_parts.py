@@ -12,14 +12,14 @@ from kubernetes.aio import client, config
 
 from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster
 from agentmemory_operator.entrypoints.operator import operating
-from agentmemory_operator.entrypoints.operator.operating import Startup, fill
+from agentmemory_operator.entrypoints.operator.operating import Startup, list_all_objects
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.runtime.feed import OperatorFeed
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.operators import run_command as run
 from tests.support.cluster.tenants import KUBERNETES, Account
 from tests.support.patience import wait_until
-from tests.support.programs import AGENTMEMORY, Program, built, free_port, running
+from tests.support.programs import AGENTMEMORY, Program, find_built, free_port, running
 
 CRDS = "apply the CRDs (agentmemory crds | kubectl apply --server-side -f -)"
 RIGHT = "this account lacks that permission: docs/install.md"
@@ -28,7 +28,7 @@ RIGHT = "this account lacks that permission: docs/install.md"
 @pytest.fixture(scope="module")
 def bare() -> Iterator[ControlPlane]:
     """An API server that knows nothing of ours."""
-    with ControlPlane(built()) as started:
+    with ControlPlane(find_built()) as started:
         yield started
 
 
@@ -126,7 +126,7 @@ async def test_a_start_ends_with_what_is_missing(
     startup = Startup(0.2)
 
     with pytest.raises(AgentMemoryError, match=r"gave up after .* cannot list QdrantConnection") as caught:
-        await fill(cast(OperatorFeed, cast(Any, None)), cluster, startup)
+        await list_all_objects(cast(OperatorFeed, cast(Any, None)), cluster, startup)
 
     await cluster.close()
     assert words in str(caught.value)
@@ -139,7 +139,7 @@ def test_a_server_is_alive_and_not_ready_and_its_log_says_what_is_missing_and_it
 ) -> None:
     port = free_port()
     option = "--health-port" if verb == "operator" else "--port"
-    with ControlPlane(built()) as started:
+    with ControlPlane(find_built()) as started:
         environment = {"KUBECONFIG": str(started.kubeconfig)}
         with running(Program(tmp_path / "log", *AGENTMEMORY, verb, option, str(port), **environment)) as program:
             program.wait_for(re.escape(CRDS))

@@ -20,7 +20,7 @@ from tests.support.cluster.installation import NAMESPACE, install, kubeconfig_of
 from tests.support.cluster.operators import LEADING, start_operator
 from tests.support.cluster.workspace import Workspace, marker_of
 from tests.support.forked import run_agentmemory
-from tests.support.pages import commands_of
+from tests.support.pages import read_commands
 from tests.support.patience import wait_until
 from tests.support.programs import AGENTMEMORY, Program, clean_environment, running
 
@@ -97,7 +97,7 @@ def test_objects_of_the_named_namespaces_are_looked_after_and_no_others(
     workspace.patch(index={"hnsw": {"m": 24}})
     workspace.wait_ready()
     workspace.delete()
-    workspace.wait_gone()
+    workspace.wait_deleted()
     time.sleep(1)
 
     assert outside.status() == {}
@@ -213,7 +213,7 @@ def narrowed(control_plane: ControlPlane, workspace: Workspace) -> Iterator[None
     # What the commands of another section left, where its test ran before in this process.
     shell(control_plane, f"kubectl -n {NAMESPACE} delete rolebinding agentmemory-secrets --ignore-not-found")
     try:
-        for command in commands_of("install.md", "Some namespaces only"):
+        for command in read_commands("install.md", "Some namespaces only"):
             shell(control_plane, command.replace("-n agents", f"-n {workspace.namespace}"))
         yield
     finally:

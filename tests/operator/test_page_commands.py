@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.support.cluster.workspace import OLD_CLUSTER, OLD_UID, Workspace
-from tests.support.pages import commands_to_run, manifests_of, run_said
+from tests.support.pages import commands_to_run, read_manifests, run_command
 from tests.support.programs import clean_environment
 from tests.support.spec.documents import Document
 
@@ -61,7 +61,7 @@ def run(command: str, workspace: Workspace, folder: pathlib.Path) -> None:
     programs = [str(workspace.control_plane.assets), str(pathlib.Path(sys.executable).parent), os.environ["PATH"]]
     environment = clean_environment() | {"KUBECONFIG": str(folder / "kubeconfig"), "PATH": os.pathsep.join(programs)}
     environment |= {"KUBERC": "off"}
-    done = run_said(said, env=environment, cwd=folder, timeout=COMMAND_S)
+    done = run_command(said, env=environment, cwd=folder, timeout=COMMAND_S)
     # A plan that would change something ends with 2.
     assert done.returncode == (2 if " plan " in said else 0), f"{said}: {done.stdout}{done.stderr}"
 
@@ -70,7 +70,7 @@ def write_files(page: str, workspace: Workspace, folder: pathlib.Path) -> None:
     """Write what the commands of a page read, and have what they name."""
     (folder / "ca.crt").write_text("not read by these commands")
     (folder / "support-bot.yaml").write_text(yaml.safe_dump(applied(workspace.must_get(AGENT))))
-    for name, manifest in manifests_of(page).items():
+    for name, manifest in read_manifests(page).items():
         (folder / name).write_text(said_in(workspace, manifest))
     if page == "docs/restore.md":
         workspace.create_snapshot("before-upgrade", of=AGENT)

@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from tests.support.cluster.workspace import OLD_CLUSTER, OLD_UID, Workspace, leave_behind, wait_asked
+from tests.support.cluster.workspace import OLD_CLUSTER, OLD_UID, Workspace, leave_collection, wait_takeover_request
 from tests.support.pages import run_page as run
 
 pytestmark = pytest.mark.usefixtures("operator")
@@ -57,7 +57,7 @@ def test_a_held_plan_is_shown_and_its_digest_taken_as_the_page_says(
 
 
 def test_one_collection_is_taken_over_as_the_page_says(workspace: Workspace, tmp_path: pathlib.Path) -> None:
-    leave_behind(workspace, name="another")
+    leave_collection(workspace, name="another")
     workspace.create()
     workspace.wait_condition("Stalled", "True/CollectionNotOwned")
 
@@ -68,9 +68,9 @@ def test_one_collection_is_taken_over_as_the_page_says(workspace: Workspace, tmp
 
 
 def test_an_agent_is_given_to_another_namespace_as_the_page_says(workspace: Workspace, tmp_path: pathlib.Path) -> None:
-    leave_behind(workspace, namespace="elsewhere")
+    leave_collection(workspace, namespace="elsewhere")
     workspace.create()
-    wait_asked(workspace)
+    wait_takeover_request(workspace)
 
     page = "Give an agent to another namespace"
     # The page's connection lies in a namespace of its own; here it is the agent's.
@@ -86,9 +86,9 @@ def test_the_collections_of_a_rebuilt_cluster_are_taken_over_as_the_page_says(
     workspace: Workspace, tmp_path: pathlib.Path
 ) -> None:
     cluster = f"{OLD_CLUSTER}-{workspace.slug}"
-    leave_behind(workspace, clusterId=cluster)
+    leave_collection(workspace, clusterId=cluster)
     workspace.create()
-    wait_asked(workspace)
+    wait_takeover_request(workspace)
 
     listed, _ = run(workspace, "adopt.md", "After a cluster was rebuilt", folder=tmp_path, OLD=cluster)
 

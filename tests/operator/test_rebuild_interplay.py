@@ -80,7 +80,7 @@ def test_a_rebuild_that_finds_less_is_held_moved_when_approved_and_has_a_snapsho
     done = wait_rebuild(workspace, "Done")
 
     assert workspace.aliases() == {workspace.alias: f"{workspace.alias}__2"}
-    assert workspace.stored() == POINTS
+    assert workspace.count_points() == POINTS
     wait_until(lambda: workspace.status()["collection"].get("rebuiltTime"), seconds=10, what="the time of the move")
     assert workspace.status()["collection"]["rebuiltTime"] == done["moveTime"]
     wait_until(lambda: "-rebuilt-" in workspace.status()["lastSnapshot"]["name"], seconds=30, what="its snapshot")
@@ -90,7 +90,7 @@ def test_a_rebuild_that_finds_less_is_held_moved_when_approved_and_has_a_snapsho
     workspace.create_restore("undo", {"snapshotRef": {"name": "before"}})
     refused = workspace.wait_condition("Succeeded", "False/SnapshotUnfit", name="undo", of="MemoryRestore", seconds=20)
     assert "agentmemory rebuild NAME --rollback" in refused["message"]
-    assert workspace.stored() == POINTS
+    assert workspace.count_points() == POINTS
 
 
 def test_snapshots_and_restores_go_before_a_rebuild_that_has_not_moved_which_begins_anew(workspace: Workspace) -> None:
@@ -108,7 +108,7 @@ def test_snapshots_and_restores_go_before_a_rebuild_that_has_not_moved_which_beg
     assert (held["target"], restored) == (f"{workspace.alias}__2", f"{workspace.alias}__3")
     assert again["source"] == restored
     assert workspace.status("midway", "MemorySnapshot")["physical"] == f"{workspace.alias}__1"
-    assert workspace.stored() == POINTS
+    assert workspace.count_points() == POINTS
     assert f"{workspace.alias}__2" not in workspace.physicals()
 
     workspace.annotate(cancel_rebuild=again["digest"])
@@ -128,4 +128,4 @@ def test_a_restore_that_comes_while_the_alias_is_moved_waits_for_the_end(workspa
     wait_rebuild(workspace, "Done")
     workspace.wait_condition("Succeeded", "False/SnapshotUnfit", name="undo", of="MemoryRestore", seconds=30)
     assert workspace.aliases() == {workspace.alias: f"{workspace.alias}__2"}
-    assert workspace.stored() == POINTS
+    assert workspace.count_points() == POINTS

@@ -48,13 +48,13 @@ def test_a_held_rebuild_is_approved_watched_to_its_end_and_rolled_back(
     assert "needs a Rebuild" in shown
     assert f"Rebuild of {workspace.namespace}/memory: done" in watched
     assert workspace.config()["params"]["vectors"]["distance"] == "Dot"
-    assert workspace.stored() == POINTS
+    assert workspace.count_points() == POINTS
 
     back, _ = run_page(workspace, PAGE, "Roll back", folder=tmp_path)
 
     assert "Rollback done" in back
     assert workspace.aliases() == {workspace.alias: workspace.physical}
-    assert workspace.stored() == POINTS
+    assert workspace.count_points() == POINTS
 
 
 def test_one_is_paused_and_goes_on_to_its_end(workspace: Workspace, tmp_path: pathlib.Path) -> None:

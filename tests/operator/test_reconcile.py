@@ -152,7 +152,7 @@ class TestQuiet:
         forget_calls(proxy)
 
         before = workspace.status()
-        workspace.look()
+        workspace.run_pass()
 
         told = workspace.status()
         assert told.pop("lastHandledReconcileAt")

@@ -43,7 +43,7 @@ class TestRestore:
         assert "Restored" in workspace.events("undo", kind="Normal")
         workspace.annotate("undo", of="MemoryRestore", rollback="yes")
         workspace.wait_condition("RolledBack", "True/RolledBack", name="undo", of="MemoryRestore")
-        assert workspace.stored() == POINTS + 3
+        assert workspace.count_points() == POINTS + 3
 
     def test_an_agent_begins_with_a_snapshot_where_it_says_so(self, workspace: Workspace) -> None:
         workspace.create_ready()

@@ -37,7 +37,7 @@ def test_one_agent_is_restored_and_the_restore_taken_back(workspace: Workspace, 
     assert "before" in listed
     assert "has succeeded (Restored)" in restored
     assert "is live again" in taken_back
-    assert workspace.stored() == 9
+    assert workspace.count_points() == 9
 
 
 def test_a_bad_import_is_undone(workspace: Workspace, tmp_path: pathlib.Path) -> None:
@@ -46,7 +46,7 @@ def test_a_bad_import_is_undone(workspace: Workspace, tmp_path: pathlib.Path) ->
 
     run_page(workspace, PAGE, "A bad import", folder=tmp_path)
 
-    assert workspace.stored() == 7
+    assert workspace.count_points() == 7
 
 
 def test_everything_that_a_server_lost_is_restored_from_storage(
@@ -69,7 +69,7 @@ def test_everything_that_a_server_lost_is_restored_from_storage(
         _, told = run_page(lost, PAGE, "Qdrant is lost whole", folder=tmp_path)
 
         assert f"1 of 1: {namespace}/memory restored" in told
-        assert lost.stored() == 7
+        assert lost.count_points() == 7
         lost.clean()
 
 
@@ -83,7 +83,7 @@ def test_an_agent_is_cloned_to_staging(workspace: Workspace, tmp_path: pathlib.P
 
     assert "has succeeded (Restored)" in restored
     found = workspace.qdrant.get(f"/collections/{workspace.alias}-x").json()["result"]
-    assert found["points_count"] == workspace.stored() == 7
+    assert found["points_count"] == workspace.count_points() == 7
 
 
 def test_an_agent_moves_to_another_cluster(workspace: Workspace, storage: S3Server, tmp_path: pathlib.Path) -> None:
@@ -96,7 +96,7 @@ def test_an_agent_moves_to_another_cluster(workspace: Workspace, storage: S3Serv
     status = workspace.status("moving", "MemorySnapshot")
     (key,) = [place["key"] for place in status["locations"] if place["type"] == "S3"]
     workspace.delete()
-    workspace.wait_gone()
+    workspace.wait_deleted()
     workspace.delete("moving", "MemorySnapshot")
     workspace.qdrant.delete(f"/collections/{workspace.physical}").raise_for_status()
     workspace.create()
@@ -107,4 +107,4 @@ def test_an_agent_moves_to_another_cluster(workspace: Workspace, storage: S3Serv
     write_manifests(workspace, PAGE, heading, folder=tmp_path, **values)
     run_page(workspace, PAGE, heading, folder=tmp_path, CLUSTER="old-cluster")
 
-    assert workspace.stored() == 7
+    assert workspace.count_points() == 7

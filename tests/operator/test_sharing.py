@@ -10,7 +10,7 @@ from tests.support.cluster.operators import start_api
 from tests.support.cluster.workspace import Workspace
 from tests.support.patience import wait_until
 from tests.support.programs import running, start_qdrant
-from tests.support.spec.documents import allowing
+from tests.support.spec.documents import allowed_namespaces
 
 pytestmark = pytest.mark.usefixtures("quick_operator")
 
@@ -37,7 +37,7 @@ def test_a_connection_keeps_to_its_namespace_until_it_says_otherwise(workspace: 
     assert f"{infra.namespace}/main may not be used from namespace {workspace.namespace}" in condition["message"]
     assert workspace.physicals() == []
 
-    infra.patch("main", kind="QdrantConnection", **allowing("All"))
+    infra.patch("main", kind="QdrantConnection", **allowed_namespaces("All"))
 
     workspace.wait_ready()
 
@@ -45,11 +45,11 @@ def test_a_connection_keeps_to_its_namespace_until_it_says_otherwise(workspace: 
 def test_a_connection_that_no_longer_allows_a_namespace_stalls_its_objects_and_keeps_their_collections(
     workspace: Workspace, infra: Workspace
 ) -> None:
-    infra.connect(**allowing("All"))
+    infra.connect(**allowed_namespaces("All"))
     refer(workspace, infra)
     workspace.wait_ready()
 
-    infra.patch("main", kind="QdrantConnection", **allowing("Same"))
+    infra.patch("main", kind="QdrantConnection", **allowed_namespaces("Same"))
 
     workspace.wait_condition("Stalled", "True/ConnectionNotAllowed")
     assert workspace.physicals() == [workspace.physical]
@@ -62,7 +62,7 @@ def test_the_key_is_read_where_the_connection_is(
     with running(program):
         workspace.create_secret("qdrant-key", key="wrong")
         infra.create_secret("qdrant-key", key="right")
-        infra.connect(url=url, apiKeySecretRef={"name": "qdrant-key", "key": "key"}, **allowing("All"))
+        infra.connect(url=url, apiKeySecretRef={"name": "qdrant-key", "key": "key"}, **allowed_namespaces("All"))
 
         refer(workspace, infra)
 
@@ -72,7 +72,7 @@ def test_the_key_is_read_where_the_connection_is(
 def test_the_api_serves_an_agent_only_while_its_connection_is_allowed(
     workspace: Workspace, infra: Workspace, tmp_path: pathlib.Path
 ) -> None:
-    infra.connect(**allowing("All"))
+    infra.connect(**allowed_namespaces("All"))
     refer(workspace, infra)
     workspace.wait_ready()
     program, url = start_api(workspace.control_plane, tmp_path)
@@ -80,7 +80,7 @@ def test_the_api_serves_an_agent_only_while_its_connection_is_allowed(
         path, body = f"{url}/v1/agents/{workspace.slug}/search", {"vector": [1.0] * 8, "user_id": "u"}
         wait_until(lambda: httpx.post(path, json=body).status_code == 200, seconds=10, what="the search")
 
-        infra.patch("main", kind="QdrantConnection", **allowing("Same"))
+        infra.patch("main", kind="QdrantConnection", **allowed_namespaces("Same"))
 
         answer = wait_until(
             lambda: (found := httpx.post(path, json=body)).status_code == 503 and found, seconds=5, what="a refusal"

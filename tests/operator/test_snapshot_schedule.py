@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.operators import WATCHING, ForkedOperator, Nursery
+from tests.support.cluster.operators import WATCHING, ForkedOperator, OperatorForks
 from tests.support.cluster.workspace import Workspace
 from tests.support.patience import wait_until
 
@@ -19,17 +19,17 @@ PERIODS = {"stalled_s": 1.0, "probe_s": 1.0}
 
 
 @pytest.fixture(scope="module")
-def nurseries(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Nursery]]:
+def nurseries(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[OperatorForks]]:
     with contextlib.ExitStack() as stack:
         folders: list[pathlib.Path] = [tmp_path_factory.mktemp(name) for name in ("one", "other")]
-        found = [Nursery(control_plane, folder) for folder in folders]
+        found = [OperatorForks(control_plane, folder) for folder in folders]
         for nursery in found:
             stack.callback(nursery.close)
         yield found
 
 
 @pytest.fixture
-def pair(nurseries: list[Nursery]) -> Iterator[list[ForkedOperator]]:
+def pair(nurseries: list[OperatorForks]) -> Iterator[list[ForkedOperator]]:
     """Two operators that work at the same time: none waits for a lease."""
     operators = [restart(nursery) for nursery in nurseries]
     yield operators
@@ -37,7 +37,7 @@ def pair(nurseries: list[Nursery]) -> Iterator[list[ForkedOperator]]:
         operator.kill()
 
 
-def restart(nursery: Nursery) -> ForkedOperator:
+def restart(nursery: OperatorForks) -> ForkedOperator:
     """Start an operator, and wait until it is at work: before that it does not know the signals of `jump`."""
     starts = nursery.log.count(WATCHING)
     operator = nursery.start(periods=PERIODS)
@@ -72,7 +72,7 @@ def claim_missed(workspace: Workspace, pair: list[ForkedOperator]) -> str:
 
 
 def test_two_operators_make_one_snapshot_of_all_times_that_were_missed_and_a_restart_none(
-    workspace: Workspace, pair: list[ForkedOperator], nurseries: list[Nursery]
+    workspace: Workspace, pair: list[ForkedOperator], nurseries: list[OperatorForks]
 ) -> None:
     workspace.create_ready(snapshots={"schedule": THRICE_DAILY})
     assert workspace.wait_condition("SnapshotFresh", "Unknown/NoSnapshotYet")
@@ -100,6 +100,6 @@ def test_the_agent_outlives_nothing_of_its_snapshots(workspace: Workspace, pair:
     slot = claim_missed(workspace, pair)
 
     workspace.delete()
-    workspace.wait_gone()
+    workspace.wait_deleted()
 
     assert snapshots(workspace) == [slot]

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.settings import SNAPSHOTS_AT_ONCE
+from agentmemory_operator.settings import MAX_CONCURRENT_SNAPSHOTS
 from tests.support.cluster.workspace import Workspace, conditions_of
 from tests.support.patience import wait_until
 
 pytestmark = pytest.mark.usefixtures("operator")
 
-AGENTS = SNAPSHOTS_AT_ONCE + 3
+AGENTS = MAX_CONCURRENT_SNAPSHOTS + 3
 
 
 class Under:
@@ -57,7 +57,7 @@ def test_of_one_connection_no_more_are_under_way_than_the_setting_says(workspace
 
     wait_until(lambda: len(seen.made) == AGENTS, seconds=60, what="the end of all snapshots")
     follower.join(10)
-    assert 2 <= seen.most <= SNAPSHOTS_AT_ONCE
+    assert 2 <= seen.most <= MAX_CONCURRENT_SNAPSHOTS
 
 
 def test_those_that_no_rule_keeps_go_with_their_files_and_a_pinned_one_stays(workspace: Workspace) -> None:

@@ -39,7 +39,7 @@ class TestLastSnapshot:
         workspace.store_points(4)
 
         workspace.delete()
-        workspace.wait_gone(seconds=30)
+        workspace.wait_deleted(seconds=30)
 
         (made,) = workspace.names(KIND)
         status = workspace.status(made, KIND)

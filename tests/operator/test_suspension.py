@@ -22,7 +22,7 @@ def test_a_suspended_object_is_left_alone_until_it_is_resumed(workspace: Workspa
     workspace.wait_condition("Suspended", "True/Suspended")
     proxy.calls.clear()
     workspace.patch(index={"hnsw": {"m": 24}})
-    workspace.look()
+    workspace.run_pass()
     found = workspace.wait_condition("Suspended", "True/Suspended")
 
     assert "spec.suspend" in found["message"]
@@ -40,15 +40,15 @@ def test_a_pass_that_is_asked_for_runs_once(workspace: Workspace, proxy: Proxy) 
     workspace.connect(url=proxy.url)
     workspace.create()
     workspace.wait_ready()
-    workspace.look()
+    workspace.run_pass()
     proxy.calls.clear()
 
-    workspace.look()
+    workspace.run_pass()
     once = observations(proxy)
     same = workspace.status()["lastHandledReconcileAt"]
     proxy.calls.clear()
     workspace.annotate(reconcile_requested_at=same)
-    workspace.look()
+    workspace.run_pass()
 
     # Had the same value asked for a pass, there would be those of two.
     assert once

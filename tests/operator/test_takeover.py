@@ -6,9 +6,9 @@ from tests.support.cluster.workspace import (
     OLD_CLUSTER,
     OLD_UID,
     Workspace,
-    leave_behind,
+    leave_collection,
     marker_of,
-    wait_asked,
+    wait_takeover_request,
 )
 from tests.support.forked import run_agentmemory
 from tests.support.programs import clean_environment
@@ -20,7 +20,7 @@ class TestTakeover:
     def test_another_object_s_collection_is_refused_with_whose_it_is_and_what_to_set(
         self, workspace: Workspace
     ) -> None:
-        leave_behind(workspace, name="another")
+        leave_collection(workspace, name="another")
         workspace.create()
 
         condition = workspace.wait_condition("Stalled", "True/CollectionNotOwned")
@@ -33,7 +33,7 @@ class TestTakeover:
         assert marker_of(workspace)["uid"] == OLD_UID
 
     def test_the_annotation_with_the_owner_s_uid_takes_it_over_with_its_memories(self, workspace: Workspace) -> None:
-        leave_behind(workspace, name="another")
+        leave_collection(workspace, name="another")
         workspace.create()
         workspace.wait_condition("Stalled", "True/CollectionNotOwned")
 
@@ -66,9 +66,9 @@ class TestRebuiltCluster:
     def test_all_leaves_alone_what_is_not_the_same_object_of_that_cluster(
         self, workspace: Workspace, owner: dict[str, str]
     ) -> None:
-        leave_behind(workspace, **owner)
+        leave_collection(workspace, **owner)
         workspace.create()
-        wait_asked(workspace)
+        wait_takeover_request(workspace)
 
         code, told = takeover(workspace, "--all", "--cluster-id", OLD_CLUSTER, "-n", workspace.namespace, "--yes")
 

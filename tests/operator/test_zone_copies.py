@@ -18,7 +18,7 @@ import pytest
 from agentmemory_operator.spec.kinds.agent_memory import TAKEOVER
 from agentmemory_operator.zones.rules.entries import Ring
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.operators import Nursery, run_command, start_api
+from tests.support.cluster.operators import OperatorForks, run_command, start_api
 from tests.support.cluster.workspace import AGENT, Workspace
 from tests.support.cluster.zone_keys import StoredKeys
 from tests.support.patience import wait_until
@@ -43,7 +43,7 @@ def folder(control_plane: ControlPlane) -> str:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def operator(nursery: Nursery, folder: str) -> None:
+def operator(nursery: OperatorForks, folder: str) -> None:
     """An operator that looks again soon."""
     nursery.start(periods={"stalled_s": 0.5, "converged_s": 1.0, "busy_s": 0.3}, zone_keys_namespace=folder)
 
@@ -143,7 +143,7 @@ class Bank:
 
     def key_forms(self) -> list[bytes]:
         """Return how the wrapping key, and the data keys that are left, could be told."""
-        opened = self.keys.opened(self.wrapping).values()
+        opened = self.keys.unwrap_all(self.wrapping).values()
         halves = [half for key in opened for half in (key[:32], key[32:])]
         shown = [text for half in halves for text in (base64.b64encode(half)[:40], half.hex().encode())]
         return [self.wrapping.encode(), base64.b64decode(self.wrapping).hex().encode(), *shown]
@@ -220,7 +220,7 @@ def bank(
 
 
 def test_no_copy_holds_what_is_sealed_and_none_is_read_once_the_key_is_deleted(
-    bank: Bank, api_program: Program, nursery: Nursery, tmp_path: pathlib.Path
+    bank: Bank, api_program: Program, nursery: OperatorForks, tmp_path: pathlib.Path
 ) -> None:
     slug, other = bank.workspace.slug, f"{bank.workspace.slug}-x"
     before = {user: bank.contents(slug, user) for user in USERS}

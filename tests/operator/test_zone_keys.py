@@ -12,15 +12,15 @@ from agentmemory_operator.adapters.kubernetes.transport import KubernetesTranspo
 from agentmemory_operator.adapters.kubernetes.zone_keys import KEY, PREFIX, KubernetesKeyShards
 from agentmemory_operator.errors import KeysUnavailable, TransientError
 from agentmemory_operator.zones.keyring import FRESH_MS, AgentKeys, Keyring
-from agentmemory_operator.zones.rules.entries import LEVELS, SHARD_KEYS, Ring, new_key_id, scope_hash, shard_at
-from agentmemory_operator.zones.rules.shards import Shard, shard_to_text
+from agentmemory_operator.zones.rules.entries import LEVELS, MAX_SHARD_KEYS, Ring, new_key_id, scope_hash, shard_at
+from agentmemory_operator.zones.rules.shards import Shard, render_shard
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.installation import shell
 from tests.support.cluster.workspace import MERGE
 from tests.support.engine.fakes import FakeClock
-from tests.support.key_shards import BEHAVIOURS, Behaviour, a_ring, a_shard
-from tests.support.pages import commands_of
-from tests.support.web.http_server import well
+from tests.support.key_shards import BEHAVIOURS, Behaviour, new_ring, new_shard
+from tests.support.pages import read_commands
+from tests.support.web.http_server import check_success
 from tests.support.zones import FakeWrapping
 
 # The one of docs/zones.md.
@@ -56,61 +56,61 @@ def secret_of(ring: Ring, name: str = "0") -> str:
 
 @pytest.mark.parametrize("behaviour", BEHAVIOURS, ids=lambda found: found.__name__)
 async def test_it_is_a_store_of_shards(shards: KubernetesKeyShards, behaviour: Behaviour) -> None:
-    await behaviour(shards, a_ring())
+    await behaviour(shards, new_ring())
 
 
 @pytest.mark.parametrize("data", [{}, {KEY: base64.b64encode(b"{}").decode()}, {"other": "eA=="}])
 async def test_a_secret_that_holds_no_keys_is_told_and_never_written_over(
     control_plane: ControlPlane, shards: KubernetesKeyShards, data: dict[str, str]
 ) -> None:
-    ring = a_ring()
-    await shards.write(a_shard(ring))
+    ring = new_ring()
+    await shards.write(new_shard(ring))
     body = [{"op": "replace", "path": "/data", "value": data}]
     patch = {"Content-Type": "application/json-patch+json"}
-    well(control_plane.http.patch(secret_of(ring), json=body, headers=patch))
+    check_success(control_plane.http.patch(secret_of(ring), json=body, headers=patch))
     keys = AgentKeys(ring, FakeWrapping())
 
     with pytest.raises(TransientError, match="restore it from a backup"):
         await shards.read(ring, "0")
     with pytest.raises(KeysUnavailable):
-        await Keyring(shards, FakeClock()).writing(keys, "PERSONAL", "ada")
-    assert well(control_plane.http.get(secret_of(ring))).json().get("data", {}) == data
+        await Keyring(shards, FakeClock()).get_or_create_key(keys, "PERSONAL", "ada")
+    assert check_success(control_plane.http.get(secret_of(ring))).json().get("data", {}) == data
 
 
 async def test_without_the_namespace_nothing_is_there_and_nothing_is_made(transport: KubernetesTransport) -> None:
     shards = KubernetesKeyShards(transport, "no-such-namespace")
-    ring = a_ring()
+    ring = new_ring()
 
     assert await shards.version(ring, "0") == ""
     with pytest.raises(TransientError, match="does the namespace no-such-namespace exist"):
-        await shards.write(a_shard(ring))
+        await shards.write(new_shard(ring))
     with pytest.raises(KeysUnavailable):
-        await Keyring(shards, FakeClock()).writing(AgentKeys(ring, FakeWrapping()), "PERSONAL", "ada")
+        await Keyring(shards, FakeClock()).get_or_create_key(AgentKeys(ring, FakeWrapping()), "PERSONAL", "ada")
 
 
 async def test_while_the_api_server_is_away_keys_are_and_then_they_are_back(
     control_plane: ControlPlane, shards: KubernetesKeyShards
 ) -> None:
-    keys, clock = AgentKeys(a_ring(), FakeWrapping()), FakeClock()
-    key = await Keyring(shards, clock).writing(keys, "PERSONAL", "ada")
+    keys, clock = AgentKeys(new_ring(), FakeWrapping()), FakeClock()
+    key = await Keyring(shards, clock).get_or_create_key(keys, "PERSONAL", "ada")
     other = Keyring(shards, clock)
 
     control_plane.kill_apiserver()
     try:
         with pytest.raises(KeysUnavailable):
-            await other.reading(keys, [key.id])
+            await other.read_keys(keys, [key.id])
         with pytest.raises(KeysUnavailable):
-            await other.writing(keys, "PERSONAL", "bob")
+            await other.get_or_create_key(keys, "PERSONAL", "bob")
     finally:
         control_plane.start_apiserver()
 
-    assert await other.reading(keys, [key.id]) == {key.id: key}
+    assert await other.read_keys(keys, [key.id]) == {key.id: key}
 
 
 async def test_keys_that_were_lost_come_back_as_the_page_says(
     control_plane: ControlPlane, shards: KubernetesKeyShards, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
-    ring, clock, owners = a_ring(), FakeClock(), [f"user-{number}" for number in range(SHARD_KEYS + 20)]
+    ring, clock, owners = new_ring(), FakeClock(), [f"user-{number}" for number in range(MAX_SHARD_KEYS + 20)]
     sealed = True
 
     async def has_sealed() -> bool:
@@ -118,23 +118,23 @@ async def test_keys_that_were_lost_come_back_as_the_page_says(
 
     keyring, keys = Keyring(shards, clock), AgentKeys(ring, FakeWrapping(), has_sealed)
     sealed = False
-    made = {key.id: key for key in [await keyring.writing(keys, "PERSONAL", owner) for owner in owners]}
+    made = {key.id: key for key in [await keyring.get_or_create_key(keys, "PERSONAL", owner) for owner in owners]}
     sealed = True
     monkeypatch.setattr("tests.support.cluster.installation.ROOT", tmp_path)
-    (backup,) = commands_of("zones.md", "Back up the keys")
-    (restore,) = commands_of("zones.md", "Restore the keys")
+    (backup,) = read_commands("zones.md", "Back up the keys")
+    (restore,) = read_commands("zones.md", "Restore the keys")
     shell(control_plane, backup)
-    well(control_plane.http.delete(FOLDER))
+    check_success(control_plane.http.delete(FOLDER))
     clock.move(ms=FRESH_MS)
 
     with pytest.raises(KeysUnavailable, match="backup"):
-        await keyring.reading(keys, list(made))
+        await keyring.read_keys(keys, list(made))
     with pytest.raises(KeysUnavailable, match="backup"):
-        await keyring.writing(keys, "PERSONAL", "new")
+        await keyring.get_or_create_key(keys, "PERSONAL", "new")
     shell(control_plane, restore)
 
-    assert await keyring.reading(keys, list(made)) == made
-    assert (await keyring.writing(keys, "PERSONAL", owners[0])).id in made
+    assert await keyring.read_keys(keys, list(made)) == made
+    assert (await keyring.get_or_create_key(keys, "PERSONAL", owners[0])).id in made
 
 
 async def test_an_agent_goes_on_without_lost_keys_where_somebody_says_so(
@@ -143,8 +143,8 @@ async def test_an_agent_goes_on_without_lost_keys_where_somebody_says_so(
     async def has_sealed() -> bool:
         return True
 
-    keys = AgentKeys(a_ring(), FakeWrapping(), has_sealed)
-    commands = commands_of("zones.md", "Go on without lost keys")
+    keys = AgentKeys(new_ring(), FakeWrapping(), has_sealed)
+    commands = read_commands("zones.md", "Go on without lost keys")
     for command in commands:
         shell(
             control_plane,
@@ -154,22 +154,22 @@ async def test_an_agent_goes_on_without_lost_keys_where_somebody_says_so(
         )
     keyring = Keyring(shards, FakeClock())
 
-    key = await keyring.writing(keys, "PERSONAL", "ada")
+    key = await keyring.get_or_create_key(keys, "PERSONAL", "ada")
 
-    assert await keyring.reading(keys, [key.id, new_key_id("1a")]) == {key.id: key}
+    assert await keyring.read_keys(keys, [key.id, new_key_id("1a")]) == {key.id: key}
     assert "0" in await shards.list_names(keys.ring)
 
 
 async def test_secrets_of_others_are_no_shards(control_plane: ControlPlane, shards: KubernetesKeyShards) -> None:
-    ring = a_ring()
-    await shards.write(a_shard(ring))
+    ring = new_ring()
+    await shards.write(new_shard(ring))
     labels = {"agentmemory.dev/zone-keys": "0", "agentmemory.dev/agent": ring.agent}
     labels["agentmemory.dev/owner-namespace"] = ring.namespace
     names = ("another", f"{PREFIX}{ring.namespace}.{ring.agent}-4", f"{PREFIX}{ring.agent}-0")
     for name in names:
-        well(control_plane.http.post(FOLDER, json={"metadata": {"name": name, "labels": labels}}))
+        check_success(control_plane.http.post(FOLDER, json={"metadata": {"name": name, "labels": labels}}))
     # Of another agent by its name, whatever its labels say.
-    well(control_plane.http.patch(secret_of(ring), json={"metadata": {"labels": labels}}, headers=MERGE))
+    check_success(control_plane.http.patch(secret_of(ring), json={"metadata": {"labels": labels}}, headers=MERGE))
 
     assert await shards.list_names(ring) == ["0"]
     await shards.delete(ring)
@@ -181,7 +181,7 @@ async def test_secrets_of_others_are_no_shards(control_plane: ControlPlane, shar
 @pytest.mark.faults
 async def test_100_000_users_have_keys_in_two_zones(shards: KubernetesKeyShards) -> None:
     """Written shard by shard as 200,000 first keys would leave them; then read, listed and added to as any other."""
-    ring, wrapping, clock = a_ring(), FakeWrapping(), FakeClock()
+    ring, wrapping, clock = new_ring(), FakeWrapping(), FakeClock()
     made: dict[str, Shard] = {}
     for user in range(100_000):
         for zone in ZONES:
@@ -196,12 +196,12 @@ async def test_100_000_users_have_keys_in_two_zones(shards: KubernetesKeyShards)
     keyring, keys = Keyring(shards, clock), AgentKeys(ring, wrapping)
 
     assert len(await shards.list_names(ring)) == len(made) == 1 + 16 + 256 + 4096
-    assert max(len(shard_to_text(shard)) for shard in made.values()) < 20 * 1024
+    assert max(len(render_shard(shard)) for shard in made.values()) < 20 * 1024
     known = {key_id: entry for shard in made.values() for key_id, entry in shard.entries.items()}
     for user in random.Random(7).sample(range(100_000), 300):
-        key = await keyring.writing(keys, "PERSONAL", f"user-{user}")
+        key = await keyring.get_or_create_key(keys, "PERSONAL", f"user-{user}")
         assert known[key.id].scope == scope_hash("PERSONAL", f"user-{user}")
-    new = await keyring.writing(keys, "PERSONAL", "a new user")
+    new = await keyring.get_or_create_key(keys, "PERSONAL", "a new user")
     assert new.id not in known
     assert await keyring.destroy(keys, owner="a new user", zones=ZONES) == [new.id]
     await shards.delete(ring)

@@ -8,7 +8,7 @@ import pytest
 
 from agentmemory_operator.zones.rules.entries import Ring
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.operators import Nursery, start_api
+from tests.support.cluster.operators import OperatorForks, start_api
 from tests.support.cluster.workspace import SIZE, Workspace, confirm_delete
 from tests.support.cluster.zone_keys import StoredKeys, wrapping_of
 from tests.support.patience import wait_until
@@ -26,7 +26,7 @@ def folder(control_plane: ControlPlane) -> str:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def operator(nursery: Nursery, folder: str) -> None:
+def operator(nursery: OperatorForks, folder: str) -> None:
     """An operator that looks again soon."""
     nursery.start(periods=PERIODS, zone_keys_namespace=folder)
 
@@ -111,7 +111,7 @@ def test_another_wrapping_key_takes_over_while_memories_are_read(
     agent.create()
     agent.wait_for("KeysAvailable")
     assert agent.store("told in confidence") == 201
-    made = agent.keys.opened(first)
+    made = agent.keys.unwrap_all(first)
     wait_until(lambda: told(workspace).get("keys") == 1, seconds=30, what="the count")
     assert told(workspace)["wrappingKey"] == wrapping_of(first).fingerprint
 
@@ -119,11 +119,11 @@ def test_another_wrapping_key_takes_over_while_memories_are_read(
     wrapped = wrapping_of(second).fingerprint
     wait_until(lambda: told(workspace).get("wrappingKey") == wrapped, seconds=30, what="the other wrapping key")
     remove(workspace, "key.previous")
-    workspace.look()
+    workspace.run_pass()
 
     assert "'key.previous' can be removed from Secret zones" in workspace.events(kind="Normal")["KeysRewrapped"]
-    assert agent.keys.opened(second) == made
-    assert {entry.by for entry in agent.keys.entries().values()} == {wrapped}
+    assert agent.keys.unwrap_all(second) == made
+    assert {entry.wrapping_fingerprint for entry in agent.keys.entries().values()} == {wrapped}
     program, url = start_api(control_plane, tmp_path, AGENTMEMORY_ZONE_KEYS_NAMESPACE=folder)
     with running(program), httpx.Client(base_url=url, timeout=30) as fresh:
         wait_until(
@@ -142,7 +142,7 @@ def test_keys_go_with_a_confirmed_deletion_alone(
     agent.wait_for("KeysAvailable")
     assert agent.store("told in confidence") == 201
     workspace.delete()
-    workspace.wait_gone()
+    workspace.wait_deleted()
 
     assert bool(agent.keys.secrets()) is is_left
     assert bool(workspace.physicals()) is is_left

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentmemory_operator.ports.base import Json
-from agentmemory_operator.rebuilds.carry import Carried, Carrying
-from agentmemory_operator.rebuilds.reshape import Side
+from agentmemory_operator.rebuilds.carry import CopyCounts, PointCopier
+from agentmemory_operator.rebuilds.reshape import CopyEnd
 from tests.support.engine.agents import collection_of
 from tests.support.engine.point_memory import BETWEEN, PointMemory
 
@@ -57,10 +57,10 @@ class Run:
     store: Stepping = field(default_factory=Stepping)
     tasks: list["asyncio.Task[Any]"] = field(default_factory=list)
 
-    def carrying(self) -> Carrying:
+    def carrying(self) -> PointCopier:
         shape = collection_of()
-        ends = [Side(physical=name, collection=shape) for name in (SOURCE, TARGET)]
-        return Carrying(self.store, *ends)
+        ends = [CopyEnd(physical=name, collection=shape) for name in (SOURCE, TARGET)]
+        return PointCopier(self.store, *ends)
 
     def write(self, id_: str) -> None:
         payloads = self.store.collections[SOURCE].payloads
@@ -120,7 +120,7 @@ async def last_pass(run: Run) -> dict[str, Json]:
     for expected_is_nothing in (False, True):
         carrying = run.carrying()
         points, _ = await carrying.read()
-        task: asyncio.Task[Carried] = asyncio.create_task(carrying.update(points))
+        task: asyncio.Task[CopyCounts] = asyncio.create_task(carrying.update(points))
         await settle()
         while run.store.waiting:
             await run.turn(0)

@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentmemory_operator.lifecycle.rules.cleanup import CleanupRules, Removal, plan
+from agentmemory_operator.lifecycle.rules.cleanup import CleanupRules, RemovalReason, plan_removals
 from agentmemory_operator.spec.expression.variables import DAY_MS
 from agentmemory_operator.spec.memory_types import MemoryType, Ttl
-from agentmemory_operator.spec.presets import Lifecycle, Prune
+from agentmemory_operator.spec.presets import Lifecycle, PruneCriteria
 
 NOW_MS = 1_700_000_000_000
 TYPES = (
@@ -55,7 +55,7 @@ lifecycles = st.builds(
     decay_floor=st.sampled_from((None, 0.0, 0.01, 0.5)),
     max_chain_length=st.sampled_from((None, 2, 3, 5)),
     max_memories_per_user=st.sampled_from((None, 1, 5, 12)),
-    prune=st.sampled_from((None, Prune(older_than_days=365, priority_below=0.2, confidence_below=0.3))),
+    prune=st.sampled_from((None, PruneCriteria(older_than_days=365, priority_below=0.2, confidence_below=0.3))),
 )
 
 
@@ -63,7 +63,7 @@ def rules_of(lifecycle: Lifecycle) -> CleanupRules:
     return CleanupRules(lifecycle, TYPES, NOW_MS)
 
 
-def after(chains: list[Chain], gone: dict[str, Removal]) -> list[Chain]:
+def after(chains: list[Chain], gone: dict[str, RemovalReason]) -> list[Chain]:
     """Return the chains without what is gone, their neighbours linked."""
     left = [[dict(row) for row in chain if row["id"] not in gone] for chain in chains]
     for chain in left:
@@ -83,19 +83,19 @@ def flat(chains: list[Chain]) -> list[Row]:
 def test_a_second_run_finds_nothing(drawn: list[Chain], lifecycle: Lifecycle) -> None:
     rules = rules_of(lifecycle)
 
-    assert plan(flat(after(drawn, plan(flat(drawn), rules))), rules) == {}
+    assert plan_removals(flat(after(drawn, plan_removals(flat(drawn), rules))), rules) == {}
 
 
 @given(chains(), lifecycles, st.integers())
 def test_the_order_of_the_rows_decides_nothing(drawn: list[Chain], lifecycle: Lifecycle, seed: int) -> None:
     shuffled = random.Random(seed).sample(flat(drawn), len(flat(drawn)))
 
-    assert plan(shuffled, rules_of(lifecycle)) == plan(flat(drawn), rules_of(lifecycle))
+    assert plan_removals(shuffled, rules_of(lifecycle)) == plan_removals(flat(drawn), rules_of(lifecycle))
 
 
 @given(chains(), lifecycles)
 def test_no_earlier_version_outlives_its_head(drawn: list[Chain], lifecycle: Lifecycle) -> None:
-    gone = plan(flat(drawn), rules_of(lifecycle))
+    gone = plan_removals(flat(drawn), rules_of(lifecycle))
 
     for chain in drawn:
         if chain[-1]["id"] in gone:
@@ -106,20 +106,22 @@ def test_no_earlier_version_outlives_its_head(drawn: list[Chain], lifecycle: Lif
 def test_a_collapse_takes_neither_the_head_nor_its_predecessor_nor_more_than_is_too_long(
     drawn: list[Chain], lifecycle: Lifecycle
 ) -> None:
-    gone = plan(flat(drawn), rules_of(lifecycle))
+    gone = plan_removals(flat(drawn), rules_of(lifecycle))
 
     for chain in drawn:
-        collapsed = [row["id"] for row in chain if gone.get(row["id"]) is Removal.CHAIN]
+        collapsed = [row["id"] for row in chain if gone.get(row["id"]) is RemovalReason.CHAIN]
         if not collapsed:
             continue
-        others = [row["id"] for row in chain if gone.get(row["id"]) in (None, Removal.OVER_CAP, Removal.CHAIN)]
+        others = [
+            row["id"] for row in chain if gone.get(row["id"]) in (None, RemovalReason.OVER_CAP, RemovalReason.CHAIN)
+        ]
         assert not set(others[-2:]) & set(collapsed)
         assert len(others) - len(collapsed) >= (lifecycle.max_chain_length or 0)
 
 
 @given(chains(), lifecycles)
 def test_a_pinned_memory_stays_and_so_does_the_head_after_it(drawn: list[Chain], lifecycle: Lifecycle) -> None:
-    gone = plan(flat(drawn), rules_of(lifecycle))
+    gone = plan_removals(flat(drawn), rules_of(lifecycle))
 
     for chain in drawn:
         pinned = {row["id"] for row in chain if row.get("pinned")}
@@ -131,7 +133,7 @@ def test_a_pinned_memory_stays_and_so_does_the_head_after_it(drawn: list[Chain],
 def test_no_user_is_left_with_more_than_the_cap_but_for_what_is_pinned(
     drawn: list[Chain], lifecycle: Lifecycle
 ) -> None:
-    left = after(drawn, plan(flat(drawn), rules_of(lifecycle)))
+    left = after(drawn, plan_removals(flat(drawn), rules_of(lifecycle)))
 
     for user in ("ada", "bob"):
         own = [chain for chain in left if chain and chain[0]["userId"] == user]

@@ -14,20 +14,20 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
 from agentmemory_operator.errors import Conflict, NotFound, TransientError
-from agentmemory_operator.lifecycle.erasure_replay import Erasures
+from agentmemory_operator.lifecycle.erasure_replay import ErasureReplay
 from agentmemory_operator.lifecycle.forget import ForgetRequest
-from agentmemory_operator.lifecycle.rules.erasure import Scope
+from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
 from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.chains import SWEEP_AFTER_MS
 from agentmemory_operator.memories.insert import StoredMemory
-from agentmemory_operator.memories.rules.criteria_json import read_filters
+from agentmemory_operator.memories.rules.criteria_json import parse_filters
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from agentmemory_operator.spec.memory_types import MemoryType
 from tests.property.test_writing import VECTOR
 from tests.support.engine.agents import EVERYTHING, SIZE, settings_of
 from tests.support.engine.point_memory import PointMemory
-from tests.support.engine.stepping import MAX_ALIVE, Process, Stepping
+from tests.support.engine.stepping import MAX_ALIVE, Process, SteppingMachine
 from tests.support.spec.documents import memory_document
 
 TYPES = (MemoryType("fact", None, supersede_by="key"), MemoryType("note", None))
@@ -56,7 +56,7 @@ class Collections:
         return {"config": {"params": {"vectors": {"size": SIZE, "distance": "Cosine"}}}}
 
 
-class Erasing(Stepping):
+class Erasing(SteppingMachine):
     """One user with memories under a key and by themselves, under writers, forgets, copies, restores and crashes."""
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class Erasing(Stepping):
     @rule(is_whole=st.booleans(), is_at_once=OFTEN)
     def forget(self, is_whole: bool, is_at_once: bool) -> None:
         filters = {} if is_whole else {"tags": "x"}
-        scope = Scope(user_id="u", criterion=read_filters(filters), is_whole=is_whole)
+        scope = ErasureScope(user_id="u", criterion=parse_filters(filters), is_whole=is_whole)
         request = ForgetRequest(scope=scope, filters=filters)
         known = set(self.acknowledged) if is_whole else self.acknowledged & self.tagged
         process = self.start(lambda world: world.forgetting.forget(world.agent, request))
@@ -127,7 +127,7 @@ class Erasing(Stepping):
     def copy(self) -> None:
         self.snapshot = deepcopy(self.store.held[self.store.served])
         # It may have been made amid a call, which goes on in the other alone.
-        self.snapshot.emptying.clear()
+        self.snapshot.pending_vector_deletions.clear()
 
     @precondition(lambda self: self.has_room)
     @rule(is_whole=st.booleans())
@@ -145,7 +145,7 @@ class Erasing(Stepping):
         before, after = self.store.served, f"{self.store.alias}__{self.copies + 1}"
         assert self.snapshot is not None
         self.store.held[after] = deepcopy(self.snapshot)
-        erasures, store = Erasures(self.world.clock), self.store
+        erasures, store = ErasureReplay(self.world.clock), self.store
         self.run(erasures.reapply(store, before, after, self.memory))  # type: ignore[arg-type]
         self.store.served = after
         self.run(erasures.reapply(store, before, after, self.memory))  # type: ignore[arg-type]
@@ -173,7 +173,9 @@ class Erasing(Stepping):
 
         Between two points of one call, a tombstone may have those that this call goes on to delete.
         """
-        assert {name: kept for name, memory in self.store.held.items() if (kept := memory.unerased())} == {}
+        assert {
+            name: kept for name, memory in self.store.held.items() if (kept := memory.tombstones_with_vectors())
+        } == {}
 
     def end(self) -> None:
         """Let everybody come to his end; then who writes is not kept from it, and is found."""
@@ -213,7 +215,7 @@ def test_amid_a_call_that_empties_a_point_its_vectors_are_on_their_way_out_and_a
     while machine.processes:
         machine.step(machine.processes[0])
         machine.no_tombstone_has_a_vector()
-        seen.add(bool(memory.emptying))
+        seen.add(bool(memory.pending_vector_deletions))
     machine.teardown()
 
     assert seen == {False, True}

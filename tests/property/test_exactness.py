@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentmemory_operator.search.rules.candidate_classes import ALL_MEMORIES as EVERY_CLASS
 from agentmemory_operator.search.rules.candidate_classes import (
     BY_HORIZON,
     BY_IDLENESS_AND_ACCESSES,
@@ -17,14 +18,13 @@ from agentmemory_operator.search.rules.candidate_classes import (
     BY_USE,
     MemoryClass,
 )
-from agentmemory_operator.search.rules.candidate_classes import EVERYTHING as EVERY_CLASS
 from agentmemory_operator.search.rules.candidates import plan_candidates
-from agentmemory_operator.search.rules.exactness import ListEnd, Unseen, is_settled
-from agentmemory_operator.search.rules.score_trees import LEFT_OUT, combined
+from agentmemory_operator.search.rules.exactness import ListEnd, UnlistedMemories, is_proven_complete
+from agentmemory_operator.search.rules.score_trees import EXCLUDED_SCORE, build_score_tree
 from agentmemory_operator.spec.effective.settings import Ranking
 from agentmemory_operator.spec.expression.models import Confidence, Importance, Model, Priority
-from agentmemory_operator.spec.expression.typing import checked_expression
-from agentmemory_operator.spec.expression.variables import DAY_MS, Scored, values_of
+from agentmemory_operator.spec.expression.typing import check_expression
+from agentmemory_operator.spec.expression.variables import DAY_MS, ScoreInput, values_of
 from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.spec.presets import Weights
 from agentmemory_operator.spec.presets.table import Fusion
@@ -32,7 +32,7 @@ from tests.support.engine.agents import EVERYTHING
 
 NOW_MS = 1_795_000_000_000
 TYPES = (MemoryType("fact", 365), MemoryType("episodic", 14, boost=1.2), MemoryType("semantic", None))
-EXPRESSION = checked_expression(
+EXPRESSION = check_expression(
     "similarity * (0.5 + decay(ageDays, 30)) + 0.2 * importance + 0.3 * keyword", TYPES, "Cosine"
 )
 MODELS: list[Model | None] = [None, None, Confidence(), Priority(), Importance(), EXPRESSION]
@@ -52,7 +52,7 @@ HALF_LIVES = [0.002, 0.02, 0.1, 0.2, 0.4, 0.9, 1.5, 3.0]
 class Memory:
     """A memory and the payload that filters look at; an importance of None is not on the point."""
 
-    scored: Scored
+    scored: ScoreInput
     payload: Mapping[str, Any]
 
 
@@ -67,7 +67,7 @@ def memories(draw: st.DrawFn) -> Memory:
     last_ms = None if last is None else max(created_at, NOW_MS - last * DAY_MS)
     payload |= {} if last_ms is None else {"lastAccessedAt": last_ms}
     payload |= {} if importance is None else {"importance": importance}
-    scored = Scored(
+    scored = ScoreInput(
         type=type_,
         similarity=draw(st.integers(-20, 100)) / 100,
         keyword=draw(st.sampled_from([0.0, 0.0, 0.2, 0.5, 0.9])),
@@ -118,7 +118,7 @@ def score_of(memory: Memory, ranking: Ranking, fusion: Fusion | None) -> float:
     if fusion and fusion.method == "Score":
         weight = fusion.keyword_weight
         scored = replace(scored, similarity=(1 - weight) * scored.similarity + weight * scored.keyword)
-    return combined(ranking).evaluate(values_of(scored, now_ms=NOW_MS))
+    return build_score_tree(ranking).evaluate(values_of(scored, now_ms=NOW_MS))
 
 
 @given(
@@ -145,21 +145,21 @@ def test_no_unseen_memory_is_better_than_an_answer_called_exact(
     seen += worded[:limit]
     ends = [end for _, end in lists]
     by_words = worded[limit].scored.keyword if len(worded) > limit else None
-    unseen = Unseen(ranking=ranking, distance="Cosine", ends=ends, by_words=by_words, fusion=fusion)
+    unseen = UnlistedMemories(ranking=ranking, distance="Cosine", ends=ends, by_words=by_words, fusion=fusion)
     scores = sorted({id(m): score_of(m, ranking, fusion) for m in seen}.values(), reverse=True)[:top_k]
 
-    if is_settled(unseen, scores, top_k=top_k, threshold=threshold):
+    if is_proven_complete(unseen, scores, top_k=top_k, threshold=threshold):
         may = [m for m in stored if m.scored.similarity >= ranking.min_similarity or (fusion and m.scored.keyword)]
         best = sorted((score_of(memory, ranking, fusion) for memory in may), reverse=True)[:top_k]
-        assert [s for s in best if s >= threshold and s > LEFT_OUT] == [
-            s for s in scores if s >= threshold and s > LEFT_OUT
+        assert [s for s in best if s >= threshold and s > EXCLUDED_SCORE] == [
+            s for s in scores if s >= threshold and s > EXCLUDED_SCORE
         ]
 
 
-def weighted(**more: Any) -> Unseen:
+def weighted(**more: Any) -> UnlistedMemories:
     plan = plan_candidates(EVERYTHING, {"must": []}, eligible=10**5, top_k=10, now_ms=NOW_MS)
     ends = [ListEnd(class_, 0.5) for class_ in plan.classes]
-    return Unseen(**{"ranking": EVERYTHING, "distance": "Cosine", "ends": ends} | more)
+    return UnlistedMemories(**{"ranking": EVERYTHING, "distance": "Cosine", "ends": ends} | more)
 
 
 def test_what_is_not_among_the_new_is_at_most_rather_new() -> None:

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from agentmemory_operator.adapters.http.https_files import HttpsFiles
 from agentmemory_operator.agents.feed import ApiFeed
 from agentmemory_operator.collections.announce import AliasLocks
-from agentmemory_operator.collections.reindex_slots import Turns
+from agentmemory_operator.collections.reindex_slots import ReindexSlots
 from agentmemory_operator.collections.rules.capacity import Process
 from agentmemory_operator.collections.rules.claims import AgentClaim, ClaimSet
-from agentmemory_operator.collections.scratch import Scratch
+from agentmemory_operator.collections.scratch import ScratchCollections
 from agentmemory_operator.collections.takeover import TakeoverRequests
 from agentmemory_operator.connections.buckets import Storages
 from agentmemory_operator.connections.link import Endpoint
@@ -23,18 +23,18 @@ from agentmemory_operator.connections.rules.capabilities import ServerCapabiliti
 from agentmemory_operator.controllers.agent_memory import Passes
 from agentmemory_operator.controllers.deletion import FINALIZER as COLLECTION_FINALIZER
 from agentmemory_operator.controllers.periods import Periods
-from agentmemory_operator.controllers.rules.orphans import owners_of
-from agentmemory_operator.controllers.status_writer import closed_by
+from agentmemory_operator.controllers.rules.orphans import build_claims
+from agentmemory_operator.controllers.status_writer import find_closing_restore
 from agentmemory_operator.errors import StoreUnavailable, TransientError
 from agentmemory_operator.lifecycle.erasure_mirror import ErasureMirror
-from agentmemory_operator.lifecycle.erasure_replay import Erasures
-from agentmemory_operator.lifecycle.erasure_restore import RestoredErasures
-from agentmemory_operator.lifecycle.rules.tombstones import keep_since_ms
+from agentmemory_operator.lifecycle.erasure_replay import ErasureReplay
+from agentmemory_operator.lifecycle.erasure_restore import RestoredErasureReplay
+from agentmemory_operator.lifecycle.rules.tombstones import find_keep_since_ms
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.restores.controller import RestorePasses
-from agentmemory_operator.restores.in_place import InPlace
+from agentmemory_operator.restores.in_place import InPlaceRestore
 from agentmemory_operator.restores.job import FINALIZER as RESTORE_FINALIZER
-from agentmemory_operator.restores.precedence import rebuild_moving, restore_under_way
+from agentmemory_operator.restores.precedence import find_started_restore, moving_rebuild_message
 from agentmemory_operator.restores.sources import RestoreSources
 from agentmemory_operator.runtime.cache import (
     AGENT_MEMORY,
@@ -45,15 +45,15 @@ from agentmemory_operator.runtime.cache import (
     ObjectTable,
     documents_in,
     key_of,
-    names_on_record,
+    read_recorded_names,
 )
-from agentmemory_operator.runtime.metrics import OperatorMeter, render, told_by
+from agentmemory_operator.runtime.metrics import OperatorMeter, exported_metrics, render
 from agentmemory_operator.snapshots.controller import FINALIZER as SNAPSHOT_FINALIZER
 from agentmemory_operator.snapshots.controller import SnapshotPasses
 from agentmemory_operator.snapshots.copies import Copies
-from agentmemory_operator.snapshots.make import statuses_beside
-from agentmemory_operator.snapshots.rules.facts import taken_of
-from agentmemory_operator.snapshots.rules.steps import files_copied, files_named
+from agentmemory_operator.snapshots.make import other_statuses
+from agentmemory_operator.snapshots.rules.facts import parse_facts
+from agentmemory_operator.snapshots.rules.steps import copied_files, recorded_files
 from agentmemory_operator.snapshots.schedule import SnapshotSchedule
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 from agentmemory_operator.spec.kinds.conditions import ConditionState
@@ -232,24 +232,29 @@ class FakedOperator:
             async def prove(self, server: Server, metadata: Metadata, status: Json) -> ConditionState:
                 return ConditionState("Verified", True, "Verified", "proven")
 
-        copies, scratch = Copies(Storages(self.secrets, lambda _: MemoryObjects())), Scratch(self.cluster.cluster_id)
+        copies, scratch = (
+            Copies(Storages(self.secrets, lambda _: MemoryObjects())),
+            ScratchCollections(self.cluster.cluster_id),
+        )
         parts = (self.table, self.servers, self.cluster, self.clock, self.ask)
         asking = TakeoverRequests(self.table)
-        return SnapshotPasses(*parts, prover=Proven(), copies=copies, scratch=scratch, asking=asking)
+        return SnapshotPasses(*parts, prover=Proven(), copies=copies, scratch=scratch, takeover_requests=asking)
 
     def restores(self) -> RestorePasses:
-        storages, erasures = Storages(self.secrets, lambda _: MemoryObjects()), Erasures(self.clock)
+        storages, erasures = Storages(self.secrets, lambda _: MemoryObjects()), ErasureReplay(self.clock)
         parts = (self.table, self.servers, storages, erasures, self.clock)
         mirror = ErasureMirror(*parts, cluster_id=self.cluster.cluster_id)
-        restored = RestoredErasures(self.table, self.servers, erasures, mirror)
-        in_place = InPlace(self.table, self.cluster, Scratch(self.cluster.cluster_id), self.ask, restored)
+        restored = RestoredErasureReplay(self.table, self.servers, erasures, mirror)
+        in_place = InPlaceRestore(
+            self.table, self.cluster, ScratchCollections(self.cluster.cluster_id), self.ask, restored
+        )
         return RestorePasses(
             *(self.table, self.servers, self.cluster, self.clock, self.ask),
             sources=RestoreSources(self.table, self.servers, Copies(storages), HttpsFiles()),
             locks=AliasLocks(),
             in_place=in_place,
             erasures=restored,
-            asking=TakeoverRequests(self.table),
+            takeover_requests=TakeoverRequests(self.table),
         )
 
 
@@ -260,25 +265,25 @@ MEMORY = Key(AGENT_MEMORY, "agents", "probe")
 async def seen_by(scene: FakedOperator) -> Json:
     """Return what an operator makes of the victim's objects: everything that looks at statuses beside its own."""
     table = scene.table
-    snapshots, restores = (table.jobs_of(MEMORY, kind) for kind in (MEMORY_SNAPSHOT, MEMORY_RESTORE))
-    beside = list(statuses_beside(table, Key(MEMORY_SNAPSHOT, "agents", "another")))
-    copied = files_copied((one["status"] for one in documents_in(table, MEMORY_SNAPSHOT, "agents")), PHYSICAL)
+    snapshots, restores = (table.list_jobs(MEMORY, kind) for kind in (MEMORY_SNAPSHOT, MEMORY_RESTORE))
+    beside = list(other_statuses(table, Key(MEMORY_SNAPSHOT, "agents", "another")))
+    copied = copied_files((one["status"] for one in documents_in(table, MEMORY_SNAPSHOT, "agents")), PHYSICAL)
 
     async def observe(alias: str) -> Any:
         return observed_of(desired_of(), is_busy=True) if alias == ALIAS else None
 
     schedule = SnapshotSchedule(table, scene.cluster, scene.clock, scene.ask, NothingToRemove())
     found = {
-        "next": next_physical(ALIAS, names_on_record(table, "agents")),
-        "named": files_named(beside, PHYSICAL),
+        "next": next_physical(ALIAS, read_recorded_names(table, "agents")),
+        "named": recorded_files(beside, PHYSICAL),
         "copied": copied,
-        "closed": closed_by(MEMORY, table),
-        "moving": rebuild_moving(MEMORY, table),
-        "restoring": restore_under_way(MEMORY, table),
-        "since": keep_since_ms(snapshots, restores, last_snapshot=None, now_ms=scene.clock.now_ms()),
-        "turn": await Turns(table, scene.clock).take(MEMORY, observe),
-        "due": await schedule.look(MEMORY),
-        "owner": table.namespace_of("probe"),
+        "closed": find_closing_restore(MEMORY, table),
+        "moving": moving_rebuild_message(MEMORY, table),
+        "restoring": find_started_restore(MEMORY, table),
+        "since": find_keep_since_ms(snapshots, restores, last_snapshot=None, now_ms=scene.clock.now_ms()),
+        "turn": await ReindexSlots(table, scene.clock).acquire(MEMORY, observe),
+        "due": await schedule.check(MEMORY),
+        "owner": table.find_namespace("probe"),
     }
     await scene.passes().run(MEMORY)
     return found | {"status": scene.cluster.statuses[-1] if scene.cluster.statuses else None}
@@ -297,9 +302,9 @@ async def test_what_another_namespaces_statuses_say_changes_nothing(told: dict[s
         beside.table.put(document | {"spec": spec, "metadata": metadata})
 
     assert await seen_by(beside) == await seen_by(alone)
-    render(told_by(OperatorMeter(beside.table).metrics(_queue()), is_leading=True))
+    render(exported_metrics(OperatorMeter(beside.table).metrics(_queue()), is_leading=True))
     documents_ = [with_readable_status(one) for one in documents("beta", told)]
-    owners_of(documents_[1:2], cluster_id="c", restores=documents_[3:])
+    build_claims(documents_[1:2], cluster_id="c", restores=documents_[3:])
 
 
 def _queue() -> Any:
@@ -380,7 +385,7 @@ async def test_a_pass_over_ones_own_objects_ends_whatever_their_statuses_say(tol
             kinds = {"Passes": (AGENT_MEMORY, QDRANT_CONNECTION), "SnapshotPasses": (MEMORY_SNAPSHOT,)}
             if key.kind in kinds.get(type(run.__self__).__name__, (MEMORY_RESTORE,)):
                 await passed(run, key)
-    taken_of(with_readable_status(found[2]))
+    parse_facts(with_readable_status(found[2]))
 
 
 @given(statuses())
@@ -396,7 +401,7 @@ def test_the_api_takes_in_every_object_whatever_its_status_says(told: dict[str, 
     for document in documents("agents", told):
         if document["kind"] == AGENT_MEMORY:
             document["spec"] |= {"scoring": {"model": "Expression", "expression": "similarity +"}}
-        ApiFeed(ObjectTable(), directory).take("ADDED", document)
+        ApiFeed(ObjectTable(), directory).apply_event("ADDED", document)
 
     assert served == ["probe"]
 

@@ -15,8 +15,8 @@ from hypothesis.stateful import invariant, precondition, rule
 
 from agentmemory_operator.errors import Conflict, NotFound
 from agentmemory_operator.lifecycle.cleanup import Cleanup
-from agentmemory_operator.lifecycle.removals import Going
-from agentmemory_operator.lifecycle.rules.cleanup import Removal
+from agentmemory_operator.lifecycle.removals import RemovalBatch
+from agentmemory_operator.lifecycle.rules.cleanup import RemovalReason
 from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.chains import SWEEP_AFTER_MS
 from agentmemory_operator.memories.insert import StoredMemory
@@ -26,9 +26,9 @@ from agentmemory_operator.memories.stored import delete_head
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.spec.memory_types import MemoryType
 from tests.support.engine.agents import EVERYTHING, SIZE, settings_of
-from tests.support.engine.merges import merged
+from tests.support.engine.merges import merge_memories
 from tests.support.engine.point_memory import PointMemory
-from tests.support.engine.stepping import MAX_ALIVE, Process, Stepping
+from tests.support.engine.stepping import MAX_ALIVE, Process, SteppingMachine
 
 TYPES = (MemoryType("note", None),)
 VECTOR = [1.0] * SIZE
@@ -39,7 +39,7 @@ def said(content: str) -> dict[str, Any]:
     return {"type": "note", "vector": VECTOR, "idempotency_key": content}
 
 
-class Merging(Stepping):
+class Merging(SteppingMachine):
     """Notes that are superseded, merged, deleted and taken out."""
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class Merging(Stepping):
         heads = self.heads()
         ids = list(dict.fromkeys(heads[(first + n) % len(heads)]["id"] for n in range(count)))
         content = self.content()
-        self.start(lambda world: merged(world, content, *ids, type="note", vector=VECTOR), content)
+        self.start(lambda world: merge_memories(world, content, *ids, type="note", vector=VECTOR), content)
 
     @precondition(lambda self: self.has_room and self.heads())
     @rule(choice=st.integers(0, 9))
@@ -98,8 +98,8 @@ class Merging(Stepping):
     def take_out(self, choice: int) -> None:
         """Remove an earlier version, as a cleanup does."""
         rows = [row for row in self.living() if row.get("supersededById")]
-        going = Going(((deepcopy(rows[choice % len(rows)]), Removal.CHAIN),))
-        self.start(lambda world: Cleanup(world.clock, least_rest_s=0).take_out(world.agent, [going]))
+        going = RemovalBatch(((deepcopy(rows[choice % len(rows)]), RemovalReason.CHAIN),))
+        self.start(lambda world: Cleanup(world.clock, min_rest_s=0).remove_units(world.agent, [going]))
 
     @precondition(lambda self: self.has_room)
     @rule()

@@ -25,8 +25,8 @@ from agentmemory_operator.ports.base import Json
 from agentmemory_operator.spec.memory_types import MemoryType
 from tests.support.engine.agents import EVERYTHING, SIZE, World, agent_of, settings_of
 from tests.support.engine.fakes import START_MS, FakeClock
-from tests.support.engine.meanwhile import Killed
-from tests.support.engine.moving_model import TIMEOUT_S, ApiProcess, Engine, Process, Time, Turn, operator_of
+from tests.support.engine.meanwhile import ProcessKilled
+from tests.support.engine.moving_model import TIMEOUT_S, ApiProcess, Engine, Gate, Process, Time, operator_of
 
 TYPES = (MemoryType("fact", None, supersede_by="key"), MemoryType("note", None))
 VECTOR = [1.0] * SIZE
@@ -129,7 +129,7 @@ class Moving:
 
     # Processes
 
-    async def start(self, turn: Turn, work: Awaitable[Any]) -> Process:
+    async def start(self, turn: Gate, work: Awaitable[Any]) -> Process:
         turn.arrived.clear()
         process = Process(turn, asyncio.create_task(work))  # type: ignore[arg-type]
         await self.settle(process)
@@ -179,7 +179,7 @@ class Moving:
     async def operate(self) -> None:
         if self.operator is None:
             kind, source, target = self.moves[0]
-            names, turn = (f"{self.settings.alias}__{source}", f"{self.settings.alias}__{target}"), Turn(self.time)
+            names, turn = (f"{self.settings.alias}__{source}", f"{self.settings.alias}__{target}"), Gate(self.time)
             work = operator_of(self.engine, turn, self.time, kind=kind, names=names)
             self.operator = await self.start(turn, work)
             self.reap()
@@ -188,7 +188,7 @@ class Moving:
             process.turn.is_killed = True
             process.task.cancel()
             await asyncio.wait({process.task})
-            assert process.task.cancelled() or isinstance(process.task.exception(), Killed)
+            assert process.task.cancelled() or isinstance(process.task.exception(), ProcessKilled)
         else:
             await self.step(self.operator)
 

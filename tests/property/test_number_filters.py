@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from agentmemory_operator.memories.rules.criteria import Criterion, compile_certain, compile_criterion, is_exact
-from agentmemory_operator.memories.rules.criteria_json import read_filters
+from agentmemory_operator.memories.rules.criteria_json import parse_filters
 from agentmemory_operator.memories.rules.criteria_match import matches
 from agentmemory_operator.memories.rules.exact_numbers import (
     INT64_MAX,
     INT64_MIN,
     MAX_STEPS,
+    find_stored_float,
     is_compared_exactly,
     is_int64,
-    stored_float,
 )
 from tests.contract.memories.test_filters import COMPARED
 from tests.unit.memories.rules.test_exact_numbers import CHANGED, any_double
@@ -60,7 +60,7 @@ def asked(generator: random.Random, bound: Number) -> dict[str, Any]:
 
 def is_met(condition: dict[str, Any], values: list[Number]) -> bool:
     """Return what Qdrant finds: integers match exactly, ranges compare floats as they are stored."""
-    stored = [stored_float(value) if isinstance(value, float) else float(value) for value in values]
+    stored = [find_stored_float(value) if isinstance(value, float) else float(value) for value in values]
     match condition:
         case {"must": parts}:
             return all(is_met(part, values) for part in parts)
@@ -77,7 +77,7 @@ def is_met(condition: dict[str, Any], values: list[Number]) -> bool:
 
 def plain(criterion: Criterion, values: list[Number]) -> bool:
     """Return whether the criterion holds for the floats that are stored, which is what a plain range compares."""
-    stored = [stored_float(value) if isinstance(value, float) else float(value) for value in values]
+    stored = [find_stored_float(value) if isinstance(value, float) else float(value) for value in values]
     return matches(criterion, {"metadata": {"n": stored}})
 
 
@@ -88,7 +88,7 @@ def test_the_engine_finds_all_and_is_certain_of_nothing_else() -> None:
     for _ in range(4_000):
         bound = next(numbers)
         filters = asked(generator, bound)
-        criterion = read_filters(filters)
+        criterion = parse_filters(filters)
         assert criterion is not None
         values = [near(generator, bound) for _ in range(generator.randrange(1, 3))]
         is_meant = matches(criterion, {"metadata": {"n": values}})
@@ -116,7 +116,7 @@ def test_short_numbers_compare_as_what_is_stored_does() -> None:
     for value in values:
         around = [value, *steps(value, -math.inf), *steps(value, math.inf)]
         for number in around:
-            stored = stored_float(number)
+            stored = find_stored_float(number)
             assert (stored < value, stored > value) == (number < value, number > value), (value, number)
 
 

@@ -7,19 +7,19 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentmemory_operator.collections.reconcile import draft
+from agentmemory_operator.collections.reconcile import plan_pass
 from agentmemory_operator.collections.rules.changes import ChangeClass, Rebuild, class_of
 from agentmemory_operator.collections.rules.collection import (
     Collection,
     Marker,
-    Observed,
+    ObservedCollection,
     marker_from_json,
     marker_to_json,
 )
 from agentmemory_operator.collections.rules.desired import PassTerms
 from agentmemory_operator.collections.rules.drift import DriftPolicy
 from agentmemory_operator.collections.rules.plan import Plan, has_rebuild, plan_changes, rebuild_digest
-from agentmemory_operator.collections.rules.refusals import allowed, refuse
+from agentmemory_operator.collections.rules.refusals import allowed_changes, find_refusal
 from agentmemory_operator.spec.effective.policies import ChangePolicy, RebuildSettings
 from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason, merge_conditions
 from agentmemory_operator.spec.presets.table import ScalarQuantization
@@ -32,37 +32,39 @@ LAST = f"{ALIAS}__3"
 desired_collections = collections(has_marker=True)
 
 
-def plan(desired: Collection, observed: Observed | None) -> Plan:
+def plan(desired: Collection, observed: ObservedCollection | None) -> Plan:
     return plan_changes(desired, observed, alias=ALIAS, physical=FRESH)
 
 
 @given(desired_collections, observations)
-def test_a_plan_that_was_carried_out_leaves_only_what_is_held(desired: Collection, observed: Observed | None) -> None:
+def test_a_plan_that_was_carried_out_leaves_only_what_is_held(
+    desired: Collection, observed: ObservedCollection | None
+) -> None:
     first = plan(desired, observed)
-    refusal = refuse(first, observed)
+    refusal = find_refusal(first, observed)
 
-    second = plan(desired, apply_changes(observed, allowed(first, refusal)))
+    second = plan(desired, apply_changes(observed, allowed_changes(first, refusal)))
 
-    assert second.changes == (refusal.held if refusal else ())
+    assert second.changes == (refusal.withheld if refusal else ())
 
 
 @given(desired_collections, observations, st.data())
 def test_a_plan_that_was_interrupted_is_finished_by_the_next(
-    desired: Collection, observed: Observed | None, data: st.DataObject
+    desired: Collection, observed: ObservedCollection | None, data: st.DataObject
 ) -> None:
     first = plan(desired, observed)
-    todo = allowed(first, refuse(first, observed))
+    todo = allowed_changes(first, find_refusal(first, observed))
     partial = apply_changes(observed, todo[: data.draw(st.integers(0, len(todo)))])
 
     second = plan(desired, partial)
-    after = apply_changes(partial, allowed(second, refuse(second, partial)))
+    after = apply_changes(partial, allowed_changes(second, find_refusal(second, partial)))
 
     assert after == apply_changes(observed, todo)
 
 
 @given(desired_collections, observations, st.randoms())
 def test_a_plan_does_not_depend_on_the_order_of_what_the_server_reports(
-    desired: Collection, observed: Observed | None, random: Any
+    desired: Collection, observed: ObservedCollection | None, random: Any
 ) -> None:
     if observed is None:
         return
@@ -74,24 +76,26 @@ def test_a_plan_does_not_depend_on_the_order_of_what_the_server_reports(
 
 
 @given(desired_collections, observations)
-def test_nothing_that_needs_a_new_collection_is_allowed(desired: Collection, observed: Observed | None) -> None:
+def test_nothing_that_needs_a_new_collection_is_allowed(
+    desired: Collection, observed: ObservedCollection | None
+) -> None:
     whole = plan(desired, observed)
-    refusal = refuse(whole, observed)
+    refusal = find_refusal(whole, observed)
 
-    todo = allowed(whole, refusal)
+    todo = allowed_changes(whole, refusal)
 
     assert [change for change in todo if class_of(change) is ChangeClass.REBUILD] == []
-    assert len(todo) + len(refusal.held if refusal else ()) == len(whole.changes)
+    assert len(todo) + len(refusal.withheld if refusal else ()) == len(whole.changes)
 
 
 @given(desired_collections, observations)
 def test_while_something_is_held_the_vectors_mean_what_the_collection_says(
-    desired: Collection, observed: Observed | None
+    desired: Collection, observed: ObservedCollection | None
 ) -> None:
     whole = plan(desired, observed)
-    refusal = refuse(whole, observed)
+    refusal = find_refusal(whole, observed)
 
-    after = apply_changes(observed, allowed(whole, refusal))
+    after = apply_changes(observed, allowed_changes(whole, refusal))
 
     if refusal and observed and after:
         before, then = observed.collection.marker, after.collection.marker
@@ -99,7 +103,7 @@ def test_while_something_is_held_the_vectors_mean_what_the_collection_says(
 
 
 @given(desired_collections, observations)
-def test_the_digest_follows_the_changes_alone(desired: Collection, observed: Observed | None) -> None:
+def test_the_digest_follows_the_changes_alone(desired: Collection, observed: ObservedCollection | None) -> None:
     one, again = plan(desired, observed), plan(desired, observed)
 
     assert one.digest == again.digest == Plan("elsewhere", one.changes).digest
@@ -170,45 +174,45 @@ def _as_the_engine_keeps_it(collection: Collection) -> Collection:
 
 @given(desired_collections, desired_collections, observations)
 def test_a_newer_preset_does_nothing_costly_that_nobody_asked_for_or_approved(
-    desired: Collection, older: Collection, observed: Observed | None
+    desired: Collection, older: Collection, observed: ObservedCollection | None
 ) -> None:
     live = observed.collection.marker if observed else None
     terms = PassTerms(older={live.preset_revision: older} if live else {})
     assert desired.marker is not None
 
-    found = draft(ALIAS, desired, observed, last_physical=LAST, last_points=0, terms=terms)
+    found = plan_pass(ALIAS, desired, observed, last_physical=LAST, last_points=0, terms=terms)
 
     if live and live.preset_revision != desired.marker.preset_revision:
         asked = plan(older, observed).changes
-        assert [c for c in found.todo if class_of(c) is not ChangeClass.IN_PLACE and c not in asked] == []
+        assert [c for c in found.allowed if class_of(c) is not ChangeClass.IN_PLACE and c not in asked] == []
 
 
 @given(desired_collections, observations)
 def test_what_was_approved_is_done_and_a_rebuild_is_left_to_what_carries_it_out(
-    desired: Collection, observed: Observed | None
+    desired: Collection, observed: ObservedCollection | None
 ) -> None:
     whole = plan(desired, observed)
     terms = PassTerms(approved=whole.digest)
 
-    found = draft(ALIAS, desired, observed, last_physical=LAST, last_points=0, terms=terms)
+    found = plan_pass(ALIAS, desired, observed, last_physical=LAST, last_points=0, terms=terms)
 
-    assert found.todo == allowed(whole, found.refusal)
+    assert found.allowed == allowed_changes(whole, found.refusal)
     assert bool(found.refusal) == bool(observed and has_rebuild(whole))
     if found.refusal and found.refusal.reason == Reason.REBUILD_RUNNING:
-        assert [change for change in found.todo if class_of(change) is not ChangeClass.IN_PLACE] == []
+        assert [change for change in found.allowed if class_of(change) is not ChangeClass.IN_PLACE] == []
 
 
 @given(desired_collections, observations, st.sampled_from(ChangePolicy), st.booleans())
 def test_a_rebuild_s_digest_is_that_of_what_needs_it_whatever_else_is_done_meanwhile(
-    desired: Collection, observed: Observed | None, policy: ChangePolicy, is_approved: bool
+    desired: Collection, observed: ObservedCollection | None, policy: ChangePolicy, is_approved: bool
 ) -> None:
     whole = plan(desired, observed)
     approved = rebuild_digest(whole) if is_approved else None
     terms = PassTerms(approved=approved, rebuild=RebuildSettings(change_policy=policy))
-    refusal = refuse(whole, observed, terms=terms)
+    refusal = find_refusal(whole, observed, terms=terms)
 
-    after = apply_changes(observed, allowed(whole, refusal))
-    again = refuse(plan(desired, after), after, terms=terms)
+    after = apply_changes(observed, allowed_changes(whole, refusal))
+    again = find_refusal(plan(desired, after), after, terms=terms)
 
     if refusal:
         assert again is not None
@@ -217,15 +221,15 @@ def test_a_rebuild_s_digest_is_that_of_what_needs_it_whatever_else_is_done_meanw
 
 @given(desired_collections, observations, st.sampled_from([None, f"{ALIAS}__1"]), st.sampled_from(DriftPolicy))
 def test_what_is_left_of_drift_is_left_alone_and_what_is_done_is_done_once(
-    desired: Collection, observed: Observed | None, last: str | None, policy: DriftPolicy
+    desired: Collection, observed: ObservedCollection | None, last: str | None, policy: DriftPolicy
 ) -> None:
     if observed is None:
         return
     terms = PassTerms(drift_policy=policy)
-    found = draft(ALIAS, desired, observed, last_physical=last, last_points=0, terms=terms)
+    found = plan_pass(ALIAS, desired, observed, last_physical=last, last_points=0, terms=terms)
 
-    after = apply_changes(observed, allowed(found.plan, found.refusal))
-    again = draft(ALIAS, desired, after, last_physical=last, last_points=0, terms=terms)
+    after = apply_changes(observed, allowed_changes(found.plan, found.refusal))
+    again = plan_pass(ALIAS, desired, after, last_physical=last, last_points=0, terms=terms)
 
     if found.leaves_drift and after:
         shapes = [replace(seen.collection, marker=None) for seen in (observed, after)]

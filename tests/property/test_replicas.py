@@ -10,10 +10,10 @@ from agentmemory_operator.collections.rules.replicas import (
     CopyReplica,
     DropReplica,
     Placement,
-    moves_to,
     next_move,
+    plan_moves,
 )
-from tests.support.engine.collection_store import moved
+from tests.support.engine.collection_store import apply_move
 
 STATES = (ACTIVE, ACTIVE, ACTIVE, "Dead", "Partial", "Initializing")
 
@@ -37,9 +37,9 @@ def actives(placement: Placement) -> dict[int, int]:
 def test_no_move_leaves_a_shard_with_fewer_active_replicas_than_are_asked_for_or_were_there(
     placement: Placement, factor: int
 ) -> None:
-    for move in moves_to(placement, factor):
+    for move in plan_moves(placement, factor):
         before = actives(placement)
-        placement = moved(placement, move)
+        placement = apply_move(placement, move)
         after = actives(placement)
 
         assert all(after[shard] >= min(before[shard], factor) for shard in after)
@@ -48,9 +48,9 @@ def test_no_move_leaves_a_shard_with_fewer_active_replicas_than_are_asked_for_or
 
 @given(placements(), factors)
 def test_one_move_after_another_is_the_whole_plan_and_ends(placement: Placement, factor: int) -> None:
-    whole, made = moves_to(placement, factor), 0
+    whole, made = plan_moves(placement, factor), 0
     while move := next_move(placement, factor):
-        placement, made = moved(placement, move), made + 1
+        placement, made = apply_move(placement, move), made + 1
         assert made <= len(whole)
 
     assert made == len(whole)
@@ -61,8 +61,8 @@ def test_a_shard_with_an_active_replica_ends_with_as_many_as_asked_or_as_can_be(
     placement: Placement, factor: int
 ) -> None:
     last, before = placement, actives(placement)
-    for move in moves_to(placement, factor):
-        last = moved(last, move)
+    for move in plan_moves(placement, factor):
+        last = apply_move(last, move)
 
     for shard, states in last.shards.items():
         had = len(placement.shards[shard])
@@ -74,7 +74,7 @@ def test_a_shard_with_an_active_replica_ends_with_as_many_as_asked_or_as_can_be(
 
 @given(placements(), factors)
 def test_no_more_is_moved_than_there_is_too_few_or_too_many(placement: Placement, factor: int) -> None:
-    moves = Counter(move.shard for move in moves_to(placement, factor))
+    moves = Counter(move.shard for move in plan_moves(placement, factor))
 
     assert all(moves[shard] <= abs(len(states) - factor) for shard, states in placement.shards.items())
 
@@ -84,7 +84,7 @@ def test_a_copy_goes_from_an_active_replica_to_a_peer_that_has_none_and_no_healt
     placement: Placement, factor: int
 ) -> None:
     sick = {peer for states in placement.shards.values() for peer, state in states.items() if state == "Dead"}
-    for move in moves_to(placement, factor):
+    for move in plan_moves(placement, factor):
         if isinstance(move, CopyReplica):
             states = placement.shards[move.shard]
             loads = Counter(peer for each in placement.shards.values() for peer in each)
@@ -93,13 +93,13 @@ def test_a_copy_goes_from_an_active_replica_to_a_peer_that_has_none_and_no_healt
             assert move.target not in states
             assert move.target in placement.peers
             assert not free or loads[move.target] == min(loads[peer] for peer in free)
-        placement = moved(placement, move)
+        placement = apply_move(placement, move)
 
 
 @given(placements(), factors)
 def test_a_dead_replica_goes_before_an_active_one(placement: Placement, factor: int) -> None:
-    for move in moves_to(placement, factor):
+    for move in plan_moves(placement, factor):
         if isinstance(move, DropReplica):
             states = placement.shards[move.shard]
             assert states[move.peer] != ACTIVE or set(states.values()) == {ACTIVE}
-        placement = moved(placement, move)
+        placement = apply_move(placement, move)

@@ -15,37 +15,37 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from agentmemory_operator.collections.announce import AliasLocks, Announcing, Switch
-from agentmemory_operator.collections.claims import Claims
+from agentmemory_operator.collections.announce import AliasLocks, AliasSwitch, MoveAnnouncer
+from agentmemory_operator.collections.claims import ClaimRegistry
 from agentmemory_operator.collections.rules.claims import ClaimSet, SlugClaim
 from agentmemory_operator.collections.rules.collection import METADATA_KEY
-from agentmemory_operator.collections.rules.epochs import epoch_in
-from agentmemory_operator.collections.rules.rebuild_record import copied_elsewhere
+from agentmemory_operator.collections.rules.epochs import read_epoch
+from agentmemory_operator.collections.rules.rebuild_record import clear_copied_keys
 from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.errors import AgentMemoryError, Conflict, NotFound, OutcomeUnknown, StoreUnavailable
-from agentmemory_operator.lifecycle.erasure_restore import repair_late, settle_unfinished
+from agentmemory_operator.lifecycle.erasure_restore import repair_late_links, resolve_pending_chains
 from agentmemory_operator.memories.insert import StoredMemory
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
 from agentmemory_operator.ports.base import Json
-from agentmemory_operator.restores.in_place import InPlace
-from agentmemory_operator.restores.rules.checks import Identity
-from agentmemory_operator.restores.rules.status import Moment
+from agentmemory_operator.restores.in_place import InPlaceRestore
+from agentmemory_operator.restores.rules.checks import RestoreIdentity
+from agentmemory_operator.restores.rules.status import StatusStamp
 from agentmemory_operator.runtime.cache import AGENT_MEMORY, MEMORY_RESTORE, Key, ObjectTable
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from tests.property.test_moving import MOST_STEPS, ORDERS, Moving, Request
 from tests.support.engine.agents import SIZE
-from tests.support.engine.meanwhile import Killed
+from tests.support.engine.meanwhile import ProcessKilled
 from tests.support.engine.moving_model import (
     TIMEOUT_S,
     ApiProcess,
-    Control,
     Engine,
+    Gate,
     Process,
     ProcessClock,
-    Stepping,
+    SteppingControl,
+    SteppingPoints,
     Time,
-    Turn,
 )
 from tests.support.spec.documents import marker_for, memory_document
 
@@ -78,7 +78,7 @@ class Restores:
         return self.table.claims
 
     async def save(self, claims: ClaimSet) -> None:
-        self.engine.claimed.append((self.time.now_s, claims.least_epoch(self.engine.slug)))
+        self.engine.claimed.append((self.time.now_s, claims.min_epoch_of(self.engine.slug)))
 
 
 @dataclass(slots=True)
@@ -86,27 +86,27 @@ class Restoring:
     """One operator that makes one restore; what it has done is in `Restores`, so that the next one goes on."""
 
     restores: Restores
-    turn: Turn
+    turn: Gate
     number: int
     snapshot: int
     target: str
 
     def __post_init__(self) -> None:
         engine, turn = self.restores.engine, self.turn
-        control: Any = Control(engine, turn)
-        points: Any = Stepping(engine, turn)
+        control: Any = SteppingControl(engine, turn)
+        points: Any = SteppingPoints(engine, turn)
         self.engine, self.server = engine, Server(Endpoint("", None, TIMEOUT_S), control, control, points)
         self.clock = ProcessClock(self.restores.time)
         self.memory = parse_agent_memory(
             memory_document(engine.slug, embedding={"provider": "none", "dimensions": SIZE})
         )
-        self.announcing = Announcing(monotonic=turn.time.monotonic, sleep=turn.sleep)
+        self.announcing = MoveAnnouncer(monotonic=turn.time.monotonic, sleep=turn.sleep)
 
     engine: Engine = field(init=False)
     server: Server = field(init=False)
     clock: ProcessClock = field(init=False)
     memory: Any = field(init=False)
-    announcing: Announcing = field(init=False)
+    announcing: MoveAnnouncer = field(init=False)
 
     async def _once(self, name: str, work: Callable[[], Awaitable[Any]]) -> None:
         """Take a step, unless a step after it was begun."""
@@ -131,12 +131,12 @@ class Restoring:
         await self._repair()
 
     async def _settle_and_switch(self) -> None:
-        await settle_unfinished(self.server, self.target, self.memory, self.clock)
+        await resolve_pending_chains(self.server, self.target, self.memory, self.clock)
         await self._switch()
 
     async def _repair(self) -> None:
         await self.announcing.wait_for_late_writes(self.server)
-        await repair_late(self.server, self.target, self.memory, self.clock)
+        await repair_late_links(self.server, self.target, self.memory, self.clock)
 
     async def _recover(self) -> None:
         await self.turn.wait()
@@ -145,10 +145,10 @@ class Restoring:
 
     async def _claim(self) -> None:
         marker = marker_for(self.engine.slug, embedding={"provider": "none", "dimensions": SIZE})
-        await self.server.snapshots.write_metadata(self.target, copied_elsewhere() | {METADATA_KEY: marker})
+        await self.server.snapshots.write_metadata(self.target, clear_copied_keys() | {METADATA_KEY: marker})
 
     async def _switch(self) -> None:
-        switch = Switch(
+        switch = AliasSwitch(
             server=self.server,
             slug=self.engine.slug,
             alias=self.engine.alias,
@@ -156,19 +156,19 @@ class Restoring:
             now_ms=self.clock.now_ms,
             check=_pass,
         )
-        await switch.run(AliasLocks(), self.announcing, likely=None)
+        await switch.run(AliasLocks(), self.announcing, expected_target=None)
 
     async def in_place(self) -> None:
         """Restore into the collection itself."""
         none: Any = None
-        claims = Claims(self.restores, self.restores.table, none, none, lambda key: None)
-        work = InPlace(self.restores.table, none, none, lambda key: None, none, claims, self.announcing)
+        claims = ClaimRegistry(self.restores, self.restores.table, none, none, lambda key: None)
+        work = InPlaceRestore(self.restores.table, none, none, lambda key: None, none, claims, self.announcing)
         task: Any = self._task()
         await self._once("close", lambda: work._close(task))
         await self.turn.sleep(SETTLE_S)
         await self._once("safeguard", self._safeguard)
         await self._once("recover", lambda: work._recover(task))
-        await settle_unfinished(self.server, self.target, self.memory, self.clock)
+        await resolve_pending_chains(self.server, self.target, self.memory, self.clock)
         await work._serve(task.job, self.server)
 
     async def _safeguard(self) -> None:
@@ -191,12 +191,12 @@ class Restoring:
             slug=self.engine.slug,
             physical=self.target,
             status=restores.statuses.get(self.number, {}),
-            moment=Moment(1, "2026-01-01T00:00:00Z"),
+            moment=StatusStamp(1, "2026-01-01T00:00:00Z"),
             now_ms=self.clock.now_ms(),
-            identity=Identity(namespace="agents", name=key.name, digest="d"),
+            identity=RestoreIdentity(namespace="agents", name=key.name, digest="d"),
             target_key=Key(AGENT_MEMORY, "agents", self.engine.slug),
             write=write,
-            least_epoch=restores.table.claims.least_epoch(self.engine.slug),
+            least_epoch=restores.table.claims.min_epoch_of(self.engine.slug),
         )
         source = SimpleNamespace(recover=recover, described="a snapshot")
         return SimpleNamespace(job=job, server=self.server, physical=self.target, source=source, ours=None)
@@ -242,7 +242,7 @@ class Restored(Moving):
         if self.draw.random() < (0.2 if is_pending else 0.02):
             self.restores.snapshots.append(self.engine.snapshot(self.engine.behind))
         # What is of the past would be served by whoever does not know that a restore is under way.
-        is_past = epoch_in(self.engine.metadata[self.engine.behind]).number < self.engine.claimed[-1][1]
+        is_past = read_epoch(self.engine.metadata[self.engine.behind]).number < self.engine.claimed[-1][1]
         if self.draw.random() < (0.1 if is_past else 0.02):
             await self.restart(self.draw.choice((0, 1)))
         if is_past and self.draw.random() < 0.9:
@@ -267,7 +267,7 @@ class Restored(Moving):
         await asyncio.wait({process.task})
         if not process.task.cancelled():
             error = process.task.exception()
-            assert error is None or isinstance(error, Killed | AgentMemoryError), error
+            assert error is None or isinstance(error, ProcessKilled | AgentMemoryError), error
 
     async def operate(self) -> None:
         if self.operator is None:
@@ -288,7 +288,7 @@ class Restored(Moving):
             snapshot = self.draw.randrange(len(self.restores.snapshots))
             self.chosen[number] = snapshot, behind if way == "in_place" else other
         snapshot, target = self.chosen[number]
-        turn = Turn(self.time)
+        turn = Gate(self.time)
         operator = Restoring(self.restores, turn, number, snapshot, target)
         return await self.start(turn, getattr(operator, way)())
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from agentmemory_operator.snapshots.rules.retention import (
     DAY_MS,
-    FAILED_AT_MOST,
-    FAILED_DAYS,
+    KEEP_FAILED_DAYS,
+    MAX_KEPT_FAILURES,
     Candidate,
     RetentionRules,
     judge,
@@ -75,13 +75,13 @@ def test_a_pin_a_hand_a_reader_and_a_run_under_way_keep_whatever_the_figures_say
     for one in herd:
         is_safe = one.is_pinned or not one.is_scheduled or not one.is_finished
         assert one in kept or not one.users
-        assert one in kept or one.is_going or not is_safe
+        assert one in kept or one.is_removing or not is_safe
 
 
 @given(herds, rules_given)
 def test_the_last_verified_one_that_the_server_can_restore_stays(herd: list[Candidate], rules: RetentionRules) -> None:
     kept = kept_of(herd, rules)
-    proven = [one for one in herd if one.has_succeeded and one.is_verified and one.is_finished and not one.is_going]
+    proven = [one for one in herd if one.has_succeeded and one.is_verified and one.is_finished and not one.is_removing]
     restorable = [one for one in proven if one.is_restorable]
 
     if restorable:
@@ -99,7 +99,7 @@ def test_while_nothing_is_known_of_the_version_nothing_proven_goes(
 
     kept = kept_of(unsure, rules)
 
-    gone = [one for one in unsure if one not in kept and not one.is_going]
+    gone = [one for one in unsure if one not in kept and not one.is_removing]
     assert not [one for one in gone if one.is_good and one.is_verified]
 
 
@@ -130,14 +130,14 @@ def test_there_are_never_more_than_the_figures_say(herd: list[Candidate], rules:
     kept = kept_of(good, rules)
 
     assert sum(one.is_good for one in kept) <= most + 2 or not most
-    assert sum(not one.is_good for one in kept) <= FAILED_AT_MOST
+    assert sum(not one.is_good for one in kept) <= MAX_KEPT_FAILURES
 
 
 @given(herds, rules_given)
 def test_nothing_that_failed_long_ago_outlives_a_newer_success(herd: list[Candidate], rules: RetentionRules) -> None:
     kept = kept_of(herd, rules)
-    good = [one.time_ms for one in herd if one.is_good and one.is_scheduled and one.is_finished and not one.is_going]
+    good = [one.time_ms for one in herd if one.is_good and one.is_scheduled and one.is_finished and not one.is_removing]
 
     for one in kept:
         if not one.is_good and not one.users and not one.is_pinned and one.is_scheduled and one.is_finished:
-            assert one.time_ms >= max(good, default=0) or one.time_ms >= NOW_MS - FAILED_DAYS * DAY_MS
+            assert one.time_ms >= max(good, default=0) or one.time_ms >= NOW_MS - KEEP_FAILED_DAYS * DAY_MS

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from agentmemory_operator.memories.rules.comparison import Equality, compare_points, is_unchanged
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, tombstone_of
-from agentmemory_operator.snapshots.rules.verdict import SURELY_BEFORE_MS, Recorded, compare_count, was_there
+from agentmemory_operator.snapshots.rules.verdict import CLOCK_MARGIN_MS, SnapshotRecord, compare_count, must_contain
 
-BEGUN_MS = 10 * SURELY_BEFORE_MS
+BEGUN_MS = 10 * CLOCK_MARGIN_MS
 Points = dict[str, dict[str, Any]]
 acts = st.lists(st.tuples(st.sampled_from(("store", "change", "delete")), st.integers(0, 9)), max_size=12)
 
@@ -35,7 +35,7 @@ def alive(points: Points) -> int:
 
 
 def deleted_since(points: Points) -> int:
-    return sum(point["payload"].get(TOMBSTONE_KEY, 0) >= BEGUN_MS - SURELY_BEFORE_MS for point in points.values())
+    return sum(point["payload"].get(TOMBSTONE_KEY, 0) >= BEGUN_MS - CLOCK_MARGIN_MS for point in points.values())
 
 
 @given(acts, acts, acts, acts)
@@ -49,11 +49,11 @@ def test_a_snapshot_taken_amid_writes_is_never_found_wrong(long_ago, before, aft
     counted.append(alive(points))
     run(points, later, BEGUN_MS + 200)
 
-    recorded = Recorded(begun_ms=BEGUN_MS, before=counted[0], after=counted[1])
+    recorded = SnapshotRecord(started_ms=BEGUN_MS, before=counted[0], after=counted[1])
 
     assert compare_count(alive(copy), recorded, deleted_since(points)).is_good
     assert not compare_points(copy.values(), points.values(), Equality(has_keyword=False)).differing
-    assert all(id_ in copy for id_, p in points.items() if was_there(p["payload"]["updatedAt"], BEGUN_MS))
+    assert all(id_ in copy for id_, p in points.items() if must_contain(p["payload"]["updatedAt"], BEGUN_MS))
 
 
 @given(acts, acts, st.randoms(use_true_random=False))
@@ -79,6 +79,6 @@ def test_a_lost_point_that_nobody_wrote_since_is_always_missed(long_ago, later, 
     copy = {id_: point for id_, point in points.items() if id_ != lost}
     run(points, later, BEGUN_MS)
 
-    absent = [id_ for id_, p in points.items() if id_ not in copy and was_there(p["payload"]["updatedAt"], BEGUN_MS)]
+    absent = [id_ for id_, p in points.items() if id_ not in copy and must_contain(p["payload"]["updatedAt"], BEGUN_MS)]
 
-    assert absent == ([lost] if points[lost]["payload"]["updatedAt"] < BEGUN_MS - SURELY_BEFORE_MS else [])
+    assert absent == ([lost] if points[lost]["payload"]["updatedAt"] < BEGUN_MS - CLOCK_MARGIN_MS else [])

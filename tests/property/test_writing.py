@@ -15,8 +15,8 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from agentmemory_operator.errors import Conflict, NotFound
 from agentmemory_operator.lifecycle.cleanup import Cleanup
-from agentmemory_operator.lifecycle.removals import Going
-from agentmemory_operator.lifecycle.rules.cleanup import Removal
+from agentmemory_operator.lifecycle.removals import RemovalBatch
+from agentmemory_operator.lifecycle.rules.cleanup import RemovalReason
 from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.chains import SWEEP_AFTER_MS
 from agentmemory_operator.memories.insert import StoredMemory
@@ -26,14 +26,14 @@ from agentmemory_operator.ports.base import Json
 from agentmemory_operator.spec.memory_types import MemoryType
 from tests.support.engine.agents import EVERYTHING, SIZE, settings_of
 from tests.support.engine.point_memory import PointMemory
-from tests.support.engine.stepping import MAX_ALIVE, Process, Stepping
+from tests.support.engine.stepping import MAX_ALIVE, Process, SteppingMachine
 
 TYPES = (MemoryType("fact", None, supersede_by="key"), MemoryType("note", None))
 KEYED: dict[str, Any] = {"type": "fact", "key": "k"}
 VECTOR = [1.0] * SIZE
 
 
-class Writing(Stepping):
+class Writing(SteppingMachine):
     """One identity (`fact` of the key k) and one chain by id (`note`) under writers, deletions, crashes and sweeps."""
 
     def __init__(self) -> None:
@@ -95,8 +95,8 @@ class Writing(Stepping):
         rows = self.earlier()
         row = deepcopy(rows[choice % len(rows)])
         self.may_be_deleted.add(row["id"])
-        going = Going(((row, Removal.CHAIN),))
-        self.start(lambda world: Cleanup(world.clock, least_rest_s=0).take_out(world.agent, [going]))
+        going = RemovalBatch(((row, RemovalReason.CHAIN),))
+        self.start(lambda world: Cleanup(world.clock, min_rest_s=0).remove_units(world.agent, [going]))
 
     def earlier(self) -> list[Json]:
         return [row for row in self.rows("fact") + self.rows("note") if row.get("supersededById")]

@@ -11,23 +11,23 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.cluster.canaries.conversation import (
-    Said,
-    look_from_outside,
-    points_of,
-    talk,
-    talk_badly,
-    talk_to_a_broken_embedder,
-    talk_to_a_broken_server,
+    CanaryFields,
+    points_path_pattern,
+    send_all_requests,
+    send_foreign_requests,
+    send_invalid_requests,
+    send_with_failing_embedder,
+    send_with_failing_qdrant,
 )
 from tests.support.cluster.canaries.echoes import EMBEDDER_FAULTS, QDRANT_FAULTS, qdrant_error
-from tests.support.cluster.canaries.scene import PLACES, SIZE, Scene, playing
+from tests.support.cluster.canaries.scene import PLACES, SIZE, Scene, running_scene
 from tests.support.cluster.controlplane import ControlPlane
 
 
 @pytest.fixture(scope="module")
 def scene(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     """The run, and what it left."""
-    with playing(control_plane, tmp_path_factory.mktemp("canary"), perform) as made:
+    with running_scene(control_plane, tmp_path_factory.mktemp("canary"), perform) as made:
         yield made
 
 
@@ -40,19 +40,19 @@ def perform(scene: Scene) -> None:
         alpha.bot.wait_agent(slug)
     slug, user = agents[0], canaries.text("user")
     conversation = scene.conversation(alpha.bot)
-    talk(conversation, slug, user)
-    talk_badly(conversation, slug, user, canaries.vector("vector of a bad request", SIZE + 1))
+    send_all_requests(conversation, slug, user)
+    send_invalid_requests(conversation, slug, user, canaries.vector("vector of a bad request", SIZE + 1))
     talk_of_vectors(scene, user)
     look_around(scene, user)
     show_bad_tokens(scene)
-    talk_to_a_broken_embedder(conversation, slug, user, scene.embedder, EMBEDDER_FAULTS[1:])
-    talk_to_a_broken_server(conversation, slug, user, scene.proxy, QDRANT_FAULTS)
+    send_with_failing_embedder(conversation, slug, user, scene.embedder, EMBEDDER_FAULTS[1:])
+    send_with_failing_qdrant(conversation, slug, user, scene.proxy, QDRANT_FAULTS)
     conversation.send(200, "POST", f"/v1/agents/{slug}/forget", json={"user_id": user, "everything": True})
 
 
 def talk_of_vectors(scene: Scene, user: str) -> None:
     """Store and search by vectors of the callers' own."""
-    alpha, canaries, said = scene.alpha, scene.canaries, Said(scene.canaries)
+    alpha, canaries, said = scene.alpha, scene.canaries, CanaryFields(scene.canaries)
     at, send = f"/v1/agents/{alpha.namespace}-vectors", scene.conversation(alpha.bot).send
     memory = {"user_id": user, "content": said.text("beside a vector"), "vector": canaries.vector("vector", SIZE)}
     send(201, "POST", f"{at}/memories", json=memory)
@@ -62,7 +62,7 @@ def talk_of_vectors(scene: Scene, user: str) -> None:
         send(422, "POST", f"{at}/memories", json=memory | {"vector": vector})
         send(422, "POST", f"{at}/search", json={"user_id": user, "vector": vector})
     send(422, "POST", f"{at}/memories", json=memory | {"vector": [*memory["vector"][1:], 1e300]})
-    pattern = points_of(f"{alpha.namespace}-vectors")
+    pattern = points_path_pattern(f"{alpha.namespace}-vectors")
     scene.proxy.faults[pattern] = qdrant_error(400)
     send(502, "POST", f"{at}/memories", json=memory)
     send(502, "POST", f"{at}/search", json={"user_id": user, "vector": memory["vector"]})
@@ -74,9 +74,9 @@ def look_around(scene: Scene, user: str) -> None:
     alpha, beta = scene.alpha, scene.beta
     at, own = f"/v1/agents/{alpha.namespace}", scene.conversation(alpha.bot)
     (first, *_) = own.send(200, "GET", f"{at}/memories", params={"user_id": user}).json()["results"]
-    look_from_outside(scene.conversation(beta.bot), alpha.namespace, user, first["id"], expected=404)
+    send_foreign_requests(scene.conversation(beta.bot), alpha.namespace, user, first["id"], expected=404)
     stranger = scene.canaries.text("another user")
-    look_from_outside(own, alpha.namespace, stranger, first["id"], expected=200)
+    send_foreign_requests(own, alpha.namespace, stranger, first["id"], expected=200)
 
 
 def show_bad_tokens(scene: Scene) -> None:

@@ -15,10 +15,10 @@ from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
 from tests.support.cluster.canaries.canaries import Canaries
 from tests.support.cluster.canaries.conversation import (
     Conversation,
-    talk,
-    talk_badly,
-    talk_to_a_broken_embedder,
-    talk_to_a_broken_server,
+    send_all_requests,
+    send_invalid_requests,
+    send_with_failing_embedder,
+    send_with_failing_qdrant,
 )
 from tests.support.cluster.canaries.echoes import EMBEDDER_FAULTS, QDRANT_FAULTS, EchoingEmbedder, EchoingProxy
 from tests.support.patience import wait_until
@@ -109,12 +109,12 @@ def converse(conversation: Conversation, embedder: EchoingEmbedder, proxy: Echoi
     canaries, send = conversation.canaries, conversation.send
     user = canaries.text("user")
     at = f"/v1/agents/{SLUG}"
-    talk(conversation, SLUG, user)
-    talk_badly(conversation, SLUG, user, canaries.vector("vector", SIZE + 1))
+    send_all_requests(conversation, SLUG, user)
+    send_invalid_requests(conversation, SLUG, user, canaries.vector("vector", SIZE + 1))
     for header in (f"Bearer {canaries.secret('wrong token')}", f"Basic {canaries.secret('password')}"):
         send(401, "GET", f"{at}/memories", headers={"Authorization": header})
-    talk_to_a_broken_embedder(conversation, SLUG, user, embedder, EMBEDDER_FAULTS)
-    talk_to_a_broken_server(conversation, SLUG, user, proxy, QDRANT_FAULTS)
+    send_with_failing_embedder(conversation, SLUG, user, embedder, EMBEDDER_FAULTS)
+    send_with_failing_qdrant(conversation, SLUG, user, proxy, QDRANT_FAULTS)
 
 
 def test_the_run_says_and_leaves_what_there_is_to_search(run: Run) -> None:
@@ -130,7 +130,7 @@ def test_the_run_says_and_leaves_what_there_is_to_search(run: Run) -> None:
 
 @pytest.mark.parametrize("place", ["the log", "Qdrant's log", "the metrics", "the traces", "the status"])
 def test_no_canary_is_told(run: Run, place: str) -> None:
-    assert not [str(leak) for leak in run.canaries.found_in(run.evidence[place], place)]
+    assert not [str(leak) for leak in run.canaries.find_leaks(run.evidence[place], place)]
 
 
 def test_an_error_repeats_nothing_but_the_request(run: Run) -> None:

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.cluster.canaries.conversation import Said, points_of
+from tests.support.cluster.canaries.conversation import CanaryFields, points_path_pattern
 from tests.support.cluster.canaries.echoes import EchoingEmbedder, openai_error, qdrant_error
-from tests.support.cluster.canaries.scene import BAD_KEYS, PLACES, SIZE, Scene, playing
+from tests.support.cluster.canaries.scene import BAD_KEYS, PLACES, SIZE, Scene, running_scene
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.tenants import Tenant, create_secret
 from tests.support.cluster.workspace import AGENT, conditions_of
@@ -39,7 +39,7 @@ def scene(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory)
         wait_for_rebuilds(scene, broken)
 
     folder = tmp_path_factory.mktemp("canary")
-    with serve(broken.app()) as broken_url, playing(control_plane, folder, perform) as made:
+    with serve(broken.app()) as broken_url, running_scene(control_plane, folder, perform) as made:
         yield made
 
 
@@ -47,7 +47,7 @@ def prepare(scene: Scene) -> None:
     """Make agents: good ones, and of each kind that fails."""
     canaries = scene.canaries
     wrong = {"access-key-id": canaries.secret("wrong id"), "secret-access-key": canaries.secret("wrong storage key")}
-    scene.secret(scene.alpha.seen, "s3-wrong", **wrong)
+    scene.secret(scene.alpha.admin_workspace, "s3-wrong", **wrong)
     good = [scene.claim(embedding=scene.embedding("embedder"), snapshots={"storage": {"s3": scene.s3("s3")}}, **SHARED)]
     good += [scene.claim("vectors", snapshots={"storage": {"s3": scene.s3("s3-wrong")}}), scene.claim("tripped")]
     good += [scene.claim(name, embedding=scene.embedding("embedder"), **SHARED) for name in REBUILT]
@@ -66,10 +66,10 @@ def prepare_broken(scene: Scene) -> None:
         ref = {"name": f"{name}-key", "key": "key"}
         infra.connect(name, url=scene.platform.qdrant_url, apiKeySecretRef=ref, namespaces={"from": "All"})
         scene.claim(f"on-{name}", connectionRef={"name": name, "namespace": infra.namespace})
-        scene.secret(scene.alpha.seen, f"{name}-embedder", key=value)
+        scene.secret(scene.alpha.admin_workspace, f"{name}-embedder", key=value)
         scene.claim(f"by-{name}", embedding=scene.embedding(f"{name}-embedder"))
         values = {"access-key-id": value, "secret-access-key": value, "ca.crt": value}
-        scene.secret(scene.alpha.seen, f"{name}-s3", **values)
+        scene.secret(scene.alpha.admin_workspace, f"{name}-s3", **values)
         source = {"s3": scene.s3(f"{name}-s3") | {"key": "a.snapshot", "sha256": "0" * 64}}
         scene.alpha.apply("MemoryRestore", f"of-{name}", {"target": {"name": f"by-{name}"}, "source": source})
     infra.connect("away", url=f"http://127.0.0.1:{free_port()}", namespaces={"from": "All"})
@@ -83,11 +83,11 @@ def prepare_broken(scene: Scene) -> None:
 
 def begin_rebuilds(scene: Scene, broken_url: str, broken: EchoingEmbedder) -> None:
     """Store a memory of each agent that is rebuilt, and ask for another model."""
-    said, conversation = Said(scene.canaries), scene.conversation(scene.alpha.bot)
+    said, conversation = CanaryFields(scene.canaries), scene.conversation(scene.alpha.bot)
     for name in REBUILT:
         memory = said.memory(said.text(f"user of the rebuild {name}"), f"carried: {name}")
         conversation.send(201, "POST", f"/v1/agents/{scene.alpha.namespace}-{name}/memories", json=memory)
-    broken.answering = openai_error(400)
+    broken.failure = openai_error(400)
     scene.proxy.faults[writes_of_a_rebuild(scene)] = qdrant_error(400)
     for name in REBUILT:
         url = broken_url if name == "refused" else scene.embedder_url
@@ -96,14 +96,14 @@ def begin_rebuilds(scene: Scene, broken_url: str, broken: EchoingEmbedder) -> No
 
 def writes_of_a_rebuild(scene: Scene) -> str:
     """Return what the calls match that write into the collection which the agent `unwritten` is rebuilt as."""
-    points = points_of(f"{scene.alpha.namespace}-unwritten", "2")
+    points = points_path_pattern(f"{scene.alpha.namespace}-unwritten", "2")
     return f"PUT .*{points}$|POST .*{points}/batch$"
 
 
 def wait_for_rebuilds(scene: Scene, broken: EchoingEmbedder) -> None:
     """Wait until one has moved, and the others were refused."""
     alpha, pattern = scene.alpha, writes_of_a_rebuild(scene)
-    wait_until(lambda: broken.answered, seconds=20, what="the refusal of a text")
+    wait_until(lambda: broken.failure_count, seconds=20, what="the refusal of a text")
     wait_until(lambda: scene.proxy.answered[pattern], seconds=20, what="the refusal of a memory")
 
     def is_moved() -> bool:
@@ -115,7 +115,7 @@ def wait_for_rebuilds(scene: Scene, broken: EchoingEmbedder) -> None:
 
 def keep_and_restore(scene: Scene) -> None:
     """Make a snapshot and its copy, and one whose copy is refused; bring the first back."""
-    alpha, said = scene.alpha, Said(scene.canaries)
+    alpha, said = scene.alpha, CanaryFields(scene.canaries)
     memory = said.memory(said.text("user"), "kept")
     scene.conversation(alpha.bot).send(201, "POST", f"/v1/agents/{alpha.namespace}/memories", json=memory)
     alpha.apply("MemorySnapshot", "kept", {"agentMemoryRef": {"name": AGENT}})
@@ -127,7 +127,7 @@ def keep_and_restore(scene: Scene) -> None:
 
 def call_in_vain(scene: Scene) -> None:
     """Call agents whose keys are wrong, and whose server is away."""
-    conversation, said = scene.conversation(scene.alpha.bot), Said(scene.canaries)
+    conversation, said = scene.conversation(scene.alpha.bot), CanaryFields(scene.canaries)
     for name in (*(f"{how}-{key}" for how in ("on", "by") for key in BAD_KEYS), "on-away"):
         memory = said.memory(said.text(f"user of {name}"), f"of {name}")
         # What is embedded by callers needs a vector.

@@ -22,9 +22,9 @@ from typing import Any, ClassVar
 import pytest
 
 from agentmemory_operator.adapters.embedding.openai_embedder import OpenAIEmbedder, OpenAIOptions
-from agentmemory_operator.adapters.http.egress import USUAL, Egress, HostSession
+from agentmemory_operator.adapters.http.egress import DEFAULT_EGRESS, Egress, HostSession
 from agentmemory_operator.adapters.http.https_files import HttpsFiles
-from agentmemory_operator.adapters.http.httpx_transport import HostTransport, client_of
+from agentmemory_operator.adapters.http.httpx_transport import HostTransport, build_httpx_client
 from agentmemory_operator.adapters.http.webhook_sender import HttpWebhookSender
 from agentmemory_operator.adapters.language_model.openai_chat import ChatOptions, OpenAIChat
 from agentmemory_operator.adapters.qdrant import nodes
@@ -113,7 +113,7 @@ def answering(status: int, body: bytes = b"", *headers: str) -> Answer:
     return answer
 
 
-def embedder_at(url: str, egress: Egress = USUAL, **options: Any) -> OpenAIEmbedder:
+def embedder_at(url: str, egress: Egress = DEFAULT_EGRESS, **options: Any) -> OpenAIEmbedder:
     given = {"model": "m", "dimensions": 8, "api_key": KEY, "base_url": f"{url}/v1", "timeout_s": 5}
     return OpenAIEmbedder(OpenAIOptions(**(given | options)), egress=egress)
 
@@ -122,7 +122,7 @@ def bucket_at(url: str) -> Bucket:
     return Bucket(name="bucket", region="us-east-1", endpoint=url, access_key=AccessKey("ACCESS-ID", KEY))
 
 
-async def ask_collections(url: str, egress: Egress = USUAL) -> None:
+async def ask_collections(url: str, egress: Egress = DEFAULT_EGRESS) -> None:
     store = QdrantCollections(url, api_key=KEY, egress=egress)
     try:
         await store.count("a")
@@ -130,7 +130,7 @@ async def ask_collections(url: str, egress: Egress = USUAL) -> None:
         await store.close()
 
 
-async def ask_points(url: str, egress: Egress = USUAL) -> None:
+async def ask_points(url: str, egress: Egress = DEFAULT_EGRESS) -> None:
     store = QdrantPoints(url, api_key=KEY, egress=egress)
     try:
         await store.scroll("a", {"limit": 1, "filter": {"must": [{"key": "userId", "match": {"value": TEXT}}]}})
@@ -138,7 +138,7 @@ async def ask_points(url: str, egress: Egress = USUAL) -> None:
         await store.close()
 
 
-async def write_points(url: str, egress: Egress = USUAL) -> None:
+async def write_points(url: str, egress: Egress = DEFAULT_EGRESS) -> None:
     store = QdrantPoints(url, api_key=KEY, egress=egress)
     try:
         await store.set_payload("a", {"content": TEXT}, {"must": []})
@@ -146,7 +146,7 @@ async def write_points(url: str, egress: Egress = USUAL) -> None:
         await store.close()
 
 
-async def list_snapshots(url: str, egress: Egress = USUAL) -> None:
+async def list_snapshots(url: str, egress: Egress = DEFAULT_EGRESS) -> None:
     store = QdrantSnapshots(url, api_key=KEY, egress=egress)
     try:
         await store.files("a")
@@ -154,7 +154,7 @@ async def list_snapshots(url: str, egress: Egress = USUAL) -> None:
         await store.close()
 
 
-async def download_snapshot(url: str, egress: Egress = USUAL) -> None:
+async def download_snapshot(url: str, egress: Egress = DEFAULT_EGRESS) -> None:
     store = QdrantSnapshots(url, api_key=KEY, egress=egress)
     try:
         async with store.download("a", "b") as content:
@@ -164,16 +164,16 @@ async def download_snapshot(url: str, egress: Egress = USUAL) -> None:
         await store.close()
 
 
-async def ask_nodes(url: str, egress: Egress = USUAL) -> None:
+async def ask_nodes(url: str, egress: Egress = DEFAULT_EGRESS) -> None:
     """The node alone has the address; nobody asks the cluster's."""
     store = QdrantShardSnapshots("http://127.0.0.1:9", (url,), api_key=KEY, egress=egress)
     try:
-        await store._replicas.inactive("a")
+        await store._replicas.describe_inactive("a")
     finally:
         await store.close()
 
 
-async def embed(url: str, egress: Egress = USUAL) -> None:
+async def embed(url: str, egress: Egress = DEFAULT_EGRESS) -> None:
     embedder = embedder_at(url, egress)
     try:
         await embedder.embed([TEXT])
@@ -181,7 +181,7 @@ async def embed(url: str, egress: Egress = USUAL) -> None:
         await embedder.aclose()
 
 
-async def list_bucket(url: str, egress: Egress = USUAL) -> None:
+async def list_bucket(url: str, egress: Egress = DEFAULT_EGRESS) -> None:
     objects = S3Objects(bucket_at(url), egress=egress)
     try:
         async for _ in objects.list("a"):
@@ -190,7 +190,7 @@ async def list_bucket(url: str, egress: Egress = USUAL) -> None:
         await objects.close()
 
 
-async def read_object(url: str, egress: Egress = USUAL) -> None:
+async def read_object(url: str, egress: Egress = DEFAULT_EGRESS) -> None:
     objects = S3Objects(bucket_at(url), egress=egress)
     try:
         async with objects.get("a") as content:
@@ -200,13 +200,13 @@ async def read_object(url: str, egress: Egress = USUAL) -> None:
         await objects.close()
 
 
-async def fetch_file(url: str, egress: Egress = USUAL) -> None:
+async def fetch_file(url: str, egress: Egress = DEFAULT_EGRESS) -> None:
     async with HttpsFiles(egress).open(f"{url}/a.snapshot") as content:
         async for _ in content:
             pass
 
 
-async def ask_model(url: str, egress: Egress = USUAL) -> None:
+async def ask_model(url: str, egress: Egress = DEFAULT_EGRESS) -> None:
     model = OpenAIChat(ChatOptions(model="m", api_key=KEY, base_url=f"{url}/v1", timeout_s=5), egress=egress)
     try:
         await model.complete("Say something.", TEXT, {"type": "object", "properties": {}}, 10)
@@ -214,7 +214,7 @@ async def ask_model(url: str, egress: Egress = USUAL) -> None:
         await model.aclose()
 
 
-async def tell_webhook(url: str, egress: Egress = USUAL) -> None:
+async def tell_webhook(url: str, egress: Egress = DEFAULT_EGRESS) -> None:
     failure = await HttpWebhookSender(egress).send(
         "spec.webhooks[a].url", url, TEXT.encode(), {"webhook-signature": KEY}
     )
@@ -247,7 +247,7 @@ def named(value: Any) -> str:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes that fail are asked again for a moment, not for ten seconds."""
-    monkeypatch.setattr(nodes.settled_views, "__kwdefaults__", {"within_s": 0.05})
+    monkeypatch.setattr(nodes.wait_for_views, "__kwdefaults__", {"within_s": 0.05})
 
 
 class TestRedirects:
@@ -337,7 +337,7 @@ class TestWords:
                 await ask(server.url)
 
         # Those about points are for their caller alone.
-        told = raised.value.words or str(raised.value)
+        told = raised.value.server_message or str(raised.value)
         assert re.search(r"Wrong input: vector \.\.\. x{100}", told)
         assert told.isprintable()
         assert len(told) <= 230
@@ -790,7 +790,7 @@ class TestProxies:
             monkeypatch.setenv("HTTP_PROXY", proxy.url)
             monkeypatch.delenv("NO_PROXY", raising=False)
             with contextlib.suppress(AgentMemoryError):
-                await ask(server.url, USUAL)
+                await ask(server.url, DEFAULT_EGRESS)
 
         assert (len(proxy.received), len(server.received)) == (0, 1)
 
@@ -835,7 +835,9 @@ class TestOneWayOut:
 
         assert set(made) == {"openai_service.py"}
         assert "http_client=cast(Any, client_of(host, where))" in made["openai_service.py"]
-        assert isinstance(client_of(HostSession(USUAL, "http://a", field="f"), "http://a")._transport, HostTransport)
+        assert isinstance(
+            build_httpx_client(HostSession(DEFAULT_EGRESS, "http://a", field="f"), "http://a")._transport, HostTransport
+        )
 
     async def test_openai_s_client_opens_no_connection_by_itself(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def refuse(*_: Any, **__: Any) -> Any:

@@ -77,7 +77,7 @@ class TwoTenants:
 
     @property
     def now(self) -> str:
-        return self.beta.seen.server_time()
+        return self.beta.admin_workspace.server_time()
 
     def wait_forgotten(self) -> None:
         """Wait for passes over what has ended: until then the operator goes by what it has just written itself."""
@@ -102,7 +102,7 @@ class TwoTenants:
         metadata = self.infra.qdrant.get(f"/collections/{self.physical}").json()["result"]["config"]["metadata"]
         assert metadata["agentmemory"]["namespace"] == self.alpha.namespace
         assert "agentmemoryPrevious" not in metadata
-        assert self.alpha.bot.found(self.slug) == {SECRET}
+        assert self.alpha.bot.search_contents(self.slug) == {SECRET}
         for name in self.collections():
             assert name == self.physical or SECRET not in self.contents(name)
         assert SECRET not in self.beta.bot.search(self.own_slug).text
@@ -126,7 +126,7 @@ def test_what_a_forged_snapshot_names_is_not_restored(scene: TwoTenants) -> None
     assert scene.physical in told
     assert scene.alpha.namespace not in told
     scene.check_unharmed()
-    assert scene.beta.bot.found(scene.own_slug) == {OWN}
+    assert scene.beta.bot.search_contents(scene.own_slug) == {OWN}
 
 
 def test_a_rollback_leads_to_no_collection_that_only_a_status_names(scene: TwoTenants) -> None:

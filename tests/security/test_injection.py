@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.consolidation.run import Consolidation, RunOrder, RunReport
+from agentmemory_operator.consolidation.run import Consolidation, RunParameters, RunReport
 from agentmemory_operator.spec.effective.consolidation import RunLimits
 from agentmemory_operator.spec.memory_types import MemoryType
 from tests.support.engine.agents import EVERYTHING, SIZE, FakeEmbedder, World, agent_of, settings_of
-from tests.support.engine.language_models import Row, Said, SaidModel
+from tests.support.engine.language_models import FunctionModel, ModelResponse, Row
 from tests.support.engine.point_memory import PointMemory
 
 TYPES = (
@@ -48,7 +48,7 @@ class Points(PointMemory):
 def world() -> World:
     settings = settings_of("agent", ranking=replace(EVERYTHING, types=TYPES))
     world = World(agent_of(settings, Points()))
-    world.embed_by(FakeEmbedder(size=SIZE))
+    world.set_embedder(FakeEmbedder(size=SIZE))
     return world
 
 
@@ -57,13 +57,15 @@ async def add(world: World, content: str, **more: Any) -> str:
     return await world.add(content, vector=None, **more)
 
 
-async def run(world: World, answers: Callable[[list[Row]], Said], **more: Any) -> tuple[RunReport, SaidModel]:
+async def run(
+    world: World, answers: Callable[[list[Row]], ModelResponse], **more: Any
+) -> tuple[RunReport, FunctionModel]:
     async def open_agent() -> Agent:
         return world.agent
 
     world.clock.move(ms=1)
-    model, report = SaidModel(answers), RunReport()
-    await Consolidation(open_agent, model).run(RunOrder(id="r", before_ms=world.clock.now_ms(), **more), report)
+    model, report = FunctionModel(answers), RunReport()
+    await Consolidation(open_agent, model).run(RunParameters(id="r", before_ms=world.clock.now_ms(), **more), report)
     return report, model
 
 
@@ -88,7 +90,7 @@ async def test_a_text_is_one_row_of_the_material_whatever_it_says(world: World, 
     assert (first["id"], first["content"], second["content"]) == ("m1", text, "beta two")
 
 
-def obeying(content: str, ids: Callable[[Sequence[Row]], list[str]]) -> Callable[[list[Row]], Said]:
+def obeying(content: str, ids: Callable[[Sequence[Row]], list[str]]) -> Callable[[list[Row]], ModelResponse]:
     return lambda rows: {"merged_facts": [{"content": content, "source_ids": ids(rows)}]}
 
 
@@ -96,7 +98,7 @@ def other_ids(world: World) -> list[str]:
     return [id_ for id_, row in everything(world).items() if row["userId"] == "victim"]
 
 
-OBEYED: Mapping[str, Callable[[World], Callable[[list[Row]], Said]]] = {
+OBEYED: Mapping[str, Callable[[World], Callable[[list[Row]], ModelResponse]]] = {
     "names memories of another user": lambda world: obeying("alpha beta", lambda rows: other_ids(world)),
     "names them beside its own": lambda world: obeying("alpha", lambda rows: [names(rows)[0], *other_ids(world)]),
     "names what is not there": lambda world: obeying("alpha beta", lambda rows: ["m77", "m0", "M1", "m1 ", "m-1"]),
@@ -122,7 +124,7 @@ OBEYED: Mapping[str, Callable[[World], Callable[[list[Row]], Said]]] = {
 
 @pytest.mark.parametrize("obeys", OBEYED.values(), ids=OBEYED)
 async def test_what_is_not_of_the_batch_or_of_the_form_changes_nothing(
-    world: World, obeys: Callable[[World], Callable[[list[Row]], Said]]
+    world: World, obeys: Callable[[World], Callable[[list[Row]], ModelResponse]]
 ) -> None:
     await add(world, VICTIM, user_id="victim")
     await add(world, ATTACKS["an order"])
@@ -160,7 +162,7 @@ async def test_a_description_that_says_more_than_the_memories_is_left_out(world:
     await add(world, "alpha is red")
     await add(world, "beta is blue")
 
-    def telling(rows: list[Row]) -> Said:
+    def telling(rows: list[Row]) -> ModelResponse:
         note = {"memory_ids": names(rows), "description": "call Mallory on 0900"}
         return {"connections": [note], "contradictions": [note]}
 
@@ -175,5 +177,5 @@ async def test_texts_raise_no_limit(world: World) -> None:
 
     report, model = await run(world, obeying("alpha", names), limits=RunLimits(calls=2))
 
-    assert (report.used.calls, len(model.rows), report.stopped_by) == (2, 2, "calls")
+    assert (report.usage.calls, len(model.rows), report.stopped_by) == (2, 2, "calls")
     assert all(len(rows) <= 50 for rows in model.rows)

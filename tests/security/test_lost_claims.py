@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agentmemory_operator.adapters.kubernetes.claims import LABEL, PARTS, PREFIX, claims_in
+from agentmemory_operator.adapters.kubernetes.claims import LABEL, PARTS, PREFIX, parse_claims
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.fixtures import operator
 from tests.support.cluster.operators import LEADING
@@ -41,7 +41,7 @@ def test_without_any_claim_a_start_serves_what_was_there_and_takes_freed_names_f
         workspace.create_ready()
         workspace.store_points(3)
     left.delete()
-    left.wait_gone()
+    left.wait_deleted()
     operator.stop()
     delete_claims(control_plane, *PARTS)
     before = served.collection()
@@ -58,17 +58,17 @@ def test_without_any_claim_a_start_serves_what_was_there_and_takes_freed_names_f
     thief.wait_condition("Stalled", "True/SlugTaken", seconds=15)
 
     assert conditions_of(found)["Ready"] == "True/Serving"
-    assert served.stored() == 3
+    assert served.count_points() == 3
     after = served.collection()
     assert after is not None
     assert {key: after["config"][key] for key in ("params", "hnsw_config", "quantization_config")} == {
         key: before["config"][key] for key in ("params", "hnsw_config", "quantization_config")
     }
-    kept = claims_in(control_plane.http.get(CLAIMS, params={"labelSelector": LABEL}).json()["items"])
+    kept = parse_claims(control_plane.http.get(CLAIMS, params={"labelSelector": LABEL}).json()["items"])
     assert [kept.namespace_of(one.slug) for one in (served, left)] == [served.namespace, left.namespace]
     left.create()
     left.wait_ready(seconds=15)
-    assert left.stored() == 3
+    assert left.count_points() == 3
     thief.qdrant.close()
 
 
@@ -79,7 +79,7 @@ def test_claims_that_somebody_deletes_are_there_again_after_the_next_start(
     workspace.create_ready()
     workspace.store_points(1)
     workspace.delete()
-    workspace.wait_gone()
+    workspace.wait_deleted()
     delete_claims(control_plane, PARTS[0])
 
     operator.restart(LEADING)

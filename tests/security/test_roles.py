@@ -8,7 +8,7 @@ from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.installation import NAMESPACE, RBAC, documents, shell
 from tests.support.cluster.tenants import KEY_REF, Platform, Tenant, bind
 from tests.support.cluster.workspace import AGENT, CONNECTION, PLURALS, Workspace
-from tests.support.pages import commands_of
+from tests.support.pages import read_commands
 from tests.support.patience import wait_until
 from tests.support.spec.documents import Document
 
@@ -89,8 +89,8 @@ def test_the_api_server_acts_as_it_answered(infra: Workspace, alpha: Tenant, bet
     assert "403" in alpha.try_apply("QdrantConnection", CONNECTION, {"url": "http://qdrant:6333"})
     assert alpha.http.get(f"/api/v1/namespaces/{infra.namespace}/secrets/{KEY_REF['name']}").status_code == 403
     assert alpha.http.get(infra.path("QdrantConnection", CONNECTION)).status_code == 403
-    assert beta.http.get(alpha.seen.path("AgentMemory", AGENT)).status_code == 403
-    assert beta.http.delete(alpha.seen.path("AgentMemory", AGENT)).status_code == 403
+    assert beta.http.get(alpha.admin_workspace.path("AgentMemory", AGENT)).status_code == 403
+    assert beta.http.delete(alpha.admin_workspace.path("AgentMemory", AGENT)).status_code == 403
 
 
 @pytest.mark.parametrize("rights", ["everything"])
@@ -124,7 +124,7 @@ def test_the_role_for_connections_is_bound_by_the_command_of_the_page(
     control_plane: ControlPlane, infra: Workspace, alpha: Tenant
 ) -> None:
     """docs/install.md, "Roles for teams", for a person in place of the group."""
-    (command,) = commands_of("install.md", "Roles for teams")
+    (command,) = read_commands("install.md", "Roles for teams")
     person = f"--serviceaccount={alpha.namespace}:{alpha.account.name}"
 
     shell(control_plane, command.replace("-n infra", f"-n {infra.namespace}").replace("--group=platform", person))
@@ -152,10 +152,12 @@ def test_a_tenant_with_the_shipped_role_gets_its_work_done(infra: Workspace, alp
 
     alpha.apply("MemoryRestore", "back", {"target": {"name": AGENT}, "source": {"snapshotRef": {"name": "monday"}}})
 
-    wait_until(lambda: alpha.bot.found(slug) == {"the printer is broken"}, seconds=20, what="the restored memories")
+    wait_until(
+        lambda: alpha.bot.search_contents(slug) == {"the printer is broken"}, seconds=20, what="the restored memories"
+    )
     assert alpha.read("AgentMemory", AGENT)["status"]["access"]["qdrant"] == "Token"
     alpha.delete()
-    alpha.seen.wait_gone()
+    alpha.admin_workspace.wait_deleted()
 
 
 def test_a_tenants_bot_is_let_into_no_agent_that_does_not_name_it(
@@ -163,7 +165,7 @@ def test_a_tenants_bot_is_let_into_no_agent_that_does_not_name_it(
 ) -> None:
     alpha.create_served(infra, slug, "the printer is broken")
 
-    assert alpha.bot.found(slug) == {"the printer is broken"}
-    assert beta.bot.answer_of(slug) == 404
+    assert alpha.bot.search_contents(slug) == {"the printer is broken"}
+    assert beta.bot.get_status(slug) == 404
     assert beta.bot.search(slug).status_code == 404
     assert beta.bot.store(slug, "an advertisement").status_code == 404

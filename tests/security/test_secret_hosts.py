@@ -19,8 +19,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from agentmemory_operator.connections.rules.secret_hosts import HOSTS
-from tests.support.cluster.tenants import QDRANT_KEY, Platform, Rights, Tenant, create_secret, handed_over
+from agentmemory_operator.connections.rules.secret_hosts import HOSTS_ANNOTATION
+from tests.support.cluster.tenants import QDRANT_KEY, Platform, Rights, Tenant, create_secret, read_agent_secret
 from tests.support.cluster.workspace import AGENT, MERGE, Workspace, conditions_of
 from tests.support.forked import run_agentmemory
 from tests.support.patience import wait_until
@@ -92,14 +92,14 @@ def listener() -> Iterator[Listener]:
 @pytest.fixture
 def secret(alpha: Tenant, platform: Platform) -> str:
     """The platform's Secret, for its own Qdrant alone; the tenant may not read it."""
-    create_secret(alpha.seen, SECRET, hosts=platform.qdrant_url.removeprefix("http://"), **VALUES)
+    create_secret(alpha.admin_workspace, SECRET, hosts=platform.qdrant_url.removeprefix("http://"), **VALUES)
     assert alpha.http.get(f"/api/v1/namespaces/{alpha.namespace}/secrets/{SECRET}").status_code == 403
     return SECRET
 
 
 def is_refused(tenant: Tenant, name: str = AGENT, kind: str = "AgentMemory") -> bool:
     """Tell whether the last generation is told that the Secret is not for there."""
-    found = tenant.seen.get(name, kind) or {}
+    found = tenant.admin_workspace.get(name, kind) or {}
     return any(value.endswith("/SecretNotUsable") for value in conditions_of(found).values())
 
 
@@ -253,14 +253,14 @@ def list_hosts(tenant: Tenant, hosts: str) -> None:
     """Add to what the Secret lists, as who keeps it does."""
     path = f"/api/v1/namespaces/{tenant.namespace}/secrets/{SECRET}"
     kubernetes = tenant.platform.control_plane.http
-    listed = kubernetes.get(path).json()["metadata"]["annotations"][HOSTS]
-    body = {"metadata": {"annotations": {HOSTS: f"{listed}, {hosts}"}}}
+    listed = kubernetes.get(path).json()["metadata"]["annotations"][HOSTS_ANNOTATION]
+    body = {"metadata": {"annotations": {HOSTS_ANNOTATION: f"{listed}, {hosts}"}}}
     kubernetes.patch(path, json=body, headers=MERGE).raise_for_status()
 
 
 def handed_values(platform: Platform, slug: str) -> set[str]:
     """Return everything that the API was given for an agent."""
-    answer = handed_over(platform, slug)
+    answer = read_agent_secret(platform, slug)
     if answer.status_code == 404:
         return set()
     return {base64.b64decode(value).decode() for value in answer.json().get("data", {}).values()}

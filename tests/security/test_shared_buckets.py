@@ -96,7 +96,7 @@ class SharedBucket:
 
     def check_untouched(self) -> None:
         """Fail unless beta has what it had, and alpha its copy."""
-        assert self.beta.bot.found(f"{self.slug}-b") == {OWN}
+        assert self.beta.bot.search_contents(f"{self.slug}-b") == {OWN}
         assert self.copy.exists()
 
 
@@ -165,9 +165,11 @@ class TestAnothersCopy:
         wait_held(site.beta, "nightly")
         site.beta.delete("nightly", SNAPSHOT)
 
-        wait_until(lambda: site.beta.seen.get("nightly", SNAPSHOT) is None, seconds=15, what="the end of nightly")
+        wait_until(
+            lambda: site.beta.admin_workspace.get("nightly", SNAPSHOT) is None, seconds=15, what="the end of nightly"
+        )
         site.check_untouched()
-        assert "does not belong to this MemorySnapshot" in site.beta.seen.events("nightly")["SnapshotKept"]
+        assert "does not belong to this MemorySnapshot" in site.beta.admin_workspace.events("nightly")["SnapshotKept"]
 
 
 @pytest.mark.parametrize("rights", BOTH)
@@ -194,7 +196,7 @@ class TestOnesOwnCopy:
 
         restore(site.beta, {"s3": {key: place[key] for key in ("endpoint", "bucket", "key")}})
         assert ended(site.beta, RESTORE, "undo")["reason"] == "Restored"
-        assert site.beta.bot.found(f"{site.slug}-b") == {OWN}
+        assert site.beta.bot.search_contents(f"{site.slug}-b") == {OWN}
 
         self.check_goes(site, "own", place)
 
@@ -203,5 +205,5 @@ class TestOnesOwnCopy:
         """Fail unless the copy goes with its object."""
         wait_held(site.beta, name)
         site.beta.delete(name, SNAPSHOT)
-        wait_until(lambda: site.beta.seen.get(name, SNAPSHOT) is None, seconds=15, what=f"the end of {name}")
+        wait_until(lambda: site.beta.admin_workspace.get(name, SNAPSHOT) is None, seconds=15, what=f"the end of {name}")
         assert not site.storage.file(place["key"]).exists()

@@ -5,7 +5,7 @@ import json
 import httpx
 import pytest
 
-from agentmemory_operator.adapters.kubernetes.claims import PARTS, PREFIX, claims_in
+from agentmemory_operator.adapters.kubernetes.claims import PARTS, PREFIX, parse_claims
 from tests.support.cluster.installation import NAMESPACE
 from tests.support.cluster.tenants import BOTH, Platform, Tenant
 from tests.support.cluster.workspace import AGENT, CONNECTION, SIZE, Workspace
@@ -21,13 +21,13 @@ def left_behind(infra: Workspace, alpha: Tenant, slug: str) -> str:
     """Let alpha store a memory and delete its object, which keeps the collection; return the object's uid."""
     made = alpha.create_served(infra, slug, SECRET)
     alpha.delete()
-    alpha.seen.wait_gone()
+    alpha.admin_workspace.wait_deleted()
     return str(made["metadata"]["uid"])
 
 
 def told(tenant: Tenant) -> str:
     """Return all that a tenant can see of its refused object."""
-    return json.dumps(tenant.read("AgentMemory", AGENT)) + json.dumps(tenant.seen.events())
+    return json.dumps(tenant.read("AgentMemory", AGENT)) + json.dumps(tenant.admin_workspace.events())
 
 
 def requests_of(infra: Workspace) -> list[Document]:
@@ -59,7 +59,7 @@ def claims_of(platform: Platform) -> dict[str, str]:
     """Return the namespace of each slug, as the operator keeps it."""
     folder = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
     found = [platform.control_plane.http.get(f"{folder}/{PREFIX}{part}") for part in PARTS]
-    claims = claims_in([answer.json() for answer in found if answer.is_success])
+    claims = parse_claims([answer.json() for answer in found if answer.is_success])
     assert claims.is_complete
     return {slug: claim.namespace for slug, claim in claims.claims.items()}
 
@@ -76,7 +76,7 @@ class TestFreedName:
 
         assert alpha.namespace not in told(beta)
         assert told(beta).count(uid) == 1, "in the annotation that beta wrote itself"
-        assert beta.bot.answer_of(slug) == 404
+        assert beta.bot.get_status(slug) == 404
         assert marker_of(infra, slug)["uid"] == uid
 
     def test_gitops_applies_the_object_again_and_all_is_there(
@@ -88,8 +88,8 @@ class TestFreedName:
 
         alpha.create_served(infra, slug)
 
-        assert alpha.bot.found(slug) == {SECRET}
-        assert beta.bot.answer_of(slug) == 404
+        assert alpha.bot.search_contents(slug) == {SECRET}
+        assert beta.bot.get_status(slug) == 404
 
     @pytest.mark.parametrize("rights", ["everything"])
     def test_a_qdrant_of_the_taker_s_own_receives_nothing_that_clients_still_write(
@@ -122,7 +122,7 @@ class TestFreedName:
 
         beta.patch_status("AgentMemory", AGENT, {"collection": {"alias": alias, "physical": alias}, "agent": slug})
 
-        assert beta.bot.answer_of(slug) == 404
+        assert beta.bot.get_status(slug) == 404
 
     def test_a_name_of_which_nothing_is_left_is_free(
         self, platform: Platform, infra: Workspace, alpha: Tenant, beta: Tenant, slug: str
@@ -155,12 +155,12 @@ class TestOwnerGivesIt:
 
         beta.wait_ready()
         beta.bot.wait_served(slug)
-        assert beta.bot.found(slug) == {SECRET}
+        assert beta.bot.search_contents(slug) == {SECRET}
         assert claims_of(platform)[slug] == beta.namespace
         wait_until(lambda: not requests_of(infra), seconds=10, what="the end of the request")
         alpha.claim(infra, slug)
         alpha.wait_condition("Stalled", "True/SlugTaken")
-        assert alpha.bot.answer_of(slug) == 404
+        assert alpha.bot.get_status(slug) == 404
 
     def test_the_command_does_it(self, infra: Workspace, alpha: Tenant, beta: Tenant, slug: str) -> None:
         left_behind(infra, alpha, slug)
@@ -198,7 +198,7 @@ class TestOwnerGivesIt:
         beta.claim(infra, slug)
 
         beta.wait_condition("Stalled", "True/SlugTaken")
-        assert alpha.bot.found(slug) == {SECRET}
+        assert alpha.bot.search_contents(slug) == {SECRET}
         assert not requests_of(infra)
 
 
@@ -216,7 +216,7 @@ class TestMarker:
 
         alpha.wait_condition("Stalled", "True/CollectionNotOwned")
         assert not any(value in told(alpha) for value in other.values())
-        assert alpha.bot.answer_of(slug) == 503
+        assert alpha.bot.get_status(slug) == 503
         owner = wait_request(infra, alpha)["owner"]
         assert owner["uid"] == "their-uid"
 
@@ -226,7 +226,7 @@ class TestMarker:
 
         alpha.wait_ready()
         alpha.bot.wait_served(slug)
-        assert alpha.bot.found(slug) == {SECRET}
+        assert alpha.bot.search_contents(slug) == {SECRET}
 
 
 def takeover(workspace: Workspace, *options: str) -> str:

@@ -20,12 +20,12 @@ from tests.support.patience import wait_until
 from tests.support.programs import Program, running
 from tests.support.web.endpoints import (
     ENDPOINTS,
-    OF_NO_USER,
     VECTOR,
+    WITHOUT_USER,
     Endpoint,
     arguments_of,
-    asked_for,
     stored_item_of,
+    user_request,
 )
 
 __all__ = ["operator"]
@@ -164,7 +164,7 @@ def voices(
 
 
 @pytest.mark.parametrize("holder", ["bound", "token"])
-@pytest.mark.parametrize("endpoint", [one for one in ENDPOINTS if one not in OF_NO_USER], ids=" ".join)
+@pytest.mark.parametrize("endpoint", [one for one in ENDPOINTS if one not in WITHOUT_USER], ids=" ".join)
 def test_who_serves_one_user_names_no_other(voices: Voices, endpoint: Endpoint, holder: str) -> None:
     user = f"user-{uuid4().hex[:8]}"
     put = voices.ask("PUT", "/items", voices.held["chief"], **stored_item_of(user, SECRET)).json()["memory_id"]
@@ -250,7 +250,7 @@ def test_a_token_goes_with_the_subject_that_minted_it_and_with_its_object(voices
     workspace.patch(access={"subjects": voices.subjects})
     wait_until(lambda: voices.reads(token) == 200, seconds=5, what="the subject as it was")
     workspace.delete()
-    workspace.wait_gone()
+    workspace.wait_deleted()
     workspace.create(access={"subjects": voices.subjects})
     workspace.wait_ready()
     wait_until(lambda: voices.reads(voices.held["chief"]) == 200, seconds=5, what="the object again")
@@ -260,7 +260,7 @@ def test_a_token_goes_with_the_subject_that_minted_it_and_with_its_object(voices
 def test_no_token_and_no_key_stands_in_a_log(voices: Voices, control_plane: ControlPlane, operator: Program) -> None:
     secret = control_plane.http.get(f"/api/v1/namespaces/{own_namespace()}/secrets/{KEY_SECRET}").json()
     told = [voices.held["token"], voices.held["token"].rsplit(".", 1)[1], secret["data"]["key"]]
-    voices.ask("GET", "/memories", voices.held["token"] + "x", params=asked_for("ada")["params"])
+    voices.ask("GET", "/memories", voices.held["token"] + "x", params=user_request("ada")["params"])
 
     logs = "".join(program.log for program in (*voices.programs, operator))
     assert logs

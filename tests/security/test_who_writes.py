@@ -69,7 +69,7 @@ def test_each_write_is_the_operators(control_plane: ControlPlane, workspace: Wor
 
     workspace.delete("younger")
     workspace.delete()
-    workspace.wait_gone(seconds=30)
+    workspace.wait_deleted(seconds=30)
     snapshots = f"/apis/agentmemory.dev/v1alpha1/namespaces/{workspace.namespace}/memorysnapshots"
     [final] = items(control_plane.http, snapshots)
     assert set(writers_of(final)) == {OPERATOR}

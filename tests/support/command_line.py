@@ -9,12 +9,12 @@ import typer
 from agentmemory_operator.entrypoints.cli.commands import build_cli
 from agentmemory_operator.entrypoints.cli.composition import (
     AgentSource,
-    Asking,
-    Downloads,
-    Inspection,
+    ApiAccess,
+    CommandDependencies,
     OpenJobs,
-    Serving,
-    Verbs,
+    QdrantAccess,
+    ServerCommands,
+    SnapshotAccess,
 )
 from agentmemory_operator.entrypoints.cli.stacks import Stacks
 from tests.support.forked import run_agentmemory
@@ -22,7 +22,7 @@ from tests.support.programs import clean_environment
 
 
 def command_line(
-    inspection: Inspection | None = None, open_jobs: OpenJobs | None = None, downloads: Downloads | None = None
+    inspection: QdrantAccess | None = None, open_jobs: OpenJobs | None = None, downloads: SnapshotAccess | None = None
 ) -> typer.Typer:
     """Build the command `agentmemory`. Verbs that need a server or a cluster fail.
 
@@ -35,16 +35,16 @@ def command_line(
 
 
 def verbs_of(
-    inspection: Inspection | None = None, open_jobs: OpenJobs | None = None, downloads: Downloads | None = None
-) -> Verbs:
+    inspection: QdrantAccess | None = None, open_jobs: OpenJobs | None = None, downloads: SnapshotAccess | None = None
+) -> CommandDependencies:
     """Build the dependencies of a command line. Those that are not given fail when used."""
 
     def absent(*_: Any) -> Any:
         raise AssertionError("no server stands behind this command line")
 
-    return Verbs(
+    return CommandDependencies(
         prepare=lambda: None,
-        servers=Serving(
+        servers=ServerCommands(
             operator=absent,
             api_kubernetes=absent,
             api_files=absent,
@@ -52,10 +52,10 @@ def verbs_of(
             devserver=absent,
             default_source=AgentSource.FILES,
         ),
-        inspection=inspection or Inspection(absent, absent, absent, None, None),
+        inspection=inspection or QdrantAccess(absent, absent, absent, None, None),
         open_jobs=open_jobs or absent,
-        downloads=downloads or Downloads(absent, absent),
-        asking=Asking(absent, "http://127.0.0.1:9", None),
+        downloads=downloads or SnapshotAccess(absent, absent),
+        api_access=ApiAccess(absent, "http://127.0.0.1:9", None),
         open_installed=absent,
         stacks=Stacks(),
     )

@@ -27,10 +27,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, Protocol
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-OURS = "agentmemory_operator"
-PACKAGES = (OURS, "agentmemory_client", "qdrant_devserver")
+PRODUCT_MODULE = "agentmemory_operator"
+PACKAGES = (PRODUCT_MODULE, "agentmemory_client", "qdrant_devserver")
 # Modules that the packages import only when a function is called.
-CALLED_LATE = (
+LAZY_IMPORTS = (
     "anyio._backends._asyncio",
     "encodings.idna",
     "rich.console",
@@ -207,7 +207,7 @@ def run_agentmemory(
     """
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors, open(os.devnull, "rb") as nothing:
         files = [nothing.fileno() if stdin is None else stdin, output.fileno(), errors.fileno()]
-        child = start_process((*PYTHON_M, OURS, *arguments), files, cwd=cwd, env=env)
+        child = start_process((*PYTHON_M, PRODUCT_MODULE, *arguments), files, cwd=cwd, env=env)
         try:
             code = child.wait(timeout)
         finally:
@@ -222,7 +222,7 @@ def run_agentmemory(
 
 def import_all() -> None:
     """Import everything that a command may import. Modules with uninstalled dependencies are skipped."""
-    for name in (*PACKAGES, *CALLED_LATE):
+    for name in (*PACKAGES, *LAZY_IMPORTS):
         package = importlib.import_module(name)
         for module in pkgutil.walk_packages(getattr(package, "__path__", ()) if name in PACKAGES else (), f"{name}."):
             if not module.name.endswith("__main__"):

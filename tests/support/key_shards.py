@@ -10,7 +10,7 @@ import pytest
 from agentmemory_operator.errors import Conflict
 from agentmemory_operator.ports.zone_keys import KeyShards
 from agentmemory_operator.zones.keyring import AgentKeys, Keyring
-from agentmemory_operator.zones.rules.entries import SHARD_KEYS, Ring, new_key_id, scope_hash
+from agentmemory_operator.zones.rules.entries import MAX_SHARD_KEYS, Ring, new_key_id, scope_hash
 from agentmemory_operator.zones.rules.shards import Shard
 from agentmemory_operator.zones.wrapping import WrappingKeys
 from tests.support.engine.fakes import FakeClock
@@ -19,12 +19,12 @@ from tests.support.zones import FakeWrapping
 Behaviour = Callable[[KeyShards, Ring], Awaitable[None]]
 
 
-def a_ring() -> Ring:
+def new_ring() -> Ring:
     """Return a unique ring."""
     return Ring("agents", f"bot-{uuid4().hex[:12]}")
 
 
-def a_shard(ring: Ring, name: str = "0", *, keys: int = 2) -> Shard:
+def new_shard(ring: Ring, name: str = "0", *, keys: int = 2) -> Shard:
     """Build a new shard with keys."""
     wrapping, shard = WrappingKeys(bytes(32)), Shard(ring=ring, name=name)
     for number in range(keys):
@@ -37,15 +37,15 @@ async def what_is_written_is_read(shards: KeyShards, ring: Ring) -> None:
     assert await shards.read(ring, "0") == Shard(ring=ring, name="0")
     assert await shards.version(ring, "0") == ""
 
-    version = await shards.write(a_shard(ring, keys=SHARD_KEYS))
+    version = await shards.write(new_shard(ring, keys=MAX_SHARD_KEYS))
 
     read = await shards.read(ring, "0")
-    assert (len(read.entries), read.is_closed, read.version) == (SHARD_KEYS, True, version)
+    assert (len(read.entries), read.is_closed, read.version) == (MAX_SHARD_KEYS, True, version)
     assert await shards.version(ring, "0") == version != ""
 
 
 async def each_write_is_another_version(shards: KeyShards, ring: Ring) -> None:
-    first = await shards.write(a_shard(ring))
+    first = await shards.write(new_shard(ring))
     read = await shards.read(ring, "0")
     kept = next(iter(read.entries))
 
@@ -56,11 +56,11 @@ async def each_write_is_another_version(shards: KeyShards, ring: Ring) -> None:
 
 
 async def of_two_writers_one_is_told(shards: KeyShards, ring: Ring) -> None:
-    wanted = a_shard(ring)
+    wanted = new_shard(ring)
     await shards.write(wanted)
     read = await shards.read(ring, "0")
 
-    for stale in (a_shard(ring), replace(read, version=f"1{read.version}")):
+    for stale in (new_shard(ring), replace(read, version=f"1{read.version}")):
         with pytest.raises(Conflict):
             await shards.write(stale)
 
@@ -68,7 +68,7 @@ async def of_two_writers_one_is_told(shards: KeyShards, ring: Ring) -> None:
 
 
 async def what_was_deleted_is_not_written_over(shards: KeyShards, ring: Ring) -> None:
-    await shards.write(a_shard(ring))
+    await shards.write(new_shard(ring))
     read = await shards.read(ring, "0")
     await shards.delete(ring)
 
@@ -82,7 +82,7 @@ async def shards_are_listed_and_deleted(shards: KeyShards, ring: Ring) -> None:
     longer = replace(ring, agent=f"{ring.agent}-1a")
     for whose in (ring, elsewhere, longer):
         for name in ("0", "1a", "2a3", "3a3f"):
-            await shards.write(a_shard(whose, name))
+            await shards.write(new_shard(whose, name))
 
     assert await shards.list_names(ring) == ["0", "1a", "2a3", "3a3f"]
     await shards.delete(ring)
@@ -98,14 +98,14 @@ async def replicas_make_one_key_each_and_find_them_all(shards: KeyShards, ring: 
     replicas = [Keyring(shards, clock) for _ in range(3)]
 
     found = await asyncio.gather(
-        *(replica.writing(keys, "PERSONAL", owner) for owner in owners for replica in replicas)
+        *(replica.get_or_create_key(keys, "PERSONAL", owner) for owner in owners for replica in replicas)
     )
 
     made = {key.id: key for key in found}
     assert len(made) == len(set(found)) == len(owners)
-    assert await Keyring(shards, clock).reading(keys, list(made)) == made
+    assert await Keyring(shards, clock).read_keys(keys, list(made)) == made
     (gone,) = await replicas[0].destroy(keys, owner="user-0", zones=["PERSONAL", "SENSITIVE"])
-    assert (await Keyring(shards, clock).reading(keys, list(made))).keys() == made.keys() - {gone}
+    assert (await Keyring(shards, clock).read_keys(keys, list(made))).keys() == made.keys() - {gone}
 
 
 BEHAVIOURS: Sequence[Behaviour] = (

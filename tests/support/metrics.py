@@ -9,14 +9,21 @@ from prometheus_client.registry import Collector
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.connections.capacity import Capacity
 from agentmemory_operator.consolidation.schedule import ConsolidationMeter
-from agentmemory_operator.entrypoints.api.app import ALWAYS_READY, gauges_of
+from agentmemory_operator.entrypoints.api.app import ALWAYS_READY, build_gauges
 from agentmemory_operator.entrypoints.api.load.in_flight import Limits
-from agentmemory_operator.entrypoints.api.load.pressure import Pressure
-from agentmemory_operator.lifecycle.cleanup_schedule import CleaningMeter
+from agentmemory_operator.entrypoints.api.load.pressure import AdmissionControl
+from agentmemory_operator.lifecycle.cleanup_schedule import CleanupMeter
 from agentmemory_operator.memories.access_counts import AccessCounts
 from agentmemory_operator.rebuilds.budget import RebuildMeter
 from agentmemory_operator.runtime.cache import Key, ObjectTable
-from agentmemory_operator.runtime.metrics import PROCESS, LiveGauge, OperatorMeter, call_counter, render, told_by
+from agentmemory_operator.runtime.metrics import (
+    PROCESS,
+    LiveGauge,
+    OperatorMeter,
+    call_counter,
+    exported_metrics,
+    render,
+)
 from agentmemory_operator.runtime.metrics_api import ApiMeter
 from agentmemory_operator.runtime.queue import WorkQueue
 from agentmemory_operator.snapshots.controller import SnapshotMeter
@@ -32,12 +39,12 @@ def operator_metrics() -> list[Collector]:
     async def run(_: Key) -> None:
         return None
 
-    passes = told_by(OperatorMeter(ObjectTable()).metrics(WorkQueue(run)), is_leading=True)
+    passes = exported_metrics(OperatorMeter(ObjectTable()).metrics(WorkQueue(run)), is_leading=True)
     passes += Capacity().metrics
     snapshots = [*ScheduleMeter().metrics, *SnapshotMeter().metrics, removed_counter()]
     return [
         *passes,
-        *CleaningMeter().metrics,
+        *CleanupMeter().metrics,
         *ConsolidationMeter().metrics,
         *WebhookMeter().metrics,
         trouble_gauge(dict),
@@ -50,18 +57,18 @@ def operator_metrics() -> list[Collector]:
 def api_metrics() -> list[Collector]:
     """Return the metrics of an API process."""
     counts = AccessCounts(cast(Any, None), SystemClock(), writer="w")
-    return [*ApiMeter().metrics(), *counts.metrics(), *gauges_of(Pressure(Limits()), ALWAYS_READY), PROCESS]
+    return [*ApiMeter().metrics(), *counts.metrics(), *build_gauges(AdmissionControl(Limits()), ALWAYS_READY), PROCESS]
 
 
-def samples_in(text: str) -> dict[str, float]:
+def parse_samples(text: str) -> dict[str, float]:
     """Parse a scrape; return the value of each sample by name and labels."""
     lines = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
     return {name: float(value) for name, _, value in lines}
 
 
-def samples_of(*collectors: Collector) -> dict[str, float]:
+def collect_samples(*collectors: Collector) -> dict[str, float]:
     """Return the samples of the collectors."""
-    return samples_in(render(collectors).decode())
+    return parse_samples(render(collectors).decode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +81,7 @@ class Description:
     bounds: tuple[float, ...] = ()
 
 
-def described(*collectors: Collector) -> dict[str, Description]:
+def describe(*collectors: Collector) -> dict[str, Description]:
     """Return the description of each metric by its name in a scrape."""
     found = {}
     for collector in collectors:

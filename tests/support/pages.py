@@ -20,20 +20,20 @@ DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
 COMMANDS = DOCS.parent / "tests" / "golden" / "commands.yaml"
 # Commands with it need Deployments and the product's namespace, which do not exist if the operator is a process.
 NEEDS_PODS = "agentmemory-system"
-FOR_A_SHELL = re.compile(r"[|<>;&$`*~\n]")
+SHELL_CHARACTERS = re.compile(r"[|<>;&$`*~\n]")
 
 
-def run_said(
+def run_command(
     said: str, *, env: Mapping[str, str], cwd: pathlib.Path, timeout: float
 ) -> subprocess.CompletedProcess[str]:
     """Run a command as in a shell. A plain `agentmemory` command is forked, which saves the start of an interpreter."""
-    words = [] if FOR_A_SHELL.search(said) else shlex.split(said)
+    words = [] if SHELL_CHARACTERS.search(said) else shlex.split(said)
     if words[:1] == ["agentmemory"]:
         return run_agentmemory(*words[1:], env=env, cwd=cwd, timeout=timeout)
     return subprocess.run(said, shell=True, capture_output=True, text=True, env=env, cwd=cwd, timeout=timeout)
 
 
-def commands_of(page: str, heading: str = "") -> list[str]:
+def read_commands(page: str, heading: str = "") -> list[str]:
     """Return the commands of a page, or of the section under a heading, without comments."""
     text = (DOCS / page).read_text()
     if heading:
@@ -43,7 +43,7 @@ def commands_of(page: str, heading: str = "") -> list[str]:
     return [re.sub(r"\s+# .*", "", line[2:]) for line in lines]
 
 
-def blocks_of(page: str) -> dict[str, list[str]]:
+def read_commands_by_heading(page: str) -> dict[str, list[str]]:
     """Return the commands of a page of the repository by heading, with continuation lines and without comments."""
     found: dict[str, list[str]] = {}
     heading, open_fence = "", ""
@@ -70,7 +70,7 @@ def commands_to_run(how: str) -> dict[str, list[str]]:
     return {
         page: [
             command
-            for heading, commands in blocks_of(page).items()
+            for heading, commands in read_commands_by_heading(page).items()
             if headings.get(heading) == how
             for command in commands
             if not command.startswith(tuple(told["except"]))
@@ -82,7 +82,7 @@ def commands_to_run(how: str) -> dict[str, list[str]]:
 
 def write_manifests(workspace: Workspace, page: str, heading: str, *, folder: pathlib.Path, **values: str) -> None:
     """Write the manifests of a page, changed for the test's objects. The first line of each contains its file name."""
-    for name, manifest in manifests_of(f"docs/{page}", heading).items():
+    for name, manifest in read_manifests(f"docs/{page}", heading).items():
         said = manifest.replace("namespace: agents", f"namespace: {workspace.namespace}").replace(
             "support-bot", "memory"
         )
@@ -91,7 +91,7 @@ def write_manifests(workspace: Workspace, page: str, heading: str, *, folder: pa
         (folder / name).write_text(said)
 
 
-def manifests_of(page: str, heading: str = "") -> dict[str, str]:
+def read_manifests(page: str, heading: str = "") -> dict[str, str]:
     """Return the manifests of a page of the repository, or of a section, by the file name in their first line."""
     text = (DOCS.parent / page).read_text()
     if heading:
@@ -110,7 +110,7 @@ def run_page(workspace: Workspace, page: str, heading: str, *, folder: pathlib.P
         "KUBERC": "off",
     }
     printed = []
-    for command in commands_of(page, heading):
+    for command in read_commands(page, heading):
         if NEEDS_PODS in command:
             continue
         said = command.replace("-n agents", f"-n {workspace.namespace}").replace("support-bot", "memory")
@@ -118,7 +118,7 @@ def run_page(workspace: Workspace, page: str, heading: str, *, folder: pathlib.P
         said = said.replace("agentmemory orphans", f"agentmemory orphans --qdrant {workspace.qdrant_url}")
         for word, value in values.items():
             said = said.replace(word, value)
-        done = run_said(said, env=environment, cwd=folder, timeout=60)
+        done = run_command(said, env=environment, cwd=folder, timeout=60)
         assert done.returncode == 0, f"{said}: {done.stdout}{done.stderr}"
         printed.append(done.stdout)
     assert printed, f"{page} shows no command under {heading!r}"
@@ -126,7 +126,7 @@ def run_page(workspace: Workspace, page: str, heading: str, *, folder: pathlib.P
 
 
 @functools.cache
-def names_in(path: str) -> frozenset[str]:
+def test_names(path: str) -> frozenset[str]:
     """Return the names of all tests in a file."""
     nodes = ast.walk(ast.parse((DOCS.parent / path).read_text()))
     found = (node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))

@@ -2,7 +2,7 @@
 
 A limit is the time on an idle machine. With a concurrent test run, or more workers than cores, everything takes longer.
 Linux reports how long tasks waited for a CPU or a disk (`/proc/pressure`, https://docs.kernel.org/accounting/psi.html);
-that time is not counted. Without such a report all time counts. In any case the wait ends after `MOST` times the limit.
+that time is not counted. Without such a report all time counts. In any case the wait ends after `MAX_EXTENSION` times the limit.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ import httpx
 T = TypeVar("T")
 PRESSURE = (pathlib.Path("/proc/pressure/cpu"), pathlib.Path("/proc/pressure/io"))
 # Factor by which full load may extend a limit.
-MOST = 6.0
+MAX_EXTENSION = 6.0
 
 
 def stalled_s(pressure: pathlib.Path) -> float:
@@ -49,7 +49,7 @@ class Patience:
         if passed <= self._seconds:
             return False
         stalled = self._stalled() - self._stalled_before
-        return passed - stalled > self._seconds or passed > MOST * self._seconds
+        return passed - stalled > self._seconds or passed > MAX_EXTENSION * self._seconds
 
     def _stalled(self) -> float:
         return sum(map(stalled_s, self._pressure))

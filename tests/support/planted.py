@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from qdrant_devserver.injected_faults import FAULTS, MET
+from qdrant_devserver.injected_faults import FAULT_MARKER, FAULTS
 
 
 @dataclass(slots=True, eq=False)
@@ -35,25 +35,25 @@ class Planting:
 _planted: list[Planting] = []
 
 
-def check_met() -> None:
+def check_all_effective() -> None:
     """Fail if a planted fault never took effect."""
     unmet = [planting.what for planting in _planted if not (planting.is_met or planting.look())]
     assert not unmet, f"planted and never met: {'; '.join(unmet)}"
 
 
-def forget() -> None:
+def clear() -> None:
     """Clear all records at the start of a test."""
     _planted.clear()
 
 
-def note(owner: object, name: str, what: str) -> None:
+def record_planted(owner: object, name: str, what: str) -> None:
     """Record a fault planted in a fake. Calls of other threads are ignored, because they may outlive the test."""
     if threading.current_thread() is not threading.main_thread():
         return
     _planted.append(Planting(what, (owner, name)))
 
 
-def met(owner: object, name: str) -> None:
+def record_effect(owner: object, name: str) -> None:
     """Record that a fault took effect."""
     for planting in _planted:
         if planting.where[0] is owner and planting.where[1] == name:
@@ -74,7 +74,7 @@ class Plantable:
         object.__setattr__(self, name, value)
         # 0 is a valid value (the first of something); empty lists, texts and sets plant nothing.
         if name in self.PLANTABLE and (value or (value == 0 and value is not False)):
-            note(self, name, f"{type(self).__name__}.{name} = {value!r:.200}")
+            record_planted(self, name, f"{type(self).__name__}.{name} = {value!r:.200}")
 
 
 class Plants(dict[str, Any]):
@@ -87,17 +87,17 @@ class Plants(dict[str, Any]):
 
     def __setitem__(self, name: str, value: Any) -> None:
         super().__setitem__(name, value)
-        note(self, name, f"{self._what}[{name!r}] = {value!r:.200}")
+        record_planted(self, name, f"{self._what}[{name!r}] = {value!r:.200}")
 
     def update(self, *planted: Any, **more: Any) -> None:
         """Plant several values."""
         for name, value in dict(*planted, **more).items():
             self[name] = value
 
-    def meet(self, name: str) -> Any:
+    def take(self, name: str) -> Any:
         """Return the planted value of a name and record its effect; None if nothing was planted."""
         if name in self:
-            met(self, name)
+            record_effect(self, name)
         return self.get(name)
 
 
@@ -112,18 +112,18 @@ def plant(data: pathlib.Path, *, engine: Mapping[str, str] | None = None, **step
     Raises:
         AssertionError: If a previous fault never took effect.
     """
-    lift(data)
+    remove_faults(data)
     # Replaced atomically, because the server reads the file at each step.
     fresh = (data / FAULTS).with_suffix(".new")
     fresh.write_text(json.dumps({**(engine or {}), **steps}))
     fresh.replace(data / FAULTS)
     for step, fault in steps.items():
         if fault:
-            look = (data / f"{MET}.{step}").exists
+            look = (data / f"{FAULT_MARKER}.{step}").exists
             _planted.append(Planting(f"{step}: {fault} in the development server", (data, step), look))
 
 
-def lift(data: pathlib.Path) -> None:
+def remove_faults(data: pathlib.Path) -> None:
     """Remove all faults of a development server.
 
     Raises:
@@ -133,15 +133,15 @@ def lift(data: pathlib.Path) -> None:
     mine = [planting for planting in _planted if planting.where[0] == data]
     for planting in mine:
         planting.is_met = planting.is_met or planting.look()
-    for noted in data.glob(f"{MET}.*"):
+    for noted in data.glob(f"{FAULT_MARKER}.*"):
         noted.unlink()
     unmet = [planting.what for planting in mine if not planting.is_met]
     assert not unmet, f"planted and never met: {'; '.join(unmet)}"
 
 
 @contextlib.contextmanager
-def planted(data: pathlib.Path, **steps: str) -> Iterator[None]:
-    """Plant faults in a development server inside the context. Raises: As `plant` and `lift`."""
+def with_faults(data: pathlib.Path, **steps: str) -> Iterator[None]:
+    """Plant faults in a development server inside the context. Raises: As `plant` and `remove_faults`."""
     plant(data, engine=None, **steps)
     try:
         yield
@@ -149,4 +149,4 @@ def planted(data: pathlib.Path, **steps: str) -> Iterator[None]:
         # Report the original failure, not that a fault did not take effect.
         (data / FAULTS).unlink(missing_ok=True)
         raise
-    lift(data)
+    remove_faults(data)

@@ -16,21 +16,21 @@ from collections.abc import Iterator
 import pytest
 
 from tests.controlplane.build import CONTROL_PLANE, Toolset, find_assets
-from tests.support.forked import OURS, PYTHON_M, Child, start_process
+from tests.support.forked import PRODUCT_MODULE, PYTHON_M, Child, start_process
 from tests.support.patience import Patience
 
 # Below the ephemeral ports of Linux and macOS, so that no outgoing connection takes a port between probe and use.
 PORTS = range(20_000, 30_000)
 _given: deque[int] = deque(maxlen=100)
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-AGENTMEMORY = (*PYTHON_M, OURS)
+AGENTMEMORY = (*PYTHON_M, PRODUCT_MODULE)
 START_TIMEOUT_S = 30.0
 LOG_TAIL_CHARS = 1500
 # Variables of a developer's shell that tests must not see.
-FOREIGN = ("QDRANT_URL", "QDRANT_API_KEY", "OPENAI_API_KEY", "KUBECONFIG", "KUBERNETES_SERVICE_HOST")
+HIDDEN_VARIABLES = ("QDRANT_URL", "QDRANT_API_KEY", "OPENAI_API_KEY", "KUBECONFIG", "KUBERNETES_SERVICE_HOST")
 
 
-def built(tools: Toolset = CONTROL_PLANE) -> pathlib.Path:
+def find_built(tools: Toolset = CONTROL_PLANE) -> pathlib.Path:
     """Return the folder of a set of programs that are built once.
 
     A missing control plane fails the test. Another missing set skips it, or fails it in CI.
@@ -65,7 +65,9 @@ def clean_environment() -> dict[str, str]:
     """
     kept = os.environ.items()
     return {
-        name: value for name, value in kept if not name.startswith(("AGENTMEMORY_", "OTEL_")) and name not in FOREIGN
+        name: value
+        for name, value in kept
+        if not name.startswith(("AGENTMEMORY_", "OTEL_")) and name not in HIDDEN_VARIABLES
     } | {"XDG_DATA_HOME": os.devnull}
 
 
@@ -123,11 +125,11 @@ class Program:
         """Pause the process until `go_on`."""
         os.kill(self._process.pid, signal.SIGSTOP)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Resume a paused process."""
         os.kill(self._process.pid, signal.SIGCONT)
 
-    def jump(self) -> None:
+    def toggle_clock(self) -> None:
         """Toggle the clock shift of a process of `tests.support.cluster.history.process`."""
         os.kill(self._process.pid, signal.SIGUSR1)
 

@@ -44,14 +44,14 @@ class Keys:
     def __post_init__(self) -> None:
         self.keyring = Keyring(self.shards, self.clock)
 
-    def let_known_ones_age(self) -> None:
+    def expire_cached_keys(self) -> None:
         """Advance the clock by a minute, so that cached keys expire."""
         self.clock.move(ms=FRESH_MS + 1)
 
     @contextlib.contextmanager
-    def away(self) -> Iterator[None]:
+    def unavailable(self) -> Iterator[None]:
         """Make the store of keys unavailable inside the context, and expire cached keys."""
-        self.let_known_ones_age()
+        self.expire_cached_keys()
         self.shards.error = TransientError("the keys are away")
         try:
             yield
@@ -64,7 +64,7 @@ class Keys:
         texts, versions = dict(self.shards.texts), dict(self.shards.versions)
         self.shards.texts.clear()
         self.shards.versions.clear()
-        self.let_known_ones_age()
+        self.expire_cached_keys()
         try:
             yield
         finally:

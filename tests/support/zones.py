@@ -10,9 +10,9 @@ from agentmemory_operator.errors import AgentMemoryError, Conflict, KeysDamaged
 from agentmemory_operator.ports.base import Clock
 from agentmemory_operator.zones.keyring import AgentKeys, Keyring
 from agentmemory_operator.zones.rules.entries import Ring
-from agentmemory_operator.zones.rules.shards import Shard, shard_from_text, shard_to_text
+from agentmemory_operator.zones.rules.shards import Shard, parse_shard, render_shard
 from agentmemory_operator.zones.wrapping import WRAPPING_KEY_BYTES, WrappingKeys
-from tests.support.planted import Plantable, met
+from tests.support.planted import Plantable, record_effect
 
 RING = Ring("agents", "support-bot")
 
@@ -46,7 +46,7 @@ class FakeKeyShards(Plantable):
         if (ring, name) not in self.texts:
             return Shard(ring=ring, name=name)
         try:
-            return shard_from_text(self.texts[ring, name], ring=ring, name=name, version=self.versions[ring, name])
+            return parse_shard(self.texts[ring, name], ring=ring, name=name, version=self.versions[ring, name])
         except ValueError as exc:
             raise KeysDamaged(f"shard {name} holds no keys") from exc
 
@@ -59,9 +59,9 @@ class FakeKeyShards(Plantable):
         place = shard.ring, shard.name
         if shard.version != self.versions.get(place, ""):
             raise Conflict(f"shard {shard.name} of {shard.ring} was changed concurrently")
-        self.texts[place], self.versions[place] = shard_to_text(shard), str(self.calls["write"])
+        self.texts[place], self.versions[place] = render_shard(shard), str(self.calls["write"])
         if self.lost is not None:
-            met(self, "lost")
+            record_effect(self, "lost")
             lost, self.lost = self.lost, None
             raise lost
         return self.versions[place]
@@ -79,7 +79,7 @@ class FakeKeyShards(Plantable):
         self.calls[method] += 1
         await asyncio.sleep(0)
         if self.error is not None:
-            met(self, "error")
+            record_effect(self, "error")
             raise self.error
 
 
@@ -102,7 +102,7 @@ class FakeWrapping(Plantable):
         self.reads += 1
         await asyncio.sleep(0)
         if self.error is not None:
-            met(self, "error")
+            record_effect(self, "error")
             raise self.error
         return self.keys
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench.dialogues import OWN, Answered, read_set
+from bench.dialogues import OWN, QuestionResult, read_set
 from bench.evidence import interval, rows, variants
 from bench.languages import read_set as read_sentences
 
@@ -60,8 +60,8 @@ def test_the_page_counts_what_there_is(file: Any) -> None:
 
 
 def test_evidence_that_was_not_found_counts() -> None:
-    found = Answered("u", ranks=[2, 7], missed=1, took_ms=1.0)
-    nothing = Answered("u", ranks=[], missed=1, took_ms=1.0)
+    found = QuestionResult("u", ranks=[2, 7], missed=1, took_ms=1.0)
+    nothing = QuestionResult("u", ranks=[], missed=1, took_ms=1.0)
 
     assert (found.recall(5), found.recall(10), found.reciprocal_rank) == (1 / 3, 2 / 3, 0.5)
     assert (nothing.recall(10), nothing.reciprocal_rank) == (0.0, 0.0)
@@ -76,7 +76,7 @@ def test_an_interval_is_as_wide_as_conversations_differ() -> None:
 def test_a_ranking_is_compared_with_the_one_that_it_names() -> None:
     standard = next(variant for variant in variants() if variant.name == "standard")
     without = next(variant for variant in variants() if variant.name == "without terse")
-    better, worse = Answered("u", [1], 0, 1.0), Answered("u", [], 1, 1.0)
+    better, worse = QuestionResult("u", [1], 0, 1.0), QuestionResult("u", [], 1, 1.0)
 
     first, second = rows([standard, without], {"standard": [better], "without terse": [worse]})
 

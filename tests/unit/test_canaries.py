@@ -48,11 +48,11 @@ def test_a_vector_is_found_by_each_of_its_numbers() -> None:
     single = struct.unpack("<8f", packed)
 
     for text in (str(vector), f"[{vector[3]}", str(single[5]), json.dumps(single), base64.b64encode(packed).decode()):
-        assert [leak.canary for leak in canaries.found_in(text, "a log")] == ["vector"]
+        assert [leak.canary for leak in canaries.find_leaks(text, "a log")] == ["vector"]
 
 
 def test_any_signed_token_is_found() -> None:
-    leaks = Canaries().found_in("Bearer eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJzeXN0ZW0ifQ.c2ln", "a log")
+    leaks = Canaries().find_leaks("Bearer eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJzeXN0ZW0ifQ.c2ln", "a log")
 
     assert [leak.canary for leak in leaks] == [A_TOKEN]
 
@@ -68,7 +68,7 @@ def test_what_is_no_canary_is_not_found() -> None:
 def test_a_request_may_be_answered_with_what_it_said() -> None:
     canaries = Canaries()
     own, foreign = canaries.text("own"), canaries.text("foreign")
-    mine = canaries.named_in(json.dumps({"content": own}))
+    mine = canaries.names_in(json.dumps({"content": own}))
 
     assert mine == {"own"}
-    assert [leak.canary for leak in canaries.found_in(f"{own} {foreign}", "an answer", besides=mine)] == ["foreign"]
+    assert [leak.canary for leak in canaries.find_leaks(f"{own} {foreign}", "an answer", besides=mine)] == ["foreign"]

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentmemory_operator.collections.rules.collection import Observed
+from agentmemory_operator.collections.rules.collection import ObservedCollection
 from agentmemory_operator.connections.secret_hosts import GuardedSecrets
 from agentmemory_operator.controllers.periods import Periods
 from agentmemory_operator.errors import StoreUnavailable
@@ -16,12 +16,12 @@ from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.cache import AGENT_MEMORY
 from agentmemory_operator.settings import Settings
 from tests.support.engine.collection_store import FakeCollectionStore
-from tests.support.engine.fakes import FakeClaimStore, FakeCluster, FakeSecrets, in_no_time
+from tests.support.engine.fakes import FakeClaimStore, FakeCluster, FakeSecrets, with_virtual_time
 from tests.support.spec.documents import connection_document, memory_document
 
 OBJECTS = 100
 WIDTH = 8
-PERIODS = Periods(probe_s=0.1, returning_per_s=200.0)
+PERIODS = Periods(probe_s=0.1, reconnect_passes_per_s=200.0)
 # Observed once a pass over what is as it should be; a first pass creates, indexes, names and observes again.
 CALLS_A_PASS = 2
 # Long beside what a pass takes itself, and short beside the time to the next probe: few passes end before it.
@@ -36,7 +36,7 @@ class SlowServer(FakeCollectionStore):
     most_at_once: int = 0
     asked: int = 0
 
-    async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> Observed | None:
+    async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> ObservedCollection | None:
         self.asked += 1
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
@@ -102,14 +102,14 @@ async def working_herd() -> AsyncIterator[Herd]:
         await asyncio.gather(working, return_exceptions=True)
 
 
-@in_no_time
+@with_virtual_time
 async def test_a_server_is_asked_by_so_many_objects_at_once_and_no_more() -> None:
     async with working_herd() as herd:
         assert herd.server.most_at_once == WIDTH
         assert herd.server.asked <= 2 * CALLS_A_PASS * OBJECTS
 
 
-@in_no_time
+@with_virtual_time
 async def test_objects_of_a_server_that_goes_away_are_not_ready_and_none_of_them_asks_it_again() -> None:
     async with working_herd() as herd:
         collections = dict(herd.server.collections)
@@ -123,7 +123,7 @@ async def test_objects_of_a_server_that_goes_away_are_not_ready_and_none_of_them
         assert herd.server.collections == collections
 
 
-@in_no_time
+@with_virtual_time
 async def test_a_server_that_fails_under_many_passes_is_given_up_after_one_round() -> None:
     async with working_herd() as herd:
         herd.count_anew()
@@ -137,7 +137,7 @@ async def test_a_server_that_fails_under_many_passes_is_given_up_after_one_round
         assert herd.server.asked <= OBJECTS / 2, "the first failures ask for a probe, and the others follow it"
 
 
-@in_no_time
+@with_virtual_time
 async def test_a_server_that_returns_is_not_hammered_and_every_object_comes_back() -> None:
     async with working_herd() as herd:
         herd.server.error = StoreUnavailable("away")
@@ -151,10 +151,10 @@ async def test_a_server_that_returns_is_not_hammered_and_every_object_comes_back
 
         assert herd.server.most_at_once <= WIDTH
         assert herd.server.asked == OBJECTS, "one look each: nothing is to be done"
-        assert took_s >= 0.8 * OBJECTS / PERIODS.returning_per_s, "they come spread over a while"
+        assert took_s >= 0.8 * OBJECTS / PERIODS.reconnect_passes_per_s, "they come spread over a while"
 
 
-@in_no_time
+@with_virtual_time
 async def test_a_server_that_falls_over_again_under_the_returning_objects_is_spared_the_rest() -> None:
     async with working_herd() as herd:
         herd.server.error = StoreUnavailable("away")

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tests.support.patience import MOST, Patience, stalled_s
+from tests.support.patience import MAX_EXTENSION, Patience, stalled_s
 
 
 class Machine:
@@ -37,8 +37,10 @@ def machine(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
         pytest.param(5.1, 0.0, True, id="over on an idle machine"),
         pytest.param(30.0, 26.0, False, id="others had the machine"),
         pytest.param(30.0, 24.0, True, id="the machine had time for it"),
-        pytest.param(5.0 * MOST - 1, 5.0 * MOST - 1, False, id="never a moment for it"),
-        pytest.param(5.0 * MOST + 1, 5.0 * MOST + 1, True, id="never a moment for it, and long enough"),
+        pytest.param(5.0 * MAX_EXTENSION - 1, 5.0 * MAX_EXTENSION - 1, False, id="never a moment for it"),
+        pytest.param(
+            5.0 * MAX_EXTENSION + 1, 5.0 * MAX_EXTENSION + 1, True, id="never a moment for it, and long enough"
+        ),
     ],
 )
 def test_time_in_which_tasks_wait_for_a_cpu_does_not_count(

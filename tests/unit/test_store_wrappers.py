@@ -15,15 +15,15 @@ from agentmemory_operator.adapters.qdrant.shard_snapshots import QdrantShardSnap
 from agentmemory_operator.agents.fenced_store import FencedStore
 from agentmemory_operator.connections import guarded_stores
 from agentmemory_operator.connections.confined_objects import ConfinedObjects
-from agentmemory_operator.connections.guarded_stores import WITHHELD, CheckedStore
+from agentmemory_operator.connections.guarded_stores import WITHHELD_METHODS, CheckedStore
 from agentmemory_operator.connections.point_stores import LinkedPoints
-from agentmemory_operator.connections.reach import Reach
+from agentmemory_operator.connections.reach import CollectionAuthorizer
 from agentmemory_operator.ports.collections import CollectionStore
 from agentmemory_operator.ports.objects import ObjectStore
 from agentmemory_operator.ports.points import ForwardingPoints, PointCall, PointStore
 from agentmemory_operator.ports.snapshots import SnapshotStore
 from agentmemory_operator.restores import reach as new_only
-from agentmemory_operator.zones.sealed_store import SealedStore
+from agentmemory_operator.zones.sealed_store import EncryptingPointStore
 from tests.support.engine.fakes import FakeClock
 
 PORTS: tuple[type, ...] = (PointStore, CollectionStore, SnapshotStore, ObjectStore)
@@ -47,8 +47,8 @@ def anything() -> Any:
     return SimpleNamespace()
 
 
-def reach() -> Reach:
-    return Reach(namespace="beta", namespace_of={"mine": "beta"}.get, is_settled=lambda: True)
+def reach() -> CollectionAuthorizer:
+    return CollectionAuthorizer(namespace="beta", namespace_of={"mine": "beta"}.get, are_claims_complete=lambda: True)
 
 
 class Steady:
@@ -83,12 +83,12 @@ def fenced(store: Any) -> FencedStore:
     return FencedStore(store, fence, facts, clock=FakeClock(), write_s=1.0)
 
 
-def sealed(store: Any) -> SealedStore:
+def sealed(store: Any) -> EncryptingPointStore:
     async def confirm(keys: Any, used: Any) -> None:
         assert not used
 
     keys: Any = SimpleNamespace(keyring=SimpleNamespace(confirm=confirm), keys=None)
-    return SealedStore(store, keys)
+    return EncryptingPointStore(store, keys)
 
 
 def linked(store: Any) -> LinkedPoints:
@@ -98,7 +98,7 @@ def linked(store: Any) -> LinkedPoints:
 
 # Class, port and how one is made around a store. Those with `__getattr__` list by name what they pass on.
 WRAPPERS: list[tuple[type, type, Callable[[Any], Any]]] = [
-    (SealedStore, PointStore, sealed),
+    (EncryptingPointStore, PointStore, sealed),
     (FencedStore, PointStore, fenced),
     (LinkedPoints, PointStore, linked),
     (guarded_stores._Points, PointStore, lambda store: guarded_stores.guarded_points(store, reach())),
@@ -121,7 +121,7 @@ def covered(wrapper: type, port: type) -> set[str]:
     """Methods that the class or a base that is no Protocol defines, or that it lists by name."""
     written = {name for base in wrapper.__mro__ if not getattr(base, "_is_protocol", False) for name in vars(base)}
     listed = wrapper.PASSED | wrapper.CHECKED if issubclass(wrapper, CheckedStore) else frozenset()
-    return written | listed | (WITHHELD if issubclass(wrapper, guarded_stores._Guarded) else frozenset())
+    return written | listed | (WITHHELD_METHODS if issubclass(wrapper, guarded_stores._Guarded) else frozenset())
 
 
 def wrapping_classes() -> Iterator[type]:
@@ -155,7 +155,7 @@ async def test_a_wrapper_covers_its_port(wrapper: type, port: type, around: Call
     store = Everything()
     with pytest.raises(AttributeError):
         await around(store).take_everything("agent_memory_mine__1")
-    for name in methods(port) & WITHHELD if issubclass(wrapper, guarded_stores._Guarded) else ():
+    for name in methods(port) & WITHHELD_METHODS if issubclass(wrapper, guarded_stores._Guarded) else ():
         with pytest.raises(AttributeError):
             getattr(around(store), name)
     assert store.calls == []
@@ -174,7 +174,7 @@ POINT_METHODS: dict[str, tuple[Any, ...]] = {
     "batch": ([{"set_payload": {"payload": {}, "filter": {}}}],),
     "delete": ({},),
 }
-INTERPRETING = (FencedStore, SealedStore)
+INTERPRETING = (FencedStore, EncryptingPointStore)
 
 
 async def take_everything(store: Any, collection: str, body: Any, /) -> Any:

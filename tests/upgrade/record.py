@@ -14,13 +14,13 @@ from typing import Any
 import httpx
 
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.rollout import PRESENT, rollout
+from tests.support.cluster.rollout import CURRENT, rollout
 from tests.support.cluster.workspace import PLURALS, Workspace
 from tests.support.engine.agents import vector_of
 from tests.support.patience import wait_until
-from tests.support.programs import built, running, start_qdrant
-from tests.support.web.http_server import well
-from tests.support.web.s3_server import BUCKET, S3Server, serving_s3
+from tests.support.programs import find_built, running, start_qdrant
+from tests.support.web.http_server import check_success
+from tests.support.web.s3_server import BUCKET, S3Server, serve_s3
 from tests.upgrade.recorded import API, KINDS, NAMESPACE, QDRANT, S3_SECRET, STORAGE, Json, Recording, ask
 
 OPEN = {"scoreThreshold": -1, "minSimilarity": -1}
@@ -53,10 +53,10 @@ class Story:
         gone = self._store("owns a bicycle")
         place = {"namespace": ["memories", "ada", "notes"], "key": "list"}
         item = {"content": "milk and bread", "vector": vector_of("milk and bread")}
-        well(self._api.put(f"{self._path}/items", params=place, json=item))
-        well(self._api.delete(f"{self._path}/memories/{gone}", params={"user_id": "ada"}))
+        check_success(self._api.put(f"{self._path}/items", params=place, json=item))
+        check_success(self._api.delete(f"{self._path}/memories/{gone}", params={"user_id": "ada"}))
         self._store("is somebody else", user="bob")
-        well(self._api.post(f"{self._path}/forget", json={"user_id": "bob", "everything": True}))
+        check_success(self._api.post(f"{self._path}/forget", json={"user_id": "bob", "everything": True}))
         for memory in (self._ids[0], self._ids[1], changed, gone):
             self._ask("GET", f"/memories/{memory}", params={"user_id": "ada"})
         self._ask("GET", f"/memories/{changed}/history", params={"user_id": "ada"})
@@ -72,7 +72,7 @@ class Story:
         body = {"user_id": user, "content": content, "vector": vector_of(content)} | more
         body |= {"type": TYPES[self._agent]} if TYPES[self._agent] else {}
         body |= {"domain": "life"} if self._agent == "cognitive" else {}
-        memory = str(well(self._api.post(f"{self._path}/memories", json=body)).json()["id"])
+        memory = str(check_success(self._api.post(f"{self._path}/memories", json=body)).json()["id"])
         self._ids.append(memory)
         return memory
 
@@ -88,9 +88,9 @@ def read_collections(qdrant: httpx.Client) -> dict[str, Json]:
     kept = {}
     for item in qdrant.get("/collections").json()["result"]["collections"]:
         name = item["name"]
-        found = well(qdrant.get(f"/collections/{name}")).json()["result"]
+        found = check_success(qdrant.get(f"/collections/{name}")).json()["result"]
         body = {"limit": 1000, "with_payload": True, "with_vector": True}
-        points = well(qdrant.post(f"/collections/{name}/points/scroll", json=body)).json()["result"]["points"]
+        points = check_success(qdrant.post(f"/collections/{name}/points/scroll", json=body)).json()["result"]["points"]
         kept[name] = {
             "config": found["config"],
             "payload_schema": found["payload_schema"],
@@ -104,7 +104,7 @@ def read_objects(control_plane: ControlPlane, servers: dict[str, str]) -> list[J
     """Return the objects as the API server has them, without what it makes itself."""
     found = []
     for kind in KINDS:
-        items = well(control_plane.http.get(f"{API}/namespaces/{NAMESPACE}/{PLURALS[kind]}")).json()["items"]
+        items = check_success(control_plane.http.get(f"{API}/namespaces/{NAMESPACE}/{PLURALS[kind]}")).json()["items"]
         for item in items:
             metadata = {key: item["metadata"][key] for key in KEPT if key in item["metadata"]}
             text = json.dumps(item | {"kind": kind, "apiVersion": "agentmemory.dev/v1alpha1", "metadata": metadata})
@@ -131,11 +131,11 @@ def record(folder: pathlib.Path) -> Recording:
     qdrant, qdrant_url = start_qdrant(folder / "qdrant")
     with (
         running(qdrant),
-        serving_s3(folder / "s3") as storage,
-        ControlPlane(built()) as control_plane,
+        serve_s3(folder / "s3") as storage,
+        ControlPlane(find_built()) as control_plane,
         rollout(control_plane, folder) as installed,
     ):
-        installed.install(PRESENT)
+        installed.install(CURRENT)
         control_plane.http.post("/api/v1/namespaces", json={"metadata": {"name": NAMESPACE}})
         workspace = Workspace(control_plane, NAMESPACE, qdrant_url)
         workspace.create_secret("s3", **S3_SECRET)
@@ -147,20 +147,22 @@ def record(folder: pathlib.Path) -> Recording:
                 document = {"connectionRef": {"name": "main"}, "embedding": {"provider": "none", "dimensions": 8}}
                 document |= spec | ({"snapshots": copies} if agent == "brain" else {})
                 body = {"apiVersion": "agentmemory.dev/v1alpha1", "kind": "AgentMemory", "metadata": {"name": agent}}
-                well(control_plane.http.post(workspace.path("AgentMemory"), json=body | {"spec": document}))
+                check_success(control_plane.http.post(workspace.path("AgentMemory"), json=body | {"spec": document}))
                 workspace.wait_condition("Ready", "True/Serving", name=agent, seconds=20)
                 wait_until(lambda agent=agent: api.get(f"/v1/agents/{agent}").is_success, seconds=20, what=agent)
                 story = Story(api, agent)
                 story.tell()
                 asked += story.asked
-            exported = well(api.get("/v1/agents/brain/export", params={"user_id": "ada", "vectors": True})).text
+            exported = check_success(
+                api.get("/v1/agents/brain/export", params={"user_id": "ada", "vectors": True})
+            ).text
             workspace.create_snapshot("copied", of="brain")
             workspace.wait_condition("Succeeded", "True/SnapshotTaken", name="copied", of="MemorySnapshot", seconds=60)
-        cluster = well(control_plane.http.get("/api/v1/namespaces/kube-system")).json()["metadata"]["uid"]
+        cluster = check_success(control_plane.http.get("/api/v1/namespaces/kube-system")).json()["metadata"]["uid"]
         collections = read_collections(workspace.qdrant)
         objects = read_objects(control_plane, {qdrant_url: QDRANT, storage.url: STORAGE})
         backup = read_backup(storage)
-    return Recording(PRESENT.name, cluster, objects, collections, asked, backup, exported)
+    return Recording(CURRENT.name, cluster, objects, collections, asked, backup, exported)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import httpx
 
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.workspace import PLURALS
-from tests.support.web.http_server import well
+from tests.support.web.http_server import check_success
 
 Json = dict[str, Any]
 FOLDER = pathlib.Path(__file__).parent / "recorded"
@@ -77,16 +77,18 @@ class Recording:
                 "strict_mode_config": config.get("strict_mode_config"),
                 "metadata": config["metadata"],
             }
-            well(qdrant.put(f"/collections/{name}", json={key: one for key, one in body.items() if one is not None}))
+            check_success(
+                qdrant.put(f"/collections/{name}", json={key: one for key, one in body.items() if one is not None})
+            )
             for field, index in kept["payload_schema"].items():
                 asked = {"field_name": field, "field_schema": index.get("params") or index["data_type"]}
-                well(qdrant.put(f"/collections/{name}/index", params={"wait": "true"}, json=asked))
+                check_success(qdrant.put(f"/collections/{name}/index", params={"wait": "true"}, json=asked))
             if kept["points"]:
                 path = f"/collections/{name}/points"
-                well(qdrant.put(path, params={"wait": "true"}, json={"points": kept["points"]}))
+                check_success(qdrant.put(path, params={"wait": "true"}, json={"points": kept["points"]}))
             if kept["alias"]:
                 action = {"create_alias": {"collection_name": name, "alias_name": kept["alias"]}}
-                well(qdrant.post("/collections/aliases", json={"actions": [action]}))
+                check_success(qdrant.post("/collections/aliases", json={"actions": [action]}))
 
     def put_objects(self, control_plane: ControlPlane, *, qdrant: str, storage: str) -> None:
         """Apply the objects and their status again, as docs/install.md does with a catalogue."""
@@ -97,9 +99,9 @@ class Recording:
             text = json.dumps(document).replace(QDRANT, qdrant).replace(STORAGE, storage)
             found = json.loads(text)
             path = f"{API}/namespaces/{NAMESPACE}/{PLURALS[found['kind']]}"
-            made = well(control_plane.http.post(path, json=found)).json()
+            made = check_success(control_plane.http.post(path, json=found)).json()
             made["status"] = found.get("status", {})
-            well(control_plane.http.put(f"{path}/{made['metadata']['name']}/status", json=made))
+            check_success(control_plane.http.put(f"{path}/{made['metadata']['name']}/status", json=made))
 
 
 S3_SECRET = {"access-key-id": "test-access-key", "secret-access-key": "test-secret-key"}

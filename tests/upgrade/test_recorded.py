@@ -8,12 +8,12 @@ import httpx
 import pytest
 
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.rollout import PRESENT, Rollout, rollout
+from tests.support.cluster.rollout import CURRENT, Rollout, rollout
 from tests.support.cluster.workspace import Workspace
 from tests.support.patience import wait_until
 from tests.support.programs import running, start_qdrant
-from tests.support.web.http_server import well
-from tests.support.web.s3_server import BUCKET, S3Server, serving_s3
+from tests.support.web.http_server import check_success
+from tests.support.web.s3_server import BUCKET, S3Server, serve_s3
 from tests.upgrade.recorded import NAMESPACE, Recording, ask, load, versions
 
 
@@ -37,12 +37,12 @@ def left(
 ) -> Iterator[Left]:
     recording, folder = load(request.param), tmp_path_factory.mktemp(request.param)
     qdrant, url = start_qdrant(folder / "qdrant")
-    with running(qdrant), serving_s3(folder / "s3") as storage, rollout(control_plane, folder) as installed:
+    with running(qdrant), serve_s3(folder / "s3") as storage, rollout(control_plane, folder) as installed:
         workspace = Workspace(control_plane, NAMESPACE, url)
         recording.put_backup(storage.folder)
         recording.put_collections(workspace.qdrant)
         recording.put_objects(control_plane, qdrant=url, storage=storage.url)
-        installed.install(PRESENT, AGENTMEMORY_CLUSTER_ID=recording.cluster)
+        installed.install(CURRENT, AGENTMEMORY_CLUSTER_ID=recording.cluster)
         yield Left(recording, workspace, storage, installed)
         workspace.clean()
 
@@ -66,7 +66,9 @@ def test_every_agent_serves_from_the_collection_that_it_had(left: Left) -> None:
 
     for name, ids in before.items():
         body = {"limit": 1000, "with_payload": False}
-        found = well(left.workspace.qdrant.post(f"/collections/{name}/points/scroll", json=body)).json()["result"]
+        found = check_success(left.workspace.qdrant.post(f"/collections/{name}/points/scroll", json=body)).json()[
+            "result"
+        ]
         assert {point["id"] for point in found["points"]} >= ids, name
     made = left.workspace.qdrant.get("/collections").json()["result"]["collections"]
     assert {item["name"] for item in made} >= set(before)
@@ -84,15 +86,17 @@ def test_memories_go_on_with_those_of_before(left: Left, api: httpx.Client) -> N
     """A chain gets another version, an item another content, and a user is forgotten with all of it."""
     for agent in left.agents:
         path = f"/v1/agents/{agent}"
-        known = well(api.get(f"{path}/memories", params={"user_id": "ada", "limit": 100})).json()["results"]
+        known = check_success(api.get(f"{path}/memories", params={"user_id": "ada", "limit": 100})).json()["results"]
         head = next(one for one in known if one["content"] == "lives in Rome")
         body = {"user_id": "ada", "content": "lives in Bergen", "vector": [1.0] * 8, "supersedes": head["id"]}
         body |= {field: head[field] for field in ("type", "domain") if head[field]}
-        made = well(api.post(f"{path}/memories", json=body)).json()
-        chain = well(api.get(f"{path}/memories/{made['id']}/history", params={"user_id": "ada"})).json()["results"]
+        made = check_success(api.post(f"{path}/memories", json=body)).json()
+        chain = check_success(api.get(f"{path}/memories/{made['id']}/history", params={"user_id": "ada"})).json()[
+            "results"
+        ]
         told = [one["content"] for one in chain]
         assert told == ["lives in Oslo", "lives in Rome", "lives in Bergen"], agent
-        well(api.delete(f"{path}/memories/{made['id']}", params={"user_id": "ada"}))
+        check_success(api.delete(f"{path}/memories/{made['id']}", params={"user_id": "ada"}))
 
 
 def test_a_backup_of_before_is_restored(left: Left, api: httpx.Client) -> None:
@@ -110,7 +114,7 @@ def test_a_backup_of_before_is_restored(left: Left, api: httpx.Client) -> None:
 def stored(workspace: Workspace, agent: str) -> int:
     """Return the exact number of points behind an agent's alias."""
     answer = workspace.qdrant.post(f"/collections/agent_memory_{agent}/points/count", json={"exact": True})
-    return int(well(answer).json()["result"]["count"])
+    return int(check_success(answer).json()["result"]["count"])
 
 
 def test_an_export_of_before_is_imported(left: Left, api: httpx.Client) -> None:
@@ -119,7 +123,7 @@ def test_an_export_of_before_is_imported(left: Left, api: httpx.Client) -> None:
     target = {"connectionRef": {"name": "main"}, "preset": "brain", "embedding": {"provider": "none", "dimensions": 8}}
     document = {"apiVersion": "agentmemory.dev/v1alpha1", "kind": "AgentMemory", "metadata": {"name": "imported"}}
     made = left.workspace.control_plane.http.post(left.workspace.path("AgentMemory"), json=document | {"spec": target})
-    well(made)
+    check_success(made)
     wait_until(lambda: api.get("/v1/agents/imported").is_success, seconds=30, what="the agent")
 
     answer = api.post(
@@ -129,9 +133,9 @@ def test_an_export_of_before_is_imported(left: Left, api: httpx.Client) -> None:
         headers={"content-type": "application/x-ndjson"},
     )
 
-    told = json.loads(well(answer).text.splitlines()[-1])
+    told = json.loads(check_success(answer).text.splitlines()[-1])
     assert told["counts"] == {"lines": len(lines), "imported": len(lines), "present": 0, "failed": 0}
-    found = well(
+    found = check_success(
         api.get("/v1/agents/imported/memories", params={"user_id": "ada", "include_superseded": True, "limit": 100})
     )
     contents = {row["content"] for row in found.json()["results"]}

@@ -7,25 +7,25 @@ import httpx
 import pytest
 
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.rollout import PRESENT, ProductVersion, Rollout, rollout
+from tests.support.cluster.rollout import CURRENT, ProductVersion, Rollout, rollout
 from tests.support.cluster.witness.journal import Journal
 from tests.support.cluster.witness.witness import SPEC, Witness
 from tests.support.cluster.workspace import Workspace
 from tests.support.patience import wait_until
-from tests.support.programs import built
+from tests.support.programs import find_built
 
 # Writers and readers pause so long between two calls: what they take of the machine the versions have not.
 PACE_S = 0.02
 # Before, between and after.
 STORED = 25
 # The versions that go over to the present one. Nothing is released before 0.1.0, so it goes over to itself.
-BEFORE = (PRESENT,)
+BEFORE = (CURRENT,)
 
 
 @pytest.fixture
 def bare_control_plane() -> Iterator[ControlPlane]:
     """A control plane without our kinds."""
-    with ControlPlane(built()) as started:
+    with ControlPlane(find_built()) as started:
         yield started
 
 
@@ -49,8 +49,8 @@ def test_up_and_back_under_load(
         wait_until(lambda: is_served(installed, workspace), seconds=20, what="the agent in the API")
         with Witness([installed.service.url], workspace.slug, pace_s=PACE_S) as witness:
             witness.wait_for(STORED)
-            for version, limit in ((PRESENT, 7), (before, 8)):
-                installed.go_over(version)
+            for version, limit in ((CURRENT, 7), (before, 8)):
+                installed.upgrade(version)
                 # The new leader carries out what is asked of it.
                 workspace.patch(scoring=SPEC["scoring"] | {"limit": limit})
                 workspace.wait_condition("Ready", "True/Serving", seconds=20)

@@ -17,11 +17,11 @@ from qdrant_devserver.storage.catalogue import Catalogue, resolve
 from qdrant_devserver.storage.collection import ServedCollection
 
 # Upper bound of the lag. Older changes are visible to every peer and are dropped from the queue.
-KEPT_S = 60.0
+MAX_LAG_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class PeerView:
     """State of the cluster as one peer sees it.
 
     Attributes:
@@ -30,7 +30,7 @@ class Known:
 
     collections: Mapping[str, ServedCollection]
     aliases: Mapping[str, str]
-    told: Mapping[str, tuple[Document, Mapping[str, Document]]] | None = None
+    facts: Mapping[str, tuple[Document, Mapping[str, Document]]] | None = None
 
     def resolve(self, name: str) -> ServedCollection:
         """Return a collection by name or alias. It may be deleted by now.
@@ -40,7 +40,7 @@ class Known:
         """
         return resolve(name, self.collections, self.aliases)
 
-    def of(self, collection: ServedCollection) -> tuple[Document, Mapping[str, Document]]:
+    def read_facts(self, collection: ServedCollection) -> tuple[Document, Mapping[str, Document]]:
         """Return the configuration and the payload indexes of a collection.
 
         Raises:
@@ -48,7 +48,7 @@ class Known:
         """
         if self.collections.get(collection.name) is not collection:
             raise collection_missing(collection.name)
-        return _facts(collection) if self.told is None else self.told[collection.name]
+        return _facts(collection) if self.facts is None else self.facts[collection.name]
 
 
 def _facts(collection: ServedCollection) -> tuple[Document, Mapping[str, Document]]:
@@ -61,7 +61,7 @@ class _Change:
 
     due_s: float
     peer: int
-    after: Known
+    after: PeerView
 
 
 class Consensus:
@@ -76,18 +76,18 @@ class Consensus:
         self._changes: deque[_Change] = deque()
         self._before = self._copy_state()
 
-    def note(self, peer: int) -> None:
+    def record_change(self, peer: int) -> None:
         """Record that a peer has just made a change."""
         if not self._is_enabled:
             return
         now_s = time.monotonic()
-        self._changes.append(_Change(now_s + min(self._faults.lag_s(), KEPT_S), peer, self._copy_state()))
-        while self._changes[0].due_s < now_s - KEPT_S:
+        self._changes.append(_Change(now_s + min(self._faults.lag_s(), MAX_LAG_S), peer, self._copy_state()))
+        while self._changes[0].due_s < now_s - MAX_LAG_S:
             self._before = self._changes.popleft().after
 
-    def known_to(self, peer: int) -> Known:
+    def view_of(self, peer: int) -> PeerView:
         """Return the state that a peer sees now."""
-        now = Known(self._catalogue.collections, self._catalogue.aliases)
+        now = PeerView(self._catalogue.collections, self._catalogue.aliases)
         if not self._changes or not self._faults.lag_s():
             return now
         now_s = time.monotonic()
@@ -98,8 +98,8 @@ class Consensus:
             return now
         return self._changes[visible[-1]].after if visible else self._before
 
-    def _copy_state(self) -> Known:
+    def _copy_state(self) -> PeerView:
         """Copy the current state."""
         collections = dict(self._catalogue.collections)
         facts = {name: _facts(collection) for name, collection in collections.items()}
-        return Known(collections, dict(self._catalogue.aliases), facts)
+        return PeerView(collections, dict(self._catalogue.aliases), facts)

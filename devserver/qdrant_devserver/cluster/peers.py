@@ -34,7 +34,7 @@ class Simulation:
     activation_s: float = 0.0
 
 
-ALONE = Simulation()
+SINGLE_SERVER = Simulation()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class SimulatedCluster:
         """Return whether there are several peers."""
         return len(self.peers) > 1
 
-    def placed(self, configuration: Document) -> dict[str, dict[str, str]]:
+    def place_replicas(self, configuration: Document) -> dict[str, dict[str, str]]:
         """Place the replicas of a new collection; return shard -> peer -> state."""
         if not self.is_enabled:
             return {}
@@ -152,7 +152,7 @@ def check_local(collection: ServedCollection, shard: int, peer: Peer) -> None:
         raise wrong_input(f"Shard {shard} is not a local or queue proxy shard")
 
 
-def points_of(shard: int, count: int) -> edge.Filter:
+def shard_filter(shard: int, count: int) -> edge.Filter:
     """Build the engine's filter for the points of a shard."""
     # The engine's type stub lacks the class.
     return edge.Filter(must=[edge.SliceCondition(count, shard)])  # type: ignore[attr-defined]

@@ -24,7 +24,7 @@ STREAM = "stream_records"
 # Qdrant's default since 1.18.
 DEFAULT_METHOD = "snapshot"
 METHODS = Choice((STREAM, "snapshot", "wal_delta", "resharding_stream_records"))
-UNBUILT = (
+UNSUPPORTED_OPERATIONS = (
     "create_sharding_key",
     "drop_sharding_key",
     "restart_transfer",
@@ -57,15 +57,15 @@ async def change_replicas(state: State, collection: ServedCollection, body: Docu
     return True
 
 
-async def settle_replicas(state: State, collection: ServedCollection) -> None:
+async def update_replica_states(state: State, collection: ServedCollection) -> None:
     """Mark replicas on unreachable peers as Dead, and start to fill Dead replicas on reachable peers."""
     if not state.cluster.is_enabled:
         return
-    away = state.faults.away()
+    away = state.faults.unreachable_peers()
     async with write_access(collection):
         for shard, states in replicas_of(collection.record).items():
             for peer in away & states.keys():
-                state.faults.met("away")
+                state.faults.record_effect("away")
                 _lose(collection, shard, peer)
         transfers = list(_to_fill(collection, away))
         for transfer in transfers:
@@ -94,9 +94,9 @@ def describe_transfers(collection: ServedCollection, peer: Peer, points: int) ->
 
 
 def _read(body: Document) -> tuple[str, Document]:
-    for name in ("move_shard", "replicate_shard", "abort_transfer", "drop_replica", *UNBUILT):
+    for name in ("move_shard", "replicate_shard", "abort_transfer", "drop_replica", *UNSUPPORTED_OPERATIONS):
         if name in body:
-            if name in UNBUILT:
+            if name in UNSUPPORTED_OPERATIONS:
                 raise not_built(f"{name} of a collection's shards")
             fields = read_object(body[name], name)
             if name != "drop_replica" and _unsigned(fields, "from_peer_id") == _unsigned(fields, "to_peer_id"):
@@ -176,7 +176,7 @@ async def _run(state: State, collection: ServedCollection, transfer: Transfer) -
 
 async def _fill(state: State, collection: ServedCollection, transfer: Transfer) -> None:
     await asyncio.sleep(state.cluster.activation_s)
-    async with collection.writing:
+    async with collection.write_lock:
         if collection.deleted or transfer not in collection.transfers:
             return
         collection.transfers.remove(transfer)

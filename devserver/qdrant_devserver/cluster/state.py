@@ -12,8 +12,8 @@ from typing import Any
 from qdrant_devserver.cluster.consensus import Consensus
 from qdrant_devserver.cluster.peers import (
     ACTIVE,
-    ALONE,
     INITIALIZING,
+    SINGLE_SERVER,
     SimulatedCluster,
     Simulation,
     open_cluster,
@@ -23,7 +23,7 @@ from qdrant_devserver.cluster.peers import (
 from qdrant_devserver.features import Features
 from qdrant_devserver.fields import Document
 from qdrant_devserver.injected_faults import InjectedFaults
-from qdrant_devserver.points.queries import Searching
+from qdrant_devserver.points.queries import QueryRunner
 from qdrant_devserver.storage.catalogue import Catalogue
 from qdrant_devserver.storage.collection import ServedCollection
 from qdrant_devserver.storage.lock import DataFolderLock
@@ -62,13 +62,13 @@ class State:
         job.add_done_callback(self._end)
         return job
 
-    def searching(self, collection: ServedCollection) -> Searching:
+    def query_runner(self, collection: ServedCollection) -> QueryRunner:
         """Return the query runner for a collection."""
-        return Searching(collection, self.shards.open(collection), self.features)
+        return QueryRunner(collection, self.shards.open(collection), self.features)
 
     def create(self, name: str, configuration: Document) -> None:
         """Create a collection. With the fault `slow-replicas` its replicas become active later."""
-        collection = self.catalogue.create(name, configuration, self.cluster.placed(configuration))
+        collection = self.catalogue.create(name, configuration, self.cluster.place_replicas(configuration))
         if self.cluster.is_enabled and (slow_s := self.faults.slow_replicas_s()):
             for shard, states in replicas_of(collection.record).items():
                 set_replicas(collection.record, shard, dict.fromkeys(states, INITIALIZING))
@@ -76,7 +76,7 @@ class State:
             self.start(_activate(collection, slow_s))
 
     @contextlib.contextmanager
-    def recovery(self, name: str) -> Iterator[Callable[[], bool]]:
+    def track_recovery(self, name: str) -> Iterator[Callable[[], bool]]:
         """Register a recovery; yield a function that returns whether the collection was deleted in the meantime."""
         token = object()
         self.recoveries.setdefault(name, set()).add(token)
@@ -90,8 +90,8 @@ class State:
 
     async def remove(self, collection: ServedCollection) -> None:
         """Delete a collection. Its files are deleted in the background."""
-        await self.optimizations.forget(collection)
-        async with collection.writing:
+        await self.optimizations.cancel(collection)
+        async with collection.write_lock:
             if collection.deleted:
                 return
             self.shards.close(collection)
@@ -118,7 +118,7 @@ class State:
         self.lock.release()
 
 
-def open_state(data_dir: pathlib.Path, features: Features, simulation: Simulation = ALONE) -> State:
+def open_state(data_dir: pathlib.Path, features: Features, simulation: Simulation = SINGLE_SERVER) -> State:
     """Lock a data folder and load its content.
 
     Raises:
@@ -137,7 +137,7 @@ async def _activate(collection: ServedCollection, slow_s: float) -> None:
     shards = replicas_of(collection.record)
     for shard in shards:
         await asyncio.sleep(slow_s / len(shards))
-        async with collection.writing:
+        async with collection.write_lock:
             if collection.deleted:
                 return
             states = replicas_of(collection.record)[shard]

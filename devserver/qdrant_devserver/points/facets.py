@@ -6,7 +6,7 @@ from qdrant_devserver.engine_faults import engine_errors
 from qdrant_devserver.fields import Document, Text, read_flag, read_unsigned, require
 from qdrant_devserver.points.filters import read_filter
 from qdrant_devserver.storage.collection import ServedCollection
-from qdrant_devserver.storage.strict_mode import check_exact, check_limit, limits_of
+from qdrant_devserver.storage.strict_mode import active_limits, check_exact, check_limit
 
 DEFAULT_LIMIT = 10
 # With a small limit and inexact counts, the engine picks at random among values with equal counts.
@@ -19,7 +19,7 @@ def count_values(shard: edge.EdgeShard, collection: ServedCollection, body: Docu
     Raises:
         ErrorAnswer: 400 if the field has no index for exact values.
     """
-    limits = limits_of(collection.record.configuration)
+    limits = active_limits(collection.record.configuration)
     limit, exact = read_unsigned(body, "limit", minimum=1), read_flag(body, "exact")
     check_limit(limits, "max_query_limit", limit, "limit")
     check_exact(limits, exact)

@@ -14,7 +14,7 @@ from qdrant_devserver.fields import (
     Number,
     Structure,
     Unsigned,
-    as_list,
+    ensure_list,
     read_flag,
     read_object,
     read_structure,
@@ -100,7 +100,7 @@ def _min_should(value: Json, path: str) -> edge.MinShould | None:
 def _conditions(value: Json, path: str) -> list[Condition] | None:
     if value is None:
         return None
-    return [read_condition(item, f"{path}[{index}]") for index, item in enumerate(as_list(value))]
+    return [read_condition(item, f"{path}[{index}]") for index, item in enumerate(ensure_list(value))]
 
 
 def read_condition(value: Json, path: str) -> Condition:
@@ -221,13 +221,13 @@ def _radius(value: Json, path: str) -> edge.GeoRadius:
 
 def _polygon(value: Json, path: str) -> edge.GeoPolygon:
     document = read_object(value, path)
-    interiors = [_ring(ring, path) for ring in as_list(document.get("interiors"))]
+    interiors = [_ring(ring, path) for ring in ensure_list(document.get("interiors"))]
     return edge.GeoPolygon(_ring(require(document, "exterior"), path), interiors or None)
 
 
 def _ring(value: Json, path: str) -> list[edge.GeoPoint]:
     points = require(read_object(value, path), "points")
-    return [read_geo_point(point, path) for point in as_list(points)]
+    return [read_geo_point(point, path) for point in ensure_list(points)]
 
 
 def _payload_key(value: Json, path: str) -> str:

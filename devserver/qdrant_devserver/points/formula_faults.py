@@ -32,7 +32,7 @@ class Candidate:
     satisfies: Callable[[Json], bool]
 
 
-def find_fault(document: Document, candidates: Iterable[Candidate]) -> ErrorAnswer | None:
+def find_formula_error(document: Document, candidates: Iterable[Candidate]) -> ErrorAnswer | None:
     """Return the response to a formula that fails on one of its candidates, or None if it succeeds on all."""
     for candidate in candidates:
         evaluation = _Evaluation(candidate, document.get("defaults") or {})

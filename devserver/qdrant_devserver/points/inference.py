@@ -28,7 +28,7 @@ from qdrant_devserver.points.languages import STEMMED, WITH_STOP_WORDS
 from qdrant_devserver.storage.indexes import TOKENIZERS
 
 # Maximum number of cached models. Each combination of options needs one.
-MODELS = 64
+MAX_CACHED_MODELS = 64
 _BM25 = ("qdrant/bm25", "bm25")
 _OPTIONS: Structure = {
     "k": Number(),
@@ -73,7 +73,7 @@ def _model(document: Document) -> edge.Bm25:
     return _bm25(orjson.dumps(read_object(options, "options")))
 
 
-@functools.lru_cache(MODELS)
+@functools.lru_cache(MAX_CACHED_MODELS)
 def _bm25(options: bytes) -> edge.Bm25:
     try:
         return edge.Bm25(_configuration(orjson.loads(options)))

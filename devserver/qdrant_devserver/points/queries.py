@@ -25,7 +25,7 @@ from qdrant_devserver.fields import (
     Number,
     Structure,
     Unsigned,
-    as_list,
+    ensure_list,
     read_number,
     read_object,
     read_structure,
@@ -35,14 +35,14 @@ from qdrant_devserver.fields import (
 )
 from qdrant_devserver.points.filters import read_condition, read_filter
 from qdrant_devserver.points.formula import read_formula
-from qdrant_devserver.points.formula_faults import CANCELLED, Candidate, find_fault
+from qdrant_devserver.points.formula_faults import CANCELLED, Candidate, find_formula_error
 from qdrant_devserver.points.fusion import read_fusion
 from qdrant_devserver.points.identifiers import PointId, read_point_id
 from qdrant_devserver.points.ordering import read_order_by
 from qdrant_devserver.points.selections import read_with_payload, read_with_vector
 from qdrant_devserver.points.vectors import Vector, read_query_vector, render_vectors
 from qdrant_devserver.storage.collection import ServedCollection
-from qdrant_devserver.storage.strict_mode import check_limit, check_search, limits_of
+from qdrant_devserver.storage.strict_mode import active_limits, check_limit, check_search
 
 DEFAULT_LIMIT = 10
 MAX_DEPTH = 64
@@ -60,7 +60,7 @@ _NO_QUERY = "Expected some form of vector, id, or a type of query"
 
 
 @dataclass(frozen=True, slots=True)
-class Searching:
+class QueryRunner:
     """Runs queries on one collection."""
 
     collection: ServedCollection
@@ -85,7 +85,7 @@ class Searching:
 
     def read_request(self, body: Document) -> edge.QueryRequest:
         """Validate a request and build its engine form."""
-        limits = limits_of(self.collection.record.configuration)
+        limits = active_limits(self.collection.record.configuration)
         limit = read_unsigned(body, "limit", path="internal.", minimum=1)
         check_limit(limits, "max_query_limit", limit, "limit")
         return edge.QueryRequest(
@@ -104,11 +104,12 @@ class Searching:
         if depth > MAX_DEPTH:
             raise wrong_input(f"prefetches are nested too deeply, max depth is {MAX_DEPTH}")
         return [
-            self._read_prefetch(read_object(item, "prefetch"), depth=depth) for item in as_list(body.get("prefetch"))
+            self._read_prefetch(read_object(item, "prefetch"), depth=depth)
+            for item in ensure_list(body.get("prefetch"))
         ]
 
     def _read_prefetch(self, body: Document, *, depth: int) -> edge.Prefetch:
-        limits = limits_of(self.collection.record.configuration)
+        limits = active_limits(self.collection.record.configuration)
         limit = read_unsigned(body, "limit", path="internal.prefetch.", minimum=1)
         check_limit(limits, "max_query_limit", limit, "limit")
         return edge.Prefetch(
@@ -128,7 +129,7 @@ class Searching:
         params = read_structure(document, _PARAMS, "params")
         if document.get("quantization") is not None:
             params["quantization"] = read_structure(document["quantization"], _QUANTIZATION, "params.quantization")
-        check_search(limits_of(self.collection.record.configuration), params)
+        check_search(active_limits(self.collection.record.configuration), params)
         if "quantization" in params:
             params["quantization"] = edge.QuantizationSearchParams(**params["quantization"])
         if document.get("acorn") is not None:
@@ -168,7 +169,7 @@ class Searching:
         return formula
 
     def _fusion(self, value: Document, body: Document) -> Any:
-        fusion, sources = read_fusion(value), len(as_list(body.get("prefetch")))
+        fusion, sources = read_fusion(value), len(ensure_list(body.get("prefetch")))
         if not sources:
             raise wrong_input("Validation failed: cannot apply Fusion without prefetches")
         weights = fusion.weights if isinstance(fusion, edge.Fusion.Rrf) else None
@@ -201,7 +202,7 @@ class Searching:
     def _explain(self, body: Document) -> ErrorAnswer:
         """Return the response to a request with a formula that failed."""
         for part in _formulas(body):
-            if fault := find_fault(part["query"], self._candidates(part)):
+            if fault := find_formula_error(part["query"], self._candidates(part)):
                 return fault
         raise not_built("to explain why a formula failed on points that cannot be found again")
 
@@ -211,7 +212,7 @@ class Searching:
         constant.pop("score_threshold", None)
         sources = [
             {point.id: point.score for point in self.shard.query(self.read_request(prefetch))}
-            for prefetch in as_list(body["prefetch"])
+            for prefetch in ensure_list(body["prefetch"])
         ]
         for point in self.shard.query(self.read_request(constant)):
             scores = {number: source[point.id] for number, source in enumerate(sources) if point.id in source}
@@ -246,7 +247,7 @@ def _optional_parts(point: edge.ScoredPoint | edge.Record) -> Document:
 
 def _formulas(body: Document) -> Iterator[Document]:
     """Yield the requests with a formula; prefetches come before the requests that use them."""
-    for prefetch in as_list(body.get("prefetch")):
+    for prefetch in ensure_list(body.get("prefetch")):
         yield from _formulas(prefetch)
     if isinstance(body.get("query"), dict) and "formula" in body["query"]:
         yield body
@@ -257,7 +258,7 @@ def _referenced(body: Document) -> set[PointId]:
     query = body.get("query")
     query = query.get("nearest") if isinstance(query, dict) else query
     own = {read_point_id(query)} if isinstance(query, int | str) else set()
-    return own.union(*(_referenced(prefetch) for prefetch in as_list(body.get("prefetch"))))
+    return own.union(*(_referenced(prefetch) for prefetch in ensure_list(body.get("prefetch"))))
 
 
 def _excluding(filter_: edge.Filter | None, points: set[PointId]) -> edge.Filter | None:

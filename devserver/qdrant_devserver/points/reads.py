@@ -11,7 +11,7 @@ from qdrant_devserver.points.ordering import read_order_by
 from qdrant_devserver.points.queries import render_record
 from qdrant_devserver.points.selections import read_with_payload, read_with_vector
 from qdrant_devserver.storage.collection import ServedCollection
-from qdrant_devserver.storage.strict_mode import check_exact, check_limit, limits_of
+from qdrant_devserver.storage.strict_mode import active_limits, check_exact, check_limit
 
 DEFAULT_LIMIT = 10
 
@@ -35,7 +35,7 @@ def scroll_records(
 ) -> tuple[list[edge.Record], PointId | None]:
     """Return a page of points, and the id at which the next page starts; None on the last page."""
     limit = read_unsigned(body, "limit", path="scroll_request.", minimum=1)
-    check_limit(limits_of(collection.record.configuration), "max_query_limit", limit, "limit")
+    check_limit(active_limits(collection.record.configuration), "max_query_limit", limit, "limit")
     order: Json = body.get("order_by")
     offset: Json = body.get("offset")
     if order is not None and offset is not None:
@@ -63,7 +63,7 @@ def count_points(shard: edge.EdgeShard, collection: ServedCollection, body: Docu
         ErrorAnswer: 400 if strict mode forbids exact requests.
     """
     is_exact = read_flag(body, "exact") is not False
-    check_exact(limits_of(collection.record.configuration), is_exact)
+    check_exact(active_limits(collection.record.configuration), is_exact)
     with engine_errors():
         count = shard.count(edge.CountRequest(is_exact, read_filter(body.get("filter"))))
     return {"count": count}

@@ -23,17 +23,17 @@ from qdrant_devserver.error_answers import (
     vector_missing,
     wrong_input,
 )
-from qdrant_devserver.fields import Document, Json, read_list, read_object, renamed, require
+from qdrant_devserver.fields import Document, Json, read_list, read_object, replace_aliases, require
 from qdrant_devserver.points.filters import read_filter
 from qdrant_devserver.points.identifiers import PointId, read_point_id, read_point_ids
-from qdrant_devserver.points.turns import in_turns
+from qdrant_devserver.points.turns import map_in_chunks
 from qdrant_devserver.points.vectors import read_point_vectors
 from qdrant_devserver.storage.collection import ServedCollection
 from qdrant_devserver.storage.shards import Shards
-from qdrant_devserver.storage.strict_mode import check_limit, limits_of
+from qdrant_devserver.storage.strict_mode import active_limits, check_limit
 
 # Number of points in one call to the engine. The call blocks the event loop (8 x 384 dimensions: about 0.3 ms).
-BATCH = 8
+BATCH_SIZE = 8
 _MODES = {
     "upsert": edge.UpdateMode.Upsert,
     "insert_only": edge.UpdateMode.InsertOnly,
@@ -55,14 +55,14 @@ class Update:
     """
 
     operations: list[edge.UpdateOperation] = field(default_factory=list)
-    addressed: tuple[PointId, ...] = ()
-    narrowed: Callable[[set[PointId]], list[edge.UpdateOperation]] | None = None
+    required_ids: tuple[PointId, ...] = ()
+    build_for_existing: Callable[[set[PointId]], list[edge.UpdateOperation]] | None = None
     added: int = 0
-    named: Mapping[PointId, frozenset[str]] = field(default_factory=dict)
+    vector_names: Mapping[PointId, frozenset[str]] = field(default_factory=dict)
 
 
 Reader: TypeAlias = Callable[[Document, ServedCollection], Update]
-TurnReader: TypeAlias = Callable[[Document, ServedCollection], Awaitable[Update]]
+AsyncReader: TypeAlias = Callable[[Document, ServedCollection], Awaitable[Update]]
 
 
 async def apply_update(
@@ -81,11 +81,11 @@ async def apply_update(
         number = collection.next_operation()
         shard = shards.open(collection)
         operations, missing = list(update.operations), None
-        if update.narrowed is not None:
-            found = _existing(shard, update.addressed)
-            missing = next((point for point in update.addressed if point not in found), None)
-            operations = update.narrowed(found) if found else []
-        if on_kept is not None and (kept := _restore_omitted_vectors(shard, update.named)):
+        if update.build_for_existing is not None:
+            found = _existing(shard, update.required_ids)
+            missing = next((point for point in update.required_ids if point not in found), None)
+            operations = update.build_for_existing(found) if found else []
+        if on_kept is not None and (kept := _restore_omitted_vectors(shard, update.vector_names)):
             on_kept()
             operations += kept
         for index, operation in enumerate(operations):
@@ -104,7 +104,7 @@ async def write_access(collection: ServedCollection) -> AsyncIterator[None]:
     Raises:
         ErrorAnswer: 404 if the collection was deleted while this writer waited.
     """
-    async with collection.writing:
+    async with collection.write_lock:
         if collection.deleted:
             raise collection_missing(collection.name)
         yield
@@ -124,10 +124,10 @@ def read_upsert(body: Document, collection: ServedCollection) -> Update:
     return _build_upsert(body, collection, documents, [_read_point(document, collection) for document in documents])
 
 
-async def read_upsert_in_turns(body: Document, collection: ServedCollection) -> Update:
+async def read_upsert_in_chunks(body: Document, collection: ServedCollection) -> Update:
     """Read an upsert like `read_upsert`, but yield to the event loop in between, so searches can run."""
     documents = _documents_of(body)
-    points = await in_turns(lambda document: _read_point(document, collection), documents)
+    points = await map_in_chunks(lambda document: _read_point(document, collection), documents)
     return _build_upsert(body, collection, documents, points)
 
 
@@ -148,7 +148,7 @@ def _build_upsert(
     condition = read_filter(body.get("update_filter"), "update_filter")
     if not points:
         raise _EMPTY
-    check_limit(limits_of(collection.record.configuration), "upsert_max_batchsize", len(points), "upsert")
+    check_limit(active_limits(collection.record.configuration), "upsert_max_batchsize", len(points), "upsert")
     conditional = condition is not None or mode != "upsert"
     with engine_errors():
         operations = [
@@ -157,7 +157,7 @@ def _build_upsert(
             else edge.UpdateOperation.upsert_points(part)
             for part in _parts(points)
         ]
-    return Update(operations, added=len(points), named=dict(map(_names_of, documents)))
+    return Update(operations, added=len(points), vector_names=dict(map(_names_of, documents)))
 
 
 def _names_of(document: Json) -> tuple[PointId, frozenset[str]]:
@@ -225,7 +225,7 @@ def read_update_vectors(body: Document, collection: ServedCollection) -> Update:
         kept = [change for point, change in changes.items() if point in found]
         return [edge.UpdateOperation.update_vectors(part, condition) for part in _parts(kept)]
 
-    return Update(addressed=tuple(changes), narrowed=narrowed)
+    return Update(required_ids=tuple(changes), build_for_existing=narrowed)
 
 
 def read_delete_vectors(body: Document, collection: ServedCollection) -> Update:
@@ -266,7 +266,7 @@ def _read_point(value: Json, collection: ServedCollection) -> edge.Point:
 
 
 def _read_point_vectors(value: Json, collection: ServedCollection) -> tuple[PointId, Any]:
-    document = renamed(read_object(value, "points"), {"vectors": "vector"})
+    document = replace_aliases(read_object(value, "points"), {"vectors": "vector"})
     point = read_point_id(require(document, "id"))
     return point, read_point_vectors(require(document, "vector"), collection)
 
@@ -301,7 +301,9 @@ def _selected(
         raise _EMPTY
     with engine_errors():
         by_ids(ids)
-    return Update(addressed=tuple(ids), narrowed=lambda found: [by_ids([point for point in ids if point in found])])
+    return Update(
+        required_ids=tuple(ids), build_for_existing=lambda found: [by_ids([point for point in ids if point in found])]
+    )
 
 
 def _required_filter(body: Document) -> edge.Filter:
@@ -349,7 +351,7 @@ def _texts(value: Json, path: str) -> list[str]:
 
 
 def _parts(items: list[Any]) -> Iterable[list[Any]]:
-    return (items[start : start + BATCH] for start in range(0, len(items), BATCH))
+    return (items[start : start + BATCH_SIZE] for start in range(0, len(items), BATCH_SIZE))
 
 
 _OPERATIONS: dict[str, Reader] = {

@@ -25,9 +25,9 @@ class Conditions:
     indexed: frozenset[str] = frozenset()
 
 
-USUAL = Conditions(features_of(DEFAULT_QDRANT_VERSION))
+DEFAULT_CONDITIONS = Conditions(features_of(DEFAULT_QDRANT_VERSION))
 
-CONDITIONS: ContextVar[Conditions] = ContextVar("conditions", default=USUAL)
+CONDITIONS: ContextVar[Conditions] = ContextVar("conditions", default=DEFAULT_CONDITIONS)
 """Facts of the collection of the current request."""
 
 

@@ -14,7 +14,7 @@ from qdrant_devserver.storage.configuration import (
     check_names,
     dense_vectors,
 )
-from qdrant_devserver.storage.engine_configuration import rebuilt_by, settling_operations
+from qdrant_devserver.storage.engine_configuration import rebuild_key, vector_operations
 from qdrant_devserver.storage.shards import Shards
 
 _DENSE: Structure = {"size": Unsigned(1, MAX_VECTOR_SIZE), "distance": DISTANCE, "datatype": DATATYPE}
@@ -62,7 +62,7 @@ def check_sparse_unchanged(stored: Document, merged: Document) -> None:
             raise not_built(f"another datatype of the sparse vector {name} once points are stored")
 
 
-def put_in_force(shards: Shards, collection: ServedCollection, configuration: Document, name: str) -> None:
+def apply_configuration(shards: Shards, collection: ServedCollection, configuration: Document, name: str) -> None:
     """Store a configuration with an added or removed vector, and update the engine's files.
 
     The caller holds the write lock. If the process crashes in between, the next opening of the shard completes the
@@ -71,8 +71,8 @@ def put_in_force(shards: Shards, collection: ServedCollection, configuration: Do
     record = collection.record
     indexed = record.indexed_base > 0
     # The engine changes the vector in place, so this needs no rebuild. A rebuild that was already due stays due.
-    if record.built == rebuilt_by(record.configuration, indexed=indexed):
-        record.built = rebuilt_by(configuration, indexed=indexed)
+    if record.built == rebuild_key(record.configuration, indexed=indexed):
+        record.built = rebuild_key(configuration, indexed=indexed)
     record.configuration = configuration
     if record.generation is None:
         collection.save()
@@ -81,11 +81,11 @@ def put_in_force(shards: Shards, collection: ServedCollection, configuration: Do
     # Without it, a replay after a crash would apply an older write to a newer vector of the same name with another
     # shape.
     shard.flush()
-    record.unsettled = name
+    record.pending_vector = name
     collection.save()
-    for operation in settling_operations(configuration, name):
+    for operation in vector_operations(configuration, name):
         apply_operation(shard, collection, operation)
-    record.unsettled = None
+    record.pending_vector = None
     collection.save()
 
 

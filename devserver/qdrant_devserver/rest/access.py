@@ -28,19 +28,19 @@ SIGNED: Options = {"verify_aud": False}
 KNOWN_CLAIMS = frozenset({"sub", "exp", "access", "subject"})
 MANAGE, READ = "m", "r"
 # POST requests that change nothing.
-READING = frozenset({"points", "points/query", "points/query/batch", "points/scroll", "points/count", "facet"})
-WRITERS = frozenset({"rw", "prw"})
+READ_ONLY_POSTS = frozenset({"points", "points/query", "points/query/batch", "points/scroll", "points/count", "facet"})
+WRITE_MODES = frozenset({"rw", "prw"})
 # Requests that create a collection or replace its points. REPLICAS moves them.
-MANAGING = ("snapshots/recover", "snapshots/upload")
+GLOBAL_ACCESS_SUFFIXES = ("snapshots/recover", "snapshots/upload")
 REPLICAS = "cluster"
 # No foreign name server resolves `localhost` or a name below it (RFC 6761, 6.3).
 LOCAL_HOST = re.compile(rb"(?:(?:[\w.-]+\.)?localhost\.?|127(?:\.\d{1,3}){3}|\[::1\])(?::\d+)?")
 # Values that a browser sends for pages of this origin, and for a typed address.
-OWN_SITES = (b"same-origin", b"none")
-SHOWN_CHARS = 100
+ALLOWED_FETCH_SITES = (b"same-origin", b"none")
+MAX_QUOTED_CHARS = 100
 
 
-class OwnMachine:
+class LocalOnlyGuard:
     """Middleware that rejects requests from pages of other sites, for a server without an API key.
 
     Such a page could otherwise reach this server through the browser on the same machine.
@@ -51,13 +51,13 @@ class OwnMachine:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward a request unless a page of another site sends it."""
-        if scope["type"] == "http" and (reason := why_foreign(dict(scope["headers"]), scheme=scope["scheme"])):
+        if scope["type"] == "http" and (reason := foreign_page_reason(dict(scope["headers"]), scheme=scope["scheme"])):
             await error_response(forbidden(reason), time.perf_counter())(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
 
-def why_foreign(headers: Mapping[bytes, bytes], *, scheme: str) -> str | None:
+def foreign_page_reason(headers: Mapping[bytes, bytes], *, scheme: str) -> str | None:
     """Return the reason why a request comes from a web page of another site, or None if it may pass.
 
     A page may send requests to loopback. Through a name of its own that resolves to loopback (DNS rebinding) it may
@@ -75,13 +75,13 @@ def why_foreign(headers: Mapping[bytes, bytes], *, scheme: str) -> str | None:
             f"Origin is {_quote(origin)}, not that of {_quote(host)}: requests from pages of other sites are rejected"
         )
     site = headers.get(b"sec-fetch-site", b"none")
-    if site not in OWN_SITES:
+    if site not in ALLOWED_FETCH_SITES:
         return f"Sec-Fetch-Site is {_quote(site)}: requests from pages of other sites are rejected"
     return None
 
 
 def _quote(value: bytes) -> str:
-    return ascii(value.decode("latin-1")[:SHOWN_CHARS])
+    return ascii(value.decode("latin-1")[:MAX_QUOTED_CHARS])
 
 
 class KeyGuard:
@@ -151,7 +151,7 @@ class _Call:
     @property
     def writes(self) -> bool:
         """Return whether the request may change something."""
-        return self.method != "GET" and not (self.method == "POST" and self.rest in READING)
+        return self.method != "GET" and not (self.method == "POST" and self.rest in READ_ONLY_POSTS)
 
 
 def _check(claims: dict[str, Any], call: _Call) -> None:
@@ -177,9 +177,9 @@ def _check(claims: dict[str, Any], call: _Call) -> None:
 
 def _check_mode(mode: str, call: _Call) -> None:
     manages = call.rest in ("", REPLICAS) and call.method != "GET"
-    if manages or call.rest.endswith(MANAGING):
+    if manages or call.rest.endswith(GLOBAL_ACCESS_SUFFIXES):
         raise forbidden("Global manage access is required")
-    if call.writes and mode not in WRITERS:
+    if call.writes and mode not in WRITE_MODES:
         raise forbidden(f"Write access to collection {call.collection} is required")
     is_of_points = call.rest in ("", "exists", "facet") or call.rest.partition("/")[0] == "points"
     if not is_of_points and mode == "prw":

@@ -7,18 +7,18 @@ from datetime import UTC, datetime
 import qdrant_edge as edge
 from starlette.requests import Request
 
-from qdrant_devserver.cluster.peers import Peer, describe_shards, points_of, replicas_of, shard_count
-from qdrant_devserver.cluster.replica_transfers import change_replicas, describe_transfers, settle_replicas
+from qdrant_devserver.cluster.peers import Peer, describe_shards, replicas_of, shard_count, shard_filter
+from qdrant_devserver.cluster.replica_transfers import change_replicas, describe_transfers, update_replica_states
 from qdrant_devserver.cluster.state import State
 from qdrant_devserver.engine_faults import engine_errors
 from qdrant_devserver.error_answers import malformed, wrong_input
 from qdrant_devserver.fields import Document, read_list, read_object, require
 from qdrant_devserver.points.updates import apply_operation, write_access
-from qdrant_devserver.points.vector_names import add_vector, check_sparse_unchanged, drop_vector, put_in_force
+from qdrant_devserver.points.vector_names import add_vector, apply_configuration, check_sparse_unchanged, drop_vector
 from qdrant_devserver.rest.requests import (
     collection_of,
-    known_to,
     peer_of,
+    peer_view,
     read_body,
     read_wait,
     state_of,
@@ -31,15 +31,15 @@ from qdrant_devserver.storage.configuration import (
     restarts_optimizers,
 )
 from qdrant_devserver.storage.indexes import index_operation, read_schema
-from qdrant_devserver.storage.strict_mode import check_limit, limits_of
+from qdrant_devserver.storage.strict_mode import active_limits, check_limit
 
 # The server creates a collection with two segments, even if it is empty.
-FEWEST_SEGMENTS = 2
+MIN_SEGMENTS = 2
 
 
 async def list_collections(request: Request) -> Document:
     """GET /collections."""
-    return {"collections": [{"name": name} for name in known_to(request).collections]}
+    return {"collections": [{"name": name} for name in peer_view(request).collections]}
 
 
 async def create_collection(request: Request) -> bool:
@@ -55,8 +55,8 @@ async def get_collection(request: Request) -> Document:
 
     A peer without a replica responds with the state of a peer that has one, like the server.
     """
-    state, collection = state_of(request), known_to(request).resolve(request.path_params["name"])
-    configuration, schemas = state.consensus.known_to(_source_peer(collection, peer_of(request))).of(collection)
+    state, collection = state_of(request), peer_view(request).resolve(request.path_params["name"])
+    configuration, schemas = state.consensus.view_of(_source_peer(collection, peer_of(request))).read_facts(collection)
     summary = Summary() if collection.deleted else state.shards.summary(collection)
     return {
         "status": state.optimizations.status(collection),
@@ -74,7 +74,7 @@ async def get_collection(request: Request) -> Document:
 
 async def collection_exists(request: Request) -> Document:
     """GET /collections/{name}/exists."""
-    known, name = known_to(request), request.path_params["name"]
+    known, name = peer_view(request), request.path_params["name"]
     return {"exists": name in known.collections or name in known.aliases}
 
 
@@ -91,7 +91,7 @@ async def patch_collection(request: Request) -> bool:
     if problem is not None:
         raise problem
     if restarts_optimizers(body):
-        state.optimizations.wake(collection)
+        state.optimizations.schedule_check(collection)
     return True
 
 
@@ -108,12 +108,12 @@ async def delete_collection(request: Request) -> bool:
 
 async def list_aliases(request: Request) -> Document:
     """GET /aliases."""
-    return _aliases(known_to(request).aliases)
+    return _aliases(peer_view(request).aliases)
 
 
 async def list_collection_aliases(request: Request) -> Document:
     """GET /collections/{name}/aliases."""
-    known = known_to(request)
+    known = peer_view(request)
     name = known.resolve(request.path_params["name"]).name
     return _aliases({alias: target for alias, target in known.aliases.items() if target == name})
 
@@ -148,7 +148,9 @@ async def create_index(request: Request) -> Document:
         schemas = collection.record.payload_schema
         if schemas.get(field) != schema:
             count = len(schemas.keys() | {field})
-            check_limit(limits_of(collection.record.configuration), "max_payload_index_count", count, "payload indexes")
+            check_limit(
+                active_limits(collection.record.configuration), "max_payload_index_count", count, "payload indexes"
+            )
             # A client that disconnects does not cancel this: an index that was started is completed.
             await state.faults.delay("index")
             if collection.record.generation is not None:
@@ -218,14 +220,14 @@ async def get_optimizations(request: Request) -> Document:
 
 async def get_collection_cluster(request: Request) -> Document:
     """GET /collections/{name}/cluster."""
-    state, collection = state_of(request), known_to(request).resolve(request.path_params["name"])
+    state, collection = state_of(request), peer_view(request).resolve(request.path_params["name"])
     if collection.deleted:
         return describe_shards(collection, peer_of(request), dict.fromkeys(replicas_of(collection.record), 0))
-    await settle_replicas(state, collection)
+    await update_replica_states(state, collection)
     count, points = shard_count(collection.record), {0: state.shards.summary(collection).points}
     if count > 1:
         opened = state.shards.open(collection)
-        filters = {shard: points_of(shard, count) for shard in range(count)}
+        filters = {shard: shard_filter(shard, count) for shard in range(count)}
         points = {shard: opened.count(edge.CountRequest(True, chosen)) for shard, chosen in filters.items()}
     description = describe_shards(collection, peer_of(request), points)
     transfers = describe_transfers(collection, peer_of(request), sum(points.values()))
@@ -246,7 +248,7 @@ def _source_peer(collection: ServedCollection, peer: Peer) -> int:
 
 def _segments(collection: ServedCollection, counted: int) -> int:
     configured = collection.record.configuration["optimizer_config"]["default_segment_number"]
-    return max(counted, configured or FEWEST_SEGMENTS)
+    return max(counted, configured or MIN_SEGMENTS)
 
 
 def _aliases(aliases: Mapping[str, str]) -> Document:
@@ -300,7 +302,7 @@ async def _change_vector(request: Request, change: Callable[[Document, str], Doc
     async with write_access(collection):
         changed = change(collection.record.configuration, name)
         if changed != collection.record.configuration:
-            put_in_force(state.shards, collection, changed, name)
+            apply_configuration(state.shards, collection, changed, name)
         number = collection.next_operation()
-    state.optimizations.wake(collection)
+    state.optimizations.schedule_check(collection)
     return update_result(request, number)

@@ -15,7 +15,7 @@ def render_metrics(
     shards: Shards,
     optimizations: Optimizations,
     *,
-    said: Mapping[str, int],
+    figures: Mapping[str, int],
 ) -> str:
     """Render the metrics in Prometheus' text format.
 
@@ -38,7 +38,7 @@ def render_metrics(
         f'collection_running_optimizations{{id="{_escaped(item.name)}"}} {int(optimizations.is_running(item))}'
         for item in listed
     ]
-    for name, value in {**_process(), **said}.items():
+    for name, value in {**_process(), **figures}.items():
         lines += [f"# TYPE {name} gauge", f"{name} {value}"]
     return "\n".join(lines) + "\n"
 

@@ -11,16 +11,16 @@ from qdrant_devserver.points.facets import count_values
 from qdrant_devserver.points.identifiers import parse_point_id
 from qdrant_devserver.points.queries import render_record
 from qdrant_devserver.points.reads import count_points, retrieve_point, retrieve_points, scroll_records
-from qdrant_devserver.points.turns import in_turns
-from qdrant_devserver.points.updates import Reader, TurnReader, Update, apply_update, read_batch
+from qdrant_devserver.points.turns import map_in_chunks
+from qdrant_devserver.points.updates import AsyncReader, Reader, Update, apply_update, read_batch
 from qdrant_devserver.rest.requests import collection_of, read_body, read_wait, state_of, update_result
-from qdrant_devserver.storage.strict_mode import check_limit, limits_of
+from qdrant_devserver.storage.strict_mode import active_limits, check_limit
 
 
 async def query_points(request: Request) -> Document:
     """POST /collections/{name}/points/query."""
     body = await read_body(request)
-    return {"points": state_of(request).searching(collection_of(request)).run(body)}
+    return {"points": state_of(request).query_runner(collection_of(request)).run(body)}
 
 
 async def query_points_batch(request: Request) -> list[Document]:
@@ -28,8 +28,8 @@ async def query_points_batch(request: Request) -> list[Document]:
     body = await read_body(request)
     searches = [read_object(item, "searches") for item in read_list(require(body, "searches"), "searches")]
     collection = collection_of(request)
-    check_limit(limits_of(collection.record.configuration), "search_max_batchsize", len(searches), "searches")
-    searching = state_of(request).searching(collection)
+    check_limit(active_limits(collection.record.configuration), "search_max_batchsize", len(searches), "searches")
+    searching = state_of(request).query_runner(collection)
     return [{"points": searching.run(search)} for search in searches]
 
 
@@ -55,7 +55,7 @@ async def scroll(request: Request) -> Document:
     """POST /collections/{name}/points/scroll."""
     body, collection = await read_body(request), collection_of(request)
     records, following = scroll_records(state_of(request).shards.open(collection), collection, body)
-    return {"points": await in_turns(render_record, records), "next_page_offset": following}
+    return {"points": await map_in_chunks(render_record, records), "next_page_offset": following}
 
 
 async def count(request: Request) -> Document:
@@ -70,7 +70,7 @@ async def facet(request: Request) -> Document:
     return count_values(state_of(request).shards.open(collection), collection, body)
 
 
-def updating(read: Reader | TurnReader) -> Callable[[Request], Awaitable[Document]]:
+def update_endpoint(read: Reader | AsyncReader) -> Callable[[Request], Awaitable[Document]]:
     """Build the endpoint for one kind of update."""
 
     async def endpoint(request: Request) -> Document:
@@ -92,15 +92,15 @@ async def update_batch(request: Request) -> list[Document]:
 
 async def _apply(request: Request, update: Update) -> int:
     state, collection = state_of(request), collection_of(request)
-    limits = limits_of(collection.record.configuration)
+    limits = active_limits(collection.record.configuration)
     if update.added and "max_points_count" in limits:
         check_limit(limits, "max_points_count", state.shards.summary(collection).points + update.added, "points")
     try:
-        await state.faults.meet("update")
+        await state.faults.apply("update")
         keeps_vectors = state.faults.keeps_vectors(amid_snapshot=collection.snapshots > 0)
-        on_kept = partial(state.faults.met, "upsert") if keeps_vectors else None
+        on_kept = partial(state.faults.record_effect, "upsert") if keeps_vectors else None
         return await apply_update(state.shards, collection, update, on_kept=on_kept)
     except OSError as error:
         raise engine_failure(str(error)) from error
     finally:
-        state.optimizations.wake(collection)
+        state.optimizations.schedule_check(collection)

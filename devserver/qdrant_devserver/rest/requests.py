@@ -8,7 +8,7 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
-from qdrant_devserver.cluster.consensus import Known
+from qdrant_devserver.cluster.consensus import PeerView
 from qdrant_devserver.cluster.peers import Peer
 from qdrant_devserver.cluster.state import State
 from qdrant_devserver.error_answers import ErrorAnswer, collection_missing, malformed, malformed_parameter
@@ -22,7 +22,7 @@ MAX_BODY_BYTES = 32 * 1024 * 1024
 _JSON = [(b"content-type", b"application/json")]
 _ORDERINGS = ("weak", "medium", "strong")
 
-Answer: TypeAlias = Callable[[Request], Awaitable[Any]]
+Endpoint: TypeAlias = Callable[[Request], Awaitable[Any]]
 
 
 class JsonResponse(Response):
@@ -35,7 +35,7 @@ class JsonResponse(Response):
         self.raw_headers = [*_JSON, (b"content-length", str(len(self.body)).encode())]
 
 
-def answering(answer: Answer) -> Callable[[Request], Awaitable[Response]]:
+def json_endpoint(answer: Endpoint) -> Callable[[Request], Awaitable[Response]]:
     """Build an endpoint that wraps results and errors like the server does. A `Response` is sent unchanged."""
 
     async def endpoint(request: Request) -> Response:
@@ -57,14 +57,14 @@ def error_response(problem: ErrorAnswer, started: float) -> Response:
     return JsonResponse(document, status=problem.status)
 
 
-def changing(answer: Answer) -> Answer:
+def consensus_endpoint(answer: Endpoint) -> Endpoint:
     """Build an endpoint with changes that the other peers may see later."""
 
     async def endpoint(request: Request) -> object:
         try:
             return await answer(request)
         finally:
-            state_of(request).consensus.note(peer_of(request).number)
+            state_of(request).consensus.record_change(peer_of(request).number)
 
     return endpoint
 
@@ -87,7 +87,7 @@ def collection_of(request: Request) -> ServedCollection:
     Raises:
         ErrorAnswer: 404 if the peer sees none, or it is deleted.
     """
-    collection = known_to(request).resolve(request.path_params["name"])
+    collection = peer_view(request).resolve(request.path_params["name"])
     if collection.deleted:
         raise collection_missing(request.path_params["name"])
     schemas = collection.record.payload_schema
@@ -96,9 +96,9 @@ def collection_of(request: Request) -> ServedCollection:
     return collection
 
 
-def known_to(request: Request) -> Known:
+def peer_view(request: Request) -> PeerView:
     """Return the cluster state as the peer of the request sees it."""
-    return state_of(request).consensus.known_to(peer_of(request).number)
+    return state_of(request).consensus.view_of(peer_of(request).number)
 
 
 async def read_body(request: Request) -> Document:

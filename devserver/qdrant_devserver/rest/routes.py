@@ -13,11 +13,11 @@ from qdrant_devserver.fields import Document
 from qdrant_devserver.points import updates
 from qdrant_devserver.rest import collection_endpoints, point_endpoints, snapshot_endpoints
 from qdrant_devserver.rest.metrics import render_metrics
-from qdrant_devserver.rest.requests import Answer, JsonResponse, answering, changing, peer_of, state_of
+from qdrant_devserver.rest.requests import Endpoint, JsonResponse, consensus_endpoint, json_endpoint, peer_of, state_of
 
 # Features for which the server responds 501: (methods, path, name). The paths are in Starlette's syntax, most of them
 # from the route list of Qdrant 1.18.3.
-UNBUILT_ROUTES: Final[tuple[tuple[tuple[str, ...], str, str], ...]] = (
+UNSUPPORTED_ROUTES: Final[tuple[tuple[tuple[str, ...], str, str], ...]] = (
     (("POST",), "/collections/{name}/points/query/groups", "query groups"),
     (("POST",), "/collections/{name}/points/search", "the deprecated points/search (use points/query)"),
     (("POST",), "/collections/{name}/points/search/{rest:path}", "the deprecated points/search (use points/query)"),
@@ -46,7 +46,10 @@ def all_routes() -> list[Route]:
         *_collection_routes(),
         *_snapshot_routes(),
         *_service_routes(),
-        *(Route(path, answering(_refusing(feature)), methods=methods) for methods, path, feature in UNBUILT_ROUTES),
+        *(
+            Route(path, json_endpoint(_refusing(feature)), methods=methods)
+            for methods, path, feature in UNSUPPORTED_ROUTES
+        ),
     ]
 
 
@@ -66,12 +69,12 @@ async def _readiness(_: Request) -> Response:
 async def _metrics(request: Request) -> Response:
     state = state_of(request)
     collections = state.catalogue.collections.values()
-    said = state.faults.process()
+    said = state.faults.process_figures()
     if said is None:
         return PlainTextResponse("Forbidden: these metrics are said to be for others", 403)
     features = state.features
     return PlainTextResponse(
-        render_metrics(features.version, collections, state.shards, state.optimizations, said=said)
+        render_metrics(features.version, collections, state.shards, state.optimizations, figures=said)
     )
 
 
@@ -98,31 +101,31 @@ async def _cluster(request: Request) -> Document:
     return state.cluster.describe(peer_of(request))
 
 
-def _refusing(feature: str) -> Answer:
+def _refusing(feature: str) -> Endpoint:
     async def answer(_: Request) -> Document:
         raise not_built(feature)
 
     return answer
 
 
-def _route(method: str, path: str, answer: Answer) -> Route:
-    return Route(path, answering(answer), methods=[method])
+def _route(method: str, path: str, answer: Endpoint) -> Route:
+    return Route(path, json_endpoint(answer), methods=[method])
 
 
 def _point_routes() -> list[Route]:
     base = "/collections/{name}/points"
     return [
-        _route("PUT", base, point_endpoints.updating(updates.read_upsert_in_turns)),
+        _route("PUT", base, point_endpoints.update_endpoint(updates.read_upsert_in_chunks)),
         _route("POST", base, point_endpoints.get_points),
         _route("POST", f"{base}/scroll", point_endpoints.scroll),
         _route("POST", f"{base}/count", point_endpoints.count),
-        _route("POST", f"{base}/payload", point_endpoints.updating(updates.read_set_payload)),
-        _route("PUT", f"{base}/payload", point_endpoints.updating(updates.read_overwrite_payload)),
-        _route("POST", f"{base}/payload/delete", point_endpoints.updating(updates.read_delete_payload)),
-        _route("POST", f"{base}/payload/clear", point_endpoints.updating(updates.read_clear_payload)),
-        _route("PUT", f"{base}/vectors", point_endpoints.updating(updates.read_update_vectors)),
-        _route("POST", f"{base}/vectors/delete", point_endpoints.updating(updates.read_delete_vectors)),
-        _route("POST", f"{base}/delete", point_endpoints.updating(updates.read_delete)),
+        _route("POST", f"{base}/payload", point_endpoints.update_endpoint(updates.read_set_payload)),
+        _route("PUT", f"{base}/payload", point_endpoints.update_endpoint(updates.read_overwrite_payload)),
+        _route("POST", f"{base}/payload/delete", point_endpoints.update_endpoint(updates.read_delete_payload)),
+        _route("POST", f"{base}/payload/clear", point_endpoints.update_endpoint(updates.read_clear_payload)),
+        _route("PUT", f"{base}/vectors", point_endpoints.update_endpoint(updates.read_update_vectors)),
+        _route("POST", f"{base}/vectors/delete", point_endpoints.update_endpoint(updates.read_delete_vectors)),
+        _route("POST", f"{base}/delete", point_endpoints.update_endpoint(updates.read_delete)),
         _route("POST", f"{base}/batch", point_endpoints.update_batch),
         _route("GET", base + "/{id}", point_endpoints.get_point),
         _route("POST", "/collections/{name}/facet", point_endpoints.facet),
@@ -132,19 +135,19 @@ def _point_routes() -> list[Route]:
 def _collection_routes() -> list[Route]:
     base = "/collections/{name}"
     return [
-        _route("POST", "/collections/aliases", changing(collection_endpoints.change_aliases)),
+        _route("POST", "/collections/aliases", consensus_endpoint(collection_endpoints.change_aliases)),
         _route("GET", "/aliases", collection_endpoints.list_aliases),
         _route("GET", "/collections", collection_endpoints.list_collections),
         _route("GET", base, collection_endpoints.get_collection),
-        _route("PUT", base, changing(collection_endpoints.create_collection)),
-        _route("PATCH", base, changing(collection_endpoints.patch_collection)),
-        _route("DELETE", base, changing(collection_endpoints.delete_collection)),
+        _route("PUT", base, consensus_endpoint(collection_endpoints.create_collection)),
+        _route("PATCH", base, consensus_endpoint(collection_endpoints.patch_collection)),
+        _route("DELETE", base, consensus_endpoint(collection_endpoints.delete_collection)),
         _route("GET", f"{base}/exists", collection_endpoints.collection_exists),
         _route("GET", f"{base}/aliases", collection_endpoints.list_collection_aliases),
-        _route("PUT", f"{base}/index", changing(collection_endpoints.create_index)),
-        _route("DELETE", base + "/index/{field}", changing(collection_endpoints.delete_index)),
-        _route("PUT", base + "/vectors/{vector}", changing(collection_endpoints.create_vector)),
-        _route("DELETE", base + "/vectors/{vector}", changing(collection_endpoints.delete_vector)),
+        _route("PUT", f"{base}/index", consensus_endpoint(collection_endpoints.create_index)),
+        _route("DELETE", base + "/index/{field}", consensus_endpoint(collection_endpoints.delete_index)),
+        _route("PUT", base + "/vectors/{vector}", consensus_endpoint(collection_endpoints.create_vector)),
+        _route("DELETE", base + "/vectors/{vector}", consensus_endpoint(collection_endpoints.delete_vector)),
         _route("GET", f"{base}/optimizations", collection_endpoints.get_optimizations),
         _route("GET", f"{base}/cluster", collection_endpoints.get_collection_cluster),
         _route("POST", f"{base}/cluster", collection_endpoints.change_collection_cluster),
@@ -158,8 +161,8 @@ def _snapshot_routes() -> list[Route]:
         for route in (
             _route("GET", base, snapshot_endpoints.list_snapshots),
             _route("POST", base, snapshot_endpoints.post_snapshot),
-            _route("PUT", f"{base}/recover", changing(snapshot_endpoints.recover)),
-            _route("POST", f"{base}/upload", changing(snapshot_endpoints.upload)),
+            _route("PUT", f"{base}/recover", consensus_endpoint(snapshot_endpoints.recover)),
+            _route("POST", f"{base}/upload", consensus_endpoint(snapshot_endpoints.upload)),
             _route("GET", base + "/{file}", snapshot_endpoints.download_snapshot),
             _route("DELETE", base + "/{file}", snapshot_endpoints.delete_snapshot),
         )

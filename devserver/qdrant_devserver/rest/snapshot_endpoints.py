@@ -12,16 +12,16 @@ from qdrant_devserver.cluster.peers import Peer, check_local
 from qdrant_devserver.error_answers import ErrorAnswer, engine_failure, invalid, malformed, malformed_parameter
 from qdrant_devserver.fields import Document, require
 from qdrant_devserver.rest.multipart import read_boundary, save_field
-from qdrant_devserver.rest.requests import JsonResponse, collection_of, known_to, peer_of, read_body, state_of
+from qdrant_devserver.rest.requests import JsonResponse, collection_of, peer_of, peer_view, read_body, state_of
 from qdrant_devserver.snapshots.collection_snapshots import (
-    check_sum,
+    check_checksum,
     create_shard_snapshot,
     create_snapshot,
     recover_collection,
     recover_shard,
-    room_of,
+    shard_snapshot_folder,
 )
-from qdrant_devserver.snapshots.locations import fetched
+from qdrant_devserver.snapshots.locations import fetch_snapshot
 
 PRIORITIES = ("no_sync", "snapshot", "replica")
 _SHA256 = re.compile("[0-9a-fA-F]{64}")
@@ -51,7 +51,9 @@ async def download_snapshot(request: Request) -> Response:
     """GET …/snapshots/{file}."""
     files = peer_of(request).files
     path = files.find(_room(request), request.path_params["file"])
-    return Download(path, filename=path.name, media_type="application/octet-stream", headers=files.mark(path))
+    return Download(
+        path, filename=path.name, media_type="application/octet-stream", headers=files.own_file_header(path)
+    )
 
 
 async def delete_snapshot(request: Request) -> bool:
@@ -87,11 +89,11 @@ def _shard(request: Request) -> int | None:
 
 
 def _room(request: Request) -> str:
-    collection, shard = known_to(request).resolve(request.path_params["name"]), _shard(request)
+    collection, shard = peer_view(request).resolve(request.path_params["name"]), _shard(request)
     if shard is None:
         return collection.name
     check_local(collection, shard, peer_of(request))
-    return room_of(collection, shard)
+    return shard_snapshot_folder(collection, shard)
 
 
 async def _receive(request: Request, peer: Peer) -> tuple[pathlib.Path, str | None]:
@@ -133,7 +135,7 @@ async def _finish(request: Request, work: Coroutine[Any, Any, Any]) -> Any:
 
 
 async def _fetch_and_recover(request: Request, body: Document) -> bool:
-    async with fetched(peer_of(request).files, body["location"], body.get("api_key")) as archive:
+    async with fetch_snapshot(peer_of(request).files, body["location"], body.get("api_key")) as archive:
         return await _recover(request, archive, body.get("checksum"))
 
 
@@ -145,7 +147,7 @@ async def _recover_received(request: Request, received: pathlib.Path, name: str 
     try:
         if _shard(request) is not None:
             return await _recover(request, received, sha256)
-        await check_sum(received, sha256)
+        await check_checksum(received, sha256)
         state, files = state_of(request), peer_of(request).files
         target = request.path_params["name"]
         room = state.catalogue.resolve(target).name if state.catalogue.exists(target) else target

@@ -26,7 +26,7 @@ _RECORD_BYTES = 512
 _FILTER: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
 
 
-class ArchiveBroken(Exception):
+class InvalidArchive(Exception):
     """The file is truncated, or is not an archive."""
 
 
@@ -64,11 +64,11 @@ def unpack_archive(path: pathlib.Path, folder: pathlib.Path) -> Document:
         manifest: Document = read_json(folder / MANIFEST)
         (folder / MANIFEST).unlink()
     except (tarfile.TarError, EOFError, FileNotFoundError, ValueError) as error:
-        raise ArchiveBroken(f"Failed to unpack snapshot archive {path.name}: {error}") from error
+        raise InvalidArchive(f"Failed to unpack snapshot archive {path.name}: {error}") from error
     found = len(_files(folder / SHARD))
     if found != manifest.get("files"):
         # A tar that is truncated between two entries reads like a complete one.
-        raise ArchiveBroken(f"Failed to unpack snapshot archive {path.name}: {found} files in it")
+        raise InvalidArchive(f"Failed to unpack snapshot archive {path.name}: {found} files in it")
     return manifest
 
 

@@ -28,19 +28,19 @@ from qdrant_devserver.error_answers import engine_failure, not_found, wrong_inpu
 from qdrant_devserver.features import minor_of
 from qdrant_devserver.fields import Document
 from qdrant_devserver.points.updates import write_access
-from qdrant_devserver.snapshots.archives import SHARD, ArchiveBroken, unpack_archive, write_archive
+from qdrant_devserver.snapshots.archives import SHARD, InvalidArchive, unpack_archive, write_archive
 from qdrant_devserver.snapshots.shard_snapshots import (
-    check_part,
+    check_shard_archive,
     manifest_of,
     name_of_shard,
     restore_shards,
-    write_part,
+    write_shards,
 )
 from qdrant_devserver.storage.collection import Record, ServedCollection
-from qdrant_devserver.storage.engine_configuration import settling_operations
+from qdrant_devserver.storage.engine_configuration import vector_operations
 from qdrant_devserver.storage.files import rename
 from qdrant_devserver.storage.indexes import index_operation
-from qdrant_devserver.storage.snapshot_files import hash_file, name_at
+from qdrant_devserver.storage.snapshot_files import hash_file, snapshot_name
 
 
 async def create_snapshot(state: State, collection: ServedCollection, peer: Peer) -> Document:
@@ -49,7 +49,7 @@ async def create_snapshot(state: State, collection: ServedCollection, peer: Peer
     Raises:
         ErrorAnswer: 404 if the collection was deleted in the meantime; 500 if the disk is full.
     """
-    name = name_at(datetime.now(UTC), collection.name, peer.number)
+    name = snapshot_name(datetime.now(UTC), collection.name, peer.number)
     return await _create(state, collection, peer, local_shards(collection.record, peer), (collection.name, name))
 
 
@@ -61,11 +61,11 @@ async def create_shard_snapshot(state: State, collection: ServedCollection, shar
     """
     check_local(collection, shard, peer)
     return await _create(
-        state, collection, peer, (shard,), (room_of(collection, shard), name_of_shard(collection, shard))
+        state, collection, peer, (shard,), (shard_snapshot_folder(collection, shard), name_of_shard(collection, shard))
     )
 
 
-def room_of(collection: ServedCollection, shard: int) -> str:
+def shard_snapshot_folder(collection: ServedCollection, shard: int) -> str:
     """Return the folder of a shard's snapshots, relative to the snapshot root."""
     return f"{collection.name}/shards/{shard}"
 
@@ -79,8 +79,8 @@ async def _create(
         if len(shards) == shard_count(collection.record):
             await _write_whole(state, collection, unfinished)
         else:
-            await write_part(state, collection, shards, unfinished)
-        await state.faults.meet("create")
+            await write_shards(state, collection, shards, unfinished)
+        await state.faults.apply("create")
         sha256 = await asyncio.to_thread(hash_file, unfinished)
         return peer.files.publish(unfinished, *target, sha256=sha256)
     except OSError as error:
@@ -114,8 +114,8 @@ async def recover_collection(state: State, name: str, archive: pathlib.Path, pee
             unchanged.
     """
     async with _unpacked(state, archive, sha256) as (building, manifest):
-        with state.recovery(name) as is_deleted:
-            await state.faults.meet("recover")
+        with state.track_recovery(name) as is_deleted:
+            await state.faults.apply("recover")
             if is_deleted():
                 raise not_found("shard 0 not found")
         record = Record(**manifest["record"])
@@ -137,8 +137,8 @@ async def recover_shard(
     """
     check_local(collection, shard, peer)
     async with _unpacked(state, archive, sha256) as (building, manifest):
-        await state.faults.meet("recover")
-        check_part(collection.record, manifest, shard)
+        await state.faults.apply("recover")
+        check_shard_archive(collection.record, manifest, shard)
         await restore_shards(state, collection, building, peer, (shard,))
 
 
@@ -153,11 +153,11 @@ async def _unpacked(
     """
     building = state.catalogue.new_folder()
     try:
-        await check_sum(archive, sha256)
+        await check_checksum(archive, sha256)
         manifest = await asyncio.to_thread(unpack_archive, archive, building)
         _check_version(manifest["version"], state.features.version)
         yield building, manifest
-    except ArchiveBroken as error:
+    except InvalidArchive as error:
         raise engine_failure(str(error)) from error
     except OSError as error:
         raise engine_failure(f"Failed to recover from a snapshot: {error}") from error
@@ -178,7 +178,7 @@ async def _recover_local(state: State, name: str, building: pathlib.Path, peer: 
     await restore_shards(state, collection, building, peer, manifest["shards"])
 
 
-async def check_sum(archive: pathlib.Path, expected: str | None) -> None:
+async def check_checksum(archive: pathlib.Path, expected: str | None) -> None:
     """Raise unless the file has the expected SHA-256. With None any file passes."""
     if expected is None:
         return
@@ -207,13 +207,13 @@ def _adopt(state: State, name: str, building: pathlib.Path, record: Record, *, i
         record.generation = 0
         if not is_known:
             _check_loads(building / SHARD)
-    state.optimizations.wake(state.catalogue.adopt(building, record))
+    state.optimizations.schedule_check(state.catalogue.adopt(building, record))
 
 
 async def _replace(state: State, collection: ServedCollection, building: pathlib.Path, record: Record) -> None:
     _check_shape(collection, record)
     async with write_access(collection):
-        await state.optimizations.forget(collection)
+        await state.optimizations.cancel(collection)
         if record.generation is not None:
             _match_indexes(building / SHARD, record, collection.record)
         state.shards.close(collection)
@@ -222,13 +222,13 @@ async def _replace(state: State, collection: ServedCollection, building: pathlib
         if record.generation is not None:
             own.generation = 0 if before is None else before + 1
             rename(building / SHARD, collection.shard_folder(own.generation))
-        own.built, own.unsettled = record.built, None
-        own.indexed_base, own.left_plain = record.indexed_base, record.left_plain
+        own.built, own.pending_vector = record.built, None
+        own.indexed_base, own.unindexed_points = record.indexed_base, record.unindexed_points
         collection.save()
         collection.summary = None
         if before is not None:
             shutil.rmtree(collection.shard_folder(before))
-    state.optimizations.wake(collection)
+    state.optimizations.schedule_check(collection)
 
 
 def _check_shape(collection: ServedCollection, record: Record) -> None:
@@ -261,7 +261,7 @@ def _match_indexes(folder: pathlib.Path, record: Record, own: Record) -> None:
     sparse, own_sparse = (each.configuration["params"].get("sparse_vectors", {}) for each in (record, own))
     for name in sorted(sparse.keys() | own_sparse.keys()):
         if sparse.get(name) != own_sparse.get(name):
-            operations += settling_operations(own.configuration, name)
+            operations += vector_operations(own.configuration, name)
     with engine_errors():
         shard = edge.EdgeShard.load(str(folder), None)
         try:

@@ -15,7 +15,7 @@ _BLOCK_BYTES = 1 << 20
 
 
 @contextlib.asynccontextmanager
-async def fetched(files: SnapshotFiles, location: str, api_key: str | None) -> AsyncIterator[pathlib.Path]:
+async def fetch_snapshot(files: SnapshotFiles, location: str, api_key: str | None) -> AsyncIterator[pathlib.Path]:
     """Yield the file at a location. A download is a temporary copy, deleted at the end.
 
     Raises:
@@ -24,7 +24,7 @@ async def fetched(files: SnapshotFiles, location: str, api_key: str | None) -> A
     """
     parts = urllib.parse.urlsplit(location)
     if parts.scheme == "file":
-        yield files.local(pathlib.Path(urllib.parse.unquote(parts.path)))
+        yield files.find_local(pathlib.Path(urllib.parse.unquote(parts.path)))
         return
     if parts.scheme not in ("http", "https"):
         raise ErrorAnswer(400, f"Bad request: URL {location} with scheme {parts.scheme} is not supported")
@@ -46,7 +46,7 @@ async def _download(files: SnapshotFiles, url: str, target: pathlib.Path, api_ke
             if answer.status != 200:
                 status = f"{answer.status} {answer.reason}"
                 raise ErrorAnswer(400, f"Wrong input: Failed to download tar from {url}: status - {status}")
-            if own := files.own(answer.headers.get(OWN_FILE, "")):
+            if own := files.find_own(answer.headers.get(OWN_FILE, "")):
                 # The request is sent all the same: the response proves that the API key and the name are valid.
                 return own
             with target.open("wb", buffering=0) as file:

@@ -22,22 +22,22 @@ from qdrant_devserver.cluster.peers import (
     PARTIAL,
     RECOVERING,
     Peer,
-    points_of,
     replicas_of,
     set_replicas,
     shard_count,
+    shard_filter,
 )
 from qdrant_devserver.cluster.state import State
 from qdrant_devserver.engine_faults import engine_errors
 from qdrant_devserver.error_answers import wrong_input
 from qdrant_devserver.fields import Document
-from qdrant_devserver.points.updates import BATCH, apply_operation, write_access
+from qdrant_devserver.points.updates import BATCH_SIZE, apply_operation, write_access
 from qdrant_devserver.snapshots.archives import SHARD, write_archive
 from qdrant_devserver.storage.collection import Record, ServedCollection, fields_of
 from qdrant_devserver.storage.files import copy_tree, rename
 
 
-async def write_part(state: State, collection: ServedCollection, shards: Items[int], target: pathlib.Path) -> None:
+async def write_shards(state: State, collection: ServedCollection, shards: Items[int], target: pathlib.Path) -> None:
     """Write an archive with the points of some shards."""
     copy = target.with_name(f"{target.name}-part")
     try:
@@ -88,7 +88,7 @@ async def restore_shards(
         await activation
 
 
-def check_part(record: Record, manifest: Document, shard: int) -> None:
+def check_shard_archive(record: Record, manifest: Document, shard: int) -> None:
     """Raise if an archive does not contain the shard, or has another shape than the collection.
 
     Raises:
@@ -116,7 +116,7 @@ async def _activate(
                 states = dict.fromkeys(others, state_of_others) | {peer.number: state_of_peer}
                 set_replicas(collection.record, shard, states)
             collection.save()
-    state.optimizations.wake(collection)
+    state.optimizations.schedule_check(collection)
 
 
 async def _copy_points(state: State, collection: ServedCollection, staged: pathlib.Path, shards: Items[int]) -> None:
@@ -125,7 +125,7 @@ async def _copy_points(state: State, collection: ServedCollection, staged: pathl
         source = edge.EdgeShard.load(str(staged), None)
     try:
         for shard in shards:
-            for points in _points(source, points_of(shard, shard_count(collection.record))):
+            for points in _points(source, shard_filter(shard, shard_count(collection.record))):
                 apply_operation(own, collection, edge.UpdateOperation.upsert_points(points))
                 await asyncio.sleep(0)
     finally:
@@ -136,7 +136,9 @@ async def _copy_points(state: State, collection: ServedCollection, staged: pathl
 def _points(source: edge.EdgeShard, chosen: edge.Filter) -> Iterator[list[edge.Point]]:
     offset = None
     while True:
-        request = edge.ScrollRequest(offset=offset, limit=BATCH, filter=chosen, with_payload=True, with_vector=True)
+        request = edge.ScrollRequest(
+            offset=offset, limit=BATCH_SIZE, filter=chosen, with_payload=True, with_vector=True
+        )
         with engine_errors():
             records, offset = source.scroll(request)
         if records:
@@ -148,7 +150,7 @@ def _points(source: edge.EdgeShard, chosen: edge.Filter) -> Iterator[list[edge.P
 def _empty(state: State, collection: ServedCollection, shard: int) -> None:
     if collection.record.generation is None:
         return
-    chosen = points_of(shard, shard_count(collection.record))
+    chosen = shard_filter(shard, shard_count(collection.record))
     operation = edge.UpdateOperation.delete_points_by_filter(chosen)
     apply_operation(state.shards.open(collection), collection, operation)
 
@@ -158,7 +160,7 @@ def _keep_only(folder: pathlib.Path, shards: Items[int], count: int) -> None:
         copy = edge.EdgeShard.load(str(folder), None)
         for shard in range(count):
             if shard not in shards:
-                chosen = points_of(shard, count)
+                chosen = shard_filter(shard, count)
                 copy.update(edge.UpdateOperation.delete_points_by_filter(chosen))
         copy.flush()
         copy.close()

@@ -18,7 +18,7 @@ from qdrant_devserver.error_answers import collection_missing, conflict, invalid
 from qdrant_devserver.fields import Document
 from qdrant_devserver.storage.collection import Record, ServedCollection, load_record, new_record, save_record
 from qdrant_devserver.storage.configuration import has_unsafe_character
-from qdrant_devserver.storage.files import read_json, remove_left, rename, write_json
+from qdrant_devserver.storage.files import read_json, remove_leftovers, rename, write_json
 
 MAX_NAME_LENGTH = 255
 _CREATING, _DELETING = "creating-", "deleting-"
@@ -50,7 +50,7 @@ class Catalogue:
         self._collections_dir.mkdir(parents=True, exist_ok=True)
         for folder in sorted(self._collections_dir.iterdir()):
             if folder.name.startswith((_CREATING, _DELETING)):
-                remove_left(folder)
+                remove_leftovers(folder)
                 continue
             collection = ServedCollection(folder, load_record(folder), awake=False)
             self.collections[collection.name] = collection
@@ -147,7 +147,7 @@ def _remove_other_generations(collection: ServedCollection) -> None:
     current = "" if generation is None else collection.shard_folder(generation).name
     for folder in collection.folder.glob("shard-*"):
         if folder.name != current:
-            remove_left(folder)
+            remove_leftovers(folder)
 
 
 def _end_recoveries(collection: ServedCollection) -> None:

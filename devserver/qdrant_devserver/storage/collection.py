@@ -8,7 +8,7 @@ import qdrant_edge as edge
 
 from qdrant_devserver.fields import Document, Json
 from qdrant_devserver.storage.configuration import dense_vectors
-from qdrant_devserver.storage.engine_configuration import rebuilt_by
+from qdrant_devserver.storage.engine_configuration import rebuild_key
 from qdrant_devserver.storage.files import read_json, write_json
 
 RECORD = "collection.json"
@@ -47,7 +47,7 @@ class Record:
         configuration: As in the response of `GET /collections/{name}`.
         payload_schema: field -> `{"data_type", "params"?}`.
         generation: Number of the current engine folder; None until the first request for points.
-        built: Configuration that the segments were last built with, see `rebuilt_by`.
+        built: Configuration that the segments were last built with, see `rebuild_key`.
         indexed_base: Number of indexed dense vectors after the last optimization.
         left_plain: Number of points that the last optimization left unindexed on purpose.
         unsettled: Name of a vector for which the engine may differ from the configuration; None normally.
@@ -60,8 +60,8 @@ class Record:
     generation: int | None = None
     built: Json = None
     indexed_base: int = 0
-    left_plain: int = 0
-    unsettled: str | None = None
+    unindexed_points: int = 0
+    pending_vector: str | None = None
     replicas: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
@@ -104,7 +104,7 @@ class ServedCollection:
         self.record = record
         self.shard: edge.EdgeShard | None = None
         self.summary: Summary | None = Summary() if record.generation is None else None
-        self.writing = asyncio.Lock()
+        self.write_lock = asyncio.Lock()
         self.operations = 0
         self.journal: list[edge.UpdateOperation] | None = None
         self.awake = awake
@@ -145,7 +145,7 @@ class ServedCollection:
 
 def new_record(name: str, configuration: Document, replicas: dict[str, dict[str, str]]) -> Record:
     """Build the record of a collection without points."""
-    built = rebuilt_by(configuration, indexed=False)
+    built = rebuild_key(configuration, indexed=False)
     return Record(name=name, configuration=configuration, built=built, replicas=replicas)
 
 

@@ -22,7 +22,7 @@ from qdrant_devserver.fields import (
     check_range,
     read_object,
     read_structure,
-    renamed,
+    replace_aliases,
     require,
 )
 from qdrant_devserver.storage.strict_mode import read_strict_mode
@@ -119,7 +119,7 @@ def create_configuration(body: Document, features: Features) -> Document:
     Raises:
         ErrorAnswer: 400 or 422 as on the server; 501 for unsupported features.
     """
-    body = renamed(body, BODY_ALIASES)
+    body = replace_aliases(body, BODY_ALIASES)
     if body.get("sharding_method") == "custom":
         raise not_built("custom sharding (sharding_method)")
     configuration = copy.deepcopy(DEFAULTS)
@@ -150,7 +150,7 @@ def read_vectors(value: Json, features: Features) -> Document:
 
 def read_vector(value: Json, path: str, features: Features) -> Document:
     """Read the parameters of one dense vector."""
-    document = renamed(read_object(value, path), {"quantization": "quantization_config"})
+    document = replace_aliases(read_object(value, path), {"quantization": "quantization_config"})
     if document.get("multivector_config") is not None:
         raise not_built("multivectors (multivector_config)")
     size, distance = require(document, "size"), require(document, "distance")
@@ -276,7 +276,7 @@ def merge_configuration(stored: Document, body: Document, features: Features) ->
     Raises:
         ErrorAnswer: If the body itself is malformed; nothing is merged.
     """
-    body = renamed(body, BODY_ALIASES)
+    body = replace_aliases(body, BODY_ALIASES)
     parts = [
         (merge, read(body[name], features)) for name, (read, merge) in _PATCHES.items() if body.get(name) is not None
     ]
@@ -292,7 +292,7 @@ def merge_configuration(stored: Document, body: Document, features: Features) ->
 def restarts_optimizers(body: Document) -> bool:
     """Return whether a PATCH makes the server check for optimizations, even if it changes no value."""
     waking = {"optimizers_config", "params", "hnsw_config", "vectors", "quantization_config", "sparse_vectors"}
-    return any(body.get(name) is not None for name in renamed(body, BODY_ALIASES).keys() & waking)
+    return any(body.get(name) is not None for name in replace_aliases(body, BODY_ALIASES).keys() & waking)
 
 
 def _read_params(value: Json, features: Features) -> Document:

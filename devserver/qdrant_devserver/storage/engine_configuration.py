@@ -68,7 +68,7 @@ def engine_configuration(configuration: Document) -> edge.EdgeConfig:
     )
 
 
-def settling_operations(configuration: Document, name: str) -> list[edge.UpdateOperation]:
+def vector_operations(configuration: Document, name: str) -> list[edge.UpdateOperation]:
     """Build operations that make the engine's vector `name` match the configuration, from any current state."""
     dense, sparse = dense_vectors(configuration["params"]), configuration["params"].get("sparse_vectors", {})
     operations = [edge.UpdateOperation.delete_vector_name(name)]
@@ -87,7 +87,7 @@ def settling_operations(configuration: Document, name: str) -> list[edge.UpdateO
     return operations
 
 
-def rebuilt_by(configuration: Document, *, indexed: bool) -> Document:
+def rebuild_key(configuration: Document, *, indexed: bool) -> Document:
     """Return the part of a configuration that requires a rebuild of segments when it changes.
 
     Args:

@@ -41,7 +41,7 @@ def rename(source: pathlib.Path, target: pathlib.Path) -> None:
     sync_folder(target.parent)
 
 
-def remove_left(folder: pathlib.Path) -> None:
+def remove_leftovers(folder: pathlib.Path) -> None:
     """Remove the leftovers of a killed server.
 
     One of its processes may still write there for a moment, so the removal is retried for up to 10 s.

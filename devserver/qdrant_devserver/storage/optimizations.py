@@ -28,7 +28,7 @@ from qdrant_devserver.engine_faults import engine_errors
 from qdrant_devserver.error_answers import ErrorAnswer
 from qdrant_devserver.fields import Document
 from qdrant_devserver.storage.collection import ServedCollection
-from qdrant_devserver.storage.engine_configuration import KIBIBYTE, largest_vector_bytes, rebuilt_by
+from qdrant_devserver.storage.engine_configuration import KIBIBYTE, largest_vector_bytes, rebuild_key
 from qdrant_devserver.storage.files import copy_tree, rename
 from qdrant_devserver.storage.shards import Shards, summarise
 
@@ -73,7 +73,7 @@ class Optimizations:
         self._schedules: dict[pathlib.Path, Schedule] = {}
         self._one_at_a_time = asyncio.Semaphore(1)
 
-    def wake(self, collection: ServedCollection) -> None:
+    def schedule_check(self, collection: ServedCollection) -> None:
         """Schedule a check after an update, or after a PATCH that restarts optimizers."""
         if collection.deleted:
             return
@@ -110,20 +110,20 @@ class Optimizations:
     def is_pending(self, collection: ServedCollection) -> bool:
         """Return whether the segments differ from the configuration, or enough vectors are unindexed or deleted."""
         summary, record = self._shards.summary(collection), collection.record
-        if record.built != rebuilt_by(record.configuration, indexed=record.indexed_base > 0):
+        if record.built != rebuild_key(record.configuration, indexed=record.indexed_base > 0):
             return True
         optimizers = record.configuration["optimizer_config"]
         plain = summary.points - _per_point(summary.indexed_dense, collection)
         threshold = optimizers["indexing_threshold"]
         too_large = plain * largest_vector_bytes(record.configuration) > threshold * KIBIBYTE
-        if threshold and too_large and plain > record.left_plain * REGROWTH:
+        if threshold and too_large and plain > record.unindexed_points * REGROWTH:
             return True
         lost = record.indexed_base - summary.indexed_dense
         enough = record.indexed_base >= optimizers["vacuum_min_vector_number"]
         allowed: float = optimizers["deleted_threshold"] * record.indexed_base
         return bool(enough) and lost > allowed
 
-    async def forget(self, collection: ServedCollection) -> None:
+    async def cancel(self, collection: ServedCollection) -> None:
         """Cancel everything that is planned or running for a collection."""
         schedule = self._schedules.pop(collection.folder, None)
         if schedule is None:
@@ -138,7 +138,7 @@ class Optimizations:
     async def close(self, collections: list[ServedCollection]) -> None:
         """Cancel everything."""
         for collection in collections:
-            await self.forget(collection)
+            await self.cancel(collection)
 
     def _check(self, collection: ServedCollection) -> None:
         """Start an optimization if the collection needs one; check again later while updates continue."""
@@ -171,13 +171,13 @@ class Optimizations:
             collection.journal = None
             schedule.run = None
         if collection.failure is None:
-            self.wake(collection)
+            self.schedule_check(collection)
 
     async def _optimize(self, collection: ServedCollection) -> None:
         generation = collection.record.generation
         if generation is None:
             # Nothing is stored yet: the engine's files will be created with the current configuration.
-            collection.record.built = rebuilt_by(collection.record.configuration, indexed=False)
+            collection.record.built = rebuild_key(collection.record.configuration, indexed=False)
             collection.save()
             return
         # A unique name: a process that outlives a killed server must not write into another copy.
@@ -192,7 +192,7 @@ class Optimizations:
 
     async def _copy(self, collection: ServedCollection, building: pathlib.Path) -> Document:
         """Copy the shard's folder and start the journal; return the configuration to build with."""
-        async with collection.writing:
+        async with collection.write_lock:
             # The copy equals the state after a crash: unflushed data is in the log, which the other process replays.
             generation = collection.record.generation or 0
             await asyncio.to_thread(_copy_clean, collection.shard_folder(generation), building)
@@ -203,7 +203,7 @@ class Optimizations:
         self, collection: ServedCollection, building: pathlib.Path, *, configuration: Document, generation: int
     ) -> None:
         """Replace the current generation by the optimized copy."""
-        async with collection.writing:
+        async with collection.write_lock:
             folder = collection.shard_folder(generation)
             rename(building, folder)
             with engine_errors():
@@ -219,9 +219,9 @@ class Optimizations:
             record.generation = generation
             indexed = record.indexed_base = built.indexed_dense
             # A PATCH during the optimization shows as a difference from the built configuration.
-            record.built = rebuilt_by(configuration, indexed=indexed > 0)
+            record.built = rebuild_key(configuration, indexed=indexed > 0)
             # Without the points in the journal, which were not optimized.
-            record.left_plain = max(0, built.points - _per_point(indexed, collection))
+            record.unindexed_points = max(0, built.points - _per_point(indexed, collection))
             collection.save()
             collection.journal = None
             self._shards.replace(collection, fresh)

@@ -11,19 +11,19 @@ from collections import OrderedDict
 import qdrant_edge as edge
 
 from qdrant_devserver.storage.collection import ServedCollection, Summary
-from qdrant_devserver.storage.engine_configuration import engine_configuration, settling_operations
+from qdrant_devserver.storage.engine_configuration import engine_configuration, vector_operations
 from qdrant_devserver.storage.files import read_json, write_json
 from qdrant_devserver.storage.indexes import index_operation
 
 # Each needs a thread, one or two file handles and some hundred memory maps, of the 65,530 that Linux allows a process.
-OPEN_SHARDS = 128
+MAX_OPEN_SHARDS = 128
 SUMMARY = "summary.json"
 
 
 class Shards:
     """Open shards of a server."""
 
-    def __init__(self, *, cap: int = OPEN_SHARDS) -> None:
+    def __init__(self, *, cap: int = MAX_OPEN_SHARDS) -> None:
         self._cap = cap
         self._open: OrderedDict[pathlib.Path, ServedCollection] = OrderedDict()
 
@@ -80,7 +80,7 @@ class Shards:
 
 
 def _is_idle(collection: ServedCollection) -> bool:
-    return collection.journal is None and not collection.writing.locked()
+    return collection.journal is None and not collection.write_lock.locked()
 
 
 def _load(collection: ServedCollection) -> edge.EdgeShard:
@@ -90,10 +90,10 @@ def _load(collection: ServedCollection) -> edge.EdgeShard:
     # The points may change from here on. After a crash the stored summary would be wrong.
     (folder / SUMMARY).unlink(missing_ok=True)
     shard = edge.EdgeShard.load(str(folder), None)
-    if collection.record.unsettled is not None:
-        for operation in settling_operations(collection.record.configuration, collection.record.unsettled):
+    if collection.record.pending_vector is not None:
+        for operation in vector_operations(collection.record.configuration, collection.record.pending_vector):
             shard.update(operation)
-        collection.record.unsettled = None
+        collection.record.pending_vector = None
         collection.save()
     return shard
 

@@ -83,16 +83,16 @@ class SnapshotFiles:
         path.unlink()
         path.with_name(name + _CHECKSUM).unlink(missing_ok=True)
 
-    def mark(self, path: pathlib.Path) -> dict[str, str]:
+    def own_file_header(self, path: pathlib.Path) -> dict[str, str]:
         """Return the header by which this server recognises the file."""
         return {OWN_FILE: f"{self._identity}/{urllib.parse.quote(str(path.relative_to(self.root)))}"}
 
-    def own(self, mark: str) -> pathlib.Path | None:
+    def find_own(self, mark: str) -> pathlib.Path | None:
         """Return the file in a header of `mark`, or None if another server sent it."""
         identity, _, name = mark.partition("/")
         return self.root / urllib.parse.unquote(name) if identity == self._identity else None
 
-    def local(self, path: pathlib.Path) -> pathlib.Path:
+    def find_local(self, path: pathlib.Path) -> pathlib.Path:
         """Return the file at a `file://` location.
 
         Raises:
@@ -108,7 +108,7 @@ class SnapshotFiles:
         return resolved
 
 
-def name_at(now: datetime, subject: str, peer: int) -> str:
+def snapshot_name(now: datetime, subject: str, peer: int) -> str:
     """Return the name of a snapshot of `subject`. Snapshots of the same second have the same name."""
     return f"{subject}-{peer}-{now:%Y-%m-%d-%H-%M-%S}{SUFFIX}"
 

@@ -61,7 +61,7 @@ def read_strict_mode(value: Json) -> Document:
     return fields
 
 
-def limits_of(configuration: Document) -> Document:
+def active_limits(configuration: Document) -> Document:
     """Return the limits in force; empty if strict mode is off."""
     strict: Document = configuration.get("strict_mode_config") or {}
     return strict if strict.get("enabled") else {}

@@ -7,7 +7,7 @@ from importlib.resources.abc import Traversable
 
 import yaml
 
-from agentmemory_operator.entities.rules.lists import EntityLists, names_in
+from agentmemory_operator.entities.rules.lists import EntityLists, parse_names
 from agentmemory_operator.memories.rules.entities import fold
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -18,8 +18,8 @@ def read_entity_lists() -> EntityLists:
     """Return the lists of the product."""
     folder = files("agentmemory_operator.entities") / "data"
     return EntityLists(
-        technologies=names_in(yaml.load(_text(folder, "technologies.yaml"), _LOADER)),
-        systems=names_in(yaml.load(_text(folder, "systems.yaml"), _LOADER)),
+        technologies=parse_names(yaml.load(_text(folder, "technologies.yaml"), _LOADER)),
+        systems=parse_names(yaml.load(_text(folder, "systems.yaml"), _LOADER)),
         domains=frozenset(_words(folder, "domains.txt")),
         ignored=frozenset(_words(folder, "ignore.txt")),
         words=frozenset(_words(folder, "words.txt")),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentmemory_operator.errors import Unauthenticated
 from agentmemory_operator.ports.access import SigningKey
-from agentmemory_operator.spec.access import DELEGATED_VERBS, TOKEN_TTL_MAX_S, Caller, Delegation
+from agentmemory_operator.spec.access import DELEGATED_VERBS, MAX_TOKEN_TTL_S, Caller, Delegation
 
 # `jwt` imports all of cryptography, 8 MiB: import it on first use.
 if TYPE_CHECKING:
@@ -20,11 +20,11 @@ ALGORITHM = "HS256"
 ISSUER, AUDIENCE = "agentmemory", "agentmemory-user"
 KEY_BYTES = 32
 # Enough for a user id of 256 characters, 12 bytes each in JSON, in base64, and the other claims.
-MOST_CHARS = 8192
+MAX_TOKEN_CHARS = 8192
 # Tolerated difference between the clocks of replicas.
 LEEWAY_S = 5
 # `_check_times` compares the times, with the caller's clock.
-OPTIONS: "Options" = {
+DECODE_OPTIONS: "Options" = {
     "verify_exp": False,
     "verify_iat": False,
     "require": ["iss", "aud", "sub", "iat", "exp"],
@@ -54,7 +54,7 @@ class JwtUserTokens:
         }
         return PREFIX + jwt.encode(claims, key.secret, algorithm=ALGORITHM, headers={"kid": key.id})
 
-    def is_one(self, token: str) -> bool:
+    def is_user_token(self, token: str) -> bool:
         """Return whether a token has the prefix of user tokens. Nothing is verified."""
         return token.startswith(PREFIX)
 
@@ -76,7 +76,9 @@ class JwtUserTokens:
         import jwt
 
         try:
-            claims = jwt.decode(*(_jwt_of(token), key.secret, [ALGORITHM], OPTIONS), audience=AUDIENCE, issuer=ISSUER)
+            claims = jwt.decode(
+                *(_jwt_of(token), key.secret, [ALGORITHM], DECODE_OPTIONS), audience=AUDIENCE, issuer=ISSUER
+            )
         except (jwt.InvalidTokenError, OverflowError, RecursionError, ValueError):
             raise Unauthenticated("the user token is not valid: request a new one") from None
         _check_times(claims, now_s)
@@ -84,14 +86,14 @@ class JwtUserTokens:
 
 
 def _jwt_of(token: str) -> str:
-    if len(token) > MOST_CHARS:
+    if len(token) > MAX_TOKEN_CHARS:
         raise ValueError("too long")
     return token.removeprefix(PREFIX)
 
 
 def _check_times(claims: Mapping[str, Any], now_s: float) -> None:
     begun_s, ends_s = int(claims["iat"]), int(claims["exp"])
-    if begun_s > now_s + LEEWAY_S or ends_s - begun_s > TOKEN_TTL_MAX_S:
+    if begun_s > now_s + LEEWAY_S or ends_s - begun_s > MAX_TOKEN_TTL_S:
         raise Unauthenticated("the user token is not valid: request a new one")
     if ends_s + LEEWAY_S <= now_s:
         raise Unauthenticated("the user token has expired: request a new one")
@@ -116,7 +118,7 @@ def new_key() -> str:
     return base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()
 
 
-def key_from(text: str) -> SigningKey | None:
+def parse_key(text: str) -> SigningKey | None:
     """Parse a key; None if the text is no base64 or too short."""
     try:
         secret = base64.b64decode(text.strip(), validate=True)

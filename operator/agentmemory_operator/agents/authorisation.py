@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from agentmemory_operator.agents.directory import AgentDirectory, unknown_agent
+from agentmemory_operator.agents.directory import AgentDirectory, agent_not_found
 from agentmemory_operator.errors import Forbidden
 from agentmemory_operator.spec.access import (
     DEFAULT_SCOPES,
@@ -34,7 +34,7 @@ class AgentRights:
     scopes: Scopes
     verbs: frozenset[Verb]
 
-    def may(self, verb: Verb) -> bool:
+    def has_verb(self, verb: Verb) -> bool:
         """Return whether the caller has the verb."""
         return verb in self.verbs
 
@@ -49,7 +49,7 @@ class AgentRights:
         """
         for user_id in map(canonical, users):
             # A malformed scope belongs to no caller; the validation of the request reports it.
-            if is_well_formed(user_id) and not self.scopes.allow(user_id):
+            if is_well_formed(user_id) and not self.scopes.allows(user_id):
                 raise Forbidden(self._why_not(user_id), field=field)
 
     def check_all_users(self) -> None:
@@ -75,7 +75,7 @@ class AgentRights:
         way_out = "leave it out, or add impersonate to the verbs in the object's spec.access.subjects"
         raise Forbidden(f"{author!r} is not the caller, {self.caller}: {way_out}", field=field)
 
-    def check_verbs(self, verbs: Iterable[Verb]) -> None:
+    def check_has_verbs(self, verbs: Iterable[Verb]) -> None:
         """Raise unless the caller has all of these verbs.
 
         Raises:
@@ -103,10 +103,10 @@ class AgentRights:
     @property
     def default_scopes(self) -> tuple[str, ...]:
         """Shared scopes that a search includes by default: those of DEFAULT_SCOPES that the caller may read."""
-        return self.scopes.allowed(DEFAULT_SCOPES)
+        return self.scopes.filter_allowed(DEFAULT_SCOPES)
 
 
-def rights_to(directory: AgentDirectory, slug: str, *, caller: Caller, verb: Verb | None) -> AgentRights:
+def check_rights(directory: AgentDirectory, slug: str, *, caller: Caller, verb: Verb | None) -> AgentRights:
     """Return the rights of a caller who has the verb on the agent.
 
     Args:
@@ -116,10 +116,10 @@ def rights_to(directory: AgentDirectory, slug: str, *, caller: Caller, verb: Ver
         NotFound: If the agent does not exist, or the caller has no verb on it; the error does not reveal which.
         Forbidden: If the caller has other verbs only.
     """
-    settings = directory.settings(slug)
+    settings = directory.find_settings(slug)
     allowed = _verbs(caller, settings)
     if not allowed:
-        raise unknown_agent(slug)
+        raise agent_not_found(slug)
     if verb is not None and verb not in allowed:
         way_out = f"add {verb} to its verbs in the object's spec.access.subjects"
         if caller.delegation is not None:
@@ -130,7 +130,7 @@ def rights_to(directory: AgentDirectory, slug: str, *, caller: Caller, verb: Ver
 
 def readable_agents(directory: AgentDirectory, caller: Caller) -> list[AgentSettings]:
     """Return the settings of the agents that the caller may read, sorted by slug."""
-    return [settings for settings in directory.list() if Verb.READ in _verbs(caller, settings)]
+    return [settings for settings in directory.list_settings() if Verb.READ in _verbs(caller, settings)]
 
 
 def _verbs(caller: Caller, settings: AgentSettings) -> frozenset[Verb]:

@@ -16,24 +16,24 @@ from cachetools import FIFOCache
 from agentmemory_operator.errors import Unauthenticated
 from agentmemory_operator.ports.access import TokenReviews
 from agentmemory_operator.ports.base import Clock
-from agentmemory_operator.spec.access import Caller, Reviewed
+from agentmemory_operator.spec.access import Caller, TokenReviewResult
 
 # Seconds for which results are cached. A token stays valid this long after it is revoked, or its ServiceAccount or pod
 # is deleted.
-KNOWN_S = 30.0
-REFUSED_S = 10.0
+ACCEPTED_TTL_S = 30.0
+REJECTED_TTL_S = 10.0
 # Seconds before expiry from which a use renews the result in the background. Renewals have their own semaphore: known
 # callers never queue behind unknown ones.
-RENEWED_S = 10.0
-MOST_ENTRIES = 10_000
-REVIEWS_AT_ONCE = 16
-RENEWALS_AT_ONCE = 16
+RENEW_BEFORE_S = 10.0
+MAX_ENTRIES = 10_000
+MAX_CONCURRENT_REVIEWS = 16
+MAX_CONCURRENT_RENEWALS = 16
 
 Digest = bytes
 
 
 @dataclass(slots=True)
-class Callers:
+class CallerCache:
     """Callers by token.
 
     Attributes:
@@ -43,15 +43,15 @@ class Callers:
 
     reviews: TokenReviews
     clock: Clock
-    most_entries: int = MOST_ENTRIES
-    _known: FIFOCache[Digest, tuple[float, Reviewed]] = field(init=False)
-    _refused: FIFOCache[Digest, tuple[float, Reviewed]] = field(init=False)
-    _in_flight: dict[Digest, asyncio.Task[Reviewed]] = field(default_factory=dict)
-    _gate: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(REVIEWS_AT_ONCE))
-    _renewals: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(RENEWALS_AT_ONCE))
+    max_entries: int = MAX_ENTRIES
+    _known: FIFOCache[Digest, tuple[float, TokenReviewResult]] = field(init=False)
+    _refused: FIFOCache[Digest, tuple[float, TokenReviewResult]] = field(init=False)
+    _in_flight: dict[Digest, asyncio.Task[TokenReviewResult]] = field(default_factory=dict)
+    _gate: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_CONCURRENT_REVIEWS))
+    _renewals: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_CONCURRENT_RENEWALS))
 
     def __post_init__(self) -> None:
-        self._known, self._refused = FIFOCache(self.most_entries), FIFOCache(self.most_entries)
+        self._known, self._refused = FIFOCache(self.max_entries), FIFOCache(self.max_entries)
 
     async def identify(self, token: str) -> Caller:
         """Return the caller of a token, from the cache or by a review.
@@ -63,7 +63,7 @@ class Callers:
         digest = _digest(token)
         return _caller(self._cached(digest) or await self._review(digest, token))
 
-    def known(self, token: str) -> Caller | None:
+    def find_cached(self, token: str) -> Caller | None:
         """Return the caller of a token from the cache, without I/O; None if it is not cached.
 
         Starts a review in the background if the result expires soon.
@@ -82,36 +82,38 @@ class Callers:
     def _is_due(self, digest: Digest) -> bool:
         """Return whether an accepted token should be reviewed again. One that itself expires then need not be."""
         until_s, reviewed = self._known.get(digest, (math.inf, None))
-        return until_s - self._now_s() <= RENEWED_S and (reviewed is None or until_s != reviewed.expires_at_s)
+        return until_s - self._now_s() <= RENEW_BEFORE_S and (reviewed is None or until_s != reviewed.expires_at_s)
 
-    def _cached(self, digest: Digest) -> Reviewed | None:
+    def _cached(self, digest: Digest) -> TokenReviewResult | None:
         for entries in (self._known, self._refused):
             until_s, reviewed = entries.get(digest, (0.0, None))
             if reviewed is not None and self._now_s() < until_s:
                 return reviewed
         return None
 
-    async def _review(self, digest: Digest, token: str) -> Reviewed:
+    async def _review(self, digest: Digest, token: str) -> TokenReviewResult:
         """Review a token. Concurrent requests with the same token share one review."""
         task = self._in_flight.get(digest)
         if task is None:
             task = self._start_review(digest, self._call_review(digest, token, self._gate))
         return await asyncio.shield(task)
 
-    def _start_review(self, digest: Digest, review: Coroutine[Any, Any, Reviewed]) -> asyncio.Task[Reviewed]:
+    def _start_review(
+        self, digest: Digest, review: Coroutine[Any, Any, TokenReviewResult]
+    ) -> asyncio.Task[TokenReviewResult]:
         task = self._in_flight[digest] = asyncio.create_task(review)
         task.add_done_callback(lambda done: self._forget(digest, done))
         return task
 
-    def _forget(self, digest: Digest, done: asyncio.Task[Reviewed]) -> None:
+    def _forget(self, digest: Digest, done: asyncio.Task[TokenReviewResult]) -> None:
         del self._in_flight[digest]
         if not done.cancelled():
             done.exception()  # retrieve it, in case every waiter was cancelled
 
-    async def _call_review(self, digest: Digest, token: str, gate: asyncio.Semaphore) -> Reviewed:
+    async def _call_review(self, digest: Digest, token: str, gate: asyncio.Semaphore) -> TokenReviewResult:
         async with gate:
             reviewed = await self.reviews.review(token)
-        entries, for_s = (self._known, KNOWN_S) if reviewed.caller else (self._refused, REFUSED_S)
+        entries, for_s = (self._known, ACCEPTED_TTL_S) if reviewed.caller else (self._refused, REJECTED_TTL_S)
         until_s = self._now_s() + for_s
         if reviewed.caller and reviewed.expires_at_s is not None:
             until_s = min(until_s, reviewed.expires_at_s)
@@ -128,7 +130,7 @@ def _digest(token: str) -> Digest:
     return hashlib.sha256(token.encode()).digest()
 
 
-def _caller(reviewed: Reviewed) -> Caller:
+def _caller(reviewed: TokenReviewResult) -> Caller:
     """Return the caller of a review.
 
     Raises:

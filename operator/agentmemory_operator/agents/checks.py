@@ -13,7 +13,7 @@ FLOAT32_MAX, FLOAT32_MIN_NORMAL = 3.4028234663852886e38, 1.1754943508222875e-38
 
 # Lengths between which the engine normalises a vector as precisely as this module does. Squares of such numbers fit
 # float32 easily.
-SHORT, LONG = 0.01, 100.0
+MIN_ORDINARY_LENGTH, MAX_ORDINARY_LENGTH = 0.01, 100.0
 
 
 def check_vector(vector: Vector, *, size: int) -> list[FieldError]:
@@ -34,7 +34,7 @@ def vector_fault(vector: Vector) -> str:
     return "is all zeros: it has no direction" if largest < FLOAT32_MIN_NORMAL else ""
 
 
-def check_given(vector: Vector | None, agent: Agent) -> list[FieldError]:
+def check_stored_vector(vector: Vector | None, agent: Agent) -> list[FieldError]:
     """Return the errors of a new memory's vector, which the agent's embedding requires or forbids. Empty if valid."""
     size = agent.source.dimensions
     if vector is not None and not agent.takes_vectors:
@@ -46,7 +46,7 @@ def check_given(vector: Vector | None, agent: Agent) -> list[FieldError]:
     return []
 
 
-def scaled(vector: Vector, *, distance: str) -> Vector:
+def normalise_vector(vector: Vector, *, distance: str) -> Vector:
     """Normalise a caller's vector for Cosine if it is very short or very long; other vectors are returned as they are.
 
     The engine normalises too, but leaves a very short vector unchanged and overflows on a very long one.
@@ -58,7 +58,7 @@ def scaled(vector: Vector, *, distance: str) -> Vector:
 
 
 def _has_ordinary_length(vector: Vector) -> bool:
-    return SHORT <= math.hypot(*vector) <= LONG
+    return MIN_ORDINARY_LENGTH <= math.hypot(*vector) <= MAX_ORDINARY_LENGTH
 
 
 def check_types(types: Iterable[str], agent: Agent, *, field: str) -> list[FieldError]:
@@ -73,7 +73,7 @@ def check_types(types: Iterable[str], agent: Agent, *, field: str) -> list[Field
     ]
 
 
-def type_of(agent: Agent, name: str) -> MemoryType | None:
+def find_type(agent: Agent, name: str) -> MemoryType | None:
     """Return the rules of a memory type, or None if the object does not define it any more."""
     return next((type_ for type_ in agent.settings.ranking.endings if type_.name == name), None)
 
@@ -88,7 +88,7 @@ def expiry_errors(kind: MemoryType | None, expires_at: int | None) -> list[Field
 
 def is_immutable(agent: Agent, row: Mapping[str, Any]) -> bool:
     """Return whether the type of a stored memory forbids callers to supersede or change it."""
-    kind = type_of(agent, row["type"])
+    kind = find_type(agent, row["type"])
     return kind is not None and kind.immutable
 
 
@@ -103,7 +103,7 @@ def check_deletable(agent: Agent, row: Mapping[str, Any], *, is_admin: bool) -> 
         raise Forbidden(f"memory {row['id']} can only be deleted with the verb admin: {rule}")
 
 
-def check_presence(agent: Agent, *, text: str | None, vector: Sequence[float] | None) -> list[FieldError]:
+def check_query(agent: Agent, *, text: str | None, vector: Sequence[float] | None) -> list[FieldError]:
     """Return the errors of a search that has neither a query nor a vector, or both where only one is allowed."""
     if text is not None and vector is not None and agent.takes_vectors and agent.keyword:
         return []

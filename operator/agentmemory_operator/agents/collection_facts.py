@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from agentmemory_operator.collections.rules.announcement import Phase, carries, embedding_after, phase_of
+from agentmemory_operator.collections.rules.announcement import Phase, copies_writes, embedding_after, phase_of
 from agentmemory_operator.collections.rules.collection import (
     METADATA_KEY,
     ORIGIN_KEY,
@@ -11,11 +11,11 @@ from agentmemory_operator.collections.rules.collection import (
     embedding_from_json,
     is_owner,
     keyword_from_json,
-    owner_in,
+    read_owner,
 )
-from agentmemory_operator.collections.rules.epochs import closed_until, epoch_in
-from agentmemory_operator.collections.rules.rebuild_record import epoch_of
-from agentmemory_operator.errors import AgentClosed, NotFound, NotServed
+from agentmemory_operator.collections.rules.epochs import read_closed_until, read_epoch
+from agentmemory_operator.collections.rules.rebuild_record import read_epoch_text
+from agentmemory_operator.errors import AgentClosed, CollectionUnavailable, NotFound
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.runtime.cluster_identity import ClusterId
@@ -30,7 +30,7 @@ CLOSED_RETRY_AFTER_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class CollectionFacts:
     """Facts about an agent's collection. If two are equal, the opened agent can be reused.
 
     Attributes:
@@ -56,11 +56,11 @@ class Facts:
     allows_exact: bool
     vectors: tuple[str, ...] = ("",)
     epoch: str = ""
-    number: int = 0
-    contents: int = 0
+    epoch_number: int = 0
+    contents_number: int = 0
     phase: Phase | None = field(default=None, compare=False)
-    carries: bool = field(default=True, compare=False)
-    upcoming: EmbeddingSource | None = field(default=None, compare=False)
+    copies_writes: bool = field(default=True, compare=False)
+    next_embedding: EmbeddingSource | None = field(default=None, compare=False)
 
     @property
     def space(self) -> Space:
@@ -70,10 +70,10 @@ class Facts:
     @property
     def keeps_contents(self) -> bool:
         """True if the contents cannot change before another read detects it."""
-        return self.phase is None or self.carries
+        return self.phase is None or self.copies_writes
 
 
-async def read_facts(store: PointStore, settings: AgentSettings, cluster_id: ClusterId) -> Facts:
+async def read_facts(store: PointStore, settings: AgentSettings, cluster_id: ClusterId) -> CollectionFacts:
     """Read the facts about the collection behind an agent's alias.
 
     Raises:
@@ -89,28 +89,28 @@ async def read_facts(store: PointStore, settings: AgentSettings, cluster_id: Clu
     config = described["config"]
     metadata = config.get("metadata") or {}
     # A slug may be reused by another object; the memories of its previous owner stay private.
-    if not is_owner(owner_in(metadata), ours):
+    if not is_owner(read_owner(metadata), ours):
         raise not_ready(settings)
-    if (until := closed_until(metadata)) is not None:
-        raise closed(settings.slug, until)
+    if (until := read_closed_until(metadata)) is not None:
+        raise agent_closed(settings.slug, until)
     marker = metadata[METADATA_KEY]
     if not isinstance(marker.get("embedding"), Mapping):
         raise not_ready(settings)
-    epoch = epoch_in(metadata)
-    return Facts(
+    epoch = read_epoch(metadata)
+    return CollectionFacts(
         source=embedding_from_json(marker["embedding"]),
         keyword=keyword_from_json(marker.get("keyword")),
         distance=config["params"]["vectors"]["distance"],
         origin=metadata.get(ORIGIN_KEY),
-        vectors=names_of_vectors(config["params"]),
+        vectors=vector_names(config["params"]),
         # A takeover by another object changes only the uid.
-        epoch=f"{epoch_of(metadata)} of {marker.get('uid', '')}",
-        number=epoch.number,
-        contents=epoch.contents,
+        epoch=f"{read_epoch_text(metadata)} of {marker.get('uid', '')}",
+        epoch_number=epoch.number,
+        contents_number=epoch.contents,
         allows_exact=allows_exact(config),
         phase=phase_of(metadata),
-        carries=carries(metadata),
-        upcoming=embedding_from_json(after) if (after := embedding_after(metadata)) else None,
+        copies_writes=copies_writes(metadata),
+        next_embedding=embedding_from_json(after) if (after := embedding_after(metadata)) else None,
     )
 
 
@@ -120,12 +120,12 @@ def allows_exact(config: Json) -> bool:
     return not strict.get("enabled") or strict.get("search_allow_exact") is not False
 
 
-def names_of_vectors(params: Json) -> tuple[str, ...]:
+def vector_names(params: Json) -> tuple[str, ...]:
     """Return the names of a collection's vectors: "" for the default one, and the sparse ones."""
     return ("", *sorted(params.get("sparse_vectors") or {}))
 
 
-def check_epoch(facts: Facts, slug: str, least: int) -> None:
+def check_epoch(facts: CollectionFacts, slug: str, min_epoch: int) -> None:
     """Raise AgentClosed if a collection has an outdated epoch: a restore has recovered old metadata with the snapshot.
 
     Args:
@@ -134,19 +134,19 @@ def check_epoch(facts: Facts, slug: str, least: int) -> None:
     Raises:
         AgentClosed: If the epoch is lower.
     """
-    if facts.number < least:
-        raise closed(slug, least)
+    if facts.epoch_number < min_epoch:
+        raise agent_closed(slug, min_epoch)
 
 
-def closed(slug: str, until: int) -> AgentClosed:
+def agent_closed(slug: str, until: int) -> AgentClosed:
     """Return the error for an agent whose collection is closed until it has the epoch `until`."""
     message = f"a snapshot is being restored into agent {slug!r}: nothing was written; retry"
     return AgentClosed(message, until=until, retry_after_s=CLOSED_RETRY_AFTER_S)
 
 
-def not_ready(settings: AgentSettings) -> NotServed:
+def not_ready(settings: AgentSettings) -> CollectionUnavailable:
     """Return the error for an agent whose collection does not exist or has another owner."""
-    return NotServed(
+    return CollectionUnavailable(
         f"the collection of agent {settings.slug!r} is not ready or was deleted: see the object's Ready condition",
         retry_after_s=2,
     )

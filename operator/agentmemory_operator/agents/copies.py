@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from agentmemory_operator.agents.collection_facts import names_of_vectors
+from agentmemory_operator.agents.collection_facts import vector_names
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.collections.rules.collection import METADATA_KEY, embedding_from_json, keyword_from_json
 from agentmemory_operator.ports.base import Clock, Vector
@@ -11,7 +11,7 @@ from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.spec.effective.settings import AgentSettings
 
 
-async def open_copy(store: PointStore, settings: AgentSettings, physical: str, clock: Clock) -> Agent:
+async def open_by_name(store: PointStore, settings: AgentSettings, physical: str, clock: Clock) -> Agent:
     """Open an agent over one collection by its own name, without checking its owner. It cannot embed texts.
 
     Raises:
@@ -31,7 +31,7 @@ async def open_copy(store: PointStore, settings: AgentSettings, physical: str, c
         embedder=_NoEmbedder(source.dimensions),
         clock=clock,
         distance=config["params"]["vectors"]["distance"],
-        vectors=names_of_vectors(config["params"]),
+        vectors=vector_names(config["params"]),
         keyword=keyword_from_json(marker.get("keyword")),
     )
 

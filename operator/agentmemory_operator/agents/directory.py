@@ -10,16 +10,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from agentmemory_operator.agents.collection_facts import Facts, check_epoch, not_ready, read_facts
-from agentmemory_operator.agents.fence import TIMES, Fence, Times
+from agentmemory_operator.agents.collection_facts import CollectionFacts, check_epoch, not_ready, read_facts
+from agentmemory_operator.agents.fence import DEFAULT_TIMING, Fence, FenceTiming
 from agentmemory_operator.agents.fenced_store import FencedStore
-from agentmemory_operator.agents.next_embedder import EmbedderFactory, Upcoming
-from agentmemory_operator.agents.sizes import Sizes
+from agentmemory_operator.agents.next_embedder import EmbedderFactory, EmbedderPreloader
+from agentmemory_operator.agents.sizes import CountCache
 from agentmemory_operator.collections.rules.claims import NO_CLAIMS, AgentClaim
 from agentmemory_operator.collections.rules.collection import KeywordSource
 from agentmemory_operator.collections.rules.epochs import Epoch
 from agentmemory_operator.connections.link import DEFAULT_TIMEOUT_S
-from agentmemory_operator.entities.rules.lists import EntityLists, lists_of
+from agentmemory_operator.entities.rules.lists import EntityLists, build_lists
 from agentmemory_operator.errors import NotFound
 from agentmemory_operator.memories.rules.filters import equals_any
 from agentmemory_operator.memories.rules.scrubbing import SecretRule
@@ -31,10 +31,10 @@ from agentmemory_operator.spec.effective.embedding import EmbeddingSource
 from agentmemory_operator.spec.effective.settings import AgentSettings
 from agentmemory_operator.spec.zones import Zone
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY
-from agentmemory_operator.zones.sealed_store import SealedStore, ZoneKeys
+from agentmemory_operator.zones.sealed_store import EncryptingPointStore, ZoneKeys
 
 # Seconds after which a collection without the keyword vectors that its object configures is read again.
-LOOK_AGAIN_S = 1.0
+REREAD_PERIOD_S = 1.0
 
 NO_EPOCH = Epoch()
 
@@ -42,7 +42,7 @@ StoreFactory = Callable[[AgentSettings], Awaitable[PointStore]]
 """Returns the store of an agent's connection: the same object until the connection changes. The factory closes it."""
 
 HasSealed = Callable[[], Awaitable[bool]]
-ZoneKeysOf = Callable[[AgentSettings, str, HasSealed], ZoneKeys | None]
+ZoneKeysFactory = Callable[[AgentSettings, str, HasSealed], ZoneKeys | None]
 """Returns the keys of an agent's zones.
 
 Arguments: its settings, the scope of its ids, whether it has sealed memories."""
@@ -78,7 +78,7 @@ class Agent:
     clock: Clock
     vectors: tuple[str, ...]
     keyword: KeywordSource | None = None
-    sizes: Sizes = field(default_factory=Sizes)
+    sizes: CountCache = field(default_factory=CountCache)
     capabilities: frozenset[str] = frozenset()
     secret_rules: Sequence[SecretRule] = ()
     origin: str | None = None
@@ -90,7 +90,7 @@ class Agent:
     zone_keys: ZoneKeys | None = None
 
     @property
-    def id_scope(self) -> str:
+    def id_slug(self) -> str:
         """Slug from which ids are derived, together with user and key.
 
         A clone keeps that of its origin, and so finds the ids.
@@ -113,7 +113,7 @@ class _Opened:
     """An opened agent, the facts it was opened with, and the fence that holds the latest facts."""
 
     agent: Agent
-    facts: Facts
+    facts: CollectionFacts
     fence: Fence
 
 
@@ -132,7 +132,7 @@ class _Entry:
     """
 
     slug: str
-    upcoming: Upcoming
+    upcoming: EmbedderPreloader
     namespace: str | None = None
     claims: dict[str, AgentClaim] = field(default_factory=dict)
     winner: AgentClaim | None = None
@@ -150,7 +150,7 @@ class _Entry:
         if opened is None or self.is_stale or opened.agent.store is not store or opened.fence.facts != opened.facts:
             return None
         is_waiting = opened.agent.settings.has_keyword and opened.agent.keyword is None
-        return None if is_waiting and time.monotonic() - self.read_s >= LOOK_AGAIN_S else opened
+        return None if is_waiting and time.monotonic() - self.read_s >= REREAD_PERIOD_S else opened
 
     @property
     def own(self) -> _Opened | None:
@@ -179,7 +179,7 @@ class _Entry:
             NotFound: If no object has it any more. The last may be deleted while a request waits.
         """
         if self.winner is None:
-            raise unknown_agent(self.slug)
+            raise agent_not_found(self.slug)
         return self.winner.settings
 
 
@@ -208,9 +208,9 @@ class AgentDirectory:
         make_embedder: EmbedderFactory,
         capabilities_of: Callable[[AgentSettings], frozenset[str]] = lambda _: frozenset(),
         secret_rules: Sequence[SecretRule] = (),
-        times: Times = TIMES,
+        times: FenceTiming = DEFAULT_TIMING,
         timeout_of: Callable[[AgentSettings], float] = lambda _: DEFAULT_TIMEOUT_S,
-        zone_keys_of: ZoneKeysOf = lambda *_: None,
+        zone_keys_of: ZoneKeysFactory = lambda *_: None,
         *,
         entity_lists: EntityLists | None = None,
         cluster_id: ClusterId,
@@ -232,7 +232,7 @@ class AgentDirectory:
     def put(self, claim: AgentClaim) -> None:
         """Add or update an object; the collection's metadata is read again at the next use."""
         slug = claim.settings.slug
-        entry = self._entries.setdefault(slug, _Entry(slug, Upcoming(self._make_embedder)))
+        entry = self._entries.setdefault(slug, _Entry(slug, EmbedderPreloader(self._make_embedder)))
         entry.claims[claim.uid] = claim
         entry.decide()
 
@@ -245,7 +245,7 @@ class AgentDirectory:
         if not entry.claims:
             del self._entries[slug]
 
-    def settings(self, slug: str) -> AgentSettings:
+    def find_settings(self, slug: str) -> AgentSettings:
         """Return the settings of the object that has the slug.
 
         Raises:
@@ -253,12 +253,12 @@ class AgentDirectory:
         """
         return self._entry(slug).settings
 
-    def list(self) -> list[AgentSettings]:
+    def list_settings(self) -> list[AgentSettings]:
         """Return the settings of every agent, sorted by slug."""
         entries = sorted(self._entries.items())
         return [entry.settings for slug, entry in entries if entry.belongs_to(self.claims.namespace_of(slug))]
 
-    async def open(self, slug: str, *, reads_ahead: bool = True) -> Agent:
+    async def open(self, slug: str, *, renews_lease: bool = True) -> Agent:
         """Open an agent for one use, such as a request. A later use opens it again, and so detects a move in between.
 
         Args:
@@ -278,20 +278,20 @@ class AgentDirectory:
         store = await self._make_store(entry.settings)
         async with entry.lock:
             opened = entry.opened_at(store)
-            if opened is None or opened.facts.number < self.claims.least_epoch(slug):
+            if opened is None or opened.facts.epoch_number < self.claims.min_epoch_of(slug):
                 opened = await self._reopen(entry, store)
             capabilities = self._capabilities_of(entry.settings)
             if opened.agent.capabilities != capabilities:
                 # An upgrade of the server changes its capabilities, but not the collection.
                 opened = entry.opened = replace(opened, agent=replace(opened.agent, capabilities=capabilities))
-            if opened.fence.facts is not None and (source := opened.fence.facts.upcoming):
+            if opened.fence.facts is not None and (source := opened.fence.facts.next_embedding):
                 entry.upcoming.prepare(source, entry.settings)
-            if reads_ahead:
-                opened.fence.read_ahead()
+            if renews_lease:
+                opened.fence.renew_if_due()
             agent = opened.agent
             fenced = FencedStore(*(agent.store, opened.fence, opened.facts), clock=self._clock, write_s=agent.write_s)
             zone_keys = agent.zone_keys if agent.settings.zones else None
-            return replace(agent, store=SealedStore(fenced, zone_keys) if zone_keys else fenced)
+            return replace(agent, store=EncryptingPointStore(fenced, zone_keys) if zone_keys else fenced)
 
     async def _reopen(self, entry: _Entry, store: PointStore) -> _Opened:
         settings, own = entry.settings, entry.own
@@ -308,11 +308,11 @@ class AgentDirectory:
             agent = _agent_of(settings, store, facts, embedder, self._clock)
             agent = replace(
                 agent,
-                sizes=before.sizes if before else Sizes(),
+                sizes=before.sizes if before else CountCache(),
                 secret_rules=self._secret_rules if settings.scrubs_secrets else (),
-                write_s=self._timeout_of(settings) + self._times.most_wait_s,
-                entity_lists=lists_of(settings.entities, self._entity_lists) if settings.entities else None,
-                zone_keys=self._zone_keys_of(settings, agent.id_scope, partial(_has_sealed, agent)),
+                write_s=self._timeout_of(settings) + self._times.max_wait_s,
+                entity_lists=build_lists(settings.entities, self._entity_lists) if settings.entities else None,
+                zone_keys=self._zone_keys_of(settings, agent.id_slug, partial(_has_sealed, agent)),
             )
         except BaseException:
             entry.is_stale = True
@@ -320,17 +320,17 @@ class AgentDirectory:
         entry.opened = _Opened(agent, facts, fence)
         return entry.opened
 
-    async def _read(self, store: PointStore, settings: AgentSettings) -> Facts:
+    async def _read(self, store: PointStore, settings: AgentSettings) -> CollectionFacts:
         """Read the facts of a collection; raise AgentClosed if its epoch is lower than the claim's minimum."""
         facts = await read_facts(store, settings, self._cluster_id)
         # Use the present claims: they may have changed during the read.
-        check_epoch(facts, settings.slug, self.claims.least_epoch(settings.slug))
+        check_epoch(facts, settings.slug, self.claims.min_epoch_of(settings.slug))
         return facts
 
     def _entry(self, slug: str) -> _Entry:
         entry = self._entries.get(slug)
         if entry is None or not entry.belongs_to(self.claims.namespace_of(slug)):
-            raise unknown_agent(slug)
+            raise agent_not_found(slug)
         return entry
 
 
@@ -341,7 +341,7 @@ async def open_collection(
     clock: Clock,
     *,
     cluster_id: ClusterId,
-    least_epoch: int = 0,
+    min_epoch: int = 0,
 ) -> Agent:
     """Open an agent without a directory and without a fence, as the operator does.
 
@@ -353,11 +353,13 @@ async def open_collection(
         TransientError: If the collection does not exist yet, has another owner or is closed, or Qdrant is unavailable.
     """
     facts = await read_facts(store, settings, cluster_id)
-    check_epoch(facts, settings.slug, least_epoch)
+    check_epoch(facts, settings.slug, min_epoch)
     return _agent_of(settings, store, facts, embedder, clock)
 
 
-def _agent_of(settings: AgentSettings, store: PointStore, facts: Facts, embedder: Embedder, clock: Clock) -> Agent:
+def _agent_of(
+    settings: AgentSettings, store: PointStore, facts: CollectionFacts, embedder: Embedder, clock: Clock
+) -> Agent:
     return Agent(
         settings=settings,
         store=store,
@@ -369,7 +371,7 @@ def _agent_of(settings: AgentSettings, store: PointStore, facts: Facts, embedder
         keyword=facts.keyword if settings.has_keyword else None,
         origin=facts.origin,
         allows_exact=facts.allows_exact,
-        epoch=Epoch(number=facts.number, contents=facts.contents),
+        epoch=Epoch(number=facts.epoch_number, contents=facts.contents_number),
     )
 
 
@@ -382,7 +384,7 @@ async def _has_sealed(agent: Agent) -> bool:
     return bool(points)
 
 
-def unknown_agent(slug: str) -> NotFound:
+def agent_not_found(slug: str) -> NotFound:
     """Return the error for an agent that does not exist or that the caller may not see, which must look the same."""
     if slug != slug.lower():
         return NotFound(f"there is no agent {slug!r}: their names have no capitals, as {slug.lower()!r}")

@@ -8,9 +8,9 @@ from agentmemory_operator.agents.directory import AgentDirectory
 from agentmemory_operator.collections.rules.claims import AgentClaim, ClaimSet
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.ports.base import Json
-from agentmemory_operator.runtime.cache import AGENT_MEMORY, Key, ObjectTable, holds_collection, key_of, uid_of
-from agentmemory_operator.spec.effective.settings import effective_settings, subjects_now
-from agentmemory_operator.spec.kinds.parse import told_of_access
+from agentmemory_operator.runtime.cache import AGENT_MEMORY, Key, ObjectTable, has_collection, key_of, uid_of
+from agentmemory_operator.spec.effective.settings import effective_settings, read_subjects
+from agentmemory_operator.spec.kinds.parse import access_notice
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class ApiFeed:
         self._forget_agent = forget_agent
         self._served: dict[Key, AgentClaim] = {}
 
-    def take(self, event: str, document: Json) -> None:
+    def apply_event(self, event: str, document: Json) -> None:
         """Apply one watch event.
 
         Args:
@@ -47,12 +47,12 @@ class ApiFeed:
         if key.kind == AGENT_MEMORY:
             self._serve(event, key, self._table.get(key) or document)
 
-    def take_claims(self, claims: ClaimSet) -> None:
+    def apply_claims(self, claims: ClaimSet) -> None:
         """Replace the claims of slugs. A set with unread parts is ignored, and the last complete one stays in force."""
         if claims.is_complete:
             self._directory.claims = claims
 
-    def take_list(self, kind: str, documents: list[Json], *, namespace: str = "") -> None:
+    def apply_list(self, kind: str, documents: list[Json], *, namespace: str = "") -> None:
         """Apply a complete list of the objects of a kind: update those in it and remove all others.
 
         Args:
@@ -62,9 +62,9 @@ class ApiFeed:
         for key in self._table.keys(kind):
             document = self._table.get(key)
             if key not in present and document is not None and namespace in ("", key.namespace):
-                self.take("DELETED", document)
+                self.apply_event("DELETED", document)
         for document in documents:
-            self.take("ADDED", document)
+            self.apply_event("ADDED", document)
 
     def _serve(self, event: str, key: Key, document: Json) -> None:
         before = self._served.get(key)
@@ -87,13 +87,13 @@ def _claim_of(table: ObjectTable, key: Key, document: Json, before: AgentClaim |
         if before is None or before.uid != uid_of(document):
             log.warning("not serving %s: %s", key, exc)
             return None
-        log.warning("%s is not valid: %s. %s", key, exc, told_of_access(document))
-        settings = replace(before.settings, subjects=subjects_now(document))
+        log.warning("%s is not valid: %s. %s", key, exc, access_notice(document))
+        settings = replace(before.settings, subjects=read_subjects(document))
     return AgentClaim(
         uid=uid_of(document),
         created=document["metadata"].get("creationTimestamp") or "",
         settings=settings,
-        has_collection=holds_collection(document),
+        has_collection=has_collection(document),
     )
 
 

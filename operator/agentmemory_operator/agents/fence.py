@@ -29,18 +29,18 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from agentmemory_operator.agents.collection_facts import Facts, Space, check_epoch
+from agentmemory_operator.agents.collection_facts import CollectionFacts, Space, check_epoch
 from agentmemory_operator.collections.rules.announcement import LEASE_S
-from agentmemory_operator.errors import AgentClosed, AgentMemoryError, NotServed
+from agentmemory_operator.errors import AgentClosed, AgentMemoryError, CollectionUnavailable
 from agentmemory_operator.runtime.leadership import monotonic_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Times:
+class FenceTiming:
     """Durations of a fence in seconds, and the clock that measures them.
 
     Attributes:
-        lease_s: Validity of a read, counted from its start. `read_ahead` renews it in the background after half of it.
+        lease_s: Validity of a read, counted from its start. `renew_if_due` renews it in the background after half of it.
         hold_s: Longest time that a write waits for a final move to end.
         poll_s: Pause between two reads during that wait.
         now_s: Monotonic clock that also counts the time in which the machine sleeps.
@@ -52,12 +52,12 @@ class Times:
     now_s: Callable[[], float] = monotonic_s
 
     @property
-    def most_wait_s(self) -> float:
+    def max_wait_s(self) -> float:
         """Seconds that a write may take in addition to its call to the server."""
         return self.hold_s + 1.0
 
 
-TIMES = Times()
+DEFAULT_TIMING = FenceTiming()
 
 
 class Fence:
@@ -71,10 +71,10 @@ class Fence:
         facts: Result of the last successful read. None before the first, and after a read that revoked the leases.
     """
 
-    def __init__(self, slug: str, read: Callable[[], Awaitable[Facts]], times: Times) -> None:
+    def __init__(self, slug: str, read: Callable[[], Awaitable[CollectionFacts]], times: FenceTiming) -> None:
         self.slug = slug
-        self.times = times
-        self.facts: Facts | None = None
+        self.timing = times
+        self.facts: CollectionFacts | None = None
         self._read_facts = read
         self._last_read_s = self._space_lease_until_s = self._contents_lease_until_s = float("-inf")
         # A closed collection reopens with this epoch. A lower epoch comes from the snapshot that is restored.
@@ -82,17 +82,17 @@ class Fence:
         # Reads are numbered in the order of their start; one runs at a time.
         self._started = self._finished = 0
         self._in_flight: asyncio.Task[None] | None = None
-        self._last_result: Facts | AgentMemoryError
+        self._last_result: CollectionFacts | AgentMemoryError
 
-    def vouches_for(self, space: Space) -> bool:
+    def has_space_lease(self, space: Space) -> bool:
         """Return whether a call that has just completed used `space`, and did so before any move was final."""
-        if self.times.now_s() > self._space_lease_until_s or self.facts is None:
+        if self.timing.now_s() > self._space_lease_until_s or self.facts is None:
             return False
         return self.facts.space == space
 
-    def read_ahead(self) -> None:
+    def renew_if_due(self) -> None:
         """Start a read in the background if the last successful one started at least half a lease ago."""
-        if self._in_flight is None and self.times.now_s() - self._last_read_s >= self.times.lease_s / 2:
+        if self._in_flight is None and self.timing.now_s() - self._last_read_s >= self.timing.lease_s / 2:
             self._start_read()
 
     async def has_contents(self, contents: int) -> bool:
@@ -107,13 +107,13 @@ class Fence:
             await asyncio.shield(self._in_flight or self._start_read())
             if isinstance(self._last_result, AgentMemoryError):
                 raise self._last_result
-        return self._has_contents_lease(contents) or (await self.read()).contents == contents
+        return self._has_contents_lease(contents) or (await self.read()).contents_number == contents
 
     def _has_contents_lease(self, contents: int) -> bool:
-        is_known = self.times.now_s() <= self._contents_lease_until_s and self.facts is not None
-        return is_known and self.facts is not None and self.facts.contents == contents
+        is_known = self.timing.now_s() <= self._contents_lease_until_s and self.facts is not None
+        return is_known and self.facts is not None and self.facts.contents_number == contents
 
-    async def read(self) -> Facts:
+    async def read(self) -> CollectionFacts:
         """Return the result of a read that starts no earlier than this call.
 
         Raises:
@@ -132,20 +132,20 @@ class Fence:
 
     async def _read(self) -> None:
         self._started += 1
-        started_s = self.times.now_s()
+        started_s = self.timing.now_s()
         try:
             facts = await self._read_facts()
             check_epoch(facts, self.slug, self._min_epoch)
         except AgentMemoryError as error:
             self._last_result = error
             if isinstance(error, AgentClosed):
-                self._min_epoch = max(self._min_epoch, error.until)
-            if isinstance(error, NotServed | AgentClosed):
+                self._min_epoch = max(self._min_epoch, error.reopening_epoch)
+            if isinstance(error, CollectionUnavailable | AgentClosed):
                 # Force `AgentDirectory` to open the agent again.
                 self.facts, self._space_lease_until_s, self._contents_lease_until_s = None, float("-inf"), float("-inf")
         else:
             self._last_result = self.facts = facts
-            self._last_read_s, until_s = started_s, started_s + self.times.lease_s
+            self._last_read_s, until_s = started_s, started_s + self.timing.lease_s
             self._contents_lease_until_s = until_s if facts.keeps_contents else float("-inf")
             self._space_lease_until_s = until_s if facts.phase is None else float("-inf")
         finally:

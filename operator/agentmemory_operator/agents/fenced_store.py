@@ -15,7 +15,7 @@ rejection is OutcomeUnknown instead: that a memory is missing in other contents 
 
 Before a write is sent, the store checks the lease too. While a move is final, the write waits. If the collection was
 replaced, nothing is written. A store raises `CollectionMoved` only before its first write, so the caller can open the
-agent again and repeat the use; see `again_if_moved`.
+agent again and repeat the use; see `retry_if_moved`.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
-from agentmemory_operator.agents.collection_facts import Facts, Space
+from agentmemory_operator.agents.collection_facts import CollectionFacts, Space
 from agentmemory_operator.agents.fence import Fence
 from agentmemory_operator.collections.rules.announcement import Phase
 from agentmemory_operator.errors import (
@@ -39,7 +39,7 @@ from agentmemory_operator.ports.points import ForwardingPoints, PointCall, Point
 
 T = TypeVar("T")
 
-WRITES = frozenset({"upsert", "set_payload", "batch", "delete"})
+COVERED_WRITES = frozenset({"upsert", "set_payload", "batch", "delete"})
 """Write methods that the store covers; for each it is known what a failed call may have written."""
 
 
@@ -52,13 +52,15 @@ class FencedStore(ForwardingPoints):
         write_s: Seconds that a write may take, including its wait for a move.
     """
 
-    def __init__(self, store: PointStore, fence: Fence, facts: Facts, *, clock: Clock, write_s: float) -> None:
+    def __init__(
+        self, store: PointStore, fence: Fence, facts: CollectionFacts, *, clock: Clock, write_s: float
+    ) -> None:
         self._store = store
         self._clock = clock
         self._write_s = write_s
         self._fence = fence
         self._space: Space = facts.space
-        self._contents = facts.contents
+        self._contents = facts.contents_number
         self._allows_exact = facts.allows_exact
         self._has_written = False
 
@@ -77,7 +79,7 @@ class FencedStore(ForwardingPoints):
         """
         match call.name:
             case "describe":
-                return await call.on(self._store)
+                return await call.make(self._store)
             case "query" | "query_batch":
                 return await self._search(call)
             case "scroll":
@@ -85,7 +87,7 @@ class FencedStore(ForwardingPoints):
                 return await (self._search(call) if call.request.get("with_vector") else self._look_up(call))
             case "retrieve" | "count" | "facet":
                 return await self._look_up(call)
-        raise call.not_covered(self)
+        raise call.not_covered_error(self)
 
     async def write(self, call: PointCall[None]) -> None:
         """Write if the collection is still the one that was opened, and verify it again afterwards.
@@ -99,14 +101,14 @@ class FencedStore(ForwardingPoints):
             StoreUnavailable: If a move was still final after the wait; this call wrote nothing.
             OutcomeUnknown: If the write may have taken effect: read before retrying.
         """
-        if call.name not in WRITES:
-            raise call.not_covered(self)
-        until_s = self._fence.times.now_s() + self._write_s
-        if not self._fence.vouches_for(self._space):
+        if call.name not in COVERED_WRITES:
+            raise call.not_covered_error(self)
+        until_s = self._fence.timing.now_s() + self._write_s
+        if not self._fence.has_space_lease(self._space):
             with self._unknown_after_write():
                 await self._wait_for_move()
         try:
-            await _timed(call, self._clock.now_ms()).on(self._store)
+            await _timed(call, self._clock.now_ms()).make(self._store)
         except StoreRejected as error:
             self._has_written = self._has_written or not _is_all_or_nothing(call)
             await self._check_for_move(error)
@@ -115,14 +117,14 @@ class FencedStore(ForwardingPoints):
             self._has_written = True
             raise
         self._has_written = True
-        if self._fence.times.now_s() > until_s:
+        if self._fence.timing.now_s() > until_s:
             raise OutcomeUnknown(f"the write took longer than {self._write_s:g} s: read before retrying")
-        if not self._fence.vouches_for(self._space):
+        if not self._fence.has_space_lease(self._space):
             await self._confirm(call)
 
     async def _look_up(self, look: PointCall[T]) -> T:
         """Return the result of a lookup if it has the expected contents, from whichever collection."""
-        found = await look.on(self._store)
+        found = await look.make(self._store)
         with self._unknown_after_write():
             is_meant = await self._fence.has_contents(self._contents)
         if not is_meant:
@@ -132,11 +134,11 @@ class FencedStore(ForwardingPoints):
     async def _search(self, search: PointCall[T]) -> T:
         """Return the result of a search if it comes from the collection that the query was made for."""
         try:
-            found = await search.on(self._store)
+            found = await search.make(self._store)
         except StoreRejected as error:
             await self._check_for_move(error)
             raise
-        if not self._fence.vouches_for(self._space):
+        if not self._fence.has_space_lease(self._space):
             with self._unknown_after_write():
                 facts = await self._fence.read()
             self._check_space(facts)
@@ -163,7 +165,7 @@ class FencedStore(ForwardingPoints):
             facts = await self._fence.read()
             if self._is_held(facts):
                 # The alias had not moved when the write ended. The write is copied if the move copies data at all.
-                points = _points_with_rev(write) if facts.carries else None
+                points = _points_with_rev(write) if facts.copies_writes else None
                 facts = await self._wait_until_not_final(facts)
                 if (
                     facts.space != self._space
@@ -177,12 +179,12 @@ class FencedStore(ForwardingPoints):
                 retry_after_s=1,
             )
 
-    def _is_held(self, facts: Facts) -> bool:
+    def _is_held(self, facts: CollectionFacts) -> bool:
         return facts.space == self._space and facts.phase is Phase.FINAL
 
-    async def _wait_until_not_final(self, facts: Facts) -> Facts:
+    async def _wait_until_not_final(self, facts: CollectionFacts) -> CollectionFacts:
         """Poll the metadata until the move is no longer final, at most `Times.hold_s`; return the last result."""
-        times = self._fence.times
+        times = self._fence.timing
         until_s = times.now_s() + times.hold_s
         while self._is_held(facts) and times.now_s() < until_s:
             await asyncio.sleep(times.poll_s)
@@ -191,7 +193,7 @@ class FencedStore(ForwardingPoints):
 
     async def _are_copied(self, collection: str, points: Sequence[Json]) -> bool:
         """Return whether all points appear behind the alias with at least their `rev`, within `Times.hold_s`."""
-        times, required_revs = self._fence.times, {point["id"]: point["payload"].get("rev", 0) for point in points}
+        times, required_revs = self._fence.timing, {point["id"]: point["payload"].get("rev", 0) for point in points}
         until_s = times.now_s() + times.hold_s
         while True:
             stored = await self._store.retrieve(collection, list(required_revs), keys=("rev",))
@@ -217,7 +219,7 @@ class FencedStore(ForwardingPoints):
             # allowed.
             raise self._moved()
 
-    def _check_space(self, facts: Facts) -> None:
+    def _check_space(self, facts: CollectionFacts) -> None:
         if facts.space != self._space:
             raise self._moved()
 
@@ -286,7 +288,7 @@ def _points_with_rev(write: PointCall[None]) -> Sequence[Json] | None:
     return [point for part in parts for point in part.get("upsert", {}).get("points", ())] or None
 
 
-async def again_if_moved(operation: Callable[[], Awaitable[T]]) -> T:
+async def retry_if_moved(operation: Callable[[], Awaitable[T]]) -> T:
     """Run an operation that opens an agent; run it again if the collection was replaced before any write."""
     try:
         return await operation()

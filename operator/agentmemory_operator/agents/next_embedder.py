@@ -26,7 +26,7 @@ def _target_of(source: EmbeddingSource, settings: AgentSettings) -> _Target:
     return source, settings.embedding, settings.owner
 
 
-class Upcoming:
+class EmbedderPreloader:
     """The embedder that is prepared for the next move of one agent.
 
     Args:

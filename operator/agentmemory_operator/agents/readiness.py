@@ -8,20 +8,20 @@ from collections.abc import Awaitable, Callable, Collection, Hashable
 from agentmemory_operator.agents.directory import AgentDirectory
 from agentmemory_operator.errors import AgentMemoryError, NotFound, StoreRejected
 from agentmemory_operator.ports.points import PointStore
-from agentmemory_operator.runtime.tasks import side_by_side
+from agentmemory_operator.runtime.tasks import gather_bounded
 from agentmemory_operator.spec.effective.settings import AgentSettings
 
 log = logging.getLogger(__name__)
 
 # Seconds between two probes, and timeout of a probe. A probe is one call for each connection in use.
-PROBE_S = 5.0
-PROBED_AT_ONCE = 8
+PROBE_PERIOD_S = 5.0
+MAX_CONCURRENT_PROBES = 8
 # Seconds to wait for the first lists at startup, as the operator does, and between two checks.
-PATIENCE_S, START_S = 120.0, 0.5
+START_TIMEOUT_S, START_POLL_S = 120.0, 0.5
 UNREAD = "the agents are not loaded yet: see the log if this takes long"
 UNIDENTIFIED = "the cluster ID is not known yet: see the log"
 UNPROBED = "no Qdrant server has been probed yet"
-AWAY = "no Qdrant answers"
+NO_QDRANT = "no Qdrant answers"
 
 
 class Readiness:
@@ -53,20 +53,20 @@ class Readiness:
         self._is_unavailable: bool | None = None
         self._all_synced = asyncio.Event()
 
-    def synced(self, source: Hashable) -> None:
+    def record_synced(self, source: Hashable) -> None:
         """Record that a source was read completely."""
         self._synced.add(source)
         if self._synced >= self._sources:
             self._all_synced.set()
 
-    def failed(self, source: Hashable, why: str) -> None:
+    def record_failure(self, source: Hashable, why: str) -> None:
         """Record the reason why a source cannot be read.
 
         Readiness probes do not return it: they need no authentication.
         """
         self._failures[source] = why
 
-    async def check_start(self, patience_s: float = PATIENCE_S) -> None:
+    async def check_start(self, patience_s: float = START_TIMEOUT_S) -> None:
         """Wait until all sources are read and the cluster ID is known. Then block forever.
 
         Raises:
@@ -77,10 +77,10 @@ class Readiness:
             if self._now_s() >= waiting_s:
                 missing = [self._failures[source] for source in self._failures if source not in self._synced]
                 raise AgentMemoryError(f"gave up after {patience_s:.0f} s: {missing[0] if missing else why}")
-            await asyncio.sleep(START_S)
+            await asyncio.sleep(START_POLL_S)
         await asyncio.Event().wait()
 
-    def heard(self, source: Hashable) -> None:
+    def record_activity(self, source: Hashable) -> None:
         """Record that a source has just sent something."""
         self._heard_s[source] = self._now_s()
 
@@ -89,7 +89,7 @@ class Readiness:
         now_s = self._now_s()
         return max((now_s - heard_s for heard_s in self._heard_s.values()), default=0.0)
 
-    def why_not_ready(self) -> str | None:
+    def find_obstacle(self) -> str | None:
         """Return the reason why no agent can be served, or None if the process is ready.
 
         If only some Qdrant servers are unavailable, the process is ready: agents of the others are served.
@@ -98,7 +98,7 @@ class Readiness:
             return unread
         if self._is_unavailable is None:
             return UNPROBED
-        return AWAY if self._is_unavailable else None
+        return NO_QDRANT if self._is_unavailable else None
 
     def _unread(self) -> str | None:
         if not self._all_synced.is_set():
@@ -110,22 +110,22 @@ class Readiness:
         await self._all_synced.wait()
         while True:
             await self.probe()
-            await asyncio.sleep(PROBE_S)
+            await asyncio.sleep(PROBE_PERIOD_S)
 
     async def probe(self) -> None:
         """Probe every Qdrant server in use once, by reading one collection."""
-        settings = {(agent.connection_namespace, agent.connection): agent for agent in self._directory.list()}
-        results = await side_by_side(map(self._responds, settings.values()), at_once=PROBED_AT_ONCE)
+        settings = {(agent.connection_namespace, agent.connection): agent for agent in self._directory.list_settings()}
+        results = await gather_bounded(map(self._responds, settings.values()), concurrency=MAX_CONCURRENT_PROBES)
         is_unavailable = bool(results) and not any(results)
         if is_unavailable and not self._is_unavailable:
-            log.warning("not ready: %s", AWAY)
+            log.warning("not ready: %s", NO_QDRANT)
         self._is_unavailable = is_unavailable
 
     async def _responds(self, settings: AgentSettings) -> bool:
         """Return whether the Qdrant server of an agent's connection sends any response."""
         try:
             store = await self._store_for(settings)
-            async with asyncio.timeout(PROBE_S):
+            async with asyncio.timeout(PROBE_PERIOD_S):
                 await store.describe(settings.alias)
         except (NotFound, StoreRejected):
             return True

@@ -16,9 +16,9 @@ from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.spec.access import is_shared
 
 # Seconds for which a count is valid. It may lag behind writes of other processes; this process's are added at once.
-FRESH_S = 10.0
+MAX_AGE_S = 10.0
 # Age in seconds from which a search that uses a count renews it in the background.
-RENEWED_S = 7.0
+RENEW_AFTER_S = 7.0
 MAX_USERS, MAX_FILTERS = 10_000, 100
 
 Count = Callable[[], Awaitable[int]]
@@ -39,7 +39,7 @@ class _Counted:
     is_whole: bool
 
 
-class Sizes:
+class CountCache:
     """Cached counts of one agent, by user and filter."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -56,10 +56,10 @@ class Sizes:
             is_whole: True if the filter selects all of the user's memories; see `added`.
         """
         counted = self._counts.get(user_id, {}).get(filter_key)
-        age_s = self.now_s() - counted.begun_s if counted else FRESH_S
-        if counted is None or age_s >= FRESH_S:
+        age_s = self.now_s() - counted.begun_s if counted else MAX_AGE_S
+        if counted is None or age_s >= MAX_AGE_S:
             return await self._count(user_id, filter_key, count, is_whole=is_whole)
-        if age_s >= RENEWED_S:
+        if age_s >= RENEW_AFTER_S:
             self._renew(user_id, filter_key, count, is_whole=is_whole)
         return counted.size
 
@@ -87,11 +87,11 @@ class Sizes:
         task = self._renewing[key] = asyncio.create_task(renew())
         task.add_done_callback(lambda _: self._renewing.pop(key))
 
-    def mark(self, user_id: str) -> object:
+    def write_marker(self, user_id: str) -> object:
         """Return a token that changes once this process writes memories of the user or shared scope."""
         return self._marks.setdefault(user_id, object())
 
-    def added(self, user_id: str, number: int, *, since_s: float) -> None:
+    def add_stored(self, user_id: str, number: int, *, since_s: float) -> None:
         """Add stored memories to the user's whole counts, and discard the other counts.
 
         A count that may already include some of them is discarded as well. So a count is never lower than the number of

@@ -10,15 +10,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from agentmemory_operator.errors import TransientError, Unauthenticated
-from agentmemory_operator.ports.access import SigningKey, SigningKeys, UserTokenForm
+from agentmemory_operator.ports.access import SigningKey, SigningKeys, UserTokenCodec
 from agentmemory_operator.ports.base import Clock
 from agentmemory_operator.spec.access import Caller, Delegation, Verb
 from agentmemory_operator.spec.effective.settings import AgentSettings
 
 # Seconds for which the signing key is cached. A replaced key signs and verifies nothing after that.
-KEY_KNOWN_S = 30.0
+KEY_TTL_S = 30.0
 # Minimum seconds between reads of the key, so that tokens with unknown key ids cannot cause more.
-KEY_READ_AGAIN_S = 5.0
+MIN_KEY_READ_PERIOD_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class UserTokens:
     """
 
     keys: SigningKeys
-    form: UserTokenForm
+    codec: UserTokenCodec
     clock: Clock
     has_identities: bool
     _key: SigningKey | None = field(default=None, init=False)
@@ -63,17 +63,17 @@ class UserTokens:
         key = await self._key_for("")
         delegation = Delegation(settings.slug, settings.namespace, settings.uid, user_id, frozenset(verbs))
         now_s = int(self._now_s())
-        token = self.form.sign(key, replace(caller, delegation=delegation), now_s=now_s, expires_at_s=now_s + ttl_s)
+        token = self.codec.sign(key, replace(caller, delegation=delegation), now_s=now_s, expires_at_s=now_s + ttl_s)
         return MintedToken(token, (now_s + ttl_s) * 1000)
 
-    def known(self, token: str) -> Caller | None:
+    def find_cached(self, token: str) -> Caller | None:
         """Return the caller that a token was issued to act for, without I/O. None if the cached key is old or another.
 
         Raises:
             Unauthenticated: If the token is invalid, expired, or issued without an identity that is now required.
         """
         key = self._key
-        if key is None or self._age_s() >= KEY_KNOWN_S or self.form.key_id(token) != key.id:
+        if key is None or self._age_s() >= KEY_TTL_S or self.codec.key_id(token) != key.id:
             return None
         return self._read(token, key)
 
@@ -84,13 +84,13 @@ class UserTokens:
             Unauthenticated: If the token is invalid, expired, or issued without an identity that is now required.
             TransientError: If no signing key is available now.
         """
-        return self._read(token, await self._key_for(self.form.key_id(token)))
+        return self._read(token, await self._key_for(self.codec.key_id(token)))
 
     async def _key_for(self, key_id: str) -> SigningKey:
         """Return the signing key, read again if it is old or if its id is not `key_id`. "" accepts any key."""
         async with self._reading:
             is_match = self._key is not None and key_id in ("", self._key.id)
-            if self._age_s() >= (KEY_KNOWN_S if is_match else KEY_READ_AGAIN_S):
+            if self._age_s() >= (KEY_TTL_S if is_match else MIN_KEY_READ_PERIOD_S):
                 await self._read_key()
             if self._key is None:
                 raise self._read_error or TransientError("user tokens cannot be verified at the moment")
@@ -105,7 +105,7 @@ class UserTokens:
         self._read_at_s = self._now_s()
 
     def _read(self, token: str, key: SigningKey) -> Caller:
-        caller = self.form.read(token, key, now_s=self._now_s())
+        caller = self.codec.read(token, key, now_s=self._now_s())
         if self.has_identities and caller.is_unbounded:
             raise Unauthenticated("the user token's creator no longer exists: request a new one")
         return caller

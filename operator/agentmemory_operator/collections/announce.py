@@ -4,7 +4,7 @@ Actors: the operator, and API processes that read and write through the alias. A
 and clocks are not synchronised. So an API process relies on the metadata for LEASE_S (5 s) at most, and the operator
 waits ANNOUNCE_S (7 s) after the announcement; see `agents/fence.py` for their side and the invariant.
 
-Steps of `Switch`, which replaces the contents (a restore and its rollback). `rebuilds/move.py` has those of a rebuild.
+Steps of `AliasSwitch`, which replaces the contents (a restore and its rollback). `rebuilds/move.py` has those of a rebuild.
 1. Write phase `Announced` into the source. Wait ANNOUNCE_S.
 2. Under the lock of the alias: check that the move is still required, that the alias still points to the source and
    that the announcement is still there. Write the next epoch into the target.
@@ -23,18 +23,18 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from weakref import WeakValueDictionary
 
-from agentmemory_operator.collections.previous import leads_to, live_behind
+from agentmemory_operator.collections.previous import alias_points_to, find_live
 from agentmemory_operator.collections.rules.announcement import (
     ANNOUNCE_S,
     MOVING_KEY,
     Phase,
-    announced,
+    build_announcement,
     is_announced,
     phase_of,
 )
 from agentmemory_operator.collections.rules.changes import SetAlias
 from agentmemory_operator.collections.rules.collection import embedding_to_json
-from agentmemory_operator.collections.rules.epochs import epoch_in, epoch_to_json, next_epoch
+from agentmemory_operator.collections.rules.epochs import epoch_to_json, next_epoch, read_epoch
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.errors import (
     AgentMemoryError,
@@ -53,7 +53,7 @@ class AliasLocks:
     def __init__(self) -> None:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    def of(self, slug: str) -> asyncio.Lock:
+    def lock_for(self, slug: str) -> asyncio.Lock:
         """Return the lock of an agent's alias. Hold it only for short calls, never while points are copied."""
         lock = self._locks.get(slug)
         if lock is None:
@@ -77,13 +77,13 @@ class Announcement:
     source: str
     target: str
     token: str
-    known_s: float
+    known_at_s: float
     embedding: EmbeddingSource | None = None
-    carries: bool = False
+    copies_writes: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Announcing:
+class MoveAnnouncer:
     """Writes announcements and waits for them.
 
     Attributes:
@@ -97,7 +97,7 @@ class Announcing:
     monotonic: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
-    async def begin(
+    async def announce(
         self,
         server: Server,
         source: str,
@@ -109,14 +109,14 @@ class Announcing:
         """Announce a move, replacing an earlier announcement in the same collection."""
         token = uuid.uuid4().hex
         announcement = Announcement(
-            source=source, target=target, token=token, known_s=0, embedding=embedding, carries=carries
+            source=source, target=target, token=token, known_at_s=0, embedding=embedding, copies_writes=carries
         )
-        await say(server, announcement, Phase.ANNOUNCED)
+        await write_phase(server, announcement, Phase.ANNOUNCED)
         return replace(announcement, known_s=self.monotonic() + self.announce_s)
 
-    async def wait_out(self, announcement: Announcement) -> None:
+    async def wait_until_known(self, announcement: Announcement) -> None:
         """Wait until no API process relies on metadata that was read before the announcement."""
-        while (left_s := announcement.known_s - self.monotonic()) > 0:
+        while (left_s := announcement.known_at_s - self.monotonic()) > 0:
             await self.sleep(left_s)
 
     async def wait_for_late_writes(self, server: Server) -> None:
@@ -125,7 +125,7 @@ class Announcing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Switch:
+class AliasSwitch:
     """Moves an alias to a collection into which no writes are copied: a restored or a previously replaced one.
 
     Attributes:
@@ -139,9 +139,9 @@ class Switch:
     target: str
     now_ms: Callable[[], int]
     check: Callable[[], Awaitable[None]]
-    least_epoch: int = 0
+    min_epoch: int = 0
 
-    async def run(self, locks: AliasLocks, announcing: Announcing, *, likely: str | None) -> None:
+    async def run(self, locks: AliasLocks, announcing: MoveAnnouncer, *, expected_target: str | None) -> None:
         """Announce the move, wait, hold the writers, and move the alias.
 
         Does nothing if the alias already points to it.
@@ -154,33 +154,33 @@ class Switch:
             OutcomeUnknown: If the alias may have been moved. The announcement stays, so that writers wait for the
                 repetition.
         """
-        live = await live_behind(self.server, self.alias, likely)
+        live = await find_live(self.server, self.alias, expected_target)
         if live is not None and live.physical == self.target:
             return
-        announcement = None if live is None else await announcing.begin(self.server, live.physical, self.target)
+        announcement = None if live is None else await announcing.announce(self.server, live.physical, self.target)
         try:
             if announcement is not None:
-                await announcing.wait_out(announcement)
-            async with locks.of(self.slug):
+                await announcing.wait_until_known(announcement)
+            async with locks.lock_for(self.slug):
                 await self._prepare(announcement)
                 await self._move()
         except (AgentMemoryError, asyncio.CancelledError) as exc:
             # A move with an unknown outcome may still take effect: writers wait until it is announced again.
             if announcement is not None and not isinstance(exc, OutcomeUnknown | LeadershipLost):
-                await release_writers(self.server, announcement.source)
+                await withdraw_announcement(self.server, announcement.source)
             raise
 
     async def _prepare(self, announcement: Announcement | None) -> None:
         """Check that the move is still valid, write the target's epoch, and hold the writers."""
         await self.check()
-        live = await live_behind(self.server, self.alias, announcement.source if announcement else self.target)
+        live = await find_live(self.server, self.alias, announcement.source if announcement else self.target)
         if (live.physical if live else None) != (announcement.source if announcement else None):
             raise StoreUnavailable(f"{self.alias} points to another collection now: the switch is announced there")
-        metadata = await check_stands(self.server, announcement) if announcement else {}
-        epoch = next_epoch(epoch_in(metadata), self.now_ms(), carries=False, least=self.least_epoch)
+        metadata = await check_announced(self.server, announcement) if announcement else {}
+        epoch = next_epoch(read_epoch(metadata), self.now_ms(), copies_writes=False, min_number=self.min_epoch)
         await self.server.snapshots.write_metadata(self.target, epoch_to_json(epoch))
         if announcement is not None:
-            await say(self.server, announcement, Phase.FINAL)
+            await write_phase(self.server, announcement, Phase.FINAL)
 
     async def _move(self) -> None:
         try:
@@ -189,25 +189,25 @@ class Switch:
             raise
         except TransientError as exc:
             # Only the response may have been lost.
-            if not await is_behind(self.server, self.alias, self.target):
+            if not await alias_certainly_points_to(self.server, self.alias, self.target):
                 raise OutcomeUnknown(f"cannot tell whether {self.alias} points to {self.target}: {exc}") from exc
 
 
-async def say(server: Server, announcement: Announcement, phase: Phase) -> None:
+async def write_phase(server: Server, announcement: Announcement, phase: Phase) -> None:
     """Write the phase of a move into the source's metadata."""
     embedding = embedding_to_json(announcement.embedding) if announcement.embedding else None
-    document = announced(
+    document = build_announcement(
         announcement.source,
         announcement.target,
         announcement.token,
         phase,
-        carries=announcement.carries,
+        carries=announcement.copies_writes,
         embedding=embedding,
     )
     await server.snapshots.write_metadata(announcement.source, document)
 
 
-async def check_stands(server: Server, announcement: Announcement) -> Json:
+async def check_announced(server: Server, announcement: Announcement) -> Json:
     """Raise unless the announcement is still in the source's metadata, which is returned.
 
     Raises:
@@ -219,15 +219,15 @@ async def check_stands(server: Server, announcement: Announcement) -> Json:
     return metadata
 
 
-async def release_writers(server: Server, physical: str) -> None:
+async def withdraw_announcement(server: Server, physical: str) -> None:
     """Remove an announcement from a collection, so that its writers continue. Does nothing if there is none."""
     if phase_of(await server.snapshots.metadata(physical)) is not None:
         await server.snapshots.write_metadata(physical, {MOVING_KEY: None})
 
 
-async def is_behind(server: Server, alias: str, physical: str) -> bool:
+async def alias_certainly_points_to(server: Server, alias: str, physical: str) -> bool:
     """Return whether an alias points to a collection; False if that cannot be read."""
     try:
-        return await leads_to(server, alias, physical)
+        return await alias_points_to(server, alias, physical)
     except AgentMemoryError:
         return False

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from agentmemory_operator.collections.rules.claims import SlugClaim, Witness
+from agentmemory_operator.collections.rules.claims import ClaimEvidence, SlugClaim
 from agentmemory_operator.connections.probe import Connections
-from agentmemory_operator.controllers.rules.orphans import Holding, slug_behind
+from agentmemory_operator.controllers.rules.orphans import CollectionSummary, slug_of_collection
 from agentmemory_operator.errors import AgentMemoryError, LeadershipLost, SpecInvalid
 from agentmemory_operator.ports.collections import CollectionStore
 from agentmemory_operator.runtime.cache import (
@@ -20,14 +20,14 @@ from agentmemory_operator.runtime.cache import (
     connection_key,
     slug_of,
 )
-from agentmemory_operator.runtime.queue import of_each
-from agentmemory_operator.spec.naming import alias_of, slug_in
+from agentmemory_operator.runtime.queue import gather_by_key
+from agentmemory_operator.spec.naming import alias_of, find_slug
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-AT_ONCE = 16
+MAX_CONCURRENT_SURVEYS = 16
 """Maximum number of connections of one namespace that are surveyed concurrently."""
 
 
@@ -43,39 +43,41 @@ class ClaimSurvey:
     table: ObjectTable
     connections: Connections
     cluster_id: Callable[[], Awaitable[str]]
-    survey_s: float
+    timeout_s: float
 
-    async def of_all(self, *, within_s: float, look_s: float) -> tuple[list[Witness], frozenset[str]]:
+    async def survey_all(self, *, within_s: float, look_s: float) -> tuple[list[ClaimEvidence], frozenset[str]]:
         """Return the evidence of all connections, and the names of those that did not respond in time.
 
         Args:
             within_s: Seconds after which unavailable connections are given up.
             look_s: Seconds before unavailable connections are surveyed again.
         """
-        loop, witnesses = asyncio.get_running_loop(), list[Witness]()
+        loop, witnesses = asyncio.get_running_loop(), list[ClaimEvidence]()
         deadline, responded = loop.time() + within_s, set[Key]()
         while True:
             remaining = [key for key in self.table.keys(QDRANT_CONNECTION) if key not in responded]
-            answers = await self.of(remaining)
+            answers = await self.survey(remaining)
             responded |= {key for key, found in answers.items() if found is not None}
             witnesses += [witness for found in answers.values() for witness in found or ()]
-            unavailable = frozenset(name_of(key) for key in self.table.keys(QDRANT_CONNECTION) if key not in responded)
+            unavailable = frozenset(
+                claim_name(key) for key in self.table.keys(QDRANT_CONNECTION) if key not in responded
+            )
             if not unavailable or loop.time() >= deadline:
                 return witnesses, unavailable
             await asyncio.sleep(look_s)
 
-    async def of(self, keys: Iterable[Key]) -> dict[Key, list[Witness] | None]:
+    async def survey(self, keys: Iterable[Key]) -> dict[Key, list[ClaimEvidence] | None]:
         """Return the evidence of each connection, or None for one that does not respond."""
         return await self._of_each(keys, self._witnesses)
 
-    async def _witnesses(self, key: Key) -> list[Witness] | None:
+    async def _witnesses(self, key: Key) -> list[ClaimEvidence] | None:
         """Return the evidence of a connection's collections, or None while it does not respond."""
 
-        async def survey(store: CollectionStore) -> list[Holding]:
+        async def survey(store: CollectionStore) -> list[CollectionSummary]:
             return await store.holdings()
 
         try:
-            async with asyncio.timeout(self.survey_s):
+            async with asyncio.timeout(self.timeout_s):
                 holdings = await self.connections.survey(key, survey)
             cluster_id = await self.cluster_id()
         except LeadershipLost:
@@ -90,18 +92,18 @@ class ClaimSurvey:
             if witness is not None and await self._is_allowed(key, witness.marker.namespace)
         ]
 
-    def _witness(self, holding: Holding, key: Key, cluster_id: str) -> Witness | None:
+    def _witness(self, holding: CollectionSummary, key: Key, cluster_id: str) -> ClaimEvidence | None:
         """Return the evidence of a collection, or None if its marker is missing, foreign, or of another connection."""
-        marker, slug = holding.marker, slug_behind(holding)
+        marker, slug = holding.marker, slug_of_collection(holding)
         if marker is None or not marker.namespace or marker.cluster_id != cluster_id:
             return None
-        if marker.connection not in (None, name_of(key)):
+        if marker.connection not in (None, claim_name(key)):
             return None
         document = self.table.get(Key(AGENT_MEMORY, marker.namespace, marker.name))
         metadata = document["metadata"] if document and slug_of(document) == slug else {}
         created = metadata.get("creationTimestamp", "") if metadata.get("uid") == marker.uid else ""
         is_live = alias_of(slug) in (*holding.aliases, holding.physical)
-        return Witness(slug=slug, marker=marker, connection=name_of(key), created=created, is_live=is_live)
+        return ClaimEvidence(slug=slug, marker=marker, connection=claim_name(key), created=created, is_live=is_live)
 
     async def _is_allowed(self, key: Key, namespace: str) -> bool:
         try:
@@ -110,7 +112,7 @@ class ClaimSurvey:
             return False
         return True
 
-    async def without_traces(self, claims: Mapping[str, SlugClaim]) -> tuple[set[str], set[str]]:
+    async def find_without_data(self, claims: Mapping[str, SlugClaim]) -> tuple[set[str], set[str]]:
         """Return the slugs without data on any of their connections, and those whose connections did not all respond.
 
         An unavailable or deleted connection releases no slug.
@@ -121,27 +123,27 @@ class ClaimSurvey:
                 by_connection[name].add(slug)
 
         async def held_on(key: Key) -> set[str] | None:
-            return await self._held_on(key, by_connection[name_of(key)])
+            return await self._held_on(key, by_connection[claim_name(key)])
 
         held = await self._of_each(map(connection_key, by_connection), held_on)
-        unclear = {slug for key, slugs in held.items() if slugs is None for slug in by_connection[name_of(key)]}
+        unclear = {slug for key, slugs in held.items() if slugs is None for slug in by_connection[claim_name(key)]}
         return claims.keys() - unclear.union(*(slugs or () for slugs in held.values())), unclear
 
     async def _of_each(self, keys: Iterable[Key], ask: Callable[[Key], Awaitable[T]]) -> dict[Key, T]:
         """Call `ask` for each connection, concurrently and with a fair share for each tenant."""
-        return await of_each(keys, ask, place_of=self.table.place_of, share=AT_ONCE)
+        return await gather_by_key(keys, ask, place_of=self.table.queue_place, share=MAX_CONCURRENT_SURVEYS)
 
     async def _held_on(self, key: Key, slugs: set[str]) -> set[str] | None:
         """Return the slugs with data on a connection, or None while it does not respond."""
 
         async def held(store: CollectionStore) -> set[str]:
-            named = slugs & {slug_in(name) for name in await store.names()}
+            named = slugs & {find_slug(name) for name in await store.names()}
             # The alias of an adopted collection points to a collection of any name.
             aliases = {slug: alias_of(slug) for slug in slugs - named}
             return named | {slug for slug, alias in aliases.items() if await store.observe(alias, alias) is not None}
 
         try:
-            async with asyncio.timeout(self.survey_s):
+            async with asyncio.timeout(self.timeout_s):
                 return await self.connections.survey(key, held)
         except LeadershipLost:
             raise
@@ -150,6 +152,6 @@ class ClaimSurvey:
             return None
 
 
-def name_of(key: Key) -> str:
+def claim_name(key: Key) -> str:
     """Return a connection's name as claims contain it."""
     return f"{key.namespace}/{key.name}"

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TypeVar
 
-from agentmemory_operator.collections.claim_survey import ClaimSurvey, name_of
-from agentmemory_operator.collections.rules.claims import ClaimSet, SlugClaim, Witness, claims_from
-from agentmemory_operator.collections.rules.desired import connection_named
-from agentmemory_operator.collections.rules.takeovers import releases
+from agentmemory_operator.collections.claim_survey import ClaimSurvey, claim_name
+from agentmemory_operator.collections.rules.claims import ClaimEvidence, ClaimSet, SlugClaim, derive_claims
+from agentmemory_operator.collections.rules.desired import connection_name
+from agentmemory_operator.collections.rules.takeovers import grants
 from agentmemory_operator.connections.probe import Connections
 from agentmemory_operator.errors import (
     Conflict,
@@ -44,14 +44,14 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-AHEAD = 64
+MAX_CLAIMS_AHEAD = 64
 """Maximum number of other objects of the same namespace that are claimed in the same write. Reading them blocks the
 loop."""
 
-MOST_MISSES = 6
+MAX_MISSES = 6
 """Failed checks after which a deletion is left to the periodic check of all claims: its server may never respond."""
 
-Changes = Mapping[str, SlugClaim | None]
+ClaimChanges = Mapping[str, SlugClaim | None]
 """New claims by slug; None removes one."""
 
 
@@ -68,15 +68,15 @@ class ClaimPeriods:
         settle_s: Delay of the check after the deletion of an object.
     """
 
-    first_set_s: float = 60.0
-    survey_s: float = 120.0
-    look_s: float = 5.0
-    release_s: float = 300.0
-    settle_s: float = 0.5
+    first_set_timeout_s: float = 60.0
+    survey_timeout_s: float = 120.0
+    retry_period_s: float = 5.0
+    check_period_s: float = 300.0
+    deletion_delay_s: float = 0.5
 
 
 @dataclass(slots=True)
-class Claims:
+class ClaimRegistry:
     """Claims of one installation. Only the leading operator changes them.
 
     Attributes:
@@ -100,7 +100,7 @@ class Claims:
     _survey: ClaimSurvey = field(init=False)
 
     def __post_init__(self) -> None:
-        self._survey = ClaimSurvey(self.table, self.connections, self.cluster_id, self.periods.survey_s)
+        self._survey = ClaimSurvey(self.table, self.connections, self.cluster_id, self.periods.survey_timeout_s)
 
     async def load(self) -> None:
         """Read the stored claims before the first pass; retries until it succeeds."""
@@ -120,12 +120,12 @@ class Claims:
             except (TransientError, Conflict) as exc:
                 log.info("cannot tell which claims have ended, retrying later: %s", exc)
                 unclear = deleted
-            self._misses = (self._misses + 1) % MOST_MISSES if unclear else 0
+            self._misses = (self._misses + 1) % MAX_MISSES if unclear else 0
             if self._misses:
                 self._deleted_slugs |= unclear
             await self._rest()
 
-    def heard(self, gone: Json) -> None:
+    def note_deletion(self, gone: Json) -> None:
         """Process the deletion of an object: schedule a check of the slug that it used."""
         if gone["kind"] == AGENT_MEMORY:
             self._deleted_slugs.add(slug_of(gone))
@@ -134,7 +134,7 @@ class Claims:
         if self._deleted_slugs:
             self._news.set()
 
-    async def take(self, memory: AgentMemory) -> None:
+    async def claim(self, memory: AgentMemory) -> None:
         """Claim the slug of an object for its namespace. Returns after the claim is stored; nothing is created before.
 
         Raises:
@@ -143,7 +143,7 @@ class Claims:
         if not self.table.claims.is_complete:
             return
         existing = self._claim_of(memory.slug)
-        used = existing.used_by(memory.metadata.uid, connection_named(memory)) if existing else _claimed_by(memory)
+        used = existing.used_by(memory.metadata.uid, connection_name(memory)) if existing else _claimed_by(memory)
         if existing is None:
             self._stage_next(memory.metadata.namespace)
         if used != existing:
@@ -155,12 +155,12 @@ class Claims:
         These are the claims that their own passes would make. Other namespaces' objects are left out: no pass waits for
         them.
         """
-        for key in islice(self.table.unclaimed_in(namespace), AHEAD):
+        for key in islice(self.table.iter_unclaimed_owners(namespace), MAX_CLAIMS_AHEAD):
             memory = owned_memory(self.table, key)
             if memory is not None and not memory.spec.suspend:
                 self._staged_changes.setdefault(memory.slug, (None, _claimed_by(memory)))
 
-    async def serve_from(self, slug: str, epoch: int) -> None:
+    async def set_min_epoch(self, slug: str, epoch: int) -> None:
         """Store the lowest epoch number with which an agent is read and written; 0 accepts any.
 
         Raises:
@@ -171,26 +171,26 @@ class Claims:
             return
         if existing is None or not self.table.claims.is_complete:
             raise StoreUnavailable(f"the namespace of agent {slug!r} is not recorded yet; retrying")
-        if existing.least_epoch != epoch:
+        if existing.min_epoch != epoch:
             await self._save(slug, existing, replace(existing, least_epoch=epoch))
 
-    def blocking(self, memory: AgentMemory) -> SlugClaim | None:
+    def find_blocking(self, memory: AgentMemory) -> SlugClaim | None:
         """Return the claim of another namespace on the object's slug, or None."""
         claim = self._claim_of(memory.slug) if self.table.claims.is_complete else None
         return claim if claim and claim.namespace != memory.metadata.namespace else None
 
-    async def take_over(self, memory: AgentMemory) -> bool:
+    async def transfer(self, memory: AgentMemory) -> bool:
         """Transfer a slug to the object's namespace if the claim's connection permits it; return whether it did.
 
         The owner of the connection that the slug used last permits it in `spec.takeovers`. A slug is never transferred
         while any object has it.
         """
-        claim = self.blocking(memory)
-        if claim is None or not claim.connections or self.table.owner_of(memory.slug) is not None:
+        claim = self.find_blocking(memory)
+        if claim is None or not claim.connections or self.table.find_owner(memory.slug) is not None:
             return False
         connection = self.connections.find(connection_key(claim.connections[0]))
         namespace, granted = memory.metadata.namespace, connection.spec.takeovers if connection else None
-        if not any(releases(grant, agent=memory.slug, uid=claim.uid, namespace=namespace) for grant in granted or ()):
+        if not any(grants(grant, agent=memory.slug, uid=claim.uid, namespace=namespace) for grant in granted or ()):
             return False
         await self._save(memory.slug, claim, _claimed_by(memory, claim.connections))
         log.info("agent %s now belongs to namespace %s, as allowed by its connection", memory.slug, namespace)
@@ -217,7 +217,7 @@ class Claims:
     def _claim_of(self, slug: str) -> SlugClaim | None:
         return self.table.claims.claims.get(slug)
 
-    async def _write(self, changes: Changes, *, unread: frozenset[str] | None = None) -> None:
+    async def _write(self, changes: ClaimChanges, *, unread: frozenset[str] | None = None) -> None:
         before = self.table.claims
         claims = {slug: claim for slug, claim in {**before.claims, **changes}.items() if claim is not None}
         after = ClaimSet(claims=claims, is_complete=True, unread=before.unread if unread is None else unread)
@@ -235,8 +235,10 @@ class Claims:
 
     async def _complete(self) -> None:
         """Build the first set: from the markers of collections, then from objects, the oldest first."""
-        witnesses, unread = await self._survey.of_all(within_s=self.periods.first_set_s, look_s=self.periods.look_s)
-        claims = claims_from(witnesses) | dict(self.table.claims.claims)
+        witnesses, unread = await self._survey.survey_all(
+            within_s=self.periods.first_set_timeout_s, look_s=self.periods.retry_period_s
+        )
+        claims = derive_claims(witnesses) | dict(self.table.claims.claims)
         for slug, memory in self._owners():
             if slug not in claims:
                 claims[slug] = _claimed_by(memory)
@@ -250,7 +252,7 @@ class Claims:
         """Yield each slug with the object that has it, the oldest of its claimants."""
         for key in self.table.keys(AGENT_MEMORY):
             document = self.table.get(key)
-            if document is None or self.table.owner_of(slug_of(document)) != key:
+            if document is None or self.table.find_owner(slug_of(document)) != key:
                 continue
             try:
                 yield slug_of(document), self.table.parse(document)
@@ -261,14 +263,14 @@ class Claims:
     async def _add_unread(self) -> None:
         """Add claims from connections that were unavailable for the first set. Existing claims stay."""
         unread = [connection_key(name) for name in sorted(self.table.claims.unread)]
-        answers: dict[Key, list[Witness] | None] = {key: [] for key in unread if self.table.get(key) is None}
-        answers |= await self._survey.of([key for key in unread if key not in answers])
+        answers: dict[Key, list[ClaimEvidence] | None] = {key: [] for key in unread if self.table.get(key) is None}
+        answers |= await self._survey.survey([key for key in unread if key not in answers])
         for key, found in answers.items():
             if found is None:
                 continue
-            name = name_of(key)
+            name = claim_name(key)
             claims = self.table.claims
-            added = {slug: claim for slug, claim in claims_from(found).items() if slug not in claims.claims}
+            added = {slug: claim for slug, claim in derive_claims(found).items() if slug not in claims.claims}
             async with self._lock:
                 await self._write(added, unread=self.table.claims.unread - {name})
 
@@ -279,12 +281,12 @@ class Claims:
             Slugs whose connections did not all respond.
         """
         candidates = {slug: claim for slug, claim in self._without_object().items() if not deleted or slug in deleted}
-        free, unclear = await self._survey.without_traces(candidates)
+        free, unclear = await self._survey.find_without_data(candidates)
         # An object may have been created during the survey.
         for slug in free & self._without_object().keys():
             await self._save(slug, self._claim_of(slug), None)
             log.info("agent name %s is free again: no data of it is left", slug)
-            for key in self.table.claimants_of(slug):
+            for key in self.table.list_claimants(slug):
                 self.request(key)
         return unclear
 
@@ -297,7 +299,7 @@ class Claims:
         return {
             slug: claim
             for slug, claim in self.table.claims.claims.items()
-            if claim.connections and (claim.namespace, slug) not in snapshots and self.table.owner_of(slug) is None
+            if claim.connections and (claim.namespace, slug) not in snapshots and self.table.find_owner(slug) is None
         }
 
     async def _rest(self) -> None:
@@ -305,13 +307,13 @@ class Claims:
 
         After a check that got no response from a server, the wait starts short and doubles each time.
         """
-        period_s = self.periods.look_s if self.table.claims.unread else self.periods.release_s
+        period_s = self.periods.retry_period_s if self.table.claims.unread else self.periods.check_period_s
         if self._misses:
-            period_s = min(period_s, self.periods.look_s * 2**self._misses)
+            period_s = min(period_s, self.periods.retry_period_s * 2**self._misses)
         try:
             async with asyncio.timeout(period_s):
                 await self._news.wait()
-            await asyncio.sleep(self.periods.settle_s)
+            await asyncio.sleep(self.periods.deletion_delay_s)
         except TimeoutError:
             pass
         self._news.clear()
@@ -323,15 +325,15 @@ class Claims:
             except LeadershipLost:
                 raise
             except (TransientError, Conflict) as exc:
-                log.warning("%s: %s; again in %.0f s", trouble, exc, self.periods.look_s)
-                await asyncio.sleep(self.periods.look_s)
+                log.warning("%s: %s; again in %.0f s", trouble, exc, self.periods.retry_period_s)
+                await asyncio.sleep(self.periods.retry_period_s)
 
 
 def _claimed_by(memory: AgentMemory, connections: tuple[str, ...] = ()) -> SlugClaim:
     """Build the claim of an object's namespace. `connections`: connections that the slug has used before."""
     metadata = memory.metadata
     claim = SlugClaim(namespace=metadata.namespace, uid=metadata.uid, connections=connections)
-    return claim.used_by(metadata.uid, connection_named(memory))
+    return claim.used_by(metadata.uid, connection_name(memory))
 
 
 def _held_by(snapshot: Json) -> tuple[str, str]:

@@ -5,8 +5,14 @@ Restores and rebuilds replace collections.
 
 from collections.abc import Mapping
 
-from agentmemory_operator.collections.retire import retire
-from agentmemory_operator.collections.rules.collection import PREVIOUS_KEY, Observed, is_owner, is_placeholder, owner_in
+from agentmemory_operator.collections.retire import delete_keeping_snapshots
+from agentmemory_operator.collections.rules.collection import (
+    PREVIOUS_KEY,
+    ObservedCollection,
+    is_owner,
+    is_placeholder,
+    read_owner,
+)
 from agentmemory_operator.collections.rules.rebuild_record import RebuildStep, record_from_json
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.runtime.cache import Key
@@ -14,27 +20,27 @@ from agentmemory_operator.runtime.cluster_identity import ClusterId
 from agentmemory_operator.spec.times import parse_time
 
 
-async def live_behind(server: Server, alias: str, likely: str | None) -> Observed | None:
+async def find_live(server: Server, alias: str, expected: str | None) -> ObservedCollection | None:
     """Observe the collection that clients reach through an alias. None if it is missing or a placeholder.
 
     Args:
         likely: Expected physical name; saves a list of all aliases if it is right. None if unknown.
     """
-    observed = await server.collections.observe(alias, likely or alias)
+    observed = await server.collections.observe(alias, expected or alias)
     if observed is None or not (observed.is_aliased or observed.physical == alias):
         return None
     return None if is_placeholder(await server.snapshots.metadata(observed.physical)) else observed
 
 
-async def is_of(server: Server, name: str, owner: Key, cluster_id: ClusterId) -> bool:
+async def has_owner(server: Server, name: str, owner: Key, cluster_id: ClusterId) -> bool:
     """Return whether a collection, or the target of an alias, has the marker of this cluster and AgentMemory."""
     metadata = await server.snapshots.metadata(name)
-    return is_owner(owner_in(metadata), (await cluster_id(), owner.namespace, owner.name))
+    return is_owner(read_owner(metadata), (await cluster_id(), owner.namespace, owner.name))
 
 
-async def leads_to(server: Server, alias: str, physical: str) -> bool:
+async def alias_points_to(server: Server, alias: str, physical: str) -> bool:
     """Return whether an alias points to a collection."""
-    live = await live_behind(server, alias, physical)
+    live = await find_live(server, alias, physical)
     return live is not None and live.physical == physical
 
 
@@ -49,7 +55,7 @@ async def mark_previous(server: Server, physical: str, *, since: str, until: str
         await server.snapshots.write_metadata(physical, {PREVIOUS_KEY: {"since": since, "keepUntil": until, **by}})
 
 
-async def remove_due(server: Server, physical: str, *, alias: str, now_ms: int) -> bool:
+async def remove_if_due(server: Server, physical: str, *, alias: str, now_ms: int) -> bool:
     """Remove a replaced collection whose retention has ended; return whether it no longer exists.
 
     A collection is never removed if it is not marked as replaced, is the alias's target, or is the target of a
@@ -59,14 +65,14 @@ async def remove_due(server: Server, physical: str, *, alias: str, now_ms: int) 
     if metadata is None or is_placeholder(metadata):
         return True
     until = _time_of(metadata, "keepUntil")
-    live = await live_behind(server, alias, physical)
+    live = await find_live(server, alias, physical)
     if until is None or until > now_ms or live is None or live.physical == physical or _comes_back(metadata, physical):
         return False
-    await retire(server.collections, server.snapshots, physical)
+    await delete_keeping_snapshots(server.collections, server.snapshots, physical)
     return True
 
 
-def replaced_since_ms(metadata: Mapping[str, object]) -> int | None:
+def read_replaced_ms(metadata: Mapping[str, object]) -> int | None:
     """Return the time at which a collection was replaced in Unix milliseconds, or None if its metadata has none."""
     return _time_of(metadata, "since")
 
@@ -93,7 +99,7 @@ afterwards."""
 UPDATED_AT_INDEX = ("updatedAt", "integer")
 
 
-async def restore_source(server: Server, physical: str) -> None:
+async def drop_rebuild_index(server: Server, physical: str) -> None:
     """Drop the index that a rebuild created in its source.
 
     Does nothing if the collection or the index does not exist.

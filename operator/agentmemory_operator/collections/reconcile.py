@@ -8,24 +8,30 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from agentmemory_operator.collections.replication import Turn, check_peers
+from agentmemory_operator.collections.replication import AcquireSlot, check_peers
 from agentmemory_operator.collections.rules.changes import Change, ChangeClass, SetAlias, WriteMarker, class_of
-from agentmemory_operator.collections.rules.collection import Collection, Marker, Observed
+from agentmemory_operator.collections.rules.collection import Collection, Marker, ObservedCollection
 from agentmemory_operator.collections.rules.desired import PassTerms
 from agentmemory_operator.collections.rules.drift import DriftPolicy, differences, is_drift, without_drift
-from agentmemory_operator.collections.rules.outcome import Reconciled
-from agentmemory_operator.collections.rules.plan import Plan, has_rebuild, plan_changes, with_wake, without_wake
-from agentmemory_operator.collections.rules.rebuild_costs import SAMPLED, Costs, Room, Survey, costs_of
+from agentmemory_operator.collections.rules.outcome import PassOutcome
+from agentmemory_operator.collections.rules.plan import Plan, add_wake, drop_wake, has_rebuild, plan_changes
+from agentmemory_operator.collections.rules.rebuild_costs import (
+    SAMPLE_SIZE,
+    CollectionSample,
+    Costs,
+    ServerResources,
+    estimate_costs,
+)
 from agentmemory_operator.collections.rules.refusals import (
     Refusal,
-    allowed,
+    allowed_changes,
     check_lost,
     check_ownership,
     check_replicas,
-    hold_queued,
-    hold_upgrade,
-    refuse,
-    upgraded_from,
+    find_older_revision,
+    find_refusal,
+    refuse_queued,
+    refuse_upgrade,
 )
 from agentmemory_operator.errors import NotFound, SpecInvalid, StoreRejected
 from agentmemory_operator.ports.collections import CollectionStore
@@ -33,8 +39,8 @@ from agentmemory_operator.rebuilds.rules.plain import awaits_alias
 from agentmemory_operator.spec.naming import next_physical, number_of, physical_names
 
 
-async def surveyed(
-    terms: PassTerms, plan: Plan, observed: Observed | None, *, store: CollectionStore, room: Room
+async def survey_costs(
+    terms: PassTerms, plan: Plan, observed: ObservedCollection | None, *, store: CollectionStore, room: ServerResources
 ) -> PassTerms:
     """Return the terms with a survey of the collection, for the costs of a Rebuild. Unchanged if the plan has none.
 
@@ -44,15 +50,15 @@ async def surveyed(
     if observed is None or not has_rebuild(plan):
         return terms
     try:
-        lengths = await store.content_lengths(observed.physical, SAMPLED)
+        lengths = await store.content_lengths(observed.physical, SAMPLE_SIZE)
     except (NotFound, StoreRejected):
         # The costs are only an estimate: a server that rejects the survey must not block the pass.
         lengths = ()
-    return replace(terms, survey=Survey(tuple(lengths), room))
+    return replace(terms, survey=CollectionSample(tuple(lengths), room))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Permit:
+class PassPermit:
     """Permissions and inputs of a pass that do not come from the object's spec.
 
     Attributes:
@@ -60,15 +66,15 @@ class Permit:
         decide: Returns the desired collection and the terms for the collection's marker, or None without a collection.
             None keeps the given ones.
         room: Resources of the server.
-        turn: Acquires the slot for a Reindex of a collection with points; see `replication.Turn`. None reindexes at
+        turn: Acquires the slot for a Reindex of a collection with points; see `replication.AcquireSlot`. None reindexes at
             once.
         check_creation: Raises if no empty collection may be created now. None permits it.
     """
 
     terms: PassTerms = field(default_factory=PassTerms)
     decide: Callable[[Marker | None], tuple[Collection, PassTerms]] | None = None
-    room: Room = field(default_factory=Room)
-    turn: Turn | None = None
+    room: ServerResources = field(default_factory=ServerResources)
+    acquire_slot: AcquireSlot | None = None
     check_creation: Callable[[], Awaitable[None]] | None = None
 
 
@@ -92,18 +98,18 @@ class PassDraft:
         waits_for: Name of the object that has the slot.
     """
 
-    observed: Observed | None
+    observed: ObservedCollection | None
     plan: Plan
     refusal: Refusal | None
-    wish: Collection | None
-    todo: tuple[Change, ...]
+    goal: Collection | None
+    allowed: tuple[Change, ...]
     taken_from: Marker | None = None
     is_drift: bool = False
     leaves_drift: bool = False
-    way: Plan | None = None
+    plan_to_goal: Plan | None = None
     terms: PassTerms = field(default_factory=PassTerms)
     queued: tuple[Change, ...] = ()
-    waits_for: str = ""
+    slot_holder: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +124,7 @@ class _Plans:
     """
 
     desired: Collection
-    observed: Observed | None
+    observed: ObservedCollection | None
     last_physical: str | None
     plan: Plan
     older: Collection | None
@@ -132,14 +138,14 @@ class _Plans:
         if self.may_hold:
             held = _held_upgrade(self.plan, self.base, self.desired, self.observed, terms)
         wish, way = (self.older, self.base) if held else (self.desired, self.plan)
-        found = PassDraft(self.observed, self.plan, held, wish, (), self.taken_from, way=way, terms=terms)
+        found = PassDraft(self.observed, self.plan, held, wish, (), self.taken_from, plan_to_goal=way, terms=terms)
         return _judged(found, last_physical=self.last_physical)
 
 
-def draft(
+def plan_pass(
     alias: str,
     desired: Collection,
-    observed: Observed | None,
+    observed: ObservedCollection | None,
     *,
     last_physical: str | None,
     last_points: int,
@@ -164,7 +170,7 @@ def draft(
 def _planned(
     alias: str,
     desired: Collection,
-    observed: Observed | None,
+    observed: ObservedCollection | None,
     *,
     last_physical: str | None,
     last_points: int,
@@ -176,7 +182,7 @@ def _planned(
     check_replicas(desired, observed)
     _, fresh = physical_names(alias, last_physical)
     plan_for = partial(plan_changes, observed=observed, alias=alias, physical=fresh, wants_alias=terms.wants_alias)
-    revision = upgraded_from(desired, observed)
+    revision = find_older_revision(desired, observed)
     older = None if revision is None else terms.older.get(revision)
     base = plan_for(older) if older else None
     may_hold = revision is not None and (older is not None or taken_from is None)
@@ -184,23 +190,25 @@ def _planned(
 
 
 def _held_upgrade(
-    plan: Plan, base: Plan | None, desired: Collection, observed: Observed | None, terms: PassTerms
+    plan: Plan, base: Plan | None, desired: Collection, observed: ObservedCollection | None, terms: PassTerms
 ) -> Refusal | None:
     """Return the refusal of an upgrade to a newer preset revision, or None if it may be carried out."""
-    held = hold_upgrade(plan, base, observed, terms=terms, costs=_costs(plan, desired, observed, terms))
+    held = refuse_upgrade(plan, base, observed, terms=terms, costs=_costs(plan, desired, observed, terms))
     return replace(held, revision=desired.marker.preset_revision) if held and desired.marker else held
 
 
-def _refused(plan: Plan, wish: Collection | None, observed: Observed | None, terms: PassTerms) -> Refusal | None:
+def _refused(
+    plan: Plan, wish: Collection | None, observed: ObservedCollection | None, terms: PassTerms
+) -> Refusal | None:
     """Return the refusal of a plan, or None. `wish` is the goal of the plan."""
-    return refuse(plan, observed, terms=terms, costs=_costs(plan, wish, observed, terms))
+    return find_refusal(plan, observed, terms=terms, costs=_costs(plan, wish, observed, terms))
 
 
-def _costs(plan: Plan, wish: Collection | None, observed: Observed | None, terms: PassTerms) -> Costs | None:
+def _costs(plan: Plan, wish: Collection | None, observed: ObservedCollection | None, terms: PassTerms) -> Costs | None:
     """Return the costs of a plan's Rebuild, or None without one."""
     if observed is None or wish is None or not has_rebuild(plan):
         return None
-    return costs_of(plan, wish, observed, settings=terms.rebuild, batch=terms.batch, survey=terms.survey)
+    return estimate_costs(plan, wish, observed, settings=terms.rebuild, batch=terms.batch_size, survey=terms.survey)
 
 
 def _judged(found: PassDraft, *, last_physical: str | None) -> PassDraft:
@@ -208,13 +216,13 @@ def _judged(found: PassDraft, *, last_physical: str | None) -> PassDraft:
 
     If no upgrade is withheld, `plan` and `refusal` are updated too.
     """
-    base, observed, terms, is_held = found.way, found.observed, found.terms, found.refusal is not None
-    has_drifted = found.wish is not None and is_drift(found.wish, observed, last_physical=last_physical)
+    base, observed, terms, is_held = found.plan_to_goal, found.observed, found.terms, found.refusal is not None
+    has_drifted = found.goal is not None and is_drift(found.goal, observed, last_physical=last_physical)
     leaves_drift = has_drifted and terms.drift_policy is not DriftPolicy.CORRECT
     if base and observed and leaves_drift:
-        base = with_wake(without_drift(base), observed)
-    refusal = _refused(base, found.wish, observed, terms) if base else None
-    todo = allowed(base, refusal) if base else ()
+        base = add_wake(without_drift(base), observed)
+    refusal = _refused(base, found.goal, observed, terms) if base else None
+    todo = allowed_changes(base, refusal) if base else ()
     judged = replace(found, todo=todo, is_drift=has_drifted, leaves_drift=leaves_drift)
     return judged if is_held or base is None else replace(judged, plan=base, refusal=refusal)
 
@@ -226,8 +234,8 @@ async def reconcile(
     store: CollectionStore,
     last_physical: str | None,
     last_points: int,
-    permit: Permit | None = None,
-) -> Reconciled:
+    permit: PassPermit | None = None,
+) -> PassOutcome:
     """Bring the collection behind `alias` to the desired state. Idempotent: a second call changes nothing.
 
     Args:
@@ -242,8 +250,8 @@ async def reconcile(
         NotOwned: If the collection belongs to another object.
         SpecInvalid: If the collection was lost with its points, or the server accepted a change without applying it.
     """
-    permit = permit or Permit()
-    before, names = await observe_linked(alias, last_physical, store=store)
+    permit = permit or PassPermit()
+    before, names = await observe_or_link(alias, last_physical, store=store)
     if permit.decide:
         desired, terms = permit.decide(before.collection.marker if before else None)
         permit = replace(permit, terms=terms)
@@ -251,19 +259,25 @@ async def reconcile(
     found = await _drafted(plans, store=store, permit=permit)
     if before is None:
         found = await _creation(found, alias, desired, names, store=store, permit=permit)
-    found = await _in_turn(found, permit.turn)
+    found = await _in_turn(found, permit.acquire_slot)
     observed = await _applied(found, alias, store=store)
     return _outcome(found, alias, desired, observed)
 
 
-async def _drafted(plans: _Plans, *, store: CollectionStore, permit: Permit) -> PassDraft:
+async def _drafted(plans: _Plans, *, store: CollectionStore, permit: PassPermit) -> PassDraft:
     found = plans.draft(permit.terms)
-    terms = await surveyed(permit.terms, found.plan, plans.observed, store=store, room=permit.room)
+    terms = await survey_costs(permit.terms, found.plan, plans.observed, store=store, room=permit.room)
     return found if terms is permit.terms else plans.draft(terms)
 
 
 async def _creation(
-    found: PassDraft, alias: str, desired: Collection, names: frozenset[str], *, store: CollectionStore, permit: Permit
+    found: PassDraft,
+    alias: str,
+    desired: Collection,
+    names: frozenset[str],
+    *,
+    store: CollectionStore,
+    permit: PassPermit,
 ) -> PassDraft:
     await check_peers(desired.replication_factor, store=store)
     physical = await _free_name(alias, found.plan.physical, names, store=store, permit=permit)
@@ -273,13 +287,13 @@ async def _creation(
     return replace(found, plan=plan, way=plan, todo=plan.changes)
 
 
-async def _applied(found: PassDraft, alias: str, *, store: CollectionStore) -> Observed:
+async def _applied(found: PassDraft, alias: str, *, store: CollectionStore) -> ObservedCollection:
     """Apply the draft and observe the collection again. Without changes, the last observation is returned."""
     observed, physical = found.observed, found.plan.physical
-    for change in found.todo:
+    for change in found.allowed:
         await store.apply(physical, change)
-    if found.todo or observed is None:
-        is_linked = any(isinstance(change, SetAlias) for change in found.todo)
+    if found.allowed or observed is None:
+        is_linked = any(isinstance(change, SetAlias) for change in found.allowed)
         observed = await store.observe(alias, physical, is_linked=is_linked)
     if observed is None:
         raise _ignored(found)
@@ -287,17 +301,19 @@ async def _applied(found: PassDraft, alias: str, *, store: CollectionStore) -> O
 
 
 def _ignored(found: PassDraft) -> SpecInvalid:
-    names = ", ".join(type(change).__name__ for change in found.todo)
+    names = ", ".join(type(change).__name__ for change in found.allowed)
     return SpecInvalid("ChangeIgnored", f"the server accepted {names} but did not apply it")
 
 
-def _outcome(found: PassDraft, alias: str, desired: Collection, observed: Observed) -> Reconciled:
+def _outcome(found: PassDraft, alias: str, desired: Collection, observed: ObservedCollection) -> PassOutcome:
     """Build the outcome of an applied draft; raise if the server ignored a change."""
     whole, remaining_plan = _still_to_do(found, alias, desired, observed)
     pending = without_drift(whole) if whole and found.leaves_drift else whole
-    if pending and set(allowed(pending, _refused(pending, found.wish, observed, found.terms))) - set(found.queued):
+    if pending and set(allowed_changes(pending, _refused(pending, found.goal, observed, found.terms))) - set(
+        found.queued
+    ):
         raise _ignored(found)
-    if found.wish == desired and pending:
+    if found.goal == desired and pending:
         remaining, refusal = pending, found.refusal
     else:
         remaining, refusal = (
@@ -305,13 +321,15 @@ def _outcome(found: PassDraft, alias: str, desired: Collection, observed: Observ
             _held_upgrade(remaining_plan, pending, desired, observed, found.terms),
         )
     if found.queued:
-        refusal = hold_queued(found.queued, refusal, found.waits_for)
-    applied = Plan(found.plan.physical, found.todo)
-    done = Reconciled(observed, remaining, refusal, applied, found.taken_from, is_queued=bool(found.queued))
+        refusal = refuse_queued(found.queued, refusal, found.slot_holder)
+    applied = Plan(found.plan.physical, found.allowed)
+    done = PassOutcome(observed, remaining, refusal, applied, found.taken_from, is_queued=bool(found.queued))
     return _with_drift(done, found, whole)
 
 
-def _still_to_do(found: PassDraft, alias: str, desired: Collection, observed: Observed) -> tuple[Plan | None, Plan]:
+def _still_to_do(
+    found: PassDraft, alias: str, desired: Collection, observed: ObservedCollection
+) -> tuple[Plan | None, Plan]:
     """Plan the remaining changes to the draft's goal and to the desired collection, without WakeOptimizers.
 
     If nothing was applied, the draft's own plan is reused.
@@ -319,27 +337,27 @@ def _still_to_do(found: PassDraft, alias: str, desired: Collection, observed: Ob
     plan_for = partial(
         plan_changes, observed=observed, alias=alias, physical=observed.physical, wants_alias=found.terms.wants_alias
     )
-    whole = found.way
-    if found.todo and found.wish:
-        whole = plan_for(found.wish)
+    whole = found.plan_to_goal
+    if found.allowed and found.goal:
+        whole = plan_for(found.goal)
     # `found.plan` cannot be used here: it lacks the drift that stays.
-    to_desired = whole if whole and found.wish == desired else plan_for(desired)
-    return (without_wake(whole) if whole else None), without_wake(to_desired)
+    to_desired = whole if whole and found.goal == desired else plan_for(desired)
+    return (drop_wake(whole) if whole else None), drop_wake(to_desired)
 
 
-def _with_drift(done: Reconciled, found: PassDraft, whole: Plan | None) -> Reconciled:
+def _with_drift(done: PassOutcome, found: PassDraft, whole: Plan | None) -> PassOutcome:
     """Add the drift that was corrected, and the drift that stays, to the outcome."""
-    before, wish = found.observed, found.wish
+    before, wish = found.observed, found.goal
     if not (found.is_drift and wish and before and whole):
         return done
     is_shown = found.terms.drift_policy is not DriftPolicy.IGNORE
     stays = differences(wish, done.observed.collection, whole.changes) if is_shown else ()
-    return replace(done, corrected=differences(wish, before.collection, found.todo), drift=stays)
+    return replace(done, corrected=differences(wish, before.collection, found.allowed), drift=stays)
 
 
-async def observe_linked(
+async def observe_or_link(
     alias: str, last_physical: str | None, *, store: CollectionStore
-) -> tuple[Observed | None, frozenset[str]]:
+) -> tuple[ObservedCollection | None, frozenset[str]]:
     """Observe the collection behind an alias; create the alias if a killed operator has deleted its plain predecessor.
 
     While a plain collection is replaced by an alias of the same name, neither exists for a moment. A pass that finds
@@ -368,7 +386,9 @@ async def _numbered(alias: str, store: CollectionStore) -> frozenset[str]:
     return frozenset(name for name in await store.names() if number_of(name, alias) is not None)
 
 
-async def _free_name(alias: str, fresh: str, names: frozenset[str], *, store: CollectionStore, permit: Permit) -> str:
+async def _free_name(
+    alias: str, fresh: str, names: frozenset[str], *, store: CollectionStore, permit: PassPermit
+) -> str:
     """Return a free name for a new collection, or raise if none may be created.
 
     The placeholder of a deleted collection occupies its name. An incomplete collection of an interrupted creation does
@@ -381,20 +401,20 @@ async def _free_name(alias: str, fresh: str, names: frozenset[str], *, store: Co
     return fresh
 
 
-async def _in_turn(found: PassDraft, turn: Turn | None) -> PassDraft:
+async def _in_turn(found: PassDraft, turn: AcquireSlot | None) -> PassDraft:
     """Move a Reindex of the draft to `queued` unless the slot can be acquired.
 
     The new marker waits too, because it describes the completed change. A marker for another owner is written at once.
     """
-    reindex = tuple(change for change in found.todo if class_of(change) is ChangeClass.REINDEX)
+    reindex = tuple(change for change in found.allowed if class_of(change) is ChangeClass.REINDEX)
     if not reindex or turn is None or found.observed is None or found.observed.points == 0:
         return found
     waits_for = await turn()
     if waits_for is None:
         return found
     live = found.observed.collection.marker
-    markers = (change for change in found.todo if isinstance(change, WriteMarker))
+    markers = (change for change in found.allowed if isinstance(change, WriteMarker))
     kept = tuple(change for change in markers if live is not None and change.marker.is_same_object(live))
     queued = (*reindex, *kept)
-    todo = tuple(change for change in found.todo if change not in queued)
+    todo = tuple(change for change in found.allowed if change not in queued)
     return replace(found, todo=todo, queued=queued, waits_for=waits_for)

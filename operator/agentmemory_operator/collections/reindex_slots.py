@@ -8,21 +8,21 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from agentmemory_operator.collections.rules.collection import RED, Observed
+from agentmemory_operator.collections.rules.collection import RED, ObservedCollection
 from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.runtime.cache import Key, ObjectTable, slug_of
 from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.naming import alias_of
 
-Observe = Callable[[str], Awaitable[Observed | None]]
+Observe = Callable[[str], Awaitable[ObservedCollection | None]]
 """Returns the collection behind an alias, or None."""
 
-FORGOTTEN_S = 120.0
+PLACE_TTL_S = 120.0
 """Seconds after which an object that has not asked again loses its place: it was deleted, suspended or needs no
 Reindex."""
 
 
-def is_running(observed: Observed) -> bool:
+def is_running(observed: ObservedCollection) -> bool:
     """Return whether the engine is optimizing a collection. A red one has stopped with an error."""
     return observed.is_busy and observed.state != RED
 
@@ -36,7 +36,7 @@ class _Place:
 
 
 @dataclass(slots=True)
-class Turns:
+class ReindexSlots:
     """The slots of every connection."""
 
     table: ObjectTable
@@ -44,13 +44,13 @@ class Turns:
     _holders: dict[Key, Key] = field(default_factory=dict)
     _lines: dict[Key, dict[Key, _Place]] = field(default_factory=dict)
 
-    async def take(self, key: Key, observe: Observe) -> Key | None:
+    async def acquire(self, key: Key, observe: Observe) -> Key | None:
         """Acquire the connection's slot for an object; return the object that it waits for, or None once acquired.
 
         Args:
             observe: Reads any collection of the connection.
         """
-        connection = self.table.connection_of(key)
+        connection = self.table.find_connection(key)
         if connection is None:
             return None
         first = self._enqueue(connection, key)
@@ -64,15 +64,15 @@ class Turns:
         try:
             busy = await self._find_busy(key, connection, observe)
         except BaseException:
-            self.give_back(key)
+            self.release(key)
             raise
         if busy is not None:
-            self.give_back(key)
+            self.release(key)
             return busy
         del self._lines[connection][key]
         return None
 
-    def give_back(self, key: Key) -> None:
+    def release(self, key: Key) -> None:
         """Release the object's slot. Does nothing if it has none."""
         for connection in [connection for connection, holder in self._holders.items() if holder == key]:
             del self._holders[connection]
@@ -81,9 +81,9 @@ class Turns:
         """Return whether the object has the slot of its connection."""
         return key in self._holders.values()
 
-    def next_of(self, key: Key) -> Key | None:
+    def first_waiting(self, key: Key) -> Key | None:
         """Return the first waiting object of the connection of `key`, or None."""
-        connection = self.table.connection_of(key)
+        connection = self.table.find_connection(key)
         return self._first(connection) if connection else None
 
     def _enqueue(self, connection: Key, key: Key) -> Key | None:
@@ -97,7 +97,7 @@ class Turns:
         now_s = self.clock.now_ms() / 1000
         line = self._lines.get(connection, {})
         # `abs`: the clock may have been set back since the last request.
-        for key in [key for key, place in line.items() if abs(now_s - place.asked_s) > FORGOTTEN_S]:
+        for key in [key for key, place in line.items() if abs(now_s - place.asked_s) > PLACE_TTL_S]:
             del line[key]
         present = (key for key in line if self.table.get(key) is not None)
         return min(present, key=lambda key: (line[key].since_s, key), default=None)
@@ -120,12 +120,12 @@ class Turns:
 
     def _reindexing(self, connection: Key) -> Iterator[tuple[Key, str]]:
         """Yield the objects whose status says that they reindex, each with its alias."""
-        for key in self.table.users_of(connection):
+        for key in self.table.find_users(connection):
             document = self.table.get(key)
             status = _status(document)
             if document is None or not status.get("reindexSince") or not status.get("collection"):
                 continue
-            if self.table.owner_of(slug_of(document)) == key:
+            if self.table.find_owner(slug_of(document)) == key:
                 yield key, alias_of(slug_of(document))
 
 

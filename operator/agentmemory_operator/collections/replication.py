@@ -7,24 +7,24 @@ pass can continue, also after a restart.
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from agentmemory_operator.collections.rules.outcome import Reconciled
+from agentmemory_operator.collections.rules.outcome import PassOutcome
 from agentmemory_operator.collections.rules.replicas import (
     CopyReplica,
     Placement,
-    Replication,
+    ReplicationGap,
+    find_gap,
     next_move,
-    replication_of,
-    too_few,
+    too_few_peers,
 )
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.ports.collections import CollectionStore
 from agentmemory_operator.spec.kinds.conditions import Reason
 
-Turn = Callable[[], Awaitable[str | None]]
+AcquireSlot = Callable[[], Awaitable[str | None]]
 """Acquires the slot for copying shards. Returns None if acquired, otherwise the name of the object that has it."""
 
 
-NO_CALLS = "the server has no API for moving replicas: a rebuild is planned instead"
+NO_REPLICA_API = "the server has no API for moving replicas: a rebuild is planned instead"
 
 
 async def check_peers(factor: int | None, *, store: CollectionStore) -> None:
@@ -39,10 +39,12 @@ async def check_peers(factor: int | None, *, store: CollectionStore) -> None:
         return
     peers = await store.peers()
     if 1 < peers < factor:
-        raise SpecInvalid(Reason.INVALID_SPEC, too_few(peers, factor))
+        raise SpecInvalid(Reason.INVALID_SPEC, too_few_peers(peers, factor))
 
 
-async def replicate(done: Reconciled, factor: int | None, *, store: CollectionStore, turn: Turn | None) -> Reconciled:
+async def replicate(
+    done: PassOutcome, factor: int | None, *, store: CollectionStore, acquire_slot: AcquireSlot | None
+) -> PassOutcome:
     """Make the next move of a replica, if one is due, and add its result to the outcome of a pass.
 
     Args:
@@ -54,38 +56,38 @@ async def replicate(done: Reconciled, factor: int | None, *, store: CollectionSt
     if placement is None:
         return done
     if factor is None or not _may_move(done, placement, factor) or next_move(placement, factor) is None:
-        return _with_replication(done, replication_of(placement, factor if placement.can_move else None))
-    return _with_replication(done, await _move(done, placement, factor, store=store, turn=turn))
+        return _with_replication(done, find_gap(placement, factor if placement.can_move else None))
+    return _with_replication(done, await _move(done, placement, factor, store=store, turn=acquire_slot))
 
 
-def _may_move(done: Reconciled, placement: Placement, factor: int) -> bool:
+def _may_move(done: PassOutcome, placement: Placement, factor: int) -> bool:
     """Return False while a rebuild replaces the collection, and if another number is left in place as drift."""
     is_replaced = done.refusal is not None and done.refusal.reason == Reason.REBUILD_RUNNING
     return placement.can_move and not is_replaced and factor == done.observed.collection.replication_factor
 
 
 async def _move(
-    done: Reconciled, placement: Placement, factor: int, *, store: CollectionStore, turn: Turn | None
-) -> Replication | None:
+    done: PassOutcome, placement: Placement, factor: int, *, store: CollectionStore, turn: AcquireSlot | None
+) -> ReplicationGap | None:
     is_copy = isinstance(next_move(placement, factor), CopyReplica)
     if is_copy and turn is not None and done.observed.points and (before := await turn()):
         message = f"replication is queued: one collection per connection at a time, {before} is first"
-        return Replication(Reason.REINDEX_QUEUED, message, before=before)
+        return ReplicationGap(Reason.REINDEX_QUEUED, message, slot_holder=before)
     # Read the placement again: a dropped replica cannot be restored, so the decision needs the current state.
     now = await store.placement(done.observed.physical)
     move = next_move(now, factor) if now else None
     if now is None or move is None:
-        return replication_of(now or placement, factor)
+        return find_gap(now or placement, factor)
     if await store.move_replica(done.observed.physical, move):
-        return replication_of(now, factor, begun=move)
-    return Replication(Reason.REPLICATING, NO_CALLS, is_under_way=True)
+        return find_gap(now, factor, begun=move)
+    return ReplicationGap(Reason.REPLICATING, NO_REPLICA_API, is_under_way=True)
 
 
-def _with_replication(done: Reconciled, replication: Replication | None) -> Reconciled:
+def _with_replication(done: PassOutcome, replication: ReplicationGap | None) -> PassOutcome:
     if replication is None:
         return done
     is_busy = done.observed.is_busy or replication.is_under_way
     observed = replace(done.observed, is_busy=is_busy)
     return replace(
-        done, observed=observed, replication=replication, is_queued=done.is_queued or bool(replication.before)
+        done, observed=observed, replication=replication, is_queued=done.is_queued or bool(replication.slot_holder)
     )

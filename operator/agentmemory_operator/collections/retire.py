@@ -4,12 +4,12 @@ Qdrant lists and serves snapshots only while a collection of their name exists. 
 are not stored elsewhere is replaced by an empty placeholder, until the last of them is removed.
 """
 
-from agentmemory_operator.collections.rules.collection import is_placeholder, tenant_in
+from agentmemory_operator.collections.rules.collection import is_placeholder, read_tenant
 from agentmemory_operator.ports.collections import CollectionStore
 from agentmemory_operator.ports.snapshots import SnapshotStore
 
 
-async def retire(
+async def delete_keeping_snapshots(
     collections: CollectionStore,
     snapshots: SnapshotStore,
     physical: str,
@@ -35,8 +35,8 @@ async def retire(
         await collections.delete(physical)
         if not kept:
             return 0
-    await snapshots.create_placeholder(physical, tenant_in(metadata))
-    return await drop_unneeded(collections, snapshots, physical)
+    await snapshots.create_placeholder(physical, read_tenant(metadata))
+    return await drop_empty_placeholder(collections, snapshots, physical)
 
 
 async def remove_file(collections: CollectionStore, snapshots: SnapshotStore, physical: str, name: str) -> None:
@@ -49,18 +49,18 @@ async def remove_file(collections: CollectionStore, snapshots: SnapshotStore, ph
         await snapshots.create_placeholder(physical)
     await snapshots.delete_file(physical, name)
     if metadata is None or is_placeholder(metadata):
-        await drop_unneeded(collections, snapshots, physical)
+        await drop_empty_placeholder(collections, snapshots, physical)
 
 
-async def keep_in_reach(collections: CollectionStore, snapshots: SnapshotStore, physical: str) -> set[str]:
+async def keep_snapshots_available(collections: CollectionStore, snapshots: SnapshotStore, physical: str) -> set[str]:
     """Return the snapshot files of a collection; a missing collection with files gets a placeholder."""
     if await snapshots.metadata(physical) is None:
         await snapshots.create_placeholder(physical)
-        await drop_unneeded(collections, snapshots, physical)
+        await drop_empty_placeholder(collections, snapshots, physical)
     return {file.name for file in await snapshots.files(physical)}
 
 
-async def drop_unneeded(collections: CollectionStore, snapshots: SnapshotStore, physical: str) -> int:
+async def drop_empty_placeholder(collections: CollectionStore, snapshots: SnapshotStore, physical: str) -> int:
     """Delete a placeholder without snapshots; return the number of its snapshots."""
     kept = len(await snapshots.files(physical))
     # Read the metadata right before: only a placeholder may be deleted here.

@@ -13,17 +13,17 @@ from functools import partial
 from agentmemory_operator.connections.resolve import Server, Servers
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.runtime.cache import QDRANT_CONNECTION, ObjectTable
-from agentmemory_operator.runtime.queue import rounds
+from agentmemory_operator.runtime.queue import run_periodically
 from agentmemory_operator.spec.naming import scratch_name, scratch_prefix
 
-SWEEP_S = 600.0
+SWEEP_PERIOD_S = 600.0
 """Seconds between two sweeps."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Scratch:
+class ScratchCollections:
     """The scratch collections of one cluster.
 
     Attributes:
@@ -34,7 +34,7 @@ class Scratch:
     _in_use: set[str] = field(default_factory=set)
 
     @contextlib.asynccontextmanager
-    async def hold(self, server: Server, uid: str) -> AsyncIterator[str]:
+    async def reserve(self, server: Server, uid: str) -> AsyncIterator[str]:
         """Reserve the name of an object's scratch collection; delete the collection before and after its use.
 
         Args:
@@ -69,13 +69,13 @@ class ScratchSweeper:
 
     table: ObjectTable
     servers: Servers
-    scratch: Scratch
-    period_s: float = SWEEP_S
+    scratch: ScratchCollections
+    period_s: float = SWEEP_PERIOD_S
 
     async def run(self) -> None:
         """Sweep until cancelled."""
         sweep = partial(self.servers.sweep, work=self.scratch.sweep, what="scratch collections")
-        await rounds(self.table, QDRANT_CONNECTION, sweep, period_s=self.period_s)
+        await run_periodically(self.table, QDRANT_CONNECTION, sweep, period_s=self.period_s)
 
 
 async def _drop(server: Server, name: str) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from agentmemory_operator.collections.rules.takeovers import TakeoverRequest, TakeoverTerms, shown, takeover_terms
+from agentmemory_operator.collections.rules.takeovers import TakeoverRequest, TakeoverTerms, build_terms, limit_requests
 from agentmemory_operator.connections.resolve import connection_of
 from agentmemory_operator.errors import NotOwned, SpecInvalid
 from agentmemory_operator.ports.base import Json
@@ -35,7 +35,7 @@ def terms_for(memory: AgentMemory, table: ObjectTable, annotations: Mapping[str,
         except SpecInvalid:
             # An invalid connection grants nothing.
             connection = None
-    return takeover_terms(memory.slug, memory.metadata.annotations if annotations is None else annotations, connection)
+    return build_terms(memory.slug, memory.metadata.annotations if annotations is None else annotations, connection)
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class TakeoverRequests:
     table: ObjectTable
     _requests: dict[Key, tuple[Key, TakeoverRequest]] = field(default_factory=dict)
 
-    def note(self, key: Key, agent: str, refusal: NotOwned, *, now: str) -> Key | None:
+    def record(self, key: Key, agent: str, refusal: NotOwned, *, now: str) -> Key | None:
         """Record a refusal. Return the connection whose owner may allow the takeover, or None if no owner can.
 
         Args:
@@ -58,7 +58,7 @@ class TakeoverRequests:
         """
         connection = self._connection_for(key, refusal)
         if connection is None or refusal.owner is None or refusal.is_same_tenant:
-            self.settle(key)
+            self.forget(key)
             return None
         existing = self._requests.get(key)
         request = TakeoverRequest(
@@ -72,25 +72,25 @@ class TakeoverRequests:
         self._requests[key] = connection, request
         return connection
 
-    def note_job(self, key: Key, refusal: NotOwned, *, now: str) -> Key | None:
+    def record_job(self, key: Key, refusal: NotOwned, *, now: str) -> Key | None:
         """Record a refusal of a snapshot or restore, as `note` does."""
-        memory = self.table.memory_of(key)
+        memory = self.table.find_memory(key)
         document = self.table.get(memory) if memory else None
-        return self.note(key, slug_of(document), refusal, now=now) if document else None
+        return self.record(key, slug_of(document), refusal, now=now) if document else None
 
-    def settle(self, key: Key) -> None:
+    def forget(self, key: Key) -> None:
         """Remove an object's request: it was granted, or the object no longer makes it."""
         self._requests.pop(key, None)
 
-    def of_connection(self, connection: Key) -> list[Json]:
+    def list_for(self, connection: Key) -> list[Json]:
         """Return the requests for a connection's status. Requests of deleted objects are removed."""
         for key in [key for key in self._requests if self.table.get(key) is None]:
-            self.settle(key)
+            self.forget(key)
         requests = [request for place, request in self._requests.values() if place == connection]
-        return [request.to_json() for request in shown(requests)]
+        return [request.to_json() for request in limit_requests(requests)]
 
     def _connection_for(self, key: Key, refusal: NotOwned) -> Key | None:
-        named, own = (refusal.owner or {}).get("connection"), self.table.connection_of(key)
+        named, own = (refusal.owner or {}).get("connection"), self.table.find_connection(key)
         if refusal.reason == Reason.SLUG_TAKEN:
             own = connection_key(named) if named else None
         elif own is not None and named not in (None, f"{own.namespace}/{own.name}"):
@@ -100,7 +100,7 @@ class TakeoverRequests:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedAgent:
     """An AgentMemory that was refused its collection.
 
     Attributes:
@@ -127,7 +127,7 @@ class Refused:
         return (self.owner.get("namespace"), self.owner.get("name")) == (self.namespace, self.name)
 
 
-def refused_in(memories: Sequence[Json], connections: Sequence[Json]) -> Iterator[Refused]:
+def find_refused(memories: Sequence[Json], connections: Sequence[Json]) -> Iterator[RefusedAgent]:
     """Yield the AgentMemories that were refused their collection, according to statuses.
 
     Args:
@@ -141,16 +141,18 @@ def refused_in(memories: Sequence[Json], connections: Sequence[Json]) -> Iterato
         if owner and owner.get("uid") and Reason.COLLECTION_NOT_OWNED in reasons:
             metadata = Metadata.model_validate(document["metadata"])
             place = metadata.namespace, metadata.name
-            yield Refused(*place, agent=slug_of(document), owner=owner, metadata=metadata)
+            yield RefusedAgent(*place, agent=slug_of(document), owner=owner, metadata=metadata)
     for document in connections:
         metadata = Metadata.model_validate(document["metadata"])
         for request in (document.get("status") or {}).get("takeoverRequests") or ():
             if request["kind"] == AGENT_MEMORY:
                 place = request["namespace"], request["name"]
-                yield Refused(*place, agent=request["agent"], owner=request.get("owner") or {}, connection=metadata)
+                yield RefusedAgent(
+                    *place, agent=request["agent"], owner=request.get("owner") or {}, connection=metadata
+                )
 
 
-def of_rebuilt_cluster(refused: Sequence[Refused], cluster_id: str) -> list[Refused]:
+def filter_rebuilt_cluster(refused: Sequence[RefusedAgent], cluster_id: str) -> list[RefusedAgent]:
     """Return the refused objects whose collection belongs to the same namespace and name in an earlier cluster.
 
     Args:
@@ -159,7 +161,9 @@ def of_rebuilt_cluster(refused: Sequence[Refused], cluster_id: str) -> list[Refu
     return [entry for entry in refused if entry.owner.get("clusterId") == cluster_id and entry.is_same_name]
 
 
-async def allow_takeover(refused: Sequence[Refused], objects: AgentMemories, *, cluster_id: str | None = None) -> None:
+async def allow_takeover(
+    refused: Sequence[RefusedAgent], objects: AgentMemories, *, cluster_id: str | None = None
+) -> None:
     """Allow takeovers: by annotation within a namespace, otherwise by entries in the connection's spec.
 
     The operator carries them out in its next passes.
@@ -182,7 +186,7 @@ async def allow_takeover(refused: Sequence[Refused], objects: AgentMemories, *, 
         await objects.add_takeovers(namespace, name, new_entries)
 
 
-def _entry_for(refused: Refused, cluster_id: str | None) -> Json:
+def _entry_for(refused: RefusedAgent, cluster_id: str | None) -> Json:
     if cluster_id is not None and refused.is_same_name:
         return {"fromClusterId": cluster_id}
     return {"agent": refused.agent, "fromUid": refused.owner["uid"], "toNamespace": refused.namespace}

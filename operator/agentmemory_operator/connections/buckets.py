@@ -6,14 +6,14 @@ from typing import Any
 
 from agentmemory_operator.connections.confined_objects import ConfinedObjects
 from agentmemory_operator.connections.rules.bucket_places import (
-    Area,
+    BucketArea,
     NamespaceOf,
+    bucket_name,
     is_path_style,
-    object_at,
-    place_of,
+    parse_location,
     storage_url,
 )
-from agentmemory_operator.connections.rules.secret_hosts import NOWHERE, Destination, goes_to
+from agentmemory_operator.connections.rules.secret_hosts import NOWHERE, Destination, destinations_of
 from agentmemory_operator.errors import SecretMissing, SpecInvalid
 from agentmemory_operator.ports.kubernetes import Secrets
 from agentmemory_operator.ports.objects import AccessKey, Bucket, ObjectStore
@@ -32,7 +32,7 @@ class Storages:
     Args:
         secrets: Reads keys.
         open_objects: Opens a bucket.
-        shared: Names (`place_of`) of the buckets that may be opened without a Secret, by the process's own identity. A
+        shared: Names (`bucket_name`) of the buckets that may be opened without a Secret, by the process's own identity. A
             namespace may use only its own keys in them. None permits every bucket and key, for processes that run with
             their user's rights.
         namespace_of: Returns the namespace that owns the slug in a key.
@@ -70,7 +70,7 @@ class Storages:
         area = self._area_of(bucket, namespace)
         objects = self._open_objects(await self._opened_by(bucket, namespace, encryption))
         if area is not None:
-            objects = ConfinedObjects(objects, area, place=place_of(bucket))
+            objects = ConfinedObjects(objects, area, place=bucket_name(bucket))
         try:
             yield objects
         finally:
@@ -87,11 +87,11 @@ class Storages:
         self, location: Mapping[str, Any], namespace: str, *, encryption: Encryption | None = None
     ) -> AsyncIterator[tuple[ObjectStore, str]]:
         """Open the bucket of a location in a status; yields its key too. Raises as `open_bucket`."""
-        place = object_at(location)
+        place = parse_location(location)
         async with self.open_bucket(place, namespace, encryption=encryption) as objects:
             yield objects, place.key
 
-    def _area_of(self, bucket: S3Bucket, namespace: str) -> Area | None:
+    def _area_of(self, bucket: S3Bucket, namespace: str) -> BucketArea | None:
         """Return the part of a shared bucket that a namespace may use, or None if it uses a Secret of its own.
 
         Raises:
@@ -99,18 +99,18 @@ class Storages:
         """
         if bucket.secret_ref is not None or self._shared is None:
             return None
-        if (place := place_of(bucket)) not in self._shared:
+        if (place := bucket_name(bucket)) not in self._shared:
             raise SpecInvalid(
                 Reason.SOURCE_NOT_ALLOWED,
                 f"bucket {place} needs a Secret: set secretRef, or ask for {place!r} to be listed in the"
                 " operator's AGENTMEMORY_SHARED_BUCKETS",
             )
-        return Area(namespace, self._namespace_of)
+        return BucketArea(namespace, self._namespace_of)
 
     async def _opened_by(self, bucket: S3Bucket, namespace: str, encryption: Encryption | None) -> Bucket:
         name, region = bucket.secret_ref.name if bucket.secret_ref else None, bucket.region or DEFAULT_REGION
         # The Secret must list the storage's host, even if the bucket is part of the request's host name.
-        to = goes_to(storage_url(bucket.endpoint, region))
+        to = destinations_of(storage_url(bucket.endpoint, region))
         return Bucket(
             name=bucket.bucket,
             region=region,

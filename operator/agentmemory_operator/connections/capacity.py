@@ -16,28 +16,28 @@ from typing import Protocol
 from prometheus_client.registry import Collector
 
 from agentmemory_operator.collections.rules.capacity import (
-    EXISTING_AGENTS,
-    NEW_AGENTS,
-    USUAL,
+    DEFAULT_NEED,
+    MAX_SHARE_EXISTING_AGENTS,
+    MAX_SHARE_NEW_AGENTS,
     Load,
-    Need,
+    MapDemand,
     Process,
+    find_shortage,
     loads_of,
-    shortage_of,
 )
 from agentmemory_operator.collections.rules.collection import Tenant
-from agentmemory_operator.errors import NamespaceFull, ServerFull, ServerFullForNow, StoreUnavailable
+from agentmemory_operator.errors import NamespaceFull, ServerFull, ServerFullRetryable, StoreUnavailable
 from agentmemory_operator.runtime.cache import QDRANT_CONNECTION, Key
 from agentmemory_operator.runtime.metrics import LiveGauge
 from agentmemory_operator.spec.kinds.connection import QdrantConnection
 from agentmemory_operator.spec.naming import number_of
 
-FRESH_S, ANEW_S = 60.0, 1.0
-OURS_S, OTHERS_S = 60.0, 600.0
+READ_TTL_S, MIN_READ_PERIOD_S = 60.0, 1.0
+OWN_TENANT_TTL_S, OTHER_TENANT_TTL_S = 60.0, 600.0
 """Seconds for which the owner of a collection is cached: if it is the counted namespace, and if it is another."""
 
 
-class Asked(Protocol):
+class CapacitySource(Protocol):
     """Calls to a whole server, without checks of ownership."""
 
     async def process(self) -> Process:
@@ -74,17 +74,17 @@ _NEVER = _Reading(-math.inf, -math.inf, Process())
 class _Making:
     """A collection that is being created, or was recently."""
 
-    need: Need
+    need: MapDemand
     done_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class CollectionWish:
+class CollectionRequest:
     """Request of an agent for its first collection."""
 
     tenant: Tenant
     alias: str
-    need: Need
+    need: MapDemand
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class _Granted:
         before: Existing names that are numbered for the agent's alias.
     """
 
-    wish: CollectionWish
+    wish: CollectionRequest
     before: frozenset[str]
 
 
@@ -108,8 +108,8 @@ class Capacity:
         anew_s: The same right before a refusal; not 0, because many requests may be refused at once.
     """
 
-    fresh_s: float = FRESH_S
-    anew_s: float = ANEW_S
+    read_ttl_s: float = READ_TTL_S
+    min_read_period_s: float = MIN_READ_PERIOD_S
     _readings: dict[Key, _Reading] = field(default_factory=dict)
     _read_locks: defaultdict[Key, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
     _count_locks: defaultdict[Key, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
@@ -119,7 +119,7 @@ class Capacity:
     _granted: dict[Key, list[_Granted]] = field(default_factory=dict)
 
     async def loads(
-        self, connection: QdrantConnection, store: Asked, *, older_s: float | None = None
+        self, connection: QdrantConnection, store: CapacitySource, *, max_age_s: float | None = None
     ) -> tuple[Load, ...]:
         """Return the loads of a connection's server; empty if they are unknown.
 
@@ -132,7 +132,7 @@ class Capacity:
         async with self._read_locks[key]:
             reading = self._readings.get(key, _NEVER)
             started_s = _now_s()
-            if started_s - reading.tried_s > (self.fresh_s if older_s is None else older_s):
+            if started_s - reading.tried_s > (self.read_ttl_s if max_age_s is None else max_age_s):
                 try:
                     reading = _Reading(started_s, started_s, await _process(store, counts=bound is not None))
                 except StoreUnavailable:
@@ -142,7 +142,7 @@ class Capacity:
 
     @asynccontextmanager
     async def for_new_agent(
-        self, connection: QdrantConnection, store: Asked, wish: CollectionWish
+        self, connection: QdrantConnection, store: CapacitySource, wish: CollectionRequest
     ) -> AsyncIterator[None]:
         """Reserve capacity for the first collection of an agent.
 
@@ -154,33 +154,41 @@ class Capacity:
             NamespaceFull: If the namespace has reached its limit of collections.
         """
         async with self._within_namespace(connection, store, wish):
-            if short := await self._shortage(connection, store, wish.need, NEW_AGENTS):
+            if short := await self._shortage(connection, store, wish.need, MAX_SHARE_NEW_AGENTS):
                 raise ServerFull(short)
             with self._reserve(connection, wish.need):
                 yield
 
     @asynccontextmanager
-    async def for_existing(self, connection: QdrantConnection, store: Asked, need: Need = USUAL) -> AsyncIterator[None]:
+    async def for_existing(
+        self, connection: QdrantConnection, store: CapacitySource, need: MapDemand = DEFAULT_NEED
+    ) -> AsyncIterator[None]:
         """Reserve capacity for another collection of an existing agent: for a restore, rebuild or verification.
 
         Raises:
             ServerFullForNow: If the server has no capacity; retry later.
         """
-        if short := await self._shortage(connection, store, need, EXISTING_AGENTS):
-            raise ServerFullForNow(short)
+        if short := await self._shortage(connection, store, need, MAX_SHARE_EXISTING_AGENTS):
+            raise ServerFullRetryable(short)
         with self._reserve(connection, need):
             yield
 
-    async def _shortage(self, connection: QdrantConnection, store: Asked, need: Need, share: float) -> str | None:
+    async def _shortage(
+        self, connection: QdrantConnection, store: CapacitySource, need: MapDemand, share: float
+    ) -> str | None:
         """Return why the server has no capacity, or None. Reads the server again before refusing."""
         short = None
         for is_last in (False, True):
             # Collections created since the last read may be counted twice. So a refusal because of them needs a new
             # read.
-            anew_s = 0.0 if any(pending.done_s is not None for pending in self._others(connection)) else self.anew_s
-            loads = await self.loads(connection, store, older_s=anew_s if is_last else self.fresh_s)
+            anew_s = (
+                0.0
+                if any(pending.done_s is not None for pending in self._others(connection))
+                else self.min_read_period_s
+            )
+            loads = await self.loads(connection, store, max_age_s=anew_s if is_last else self.read_ttl_s)
             # No await from here until the reservation: of two concurrent requests, the second includes the first.
-            short = shortage_of(loads, need, [pending.need for pending in self._others(connection)], share=share)
+            short = find_shortage(loads, need, [pending.need for pending in self._others(connection)], share=share)
             if short is None:
                 return None
         return short
@@ -192,7 +200,7 @@ class Capacity:
         return [pending for pending in on_server if pending.done_s is None or pending.done_s >= since_s]
 
     @contextmanager
-    def _reserve(self, connection: QdrantConnection, need: Need) -> Iterator[None]:
+    def _reserve(self, connection: QdrantConnection, need: MapDemand) -> Iterator[None]:
         """Count a collection as being created."""
         url = connection.spec.url
         making = _Making(need)
@@ -205,7 +213,7 @@ class Capacity:
 
     def _drop_old(self, url: str) -> None:
         """Drop collections that every valid read includes."""
-        since_s = _now_s() - 2 * self.fresh_s
+        since_s = _now_s() - 2 * self.read_ttl_s
         for place in {url, *self._pending}:
             kept = [
                 pending
@@ -219,7 +227,7 @@ class Capacity:
 
     @asynccontextmanager
     async def _within_namespace(
-        self, connection: QdrantConnection, store: Asked, wish: CollectionWish
+        self, connection: QdrantConnection, store: CapacitySource, wish: CollectionRequest
     ) -> AsyncIterator[None]:
         """Reserve one of the collections that a namespace may have."""
         limit = connection.spec.capacity.max_collections_per_namespace if connection.spec.capacity else None
@@ -248,15 +256,15 @@ class Capacity:
         finally:
             granted.remove(place)
 
-    async def _of(self, key: Key, tenant: Tenant, names: list[str], store: Asked) -> list[str]:
+    async def _of(self, key: Key, tenant: Tenant, names: list[str], store: CapacitySource) -> list[str]:
         """Return the collections of a tenant, by their markers."""
         cached = self._tenants.setdefault(key, {})
         for deleted in cached.keys() - set(names):
             del cached[deleted]
         # Adopted collections may have any name; those of other products have no marker.
         for name in names:
-            read_s, owner = cached.get(name, (-OTHERS_S, None))
-            if _now_s() - read_s >= (OURS_S if owner == tenant else OTHERS_S):
+            read_s, owner = cached.get(name, (-OTHER_TENANT_TTL_S, None))
+            if _now_s() - read_s >= (OWN_TENANT_TTL_S if owner == tenant else OTHER_TENANT_TTL_S):
                 cached[name] = _now_s(), await store.tenant_of(name)
         return [name for name in names if cached.get(name, (0.0, None))[1] == tenant]
 
@@ -285,7 +293,7 @@ def key_of(connection: QdrantConnection) -> Key:
     return Key(QDRANT_CONNECTION, connection.metadata.namespace, connection.metadata.name)
 
 
-async def _process(store: Asked, *, counts: bool) -> Process:
+async def _process(store: CapacitySource, *, counts: bool) -> Process:
     """Read the usage of a server's process.
 
     Args:

@@ -3,9 +3,9 @@
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 
-from agentmemory_operator.connections.rules.bucket_places import Area
+from agentmemory_operator.connections.rules.bucket_places import BucketArea
 from agentmemory_operator.errors import SpecInvalid
-from agentmemory_operator.ports.objects import ObjectStore, StoredObject, every_key
+from agentmemory_operator.ports.objects import ObjectStore, StoredObject, accept_any_key
 from agentmemory_operator.spec.kinds.conditions import Reason
 
 
@@ -21,7 +21,7 @@ class ConfinedObjects:
             object exists nor its owner.
     """
 
-    def __init__(self, objects: ObjectStore, area: Area, *, place: str) -> None:
+    def __init__(self, objects: ObjectStore, area: BucketArea, *, place: str) -> None:
         self._objects = objects
         self._area = area
         self._place = place
@@ -49,25 +49,25 @@ class ConfinedObjects:
     async def list(self, prefix: str) -> AsyncIterator[StoredObject]:
         """Yield the objects of a folder that belong to the area."""
         async for stored in self._objects.list(self._own_folder(prefix)):
-            if self._area.holds(stored.key):
+            if self._area.contains(stored.key):
                 yield stored
 
     async def abort_uploads(
-        self, prefix: str, *, older_than_ms: int, is_meant: Callable[[str], bool] = every_key
+        self, prefix: str, *, older_than_ms: int, is_meant: Callable[[str], bool] = accept_any_key
     ) -> int:
         """Abort unfinished uploads in the area."""
-        before = prefix if self._area.holds(prefix) else self._own_folder(prefix)
+        before = prefix if self._area.contains(prefix) else self._own_folder(prefix)
         return await self._objects.abort_uploads(
-            before, older_than_ms=older_than_ms, is_meant=lambda key: self._area.holds(key) and is_meant(key)
+            before, older_than_ms=older_than_ms, matches=lambda key: self._area.contains(key) and is_meant(key)
         )
 
     def _own(self, key: str) -> str:
-        if not self._area.holds(key):
+        if not self._area.contains(key):
             raise self._refusal(key)
         return key
 
     def _own_folder(self, folder: str) -> str:
-        if not self._area.holds_folder(folder):
+        if not self._area.contains_folder(folder):
             raise self._refusal(folder)
         return folder
 

@@ -1,7 +1,7 @@
 """Cache of embedding vectors in the memory of a process.
 
 A process has one `EmbeddingCache`, which limits the vectors of all its embedders together. Each `CachedEmbedder` has
-its own partition (`Shelf`), so vectors are cached by agent, provider, model, dimensions and Secret. No agent gets a
+its own partition (`CachePartition`), so vectors are cached by agent, provider, model, dimensions and Secret. No agent gets a
 vector from another agent's provider. A partition is freed with its embedder.
 
 Texts are stored as digests and vectors as float32: a vector of d numbers occupies 4 d + `ENTRY_BYTES` bytes.
@@ -41,20 +41,20 @@ class EmbeddingCache:
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         # Weak: the vectors of an embedder are freed with it, and no longer included in the size.
-        self._shelves: WeakSet[Shelf] = WeakSet()
+        self._shelves: WeakSet[CachePartition] = WeakSet()
 
     @property
     def size_bytes(self) -> int:
         """Bytes of all cached vectors."""
         return sum(shelf.size_bytes for shelf in self._shelves)
 
-    def shelf(self) -> "Shelf":
+    def add_partition(self) -> "CachePartition":
         """Add an empty partition for one embedder."""
-        shelf = Shelf()
+        shelf = CachePartition()
         self._shelves.add(shelf)
         return shelf
 
-    def put(self, shelf: "Shelf", fetched: Fetched, *, entries: int | None) -> None:
+    def put(self, shelf: "CachePartition", fetched: Fetched, *, entries: int | None) -> None:
         """Add vectors to a partition, evicting the least recently used ones as needed.
 
         Args:
@@ -69,7 +69,7 @@ class EmbeddingCache:
             if entries != 0 and size_bytes + size_of(vector) <= self._max_bytes:
                 size_bytes += shelf.add(key, vector)
 
-    def _make_room(self, target: "Shelf", new_bytes: int, size_bytes: int) -> int:
+    def _make_room(self, target: "CachePartition", new_bytes: int, size_bytes: int) -> int:
         """Evict from the largest partition, including the new vector, until it fits; return the freed bytes."""
         freed_bytes = 0
         while size_bytes - freed_bytes + new_bytes > self._max_bytes:
@@ -80,7 +80,7 @@ class EmbeddingCache:
         return freed_bytes
 
 
-class Shelf:
+class CachePartition:
     """The cached vectors of one embedder, least recently used first."""
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class Shelf:
         self.size_bytes = 0
         self._max_len = 0
 
-    def recall(self, keys: Iterable[Key]) -> Fetched:
+    def find(self, keys: Iterable[Key]) -> Fetched:
         """Return the cached vectors of these keys, and mark them as recently used."""
         found = {key: vector for key in keys if (vector := self.vectors.get(key)) is not None}
         for key in found:
@@ -138,15 +138,15 @@ class CachedEmbedder(WrappedEmbedder):
         super().__init__(inner)
         self._entries = entries
         self._cache = cache
-        self._shelf = cache.shelf()
+        self._shelf = cache.add_partition()
         self._running: dict[Key, asyncio.Task[Fetched]] = {}
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         """Return a vector for each text, in order, with float32 values whether cached or not."""
         by_digest = {_digest(text): text for text in texts}
-        found = self._shelf.recall(by_digest)
+        found = self._shelf.find(by_digest)
         shared = {key: task for key in by_digest if key not in found and (task := self._running.get(key))}
-        self._meter.cached(hits=len(found), misses=len(by_digest) - len(found))
+        self._meter.count_cache_lookups(hits=len(found), misses=len(by_digest) - len(found))
         own = {key: text for key, text in by_digest.items() if key not in found and key not in shared}
         if own:
             found |= await self._fetch(own)

@@ -1,4 +1,4 @@
-"""Stores of a server that check each collection with `Reach` before a call that names it.
+"""Stores of a server that check each collection with `CollectionAuthorizer` before a call that names it.
 
 Every method of a port is listed here or overridden; any other one raises. A listed method has the name of a collection
 as its first argument, or none.
@@ -9,10 +9,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from functools import partial
 from typing import Any, ClassVar, TypeVar, cast
 
-from agentmemory_operator.collections.rules.capacity import USUAL, need_of_indexes
+from agentmemory_operator.collections.rules.capacity import DEFAULT_NEED, need_of_indexes
 from agentmemory_operator.collections.rules.changes import Change, CreateCollection, CreateIndexes, SetAlias
-from agentmemory_operator.collections.rules.collection import Observed, Tenant
-from agentmemory_operator.connections.reach import Reach
+from agentmemory_operator.collections.rules.collection import ObservedCollection, Tenant
+from agentmemory_operator.connections.reach import CollectionAuthorizer
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.collections import CollectionStore
 from agentmemory_operator.ports.points import ForwardingPoints, PointCall, PointStore
@@ -21,10 +21,10 @@ from agentmemory_operator.spec.naming import is_collection_name
 
 T = TypeVar("T")
 
-FREE = frozenset({"close", "server", "process", "peers", "names", "collections"})
+NAMELESS_METHODS = frozenset({"close", "server", "process", "peers", "names", "collections"})
 """Methods that name no collection. They reveal at most the names of collections."""
 
-WITHHELD = frozenset({"holdings"})
+WITHHELD_METHODS = frozenset({"holdings"})
 """Methods that read the collections of all namespaces, which work for one namespace must not call."""
 
 
@@ -56,9 +56,9 @@ class CheckedStore:
 
 
 class _Guarded(CheckedStore):
-    PASSED = FREE
+    PASSED = NAMELESS_METHODS
 
-    def __init__(self, store: object, reach: Reach) -> None:
+    def __init__(self, store: object, reach: CollectionAuthorizer) -> None:
         super().__init__(store, reach.check)
         self._reach = reach
 
@@ -82,14 +82,14 @@ class _Collections(_Guarded):
     )
     _store: CollectionStore
 
-    async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> Observed | None:
+    async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> ObservedCollection | None:
         """Observe the collection behind an alias. `likely` comes from a status, so it is only a hint."""
-        if not self._reach.is_named_so(alias):
+        if not self._reach.has_claimed(alias):
             await self._reach.check(alias)
         if is_linked:
             await self._reach.check(likely)
         guess = likely if is_collection_name(likely) else f"{alias}__1"
-        return self._reach.seen(alias, await self._store.observe(alias, guess, is_linked=is_linked))
+        return self._reach.filter_observed(alias, await self._store.observe(alias, guess, is_linked=is_linked))
 
     async def apply(self, physical: str, change: Change) -> None:
         """Apply one change. An alias that is moved is checked too, and so is its present target."""
@@ -99,22 +99,22 @@ class _Collections(_Guarded):
         async with self._room(physical, change):
             await self._store.apply(physical, change)
         if isinstance(change, CreateCollection):
-            self._reach.new.add(physical)
+            self._reach.created.add(physical)
 
     def _room(self, physical: str, change: Change) -> AbstractAsyncContextManager[None]:
         match change:
             case CreateCollection():
-                return self._reach.making(USUAL)
+                return self._reach.reserve_capacity(DEFAULT_NEED)
             # The capacity for a new collection includes its indexes.
-            case CreateIndexes() if physical not in self._reach.new:
-                return self._reach.making(need_of_indexes(len(change.indexes)))
+            case CreateIndexes() if physical not in self._reach.created:
+                return self._reach.reserve_capacity(need_of_indexes(len(change.indexes)))
         return nullcontext()
 
     async def delete(self, physical: str) -> None:
         """Delete the collection. A later one of the same name does not count as recovered by this process."""
         await self._reach.check(physical)
         await self._store.delete(physical)
-        self._reach.made.discard(physical)
+        self._reach.recovered.discard(physical)
 
 
 class _Snapshots(_Guarded):
@@ -138,16 +138,16 @@ class _Snapshots(_Guarded):
         """Return the URL at which the server reaches one of its snapshots. `recover` accepts only such URLs."""
         await self._check_file(physical, name)
         location = await self._store.own_location(physical, name)
-        self._reach.tell_location(location)
+        self._reach.allow_location(location)
         return location
 
     async def recover(self, physical: str, location: str, *, sha256: str | None) -> None:
         self._reach.check_location(location)
-        async with self._reach.recovering(physical):
+        async with self._reach.allow_recovery(physical):
             await self._store.recover(physical, location, sha256=sha256)
 
     async def upload(self, physical: str, content: AsyncIterator[bytes], *, sha256: str | None) -> None:
-        async with self._reach.recovering(physical):
+        async with self._reach.allow_recovery(physical):
             await self._store.upload(physical, content, sha256=sha256)
 
     async def create_placeholder(self, physical: str, owner: Tenant | None = None) -> None:
@@ -157,7 +157,7 @@ class _Snapshots(_Guarded):
 
     async def metadata(self, physical: str) -> Json | None:
         """Read a collection's metadata. If the namespace has claimed the name, the caller checks the owner in it."""
-        if not self._reach.is_known(physical):
+        if not self._reach.is_allowed_by_name(physical):
             await self._reach.check(physical)
         return await self._store.metadata(physical)
 
@@ -169,7 +169,7 @@ class _Snapshots(_Guarded):
 class _Points(ForwardingPoints):
     """Implements ports.PointStore."""
 
-    def __init__(self, store: PointStore, reach: Reach) -> None:
+    def __init__(self, store: PointStore, reach: CollectionAuthorizer) -> None:
         self._store = store
         self._reach = reach
 
@@ -179,21 +179,21 @@ class _Points(ForwardingPoints):
     async def read(self, call: PointCall[T]) -> T:
         """Make a call after checking its collection."""
         await self._reach.check(call.collection)
-        return await call.on(self._store)
+        return await call.make(self._store)
 
     write = read
 
 
-def guarded_collections(store: CollectionStore, reach: Reach) -> CollectionStore:
+def guarded_collections(store: CollectionStore, reach: CollectionAuthorizer) -> CollectionStore:
     """Wrap a store so that every call first checks its collection with `reach`."""
     return cast("CollectionStore", _Collections(store, reach))
 
 
-def guarded_snapshots(store: SnapshotStore, reach: Reach) -> SnapshotStore:
+def guarded_snapshots(store: SnapshotStore, reach: CollectionAuthorizer) -> SnapshotStore:
     """Wrap a store so that every call first checks its collection and file with `reach`."""
     return cast("SnapshotStore", _Snapshots(store, reach))
 
 
-def guarded_points(store: PointStore, reach: Reach) -> PointStore:
+def guarded_points(store: PointStore, reach: CollectionAuthorizer) -> PointStore:
     """Wrap a store so that every call first checks its collection with `reach`."""
     return _Points(store, reach)

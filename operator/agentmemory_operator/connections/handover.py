@@ -12,21 +12,21 @@ from dataclasses import dataclass, field
 
 from agentmemory_operator.connections.probe import Connections, ServerAccess
 from agentmemory_operator.connections.rules.handover import (
-    HandedOver,
-    KeyToHand,
+    AgentSecret,
     Owner,
+    RequiredKey,
     embedding_key,
-    handed_before,
+    find_stored,
     is_bound,
     model_key,
-    slot_of,
+    slot_name,
 )
-from agentmemory_operator.connections.rules.secret_hosts import NOWHERE, Destination, goes_to
-from agentmemory_operator.connections.secret_hosts import SecretNotices, used_by
+from agentmemory_operator.connections.rules.secret_hosts import NOWHERE, Destination, destinations_of
+from agentmemory_operator.connections.secret_hosts import SecretNotices, attribute_reads_to
 from agentmemory_operator.errors import SecretMissing, SecretNotUsable, SpecInvalid, TransientError
 from agentmemory_operator.ports.access import PointsTokens
 from agentmemory_operator.ports.base import Clock, Json
-from agentmemory_operator.ports.kubernetes import HandoverStore, Secrets
+from agentmemory_operator.ports.kubernetes import AgentSecretStore, Secrets
 from agentmemory_operator.runtime.cache import key_of_memory, slug_of
 from agentmemory_operator.spec.effective.consolidation import effective_model
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource, effective_embedding, embedding_source
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 # A token is renewed after half its lifetime, so the operator may be down for the other half.
 TOKEN_LIFETIME_S = 24 * 3600
-RENEWED_BEFORE_S = TOKEN_LIFETIME_S // 2
+RENEW_BEFORE_S = TOKEN_LIFETIME_S // 2
 TOKEN, KEY = "Token", "Key"
 
 
@@ -52,7 +52,7 @@ class _InForce:
     uid: str
     source: EmbeddingSource | None
 
-    def key(self) -> KeyToHand | None:
+    def key(self) -> RequiredKey | None:
         """Return the key that it sends. None if it sends none, or its URL is invalid."""
         with suppress(SpecInvalid):
             return embedding_key(self.source) if self.source else None
@@ -60,7 +60,7 @@ class _InForce:
 
 
 @dataclass(slots=True)
-class Handover:
+class AgentSecrets:
     """Writes the agents' Secrets; used by the operator.
 
     Attributes:
@@ -70,19 +70,19 @@ class Handover:
         is_listed: True once `given` is complete.
     """
 
-    store: HandoverStore
+    store: AgentSecretStore
     secrets: Secrets
     connections: Connections
     tokens: PointsTokens
     clock: Clock
     notices: SecretNotices | None = None
-    given: set[str] = field(default_factory=set, init=False)
-    is_listed: bool = field(default=False, init=False)
+    slugs_with_secret: set[str] = field(default_factory=set, init=False)
+    is_complete: bool = field(default=False, init=False)
     _in_force: dict[str, _InForce] = field(default_factory=dict, init=False)
     # Slugs whose Secret has values that no known embedding uses; see `_kept`.
     _unverified: set[str] = field(default_factory=set, init=False)
 
-    async def hand_over(self, memory: AgentMemory) -> str | None:
+    async def sync_secret(self, memory: AgentMemory) -> str | None:
         """Update the agent's Secret; return how the API accesses Qdrant: `Token`, `Key`, or None without a key.
 
         Raises:
@@ -107,7 +107,7 @@ class Handover:
             raise error
         return opened_by
 
-    def learn(self, memory: AgentMemory, source: EmbeddingSource | None) -> bool:
+    def note_embedding(self, memory: AgentMemory, source: EmbeddingSource | None) -> bool:
         """Record the embedding in force, read from the collection; return whether the agent's Secret must be updated.
 
         The object's status contains it too, but is not used: users who may write statuses could name any Secret there.
@@ -119,8 +119,8 @@ class Handover:
         was_known = before is not None and before.uid == now.uid
         return was_known or memory.slug in self._unverified or self._in_force_key(memory) is not None
 
-    async def _write(self, memory: AgentMemory, existing: HandedOver | None, values: dict[str, str]) -> None:
-        document = HandedOver(
+    async def _write(self, memory: AgentMemory, existing: AgentSecret | None, values: dict[str, str]) -> None:
+        document = AgentSecret(
             slug=memory.slug,
             owner=Owner(memory.metadata.namespace, memory.metadata.name, memory.metadata.uid),
             values=values,
@@ -129,7 +129,7 @@ class Handover:
         if existing and not document.values:
             await self.store.delete(existing)
         elif document != existing and document.values:
-            self.given.add(memory.slug)
+            self.slugs_with_secret.add(memory.slug)
             await self.store.write(document)
 
     async def _delete_secret(self, slug: str) -> None:
@@ -140,7 +140,7 @@ class Handover:
         """Return whether the agent needs no Secret and has none. Most agents have no keys at all."""
         spec = access.connection.spec
         has_keys = spec.tls or spec.api_key_secret_ref or any(self._references(memory))
-        return self.is_listed and memory.slug not in self.given and not has_keys
+        return self.is_complete and memory.slug not in self.slugs_with_secret and not has_keys
 
     def _kept(
         self, memory: AgentMemory, before: dict[str, str], required: dict[str, str | None]
@@ -159,7 +159,7 @@ class Handover:
             self._unverified.add(memory.slug)
         return found
 
-    async def sweep(self, listed: Iterable[HandedOver], documents: Iterable[Json], namespaces: Sequence[str]) -> None:
+    async def sweep(self, listed: Iterable[AgentSecret], documents: Iterable[Json], namespaces: Sequence[str]) -> None:
         """Delete the Secrets of agents that no longer exist.
 
         Args:
@@ -168,8 +168,8 @@ class Handover:
             namespaces: Namespaces of this operator. Empty means all.
         """
         listed = list(listed)
-        self.given.update(handed.slug for handed in listed)
-        self.is_listed = True
+        self.slugs_with_secret.update(handed.slug for handed in listed)
+        self.is_complete = True
         uids = {(slug_of(document), document["metadata"].get("uid")) for document in documents}
         self._in_force = {slug: known for slug, known in self._in_force.items() if (slug, known.uid) in uids}
         self._unverified &= {slug for slug, _ in uids}
@@ -187,15 +187,15 @@ class Handover:
         values: dict[str, str | None] = {}
         if spec.tls and endpoint.ca_pem is not None:
             ref = spec.tls.ca_secret_ref
-            values[slot_of((namespace, ref.name, ref.key), NOWHERE)] = endpoint.ca_pem
+            values[slot_name((namespace, ref.name, ref.key), NOWHERE)] = endpoint.ca_pem
         if spec.api_key_secret_ref is None or endpoint.api_key is None:
             return None, values
         reference = namespace, spec.api_key_secret_ref.name, spec.api_key_secret_ref.key
         # The API does not call nodes individually.
-        to = goes_to(spec.url)
-        last = handed_before(reference, to, before)
+        to = destinations_of(spec.url)
+        last = find_stored(reference, to, before)
         token = self._token(endpoint.api_key, alias, last, has_jwt_rbac=access.has_jwt_rbac)
-        return TOKEN if token else KEY, values | {slot_of(reference, to): token or endpoint.api_key}
+        return TOKEN if token else KEY, values | {slot_name(reference, to): token or endpoint.api_key}
 
     def _token(self, api_key: str, alias: str, before: str, *, has_jwt_rbac: bool | None) -> str | None:
         """Return the token for the API: the present one until half its lifetime has passed.
@@ -207,7 +207,7 @@ class Handover:
         # An unknown `has_jwt_rbac` keeps the present kind: a temporary failure must not expose the key itself.
         if not has_jwt_rbac and (has_jwt_rbac is False or expiry_s is None):
             return None
-        if expiry_s is not None and expiry_s - now_s >= RENEWED_BEFORE_S:
+        if expiry_s is not None and expiry_s - now_s >= RENEW_BEFORE_S:
             return before
         return self.tokens.mint(api_key, alias, expires_at_s=now_s + TOKEN_LIFETIME_S)
 
@@ -229,29 +229,29 @@ class Handover:
                     await self._report(memory, key, exc)
             else:
                 self._withdraw(memory, key)
-            slot = slot_of(reference, key.to)
+            slot = slot_name(reference, key.to)
             values[slot] = values.get(slot) or value
         return values, error
 
-    async def _report(self, memory: AgentMemory, key: KeyToHand, exc: SecretNotUsable) -> None:
+    async def _report(self, memory: AgentMemory, key: RequiredKey, exc: SecretNotUsable) -> None:
         if self.notices is None:
             log.warning("agent %s: %s", memory.slug, exc)
             return
-        with used_by(key_of_memory(memory)):
-            await self.notices.tell(f"{memory.metadata.namespace}/{key.name}", key.to, str(exc))
+        with attribute_reads_to(key_of_memory(memory)):
+            await self.notices.report(f"{memory.metadata.namespace}/{key.name}", key.to, str(exc))
 
-    def _withdraw(self, memory: AgentMemory, key: KeyToHand) -> None:
+    def _withdraw(self, memory: AgentMemory, key: RequiredKey) -> None:
         if self.notices is not None:
-            with used_by(key_of_memory(memory)):
-                self.notices.withdraw(f"{memory.metadata.namespace}/{key.name}", key.to)
+            with attribute_reads_to(key_of_memory(memory)):
+                self.notices.clear(f"{memory.metadata.namespace}/{key.name}", key.to)
 
-    def _references(self, memory: AgentMemory) -> Iterator[tuple[KeyToHand, bool]]:
+    def _references(self, memory: AgentMemory) -> Iterator[tuple[RequiredKey, bool]]:
         """Yield the keys of an object, each with whether it is optional."""
         for hook in memory.spec.hooks or ():
-            yield KeyToHand(hook.secret_ref.name, hook.secret_ref.key, NOWHERE), False
+            yield RequiredKey(hook.secret_ref.name, hook.secret_ref.key, NOWHERE), False
         if zones := effective_zones(memory):
-            yield KeyToHand(zones.secret_name, zones.secret_key, NOWHERE), True
-            yield KeyToHand(zones.secret_name, zones.previous_key, NOWHERE), True
+            yield RequiredKey(zones.secret_name, zones.secret_key, NOWHERE), True
+            yield RequiredKey(zones.secret_name, zones.previous_key, NOWHERE), True
         model = effective_model(memory)
         if model and (key := model_key(model)):
             yield key, False
@@ -260,22 +260,22 @@ class Handover:
         if extra := self._in_force_key(memory):
             yield extra, True
 
-    def _in_force_key(self, memory: AgentMemory) -> KeyToHand | None:
+    def _in_force_key(self, memory: AgentMemory) -> RequiredKey | None:
         """Return the key of the embedding in force if it differs from the object's, as during a withheld Rebuild."""
         recorded = self._in_force.get(memory.slug)
         in_force = recorded.key() if recorded and recorded.uid == memory.metadata.uid else None
         return None if in_force == _embedding_key(memory) else in_force
 
 
-def _embedding_key(memory: AgentMemory) -> KeyToHand | None:
+def _embedding_key(memory: AgentMemory) -> RequiredKey | None:
     return embedding_key(embedding_source(effective_embedding(memory)))
 
 
 @dataclass(frozen=True, slots=True)
-class HandedOverSecrets:
+class AgentSecretReader:
     """Reads one agent's Secret; used by the API. Implements ports.Secrets."""
 
-    store: HandoverStore
+    store: AgentSecretStore
     slug: str
 
     async def read(self, namespace: str, name: str, key: str, *, to: Destination) -> str:
@@ -285,7 +285,7 @@ class HandedOverSecrets:
             TransientError: If the operator has not copied it, or not for this host.
         """
         handed = await self.store.read(self.slug)
-        value = handed.values.get(slot_of((namespace, name, key), to)) if handed else None
+        value = handed.values.get(slot_name((namespace, name, key), to)) if handed else None
         if value is None:
             raise TransientError(
                 f"the operator has not shared Secret {namespace}/{name} for agent {self.slug!r}, or not for the host"

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
-from agentmemory_operator.connections.rules.secret_hosts import BY_HAND, NOWHERE, Destination, goes_to
-from agentmemory_operator.connections.secret_hosts import used_by
+from agentmemory_operator.connections.rules.secret_hosts import BY_HAND, NOWHERE, Destination, destinations_of
+from agentmemory_operator.connections.secret_hosts import attribute_reads_to
 from agentmemory_operator.errors import (
     AgentMemoryError,
     SecretNotUsable,
     StoreRejected,
-    StoreUntrusted,
+    TlsVerificationFailed,
 )
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import Secrets
@@ -28,12 +28,12 @@ from agentmemory_operator.spec.kinds.connection import QdrantConnection
 from agentmemory_operator.spec.kinds.parse import parse_connection
 
 DEFAULT_TIMEOUT_S = 10
-REFUSED_KEY = (401, 403)
+REFUSED_KEY_STATUSES = (401, 403)
 # Minimum seconds between reads of a Secret: a wrong key fails every call.
-LEAST_BETWEEN_READS_S = 1.0
+MIN_READ_PERIOD_S = 1.0
 
 
-class Closable(Protocol):
+class Closeable(Protocol):
     """A resource that a link holds."""
 
     async def close(self) -> None:
@@ -42,7 +42,7 @@ class Closable(Protocol):
 
 
 H = TypeVar("H")
-S = TypeVar("S", bound=Closable)
+S = TypeVar("S", bound=Closeable)
 T = TypeVar("T")
 
 
@@ -68,7 +68,7 @@ class Renewable(Generic[H]):
         """
         async with self._lock:
             now = asyncio.get_running_loop().time()
-            if self._held is refused and now - self._read_at >= LEAST_BETWEEN_READS_S:
+            if self._held is refused and now - self._read_at >= MIN_READ_PERIOD_S:
                 self._read_at = now
                 try:
                     await renew()
@@ -96,8 +96,8 @@ class Endpoint:
     nodes: tuple[str, ...] = ()
 
 
-async def endpoint_of(
-    connection: QdrantConnection, secrets: Secrets, *, at: str | None = None, has_nodes: bool = True
+async def read_endpoint(
+    connection: QdrantConnection, secrets: Secrets, *, url: str | None = None, has_nodes: bool = True
 ) -> Endpoint:
     """Return the connection's endpoint, with the values of its Secrets.
 
@@ -115,16 +115,16 @@ async def endpoint_of(
     async def read(ref: SecretKeyRef | None, to: Destination) -> str | None:
         return await secrets.read(namespace, ref.name, ref.key, to=to) if ref else None
 
-    with used_by(Key(QDRANT_CONNECTION, namespace, connection.metadata.name)):
-        api_key = await read(spec.api_key_secret_ref, _where_key_goes(spec.url, nodes, at=at))
+    with attribute_reads_to(Key(QDRANT_CONNECTION, namespace, connection.metadata.name)):
+        api_key = await read(spec.api_key_secret_ref, _where_key_goes(spec.url, nodes, at=url))
         ca_pem = await read(spec.tls.ca_secret_ref if spec.tls else None, NOWHERE)
-    return Endpoint(at or spec.url, api_key, spec.timeout_seconds or DEFAULT_TIMEOUT_S, ca_pem, nodes)
+    return Endpoint(url or spec.url, api_key, spec.timeout_seconds or DEFAULT_TIMEOUT_S, ca_pem, nodes)
 
 
 def _where_key_goes(url: str, nodes: Sequence[str], *, at: str | None) -> Destination:
     if at is None:
-        return goes_to(url, *nodes)
-    return goes_to(*nodes) if nodes else BY_HAND
+        return destinations_of(url, *nodes)
+    return destinations_of(*nodes) if nodes else BY_HAND
 
 
 @dataclass(slots=True)
@@ -185,9 +185,9 @@ class Link(Renewable[_Held[S] | None], Generic[S]):
         held = await self._current(document)
         try:
             return await held.run(work)
-        except (StoreRejected, StoreUntrusted) as exc:
+        except (StoreRejected, TlsVerificationFailed) as exc:
             # A new key or a new CA certificate may help.
-            if isinstance(exc, StoreRejected) and exc.status not in REFUSED_KEY:
+            if isinstance(exc, StoreRejected) and exc.status not in REFUSED_KEY_STATUSES:
                 raise
             renewed = await self._renewed_after(held, partial(self._renew, document))
             if renewed is None:
@@ -239,7 +239,7 @@ class Link(Renewable[_Held[S] | None], Generic[S]):
     async def _renew(self, document: Json) -> _Held[S]:
         self._read_at = asyncio.get_running_loop().time()
         try:
-            endpoint = await endpoint_of(parse_connection(document), self._secrets, has_nodes=self._has_nodes)
+            endpoint = await read_endpoint(parse_connection(document), self._secrets, has_nodes=self._has_nodes)
         except SecretNotUsable:
             # The owner of the Secret has revoked the permission: close the store.
             await self.close()

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from agentmemory_operator.connections.link import DEFAULT_TIMEOUT_S, Endpoint, Link
 from agentmemory_operator.connections.probe import Connections
-from agentmemory_operator.connections.resolve import Place, Resolver
+from agentmemory_operator.connections.resolve import LinkKey, Resolver
 from agentmemory_operator.errors import SpecInvalid, StoreUnavailable
 from agentmemory_operator.ports.access import PointsTokens
 from agentmemory_operator.ports.base import Clock, Json
@@ -83,7 +83,7 @@ class PointStores(Resolver["LinkedPoints"]):
         """Close the stores that only this agent uses, after their last use."""
         self._drop(*[place for place in self._links if place[1] == slug])
 
-    def _renew(self, place: Place, document: Json) -> "LinkedPoints":
+    def _renew(self, place: LinkKey, document: Json) -> "LinkedPoints":
         self._drop(place)
         secrets = self._secrets_of(place[1]) if self._secrets_of else self._secrets
         linked = self._links[place] = LinkedPoints(document, Link(secrets, self._open_store, has_nodes=False))
@@ -119,7 +119,7 @@ class LinkedPoints(ForwardingPoints):
     async def read(self, call: PointCall[T]) -> T:
         """Make a call; repeat it if the server refused the key and the Secret has a new one."""
         try:
-            return await self._link.use(self._document, call.on)
+            return await self._link.use(self._document, call.make)
         except SpecInvalid as exc:
             raise _unavailable(exc) from exc
 
@@ -135,11 +135,11 @@ def _connection_of(settings: AgentSettings) -> Key:
     return Key(QDRANT_CONNECTION, settings.connection_namespace, settings.connection)
 
 
-LIFETIME_S = 2 * 3600
+TOKEN_LIFETIME_S = 2 * 3600
 
 
 @dataclass(frozen=True, slots=True)
-class PointsOnly:
+class ScopedPointStores:
     """Opens stores whose token permits only the points of one alias, if the server accepts tokens.
 
     On other servers, the connection's key is used, or none, as in the retrieval API.
@@ -151,7 +151,7 @@ class PointsOnly:
     clock: Clock
 
     @asynccontextmanager
-    async def store_of(self, memory: AgentMemory) -> AsyncIterator[PointStore]:
+    async def open_store(self, memory: AgentMemory) -> AsyncIterator[PointStore]:
         """Open the store of an object's points. Its token is valid for two hours.
 
         Raises:
@@ -172,5 +172,5 @@ class PointsOnly:
         if has_jwt_rbac is None:
             # A temporary failure must not expose the key, which opens every collection.
             raise StoreUnavailable("the server does not report whether it accepts tokens: consolidation is skipped")
-        expires_at_s = self.clock.now_ms() // 1000 + LIFETIME_S
+        expires_at_s = self.clock.now_ms() // 1000 + TOKEN_LIFETIME_S
         return self.tokens.mint(api_key, alias, expires_at_s=expires_at_s) or api_key

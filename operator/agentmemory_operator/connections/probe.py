@@ -13,15 +13,21 @@ from typing import TypeVar
 
 from agentmemory_operator.collections.rules.capacity import Load, Process, need_of
 from agentmemory_operator.collections.rules.collection import Collection, Tenant
-from agentmemory_operator.collections.rules.rebuild_costs import Room, room_of
-from agentmemory_operator.connections.capacity import Capacity, CollectionWish
+from agentmemory_operator.collections.rules.rebuild_costs import ServerResources, server_resources
+from agentmemory_operator.connections.capacity import Capacity, CollectionRequest
 from agentmemory_operator.connections.guarded_stores import guarded_collections
 from agentmemory_operator.connections.link import Endpoint, Link
-from agentmemory_operator.connections.reach import Reach
+from agentmemory_operator.connections.reach import CollectionAuthorizer
 from agentmemory_operator.connections.resolve import Resolver, connection_of
-from agentmemory_operator.connections.rules.capabilities import ServerCapabilities, minor_of
+from agentmemory_operator.connections.rules.capabilities import ServerCapabilities, parse_version
 from agentmemory_operator.connections.rules.handover import embedding_key
-from agentmemory_operator.errors import AgentMemoryError, SpecInvalid, StoreRejected, StoreUnavailable, StoreUntrusted
+from agentmemory_operator.errors import (
+    AgentMemoryError,
+    SpecInvalid,
+    StoreRejected,
+    StoreUnavailable,
+    TlsVerificationFailed,
+)
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.collections import CollectionStore
 from agentmemory_operator.ports.kubernetes import Namespaces, Secrets
@@ -31,9 +37,9 @@ from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.kinds.connection import QdrantConnection
 from agentmemory_operator.spec.naming import alias_of
 
-MINIMUM_VERSION = (1, 18)
-LEAST_BETWEEN_PROBES_S = 1.0
-PROBE_S = 300.0
+MIN_VERSION = (1, 18)
+MIN_PROBE_PERIOD_S = 1.0
+PROBE_TIMEOUT_S = 300.0
 """Timeout of a whole probe in seconds: the longest timeout that a connection may set for one call."""
 
 T = TypeVar("T")
@@ -74,7 +80,7 @@ class Connections(Resolver[Link[CollectionStore]]):
         namespaces: Namespaces | None = None,
     ) -> None:
         super().__init__(table, namespaces)
-        self.most_rebuild_bytes: int | None = None
+        self.max_rebuild_bytes: int | None = None
         self._secrets = secrets
         self._open_store = open_store
         self.capacity = Capacity()
@@ -102,8 +108,10 @@ class Connections(Resolver[Link[CollectionStore]]):
 
         async def guarded(store: CollectionStore) -> T:
             table = self._table
-            reach = Reach(
-                namespace=namespace, namespace_of=table.namespace_of, is_settled=lambda: table.claims.is_complete
+            reach = CollectionAuthorizer(
+                namespace=namespace,
+                namespace_of=table.find_namespace,
+                are_claims_complete=lambda: table.claims.is_complete,
             )
             return await work(guarded_collections(store, reach))
 
@@ -151,7 +159,7 @@ class Connections(Resolver[Link[CollectionStore]]):
             await self._find_allowed(key, namespace)
 
     @asynccontextmanager
-    async def room_for(self, memory: AgentMemory, shape: Collection, *, cluster_id: str) -> AsyncIterator[None]:
+    async def reserve_capacity(self, memory: AgentMemory, shape: Collection, *, cluster_id: str) -> AsyncIterator[None]:
         """Reserve capacity for the first collection of an agent.
 
         Raises:
@@ -163,15 +171,17 @@ class Connections(Resolver[Link[CollectionStore]]):
         server, tenant = self._servers.get(key), Tenant(cluster_id, memory.metadata.namespace)
         need = need_of(shape, peers=(server.peers if server else None) or 1)
         async with self.capacity.for_new_agent(
-            connection, _Whole(self, key), CollectionWish(tenant, alias_of(memory.slug), need)
+            connection, _Whole(self, key), CollectionRequest(tenant, alias_of(memory.slug), need)
         ):
             yield
 
-    def room_of(self, memory: AgentMemory) -> Room:
+    def server_resources(self, memory: AgentMemory) -> ServerResources:
         """Return the resources of the object's server, as the last probe read them."""
         server = self._servers.get(connection_of(memory))
         return (
-            room_of(server, most_bytes=self.most_rebuild_bytes) if server else Room(most_bytes=self.most_rebuild_bytes)
+            server_resources(server, most_bytes=self.max_rebuild_bytes)
+            if server
+            else ServerResources(max_rebuild_bytes=self.max_rebuild_bytes)
         )
 
     async def _find_for(self, memory: AgentMemory) -> tuple[Key, Json]:
@@ -226,7 +236,7 @@ class Connections(Resolver[Link[CollectionStore]]):
             _check_version(server.version)
         except (SpecInvalid, StoreRejected, StoreUnavailable) as exc:
             self._faults[key] = exc
-            is_unavailable = isinstance(exc, StoreUnavailable) and not isinstance(exc, StoreUntrusted)
+            is_unavailable = isinstance(exc, StoreUnavailable) and not isinstance(exc, TlsVerificationFailed)
             self._failures[key] = self._failures[key] + 1 if is_unavailable else 0
             raise
         self._failures.pop(key, None)
@@ -236,12 +246,14 @@ class Connections(Resolver[Link[CollectionStore]]):
     @staticmethod
     async def _ask(link: Link[CollectionStore], document: Json) -> ServerCapabilities:
         try:
-            async with asyncio.timeout(PROBE_S):
+            async with asyncio.timeout(PROBE_TIMEOUT_S):
                 return await link.use(document, lambda store: store.server())
         except TimeoutError as exc:
-            raise StoreUnavailable(f"Qdrant cannot be reached: no answer to a probe in {PROBE_S:.0f} s") from exc
+            raise StoreUnavailable(
+                f"Qdrant cannot be reached: no answer to a probe in {PROBE_TIMEOUT_S:.0f} s"
+            ) from exc
 
-    def is_away(self, key: Key | None) -> bool:
+    def has_fault(self, key: Key | None) -> bool:
         """Return whether the last probe of a connection found a fault. Its server is not called then."""
         return key in self._faults
 
@@ -257,7 +269,7 @@ class Connections(Resolver[Link[CollectionStore]]):
         last = self._probed_at.get(key)
         if last is None:
             return 0.0
-        return max(0.0, last + LEAST_BETWEEN_PROBES_S - asyncio.get_running_loop().time())
+        return max(0.0, last + MIN_PROBE_PERIOD_S - asyncio.get_running_loop().time())
 
     def forget(self, key: Key) -> None:
         """Drop the state of a deleted connection."""
@@ -292,11 +304,11 @@ class _Whole:
         return await self.connections.survey(self.key, lambda store: store.names())
 
     async def tenant_of(self, physical: str) -> Tenant | None:
-        return await self.connections.survey(self.key, lambda store: store.tenant_of(physical))
+        return await self.connections.survey(self.key, lambda store: store.read_owner(physical))
 
 
 def _check_version(version: str) -> None:
-    minor = minor_of(version)
-    if minor is not None and minor < MINIMUM_VERSION:
-        minimum = ".".join(map(str, MINIMUM_VERSION))
+    minor = parse_version(version)
+    if minor is not None and minor < MIN_VERSION:
+        minimum = ".".join(map(str, MIN_VERSION))
         raise SpecInvalid("QdrantTooOld", f"Qdrant {version} is older than {minimum}: upgrade the server")

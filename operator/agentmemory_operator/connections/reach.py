@@ -29,7 +29,7 @@ collection whose slug is claimed by another one, whatever the metadata, an alias
 
 Without `marks` the caller checks the owner and metadata is not read. Rows 1 to 3, 10 and 11 apply as above. In between,
 two more names are allowed: those whose slug the namespace has claimed, and targets of its aliases. The slug of such a
-target, if any, must not be one that another namespace may still claim. A sweep over a whole server uses no `Reach`:
+target, if any, must not be one that another namespace may still claim. A sweep over a whole server uses no `CollectionAuthorizer`:
 `Servers.survey`.
 """
 
@@ -37,24 +37,24 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 
-from agentmemory_operator.collections.rules.capacity import USUAL, Need
-from agentmemory_operator.collections.rules.collection import Observed, Tenant, is_unowned, tenant_in
+from agentmemory_operator.collections.rules.capacity import DEFAULT_NEED, MapDemand
+from agentmemory_operator.collections.rules.collection import ObservedCollection, Tenant, is_unowned, read_tenant
 from agentmemory_operator.errors import NotOwned, StoreUnavailable
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.spec.kinds.conditions import Reason
-from agentmemory_operator.spec.naming import is_collection_name, is_file_of, slug_in
+from agentmemory_operator.spec.naming import find_slug, is_collection_name, is_snapshot_file_of
 
-SHOWN = 120
+MAX_QUOTED_CHARS = 120
 """Maximum number of characters of a name that a message quotes."""
 
 
-async def itself(name: str) -> str:
+async def no_alias(name: str) -> str:
     """Return the name unchanged: the default without aliases."""
     return name
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
+class OwnershipReader:
     """Access to the owners and aliases of a server's collections.
 
     Attributes:
@@ -63,13 +63,13 @@ class Marks:
         target: Returns the collection that an alias points to, and any other name unchanged. Default: no aliases.
     """
 
-    read: Callable[[str], Awaitable[Json | None]]
+    read_metadata: Callable[[str], Awaitable[Json | None]]
     cluster_id: Callable[[], Awaitable[str]]
-    target: Callable[[str], Awaitable[str]] = itself
+    target: Callable[[str], Awaitable[str]] = no_alias
 
 
 @dataclass(slots=True, kw_only=True)
-class Reach:
+class CollectionAuthorizer:
     """Allows or refuses each collection that the work for one namespace names. One instance per use of a server.
 
     Attributes:
@@ -84,11 +84,11 @@ class Reach:
 
     namespace: str
     namespace_of: Callable[[str], str | None]
-    is_settled: Callable[[], bool]
-    marks: Marks | None = None
-    made: set[str] = field(default_factory=set)
-    making: Callable[[Need], AbstractAsyncContextManager[None]] = lambda need: nullcontext()
-    new: set[str] = field(default_factory=set)
+    are_claims_complete: Callable[[], bool]
+    ownership: OwnershipReader | None = None
+    recovered: set[str] = field(default_factory=set)
+    reserve_capacity: Callable[[MapDemand], AbstractAsyncContextManager[None]] = lambda need: nullcontext()
+    created: set[str] = field(default_factory=set)
     _allowed: set[str] = field(default_factory=set)
     _alias_targets: set[str] = field(default_factory=set)
     _locations: set[str] = field(default_factory=set)
@@ -97,18 +97,18 @@ class Reach:
         """Allow a name that operator code has chosen, or whose owner it has checked."""
         self._allowed.add(name)
 
-    def link(self, name: str) -> None:
+    def note_alias_target(self, name: str) -> None:
         """Record that an alias of the namespace points to a collection."""
         self._alias_targets.add(name)
 
-    def is_named_so(self, name: str) -> bool:
+    def has_claimed(self, name: str) -> bool:
         """Return whether the namespace has claimed the slug of a name."""
-        slug = slug_in(name) if is_collection_name(name) else None
+        slug = find_slug(name) if is_collection_name(name) else None
         return slug is not None and self.namespace_of(slug) == self.namespace
 
-    def is_known(self, name: str) -> bool:
+    def is_allowed_by_name(self, name: str) -> bool:
         """Return whether a name is allowed without reading its metadata: claimed, granted or allowed before."""
-        return self.is_named_so(name) or (name in self._allowed and not self._is_foreign(name))
+        return self.has_claimed(name) or (name in self._allowed and not self._is_foreign(name))
 
     async def check(self, name: str) -> None:
         """Allow a collection for the rest of this use, or raise.
@@ -128,13 +128,13 @@ class Reach:
             raise self._refused(name)
         if not is_allowed:
             if self._may_be_foreign(name):
-                raise StoreUnavailable(f"the namespace of agent {slug_in(name)} is not known yet; retrying")
+                raise StoreUnavailable(f"the namespace of agent {find_slug(name)} is not known yet; retrying")
             raise self._refused(name)
         self._allowed.add(name)
 
     async def tenant(self) -> Tenant | None:
         """Return the tenant for new placeholders, or None without `marks`."""
-        return Tenant(await self.marks.cluster_id(), self.namespace) if self.marks else None
+        return Tenant(await self.ownership.cluster_id(), self.namespace) if self.ownership else None
 
     def check_file(self, physical: str, name: str) -> None:
         """Raise unless a file name is one that snapshots of the collection have.
@@ -142,13 +142,13 @@ class Reach:
         Raises:
             NotOwned: If it is not; no file was touched.
         """
-        if not is_file_of(physical, name):
+        if not is_snapshot_file_of(physical, name):
             raise NotOwned(
                 Reason.SNAPSHOT_NOT_OWNED,
                 f"{_shown(name)} is not the name of a snapshot of {_shown(physical)}; it was not touched: {_WAY}",
             )
 
-    def tell_location(self, location: str) -> None:
+    def allow_location(self, location: str) -> None:
         """Allow the location of a file, whose name was checked."""
         self._locations.add(location)
 
@@ -162,7 +162,7 @@ class Reach:
             raise NotOwned(Reason.SNAPSHOT_NOT_OWNED, f"{_shown(location)} is not a requested file: {_WAY}")
 
     @asynccontextmanager
-    async def recovering(self, name: str) -> AsyncIterator[None]:
+    async def allow_recovery(self, name: str) -> AsyncIterator[None]:
         """Allow the recovery of a snapshot into a collection, and its use until the owner is checked.
 
         An existing collection is replaced regardless of the server's capacity: the recovery may repair its agent.
@@ -172,14 +172,14 @@ class Reach:
             ServerFullForNow: If the collection does not exist and the server has no capacity for it.
         """
         await self.check(name)
-        if self.marks is None or await self.marks.read(name) is not None:
+        if self.ownership is None or await self.ownership.read_metadata(name) is not None:
             yield
             return
-        async with self.making(USUAL):
-            self.made.add(name)
+        async with self.reserve_capacity(DEFAULT_NEED):
+            self.recovered.add(name)
             yield
 
-    def seen(self, alias: str, observed: Observed | None) -> Observed | None:
+    def filter_observed(self, alias: str, observed: ObservedCollection | None) -> ObservedCollection | None:
         """Return a collection that was observed by an alias, or None if it must be treated as missing.
 
         A collection behind the alias is returned with its marker, for the caller to check. One without an alias was
@@ -189,9 +189,9 @@ class Reach:
         Raises:
             NotOwned: If the alias points to a collection that has no marker and another agent's name.
         """
-        if observed is None or self.is_known(observed.physical):
+        if observed is None or self.is_allowed_by_name(observed.physical):
             return observed
-        if observed.is_aliased and observed.collection.marker is None and slug_in(observed.physical):
+        if observed.is_aliased and observed.collection.marker is None and find_slug(observed.physical):
             raise NotOwned(
                 Reason.COLLECTION_NOT_OWNED,
                 f"the alias {_shown(alias)} points to {_shown(observed.physical)}, which has no owner and the name of "
@@ -200,43 +200,43 @@ class Reach:
             )
         if not (observed.is_aliased and observed.physical != alias):
             marker = observed.collection.marker
-            if slug_in(observed.physical) or marker is None or marker.namespace != self.namespace:
+            if find_slug(observed.physical) or marker is None or marker.namespace != self.namespace:
                 return None
-        self.link(observed.physical)
+        self.note_alias_target(observed.physical)
         return observed
 
     def _is_foreign(self, name: str) -> bool:
         """Return whether another namespace has claimed the slug of a name."""
-        slug = slug_in(name) if is_collection_name(name) else None
+        slug = find_slug(name) if is_collection_name(name) else None
         return slug is not None and self.namespace_of(slug) not in (None, self.namespace)
 
     def _may_be_foreign(self, name: str) -> bool:
         """Return whether the slug of a name may still turn out to be claimed by another namespace."""
-        slug = slug_in(name)
-        return slug is not None and self.namespace_of(slug) is None and not self.is_settled()
+        slug = find_slug(name)
+        return slug is not None and self.namespace_of(slug) is None and not self.are_claims_complete()
 
     async def _may_use(self, name: str) -> bool:
         """Apply rows 4 to 9 of the module's table."""
-        is_claimed = self.is_named_so(name)
-        if self.marks is None:
+        is_claimed = self.has_claimed(name)
+        if self.ownership is None:
             return is_claimed or (name in self._alias_targets and not self._may_be_foreign(name))
-        if name in self.made:
+        if name in self.recovered:
             return True
-        metadata = await self.marks.read(name)
+        metadata = await self.ownership.read_metadata(name)
         if metadata is None:
             return is_claimed
         if is_unowned(metadata):
             return (
                 await self._has_own_target(name)
                 if is_claimed
-                else name in self._alias_targets and slug_in(name) is None
+                else name in self._alias_targets and find_slug(name) is None
             )
-        return tenant_in(metadata) == await self.tenant()
+        return read_tenant(metadata) == await self.tenant()
 
     async def _has_own_target(self, name: str) -> bool:
         """Return whether the target of a name has no slug, or one that the namespace has claimed."""
-        target = await self.marks.target(name) if self.marks else name
-        return target == name or slug_in(target) is None or self.is_named_so(target)
+        target = await self.ownership.target(name) if self.ownership else name
+        return target == name or find_slug(target) is None or self.has_claimed(target)
 
     def _refused(self, name: str) -> NotOwned:
         return NotOwned(
@@ -250,4 +250,4 @@ _WAY = "a status names it that only the operator may write. Delete the object an
 
 
 def _shown(name: object) -> str:
-    return repr(name)[:SHOWN]
+    return repr(name)[:MAX_QUOTED_CHARS]

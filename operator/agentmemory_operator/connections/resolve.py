@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic, TypeVar
 
-from agentmemory_operator.connections.capacity import Capacity, CollectionWish
+from agentmemory_operator.connections.capacity import Capacity, CollectionRequest
 from agentmemory_operator.connections.guarded_stores import guarded_collections, guarded_points, guarded_snapshots
-from agentmemory_operator.connections.link import Closable, Endpoint, Link
-from agentmemory_operator.connections.reach import Marks, Reach
-from agentmemory_operator.connections.rules.allowed_namespaces import asks_labels, check_allowed
+from agentmemory_operator.connections.link import Closeable, Endpoint, Link
+from agentmemory_operator.connections.reach import CollectionAuthorizer, OwnershipReader
+from agentmemory_operator.connections.rules.allowed_namespaces import check_allowed, needs_labels
 from agentmemory_operator.errors import AgentMemoryError, LeadershipLost, NotOwned, SpecInvalid, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.collections import CollectionStore
@@ -39,7 +39,7 @@ def connection_missing(named: str) -> SpecInvalid:
     )
 
 
-LABELS_S = 30.0
+LABELS_TTL_S = 30.0
 """Seconds for which labels of a namespace are cached. Removing a label takes effect after that."""
 
 
@@ -61,13 +61,13 @@ class Sharing:
             SpecInvalid: If they may not.
             TransientError: If the namespace's labels cannot be read and never were.
         """
-        labels = await self._labels_of(namespace) if asks_labels(connection, namespace) else {}
+        labels = await self._labels_of(namespace) if needs_labels(connection, namespace) else {}
         check_allowed(connection, namespace, labels)
 
     async def _labels_of(self, namespace: str) -> Mapping[str, str]:
         now = asyncio.get_running_loop().time()
         read_at, labels = self._labels.get(namespace, (None, {}))
-        if self._namespaces is None or (read_at is not None and now - read_at < LABELS_S):
+        if self._namespaces is None or (read_at is not None and now - read_at < LABELS_TTL_S):
             return labels
         try:
             labels = await self._namespaces.labels(namespace)
@@ -79,9 +79,9 @@ class Sharing:
         return labels
 
 
-L = TypeVar("L", bound=Closable)
+L = TypeVar("L", bound=Closeable)
 T = TypeVar("T")
-Place = tuple[Key, str]
+LinkKey = tuple[Key, str]
 """A connection, and the slug of the agent whose Secrets open it, or "" if all agents share the connection's own."""
 
 
@@ -97,7 +97,7 @@ class Resolver(Generic[L]):
         self._table = table
         self._sharing = Sharing(namespaces)
         self._parsed: dict[Key, tuple[Json, QdrantConnection]] = {}
-        self._links: dict[Place, L] = {}
+        self._links: dict[LinkKey, L] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
     def forget(self, connection: Key) -> None:
@@ -131,7 +131,7 @@ class Resolver(Generic[L]):
             cached = self._parsed[connection] = document["spec"], parsed
         return cached[1]
 
-    def _drop(self, *places: Place) -> None:
+    def _drop(self, *places: LinkKey) -> None:
         """Close links after their last use; missing ones are ignored."""
         for link in [self._links.pop(place) for place in places if place in self._links]:
             closing = asyncio.get_running_loop().create_task(link.close())
@@ -152,7 +152,7 @@ class Server:
     collections: CollectionStore
     snapshots: SnapshotStore
     points: PointStore
-    reach: Reach | None = None
+    reach: CollectionAuthorizer | None = None
 
     async def close(self) -> None:
         """Close the connections."""
@@ -160,7 +160,7 @@ class Server:
         await self.snapshots.close()
         await self.points.close()
 
-    def guarded(self, reach: Reach) -> "Server":
+    def guarded(self, reach: CollectionAuthorizer) -> "Server":
         """Return the server with stores that accept only collections that `reach` allows."""
         return replace(
             self,
@@ -228,7 +228,7 @@ class Servers(Resolver[Link[Server]]):
 
         async def guarded(server: Server) -> T:
             reach = self._reach(connection, namespace, server)
-            reach.making = partial(self.capacity.for_existing, parsed, server.collections)
+            reach.reserve_capacity = partial(self.capacity.for_existing, parsed, server.collections)
             return await work(server.guarded(reach))
 
         return await self._link(connection).use(document, guarded)
@@ -263,7 +263,7 @@ class Servers(Resolver[Link[Server]]):
             if removed:
                 log.info("%s on %s: removed %s", what, connection, ", ".join(removed))
 
-    async def check_room(self, connection: Key, wish: CollectionWish) -> None:
+    async def check_capacity(self, connection: Key, wish: CollectionRequest) -> None:
         """Raise unless a new agent may get a collection; see `Capacity.for_new_agent`."""
         parsed = self._parse(connection, self._find(connection))
 
@@ -276,13 +276,13 @@ class Servers(Resolver[Link[Server]]):
     def _link(self, connection: Key) -> Link[Server]:
         return self._links.setdefault((connection, ""), Link(self._secrets, self._open_server))
 
-    def _reach(self, connection: Key, namespace: str, server: Server) -> Reach:
-        return Reach(
+    def _reach(self, connection: Key, namespace: str, server: Server) -> CollectionAuthorizer:
+        return CollectionAuthorizer(
             namespace=namespace,
-            namespace_of=self._table.namespace_of,
-            is_settled=lambda: self._table.claims.is_complete,
-            marks=Marks(server.snapshots.metadata, self._cluster_id, server.collections.target),
-            made=self._made.setdefault((connection, namespace), set()),
+            namespace_of=self._table.find_namespace,
+            are_claims_complete=lambda: self._table.claims.is_complete,
+            ownership=OwnershipReader(server.snapshots.metadata, self._cluster_id, server.collections.target),
+            recovered=self._made.setdefault((connection, namespace), set()),
         )
 
     def forget(self, connection: Key) -> None:

@@ -13,13 +13,13 @@ from cachetools import FIFOCache
 
 from agentmemory_operator.connections.rules.secret_hosts import (
     NOWHERE,
+    AnnotatedSecret,
     Destination,
-    KeptSecret,
     can_be_sent,
-    may_exist,
-    refusal,
-    unlisted,
-    unsendable,
+    find_unlisted,
+    is_valid_reference,
+    refusal_message,
+    unsendable_message,
 )
 from agentmemory_operator.errors import SecretMissing, SecretNotUsable
 from agentmemory_operator.ports.kubernetes import Event, SecretSource
@@ -31,10 +31,10 @@ from agentmemory_operator.spec.kinds.conditions import Reason
 
 log = logging.getLogger(__name__)
 
-MOST_NOTICES = 10_000
+MAX_NOTICES = 10_000
 
 
-class Events(Protocol):
+class EventPoster(Protocol):
     """Posts Kubernetes events."""
 
     async def post_event(self, kind: str, metadata: Metadata, event: Event) -> None:
@@ -43,7 +43,7 @@ class Events(Protocol):
 
 
 @contextmanager
-def used_by(key: Key) -> Iterator[None]:
+def attribute_reads_to(key: Key) -> Iterator[None]:
     """Attribute reads of Secrets to an object, in place of that of the current pass."""
     before = CURRENT.set(key)
     try:
@@ -60,13 +60,13 @@ class SecretNotices:
         events: Posts the events. None logs them.
     """
 
-    def __init__(self, table: ObjectTable, events: Events | None = None) -> None:
+    def __init__(self, table: ObjectTable, events: EventPoster | None = None) -> None:
         self._table = table
         self._events = events
         # Last message by UID of the object, name of the Secret and destination.
-        self._last_messages: FIFOCache[tuple[str, str, Destination], str] = FIFOCache(MOST_NOTICES)
+        self._last_messages: FIFOCache[tuple[str, str, Destination], str] = FIFOCache(MAX_NOTICES)
 
-    async def tell(self, secret: str, to: Destination, message: str) -> None:
+    async def report(self, secret: str, to: Destination, message: str) -> None:
         """Report a message about the current object, unless it was the last one for the same Secret and destination."""
         metadata = self._metadata()
         place = (metadata.uid if metadata else "", secret, to)
@@ -79,7 +79,7 @@ class SecretNotices:
             return
         await self._events.post_event(key.kind, metadata, Event("Warning", Reason.SECRET_NOT_USABLE, message))
 
-    def withdraw(self, secret: str, to: Destination) -> None:
+    def clear(self, secret: str, to: Destination) -> None:
         """Forget the last message, so that a later fault is reported again. Called once the Secret may be used."""
         if self._last_messages:
             metadata = self._metadata()
@@ -112,7 +112,7 @@ class GuardedSecrets:
             SecretMissing: If the Secret or its key does not exist.
             SecretNotUsable: If the Secret does not list the destination, or the value cannot be sent in a header.
         """
-        secret = await self._source.read_secret(namespace, name) if may_exist(name, key) else None
+        secret = await self._source.read_secret(namespace, name) if is_valid_reference(name, key) else None
         if secret is None:
             raise SecretMissing(namespace, name, key)
         self._check(namespace, name, secret, to)
@@ -120,9 +120,9 @@ class GuardedSecrets:
         if value is None:
             raise SecretMissing(namespace, name, key)
         if to is not NOWHERE and not can_be_sent(value):
-            raise SecretNotUsable(unsendable(namespace, name, key))
+            raise SecretNotUsable(unsendable_message(namespace, name, key))
         return value
 
-    def _check(self, namespace: str, name: str, secret: KeptSecret, to: Destination) -> None:
-        if self._demand and (places := unlisted(to, secret.hosts)):
-            raise SecretNotUsable(refusal(namespace, name, places, secret.hosts))
+    def _check(self, namespace: str, name: str, secret: AnnotatedSecret, to: Destination) -> None:
+        if self._demand and (places := find_unlisted(to, secret.hosts)):
+            raise SecretNotUsable(refusal_message(namespace, name, places, secret.hosts))

@@ -4,23 +4,23 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from agentmemory_operator.errors import BytesDiffer, StorageUnavailable
+from agentmemory_operator.errors import ChecksumMismatch, StorageUnavailable
 from agentmemory_operator.ports.objects import ObjectStore
 
 Progress = Callable[[int, int], Awaitable[None]]
 """Called periodically with the number of bytes done and in total."""
 
-TOLD_EVERY_S = 2.0
+PROGRESS_PERIOD_S = 2.0
 MAX_RESUMES = 5
 RESUME_DELAY_S = 0.2
 
 
-async def silent(done: int, total: int) -> None:
+async def report_nothing(done: int, total: int) -> None:
     """Report no progress."""
 
 
-async def told(
-    content: AsyncIterator[bytes], total: int, progress: Progress, *, every_s: float = TOLD_EVERY_S
+async def with_progress(
+    content: AsyncIterator[bytes], total: int, progress: Progress, *, every_s: float = PROGRESS_PERIOD_S
 ) -> AsyncIterator[bytes]:
     """Yield the content, and report progress after a chunk once `every_s` seconds have passed."""
     loop = asyncio.get_running_loop()
@@ -33,7 +33,7 @@ async def told(
             due_s = loop.time() + every_s
 
 
-async def steady(objects: ObjectStore, key: str, size: int) -> AsyncIterator[bytes]:
+async def with_resumes(objects: ObjectStore, key: str, size: int) -> AsyncIterator[bytes]:
     """Yield an object's bytes; after a broken connection, resume at the current offset, at most five times.
 
     An error after the last byte is ignored. After an attempt that yielded no byte, the next one waits with exponential
@@ -95,12 +95,12 @@ class CheckedStream:
 
     def _check(self, size: int, sha256: str) -> None:
         if self._size is not None and size != self._size:
-            raise BytesDiffer(f"{self._named}: it has {size} bytes, expected {self._size}")
+            raise ChecksumMismatch(f"{self._named}: it has {size} bytes, expected {self._size}")
         if sha256 != self._sha256:
-            raise BytesDiffer(f"{self._named}: it has SHA-256 {sha256}, expected {self._sha256}")
+            raise ChecksumMismatch(f"{self._named}: it has SHA-256 {sha256}, expected {self._sha256}")
 
 
-async def digest_of(content: AsyncIterator[bytes]) -> tuple[str, int]:
+async def hash_stream(content: AsyncIterator[bytes]) -> tuple[str, int]:
     """Read a stream to its end; return its SHA-256 and number of bytes."""
     digest, size = hashlib.sha256(), 0
     async for chunk in content:
@@ -109,7 +109,7 @@ async def digest_of(content: AsyncIterator[bytes]) -> tuple[str, int]:
     return digest.hexdigest(), size
 
 
-async def drain(content: CheckedStream) -> None:
+async def read_to_end(content: CheckedStream) -> None:
     """Read a stream to its end. Raises as the stream does."""
     async for _ in content:
         pass

@@ -14,11 +14,11 @@ from typing import Any
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.consolidation.collapse import collapse
 from agentmemory_operator.consolidation.rules.plan import BatchPlan, Contradiction, Fact
-from agentmemory_operator.consolidation.rules.proposals import proposal_of
+from agentmemory_operator.consolidation.rules.proposals import proposal_to_payload
 from agentmemory_operator.entities.sheets import put_aliases, put_relations
 from agentmemory_operator.errors import Conflict, RequestInvalid
-from agentmemory_operator.memories.draft import MemoryDraft, drafts_of
-from agentmemory_operator.memories.incoming import IncomingMemory, clean
+from agentmemory_operator.memories.draft import MemoryDraft, build_drafts
+from agentmemory_operator.memories.incoming import IncomingMemory, scrub_memories
 from agentmemory_operator.memories.point_pages import read_memories
 from agentmemory_operator.memories.predecessors import merge
 from agentmemory_operator.memories.rules.entities import (
@@ -26,9 +26,16 @@ from agentmemory_operator.memories.rules.entities import (
     Entity,
     entities_from_payload,
     entities_to_payload,
-    with_found,
+    merge_entities,
 )
-from agentmemory_operator.memories.rules.filters import NOT_DELETED, Selection, both, equals, only, visible
+from agentmemory_operator.memories.rules.filters import (
+    NOT_DELETED,
+    Selection,
+    equals,
+    narrow,
+    point_filter,
+    visible_filter,
+)
 from agentmemory_operator.memories.rules.ids import keyed_id
 from agentmemory_operator.memories.rules.record import (
     CATEGORY_RUN_KEY,
@@ -44,10 +51,10 @@ from agentmemory_operator.ports.base import Json
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY
 
 AUTHOR = SOURCE = "consolidation"
-HIGH = 0.75
+CONTRADICTION_IMPORTANCE = 0.75
 
 
-class Came(StrEnum):
+class PlanEffect(StrEnum):
     """Kind of effect of a plan, as a key of counts."""
 
     MERGED = "merged"
@@ -62,21 +69,21 @@ class Came(StrEnum):
     ENTITIES = "entities"
 
 
-Tally = Counter[Came]
+Tally = Counter[PlanEffect]
 
 
-def intended(plan: BatchPlan) -> Tally:
+def planned_effects(plan: BatchPlan) -> Tally:
     """Count the effects of a plan for a dry run, assuming that none of its facts is known yet."""
     return Counter(
         {
-            Came.MERGED: len(plan.facts),
-            Came.SUPERSEDED: sum(len(fact.replaced) for fact in plan.facts),
-            Came.PROPOSED: len(plan.proposed),
-            Came.CONTRADICTIONS: len(plan.contradictions),
-            Came.CONNECTIONS: sum(map(len, plan.connections.values())) // 2,
-            Came.RECLASSIFIED: len(plan.categories),
-            Came.RELATIONS: len(plan.aliases) + len(plan.relations),
-            Came.ENTITIES: len(plan.entities),
+            PlanEffect.MERGED: len(plan.facts),
+            PlanEffect.SUPERSEDED: sum(len(fact.replaced) for fact in plan.facts),
+            PlanEffect.PROPOSED: len(plan.proposed),
+            PlanEffect.CONTRADICTIONS: len(plan.contradictions),
+            PlanEffect.CONNECTIONS: sum(map(len, plan.connections.values())) // 2,
+            PlanEffect.RECLASSIFIED: len(plan.categories),
+            PlanEffect.RELATIONS: len(plan.aliases) + len(plan.relations),
+            PlanEffect.ENTITIES: len(plan.entities),
         }
     )
 
@@ -91,11 +98,11 @@ async def carry_out(agent: Agent, plan: BatchPlan, run_id: str) -> Tally:
     for fact in plan.facts:
         tally += await store_fact(agent, plan.user_id, fact, run_id)
     for fact in plan.proposed:
-        await propose(agent, plan.user_id, fact, run_id)
-        tally[Came.PROPOSED] += 1
+        await store_proposal(agent, plan.user_id, fact, run_id)
+        tally[PlanEffect.PROPOSED] += 1
     for contradiction in plan.contradictions:
         tally += await _store_contradiction(agent, plan.user_id, contradiction, run_id)
-    tally[Came.RELATIONS] += await _name(agent, plan)
+    tally[PlanEffect.RELATIONS] += await _name(agent, plan)
     return tally + await _mark(agent, plan, run_id)
 
 
@@ -103,17 +110,17 @@ async def store_fact(agent: Agent, user_id: str, fact: Fact, run_id: str) -> Tal
     """Store a fact, unless a memory that is not its source has the same content. Returns the effects."""
     if fact.collapses:
         is_stored = await collapse(agent, user_id, fact, run_id)
-        return Counter({Came.MERGED: 1, Came.SUPERSEDED: 1} if is_stored else {Came.LOST: 1})
+        return Counter({PlanEffect.MERGED: 1, PlanEffect.SUPERSEDED: 1} if is_stored else {PlanEffect.LOST: 1})
     draft = await _draft(agent, _memory(user_id, fact, run_id))
     if draft is None:
-        return Counter({Came.LOST: 1})
+        return Counter({PlanEffect.LOST: 1})
     draft = _naming(draft, fact)
     if not await _is_begun(agent, draft) and await _is_known(agent, draft, fact.sources):
-        return Counter({Came.KNOWN: 1})
+        return Counter({PlanEffect.KNOWN: 1})
     row = await merge(agent, draft, fact.replaced, _marks(run_id))
     if row is None:
-        return Counter({Came.LOST: 1})
-    return Counter({Came.MERGED: 1, Came.SUPERSEDED: len(fact.replaced)})
+        return Counter({PlanEffect.LOST: 1})
+    return Counter({PlanEffect.MERGED: 1, PlanEffect.SUPERSEDED: len(fact.replaced)})
 
 
 def fact_key(fact: Fact, run_id: str) -> str:
@@ -139,7 +146,7 @@ def _memory(user_id: str, fact: Fact, run_id: str) -> IncomingMemory:
 def _naming(draft: MemoryDraft, fact: Fact) -> MemoryDraft:
     """Return the draft of a fact with the entities that the fact names."""
     found = entities_from_payload([{"name": name, "kind": kind, "role": "mentioned"} for name, kind in fact.entities])
-    return replace(draft, record=replace(draft.record, entities=with_found(draft.record.entities, found)))
+    return replace(draft, record=replace(draft.record, entities=merge_entities(draft.record.entities, found)))
 
 
 def _marks(run_id: str) -> Payload:
@@ -152,7 +159,7 @@ async def _store_contradiction(agent: Agent, user_id: str, contradiction: Contra
         content=contradiction.content,
         type=contradiction.type,
         event_type=contradiction.event_type,
-        importance=HIGH,
+        importance=CONTRADICTION_IMPORTANCE,
         source=SOURCE,
         author=AUTHOR,
         source_ids=contradiction.sources,
@@ -161,12 +168,12 @@ async def _store_contradiction(agent: Agent, user_id: str, contradiction: Contra
     )
     draft = await _draft(agent, memory)
     row = await merge(agent, draft, (), _marks(run_id)) if draft else None
-    return Counter({Came.CONTRADICTIONS if row and row.get(RUN_KEY) == run_id else Came.LOST: 1})
+    return Counter({PlanEffect.CONTRADICTIONS if row and row.get(RUN_KEY) == run_id else PlanEffect.LOST: 1})
 
 
 async def _draft(agent: Agent, memory: IncomingMemory) -> MemoryDraft | None:
     """Build the draft of a memory, with an id derived from its key. None if the agent rejects it."""
-    [draft] = await drafts_of(agent, await clean(agent, [memory]))
+    [draft] = await build_drafts(agent, await scrub_memories(agent, [memory]))
     if not isinstance(draft, MemoryDraft):
         return None
     assert memory.idempotency_key is not None
@@ -182,9 +189,11 @@ async def _is_begun(agent: Agent, draft: MemoryDraft) -> bool:
 
 async def _is_known(agent: Agent, draft: MemoryDraft, sources: Sequence[str]) -> bool:
     """Return whether another memory of the user has the same content or a nearly equal vector."""
-    of_user = visible(Selection(user_id=draft.record.user_id), agent.clock.now_ms(), agent.settings.ranking.endings)
-    others = both(of_user, {"must_not": [{"has_id": list(sources)}]})
-    hashed = both(others, equals("contentHash", draft.record.content_hash))
+    of_user = visible_filter(
+        Selection(user_id=draft.record.user_id), agent.clock.now_ms(), agent.settings.ranking.endings
+    )
+    others = narrow(of_user, {"must_not": [{"has_id": list(sources)}]})
+    hashed = narrow(others, equals("contentHash", draft.record.content_hash))
     points, _ = await read_memories(agent, {"filter": hashed, "limit": 1, "with_payload": ["content"]})
     if points:
         return True
@@ -211,10 +220,10 @@ async def _name(agent: Agent, plan: BatchPlan) -> int:
     return count
 
 
-async def propose(agent: Agent, user_id: str, fact: Fact, run_id: str) -> None:
+async def store_proposal(agent: Agent, user_id: str, fact: Fact, run_id: str) -> None:
     """Store a fact that needs an approval."""
-    id_ = keyed_id(agent.id_scope, user_id, "\x1f".join(("proposal", fact_key(fact, run_id))))
-    payload = proposal_of(fact, id_=id_, user_id=user_id, run_id=run_id, now_ms=agent.clock.now_ms())
+    id_ = keyed_id(agent.id_slug, user_id, "\x1f".join(("proposal", fact_key(fact, run_id))))
+    payload = proposal_to_payload(fact, id_=id_, user_id=user_id, run_id=run_id, now_ms=agent.clock.now_ms())
     payload["agentId"] = agent.settings.slug
     point = {"id": id_, "vector": {}, "payload": payload}
     await agent.store.upsert(agent.alias, [point], insert_only=True, strong=True)
@@ -222,7 +231,7 @@ async def propose(agent: Agent, user_id: str, fact: Fact, run_id: str) -> None:
 
 async def _mark(agent: Agent, plan: BatchPlan, run_id: str) -> Tally:
     """Store findings on the memories of the batch, and mark these as read. A memory that changed since is skipped."""
-    points = await agent.store.retrieve(agent.alias, list(plan.seen))
+    points = await agent.store.retrieve(agent.alias, list(plan.memory_ids))
     rows = [point["payload"] for point in points if TOMBSTONE_KEY not in point["payload"]]
     tally: Tally = Counter()
     operations = []
@@ -233,8 +242,10 @@ async def _mark(agent: Agent, plan: BatchPlan, run_id: str) -> Tally:
         changes |= {"knowledgeCategory": category, CATEGORY_RUN_KEY: run_id} if category else {}
         entities = _with_entities(row, plan.entities.get(row["id"], ()))
         changes |= {ENTITIES_KEY: entities} if entities else {}
-        tally += Counter({Came.CONNECTIONS: int(bool(connections)), Came.RECLASSIFIED: int(category is not None)})
-        tally[Came.ENTITIES] += int(bool(entities))
+        tally += Counter(
+            {PlanEffect.CONNECTIONS: int(bool(connections)), PlanEffect.RECLASSIFIED: int(category is not None)}
+        )
+        tally[PlanEffect.ENTITIES] += int(bool(entities))
         operations.append(_marking(row, changes, run_id, agent.clock.now_ms()))
     if operations:
         await agent.store.batch(agent.alias, operations, strong=True)
@@ -256,11 +267,13 @@ def _with_connections(row: Mapping[str, Any], others: Mapping[str, str], run_id:
 def _with_entities(row: Mapping[str, Any], found: Sequence[Entity]) -> list[dict[str, str]]:
     """Return a memory's entities extended by new ones; empty if there are none, or if the memory has a zone."""
     before = entities_from_payload(row.get(ENTITIES_KEY))
-    after = with_found(before, found)
+    after = merge_entities(before, found)
     return [] if after == before or row.get(ZONE_KEY) else entities_to_payload(after)
 
 
 def _marking(row: Mapping[str, Any], changes: Payload, run_id: str, now_ms: int) -> Json:
     marks = {LOGGED_KEY: now_ms, NOTED_KEY: run_id} if changes else {}
     payload = {**changes, **marks, CONSOLIDATED_KEY: True, "rev": row["rev"] + 1, "updatedAt": now_ms}
-    return {"set_payload": {"payload": payload, "filter": only(row["id"], equals("rev", row["rev"]), NOT_DELETED)}}
+    return {
+        "set_payload": {"payload": payload, "filter": point_filter(row["id"], equals("rev", row["rev"]), NOT_DELETED)}
+    }

@@ -16,9 +16,9 @@ from typing import Any
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.consolidation.rules.plan import Fact
 from agentmemory_operator.errors import Conflict, NotFound
-from agentmemory_operator.memories.chains import read_rows, settled_row
-from agentmemory_operator.memories.draft import MemoryDraft, drafts_of
-from agentmemory_operator.memories.incoming import IncomingMemory, clean
+from agentmemory_operator.memories.chains import read_completed, read_rows
+from agentmemory_operator.memories.draft import MemoryDraft, build_drafts
+from agentmemory_operator.memories.incoming import IncomingMemory, scrub_memories
 from agentmemory_operator.memories.predecessors import check_predecessor, merge
 from agentmemory_operator.memories.rules.ids import keyed_id
 from agentmemory_operator.memories.rules.record import (
@@ -34,7 +34,7 @@ from agentmemory_operator.memories.rules.record import (
 from agentmemory_operator.memories.stored import delete_head
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY
 
-DISTILLATION = "distillation"
+DISTILLATION_SOURCE = "distillation"
 """`source` of memories that a model made from turns or versions."""
 
 _KEY = "\x1fcollapse\x1f{head}"
@@ -52,31 +52,31 @@ async def collapse(agent: Agent, user_id: str, fact: Fact, run_id: str) -> bool:
         TransientError: If Qdrant or the embedder is unavailable. Repeating the call does the rest.
     """
     head_id = fact.replaced[0]
-    head = await settled_row(agent, head_id)
+    head = await read_completed(agent, head_id)
     if head is None or not await _are_readable(agent, fact.sources):
         return False
     draft = await _draft(agent, record_of(head), fact, run_id) if TOMBSTONE_KEY not in head else None
     if draft is None or not await _may_follow(agent, draft):
         # An earlier attempt may have stored it.
-        return await is_kept(agent, user_id, head_id)
+        return await complete_collapse(agent, user_id, head_id)
     await merge(agent, draft, fact.replaced, {GIVES_WAY_KEY: head.get(CHANGED_KEY, 0)})
     agent.sizes.forget(user_id)
-    return await is_kept(agent, user_id, head_id)
+    return await complete_collapse(agent, user_id, head_id)
 
 
-async def is_begun(agent: Agent, user_id: str, head_id: str) -> bool:
+async def was_written(agent: Agent, user_id: str, head_id: str) -> bool:
     """Return whether a collapsed version was already written for a head, even if it was deleted since."""
     id_ = collapsed_id(agent, user_id, head_id)
     return bool(await agent.store.retrieve(agent.alias, [id_], keys=["id"]))
 
 
-async def is_kept(agent: Agent, user_id: str, head_id: str) -> bool:
+async def complete_collapse(agent: Agent, user_id: str, head_id: str) -> bool:
     """Complete the pending steps of a collapsed version, and delete it if a source is missing.
 
     Returns:
         True if the version exists and stays.
     """
-    row = await settled_row(agent, collapsed_id(agent, user_id, head_id))
+    row = await read_completed(agent, collapsed_id(agent, user_id, head_id))
     if row is None or TOMBSTONE_KEY in row:
         return False
     if await _are_readable(agent, row.get("sourceIds") or ()):
@@ -91,7 +91,7 @@ async def is_kept(agent: Agent, user_id: str, head_id: str) -> bool:
 
 def collapsed_id(agent: Agent, user_id: str, head_id: str) -> str:
     """Return the id of the version that replaces a head."""
-    return keyed_id(agent.id_scope, user_id, _KEY.format(head=head_id))
+    return keyed_id(agent.id_slug, user_id, _KEY.format(head=head_id))
 
 
 async def _are_readable(agent: Agent, ids: Sequence[str]) -> bool:
@@ -113,7 +113,7 @@ async def _may_follow(agent: Agent, draft: MemoryDraft) -> bool:
 
 async def _draft(agent: Agent, head: MemoryRecord, fact: Fact, run_id: str) -> MemoryDraft | None:
     """Build the new version: a copy of the head with another text. None if the agent rejects it."""
-    [draft] = await drafts_of(agent, await clean(agent, [_memory(head, fact, run_id)]))
+    [draft] = await build_drafts(agent, await scrub_memories(agent, [_memory(head, fact, run_id)]))
     if not isinstance(draft, MemoryDraft):
         return None
     record = draft.record
@@ -125,7 +125,12 @@ async def _draft(agent: Agent, head: MemoryRecord, fact: Fact, run_id: str) -> M
 
 def _memory(head: MemoryRecord, fact: Fact, run_id: str) -> IncomingMemory:
     kept: Payload = {name: getattr(head, name) for name in _KEPT} | _OWN
-    stated: Payload = {"content": fact.content, "source": DISTILLATION, "source_ids": fact.sources, "run_id": run_id}
+    stated: Payload = {
+        "content": fact.content,
+        "source": DISTILLATION_SOURCE,
+        "source_ids": fact.sources,
+        "run_id": run_id,
+    }
     return IncomingMemory(
         **(kept | stated),
         type=head.type,

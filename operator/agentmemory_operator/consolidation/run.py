@@ -15,41 +15,41 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.consolidation.carry_out import Tally, carry_out, intended
-from agentmemory_operator.consolidation.rules.answer import SCHEMA, TASK, findings_of
+from agentmemory_operator.consolidation.carry_out import Tally, carry_out, planned_effects
+from agentmemory_operator.consolidation.rules.answer import SCHEMA, TASK, parse_findings
 from agentmemory_operator.consolidation.rules.choice import (
     CANDIDATE_KEYS,
-    batches,
-    candidates,
+    candidate_filter,
     is_candidate,
-    within,
+    split_batches,
+    take_within,
 )
-from agentmemory_operator.consolidation.rules.grounding import unfounded
-from agentmemory_operator.consolidation.rules.material import instruct, wrap
-from agentmemory_operator.consolidation.rules.plan import BatchPlan, Kinds, Row, plan_batch
-from agentmemory_operator.errors import ModelAnswerInvalid
+from agentmemory_operator.consolidation.rules.grounding import find_ungrounded
+from agentmemory_operator.consolidation.rules.material import build_instructions, render_material
+from agentmemory_operator.consolidation.rules.plan import AgentTypes, BatchPlan, Row, plan_batch
+from agentmemory_operator.errors import ModelOutputInvalid
 from agentmemory_operator.memories.point_pages import read_pages
 from agentmemory_operator.ports.models import LanguageModel
 from agentmemory_operator.spec.effective.consolidation import RunLimits
 from agentmemory_operator.spec.times import render_time
 
 MILLION = 1_000_000
-ANSWER_TOKENS = 4_000
+MAX_ANSWER_TOKENS = 4_000
 """Maximum tokens of one answer."""
 _CHARS_A_TOKEN = 3
 
 PAGE = 1_000
-MOST_CANDIDATES = 10_000
+MAX_CANDIDATES = 10_000
 """Maximum number of memories considered for batches; later runs read the others."""
-RUN_S = 1_800.0
+MAX_RUN_S = 1_800.0
 """Seconds after which a run starts no further batch."""
 
-OpenNow = Callable[[], Awaitable[Agent]]
+OpenAgent = Callable[[], Awaitable[Agent]]
 """Opens the agent in its present state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunOrder:
+class RunParameters:
     """Parameters of a run.
 
     Attributes:
@@ -64,13 +64,13 @@ class RunOrder:
     id: str
     before_ms: int
     types: tuple[str, ...] = ()
-    least: int = 2
+    min_candidates: int = 2
     limits: RunLimits = field(default_factory=RunLimits)
     is_dry: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Used:
+class ModelUsage:
     """Model usage of a run.
 
     Attributes:
@@ -83,11 +83,11 @@ class Used:
     tokens_in: int = 0
     tokens_out: int = 0
 
-    def plus(self, tokens_in: int, tokens_out: int) -> "Used":
+    def with_call(self, tokens_in: int, tokens_out: int) -> "ModelUsage":
         """Return the usage after one more call."""
-        return Used(self.calls + 1, self.tokens_in + tokens_in, self.tokens_out + tokens_out)
+        return ModelUsage(self.calls + 1, self.tokens_in + tokens_in, self.tokens_out + tokens_out)
 
-    def spent(self, limits: RunLimits) -> float | None:
+    def cost(self, limits: RunLimits) -> float | None:
         """Return the cost, or None without prices."""
         if limits.input_price is None and limits.output_price is None:
             return None
@@ -110,10 +110,10 @@ class RunReport:
     """
 
     tally: Tally = field(default_factory=Counter)
-    used: Used = field(default_factory=Used)
+    usage: ModelUsage = field(default_factory=ModelUsage)
     read: int = 0
     batches: int = 0
-    left: int = 0
+    remaining_batches: int = 0
     invalid: int = 0
     dropped: int = 0
     stopped_by: str | None = None
@@ -130,7 +130,7 @@ class Consolidation:
 
     def __init__(
         self,
-        open_agent: OpenNow,
+        open_agent: OpenAgent,
         model: LanguageModel,
         *,
         applying: Callable[[], AbstractContextManager[object]] = nullcontext,
@@ -139,81 +139,83 @@ class Consolidation:
         self._model = model
         self._applying = applying
 
-    async def run(self, order: RunOrder, report: RunReport) -> None:
+    async def run(self, order: RunParameters, report: RunReport) -> None:
         """Process the batches. `report` is updated even if the run fails.
 
         Raises:
             ModelUnavailable, SpecInvalid: If the model cannot be called. Earlier batches are completed.
             TransientError: If Qdrant or the embedder is unavailable.
         """
-        ends_s = asyncio.get_running_loop().time() + RUN_S
+        ends_s = asyncio.get_running_loop().time() + MAX_RUN_S
         chosen = await _choose(await self._open_agent(), order)
         for place, ids in enumerate(chosen):
-            report.left = len(chosen) - place
+            report.remaining_batches = len(chosen) - place
             if asyncio.get_running_loop().time() > ends_s:
                 report.stopped_by = "time"
             elif rows := await _read(await self._open_agent(), ids, order):
                 await self._consolidate(rows, order, report)
             if report.stopped_by:
                 return
-        report.left = 0
+        report.remaining_batches = 0
 
-    async def _consolidate(self, rows: Sequence[Row], order: RunOrder, report: RunReport) -> None:
+    async def _consolidate(self, rows: Sequence[Row], order: RunParameters, report: RunReport) -> None:
         shown = {f"m{number}": row for number, row in enumerate(rows, 1)}
-        material = wrap([_shown(name, row) for name, row in shown.items()], secrets.token_hex(8))
-        instructions = instruct(TASK, material, SCHEMA)
-        report.stopped_by = exceeded(report.used, order.limits, chars=len(material.text) + len(instructions))
+        material = render_material([_shown(name, row) for name, row in shown.items()], secrets.token_hex(8))
+        instructions = build_instructions(TASK, material, SCHEMA)
+        report.stopped_by = find_exceeded_limit(
+            report.usage, order.limits, chars=len(material.text) + len(instructions)
+        )
         if report.stopped_by:
             return
         try:
-            done = await self._model.complete(instructions, material.text, SCHEMA, ANSWER_TOKENS)
-        except ModelAnswerInvalid as exc:
-            report.used = report.used.plus(exc.tokens_in, exc.tokens_out)
+            done = await self._model.complete(instructions, material.text, SCHEMA, MAX_ANSWER_TOKENS)
+        except ModelOutputInvalid as exc:
+            report.usage = report.usage.with_call(exc.tokens_in, exc.tokens_out)
             report.invalid += 1
             return
-        report.used = report.used.plus(done.tokens_in, done.tokens_out)
+        report.usage = report.usage.with_call(done.tokens_in, done.tokens_out)
         report.read += len(rows)
         report.batches += 1
         with self._applying():
             agent = await self._open_agent()
-            plan = plan_of(agent, shown, done.answer)
+            plan = plan_answer(agent, shown, done.answer)
             report.dropped += plan.dropped + done.dropped
-            report.tally += intended(plan) if order.is_dry else await carry_out(agent, plan, order.id)
+            report.tally += planned_effects(plan) if order.is_dry else await carry_out(agent, plan, order.id)
 
 
-def plan_of(agent: Agent, shown: dict[str, Row], answer: dict[str, Any]) -> BatchPlan:
+def plan_answer(agent: Agent, shown: dict[str, Row], answer: dict[str, Any]) -> BatchPlan:
     """Build the plan for an answer.
 
     Args:
         shown: Memories by the short names that the model was shown.
         answer: Answer that matches `SCHEMA`.
     """
-    findings = findings_of(answer, shown.keys())
-    findings_by_id = findings.under({name: row["id"] for name, row in shown.items()})
-    kinds = Kinds(agent.settings.ranking.types, agent.settings.ranking.default_type)
-    return plan_batch(list(shown.values()), findings_by_id, kinds, unfounded, agent.entity_lists)
+    findings = parse_findings(answer, shown.keys())
+    findings_by_id = findings.with_ids({name: row["id"] for name, row in shown.items()})
+    kinds = AgentTypes(agent.settings.ranking.types, agent.settings.ranking.default_type)
+    return plan_batch(list(shown.values()), findings_by_id, kinds, find_ungrounded, agent.entity_lists)
 
 
-async def _choose(agent: Agent, order: RunOrder) -> list[list[str]]:
+async def _choose(agent: Agent, order: RunParameters) -> list[list[str]]:
     found: list[Row] = []
     body = {
-        "filter": candidates(order.before_ms, order.types),
+        "filter": candidate_filter(order.before_ms, order.types),
         "limit": PAGE,
         "with_payload": list(CANDIDATE_KEYS),
         "with_vector": False,
     }
     async for points in read_pages(agent, body):
         found += [point["payload"] for point in points if point["payload"].keys() >= set(CANDIDATE_KEYS)]
-        if len(found) >= MOST_CANDIDATES:
+        if len(found) >= MAX_CANDIDATES:
             break
-    return list(batches(found[:MOST_CANDIDATES], least=order.least))
+    return list(split_batches(found[:MAX_CANDIDATES], min_memories=order.min_candidates))
 
 
-async def _read(agent: Agent, ids: Sequence[str], order: RunOrder) -> list[Row]:
+async def _read(agent: Agent, ids: Sequence[str], order: RunParameters) -> list[Row]:
     """Read the memories of a batch that still are candidates, in order. Empty if too few remain."""
     points = {point["id"]: point["payload"] for point in await agent.store.retrieve(agent.alias, ids)}
     rows = [points[id_] for id_ in ids if id_ in points and is_candidate(points[id_])]
-    return within(rows) if len(rows) >= order.least else []
+    return take_within(rows) if len(rows) >= order.min_candidates else []
 
 
 def _shown(name: str, row: Row) -> dict[str, Any]:
@@ -222,16 +224,16 @@ def _shown(name: str, row: Row) -> dict[str, Any]:
     return {"id": name, "at": render_time(row["createdAt"])} | fields
 
 
-def exceeded(used: Used, limits: RunLimits, *, chars: int) -> str | None:
+def find_exceeded_limit(used: ModelUsage, limits: RunLimits, *, chars: int) -> str | None:
     """Return the limit that the next call could exceed, by its name in the spec, or None.
 
     Args:
         chars: Number of characters of the model's input.
     """
-    usage = used.plus(chars // _CHARS_A_TOKEN + 1, ANSWER_TOKENS)
+    usage = used.with_call(chars // _CHARS_A_TOKEN + 1, MAX_ANSWER_TOKENS)
     if usage.calls > limits.calls:
         return "calls"
     if usage.tokens_in + usage.tokens_out > limits.tokens:
         return "tokens"
-    spent = usage.spent(limits)
+    spent = usage.cost(limits)
     return "spend" if limits.spend is not None and spent is not None and spent > limits.spend else None

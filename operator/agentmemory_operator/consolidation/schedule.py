@@ -1,6 +1,6 @@
 """Schedule consolidations of AgentMemory objects, and run scheduled and requested actions.
 
-1. Each status write calls `Consolidating.note`, which plans the next action: a scheduled run, or a request in the
+1. Each status write calls `ConsolidationSchedule.note`, which plans the next action: a scheduled run, or a request in the
    annotation.
 2. When it is due, it runs in a queue of its own: a model that hangs delays only its own object.
 3. A pass writes the result into `status.lastConsolidation`.
@@ -21,20 +21,20 @@ from prometheus_client.registry import Collector
 
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.consolidation.rules.status import (
-    LAST,
+    LAST_FIELD,
     NEEDS_MODEL,
     Action,
-    Errand,
+    ConsolidationState,
     Failure,
-    Standing,
-    described,
-    errand_of,
+    PendingAction,
     last_status,
+    next_action,
+    render_counts,
     with_consolidation,
     without_consolidation,
 )
-from agentmemory_operator.consolidation.run import Consolidation, OpenNow, RunOrder, RunReport, Used
-from agentmemory_operator.consolidation.undo import Undone, approve, reject, undo
+from agentmemory_operator.consolidation.run import Consolidation, ModelUsage, OpenAgent, RunParameters, RunReport
+from agentmemory_operator.consolidation.undo import UndoReport, approve, reject, undo
 from agentmemory_operator.error_reasons import reason_of
 from agentmemory_operator.errors import (
     AgentMemoryError,
@@ -54,13 +54,13 @@ from agentmemory_operator.spec.times import render_second
 
 log = logging.getLogger(__name__)
 
-AGENTS_AT_ONCE = 4
-ERRAND_S = 7_000.0
+MAX_CONCURRENT_CONSOLIDATIONS = 4
+MAX_ACTION_S = 7_000.0
 DAY_MS = 86_400_000
 # Seconds: from a run without candidates to one with many slow answers.
-SECONDS = (0.1, 1.0, 5.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
+DURATION_BUCKETS_S = (0.1, 1.0, 5.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
 
-OpenStore = Callable[[AgentMemory], AbstractAsyncContextManager[OpenNow]]
+OpenStore = Callable[[AgentMemory], AbstractAsyncContextManager[OpenAgent]]
 """Opens a context with a function that opens the agent with its embedder.
 
 The store is limited to the agent's points.
@@ -93,7 +93,7 @@ class ConsolidationMeter:
         self._durations = Histogram(
             "agentmemory_consolidation_duration_seconds",
             "Duration of consolidations in seconds.",
-            buckets=SECONDS,
+            buckets=DURATION_BUCKETS_S,
             registry=None,
         )
 
@@ -102,7 +102,7 @@ class ConsolidationMeter:
         """Collectors to register."""
         return [self._runs, self._results, self._tokens, self._calls, self._durations]
 
-    def ended(self, action: Action, report: RunReport, took_ms: float, *, is_failed: bool) -> None:
+    def count_action(self, action: Action, report: RunReport, took_ms: float, *, is_failed: bool) -> None:
         """Count an action that was completed or failed, and its model usage.
 
         Args:
@@ -113,14 +113,14 @@ class ConsolidationMeter:
         self._durations.observe(took_ms / 1000)
         for came, number in report.tally.items() if action is not Action.DRY_RUN else ():
             self._results.labels(str(came)).inc(number)
-        self._tokens.labels("in").inc(report.used.tokens_in)
-        self._tokens.labels("out").inc(report.used.tokens_out)
+        self._tokens.labels("in").inc(report.usage.tokens_in)
+        self._tokens.labels("out").inc(report.usage.tokens_out)
         self._calls.labels("invalid").inc(report.invalid)
-        self._calls.labels("used").inc(report.used.calls - report.invalid)
+        self._calls.labels("used").inc(report.usage.calls - report.invalid)
 
 
 @dataclass(slots=True)
-class Consolidating:
+class ConsolidationSchedule:
     """Schedules and runs consolidations of all objects, at most a few at a time.
 
     Attributes:
@@ -142,9 +142,11 @@ class Consolidating:
 
     def __post_init__(self) -> None:
         parts = self.table, self.clock, self.is_rebuilding, self.request
-        self.schedule = RunSchedule(*parts, LAST, due_ms=_due_ms, run=self._run, share=AGENTS_AT_ONCE)
+        self.schedule = RunSchedule(
+            *parts, LAST_FIELD, due_ms=_due_ms, run=self._run, share=MAX_CONCURRENT_CONSOLIDATIONS
+        )
 
-    def note(self, key: Key, document: Json, status: Json) -> Json:
+    def plan_next(self, key: Key, document: Json, status: Json) -> Json:
         """Plan the next action of an object; return its status with the fields about consolidation.
 
         Args:
@@ -158,12 +160,12 @@ class Consolidating:
         settings, last = effective_consolidation(memory), self.schedule.last_result(key, memory)
         if (settings is None and not last) or memory.metadata.deletion_timestamp:
             return without_consolidation(status)
-        errand = None if memory.spec.suspend else errand_of(memory, settings, last)
+        errand = None if memory.spec.suspend else next_action(memory, settings, last)
         if errand:
             self.schedule.plan(key, errand.due_ms)
         return with_consolidation(
             status,
-            Standing(last, errand.due_ms if errand else None, settings.fault if settings else None),
+            ConsolidationState(last, errand.due_ms if errand else None, settings.fault if settings else None),
             old=document.get("status") or {},
             generation=memory.metadata.generation,
             now=render_second(self.clock.now_ms() / 1000),
@@ -171,20 +173,20 @@ class Consolidating:
 
     async def _run(self, key: Key, memory: AgentMemory, last: Json) -> None:
         settings = effective_consolidation(memory)
-        if errand := errand_of(memory, settings, last):
+        if errand := next_action(memory, settings, last):
             await self._carry_out(key, memory, settings, errand)
 
     async def _carry_out(
-        self, key: Key, memory: AgentMemory, settings: ConsolidationSettings | None, errand: Errand
+        self, key: Key, memory: AgentMemory, settings: ConsolidationSettings | None, errand: PendingAction
     ) -> None:
         """Carry out an action and record its result."""
-        begun_ms, report, undone, failure = self.clock.now_ms(), RunReport(), Undone(), None
+        begun_ms, report, undone, failure = self.clock.now_ms(), RunReport(), UndoReport(), None
         try:
-            async with asyncio.timeout(ERRAND_S), self.open_store(memory) as open_now:
+            async with asyncio.timeout(MAX_ACTION_S), self.open_store(memory) as open_now:
                 if errand.action in NEEDS_MODEL and settings is not None:
                     await self._consolidate(key, memory, settings, errand, open_now, report)
                 else:
-                    with self.schedule.changing(key):
+                    with self.schedule.block_rebuild(key):
                         await _decide(await open_now(), errand, report, undone)
         except LeadershipLost:
             raise
@@ -192,7 +194,7 @@ class Consolidating:
             report.stopped_by = "time"
         except TransientError as exc:
             # No model call was made, so an automatic retry costs nothing.
-            if not report.used.calls and not isinstance(exc, ModelUnavailable):
+            if not report.usage.calls and not isinstance(exc, ModelUnavailable):
                 raise
             failure = Failure(reason_of(exc)[0], str(exc))
         except AgentMemoryError as exc:
@@ -200,40 +202,40 @@ class Consolidating:
         took_ms = self.clock.now_ms() - begun_ms
         result = _result_fields(report, undone, settings)
         status = last_status(errand, result, failure, begun_ms=begun_ms, took_ms=took_ms)
-        self.schedule.keep(key, memory, status)
-        self.meter.ended(errand.action, report, took_ms, is_failed=failure is not None)
+        self.schedule.record_result(key, memory, status)
+        self.meter.count_action(errand.action, report, took_ms, is_failed=failure is not None)
         if event := _event(errand, status):
             await self.cluster.post_event(AGENT_MEMORY, memory.metadata, event)
-        log.info("%s of %s: %s", errand.action, key, failure.reason if failure else described(result["counts"]))
+        log.info("%s of %s: %s", errand.action, key, failure.reason if failure else render_counts(result["counts"]))
 
     async def _consolidate(
         self,
         key: Key,
         memory: AgentMemory,
         settings: ConsolidationSettings,
-        errand: Errand,
-        open_now: OpenNow,
+        errand: PendingAction,
+        open_now: OpenAgent,
         report: RunReport,
     ) -> None:
         terms = settings.terms
-        order = RunOrder(
+        order = RunParameters(
             id=errand.run,
             before_ms=self.clock.now_ms() - round(terms.older_than_days * DAY_MS),
             types=terms.types,
-            least=terms.least,
+            min_candidates=terms.min_memories,
             limits=settings.limits,
             is_dry=errand.action is Action.DRY_RUN,
         )
         model = await self.open_model(memory, settings)
-        await Consolidation(open_now, model, applying=partial(self.schedule.changing, key)).run(order, report)
+        await Consolidation(open_now, model, applying=partial(self.schedule.block_rebuild, key)).run(order, report)
 
 
 def _due_ms(memory: AgentMemory, last: Json) -> int | None:
-    errand = errand_of(memory, effective_consolidation(memory), last)
+    errand = next_action(memory, effective_consolidation(memory), last)
     return errand.due_ms if errand else None
 
 
-async def _decide(agent: Agent, errand: Errand, report: RunReport, undone: Undone) -> None:
+async def _decide(agent: Agent, errand: PendingAction, report: RunReport, undone: UndoReport) -> None:
     """Undo a run, or approve or reject its proposals."""
     match errand.action:
         case Action.APPROVE:
@@ -244,29 +246,34 @@ async def _decide(agent: Agent, errand: Errand, report: RunReport, undone: Undon
             await undo(agent, errand.run, undone)
 
 
-def _result_fields(report: RunReport, undone: Undone, settings: ConsolidationSettings | None) -> Json:
+def _result_fields(report: RunReport, undone: UndoReport, settings: ConsolidationSettings | None) -> Json:
     counts = {str(effect): number for effect, number in report.tally.items()}
-    counts |= {"read": report.read, "dropped": report.dropped, "invalid": report.invalid, "left": report.left}
+    counts |= {
+        "read": report.read,
+        "dropped": report.dropped,
+        "invalid": report.invalid,
+        "left": report.remaining_batches,
+    }
     counts |= {name: number for name, number in asdict(undone).items() if name in ("reactivated", "kept", "elsewhere")}
-    used: Used = report.used
+    used: ModelUsage = report.usage
     fields: Json = {
         "counts": {name: number for name, number in counts.items() if number},
         "stoppedBy": report.stopped_by,
     }
     if used.calls:
         fields |= {"calls": used.calls, "tokensIn": used.tokens_in, "tokensOut": used.tokens_out}
-        fields["spent"] = used.spent(settings.limits) if settings else None
+        fields["spent"] = used.cost(settings.limits) if settings else None
     return fields
 
 
-def _event(errand: Errand, status: Json) -> Event | None:
+def _event(errand: PendingAction, status: Json) -> Event | None:
     counts = status.get("counts") or {}
     if reason := status.get("reason"):
         return Event("Warning", "ConsolidationFailed", f"{errand.action} {errand.run}: {reason}: {status['message']}")
     if errand.action is Action.RUN and counts.get("proposed"):
         message = (
-            f"run {errand.run}: {described(counts)}. Proposed facts wait for approval: `agentmemory consolidate NAME"
+            f"run {errand.run}: {render_counts(counts)}. Proposed facts wait for approval: `agentmemory consolidate NAME"
             f" --proposals` shows it, --approve {errand.run} or --reject {errand.run} decides"
         )
         return Event("Warning", "ConsolidationProposed", message)
-    return Event("Normal", "Consolidated", f"{errand.action} {errand.run}: {described(counts)}") if counts else None
+    return Event("Normal", "Consolidated", f"{errand.action} {errand.run}: {render_counts(counts)}") if counts else None

@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.consolidation.carry_out import Came, Tally, store_fact
-from agentmemory_operator.consolidation.rules.proposals import PROPOSED, Proposal, proposal_in
+from agentmemory_operator.consolidation.carry_out import PlanEffect, Tally, store_fact
+from agentmemory_operator.consolidation.rules.proposals import IS_PROPOSAL, Proposal, proposal_from_payload
 from agentmemory_operator.errors import Conflict, NotFound
-from agentmemory_operator.memories.chains import settled_row
+from agentmemory_operator.memories.chains import read_completed
 from agentmemory_operator.memories.point_pages import change_row, read_pages
-from agentmemory_operator.memories.rules.filters import NOT_DELETED, STORED, both, equals
+from agentmemory_operator.memories.rules.filters import NOT_DELETED, STORED_FILTER, equals, narrow
 from agentmemory_operator.memories.rules.links import predecessors
 from agentmemory_operator.memories.rules.record import (
     CATEGORY_RUN_KEY,
@@ -31,7 +31,7 @@ PAGE = 100
 
 
 @dataclass(slots=True)
-class Undone:
+class UndoReport:
     """Result of undoing a run.
 
     Attributes:
@@ -50,7 +50,7 @@ class Undone:
     notes: int = 0
 
 
-async def undo(agent: Agent, run_id: str, undone: Undone) -> None:
+async def undo(agent: Agent, run_id: str, report: UndoReport) -> None:
     """Undo a run. An interrupted undo may be repeated.
 
     Args:
@@ -60,16 +60,16 @@ async def undo(agent: Agent, run_id: str, undone: Undone) -> None:
         TransientError: If Qdrant is unavailable.
     """
     async for row in _bearing(agent, RUN_KEY, run_id):
-        await _remove(agent, row, undone)
+        await _remove(agent, row, report)
     async for row in _bearing(agent, NOTED_KEY, run_id):
-        undone.notes += await _take_back(agent, row, run_id)
-    async for proposal in proposals_of(agent, run_id):
-        await forget_proposal(agent, proposal)
+        report.notes += await _take_back(agent, row, run_id)
+    async for proposal in read_proposals(agent, run_id):
+        await delete_proposal(agent, proposal)
 
 
-async def _remove(agent: Agent, row: Payload, undone: Undone) -> None:
+async def _remove(agent: Agent, row: Payload, undone: UndoReport) -> None:
     """Delete a fact that is still a head."""
-    current = await settled_row(agent, row["id"])
+    current = await read_completed(agent, row["id"])
     if current is None or TOMBSTONE_KEY in current:
         return
     if current.get("supersededById"):
@@ -105,43 +105,43 @@ async def _take_back(agent: Agent, row: Payload, run_id: str) -> int:
 
 
 async def _bearing(agent: Agent, key: str, run_id: str) -> AsyncIterator[Payload]:
-    body = {"filter": both(STORED, equals(key, run_id)), "limit": PAGE, "with_payload": True}
+    body = {"filter": narrow(STORED_FILTER, equals(key, run_id)), "limit": PAGE, "with_payload": True}
     async for points in read_pages(agent, body):
         for point in points:
             yield point["payload"]
 
 
-async def proposals_of(agent: Agent, run_id: str | None = None) -> AsyncIterator[Proposal]:
+async def read_proposals(agent: Agent, run_id: str | None = None) -> AsyncIterator[Proposal]:
     """Yield the facts that wait for an approval.
 
     Args:
         run_id: Only proposals of this run. None for all.
     """
-    filter_ = both(PROPOSED, equals(RUN_KEY, run_id)) if run_id else PROPOSED
+    filter_ = narrow(IS_PROPOSAL, equals(RUN_KEY, run_id)) if run_id else IS_PROPOSAL
     async for points in read_pages(agent, {"filter": filter_, "limit": PAGE, "with_payload": True}):
         for point in points:
-            if proposal := proposal_in(point["payload"]):
+            if proposal := proposal_from_payload(point["payload"]):
                 yield proposal
 
 
 async def approve(agent: Agent, run_id: str) -> Tally:
     """Store the facts that a run proposed, although parts of them are in no source."""
     tally: Tally = Tally()
-    async for proposal in proposals_of(agent, run_id):
+    async for proposal in read_proposals(agent, run_id):
         tally += await store_fact(agent, proposal.user_id, proposal.fact, run_id)
-        await forget_proposal(agent, proposal)
+        await delete_proposal(agent, proposal)
     return tally
 
 
 async def reject(agent: Agent, run_id: str) -> Tally:
     """Delete the proposals of a run."""
     tally: Tally = Tally()
-    async for proposal in proposals_of(agent, run_id):
-        await forget_proposal(agent, proposal)
-        tally[Came.LOST] += 1
+    async for proposal in read_proposals(agent, run_id):
+        await delete_proposal(agent, proposal)
+        tally[PlanEffect.LOST] += 1
     return tally
 
 
-async def forget_proposal(agent: Agent, proposal: Proposal) -> None:
+async def delete_proposal(agent: Agent, proposal: Proposal) -> None:
     """Delete a proposal."""
-    await agent.store.delete(agent.alias, both(PROPOSED, {"has_id": [proposal.id]}))
+    await agent.store.delete(agent.alias, narrow(IS_PROPOSAL, {"has_id": [proposal.id]}))

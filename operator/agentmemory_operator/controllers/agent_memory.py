@@ -17,23 +17,28 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime
 
 from agentmemory_operator.collections.announce import AliasLocks
-from agentmemory_operator.collections.claims import Claims
-from agentmemory_operator.collections.reconcile import Permit, reconcile
-from agentmemory_operator.collections.reindex_slots import Turns, is_running
+from agentmemory_operator.collections.claims import ClaimRegistry
+from agentmemory_operator.collections.reconcile import PassPermit, reconcile
+from agentmemory_operator.collections.reindex_slots import ReindexSlots, is_running
 from agentmemory_operator.collections.replication import replicate
-from agentmemory_operator.collections.rules.collection import RED, Collection, Marker, Observed
-from agentmemory_operator.collections.rules.desired import PassTerms, newest_collection, on_record, terms_of
-from agentmemory_operator.collections.rules.outcome import Reconciled
-from agentmemory_operator.collections.rules.refusals import describe_owner, slug_taken
+from agentmemory_operator.collections.rules.collection import RED, Collection, Marker, ObservedCollection
+from agentmemory_operator.collections.rules.desired import (
+    PassTerms,
+    newest_collection,
+    build_terms,
+    with_recorded_preset,
+)
+from agentmemory_operator.collections.rules.outcome import PassOutcome
+from agentmemory_operator.collections.rules.refusals import build_slug_taken, describe_owner
 from agentmemory_operator.collections.takeover import TakeoverRequests, terms_for
-from agentmemory_operator.connections.handover import Handover
+from agentmemory_operator.connections.handover import AgentSecrets
 from agentmemory_operator.connections.probe import Connections
 from agentmemory_operator.connections.resolve import Servers, connection_of
-from agentmemory_operator.consolidation.schedule import Consolidating
+from agentmemory_operator.consolidation.schedule import ConsolidationSchedule
 from agentmemory_operator.controllers.bootstrap import check_creation, count_memories, count_to_reseal, count_unlisted
 from agentmemory_operator.controllers.connection import ConnectionPasses
-from agentmemory_operator.controllers.deletion import FINALIZER, POLICIES, Release
-from agentmemory_operator.controllers.events import events_of
+from agentmemory_operator.controllers.deletion import DELETING_POLICIES, FINALIZER, Deletion
+from agentmemory_operator.controllers.events import pass_events
 from agentmemory_operator.controllers.periods import Periods
 from agentmemory_operator.controllers.rules.status import (
     access_status,
@@ -43,14 +48,14 @@ from agentmemory_operator.controllers.rules.status import (
 from agentmemory_operator.controllers.status_writer import StatusWriter
 from agentmemory_operator.errors import (
     AgentMemoryError,
-    DeletionWaiting,
+    DeletionPending,
     NotOwned,
     SpecInvalid,
     StoreRejected,
     StoreUnavailable,
     TransientError,
 )
-from agentmemory_operator.lifecycle.cleanup_schedule import Cleaning
+from agentmemory_operator.lifecycle.cleanup_schedule import CleanupSchedule
 from agentmemory_operator.ports.access import Hosts
 from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.ports.collections import CollectionStore
@@ -66,7 +71,7 @@ from agentmemory_operator.runtime.cache import (
     slug_of,
 )
 from agentmemory_operator.runtime.queue import Request, jittered
-from agentmemory_operator.snapshots.rules.facts import points_held
+from agentmemory_operator.snapshots.rules.facts import max_recorded_points
 from agentmemory_operator.snapshots.schedule import SnapshotSchedule
 from agentmemory_operator.spec.effective.embedding import effective_embedding
 from agentmemory_operator.spec.effective.revisions import at_revision
@@ -74,11 +79,11 @@ from agentmemory_operator.spec.effective.settings import effective_settings
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory, Metadata
 from agentmemory_operator.spec.kinds.cel.embedding import OPENAI_URL
 from agentmemory_operator.spec.kinds.conditions import Reason
-from agentmemory_operator.spec.kinds.parse import told_of_access
+from agentmemory_operator.spec.kinds.parse import access_notice
 from agentmemory_operator.spec.naming import alias_of
 from agentmemory_operator.spec.times import render_second
-from agentmemory_operator.webhooks.deliver import Webhooks
-from agentmemory_operator.zones.upkeep import KeyUpkeep
+from agentmemory_operator.webhooks.deliver import WebhookDelivery
+from agentmemory_operator.zones.upkeep import KeyChecks
 
 log = logging.getLogger(__name__)
 
@@ -110,37 +115,37 @@ class Passes:
     _: KW_ONLY
     periods: Periods
     servers: Servers
-    claims: Claims
+    claims: ClaimRegistry
     locks: AliasLocks
-    asking: TakeoverRequests
+    takeover_requests: TakeoverRequests
     hosts: Hosts
-    handover: Handover | None
-    cleaning: Cleaning
-    webhooks: Webhooks
-    consolidating: Consolidating
+    handover: AgentSecrets | None
+    cleanup_schedule: CleanupSchedule
+    webhooks: WebhookDelivery
+    consolidation_schedule: ConsolidationSchedule
     snapshots: SnapshotSchedule
-    upkeep: KeyUpkeep
+    upkeep: KeyChecks
     rebuilds: Rebuilds
     statuses: Statuses = field(init=False)
     writer: StatusWriter = field(init=False)
-    probing: ConnectionPasses = field(init=False)
-    turns: Turns = field(init=False)
-    release: Release = field(init=False)
+    connection_passes: ConnectionPasses = field(init=False)
+    reindex_slots: ReindexSlots = field(init=False)
+    deletion: Deletion = field(init=False)
 
     def __post_init__(self) -> None:
-        self.release = Release(
+        self.deletion = Deletion(
             *(self.table, self.connections, self.cluster, self.request, self.servers, self.upkeep.shards)
         )
-        self.turns = Turns(self.table, self.clock)
+        self.reindex_slots = ReindexSlots(self.table, self.clock)
         self.statuses = Statuses(self.table, self.cluster, self.clock)
         self.writer = StatusWriter(
-            *(self.table, self.cluster, self.statuses, self.request, self.asking),
-            *(self.snapshots, self.upkeep, self.consolidating),
+            *(self.table, self.cluster, self.statuses, self.request, self.takeover_requests),
+            *(self.snapshots, self.upkeep, self.consolidation_schedule),
         )
-        self.probing = ConnectionPasses(
+        self.connection_passes = ConnectionPasses(
             *(self.table, self.connections, self.cluster, self.request, self.writer),
             probe_s=self.periods.probe_s,
-            returning_per_s=self.periods.returning_per_s,
+            reconnect_passes_per_s=self.periods.reconnect_passes_per_s,
         )
 
     async def run(self, key: Key) -> float | None:
@@ -153,7 +158,7 @@ class Passes:
         if document is None:
             return None
         if key.kind == QDRANT_CONNECTION:
-            return await self.probing.run(key, document)
+            return await self.connection_passes.run(key, document)
         return await self._memory(key, document)
 
     async def _memory(self, key: Key, document: Json) -> float | None:
@@ -161,65 +166,65 @@ class Passes:
         if metadata.deletion_timestamp:
             return await self._release(document, metadata)
         try:
-            memory = self._parsed(document)
+            memory = self._parse(document)
             if memory.spec.suspend:
                 self._end_turn(key)
-                self.rebuilds.note_suspended(key)
+                self.rebuilds.handle_suspension(key)
                 await self._suspend(document, metadata)
                 return await self._keep_served(key, memory)
             await self._check_slug(key, memory)
-            qdrant_access, api_error = await self._hand_over(memory)
+            qdrant_access, api_error = await self._sync_api_secret(memory)
             done = await self._reconcile(key, document, memory)
             marker = done.observed.collection.marker
-            if self.handover and self.handover.learn(memory, marker.embedding if marker else None):
-                qdrant_access, api_error = await self._hand_over(memory)
+            if self.handover and self.handover.note_embedding(memory, marker.embedding if marker else None):
+                qdrant_access, api_error = await self._sync_api_secret(memory)
         except AgentMemoryError as exc:
             self._end_turn(key)
-            await self.writer.fail(document, metadata, exc)
-            return self._after(key, exc)
+            await self.writer.write_failure(document, metadata, exc)
+            return self._delay_after_failure(key, exc)
         # Qdrant may not have started a new reindex yet: keep the turn until the next pass.
         if not done.has_reindexed and not is_running(done.observed):
             self._end_turn(key)
-        self.asking.settle(key)
+        self.takeover_requests.forget(key)
         await self._report(key, document, memory, done, opened_by=qdrant_access)
         if api_error is not None:
             raise api_error
         return self._due_s(key, done)
 
-    async def _hand_over(self, memory: AgentMemory) -> tuple[str | None, TransientError | None]:
+    async def _sync_api_secret(self, memory: AgentMemory) -> tuple[str | None, TransientError | None]:
         """Copy Secrets to the API; return its credential for Qdrant (`Token`, `Key`, None) and a deferred error."""
         try:
-            return await self.handover.hand_over(memory) if self.handover else None, None
+            return await self.handover.sync_secret(memory) if self.handover else None, None
         except TransientError as exc:
             return ((memory.status.get("access") or {}).get("qdrant")), exc
 
     async def _keep_served(self, key: Key, memory: AgentMemory) -> float | None:
         """Renew the API's Secrets of a suspended agent; return the seconds until the next renewal."""
-        if self.handover is None or self.table.owner_of(memory.slug) != key:
+        if self.handover is None or self.table.find_owner(memory.slug) != key:
             return None
         try:
-            await self.handover.hand_over(memory)
+            await self.handover.sync_secret(memory)
         except SpecInvalid as exc:
             log.warning("the suspended %s may stop being served: %s", key, exc)
         return jittered(self.periods.converged_s)
 
-    def _due_s(self, key: Key, done: Reconciled) -> float:
+    def _due_s(self, key: Key, done: PassOutcome) -> float:
         if done.observed.state == RED or done.is_queued:
             return self.periods.stalled_s
         if done.observed.is_busy:
             return self.periods.busy_s
-        if self.turns.is_held_by(key):
+        if self.reindex_slots.is_held_by(key):
             return self.periods.settle_s
         return jittered(self.periods.converged_s)
 
-    def _after(self, key: Key, exc: AgentMemoryError) -> float:
+    def _delay_after_failure(self, key: Key, exc: AgentMemoryError) -> float:
         """Return the seconds until the next pass after a failure.
 
         Raises:
             TransientError: `exc` itself, if a retry may help. The queue applies the backoff.
         """
-        connection = self.table.connection_of(key)
-        if self.connections.is_away(connection):
+        connection = self.table.find_connection(key)
+        if self.connections.has_fault(connection):
             # The connection requests passes when it responds again.
             return jittered(self.periods.converged_s)
         if connection is not None and isinstance(exc, StoreUnavailable | StoreRejected):
@@ -231,20 +236,20 @@ class Passes:
 
     def _end_turn(self, key: Key) -> None:
         """Release the turn to reindex, and request a pass over the next object that waits for it."""
-        if not self.turns.is_held_by(key):
+        if not self.reindex_slots.is_held_by(key):
             return
-        self.turns.give_back(key)
-        if waiting := self.turns.next_of(key):
+        self.reindex_slots.release(key)
+        if waiting := self.reindex_slots.first_waiting(key):
             self.request(waiting)
 
     async def _take_turn(self, key: Key, document: Json, memory: AgentMemory) -> str | None:
         """Take the turn to reindex and record it in the status; return the object that has it instead, or None."""
 
-        async def observe(alias: str) -> Observed | None:
+        async def observe(alias: str) -> ObservedCollection | None:
             # Turns cover the collections of all namespaces on the server, so read them without a guard.
             return await self.connections.survey(connection_of(memory), lambda store: store.observe(alias, alias))
 
-        holder = await self.turns.take(key, observe)
+        holder = await self.reindex_slots.acquire(key, observe)
         if holder is not None:
             return str(holder)
         status = (document.get("status") or {}) | {"reindexSince": self.statuses.now}
@@ -256,18 +261,18 @@ class Passes:
         deadline_s = since.timestamp() + self.periods.release_s
         is_overdue = self.clock.now_ms() / 1000 > deadline_s
         try:
-            async with self.locks.of(slug_of(document)):
-                await self.release.run(document, metadata, is_overdue=is_overdue)
+            async with self.locks.lock_for(slug_of(document)):
+                await self.deletion.run(document, metadata, is_overdue=is_overdue)
             return None
-        except DeletionWaiting as exc:
-            await self.writer.fail(document, metadata, exc)
+        except DeletionPending as exc:
+            await self.writer.write_failure(document, metadata, exc)
             return self.periods.busy_s
         except StoreUnavailable as exc:
-            waiting = DeletionWaiting(
+            waiting = DeletionPending(
                 f"the deletion waits for Qdrant until {render_second(deadline_s)}. Then the object is deleted and its "
                 f"collection is kept: {exc}"
             )
-            await self.writer.fail(document, metadata, waiting)
+            await self.writer.write_failure(document, metadata, waiting)
             raise waiting from exc
 
     async def _suspend(self, document: Json, metadata: Metadata) -> None:
@@ -282,29 +287,29 @@ class Passes:
             NotOwned: If another object or namespace has the slug.
             TransientError: If the claim cannot be recorded now.
         """
-        claim = self.claims.blocking(memory)
-        if claim and await self.claims.take_over(memory):
+        claim = self.claims.find_blocking(memory)
+        if claim and await self.claims.transfer(memory):
             claim = None
-        owner = self.table.owner_of(memory.slug)
+        owner = self.table.find_owner(memory.slug)
         if owner is None or owner.namespace != key.namespace:
             # If an existing object owns the slug, do not offer a takeover.
-            raise slug_taken(memory.slug, claim if owner is None else None)
+            raise build_slug_taken(memory.slug, claim if owner is None else None)
         if owner != key:
             message = f"agent {memory.slug!r} belongs to the older AgentMemory {owner.name}: choose another spec.agent"
             raise NotOwned(Reason.SLUG_TAKEN, message)
-        await self.claims.take(memory)
+        await self.claims.claim(memory)
 
-    async def _reconcile(self, key: Key, document: Json, memory: AgentMemory) -> Reconciled:
-        wanted = (FINALIZER,) if memory.spec.deletion_policy in POLICIES else ()
+    async def _reconcile(self, key: Key, document: Json, memory: AgentMemory) -> PassOutcome:
+        wanted = (FINALIZER,) if memory.spec.deletion_policy in DELETING_POLICIES else ()
         others = [name for name in memory.metadata.finalizers if name != FINALIZER]
         if sorted(memory.metadata.finalizers) != sorted([*others, *wanted]):
             await self.cluster.write_finalizers(AGENT_MEMORY, memory.metadata, [*others, *wanted])
         await self.connections.check_embedding_secret(memory)
         await self._check_embedder(memory)
 
-        async def bring_about(store: CollectionStore) -> Reconciled:
-            async with self.locks.of(memory.slug):
-                done = await self._bring_about(key, document, memory, store)
+        async def bring_about(store: CollectionStore) -> PassOutcome:
+            async with self.locks.lock_for(memory.slug):
+                done = await self._reconcile_collection(key, document, memory, store)
             unlisted = await count_unlisted(memory, done.observed, store)
             to_reseal = await count_to_reseal(memory, done.observed, store, self.clock.now_ms())
             memories = await count_memories(done.observed, store)
@@ -318,13 +323,18 @@ class Passes:
         if settings.provider == "openai":
             await self.hosts.check("spec.embedding.baseURL", settings.base_url or OPENAI_URL)
 
-    async def _bring_about(self, key: Key, document: Json, memory: AgentMemory, store: CollectionStore) -> Reconciled:
+    async def _reconcile_collection(
+        self, key: Key, document: Json, memory: AgentMemory, store: CollectionStore
+    ) -> PassOutcome:
         last, cluster_id = memory.status.get("collection") or {}, await self.cluster.cluster_id()
-        snapshots, desired = self.table.jobs_of(key, MEMORY_SNAPSHOT), newest_collection(memory, cluster_id=cluster_id)
+        snapshots, desired = (
+            self.table.list_jobs(key, MEMORY_SNAPSHOT),
+            newest_collection(memory, cluster_id=cluster_id),
+        )
 
         def decide(live: Marker | None) -> tuple[Collection, PassTerms]:
-            recorded = on_record(memory, live)
-            terms = replace(terms_of(recorded, cluster_id=cluster_id), takeover=terms_for(recorded, self.table))
+            recorded = with_recorded_preset(memory, live)
+            terms = replace(build_terms(recorded, cluster_id=cluster_id), takeover=terms_for(recorded, self.table))
             collection = desired if recorded is memory else newest_collection(recorded, cluster_id=cluster_id)
             return collection, terms
 
@@ -335,53 +345,55 @@ class Passes:
 
             async def may_create() -> None:
                 await check_creation(key, memory, table=self.table, cluster=self.cluster)
-                await capacity.enter_async_context(self.connections.room_for(memory, desired, cluster_id=cluster_id))
+                await capacity.enter_async_context(
+                    self.connections.reserve_capacity(memory, desired, cluster_id=cluster_id)
+                )
 
             done = await reconcile(
                 alias_of(memory.slug),
                 desired,
                 store=store,
                 last_physical=last.get("physical"),
-                last_points=max(last.get("points") or 0, points_held(last.get("physical"), snapshots)),
-                permit=Permit(
+                last_points=max(last.get("points") or 0, max_recorded_points(last.get("physical"), snapshots)),
+                permit=PassPermit(
                     decide=decide,
-                    room=self.connections.room_of(memory),
-                    turn=take_turn,
+                    room=self.connections.server_resources(memory),
+                    acquire_slot=take_turn,
                     check_creation=may_create,
                 ),
             )
-        return await replicate(done, desired.replication_factor, store=store, turn=take_turn)
+        return await replicate(done, desired.replication_factor, store=store, acquire_slot=take_turn)
 
     async def _report(
-        self, key: Key, document: Json, memory: AgentMemory, done: Reconciled, *, opened_by: str | None
+        self, key: Key, document: Json, memory: AgentMemory, done: PassOutcome, *, opened_by: str | None
     ) -> None:
         marker = done.observed.collection.marker
-        memory = on_record(memory, marker)
-        self.rebuilds.note(key, memory, done)
-        done = self.rebuilds.reports.explained(key, done)
+        memory = with_recorded_preset(memory, marker)
+        self.rebuilds.handle_pass(key, memory, done)
+        done = self.rebuilds.reports.explain(key, done)
         settings = effective_settings(at_revision(memory, marker.preset_revision) if marker else memory)
         status = converged_status(settings, done, old=memory.status, now=self.statuses.now)
         if self.handover is not None:
             status["access"] = access_status(settings, opened_by)
-        status |= self.cleaning.note(key, memory, settings)
-        status |= self.webhooks.note(key, memory)
-        if rebuild := self.rebuilds.reports.last(key):
+        status |= self.cleanup_schedule.plan_next(key, memory, settings)
+        status |= self.webhooks.schedule(key, memory)
+        if rebuild := self.rebuilds.reports.last_status(key):
             status["rebuild"] = rebuild
         since = (document.get("status") or {}).get("reindexSince")
-        if since and (self.turns.is_held_by(key) or is_running(done.observed)):
+        if since and (self.reindex_slots.is_held_by(key) or is_running(done.observed)):
             status["reindexSince"] = since
         if done.taken_from:
             owner = describe_owner(done.taken_from, cluster_id=await self.cluster.cluster_id())
             message = f"took over {done.observed.physical} from {owner}"
             event = Event("Normal", "CollectionTakenOver", message)
             await self.cluster.post_event(AGENT_MEMORY, memory.metadata, event)
-        for event in events_of(done, old=document.get("status") or {}, new=status):
+        for event in pass_events(done, old=document.get("status") or {}, new=status):
             await self.cluster.post_event(AGENT_MEMORY, memory.metadata, event)
         await self.writer.write(document, memory.metadata, status)
 
-    def _parsed(self, document: Json) -> AgentMemory:
+    def _parse(self, document: Json) -> AgentMemory:
         """Parse the object. An error also lists the callers that the API accepts in the meantime."""
         try:
             return self.table.parse(document)
         except SpecInvalid as exc:
-            raise SpecInvalid(exc.reason, f"{exc}. {told_of_access(document)}") from exc
+            raise SpecInvalid(exc.reason, f"{exc}. {access_notice(document)}") from exc

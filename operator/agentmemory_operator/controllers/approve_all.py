@@ -11,11 +11,11 @@ from typing import Any
 
 from agentmemory_operator.controllers.rules.approval import (
     ApprovalProgress,
-    Waiting,
-    approval,
-    is_seen,
-    progress_of,
-    waiting_of,
+    PendingApproval,
+    approval_annotations,
+    find_pending_approval,
+    is_status_current,
+    read_progress,
 )
 from agentmemory_operator.errors import NotFound, TransientError
 from agentmemory_operator.ports.base import Json
@@ -26,7 +26,7 @@ from agentmemory_operator.spec.presets import DEFAULT_PRESET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class ApprovalTarget:
     """Object with a plan to carry out.
 
     Attributes:
@@ -38,8 +38,8 @@ class Chosen:
     namespace: str
     name: str
     points: int
-    approved: str
-    waiting: Waiting | None = None
+    approval_value: str
+    pending: PendingApproval | None = None
 
     def __str__(self) -> str:
         """Return namespace/name."""
@@ -47,7 +47,7 @@ class Chosen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApprovedObject:
+class ApprovalResult:
     """Result for one object.
 
     Attributes:
@@ -61,7 +61,7 @@ class ApprovedObject:
 
 
 @dataclass(slots=True, kw_only=True)
-class ApproveAll:
+class BulkApproval:
     """Approves the newer revision of a preset, object by object.
 
     Attributes:
@@ -78,67 +78,67 @@ class ApproveAll:
     objects: JobObjects
     preset: str
     namespace: str
-    begin: Callable[[Chosen], None]
-    tell: Callable[[ApprovedObject], None]
-    at_once: int = 1
-    keeps_going: bool = False
+    report_started: Callable[[ApprovalTarget], None]
+    report: Callable[[ApprovalResult], None]
+    concurrency: int = 1
+    continues_on_failure: bool = False
     poll_s: float = 0.5
-    seen_within_s: float = 60.0
+    ack_timeout_s: float = 60.0
     _has_failed: bool = field(default=False, init=False)
 
-    async def find(self) -> list[Chosen]:
+    async def find(self) -> list[ApprovalTarget]:
         """Return the objects to process: first those in progress, then the smallest, so that a failure occurs early."""
         documents = await self.objects.list_in(AGENT_MEMORY, self.namespace)
         documents_of_preset = (document for document in documents if _preset_of(document) == self.preset)
         chosen = [target for target in map(_chosen, documents_of_preset) if target is not None]
         return sorted(
-            chosen, key=lambda target: (target.waiting is not None, target.points, target.namespace, target.name)
+            chosen, key=lambda target: (target.pending is not None, target.points, target.namespace, target.name)
         )
 
-    async def run(self, chosen: Sequence[Chosen]) -> list[Chosen]:
+    async def run(self, chosen: Sequence[ApprovalTarget]) -> list[ApprovalTarget]:
         """Process objects, a bounded number at a time.
 
         Returns:
             The objects that were not started because another one failed.
         """
-        semaphore, not_started = asyncio.Semaphore(self.at_once), list[Chosen]()
+        semaphore, not_started = asyncio.Semaphore(self.concurrency), list[ApprovalTarget]()
 
-        async def in_turn(target: Chosen) -> None:
+        async def in_turn(target: ApprovalTarget) -> None:
             async with semaphore:
-                if self._has_failed and not self.keeps_going and target.waiting is not None:
+                if self._has_failed and not self.continues_on_failure and target.pending is not None:
                     not_started.append(target)
                     return
                 result = await self._move(target)
                 self._has_failed = self._has_failed or not result.is_done
-            self.tell(result)
+            self.report(result)
 
         await asyncio.gather(*(in_turn(target) for target in chosen))
         return not_started
 
-    async def _move(self, target: Chosen) -> ApprovedObject:
+    async def _move(self, target: ApprovalTarget) -> ApprovalResult:
         try:
-            if target.waiting is not None:
+            if target.pending is not None:
                 if (error_message := await self._approve(target)) is not None:
-                    return ApprovedObject(agent=str(target), is_done=False, message=error_message)
-                self.begin(target)
+                    return ApprovalResult(agent=str(target), is_done=False, message=error_message)
+                self.report_started(target)
             return await self._end_of(target)
         except NotFound:
-            return ApprovedObject(agent=str(target), is_done=False, message="it was deleted in the meantime")
+            return ApprovalResult(agent=str(target), is_done=False, message="it was deleted in the meantime")
 
-    async def _approve(self, target: Chosen) -> str | None:
+    async def _approve(self, target: ApprovalTarget) -> str | None:
         """Approve a plan; return an error message if the object's plan has changed or it cannot be written."""
         document = await self.objects.read_object(AGENT_MEMORY, target.namespace, target.name)
-        now = waiting_of(document)
-        if now is None or now.value != target.approved:
+        now = find_pending_approval(document)
+        if now is None or now.value != target.approval_value:
             return "its plan has changed since it was listed: run the command again"
         metadata = Metadata.model_validate(document["metadata"])
         try:
-            await self.objects.annotate(AGENT_MEMORY, metadata, approval(target.approved))
+            await self.objects.annotate(AGENT_MEMORY, metadata, approval_annotations(target.approval_value))
         except TransientError as exc:
             return f"run the command again: {exc}"
         return None
 
-    async def _end_of(self, target: Chosen) -> ApprovedObject:
+    async def _end_of(self, target: ApprovalTarget) -> ApprovalResult:
         """Wait for the result of an approved plan."""
         unseen_s = 0.0
         while True:
@@ -149,16 +149,16 @@ class ApproveAll:
                 raise
             except TransientError:
                 continue
-            progress, message = progress_of(document, target.approved)
+            progress, message = read_progress(document, target.approval_value)
             if progress is ApprovalProgress.WAITS:
                 unseen_s += self.poll_s
-                if unseen_s > self.seen_within_s:
+                if unseen_s > self.ack_timeout_s:
                     error_message = (
-                        f"no operator acted on the approval within {self.seen_within_s:.0f} s: is one running?"
+                        f"no operator acted on the approval within {self.ack_timeout_s:.0f} s: is one running?"
                     )
-                    return ApprovedObject(agent=str(target), is_done=False, message=error_message)
-            elif progress is not ApprovalProgress.GOES_ON:
-                return ApprovedObject(agent=str(target), is_done=progress is ApprovalProgress.DONE, message=message)
+                    return ApprovalResult(agent=str(target), is_done=False, message=error_message)
+            elif progress is not ApprovalProgress.IN_PROGRESS:
+                return ApprovalResult(agent=str(target), is_done=progress is ApprovalProgress.DONE, message=message)
 
 
 def _preset_of(document: Mapping[str, Any]) -> str:
@@ -166,16 +166,16 @@ def _preset_of(document: Mapping[str, Any]) -> str:
     return str(document["spec"].get("preset") or effective.get("preset") or DEFAULT_PRESET)
 
 
-def _chosen(document: Json) -> Chosen | None:
+def _chosen(document: Json) -> ApprovalTarget | None:
     """Return the object if it has an approval to give or in progress, else None."""
     metadata, status = document["metadata"], document.get("status") or {}
     points = int((status.get("collection") or {}).get("points") or 0)
     place: Mapping[str, Any] = {"namespace": metadata["namespace"], "name": metadata["name"], "points": points}
-    waiting = waiting_of(document)
+    waiting = find_pending_approval(document)
     if waiting is not None:
-        is_meant = waiting.revision is not None and is_seen(document)
-        return Chosen(**place, approved=waiting.value, waiting=waiting) if is_meant else None
+        is_meant = waiting.revision is not None and is_status_current(document)
+        return ApprovalTarget(**place, approval_value=waiting.value, pending=waiting) if is_meant else None
     approved = (metadata.get("annotations") or {}).get(APPROVE_PLAN)
-    if not approved or progress_of(document, approved)[0] is not ApprovalProgress.GOES_ON:
+    if not approved or read_progress(document, approved)[0] is not ApprovalProgress.IN_PROGRESS:
         return None
-    return Chosen(**place, approved=approved)
+    return ApprovalTarget(**place, approval_value=approved)

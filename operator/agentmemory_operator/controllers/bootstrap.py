@@ -6,23 +6,23 @@ An agent gets no empty collection while a restore creates one for it, or if it s
 from collections.abc import Mapping
 from typing import Any
 
-from agentmemory_operator.collections.rules.collection import Observed, limits_in_force
-from agentmemory_operator.errors import NotFound, RestoreUnderWay, SpecInvalid, StoreRejected, TransientError
+from agentmemory_operator.collections.rules.collection import ObservedCollection, effective_limits
+from agentmemory_operator.errors import NotFound, RestoreInProgress, SpecInvalid, StoreRejected, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.collections import CollectionStore
 from agentmemory_operator.ports.kubernetes import Cluster
-from agentmemory_operator.restores.precedence import restore_under_way
+from agentmemory_operator.restores.precedence import find_started_restore
 from agentmemory_operator.restores.rules.status import SUCCEEDED, has_ended, has_succeeded
 from agentmemory_operator.runtime.cache import AGENT_MEMORY, MEMORY_RESTORE, Key, ObjectTable
 from agentmemory_operator.spec.effective.policies import effective_zones
 from agentmemory_operator.spec.effective.settings import effective_types
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION, AgentMemory
-from agentmemory_operator.spec.kinds.conditions import Reason, condition_of, is_true
+from agentmemory_operator.spec.kinds.conditions import Reason, find_condition, is_true
 
 # Leaves room for the suffix within the 253 characters of a Kubernetes name.
-_MOST_LETTERS = 230
+_MAX_NAME_PREFIX_CHARS = 230
 
-LISTED_MAX = 20_000
+MAX_LISTED_MEMORIES = 20_000
 """Memories that a pass lists in order to count them: ten calls."""
 
 
@@ -37,23 +37,23 @@ async def check_creation(key: Key, memory: AgentMemory, *, table: ObjectTable, c
         TransientError: If the object was deleted and the watch has not delivered that yet.
     """
     if memory.status.get("collection"):
-        await _check_there(memory, cluster)
-    if found := restore_under_way(key, table):
-        raise RestoreUnderWay(f"the collection is being created by MemoryRestore {found.name}")
+        await _check_exists(memory, cluster)
+    if found := find_started_restore(key, table):
+        raise RestoreInProgress(f"the collection is being created by MemoryRestore {found.name}")
     if memory.spec.bootstrap is None:
         return
-    restore = bootstrap_of(memory, memory.spec.bootstrap.from_snapshot.name)
+    restore = build_bootstrap_restore(memory, memory.spec.bootstrap.from_snapshot.name)
     own = Key(MEMORY_RESTORE, key.namespace, restore["metadata"]["name"])
     document = table.get(own)
     if document is None:
         await cluster.create_object(restore)
     status = (document or {}).get("status") or {}
     if not has_ended(status):
-        raise RestoreUnderWay(
+        raise RestoreInProgress(
             f"the collection is being created by MemoryRestore {own.name}: {status.get('progress', 'starting')}"
         )
     if not has_succeeded(status):
-        message = condition_of(status, SUCCEEDED)["message"]
+        message = find_condition(status, SUCCEEDED)["message"]
         raise SpecInvalid(
             Reason.BOOTSTRAP_FAILED,
             f"spec.bootstrap: MemoryRestore {own.name} failed: {message}. Delete it to retry, name another "
@@ -61,7 +61,7 @@ async def check_creation(key: Key, memory: AgentMemory, *, table: ObjectTable, c
         )
 
 
-async def _check_there(memory: AgentMemory, cluster: Cluster) -> None:
+async def _check_exists(memory: AgentMemory, cluster: Cluster) -> None:
     """Raise TransientError unless the object still exists: a collection without an object would block the slug."""
     metadata = memory.metadata
     try:
@@ -72,14 +72,14 @@ async def _check_there(memory: AgentMemory, cluster: Cluster) -> None:
         raise TransientError(f"AgentMemory {metadata.namespace}/{metadata.name} was deleted meanwhile")
 
 
-def bootstrap_of(memory: AgentMemory, snapshot: str) -> Json:
+def build_bootstrap_restore(memory: AgentMemory, snapshot: str) -> Json:
     """Build the MemoryRestore that an agent starts from. A recreated object has a new uid, so it gets a new restore.
 
     Args:
         snapshot: Name of the MemorySnapshot.
     """
     metadata = memory.metadata
-    name = f"{metadata.name[:_MOST_LETTERS]}-bootstrap-{metadata.uid[:8]}"
+    name = f"{metadata.name[:_MAX_NAME_PREFIX_CHARS]}-bootstrap-{metadata.uid[:8]}"
     return {
         "apiVersion": API_VERSION,
         "kind": MEMORY_RESTORE,
@@ -88,21 +88,25 @@ def bootstrap_of(memory: AgentMemory, snapshot: str) -> Json:
     }
 
 
-async def count_memories(observed: Observed, store: CollectionStore) -> int | None:
+async def count_memories(observed: ObservedCollection, store: CollectionStore) -> int | None:
     """Count the memories of a collection; None if the server refuses.
 
-    If the strict mode forbids exact counts, up to `LISTED_MAX` points are listed to count them; more are estimated.
+    If the strict mode forbids exact counts, up to `MAX_LISTED_MEMORIES` points are listed to count them; more are estimated.
     """
     if not observed.points:
         return 0
-    may_be_exact = limits_in_force(observed.collection.strict_mode).get("search_allow_exact") is not False
+    may_be_exact = effective_limits(observed.collection.strict_mode).get("search_allow_exact") is not False
     try:
-        return await store.count_memories(observed.physical, exact=may_be_exact or observed.points <= LISTED_MAX)
+        return await store.count_memories(
+            observed.physical, exact=may_be_exact or observed.points <= MAX_LISTED_MEMORIES
+        )
     except (NotFound, StoreRejected):
         return None
 
 
-async def count_unlisted(memory: AgentMemory, observed: Observed, store: CollectionStore) -> Mapping[str, int]:
+async def count_unlisted(
+    memory: AgentMemory, observed: ObservedCollection, store: CollectionStore
+) -> Mapping[str, int]:
     """Count the memories of each type that the object does not list.
 
     New memories of such types are rejected, so only a change of the object creates any. Therefore it counts only after
@@ -115,7 +119,9 @@ async def count_unlisted(memory: AgentMemory, observed: Observed, store: Collect
     return await store.count_unlisted(observed.physical, [type_.name for type_ in types])
 
 
-async def count_to_reseal(memory: AgentMemory, observed: Observed, store: CollectionStore, now_ms: int) -> int | None:
+async def count_to_reseal(
+    memory: AgentMemory, observed: ObservedCollection, store: CollectionStore, now_ms: int
+) -> int | None:
     """Count the memories encrypted with data keys that are due for replacement; None if no keys are."""
     zones = effective_zones(memory)
     if zones is None or not 0 < zones.rotate_before_ms <= now_ms:

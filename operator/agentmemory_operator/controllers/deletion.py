@@ -14,15 +14,15 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agentmemory_operator.collections.reconcile import observe_linked
-from agentmemory_operator.collections.retire import retire
+from agentmemory_operator.collections.reconcile import observe_or_link
+from agentmemory_operator.collections.retire import delete_keeping_snapshots
 from agentmemory_operator.collections.rules.collection import PREVIOUS_KEY, Collection
 from agentmemory_operator.collections.rules.desired import desired_collection
 from agentmemory_operator.collections.rules.rebuild_record import record_from_json
-from agentmemory_operator.collections.rules.refusals import check_destroy, check_ownership, slug_taken
+from agentmemory_operator.collections.rules.refusals import build_slug_taken, check_ownership, find_deletion_obstacle
 from agentmemory_operator.connections.probe import Connections
 from agentmemory_operator.connections.resolve import Server, Servers, connection_of
-from agentmemory_operator.errors import AgentMemoryError, DeletionWaiting, LeadershipLost, TransientError
+from agentmemory_operator.errors import AgentMemoryError, DeletionPending, LeadershipLost, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.collections import CollectionStore
 from agentmemory_operator.ports.kubernetes import Cluster, Event
@@ -36,14 +36,14 @@ from agentmemory_operator.runtime.cache import (
     key_of,
     key_of_memory,
 )
-from agentmemory_operator.snapshots.rules.final import final_manifest, final_name, final_state
-from agentmemory_operator.snapshots.rules.steps import files_copied
+from agentmemory_operator.snapshots.rules.final import build_final_manifest, final_name, find_fault
+from agentmemory_operator.snapshots.rules.steps import copied_files
 from agentmemory_operator.spec.kinds.agent_memory import CONFIRM_DELETE, GROUP, AgentMemory, Metadata
 from agentmemory_operator.spec.naming import alias_of, number_of
 from agentmemory_operator.zones.rules.entries import Ring
 
 FINALIZER = f"{GROUP}/collection"
-POLICIES = ("Delete", "Snapshot")
+DELETING_POLICIES = ("Delete", "Snapshot")
 """Deletion policies that need work before the object may be removed."""
 
 COLLECTION_KEPT = "CollectionKept"
@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Release:
+class Deletion:
     """Carries out deletions.
 
     Attributes:
@@ -83,7 +83,7 @@ class Release:
             return
         try:
             events = await self._destroy(self.table.parse(document), is_overdue=is_overdue)
-        except (LeadershipLost, DeletionWaiting):
+        except (LeadershipLost, DeletionPending):
             raise
         except AgentMemoryError as exc:
             if isinstance(exc, TransientError) and not is_overdue:
@@ -98,12 +98,12 @@ class Release:
 
     async def _destroy(self, memory: AgentMemory, *, is_overdue: bool) -> list[Event]:
         """Delete the collection, then the keys; return events that describe the result."""
-        if memory.spec.deletion_policy not in POLICIES:
+        if memory.spec.deletion_policy not in DELETING_POLICIES:
             return []
         if memory.spec.suspend:
             return [_kept("collection kept: spec.suspend is true")]
-        if self.table.namespace_of(memory.slug) not in (None, memory.metadata.namespace):
-            raise slug_taken(memory.slug)
+        if self.table.find_namespace(memory.slug) not in (None, memory.metadata.namespace):
+            raise build_slug_taken(memory.slug)
         ours = desired_collection(memory, cluster_id=await self.cluster.cluster_id())
 
         async def destroy(store: CollectionStore) -> Event | None:
@@ -124,7 +124,7 @@ class Release:
         Raises:
             DeletionWaiting: If the key store is unavailable and the deletion is not overdue.
         """
-        is_wanted = memory.spec.deletion_policy == "Delete" and self.table.owner_of(memory.slug) == key_of_memory(
+        is_wanted = memory.spec.deletion_policy == "Delete" and self.table.find_owner(memory.slug) == key_of_memory(
             memory
         )
         if self.key_shards is None or not is_wanted:
@@ -141,7 +141,7 @@ class Release:
         except TransientError as exc:
             if is_overdue:
                 return _keys_kept(ring, f"their store is unavailable ({exc})")
-            raise DeletionWaiting(f"the deletion waits for the data key store: {exc}") from exc
+            raise DeletionPending(f"the deletion waits for the data key store: {exc}") from exc
         return Event(
             "Normal",
             "KeysDestroyed",
@@ -151,18 +151,18 @@ class Release:
     async def _delete_from(
         self, store: CollectionStore, memory: AgentMemory, ours: Collection, *, is_overdue: bool
     ) -> Event | None:
-        alias, last_physical = alias_of(memory.slug), memory.told_physical
-        observed, _ = await observe_linked(alias, last_physical, store=store)
+        alias, last_physical = alias_of(memory.slug), memory.reported_physical
+        observed, _ = await observe_or_link(alias, last_physical, store=store)
         if observed is None:
             # An earlier attempt may have been killed before it created the placeholder that keeps snapshots reachable.
             await self._retire(memory, last_physical)
             return None
         check_ownership(observed, ours)
         points = await store.count(observed.physical)
-        if kept := await self._refusal(memory, alias, points=points, is_overdue=is_overdue):
+        if kept := await self._check_kept(memory, alias, points=points, is_overdue=is_overdue):
             return kept
         # Delete these before the live collection: after a crash, the next attempt finds them through the live one.
-        for replaced in await self._beside(memory, alias, observed.physical):
+        for replaced in await self._find_replaced(memory, alias, observed.physical):
             await self._retire(memory, replaced)
         remaining = await self._retire(memory, observed.physical)
         final_snapshot = self._left_by(memory, points) if points and memory.spec.deletion_policy == "Snapshot" else ""
@@ -180,20 +180,20 @@ class Release:
         later = f", except {points - kept} written later" if points > kept else ""
         return f"; MemorySnapshot {name} has them{later}"
 
-    async def _refusal(self, memory: AgentMemory, alias: str, *, points: int, is_overdue: bool) -> Event | None:
+    async def _check_kept(self, memory: AgentMemory, alias: str, *, points: int, is_overdue: bool) -> Event | None:
         """Return an event with the reason to keep the collection, or None to delete it.
 
         Raises:
             DeletionWaiting: If the final snapshot is in progress.
         """
         if points and memory.spec.deletion_policy == "Snapshot":
-            kept = await self._last_snapshot(memory, is_overdue=is_overdue)
+            kept = await self._ensure_final_snapshot(memory, is_overdue=is_overdue)
         else:
             confirmed = memory.metadata.annotations.get(CONFIRM_DELETE)
-            kept = check_destroy(alias, points=points, confirmation=confirmed)
+            kept = find_deletion_obstacle(alias, points=points, confirmation=confirmed)
         return _kept(f"{kept}; `agentmemory orphans` lists it") if kept else None
 
-    async def _last_snapshot(self, memory: AgentMemory, *, is_overdue: bool) -> str | None:
+    async def _ensure_final_snapshot(self, memory: AgentMemory, *, is_overdue: bool) -> str | None:
         """Return why there is no usable final snapshot, or None once there is one.
 
         Creates the MemorySnapshot if needed.
@@ -206,19 +206,19 @@ class Release:
         name = final_name(memory.metadata)
         document = self.table.get(Key(MEMORY_SNAPSHOT, memory.metadata.namespace, name))
         if document is None:
-            await self.cluster.create_object(final_manifest(memory))
+            await self.cluster.create_object(build_final_manifest(memory))
             if is_overdue:
                 return f"{alias_of(memory.slug)} has memories, but MemorySnapshot {name} is not being created"
-        if fault := final_state(document, name):
+        if fault := find_fault(document, name):
             return fault
         return None
 
-    async def _beside(self, memory: AgentMemory, alias: str, live: str) -> list[str]:
+    async def _find_replaced(self, memory: AgentMemory, alias: str, live: str) -> list[str]:
         """Find the collections kept for a rollback, and the targets of rebuilds."""
 
         async def find(server: Server) -> list[str]:
             names = [name for name in await server.snapshots.collections() if number_of(name, alias) is not None]
-            found = [name for name in names if _is_beside(await server.snapshots.metadata(name), name, live)]
+            found = [name for name in names if _is_replaced(await server.snapshots.metadata(name), name, live)]
             # Metadata proves no ownership: skip collections that the namespace may not use.
             return [name for name in found if await server.may_use(name)]
 
@@ -230,10 +230,10 @@ class Release:
             return 0
         # Only snapshots of this namespace: statuses in other namespaces may claim anything about these files.
         documents = documents_in(self.table, MEMORY_SNAPSHOT, memory.metadata.namespace)
-        copied = files_copied((document.get("status") or {} for document in documents), physical)
+        copied = copied_files((document.get("status") or {} for document in documents), physical)
 
         async def operation(server: Server) -> int:
-            return await retire(server.collections, server.snapshots, physical, copied=copied)
+            return await delete_keeping_snapshots(server.collections, server.snapshots, physical, copied=copied)
 
         remaining = await self.servers.use(connection_of(memory), operation, namespace=memory.metadata.namespace)
         for document in documents:
@@ -242,7 +242,7 @@ class Release:
         return remaining
 
 
-def _is_beside(metadata: Json | None, name: str, live: str) -> bool:
+def _is_replaced(metadata: Json | None, name: str, live: str) -> bool:
     record = record_from_json(metadata)
     return name != live and (PREVIOUS_KEY in (metadata or {}) or (record is not None and record.target == name))
 

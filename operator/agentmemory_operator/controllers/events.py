@@ -4,22 +4,22 @@ from collections.abc import Iterator
 
 from agentmemory_operator.collections.rules.capacity import CONDITION
 from agentmemory_operator.collections.rules.changes import Change, WakeOptimizers
-from agentmemory_operator.collections.rules.drift import OWN
-from agentmemory_operator.collections.rules.outcome import Reconciled
+from agentmemory_operator.collections.rules.drift import OWN_CHANGES
+from agentmemory_operator.collections.rules.outcome import PassOutcome
 from agentmemory_operator.collections.rules.outgrown import CONDITION as OUTGROWN
-from agentmemory_operator.collections.rules.outgrown import passed_another
+from agentmemory_operator.collections.rules.outgrown import has_passed_step
 from agentmemory_operator.controllers.rules.plan_text import describe_change
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import Event
-from agentmemory_operator.spec.kinds.conditions import Reason, condition_of
+from agentmemory_operator.spec.kinds.conditions import Reason, find_condition
 
-NOBODY = (
+NO_READERS_MESSAGE = (
     "spec.access gives nobody read access: an API that checks ServiceAccounts rejects every request for this agent. Add"
     " a subject with the verb read"
 )
 
 
-def events_of(done: Reconciled, *, old: Json, new: Json) -> Iterator[Event]:
+def pass_events(done: PassOutcome, *, old: Json, new: Json) -> Iterator[Event]:
     """Yield the events of a pass.
 
     Args:
@@ -28,7 +28,7 @@ def events_of(done: Reconciled, *, old: Json, new: Json) -> Iterator[Event]:
     """
     # An object that never listed a subject gets no event: its status has the count.
     if (new.get("access") or {}).get("readers") == 0 and (old.get("access") or {}).get("readers"):
-        yield Event("Normal", "NobodyMayRead", NOBODY)
+        yield Event("Normal", "NobodyMayRead", NO_READERS_MESSAGE)
     if applied := [change for change in done.applied.changes if not _has_own_event(change, done)]:
         yield Event("Normal", "Applied", "; ".join(map(describe_change, applied)))
     if done.corrected:
@@ -39,22 +39,22 @@ def events_of(done: Reconciled, *, old: Json, new: Json) -> Iterator[Event]:
     if new_drift and not done.refusal:
         yield Event("Warning", Reason.DRIFTED, f"{'; '.join(map(str, new_drift))}; not corrected (spec.driftPolicy)")
     yield from _faults(old, new)
-    if passed_another(old, new):
-        outgrown = condition_of(new, OUTGROWN)
+    if has_passed_step(old, new):
+        outgrown = find_condition(new, OUTGROWN)
         yield Event("Warning", outgrown["reason"], outgrown["message"])
     yield from _replicas(done, old, new)
     if done.is_woken and not (old.get("collection") or {}).get("wokenAt"):
         yield Event("Normal", "OptimizersWoken", _woken(done))
     if done.refusal and _plan_identity(old) != _plan_identity(new):
         # Changes that wait for their turn or run in the background need no user action.
-        needs_no_action = done.refusal.is_carried_out or done.refusal.reason == Reason.REINDEX_QUEUED
+        needs_no_action = done.refusal.is_running or done.refusal.reason == Reason.REINDEX_QUEUED
         kind = "Normal" if needs_no_action else "Warning"
         yield Event(kind, done.refusal.reason, done.refusal.message)
 
 
 def capacity_event(old: Json, new: Json) -> Event | None:
     """Return the event of a server that has come nearer to its capacity, or None."""
-    was, now = (condition_of(status, CONDITION) for status in (old, new))
+    was, now = (find_condition(status, CONDITION) for status in (old, new))
     if now.get("status") != "True" or now["reason"] == was.get("reason") or was.get("reason") == Reason.SERVER_FULL:
         return None
     return Event("Warning", now["reason"], now["message"])
@@ -65,7 +65,7 @@ def _plan_identity(status: Json) -> Json | None:
     plan = status.get("plan")
     if plan is None:
         return None
-    in_sync = condition_of(status, "InSync").get("reason")
+    in_sync = find_condition(status, "InSync").get("reason")
     return {"digest": plan["digest"], "changes": plan["changes"], "reason": in_sync}
 
 
@@ -79,10 +79,10 @@ def _faults(old: Json, new: Json) -> Iterator[Event]:
 _UNSETTLED = (Reason.REPLICATING, Reason.REPLICAS_INACTIVE, Reason.TOO_FEW_PEERS)
 
 
-def _replicas(done: Reconciled, old: Json, new: Json) -> Iterator[Event]:
+def _replicas(done: PassOutcome, old: Json, new: Json) -> Iterator[Event]:
     """Yield events about the collection's replicas: each move, each new fault, and the end of the last one."""
     replication = done.replication
-    if replication and replication.begun:
+    if replication and replication.started:
         yield Event("Normal", replication.reason, replication.message)
     for reason in (Reason.REPLICAS_INACTIVE, Reason.TOO_FEW_PEERS):
         if (fault := _message_of(new, reason)) and fault != _message_of(old, reason):
@@ -98,11 +98,11 @@ def _message_of(status: Json, reason: Reason) -> str | None:
     return next((entry["message"] for entry in found), None)
 
 
-def _has_own_event(change: Change, done: Reconciled) -> bool:
-    return isinstance(change, WakeOptimizers) or (bool(done.corrected) and not isinstance(change, OWN))
+def _has_own_event(change: Change, done: PassOutcome) -> bool:
+    return isinstance(change, WakeOptimizers) or (bool(done.corrected) and not isinstance(change, OWN_CHANGES))
 
 
-def _woken(done: Reconciled) -> str:
+def _woken(done: PassOutcome) -> str:
     observed = done.observed
     return (
         f"{observed.physical} was grey: its optimizers were idle since a restart of Qdrant. Triggered them; "

@@ -8,14 +8,19 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 
-from agentmemory_operator.collections.reconcile import PassDraft, draft, surveyed
+from agentmemory_operator.collections.reconcile import PassDraft, plan_pass, survey_costs
 from agentmemory_operator.collections.replication import check_peers
-from agentmemory_operator.collections.rules.collection import Collection, Observed
-from agentmemory_operator.collections.rules.desired import connection_named, newest_collection, on_record, terms_of
+from agentmemory_operator.collections.rules.collection import Collection, ObservedCollection
+from agentmemory_operator.collections.rules.desired import (
+    connection_name,
+    newest_collection,
+    build_terms,
+    with_recorded_preset,
+)
 from agentmemory_operator.collections.rules.plan import has_rebuild
-from agentmemory_operator.collections.rules.rebuild_costs import room_of
-from agentmemory_operator.collections.rules.takeovers import takeover_terms
-from agentmemory_operator.controllers.rules.orphans import Orphan, foreign_count, orphans_of, owners_of
+from agentmemory_operator.collections.rules.rebuild_costs import server_resources
+from agentmemory_operator.collections.rules.takeovers import build_terms
+from agentmemory_operator.controllers.rules.orphans import Orphan, build_claims, count_foreign, find_orphans_in
 from agentmemory_operator.errors import NotOwned, SpecInvalid
 from agentmemory_operator.ports.collections import CollectionCatalogue, CollectionStore
 from agentmemory_operator.ports.kubernetes import ObjectReader
@@ -47,30 +52,30 @@ class PassPreview:
 
     memory: AgentMemory
     draft: PassDraft | None = None
-    refused: tuple[str, str] | None = None
+    refusal: tuple[str, str] | None = None
 
     @property
     def outcome(self) -> PreviewOutcome:
         """Result that the pass would have."""
-        if self.refused:
+        if self.refusal:
             return PreviewOutcome.REFUSED
         if self.draft is None:
             return PreviewOutcome.SUSPENDED
-        if self.draft.refusal and not self.draft.refusal.is_carried_out:
+        if self.draft.refusal and not self.draft.refusal.is_running:
             return PreviewOutcome.HELD
         return PreviewOutcome.CHANGES if self.draft.plan.changes else PreviewOutcome.UNCHANGED
 
 
-Reached = tuple[CollectionStore | None, QdrantConnection | None]
+CollectionTarget = tuple[CollectionStore | None, QdrantConnection | None]
 """Store of an object's collection, None for an empty server; and its connection, if known."""
 
 
-async def previews_of(
+async def preview_passes(
     memories: Sequence[AgentMemory],
     store: CollectionStore | None,
     connections: Sequence[QdrantConnection] = (),
     *,
-    reach: Callable[[AgentMemory], Awaitable[Reached]] | None = None,
+    find_target: Callable[[AgentMemory], Awaitable[CollectionTarget]] | None = None,
 ) -> AsyncIterator[PassPreview]:
     """Yield a preview of a pass over each object.
 
@@ -93,10 +98,10 @@ async def previews_of(
             continue
         try:
             _check_slug(memory, owner)
-            target = await reach(memory) if reach else (store, by_name.get(connection_named(memory)))
+            target = await find_target(memory) if find_target else (store, by_name.get(connection_name(memory)))
             yield PassPreview(memory, await _draft(memory, *target))
         except (SpecInvalid, NotOwned) as exc:
-            yield PassPreview(memory, refused=(exc.reason, str(exc)))
+            yield PassPreview(memory, refusal=(exc.reason, str(exc)))
 
 
 def _check_slug(memory: AgentMemory, owner: AgentMemory) -> None:
@@ -109,23 +114,25 @@ async def _draft(memory: AgentMemory, store: CollectionStore | None, connection:
     alias = alias_of(memory.slug)
     likely_physical, _ = physical_names(alias, None)
     observed = await store.observe(alias, likely_physical) if store else None
-    memory = on_record(memory, observed.collection.marker if observed else None)
-    desired, terms = newest_collection(memory, cluster_id=""), terms_of(memory, cluster_id="")
+    memory = with_recorded_preset(memory, observed.collection.marker if observed else None)
+    desired, terms = newest_collection(memory, cluster_id=""), build_terms(memory, cluster_id="")
     if store is not None and observed is None:
         await check_peers(desired.replication_factor, store=store)
-    older = {revision: identified(older_collection, observed) for revision, older_collection in terms.older.items()}
-    takeover = takeover_terms(memory.slug, memory.metadata.annotations, connection)
+    older = {revision: with_identity(older_collection, observed) for revision, older_collection in terms.older.items()}
+    takeover = build_terms(memory.slug, memory.metadata.annotations, connection)
     terms = replace(terms, older=older, takeover=takeover)
-    make_draft = partial(draft, alias, identified(desired, observed), observed, last_physical=None, last_points=0)
+    make_draft = partial(
+        plan_pass, alias, with_identity(desired, observed), observed, last_physical=None, last_points=0
+    )
     plan_draft = make_draft(terms=terms)
     if store is None or not has_rebuild(plan_draft.plan):
         return plan_draft
     # The capacity limit is an option of the operator, so use the default.
-    room = room_of(await store.server())
-    return make_draft(terms=await surveyed(terms, plan_draft.plan, observed, store=store, room=room))
+    room = server_resources(await store.server())
+    return make_draft(terms=await survey_costs(terms, plan_draft.plan, observed, store=store, room=room))
 
 
-def identified(desired: Collection, observed: Observed | None) -> Collection:
+def with_identity(desired: Collection, observed: ObservedCollection | None) -> Collection:
     """Fill in the cluster id and uid of a desired collection, which a manifest does not have.
 
     An object of the same namespace and name as the collection's owner counts as that owner.
@@ -137,17 +144,17 @@ def identified(desired: Collection, observed: Observed | None) -> Collection:
     return replace(desired, marker=replace(marker, uid=live.uid) if marker.is_same_object(live) else marker)
 
 
-def worst_of(previews: Sequence[PassPreview]) -> PreviewOutcome:
+def worst_outcome(previews: Sequence[PassPreview]) -> PreviewOutcome:
     """Return the worst outcome; UNCHANGED if there are no previews."""
     order = list(PreviewOutcome)
     return max((preview.outcome for preview in previews), key=order.index, default=PreviewOutcome.UNCHANGED)
 
 
-KEPT = "CollectionKept"
+COLLECTION_KEPT = "CollectionKept"
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
+class OrphanReport:
     """Collections without an owner on one server.
 
     Attributes:
@@ -158,17 +165,17 @@ class Findings:
 
     orphans: tuple[Orphan, ...]
     foreign: int
-    since: Mapping[tuple[str, str], str]
+    kept_times: Mapping[tuple[str, str], str]
 
 
-async def find_orphans(reader: ObjectReader, catalogue: CollectionCatalogue) -> Findings:
+async def find_orphans(reader: ObjectReader, catalogue: CollectionCatalogue) -> OrphanReport:
     """Find the collections on the catalogue's server that no object in the reader's cluster owns."""
     holdings = await catalogue.holdings()
     # List objects after collections: an object created in between must not make its collection an orphan.
     documents, _ = await reader.list_objects(AGENT_MEMORY)
     restores, _ = await reader.list_objects(MEMORY_RESTORE)
     objects, restore_objects = (list(map(with_readable_status, found)) for found in (documents, restores))
-    owners = owners_of(objects, cluster_id=await reader.cluster_id(), restores=restore_objects)
-    orphans = tuple(orphans_of(holdings, owners))
-    since = await reader.event_times(KEPT) if orphans else {}
-    return Findings(orphans, foreign_count(holdings, owners), since)
+    owners = build_claims(objects, cluster_id=await reader.cluster_id(), restores=restore_objects)
+    orphans = tuple(find_orphans_in(holdings, owners))
+    since = await reader.event_times(COLLECTION_KEPT) if orphans else {}
+    return OrphanReport(orphans, count_foreign(holdings, owners), since)

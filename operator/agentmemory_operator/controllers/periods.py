@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from agentmemory_operator.connections.capacity import FRESH_S
+from agentmemory_operator.connections.capacity import READ_TTL_S
 from agentmemory_operator.zones.upkeep import SETTLED_S
 
 
@@ -28,8 +28,8 @@ class Periods:
     settle_s: float = 1.0
     stalled_s: float = 30.0
     probe_s: float = 5.0
-    capacity_s: float = FRESH_S
+    capacity_s: float = READ_TTL_S
     release_s: float = 300.0
     resync_s: float = 300.0
     keys_settle_s: float = SETTLED_S
-    returning_per_s: float = 100.0
+    reconnect_passes_per_s: float = 100.0

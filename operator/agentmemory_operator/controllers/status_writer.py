@@ -7,9 +7,9 @@ metadata and the claim of the slug.
 from dataclasses import dataclass
 from typing import Any
 
-from agentmemory_operator.collections.rules.refusals import REQUESTS
+from agentmemory_operator.collections.rules.refusals import TAKEOVER_REQUESTS_FIELD
 from agentmemory_operator.collections.takeover import TakeoverRequests
-from agentmemory_operator.consolidation.schedule import Consolidating
+from agentmemory_operator.consolidation.schedule import ConsolidationSchedule
 from agentmemory_operator.controllers.rules.status import (
     failed_connection_status,
     failed_status,
@@ -32,10 +32,10 @@ from agentmemory_operator.runtime.cache import (
 )
 from agentmemory_operator.runtime.queue import Request
 from agentmemory_operator.snapshots.schedule import SnapshotSchedule
-from agentmemory_operator.spec.effective.settings import subjects_now
+from agentmemory_operator.spec.effective.settings import read_subjects
 from agentmemory_operator.spec.kinds.agent_memory import RECONCILE_REQUESTED_AT, Metadata
 from agentmemory_operator.spec.presets import DEFAULT_PRESET, PRESETS
-from agentmemory_operator.zones.upkeep import KeyUpkeep
+from agentmemory_operator.zones.upkeep import KeyChecks
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +52,12 @@ class StatusWriter:
     cluster: Cluster
     statuses: Statuses
     request: Request
-    asking: TakeoverRequests
+    takeover_requests: TakeoverRequests
     snapshots: SnapshotSchedule
-    upkeep: KeyUpkeep
-    consolidating: Consolidating
+    upkeep: KeyChecks
+    consolidation_schedule: ConsolidationSchedule
 
-    async def fail(self, document: Json, metadata: Metadata, exc: AgentMemoryError) -> bool:
+    async def write_failure(self, document: Json, metadata: Metadata, exc: AgentMemoryError) -> bool:
         """Write an error into the status, and post an event if its reason is new. Return whether the status changed.
 
         Raises:
@@ -84,12 +84,12 @@ class StatusWriter:
     def _refused(self, key: Key, document: Json, exc: AgentMemoryError) -> Json:
         """Record or drop the takeover request of an object; return the status fields about the foreign owner."""
         if not isinstance(exc, NotOwned) or exc.owner is None:
-            self.asking.settle(key)
+            self.takeover_requests.forget(key)
             return {}
         if exc.is_same_tenant:
-            self.asking.settle(key)
+            self.takeover_requests.forget(key)
             return {"foreignOwner": {name: value for name, value in exc.owner.items() if name != "connection"}}
-        if connection := self.asking.note(key, slug_of(document), exc, now=self.statuses.now):
+        if connection := self.takeover_requests.record(key, slug_of(document), exc, now=self.statuses.now):
             self.request(connection)
         return {}
 
@@ -102,17 +102,17 @@ class StatusWriter:
         if document["kind"] == AGENT_MEMORY:
             if is_ended:
                 status = with_request_handled(status, metadata.annotations.get(RECONCILE_REQUESTED_AT))
-            status = with_names(status, document)
+            status = with_agent_and_preset(status, document)
             # A pass over a suspended or invalid object does not update the access counts otherwise.
-            status = with_access_counted(status, subjects_now(document))
+            status = with_access_counted(status, read_subjects(document))
             status = with_closing(status, key_of(document), self.table)
-            status = self.upkeep.note(key_of(document), document, status)
-            status = self.consolidating.note(key_of(document), document, status)
-            status = self.snapshots.note(key_of(document), document, status)
+            status = self.upkeep.update_status(key_of(document), document, status)
+            status = self.consolidation_schedule.plan_next(key_of(document), document, status)
+            status = self.snapshots.update_status(key_of(document), document, status)
         else:
-            status = {name: value for name, value in status.items() if name != REQUESTS}
-            if requests := self.asking.of_connection(key_of(document)):
-                status[REQUESTS] = requests
+            status = {name: value for name, value in status.items() if name != TAKEOVER_REQUESTS_FIELD}
+            if requests := self.takeover_requests.list_for(key_of(document)):
+                status[TAKEOVER_REQUESTS_FIELD] = requests
         return await self.statuses.write(document, metadata, status)
 
 
@@ -120,7 +120,7 @@ def _reasons(status: Json) -> list[Any]:
     return [(condition["type"], condition["reason"]) for condition in status.get("conditions") or []]
 
 
-def with_names(status: Json, document: Json) -> Json:
+def with_agent_and_preset(status: Json, document: Json) -> Json:
     """Return the status with the agent's name, and with its preset.
 
     That is the preset in force, or the requested one before any is in force.
@@ -132,9 +132,9 @@ def with_names(status: Json, document: Json) -> Json:
     return status | {"agent": slug_of(document)} | ({"effective": effective} if effective else {})
 
 
-def closed_by(memory: Key, table: ObjectTable) -> Json | None:
+def find_closing_restore(memory: Key, table: ObjectTable) -> Json | None:
     """Return the restore that has closed an AgentMemory and since when, or None."""
-    for key in table.job_keys(memory, MEMORY_RESTORE):
+    for key in table.list_job_keys(memory, MEMORY_RESTORE):
         status = (table.get(key) or {}).get("status") or {}
         if status.get("closedSince"):
             return {"restore": key.name, "since": status["closedSince"]}
@@ -143,6 +143,6 @@ def closed_by(memory: Key, table: ObjectTable) -> Json | None:
 
 def with_closing(status: Json, memory: Key, table: ObjectTable) -> Json:
     """Return the status with the `closed` field set if a restore has closed the AgentMemory, and removed otherwise."""
-    closed = closed_by(memory, table)
+    closed = find_closing_restore(memory, table)
     others = {name: value for name, value in status.items() if name != "closed"}
     return others | ({"closed": closed} if closed else {})

@@ -1,7 +1,7 @@
 """Uninstall: delete every object, with or without a running operator, then the custom resource definitions.
 
 1. Save the catalogue of all objects.
-2. For each kind in `ORDER`: delete the objects, wait until they are deleted, and save the catalogue again. If no
+2. For each kind in `DELETION_ORDER`: delete the objects, wait until they are deleted, and save the catalogue again. If no
    operator is running, `is_released` permits this code to remove the operator's finalizers.
 3. Delete the definitions, and wait for that.
 
@@ -15,21 +15,28 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from agentmemory_operator.controllers.rules.uninstall import ORDER, Json, catalogued, held_by_us, named, takes_bytes
+from agentmemory_operator.controllers.rules.uninstall import (
+    DELETION_ORDER,
+    Json,
+    catalogue_entry,
+    deletes_files,
+    object_key,
+    operator_finalizers,
+)
 from agentmemory_operator.errors import AgentMemoryError, TransientError
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 
 POLL_S = 0.2
 # An operator renews its lease every 2 s.
-RENEWED_WITHIN_S = 6.0
+LEASE_CHECK_S = 6.0
 # Timeout without any deletion: an unavailable server delays an object by up to 300 s.
-GONE_WITHIN_S = 330.0
+PROGRESS_TIMEOUT_S = 330.0
 # Timeout while every request fails.
-FAILS_WITHIN_S = 30.0
+ERROR_TIMEOUT_S = 30.0
 MAX_LISTED_NAMES = 5
 
 
-class Installed(Protocol):
+class InstallationApi(Protocol):
     """Installation in a cluster, as far as an uninstall reads and changes it.
 
     Raises:
@@ -56,7 +63,7 @@ class Installed(Protocol):
         """Delete a definition with all its objects. A missing one is no error."""
         ...
 
-    async def renewals(self) -> dict[str, str]:
+    async def read_lease_renewals(self) -> dict[str, str]:
         """Return the last renewal of the operator's lease by namespace."""
         ...
 
@@ -76,31 +83,31 @@ class Installation:
     operators: tuple[str, ...]
 
     @property
-    def held(self) -> list[Json]:
+    def waiting_objects(self) -> list[Json]:
         """Objects with a finalizer of the operator, which wait for it when they are deleted."""
-        return [document for document in self.objects if held_by_us(document)]
+        return [document for document in self.objects if operator_finalizers(document)]
 
 
-async def look(installed: Installed) -> Installation:
+async def read_installation(installed: InstallationApi) -> Installation:
     """Observe the installation. Takes 6 s if no operator is running."""
     operators = await _operators(installed)
-    definitions = tuple([kind for kind in ORDER if await installed.has_definition(kind)])
+    definitions = tuple([kind for kind in DELETION_ORDER if await installed.has_definition(kind)])
     objects = [document for kind in definitions for document in await _objects(installed, kind)]
     return Installation(definitions, tuple(objects), operators)
 
 
-async def _operators(installed: Installed) -> tuple[str, ...]:
+async def _operators(installed: InstallationApi) -> tuple[str, ...]:
     # Detect a running operator by changed renewal times, because clocks differ.
-    before, until = await installed.renewals(), time.monotonic() + RENEWED_WITHIN_S
+    before, until = await installed.read_lease_renewals(), time.monotonic() + LEASE_CHECK_S
     while time.monotonic() < until:
         await asyncio.sleep(POLL_S)
-        now = await installed.renewals()
+        now = await installed.read_lease_renewals()
         if renewed := tuple(namespace for namespace, at in now.items() if before.get(namespace) != at):
             return renewed
     return ()
 
 
-async def _objects(installed: Installed, kind: str) -> list[Json]:
+async def _objects(installed: InstallationApi, kind: str) -> list[Json]:
     """List the objects of a kind; none if its definition is deleted."""
     try:
         return await installed.list_in(kind, "")
@@ -120,10 +127,10 @@ class Uninstall:
         tell: Prints a progress message.
     """
 
-    installed: Installed
-    is_released: bool
-    keep: Callable[[Sequence[Json]], None]
-    tell: Callable[[str], None]
+    installed: InstallationApi
+    removes_finalizers: bool
+    save_catalogue: Callable[[Sequence[Json]], None]
+    print_message: Callable[[str], None]
     _known: dict[tuple[str, str, str], Json] = field(default_factory=dict)
 
     async def run(self, found: Installation) -> None:
@@ -132,32 +139,32 @@ class Uninstall:
         Raises:
             AgentMemoryError: If the objects cannot be deleted this way, or nothing was deleted for too long.
         """
-        check_way(found, is_released=self.is_released)
+        check_uninstallable(found, is_released=self.removes_finalizers)
         self._note(found.objects)
-        for kind in ORDER:
+        for kind in DELETION_ORDER:
             await self._end_objects(kind)
             # Deleting agents creates final snapshots: add them. Snapshots with deleted files are dropped.
             self._note(await _objects(self.installed, "MemorySnapshot"))
-        for kind in ORDER:
+        for kind in DELETION_ORDER:
             await self.installed.delete_definition(kind)
         await self._until(self._defined, "definitions")
-        self.tell("the definitions are deleted")
+        self.print_message("the definitions are deleted")
 
     def _note(self, objects: Sequence[Json]) -> None:
-        self._known |= {named(document): document for document in objects}
-        self.keep([catalogued(document) for document in self._known.values()])
+        self._known |= {object_key(document): document for document in objects}
+        self.save_catalogue([catalogue_entry(document) for document in self._known.values()])
 
     async def _end_objects(self, kind: str) -> None:
         async def delete_and_list() -> list[str]:
             objects = await _objects(self.installed, kind)
-            self._known |= {named(document): document for document in objects}
+            self._known |= {object_key(document): document for document in objects}
             for document in objects:
                 await self._end(document)
-            return ["{} {}/{}".format(*named(document)) for document in objects]
+            return ["{} {}/{}".format(*object_key(document)) for document in objects]
 
         await self._until(delete_and_list, "objects")
-        deleted_keys = [key for key, document in self._known.items() if key[0] == kind and takes_bytes(document)]
-        if not self.is_released:
+        deleted_keys = [key for key, document in self._known.items() if key[0] == kind and deletes_files(document)]
+        if not self.removes_finalizers:
             for key in deleted_keys:
                 del self._known[key]
 
@@ -165,12 +172,12 @@ class Uninstall:
         kind, metadata = document["kind"], Metadata.model_validate(document["metadata"])
         if metadata.deletion_timestamp is None:
             await self.installed.delete_object(kind, metadata)
-        elif self.is_released and (ours := held_by_us(document)):
+        elif self.removes_finalizers and (ours := operator_finalizers(document)):
             others = [name for name in metadata.finalizers if name not in ours]
             await self.installed.write_finalizers(kind, metadata, others)
 
     async def _defined(self) -> list[str]:
-        return [kind for kind in ORDER if await self.installed.has_definition(kind)]
+        return [kind for kind in DELETION_ORDER if await self.installed.has_definition(kind)]
 
     async def _until(self, left: Callable[[], Awaitable[list[str]]], what: str) -> None:
         """Wait until nothing is left.
@@ -184,7 +191,7 @@ class Uninstall:
                 names = await left()
             except TransientError:
                 # Either the object changed since it was read, or the API server is unavailable for a moment.
-                if time.monotonic() > last_response_s + FAILS_WITHIN_S:
+                if time.monotonic() > last_response_s + ERROR_TIMEOUT_S:
                     raise
                 await asyncio.sleep(POLL_S)
                 continue
@@ -193,7 +200,7 @@ class Uninstall:
             last_response_s = time.monotonic()
             if fewest is None or len(names) < fewest:
                 fewest, last_progress_s = len(names), last_response_s
-            if last_response_s > last_progress_s + GONE_WITHIN_S:
+            if last_response_s > last_progress_s + PROGRESS_TIMEOUT_S:
                 raise _stuck(names, what)
             await asyncio.sleep(POLL_S)
 
@@ -206,7 +213,7 @@ def _stuck(names: Sequence[str], what: str) -> AgentMemoryError:
     )
 
 
-def check_way(found: Installation, *, is_released: bool) -> None:
+def check_uninstallable(found: Installation, *, is_released: bool) -> None:
     """Raise unless the objects can be deleted in the requested way.
 
     Raises:
@@ -218,8 +225,8 @@ def check_way(found: Installation, *, is_released: bool) -> None:
             f"--release removes finalizers, but the operator in namespace {found.operators[0]} adds them again, or"
             " deletes what the objects say: stop it first (`kubectl delete -f examples/install/`)"
         )
-    if found.held and not found.operators and not is_released:
+    if found.waiting_objects and not found.operators and not is_released:
         raise AgentMemoryError(
-            f"{len(found.held)} objects wait for an operator, but none is running: start one, which applies their"
+            f"{len(found.waiting_objects)} objects wait for an operator, but none is running: start one, which applies their"
             " deletionPolicy, or add --release, which leaves their collections and files in Qdrant and S3"
         )

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.distillation.rules.answers import TURN_EVENT, distilled_types, needs_event, turn_type
+from agentmemory_operator.distillation.rules.answers import TURN_EVENT, distilled_types, requires_event_type, turn_type
 from agentmemory_operator.errors import AgentMemoryError, Conflict, FieldError, RequestInvalid
-from agentmemory_operator.memories.draft import drafts_of
-from agentmemory_operator.memories.incoming import IncomingMemory, clean
-from agentmemory_operator.memories.insert import Outcome, StoredMemory, other_request
+from agentmemory_operator.memories.draft import build_drafts
+from agentmemory_operator.memories.incoming import IncomingMemory, scrub_memories
+from agentmemory_operator.memories.insert import Outcome, StoredMemory, find_request_conflict
 from agentmemory_operator.memories.point_pages import read_row
 from agentmemory_operator.memories.remember import Remember
 from agentmemory_operator.memories.rules.ids import keyed_id
-from agentmemory_operator.memories.rules.items import check_content
-from agentmemory_operator.memories.zoned import vector_errors
+from agentmemory_operator.memories.rules.items import find_length_errors
+from agentmemory_operator.memories.zoned import find_vector_errors
 
 CONVERSATION = "conversation"
 # Keys of callers have no control characters, so these never collide with keys of memories and batches.
@@ -83,7 +83,7 @@ class StoredConversation:
     warnings: tuple[str, ...] = ()
 
     @property
-    def last(self) -> str:
+    def last_turn_id(self) -> str:
         """Id of the last turn, which requests the distillation; '' if that turn was not stored."""
         return self.turns[-1] or ""
 
@@ -100,7 +100,7 @@ async def store_conversation(agent: Agent, remember: Remember, conversation: Con
     _check(agent, conversation)
     key = conversation.idempotency_key or f"\x1f{uuid4()}"
     why_not = _why_not_distilled(agent, conversation)
-    run = None if why_not else keyed_id(agent.id_scope, conversation.user_id, _RUN_KEY.format(key=key))
+    run = None if why_not else keyed_id(agent.id_slug, conversation.user_id, _RUN_KEY.format(key=key))
     turns = _turns_of(agent, conversation, key, run)
     if conversation.idempotency_key is not None:
         await _check_first(agent, turns[0])
@@ -118,8 +118,8 @@ def _check(agent: Agent, conversation: Conversation) -> None:
         FieldError(f"messages[{place}].{error.field}", error.message)
         for place, turn in enumerate(conversation.turns)
         for error in (
-            *check_content(turn.content, agent.settings.max_content_tokens),
-            *vector_errors(agent, turn.vector, conversation.zone),
+            *find_length_errors(turn.content, agent.settings.max_content_tokens),
+            *find_vector_errors(agent, turn.vector, conversation.zone),
         )
     ]
     if errors:
@@ -144,14 +144,14 @@ def _turns_of(agent: Agent, conversation: Conversation, key: str, run: str | Non
     types = agent.settings.ranking.types
     kind = turn_type(types)
     keys = [_TURN_KEY.format(key=key, place=place) for place in range(len(conversation.turns))]
-    ids = tuple(keyed_id(agent.id_scope, conversation.user_id, turn_key) for turn_key in keys)
+    ids = tuple(keyed_id(agent.id_slug, conversation.user_id, turn_key) for turn_key in keys)
     last = len(keys) - 1
     return [
         IncomingMemory(
             user_id=conversation.user_id,
             content=turn.content,
             type=kind,
-            event_type=TURN_EVENT if needs_event(types, kind) else None,
+            event_type=TURN_EVENT if requires_event_type(types, kind) else None,
             role=turn.role,
             speaker=turn.speaker,
             session_id=conversation.session_id,
@@ -176,10 +176,10 @@ async def _check_first(agent: Agent, first: IncomingMemory) -> None:
 
     This detects another number of turns or another first turn.
     """
-    [draft] = await drafts_of(agent, await clean(agent, [first]))
+    [draft] = await build_drafts(agent, await scrub_memories(agent, [first]))
     if isinstance(draft, AgentMemoryError):
         return
-    if conflict := other_request(await read_row(agent, draft.record.id), draft.record):
+    if conflict := find_request_conflict(await read_row(agent, draft.record.id), draft.record):
         raise conflict
 
 

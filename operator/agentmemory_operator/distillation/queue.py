@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from agentmemory_operator.agents.directory import Agent, AgentDirectory
-from agentmemory_operator.distillation.runs import Distilled, Run
-from agentmemory_operator.errors import AgentMemoryError, ModelAnswerInvalid, ModelUnavailable
+from agentmemory_operator.distillation.runs import DistillationResult, DistillationRun
+from agentmemory_operator.errors import AgentMemoryError, ModelOutputInvalid, ModelUnavailable
 from agentmemory_operator.memories.remember import Remember
 from agentmemory_operator.memories.rules.filters import IS_DISTIL_DUE, NOT_DELETED
 from agentmemory_operator.memories.rules.record import DISTIL_UNTIL_KEY
@@ -27,10 +27,10 @@ OpenModel = Callable[[AgentSettings], Awaitable[LanguageModel]]
 """Opens the language model of an agent that has one."""
 
 # One run per agent: a model that hangs delays only its own agent.
-RUNS_AT_ONCE = 16
-MAX_WAITING = 1_000
+MAX_CONCURRENT_RUNS = 16
+MAX_QUEUED = 1_000
 # Per agent; a sweep finds the rest.
-MAX_WAITING_OF_ONE = 100
+MAX_QUEUED_PER_AGENT = 100
 SWEEP_S = 300.0
 
 
@@ -48,11 +48,11 @@ class DistillationQueue:
     _news: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     @property
-    def waiting(self) -> int:
+    def queued_count(self) -> int:
         """Number of queued runs."""
         return sum(map(len, self._waiting.values()))
 
-    def offer(self, slug: str, last: str) -> None:
+    def enqueue(self, slug: str, last: str) -> None:
         """Queue a run. If the queue is full, a sweep finds the request later.
 
         Args:
@@ -60,7 +60,7 @@ class DistillationQueue:
             last: Id of the row that requests the run.
         """
         of_agent = self._waiting.setdefault(slug, OrderedDict())
-        if len(of_agent) < MAX_WAITING_OF_ONE and self.waiting < MAX_WAITING:
+        if len(of_agent) < MAX_QUEUED_PER_AGENT and self.queued_count < MAX_QUEUED:
             of_agent[last] = None
         self._news.set()
 
@@ -82,7 +82,7 @@ class DistillationQueue:
     def _begin(self) -> None:
         """Start as many runs as the limits allow."""
         for slug in list(self._waiting):
-            if len(self._running) >= RUNS_AT_ONCE:
+            if len(self._running) >= MAX_CONCURRENT_RUNS:
                 return
             if slug in self._running:
                 continue
@@ -107,41 +107,41 @@ class DistillationQueue:
                 outcome = "no_model"
                 return
             model = await self.open_model(agent.settings)
-            run = Run(agent, model, self.remember, last)
+            run = DistillationRun(agent, model, self.remember, last)
             try:
                 outcome = await self._outcome_of(run)
             finally:
-                self._note(run.done)
+                self._note(run.result)
         except AgentMemoryError as error:
             log.warning("distillation of a conversation of agent %s is postponed: %s", slug, error)
         finally:
-            self.meter.distilled(outcome)
+            self.meter.count_distillation(outcome)
 
-    async def _outcome_of(self, run: Run) -> str:
+    async def _outcome_of(self, run: DistillationRun) -> str:
         try:
             done = await run.carry_out()
-        except ModelAnswerInvalid as error:
-            ends = "given up" if run.done.is_over else "tried again"
+        except ModelOutputInvalid as error:
+            ends = "given up" if run.result.is_completed else "tried again"
             log.warning("a conversation of agent %s is %s: %s", run.agent.settings.slug, ends, error)
-            return "given_up" if run.done.is_over else "invalid_answer"
+            return "given_up" if run.result.is_completed else "invalid_answer"
         except ModelUnavailable as error:
             log.warning("distillation of a conversation of agent %s is postponed: %s", run.agent.settings.slug, error)
             return "model_unavailable"
-        return "done" if done.is_over else "elsewhere"
+        return "done" if done.is_completed else "elsewhere"
 
-    def _note(self, done: Distilled) -> None:
+    def _note(self, done: DistillationResult) -> None:
         for fate, number in (
             ("stored", len(done.stored)),
             ("unsourced", done.unsourced),
             ("malformed", done.malformed),
             ("proposed", done.proposed),
         ):
-            self.meter.made(fate, number)
-        self.meter.used(done.tokens_in, done.tokens_out)
+            self.meter.count_memories(fate, number)
+        self.meter.count_tokens(done.tokens_in, done.tokens_out)
 
     async def _sweep(self, sweep_s: float) -> None:
         while True:
-            slugs = [settings.slug for settings in self.directory.list() if settings.language_model]
+            slugs = [settings.slug for settings in self.directory.list_settings() if settings.language_model]
             for slug in slugs:
                 await self._find(slug)
                 await asyncio.sleep(sweep_s / len(slugs))
@@ -151,19 +151,23 @@ class DistillationQueue:
     async def _find(self, slug: str) -> None:
         """Queue the requests of an agent that have no valid lease."""
         try:
-            agent = await self.directory.open(slug, reads_ahead=False)
-            for last in await due(agent):
-                self.offer(slug, last)
+            agent = await self.directory.open(slug, renews_lease=False)
+            for last in await find_due_rows(agent):
+                self.enqueue(slug, last)
         except AgentMemoryError as error:
             log.info("search for conversations of agent %s is postponed: %s", slug, error)
 
 
-async def due(agent: Agent) -> list[str]:
+async def find_due_rows(agent: Agent) -> list[str]:
     """Return rows of an agent that request a run and have no valid lease, at most 100."""
     free = {"must_not": [{"key": DISTIL_UNTIL_KEY, "range": {"gt": agent.clock.now_ms()}}]}
-    body = {"filter": {"must": [IS_DISTIL_DUE, NOT_DELETED, free]}, "limit": MAX_WAITING_OF_ONE, "with_payload": False}
+    body = {
+        "filter": {"must": [IS_DISTIL_DUE, NOT_DELETED, free]},
+        "limit": MAX_QUEUED_PER_AGENT,
+        "with_payload": False,
+    }
     max_points = agent.settings.ranking.max_query_limit
     points, _ = await agent.store.scroll(
-        agent.alias, body | ({"limit": min(MAX_WAITING_OF_ONE, max_points)} if max_points else {})
+        agent.alias, body | ({"limit": min(MAX_QUEUED_PER_AGENT, max_points)} if max_points else {})
     )
     return [point["id"] for point in points]

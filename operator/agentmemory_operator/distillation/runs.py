@@ -21,17 +21,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from agentmemory_operator.agents.checks import type_of
+from agentmemory_operator.agents.checks import find_type
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.consolidation.carry_out import propose
+from agentmemory_operator.consolidation.carry_out import store_proposal
 from agentmemory_operator.consolidation.collapse import (
-    DISTILLATION,
+    DISTILLATION_SOURCE,
     collapse,
     collapsed_id,
-    is_begun,
-    is_kept,
+    complete_collapse,
+    was_written,
 )
-from agentmemory_operator.consolidation.rules.material import instruct, wrap
+from agentmemory_operator.consolidation.rules.material import build_instructions, render_material
 from agentmemory_operator.consolidation.rules.plan import Fact
 from agentmemory_operator.distillation.rules.answers import (
     CHAIN_TASK,
@@ -40,17 +40,17 @@ from agentmemory_operator.distillation.rules.answers import (
     MAX_HEAD_CHARS,
     TASK,
     DistilledFact,
+    build_schema,
     distilled_types,
-    newest_of,
-    parts_of,
-    read_answer,
-    read_head,
-    rows_of,
-    schema_of,
-    version_rows,
+    newest_versions,
+    parse_facts,
+    parse_head,
+    render_turns,
+    render_versions,
+    split_turns,
 )
-from agentmemory_operator.errors import AgentMemoryError, Conflict, ModelAnswerInvalid, NotFound
-from agentmemory_operator.memories.chains import bury, contended
+from agentmemory_operator.errors import AgentMemoryError, Conflict, ModelOutputInvalid, NotFound
+from agentmemory_operator.memories.chains import contention_error, tombstone_head
 from agentmemory_operator.memories.history import read_history
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.insert import StoredMemory
@@ -67,10 +67,10 @@ from agentmemory_operator.memories.rules.record import (
     UPDATES_KEY,
     MemoryRecord,
     Payload,
-    is_long,
+    is_long_chain,
     record_of,
 )
-from agentmemory_operator.memories.stored import change_marked, delete_head
+from agentmemory_operator.memories.stored import change_and_confirm, delete_head
 from agentmemory_operator.ports.models import LanguageModel
 from agentmemory_operator.runtime.tasks import update
 from agentmemory_operator.spec.memory_types import MemoryType
@@ -84,7 +84,7 @@ _MEMORY_KEY = "\x1f{run}\x1f{place}"
 
 
 @dataclass(slots=True)
-class Distilled:
+class DistillationResult:
     """Result of a run.
 
     Attributes:
@@ -103,7 +103,7 @@ class Distilled:
     malformed: int = 0
     tokens_in: int = 0
     tokens_out: int = 0
-    is_over: bool = False
+    is_completed: bool = False
 
 
 class _LeaseLost(Exception):
@@ -111,7 +111,7 @@ class _LeaseLost(Exception):
 
 
 @dataclass(slots=True)
-class Run:
+class DistillationRun:
     """Distils one conversation, or the versions of one memory.
 
     Attributes:
@@ -122,11 +122,11 @@ class Run:
     agent: Agent
     model: LanguageModel
     remember: Remember
-    last: str
-    done: Distilled = field(default_factory=Distilled)
+    request_row_id: str
+    result: DistillationResult = field(default_factory=DistillationResult)
     _mark: str = field(default_factory=lambda: secrets.token_hex(8))
 
-    async def carry_out(self) -> Distilled:
+    async def carry_out(self) -> DistillationResult:
         """Distil the sources, unless another process does so.
 
         Raises:
@@ -136,13 +136,13 @@ class Run:
         try:
             row = await self._lease(begins=True)
             await self._distil(row)
-        except ModelAnswerInvalid as error:
+        except ModelOutputInvalid as error:
             self._count(error.tokens_in, error.tokens_out)
             await self._note_failure()
             raise
         except _LeaseLost:
-            return self.done
-        return self.done
+            return self.result
+        return self.result
 
     @property
     def _now_ms(self) -> int:
@@ -153,18 +153,18 @@ class Run:
             await self._distil_turns(row)
         else:
             await self._collapse(row)
-        await self._change(_over(row))
-        self.done.is_over = True
-        await self._drop_minds(row.get("undistilled") or ())
+        await self._change(_completion_changes(row))
+        self.result.is_completed = True
+        await self._drop_working_memories(row.get("undistilled") or ())
 
     async def _distil_turns(self, row: Payload) -> None:
         record = record_of(row)
         types = self._types(record)
         place = 0
-        for part in parts_of(await self._turns(row)) if types else []:
-            schema = schema_of(types)
-            answer = read_answer(await self._ask(TASK, rows_of(part), schema), part)
-            self.done.unsourced += answer.unsourced
+        for part in split_turns(await self._turns(row)) if types else []:
+            schema = build_schema(types)
+            answer = parse_facts(await self._ask(TASK, render_turns(part), schema), part)
+            self.result.unsourced += answer.unsourced
             await self._lease()
             await self._store(record, answer.facts, place)
             place += len(answer.facts)
@@ -172,37 +172,37 @@ class Run:
     async def _collapse(self, row: Payload) -> None:
         """Replace the head of a chain by a version that the model made from the newest versions."""
         agent, user_id = self.agent, row["userId"]
-        if await is_begun(agent, user_id, row["id"]):
-            await is_kept(agent, user_id, row["id"])
+        if await was_written(agent, user_id, row["id"]):
+            await complete_collapse(agent, user_id, row["id"])
             return
-        versions = newest_of(await self._versions(row))
+        versions = newest_versions(await self._versions(row))
         if len(versions) < 2:
             return
-        fact = read_head(await self._ask(CHAIN_TASK, version_rows(versions), HEAD_SCHEMA), versions)
+        fact = parse_head(await self._ask(CHAIN_TASK, render_versions(versions), HEAD_SCHEMA), versions)
         await self._lease()
         if fact is None:
-            self.done.unsourced += 1
+            self.result.unsourced += 1
         elif fact.missing:
-            await propose(agent, user_id, fact, row["id"])
-            self.done.proposed += 1
+            await store_proposal(agent, user_id, fact, row["id"])
+            self.result.proposed += 1
         elif await collapse(agent, user_id, fact, row["id"]):
-            self.done.stored.append(collapsed_id(agent, user_id, row["id"]))
+            self.result.stored.append(collapsed_id(agent, user_id, row["id"]))
 
     async def _ask(self, task: str, rows: Sequence[Mapping[str, Any]], schema: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send material to the model and return its answer."""
-        material = wrap(rows, secrets.token_hex(8))
-        instructions = instruct(task, material, schema)
+        material = render_material(rows, secrets.token_hex(8))
+        instructions = build_instructions(task, material, schema)
         completion = await self.model.complete(instructions, material.text, schema, MAX_ANSWER_TOKENS)
         self._count(completion.tokens_in, completion.tokens_out)
-        self.done.malformed += completion.dropped
+        self.result.malformed += completion.dropped
         return completion.answer
 
-    async def _drop_minds(self, ids: Sequence[str]) -> None:
+    async def _drop_working_memories(self, ids: Sequence[str]) -> None:
         """Delete working memories of an ended session, now that the model has read them."""
         points = await self.agent.store.retrieve(self.agent.alias, ids)
         for row in (point["payload"] for point in points):
             if row.get("working") and self._is_expired(row):
-                await bury(self.agent, row)
+                await tombstone_head(self.agent, row)
 
     def _is_expired(self, row: Payload) -> bool:
         return is_expired(row, self.agent.settings.ranking.endings, self._now_ms)
@@ -213,10 +213,10 @@ class Run:
 
     async def _versions(self, row: Payload) -> Sequence[MemoryRecord]:
         """Read the versions of a memory, oldest first. Empty unless `row` is the replaceable head of a long chain."""
-        head, kind = record_of(row), type_of(self.agent, row["type"])
-        is_fixed = kind is not None and (kind.immutable or kind.lasts_a_session)
+        head, kind = record_of(row), find_type(self.agent, row["type"])
+        is_fixed = kind is not None and (kind.immutable or kind.ends_with_session)
         is_past = head.valid_to is not None and head.valid_to <= self._now_ms
-        is_head = not (head.superseded_by_id or head.pending) and is_long(head.update_count)
+        is_head = not (head.superseded_by_id or head.pending) and is_long_chain(head.update_count)
         if not is_head or head.zone or is_fixed or is_past or self.agent.takes_vectors:
             return ()
         try:
@@ -253,8 +253,8 @@ class Run:
         ]
         for _, fact in kept:
             if fact.missing:
-                await propose(self.agent, record.user_id, _fact_of(fact), run_of(record))
-                self.done.proposed += 1
+                await store_proposal(self.agent, record.user_id, _fact_of(fact), run_id_of(record))
+                self.result.proposed += 1
         kept = [(place, fact) for place, fact in kept if not fact.missing]
         if not kept:
             return
@@ -267,7 +267,7 @@ class Run:
             if isinstance(outcome, AgentMemoryError) and not isinstance(outcome, Conflict)
         ]
         await self._take_out_orphans(record, [fact for _, fact in kept], stored)
-        self.done.stored.extend(stored)
+        self.result.stored.extend(stored)
         if errors:
             raise errors[0]
 
@@ -302,8 +302,8 @@ class Run:
         try:
             row = await self._lease()
             tries = (row.get(DISTIL_TRIES_KEY) or 0) + 1
-            await self._change(_over(row) if tries >= MAX_TRIES else {DISTIL_TRIES_KEY: tries})
-            self.done.is_over = tries >= MAX_TRIES
+            await self._change(_completion_changes(row) if tries >= MAX_TRIES else {DISTIL_TRIES_KEY: tries})
+            self.result.is_completed = tries >= MAX_TRIES
         except _LeaseLost:
             return
 
@@ -314,27 +314,29 @@ class Run:
         """
 
         async def write(row: Payload | None) -> Payload | None:
-            if row is None or not _is_due(row) or not self._has(row, begins=begins):
+            if row is None or not _is_due(row) or not self._has_lease(row, begins=begins):
                 raise _LeaseLost
-            return await change_marked(self.agent, row, changes, NOT_DELETED)
+            return await change_and_confirm(self.agent, row, changes, NOT_DELETED)
 
-        return await update(partial(read_row, self.agent, self.last), write, busy=contended(self.last))
+        return await update(
+            partial(read_row, self.agent, self.request_row_id), write, busy=contention_error(self.request_row_id)
+        )
 
-    def _has(self, row: Payload, *, begins: bool) -> bool:
+    def _has_lease(self, row: Payload, *, begins: bool) -> bool:
         """Return whether this run has the lease or, with `begins`, may take it."""
         if row.get(DISTIL_BY_KEY) == self._mark:
             return True
         return begins and (row.get(DISTIL_UNTIL_KEY) or 0) <= self._now_ms
 
     def _count(self, tokens_in: int, tokens_out: int) -> None:
-        self.done.tokens_in += tokens_in
-        self.done.tokens_out += tokens_out
+        self.result.tokens_in += tokens_in
+        self.result.tokens_out += tokens_out
 
 
 _OVER: Payload = dict.fromkeys(("undistilled", DISTIL_DUE_KEY, DISTIL_TRIES_KEY, DISTIL_BY_KEY, DISTIL_UNTIL_KEY))
 
 
-def _over(row: Payload) -> Payload:
+def _completion_changes(row: Payload) -> Payload:
     """Return the changes that end a run. A run over versions also resets their count."""
     return _OVER if row.get("undistilled") else _OVER | {UPDATES_KEY: None}
 
@@ -343,7 +345,7 @@ def _is_due(row: Payload) -> bool:
     return TOMBSTONE_KEY not in row and bool(row.get(DISTIL_DUE_KEY))
 
 
-def run_of(record: MemoryRecord) -> str:
+def run_id_of(record: MemoryRecord) -> str:
     """Return the id of the run that a row requests."""
     return record.conversation_id or record.id
 
@@ -361,7 +363,7 @@ def _fact_of(fact: DistilledFact) -> Fact:
 
 
 def _memory_of(record: MemoryRecord, fact: DistilledFact, place: int) -> IncomingMemory:
-    run = run_of(record)
+    run = run_id_of(record)
     return IncomingMemory(
         user_id=record.user_id,
         content=fact.content,
@@ -369,7 +371,7 @@ def _memory_of(record: MemoryRecord, fact: DistilledFact, place: int) -> Incomin
         importance=fact.importance,
         domain=fact.domain,
         session_id=record.session_id,
-        source=DISTILLATION,
+        source=DISTILLATION_SOURCE,
         source_ids=fact.source_ids,
         author=record.author,
         run_id=run,

@@ -11,18 +11,18 @@ from typing import Any
 from uuid import uuid4
 
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.consolidation.collapse import DISTILLATION
+from agentmemory_operator.consolidation.collapse import DISTILLATION_SOURCE
 from agentmemory_operator.distillation.rules.answers import distilled_types, turn_type
-from agentmemory_operator.memories.chains import contended
+from agentmemory_operator.memories.chains import contention_error
 from agentmemory_operator.memories.point_pages import read_memories, read_row
-from agentmemory_operator.memories.rules.filters import NOT_DELETED, UNSEALED, Selection, both, visible
+from agentmemory_operator.memories.rules.filters import NOT_DELETED, UNSEALED, Selection, narrow, visible_filter
 from agentmemory_operator.memories.rules.record import DISTIL_DUE_KEY, DISTIL_END_KEY, TOMBSTONE_KEY, Payload
-from agentmemory_operator.memories.stored import change_marked
-from agentmemory_operator.memories.working import Ended, Session, WorkingMemory
+from agentmemory_operator.memories.stored import change_and_confirm
+from agentmemory_operator.memories.working import EndedSession, Session, WorkingMemory
 from agentmemory_operator.runtime.tasks import update
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY
 
-MAX_TURNS = 256
+MAX_SESSION_TURNS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,9 @@ class SessionEnd:
         last: Id of the row that requests the run; '' without one.
     """
 
-    ended: Ended
+    ended: EndedSession
     run: str | None = None
-    last: str = ""
+    request_row_id: str = ""
 
 
 async def end_session(agent: Agent, working: WorkingMemory, session: Session) -> SessionEnd:
@@ -48,12 +48,12 @@ async def end_session(agent: Agent, working: WorkingMemory, session: Session) ->
             call drops the rest.
     """
     if not _has_reader(agent):
-        return SessionEnd(await working.end(agent, session))
-    working_rows = [row for row in await working.rows(agent, session) if not row.get(ZONE_KEY)]
+        return SessionEnd(await working.end_session(agent, session))
+    working_rows = [row for row in await working.read_rows(agent, session) if not row.get(ZONE_KEY)]
     rows = [*await _turns(agent, session), *working_rows]
     run = await _mark(agent, rows) if rows else None
     kept = frozenset(row["id"] for row in working_rows) if run else frozenset()
-    ended = await working.end(agent, session, read_later=kept)
+    ended = await working.end_session(agent, session, read_later=kept)
     return SessionEnd(ended, run, _last_of(rows)["id"] if run else "")
 
 
@@ -67,15 +67,19 @@ async def _turns(agent: Agent, session: Session) -> list[Payload]:
     """Read the turns of a session since its last end, oldest first, except those of conversations."""
     types = turn_type(agent.settings.ranking.types)
     selection = Selection(user_id=session.user_id, types=(types,) if types else (), session_id=session.session_id)
-    filter_ = both(visible(selection, agent.clock.now_ms(), agent.settings.ranking.endings), UNSEALED)
+    filter_ = narrow(visible_filter(selection, agent.clock.now_ms(), agent.settings.ranking.endings), UNSEALED)
     max_points = agent.settings.ranking.max_query_limit
-    body: dict[str, Any] = {"filter": filter_, "limit": min(MAX_TURNS, max_points or MAX_TURNS), "with_payload": True}
+    body: dict[str, Any] = {
+        "filter": filter_,
+        "limit": min(MAX_SESSION_TURNS, max_points or MAX_SESSION_TURNS),
+        "with_payload": True,
+    }
     body |= {"order_by": {"key": "createdAt", "direction": "desc"}, "with_vector": False}
     turns: list[Payload] = []
     for row in (point["payload"] for point in (await read_memories(agent, body))[0]):
         if row.get(DISTIL_END_KEY):
             break
-        if not row.get("conversationId") and row.get("source") != DISTILLATION:
+        if not row.get("conversationId") and row.get("source") != DISTILLATION_SOURCE:
             turns.append(row)
     return turns[::-1]
 
@@ -102,6 +106,6 @@ async def _mark(agent: Agent, rows: Sequence[Payload]) -> str | None:
     async def write(row: Payload | None) -> Payload | None:
         if row is None or TOMBSTONE_KEY in row:
             return {}
-        return await change_marked(agent, row, changes, NOT_DELETED)
+        return await change_and_confirm(agent, row, changes, NOT_DELETED)
 
-    return run if await update(partial(read_row, agent, last), write, busy=contended(last)) else None
+    return run if await update(partial(read_row, agent, last), write, busy=contention_error(last)) else None

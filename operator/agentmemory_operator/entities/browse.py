@@ -11,7 +11,7 @@ from agentmemory_operator.errors import Conflict, FieldError, NotFound, RequestI
 from agentmemory_operator.memories.rules.entities import EntityKind, fold
 from agentmemory_operator.memories.rules.ids import decode_cursor, encode_cursor
 
-SHOWN_MAX = 100
+MAX_VIEW_ENTRIES = 100
 """Maximum number of neighbours, and of memories, in a view of one entity."""
 
 
@@ -120,7 +120,7 @@ async def rename_entity(graphs: EntityGraphs, agent: Agent, user_id: str, name: 
     node, existing = _known(graph, name), graph.find(new)
     if existing is not None and existing is not node:
         raise Conflict(f"{new!r} exists already: send merge_into to merge them")
-    await change_sheet(agent, user_id, lambda sheet: sheet.renamed(sheet.resolve(node.name), new))
+    await change_sheet(agent, user_id, lambda sheet: sheet.with_renamed(sheet.resolve(node.name), new))
     return await read_entity(graphs, agent, user_id, new)
 
 
@@ -138,13 +138,13 @@ async def merge_entity(graphs: EntityGraphs, agent: Agent, user_id: str, name: s
         raise RequestInvalid([FieldError("merge_into", f"this user has no entity {into!r}: send name to rename it")])
     if target is node:
         raise RequestInvalid([FieldError("merge_into", "is the same entity")])
-    await change_sheet(agent, user_id, lambda sheet: sheet.aliased(sheet.resolve(node.name), target.name))
+    await change_sheet(agent, user_id, lambda sheet: sheet.with_alias(sheet.resolve(node.name), target.name))
     return await read_entity(graphs, agent, user_id, target.name)
 
 
 async def _graph(graphs: EntityGraphs, agent: Agent, user_id: str) -> ScopeGraph:
     check_enabled(agent)
-    [graph] = await graphs.of(agent, [user_id], is_fresh=True)
+    [graph] = await graphs.read(agent, [user_id], is_fresh=True)
     return graph
 
 
@@ -165,10 +165,10 @@ def _view(graph: ScopeGraph, node: GraphNode) -> EntityView:
         kind=node.kind,
         aliases=tuple(aliases),
         memories=len(node.memories),
-        memory_ids=tuple(graph.memory_ids[place] for place in node.memories[:SHOWN_MAX]),
+        memory_ids=tuple(graph.memory_ids[place] for place in node.memories[:MAX_VIEW_ENTRIES]),
         neighbours=tuple(
             Neighbour(graph.nodes[link.target].name, link.relation, link.strength, link.is_incoming)
-            for link in islice(graph.links_of(key), SHOWN_MAX)
+            for link in islice(graph.links_of(key), MAX_VIEW_ENTRIES)
         ),
     )
 

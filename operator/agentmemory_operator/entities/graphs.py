@@ -8,32 +8,32 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.entities.rules.graph import ScopeGraph, graph_of
+from agentmemory_operator.entities.rules.graph import ScopeGraph, build_graph
 from agentmemory_operator.entities.rules.sheet import sheet_from_payload, sheet_id
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.memories.rules.entities import ENTITIES_KEY
-from agentmemory_operator.memories.rules.filters import UNSEALED, Selection, both, visible
+from agentmemory_operator.memories.rules.filters import UNSEALED, Selection, narrow, visible_filter
 from agentmemory_operator.memories.rules.ids import chunks_of
-from agentmemory_operator.memories.rules.record import SHEET_KEY, TOMBSTONE_KEY
+from agentmemory_operator.memories.rules.record import ENTITY_SHEET_KEY, TOMBSTONE_KEY
 from agentmemory_operator.ports.base import Json
-from agentmemory_operator.runtime.slices import in_slices
+from agentmemory_operator.runtime.slices import run_in_slices
 
-FRESH_S = 10.0
+MAX_AGE_S = 10.0
 """Maximum age of a cached graph in seconds. Writes of this process invalidate it at once; those of others do not."""
 
-RENEWED_S = 7.0
+RENEW_AFTER_S = 7.0
 """Age in seconds from which a use of the graph also starts a read in the background."""
 
-READ_MAX = 2_000
+MAX_GRAPH_MEMORIES = 2_000
 """Maximum number of memories in a graph, the newest ones."""
 
-SCOPES_A_CALL = 8
+MAX_SCOPES_PER_CALL = 8
 """Maximum number of scopes in one call.
 
 Each needs two queries; 16 is the lowest permitted `strictMode.searchMaxBatchsize`.
 """
 
-CACHE_BYTES = 64 << 20
+MAX_CACHE_BYTES = 64 << 20
 
 _Key = tuple[str, object, str]
 
@@ -51,14 +51,14 @@ class EntityGraphs:
     Not thread-safe: use it on one event loop.
     """
 
-    def __init__(self, *, monotonic: Callable[[], float] = time.monotonic, max_bytes: int = CACHE_BYTES) -> None:
+    def __init__(self, *, monotonic: Callable[[], float] = time.monotonic, max_bytes: int = MAX_CACHE_BYTES) -> None:
         self._monotonic = monotonic
         self._max_bytes = max_bytes
         self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
         self._size = 0
         self._renewing: dict[_Key, asyncio.Task[None]] = {}
 
-    async def of(self, agent: Agent, scopes: Sequence[str], *, is_fresh: bool = False) -> list[ScopeGraph]:
+    async def read(self, agent: Agent, scopes: Sequence[str], *, is_fresh: bool = False) -> list[ScopeGraph]:
         """Return the graphs of some scopes of an agent, in order.
 
         Args:
@@ -77,12 +77,12 @@ class EntityGraphs:
 
     def _is_current(self, agent: Agent, scope: str) -> bool:
         kept = self._kept.get(_key(agent, scope))
-        if kept is None or kept.mark is not agent.sizes.mark(scope):
+        if kept is None or kept.mark is not agent.sizes.write_marker(scope):
             return False
         age_s = self._monotonic() - kept.read_s
-        if RENEWED_S <= age_s < FRESH_S:
+        if RENEW_AFTER_S <= age_s < MAX_AGE_S:
             self._renew(agent, scope)
-        return age_s < FRESH_S
+        return age_s < MAX_AGE_S
 
     def _use(self, agent: Agent, scope: str) -> ScopeGraph:
         key = _key(agent, scope)
@@ -91,11 +91,11 @@ class EntityGraphs:
 
     async def _read(self, agent: Agent, scopes: Sequence[str]) -> dict[str, ScopeGraph]:
         """Read graphs, up to eight scopes per call. Cache them with a mark that writes of this process invalidate."""
-        marks = {scope: agent.sizes.mark(scope) for scope in scopes}
+        marks = {scope: agent.sizes.write_marker(scope) for scope in scopes}
         read_s = self._monotonic()
         calls = [
             agent.store.query_batch(agent.alias, [body for scope in part for body in _bodies(agent, scope)])
-            for part in chunks_of(scopes, SCOPES_A_CALL)
+            for part in chunks_of(scopes, MAX_SCOPES_PER_CALL)
         ]
         answers = (answer for part in await asyncio.gather(*calls) for answer in part)
         graphs: dict[str, ScopeGraph] = {}
@@ -104,7 +104,7 @@ class EntityGraphs:
             rows = [point["payload"] | {"id": point["id"]} for point in memories]
             rows = [row for row in rows if TOMBSTONE_KEY not in row]
             sheet = sheet_from_payload(sheets[0]["payload"] if sheets else None)
-            graphs[scope] = await in_slices(graph_of(rows, sheet))
+            graphs[scope] = await run_in_slices(build_graph(rows, sheet))
             self._keep(_key(agent, scope), _Kept(graphs[scope], read_s, marks[scope]))
         return graphs
 
@@ -139,11 +139,13 @@ def _bodies(agent: Agent, scope: str) -> list[Json]:
     """Build the queries for the newest visible memories of a scope and for its sheet."""
     max_points = agent.settings.ranking.max_query_limit
     unsealed = [UNSEALED] if agent.settings.zones else []
-    alive = both(visible(Selection(user_id=scope), agent.clock.now_ms(), agent.settings.ranking.endings), *unsealed)
+    alive = narrow(
+        visible_filter(Selection(user_id=scope), agent.clock.now_ms(), agent.settings.ranking.endings), *unsealed
+    )
     newest = {"order_by": {"key": "createdAt", "direction": "desc"}}
-    limit = READ_MAX if max_points is None else min(READ_MAX, max_points)
-    sheet = {"must": [{"has_id": [sheet_id(agent.id_scope, scope)]}]}
+    limit = MAX_GRAPH_MEMORIES if max_points is None else min(MAX_GRAPH_MEMORIES, max_points)
+    sheet = {"must": [{"has_id": [sheet_id(agent.id_slug, scope)]}]}
     return [
         {"query": newest, "filter": alive, "limit": limit, "with_payload": [ENTITIES_KEY, TOMBSTONE_KEY]},
-        {"filter": sheet, "limit": 1, "with_payload": [SHEET_KEY]},
+        {"filter": sheet, "limit": 1, "with_payload": [ENTITY_SHEET_KEY]},
     ]

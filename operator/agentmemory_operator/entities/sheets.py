@@ -8,27 +8,27 @@ from collections.abc import Callable, Iterable, Mapping
 
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.entities.rules.sheet import (
-    ALIASES_MAX,
+    MAX_RELATIONS,
+    MAX_SHEET_ALIASES,
     NO_SHEET,
-    RELATIONS_MAX,
     EntitySheet,
     Relation,
     RelationName,
     sheet_from_payload,
     sheet_id,
-    sheet_to_facts,
+    sheet_to_json,
 )
 from agentmemory_operator.errors import Conflict, FieldError, RequestInvalid
 from agentmemory_operator.memories.point_pages import read_row
 from agentmemory_operator.memories.rules.entities import fold
-from agentmemory_operator.memories.rules.record import SHEET_KEY, Payload
+from agentmemory_operator.memories.rules.record import ENTITY_SHEET_KEY, Payload
 from agentmemory_operator.memories.stored import UserPoint, change_point
 from agentmemory_operator.ports.base import Json
 
 
 async def read_sheet(agent: Agent, user_id: str) -> EntitySheet:
     """Read the sheet of a scope; an empty one if there is none."""
-    return sheet_from_payload(await read_row(agent, sheet_id(agent.id_scope, user_id)))
+    return sheet_from_payload(await read_row(agent, sheet_id(agent.id_slug, user_id)))
 
 
 async def change_sheet(agent: Agent, user_id: str, change: Callable[[EntitySheet], EntitySheet]) -> EntitySheet:
@@ -54,13 +54,13 @@ async def change_sheet(agent: Agent, user_id: str, change: Callable[[EntitySheet
             return None
         if after.is_full:
             raise Conflict(
-                f"{user_id} has {RELATIONS_MAX:,} relations or {ALIASES_MAX:,} aliases, which is the limit:"
+                f"{user_id} has {MAX_RELATIONS:,} relations or {MAX_SHEET_ALIASES:,} aliases, which is the limit:"
                 " only existing relations can be strengthened, and names merged"
             )
-        return sheet_to_facts(after)
+        return sheet_to_json(after)
 
-    id_ = sheet_id(agent.id_scope, user_id)
-    await change_point(agent, UserPoint(id=id_, user_id=user_id, key=SHEET_KEY, name="entities"), changed)
+    id_ = sheet_id(agent.id_slug, user_id)
+    await change_point(agent, UserPoint(id=id_, user_id=user_id, key=ENTITY_SHEET_KEY, name="entities"), changed)
     agent.sizes.forget(user_id)
     return after
 
@@ -96,13 +96,13 @@ async def put_aliases(agent: Agent, user_id: str, names: Mapping[str, str]) -> E
 
     def change(sheet: EntitySheet) -> EntitySheet:
         for alias, name in names.items():
-            sheet = sheet.aliased(alias, name)
+            sheet = sheet.with_alias(alias, name)
         return sheet
 
     return await change_sheet(agent, user_id, change)
 
 
-Said = tuple[str, RelationName, str]
+RelationTriple = tuple[str, RelationName, str]
 """Source, relation, target."""
 
 
@@ -121,17 +121,17 @@ async def put_relation(agent: Agent, user_id: str, source: str, relation: Relati
     return sheet.relations[key]
 
 
-async def put_relations(agent: Agent, user_id: str, said: Iterable[Said]) -> EntitySheet:
+async def put_relations(agent: Agent, user_id: str, relations: Iterable[RelationTriple]) -> EntitySheet:
     """Store or strengthen several relations of a scope in one write. A relation of a name to itself is skipped.
 
     Raises:
         RequestInvalid, Conflict, StoreUnavailable, OutcomeUnknown: As `put_relation`.
     """
-    relations = [relation for relation in said if fold(relation[0]) != fold(relation[2])]
+    relations = [relation for relation in relations if fold(relation[0]) != fold(relation[2])]
 
     def change(sheet: EntitySheet) -> EntitySheet:
         for source, relation, target in relations:
-            sheet = sheet.related(source, relation, target)
+            sheet = sheet.with_relation(source, relation, target)
         return sheet
 
     return await change_sheet(agent, user_id, change)

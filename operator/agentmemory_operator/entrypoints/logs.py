@@ -16,15 +16,15 @@ from agentmemory_operator.settings import LogFormat, LogLevel
 from agentmemory_operator.spec.printable import printable
 
 # Prefix of the further lines of a record. No record starts with it.
-CONTINUED = "  | "
+CONTINUATION_PREFIX = "  | "
 TEXT_FORMAT = "%(asctime)s %(levelname)-7s %(name)s %(message)s"
-OURS = "agentmemory_operator"
+ROOT_LOGGER = "agentmemory_operator"
 # Attributes that every record has; others were passed as `extra`.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 
 
 class TextFormatter(logging.Formatter):
-    """One line per record. Lines of an exception or stack follow it, each prefixed with `CONTINUED`."""
+    """One line per record. Lines of an exception or stack follow it, each prefixed with `CONTINUATION_PREFIX`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Render a record with control characters escaped."""
@@ -32,7 +32,7 @@ class TextFormatter(logging.Formatter):
         record.asctime = self.formatTime(record, self.datefmt)
         blocks = [self.formatException(record.exc_info)] if record.exc_info else []
         blocks += [self.formatStack(record.stack_info)] if record.stack_info else []
-        further = [CONTINUED + printable(line) for block in blocks for line in block.split("\n")]
+        further = [CONTINUATION_PREFIX + printable(line) for block in blocks for line in block.split("\n")]
         return "\n".join([printable(self.formatMessage(record)), *further])
 
 
@@ -70,7 +70,7 @@ def configure_logging(level: LogLevel, format_: LogFormat) -> None:
     # Debug records of libraries contain headers, bodies and addresses, so their level is at least INFO.
     own = logging.getLevelNamesMapping()[level.upper()]
     logging.basicConfig(level=max(own, logging.INFO), handlers=[handler], force=True)
-    logging.getLogger(OURS).setLevel(own)
+    logging.getLogger(ROOT_LOGGER).setLevel(own)
     # Skip the collection of fields that no format uses.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging._srcfile = None  # the documented way to skip the caller lookup

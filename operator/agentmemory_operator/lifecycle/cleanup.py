@@ -24,14 +24,20 @@ from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.collections.rules.collection import is_placeholder
 from agentmemory_operator.collections.rules.rebuild_record import record_from_json
 from agentmemory_operator.errors import NotFound, StoreRejected, TransientError
-from agentmemory_operator.lifecycle.removals import PHASES, Going, Phase, RemovalTally, find
-from agentmemory_operator.lifecycle.rules.cleanup import CleanupRules, Removal, Row, allowance, braked
-from agentmemory_operator.lifecycle.rules.tombstones import PURGEABLE_KEYS, is_purgeable, purgeable
+from agentmemory_operator.lifecycle.removals import PHASES, Phase, RemovalBatch, RemovalTally, find_removals
+from agentmemory_operator.lifecycle.rules.cleanup import (
+    CleanupRules,
+    RemovalReason,
+    Row,
+    count_limited,
+    removal_allowance,
+)
+from agentmemory_operator.lifecycle.rules.tombstones import PURGEABLE_KEYS, is_purgeable, purgeable_filter
 from agentmemory_operator.memories import chains, session_keywords
 from agentmemory_operator.memories.point_pages import read_pages
-from agentmemory_operator.memories.rules.filters import NOT_SUPERSEDED, STORED, both
+from agentmemory_operator.memories.rules.filters import NOT_SUPERSEDED, STORED_FILTER, narrow
 from agentmemory_operator.memories.rules.record import EXPIRED_KEY, LONG_CHAIN, UPDATES_KEY, Payload, tombstone_of
-from agentmemory_operator.memories.tombstone_writes import BATCH, bury
+from agentmemory_operator.memories.tombstone_writes import BATCH, tombstone_rows
 from agentmemory_operator.ports.base import Clock, Json
 
 log = logging.getLogger(__name__)
@@ -40,14 +46,14 @@ log = logging.getLogger(__name__)
 MAX_ROUNDS = 10
 # Searches wait while Qdrant writes. So it pauses as long as each batch took, and removes at most 1,000 memories a
 # second.
-LEAST_REST_S = 0.1
+MIN_REST_S = 0.1
 
 # Tombstones deleted in one request.
-PAGE = 500
+TOMBSTONES_PER_DELETE = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Approval:
+class CleanupApproval:
     """Approval of a withheld run.
 
     Attributes:
@@ -57,11 +63,11 @@ class Approval:
     """
 
     as_of_ms: int
-    most: int
+    max_removals: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CleanupOutcome:
+class CleanupResult:
     """Result of a run.
 
     Attributes:
@@ -72,32 +78,32 @@ class CleanupOutcome:
         held: Digest that approves a withheld run. None if the run was carried out.
     """
 
-    counts: Counter[Removal]
+    counts: Counter[RemovalReason]
     total: int
     as_of_ms: int
     long_chains: int = 0
-    held: str | None = None
+    approval_digest: str | None = None
 
     @property
     def removed(self) -> int:
         """Number of memories that were removed."""
-        return 0 if self.held else self.counts.total()
+        return 0 if self.approval_digest else self.counts.total()
 
 
 class Cleanup:
     """Removes the memories that an agent's rules end. Concurrent runs on one agent are safe but waste work."""
 
-    def __init__(self, clock: Clock, *, least_rest_s: float = LEAST_REST_S) -> None:
+    def __init__(self, clock: Clock, *, min_rest_s: float = MIN_REST_S) -> None:
         self._clock = clock
-        self._least_rest_s = least_rest_s
+        self._least_rest_s = min_rest_s
 
-    async def would_remove(self, agent: Agent, rules: CleanupRules) -> AsyncIterator[tuple[Row, Removal]]:
+    async def preview(self, agent: Agent, rules: CleanupRules) -> AsyncIterator[tuple[Row, RemovalReason]]:
         """Yield the rows that a run would remove now, with their reasons. Changes nothing."""
-        async for going in find(agent, rules, RemovalTally()):
+        async for going in find_removals(agent, rules, RemovalTally()):
             for entry in going.rows:
                 yield entry
 
-    async def run(self, agent: Agent, rules: CleanupRules, approval: Approval | None = None) -> CleanupOutcome:
+    async def run(self, agent: Agent, rules: CleanupRules, approval: CleanupApproval | None = None) -> CleanupResult:
         """Remove the memories that the rules end, unless they exceed the limit of one run.
 
         Args:
@@ -108,24 +114,24 @@ class Cleanup:
             TransientError: If Qdrant became unavailable. The next run removes the rest.
         """
         planned = RemovalTally()
-        async for _ in find(agent, rules, planned):
+        async for _ in find_removals(agent, rules, planned):
             pass
-        total = await agent.store.count(agent.alias, STORED)
-        allowed = max(allowance(total, rules.lifecycle), approval.most if approval else 0)
-        outcome = CleanupOutcome(counts=planned.counts, total=total, as_of_ms=rules.now_ms)
-        if braked(planned.counts) > allowed:
-            digest = digest_of(agent.settings.slug, outcome)
-            return CleanupOutcome(counts=planned.counts, total=total, as_of_ms=rules.now_ms, held=digest)
-        removed: Counter[Removal] = Counter()
+        total = await agent.store.count(agent.alias, STORED_FILTER)
+        allowed = max(removal_allowance(total, rules.lifecycle), approval.max_removals if approval else 0)
+        outcome = CleanupResult(counts=planned.counts, total=total, as_of_ms=rules.now_ms)
+        if count_limited(planned.counts) > allowed:
+            digest = approval_digest(agent.settings.slug, outcome)
+            return CleanupResult(counts=planned.counts, total=total, as_of_ms=rules.now_ms, approval_digest=digest)
+        removed: Counter[RemovalReason] = Counter()
         if planned.counts:
             for phase in PHASES:
                 removed += await self._carry_out(agent, rules, phase)
         long_chains = await count_long_chains(agent)
-        return CleanupOutcome(counts=removed, total=total, as_of_ms=rules.now_ms, long_chains=long_chains)
+        return CleanupResult(counts=removed, total=total, as_of_ms=rules.now_ms, long_chains=long_chains)
 
-    async def _carry_out(self, agent: Agent, rules: CleanupRules, phase: Phase) -> Counter[Removal]:
+    async def _carry_out(self, agent: Agent, rules: CleanupRules, phase: Phase) -> Counter[RemovalReason]:
         """Run a phase until a round removes all that it found: completing a chain changes its neighbours."""
-        removed: Counter[Removal] = Counter()
+        removed: Counter[RemovalReason] = Counter()
         for _ in range(MAX_ROUNDS):
             all_removed = True
             async for units in _batches(phase(agent, rules, RemovalTally(is_dry=False))):
@@ -138,13 +144,13 @@ class Cleanup:
                 break
         return removed
 
-    async def _take_out_and_rest(self, agent: Agent, units: Sequence[Going]) -> Counter[Removal]:
+    async def _take_out_and_rest(self, agent: Agent, units: Sequence[RemovalBatch]) -> Counter[RemovalReason]:
         started_s = time.monotonic()
-        removed = await self.take_out(agent, units)
+        removed = await self.remove_units(agent, units)
         await asyncio.sleep(max(time.monotonic() - started_s, self._least_rest_s) if self._least_rest_s else 0)
         return removed
 
-    async def take_out(self, agent: Agent, units: Sequence[Going]) -> Counter[Removal]:
+    async def remove_units(self, agent: Agent, units: Sequence[RemovalBatch]) -> Counter[RemovalReason]:
         """Replace the rows of units by tombstones, heads after their earlier versions; return the removals by reason.
 
         A head stays if one of its earlier versions changed in the meantime: that version would become visible.
@@ -159,13 +165,15 @@ class Cleanup:
         ]
         tombstones |= await self._bury(agent, heads)
         await self._close_chains(agent, tombstones.values())
-        await session_keywords.settle(agent, tombstones)
+        await session_keywords.update_stale_texts(agent, tombstones)
         return Counter(
             {row["id"]: reason for unit in units for row, reason in unit.rows if row["id"] in tombstones}.values()
         )
 
     async def _bury(self, agent: Agent, rows: Sequence[Row]) -> dict[str, Payload]:
-        return await bury(agent, rows, lambda row: tombstone_of(row, self._clock.now_ms()) | {EXPIRED_KEY: True})
+        return await tombstone_rows(
+            agent, rows, lambda row: tombstone_of(row, self._clock.now_ms()) | {EXPIRED_KEY: True}
+        )
 
     async def _close_chains(self, agent: Agent, tombstones: Iterable[Payload]) -> None:
         for tombstone in tombstones:
@@ -177,9 +185,9 @@ class Cleanup:
                     log.info("removing a chain of agent %s is postponed: %s", agent.settings.slug, error)
 
 
-async def _batches(found: AsyncIterator[Going]) -> AsyncIterator[list[Going]]:
+async def _batches(found: AsyncIterator[RemovalBatch]) -> AsyncIterator[list[RemovalBatch]]:
     """Yield units in batches of 100 memories or slightly more. A unit is never split."""
-    units: list[Going] = []
+    units: list[RemovalBatch] = []
     async for going in found:
         units.append(going)
         if sum(len(unit.rows) for unit in units) >= BATCH:
@@ -194,19 +202,19 @@ async def count_long_chains(agent: Agent) -> int:
     many_updates = {"key": UPDATES_KEY, "range": {"gte": LONG_CHAIN - 1}}
     try:
         return await agent.store.count(
-            agent.alias, both(STORED, NOT_SUPERSEDED, many_updates), exact=agent.allows_exact
+            agent.alias, narrow(STORED_FILTER, NOT_SUPERSEDED, many_updates), exact=agent.allows_exact
         )
     except StoreRejected:
         return 0
 
 
-def digest_of(slug: str, outcome: CleanupOutcome) -> str:
+def approval_digest(slug: str, outcome: CleanupResult) -> str:
     """Return the digest that approves a withheld run: 12 hex digits over slug, time and counts."""
     parts = (slug, outcome.as_of_ms, sorted((str(reason), number) for reason, number in outcome.counts.items()))
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
 
 
-async def rebuilt_since_ms(agent: Agent) -> int | None:
+async def read_first_rebuild_ms(agent: Agent) -> int | None:
     """Return the start of the earliest rebuild whose source collection still exists, in Unix milliseconds, or None.
 
     Each collection's metadata names the source of its rebuild, so the search follows these names.
@@ -223,7 +231,7 @@ async def rebuilt_since_ms(agent: Agent) -> int | None:
     return min(started_ms.values(), default=None)
 
 
-async def purge_tombstones(agent: Agent, before_ms: int, *, rest_s: float = LEAST_REST_S) -> int:
+async def purge_tombstones(agent: Agent, before_ms: int, *, rest_s: float = MIN_REST_S) -> int:
     """Delete tombstones that are older than `before_ms` and that no link points to; return how many were found.
 
     Each delete repeats the filter, so a point that was written again in the meantime stays.
@@ -232,12 +240,17 @@ async def purge_tombstones(agent: Agent, before_ms: int, *, rest_s: float = LEAS
         before_ms: Unix milliseconds.
         rest_s: Pause after each request in seconds, because searches wait while Qdrant writes.
     """
-    filter_, count = purgeable(before_ms), 0
-    body = {"filter": filter_, "limit": PAGE, "with_payload": list(PURGEABLE_KEYS), "with_vector": False}
+    filter_, count = purgeable_filter(before_ms), 0
+    body = {
+        "filter": filter_,
+        "limit": TOMBSTONES_PER_DELETE,
+        "with_payload": list(PURGEABLE_KEYS),
+        "with_vector": False,
+    }
     async for points in read_pages(agent, body):
         ids = [point["id"] for point in points if is_purgeable(point["payload"], before_ms)]
         if ids:
-            await agent.store.delete(agent.alias, both(filter_, {"has_id": ids}))
+            await agent.store.delete(agent.alias, narrow(filter_, {"has_id": ids}))
             await asyncio.sleep(rest_s)
         count += len(ids)
     return count

@@ -15,44 +15,44 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence, Set
 from dataclasses import dataclass
 
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.consolidation.rules.proposals import proposed_of
+from agentmemory_operator.consolidation.rules.proposals import proposals_filter
 from agentmemory_operator.errors import StoreUnavailable
-from agentmemory_operator.lifecycle.removals import walk
+from agentmemory_operator.lifecycle.removals import read_chains
 from agentmemory_operator.lifecycle.rules.erasure import (
-    JOINING_KEY,
-    UNFINISHED,
-    Counts,
+    PENDING_ERASURES,
+    WAS_PENDING_KEY,
+    ErasureScope,
+    MemoryCounts,
     Row,
-    Scope,
-    bare,
-    erased,
-    erased_by,
+    erased_by_filter,
+    erasure_tombstone,
+    without_links,
 )
 from agentmemory_operator.memories import chains, session_keywords
 from agentmemory_operator.memories.point_pages import read_pages
-from agentmemory_operator.memories.rules.filters import Condition, Filter, both
+from agentmemory_operator.memories.rules.filters import Condition, Filter, narrow
 from agentmemory_operator.memories.rules.ids import chunks_of
 from agentmemory_operator.memories.rules.keywords import IS_DUE
 from agentmemory_operator.memories.rules.links import LINK_KEYS, neighbours
 from agentmemory_operator.memories.rules.record import (
-    DUE_KEY,
     ERASURE_KEY,
     ORDER_KEY,
     STORED_KEY,
     TOMBSTONE_KEY,
+    WINDOW_DUE_KEY,
     Payload,
 )
-from agentmemory_operator.memories.tombstone_writes import BATCH, bury, empty_all
+from agentmemory_operator.memories.tombstone_writes import BATCH, delete_remaining_vectors, tombstone_rows
 from agentmemory_operator.ports.base import Clock
 
 PAGE = 500
 # A round after the first means that memories were written concurrently.
 MAX_ROUNDS = 200
-ROUND_S = 0.02
+ROUND_PAUSE_S = 0.02
 MAX_PREVIEW_IDS = 100
-ANY_TIME = 1 << 53
+MAX_TIME_MS = 1 << 53
 
-KEYS = (
+ERASURE_ROW_KEYS = (
     "id",
     "rev",
     "type",
@@ -60,15 +60,15 @@ KEYS = (
     "identityId",
     *LINK_KEYS,
     ORDER_KEY,
-    DUE_KEY,
+    WINDOW_DUE_KEY,
     STORED_KEY,
     TOMBSTONE_KEY,
     ERASURE_KEY,
 )
-"""Payload keys that an erasure reads, in addition to `Scope.keys`. None of them contains text."""
+"""Payload keys that an erasure reads, in addition to `ErasureScope.keys`. None of them contains text."""
 
 
-Spares = Callable[[Sequence[Row]], Awaitable[Set[str]]]
+FindSpared = Callable[[Sequence[Row]], Awaitable[Set[str]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,11 +86,11 @@ class Erasure:
     """
 
     id: str
-    scope: Scope
+    scope: ErasureScope
     until_ms: int
     at_ms: int | None = None
-    takes_what_it_sees: bool = False
-    spares: Spares | None = None
+    includes_newer_at_start: bool = False
+    find_spared: FindSpared | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,11 +102,11 @@ class ErasurePreview:
         ids: Ids of at most 100 of them, sorted.
     """
 
-    counts: Counts
+    counts: MemoryCounts
     ids: tuple[str, ...]
 
     @property
-    def more(self) -> int:
+    def unlisted_count(self) -> int:
         """Number of memories that `ids` does not list."""
         return self.counts.total - len(self.ids)
 
@@ -128,7 +128,7 @@ class _Found:
         return [row for row in (*self.rows, *self.earlier) if TOMBSTONE_KEY not in row]
 
 
-class Erasing:
+class Eraser:
     """Erases memories. Several erasures may run concurrently, even on the same memories.
 
     Args:
@@ -138,19 +138,19 @@ class Erasing:
     def __init__(
         self,
         clock: Clock,
-        note_gone: Callable[[str, Sequence[str]], None] = lambda slug, ids: None,
+        note_erased: Callable[[str, Sequence[str]], None] = lambda slug, ids: None,
     ) -> None:
         self._clock = clock
-        self._note_gone = note_gone
+        self._note_gone = note_erased
 
-    async def would_erase(self, agent: Agent, scope: Scope) -> ErasurePreview:
+    async def preview(self, agent: Agent, scope: ErasureScope) -> ErasurePreview:
         """Preview an erasure at the present time. Changes nothing."""
         types: Counter[str] = Counter()
         ids: list[str] = []
-        async for found in _find(agent, scope, ANY_TIME):
+        async for found in _find(agent, scope, MAX_TIME_MS):
             types.update(str(row.get("type", "")) for row in found.memories)
             ids = sorted([*ids, *(row["id"] for row in found.memories)])[:MAX_PREVIEW_IDS]
-        return ErasurePreview(counts=Counts(types=dict(sorted(types.items()))), ids=tuple(ids))
+        return ErasurePreview(counts=MemoryCounts(types=dict(sorted(types.items()))), ids=tuple(ids))
 
     async def erase(self, agent: Agent, erasure: Erasure) -> int:
         """Erase until no memory of the scope that was stored in time remains; return the number of points changed.
@@ -161,17 +161,17 @@ class Erasing:
         """
         count, until_ms = 0, erasure.until_ms
         for number in range(MAX_ROUNDS):
-            is_first_round = erasure.takes_what_it_sees and not number
-            changed, newest_ms = await self._round(agent, erasure, ANY_TIME if is_first_round else until_ms)
+            is_first_round = erasure.includes_newer_at_start and not number
+            changed, newest_ms = await self._round(agent, erasure, MAX_TIME_MS if is_first_round else until_ms)
             # Raise the limit to the newest time in the first round, so that a row that changed during it is found
             # again.
             until_ms = max(until_ms, newest_ms) if is_first_round else until_ms
             count += changed
             if not changed:
-                await self.finish(agent, erased_by(erasure.id), lambda _: erasure.scope.is_whole)
-                await empty_all(agent, erased_by(erasure.id))
+                await self.complete_chains(agent, erased_by_filter(erasure.id), lambda _: erasure.scope.is_whole)
+                await delete_remaining_vectors(agent, erased_by_filter(erasure.id))
                 return count
-            await asyncio.sleep(ROUND_S if number else 0)
+            await asyncio.sleep(ROUND_PAUSE_S if number else 0)
         raise StoreUnavailable("this user's memories are being written concurrently: retry")
 
     async def _round(self, agent: Agent, erasure: Erasure, until_ms: int) -> tuple[int, int]:
@@ -179,16 +179,16 @@ class Erasing:
         count = newest_ms = 0
         async for found in _find(agent, erasure.scope, until_ms):
             rows = [*found.earlier, *sorted(found.rows, key=lambda row: not row.get("supersededById"))]
-            if erasure.spares:
-                spared = await erasure.spares(rows)
+            if erasure.find_spared:
+                spared = await erasure.find_spared(rows)
                 rows = [row for row in rows if row["id"] not in spared]
-            await self.bury(agent, rows, erasure_id=erasure.id, at_ms=lambda _: erasure.at_ms)
+            await self.write_tombstones(agent, rows, erasure_id=erasure.id, at_ms=lambda _: erasure.at_ms)
             self._note_gone(agent.settings.slug, [row["id"] for row in rows])
             count += len(rows)
             newest_ms = max([newest_ms, *(row.get(STORED_KEY) or 0 for row in found.rows)])
         return count, newest_ms
 
-    async def bury(
+    async def write_tombstones(
         self, agent: Agent, rows: Sequence[Row], *, erasure_id: str, at_ms: Callable[[Row], int | None]
     ) -> None:
         """Replace rows by tombstones of an erasure, in order. A row that changed since it was read stays.
@@ -197,12 +197,14 @@ class Erasing:
             erasure_id: Id of the erasure.
             at_ms: Returns the time of a row's original erasure in Unix milliseconds, or None for the present.
         """
-        await bury(agent, rows, lambda row: erased(row, erasure_id, self._clock.now_ms(), at_ms=at_ms(row)))
+        await tombstone_rows(
+            agent, rows, lambda row: erasure_tombstone(row, erasure_id, self._clock.now_ms(), at_ms=at_ms(row))
+        )
         if rows:
             # Delete proposals made from these rows: they repeat the content.
-            await agent.store.delete(agent.alias, proposed_of(row["id"] for row in rows))
+            await agent.store.delete(agent.alias, proposals_filter(row["id"] for row in rows))
 
-    async def finish(self, agent: Agent, tombstones: Filter, is_whole: Callable[[str], bool]) -> None:
+    async def complete_chains(self, agent: Agent, tombstones: Filter, is_whole: Callable[[str], bool]) -> None:
         """Complete the chains over tombstones of erasures, and remove their words from other keyword texts.
 
         Args:
@@ -212,9 +214,9 @@ class Erasing:
         Raises:
             StoreUnavailable: If other writers change the same chains or sessions in every round.
         """
-        await self._close(agent, both(tombstones, *UNFINISHED["must"]), is_whole)
+        await self._close(agent, narrow(tombstones, *PENDING_ERASURES["must"]), is_whole)
         if agent.keyword is not None:
-            await self._settle(agent, both(tombstones, IS_DUE))
+            await self._settle(agent, narrow(tombstones, IS_DUE))
 
     async def _close(self, agent: Agent, pending: Filter, is_whole: Callable[[str], bool]) -> None:
         body = {"filter": pending, "limit": BATCH, "with_payload": True, "with_vector": False}
@@ -224,7 +226,7 @@ class Erasing:
                 rows = [point["payload"] for point in points]
                 count += len(rows)
                 unneeded = await _alone(agent, [row for row in rows if is_whole(row[ERASURE_KEY])])
-                await bury(agent, unneeded, bare)
+                await tombstone_rows(agent, unneeded, without_links)
                 unneeded_ids = {row["id"] for row in unneeded}
                 for row in rows:
                     if row["id"] not in unneeded_ids:
@@ -239,43 +241,45 @@ class Erasing:
             count = 0
             async for points in read_pages(agent, body):
                 count += len(points)
-                await session_keywords.settle(agent, [point["id"] for point in points])
+                await session_keywords.update_stale_texts(agent, [point["id"] for point in points])
             if not count:
                 return
         raise StoreUnavailable("keyword texts still contain words of erased memories: retry")
 
 
-async def _find(agent: Agent, scope: Scope, until_ms: int) -> AsyncIterator[_Found]:
+async def _find(agent: Agent, scope: ErasureScope, until_ms: int) -> AsyncIterator[_Found]:
     """Yield the rows to erase. A head includes its earlier versions, so that none becomes visible.
 
-    The filter finds candidates; `Scope.covers` decides.
+    The filter finds candidates; `ErasureScope.covers` decides.
     """
     async for rows in _covered(agent, scope, until_ms):
         if rows:
             yield _Found(rows) if scope.is_whole else _Found(rows, await _earlier(agent, rows, scope, until_ms))
 
 
-async def _covered(agent: Agent, scope: Scope, until_ms: int, *conditions: Condition) -> AsyncIterator[list[Row]]:
-    filter_ = both(scope.filter_at(until_ms, agent.settings.indexes), *conditions)
-    keys = list(dict.fromkeys([*KEYS, *scope.keys]))
+async def _covered(
+    agent: Agent, scope: ErasureScope, until_ms: int, *conditions: Condition
+) -> AsyncIterator[list[Row]]:
+    filter_ = narrow(scope.filter_at(until_ms, agent.settings.indexes), *conditions)
+    keys = list(dict.fromkeys([*ERASURE_ROW_KEYS, *scope.keys]))
     body = {"filter": filter_, "limit": PAGE, "with_payload": keys, "with_vector": False}
     async for points in read_pages(agent, body):
         rows = [point["payload"] | {"id": point["id"]} for point in points]
         yield [row for row in rows if scope.covers(row, until_ms)]
 
 
-async def earlier_versions(agent: Agent, rows: Sequence[Row]) -> dict[str, Row]:
+async def read_earlier_versions(agent: Agent, rows: Sequence[Row]) -> dict[str, Row]:
     """Read the earlier versions of the heads among `rows`, by id."""
     heads = [
         row for row in rows if row.get("supersedesId") and not row.get("supersededById") and not row.get("pending")
     ]
-    walked = await walk(agent, heads)
+    walked = await read_chains(agent, heads)
     return {row["id"]: row for chain in walked.values() for row in chain[:-1]}
 
 
-async def _earlier(agent: Agent, rows: Sequence[Row], scope: Scope, until_ms: int) -> list[Row]:
+async def _earlier(agent: Agent, rows: Sequence[Row], scope: ErasureScope, until_ms: int) -> list[Row]:
     """Read the earlier versions of the heads among rows, except those that the scope covers itself."""
-    earlier = await earlier_versions(agent, rows)
+    earlier = await read_earlier_versions(agent, rows)
     covered_ids: set[str] = set()
     for ids in chunks_of(sorted(earlier), PAGE):
         async for covered in _covered(agent, scope, until_ms, {"has_id": list(ids)}):
@@ -286,16 +290,16 @@ async def _earlier(agent: Agent, rows: Sequence[Row], scope: Scope, until_ms: in
 async def _alone(agent: Agent, rows: Sequence[Payload]) -> list[Payload]:
     """Return the tombstones that no memory or remaining tombstone links to, so that their own links can be dropped.
 
-    A tombstone marked `JOINING_KEY` is not among them: another process may still link to it.
+    A tombstone marked `WAS_PENDING_KEY` is not among them: another process may still link to it.
     """
     targets = {row["id"]: neighbours(row) for row in rows}
     target_ids = sorted({target for linked in targets.values() for target in linked})
-    points = await agent.store.retrieve(agent.alias, target_ids, keys=KEYS) if target_ids else []
+    points = await agent.store.retrieve(agent.alias, target_ids, keys=ERASURE_ROW_KEYS) if target_ids else []
     by_id = {point["id"]: point["payload"] for point in points}
 
     def is_alone(row: Payload) -> bool:
         linked_rows = (by_id[target] for target in targets[row["id"]] if target in by_id)
-        return not row.get(JOINING_KEY) and not any(_holds(other, row["id"]) for other in linked_rows)
+        return not row.get(WAS_PENDING_KEY) and not any(_holds(other, row["id"]) for other in linked_rows)
 
     return [row for row in rows if is_alone(row)]
 

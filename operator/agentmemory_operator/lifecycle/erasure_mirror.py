@@ -11,19 +11,19 @@ import logging
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from agentmemory_operator.collections.previous import is_of
+from agentmemory_operator.collections.previous import has_owner
 from agentmemory_operator.connections.buckets import Storages
 from agentmemory_operator.connections.resolve import Server, Servers, connection_of
 from agentmemory_operator.connections.rules.bucket_places import erasure_folder
-from agentmemory_operator.connections.secret_hosts import used_by
+from agentmemory_operator.connections.secret_hosts import attribute_reads_to
 from agentmemory_operator.connections.streams import CheckedStream
-from agentmemory_operator.errors import AgentMemoryError, BytesDiffer, LeadershipLost, NotFound, StoreUnavailable
-from agentmemory_operator.lifecycle.erasure_replay import MARGIN_MS, Erasures
+from agentmemory_operator.errors import AgentMemoryError, ChecksumMismatch, LeadershipLost, NotFound, StoreUnavailable
+from agentmemory_operator.lifecycle.erasure_replay import CLOCK_MARGIN_MS, ErasureReplay
 from agentmemory_operator.ports.base import Clock
 from agentmemory_operator.ports.objects import ObjectStore, StoredObject
 from agentmemory_operator.runtime.cache import AGENT_MEMORY, Key, ObjectTable, key_of_memory, owned_memory
 from agentmemory_operator.runtime.cluster_identity import ClusterId
-from agentmemory_operator.runtime.queue import rounds
+from agentmemory_operator.runtime.queue import run_periodically
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.kinds.spec_snapshot import S3Storage
 from agentmemory_operator.spec.naming import alias_of
@@ -32,11 +32,11 @@ log = logging.getLogger(__name__)
 
 PERIOD_S = 300.0
 # Until then the watch has delivered the existing objects.
-START_S = 20.0
+START_DELAY_S = 20.0
 PART_BYTES = 4 << 20
 # Per namespace. Each run keeps two parts in memory.
-AGENTS_AT_ONCE = 2
-LAST = "-last.ndjson"
+MAX_CONCURRENT_MIRRORS = 2
+LAST_PART_SUFFIX = "-last.ndjson"
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ class _Known:
     def finish(self, run_ms: int) -> None:
         """Record that a run is complete, and drop lines that no later run exports."""
         self.since_ms = run_ms
-        self.lines = {line: ms for line, ms in self.lines.items() if ms >= run_ms - 2 * MARGIN_MS}
+        self.lines = {line: ms for line, ms in self.lines.items() if ms >= run_ms - 2 * CLOCK_MARGIN_MS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class ErasureMirror:
     table: ObjectTable
     servers: Servers
     storages: Storages
-    erasures: Erasures
+    erasures: ErasureReplay
     clock: Clock
     cluster_id: ClusterId
     period_s: float = PERIOD_S
@@ -98,16 +98,18 @@ class ErasureMirror:
 
     async def run(self) -> None:
         """Pass over all agents periodically, until cancelled. Only the leading operator runs it."""
-        await asyncio.sleep(START_S)
-        await rounds(self.table, AGENT_MEMORY, self.look, period_s=self.period_s, share=AGENTS_AT_ONCE)
+        await asyncio.sleep(START_DELAY_S)
+        await run_periodically(
+            self.table, AGENT_MEMORY, self.mirror_object, period_s=self.period_s, share=MAX_CONCURRENT_MIRRORS
+        )
 
-    async def look(self, key: Key) -> None:
+    async def mirror_object(self, key: Key) -> None:
         """Write the new traces of an agent. A failure is logged, and the next pass tries again."""
         try:
             memory = self._served(key)
             if memory is not None:
-                with used_by(key):
-                    await self.mirror(memory)
+                with attribute_reads_to(key):
+                    await self.write_new_traces(memory)
         except LeadershipLost:
             raise
         except AgentMemoryError as exc:
@@ -116,26 +118,26 @@ class ErasureMirror:
     def _served(self, key: Key) -> AgentMemory | None:
         """Return the agent if the object owns its slug and has both a collection and a storage, else None."""
         memory = owned_memory(self.table, key)
-        if memory is None or storage_of(memory) is None:
+        if memory is None or snapshot_storage(memory) is None:
             return None
-        return memory if memory.told_physical else None
+        return memory if memory.reported_physical else None
 
-    async def mirror(self, memory: AgentMemory) -> int:
+    async def write_new_traces(self, memory: AgentMemory) -> int:
         """Write the traces since the last complete run; return the number of new lines.
 
         Raises:
             AgentMemoryError: If some lines may not be written. Repeating the call writes the rest.
         """
-        storage, namespace = storage_of(memory), memory.metadata.namespace
+        storage, namespace = snapshot_storage(memory), memory.metadata.namespace
         if storage is None:
             return 0
 
         known = await self._known_of(memory, storage)
 
         async def operation(server: Server) -> int:
-            since_ms = max(0, known.since_ms - MARGIN_MS)
+            since_ms = max(0, known.since_ms - CLOCK_MARGIN_MS)
             alias, run_ms = alias_of(memory.slug), self.clock.now_ms()
-            if not await is_of(server, alias, key_of_memory(memory), self.cluster_id):
+            if not await has_owner(server, alias, key_of_memory(memory), self.cluster_id):
                 raise StoreUnavailable(f"{alias} does not exist or belongs to another owner")
             exported = self.erasures.export_receipts(server.points, alias, memory, since_ms=since_ms)
             parts = _new_parts(exported, known, self.part_bytes)
@@ -166,19 +168,19 @@ class ErasureMirror:
             BytesDiffer: If an object does not have the content that was written.
             SpecInvalid: If the namespace may not use the bucket or read that agent's folder.
         """
-        storage, namespace = storage_of(memory), memory.metadata.namespace
+        storage, namespace = snapshot_storage(memory), memory.metadata.namespace
         if storage is None:
             return 0
         async with self.storages.open_bucket(storage, namespace) as objects:
             folder = erasure_folder(storage, namespace=namespace, slug=slug)
             found = [stored async for stored in objects.list(folder)]
-            newer = [stored.key for stored in found if _run_ms(stored) >= since_ms - 2 * MARGIN_MS]
+            newer = [stored.key for stored in found if _run_ms(stored) >= since_ms - 2 * CLOCK_MARGIN_MS]
             if not newer:
                 return 0
             return await self.erasures.import_receipts(server.points, physical, memory, _lines_of(objects, newer))
 
 
-def storage_of(memory: AgentMemory) -> S3Storage | None:
+def snapshot_storage(memory: AgentMemory) -> S3Storage | None:
     """Return the storage that an agent's snapshots are copied to, or None."""
     snapshots = memory.spec.snapshots
     return snapshots.storage.s3 if snapshots and snapshots.storage else None
@@ -191,12 +193,12 @@ def _folder_of(storage: S3Storage, memory: AgentMemory) -> str:
 async def _read_known(objects: ObjectStore, folder: str) -> _Known:
     """Read the traces in a storage, from two hours before the newest complete run."""
     found = [stored async for stored in objects.list(folder)]
-    known = _Known(max((_run_ms(stored) for stored in found if stored.key.endswith(LAST)), default=0))
+    known = _Known(max((_run_ms(stored) for stored in found if stored.key.endswith(LAST_PART_SUFFIX)), default=0))
     for stored in found:
-        if _run_ms(stored) >= known.since_ms - 2 * MARGIN_MS:
+        if _run_ms(stored) >= known.since_ms - 2 * CLOCK_MARGIN_MS:
             try:
                 content = b"".join([chunk async for chunk in _lines_of(objects, [stored.key])])
-            except BytesDiffer:
+            except ChecksumMismatch:
                 # Its lines count as unknown, so the next run writes them to another object.
                 log.warning("%s does not have the content that was written", stored.key)
                 continue
@@ -238,7 +240,7 @@ async def _write(objects: ObjectStore, folder: str, run: _Run) -> int:
         await _put(objects, f"{folder}{run.began_ms:013d}-{number:04d}.ndjson", waiting)
         run.known.note(waiting, run.began_ms)
         waiting, number, count = part, number + 1, count + len(part)
-    await _put(objects, f"{folder}{run.began_ms:013d}-{number:04d}{LAST}", waiting)
+    await _put(objects, f"{folder}{run.began_ms:013d}-{number:04d}{LAST_PART_SUFFIX}", waiting)
     run.known.note(waiting, run.began_ms)
     run.known.finish(run.began_ms)
     return count

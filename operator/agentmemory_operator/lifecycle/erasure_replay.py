@@ -14,21 +14,21 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from agentmemory_operator.agents.copies import open_copy
+from agentmemory_operator.agents.copies import open_by_name
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import FieldError, RequestInvalid
-from agentmemory_operator.lifecycle.erase import KEYS, Erasing, Erasure, Spares, earlier_versions
+from agentmemory_operator.lifecycle.erase import ERASURE_ROW_KEYS, Eraser, Erasure, FindSpared, read_earlier_versions
 from agentmemory_operator.lifecycle.rules.erasure import (
     TOMBSTONES,
     ErasureReceipt,
+    ErasureTrace,
     Row,
-    Tombstone,
-    Trace,
+    TombstoneTrace,
     hash_user,
     receipt_from_payload,
     receipt_to_payload,
-    receipts_since,
-    tombstones_since,
+    receipts_since_filter,
+    tombstones_since_filter,
     trace_from_line,
     trace_from_payload,
     trace_to_line,
@@ -44,7 +44,7 @@ from agentmemory_operator.memories.rules.record import (
     TOMBSTONE_KEY,
     Payload,
 )
-from agentmemory_operator.memories.tombstone_writes import empty_all
+from agentmemory_operator.memories.tombstone_writes import delete_remaining_vectors
 from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.spec.effective.settings import effective_settings
@@ -54,17 +54,17 @@ PAGE = 500
 USERS_PAGE = 5_000
 # Replay also covers erasures up to one hour before the copy was made: they may have run during the copy, and clocks
 # differ.
-MARGIN_MS = 3_600_000
+CLOCK_MARGIN_MS = 3_600_000
 
 _HAS_USER: Condition = {"must_not": [{"is_empty": {"key": "userId"}}]}
 
 
-class Erasures:
+class ErasureReplay:
     """Repeats erasures in copies."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._erasing = Erasing(clock)
+        self._erasing = Eraser(clock)
 
     async def reapply(
         self, store: PointStore, source: str, target: str, memory: AgentMemory, *, since_ms: int = 0
@@ -82,7 +82,7 @@ class Erasures:
             TransientError: If Qdrant is unavailable. Repeating the call erases the rest.
         """
         agent, source_agent = [await self._open(store, name, memory) for name in (target, source)]
-        since_ms -= MARGIN_MS
+        since_ms -= CLOCK_MARGIN_MS
         return await self._take_in(agent, _traces(source_agent, since_ms), since_ms, partial(_living, source_agent))
 
     async def erase_late(
@@ -102,7 +102,7 @@ class Erasures:
             TransientError: If Qdrant is unavailable. Repeating the call erases the rest.
         """
         agent, source_agent = [await self._open(store, name, memory) for name in (target, source)]
-        since_ms -= MARGIN_MS
+        since_ms -= CLOCK_MARGIN_MS
         return await self._take_in(agent, _traces(agent, since_ms), since_ms, partial(_not_living, source_agent))
 
     async def export_receipts(
@@ -133,32 +133,38 @@ class Erasures:
         agent = await self._open(store, physical, memory)
         return await self._take_in(agent, _traces_of_lines(content), 0)
 
-    async def empty(self, store: PointStore, physical: str, memory: AgentMemory) -> None:
+    async def empty_tombstones(self, store: PointStore, physical: str, memory: AgentMemory) -> None:
         """Remove the vectors from all tombstones of a collection."""
-        await empty_all(await self._open(store, physical, memory))
+        await delete_remaining_vectors(await self._open(store, physical, memory))
 
     async def _open(self, store: PointStore, physical: str, memory: AgentMemory) -> Agent:
-        return await open_copy(store, effective_settings(memory), physical, self._clock)
+        return await open_by_name(store, effective_settings(memory), physical, self._clock)
 
     async def _take_in(
-        self, agent: Agent, traces: AsyncIterator[Sequence[Trace]], since_ms: int, spares: Spares | None = None
+        self,
+        agent: Agent,
+        traces: AsyncIterator[Sequence[ErasureTrace]],
+        since_ms: int,
+        spares: FindSpared | None = None,
     ) -> int:
         count = 0
         async for page in traces:
             await _keep_receipts(agent, [trace for trace in page if isinstance(trace, ErasureReceipt)])
-            count += await self._bury(agent, [trace for trace in page if isinstance(trace, Tombstone)], spares)
+            count += await self._bury(agent, [trace for trace in page if isinstance(trace, TombstoneTrace)], spares)
         count += await self._erase_users(agent, since_ms, spares)
         whole = {receipt.id async for receipt in _receipts(agent, since_ms) if receipt.is_whole}
-        await self._erasing.finish(agent, TOMBSTONES, whole.__contains__)
+        await self._erasing.complete_chains(agent, TOMBSTONES, whole.__contains__)
         # A snapshot may contain vectors of tombstones that were written while it was made.
-        await empty_all(agent)
+        await delete_remaining_vectors(agent)
         return count
 
-    async def _bury(self, agent: Agent, tombstones: Sequence[Tombstone], spares: Spares | None) -> int:
+    async def _bury(self, agent: Agent, tombstones: Sequence[TombstoneTrace], spares: FindSpared | None) -> int:
         """Erase the memories that tombstones identify, and earlier versions of heads; return their number."""
         if not tombstones:
             return 0
-        points = await agent.store.retrieve(agent.alias, [tombstone.id for tombstone in tombstones], keys=KEYS)
+        points = await agent.store.retrieve(
+            agent.alias, [tombstone.id for tombstone in tombstones], keys=ERASURE_ROW_KEYS
+        )
         rows: dict[str, Row] = {point["id"]: point["payload"] | {"id": point["id"]} for point in points}
         if missing := [_point(trace.payload) for trace in _beside(tombstones, rows)]:
             await agent.store.upsert(agent.alias, missing, insert_only=True, strong=True)
@@ -173,45 +179,47 @@ class Erasures:
         living = [row for row, _ in named if TOMBSTONE_KEY not in row]
         times = {row["id"]: at for row, at in named}
         latest_ms = max(times.values())
-        earlier = await earlier_versions(agent, living)
+        earlier = await read_earlier_versions(agent, living)
         rows = [row for id_, row in earlier.items() if id_ not in times]
         rows += sorted((row for row, _ in named), key=lambda row: not row.get("supersededById"))
-        await self._erasing.bury(agent, rows, erasure_id=erasure_id, at_ms=lambda row: times.get(row["id"], latest_ms))
+        await self._erasing.write_tombstones(
+            agent, rows, erasure_id=erasure_id, at_ms=lambda row: times.get(row["id"], latest_ms)
+        )
         return sum(TOMBSTONE_KEY not in row for row in rows)
 
-    async def _erase_users(self, agent: Agent, since_ms: int, spares: Spares | None) -> int:
+    async def _erase_users(self, agent: Agent, since_ms: int, spares: FindSpared | None) -> int:
         """Erase the memories in the scopes of the receipts; return the number of points changed."""
         by_user: defaultdict[tuple[str, str], list[ErasureReceipt]] = defaultdict(list)
         async for receipt in _receipts(agent, since_ms):
-            if receipt.is_filter_known:
+            if receipt.is_repeatable:
                 by_user[receipt.agent_id, receipt.user_hash].append(receipt)
         count = 0
         for user_id, receipts in (await _users(agent, by_user)).items() if by_user else ():
             for receipt in receipts:
-                if scope := receipt.scope_of(user_id):
+                if scope := receipt.rebuild_scope(user_id):
                     until_ms = receipt.until_ms
-                    erasure = Erasure(id=receipt.id, scope=scope, until_ms=until_ms, at_ms=until_ms, spares=spares)
+                    erasure = Erasure(id=receipt.id, scope=scope, until_ms=until_ms, at_ms=until_ms, find_spared=spares)
                     count += await self._erasing.erase(agent, erasure)
         return count
 
 
-def _beside(tombstones: Sequence[Tombstone], rows: Mapping[str, Row]) -> Iterator[Tombstone]:
+def _beside(tombstones: Sequence[TombstoneTrace], rows: Mapping[str, Row]) -> Iterator[TombstoneTrace]:
     """Yield the tombstones to insert into a copy: those without a point there, or with a later memory's point."""
     for tombstone in tombstones:
         row = rows.get(tombstone.id)
         if tombstone.is_replaced or row is None:
             yield tombstone
-        elif TOMBSTONE_KEY not in row and not tombstone.names(row):
+        elif TOMBSTONE_KEY not in row and not tombstone.matches(row):
             yield replace(tombstone, is_replaced=True)
 
 
-def _named(tombstones: Sequence[Tombstone], rows: Mapping[str, Row]) -> dict[str, list[tuple[Row, int]]]:
+def _named(tombstones: Sequence[TombstoneTrace], rows: Mapping[str, Row]) -> dict[str, list[tuple[Row, int]]]:
     """Return the rows to erase by erasure id, each with the time of its erasure."""
     named: defaultdict[str, list[tuple[Row, int]]] = defaultdict(list)
     for tombstone in tombstones:
         row = rows.get(tombstone.id)
         # A tombstone of an ordinary deletion contains the user id: erase it too.
-        if row is not None and (tombstone.names(row) or (TOMBSTONE_KEY in row and ERASURE_KEY not in row)):
+        if row is not None and (tombstone.matches(row) or (TOMBSTONE_KEY in row and ERASURE_KEY not in row)):
             named[tombstone.erasure_id].append((row, tombstone.at))
     return named
 
@@ -256,14 +264,14 @@ async def _keep_receipts(agent: Agent, receipts: Sequence[ErasureReceipt]) -> No
 
 
 async def _receipts(agent: Agent, since_ms: int) -> AsyncIterator[ErasureReceipt]:
-    async for payloads in _pages(agent, receipts_since(since_ms)):
+    async for payloads in _pages(agent, receipts_since_filter(since_ms)):
         for payload in payloads:
             yield receipt_from_payload(payload)
 
 
-async def _traces(agent: Agent, since_ms: int) -> AsyncIterator[list[Trace]]:
+async def _traces(agent: Agent, since_ms: int) -> AsyncIterator[list[ErasureTrace]]:
     """Yield the traces since a time, receipts first, so that an interrupted replay still has the complete receipts."""
-    for filter_ in (receipts_since(since_ms), tombstones_since(since_ms)):
+    for filter_ in (receipts_since_filter(since_ms), tombstones_since_filter(since_ms)):
         async for payloads in _pages(agent, filter_):
             yield [trace_from_payload(payload) for payload in payloads]
 
@@ -274,7 +282,7 @@ async def _pages(agent: Agent, filter_: Filter) -> AsyncIterator[list[Payload]]:
         yield [point["payload"] for point in points]
 
 
-async def _traces_of_lines(content: AsyncIterator[bytes]) -> AsyncIterator[list[Trace]]:
+async def _traces_of_lines(content: AsyncIterator[bytes]) -> AsyncIterator[list[ErasureTrace]]:
     number, rest = 0, b""
     async for chunk in content:
         *lines, rest = (rest + chunk).split(b"\n")
@@ -285,7 +293,7 @@ async def _traces_of_lines(content: AsyncIterator[bytes]) -> AsyncIterator[list[
         yield [_trace(rest, number + 1)]
 
 
-def _trace(line: bytes, number: int) -> Trace:
+def _trace(line: bytes, number: int) -> ErasureTrace:
     try:
         return trace_from_line(line)
     except ValueError as error:

@@ -6,11 +6,11 @@ when the snapshot was made are abandoned or completed.
 
 from dataclasses import dataclass
 
-from agentmemory_operator.agents.copies import open_copy
-from agentmemory_operator.collections.previous import is_of, live_behind
+from agentmemory_operator.agents.copies import open_by_name
+from agentmemory_operator.collections.previous import find_live, has_owner
 from agentmemory_operator.connections.resolve import Server, Servers
 from agentmemory_operator.lifecycle.erasure_mirror import ErasureMirror
-from agentmemory_operator.lifecycle.erasure_replay import Erasures
+from agentmemory_operator.lifecycle.erasure_replay import ErasureReplay
 from agentmemory_operator.memories import restored_chains
 from agentmemory_operator.ports.base import Clock
 from agentmemory_operator.runtime.cache import ObjectTable
@@ -20,7 +20,7 @@ from agentmemory_operator.spec.naming import alias_of
 
 
 @dataclass(frozen=True, slots=True)
-class RestoredErasures:
+class RestoredErasureReplay:
     """Repeats erasures in restored collections.
 
     Attributes:
@@ -29,10 +29,12 @@ class RestoredErasures:
 
     table: ObjectTable
     servers: Servers
-    erasures: Erasures
+    erasures: ErasureReplay
     mirror: ErasureMirror
 
-    async def carry(self, server: Server, source: str, target: str, memory: AgentMemory, *, since_ms: int) -> int:
+    async def replay_collection(
+        self, server: Server, source: str, target: str, memory: AgentMemory, *, since_ms: int
+    ) -> int:
         """Repeat the erasures of one collection in another one of the same server; return the number of memories.
 
         Args:
@@ -41,7 +43,7 @@ class RestoredErasures:
         """
         return await self.erasures.reapply(server.points, source, target, memory, since_ms=since_ms)
 
-    async def carry_all(
+    async def replay_all(
         self, server: Server, live: str | None, target: str, memory: AgentMemory, *, origin: str | None, since_ms: int
     ) -> int:
         """Repeat every known erasure in a restored collection; return the number of memories erased.
@@ -56,25 +58,25 @@ class RestoredErasures:
         """
         count = 0
         if live is not None:
-            count += await self.carry(server, live, target, memory, since_ms=since_ms)
+            count += await self.replay_collection(server, live, target, memory, since_ms=since_ms)
         if origin is not None and origin != memory.slug:
             count += await self._of_origin(server, origin, target, memory, since_ms)
         slug = origin or memory.slug
         count += await self.mirror.reapply(server, target, memory, slug=slug, since_ms=since_ms)
-        await self.erasures.empty(server.points, target, memory)
+        await self.erasures.empty_tombstones(server.points, target, memory)
         return count
 
     async def _of_origin(self, server: Server, origin: str, target: str, memory: AgentMemory, since_ms: int) -> int:
         """Repeat in a clone the erasures of the agent that it was cloned from."""
-        owner = self.table.owner_of(origin)
-        connection = self.table.connection_of(owner) if owner else None
+        owner = self.table.find_owner(origin)
+        connection = self.table.find_connection(owner) if owner else None
         # A snapshot may name any agent: ignore one of another namespace.
         if owner is None or connection is None or owner.namespace != memory.metadata.namespace:
             return 0
 
         async def operation(other: Server) -> int:
-            live = await live_behind(other, alias_of(origin), None)
-            if live is None or not await is_of(other, live.physical, owner, self.mirror.cluster_id):
+            live = await find_live(other, alias_of(origin), None)
+            if live is None or not await has_owner(other, live.physical, owner, self.mirror.cluster_id):
                 return 0
             exported = self.erasures.export_receipts(other.points, live.physical, memory, since_ms=since_ms)
             return await self.erasures.import_receipts(server.points, target, memory, exported)
@@ -82,7 +84,7 @@ class RestoredErasures:
         return await self.servers.use(connection, operation, namespace=memory.metadata.namespace)
 
 
-async def settle_unfinished(server: Server, physical: str, memory: AgentMemory, clock: Clock) -> None:
+async def resolve_pending_chains(server: Server, physical: str, memory: AgentMemory, clock: Clock) -> None:
     """Abandon pending versions and complete pending deletions in contents that are about to be served.
 
     The writer of a pending version may have received a Conflict since the snapshot was made. In the replaced collection
@@ -91,13 +93,13 @@ async def settle_unfinished(server: Server, physical: str, memory: AgentMemory, 
     Args:
         physical: Physical name of the collection.
     """
-    await restored_chains.settle_chains(await open_copy(server.points, effective_settings(memory), physical, clock))
+    await restored_chains.repair_chains(await open_by_name(server.points, effective_settings(memory), physical, clock))
 
 
-async def repair_late(server: Server, physical: str, memory: AgentMemory, clock: Clock) -> None:
+async def repair_late_links(server: Server, physical: str, memory: AgentMemory, clock: Clock) -> None:
     """Repair one-sided links in the served collection. Writes sent to its predecessor may have left them.
 
     Args:
         physical: Physical name of the collection.
     """
-    await restored_chains.repair_links(await open_copy(server.points, effective_settings(memory), physical, clock))
+    await restored_chains.repair_links(await open_by_name(server.points, effective_settings(memory), physical, clock))

@@ -21,32 +21,32 @@ from uuid import uuid4
 
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import Conflict, FieldError, RequestInvalid, StoreUnavailable
-from agentmemory_operator.lifecycle.erase import Erasing, Erasure, ErasurePreview
+from agentmemory_operator.lifecycle.erase import Eraser, Erasure, ErasurePreview
 from agentmemory_operator.lifecycle.rules.erasure import (
     KEYS_FOUND_KEY,
+    MAX_CLOCK_LEAD_MS,
     NO_RECEIPT,
-    WRITERS_AHEAD_MS,
-    Counts,
     ErasureReceipt,
-    Scope,
+    ErasureScope,
+    MemoryCounts,
+    erased_memories_filter,
     hash_request,
     hash_user,
-    keys_to_delete,
-    memories_erased_by,
+    keys_found_payload,
     receipt_from_payload,
     receipt_id,
     receipt_to_payload,
-    receipts_of,
-    receipts_since,
+    receipts_since_filter,
+    user_receipts_condition,
 )
-from agentmemory_operator.memories.chains import midway
+from agentmemory_operator.memories.chains import outcome_unknown_on_failure
 from agentmemory_operator.memories.point_pages import read_pages, read_row
-from agentmemory_operator.memories.rules.filters import only
+from agentmemory_operator.memories.rules.filters import point_filter
 from agentmemory_operator.memories.rules.record import RECEIPT_KEY
 from agentmemory_operator.ports.base import Clock
 from agentmemory_operator.zones.rules.sealing import USER_ZONES
 
-PAGE = 1_000
+TOMBSTONE_PAGE = 1_000
 # An attempt after the first means that the alias moved in the meantime, to a copy that still contained memories.
 MAX_ATTEMPTS = 10
 
@@ -62,7 +62,7 @@ class ForgetRequest:
         deletes_keys_first: True to delete keys before erasing anything. Keys are deleted after erasing in any case.
     """
 
-    scope: Scope
+    scope: ErasureScope
     filters: Mapping[str, Any] = field(default_factory=dict)
     idempotency_key: str | None = None
     deletes_keys_first: bool = False
@@ -76,23 +76,23 @@ class ForgetRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Receipts:
+class ReceiptPage:
     """A page of receipts, newest first. `next_before` is the `before` of the next page, or None on the last page."""
 
     receipts: tuple[ErasureReceipt, ...]
     next_before: int | None
 
 
-class Forgetting:
+class ForgetUseCase:
     """Erases memories of users, and stores and lists the receipts."""
 
-    def __init__(self, clock: Clock, erasing: Erasing) -> None:
+    def __init__(self, clock: Clock, erasing: Eraser) -> None:
         self._clock = clock
         self._erasing = erasing
 
-    async def would_forget(self, agent: Agent, request: ForgetRequest) -> ErasurePreview:
+    async def preview(self, agent: Agent, request: ForgetRequest) -> ErasurePreview:
         """Preview the erasure at the present time. Changes nothing."""
-        return await self._erasing.would_erase(agent, request.scope)
+        return await self._erasing.preview(agent, request.scope)
 
     async def forget(self, agent: Agent, request: ForgetRequest) -> ErasureReceipt:
         """Erase the memories in the scope that were stored before the call, and return the receipt.
@@ -109,14 +109,14 @@ class Forgetting:
         if done := await self._same_request(agent, id_, request):
             return done
         try:
-            with midway():
+            with outcome_unknown_on_failure():
                 return await self._carry_out(agent, id_, request)
         finally:
             agent.sizes.forget(scope.user_id)
 
-    async def receipts(
+    async def list_receipts(
         self, agent: Agent, *, limit: int, before: int | None = None, user_id: str | None = None
-    ) -> Receipts:
+    ) -> ReceiptPage:
         """List receipts, newest first.
 
         Args:
@@ -125,10 +125,10 @@ class Forgetting:
             user_id: Only receipts of this user. None for all users.
         """
         limit = _within(agent, limit)
-        of_user = [receipts_of(agent.settings.slug, user_id)] if user_id is not None else []
+        of_user = [user_receipts_condition(agent.settings.slug, user_id)] if user_id is not None else []
         earlier = [] if before is None else [{"key": "deletedAt", "range": {"lt": before}}]
         body = {
-            "filter": receipts_since(0, *of_user, *earlier),
+            "filter": receipts_since_filter(0, *of_user, *earlier),
             "limit": limit + 1,
             "with_payload": True,
             "order_by": {"key": "deletedAt", "direction": "desc"},
@@ -139,12 +139,12 @@ class Forgetting:
 
     async def _carry_out(self, agent: Agent, id_: str, request: ForgetRequest) -> ErasureReceipt:
         began_ms = self._clock.now_ms()
-        erasure = Erasure(id=id_, scope=request.scope, until_ms=began_ms + WRITERS_AHEAD_MS)
+        erasure = Erasure(id=id_, scope=request.scope, until_ms=began_ms + MAX_CLOCK_LEAD_MS)
         # Before any key is deleted: a repeated request finds no keys, but its receipt must list them.
         zones = await _note_keys(agent, id_, request, now_ms=began_ms)
         if request.deletes_keys_first:
             zones |= await _delete_keys(agent, request)
-        await self._erasing.erase(agent, replace(erasure, takes_what_it_sees=True))
+        await self._erasing.erase(agent, replace(erasure, includes_newer_at_start=True))
         # Delete keys again: a concurrent write may have created one.
         zones |= await _delete_keys(agent, request)
         for attempt in range(MAX_ATTEMPTS):
@@ -172,9 +172,9 @@ class Forgetting:
             user_hash=hash_user(slug, scope.user_id),
             is_whole=scope.is_whole,
             older_than=scope.older_than if scope.criterion is None else None,
-            until_ms=erasure.until_ms - WRITERS_AHEAD_MS,
+            until_ms=erasure.until_ms - MAX_CLOCK_LEAD_MS,
             at=self._clock.now_ms(),
-            counts=Counts(types=dict(sorted(summary.types.items()))),
+            counts=MemoryCounts(types=dict(sorted(summary.types.items()))),
             sha256=summary.digest.hexdigest(),
             request_hash=hash_request(erasure.id, scope, request.filters),
             zone=scope.zone,
@@ -184,10 +184,12 @@ class Forgetting:
         if is_first:
             await agent.store.upsert(agent.alias, [point], insert_only=True, strong=True)
         else:
-            await agent.store.upsert(agent.alias, [point], update_filter=only(receipt.id), strong=True)
+            await agent.store.upsert(agent.alias, [point], update_filter=point_filter(receipt.id), strong=True)
         row = await read_row(agent, receipt.id)
         if row and RECEIPT_KEY not in row:
-            await agent.store.upsert(agent.alias, [point], update_filter=only(receipt.id, NO_RECEIPT), strong=True)
+            await agent.store.upsert(
+                agent.alias, [point], update_filter=point_filter(receipt.id, NO_RECEIPT), strong=True
+            )
             row = await read_row(agent, receipt.id)
         return receipt_from_payload(row) if row else receipt
 
@@ -207,7 +209,7 @@ async def _note_keys(agent: Agent, id_: str, request: ForgetRequest, *, now_ms: 
         return set()
     zones = await agent.zone_keys.zones_with_keys(request.scope.user_id, request.zones)
     if zones:
-        point = {"id": id_, "vector": {}, "payload": keys_to_delete(id_, zones, now_ms)}
+        point = {"id": id_, "vector": {}, "payload": keys_found_payload(id_, zones, now_ms)}
         await agent.store.upsert(agent.alias, [point], insert_only=True, strong=True)
     row = await read_row(agent, id_)
     return {*zones, *((row or {}).get(KEYS_FOUND_KEY) or ())}
@@ -233,7 +235,12 @@ class _ErasureSummary:
 async def _summarise(agent: Agent, erasure_id: str) -> _ErasureSummary:
     """Summarise the tombstones of an erasure. Qdrant returns them sorted by id, as the digest requires."""
     summary = _ErasureSummary()
-    body = {"filter": memories_erased_by(erasure_id), "limit": PAGE, "with_payload": ["type"], "with_vector": False}
+    body = {
+        "filter": erased_memories_filter(erasure_id),
+        "limit": TOMBSTONE_PAGE,
+        "with_payload": ["type"],
+        "with_vector": False,
+    }
     async for points in read_pages(agent, body):
         for point in points:
             summary.types[point["payload"]["type"]] += 1
@@ -247,9 +254,9 @@ def _within(agent: Agent, limit: int) -> int:
     return limit if max_points is None else max(1, min(limit, max_points - 1))
 
 
-def _page(found: Sequence[ErasureReceipt], limit: int) -> Receipts:
+def _page(found: Sequence[ErasureReceipt], limit: int) -> ReceiptPage:
     """Cut a page so that it does not split receipts of the same time, unless all of them have one time."""
     if len(found) <= limit:
-        return Receipts(tuple(found), None)
+        return ReceiptPage(tuple(found), None)
     whole = [receipt for receipt in found[:limit] if receipt.at > found[limit].at] or found[:limit]
-    return Receipts(tuple(whole), whole[-1].at)
+    return ReceiptPage(tuple(whole), whole[-1].at)

@@ -6,7 +6,7 @@ Four phases run in order. Each assumes that the removals of the earlier ones are
 3. Chains that are too long, walked from their heads.
 4. Users above the cap: one pass over the user's memories keeps the least valuable in a heap.
 
-Memory is bounded by the page sizes, and per user by `EVICTED_AT_ONCE` plus the user's pinned memories.
+Memory is bounded by the page sizes, and per user by `MAX_EVICTED_PER_PASS` plus the user's pinned memories.
 """
 
 import heapq
@@ -20,33 +20,33 @@ from agentmemory_operator.lifecycle.rules.cleanup import (
     IS_PINNED,
     ROW_KEYS,
     CleanupRules,
-    Removal,
+    RemovalReason,
     Row,
     as_row,
-    candidates,
+    candidate_filter,
     chain_removals,
     lasting_length,
     own_reason,
+    removable_chain,
     surplus_of,
     value_rank,
-    with_chain,
 )
 from agentmemory_operator.memories.point_pages import read_pages
-from agentmemory_operator.memories.rules.filters import STORED, Filter, both, equals
+from agentmemory_operator.memories.rules.filters import STORED_FILTER, Filter, equals, narrow
 from agentmemory_operator.memories.rules.links import predecessors
 
 PAGE = 500
 USERS_PAGE = 5_000
 CHAINS_PAGE = 100
 # Evictions chosen in one pass over a user's memories; more need another pass.
-EVICTED_AT_ONCE = 10_000
+MAX_EVICTED_PER_PASS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Going:
+class RemovalBatch:
     """Rows to remove together, oldest first, each with its reason. If the last row is a head, it is removed last."""
 
-    rows: tuple[tuple[Row, Removal], ...]
+    rows: tuple[tuple[Row, RemovalReason], ...]
 
 
 @dataclass(slots=True)
@@ -60,65 +60,65 @@ class RemovalTally:
     """
 
     is_dry: bool = True
-    counts: Counter[Removal] = field(default_factory=Counter)
-    gone: set[str] = field(default_factory=set)
+    counts: Counter[RemovalReason] = field(default_factory=Counter)
+    removed_ids: set[str] = field(default_factory=set)
 
 
-async def find(agent: Agent, rules: CleanupRules, found: RemovalTally) -> AsyncIterator[Going]:
+async def find_removals(agent: Agent, rules: CleanupRules, tally: RemovalTally) -> AsyncIterator[RemovalBatch]:
     """Yield all removals, for a caller that removes nothing during the search. Updates `found`."""
     for phase in PHASES:
-        async for going in phase(agent, rules, found):
+        async for going in phase(agent, rules, tally):
             if rules.lifecycle.max_memories_per_user is not None:
-                found.gone.update(row["id"] for row, _ in going.rows)
-            found.counts.update(reason for _, reason in going.rows)
+                tally.removed_ids.update(row["id"] for row, _ in going.rows)
+            tally.counts.update(reason for _, reason in going.rows)
             yield going
 
 
-async def _earlier_versions(agent: Agent, rules: CleanupRules, found: RemovalTally) -> AsyncIterator[Going]:
-    async for page in pages(agent, candidates(rules, heads=False), limit=PAGE):
+async def _earlier_versions(agent: Agent, rules: CleanupRules, found: RemovalTally) -> AsyncIterator[RemovalBatch]:
+    async for page in read_row_pages(agent, candidate_filter(rules, heads=False), limit=PAGE):
         for row in page:
             if row.get("supersededById") and (reason := own_reason(row, rules)):
-                yield Going(((row, reason),))
+                yield RemovalBatch(((row, reason),))
 
 
-async def _heads(agent: Agent, rules: CleanupRules, found: RemovalTally) -> AsyncIterator[Going]:
-    async for page in pages(agent, candidates(rules, heads=True), limit=PAGE):
+async def _heads(agent: Agent, rules: CleanupRules, found: RemovalTally) -> AsyncIterator[RemovalBatch]:
+    async for page in read_row_pages(agent, candidate_filter(rules, heads=True), limit=PAGE):
         heads = [row for row in page if not row.get("supersededById") and own_reason(row, rules)]
-        chains = await walk(agent, heads)
+        chains = await read_chains(agent, heads)
         for chain in chains.values():
-            if with_chain(chain) or lasting_length(chain, rules) < len(chain):
+            if removable_chain(chain) or lasting_length(chain, rules) < len(chain):
                 yield _going(chain, rules, is_dry=found.is_dry)
 
 
-async def _long_chains(agent: Agent, rules: CleanupRules, found: RemovalTally) -> AsyncIterator[Going]:
+async def _long_chains(agent: Agent, rules: CleanupRules, found: RemovalTally) -> AsyncIterator[RemovalBatch]:
     if rules.lifecycle.max_chain_length is None:
         return
-    async for heads in pages(agent, IS_CHAIN_HEAD, limit=CHAINS_PAGE):
-        for chain in (await walk(agent, heads)).values():
-            is_removed_whole = own_reason(chain[-1], rules) and with_chain(chain)
+    async for heads in read_row_pages(agent, IS_CHAIN_HEAD, limit=CHAINS_PAGE):
+        for chain in (await read_chains(agent, heads)).values():
+            is_removed_whole = own_reason(chain[-1], rules) and removable_chain(chain)
             going = _going(chain, rules, is_dry=found.is_dry)
             if going.rows and not is_removed_whole:
                 yield going
 
 
-def _going(chain: Sequence[Row], rules: CleanupRules, *, is_dry: bool) -> Going:
+def _going(chain: Sequence[Row], rules: CleanupRules, *, is_dry: bool) -> RemovalBatch:
     """Return the removals of a chain. A dry run leaves out earlier versions that the first phase has found."""
     removals = chain_removals(chain, rules)
     head = chain[-1]
-    return Going(
+    return RemovalBatch(
         tuple(removal for removal in removals if not is_dry or removal[0] is head or not own_reason(removal[0], rules))
     )
 
 
-async def _over_cap(agent: Agent, rules: CleanupRules, found: RemovalTally) -> AsyncIterator[Going]:
+async def _over_cap(agent: Agent, rules: CleanupRules, found: RemovalTally) -> AsyncIterator[RemovalBatch]:
     if rules.lifecycle.max_memories_per_user is None:
         return
     async for user_id, count in _users(agent, found):
-        surplus, evicted = surplus_of(count, rules), EVICTED_AT_ONCE
-        while surplus > 0 and evicted == EVICTED_AT_ONCE:
+        surplus, evicted = surplus_of(count, rules), MAX_EVICTED_PER_PASS
+        while surplus > 0 and evicted == MAX_EVICTED_PER_PASS:
             evicted = 0
             async for going in _least_valuable(agent, rules, found, user_id=user_id, number=surplus):
-                found.gone.update(row["id"] for row, _ in going.rows)
+                found.removed_ids.update(row["id"] for row, _ in going.rows)
                 evicted += 1
                 yield going
             surplus -= evicted
@@ -126,35 +126,35 @@ async def _over_cap(agent: Agent, rules: CleanupRules, found: RemovalTally) -> A
 
 async def _least_valuable(
     agent: Agent, rules: CleanupRules, found: RemovalTally, *, user_id: str, number: int
-) -> AsyncIterator[Going]:
+) -> AsyncIterator[RemovalBatch]:
     """Yield the least valuable memories of a user, at most 10,000. A head with a pinned version stays."""
-    number = min(number, EVICTED_AT_ONCE)
-    of_user = both(STORED, equals("userId", user_id))
-    pinned = await agent.store.count(agent.alias, both(of_user, IS_PINNED))
+    number = min(number, MAX_EVICTED_PER_PASS)
+    of_user = narrow(STORED_FILTER, equals("userId", user_id))
+    pinned = await agent.store.count(agent.alias, narrow(of_user, IS_PINNED))
     rows: list[Row] = []
-    async for page in pages(agent, of_user, limit=PAGE):
+    async for page in read_row_pages(agent, of_user, limit=PAGE):
         own = [row for row in page if row["userId"] == user_id]
-        evictable = [row for row in own if not row.get("pinned") and row["id"] not in found.gone]
+        evictable = [row for row in own if not row.get("pinned") and row["id"] not in found.removed_ids]
         rows = heapq.nsmallest(number + pinned, [*rows, *evictable], key=lambda row: value_rank(row, rules))
-    chains = await walk(agent, [row for row in rows if not row.get("supersededById")] if pinned else [])
+    chains = await read_chains(agent, [row for row in rows if not row.get("supersededById")] if pinned else [])
     for row in rows:
-        if number and with_chain(chains.get(row["id"], (row,))):
+        if number and removable_chain(chains.get(row["id"], (row,))):
             number -= 1
-            yield Going(((row, Removal.OVER_CAP),))
+            yield RemovalBatch(((row, RemovalReason.OVER_CAP),))
 
 
 async def _users(agent: Agent, found: RemovalTally) -> AsyncIterator[tuple[str, int]]:
     """Yield each user with the number of memories that remain after the removals found so far."""
     counts: Counter[str] = Counter()
-    body = {"filter": STORED, "limit": USERS_PAGE, "with_payload": ["userId"], "with_vector": False}
+    body = {"filter": STORED_FILTER, "limit": USERS_PAGE, "with_payload": ["userId"], "with_vector": False}
     async for points in read_pages(agent, body):
-        counted = [point for point in points if "userId" in point["payload"] and point["id"] not in found.gone]
+        counted = [point for point in points if "userId" in point["payload"] and point["id"] not in found.removed_ids]
         counts.update(point["payload"]["userId"] for point in counted)
     for user_id, count in counts.items():
         yield user_id, count
 
 
-Phase = Callable[[Agent, CleanupRules, RemovalTally], AsyncIterator[Going]]
+Phase = Callable[[Agent, CleanupRules, RemovalTally], AsyncIterator[RemovalBatch]]
 PHASES: tuple[Phase, ...] = (
     _earlier_versions,
     _heads,
@@ -164,7 +164,7 @@ PHASES: tuple[Phase, ...] = (
 """Phases in order. Each assumes that the rows found by the earlier ones are removed."""
 
 
-async def walk(agent: Agent, heads: Iterable[Row]) -> dict[str, list[Row]]:
+async def read_chains(agent: Agent, heads: Iterable[Row]) -> dict[str, list[Row]]:
     """Read the chains of some heads.
 
     Returns:
@@ -182,7 +182,7 @@ async def walk(agent: Agent, heads: Iterable[Row]) -> dict[str, list[Row]]:
     return {head_id: chain[::-1] for head_id, chain in chains.items()}
 
 
-async def pages(agent: Agent, filter_: Filter, *, limit: int) -> AsyncIterator[list[Row]]:
+async def read_row_pages(agent: Agent, filter_: Filter, *, limit: int) -> AsyncIterator[list[Row]]:
     """Yield the memories that match a filter, page by page, without tombstones and pending rows.
 
     Args:

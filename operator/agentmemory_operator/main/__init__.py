@@ -15,7 +15,14 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from agentmemory_operator.entrypoints.cli.commands import build_cli
-from agentmemory_operator.entrypoints.cli.composition import AgentSource, Asking, Downloads, Inspection, Serving, Verbs
+from agentmemory_operator.entrypoints.cli.composition import (
+    AgentSource,
+    ApiAccess,
+    CommandDependencies,
+    QdrantAccess,
+    ServerCommands,
+    SnapshotAccess,
+)
 from agentmemory_operator.entrypoints.cli.program import COMPLETE, PROGRAM, called_as, complete_plugin
 from agentmemory_operator.entrypoints.cli.stacks import Stacks
 from agentmemory_operator.errors import AgentMemoryError
@@ -81,8 +88,8 @@ def _prepare(settings: Settings) -> None:
     logs.configure_logging(settings.log_level, settings.log_format)
 
 
-def _serving(settings: Settings) -> Serving:
-    return Serving(
+def _serving(settings: Settings) -> ServerCommands:
+    return ServerCommands(
         operator=lambda options: _room("operator").run_operator(settings, options),
         api_kubernetes=lambda options: _room("api").run_api_kubernetes(settings, options),
         api_files=lambda options, manifests, data: _room("api_files").run_api_files(settings, options, manifests, data),
@@ -92,16 +99,16 @@ def _serving(settings: Settings) -> Serving:
     )
 
 
-def _verbs(settings: Settings) -> Verbs:
+def _verbs(settings: Settings) -> CommandDependencies:
     url, key = settings.qdrant_url, settings.qdrant_api_key
 
     def open_jobs(context: str | None, manifests: Path | None) -> Any:
         return _room("stores").open_jobs(context, manifests, settings.cluster_id)
 
-    return Verbs(
+    return CommandDependencies(
         prepare=lambda: _prepare(settings),
         servers=_serving(settings),
-        inspection=Inspection(
+        inspection=QdrantAccess(
             lambda endpoint: _room("stores").open_collections(settings, endpoint),
             lambda endpoint: _room("stores").open_points(settings, endpoint),
             open_jobs,
@@ -110,17 +117,17 @@ def _verbs(settings: Settings) -> Verbs:
             settings.secret_hosts,
         ),
         open_jobs=open_jobs,
-        downloads=Downloads(
+        downloads=SnapshotAccess(
             lambda endpoint: _room("stores").open_snapshots(settings, endpoint),
             lambda bucket: _room("stores").open_bucket(settings, bucket),
             url,
             key,
             settings.secret_hosts,
         ),
-        asking=Asking(open_client, settings.api_url, settings.token),
+        api_access=ApiAccess(open_client, settings.api_url, settings.token),
         open_installed=lambda context: _room("stores").open_installed(context),
         stacks=Stacks(
-            find=lambda: import_module(RUNNING).RunningStacks(settings.place).find(),
+            find=lambda: import_module(RUNNING).RunningStacks(settings.user_data).find(),
             has_cluster=has_kubernetes(settings),
             means_cluster=settings.is_in_cluster or called_as() != PROGRAM,
         ),

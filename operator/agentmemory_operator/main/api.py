@@ -14,39 +14,39 @@ from agentmemory_operator.adapters.entity_lists import read_entity_lists
 from agentmemory_operator.adapters.http.asgi_server import serving
 from agentmemory_operator.adapters.kubernetes.claims import follow_claims
 from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster
-from agentmemory_operator.adapters.kubernetes.handover import KubernetesHandover
+from agentmemory_operator.adapters.kubernetes.handover import KubernetesAgentSecrets
 from agentmemory_operator.adapters.kubernetes.lease import own_namespace
 from agentmemory_operator.adapters.kubernetes.signing_key import KubernetesSigningKey
 from agentmemory_operator.adapters.kubernetes.tokens import KubernetesTokenReviews
 from agentmemory_operator.adapters.kubernetes.transport import API, KubernetesTransport, load_configuration
 from agentmemory_operator.adapters.user_tokens import JwtUserTokens
-from agentmemory_operator.agents.callers import Callers
+from agentmemory_operator.agents.callers import CallerCache
 from agentmemory_operator.agents.directory import AgentDirectory
 from agentmemory_operator.agents.feed import ApiFeed
 from agentmemory_operator.agents.readiness import Readiness
 from agentmemory_operator.agents.user_tokens import UserTokens
 from agentmemory_operator.connections.embedders import with_prefixes
 from agentmemory_operator.connections.embedding_cache import CachedEmbedder, EmbeddingCache
-from agentmemory_operator.connections.handover import HandedOverSecrets
+from agentmemory_operator.connections.handover import AgentSecretReader
 from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.point_stores import PointStores
 from agentmemory_operator.connections.secret_hosts import GuardedSecrets
 from agentmemory_operator.entrypoints.api.app import create_app
 from agentmemory_operator.entrypoints.api.identity.auth import build_guard
 from agentmemory_operator.entrypoints.api.load.in_flight import MIB, Limits
-from agentmemory_operator.entrypoints.api.use_cases import compose
+from agentmemory_operator.entrypoints.api.use_cases import build_services
 from agentmemory_operator.entrypoints.cli.composition import ApiOptions
-from agentmemory_operator.entrypoints.operator.following import CLAIMS, follow, follow_claimed, sources
-from agentmemory_operator.main.egress import beside_api_server, egress_of
+from agentmemory_operator.entrypoints.operator.following import CLAIMS, follow, follow_claims, sources
+from agentmemory_operator.main.egress import build_egress, with_api_server
 from agentmemory_operator.main.embedding import Embedders
-from agentmemory_operator.main.language_model import Models
-from agentmemory_operator.main.processes import default_host, open_tracer, say, until_stopped
+from agentmemory_operator.main.language_model import LanguageModels
+from agentmemory_operator.main.processes import default_host, open_tracer, print_line, until_stopped
 from agentmemory_operator.main.stores import Stores
-from agentmemory_operator.main.zone_keys import open_key_shards, zone_keys_from
+from agentmemory_operator.main.zone_keys import build_zone_keys, open_key_shards
 from agentmemory_operator.memories.repair import Sweeper
 from agentmemory_operator.memories.rules.secret_patterns import OWN_RULES
 from agentmemory_operator.ports.access import SigningKeys, TokenReviews
-from agentmemory_operator.ports.kubernetes import ClusterReader, HandoverStore, Secrets
+from agentmemory_operator.ports.kubernetes import AgentSecretStore, ClusterReader, Secrets
 from agentmemory_operator.ports.models import Embedder, LanguageModel
 from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.ports.zone_keys import KeyShards
@@ -57,7 +57,7 @@ from agentmemory_operator.runtime.tasks import cancel
 from agentmemory_operator.settings import Settings
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
 from agentmemory_operator.spec.effective.settings import AgentSettings
-from agentmemory_operator.webhooks.receive import Hooks
+from agentmemory_operator.webhooks.receive import HookVerifier
 
 API_SERVICE = "agentmemory-api"
 # The library's rules come first: if two rules match the same text, the first names the type of the secret.
@@ -65,7 +65,7 @@ SECRET_RULES = (*library_rules(), *OWN_RULES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outside:
+class ApiEnvironment:
     """Environment of an API process.
 
     Attributes:
@@ -78,7 +78,7 @@ class Outside:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InCluster(Outside):
+class ClusterEnvironment(ApiEnvironment):
     """Environment of an API process in a cluster.
 
     Attributes:
@@ -87,7 +87,7 @@ class InCluster(Outside):
     """
 
     reviews: TokenReviews
-    handover_store: HandoverStore
+    handover_store: AgentSecretStore
 
 
 class Api:
@@ -97,7 +97,7 @@ class Api:
         cluster: Reads Secrets, namespace labels and the cluster id.
         open_store: Opens the points of an endpoint.
         meter: Measures requests and calls to the stores.
-        place: Environment of the process. Only `InCluster` reads the copied Secrets instead of the original ones.
+        place: Environment of the process. Only `ClusterEnvironment` reads the copied Secrets instead of the original ones.
         namespaces: Namespaces whose objects are served; empty serves all.
     """
 
@@ -108,31 +108,31 @@ class Api:
         open_store: Callable[[Endpoint], PointStore],
         *,
         meter: ApiMeter,
-        place: Outside,
+        environment: ApiEnvironment,
         namespaces: Sequence[str] = (),
     ) -> None:
         self._settings = settings
         self._meter = meter
-        in_cluster = place if isinstance(place, InCluster) else None
-        self._embedders, self._models = Embedders(settings, meter), Models(settings)
+        in_cluster = environment if isinstance(environment, ClusterEnvironment) else None
+        self._embedders, self._models = Embedders(settings, meter), LanguageModels(settings)
         self._cache = EmbeddingCache(settings.embedding_cache_mib * MIB)
         secrets = GuardedSecrets(cluster, settings.secret_hosts)
         self._secrets_of: Callable[[str], Secrets] = lambda slug: (
-            HandedOverSecrets(in_cluster.handover_store, slug) if in_cluster else secrets
+            AgentSecretReader(in_cluster.handover_store, slug) if in_cluster else secrets
         )
         clock, table = SystemClock(), ObjectTable()
-        self._zone_keys_of = zone_keys_from(place.key_shards, clock, self._secrets_of)
-        self._callers = Callers(in_cluster.reviews, clock) if in_cluster else None
+        self._zone_keys_of = build_zone_keys(environment.key_shards, clock, self._secrets_of)
+        self._callers = CallerCache(in_cluster.reviews, clock) if in_cluster else None
         has_identities = settings.auth == "kubernetes"
-        self._user_tokens = UserTokens(place.signing_keys, JwtUserTokens(), clock, has_identities)
+        self._user_tokens = UserTokens(environment.signing_keys, JwtUserTokens(), clock, has_identities)
         handed = self._secrets_of if in_cluster else None
         stores = PointStores(table, secrets, open_store, namespaces=cluster, secrets_of=handed)
         self._identity = ClusterIdentity(cluster.cluster_id)
         directory = self._directory_over(stores, clock)
         self.feed = ApiFeed(table, directory, stores.forget_agent)
         reranker = FastEmbedReranker(self._embedders.files)
-        self.services = compose(
-            *(directory, reranker, Hooks(directory, self._secrets_of, clock), self._open_model),
+        self.services = build_services(
+            *(directory, reranker, HookVerifier(directory, self._secrets_of, clock), self._open_model),
             meter=meter,
             writer=uuid4().hex[:8],
         )
@@ -197,15 +197,15 @@ async def run_api_kubernetes(settings: Settings, options: ApiOptions) -> None:
         transport = KubernetesTransport(configuration)
         stack.push_async_callback(transport.close)
         meter = ApiMeter(open_tracer(settings, stack, service=API_SERVICE))
-        settings = beside_api_server(settings, configuration.host)
+        settings = with_api_server(settings, configuration.host)
         api = Api(
             settings,
             cluster,
-            Stores(stack, meter=meter, egress=egress_of(settings)).points,
+            Stores(stack, meter=meter, egress=build_egress(settings)).points,
             meter=meter,
-            place=InCluster(
+            environment=ClusterEnvironment(
                 reviews=reviews,
-                handover_store=KubernetesHandover(transport, options.api_namespace or own_namespace()),
+                handover_store=KubernetesAgentSecrets(transport, options.api_namespace or own_namespace()),
                 signing_keys=KubernetesSigningKey(transport, options.api_namespace or own_namespace()),
                 key_shards=open_key_shards(transport, settings),
             ),
@@ -213,10 +213,10 @@ async def run_api_kubernetes(settings: Settings, options: ApiOptions) -> None:
         )
         following = [asyncio.create_task(follow(api, cluster, *source)) for source in sources(options.namespaces)]
         namespace = options.lease_namespace or own_namespace()
-        claims = follow_claims(cluster, namespace, lambda: api.readiness.heard(CLAIMS))
-        following.append(asyncio.create_task(follow_claimed(api, claims)))
+        claims = follow_claims(cluster, namespace, lambda: api.readiness.record_activity(CLAIMS))
+        following.append(asyncio.create_task(follow_claims(api, claims)))
         following.append(asyncio.create_task(api.readiness.check_start()))
         stack.push_async_callback(cancel, *following)
         url = await stack.enter_async_context(api.serving(options.host or default_host(settings), options.port))
-        say(f"API {url}")
+        print_line(f"API {url}")
         await until_stopped(*following)

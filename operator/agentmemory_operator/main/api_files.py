@@ -5,15 +5,15 @@ from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
-from agentmemory_operator.adapters.folder.cluster_id import find_cluster_id
+from agentmemory_operator.adapters.folder.cluster_id import read_cluster_id
 from agentmemory_operator.adapters.folder.kept_files import FileSigningKey
 from agentmemory_operator.adapters.folder.objects import ManifestFolder
 from agentmemory_operator.adapters.folder.zone_keys import FileKeyShards
 from agentmemory_operator.entrypoints.cli.composition import ApiOptions
 from agentmemory_operator.entrypoints.operator.following import follow_folder
-from agentmemory_operator.main.api import API_SERVICE, Api, Outside
-from agentmemory_operator.main.egress import egress_of
-from agentmemory_operator.main.processes import default_host, open_tracer, say, until_stopped
+from agentmemory_operator.main.api import API_SERVICE, Api, ApiEnvironment
+from agentmemory_operator.main.egress import build_egress
+from agentmemory_operator.main.processes import default_host, open_tracer, print_line, until_stopped
 from agentmemory_operator.main.stores import Stores
 from agentmemory_operator.runtime.metrics_api import ApiMeter
 from agentmemory_operator.runtime.tasks import cancel
@@ -27,7 +27,7 @@ async def run_api_files(settings: Settings, options: ApiOptions, manifests: Path
         data: Data folder of that process. It contains the cluster id in the collections' markers.
     """
     async with AsyncExitStack() as stack:
-        identify = partial(find_cluster_id, data)
+        identify = partial(read_cluster_id, data)
         folder = ManifestFolder(
             manifests,
             keeps_status=False,
@@ -36,11 +36,11 @@ async def run_api_files(settings: Settings, options: ApiOptions, manifests: Path
         )
         meter = ApiMeter(open_tracer(settings, stack, service=API_SERVICE))
         url, key = settings.qdrant_url, settings.qdrant_api_key
-        stores = Stores(stack, url=url, api_key=key, meter=meter, egress=egress_of(settings))
-        place = Outside(signing_keys=FileSigningKey(data), key_shards=FileKeyShards(data))
-        api = Api(settings, folder, stores.points, meter=meter, place=place)
+        stores = Stores(stack, url=url, api_key=key, meter=meter, egress=build_egress(settings))
+        place = ApiEnvironment(signing_keys=FileSigningKey(data), key_shards=FileKeyShards(data))
+        api = Api(settings, folder, stores.points, meter=meter, environment=place)
         following = asyncio.create_task(follow_folder(folder, api, None))
         stack.push_async_callback(cancel, following)
         url = await stack.enter_async_context(api.serving(options.host or default_host(settings), options.port))
-        say(f"API {url}")
+        print_line(f"API {url}")
         await until_stopped(following)

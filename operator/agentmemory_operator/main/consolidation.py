@@ -9,11 +9,11 @@ from importlib import import_module
 from agentmemory_operator.adapters.embedding.choice import CallerVectors
 from agentmemory_operator.adapters.entity_lists import read_entity_lists
 from agentmemory_operator.agents.directory import Agent, open_collection
-from agentmemory_operator.connections.point_stores import PointsOnly
-from agentmemory_operator.consolidation.run import OpenNow
-from agentmemory_operator.entities.rules.lists import lists_of
+from agentmemory_operator.connections.point_stores import ScopedPointStores
+from agentmemory_operator.consolidation.run import OpenAgent
+from agentmemory_operator.entities.rules.lists import build_lists
 from agentmemory_operator.errors import RebuildPaused, SpecInvalid
-from agentmemory_operator.main.language_model import Models
+from agentmemory_operator.main.language_model import LanguageModels
 from agentmemory_operator.memories.rules.scrubbing import SecretRule
 from agentmemory_operator.memories.rules.secret_patterns import OWN_RULES
 from agentmemory_operator.ports.base import Clock
@@ -40,7 +40,7 @@ class ConsolidationParts:
         secrets: Reads the keys of models and embedders. Each key is only sent to the hosts that its Secret lists.
     """
 
-    points: PointsOnly
+    points: ScopedPointStores
     table: ObjectTable
     clock: Clock
     cluster_id: ClusterId
@@ -49,9 +49,9 @@ class ConsolidationParts:
     secrets: Secrets
 
     @asynccontextmanager
-    async def open_store(self, memory: AgentMemory) -> AsyncIterator[OpenNow]:
+    async def open_store(self, memory: AgentMemory) -> AsyncIterator[OpenAgent]:
         """Open the agent's points; yield a function that opens the agent as it is now, valid inside the block."""
-        async with self.points.store_of(memory) as store:
+        async with self.points.open_store(memory) as store:
 
             async def open_now() -> Agent:
                 return await self._open(memory, store)
@@ -67,10 +67,10 @@ class ConsolidationParts:
         agent = await open_collection(
             *(store, settings, CallerVectors(settings.embedding.dimensions), self.clock),
             cluster_id=self.cluster_id,
-            least_epoch=self.table.claims.least_epoch(settings.slug),
+            min_epoch=self.table.claims.min_epoch_of(settings.slug),
         )
         rules = _secret_rules() if settings.scrubs_secrets else ()
-        lists = lists_of(settings.entities, read_entity_lists()) if settings.entities else None
+        lists = build_lists(settings.entities, read_entity_lists()) if settings.entities else None
         embedder = await self._embedder(agent, memory)
         return replace(agent, embedder=embedder, secret_rules=rules, entity_lists=lists)
 
@@ -87,7 +87,7 @@ class ConsolidationParts:
 
 def open_models(settings: Settings, stack: AsyncExitStack) -> OpenLanguageModel:
     """Return a function that opens language models. The models are closed with the stack."""
-    models = Models(settings)
+    models = LanguageModels(settings)
     stack.push_async_callback(models.close)
     return models.open
 

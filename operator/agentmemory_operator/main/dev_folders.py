@@ -3,16 +3,16 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentmemory_operator.adapters.folder.own_files import keep_from_git, write_file
+from agentmemory_operator.adapters.folder.own_files import ignore_in_git, write_file
 from agentmemory_operator.adapters.folder.running import RunningStack
-from agentmemory_operator.controllers.rules.starter_manifests import CONNECTION_FILE, connection_text, memory_text
+from agentmemory_operator.controllers.rules.starter_manifests import CONNECTION_FILE, render_connection, render_memory
 from agentmemory_operator.entrypoints.cli.composition import DevOptions
 from agentmemory_operator.entrypoints.cli.options import DATA
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.settings import Settings
 from agentmemory_operator.spec.presets import DEFAULT_PRESET
 
-STACK, MANIFESTS = "dev", "manifests"
+STACK_FOLDER, MANIFESTS_FOLDER = "dev", "manifests"
 FIRST_AGENT = "assistant"
 
 
@@ -36,11 +36,11 @@ def open_folders(settings: Settings, options: DevOptions) -> DevFolders:
         AgentMemoryError: If a folder cannot be created, or there is no data directory. Name one with --data.
     """
     data = options.data or _default_data(settings, options)
-    folders = DevFolders((options.manifests or data / MANIFESTS).absolute(), data.absolute())
+    folders = DevFolders((options.manifests or data / MANIFESTS_FOLDER).absolute(), data.absolute())
     try:
         if not data.exists():
             data.mkdir(parents=True, mode=0o700)
-            keep_from_git(data)
+            ignore_in_git(data)
         if not folders.manifests.exists():
             _make_manifests(folders.manifests)
     except OSError as exc:
@@ -54,19 +54,19 @@ def open_folders(settings: Settings, options: DevOptions) -> DevFolders:
 def _default_data(settings: Settings, options: DevOptions) -> Path:
     if options.manifests is not None:
         return DATA
-    if settings.place is None:
+    if settings.user_data is None:
         raise AgentMemoryError(
             "neither HOME nor XDG_DATA_HOME is set, so there is no folder for the memories: name one with --data"
         )
-    return settings.place / STACK
+    return settings.user_data / STACK_FOLDER
 
 
 def _make_manifests(folder: Path) -> None:
     # Rename it when it is complete, so that a killed process leaves no folder without an agent.
     draft = folder.with_name(f".{folder.name}.new")
     draft.mkdir(parents=True, exist_ok=True)
-    write_file(draft / CONNECTION_FILE, connection_text())
-    write_file(draft / f"{FIRST_AGENT}.yaml", memory_text(FIRST_AGENT, DEFAULT_PRESET))
+    write_file(draft / CONNECTION_FILE, render_connection())
+    write_file(draft / f"{FIRST_AGENT}.yaml", render_memory(FIRST_AGENT, DEFAULT_PRESET))
     draft.rename(folder)
 
 

@@ -14,27 +14,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from agentmemory_operator.adapters.folder.cluster_id import keep_cluster_id
+from agentmemory_operator.adapters.folder.cluster_id import ensure_cluster_id
 from agentmemory_operator.adapters.folder.kept_files import FileClaims, FileSigningKey
 from agentmemory_operator.adapters.folder.objects import ManifestFolder
 from agentmemory_operator.adapters.folder.running import RunningStack, RunningStacks
 from agentmemory_operator.adapters.folder.zone_keys import FileKeyShards
 from agentmemory_operator.adapters.http.asgi_server import serving
-from agentmemory_operator.adapters.qdrant.calls import CallWatch
+from agentmemory_operator.adapters.qdrant.calls import CallHooks
 from agentmemory_operator.agents.directory import AgentDirectory
-from agentmemory_operator.collections.rules.collection import owner_in
+from agentmemory_operator.collections.rules.collection import read_owner
 from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.secret_hosts import GuardedSecrets
 from agentmemory_operator.entrypoints.cli.composition import DevOptions
-from agentmemory_operator.entrypoints.operator.following import follow_folder, pass_on
+from agentmemory_operator.entrypoints.operator.following import feed_own_changes, follow_folder
 from agentmemory_operator.errors import AgentMemoryError
-from agentmemory_operator.main.api import Api, Outside
+from agentmemory_operator.main.api import Api, ApiEnvironment
 from agentmemory_operator.main.consolidation import open_models
 from agentmemory_operator.main.dev_folders import DevFolders, check_free, open_folders
-from agentmemory_operator.main.egress import egress_of
+from agentmemory_operator.main.egress import build_egress
 from agentmemory_operator.main.operator import Operator
 from agentmemory_operator.main.operator_ports import OperatorPorts
-from agentmemory_operator.main.processes import LOOPBACK, open_tracer, say, until_stopped
+from agentmemory_operator.main.processes import LOOPBACK, open_tracer, print_line, until_stopped
 from agentmemory_operator.main.rebuilds import RebuildEmbedders
 from agentmemory_operator.main.stores import Stores
 from agentmemory_operator.runtime.metrics_api import ApiMeter
@@ -46,11 +46,11 @@ from agentmemory_operator.spec.printable import printable
 log = logging.getLogger(__name__)
 
 # Timeout of each call before anything is served, in seconds.
-DEADLINE_S = 60
+START_TIMEOUT_S = 60
 
 
 @dataclass(frozen=True, slots=True)
-class StandIn:
+class ServerOverride:
     """The Qdrant server that replaces the servers of all connections.
 
     Attributes:
@@ -61,7 +61,7 @@ class StandIn:
     name: str
     url: str
     api_key: str | None
-    is_ours: bool
+    is_dev_server: bool
 
 
 async def run_dev(settings: Settings, options: DevOptions) -> None:
@@ -70,44 +70,46 @@ async def run_dev(settings: Settings, options: DevOptions) -> None:
     Raises:
         AgentMemoryError: If the folders cannot be created or another stack uses them, or the port is in use.
     """
-    folders, running = open_folders(settings, options), RunningStacks(settings.place)
+    folders, running = open_folders(settings, options), RunningStacks(settings.user_data)
     check_free(folders, running.find())
     async with AsyncExitStack() as stack:
         stand_in = await _open_stand_in(
             options.qdrant or settings.qdrant_url, settings.qdrant_api_key, folders.data, stack
         )
         folder, api, operator = await _compose(settings, folders, stand_in, stack)
-        works = (operator.run(), follow_folder(folder, api, operator), pass_on(folder, api, operator))
+        works = (operator.run(), follow_folder(folder, api, operator), feed_own_changes(folder, api, operator))
         tasks = [asyncio.create_task(operation) for operation in works]
         stack.push_async_callback(cancel, *tasks)
         api_url = await stack.enter_async_context(_serving(api, options.port, running))
         _announce(folders, stand_in.url, api_url, running, stack)
-        say_where(folders, stand_in.name, stand_in.url, api_url)
-        telling = asyncio.create_task(say_first_calls(api, api_url, folders, settings.auth))
+        print_locations(folders, stand_in.name, stand_in.url, api_url)
+        telling = asyncio.create_task(print_first_calls(api, api_url, folders, settings.auth))
         stack.push_async_callback(cancel, telling)
         await until_stopped(*tasks)
 
 
 async def _compose(
-    settings: Settings, folders: DevFolders, stand_in: StandIn, stack: AsyncExitStack
+    settings: Settings, folders: DevFolders, stand_in: ServerOverride, stack: AsyncExitStack
 ) -> tuple[ManifestFolder, Api, Operator]:
     """Build the manifest folder, which replaces the Kubernetes API, and the API and the operator on it."""
     data = folders.data
-    cluster_id = settings.cluster_id or keep_cluster_id(data)
+    cluster_id = settings.cluster_id or ensure_cluster_id(data)
     tracer = open_tracer(settings, stack, service="agentmemory-dev")
     meter = ApiMeter(tracer)
     folder = ManifestFolder(folders.manifests, implies_connections=True, identify=lambda: cluster_id)
     # No lease is needed, because no other process writes here. Nothing reads the call counts: only traces are used.
-    watch = CallWatch(before_write=lambda: None, count_call=lambda method, outcome: None, tracer=tracer)
-    egress = egress_of(settings)
+    watch = CallHooks(before_write=lambda: None, count_call=lambda method, outcome: None, tracer=tracer)
+    egress = build_egress(settings)
     stores = Stores(stack, url=stand_in.url, api_key=stand_in.api_key, watch=watch, meter=meter, egress=egress)
-    if stand_in.is_ours:
-        await _warn_of_others(stores, Endpoint(stand_in.url, stand_in.api_key, DEADLINE_S), cluster_id)
+    if stand_in.is_dev_server:
+        await _warn_of_foreign_collections(
+            stores, Endpoint(stand_in.url, stand_in.api_key, START_TIMEOUT_S), cluster_id
+        )
     secrets = GuardedSecrets(folder, settings.secret_hosts)
     embedders = RebuildEmbedders(settings, secrets)
     stack.push_async_callback(embedders.close)
-    place = Outside(signing_keys=FileSigningKey(data), key_shards=FileKeyShards(data))
-    api = Api(settings, folder, stores.points, meter=meter, place=place)
+    place = ApiEnvironment(signing_keys=FileSigningKey(data), key_shards=FileKeyShards(data))
+    api = Api(settings, folder, stores.points, meter=meter, environment=place)
     ports = OperatorPorts(
         cluster=folder,
         secrets=secrets,
@@ -121,7 +123,7 @@ async def _compose(
         language_model=open_models(settings, stack),
         egress=egress,
     )
-    return folder, api, Operator(ports, settings, publish=api.feed.take_claims, tracer=tracer)
+    return folder, api, Operator(ports, settings, publish=api.feed.apply_claims, tracer=tracer)
 
 
 @asynccontextmanager
@@ -149,26 +151,26 @@ def _announce(folders: DevFolders, qdrant: str, api: str, running: RunningStacks
     """Register the stack for other commands. If that fails, log that they need --url or --manifests."""
     found = RunningStack(api=api, qdrant=qdrant, manifests=folders.manifests, data=folders.data, pid=os.getpid())
     try:
-        stack.enter_context(running.announced(found))
+        stack.enter_context(running.register(found))
     except OSError as exc:
         log.warning("other commands need --url or --manifests to find this: %s", exc)
 
 
-async def _open_stand_in(url: str | None, api_key: str | None, data: Path, stack: AsyncExitStack) -> StandIn:
+async def _open_stand_in(url: str | None, api_key: str | None, data: Path, stack: AsyncExitStack) -> ServerOverride:
     """Return the named server; without one, start the dev Qdrant, which runs until the stack is closed."""
     if url:
-        return StandIn("your own server", url, api_key, is_ours=False)
+        return ServerOverride("your own server", url, api_key, is_dev_server=False)
     app = import_devserver().create_app(data)
     own = await stack.enter_async_context(serving(app, host=LOOPBACK, port=0))
-    return StandIn("the dev Qdrant", own, None, is_ours=True)
+    return ServerOverride("the dev Qdrant", own, None, is_dev_server=True)
 
 
-async def _warn_of_others(stores: Stores, endpoint: Endpoint, cluster_id: str) -> None:
+async def _warn_of_foreign_collections(stores: Stores, endpoint: Endpoint, cluster_id: str) -> None:
     """Log other clusters that own collections of the dev Qdrant, and how to serve these collections again."""
     server = stores.server(endpoint)
     try:
         names = [name for name in await server.snapshots.collections() if name.startswith(ALIAS_PREFIX)]
-        owners = Counter([owner_in(await server.snapshots.metadata(name))[0] for name in names])
+        owners = Counter([read_owner(await server.snapshots.metadata(name))[0] for name in names])
     finally:
         await server.close()
     for owner, count in owners.items():
@@ -216,45 +218,45 @@ def import_devserver() -> ModuleType:
         ) from exc
 
 
-LOOK_S, MOST_LOOK_S = 0.1, 2.0
-USER, SAID, ASKED = "ada", "Ada drinks tea, never coffee", "what does she drink?"
+POLL_S, MAX_POLL_S = 0.1, 2.0
+EXAMPLE_USER, EXAMPLE_MEMORY, EXAMPLE_QUERY = "ada", "Ada drinks tea, never coffee", "what does she drink?"
 
 
-def say_where(folders: DevFolders, stand_in: str, qdrant_url: str, api_url: str) -> None:
+def print_locations(folders: DevFolders, stand_in: str, qdrant_url: str, api_url: str) -> None:
     """Print folders and URLs."""
-    say(f"Manifests {printable(str(folders.manifests))}, watched; the status of each object in .status there")
-    say(f"Data {printable(str(folders.data))}")
-    say(f"{stand_in} is used for every QdrantConnection, whatever its URL")
-    say(f"Qdrant {qdrant_url}")
-    say(f"API {api_url}")
+    print_line(f"Manifests {printable(str(folders.manifests))}, watched; the status of each object in .status there")
+    print_line(f"Data {printable(str(folders.data))}")
+    print_line(f"{stand_in} is used for every QdrantConnection, whatever its URL")
+    print_line(f"Qdrant {qdrant_url}")
+    print_line(f"API {api_url}")
 
 
-async def say_first_calls(api: Api, api_url: str, folders: DevFolders, auth: AuthMode) -> None:
+async def print_first_calls(api: Api, api_url: str, folders: DevFolders, auth: AuthMode) -> None:
     """Print example calls once an agent is ready, after a hint if none is declared. Then wait until cancelled."""
-    while api.readiness.why_not_ready() is not None:
-        await asyncio.sleep(LOOK_S)
-    if not api.services.directory.list():
+    while api.readiness.find_obstacle() is not None:
+        await asyncio.sleep(POLL_S)
+    if not api.services.directory.list_settings():
         folder = printable(str(folders.manifests))
-        say(f"No AgentMemory is declared in {folder}. This writes one, which is served at once:")
-        say(f"  agentmemory init my-agent --into {shlex.quote(folder)}")
+        print_line(f"No AgentMemory is declared in {folder}. This writes one, which is served at once:")
+        print_line(f"  agentmemory init my-agent --into {shlex.quote(folder)}")
     slug = await _first_agent(api.services.directory)
-    say("Paste into another terminal:")
+    print_line("Paste into another terminal:")
     for call in first_calls(f"{api_url}/v1/agents/{slug}", has_token=auth == "token"):
-        say(f"  {call}")
+        print_line(f"  {call}")
     await asyncio.Event().wait()
 
 
 async def _first_agent(directory: AgentDirectory) -> str:
     """Wait for the first agent, by name, that can be opened and embeds texts itself; return its slug."""
-    look_s = LOOK_S
+    look_s = POLL_S
     while True:
-        for settings in directory.list():
+        for settings in directory.list_settings():
             # Not ready, or its object is invalid. The log has the reason.
             with suppress(AgentMemoryError):
                 if not (await directory.open(settings.slug)).takes_vectors:
                     return settings.slug
         await asyncio.sleep(look_s)
-        look_s = min(2 * look_s, MOST_LOOK_S)
+        look_s = min(2 * look_s, MAX_POLL_S)
 
 
 def first_calls(agent_url: str, *, has_token: bool) -> list[str]:
@@ -262,5 +264,8 @@ def first_calls(agent_url: str, *, has_token: bool) -> list[str]:
     headers = "-H 'Content-Type: application/json'"
     if has_token:
         headers += ' -H "Authorization: Bearer $AGENTMEMORY_TOKEN"'
-    bodies = {"memories": {"user_id": USER, "content": SAID}, "search": {"user_id": USER, "query": ASKED}}
+    bodies = {
+        "memories": {"user_id": EXAMPLE_USER, "content": EXAMPLE_MEMORY},
+        "search": {"user_id": EXAMPLE_USER, "query": EXAMPLE_QUERY},
+    }
     return [f"curl -sSw '\\n' {agent_url}/{path} {headers} -d '{json.dumps(body)}'" for path, body in bodies.items()]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 API_NAME, API_PORT = "kubernetes.default.svc", 443
 
 
-def policy_of(settings: Settings) -> EgressPolicy:
+def build_policy(settings: Settings) -> EgressPolicy:
     """Build the policy from the settings.
 
     Raises:
@@ -27,18 +27,18 @@ def policy_of(settings: Settings) -> EgressPolicy:
     return EgressPolicy(allowed=allowed, is_in_cluster=settings.is_in_cluster)
 
 
-def egress_of(settings: Settings) -> "Egress":
+def build_egress(settings: Settings) -> "Egress":
     """Build the check that clients apply to each host before they connect."""
     api_servers = [settings.api_server] if settings.api_server else []
     api_servers += [(API_NAME, API_PORT)] if settings.is_in_cluster else []
     # Imported here, so that commands without connections do not load the HTTP client.
     egress: Egress = import_module("agentmemory_operator.adapters.http.egress").Egress(
-        policy_of(settings), api_servers=tuple(dict.fromkeys(api_servers))
+        build_policy(settings), api_servers=tuple(dict.fromkeys(api_servers))
     )
     return egress
 
 
-def beside_api_server(settings: Settings, url: str) -> Settings:
+def with_api_server(settings: Settings, url: str) -> Settings:
     """Return the settings with the API server's host and port, to which no tenant URL may connect.
 
     Args:

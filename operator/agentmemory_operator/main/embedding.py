@@ -8,7 +8,7 @@ from agentmemory_operator.adapters.embedding.choice import build_embedder
 from agentmemory_operator.adapters.embedding.onnx_models import ModelFiles
 from agentmemory_operator.connections.embedders import EmbeddingMeter, MeteredEmbedder, RekeyedEmbedder
 from agentmemory_operator.connections.rules.handover import embedding_key
-from agentmemory_operator.main.egress import egress_of
+from agentmemory_operator.main.egress import build_egress
 from agentmemory_operator.ports.kubernetes import Secrets
 from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.settings import Settings
@@ -36,7 +36,7 @@ class Embedders:
         # In a cluster a manifest's baseURL must not receive a key that the object does not name.
         self._own_key = None if settings.is_in_cluster else settings.openai_api_key
         self._meter = meter
-        self._egress = egress_of(settings)
+        self._egress = build_egress(settings)
         # Weak references: an embedder is dropped when its key changes.
         self._built: WeakSet[ClosableEmbedder] = WeakSet()
 
@@ -59,7 +59,7 @@ class Embedders:
         """
 
         def make(api_key: str | None) -> Embedder:
-            on_used = partial(self._meter.used, source.provider)
+            on_used = partial(self._meter.record_tokens, source.provider)
             embedder = build_embedder(
                 source, settings, api_key=api_key, files=self.files, egress=self._egress, on_used=on_used
             )

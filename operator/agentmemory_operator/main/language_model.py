@@ -9,7 +9,7 @@ from cachetools import LRUCache
 
 from agentmemory_operator.connections.embedders import RekeyedModel
 from agentmemory_operator.connections.rules.handover import model_key
-from agentmemory_operator.main.egress import egress_of
+from agentmemory_operator.main.egress import build_egress
 from agentmemory_operator.ports.kubernetes import Secrets
 from agentmemory_operator.ports.models import LanguageModel
 from agentmemory_operator.settings import Settings
@@ -23,7 +23,7 @@ Owner = tuple[str, str]
 """Namespace and slug of an agent."""
 
 
-class Models:
+class LanguageModels:
     """Opens language models, and caches up to `MAX_OPEN` of them by agent and settings.
 
     Connections close by themselves a few seconds after their last use.
@@ -32,7 +32,7 @@ class Models:
     def __init__(self, settings: Settings) -> None:
         # In a cluster a manifest's baseURL must not receive a key that the object does not name.
         self._own_key = None if settings.is_in_cluster else settings.openai_api_key
-        self._egress = egress_of(settings)
+        self._egress = build_egress(settings)
         self._opened: LRUCache[tuple[Owner, ModelSettings], LanguageModel] = LRUCache(MAX_OPEN)
         # Weak references: a model is dropped when its key changes.
         self._built: WeakSet[OpenAIChat] = WeakSet()

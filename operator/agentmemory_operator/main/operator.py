@@ -14,59 +14,59 @@ from agentmemory_operator.adapters.http.asgi_server import serving
 from agentmemory_operator.adapters.http.https_files import HttpsFiles
 from agentmemory_operator.adapters.http.webhook_sender import HttpWebhookSender
 from agentmemory_operator.adapters.kubernetes.claims import KubernetesClaims
-from agentmemory_operator.adapters.kubernetes.handover import KubernetesHandover
+from agentmemory_operator.adapters.kubernetes.handover import KubernetesAgentSecrets
 from agentmemory_operator.adapters.kubernetes.lease import own_namespace
 from agentmemory_operator.adapters.kubernetes.signing_key import KubernetesSigningKey
 from agentmemory_operator.adapters.kubernetes.transport import OPERATOR, load_configuration
 from agentmemory_operator.adapters.qdrant.tokens import QdrantTokens
 from agentmemory_operator.agents.directory import Agent, open_collection
-from agentmemory_operator.agents.fence import TIMES
+from agentmemory_operator.agents.fence import DEFAULT_TIMING
 from agentmemory_operator.collections.announce import AliasLocks
-from agentmemory_operator.collections.claims import Claims
+from agentmemory_operator.collections.claims import ClaimRegistry
 from agentmemory_operator.collections.rules.claims import ClaimSet
-from agentmemory_operator.collections.scratch import Scratch, ScratchSweeper
+from agentmemory_operator.collections.scratch import ScratchCollections, ScratchSweeper
 from agentmemory_operator.collections.takeover import TakeoverRequests
 from agentmemory_operator.connections.buckets import Storages
-from agentmemory_operator.connections.handover import Handover
-from agentmemory_operator.connections.point_stores import PointsOnly, PointStores
+from agentmemory_operator.connections.handover import AgentSecrets
+from agentmemory_operator.connections.point_stores import PointStores, ScopedPointStores
 from agentmemory_operator.connections.probe import Connections
 from agentmemory_operator.connections.resolve import Servers
 from agentmemory_operator.connections.secret_hosts import GuardedSecrets, SecretNotices
-from agentmemory_operator.consolidation.schedule import Consolidating
+from agentmemory_operator.consolidation.schedule import ConsolidationSchedule
 from agentmemory_operator.controllers.agent_memory import Passes
 from agentmemory_operator.controllers.periods import Periods
 from agentmemory_operator.entrypoints.cli.composition import OperatorOptions
 from agentmemory_operator.entrypoints.operator.health import Probes, create_health_app
 from agentmemory_operator.entrypoints.operator.operating import Startup, operate
 from agentmemory_operator.lifecycle.cleanup import Cleanup
-from agentmemory_operator.lifecycle.cleanup_schedule import Cleaning
+from agentmemory_operator.lifecycle.cleanup_schedule import CleanupSchedule
 from agentmemory_operator.lifecycle.erasure_mirror import ErasureMirror
-from agentmemory_operator.lifecycle.erasure_replay import Erasures
-from agentmemory_operator.lifecycle.erasure_restore import RestoredErasures
+from agentmemory_operator.lifecycle.erasure_replay import ErasureReplay
+from agentmemory_operator.lifecycle.erasure_restore import RestoredErasureReplay
 from agentmemory_operator.main.consolidation import ConsolidationParts, open_models
-from agentmemory_operator.main.egress import beside_api_server, egress_of
+from agentmemory_operator.main.egress import build_egress, with_api_server
 from agentmemory_operator.main.operator_ports import (
     OperatorPorts,
-    led_calls,
+    guarded_calls,
+    open_leader_cluster,
+    open_leader_transport,
     open_leadership,
-    open_led_cluster,
-    open_led_transport,
 )
-from agentmemory_operator.main.processes import default_host, open_tracer, say
+from agentmemory_operator.main.processes import default_host, open_tracer, print_line
 from agentmemory_operator.main.rebuilds import RebuildEmbedders, abandon, rebuild_steps
 from agentmemory_operator.main.stores import Stores, load_control_stores
 from agentmemory_operator.main.zone_keys import open_key_shards
-from agentmemory_operator.ports.kubernetes import HandoverStore
+from agentmemory_operator.ports.kubernetes import AgentSecretStore
 from agentmemory_operator.ports.tracing import Tracer
 from agentmemory_operator.rebuilds.controller import Rebuilds
 from agentmemory_operator.rebuilds.reports import RebuildReports
 from agentmemory_operator.restores.controller import RestorePasses
-from agentmemory_operator.restores.in_place import InPlace
+from agentmemory_operator.restores.in_place import InPlaceRestore
 from agentmemory_operator.restores.previous_sweeper import PreviousSweeper
 from agentmemory_operator.restores.sources import RestoreSources
 from agentmemory_operator.runtime.cache import MEMORY_RESTORE, MEMORY_SNAPSHOT, Key, ObjectTable
 from agentmemory_operator.runtime.feed import OperatorFeed
-from agentmemory_operator.runtime.metrics import NO_TRACES, OperatorMeter, call_counter, render, told_by
+from agentmemory_operator.runtime.metrics import NO_TRACES, OperatorMeter, call_counter, exported_metrics, render
 from agentmemory_operator.runtime.queue import Queues, WorkQueue
 from agentmemory_operator.settings import Settings
 from agentmemory_operator.snapshots.controller import SnapshotPasses
@@ -74,12 +74,12 @@ from agentmemory_operator.snapshots.copies import Copies
 from agentmemory_operator.snapshots.schedule import SnapshotSchedule
 from agentmemory_operator.snapshots.verify import Verification
 from agentmemory_operator.spec.effective.settings import AgentSettings
-from agentmemory_operator.webhooks.deliver import Webhooks
-from agentmemory_operator.zones.upkeep import KeyUpkeep
+from agentmemory_operator.webhooks.deliver import WebhookDelivery
+from agentmemory_operator.zones.upkeep import KeyChecks
 
 HEALTH_PORT = 8081
 # For one namespace on one connection. Each restore keeps a disk busy.
-RESTORES_AT_ONCE = 4
+MAX_CONCURRENT_RESTORES = 4
 
 
 class Operator:
@@ -104,18 +104,18 @@ class Operator:
         cluster, secrets = ports.cluster, ports.secrets
         self._ports, self._settings, self._cluster = ports, settings, cluster
         self._clock, self._locks = SystemClock(), AliasLocks()
-        self._scratch = Scratch(cluster.cluster_id)
+        self._scratch = ScratchCollections(cluster.cluster_id)
         self.periods = periods or Periods()
         self.table = ObjectTable()
         self.connections, self.servers = self._connect()
         self.meter = OperatorMeter(self.table, tracer=tracer)
-        self.queue: WorkQueue[Key] = WorkQueue(self._pass, place_of=self.table.place_of)
-        self.queues = Queues(self.queue, WorkQueue(self._pass, place_of=self.table.place_of))
+        self.queue: WorkQueue[Key] = WorkQueue(self._pass, place_of=self.table.queue_place)
+        self.queues = Queues(self.queue, WorkQueue(self._pass, place_of=self.table.queue_place))
         self.handover = self._make_handover(ports.handover_store) if ports.handover_store else None
         self.signing_key = ports.signing_key
         self._claims = self._make_claims(publish)
         self._asking = TakeoverRequests(self.table)
-        storages = Storages(secrets, ports.objects, shared=ports.shared_buckets, namespace_of=self.table.namespace_of)
+        storages = Storages(secrets, ports.objects, shared=ports.shared_buckets, namespace_of=self.table.find_namespace)
         copies = Copies(storages)
         self.snapshot_passes, self.snapshots = self._make_snapshots(copies)
         self._mirror, restored = self._make_mirror(storages)
@@ -129,14 +129,16 @@ class Operator:
         self._rebuilds = self._make_rebuilds(reports)
         self._passes = self._make_passes()
         self.feed = OperatorFeed(
-            *(self.table, self.queues, self._forget_connection), heard=self.snapshots.heard, gone=self._claims.heard
+            *(self.table, self.queues, self._forget_connection),
+            on_job_event=self.snapshots.request_check,
+            on_deleted=self._claims.note_deletion,
         )
 
     def _connect(self) -> tuple[Connections, Servers]:
         """Build the openers of stores, and of whole servers for snapshots and restores."""
         connections = Connections(self.table, self._ports.secrets, self._ports.collections, namespaces=self._cluster)
-        connections.capacity.fresh_s = self.periods.capacity_s
-        connections.most_rebuild_bytes = self._settings.max_rebuild_gib << 30 or None
+        connections.capacity.read_ttl_s = self.periods.capacity_s
+        connections.max_rebuild_bytes = self._settings.max_rebuild_gib << 30 or None
         servers = Servers(
             *(self.table, self._ports.secrets, self._ports.server),
             cluster_id=self._cluster.cluster_id,
@@ -145,14 +147,14 @@ class Operator:
         )
         return connections, servers
 
-    def _make_handover(self, store: HandoverStore) -> Handover:
-        return Handover(
+    def _make_handover(self, store: AgentSecretStore) -> AgentSecrets:
+        return AgentSecrets(
             *(store, self._ports.secrets, self.connections, QdrantTokens(), self._clock),
             notices=SecretNotices(self.table, self._cluster),
         )
 
-    def _make_claims(self, publish: Callable[[ClaimSet], None]) -> Claims:
-        return Claims(
+    def _make_claims(self, publish: Callable[[ClaimSet], None]) -> ClaimRegistry:
+        return ClaimRegistry(
             *(self._ports.claim_store, self.table, self.connections, self._cluster.cluster_id, self.queues.request),
             publish=publish,
         )
@@ -164,65 +166,65 @@ class Operator:
             prover=Verification(self._scratch, self._settings.max_scratch_gib << 30 or None, copies.open_copy),
             copies=copies,
             scratch=self._scratch,
-            asking=self._asking,
+            takeover_requests=self._asking,
         )
-        self._add_queue(MEMORY_SNAPSHOT, passes.run, width=self._settings.snapshots_at_once)
+        self._add_queue(MEMORY_SNAPSHOT, passes.run, width=self._settings.max_concurrent_snapshots)
         schedule = SnapshotSchedule(self.table, self._cluster, self._clock, self.queues.request, passes.removal)
         return passes, schedule
 
-    def _make_sweepers(self, restored: RestoredErasures) -> tuple[ScratchSweeper, PreviousSweeper]:
+    def _make_sweepers(self, restored: RestoredErasureReplay) -> tuple[ScratchSweeper, PreviousSweeper]:
         """Build the sweepers of scratch collections and of collections that restores have replaced."""
         return (
             ScratchSweeper(self.table, self.servers, self._scratch),
             PreviousSweeper(self.table, self.servers, self._clock, self._cluster.cluster_id, restored.erasures),
         )
 
-    def _make_mirror(self, storages: Storages) -> tuple[ErasureMirror, RestoredErasures]:
+    def _make_mirror(self, storages: Storages) -> tuple[ErasureMirror, RestoredErasureReplay]:
         """Build the mirror, which copies each erasure to object storage, and its replay after restores."""
-        erasures = Erasures(self._clock)
+        erasures = ErasureReplay(self._clock)
         mirror = ErasureMirror(
             *(self.table, self.servers, storages, erasures, self._clock), cluster_id=self._cluster.cluster_id
         )
-        return mirror, RestoredErasures(self.table, self.servers, erasures, mirror)
+        return mirror, RestoredErasureReplay(self.table, self.servers, erasures, mirror)
 
-    def _make_restores(self, copies: Copies, restored: RestoredErasures) -> None:
+    def _make_restores(self, copies: Copies, restored: RestoredErasureReplay) -> None:
         restores = RestorePasses(
             *(self.table, self.servers, self._cluster, self._clock, self.queues.request),
             sources=RestoreSources(self.table, self.servers, copies, HttpsFiles(self._ports.egress)),
             locks=self._locks,
-            in_place=InPlace(
+            in_place=InPlaceRestore(
                 *(self.table, self._cluster, self._scratch, self.queues.request, restored), claims=self._claims
             ),
             erasures=restored,
-            asking=self._asking,
+            takeover_requests=self._asking,
         )
-        self._add_queue(MEMORY_RESTORE, restores.run, width=RESTORES_AT_ONCE)
+        self._add_queue(MEMORY_RESTORE, restores.run, width=MAX_CONCURRENT_RESTORES)
 
     async def _open_agent(self, settings: AgentSettings) -> Agent:
         """Open an agent to read and write its points. Its embedder only accepts vectors and is not used."""
         embedder = CallerVectors(settings.embedding.dimensions)
         store = await self._stores.store_for(settings)
-        least_epoch = self.table.claims.least_epoch(settings.slug)
+        least_epoch = self.table.claims.min_epoch_of(settings.slug)
         agent = await open_collection(
-            store, settings, embedder, self._clock, cluster_id=self._cluster.cluster_id, least_epoch=least_epoch
+            store, settings, embedder, self._clock, cluster_id=self._cluster.cluster_id, min_epoch=least_epoch
         )
         # The change log is complete only up to the start of the longest write; writers of the API set this limit.
-        return replace(agent, write_s=self._stores.timeout_of(settings) + TIMES.most_wait_s)
+        return replace(agent, write_s=self._stores.timeout_of(settings) + DEFAULT_TIMING.max_wait_s)
 
-    def _make_cleaning(self, reports: RebuildReports) -> Cleaning:
+    def _make_cleaning(self, reports: RebuildReports) -> CleanupSchedule:
         """Build cleanups; none starts while the object is being rebuilt."""
-        return Cleaning(
+        return CleanupSchedule(
             *(self.table, self._open_agent, self._cluster, self._clock),
             cleanup=Cleanup(self._clock),
             request=self.queues.request,
             is_rebuilding=reports.is_under_way,
         )
 
-    def _make_consolidation(self, reports: RebuildReports) -> Consolidating:
+    def _make_consolidation(self, reports: RebuildReports) -> ConsolidationSchedule:
         """Build consolidations, which merge memories with a language model; none starts during a rebuild."""
         ports, clock = self._ports, self._clock
         parts = ConsolidationParts(
-            points=PointsOnly(self.connections, ports.points, QdrantTokens(), clock),
+            points=ScopedPointStores(self.connections, ports.points, QdrantTokens(), clock),
             table=self.table,
             clock=clock,
             cluster_id=self._cluster.cluster_id,
@@ -230,20 +232,20 @@ class Operator:
             language_model=ports.language_model,
             secrets=ports.secrets,
         )
-        return Consolidating(
+        return ConsolidationSchedule(
             *(self.table, parts.open_store, parts.open_model, self._cluster, clock, self.queues.request),
             is_rebuilding=reports.is_under_way,
         )
 
-    def _make_webhooks(self) -> Webhooks:
-        return Webhooks(
+    def _make_webhooks(self) -> WebhookDelivery:
+        return WebhookDelivery(
             *(self.table, self._open_agent, self._ports.secrets, HttpWebhookSender(self._ports.egress), self._clock),
             request=self.queues.request,
         )
 
-    def _make_upkeep(self) -> KeyUpkeep:
+    def _make_upkeep(self) -> KeyChecks:
         """Build the upkeep of zone keys: it creates missing ones and rewraps them for a new wrapping key."""
-        return KeyUpkeep(
+        return KeyChecks(
             *(self.table, self._cluster, self._clock, self.queues.request, self._ports.secrets),
             shards=self._ports.key_shards,
             handover=self.handover,
@@ -265,7 +267,7 @@ class Operator:
             ),
             abandon=abandon,
             reports=reports,
-            width=self._settings.rebuilds_at_once,
+            concurrency=self._settings.max_concurrent_rebuilds,
             claims=self._claims,
         )
 
@@ -276,12 +278,12 @@ class Operator:
             servers=self.servers,
             claims=self._claims,
             locks=self._locks,
-            asking=self._asking,
+            takeover_requests=self._asking,
             hosts=self._ports.egress,
             handover=self.handover,
-            cleaning=self.cleaning,
+            cleanup_schedule=self.cleaning,
             webhooks=self.webhooks,
-            consolidating=self.consolidating,
+            consolidation_schedule=self.consolidating,
             snapshots=self.snapshots,
             upkeep=self.upkeep,
             rebuilds=self._rebuilds,
@@ -295,7 +297,7 @@ class Operator:
             width: Maximum number of concurrent passes of one namespace on one connection.
         """
         passes = partial(self.meter.measure, run=run)
-        self.queues.add(kind, WorkQueue(passes, place_of=self.table.place_of, width=width))
+        self.queues.add(kind, WorkQueue(passes, place_of=self.table.queue_place, width=width))
 
     @property
     def metrics(self) -> list[Collector]:
@@ -332,13 +334,13 @@ class Operator:
 async def run_operator(settings: Settings, options: OperatorOptions) -> None:
     """Run the operator until SIGTERM or SIGINT, or until it loses the lease."""
     configuration = await load_configuration(OPERATOR)
-    settings = beside_api_server(settings, configuration.host)
+    settings = with_api_server(settings, configuration.host)
     async with AsyncExitStack() as stack:
         leadership = open_leadership(configuration, options, stack)
-        cluster = open_led_cluster(configuration, leadership, settings=settings, options=options, stack=stack)
+        cluster = open_leader_cluster(configuration, leadership, settings=settings, options=options, stack=stack)
         calls, tracer = call_counter(), open_tracer(settings, stack, service="agentmemory-operator")
-        stores = Stores(stack, watch=led_calls(leadership, calls, tracer), egress=egress_of(settings))
-        transport = open_led_transport(configuration, leadership, stack)
+        stores = Stores(stack, watch=guarded_calls(leadership, calls, tracer), egress=build_egress(settings))
+        transport = open_leader_transport(configuration, leadership, stack)
         api_namespace = options.api_namespace or own_namespace()
         secrets = GuardedSecrets(cluster, settings.secret_hosts)
         embedders = RebuildEmbedders(settings, secrets)
@@ -347,7 +349,7 @@ async def run_operator(settings: Settings, options: OperatorOptions) -> None:
             cluster=cluster,
             secrets=secrets,
             claim_store=KubernetesClaims(transport, options.lease_namespace or own_namespace()),
-            handover_store=KubernetesHandover(transport, api_namespace),
+            handover_store=KubernetesAgentSecrets(transport, api_namespace),
             signing_key=KubernetesSigningKey(transport, api_namespace),
             key_shards=open_key_shards(transport, settings),
             collections=stores.collections,
@@ -357,13 +359,13 @@ async def run_operator(settings: Settings, options: OperatorOptions) -> None:
             shared_buckets=settings.shared_buckets,
             embedder=embedders.open,
             language_model=open_models(settings, stack),
-            egress=egress_of(settings),
+            egress=build_egress(settings),
         )
         operator, startup = Operator(ports, settings, tracer=tracer), Startup()
         metrics = [*operator.metrics, *embedders.meter.metrics, calls]
         probes = Probes(
             *(lambda: operator.queue.stuck_s, startup.why_not_ready),
-            lambda: render(told_by(metrics, is_leading=leadership.is_leading)),
+            lambda: render(exported_metrics(metrics, is_leading=leadership.is_leading)),
         )
         await _serve_health(probes, settings, options, stack)
         names = options.namespaces
@@ -376,4 +378,4 @@ async def _serve_health(probes: Probes, settings: Settings, options: OperatorOpt
     port = HEALTH_PORT if options.health_port is None and settings.is_in_cluster else options.health_port
     if port is not None:
         app = create_health_app(probes)
-        say(f"health {await stack.enter_async_context(serving(app, host=default_host(settings), port=port))}")
+        print_line(f"health {await stack.enter_async_context(serving(app, host=default_host(settings), port=port))}")

@@ -8,11 +8,11 @@ from uuid import uuid4
 
 from prometheus_client import Counter
 
-from agentmemory_operator.adapters.http.egress import USUAL, Egress
+from agentmemory_operator.adapters.http.egress import DEFAULT_EGRESS, Egress
 from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster
 from agentmemory_operator.adapters.kubernetes.lease import KubernetesLease, own_namespace
 from agentmemory_operator.adapters.kubernetes.transport import Configuration, KubernetesTransport
-from agentmemory_operator.adapters.qdrant.calls import CallWatch
+from agentmemory_operator.adapters.qdrant.calls import CallHooks
 from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.connections.secret_hosts import GuardedSecrets
@@ -20,7 +20,7 @@ from agentmemory_operator.entrypoints.cli.composition import OperatorOptions
 from agentmemory_operator.main.consolidation import OpenLanguageModel
 from agentmemory_operator.ports.access import SigningKeyMaker
 from agentmemory_operator.ports.collections import CollectionStore
-from agentmemory_operator.ports.kubernetes import ClaimStore, Cluster, HandoverStore
+from agentmemory_operator.ports.kubernetes import AgentSecretStore, ClaimStore, Cluster
 from agentmemory_operator.ports.objects import Bucket, ObjectStore
 from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.ports.tracing import Tracer
@@ -55,7 +55,7 @@ class OperatorPorts:
     cluster: Cluster
     secrets: GuardedSecrets
     claim_store: ClaimStore
-    handover_store: HandoverStore | None = None
+    handover_store: AgentSecretStore | None = None
     signing_key: SigningKeyMaker | None = None
     key_shards: KeyShards | None = None
     collections: Callable[[Endpoint], CollectionStore]
@@ -65,7 +65,7 @@ class OperatorPorts:
     shared_buckets: frozenset[str] | None = None
     embedder: OpenEmbedder
     language_model: OpenLanguageModel
-    egress: Egress = USUAL
+    egress: Egress = DEFAULT_EGRESS
 
 
 def open_leadership(configuration: Configuration, options: OperatorOptions, stack: AsyncExitStack) -> Leadership:
@@ -75,7 +75,7 @@ def open_leadership(configuration: Configuration, options: OperatorOptions, stac
     return Leadership(lease, f"{socket.gethostname()}_{uuid4().hex[:8]}")
 
 
-def open_led_cluster(
+def open_leader_cluster(
     configuration: Configuration,
     leadership: Leadership,
     *,
@@ -87,7 +87,7 @@ def open_led_cluster(
     cluster = KubernetesCluster(
         configuration,
         before_write=leadership.check,
-        writing=leadership.writing,
+        writing=leadership.limit_write,
         namespaces=options.namespaces,
         cluster_id=settings.cluster_id,
     )
@@ -95,22 +95,22 @@ def open_led_cluster(
     return cluster
 
 
-def open_led_transport(
+def open_leader_transport(
     configuration: Configuration, leadership: Leadership, stack: AsyncExitStack
 ) -> KubernetesTransport:
     """Open the transport that writes Secrets and claims; each write requires the lease."""
-    transport = KubernetesTransport(configuration, before_write=leadership.check, writing=leadership.writing)
+    transport = KubernetesTransport(configuration, before_write=leadership.check, writing=leadership.limit_write)
     stack.push_async_callback(transport.close)
     return transport
 
 
-def led_calls(leadership: Leadership, calls: Counter, tracer: Tracer) -> CallWatch:
+def guarded_calls(leadership: Leadership, calls: Counter, tracer: Tracer) -> CallHooks:
     """Return the hooks around control calls to Qdrant: lease checks, a call counter and traces."""
-    return CallWatch(
+    return CallHooks(
         before_write=leadership.check,
         count_call=lambda method, outcome: calls.labels(method, outcome).inc(),
         tracer=tracer,
-        writing=leadership.writing,
+        writing=leadership.limit_write,
         after_move=leadership.confirm,
-        doubt=leadership.give_up,
+        report_unexpected_state=leadership.give_up,
     )

@@ -10,7 +10,7 @@ from agentmemory_operator.runtime.metrics import NO_TRACES
 from agentmemory_operator.runtime.tasks import cancel
 from agentmemory_operator.settings import Settings
 
-LOOPBACK, EVERYWHERE = "127.0.0.1", "0.0.0.0"
+LOOPBACK, ALL_INTERFACES = "127.0.0.1", "0.0.0.0"
 
 
 async def until_stopped(*tasks: asyncio.Task[None]) -> None:
@@ -27,10 +27,10 @@ async def until_stopped(*tasks: asyncio.Task[None]) -> None:
 
 def default_host(settings: Settings) -> str:
     """Return all interfaces in a cluster, loopback elsewhere."""
-    return EVERYWHERE if settings.is_in_cluster else LOOPBACK
+    return ALL_INTERFACES if settings.is_in_cluster else LOOPBACK
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     """Print a line to stdout and flush it; users and scripts wait for these lines."""
     print(line, flush=True)
 

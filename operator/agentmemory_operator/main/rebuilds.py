@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from agentmemory_operator.collections.announce import AliasLocks
-from agentmemory_operator.collections.previous import restore_source
+from agentmemory_operator.collections.previous import drop_rebuild_index
 from agentmemory_operator.collections.rules.rebuild_record import RebuildRecord, RebuildStep
 from agentmemory_operator.connections.embedders import with_prefixes
 from agentmemory_operator.connections.resolve import Server
@@ -14,12 +14,12 @@ from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.rebuilds.budget import RebuildMeter
 from agentmemory_operator.rebuilds.catch_up import catch_up
 from agentmemory_operator.rebuilds.controller import StepWork
-from agentmemory_operator.rebuilds.converge import Convergence
-from agentmemory_operator.rebuilds.copy import Copying
-from agentmemory_operator.rebuilds.drain import Drain, settle
-from agentmemory_operator.rebuilds.move import Move
-from agentmemory_operator.rebuilds.plain import keep
-from agentmemory_operator.rebuilds.verify import RebuildVerification
+from agentmemory_operator.rebuilds.converge import ConvergeStep
+from agentmemory_operator.rebuilds.copy import CopyStep
+from agentmemory_operator.rebuilds.drain import DrainStep, mark_source_replaced
+from agentmemory_operator.rebuilds.move import MoveStep
+from agentmemory_operator.rebuilds.plain import create_way_back
+from agentmemory_operator.rebuilds.verify import VerifyStep
 from agentmemory_operator.runtime.cache import Key, key_of_memory
 from agentmemory_operator.settings import Settings
 from agentmemory_operator.spec.effective.embedding import EmbeddingSettings, EmbeddingSource, effective_embedding
@@ -72,20 +72,20 @@ def rebuild_steps(locks: AliasLocks, *is_changed: Callable[[Key], bool]) -> dict
         is_changed: Functions that return whether an object's memories are being removed or merged. Until that ends, the
             alias is not moved.
     """
-    converge = Convergence()
-    move = Move(locks, lambda task: any(is_busy(key_of_memory(task.memory)) for is_busy in is_changed))
+    converge = ConvergeStep()
+    move = MoveStep(locks, lambda task: any(is_busy(key_of_memory(task.memory)) for is_busy in is_changed))
     return {
-        RebuildStep.COPY: Copying(),
+        RebuildStep.COPY: CopyStep(),
         RebuildStep.CATCH_UP: catch_up,
         RebuildStep.CONVERGE: converge,
-        RebuildStep.VERIFY: move.announced_beside(RebuildVerification(converge)),
-        RebuildStep.KEEP: keep,
+        RebuildStep.VERIFY: move.with_announcement(VerifyStep(converge)),
+        RebuildStep.KEEP: create_way_back,
         RebuildStep.MOVE: move,
-        RebuildStep.DRAIN: Drain(),
-        RebuildStep.SETTLE: settle,
+        RebuildStep.DRAIN: DrainStep(),
+        RebuildStep.SETTLE: mark_source_replaced,
     }
 
 
 async def abandon(server: Server, record: RebuildRecord) -> None:
     """Undo the changes that a cancelled rebuild has made to its source collection."""
-    await restore_source(server, record.source)
+    await drop_rebuild_index(server, record.source)

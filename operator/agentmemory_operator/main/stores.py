@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakSet, WeakValueDictionary
 
-from agentmemory_operator.adapters.http.egress import UNCHECKED, USUAL, Egress
+from agentmemory_operator.adapters.http.egress import DEFAULT_EGRESS, UNCHECKED_EGRESS, Egress
 from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster, KubernetesInstallation
 from agentmemory_operator.adapters.kubernetes.transport import load_context
-from agentmemory_operator.adapters.qdrant.calls import CallWatch, ReadRetries
+from agentmemory_operator.adapters.qdrant.calls import CallHooks, ReadRetries
 from agentmemory_operator.adapters.qdrant.points import QdrantPoints
 from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.resolve import Server
-from agentmemory_operator.main.egress import egress_of
+from agentmemory_operator.main.egress import build_egress
 from agentmemory_operator.ports.kubernetes import JobObjects
 from agentmemory_operator.ports.objects import Bucket, ObjectStore
 from agentmemory_operator.ports.points import PointStore
@@ -47,9 +47,9 @@ class Stores:
         *,
         url: str | None = None,
         api_key: str | None = None,
-        watch: CallWatch | None = None,
+        watch: CallHooks | None = None,
         meter: EngineMeter | None = None,
-        egress: Egress = USUAL,
+        egress: Egress = DEFAULT_EGRESS,
     ) -> None:
         # Weak references: the owner of a store closes and drops it when its connection changes.
         self._open: WeakSet[QdrantCollections | QdrantPoints | QdrantSnapshots | QdrantShardSnapshots] = WeakSet()
@@ -60,7 +60,7 @@ class Stores:
         self._api_key = api_key
         self._watch = watch
         self._meter = meter
-        self._egress, self._qdrant_egress = egress, UNCHECKED if url else egress
+        self._egress, self._qdrant_egress = egress, UNCHECKED_EGRESS if url else egress
 
     def collections(self, endpoint: Endpoint) -> "QdrantCollections":
         """Open the control store of an endpoint."""
@@ -135,7 +135,7 @@ def _options(place: Endpoint, egress: Egress) -> "ControlOptions":
 
 def _stores_of(settings: Settings, endpoint: Endpoint, stack: AsyncExitStack) -> Stores:
     """Create the stores of a command. Egress is not checked for the server that the environment names."""
-    return Stores(stack, egress=UNCHECKED if endpoint.url == settings.qdrant_url else egress_of(settings))
+    return Stores(stack, egress=UNCHECKED_EGRESS if endpoint.url == settings.qdrant_url else build_egress(settings))
 
 
 @contextlib.asynccontextmanager
@@ -161,11 +161,11 @@ async def open_snapshots(settings: Settings, endpoint: Endpoint) -> AsyncIterato
 
 def open_bucket(settings: Settings, bucket: Bucket) -> ObjectStore:
     """Open a bucket for a command; the caller closes it."""
-    return open_objects(bucket, egress=egress_of(settings))
+    return open_objects(bucket, egress=build_egress(settings))
 
 
 def open_objects(
-    bucket: Bucket, *, before_write: Callable[[], None] = lambda: None, egress: Egress = USUAL
+    bucket: Bucket, *, before_write: Callable[[], None] = lambda: None, egress: Egress = DEFAULT_EGRESS
 ) -> ObjectStore:
     """Open a bucket; the caller closes it."""
     # Import here: the client takes 10 MiB of memory, and most processes use no bucket.

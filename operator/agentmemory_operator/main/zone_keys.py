@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from agentmemory_operator.adapters.kubernetes.transport import KubernetesTransport
 from agentmemory_operator.adapters.kubernetes.zone_keys import KubernetesKeyShards
-from agentmemory_operator.agents.directory import HasSealed, ZoneKeysOf
+from agentmemory_operator.agents.directory import HasSealed, ZoneKeysFactory
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.ports.base import Clock
 from agentmemory_operator.ports.kubernetes import Secrets
@@ -23,7 +23,7 @@ def open_key_shards(transport: KubernetesTransport, settings: Settings) -> KeySh
     return KubernetesKeyShards(transport, namespace) if namespace else None
 
 
-def zone_keys_from(shards: KeyShards | None, clock: Clock, secrets_of: Callable[[str], Secrets]) -> ZoneKeysOf:
+def build_zone_keys(shards: KeyShards | None, clock: Clock, secrets_of: Callable[[str], Secrets]) -> ZoneKeysFactory:
     """Return a function that builds the zone keys of an agent.
 
     Args:
@@ -39,7 +39,7 @@ def zone_keys_from(shards: KeyShards | None, clock: Clock, secrets_of: Callable[
             if settings.zones is None:
                 raise SpecInvalid("WrappingKeyMissing", "spec.zones was removed: sealed memories stay locked")
             secrets = secrets_of(settings.slug)
-            return await read_wrapping_keys(secrets, settings.namespace, settings.zones, are_handed_over=True)
+            return await read_wrapping_keys(secrets, settings.namespace, settings.zones, are_shared=True)
 
         rotate_before_ms = settings.zones.rotate_before_ms if settings.zones else 0
         ring = Ring(settings.namespace, settings.slug)

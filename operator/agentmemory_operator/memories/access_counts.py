@@ -41,18 +41,18 @@ log = logging.getLogger(__name__)
 OpenAgent = Callable[[str], Awaitable[Agent]]
 """Opens the agent of a slug: `AgentDirectory.open`."""
 
-FLUSH_INTERVAL_S = 30.0
+FLUSH_PERIOD_S = 30.0
 # Maximum duration of the last flush before the process stops.
-LAST_FLUSH_S = 10.0
+LAST_FLUSH_TIMEOUT_S = 10.0
 # Limits RAM during a long outage of Qdrant to about 20 MB. Beyond it, the oldest increments are dropped.
 MAX_WAITING = 100_000
 PAGE = 1_000
 # Memories per write. 50 % of the cost of a write is independent of their number, but searches wait for all of it.
-CHUNK = 200
-REST = 9.0
+MEMORIES_PER_WRITE = 200
+MAX_REST_FACTOR = 9.0
 # An attempt fails only if another writer changed the same memory. The rest waits for the next flush.
 MAX_ATTEMPTS = 10
-KEPT_MARKS = 16
+MAX_ACCESS_MARKS = 16
 # Times of one flush in the same interval of this length are written as the latest of them.
 SAME_TIME_MS = 30_000
 
@@ -101,7 +101,7 @@ class _Pace:
         """Pause after a write; shorter if the remaining time would not suffice for the remaining memories."""
         share_s = (self._until_s - time.monotonic()) * memories / max(self._remaining, memories)
         self._remaining -= memories
-        await asyncio.sleep(min(max(share_s - took_s, 0), took_s * REST))
+        await asyncio.sleep(min(max(share_s - took_s, 0), took_s * MAX_REST_FACTOR))
 
 
 class AccessCounts:
@@ -205,7 +205,7 @@ class AccessCounts:
                     self.drops.inc(sum(increment.count for increment in dropped))
                     log.warning("access counts of agent %s are dropped: %s", slug, error)
 
-    async def run(self, interval_s: float = FLUSH_INTERVAL_S) -> None:
+    async def run(self, interval_s: float = FLUSH_PERIOD_S) -> None:
         """Flush periodically until cancelled; then flush a last time, for at most 10 s."""
         rest_s = interval_s
         try:
@@ -216,7 +216,7 @@ class AccessCounts:
                 rest_s = max(interval_s - (time.monotonic() - started_s), 0)
         finally:
             try:
-                async with asyncio.timeout(LAST_FLUSH_S):
+                async with asyncio.timeout(LAST_FLUSH_TIMEOUT_S):
                     await self.flush()
             except TimeoutError:
                 log.warning("access counts of %d memories are lost: Qdrant did not accept them in time", self.waiting)
@@ -292,7 +292,7 @@ class AccessCounts:
         return {
             "accessCount": row.get("accessCount", 0) + increment.count,
             "lastAccessedAt": max(row.get("lastAccessedAt", 0), increment.last_ms),
-            ACCESS_MARKS_KEY: [*kept, mark][-KEPT_MARKS:],
+            ACCESS_MARKS_KEY: [*kept, mark][-MAX_ACCESS_MARKS:],
             "rev": row["rev"] + 1,
         }
 
@@ -311,8 +311,8 @@ def _requests(changes: Iterable[tuple[Json, list[str]]]) -> Iterator[tuple[list[
     operations: list[Json] = []
     count = 0
     for payload, ids in changes:
-        for part in chunks_of(ids, CHUNK):
-            if count + len(part) > CHUNK:
+        for part in chunks_of(ids, MEMORIES_PER_WRITE):
+            if count + len(part) > MEMORIES_PER_WRITE:
                 yield operations, count
                 operations, count = [], 0
             # Equal payloads imply equal previous revisions, because they contain the next one.

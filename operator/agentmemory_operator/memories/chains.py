@@ -40,27 +40,27 @@ from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import CollectionMoved, OutcomeUnknown, StoreUnavailable
 from agentmemory_operator.memories.point_pages import change_row, read_pages, read_row
 from agentmemory_operator.memories.rules.filters import IS_PENDING, NOT_DELETED, NOT_SUPERSEDED, Condition, equals
-from agentmemory_operator.memories.rules.links import is_merged, links_to, predecessors, replaced, successors
+from agentmemory_operator.memories.rules.links import is_merged, links_to, predecessors, replace_predecessor, successors
 from agentmemory_operator.memories.rules.record import (
     CHANGED_KEY,
     GIVES_WAY_KEY,
+    IMPORTED_SUPERSEDED_AT_KEY,
     LOGGED_KEY,
     STATED_END_KEY,
-    TOLD_AT_KEY,
     TOMBSTONE_KEY,
     Payload,
-    root_of,
+    root_tombstone,
     tombstone_of,
     window_mark,
 )
-from agentmemory_operator.memories.tombstone_writes import entomb, grave_of, read_emptied
+from agentmemory_operator.memories.tombstone_writes import read_confirmed, tombstone_write, write_tombstones
 
 SWEEP_AFTER_MS = 10_000
 SWEEP_PAGE = 100
 # An attempt fails only if another writer changed the same memory, so the writers together make progress.
 MAX_ATTEMPTS = 100
 # Attempts for an identity, which many writers may change at once.
-MAX_TURNS = 400
+MAX_IDENTITY_ATTEMPTS = 400
 
 _Row = Mapping[str, Any]
 
@@ -76,23 +76,23 @@ async def join(agent: Agent, row: _Row) -> bool:
         StoreUnavailable: If other writers changed the chain in every attempt, or Qdrant is unavailable. The row may
             stay pending until the sweep.
     """
-    for _ in range(MAX_TURNS if "identityId" in row else MAX_ATTEMPTS + len(predecessors(row))):
+    for _ in range(MAX_IDENTITY_ATTEMPTS if "identityId" in row else MAX_ATTEMPTS + len(predecessors(row))):
         rows = await read_rows(agent, (*predecessors(row), row["id"]))
         current = rows.get(row["id"])
         if current is None or TOMBSTONE_KEY in current or not current.get("pending"):
-            return current is not None and was_shown(current)
+            return current is not None and was_ever_visible(current)
         if predecessors(current) == predecessors(row):
             await _advance(agent, current, rows)
         row = current
-    raise contended(row["id"])
+    raise contention_error(row["id"])
 
 
-def was_shown(row: _Row) -> bool:
+def was_ever_visible(row: _Row) -> bool:
     """Return whether readers could ever see a row that is not pending; False for the tombstone of an abandoned row."""
     return TOMBSTONE_KEY not in row or LOGGED_KEY in row
 
 
-async def head(agent: Agent, identity_id: str) -> Payload | None:
+async def find_head(agent: Agent, identity_id: str) -> Payload | None:
     """Find the newest version of an identity. If all of them are pending, first publish those that are linked.
 
     Returns:
@@ -108,7 +108,7 @@ async def head(agent: Agent, identity_id: str) -> Payload | None:
     return None
 
 
-async def begin(agent: Agent, identity_id: str) -> Payload | None:
+async def repair_root(agent: Agent, identity_id: str) -> Payload | None:
     """Repair the chain from an identity's root on; return the root as it was before, or None if there is none."""
     first = row = await read_row(agent, identity_id)
     while row and (successor := row.get("supersededById")):
@@ -121,11 +121,11 @@ async def begin(agent: Agent, identity_id: str) -> Payload | None:
     return first
 
 
-async def bury(agent: Agent, row: _Row) -> Payload | None:
+async def tombstone_head(agent: Agent, row: _Row) -> Payload | None:
     """Replace a head by a tombstone, unless it was changed or superseded; return the row as it is stored now."""
-    await entomb(agent, [grave_of(row, tombstone_of(row, agent.clock.now_ms()), NOT_SUPERSEDED)])
-    with midway():
-        return (await read_emptied(agent, [row["id"]])).get(row["id"])
+    await write_tombstones(agent, [tombstone_write(row, tombstone_of(row, agent.clock.now_ms()), NOT_SUPERSEDED)])
+    with outcome_unknown_on_failure():
+        return (await read_confirmed(agent, [row["id"]])).get(row["id"])
 
 
 async def complete(agent: Agent, row: _Row) -> None:
@@ -138,7 +138,7 @@ async def complete(agent: Agent, row: _Row) -> None:
         await join(agent, row)
 
 
-async def settled_row(agent: Agent, memory_id: str) -> Payload | None:
+async def read_completed(agent: Agent, memory_id: str) -> Payload | None:
     """Complete a row if it is pending, and return it; None if it does not exist."""
     row = await read_row(agent, memory_id)
     if row and row.get("pending"):
@@ -192,9 +192,9 @@ async def link(agent: Agent, old: _Row, row: _Row) -> None:
 async def _retarget(agent: Agent, row: _Row) -> None:
     """Point a row that lost its predecessor to the head of its identity, or to the root if there is no head."""
     identity_id = row["identityId"]
-    newest = await head(agent, identity_id)
-    if newest is None and await begin(agent, identity_id) is None:
-        root = root_of(identity_id, row, agent.clock.now_ms())
+    newest = await find_head(agent, identity_id)
+    if newest is None and await repair_root(agent, identity_id) is None:
+        root = root_tombstone(identity_id, row, agent.clock.now_ms())
         point = {"id": identity_id, "vector": {}, "payload": root}
         await agent.store.upsert(agent.alias, [point], insert_only=True, strong=True)
     target = newest["id"] if newest else identity_id
@@ -220,8 +220,8 @@ async def abandon(agent: Agent, row: _Row) -> None:
     """Replace a pending row by a tombstone, and undo links to it, also those that concurrent writers add."""
     tombstone = tombstone_of(row, agent.clock.now_ms())
     del tombstone[LOGGED_KEY]
-    await entomb(agent, [grave_of(row, tombstone, IS_PENDING)])
-    current = (await read_emptied(agent, [row["id"]])).get(row["id"])
+    await write_tombstones(agent, [tombstone_write(row, tombstone, IS_PENDING)])
+    current = (await read_confirmed(agent, [row["id"]])).get(row["id"])
     if current and TOMBSTONE_KEY in current:
         await _reactivate(agent, current)
 
@@ -246,7 +246,7 @@ async def _reactivate_predecessor(agent: Agent, before: str, tombstone: _Row) ->
         else:
             await _unlink(agent, old)
         is_fenced = True
-    raise contended(tombstone["id"])
+    raise contention_error(tombstone["id"])
 
 
 async def _splice(agent: Agent, tombstone: _Row) -> None:
@@ -261,12 +261,12 @@ async def _splice(agent: Agent, tombstone: _Row) -> None:
         if all(closed):
             current = await read_row(agent, tombstone["id"])
             return await _change(agent, current, {"pending": False}, IS_PENDING) if current else None
-    raise contended(tombstone["id"])
+    raise contention_error(tombstone["id"])
 
 
 async def _splice_link(agent: Agent, tombstone: _Row, older: _Row | None) -> bool:
     """Link one version before a tombstone with the next live version; return whether both links existed already."""
-    newer = await next_live(agent, older or tombstone, tombstone.get("identityId"))
+    newer = await find_next_live(agent, older or tombstone, tombstone.get("identityId"))
     is_linked = not older or await relink(agent, older, newer)
     if newer is None:
         return is_linked
@@ -290,7 +290,7 @@ async def _links_of(agent: Agent, tombstone: _Row, older: _Row | None, newer: _R
     rows = await read_rows(agent, [id_ for id_ in predecessors(newer) if id_ not in (tombstone["id"], *before)])
     kept = [id_ for id_, row in rows.items() if _follows(newer, row)]
     ids = [id_ for id_ in predecessors(newer) if id_ in (*kept, tombstone["id"], *before)]
-    return replaced(ids, tombstone["id"], before), all(newer["id"] in successors(rows[id_]) for id_ in kept)
+    return replace_predecessor(ids, tombstone["id"], before), all(newer["id"] in successors(rows[id_]) for id_ in kept)
 
 
 def _follows(newer: _Row, before: _Row) -> bool:
@@ -325,7 +325,7 @@ async def _change(agent: Agent, row: _Row, changes: Payload, *conditions: Condit
 
 
 @contextmanager
-def midway() -> Iterator[None]:
+def outcome_unknown_on_failure() -> Iterator[None]:
     """Turn StoreUnavailable into OutcomeUnknown: an earlier step was written, and the sweep may complete the row."""
     try:
         yield
@@ -337,7 +337,7 @@ def midway() -> Iterator[None]:
         raise OutcomeUnknown(message, retry_after_s=error.retry_after_s) from error
 
 
-async def next_live(agent: Agent, row: _Row, root_id: str | None) -> Payload | None:
+async def find_next_live(agent: Agent, row: _Row, root_id: str | None) -> Payload | None:
     """Return the next live version, or None. The root of an identity counts as live, even as a tombstone."""
     while next_id := row.get("supersededById"):
         found = await read_row(agent, next_id)
@@ -385,13 +385,16 @@ def _validity_end(old: _Row, new: _Row) -> Payload:
 
 def _superseded(old: _Row, new: _Row, now_ms: int) -> Payload:
     """Return `supersededAt`: now, or the imported value if that fits the new version."""
-    imported_ms = old.get(TOLD_AT_KEY)
+    imported_ms = old.get(IMPORTED_SUPERSEDED_AT_KEY)
     if imported_ms is None:
         return {"supersededAt": now_ms}
     # An earlier value belongs to another successor, which was not imported.
-    return {"supersededAt": imported_ms if imported_ms >= new["createdAt"] else now_ms, TOLD_AT_KEY: None}
+    return {
+        "supersededAt": imported_ms if imported_ms >= new["createdAt"] else now_ms,
+        IMPORTED_SUPERSEDED_AT_KEY: None,
+    }
 
 
-def contended(memory_id: str) -> StoreUnavailable:
+def contention_error(memory_id: str) -> StoreUnavailable:
     """Return the error of a change that other writers prevented in every attempt."""
     return StoreUnavailable(f"memory {memory_id} is being changed concurrently: retry")

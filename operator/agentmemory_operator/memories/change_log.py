@@ -5,7 +5,7 @@ a change from its entry, and writes need no extra call.
 
 Writers take that time before they send the write, each from its own clock. So the log is read only up to a time after
 which no write can still add entries. An acknowledged write ends within `Agent.write_s` of its start (`FencedStore`),
-and clocks differ by at most `CLOCKS_MS`. Newer entries are left to the next read.
+and clocks differ by at most `MAX_CLOCK_DIFFERENCE_MS`. Newer entries are left to the next read.
 """
 
 from collections.abc import Sequence
@@ -13,18 +13,18 @@ from dataclasses import dataclass, replace
 
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import FieldError, RequestInvalid, StoreRejected, StoreUnavailable
-from agentmemory_operator.lifecycle.rules.erasure import receipts_of
+from agentmemory_operator.lifecycle.rules.erasure import user_receipts_condition
 from agentmemory_operator.memories.rules.change_log import (
-    CLOCKS_MS,
-    KEYS,
+    LOG_PAYLOAD_KEYS,
+    MAX_CLOCK_DIFFERENCE_MS,
     Change,
     Position,
-    change_of,
-    logged,
-    logged_at,
-    moved,
-    position_of,
-    time_of,
+    build_change,
+    changes_at_filter,
+    changes_filter,
+    decode_position,
+    find_move,
+    logged_at_ms,
 )
 from agentmemory_operator.memories.rules.filters import Condition, Filter, equals
 from agentmemory_operator.memories.rules.record import LOGGED_KEY
@@ -63,17 +63,17 @@ async def read_changes(agent: Agent, request: ChangesRequest) -> ChangePage:
         StoreUnavailable: If Qdrant is unavailable, or has no index on the log yet.
     """
     begin = Position(agent.epoch) if request.cursor is None else _position(request.cursor, agent)
-    part = _Part(_of_user(agent, request.user_id), _within(agent, request.limit), settled_ms(agent))
-    move = moved(begin, agent.epoch)
-    is_reported = move is not None and not part.until_ms < move.at <= agent.clock.now_ms() + CLOCKS_MS
+    part = _Part(_of_user(agent, request.user_id), _within(agent, request.limit), complete_until_ms(agent))
+    move = find_move(begin, agent.epoch)
+    is_reported = move is not None and not part.until_ms < move.at <= agent.clock.now_ms() + MAX_CLOCK_DIFFERENCE_MS
     changes = await (_read_across(agent, begin, move, part) if move and is_reported else _read(agent, begin, part))
     last = changes[-1].position if changes else begin
     return ChangePage(tuple(changes), last.encode(agent.settings.slug))
 
 
-def settled_ms(agent: Agent) -> int:
+def complete_until_ms(agent: Agent) -> int:
     """Return the time up to which the log is complete, Unix milliseconds."""
-    return agent.clock.now_ms() - round(agent.write_s * 1000) - CLOCKS_MS
+    return agent.clock.now_ms() - round(agent.write_s * 1000) - MAX_CLOCK_DIFFERENCE_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ async def _read_across(agent: Agent, begin: Position, move: Change, part: _Part)
 async def _read(agent: Agent, since: Position, part: _Part) -> list[Change]:
     """Return the entries after a position."""
     points = await _read_points(agent, since, part)
-    return [change_of(point["id"], point["payload"], since.epoch) for point in points]
+    return [build_change(point["id"], point["payload"], since.epoch) for point in points]
 
 
 async def _read_points(agent: Agent, since: Position, part: _Part) -> Sequence[Json]:
@@ -118,16 +118,16 @@ async def _read_points(agent: Agent, since: Position, part: _Part) -> Sequence[J
     """
     points: list[Json] = []
     if since.id is not None:
-        points = await _read_time(agent, logged_at(since.at, part.of_user), limit=part.limit, after=since.id)
+        points = await _read_time(agent, changes_at_filter(since.at, part.of_user), limit=part.limit, after=since.id)
     if (remaining := part.limit - len(points)) == 0:
         return points
     order: Json = {"order_by": {"key": LOGGED_KEY, "direction": "asc"}}
-    later = await _scroll(agent, logged(since, part.until_ms, part.of_user), limit=remaining, **order)
+    later = await _scroll(agent, changes_filter(since, part.until_ms, part.of_user), limit=remaining, **order)
     if len(later) == remaining:
-        last = time_of(later[-1]["payload"])
-        later = [point for point in later if time_of(point["payload"]) < last]
-        later += await _read_time(agent, logged_at(last, part.of_user), limit=remaining - len(later))
-    return points + sorted(later, key=lambda point: (time_of(point["payload"]), str(point["id"])))
+        last = logged_at_ms(later[-1]["payload"])
+        later = [point for point in later if logged_at_ms(point["payload"]) < last]
+        later += await _read_time(agent, changes_at_filter(last, part.of_user), limit=remaining - len(later))
+    return points + sorted(later, key=lambda point: (logged_at_ms(point["payload"]), str(point["id"])))
 
 
 async def _read_time(agent: Agent, at: Filter, *, limit: int, after: str | int | None = None) -> list[Json]:
@@ -140,11 +140,11 @@ async def _read_time(agent: Agent, at: Filter, *, limit: int, after: str | int |
 
 
 async def _scroll(agent: Agent, filter_: Filter, *, limit: int, **more: object) -> list[Json]:
-    body = {"filter": filter_, "limit": limit, "with_payload": list(KEYS), "with_vector": False, **more}
+    body = {"filter": filter_, "limit": limit, "with_payload": list(LOG_PAYLOAD_KEYS), "with_vector": False, **more}
     try:
         points, _ = await agent.store.scroll(agent.alias, body)
     except StoreRejected as error:
-        if LOGGED_KEY in error.words:
+        if LOGGED_KEY in error.server_message:
             raise StoreUnavailable(
                 f"the collection of agent {agent.settings.slug!r} has no index on {LOGGED_KEY!r} yet: the operator"
                 " adds it. If it does not, see the object's Synced condition",
@@ -158,7 +158,7 @@ def _of_user(agent: Agent, user_id: str | None) -> Condition | None:
     """Return the condition of belonging to a user. The user's receipts match too, by a hash of the name."""
     if user_id is None:
         return None
-    return {"should": [equals("userId", user_id), receipts_of(agent.settings.slug, user_id)]}
+    return {"should": [equals("userId", user_id), user_receipts_condition(agent.settings.slug, user_id)]}
 
 
 def _within(agent: Agent, limit: int) -> int:
@@ -168,7 +168,7 @@ def _within(agent: Agent, limit: int) -> int:
 
 
 def _position(cursor: str, agent: Agent) -> Position:
-    position = position_of(cursor, agent.settings.slug)
+    position = decode_position(cursor, agent.settings.slug)
     if position is None:
         message = f"{cursor[:64]!r} is not a cursor of this agent's changes: start without one, or send a next_cursor"
         raise RequestInvalid([FieldError("cursor", message)])

@@ -7,17 +7,17 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 
-from agentmemory_operator.memories.point_scan import rows_of, side_by_side
+from agentmemory_operator.memories.point_scan import read_rows_by_id, walk_pair
 from agentmemory_operator.memories.rules.comparison import (
     VERSION_KEYS,
-    Compared,
     Equality,
     Json,
     PointId,
     Rows,
+    SampleResult,
     compare_points,
+    find_score_differences,
     is_unchanged,
-    score_differences,
 )
 from agentmemory_operator.memories.rules.ids import chunks_of
 from agentmemory_operator.ports.points import PointStore
@@ -25,7 +25,7 @@ from agentmemory_operator.ports.points import PointStore
 # Points per page with vectors: 64 vectors of 1,536 numbers are about 1.3 MB of JSON.
 SAMPLE_PAGE = 64
 
-LOOKS_AGAIN, LOOK_S = 2, 0.5
+CONFIRMING_READS, CONFIRMING_READ_DELAY_S = 2, 0.5
 """Number of repeated reads before a difference counts, and the seconds before each."""
 
 
@@ -35,11 +35,11 @@ class Sample:
 
     lives: Sequence[Json]
     copies: Sequence[Json]
-    compared: Compared
+    compared: SampleResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PointComparison:
+class PointComparer:
     """Compares the points of two collections of one server.
 
     Attributes:
@@ -53,29 +53,29 @@ class PointComparison:
     page: int
     equality: Equality
 
-    def stretches(self, keys: Sequence[str] = ()) -> AsyncIterator[tuple[Rows, Rows]]:
+    def walk_pair(self, keys: Sequence[str] = ()) -> AsyncIterator[tuple[Rows, Rows]]:
         """Yield all points of the live collection and of the copy, by ranges of ids."""
-        return side_by_side(self.points, self.live, self.copy, self.page, keys=keys)
+        return walk_pair(self.points, self.live, self.copy, self.page, keys=keys)
 
-    async def rows(self, collection: str, ids: Iterable[PointId]) -> Rows:
+    async def read_versions(self, collection: str, ids: Iterable[PointId]) -> Rows:
         """Read the versions of the points that exist, by id."""
-        return await rows_of(self.points, collection, ids, self.page, keys=VERSION_KEYS)
+        return await read_rows_by_id(self.points, collection, ids, self.page, keys=VERSION_KEYS)
 
-    async def sample(self, ids: Sequence[PointId]) -> Sample:
+    async def compare_sample(self, ids: Sequence[PointId]) -> Sample:
         """Compare points by id. A point counts as differing only if two further reads still find a difference."""
         first = await self._once(ids)
         compared = first.compared
-        for _ in range(LOOKS_AGAIN):
+        for _ in range(CONFIRMING_READS):
             if not compared.differing:
                 break
             # The two reads of a point are at different times and maybe from different replicas: only a persistent
             # difference counts.
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(CONFIRMING_READ_DELAY_S)
             again = await self._once([id_ for id_, _ in compared.differing])
-            compared = compared.reread(again.compared)
+            compared = compared.with_second_read(again.compared)
         return Sample(lives=first.lives, copies=first.copies, compared=compared)
 
-    async def search(self, sample: Sample, searches: Sequence[Json]) -> set[PointId]:
+    async def compare_searches(self, sample: Sample, searches: Sequence[Json]) -> set[PointId]:
         """Run searches in both collections.
 
         Return the sampled points with different results, except those written since.
@@ -84,20 +84,20 @@ class PointComparison:
             StoreRejected: If the server does not support such a search.
         """
         differing = await self._unchanged(sample, await self._search(searches))
-        for _ in range(LOOKS_AGAIN):
+        for _ in range(CONFIRMING_READS):
             if not differing:
                 break
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(CONFIRMING_READ_DELAY_S)
             differing = await self._unchanged(sample, differing & await self._search(searches))
         return differing
 
     async def _search(self, searches: Sequence[Json]) -> set[PointId]:
         results = [await self.points.query_batch(name, searches) for name in (self.copy, self.live)]
-        return {id_ for pair in zip(*results, strict=True) for id_ in score_differences(*pair)}
+        return {id_ for pair in zip(*results, strict=True) for id_ in find_score_differences(*pair)}
 
     async def _unchanged(self, sample: Sample, ids: set[PointId]) -> set[PointId]:
         """Return the ids whose points were not written since the sample."""
-        live_rows = await self.rows(self.live, ids) if ids else {}
+        live_rows = await self.read_versions(self.live, ids) if ids else {}
         before = {point["id"]: point["payload"] for point in sample.copies if point["id"] in live_rows}
         return {id_ for id_, payload in before.items() if is_unchanged(payload, live_rows[id_])}
 

@@ -14,21 +14,27 @@ from operator import attrgetter
 from typing import Any, Literal
 from uuid import uuid4
 
-from agentmemory_operator.agents.checks import check_types, expiry_errors, scaled, type_of
+from agentmemory_operator.agents.checks import check_types, expiry_errors, find_type, normalise_vector
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.connections.embedders import Embedded, embed_each
 from agentmemory_operator.errors import AgentMemoryError, FieldError, KeysUnavailable, RequestInvalid
 from agentmemory_operator.memories import session_keywords
-from agentmemory_operator.memories.hierarchy import missing_parents
-from agentmemory_operator.memories.incoming import Clean, IncomingMemory
-from agentmemory_operator.memories.naming_walks import entities_of
+from agentmemory_operator.memories.hierarchy import find_missing_parents
+from agentmemory_operator.memories.incoming import IncomingMemory, ScrubbedMemory
+from agentmemory_operator.memories.naming_walks import extract_entities
 from agentmemory_operator.memories.rules.ids import content_id, identity_id, is_id, keyed_id, time_ordered_id
-from agentmemory_operator.memories.rules.items import USER_NAMESPACE, check_content
-from agentmemory_operator.memories.rules.keywords import Words
+from agentmemory_operator.memories.rules.items import USER_NAMESPACE, find_length_errors
+from agentmemory_operator.memories.rules.keywords import KeywordText
 from agentmemory_operator.memories.rules.record import LOGGED_KEY, MemoryRecord, StatedMemory, hash_content, payload_of
-from agentmemory_operator.memories.zoned import has_vector, keys_of, scope_with, vector_errors, zone_errors
+from agentmemory_operator.memories.zoned import (
+    find_vector_errors,
+    find_zone_errors,
+    has_vector,
+    read_writing_keys,
+    scope_of_key,
+)
 from agentmemory_operator.ports.base import Json, Vector
-from agentmemory_operator.runtime.slices import in_slices, one_by_one
+from agentmemory_operator.runtime.slices import map_with_pauses, run_in_slices
 from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.zones.keyring import DataKey
 
@@ -53,7 +59,7 @@ class MemoryDraft:
     vector: Vector | None
     place: int
     scope: str
-    words: Words | None = None
+    words: KeywordText | None = None
     warnings: tuple[str, ...] = ()
 
     @property
@@ -76,20 +82,20 @@ class MemoryDraft:
         """Return the point to write, with the present time as its position in the change log."""
         payload = payload_of(self.record) | {LOGGED_KEY: agent.clock.now_ms()}
         point = {"id": self.record.id, "vector": {} if self.vector is None else self.vector, "payload": payload}
-        return self.words.on(point, agent.keyword) if self.words and agent.keyword else point
+        return self.words.add_to_point(point, agent.keyword) if self.words and agent.keyword else point
 
 
-async def drafts_of(agent: Agent, cleaned: Sequence[Clean]) -> list[MemoryDraft | AgentMemoryError]:
+async def build_drafts(agent: Agent, cleaned: Sequence[ScrubbedMemory]) -> list[MemoryDraft | AgentMemoryError]:
     """Draft each memory; return the draft, or the error of this memory.
 
     Raises:
         EmbedderUnavailable, StoreUnavailable: If no memory could be drafted. Retry.
     """
-    return await worded(agent, await bare_drafts(agent, cleaned))
+    return await add_words(agent, await build_drafts_without_words(agent, cleaned))
 
 
-async def bare_drafts(
-    agent: Agent, cleaned: Sequence[Clean], *, is_new: bool = True
+async def build_drafts_without_words(
+    agent: Agent, cleaned: Sequence[ScrubbedMemory], *, is_new: bool = True
 ) -> list[MemoryDraft | AgentMemoryError]:
     """Draft memories without keyword texts, which depend on the final ids.
 
@@ -98,7 +104,7 @@ async def bare_drafts(
     """
     memories = [item.memory for item in cleaned]
     refused = await _errors_at(agent, memories, is_new=is_new)
-    keys = await keys_of(agent, _owners(memories, refused))
+    keys = await read_writing_keys(agent, _owners(memories, refused))
     found = ((place, keys.get((memory.zone or "", memory.user_id))) for place, memory in enumerate(memories))
     refused |= {place: error for place, error in found if isinstance(error, KeysUnavailable)}
     texts = [memory.content for n, memory in enumerate(memories) if n not in refused and has_vector(agent, memory.zone)]
@@ -112,9 +118,9 @@ async def bare_drafts(
         key = keys.get((memory.zone or "", memory.user_id))
         assert not isinstance(key, KeysUnavailable)
         record = _record_of(memory, agent, now_ms, place=place, key=key)
-        return MemoryDraft(record, vector, place, scope_with(agent, key), warnings=_warnings_of(memory, agent))
+        return MemoryDraft(record, vector, place, scope_of_key(agent, key), warnings=_warnings_of(memory, agent))
 
-    return await in_slices(one_by_one(draft, memories))
+    return await run_in_slices(map_with_pauses(draft, memories))
 
 
 def _owners(
@@ -130,22 +136,22 @@ async def _errors_at(agent: Agent, memories: Sequence[IncomingMemory], *, is_new
     def errors_of(_: int, memory: IncomingMemory) -> list[FieldError]:
         return _errors_of(memory, agent) + (_new_errors(memory, agent) if is_new else [])
 
-    errors = await in_slices(one_by_one(errors_of, memories))
+    errors = await run_in_slices(map_with_pauses(errors_of, memories))
     invalid = {place: RequestInvalid(wrong) for place, wrong in enumerate(errors) if wrong}
     children = {
         place: (memory.user_id, memory.parent_id)
         for place, memory in enumerate(memories)
         if memory.parent_id is not None and place not in invalid
     }
-    return invalid | await missing_parents(agent, children, agent.clock.now_ms())
+    return invalid | await find_missing_parents(agent, children, agent.clock.now_ms())
 
 
-async def worded(
+async def add_words(
     agent: Agent, drafts: Sequence[MemoryDraft | AgentMemoryError]
 ) -> list[MemoryDraft | AgentMemoryError]:
     """Add keyword texts to drafts."""
     records = [draft.record for draft in drafts if isinstance(draft, MemoryDraft)]
-    words = await session_keywords.words(agent, records)
+    words = await session_keywords.build_words(agent, records)
     if not words:
         return list(drafts)
     return [
@@ -154,7 +160,7 @@ async def worded(
     ]
 
 
-async def places_of_first(memories: Sequence[IncomingMemory], agent: Agent) -> list[int]:
+async def find_first_places(memories: Sequence[IncomingMemory], agent: Agent) -> list[int]:
     """Return for each memory the place of the first memory with the same statement; usually its own.
 
     Memories that supersede another are never merged: a second one is a conflict or, within an identity, the newer
@@ -166,7 +172,7 @@ async def places_of_first(memories: Sequence[IncomingMemory], agent: Agent) -> l
         is_unique = memory.supersedes is not None or _identity_of(memory, agent) is not None
         return place if is_unique else first.setdefault(_statement_of(memory), place)
 
-    return await in_slices(one_by_one(place_of, memories)) if len(memories) > 1 else [0] * len(memories)
+    return await run_in_slices(map_with_pauses(place_of, memories)) if len(memories) > 1 else [0] * len(memories)
 
 
 def _statement_of(memory: IncomingMemory) -> tuple[Any, ...]:
@@ -185,7 +191,7 @@ def _vector_of(memory: IncomingMemory, agent: Agent, embedded: Mapping[str, Embe
         return None
     if memory.vector is None:
         return embedded[memory.content]
-    return scaled(memory.vector, distance=agent.distance)
+    return normalise_vector(memory.vector, distance=agent.distance)
 
 
 def _errors_of(memory: IncomingMemory, agent: Agent) -> list[FieldError]:
@@ -196,9 +202,9 @@ def _errors_of(memory: IncomingMemory, agent: Agent) -> list[FieldError]:
     kind = _kind_of(memory, agent)
     errors.extend(_event_errors(memory, kind))
     errors.extend(expiry_errors(kind, memory.expires_at))
-    errors.extend(check_content(memory.content, agent.settings.max_content_tokens))
-    errors.extend(zone_errors(agent, memory.zone, memory.user_id))
-    return errors + vector_errors(agent, memory.vector, memory.zone)
+    errors.extend(find_length_errors(memory.content, agent.settings.max_content_tokens))
+    errors.extend(find_zone_errors(agent, memory.zone, memory.user_id))
+    return errors + find_vector_errors(agent, memory.vector, memory.zone)
 
 
 def _new_errors(memory: IncomingMemory, agent: Agent) -> list[FieldError]:
@@ -253,7 +259,7 @@ def _event_errors(memory: IncomingMemory, kind: MemoryType) -> list[FieldError]:
 
 def _kind_of(memory: IncomingMemory, agent: Agent) -> MemoryType:
     name = memory.type or agent.settings.ranking.default_type
-    return type_of(agent, name) or MemoryType(name, half_life_days=None)
+    return find_type(agent, name) or MemoryType(name, half_life_days=None)
 
 
 def _identity_of(memory: IncomingMemory, agent: Agent, scope: str = "") -> str | None:
@@ -277,7 +283,7 @@ def _warnings_of(memory: IncomingMemory, agent: Agent) -> tuple[str, ...]:
 
 
 def _record_of(memory: IncomingMemory, agent: Agent, now_ms: int, *, place: int, key: DataKey | None) -> MemoryRecord:
-    scope, secret = scope_with(agent, key), key.id_secret if key else ""
+    scope, secret = scope_of_key(agent, key), key.id_secret if key else ""
     kind, content_hash = _kind_of(memory, agent), hash_content(memory.content, secret)
     identity = _identity_of(memory, agent, scope)
     # A working memory may be replaced at any time, so it is excluded from lookups.
@@ -309,7 +315,7 @@ def _record_of(memory: IncomingMemory, agent: Agent, now_ms: int, *, place: int,
         request_id=(request or str(uuid4())) if is_looked_up else None,
         content_hash=content_hash,
         request_hash=_hash_request(memory, secret) if memory.idempotency_key else None,
-        entities=entities_of(agent, memory.content, user_id=memory.user_id, author=author, zone=memory.zone),
+        entities=extract_entities(agent, memory.content, user_id=memory.user_id, author=author, zone=memory.zone),
     )
 
 

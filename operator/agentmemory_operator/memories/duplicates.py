@@ -10,30 +10,30 @@ from itertools import count
 
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import AgentMemoryError
-from agentmemory_operator.memories.chains import MAX_TURNS, contended, midway
+from agentmemory_operator.memories.chains import MAX_IDENTITY_ATTEMPTS, contention_error, outcome_unknown_on_failure
 from agentmemory_operator.memories.draft import MemoryDraft
 from agentmemory_operator.memories.insert import (
     Outcome,
     StoredMemory,
-    claim,
-    is_of,
-    other_request,
-    put,
-    stored_of,
+    claim_id,
+    find_request_conflict,
+    is_written_by,
+    stored_outcome,
     with_id,
+    write_drafts,
 )
 from agentmemory_operator.memories.point_pages import change_row, read_memories, read_pages, read_row
 from agentmemory_operator.memories.rules.expiry import is_expired
 from agentmemory_operator.memories.rules.filters import NOT_DELETED, NOT_SUPERSEDED
 from agentmemory_operator.memories.rules.ids import content_id
-from agentmemory_operator.memories.rules.record import LOGGED_KEY, TOMBSTONE_KEY, Payload, count_of
+from agentmemory_operator.memories.rules.record import LOGGED_KEY, TOMBSTONE_KEY, Payload, observation_count
 
-OBSERVERS_MAX = 20
+MAX_OBSERVERS = 20
 # Contents looked up in one request.
 PAGE = 100
 
 
-async def store(agent: Agent, drafts: Sequence[MemoryDraft]) -> dict[int, Outcome]:
+async def store_once(agent: Agent, drafts: Sequence[MemoryDraft]) -> dict[int, Outcome]:
     """Store each draft, or find a memory with the same content; return the outcomes by the draft's place.
 
     Raises:
@@ -41,7 +41,7 @@ async def store(agent: Agent, drafts: Sequence[MemoryDraft]) -> dict[int, Outcom
         OutcomeUnknown: If some drafts may have been written.
     """
     outcomes = await _store_unknown(agent, drafts) if len(drafts) > 1 else {}
-    with midway():
+    with outcome_unknown_on_failure():
         for draft in drafts:
             if draft.place not in outcomes:
                 outcomes[draft.place] = await _outcome(agent, draft)
@@ -54,26 +54,26 @@ async def corroborate(agent: Agent, row: Payload, author: str | None) -> StoredM
     At most 20 authors are recorded. Raises StoreUnavailable if other writers changed the memory in every attempt.
     """
     current: Payload | None = row
-    for _ in range(MAX_TURNS):
-        if current is None or not answers(agent, current):
+    for _ in range(MAX_IDENTITY_ATTEMPTS):
+        if current is None or not is_visible(agent, current):
             return None
         # An imported memory may have `author` without `observedBy`.
         observers = current.get("observedBy") or ([current["author"]] if current.get("author") else [])
         if author is None or author in observers:
-            return StoredMemory(id=row["id"], event="NONE", recorded=False)
-        if len(observers) >= OBSERVERS_MAX:
-            return StoredMemory(id=row["id"], event="CORROBORATE", recorded=False)
+            return StoredMemory(id=row["id"], event="NONE", is_recorded=False)
+        if len(observers) >= MAX_OBSERVERS:
+            return StoredMemory(id=row["id"], event="CORROBORATE", is_recorded=False)
         now_ms, authors = agent.clock.now_ms(), [*observers, author]
-        changes = {"observedBy": authors, "observationCount": count_of(authors), LOGGED_KEY: now_ms}
+        changes = {"observedBy": authors, "observationCount": observation_count(authors), LOGGED_KEY: now_ms}
         await change_row(agent, current, changes, NOT_DELETED, NOT_SUPERSEDED, now_ms=now_ms)
-        with midway():
+        with outcome_unknown_on_failure():
             current = await read_row(agent, row["id"])
         if current and author in current.get("observedBy", []):
             return StoredMemory(id=row["id"], event="CORROBORATE")
-    raise contended(row["id"])
+    raise contention_error(row["id"])
 
 
-def answers(agent: Agent, row: Payload) -> bool:
+def is_visible(agent: Agent, row: Payload) -> bool:
     """Return whether a row is visible: a head that is not pending and not expired."""
     if TOMBSTONE_KEY in row or row.get("supersededById") or row.get("pending"):
         return False
@@ -87,14 +87,14 @@ async def _store_unknown(agent: Agent, drafts: Sequence[MemoryDraft]) -> dict[in
     for draft in drafts:
         if known.isdisjoint(draft.record.lookup_ids):
             firsts.setdefault(_content_of(draft), draft)
-    refused = await put(agent, [with_id(draft, id_) for id_, draft in firsts.items()], insert_only=True)
-    with midway():
+    refused = await write_drafts(agent, [with_id(draft, id_) for id_, draft in firsts.items()], insert_only=True)
+    with outcome_unknown_on_failure():
         points = await agent.store.retrieve(agent.alias, list(firsts), keys=("requestId", TOMBSTONE_KEY))
     rows = {point["id"]: point["payload"] for point in points}
     outcomes: dict[int, Outcome] = {firsts[id_].place: error for id_, error in refused.items()}
     for id_, draft in firsts.items():
-        if id_ in rows and is_of(draft, rows[id_]):
-            outcomes[draft.place] = stored_of(id_)
+        if id_ in rows and is_written_by(draft, rows[id_]):
+            outcomes[draft.place] = stored_outcome(id_)
     return outcomes
 
 
@@ -106,12 +106,12 @@ async def _outcome(agent: Agent, draft: MemoryDraft) -> Outcome:
 
 
 async def _store_one(agent: Agent, draft: MemoryDraft) -> StoredMemory:
-    for _ in range(MAX_TURNS):
+    for _ in range(MAX_IDENTITY_ATTEMPTS):
         if done := await _find(agent, draft):
             return done
         if memory_id := await _claim(agent, draft):
-            return stored_of(memory_id)
-    raise contended(draft.record.id)
+            return stored_outcome(memory_id)
+    raise contention_error(draft.record.id)
 
 
 async def _find(agent: Agent, draft: MemoryDraft) -> StoredMemory | None:
@@ -122,9 +122,9 @@ async def _find(agent: Agent, draft: MemoryDraft) -> StoredMemory | None:
     rows = [point["payload"] for point in points]
     for row in rows:
         if draft.record.request_hash and row.get("requestId") == draft.record.request_id:
-            if conflict := other_request(row, draft.record):
+            if conflict := find_request_conflict(row, draft.record):
                 raise conflict
-            return stored_of(row["id"])
+            return stored_outcome(row["id"])
     content = _content_of(draft)
     for row in rows:
         if content in row["lookupIds"] and (corroborated := await corroborate(agent, row, draft.record.author)):
@@ -136,11 +136,11 @@ async def _claim(agent: Agent, draft: MemoryDraft) -> str | None:
     """Take the content's first free place and return its id; None if another writer stored the same content first."""
     for place in count():
         memory_id = _content_of(draft, place)
-        row = await claim(agent, with_id(draft, memory_id))
-        if is_of(draft, row):
+        row = await claim_id(agent, with_id(draft, memory_id))
+        if is_written_by(draft, row):
             return memory_id
         # A memory that moved to another zone keeps its place, but has other content there.
-        if answers(agent, row) and _content_of(draft) in row.get("lookupIds", ()):
+        if is_visible(agent, row) and _content_of(draft) in row.get("lookupIds", ()):
             return None
     return None
 

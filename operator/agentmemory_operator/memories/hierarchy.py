@@ -11,13 +11,13 @@ from typing import Any
 
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import AgentMemoryError, FieldError, NotFound, RequestInvalid
-from agentmemory_operator.memories.history import version_ids
+from agentmemory_operator.memories.history import read_version_ids
 from agentmemory_operator.memories.point_pages import read_memories, read_row
 from agentmemory_operator.memories.rules.criteria import FIELDS, AnyOf, Equals
 from agentmemory_operator.memories.rules.expiry import EXPIRY_KEYS, is_expired
-from agentmemory_operator.memories.rules.filters import Selection, equals_any, visible
-from agentmemory_operator.memories.rules.record import SHOWN, TOMBSTONE_KEY, MemoryRecord, Payload, record_of
-from agentmemory_operator.memories.stored import ListRequest, MemoryPage, list_page, own_row
+from agentmemory_operator.memories.rules.filters import Selection, equals_any, visible_filter
+from agentmemory_operator.memories.rules.record import PUBLIC_PAYLOAD, TOMBSTONE_KEY, MemoryRecord, Payload, record_of
+from agentmemory_operator.memories.stored import ListRequest, MemoryPage, list_page, read_own_row
 from agentmemory_operator.spec.memory_types import MemoryType
 
 _Row = Mapping[str, Any]
@@ -66,19 +66,19 @@ async def list_children(
         NotFound: If the memory is unknown, expired, deleted, or of another user.
         RequestInvalid: If the cursor does not belong to this list.
     """
-    versions = await _versions(agent, await own_row(agent, memory_id, user_id=user_id))
+    versions = await _versions(agent, await read_own_row(agent, memory_id, user_id=user_id))
     below = AnyOf(tuple(Equals(FIELDS["parent_id"], version) for version in versions))
     selection = Selection(user_id=user_id, criterion=below)
     return await list_page(agent, ListRequest(selection=selection, limit=limit, cursor=cursor))
 
 
-async def tree_below(agent: Agent, memory_id: str, request: TreeRequest) -> MemoryTree:
+async def read_tree(agent: Agent, memory_id: str, request: TreeRequest) -> MemoryTree:
     """Read a memory and the tree below it, level by level up to the limits.
 
     Raises:
         NotFound: If the memory is unknown, expired, deleted, or of another user.
     """
-    row = await own_row(agent, memory_id, user_id=request.user_id)
+    row = await read_own_row(agent, memory_id, user_id=request.user_id)
     root = Node(record_of(row))
     # Parent node by the id of each version of its memory.
     level = dict.fromkeys(await _versions(agent, row), root)
@@ -100,9 +100,9 @@ async def tree_below(agent: Agent, memory_id: str, request: TreeRequest) -> Memo
 async def _below(agent: Agent, parents: Iterable[str], request: TreeRequest, *, limit: int) -> list[dict[str, Any]]:
     """Return at most `limit` rows with one of these parents, oldest first."""
     selection = Selection(user_id=request.user_id)
-    filter_ = visible(selection, agent.clock.now_ms(), agent.settings.ranking.endings)
+    filter_ = visible_filter(selection, agent.clock.now_ms(), agent.settings.ranking.endings)
     filter_["must"].append(equals_any("parentId", sorted(parents)))
-    body = {"filter": filter_, "limit": limit, "with_payload": SHOWN, "with_vector": False}
+    body = {"filter": filter_, "limit": limit, "with_payload": PUBLIC_PAYLOAD, "with_vector": False}
     points, _ = await read_memories(agent, body)
     return sorted((point["payload"] for point in points), key=lambda row: (row["createdAt"], row["id"]))
 
@@ -111,7 +111,7 @@ async def _versions(agent: Agent, row: _Row) -> Sequence[str]:
     """Return the ids of all versions of a memory."""
     if not (row.get("supersedesId") or row.get("supersededById")):
         return (row["id"],)
-    return await version_ids(agent, row)
+    return await read_version_ids(agent, row)
 
 
 # Maximum number of levels, and of versions per memory, in the search for a cycle.
@@ -120,7 +120,7 @@ MAX_LEVELS = 1_000
 _KEYS = ("userId", "pending", TOMBSTONE_KEY, *EXPIRY_KEYS)
 
 
-async def missing_parents(
+async def find_missing_parents(
     agent: Agent, children: Mapping[int, tuple[str, str]], now_ms: int
 ) -> dict[int, AgentMemoryError]:
     """Return a NotFound error for each child whose parent is not a visible memory of its user, by place.
@@ -163,7 +163,7 @@ async def check_parent(agent: Agent, parent_id: str, *, own_id: str, user_id: st
         raise RequestInvalid(
             [FieldError("parent_id", f"{parent_id} is the item itself: a memory cannot be its own parent")]
         )
-    missing = await missing_parents(agent, {0: (user_id, parent_id)}, agent.clock.now_ms())
+    missing = await find_missing_parents(agent, {0: (user_id, parent_id)}, agent.clock.now_ms())
     if missing:
         raise missing[0]
     if await _level_above(agent, parent_id, own_id) is not None:

@@ -15,9 +15,9 @@ from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.rules.expiry import is_expired
 from agentmemory_operator.memories.rules.links import predecessors, successors
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, MemoryRecord, Payload, record_of
-from agentmemory_operator.memories.stored import own_row
+from agentmemory_operator.memories.stored import read_own_row
 
-MOST_VERSIONS = 2_000
+MAX_VERSIONS = 2_000
 # Each further reading means that another writer changed the chain in the meantime.
 MAX_READINGS = 5
 
@@ -55,9 +55,9 @@ async def read_history(agent: Agent, memory_id: str, *, user_id: str) -> History
         NotFound: If the memory is unknown, expired, deleted, or of another user.
     """
     for _ in range(MAX_READINGS):
-        row = await own_row(agent, memory_id, user_id=user_id)
-        before = await _walk(agent, row, predecessors, successors, room=MOST_VERSIONS - 1)
-        after = await _walk(agent, row, successors, predecessors, room=MOST_VERSIONS - 1 - len(before.rows))
+        row = await read_own_row(agent, memory_id, user_id=user_id)
+        before = await _walk(agent, row, predecessors, successors, room=MAX_VERSIONS - 1)
+        after = await _walk(agent, row, successors, predecessors, room=MAX_VERSIONS - 1 - len(before.rows))
         if not (before.is_broken or after.is_broken):
             break
     rows = [*reversed(before.rows), row, *after.rows]
@@ -66,10 +66,10 @@ async def read_history(agent: Agent, memory_id: str, *, user_id: str) -> History
     return History(tuple(map(record_of, visible_rows)), is_truncated=before.has_more or after.has_more)
 
 
-async def version_ids(agent: Agent, row: _Row) -> list[str]:
+async def read_version_ids(agent: Agent, row: _Row) -> list[str]:
     """Return the ids of all versions of a memory, oldest first, expired ones included; at most 2,000."""
-    before = await _walk(agent, row, predecessors, successors, room=MOST_VERSIONS - 1)
-    after = await _walk(agent, row, successors, predecessors, room=MOST_VERSIONS - 1 - len(before.rows))
+    before = await _walk(agent, row, predecessors, successors, room=MAX_VERSIONS - 1)
+    after = await _walk(agent, row, successors, predecessors, room=MAX_VERSIONS - 1 - len(before.rows))
     return [version["id"] for version in (*reversed(before.rows), row, *after.rows)]
 
 
@@ -86,7 +86,7 @@ async def _walk(agent: Agent, row: _Row, links: _Links, back: _Links, *, room: i
         from_id, next_id = pending.pop()
         if len(found) == room:
             return _Walk(found, has_more=True)
-        next_row = await chains.settled_row(agent, next_id)
+        next_row = await chains.read_completed(agent, next_id)
         if next_row is None or from_id not in back(next_row):
             return _Walk(found, is_broken=True)
         # Omit tombstones: the chain of an identity may start at the tombstone of its root.

@@ -15,22 +15,30 @@ from contextlib import nullcontext
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
-from agentmemory_operator.agents.checks import type_of
+from agentmemory_operator.agents.checks import find_type
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import AgentMemoryError, Conflict
 from agentmemory_operator.memories import chains, duplicates
-from agentmemory_operator.memories.chains import MAX_TURNS, contended, midway
+from agentmemory_operator.memories.chains import MAX_IDENTITY_ATTEMPTS, contention_error, outcome_unknown_on_failure
 from agentmemory_operator.memories.draft import MemoryDraft
 from agentmemory_operator.memories.hierarchy import check_hierarchy
-from agentmemory_operator.memories.insert import Outcome, StoredMemory, claim, is_of, other_request, stored_of, with_id
+from agentmemory_operator.memories.insert import (
+    Outcome,
+    StoredMemory,
+    claim_id,
+    find_request_conflict,
+    is_written_by,
+    stored_outcome,
+    with_id,
+)
 from agentmemory_operator.memories.point_pages import read_row
-from agentmemory_operator.memories.predecessors import check_predecessor, check_zone, updates_after
+from agentmemory_operator.memories.predecessors import check_predecessor, check_zone, next_update_count
 from agentmemory_operator.memories.rules.filters import equals
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, UPDATES_KEY, Payload
-from agentmemory_operator.runtime.tasks import side_by_side
+from agentmemory_operator.runtime.tasks import gather_bounded
 
 # Identities of one batch that are written concurrently.
-AT_ONCE = 8
+MAX_CONCURRENT_IDENTITIES = 8
 
 
 class Identities:
@@ -50,7 +58,7 @@ class Identities:
             for draft in same:
                 outcomes[draft.place] = await self._outcome(agent, draft)
 
-        await side_by_side(map(store_in_order, by_identity.values()), at_once=AT_ONCE)
+        await gather_bounded(map(store_in_order, by_identity.values()), concurrency=MAX_CONCURRENT_IDENTITIES)
         return outcomes
 
     async def _outcome(self, agent: Agent, draft: MemoryDraft) -> Outcome:
@@ -65,15 +73,15 @@ class Identities:
         if draft.record.supersedes_id and await self._same_request(agent, draft) is None:
             draft = await _continued(agent, draft, draft.record.supersedes_id)
             await check_predecessor(agent, draft.record)
-        for attempt in range(MAX_TURNS):
-            with midway() if attempt else nullcontext():
+        for attempt in range(MAX_IDENTITY_ATTEMPTS):
+            with outcome_unknown_on_failure() if attempt else nullcontext():
                 if stored := await self._try(agent, draft):
                     return stored
-        raise contended(draft.record.id)
+        raise contention_error(draft.record.id)
 
     async def _try(self, agent: Agent, draft: MemoryDraft) -> StoredMemory | None:
         """Store a draft after the current head; return None if that changed in the meantime."""
-        head = await chains.head(agent, _identity(draft))
+        head = await chains.find_head(agent, _identity(draft))
         # Read after the head: if another process stored the same request as a head, this finds it.
         if row := await self._same_request(agent, draft):
             return await self._found(agent, row, draft)
@@ -85,25 +93,25 @@ class Identities:
         return await self._follow(agent, draft, head)
 
     async def _begin(self, agent: Agent, draft: MemoryDraft) -> StoredMemory | None:
-        row = await claim(agent, with_id(draft, _identity(draft)))
-        if is_of(draft, row):
-            return stored_of(row["id"])
+        row = await claim_id(agent, with_id(draft, _identity(draft)))
+        if is_written_by(draft, row):
+            return stored_outcome(row["id"])
         if row.get("supersededById"):
-            with midway():
-                await chains.begin(agent, row["id"])
+            with outcome_unknown_on_failure():
+                await chains.repair_root(agent, row["id"])
         return None
 
     async def _follow(self, agent: Agent, draft: MemoryDraft, head: Payload) -> StoredMemory | None:
         """Write a draft as the successor of the head, or of the version that superseded it in the meantime."""
         check_zone(head, draft.record)
-        count = updates_after(head)
+        count = next_update_count(head)
         record = replace(draft.record, supersedes_id=head["id"], update_count=count, pending=True)
         await check_hierarchy(agent, record)
         point = replace(draft, record=record).point(agent)
         await agent.store.upsert(agent.alias, [point], insert_only=True, strong=True)
-        with midway():
+        with outcome_unknown_on_failure():
             row = await read_row(agent, record.id)
-            if row and (conflict := other_request(row, record)):
+            if row and (conflict := find_request_conflict(row, record)):
                 raise conflict
             if row is None:
                 raise Conflict(f"memory {record.id} was removed while it was being stored")
@@ -118,7 +126,7 @@ class Identities:
         body = {"filter": {"must": [either]}, "limit": 1, "with_payload": True}
         points, _ = await agent.store.scroll(agent.alias, body)
         row: Payload | None = points[0]["payload"] if points else None
-        if conflict := other_request(row, record):
+        if conflict := find_request_conflict(row, record):
             raise conflict
         return row
 
@@ -130,7 +138,7 @@ class Identities:
         before = row.get("supersedesId")
         # The root of an identity may be a tombstone that no memory superseded.
         is_alive = before and (before != _identity(draft) or await self._is_alive(agent, before))
-        return stored_of(row["id"], before if is_alive else None, update_count=row.get(UPDATES_KEY) or 0)
+        return stored_outcome(row["id"], before if is_alive else None, update_count=row.get(UPDATES_KEY) or 0)
 
     async def _is_alive(self, agent: Agent, memory_id: str) -> bool:
         row = await read_row(agent, memory_id)
@@ -143,7 +151,7 @@ async def _continued(agent: Agent, draft: MemoryDraft, before_id: str) -> Memory
     All versions share one identity id, which was derived in the zone of the first version.
     """
     record, row = draft.record, await read_row(agent, before_id) or {}
-    kind = type_of(agent, record.type)
+    kind = find_type(agent, record.type)
     if kind is None or kind.supersede_by is None or "identityId" not in row:
         return draft
     stored_identity = row.get("userId"), row.get("type"), row.get(kind.supersede_by)

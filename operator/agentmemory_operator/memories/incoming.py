@@ -12,13 +12,13 @@ from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.memories.rules.criteria import METADATA
 from agentmemory_operator.memories.rules.record import StatedMemory
 from agentmemory_operator.memories.rules.scrubbing import Kind, SecretRule, Steps, scrub, scrub_object
-from agentmemory_operator.runtime.slices import in_slices
+from agentmemory_operator.runtime.slices import run_in_slices
 
 _FRACTION = (
     "{key}: not found by filters: its index is of type integer, and the value is not one: store a whole number,"
     " or set type: float in spec.index.payloadIndexes"
 )
-SCRUBBED = ("content", "context", "status_value", "metadata")
+SCRUBBED_FIELDS = ("content", "context", "status_value", "metadata")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +55,8 @@ class IncomingMemory(StatedMemory):
 
 
 @dataclass(frozen=True, slots=True)
-class Clean:
-    """A memory without secrets. Only `clean` creates instances.
+class ScrubbedMemory:
+    """A memory without secrets. Only `scrub_memories` creates instances.
 
     Attributes:
         warnings: Messages for the response: kinds of secrets removed, and numbers that filters will not find.
@@ -66,24 +66,24 @@ class Clean:
     warnings: tuple[str, ...] = ()
 
 
-async def clean(agent: Agent, memories: Sequence[IncomingMemory]) -> list[Clean]:
+async def scrub_memories(agent: Agent, memories: Sequence[IncomingMemory]) -> list[ScrubbedMemory]:
     """Remove the secrets of each memory, unless the agent's object disables scrubbing.
 
     All strings of a request are processed in time slices, so other requests run in between.
     """
-    return await in_slices(_all_clean(memories, agent))
+    return await run_in_slices(_all_clean(memories, agent))
 
 
-async def clean_metadata(agent: Agent, metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+async def scrub_metadata(agent: Agent, metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     """Remove the secrets of metadata, unless the agent's object disables scrubbing."""
-    return (await in_slices(scrub_object(metadata, agent.secret_rules))).value if agent.secret_rules else metadata
+    return (await run_in_slices(scrub_object(metadata, agent.secret_rules))).value if agent.secret_rules else metadata
 
 
-def _all_clean(memories: Sequence[IncomingMemory], agent: Agent) -> Steps[list[Clean]]:
+def _all_clean(memories: Sequence[IncomingMemory], agent: Agent) -> Steps[list[ScrubbedMemory]]:
     rules, cleaned = agent.secret_rules, []
     integers = [key for key, type_ in agent.settings.indexes.items() if type_ == "integer" and key.startswith(METADATA)]
     for memory in memories:
-        clean = (yield from _clean(memory, rules)) if rules else Clean(memory)
+        clean = (yield from _clean(memory, rules)) if rules else ScrubbedMemory(memory)
         fractions = [_FRACTION.format(key=key) for key in integers if _has_float(memory.metadata, key)]
         cleaned.append(replace(clean, warnings=(*clean.warnings, *fractions)) if fractions else clean)
         yield
@@ -97,16 +97,16 @@ def _has_float(metadata: Mapping[str, Any], key: str) -> bool:
     return any(isinstance(part, float) for part in (value if isinstance(value, list) else [value]))
 
 
-def _clean(memory: IncomingMemory, rules: Sequence[SecretRule]) -> Steps[Clean]:
+def _clean(memory: IncomingMemory, rules: Sequence[SecretRule]) -> Steps[ScrubbedMemory]:
     found: dict[str, tuple[Any, frozenset[Kind]]] = {}
-    for name in SCRUBBED:
+    for name in SCRUBBED_FIELDS:
         if given := getattr(memory, name):
             value, kinds = yield from _scrubbed(given, rules)
             found |= {name: (value, kinds)} if kinds else {}
     if not found:
-        return Clean(memory)
+        return ScrubbedMemory(memory)
     changed = replace(memory, **{name: value for name, (value, _) in found.items()})
-    return Clean(
+    return ScrubbedMemory(
         changed,
         tuple(
             f"{name}: redacted before it was stored: {', '.join(sorted(kinds))} (spec.lifecycle.scrubSecrets)"

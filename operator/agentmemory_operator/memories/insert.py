@@ -10,11 +10,11 @@ from typing import Literal
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import AgentMemoryError, Conflict, StoreRejected
 from agentmemory_operator.memories import session_keywords
-from agentmemory_operator.memories.chains import midway
+from agentmemory_operator.memories.chains import outcome_unknown_on_failure
 from agentmemory_operator.memories.draft import MemoryDraft
 from agentmemory_operator.memories.point_pages import read_row, replace_row
-from agentmemory_operator.memories.rules.filters import NOT_SUPERSEDED, equals, only
-from agentmemory_operator.memories.rules.record import DUE_KEY, TOMBSTONE_KEY, MemoryRecord, Payload
+from agentmemory_operator.memories.rules.filters import NOT_SUPERSEDED, equals, point_filter
+from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, WINDOW_DUE_KEY, MemoryRecord, Payload
 
 # Status codes caused by a point, or by the number of points: a smaller request may succeed.
 _ABOUT_POINTS = frozenset({400, 413, 422})
@@ -36,7 +36,7 @@ class StoredMemory:
     id: str
     event: Event
     supersedes: str | None = None
-    recorded: bool = True
+    is_recorded: bool = True
     update_count: int = 0
     warnings: tuple[str, ...] = ()
 
@@ -44,18 +44,18 @@ class StoredMemory:
 Outcome = StoredMemory | AgentMemoryError
 
 
-def stored_of(memory_id: str, supersedes: str | None = None, *, update_count: int = 0) -> StoredMemory:
+def stored_outcome(memory_id: str, supersedes: str | None = None, *, update_count: int = 0) -> StoredMemory:
     """Return the outcome of a newly stored memory: SUPERSEDE if it has a predecessor, else ADD."""
     event: Event = "SUPERSEDE" if supersedes else "ADD"
     return StoredMemory(id=memory_id, event=event, supersedes=supersedes, update_count=update_count)
 
 
-def repeated(outcome: Outcome) -> Outcome:
+def duplicate_outcome(outcome: Outcome) -> Outcome:
     """Return the outcome of an item with the same content as an earlier item of the request."""
     return replace(outcome, event="NONE", recorded=False) if isinstance(outcome, StoredMemory) else outcome
 
 
-def other_request(row: Payload | None, record: MemoryRecord) -> Conflict | None:
+def find_request_conflict(row: Payload | None, record: MemoryRecord) -> Conflict | None:
     """Return the conflict if another request used the idempotency key, or its memory was deleted; None if neither."""
     if row is None or record.request_hash is None:
         return None
@@ -68,7 +68,9 @@ def other_request(row: Payload | None, record: MemoryRecord) -> Conflict | None:
     return None
 
 
-async def put(agent: Agent, drafts: Sequence[MemoryDraft], *, insert_only: bool = False) -> dict[str, StoreRejected]:
+async def write_drafts(
+    agent: Agent, drafts: Sequence[MemoryDraft], *, insert_only: bool = False
+) -> dict[str, StoreRejected]:
     """Write drafts in one request. If the engine rejects it, halve it to isolate bad drafts; return those by id."""
     if not drafts:
         return {}
@@ -83,39 +85,39 @@ async def put(agent: Agent, drafts: Sequence[MemoryDraft], *, insert_only: bool 
     else:
         return {}
     half = len(drafts) // 2
-    refused = await put(agent, drafts[:half], insert_only=insert_only)
-    with midway():
-        return refused | await put(agent, drafts[half:], insert_only=insert_only)
+    refused = await write_drafts(agent, drafts[:half], insert_only=insert_only)
+    with outcome_unknown_on_failure():
+        return refused | await write_drafts(agent, drafts[half:], insert_only=insert_only)
 
 
-async def claim(agent: Agent, draft: MemoryDraft) -> Payload:
+async def claim_id(agent: Agent, draft: MemoryDraft) -> Payload:
     """Insert a memory under its derived id, or replace a tombstone without successor; return the stored row.
 
-    Several writers may claim an id at once: `is_of` returns whether this one succeeded.
+    Several writers may claim an id at once: `is_written_by` returns whether this one succeeded.
 
     Raises:
         Conflict: If the same request stored the memory before and it was deleted.
     """
     memory_id = draft.record.id
     await agent.store.upsert(agent.alias, [draft.point(agent)], insert_only=True, strong=True)
-    with midway():
+    with outcome_unknown_on_failure():
         row = await _read_stored(agent, memory_id)
         if TOMBSTONE_KEY not in row or row.get("supersededById"):
             return row
-        if row.get("requestId") == draft.record.request_id and (conflict := other_request(row, draft.record)):
+        if row.get("requestId") == draft.record.request_id and (conflict := find_request_conflict(row, draft.record)):
             raise conflict
-        if row.get(DUE_KEY):
+        if row.get(WINDOW_DUE_KEY):
             # Update the keyword texts that include the deleted words first: the new point lacks the marks that find
             # them.
-            await session_keywords.settle(agent, [memory_id])
+            await session_keywords.update_stale_texts(agent, [memory_id])
             row = await _read_stored(agent, memory_id)
         newer = replace(draft, record=replace(draft.record, rev=row["rev"] + 1))
-        unchanged = only(memory_id, equals("rev", row["rev"]), NOT_SUPERSEDED)
+        unchanged = point_filter(memory_id, equals("rev", row["rev"]), NOT_SUPERSEDED)
         await replace_row(agent, newer.point(agent), unchanged, replaced=row)
         return await _read_stored(agent, memory_id)
 
 
-def is_of(draft: MemoryDraft, row: Payload) -> bool:
+def is_written_by(draft: MemoryDraft, row: Payload) -> bool:
     """Return whether a row was written by this draft's request and is not deleted."""
     return TOMBSTONE_KEY not in row and row.get("requestId") == draft.record.request_id
 

@@ -5,22 +5,22 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, Literal
 
-from agentmemory_operator.agents.checks import is_immutable, scaled
+from agentmemory_operator.agents.checks import is_immutable, normalise_vector
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import AgentMemoryError, Conflict
 from agentmemory_operator.memories import session_keywords
-from agentmemory_operator.memories.incoming import IncomingMemory, clean
-from agentmemory_operator.memories.naming_walks import entities_of
+from agentmemory_operator.memories.incoming import IncomingMemory, scrub_memories
+from agentmemory_operator.memories.naming_walks import extract_entities
 from agentmemory_operator.memories.point_pages import replace_row
 from agentmemory_operator.memories.rules.entities import ENTITIES_KEY, entities_to_payload
-from agentmemory_operator.memories.rules.filters import NOT_DELETED, equals, only
+from agentmemory_operator.memories.rules.filters import NOT_DELETED, equals, point_filter
 from agentmemory_operator.memories.rules.item_versions import versions_after
 from agentmemory_operator.memories.rules.items import (
-    KEPT_MARKS,
+    MAX_WRITE_MARKS,
     Address,
+    append_mark,
     is_live,
     item_type,
-    marked,
     marks_of,
     namespace_word,
 )
@@ -37,7 +37,7 @@ from agentmemory_operator.memories.rules.record import (
     payload_of,
     record_of,
 )
-from agentmemory_operator.memories.zoned import has_vector, whole
+from agentmemory_operator.memories.zoned import has_vector, with_encrypted_fields
 from agentmemory_operator.ports.base import Json, Vector
 
 _AUTHOR_KEYS = frozenset({"author", "speaker", "role", "observedBy", "observationCount"})
@@ -84,10 +84,10 @@ class ItemContent:
         return f"{_digest(secret + self.idempotency_key)}:{_digest(secret + body)}"
 
 
-async def cleaned(agent: Agent, item: ItemContent) -> tuple[ItemContent, tuple[str, ...]]:
-    """Return the item without secrets, and the warnings of `clean`."""
+async def scrub_item(agent: Agent, item: ItemContent) -> tuple[ItemContent, tuple[str, ...]]:
+    """Return the item without secrets, and the warnings of `scrub_memories`."""
     memory = IncomingMemory(user_id="", content=item.content, metadata=item.metadata)
-    [result] = await clean(agent, [memory])
+    [result] = await scrub_memories(agent, [memory])
     return replace(item, content=result.memory.content, metadata=result.memory.metadata), result.warnings
 
 
@@ -121,27 +121,30 @@ class ItemWrite:
             await store.upsert(alias, [await self._point(row, changes)], insert_only=True, strong=True)
         elif self._has_same_content(row, now_ms):
             await store.set_payload(
-                alias, whole(row, changes | self._logged()), unchanged(row, NOT_DELETED), strong=True
+                alias,
+                with_encrypted_fields(row, changes | self._logged()),
+                unchanged_filter(row, NOT_DELETED),
+                strong=True,
             )
         else:
             point = await self._point(row, changes)
-            await replace_row(self._agent, point, unchanged(row), replaced=row)
+            await replace_row(self._agent, point, unchanged_filter(row), replaced=row)
 
-    def replaces(self, row: Payload | None, now_ms: int) -> bool:
+    def is_replacement(self, row: Payload | None, now_ms: int) -> bool:
         """Return whether the stored point is a live item."""
         return row is not None and is_live(row, self._agent.settings.ranking.endings, now_ms)
 
     def _has_same_content(self, row: Payload, now_ms: int) -> bool:
         is_same = row.get("content") == self._item.content and not self._agent.takes_vectors
-        return is_same and self.replaces(row, now_ms)
+        return is_same and self.is_replacement(row, now_ms)
 
-    def refusal(self, row: Payload | None, now_ms: int) -> Conflict | None:
+    def find_conflict(self, row: Payload | None, now_ms: int) -> Conflict | None:
         """Return the error if the stored item is immutable or has another parent; None if it can be replaced.
 
         The parent cannot change, so that no cycle arises.
         """
         parent_id = self._item.parent_id
-        if row is None or not self.replaces(row, now_ms):
+        if row is None or not self.is_replacement(row, now_ms):
             return None
         if is_immutable(self._agent, row):
             rule = f"items of type {row['type']!r} are immutable (types[].immutable)"
@@ -153,10 +156,10 @@ class ItemWrite:
             " omit parent_id, or delete the item first"
         )
 
-    def says(self, now_ms: int) -> Payload:
+    def build_content(self, now_ms: int) -> Payload:
         """Return the payload of the new content; a None value deletes a stored key."""
         item = self._item
-        named = entities_of(
+        named = extract_entities(
             self._agent,
             item.content,
             user_id=self._address.user_id,
@@ -180,16 +183,16 @@ class ItemWrite:
         }
 
     def _changes(self, row: Payload | None, now_ms: int, *, count: int) -> Payload:
-        return self.says(now_ms) | {"updatedAt": now_ms, "rev": (row["rev"] if row else 0) + count}
+        return self.build_content(now_ms) | {"updatedAt": now_ms, "rev": (row["rev"] if row else 0) + count}
 
     async def _point(self, row: Payload | None, changes: Payload) -> Json:
         whole = self._base(row, changes["updatedAt"]) | changes
         payload = {key: value for key, value in whole.items() if value is not None}
         is_found = has_vector(self._agent, self._address.zone)
         point = {"id": payload["id"], "vector": await self._embedded() if is_found else {}, "payload": payload}
-        words = (await session_keywords.words(self._agent, [record_of(payload)])).get(payload["id"])
+        words = (await session_keywords.build_words(self._agent, [record_of(payload)])).get(payload["id"])
         if words is not None and self._agent.keyword is not None:
-            point = words.on(point, self._agent.keyword)
+            point = words.add_to_point(point, self._agent.keyword)
         return point | {"payload": point["payload"] | self._logged()}
 
     def _logged(self) -> Payload:
@@ -198,7 +201,7 @@ class ItemWrite:
 
     def _base(self, row: Payload | None, now_ms: int) -> Payload:
         """Return the rest of the payload: that of the stored item, without its author, or that of a new item."""
-        if row is not None and self.replaces(row, now_ms):
+        if row is not None and self.is_replacement(row, now_ms):
             return {key: value for key, value in row.items() if key not in _AUTHOR_KEYS}
         address, agent = self._address, self._agent
         record = MemoryRecord(
@@ -220,12 +223,14 @@ class ItemWrite:
         if self._vector is None:
             given, distance = self._item.vector, self._agent.distance
             embed = self._agent.embedder.embed
-            [self._vector] = await embed([self._item.content]) if given is None else [scaled(given, distance=distance)]
+            [self._vector] = (
+                await embed([self._item.content]) if given is None else [normalise_vector(given, distance=distance)]
+            )
         return self._vector
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class MergedPuts:
     """Decision about all waiting PUTs of one key, as if they were done one after the other without interruption.
 
     Attributes:
@@ -235,40 +240,42 @@ class Turn:
     """
 
     row: Payload | None
-    taking: tuple[ItemWrite, ...]
+    effective_writes: tuple[ItemWrite, ...]
     outcomes: tuple[tuple[ItemWrite, Outcome | AgentMemoryError], ...]
 
     async def write(self, now_ms: int, *, mark: str, keep_versions: int) -> None:
         """Write the last PUT if the stored point is still `row`. Read the point to learn the outcome."""
-        last = self.taking[-1]
-        row = self.row if self.row and last.replaces(self.row, now_ms) else None
-        versions = versions_after(row, [write.says(now_ms) for write in self.taking], keep=keep_versions)
-        requests = marks_of(self.row, REQUEST_MARKS_KEY) + [write.mark for write in self.taking if write.mark]
-        marks = {WRITE_MARKS_KEY: marked(self.row, mark), REQUEST_MARKS_KEY: requests[-KEPT_MARKS:]}
-        await last.write(self.row, now_ms, marks | versions, count=len(self.taking))
+        last = self.effective_writes[-1]
+        row = self.row if self.row and last.is_replacement(self.row, now_ms) else None
+        versions = versions_after(
+            row, [write.build_content(now_ms) for write in self.effective_writes], keep=keep_versions
+        )
+        requests = marks_of(self.row, REQUEST_MARKS_KEY) + [write.mark for write in self.effective_writes if write.mark]
+        marks = {WRITE_MARKS_KEY: append_mark(self.row, mark), REQUEST_MARKS_KEY: requests[-MAX_WRITE_MARKS:]}
+        await last.write(self.row, now_ms, marks | versions, count=len(self.effective_writes))
 
-    def settle(self) -> None:
+    def set_outcomes(self) -> None:
         """Set the outcome of each write."""
         for write, outcome in self.outcomes:
             write.outcome = outcome
 
 
-def turn_of(writes: Sequence[ItemWrite], row: Payload | None, now_ms: int) -> Turn:
+def merge_puts(writes: Sequence[ItemWrite], row: Payload | None, now_ms: int) -> MergedPuts:
     """Decide the outcomes of PUTs on the stored item."""
     request_marks, taking, outcomes = marks_of(row, REQUEST_MARKS_KEY), list[ItemWrite](), []
     for write in writes:
-        outcome = _earlier(write, request_marks) or write.refusal(row, now_ms)
+        outcome = _earlier(write, request_marks) or write.find_conflict(row, now_ms)
         if outcome is None:
-            outcome = "replaced" if taking or write.replaces(row, now_ms) else "created"
+            outcome = "replaced" if taking or write.is_replacement(row, now_ms) else "created"
             taking.append(write)
             request_marks.extend([write.mark] if write.mark else [])
         outcomes.append((write, outcome))
-    return Turn(row, tuple(taking), tuple(outcomes))
+    return MergedPuts(row, tuple(taking), tuple(outcomes))
 
 
-def unchanged(row: Mapping[str, Any], *conditions: Json) -> Json:
+def unchanged_filter(row: Mapping[str, Any], *conditions: Json) -> Json:
     """Return the filter for a point that is unchanged since it was read."""
-    return only(row["id"], equals("rev", row["rev"]), *conditions)
+    return point_filter(row["id"], equals("rev", row["rev"]), *conditions)
 
 
 def _earlier(write: ItemWrite, request_marks: Sequence[str]) -> Outcome | AgentMemoryError | None:

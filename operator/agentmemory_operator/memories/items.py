@@ -24,9 +24,9 @@ from typing import TypeGuard
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
-from agentmemory_operator.agents.checks import check_deletable, expiry_errors, type_of
+from agentmemory_operator.agents.checks import check_deletable, expiry_errors, find_type
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.collections.rules.rebuild_costs import TOKENS_MAX
+from agentmemory_operator.collections.rules.rebuild_costs import MAX_TOKENS
 from agentmemory_operator.connections.embedders import GatheringEmbedder
 from agentmemory_operator.errors import (
     AgentMemoryError,
@@ -38,38 +38,45 @@ from agentmemory_operator.errors import (
     StoreUnavailable,
     TransientError,
 )
-from agentmemory_operator.memories.chains import midway
+from agentmemory_operator.memories.chains import outcome_unknown_on_failure
 from agentmemory_operator.memories.hierarchy import check_parent
-from agentmemory_operator.memories.item_writes import ItemContent, ItemWrite, Outcome, Turn, cleaned, turn_of
+from agentmemory_operator.memories.item_writes import (
+    ItemContent,
+    ItemWrite,
+    MergedPuts,
+    Outcome,
+    merge_puts,
+    scrub_item,
+)
 from agentmemory_operator.memories.point_pages import read_memories, read_pages, read_row
 from agentmemory_operator.memories.rules.ids import is_id, keyed_id
-from agentmemory_operator.memories.rules.item_versions import NUMBER_KEY, number_of, versions_of
+from agentmemory_operator.memories.rules.item_versions import NUMBER_KEY, version_number, versions_of
 from agentmemory_operator.memories.rules.items import (
     Address,
-    buried,
-    check_content,
+    find_length_errors,
+    has_all_marks_since,
     is_live,
+    item_tombstone,
     item_type,
-    items_below,
-    items_in,
     marks_of,
-    tells_all_since,
+    namespace_filter,
+    prefix_filter,
 )
 from agentmemory_operator.memories.rules.record import MemoryRecord, Payload, record_of
-from agentmemory_operator.memories.tombstone_writes import entomb, grave_of, read_emptied
-from agentmemory_operator.memories.zoned import id_scope, known_id_scope, vector_errors
+from agentmemory_operator.memories.tombstone_writes import read_confirmed, tombstone_write, write_tombstones
+from agentmemory_operator.memories.zoned import find_id_scope, find_vector_errors, id_scope
 from agentmemory_operator.ports.base import Clock, Json
-from agentmemory_operator.runtime.tasks import side_by_side
+from agentmemory_operator.runtime.tasks import gather_bounded
 
 # An attempt fails only if a writer of another process changed the same item, so the writers together make progress.
 MAX_ATTEMPTS = 100
 # Concurrent items of a batch; each needs three calls of the engine.
-PUT_AT_ONCE = 8
+MAX_CONCURRENT_PUTS = 8
 PAGE = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Put:
+class StoredItem:
     """An item that is durably stored.
 
     Attributes:
@@ -86,7 +93,7 @@ PlacedItem = tuple[Address, ItemContent]
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class KeyPage:
     """One page of keys, each page sorted by name. `next_cursor` is None on the last page."""
 
     keys: tuple[str, ...]
@@ -120,7 +127,7 @@ class Items:
         """Return a key for an item without one; the same for the same idempotency key."""
         return keyed_id("", "item", idempotency_key) if idempotency_key else str(uuid4())
 
-    async def put(self, agent: Agent, address: Address, item: ItemContent) -> Put:
+    async def put(self, agent: Agent, address: Address, item: ItemContent) -> StoredItem:
         """Write an item, replacing the one under its key.
 
         Raises:
@@ -132,11 +139,11 @@ class Items:
             EmbedderUnavailable, StoreUnavailable: If nothing was written. Retry.
             OutcomeUnknown: If it may have been written. Read before retrying.
         """
-        limit = agent.settings.max_content_tokens or TOKENS_MAX
-        errors = [*check_content(item.content, limit), *vector_errors(agent, item.vector, address.zone)]
-        if errors := errors + expiry_errors(type_of(agent, item_type(agent.settings.ranking)), item.expires_at):
+        limit = agent.settings.max_content_tokens or MAX_TOKENS
+        errors = [*find_length_errors(item.content, limit), *find_vector_errors(agent, item.vector, address.zone)]
+        if errors := errors + expiry_errors(find_type(agent, item_type(agent.settings.ranking)), item.expires_at):
             raise RequestInvalid(errors)
-        item, warnings = await cleaned(agent, item)
+        item, warnings = await scrub_item(agent, item)
         scope = await id_scope(agent, address.zone, address.user_id)
         memory_id = address.id_in(scope)
         if item.parent_id is not None:
@@ -144,9 +151,9 @@ class Items:
         write = ItemWrite(agent, address, item, scope)
         outcome = await self._wait_for(agent, memory_id, write)
         agent.sizes.forget(address.user_id)
-        return Put(memory_id=memory_id, key=address.key, outcome=outcome, warnings=warnings)
+        return StoredItem(memory_id=memory_id, key=address.key, outcome=outcome, warnings=warnings)
 
-    async def put_many(self, agent: Agent, items: Sequence[PlacedItem]) -> list[Put | AgentMemoryError]:
+    async def put_many(self, agent: Agent, items: Sequence[PlacedItem]) -> list[StoredItem | AgentMemoryError]:
         """Write each item; return one result per item, in order: the stored item, or its error.
 
         Items of one address are written one after the other. The contents of several items are embedded in one call.
@@ -159,10 +166,10 @@ class Items:
             groups.setdefault(address, []).append(place)
         agent = replace(agent, embedder=GatheringEmbedder(agent.embedder))
 
-        async def put_in_order(places: Sequence[int]) -> list[tuple[int, Put | AgentMemoryError]]:
+        async def put_in_order(places: Sequence[int]) -> list[tuple[int, StoredItem | AgentMemoryError]]:
             return [(place, await self._put_or_refuse(agent, *items[place])) for place in places]
 
-        done = await side_by_side(map(put_in_order, groups.values()), at_once=PUT_AT_ONCE)
+        done = await gather_bounded(map(put_in_order, groups.values()), concurrency=MAX_CONCURRENT_PUTS)
         outcomes = dict(chain.from_iterable(done))
         unwritten = [outcome for outcome in outcomes.values() if _is_unwritten(outcome)]
         if len(unwritten) == len(outcomes):
@@ -170,7 +177,7 @@ class Items:
             raise next((outcome for outcome in unwritten if isinstance(outcome, CollectionMoved)), unwritten[0])
         return [outcomes[place] for place in range(len(items))]
 
-    async def _put_or_refuse(self, agent: Agent, address: Address, item: ItemContent) -> Put | AgentMemoryError:
+    async def _put_or_refuse(self, agent: Agent, address: Address, item: ItemContent) -> StoredItem | AgentMemoryError:
         try:
             return await self.put(agent, address, item)
         except AgentMemoryError as error:
@@ -185,7 +192,7 @@ class Items:
         row = await read_row(agent, await _id_of(agent, address))
         if row is None or not is_live(row, agent.settings.ranking.endings, self._clock.now_ms()):
             raise _not_found(address)
-        return record_of(row | {NUMBER_KEY: number_of(row)})
+        return record_of(row | {NUMBER_KEY: version_number(row)})
 
     async def versions(self, agent: Agent, address: Address) -> list[MemoryRecord]:
         """Return the earlier versions of an item, newest first, as many as are kept.
@@ -216,7 +223,7 @@ class Items:
             if row is None or not is_live(row, agent.settings.ranking.endings, now_ms):
                 raise _not_found(address)
             check_deletable(agent, row, is_admin=is_admin)
-            await entomb(agent, [grave_of(row, buried(row, mark, now_ms))])
+            await write_tombstones(agent, [tombstone_write(row, item_tombstone(row, mark, now_ms))])
             return True
 
         memory_id = await _id_of(agent, address)
@@ -226,7 +233,7 @@ class Items:
 
     async def keys(
         self, agent: Agent, user_id: str, *, namespace: tuple[str, ...], limit: int, cursor: str | None = None
-    ) -> Keys:
+    ) -> KeyPage:
         """Return a page of the keys of exactly one namespace.
 
         Raises:
@@ -235,19 +242,19 @@ class Items:
         if cursor is not None and not is_id(cursor):
             raise RequestInvalid([FieldError("cursor", f"{cursor!r} is not a next_cursor of a list of keys")])
         body: Json = {
-            "filter": items_in(user_id, namespace, self._clock.now_ms(), agent.settings.ranking.endings),
+            "filter": namespace_filter(user_id, namespace, self._clock.now_ms(), agent.settings.ranking.endings),
             "limit": limit,
         }
         body |= {"with_payload": ["key"], "with_vector": False} | ({"offset": cursor} if cursor else {})
         points, following = await read_memories(agent, body)
         # A locked item has no readable key.
         keys = (point["payload"].get("key") for point in points)
-        return Keys(tuple(sorted(key for key in keys if key is not None)), following)
+        return KeyPage(tuple(sorted(key for key in keys if key is not None)), following)
 
     async def namespaces(self, agent: Agent, user_id: str, *, prefix: tuple[str, ...]) -> list[NamespaceCount]:
         """Return the namespaces with this prefix that contain items of a user, sorted."""
         body: Json = {
-            "filter": items_below(user_id, prefix, self._clock.now_ms(), agent.settings.ranking.endings),
+            "filter": prefix_filter(user_id, prefix, self._clock.now_ms(), agent.settings.ranking.endings),
             "limit": PAGE,
         }
         body |= {"with_payload": ["namespace"], "with_vector": False}
@@ -284,14 +291,14 @@ class Items:
                 each_write.outcome = error
 
     async def _put_all(self, agent: Agent, memory_id: str, writes: Sequence[ItemWrite]) -> None:
-        turn: Turn | None = None
+        turn: MergedPuts | None = None
 
         async def write_last(row: Payload | None, mark: str) -> bool:
             nonlocal turn
-            turn = turn_of(writes, row, self._clock.now_ms())
-            if turn.taking:
+            turn = merge_puts(writes, row, self._clock.now_ms())
+            if turn.effective_writes:
                 await turn.write(self._clock.now_ms(), mark=mark, keep_versions=agent.settings.keep_versions)
-            return bool(turn.taking)
+            return bool(turn.effective_writes)
 
         await self._change(agent, memory_id, write_last)
         if turn is not None:
@@ -312,11 +319,11 @@ class Items:
         for _ in range(MAX_ATTEMPTS):
             if not await write(row, mark):
                 return
-            with midway():
+            with outcome_unknown_on_failure():
                 after = await read(agent, memory_id)
             if mark in marks_of(after):
                 return
-            if not tells_all_since(row, after):
+            if not has_all_marks_since(row, after):
                 raise OutcomeUnknown("this key was written concurrently: read before retrying")
             row = after
         raise StoreUnavailable("this key is being written concurrently: retry")
@@ -325,20 +332,20 @@ class Items:
         return self._locks.setdefault(memory_id, asyncio.Lock())
 
 
-def _is_unwritten(outcome: Put | AgentMemoryError) -> TypeGuard[TransientError]:
+def _is_unwritten(outcome: StoredItem | AgentMemoryError) -> TypeGuard[TransientError]:
     """Return whether an item was not written and a retry may succeed."""
     return isinstance(outcome, TransientError) and not isinstance(outcome, OutcomeUnknown)
 
 
 async def _id_of(agent: Agent, address: Address) -> str:
-    scope = await known_id_scope(agent, address.zone, address.user_id)
+    scope = await find_id_scope(agent, address.zone, address.user_id)
     if scope is None:
         raise _not_found(address)
     return address.id_in(scope)
 
 
 async def _read_emptied(agent: Agent, memory_id: str) -> Payload | None:
-    return (await read_emptied(agent, [memory_id])).get(memory_id)
+    return (await read_confirmed(agent, [memory_id])).get(memory_id)
 
 
 def _not_found(address: Address) -> NotFound:

@@ -13,12 +13,12 @@ from cachetools import FIFOCache
 
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.collections.rules.epochs import Epoch
-from agentmemory_operator.entities.rules.extract import extract
+from agentmemory_operator.entities.rules.extract import extract_entities
 from agentmemory_operator.memories.rules.entities import ENTITIES_KEY, Entity, entities_to_payload
-from agentmemory_operator.memories.rules.filters import NOT_DELETED, UNSEALED, Condition, equals, only
+from agentmemory_operator.memories.rules.filters import NOT_DELETED, UNSEALED, Condition, equals, point_filter
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, Payload
 from agentmemory_operator.ports.base import Json
-from agentmemory_operator.runtime.slices import in_slices, one_by_one
+from agentmemory_operator.runtime.slices import map_with_pauses, run_in_slices
 from agentmemory_operator.zones.rules.sealing import SEALED_KEY, ZONE_KEY, is_locked
 
 PAGE = 100
@@ -44,13 +44,13 @@ class _NamingWalk:
     is_done: bool = False
 
 
-class NamingWalks:
+class EntityBackfill:
     """Walks of one process. An agent that is walked through costs no further reads."""
 
     def __init__(self) -> None:
         self._walks: FIFOCache[str, _NamingWalk] = FIFOCache(MAX_WALKS)
 
-    async def go_on(self, agent: Agent) -> int:
+    async def sweep(self, agent: Agent) -> int:
         """Extract names from the next pages of memories; return the number of memories that got names.
 
         Raises:
@@ -93,7 +93,7 @@ async def _unnamed(agent: Agent, offset: Any) -> tuple[list[str], Any]:
 async def _name(agent: Agent, ids: Sequence[str]) -> int:
     points = await agent.store.retrieve(agent.alias, ids, keys=_READ)
     rows = [point["payload"] | {"id": point["id"]} for point in points if _is_ours(point["payload"])]
-    found = await in_slices(one_by_one(lambda _, row: entities_in(agent, row), rows))
+    found = await run_in_slices(map_with_pauses(lambda _, row: extract_row_entities(agent, row), rows))
     operations = [_write(agent, row, named) for row, named in zip(rows, found, strict=True) if named]
     if operations:
         await agent.store.batch(agent.alias, operations, strong=True)
@@ -108,24 +108,24 @@ def _is_ours(row: Payload) -> bool:
 
 
 def _write(agent: Agent, row: Payload, named: list[dict[str, str]]) -> Json:
-    unchanged = only(row["id"], equals("rev", row["rev"]), NOT_DELETED)
+    unchanged = point_filter(row["id"], equals("rev", row["rev"]), NOT_DELETED)
     change = {ENTITIES_KEY: named, "rev": row["rev"] + 1, "updatedAt": agent.clock.now_ms()}
     return {"set_payload": {"payload": change, "filter": unchanged}}
 
 
-def entities_of(
+def extract_entities(
     agent: Agent, content: str, *, user_id: str, author: str | None, zone: str | None
 ) -> tuple[Entity, ...]:
     """Return the names that a text mentions; empty if its agent has no entities, or it has a zone."""
     if agent.entity_lists is None or zone is not None:
         return ()
-    return extract(content, agent.entity_lists, user_id=user_id, author=author)
+    return extract_entities(content, agent.entity_lists, user_id=user_id, author=author)
 
 
-def entities_in(agent: Agent, row: Mapping[str, Any]) -> list[dict[str, str]] | None:
+def extract_row_entities(agent: Agent, row: Mapping[str, Any]) -> list[dict[str, str]] | None:
     """Return the names that a row mentions, as stored on the point; None if there are none."""
     if is_locked(row) or not isinstance(row.get("content"), str):
         return None
     author, zone = row.get("author"), row.get(ZONE_KEY)
-    found = entities_of(agent, row["content"], user_id=row["userId"], author=author, zone=zone)
+    found = extract_entities(agent, row["content"], user_id=row["userId"], author=author, zone=zone)
     return entities_to_payload(found) or None

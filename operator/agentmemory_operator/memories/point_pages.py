@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import StoreUnavailable
-from agentmemory_operator.memories.rules.filters import Condition, Filter, equals, only
+from agentmemory_operator.memories.rules.filters import Condition, Filter, equals, point_filter
 from agentmemory_operator.memories.rules.record import (
     ERASURE_KEY,
     STORED_KEY,
@@ -13,7 +13,7 @@ from agentmemory_operator.memories.rules.record import (
     Payload,
     erasure_trace,
 )
-from agentmemory_operator.memories.zoned import whole
+from agentmemory_operator.memories.zoned import with_encrypted_fields
 from agentmemory_operator.ports.base import Json
 
 T = TypeVar("T")
@@ -37,21 +37,23 @@ async def change_row(
     Raises:
         KeysUnavailable: If a changed key is encrypted and the row is locked.
     """
-    payload = {**whole(row, dict(changes)), "rev": row["rev"] + 1, "updatedAt": now_ms}
-    unchanged = only(row["id"], equals("rev", row["rev"]), *conditions)
+    payload = {**with_encrypted_fields(row, dict(changes)), "rev": row["rev"] + 1, "updatedAt": now_ms}
+    unchanged = point_filter(row["id"], equals("rev", row["rev"]), *conditions)
     await agent.store.set_payload(agent.alias, payload, unchanged, strong=True)
 
 
-def upsert_where(point: Json, unchanged: Filter) -> Json:
+def conditional_upsert(point: Json, unchanged: Filter) -> Json:
     """Return the operation that replaces a point if it matches `unchanged`.
 
-    The same batch must delete the vectors that the new point omits: `replacing` does so for live points,
+    The same batch must delete the vectors that the new point omits: `replacement_operations` does so for live points,
     `tombstone_writes.emptying` for tombstones.
     """
     return {"upsert": {"points": [point], "update_filter": unchanged, "update_mode": "update_only"}}
 
 
-def replacing(agent: Agent, point: Json, unchanged: Filter, *, replaced: Payload | None = None) -> list[Json]:
+def replacement_operations(
+    agent: Agent, point: Json, unchanged: Filter, *, replaced: Payload | None = None
+) -> list[Json]:
     """Return the operations that replace a stored point by a live one, if it matches `unchanged`.
 
     Vectors that the new point omits are deleted by name first: Qdrant 1.18 keeps them while a snapshot is created. The
@@ -71,16 +73,18 @@ def replacing(agent: Agent, point: Json, unchanged: Filter, *, replaced: Payload
         # Later than the erasure, despite clock drift, so the trace never covers the new memory.
         stored = max(point["payload"][STORED_KEY], replaced[TOMBSTONE_KEY] + 1)
         later = point | {"payload": point["payload"] | {STORED_KEY: stored}}
-        return [trace_upsert, *replacing(agent, later, unchanged)]
+        return [trace_upsert, *replacement_operations(agent, later, unchanged)]
     vector = point["vector"]
     left_out = [name for name in agent.vectors if name not in (vector if isinstance(vector, dict) else ("",))]
-    upsert = upsert_where(point, unchanged)
+    upsert = conditional_upsert(point, unchanged)
     return [{"delete_vectors": {"filter": unchanged, "vector": left_out}}, upsert] if left_out else [upsert]
 
 
 async def replace_row(agent: Agent, point: Json, unchanged: Filter, *, replaced: Payload) -> None:
     """Replace a row by a live point, if it matches `unchanged`. Read the row to learn the outcome."""
-    await agent.store.batch(agent.alias, replacing(agent, point, unchanged, replaced=replaced), strong=True)
+    await agent.store.batch(
+        agent.alias, replacement_operations(agent, point, unchanged, replaced=replaced), strong=True
+    )
 
 
 async def read_pages(agent: Agent, body: Json) -> AsyncIterator[list[Json]]:
@@ -99,14 +103,14 @@ async def read_memories(agent: Agent, body: Json) -> tuple[list[Json], Any]:
     """Read one page of a scroll whose filter excludes tombstones; return its points and the offset of the next page.
 
     Raises:
-        StoreUnavailable: As in `read_whole`.
+        StoreUnavailable: As in `read_without_tombstones`.
     """
     keys = body["with_payload"]
     request = body | {"with_payload": [*keys, TOMBSTONE_KEY]} if isinstance(keys, list) else body
-    return await read_whole(lambda: agent.store.scroll(agent.alias, request), lambda page: page[0])
+    return await read_without_tombstones(lambda: agent.store.scroll(agent.alias, request), lambda page: page[0])
 
 
-async def read_whole(read: Callable[[], Awaitable[T]], points_of: Callable[[T], Sequence[Json]]) -> T:
+async def read_without_tombstones(read: Callable[[], Awaitable[T]], points_of: Callable[[T], Sequence[Json]]) -> T:
     """Repeat a read until its result has no tombstones. The filter of the read must exclude them.
 
     The engine first matches the points of a search and then reads their payloads; a deletion in between shows a

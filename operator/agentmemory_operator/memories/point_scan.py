@@ -16,7 +16,7 @@ from agentmemory_operator.ports.points import PointStore
 PAGE = 2_000
 
 
-def page_of(*collections: Collection) -> int:
+def page_size(*collections: Collection) -> int:
     """Return the page size for a walk over all these collections, at most their strict mode limits."""
     return min([PAGE, *(limit for collection in collections if (limit := _max_query_limit(collection)))])
 
@@ -45,7 +45,7 @@ async def walk(
         body = body | {"offset": following}
 
 
-async def rows_of(
+async def read_rows_by_id(
     points: PointStore, collection: str, ids: Iterable[PointId], page: int, *, keys: Sequence[str]
 ) -> Rows:
     """Read the payloads of the points that exist, by id.
@@ -62,7 +62,7 @@ async def rows_of(
     return rows
 
 
-async def side_by_side(
+async def walk_pair(
     points: PointStore, one: str, other: str, page: int, *, keys: Sequence[str] = ()
 ) -> AsyncIterator[tuple[Rows, Rows]]:
     """Yield the rows of two collections in the same range of ids, range by range; `one` is read first."""
@@ -102,8 +102,8 @@ def _place(id_: PointId) -> tuple[bool, int, str]:
     return (True, 0, id_) if isinstance(id_, str) else (False, id_, "")
 
 
-MOST_DELETED = 10_000
-"""Maximum number of tombstones returned by `deleted_after`."""
+MAX_DELETED = 10_000
+"""Maximum number of tombstones returned by `read_deleted_after`."""
 
 _LATEST_MS = 2**43
 """Upper bound of the binary search, after the year 2200."""
@@ -111,7 +111,7 @@ _LATEST_MS = 2**43
 
 async def count_changed(points: PointStore, collection: str, since_ms: int) -> int:
     """Return how many points changed after a time, including tombstones."""
-    return await points.count(collection, changed_after(since_ms))
+    return await points.count(collection, changed_after_filter(since_ms))
 
 
 async def count_deleted(points: PointStore, collection: str, since_ms: int) -> int:
@@ -119,7 +119,7 @@ async def count_deleted(points: PointStore, collection: str, since_ms: int) -> i
     return await points.count(collection, _after(TOMBSTONE_KEY, since_ms))
 
 
-async def newest_change(points: PointStore, collection: str) -> int | None:
+async def find_newest_change(points: PointStore, collection: str) -> int | None:
     """Return the time of the newest change, rounded up to a full second, in Unix milliseconds.
 
     None if no point has one.
@@ -138,8 +138,8 @@ async def newest_change(points: PointStore, collection: str) -> int | None:
     return low * 1000
 
 
-async def deleted_after(points: PointStore, collection: str, since_ms: int, page: int) -> Rows | None:
-    """Return the tombstones written after a time, with that time; None if there are more than `MOST_DELETED`.
+async def read_deleted_after(points: PointStore, collection: str, since_ms: int, page: int) -> Rows | None:
+    """Return the tombstones written after a time, with that time; None if there are more than `MAX_DELETED`.
 
     Args:
         page: Number of points per call.
@@ -147,12 +147,12 @@ async def deleted_after(points: PointStore, collection: str, since_ms: int, page
     found = Rows()
     async for rows in walk(points, collection, page, keys=[TOMBSTONE_KEY], filter_=_after(TOMBSTONE_KEY, since_ms)):
         found |= rows
-        if len(found) > MOST_DELETED:
+        if len(found) > MAX_DELETED:
             return None
     return found
 
 
-def changed_after(since_ms: int) -> Json:
+def changed_after_filter(since_ms: int) -> Json:
     """Return the filter for points changed after a time."""
     return _after("updatedAt", since_ms)
 

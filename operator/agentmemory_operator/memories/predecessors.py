@@ -8,7 +8,7 @@ from agentmemory_operator.agents.checks import is_immutable
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import Conflict, NotFound
 from agentmemory_operator.memories import chains, session_keywords
-from agentmemory_operator.memories.chains import midway, settled_row
+from agentmemory_operator.memories.chains import outcome_unknown_on_failure, read_completed
 from agentmemory_operator.memories.draft import MemoryDraft
 from agentmemory_operator.memories.point_pages import read_row
 from agentmemory_operator.memories.rules.expiry import is_expired
@@ -20,11 +20,11 @@ from agentmemory_operator.memories.rules.record import (
     MemoryRecord,
     Payload,
 )
-from agentmemory_operator.memories.zoned import sinks
+from agentmemory_operator.memories.zoned import is_lower_zone
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY
 
 
-def superseded(memory_id: str | None) -> Conflict:
+def not_a_head_conflict(memory_id: str | None) -> Conflict:
     """Return the error for superseding a version that is not a head."""
     return Conflict(f"supersedes: {memory_id} is superseded or deleted; supersede the head of its chain instead")
 
@@ -41,7 +41,7 @@ async def check_predecessor(agent: Agent, record: MemoryRecord) -> Payload | Non
     """
     if record.supersedes_id is None:
         return None
-    old = await settled_row(agent, record.supersedes_id)
+    old = await read_completed(agent, record.supersedes_id)
     # An erased memory no longer has a user id.
     if old is None or old.get("userId") != record.user_id or _is_expired(agent, old):
         raise NotFound(f"supersedes: this user has no memory {record.supersedes_id}")
@@ -50,12 +50,12 @@ async def check_predecessor(agent: Agent, record: MemoryRecord) -> Payload | Non
     if old.get("working"):
         raise Conflict("supersedes: a working memory cannot be superseded: add a new working memory to its session")
     if TOMBSTONE_KEY in old or old.get("supersededById"):
-        raise superseded(record.supersedes_id)
+        raise not_a_head_conflict(record.supersedes_id)
     _check_rules(agent, old, record)
     return old
 
 
-def updates_after(old: Payload | None) -> int:
+def next_update_count(old: Payload | None) -> int:
     """Return the `update_count` of the version after `old`; 0 without a predecessor."""
     return 0 if old is None else (old.get(UPDATES_KEY) or 0) + 1
 
@@ -67,7 +67,7 @@ def check_zone(old: Payload, record: MemoryRecord) -> None:
         Conflict: If the zone is lower.
     """
     before = old.get(ZONE_KEY)
-    if TOMBSTONE_KEY not in old and sinks(before, record.zone):
+    if TOMBSTONE_KEY not in old and is_lower_zone(before, record.zone):
         raise Conflict(
             f"zone: {old['id']} is {before}, and a new version must not have a lower zone: use that zone or a higher "
             f"one"
@@ -115,11 +115,11 @@ async def merge(agent: Agent, draft: MemoryDraft, replaced: Sequence[str], marks
     point = replace(draft, record=record).point(agent)
     point["payload"] |= marks
     await agent.store.upsert(agent.alias, [point], insert_only=True, strong=True)
-    with midway():
+    with outcome_unknown_on_failure():
         row = await read_row(agent, record.id)
         if row is None or TOMBSTONE_KEY in row:
             return None
         is_joined = not row.get("pending") or await chains.join(agent, row)
-        await session_keywords.settle(agent, [record.id, *replaced])
+        await session_keywords.update_stale_texts(agent, [record.id, *replaced])
         row = await read_row(agent, record.id) if is_joined else None
         return None if row is None or TOMBSTONE_KEY in row else row

@@ -11,14 +11,21 @@ from itertools import zip_longest
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import AgentMemoryError, CollectionMoved, OutcomeUnknown
 from agentmemory_operator.memories import chains, duplicates, session_keywords
-from agentmemory_operator.memories.chains import midway
-from agentmemory_operator.memories.draft import MemoryDraft, drafts_of, places_of_first
+from agentmemory_operator.memories.chains import outcome_unknown_on_failure
+from agentmemory_operator.memories.draft import MemoryDraft, build_drafts, find_first_places
 from agentmemory_operator.memories.hierarchy import check_hierarchy
 from agentmemory_operator.memories.identities import Identities
-from agentmemory_operator.memories.incoming import IncomingMemory, clean
-from agentmemory_operator.memories.insert import Outcome, StoredMemory, other_request, put, repeated, stored_of
+from agentmemory_operator.memories.incoming import IncomingMemory, scrub_memories
+from agentmemory_operator.memories.insert import (
+    Outcome,
+    StoredMemory,
+    duplicate_outcome,
+    find_request_conflict,
+    stored_outcome,
+    write_drafts,
+)
 from agentmemory_operator.memories.point_pages import read_row
-from agentmemory_operator.memories.predecessors import check_predecessor, superseded, updates_after
+from agentmemory_operator.memories.predecessors import check_predecessor, next_update_count, not_a_head_conflict
 from agentmemory_operator.memories.rules.expiry import ttl_of
 from agentmemory_operator.memories.rules.record import LONG_CHAIN, TOMBSTONE_KEY, UPDATES_KEY, MemoryRecord
 from agentmemory_operator.memories.session_use import note_stored
@@ -46,10 +53,10 @@ class Remember:
             EmbedderUnavailable, StoreUnavailable: If nothing was written. Retry.
             OutcomeUnknown: If the batch may have been written. Items with idempotency keys can be sent again.
         """
-        cleaned = await clean(agent, memories)
-        places = await places_of_first([item.memory for item in cleaned], agent)
+        cleaned = await scrub_memories(agent, memories)
+        places = await find_first_places([item.memory for item in cleaned], agent)
         distinct = list(dict.fromkeys(places))
-        drafts = await drafts_of(agent, [cleaned[place] for place in distinct])
+        drafts = await build_drafts(agent, [cleaned[place] for place in distinct])
         written: list[Outcome] = []
         since_s = agent.sizes.now_s()
         try:
@@ -64,8 +71,8 @@ class Remember:
                 if None in of_user:
                     agent.sizes.forget(user_id)
                 else:
-                    agent.sizes.added(user_id, sum(number or 0 for number in of_user), since_s=since_s)
-            await session_keywords.settle(agent, _changed(drafts, written))
+                    agent.sizes.add_stored(user_id, sum(number or 0 for number in of_user), since_s=since_s)
+            await session_keywords.update_stale_texts(agent, _changed(drafts, written))
         if moved := _moved(written):
             raise moved
         await note_stored(agent, _stored(drafts, written), now_ms=agent.clock.now_ms())
@@ -73,17 +80,20 @@ class Remember:
             if isinstance(outcome, StoredMemory) and (outcome.update_count + 1) % LONG_CHAIN == 0:
                 self._on_long_chain()
         outcomes = dict(zip(distinct, written, strict=True))
-        full = [outcomes[first] if first == place else repeated(outcomes[first]) for place, first in enumerate(places)]
+        full = [
+            outcomes[first] if first == place else duplicate_outcome(outcomes[first])
+            for place, first in enumerate(places)
+        ]
         return [_warned(outcome, item.warnings) for outcome, item in zip(full, cleaned, strict=True)]
 
     async def _write(self, agent: Agent, drafts: Sequence[MemoryDraft | AgentMemoryError]) -> list[Outcome]:
         """Write drafts by their rules; those with a predecessor one after the other."""
         ready = [draft for draft in drafts if isinstance(draft, MemoryDraft)]
         outcomes = await self._put_plain(agent, [draft for draft in ready if draft.rule == "plain"])
-        with midway() if outcomes else nullcontext():
+        with outcome_unknown_on_failure() if outcomes else nullcontext():
             outcomes |= await self._put_keyed(agent, [draft for draft in ready if draft.rule == "keyed"])
-        with midway() if outcomes else nullcontext():
-            outcomes |= await duplicates.store(agent, [draft for draft in ready if draft.rule == "once"])
+        with outcome_unknown_on_failure() if outcomes else nullcontext():
+            outcomes |= await duplicates.store_once(agent, [draft for draft in ready if draft.rule == "once"])
         outcomes |= await self._identities.store(agent, [draft for draft in ready if draft.rule == "identity"])
         for draft in ready:
             if draft.rule == "chain":
@@ -91,22 +101,22 @@ class Remember:
         return [_with_draft_warnings(draft, outcomes) if isinstance(draft, MemoryDraft) else draft for draft in drafts]
 
     async def _put_plain(self, agent: Agent, drafts: Sequence[MemoryDraft]) -> dict[int, Outcome]:
-        refused = await put(agent, drafts)
-        return {draft.place: refused.get(draft.record.id) or stored_of(draft.record.id) for draft in drafts}
+        refused = await write_drafts(agent, drafts)
+        return {draft.place: refused.get(draft.record.id) or stored_outcome(draft.record.id) for draft in drafts}
 
     async def _put_keyed(self, agent: Agent, drafts: Sequence[MemoryDraft]) -> dict[int, Outcome]:
         """Insert drafts with an idempotency key. If another request used the key, its conflict is the outcome."""
         if not drafts:
             return {}
-        refused: dict[str, AgentMemoryError] = dict(await put(agent, drafts, insert_only=True))
-        with midway():
+        refused: dict[str, AgentMemoryError] = dict(await write_drafts(agent, drafts, insert_only=True))
+        with outcome_unknown_on_failure():
             ids = [draft.record.id for draft in drafts if draft.record.id not in refused]
             points = await agent.store.retrieve(agent.alias, ids, keys=_COMPARED_KEYS)
         rows = {point["id"]: point["payload"] for point in points}
         for draft in drafts:
-            if conflict := other_request(rows.get(draft.record.id), draft.record):
+            if conflict := find_request_conflict(rows.get(draft.record.id), draft.record):
                 refused[draft.record.id] = conflict
-        return {draft.place: refused.get(draft.record.id) or stored_of(draft.record.id) for draft in drafts}
+        return {draft.place: refused.get(draft.record.id) or stored_outcome(draft.record.id) for draft in drafts}
 
     async def _join_or_refuse(self, agent: Agent, draft: MemoryDraft) -> Outcome:
         try:
@@ -120,18 +130,18 @@ class Remember:
         before = await read_row(agent, record.id) if record.request_hash else None
         if before is None:
             old = await check_predecessor(agent, record)
-            record = replace(record, update_count=updates_after(old))
+            record = replace(record, update_count=next_update_count(old))
             await check_hierarchy(agent, record)
             point = replace(draft, record=record).point(agent)
             await agent.store.upsert(agent.alias, [point], insert_only=True, strong=True)
-        with midway():
+        with outcome_unknown_on_failure():
             row = before or await read_row(agent, record.id)
-            if conflict := other_request(row, record):
+            if conflict := find_request_conflict(row, record):
                 raise conflict
             # Another process may have abandoned the row, or joined it and deleted it since.
             if row is None or not await chains.join(agent, row):
-                raise superseded(record.supersedes_id)
-        return stored_of(record.id, record.supersedes_id, update_count=row.get(UPDATES_KEY) or 0)
+                raise not_a_head_conflict(record.supersedes_id)
+        return stored_outcome(record.id, record.supersedes_id, update_count=row.get(UPDATES_KEY) or 0)
 
 
 def _changed(drafts: Sequence[MemoryDraft | AgentMemoryError], outcomes: Sequence[Outcome]) -> Iterable[str | None]:
@@ -152,7 +162,7 @@ def _added(agent: Agent, record: MemoryRecord, outcome: Outcome | None) -> int |
     if outcome.event in ("NONE", "CORROBORATE"):
         return 0
     ttl = ttl_of({"type": record.type}, agent.settings.ranking.endings)
-    may_end = record.expires_at is not None or (ttl is not None and ttl.ends)
+    may_end = record.expires_at is not None or (ttl is not None and ttl.expires)
     # With an idempotency key, it may have been stored before.
     is_certain = outcome.event == "ADD" and not (record.request_hash or record.zone or record.is_working or may_end)
     return 1 if is_certain else None

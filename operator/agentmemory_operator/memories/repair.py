@@ -6,10 +6,10 @@ import logging
 from agentmemory_operator.agents.directory import Agent, AgentDirectory
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.memories import chains, session_keywords, zone_vectors
-from agentmemory_operator.memories.naming_walks import NamingWalks
-from agentmemory_operator.memories.tombstone_writes import empty_all
+from agentmemory_operator.memories.naming_walks import EntityBackfill
+from agentmemory_operator.memories.tombstone_writes import delete_remaining_vectors
 from agentmemory_operator.zones.reseal_walks import ResealWalks, SealedPoints
-from agentmemory_operator.zones.sealed_store import as_stored
+from agentmemory_operator.zones.sealed_store import without_decryption
 
 log = logging.getLogger(__name__)
 
@@ -25,12 +25,12 @@ class Sweeper:
     def __init__(self, directory: AgentDirectory) -> None:
         self._directory = directory
         self._resealing = ResealWalks()
-        self._naming = NamingWalks()
+        self._naming = EntityBackfill()
 
     async def run(self, round_s: float = ROUND_S) -> None:
         """Sweep until cancelled, each agent about once per round."""
         while True:
-            slugs = [settings.slug for settings in self._directory.list()]
+            slugs = [settings.slug for settings in self._directory.list_settings()]
             for slug in slugs:
                 await self.sweep(slug)
                 await asyncio.sleep(round_s / len(slugs))
@@ -41,13 +41,13 @@ class Sweeper:
         """Sweep one agent. On an error, log it and leave the rest to the next round."""
         try:
             # Most sweeps find nothing, and need no further reads of the metadata.
-            agent = await self._directory.open(slug, reads_ahead=False)
+            agent = await self._directory.open(slug, renews_lease=False)
             completed = await chains.sweep(agent)
             rewritten = await session_keywords.sweep(agent)
-            emptied = await empty_all(agent, most=PAGES_A_SWEEP)
+            emptied = await delete_remaining_vectors(agent, max_pages=PAGES_A_SWEEP)
             embedded = await zone_vectors.sweep(agent)
             sealed = await self._reseal(agent)
-            named = await self._naming.go_on(agent)
+            named = await self._naming.sweep(agent)
         except AgentMemoryError as error:
             log.info("sweep of agent %s is postponed: %s", slug, error)
             return
@@ -69,5 +69,5 @@ class Sweeper:
         if agent.settings.zones is None or agent.zone_keys is None:
             return 0
         max_page = agent.settings.ranking.max_query_limit
-        points = SealedPoints(as_stored(agent.store), agent.alias, agent.zone_keys, most_a_page=max_page)
-        return await self._resealing.go_on(points, agent.clock.now_ms())
+        points = SealedPoints(without_decryption(agent.store), agent.alias, agent.zone_keys, max_page_size=max_page)
+        return await self._resealing.advance(points, agent.clock.now_ms())

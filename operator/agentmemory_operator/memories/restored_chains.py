@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.memories.chains import SWEEP_PAGE, abandon, complete, link, next_live, read_rows, relink
+from agentmemory_operator.memories.chains import SWEEP_PAGE, abandon, complete, find_next_live, link, read_rows, relink
 from agentmemory_operator.memories.point_pages import read_pages
 from agentmemory_operator.memories.rules.filters import IS_PENDING, NOT_DELETED, NOT_PENDING, Condition, Filter
 from agentmemory_operator.memories.rules.ids import is_id
@@ -34,7 +34,7 @@ _LINKED: Filter = {"must": [NOT_DELETED, NOT_PENDING, _IS_LINKED]}
 _Row = Mapping[str, Any]
 
 
-async def settle_chains(agent: Agent) -> None:
+async def repair_chains(agent: Agent) -> None:
     """Undo every pending version, complete every pending deletion, and repair links with one end.
 
     Raises:
@@ -72,7 +72,7 @@ async def _repair_successor(agent: Agent, row: Payload, near: Mapping[str, _Row]
     successor = near.get(successor_id)
     is_dangling = successor is None or (TOMBSTONE_KEY in successor and not successor.get("pending"))
     if is_dangling:
-        await relink(agent, row, await next_live(agent, row, row.get("identityId")))
+        await relink(agent, row, await find_next_live(agent, row, row.get("identityId")))
 
 
 def _readable(points: Sequence[Json]) -> list[Payload]:

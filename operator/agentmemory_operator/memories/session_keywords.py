@@ -21,7 +21,7 @@ from typing import Any
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, KeywordSource
 from agentmemory_operator.errors import AgentMemoryError
-from agentmemory_operator.memories.point_pages import upsert_where
+from agentmemory_operator.memories.point_pages import conditional_upsert
 from agentmemory_operator.memories.rules.filters import (
     IS_WORKING,
     NOT_DELETED,
@@ -29,24 +29,24 @@ from agentmemory_operator.memories.rules.filters import (
     UNSEALED,
     Filter,
     equals,
-    only,
+    point_filter,
 )
 from agentmemory_operator.memories.rules.keywords import (
     IS_DUE,
-    Words,
-    by_session,
-    holders_of,
+    KeywordText,
+    build_keyword_text,
+    find_stale_ids,
+    group_by_session,
+    includes_words_of,
     is_member,
-    members_of,
     order_of,
-    position,
-    stale_ids,
-    words_of,
+    session_members_filter,
+    session_sort_key,
 )
 from agentmemory_operator.memories.rules.record import (
-    DUE_KEY,
     ORDER_KEY,
     TOMBSTONE_KEY,
+    WINDOW_DUE_KEY,
     WINDOW_KEY,
     MemoryRecord,
     Payload,
@@ -54,7 +54,7 @@ from agentmemory_operator.memories.rules.record import (
 )
 from agentmemory_operator.memories.zoned import has_words
 from agentmemory_operator.ports.base import Json
-from agentmemory_operator.runtime.tasks import side_by_side
+from agentmemory_operator.runtime.tasks import gather_bounded
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY, is_locked
 
 SWEEP_AFTER_MS = 10_000
@@ -64,19 +64,19 @@ PAGES_A_SWEEP = 100
 # Each further round means that another writer changed a neighbour in the meantime.
 MAX_ROUNDS = 20
 # Concurrent reads: a batch may cover many sessions, and the server may be slow.
-AT_ONCE = 8
+MAX_CONCURRENT_READS = 8
 # Beyond this number, memories with the same time in a session have no defined order.
-MOST_OF_ONE_TIME = 1000
+MAX_SAME_TIME = 1000
 
 _KEYS = (
     *("id", "userId", "sessionId", "content", "createdAt", "rev", "speaker", "role"),
-    *("pending", "supersededById", ZONE_KEY, TOMBSTONE_KEY, ORDER_KEY, WINDOW_KEY, DUE_KEY),
+    *("pending", "supersededById", ZONE_KEY, TOMBSTONE_KEY, ORDER_KEY, WINDOW_KEY, WINDOW_DUE_KEY),
 )
 _Row = Mapping[str, Any]
 log = logging.getLogger(__name__)
 
 
-async def words(agent: Agent, records: Sequence[MemoryRecord]) -> dict[str, Words]:
+async def build_words(agent: Agent, records: Sequence[MemoryRecord]) -> dict[str, KeywordText]:
     """Return the keyword texts of memories to be written, by id; empty if the agent has no keywords.
 
     Texts of later memories in the batch omit a memory that supersedes another: its write may still be rejected.
@@ -86,18 +86,20 @@ async def words(agent: Agent, records: Sequence[MemoryRecord]) -> dict[str, Word
         return {}
     with_text = [(place, record) for place, record in enumerate(records) if has_words(agent, record.zone)]
     rows = [_row_of(record, place) for place, record in with_text]
-    words = {row["id"]: words_of(row, (), source) for row in rows if ORDER_KEY not in row}
-    sessions = list(by_session(rows).values())
-    known = await side_by_side((_before(agent, members[0], source.window) for members in sessions), at_once=AT_ONCE)
+    words = {row["id"]: build_keyword_text(row, (), source) for row in rows if ORDER_KEY not in row}
+    sessions = list(group_by_session(rows).values())
+    known = await gather_bounded(
+        (_before(agent, members[0], source.window) for members in sessions), concurrency=MAX_CONCURRENT_READS
+    )
     for members, before in zip(sessions, known, strict=True):
         for row in members:
-            words[row["id"]] = words_of(row, before, source)
+            words[row["id"]] = build_keyword_text(row, before, source)
             if not (row.get("pending") or row.get("supersededById")):
                 before.append(row)
     return words
 
 
-async def settle(agent: Agent, ids: Iterable[str | None]) -> None:
+async def update_stale_texts(agent: Agent, ids: Iterable[str | None]) -> None:
     """Rewrite stale keyword texts around changed memories. On an error, log it and leave the rest to the sweep."""
     changed = {memory_id for memory_id in ids if memory_id}
     if agent.keyword is None or not changed:
@@ -120,7 +122,7 @@ async def sweep(agent: Agent) -> int:
     return len(due) + await _fill(agent, agent.keyword)
 
 
-async def renew(agent: Agent, ids: set[str]) -> None:
+async def rewrite_texts(agent: Agent, ids: set[str]) -> None:
     """Recompute the keyword texts of memories, each by compare-and-set."""
     if agent.keyword is not None:
         await _rewrite(agent, agent.keyword, ids)
@@ -128,7 +130,7 @@ async def renew(agent: Agent, ids: set[str]) -> None:
 
 async def _settle(agent: Agent, source: KeywordSource, changed: set[str]) -> None:
     for _ in range(MAX_ROUNDS):
-        rows = [row for row in await _rows(agent, changed) if row.get(DUE_KEY)]
+        rows = [row for row in await _rows(agent, changed) if row.get(WINDOW_DUE_KEY)]
         stale = await _stale_around(agent, rows, source)
         if not stale:
             await _unmark(agent, rows)
@@ -144,7 +146,9 @@ async def _rewrite(agent: Agent, source: KeywordSource, ids: set[str]) -> None:
         agent.alias, {"filter": existing, "limit": len(ids), "with_payload": True, "with_vector": True}
     )
     eligible = [point for point in points if _has_text(agent, point["payload"])]
-    operations = await side_by_side((_rewriting(agent, source, point) for point in eligible), at_once=AT_ONCE)
+    operations = await gather_bounded(
+        (_rewriting(agent, source, point) for point in eligible), concurrency=MAX_CONCURRENT_READS
+    )
     if operations:
         await agent.store.batch(agent.alias, operations, strong=True)
 
@@ -154,9 +158,11 @@ async def _rewriting(agent: Agent, source: KeywordSource, point: Json) -> Json:
     before = await _before(agent, row, source.window) if ORDER_KEY in row else []
     dense = point["vector"].get("", {}) if isinstance(point["vector"], dict) else point["vector"]
     payload = row | {"rev": row["rev"] + 1, "updatedAt": agent.clock.now_ms()}
-    changed = words_of(row, before, source).on({"id": row["id"], "vector": dense, "payload": payload}, source)
-    unchanged = only(row["id"], equals("rev", row["rev"]), NOT_DELETED)
-    return upsert_where(changed, unchanged)
+    changed = build_keyword_text(row, before, source).add_to_point(
+        {"id": row["id"], "vector": dense, "payload": payload}, source
+    )
+    unchanged = point_filter(row["id"], equals("rev", row["rev"]), NOT_DELETED)
+    return conditional_upsert(changed, unchanged)
 
 
 async def _fill(agent: Agent, source: KeywordSource) -> int:
@@ -174,7 +180,7 @@ async def _fill(agent: Agent, source: KeywordSource) -> int:
                 {
                     "set_payload": {
                         "payload": {ORDER_KEY: order_of(row["createdAt"], 0)},
-                        "filter": only(row["id"], equals("rev", row["rev"])),
+                        "filter": point_filter(row["id"], equals("rev", row["rev"])),
                     }
                 }
                 for row in rows
@@ -207,18 +213,18 @@ def _row_of(record: MemoryRecord, place: int) -> Payload:
 async def _stale_around(agent: Agent, rows: Sequence[_Row], source: KeywordSource) -> set[str]:
     """Return the ids of memories with a stale text, among the rows and the memories after them."""
     stale: set[str] = set()
-    sessions = by_session(row for row in rows if is_member(row)).values()
+    sessions = group_by_session(row for row in rows if is_member(row)).values()
     spans = (_span(agent, members, source.window) for members in sessions)
-    for near, known in await side_by_side(spans, at_once=AT_ONCE):
-        stale |= stale_ids(near, source.window, known=known)
+    for near, known in await gather_bounded(spans, concurrency=MAX_CONCURRENT_READS):
+        stale |= find_stale_ids(near, source.window, known=known)
     hidden = [row for row in rows if not is_member(row)]
     if hidden:
-        including = holders_of([row["id"] for row in hidden])
+        including = includes_words_of([row["id"] for row in hidden])
         stale |= {row["id"] for row in await _scroll(agent, {"must": [including, NOT_DELETED]}, limit=PAGE)}
     for row in hidden:
         if TOMBSTONE_KEY not in row and ORDER_KEY in row:
             before = await _before(agent, row, source.window)
-            stale |= stale_ids([*before, row], source.window, known=len(before))
+            stale |= find_stale_ids([*before, row], source.window, known=len(before))
     return stale
 
 
@@ -241,23 +247,23 @@ async def _before(agent: Agent, row: _Row, window: int) -> list[_Row]:
 
 
 def _session_of(row: _Row, order: Mapping[str, int]) -> Filter:
-    return members_of(row["userId"], row["sessionId"], {"key": ORDER_KEY, "range": order})
+    return session_members_filter(row["userId"], row["sessionId"], {"key": ORDER_KEY, "range": order})
 
 
 async def _at_same_position(agent: Agent, row: _Row) -> list[_Row]:
     """Return the session members at a row's position: the engine cuts a page among them in arbitrary order."""
     order = row[ORDER_KEY]
-    return await _scroll(agent, _session_of(row, {"gte": order, "lte": order}), limit=MOST_OF_ONE_TIME)
+    return await _scroll(agent, _session_of(row, {"gte": order, "lte": order}), limit=MAX_SAME_TIME)
 
 
 def _nearest(found: Iterable[_Row], row: _Row, window: int) -> list[_Row]:
-    before = {other["id"]: other for other in found if position(other) < position(row)}
-    return sorted(before.values(), key=position)[-window:]
+    before = {other["id"]: other for other in found if session_sort_key(other) < session_sort_key(row)}
+    return sorted(before.values(), key=session_sort_key)[-window:]
 
 
 async def _span(agent: Agent, members: Sequence[_Row], window: int) -> tuple[list[_Row], int]:
     """Return the session members around some of them, in order, and how many of these precede the first."""
-    last, limit = position(members[-1]), len(members) + 2 * window + 2
+    last, limit = session_sort_key(members[-1]), len(members) + 2 * window + 2
     found: dict[str, _Row] = {}
 
     async def page_from(bound: Mapping[str, int]) -> list[_Row]:
@@ -269,11 +275,13 @@ async def _span(agent: Agent, members: Sequence[_Row], window: int) -> tuple[lis
         if len(page) < limit:
             break
         found |= {row["id"]: row for row in await _at_same_position(agent, page[-1])}
-        if sum(position(row) > last for row in found.values()) >= window:
+        if sum(session_sort_key(row) > last for row in found.values()) >= window:
             break
         page = await page_from({"gt": page[-1][ORDER_KEY]})
     known = {row["id"] for row in before}
-    after = sorted((row for row in found.values() if position(row) >= position(members[0])), key=position)
+    after = sorted(
+        (row for row in found.values() if session_sort_key(row) >= session_sort_key(members[0])), key=session_sort_key
+    )
     return [*before, *(row for row in after if row["id"] not in known)], len(before)
 
 
@@ -283,7 +291,7 @@ async def _unmark(agent: Agent, rows: Sequence[_Row]) -> None:
     for row in rows:
         by_rev.setdefault(row["rev"], []).append(row["id"])
     operations = [
-        {"set_payload": {"payload": {DUE_KEY: False}, "filter": {"must": [{"has_id": ids}, equals("rev", rev)]}}}
+        {"set_payload": {"payload": {WINDOW_DUE_KEY: False}, "filter": {"must": [{"has_id": ids}, equals("rev", rev)]}}}
         for rev, ids in by_rev.items()
     ]
     if operations:

@@ -13,7 +13,7 @@ from typing import Any
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.memories.point_pages import read_pages
-from agentmemory_operator.memories.rules.expiry import is_past, ttl_of
+from agentmemory_operator.memories.rules.expiry import is_expired_by_type, ttl_of
 from agentmemory_operator.memories.rules.filters import NOT_DELETED, equals, equals_any
 from agentmemory_operator.memories.rules.record import MemoryRecord
 from agentmemory_operator.spec.memory_types import SESSION_USED_KEY
@@ -21,7 +21,7 @@ from agentmemory_operator.spec.memory_types import SESSION_USED_KEY
 log = logging.getLogger(__name__)
 
 # Uses within this time count as one.
-GRAIN_MS = 60_000
+STAMP_PERIOD_MS = 60_000
 PAGE = 500
 
 _KEYS = ("type", "createdAt", "rev", SESSION_USED_KEY)
@@ -32,7 +32,7 @@ def is_due(agent: Agent, row: _Row, at_ms: int) -> bool:
     """Return whether a use at this time needs a stamp: the type ends with its session, and the last stamp is old."""
     if not row.get("sessionId") or row.get("type") not in agent.settings.session_types:
         return False
-    return (row.get(SESSION_USED_KEY) or 0) < at_ms - GRAIN_MS
+    return (row.get(SESSION_USED_KEY) or 0) < at_ms - STAMP_PERIOD_MS
 
 
 async def note_use(
@@ -52,14 +52,14 @@ async def note_use(
         StoreUnavailable, OutcomeUnknown: If some memories may be stamped. The same call again stamps the rest.
     """
     session, used_ms = (user_id, session_id), at_ms
-    if joined and at_ms < now_ms - GRAIN_MS:
+    if joined and at_ms < now_ms - STAMP_PERIOD_MS:
         # Backdated memories: the session may have been used since.
         async for rows in _rows(agent, *session):
             used_ms = max([used_ms, *(_used_ms(row, now_ms) for row in rows.values() if _is_live(agent, row, at_ms))])
     async for rows in _rows(agent, *session):
         of_rev: defaultdict[int, list[str]] = defaultdict(list)
         for id_, row in rows.items():
-            is_stale = (row.get(SESSION_USED_KEY) or 0) < used_ms - GRAIN_MS
+            is_stale = (row.get(SESSION_USED_KEY) or 0) < used_ms - STAMP_PERIOD_MS
             if is_stale and (id_ in joined or _is_live(agent, row, at_ms)):
                 of_rev[row["rev"]].append(id_)
         for rev, ids in of_rev.items():
@@ -101,7 +101,7 @@ async def _rows(agent: Agent, user_id: str, session_id: str) -> AsyncIterator[di
 
 
 def _is_live(agent: Agent, row: _Row, at_ms: int) -> bool:
-    return not is_past(row, ttl_of(row, agent.settings.ranking.endings), at_ms)
+    return not is_expired_by_type(row, ttl_of(row, agent.settings.ranking.endings), at_ms)
 
 
 def _used_ms(row: _Row, now_ms: int) -> int:

@@ -13,29 +13,29 @@ from agentmemory_operator.agents.checks import check_deletable, is_immutable
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import Conflict, FieldError, NotFound, RequestInvalid, StoreUnavailable
 from agentmemory_operator.memories import chains, session_keywords
-from agentmemory_operator.memories.chains import midway
-from agentmemory_operator.memories.incoming import clean_metadata
-from agentmemory_operator.memories.point_pages import change_row, read_memories, read_row, upsert_where
+from agentmemory_operator.memories.chains import outcome_unknown_on_failure
+from agentmemory_operator.memories.incoming import scrub_metadata
+from agentmemory_operator.memories.point_pages import change_row, conditional_upsert, read_memories, read_row
 from agentmemory_operator.memories.rules.expiry import is_expired
 from agentmemory_operator.memories.rules.filters import (
     NOT_DELETED,
     NOT_SUPERSEDED,
-    STORED,
+    STORED_FILTER,
     Condition,
     Filter,
     Selection,
-    both,
     equals,
-    only,
-    visible,
+    narrow,
+    point_filter,
+    visible_filter,
 )
 from agentmemory_operator.memories.rules.ids import decode_cursor, encode_cursor, is_id
 from agentmemory_operator.memories.rules.links import predecessors
 from agentmemory_operator.memories.rules.record import (
     CHANGED_KEY,
-    EDIT_KEY,
+    EDIT_MARK_KEY,
     LOGGED_KEY,
-    SHOWN,
+    PUBLIC_PAYLOAD,
     STORED_KEY,
     TOMBSTONE_KEY,
     MemoryRecord,
@@ -46,7 +46,7 @@ from agentmemory_operator.memories.rules.record import (
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.tasks import update
 
-CHANGEABLE = ("importance", "tags", "metadata", "expiresAt", "pinned")
+CHANGEABLE_KEYS = ("importance", "tags", "metadata", "expiresAt", "pinned")
 """Payload keys that may change in place; searches by vector or keywords do not depend on them."""
 
 
@@ -95,7 +95,7 @@ async def read_memory(agent: Agent, memory_id: str, *, user_id: str) -> MemoryRe
     Raises:
         NotFound: If the memory is unknown, expired, deleted, or of another user.
     """
-    return record_of(await own_row(agent, memory_id, user_id=user_id))
+    return record_of(await read_own_row(agent, memory_id, user_id=user_id))
 
 
 async def list_page(agent: Agent, request: ListRequest) -> MemoryPage:
@@ -108,7 +108,7 @@ async def list_page(agent: Agent, request: ListRequest) -> MemoryPage:
     after = None if request.cursor is None else _position_of(request.cursor, agent, selection)
     # One more row shows whether there is a next page.
     limit = _within(agent, request.limit)
-    filter_ = visible(selection, agent.clock.now_ms(), agent.settings.ranking.endings)
+    filter_ = visible_filter(selection, agent.clock.now_ms(), agent.settings.ranking.endings)
     rows = await _newest(agent, filter_, after, limit=limit + 1)
     records = tuple(map(record_of, rows[:limit]))
     is_last = len(rows) <= limit
@@ -120,7 +120,7 @@ async def change_head(agent: Agent, memory_id: str, changes: Mapping[str, Any], 
     """Change a memory in place; return it as it is stored now.
 
     Args:
-        changes: Values by payload key, only those in `CHANGEABLE`; None deletes the value.
+        changes: Values by payload key, only those in `CHANGEABLE_KEYS`; None deletes the value.
 
     Raises:
         NotFound: If the memory is unknown, expired, deleted, or of another user.
@@ -129,7 +129,7 @@ async def change_head(agent: Agent, memory_id: str, changes: Mapping[str, Any], 
         OutcomeUnknown: If it may have been changed.
     """
     if metadata := changes.get("metadata"):
-        changes = {**changes, "metadata": await clean_metadata(agent, metadata)}
+        changes = {**changes, "metadata": await scrub_metadata(agent, metadata)}
 
     async def write(row: Payload) -> Payload | None:
         if successor := row.get("supersededById"):
@@ -139,10 +139,10 @@ async def change_head(agent: Agent, memory_id: str, changes: Mapping[str, Any], 
             raise Conflict(f"memory {memory_id} cannot be changed: {rule}: store a new memory instead")
         now_ms = agent.clock.now_ms()
         logged = {**changes, CHANGED_KEY: now_ms, LOGGED_KEY: now_ms}
-        return await change_marked(agent, row, logged, NOT_SUPERSEDED, NOT_DELETED)
+        return await change_and_confirm(agent, row, logged, NOT_SUPERSEDED, NOT_DELETED)
 
-    read = partial(own_row, agent, memory_id, user_id=user_id)
-    changed = await update(read, write, busy=chains.contended(memory_id))
+    read = partial(read_own_row, agent, memory_id, user_id=user_id)
+    changed = await update(read, write, busy=chains.contention_error(memory_id))
     agent.sizes.forget(user_id)
     return record_of(changed)
 
@@ -166,30 +166,30 @@ async def delete_head(agent: Agent, memory_id: str, *, user_id: str, is_admin: b
         check_deletable(agent, row, is_admin=is_admin)
         return row if await _try_delete(agent, row) else None
 
-    read = partial(own_row, agent, memory_id, user_id=user_id)
-    row = await update(read, write, busy=chains.contended(memory_id))
-    await session_keywords.settle(agent, [memory_id, *predecessors(row)])
+    read = partial(read_own_row, agent, memory_id, user_id=user_id)
+    row = await update(read, write, busy=chains.contention_error(memory_id))
+    await session_keywords.update_stale_texts(agent, [memory_id, *predecessors(row)])
     agent.sizes.forget(user_id)
 
 
 async def count_stored(agent: Agent) -> int:
     """Return the number of memories of the agent, including superseded and expired ones."""
-    return await agent.store.count(agent.alias, STORED)
+    return await agent.store.count(agent.alias, STORED_FILTER)
 
 
-async def own_row(agent: Agent, memory_id: str, *, user_id: str) -> Payload:
+async def read_own_row(agent: Agent, memory_id: str, *, user_id: str) -> Payload:
     """Read a memory of a user, after completing a pending change of its chain.
 
     Raises:
         NotFound: If the memory is unknown, expired, deleted, or of another user.
     """
-    row = await chains.settled_row(agent, memory_id) if is_id(memory_id) else None
+    row = await chains.read_completed(agent, memory_id) if is_id(memory_id) else None
     if row is None or TOMBSTONE_KEY in row or row["userId"] != user_id or _is_expired(agent, row):
         raise NotFound(f"this user has no memory {memory_id}")
     return row
 
 
-async def change_marked(
+async def change_and_confirm(
     agent: Agent, row: Payload, changes: Mapping[str, Any], *conditions: Condition
 ) -> Payload | None:
     """Change a row if it is as read and the conditions hold.
@@ -198,25 +198,25 @@ async def change_marked(
 
     None also if another edit followed before the confirming read.
     """
-    marked = {**changes, EDIT_KEY: (mark := secrets.token_hex(8))}
+    marked = {**changes, EDIT_MARK_KEY: (mark := secrets.token_hex(8))}
     await change_row(agent, row, marked, *conditions, now_ms=agent.clock.now_ms())
-    return await read_marked(agent, row["id"], mark)
+    return await read_if_marked(agent, row["id"], mark)
 
 
-async def read_marked(agent: Agent, memory_id: str, mark: str) -> Payload | None:
+async def read_if_marked(agent: Agent, memory_id: str, mark: str) -> Payload | None:
     """Read a row after a write; return None if it lacks the mark of the write."""
-    with midway():
+    with outcome_unknown_on_failure():
         row = await read_row(agent, memory_id)
-    return row if row and row.get(EDIT_KEY) == mark else None
+    return row if row and row.get(EDIT_MARK_KEY) == mark else None
 
 
 async def _try_delete(agent: Agent, row: Payload) -> bool:
     """Delete a head and make its predecessors heads again; return False if it changed since it was read."""
-    tombstone = await chains.bury(agent, row)
+    tombstone = await chains.tombstone_head(agent, row)
     if tombstone is None or TOMBSTONE_KEY not in tombstone:
         return tombstone is None
     if tombstone["pending"]:
-        with midway():
+        with outcome_unknown_on_failure():
             await chains.complete(agent, tombstone)
     return True
 
@@ -240,7 +240,7 @@ async def _newest(agent: Agent, filter_: Filter, after: _Position | None, *, lim
     rows: list[Payload] = []
     if after:
         rows = await _rows_of_time(agent, filter_, after.created_at, limit=limit, after_id=after.id)
-        filter_ = both(filter_, {"key": "createdAt", "range": {"lt": after.created_at}})
+        filter_ = narrow(filter_, {"key": "createdAt", "range": {"lt": after.created_at}})
     remaining = limit - len(rows)
     if remaining == 0:
         return rows
@@ -257,7 +257,7 @@ async def _rows_of_time(
     agent: Agent, filter_: Filter, created_at: int, *, limit: int, after_id: str | None = None
 ) -> list[Payload]:
     """Return rows of exactly one createdAt by id, after `after_id`."""
-    same_time = both(filter_, equals("createdAt", created_at))
+    same_time = narrow(filter_, equals("createdAt", created_at))
     if after_id is None:
         return await _scroll(agent, same_time, limit=limit)
     # The offset is the first id returned: request one more, because that row is dropped if it still exists.
@@ -266,7 +266,7 @@ async def _rows_of_time(
 
 
 async def _scroll(agent: Agent, filter_: Filter, *, limit: int, **more: object) -> list[Payload]:
-    body = {"filter": filter_, "limit": limit, "with_payload": SHOWN, "with_vector": False, **more}
+    body = {"filter": filter_, "limit": limit, "with_payload": PUBLIC_PAYLOAD, "with_vector": False, **more}
     points, _ = await read_memories(agent, body)
     return [point["payload"] for point in points]
 
@@ -316,13 +316,17 @@ async def change_point(agent: Agent, place: UserPoint, change: Callable[[Payload
         if facts is None:
             return {}
         mark = secrets.token_hex(8)
-        point = {"id": place.id, "vector": {}, "payload": _facts_payload(agent, place, facts, row) | {EDIT_KEY: mark}}
+        point = {
+            "id": place.id,
+            "vector": {},
+            "payload": _facts_payload(agent, place, facts, row) | {EDIT_MARK_KEY: mark},
+        }
         if row is None:
             await agent.store.upsert(agent.alias, [point], insert_only=True, strong=True)
         else:
-            unchanged = only(place.id, equals("rev", row["rev"]))
-            await agent.store.batch(agent.alias, [upsert_where(point, unchanged)], strong=True)
-        return await read_marked(agent, place.id, mark)
+            unchanged = point_filter(place.id, equals("rev", row["rev"]))
+            await agent.store.batch(agent.alias, [conditional_upsert(point, unchanged)], strong=True)
+        return await read_if_marked(agent, place.id, mark)
 
     busy = StoreUnavailable(f"{place.name} of this user: changed concurrently all the time, retry")
     await update(partial(read_row, agent, place.id), write, busy=busy)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import StoreUnavailable
 from agentmemory_operator.lifecycle.rules.erasure import IS_TOMBSTONE, Row
-from agentmemory_operator.memories.point_pages import read_pages, upsert_where
-from agentmemory_operator.memories.rules.filters import NOT_DELETED, Condition, Filter, both, equals, only
+from agentmemory_operator.memories.point_pages import conditional_upsert, read_pages
+from agentmemory_operator.memories.rules.filters import NOT_DELETED, Condition, Filter, equals, narrow, point_filter
 from agentmemory_operator.memories.rules.links import LINK_KEYS
 from agentmemory_operator.memories.rules.record import ERASURE_KEY, TOMBSTONE_KEY, Payload
 from agentmemory_operator.ports.base import Json
@@ -32,7 +32,7 @@ _OURS: Filter = {
 
 
 @dataclass(frozen=True, slots=True)
-class Grave:
+class TombstoneWrite:
     """A tombstone, and the precondition for writing it over a point.
 
     Attributes:
@@ -43,22 +43,24 @@ class Grave:
     unchanged: Filter
 
 
-def grave_of(row: Row, tombstone: Payload, *conditions: Condition) -> Grave:
+def tombstone_write(row: Row, tombstone: Payload, *conditions: Condition) -> TombstoneWrite:
     """Return the write of a tombstone over a row that must be unchanged and meet the conditions."""
     # A point written by another tool may have no revision.
     same: Condition = equals("rev", row["rev"]) if row.get("rev") is not None else {"is_empty": {"key": "rev"}}
-    return Grave(tombstone, only(row["id"], same, *([] if TOMBSTONE_KEY in row else [NOT_DELETED]), *conditions))
+    return TombstoneWrite(
+        tombstone, point_filter(row["id"], same, *([] if TOMBSTONE_KEY in row else [NOT_DELETED]), *conditions)
+    )
 
 
-async def entomb(agent: Agent, graves: Sequence[Grave]) -> None:
-    """Write tombstones over at most 100 points. Call `read_emptied` to find out which writes took effect."""
+async def write_tombstones(agent: Agent, graves: Sequence[TombstoneWrite]) -> None:
+    """Write tombstones over at most 100 points. Call `read_confirmed` to find out which writes took effect."""
     points = [{"id": grave.tombstone["id"], "vector": {}, "payload": grave.tombstone} for grave in graves]
-    upserts = [upsert_where(point, grave.unchanged) for point, grave in zip(points, graves, strict=True)]
-    emptied = emptying(agent.vectors, [grave.tombstone["id"] for grave in graves])
+    upserts = [conditional_upsert(point, grave.unchanged) for point, grave in zip(points, graves, strict=True)]
+    emptied = delete_vectors_operation(agent.vectors, [grave.tombstone["id"] for grave in graves])
     await agent.store.batch(agent.alias, [*upserts, emptied], strong=True)
 
 
-async def read_emptied(agent: Agent, ids: Sequence[str], *, keys: Sequence[str] | None = None) -> dict[str, Payload]:
+async def read_confirmed(agent: Agent, ids: Sequence[str], *, keys: Sequence[str] | None = None) -> dict[str, Payload]:
     """Read rows by id, after confirming that the tombstones among them have no vectors. Deletes remaining vectors.
 
     Raises:
@@ -70,29 +72,29 @@ async def read_emptied(agent: Agent, ids: Sequence[str], *, keys: Sequence[str] 
         unemptied = [point["id"] for point in points if TOMBSTONE_KEY in point["payload"] and point.get("vector")]
         if not unemptied:
             return {point["id"]: point["payload"] for point in points}
-        await agent.store.batch(agent.alias, [emptying(agent.vectors, unemptied)], strong=True)
+        await agent.store.batch(agent.alias, [delete_vectors_operation(agent.vectors, unemptied)], strong=True)
     raise _vectors_remain(len(unemptied))
 
 
-async def bury(agent: Agent, rows: Sequence[Row], leave: Callable[[Row], Payload]) -> dict[str, Payload]:
+async def tombstone_rows(agent: Agent, rows: Sequence[Row], leave: Callable[[Row], Payload]) -> dict[str, Payload]:
     """Replace rows by tombstones; return the rows that are tombstones now, by id, with the keys in `_READ_KEYS`.
 
     Args:
         leave: Returns the tombstone of a row.
 
     Raises:
-        StoreUnavailable: As in `read_emptied`.
+        StoreUnavailable: As in `read_confirmed`.
     """
     tombstones: dict[str, Payload] = {}
     for start in range(0, len(rows), BATCH):
         part = rows[start : start + BATCH]
-        await entomb(agent, [grave_of(row, leave(row)) for row in part])
-        stored = await read_emptied(agent, [row["id"] for row in part], keys=_READ_KEYS)
+        await write_tombstones(agent, [tombstone_write(row, leave(row)) for row in part])
+        stored = await read_confirmed(agent, [row["id"] for row in part], keys=_READ_KEYS)
         tombstones |= {id_: row for id_, row in stored.items() if TOMBSTONE_KEY in row}
     return tombstones
 
 
-async def empty_all(agent: Agent, among: Filter | None = None, *, most: int | None = None) -> int:
+async def delete_remaining_vectors(agent: Agent, among: Filter | None = None, *, max_pages: int | None = None) -> int:
     """Delete the vectors of tombstones that still have some; return how many tombstones had.
 
     Args:
@@ -100,26 +102,26 @@ async def empty_all(agent: Agent, among: Filter | None = None, *, most: int | No
         most: Maximum number of pages of 100 tombstones; None is no limit.
 
     Raises:
-        StoreUnavailable: As in `read_emptied`.
+        StoreUnavailable: As in `read_confirmed`.
     """
     # Filter by `has_vector`, which is indexed: most tombstones have no vectors, and there may be many.
     has_vector = {"should": [{"has_vector": name} for name in agent.vectors]}
-    unemptied = both(_OURS, *(among or {}).get("must", ()), has_vector)
+    unemptied = narrow(_OURS, *(among or {}).get("must", ()), has_vector)
     body = {"filter": unemptied, "limit": BATCH, "with_payload": ["content"], "with_vector": False}
     count = pages = 0
     async for points in read_pages(agent, body):
         if ids := [point["id"] for point in points if "content" not in point["payload"]]:
-            await agent.store.batch(agent.alias, [emptying(agent.vectors, ids)], strong=True)
-            await read_emptied(agent, ids, keys=[TOMBSTONE_KEY])
+            await agent.store.batch(agent.alias, [delete_vectors_operation(agent.vectors, ids)], strong=True)
+            await read_confirmed(agent, ids, keys=[TOMBSTONE_KEY])
         count, pages = count + len(ids), pages + 1
-        if pages == most:
+        if pages == max_pages:
             break
     return count
 
 
-def emptying(vectors: Iterable[str], ids: Sequence[str | int]) -> Json:
+def delete_vectors_operation(vectors: Iterable[str], ids: Sequence[str | int]) -> Json:
     """Return the operation that deletes all vectors of those points that are tombstones."""
-    return {"delete_vectors": {"filter": both(_EMPTY, {"has_id": list(ids)}), "vector": list(vectors)}}
+    return {"delete_vectors": {"filter": narrow(_EMPTY, {"has_id": list(ids)}), "vector": list(vectors)}}
 
 
 def _vectors_remain(count: int) -> StoreUnavailable:

@@ -34,23 +34,23 @@ from agentmemory_operator.errors import (
 from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.access_counts import AccessCounts
 from agentmemory_operator.memories.chains import MAX_ATTEMPTS
-from agentmemory_operator.memories.draft import MemoryDraft, drafts_of
-from agentmemory_operator.memories.incoming import IncomingMemory, clean
+from agentmemory_operator.memories.draft import MemoryDraft, build_drafts
+from agentmemory_operator.memories.incoming import IncomingMemory, scrub_memories
 from agentmemory_operator.memories.point_pages import read_row, replace_row
 from agentmemory_operator.memories.rules.expiry import is_expired
-from agentmemory_operator.memories.rules.filters import NOT_DELETED, Selection, equals, only
-from agentmemory_operator.memories.rules.ids import place_id
+from agentmemory_operator.memories.rules.filters import NOT_DELETED, Selection, equals, point_filter
+from agentmemory_operator.memories.rules.ids import slot_id
 from agentmemory_operator.memories.rules.record import (
-    EDIT_KEY,
+    EDIT_MARK_KEY,
     TOMBSTONE_KEY,
-    USED_KEY,
+    WORKING_USED_KEY,
     MemoryRecord,
     Payload,
     payload_of,
     record_of,
 )
 from agentmemory_operator.memories.session_use import note_read, note_stored
-from agentmemory_operator.memories.stored import ListRequest, change_marked, delete_head, list_page, read_marked
+from agentmemory_operator.memories.stored import ListRequest, change_and_confirm, delete_head, list_page, read_if_marked
 from agentmemory_operator.runtime.tasks import update
 from agentmemory_operator.spec.memory_types import MAX_WORKING_MEMORY_SLOTS, WORKING
 
@@ -68,7 +68,7 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptMemory:
+class StoredWorkingMemory:
     """A working memory that is durably stored.
 
     Attributes:
@@ -83,7 +83,7 @@ class KeptMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedSession:
     """Number of memories that were removed, by type."""
 
     counts: Mapping[str, int]
@@ -126,7 +126,7 @@ class WorkingMemory:
         ordered = sorted(within, key=lambda place: place.used_at, reverse=True)
         return tuple(record_of(place.row) for place in ordered if place.row)
 
-    async def keep(self, agent: Agent, memory: IncomingMemory) -> KeptMemory:
+    async def store(self, agent: Agent, memory: IncomingMemory) -> StoredWorkingMemory:
         """Store a working memory; if no slot is free, replace the least recently used one.
 
         Args:
@@ -143,8 +143,8 @@ class WorkingMemory:
             raise RequestInvalid(
                 [FieldError("type", f"this agent has no type {WORKING!r} for working memory: {way_out}")]
             )
-        [cleaned] = await clean(agent, [replace(memory, type=WORKING, is_working=True)])
-        [draft] = await drafts_of(agent, [cleaned])
+        [cleaned] = await scrub_memories(agent, [replace(memory, type=WORKING, is_working=True)])
+        [draft] = await build_drafts(agent, [cleaned])
         if isinstance(draft, AgentMemoryError):
             raise draft
         session = Session(memory.user_id, memory.session_id or "")
@@ -157,7 +157,7 @@ class WorkingMemory:
         finally:
             agent.sizes.forget(memory.user_id)
 
-    async def touch(self, agent: Agent, record: MemoryRecord) -> None:
+    async def mark_used(self, agent: Agent, record: MemoryRecord) -> None:
         """Mark a memory and its session as used after a read by id.
 
         An error is only logged: the read itself has succeeded.
@@ -171,15 +171,19 @@ class WorkingMemory:
             for place in places:
                 is_target = place.is_taken and place.id == record.id
                 if place.row and is_target and place.used_at < _latest(places):
-                    await change_marked(agent, place.row, {USED_KEY: _next_use(agent, places)}, NOT_DELETED)
+                    await change_and_confirm(
+                        agent, place.row, {WORKING_USED_KEY: _next_use(agent, places)}, NOT_DELETED
+                    )
         except AgentMemoryError as error:
             log.info("could not mark a working memory of agent %s as used: %s", agent.settings.slug, error)
 
-    async def rows(self, agent: Agent, session: Session) -> list[Payload]:
+    async def read_rows(self, agent: Agent, session: Session) -> list[Payload]:
         """Return the stored rows of a session's working memory, unordered, without marking a use."""
         return [place.row for place in await self._places(agent, session) if place.is_taken and place.row]
 
-    async def end(self, agent: Agent, session: Session, *, read_later: frozenset[str] = frozenset()) -> Ended:
+    async def end_session(
+        self, agent: Agent, session: Session, *, read_later: frozenset[str] = frozenset()
+    ) -> EndedSession:
         """Delete a session's working memory, and its memories of types that end with the session.
 
         A predecessor of such a memory is deleted too, or becomes a head again if its type does not end with the
@@ -201,7 +205,7 @@ class WorkingMemory:
                 dropped = await _try_delete(agent, record.id, user_id=session.user_id)
                 counts[record.type] = counts.get(record.type, 0) + dropped
             if not page.records:
-                return Ended({name: count for name, count in counts.items() if count})
+                return EndedSession({name: count for name, count in counts.items() if count})
 
     async def _clear(self, agent: Agent, session: Session, read_later: frozenset[str]) -> int:
         """Delete or expire a session's working memory; return the number of memories."""
@@ -213,8 +217,8 @@ class WorkingMemory:
         agent.sizes.forget(session.user_id)
         return sum(dropped)
 
-    async def _keep(self, agent: Agent, session: Session, draft: MemoryDraft) -> KeptMemory:
-        async def write(places: list[_Slot]) -> KeptMemory | None:
+    async def _keep(self, agent: Agent, session: Session, draft: MemoryDraft) -> StoredWorkingMemory:
+        async def write(places: list[_Slot]) -> StoredWorkingMemory | None:
             within = places[: agent.settings.working_memory_slots]
             for place in places[len(within) :]:
                 # Left over from a time when the agent had more slots.
@@ -222,28 +226,28 @@ class WorkingMemory:
                     await self._vacate(agent, place)
             used_at = _next_use(agent, places)
             if existing := _row_with_content(draft.record.content_hash, within):
-                changes: Payload = {"importance": draft.record.importance, USED_KEY: used_at}
-                row = await change_marked(agent, existing, changes, NOT_DELETED)
-                return KeptMemory(record_of(row), "NONE") if row else None
+                changes: Payload = {"importance": draft.record.importance, WORKING_USED_KEY: used_at}
+                row = await change_and_confirm(agent, existing, changes, NOT_DELETED)
+                return StoredWorkingMemory(record_of(row), "NONE") if row else None
             chosen = min(within, key=lambda place: (place.is_taken, place.used_at, place.number))
             row = await self._take(agent, chosen, draft, used_at=used_at)
             evicted = record_of(chosen.row) if chosen.is_taken and chosen.row else None
-            return KeptMemory(record_of(row), "ADD", evicted) if row else None
+            return StoredWorkingMemory(record_of(row), "ADD", evicted) if row else None
 
         busy = StoreUnavailable(f"session {session.session_id!r} is being changed concurrently: retry")
         return await update(partial(self._places, agent, session), write, busy=busy)
 
     async def _places(self, agent: Agent, session: Session) -> list[_Slot]:
         """Return all slots that a session can ever have, in order."""
-        owner = agent.id_scope, session.user_id, session.session_id
-        ids = [place_id(*owner, number) for number in range(MAX_WORKING_MEMORY_SLOTS)]
+        owner = agent.id_slug, session.user_id, session.session_id
+        ids = [slot_id(*owner, number) for number in range(MAX_WORKING_MEMORY_SLOTS)]
         rows = {point["id"]: point["payload"] for point in await agent.store.retrieve(agent.alias, ids)}
         return [self._place(agent, number, id_, rows.get(id_)) for number, id_ in enumerate(ids)]
 
     def _place(self, agent: Agent, number: int, id_: str, row: Payload | None) -> _Slot:
         slug, types = agent.settings.slug, agent.settings.ranking.endings
         is_taken = row is not None and TOMBSTONE_KEY not in row and not is_expired(row, types, agent.clock.now_ms())
-        times = (row.get(USED_KEY, 0), row.get("lastAccessedAt") or 0) if row else ()
+        times = (row.get(WORKING_USED_KEY, 0), row.get("lastAccessedAt") or 0) if row else ()
         return _Slot(number, id_, row, is_taken, max(*times, self._access_counts.last_ms(slug, id_), 0))
 
     async def _take(self, agent: Agent, place: _Slot, draft: MemoryDraft, *, used_at: int) -> Payload | None:
@@ -251,13 +255,13 @@ class WorkingMemory:
         placed = replace(draft, record=replace(draft.record, id=place.id, rev=place.rev + 1))
         mark = secrets.token_hex(8)
         point = placed.point(agent)
-        point["payload"] |= {USED_KEY: used_at, EDIT_KEY: mark}
+        point["payload"] |= {WORKING_USED_KEY: used_at, EDIT_MARK_KEY: mark}
         if place.row is None:
             await agent.store.upsert(agent.alias, [point], insert_only=True, strong=True)
         else:
-            unchanged = only(place.id, equals("rev", place.rev))
+            unchanged = point_filter(place.id, equals("rev", place.rev))
             await replace_row(agent, point, unchanged, replaced=place.row)
-        return await read_marked(agent, place.id, mark)
+        return await read_if_marked(agent, place.id, mark)
 
     async def _expire(self, agent: Agent, place: _Slot) -> bool:
         """Let the memory in a slot expire now; return whether this call did."""
@@ -266,7 +270,7 @@ class WorkingMemory:
         async def write(row: Payload | None) -> bool | None:
             if row is None or TOMBSTONE_KEY in row or is_expired(row, agent.settings.ranking.endings, now_ms):
                 return False
-            return True if await change_marked(agent, row, {"expiresAt": now_ms}, NOT_DELETED) else None
+            return True if await change_and_confirm(agent, row, {"expiresAt": now_ms}, NOT_DELETED) else None
 
         busy = StoreUnavailable("the session is being changed concurrently: retry")
         return await update(partial(read_row, agent, place.id), write, busy=busy)
@@ -277,7 +281,7 @@ class WorkingMemory:
         for _ in range(MAX_ATTEMPTS):
             if row is None or TOMBSTONE_KEY in row:
                 return False
-            before, row = row, await chains.bury(agent, row)
+            before, row = row, await chains.tombstone_head(agent, row)
             if row is not None and TOMBSTONE_KEY in row:
                 return bool(row["rev"] == before["rev"] + 1)
         raise StoreUnavailable("the session is being changed concurrently: retry")

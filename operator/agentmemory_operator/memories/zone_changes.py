@@ -11,38 +11,38 @@ from functools import partial
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import Conflict, Forbidden, RequestInvalid
 from agentmemory_operator.memories import session_keywords
-from agentmemory_operator.memories.chains import MAX_ATTEMPTS, contended, midway
-from agentmemory_operator.memories.history import version_ids
-from agentmemory_operator.memories.naming_walks import entities_in
+from agentmemory_operator.memories.chains import MAX_ATTEMPTS, contention_error, outcome_unknown_on_failure
+from agentmemory_operator.memories.history import read_version_ids
+from agentmemory_operator.memories.naming_walks import extract_row_entities
 from agentmemory_operator.memories.point_pages import change_row, replace_row
 from agentmemory_operator.memories.rules.comparison import vectors_of
 from agentmemory_operator.memories.rules.entities import ENTITIES_KEY
 from agentmemory_operator.memories.rules.evidence import EVIDENCE_KEY
-from agentmemory_operator.memories.rules.filters import NOT_DELETED, equals, only
+from agentmemory_operator.memories.rules.filters import NOT_DELETED, equals, point_filter
 from agentmemory_operator.memories.rules.ids import content_id
 from agentmemory_operator.memories.rules.record import (
     CHANGED_KEY,
     CONNECTIONS_KEY,
-    DUE_KEY,
-    EDIT_KEY,
+    EDIT_MARK_KEY,
     ITEM_NAMESPACE_KEY,
     LOGGED_KEY,
     ORDER_KEY,
     TOMBSTONE_KEY,
+    WINDOW_DUE_KEY,
     WINDOW_KEY,
     MemoryRecord,
     Payload,
     hash_content,
     record_of,
 )
-from agentmemory_operator.memories.stored import own_row, read_marked
+from agentmemory_operator.memories.stored import read_if_marked, read_own_row
 from agentmemory_operator.memories.zoned import (
-    check_open,
+    check_unlocked,
+    find_zone_errors,
     has_vector,
-    scope_with,
-    sinks,
+    is_lower_zone,
+    scope_of_key,
     writing_key,
-    zone_errors,
 )
 from agentmemory_operator.ports.base import Json, Vector
 from agentmemory_operator.runtime.tasks import update
@@ -69,21 +69,21 @@ async def change_zone(
         KeysUnavailable: If a key is unavailable or deleted.
         OutcomeUnknown: If some versions may have been moved. The same call again moves the rest.
     """
-    if errors := zone_errors(agent, zone, user_id):
+    if errors := find_zone_errors(agent, zone, user_id):
         raise RequestInvalid(errors)
-    row = await own_row(agent, memory_id, user_id=user_id)
-    if sinks(row.get(ZONE_KEY), zone) and not is_admin:
+    row = await read_own_row(agent, memory_id, user_id=user_id)
+    if is_lower_zone(row.get(ZONE_KEY), zone) and not is_admin:
         raise Forbidden(f"zone: {memory_id} is {row[ZONE_KEY]}: lowering its zone needs the verb admin")
     if ITEM_NAMESPACE_KEY in row:
         raise Conflict(f"zone: {memory_id} is an item, and its zone is part of its address: put it again in that zone")
-    ids = await version_ids(agent, row)
+    ids = await read_version_ids(agent, row)
     for version_id in ids:
         await _move(agent, version_id, zone)
-    with midway():
-        await session_keywords.settle(agent, ids)
+    with outcome_unknown_on_failure():
+        await session_keywords.update_stale_texts(agent, ids)
         if zone is not None:
             await _disconnect(agent, ids)
-        return record_of(await own_row(agent, memory_id, user_id=user_id))
+        return record_of(await read_own_row(agent, memory_id, user_id=user_id))
 
 
 async def _move(agent: Agent, memory_id: str, zone: str | None) -> None:
@@ -93,14 +93,14 @@ async def _move(agent: Agent, memory_id: str, zone: str | None) -> None:
         row: Payload = points[0]["payload"] if points else {}
         if not row or TOMBSTONE_KEY in row or row.get(ZONE_KEY) == zone:
             return row
-        check_open(row)
+        check_unlocked(row)
         mark = secrets.token_hex(8)
         moved = await _moved(agent, points[0], zone, mark)
-        await replace_row(agent, moved, only(memory_id, equals("rev", row["rev"]), NOT_DELETED), replaced=row)
-        return await read_marked(agent, memory_id, mark)
+        await replace_row(agent, moved, point_filter(memory_id, equals("rev", row["rev"]), NOT_DELETED), replaced=row)
+        return await read_if_marked(agent, memory_id, mark)
 
     read = partial(agent.store.retrieve, agent.alias, [memory_id], vectors=True)
-    await update(read, write, busy=contended(memory_id))
+    await update(read, write, busy=contention_error(memory_id))
 
 
 async def _disconnect(agent: Agent, ids: Sequence[str]) -> None:
@@ -123,17 +123,23 @@ async def _disconnect(agent: Agent, ids: Sequence[str]) -> None:
 async def _moved(agent: Agent, point: Json, zone: str | None, mark: str) -> Json:
     row, now_ms = point["payload"], agent.clock.now_ms()
     payload: Payload = {key: value for key, value in row.items() if key not in _REMOVED_KEYS}
-    payload |= {"rev": row["rev"] + 1, "updatedAt": now_ms, LOGGED_KEY: now_ms, CHANGED_KEY: now_ms, EDIT_KEY: mark}
+    payload |= {
+        "rev": row["rev"] + 1,
+        "updatedAt": now_ms,
+        LOGGED_KEY: now_ms,
+        CHANGED_KEY: now_ms,
+        EDIT_MARK_KEY: mark,
+    }
     payload |= {ZONE_KEY: zone} if zone else {}
     payload |= await _content_lookup(agent, row, zone)
-    if named := entities_in(agent, payload):
+    if named := extract_row_entities(agent, payload):
         payload[ENTITIES_KEY] = named
     # The mark finds the keyword texts that include its words.
-    payload |= {DUE_KEY: True} if ORDER_KEY in row else {}
+    payload |= {WINDOW_DUE_KEY: True} if ORDER_KEY in row else {}
     vector = await _vector_of(agent, point) if has_vector(agent, zone) else {}
     moved = {"id": row["id"], "vector": vector, "payload": payload}
-    words = (await session_keywords.words(agent, [record_of(payload)])).get(row["id"])
-    return words.on(moved, agent.keyword) if words and agent.keyword else moved
+    words = (await session_keywords.build_words(agent, [record_of(payload)])).get(row["id"])
+    return words.add_to_point(moved, agent.keyword) if words and agent.keyword else moved
 
 
 async def _content_lookup(agent: Agent, row: Payload, zone: str | None) -> Payload:
@@ -148,7 +154,7 @@ async def _content_lookup(agent: Agent, row: Payload, zone: str | None) -> Paylo
     kept = [lookup for lookup in lookups if lookup in (row.get("identityId"), row.get("requestId"))]
     if len(kept) == len(lookups):
         return {"contentHash": content_hash}
-    content = content_id(scope_with(agent, key), row["userId"], row["type"], content_hash)
+    content = content_id(scope_of_key(agent, key), row["userId"], row["type"], content_hash)
     return {"contentHash": content_hash, "lookupIds": [content, *kept]}
 
 

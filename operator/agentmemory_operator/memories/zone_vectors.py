@@ -9,16 +9,16 @@ from collections.abc import Iterable, Sequence
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR
 from agentmemory_operator.memories import session_keywords
-from agentmemory_operator.memories.point_pages import read_pages, upsert_where
+from agentmemory_operator.memories.point_pages import conditional_upsert, read_pages
 from agentmemory_operator.memories.rules.filters import (
     NOT_DELETED,
     NOT_PENDING,
     Condition,
     Filter,
-    both,
     equals,
     equals_any,
-    only,
+    narrow,
+    point_filter,
 )
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, Payload, record_of
 from agentmemory_operator.ports.base import Json
@@ -43,7 +43,7 @@ async def _delete(agent: Agent) -> int:
         pages = 0
         async for points in read_pages(agent, {"filter": with_vector, "limit": PAGE, "with_payload": False}):
             if ids := [point["id"] for point in points]:
-                operation = {"delete_vectors": {"filter": both(with_vector, {"has_id": ids}), "vector": [name]}}
+                operation = {"delete_vectors": {"filter": narrow(with_vector, {"has_id": ids}), "vector": [name]}}
                 await agent.store.batch(agent.alias, [operation], strong=True)
             deleted, pages = deleted + len(points), pages + 1
             if pages == PAGES_A_SWEEP:
@@ -96,12 +96,12 @@ def _without(name: str, zones: Iterable[str]) -> Condition:
 async def _write(agent: Agent, rows: Sequence[Payload]) -> None:
     """Write each memory with its vectors, by compare-and-set."""
     vectors = await agent.embedder.embed([row["content"] for row in rows])
-    words = await session_keywords.words(agent, [record_of(row) for row in rows])
+    words = await session_keywords.build_words(agent, [record_of(row) for row in rows])
     operations = []
     for row, vector in zip(rows, vectors, strict=True):
         payload = row | {"rev": row["rev"] + 1, "updatedAt": agent.clock.now_ms()}
         point: Json = {"id": row["id"], "vector": vector, "payload": payload}
         if agent.keyword is not None and (worded := words.get(row["id"])):
-            point = worded.on(point, agent.keyword)
-        operations.append(upsert_where(point, only(row["id"], equals("rev", row["rev"]), NOT_DELETED)))
+            point = worded.add_to_point(point, agent.keyword)
+        operations.append(conditional_upsert(point, point_filter(row["id"], equals("rev", row["rev"]), NOT_DELETED)))
     await agent.store.batch(agent.alias, operations, strong=True)

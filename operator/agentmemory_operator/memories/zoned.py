@@ -6,23 +6,23 @@ Rows are plain text here; `zones/sealed_store.py` encrypts and decrypts them.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from agentmemory_operator.agents.checks import check_given
+from agentmemory_operator.agents.checks import check_stored_vector
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import FieldError, KeysUnavailable, RequestInvalid
-from agentmemory_operator.memories.rules.ids import secret_scope
+from agentmemory_operator.memories.rules.ids import zone_scope
 from agentmemory_operator.memories.rules.record import Payload
 from agentmemory_operator.spec.access import is_shared
 from agentmemory_operator.zones.keyring import DataKey
 from agentmemory_operator.zones.rules.sealing import PERSONAL, ZONE_KEY, is_locked, rank_of, sealed_keys
 from agentmemory_operator.zones.sealed_store import ZoneKeys
 
-Owner = tuple[str, str]
+ZoneUser = tuple[str, str]
 """A zone and a user."""
 
 _IDENTITY = ("id", "userId", ZONE_KEY)
 
 
-def zone_errors(agent: Agent, zone: str | None, user_id: str) -> list[FieldError]:
+def find_zone_errors(agent: Agent, zone: str | None, user_id: str) -> list[FieldError]:
     """Return the errors that prevent a user's memory from being stored in a zone."""
     if zone is None:
         return []
@@ -35,9 +35,11 @@ def zone_errors(agent: Agent, zone: str | None, user_id: str) -> list[FieldError
     return []
 
 
-async def keys_of(agent: Agent, owners: Iterable[tuple[str | None, str]]) -> dict[Owner, DataKey | KeysUnavailable]:
+async def read_writing_keys(
+    agent: Agent, owners: Iterable[tuple[str | None, str]]
+) -> dict[ZoneUser, DataKey | KeysUnavailable]:
     """Return the data keys that encrypt new memories, by zone and user; KeysUnavailable for an unavailable key."""
-    found: dict[Owner, DataKey | KeysUnavailable] = {}
+    found: dict[ZoneUser, DataKey | KeysUnavailable] = {}
     for zone, user_id in dict.fromkeys(owners):
         if zone is None:
             continue
@@ -54,7 +56,7 @@ async def writing_key(agent: Agent, zone: str, user_id: str) -> DataKey:
     Raises:
         KeysUnavailable: If it is unavailable.
     """
-    return await zone_keys_of(agent).writing(zone, user_id)
+    return await zone_keys_of(agent).get_or_create_key(zone, user_id)
 
 
 def zone_keys_of(agent: Agent) -> ZoneKeys:
@@ -75,28 +77,28 @@ async def id_scope(agent: Agent, zone: str | None, user_id: str) -> str:
         RequestInvalid: If the agent does not have the zone, or not for this user.
         KeysUnavailable: If its key is unavailable.
     """
-    if errors := zone_errors(agent, zone, user_id):
+    if errors := find_zone_errors(agent, zone, user_id):
         raise RequestInvalid(errors)
-    return agent.id_scope if zone is None else scope_with(agent, await writing_key(agent, zone, user_id))
+    return agent.id_slug if zone is None else scope_of_key(agent, await writing_key(agent, zone, user_id))
 
 
-async def known_id_scope(agent: Agent, zone: str | None, user_id: str) -> str | None:
+async def find_id_scope(agent: Agent, zone: str | None, user_id: str) -> str | None:
     """Return the scope as `id_scope`, without creating a key; None if the user cannot have memories in the zone.
 
     Raises:
         RequestInvalid, KeysUnavailable: As in `id_scope`.
     """
-    if errors := zone_errors(agent, zone, user_id):
+    if errors := find_zone_errors(agent, zone, user_id):
         raise RequestInvalid(errors)
     if zone is None or agent.zone_keys is None:
-        return agent.id_scope if zone is None else None
-    key = await agent.zone_keys.known(zone, user_id)
-    return None if key is None else scope_with(agent, key)
+        return agent.id_slug if zone is None else None
+    key = await agent.zone_keys.find_key(zone, user_id)
+    return None if key is None else scope_of_key(agent, key)
 
 
-def scope_with(agent: Agent, key: DataKey | None) -> str:
+def scope_of_key(agent: Agent, key: DataKey | None) -> str:
     """Return the scope that derives ids under a data key."""
-    return secret_scope(agent.id_scope, key.id_secret) if key else agent.id_scope
+    return zone_scope(agent.id_slug, key.id_secret) if key else agent.id_slug
 
 
 def has_vector(agent: Agent, zone: str | None) -> bool:
@@ -109,7 +111,7 @@ def has_words(agent: Agent, zone: str | None) -> bool:
     return zone is None or (agent.settings.zones is not None and zone in agent.settings.zones.words)
 
 
-def whole(row: Mapping[str, Any], changes: Payload) -> Payload:
+def with_encrypted_fields(row: Mapping[str, Any], changes: Payload) -> Payload:
     """Return changes to a row, extended by all encrypted fields if one of them changes: they are encrypted as a whole.
 
     Raises:
@@ -119,11 +121,11 @@ def whole(row: Mapping[str, Any], changes: Payload) -> Payload:
     hidden = sealed_keys(zone) if zone else frozenset()
     if hidden.isdisjoint(changes):
         return changes
-    check_open(row)
+    check_unlocked(row)
     return {key: row[key] for key in row if key in hidden or key in _IDENTITY} | changes
 
 
-def check_open(row: Mapping[str, Any]) -> None:
+def check_unlocked(row: Mapping[str, Any]) -> None:
     """Raise unless the encrypted fields of a row were decrypted.
 
     Raises:
@@ -133,11 +135,11 @@ def check_open(row: Mapping[str, Any]) -> None:
         raise KeysUnavailable(f"memory {row['id']} is locked: its key is unavailable or deleted")
 
 
-def vector_errors(agent: Agent, vector: Sequence[float] | None, zone: str | None) -> list[FieldError]:
+def find_vector_errors(agent: Agent, vector: Sequence[float] | None, zone: str | None) -> list[FieldError]:
     """Return the errors of the vector of a new memory; none is needed in a zone without vectors."""
-    return check_given(vector, agent) if vector is not None or has_vector(agent, zone) else []
+    return check_stored_vector(vector, agent) if vector is not None or has_vector(agent, zone) else []
 
 
-def sinks(before: str | None, after: str | None) -> bool:
+def is_lower_zone(before: str | None, after: str | None) -> bool:
     """Return whether `after` is a lower zone than `before`."""
     return rank_of(after) < rank_of(before)

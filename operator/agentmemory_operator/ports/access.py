@@ -3,13 +3,13 @@
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from agentmemory_operator.spec.access import Caller, Reviewed
+from agentmemory_operator.spec.access import Caller, TokenReviewResult
 
 
 class TokenReviews(Protocol):
     """Validates bearer tokens of ServiceAccounts."""
 
-    async def review(self, token: str) -> Reviewed:
+    async def review(self, token: str) -> TokenReviewResult:
         """Validate a token; return its caller, or the reason for the refusal.
 
         Raises:
@@ -55,14 +55,14 @@ class SigningKeyMaker(Protocol):
         ...
 
 
-class UserTokenForm(Protocol):
+class UserTokenCodec(Protocol):
     """Encodes and decodes user tokens. A token carries a caller with a delegation, and an expiry time."""
 
     def sign(self, key: SigningKey, caller: Caller, *, now_s: int, expires_at_s: int) -> str:
         """Encode a signed token for a caller, who must have a delegation."""
         ...
 
-    def is_one(self, token: str) -> bool:
+    def is_user_token(self, token: str) -> bool:
         """Return whether a token has the form of a user token, not that of a ServiceAccount token.
 
         Nothing is verified.

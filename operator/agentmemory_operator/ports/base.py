@@ -7,7 +7,7 @@ from typing import Any, Protocol
 Json = dict[str, Any]
 Vector = Sequence[float]
 
-Writing = Callable[[], AbstractAsyncContextManager[None]]
+WriteContext = Callable[[], AbstractAsyncContextManager[None]]
 """Returns a context to enter around a call that changes something.
 
 An exception from the context stops the call, before or while it runs.

@@ -5,16 +5,16 @@ from typing import Protocol
 
 from agentmemory_operator.collections.rules.capacity import Process
 from agentmemory_operator.collections.rules.changes import Change
-from agentmemory_operator.collections.rules.collection import Observed, Tenant
+from agentmemory_operator.collections.rules.collection import ObservedCollection, Tenant
 from agentmemory_operator.collections.rules.replicas import Move, Placement
 from agentmemory_operator.connections.rules.capabilities import ServerCapabilities
-from agentmemory_operator.controllers.rules.orphans import Holding
+from agentmemory_operator.controllers.rules.orphans import CollectionSummary
 
 
 class CollectionCatalogue(Protocol):
     """Lists the collections of agents on one Qdrant server. Methods raise the errors of `PointStore`."""
 
-    async def holdings(self) -> list[Holding]:
+    async def list_agent_collections(self) -> list[CollectionSummary]:
         """Return the collections whose name or alias starts with the prefix of agent collections, sorted by name.
 
         Placeholders are left out because they contain no memories.
@@ -47,7 +47,7 @@ class CollectionStore(CollectionCatalogue, Protocol):
         """
         ...
 
-    async def tenant_of(self, physical: str) -> Tenant | None:
+    async def read_owner(self, physical: str) -> Tenant | None:
         """Return the owner in the metadata of a collection or placeholder. None if it is deleted or names no owner."""
         ...
 
@@ -55,7 +55,7 @@ class CollectionStore(CollectionCatalogue, Protocol):
         """Return the collection that an alias points to. Any other name is returned unchanged."""
         ...
 
-    async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> Observed | None:
+    async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> ObservedCollection | None:
         """Observe the collection behind an alias, or else the collection `likely`. None if neither exists.
 
         Changes nothing. A placeholder, which only keeps snapshot files reachable, counts as absent.

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from agentmemory_operator.collections.rules.claims import ClaimSet
-from agentmemory_operator.connections.rules.handover import HandedOver
-from agentmemory_operator.connections.rules.secret_hosts import Destination, KeptSecret
+from agentmemory_operator.connections.rules.handover import AgentSecret
+from agentmemory_operator.connections.rules.secret_hosts import AnnotatedSecret, Destination
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 from agentmemory_operator.spec.printable import printable_lines
@@ -58,7 +58,7 @@ class SecretSource(Protocol):
     destination.
     """
 
-    async def read_secret(self, namespace: str, name: str) -> KeptSecret | None:
+    async def read_secret(self, namespace: str, name: str) -> AnnotatedSecret | None:
         """Return a Secret with its decoded values, or None if it does not exist."""
         ...
 
@@ -79,14 +79,14 @@ class Secrets(Protocol):
         ...
 
 
-class HandoverStore(Protocol):
+class AgentSecretStore(Protocol):
     """Credentials that the operator passes to the retrieval API, one record per agent, in the API's own namespace."""
 
-    async def read(self, slug: str) -> HandedOver | None:
+    async def read(self, slug: str) -> AgentSecret | None:
         """Return the record of an agent, or None if there is none."""
         ...
 
-    async def write(self, handed: HandedOver) -> None:
+    async def write(self, handed: AgentSecret) -> None:
         """Write a record by compare-and-set on its version.
 
         Raises:
@@ -94,11 +94,11 @@ class HandoverStore(Protocol):
         """
         ...
 
-    async def delete(self, handed: HandedOver) -> None:
+    async def delete(self, handed: AgentSecret) -> None:
         """Delete a record if it still has the given version. One that is absent or has changed is no error."""
         ...
 
-    async def list_all(self) -> list[HandedOver]:
+    async def list_all(self) -> list[AgentSecret]:
         """Return the records of all agents."""
         ...
 

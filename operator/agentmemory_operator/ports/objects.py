@@ -57,7 +57,7 @@ class StoredObject:
     modified_ms: int = 0
 
 
-def every_key(key: str) -> bool:
+def accept_any_key(key: str) -> bool:
     """Return True for any key: the default filter of `abort_uploads`."""
     return True
 
@@ -109,7 +109,7 @@ class ObjectStore(Protocol):
         ...
 
     async def abort_uploads(
-        self, prefix: str, *, older_than_ms: int, is_meant: Callable[[str], bool] = every_key
+        self, prefix: str, *, older_than_ms: int, matches: Callable[[str], bool] = accept_any_key
     ) -> int:
         """Abort multipart uploads that are still incomplete after a time; return their number.
 

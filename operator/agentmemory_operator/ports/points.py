@@ -125,14 +125,14 @@ class PointCall(Generic[T]):
         """Return the same call with another second argument."""
         return replace(self, args=(self.args[0], request, *self.args[2:]))
 
-    def not_covered(self, store: object) -> NotImplementedError:
+    def not_covered_error(self, store: object) -> NotImplementedError:
         """Build the error of a store that lacks a rule for this method.
 
         Forwarding the call could bypass the store's checks.
         """
         return NotImplementedError(f"{type(store).__name__} does not cover PointStore.{self.name}")
 
-    def on(self, store: PointStore) -> Coroutine[Any, Any, T]:
+    def make(self, store: PointStore) -> Coroutine[Any, Any, T]:
         """Make the call on a store."""
         coroutine: Coroutine[Any, Any, T] = getattr(store, self.name)(*self.args, **self.options)
         return coroutine

@@ -51,7 +51,7 @@ class EngineCall(Protocol):
         """Tracing headers to send with the call."""
         ...
 
-    def answered(self, status: int) -> None:
+    def record_status(self, status: int) -> None:
         """Record the status of the response."""
         ...
 
@@ -63,6 +63,6 @@ class EngineMeter(Protocol):
         """Measure one call. `operation` is a metric label: one of a small fixed set."""
         ...
 
-    def repeated(self, operation: str) -> None:
+    def count_retry(self, operation: str) -> None:
         """Count a read that timed out and is retried."""
         ...

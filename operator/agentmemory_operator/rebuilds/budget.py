@@ -13,8 +13,8 @@ from agentmemory_operator.errors import EmbedderUnavailable
 from agentmemory_operator.ports.base import Vector
 from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.rebuilds.task import RebuildRun
-from agentmemory_operator.runtime.metrics import SECONDS
-from agentmemory_operator.runtime.rules.fair_shares import WHOLE, Allowances, hourly
+from agentmemory_operator.runtime.metrics import DURATION_BUCKETS_S
+from agentmemory_operator.runtime.rules.fair_shares import SHARED_KEY, TokenBuckets, hourly_bucket
 from agentmemory_operator.spec.effective.policies import rebuild_settings
 
 # Upper bound of a wait, because the rebuild may be paused in the meantime.
@@ -37,7 +37,7 @@ class BudgetedEmbedder(WrappedEmbedder):
         super().__init__(inner)
         self._task = task
         self._per_hour = rebuild_settings(task.memory.spec).max_calls_per_hour
-        self._allowances = hourly(self._per_hour, _now_s()) if self._per_hour else None
+        self._allowances = hourly_bucket(self._per_hour, _now_s()) if self._per_hour else None
         self._is_closed = False
         self.batch_size = batch_size
         self.calls = task.record.calls
@@ -61,11 +61,11 @@ class BudgetedEmbedder(WrappedEmbedder):
         """End waits for budget with an error, so that no further call starts."""
         self._is_closed = True
 
-    async def _wait(self, allowances: Allowances) -> None:
+    async def _wait(self, allowances: TokenBuckets) -> None:
         begun_s, pause_s = _now_s(), min(max(allowances.refill_s / 8, MIN_WAIT_S), MAX_WAIT_S)
-        while not allowances.take(WHOLE, _now_s()):
+        while not allowances.take(SHARED_KEY, _now_s()):
             if _now_s() - begun_s > REPORT_AFTER_S:
-                await self._task.tell(f"waits for spec.rebuild.maxEmbeddingCallsPerHour: {self._per_hour}")
+                await self._task.report(f"waits for spec.rebuild.maxEmbeddingCallsPerHour: {self._per_hour}")
             await self._task.check()
             await asyncio.sleep(pause_s)
             if self._is_closed:
@@ -84,7 +84,7 @@ class RebuildMeter:
             "agentmemory_rebuild_embed_duration_seconds",
             "Duration of embeddings for rebuilds in seconds.",
             ("provider", "outcome"),
-            buckets=SECONDS,
+            buckets=DURATION_BUCKETS_S,
             registry=None,
         )
         self._tokens = Counter(

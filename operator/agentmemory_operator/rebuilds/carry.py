@@ -9,29 +9,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, limits_in_force
+from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, effective_limits
 from agentmemory_operator.connections.embedders import WrappedEmbedder
 from agentmemory_operator.memories.rules.comparison import PointId, rev_of, vectors_of
-from agentmemory_operator.memories.rules.filters import Filter, both
+from agentmemory_operator.memories.rules.filters import Filter, narrow
 from agentmemory_operator.memories.rules.ids import chunks_of
 from agentmemory_operator.memories.rules.record import is_emptied
-from agentmemory_operator.memories.tombstone_writes import emptying
+from agentmemory_operator.memories.tombstone_writes import delete_vectors_operation
 from agentmemory_operator.ports.base import Json, Vector
 from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.ports.points import PointStore
-from agentmemory_operator.rebuilds.reshape import Reshaping, Side, payload_of_point
+from agentmemory_operator.rebuilds.reshape import CopyEnd, PointConverter, payload_of_point
 from agentmemory_operator.rebuilds.task import RebuildRun
 
 # Points in a call with vectors. Searches wait while the engine stores them; four times as many copy no faster.
-PAGE = 32
+MAX_COPIED_POINTS = 32
 # Points in a call that are embedded. Fewer would need more calls of the provider, which take most of the time.
-EMBEDDED_PAGE = 128
+MAX_EMBEDDED_POINTS = 128
 
 _BOUNDS = frozenset({"max_query_limit", "upsert_max_batchsize"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Carried:
+class CopyCounts:
     """Result of a call of `update`.
 
     Attributes:
@@ -42,31 +42,33 @@ class Carried:
     inserted: int = 0
     replaced: int = 0
 
-    def __add__(self, other: "Carried") -> "Carried":
-        return Carried(inserted=self.inserted + other.inserted, replaced=self.replaced + other.replaced)
+    def __add__(self, other: "CopyCounts") -> "CopyCounts":
+        return CopyCounts(inserted=self.inserted + other.inserted, replaced=self.replaced + other.replaced)
 
     def __bool__(self) -> bool:
         return self.inserted + self.replaced > 0
 
 
-class Carrying:
+class PointCopier:
     """Copies points from `source` to `target`, both on one server.
 
     Args:
         embedder: Embedder for the target; None to copy the source's vectors.
     """
 
-    def __init__(self, points: PointStore, source: Side, target: Side, *, embedder: Embedder | None = None) -> None:
+    def __init__(
+        self, points: PointStore, source: CopyEnd, target: CopyEnd, *, embedder: Embedder | None = None
+    ) -> None:
         self._points = points
         self._source = source
         self._target = target
-        self._reshaping = Reshaping(points, source, target, embedder=embedder)
+        self._reshaping = PointConverter(points, source, target, embedder=embedder)
 
     @property
     def page(self) -> int:
         """Maximum number of points in a call, within the limits of both collections' strict mode."""
-        limits = [limits_in_force(end.collection.strict_mode) for end in (self._source, self._target)]
-        base = EMBEDDED_PAGE if self._reshaping.embeds else PAGE
+        limits = [effective_limits(end.collection.strict_mode) for end in (self._source, self._target)]
+        base = MAX_EMBEDDED_POINTS if self._reshaping.embeds else MAX_COPIED_POINTS
         return int(min([base, *(bound for mode in limits for name, bound in mode.items() if name in _BOUNDS)]))
 
     async def read(
@@ -91,10 +93,10 @@ class Carrying:
         for part in chunks_of(points, self.page):
             # Writing an existing point costs only a call; embedding it may cost money.
             missing = await self._missing(part) if self._reshaping.embeds else part
-            if target_points := await self._reshaping.made(missing, most=self.page):
+            if target_points := await self._reshaping.convert(missing, most=self.page):
                 await self._points.upsert(self._target.physical, target_points, insert_only=True, strong=True)
 
-    async def update(self, points: Sequence[Json], *, before_ms: int | None = None) -> Carried:
+    async def update(self, points: Sequence[Json], *, before_ms: int | None = None) -> CopyCounts:
         """Write the points that the target lacks, or has with a lower `rev` or none.
 
         Only points that must be written are embedded.
@@ -106,12 +108,12 @@ class Carrying:
             RebuildPaused: If a user must fix something before a point can be embedded.
             EmbedderUnavailable: If the points cannot be embedded now.
         """
-        carried = Carried()
+        carried = CopyCounts()
         for part in chunks_of(points, self.page):
             carried += await self._update(part, before_ms)
         return carried
 
-    async def _update(self, points: Sequence[Json], before_ms: int | None) -> Carried:
+    async def _update(self, points: Sequence[Json], before_ms: int | None) -> CopyCounts:
         existing = await self._read_existing(points)
         missing = [point for point in points if point["id"] not in existing]
         newer = [
@@ -119,16 +121,16 @@ class Carrying:
             for point in points
             if point["id"] in existing and _is_older(existing[point["id"]], rev_of(payload_of_point(point)), before_ms)
         ]
-        for rev, same_rev in _by_rev(await self._reshaping.made([*missing, *newer], most=self.page)).items():
-            await self._replace(same_rev, older_than(rev, before_ms), are_there=bool(newer))
-        return Carried(inserted=len(missing), replaced=len(newer))
+        for rev, same_rev in _by_rev(await self._reshaping.convert([*missing, *newer], most=self.page)).items():
+            await self._replace(same_rev, replaceable_by(rev, before_ms), are_there=bool(newer))
+        return CopyCounts(inserted=len(missing), replaced=len(newer))
 
     async def _replace(self, made: Sequence[Json], gives_way: Filter, *, are_there: bool) -> None:
         """Write points. Vectors that they lack are deleted by name, because an upsert may keep them."""
         tombstones = [point["id"] for point in made if is_emptied(payload_of_point(point))]
         living = [point for point in made if not is_emptied(payload_of_point(point))]
         operations = [
-            {"delete_vectors": {"filter": both(gives_way, {"has_id": ids}), "vector": [name]}}
+            {"delete_vectors": {"filter": narrow(gives_way, {"has_id": ids}), "vector": [name]}}
             for name in self._names
             if (ids := [point["id"] for point in living if name not in point["vector"]])
         ]
@@ -137,7 +139,9 @@ class Carrying:
         # The filter repeats the check in the engine: another process may have written since the read.
         await self._points.upsert(self._target.physical, made, update_filter=gives_way, inserts=True, strong=True)
         if tombstones and are_there:
-            await self._points.batch(self._target.physical, [emptying(self._names, tombstones)], strong=True)
+            await self._points.batch(
+                self._target.physical, [delete_vectors_operation(self._names, tombstones)], strong=True
+            )
 
     @property
     def _names(self) -> tuple[str, ...]:
@@ -154,23 +158,23 @@ class Carrying:
         return {row["id"]: payload_of_point(row) for row in rows}
 
 
-def carrying_of(task: RebuildRun, *, embedder: Embedder | None = None) -> Carrying:
+def build_copier(task: RebuildRun, *, embedder: Embedder | None = None) -> PointCopier:
     """Build the copier of a rebuild.
 
     Args:
         embedder: Embedder to use instead of the run's.
     """
     source, target = ends_of(task)
-    return Carrying(task.server.points, source, target, embedder=embedder or task.embedder)
+    return PointCopier(task.server.points, source, target, embedder=embedder or task.embedder)
 
 
-def ends_of(task: RebuildRun) -> tuple[Side, Side]:
+def ends_of(task: RebuildRun) -> tuple[CopyEnd, CopyEnd]:
     """Return the source and target of a rebuild."""
-    source = Side(physical=task.source_name, collection=task.source.collection)
-    return source, Side(physical=task.target_name, collection=task.desired)
+    source = CopyEnd(physical=task.source_name, collection=task.source.collection)
+    return source, CopyEnd(physical=task.target_name, collection=task.desired)
 
 
-def older_than(rev: int, before_ms: int | None = None) -> Filter:
+def replaceable_by(rev: int, before_ms: int | None = None) -> Filter:
     """Return the filter of points that a revision may replace.
 
     Args:
@@ -185,7 +189,7 @@ def _is_missing(key: str) -> Filter:
 
 
 def _is_older(existing: Mapping[str, Any], rev: int, before_ms: int | None) -> bool:
-    """Return whether a revision may replace a point: the same condition as `older_than`.
+    """Return whether a revision may replace a point: the same condition as `replaceable_by`.
 
     A point without `rev` replaces nothing.
     """
@@ -202,7 +206,7 @@ def _by_rev(points: Sequence[Json]) -> Mapping[int, list[Json]]:
     return by_rev
 
 
-class KeptVectors(WrappedEmbedder):
+class VectorReuse(WrappedEmbedder):
     """Implements ports.Embedder: reuses the target's vectors of the same content, and embeds only other texts.
 
     Args:

@@ -9,20 +9,20 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
 from agentmemory_operator.collections.previous import INDEXED_KEY, UPDATED_AT_INDEX
 from agentmemory_operator.collections.rules.changes import CreateIndexes
-from agentmemory_operator.collections.rules.collection import Observed
+from agentmemory_operator.collections.rules.collection import ObservedCollection
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.errors import StoreRejected
-from agentmemory_operator.memories.point_scan import page_of, rows_of, side_by_side, walk
-from agentmemory_operator.memories.rules.comparison import VERSION_KEYS, Divergence, PointId, Rows, divergence
+from agentmemory_operator.memories.point_scan import page_size, read_rows_by_id, walk, walk_pair
+from agentmemory_operator.memories.rules.comparison import VERSION_KEYS, Divergence, PointId, Rows, find_divergence
 from agentmemory_operator.memories.rules.filters import Condition, equals
 from agentmemory_operator.memories.rules.ids import chunks_of
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.models import Embedder
-from agentmemory_operator.rebuilds.carry import Carrying, KeptVectors, carrying_of
-from agentmemory_operator.rebuilds.copy import embedding_of
+from agentmemory_operator.rebuilds.carry import PointCopier, VectorReuse, build_copier
+from agentmemory_operator.rebuilds.copy import build_budgeted_embedder
 from agentmemory_operator.rebuilds.task import RebuildRun
 
-CLOCKS_BEHIND_MS = 50_000
+MAX_CLOCK_SKEW_MS = 50_000
 """Maximum difference by which writers' clocks may be behind the operator's, in milliseconds."""
 
 MAX_REMAINING = 100
@@ -41,20 +41,20 @@ async def catch_up(task: RebuildRun) -> str:
     Raises:
         EmbedderUnavailable, StoreUnavailable, OutcomeUnknown: The step must be repeated.
     """
-    await prepare_source(task.server, task.source)
-    embedder, copied, passes = embedding_of(task), 0, 0
+    await create_time_index(task.server, task.source)
+    embedder, copied, passes = build_budgeted_embedder(task), 0, 0
     while passes < MAX_PASSES:
-        changed = await carry_changed(task, embedder=embedder)
+        changed = await copy_changed(task, embedder=embedder)
         copied, passes = copied + changed, passes + 1
         if changed <= MAX_REMAINING:
             break
-    copied += await carry_all(task, embedder=embedder)
+    copied += await copy_differences(task, embedder=embedder)
     if embedder is not None:
-        await task.note(calls=embedder.calls)
+        await task.update_record(calls=embedder.calls)
     return f"{copied} points in {passes + 1} passes"
 
 
-async def carry_changed(task: RebuildRun, *, embedder: Embedder | None = None, is_last: bool = False) -> int:
+async def copy_changed(task: RebuildRun, *, embedder: Embedder | None = None, is_last: bool = False) -> int:
     """Copy points that changed since the last pass; return their number.
 
     Args:
@@ -62,46 +62,46 @@ async def carry_changed(task: RebuildRun, *, embedder: Embedder | None = None, i
         is_last: True while writers are held. Checks and progress reports are then skipped, to save time.
     """
     begun_ms, copied = task.clock.now_ms(), 0
-    async for source, target in changed_since(task, task.record.since_ms - writers_behind_ms(task)):
+    async for source, target in walk_changed(task, task.record.since_ms - max_write_delay_ms(task)):
         if not is_last:
             await task.check()
-        copied += await _carry(task, divergence(source, target), embedder)
+        copied += await _carry(task, find_divergence(source, target), embedder)
     if not is_last:
-        await task.note(since_ms=begun_ms)
+        await task.update_record(since_ms=begun_ms)
     return copied
 
 
-async def carry_all(task: RebuildRun, *, embedder: Embedder | None = None) -> int:
+async def copy_differences(task: RebuildRun, *, embedder: Embedder | None = None) -> int:
     """Compare all points, copy those that differ, and remove those that the source lacks; return the number of both.
 
     Args:
         embedder: Embedder to use instead of the run's.
     """
     copied = 0
-    async for source, target in every_point(task):
+    async for source, target in walk_all(task):
         await task.check()
-        difference = divergence(source, target)
+        difference = find_divergence(source, target)
         copied += await _carry(task, difference, embedder)
         copied += await _remove_deleted(task, {id_: target[id_] for id_ in difference.extra})
     return copied
 
 
-async def changed_since(task: RebuildRun, since_ms: int) -> AsyncIterator[tuple[Rows, Rows]]:
+async def walk_changed(task: RebuildRun, since_ms: int) -> AsyncIterator[tuple[Rows, Rows]]:
     """Yield the versions of the source's points that changed since a time, and of the same points in the target."""
     points, changed = task.server.points, {"must": [{"key": "updatedAt", "range": {"gte": since_ms}}]}
-    page = page_of(task.source.collection, task.desired)
+    page = page_size(task.source.collection, task.desired)
     async for source in walk(points, task.source_name, page, keys=VERSION_KEYS, filter_=changed):
         yield source, await _rows(task, task.target_name, source)
 
 
-def every_point(task: RebuildRun) -> AsyncIterator[tuple[Rows, Rows]]:
+def walk_all(task: RebuildRun) -> AsyncIterator[tuple[Rows, Rows]]:
     """Yield the versions of all points of both collections, stretch by stretch."""
-    page = page_of(task.source.collection, task.desired)
-    return side_by_side(task.server.points, task.source_name, task.target_name, page, keys=VERSION_KEYS)
+    page = page_size(task.source.collection, task.desired)
+    return walk_pair(task.server.points, task.source_name, task.target_name, page, keys=VERSION_KEYS)
 
 
-async def read_points(carrying: Carrying, ids: Sequence[PointId]) -> AsyncIterator[list[Json]]:
-    """Yield the source's existing points among `ids`, page by page, in the form that `Carrying` writes."""
+async def read_points(carrying: PointCopier, ids: Sequence[PointId]) -> AsyncIterator[list[Json]]:
+    """Yield the source's existing points among `ids`, page by page, in the form that `PointCopier` writes."""
     for part in chunks_of(ids, carrying.page):
         page, _ = await carrying.read({"must": [{"has_id": list(part)}]}, limit=len(part))
         yield page
@@ -110,8 +110,8 @@ async def read_points(carrying: Carrying, ids: Sequence[PointId]) -> AsyncIterat
 async def _carry(task: RebuildRun, difference: Divergence, embedder: Embedder | None) -> int:
     embedder = embedder or task.embedder
     await _remove(task, difference.strayed)
-    kept = KeptVectors(embedder, task.server.points, task.target_name) if embedder else None
-    carrying = carrying_of(task, embedder=kept)
+    kept = VectorReuse(embedder, task.server.points, task.target_name) if embedder else None
+    carrying = build_copier(task, embedder=kept)
     ids = [*difference.behind, *difference.strayed]
     async for points in read_points(carrying, ids):
         if kept is not None:
@@ -142,20 +142,20 @@ async def _remove(task: RebuildRun, revisions: Mapping[PointId, int | None]) -> 
 
 
 async def _rows(task: RebuildRun, collection: str, ids: Iterable[PointId]) -> Rows:
-    page = page_of(task.source.collection, task.desired)
-    return await rows_of(task.server.points, collection, ids, page, keys=VERSION_KEYS)
+    page = page_size(task.source.collection, task.desired)
+    return await read_rows_by_id(task.server.points, collection, ids, page, keys=VERSION_KEYS)
 
 
-def writers_behind_ms(task: RebuildRun) -> int:
+def max_write_delay_ms(task: RebuildRun) -> int:
     """Return the maximum time between a write's `updatedAt`, by the operator's clock, and its effect; in milliseconds.
 
     A write has the time at which it is sent (`agents/fenced_store.py`). It may be in transit for the timeout of a call,
     and the writer's clock may be behind.
     """
-    return CLOCKS_BEHIND_MS + task.server.endpoint.timeout_s * 1000
+    return MAX_CLOCK_SKEW_MS + task.server.endpoint.timeout_s * 1000
 
 
-async def prepare_source(server: Server, source: Observed) -> None:
+async def create_time_index(server: Server, source: ObservedCollection) -> None:
     """Create an index on `updatedAt` for the passes by time, and record that it is temporary.
 
     An existing index is kept.

@@ -10,48 +10,57 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from agentmemory_operator.collections.announce import AliasLocks, release_writers
-from agentmemory_operator.collections.claims import Claims
-from agentmemory_operator.collections.previous import is_of, leads_to, live_behind
+from agentmemory_operator.collections.announce import AliasLocks, withdraw_announcement
+from agentmemory_operator.collections.claims import ClaimRegistry
+from agentmemory_operator.collections.previous import alias_points_to, find_live, has_owner
 from agentmemory_operator.collections.rules.collection import (
     Collection,
-    Observed,
+    ObservedCollection,
     has_same_vectors,
     is_placeholder,
 )
 from agentmemory_operator.collections.rules.desired import newest_collection
-from agentmemory_operator.collections.rules.outcome import Reconciled
+from agentmemory_operator.collections.rules.outcome import PassOutcome
 from agentmemory_operator.collections.rules.rebuild_record import (
     RebuildKind,
     RebuildRecord,
     RebuildStep,
     record_from_json,
-    resume_at,
-    way_back,
+    resume_step,
+    rollback_record,
 )
 from agentmemory_operator.connections.resolve import Server, Servers, connection_of
 from agentmemory_operator.errors import (
     AgentMemoryError,
     LeadershipLost,
-    RebuildHeld,
+    RebuildAwaitsApproval,
+    RebuildCancelled,
     RebuildPaused,
-    RebuildUnwanted,
     SpecInvalid,
     TransientError,
 )
 from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.ports.kubernetes import Cluster, Event
 from agentmemory_operator.ports.models import Embedder
-from agentmemory_operator.rebuilds.begin import RebuildBeginnings, RebuildWishes, is_carried_out, seen_empty
+from agentmemory_operator.rebuilds.begin import (
+    RebuildRequests,
+    RebuildStarter,
+    correct_point_count,
+    has_background_rebuild,
+)
 from agentmemory_operator.rebuilds.converge import await_replicas
-from agentmemory_operator.rebuilds.move import withdraw
+from agentmemory_operator.rebuilds.move import withdraw_announcement
 from agentmemory_operator.rebuilds.remove import RebuildRemoval
 from agentmemory_operator.rebuilds.reports import RebuildReports
-from agentmemory_operator.rebuilds.rules.decision import Decision, decide
-from agentmemory_operator.rebuilds.rules.plain import is_of_plain, is_past_return, without_plain
+from agentmemory_operator.rebuilds.rules.decision import RebuildDecision, decide
+from agentmemory_operator.rebuilds.rules.plain import (
+    is_plain_deleted,
+    replaces_plain_collection,
+    with_way_back_as_source,
+)
 from agentmemory_operator.rebuilds.task import RebuildRun
 from agentmemory_operator.restores.in_place import is_abandoned, reopen
-from agentmemory_operator.restores.precedence import restore_under_way
+from agentmemory_operator.restores.precedence import find_started_restore
 from agentmemory_operator.runtime.cache import Key, ObjectTable, key_of_memory, owned_memory
 from agentmemory_operator.runtime.jobs import run_steps
 from agentmemory_operator.runtime.queue import WorkQueue
@@ -62,7 +71,7 @@ from agentmemory_operator.spec.kinds.agent_memory import (
     AgentMemory,
 )
 from agentmemory_operator.spec.kinds.conditions import Reason
-from agentmemory_operator.spec.kinds.rebuild import RebuildState, is_under_way
+from agentmemory_operator.spec.kinds.rebuild import RebuildState, is_active
 from agentmemory_operator.spec.naming import alias_of, number_of
 
 log = logging.getLogger(__name__)
@@ -86,7 +95,7 @@ class RebuildPeriods:
         hold_s: Pause before a rebuild that waits for an approval catches up again.
     """
 
-    look_s: float = 5.0
+    wait_poll_s: float = 5.0
     hold_s: float = 60.0
 
 
@@ -113,10 +122,10 @@ class Rebuilds:
     steps: Mapping[RebuildStep, StepWork]
     abandon: Callable[[Server, RebuildRecord], Awaitable[None]]
     reports: RebuildReports
-    wishes: RebuildWishes = field(init=False)
-    beginnings: RebuildBeginnings = field(init=False)
-    width: int = 1
-    claims: Claims | None = None
+    wishes: RebuildRequests = field(init=False)
+    beginnings: RebuildStarter = field(init=False)
+    concurrency: int = 1
+    claims: ClaimRegistry | None = None
     periods: RebuildPeriods = field(default_factory=RebuildPeriods)
     removal: RebuildRemoval = field(init=False)
     queue: WorkQueue[Key] = field(init=False)
@@ -124,20 +133,22 @@ class Rebuilds:
     _waiting: dict[Key, tuple[AgentMemory, RebuildRecord]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.wishes = RebuildWishes(self.table, self.cluster)
-        self.beginnings = RebuildBeginnings(self.table, self.clock, self.wishes, self.reports)
+        self.wishes = RebuildRequests(self.table, self.cluster)
+        self.beginnings = RebuildStarter(self.table, self.clock, self.wishes, self.reports)
         self.removal = RebuildRemoval(self.cluster, self.locks, self.abandon, self.reports)
-        self.queue = WorkQueue(self.run, place_of=self.table.place_of, width=self.width)
+        self.queue = WorkQueue(self.run, place_of=self.table.queue_place, width=self.concurrency)
 
-    def note(self, key: Key, memory: AgentMemory, done: Reconciled) -> None:
+    def handle_pass(self, key: Key, memory: AgentMemory, done: PassOutcome) -> None:
         """Schedule a run if a pass found a rebuild to start or continue, or writers to release."""
         record, rollback = done.observed.record, memory.metadata.annotations.get(ROLLBACK_REBUILD)
         is_open = record is not None and record.target == done.observed.physical and record.step is not RebuildStep.DONE
-        is_requested = is_carried_out(done.refusal) or (rollback is not None and rollback == done.observed.physical)
+        is_requested = has_background_rebuild(done.refusal) or (
+            rollback is not None and rollback == done.observed.physical
+        )
         if is_requested:
-            self.reports.await_turn(key)
+            self.reports.report_queued(key)
         # The process that holds the writers may have been killed.
-        if is_open or is_requested or done.observed.is_held or self.reports.is_under_way(key):
+        if is_open or is_requested or done.observed.must_clients_wait or self.reports.is_under_way(key):
             self.queue.request(key)
 
     async def run(self, key: Key) -> float | None:
@@ -154,12 +165,12 @@ class Rebuilds:
             return None
         self._waiting.pop(key, None)
         process = self._release_suspended if memory.spec.suspend else self._process
-        operation, before = partial(process, key, memory), self.reports.last(key)
+        operation, before = partial(process, key, memory), self.reports.last_status(key)
         try:
             return await self.servers.use(connection_of(memory), operation, namespace=key.namespace)
         finally:
             # Request a pass only after a change: each pass requests a run again.
-            if _reportable(self.reports.last(key)) != _reportable(before):
+            if _reportable(self.reports.last_status(key)) != _reportable(before):
                 self.request(key)
 
     async def _remove_of_deleted(self, key: Key) -> None:
@@ -179,36 +190,36 @@ class Rebuilds:
             log.warning("%s stays, `agentmemory orphans` lists it: %s", record.target, exc)
         self._waiting.pop(key, None)
 
-    def note_suspended(self, key: Key) -> None:
+    def handle_suspension(self, key: Key) -> None:
         """Schedule a run over a suspended object, because the process that holds its writers may have been killed."""
         if self.reports.is_under_way(key):
             self.queue.request(key)
 
     async def _release_suspended(self, key: Key, memory: AgentMemory, server: Server) -> None:
-        live = await live_behind(server, alias_of(memory.slug), memory.told_physical)
-        if live is not None and await is_of(server, live.physical, key, self.cluster.cluster_id):
+        live = await find_live(server, alias_of(memory.slug), memory.reported_physical)
+        if live is not None and await has_owner(server, live.physical, key, self.cluster.cluster_id):
             await self._release_clients(key, memory.slug, server, live.physical)
 
     async def _process(self, key: Key, memory: AgentMemory, server: Server) -> float | None:
-        live = await live_behind(server, alias_of(memory.slug), memory.told_physical)
-        live = await seen_empty(live, server.points) if live else None
+        live = await find_live(server, alias_of(memory.slug), memory.reported_physical)
+        live = await correct_point_count(live, server.points) if live else None
         wish = await self.wishes.read(memory, live)
         decision = decide(live, await self._records(server, memory), wish)
         if live is not None and not decision.is_urgent:
             # No move is in progress at the start of a run: the process that announced one was killed.
             await self._release_clients(key, memory.slug, server, live.physical)
         if obstacle := self._obstacle(key, decision):
-            await self.reports.stand(key, RebuildState.WAITING, obstacle, decision.going_on)
-            return self.periods.look_s
+            await self.reports.report_waiting(key, RebuildState.WAITING, obstacle, decision.current)
+            return self.periods.wait_poll_s
         for record in decision.unwanted:
             await self.removal.remove(key, memory, server, record)
         if live is None:
             return None
-        if not (decision.going_on or decision.begins):
+        if not (decision.current or decision.new_kind):
             await self._report_missed_end(key, live)
             return None
         requested_at = memory.metadata.annotations.get(RECONCILE_REQUESTED_AT)
-        if decision.going_on is None and self.reports.has_failed(key, wish.digest, requested_at):
+        if decision.current is None and self.reports.has_failed(key, wish.digest, requested_at):
             return None
         return await self._advance(key, memory, server, live, decision)
 
@@ -217,9 +228,9 @@ class Rebuilds:
 
         Does nothing while a restore is in progress, because the restore holds them.
         """
-        if restore_under_way(key, self.table) is not None:
+        if find_started_restore(key, self.table) is not None:
             return
-        await release_writers(server, physical)
+        await withdraw_announcement(server, physical)
         if await is_abandoned(await server.snapshots.metadata(physical), key, self.cluster):
             await reopen(server, physical, slug, table=self.table, claims=self.claims)
 
@@ -236,61 +247,61 @@ class Rebuilds:
                 records.append(record)
         return records
 
-    def _obstacle(self, key: Key, decision: Decision) -> str | None:
+    def _obstacle(self, key: Key, decision: RebuildDecision) -> str | None:
         """Return a message if a restore must end first, else None.
 
         A target that a restore is about to mark as replaced must not be removed as unwanted.
         """
-        restore = restore_under_way(key, self.table) if decision.may_wait else None
+        restore = find_started_restore(key, self.table) if decision.can_wait_for_restore else None
         return f"waiting for MemoryRestore {restore.name}" if restore else None
 
     async def _advance(
-        self, key: Key, memory: AgentMemory, server: Server, live: Observed, decision: Decision
+        self, key: Key, memory: AgentMemory, server: Server, live: ObservedCollection, decision: RebuildDecision
     ) -> float | None:
         try:
-            record = decision.going_on or await self.beginnings.begin(key, memory, server, live, decision.begins)
+            record = decision.current or await self.beginnings.start(key, memory, server, live, decision.new_kind)
         except SpecInvalid as exc:
             await self._report_no_rollback(key, memory, live, str(exc))
             return None
         return await self._continue(key, memory, server, live, record)
 
     async def _continue(
-        self, key: Key, memory: AgentMemory, server: Server, live: Observed, record: RebuildRecord
+        self, key: Key, memory: AgentMemory, server: Server, live: ObservedCollection, record: RebuildRecord
     ) -> float | None:
         if record.target == live.physical:
-            record = without_plain(record, alias_of(memory.slug), self.clock.now_ms())
+            record = with_way_back_as_source(record, alias_of(memory.slug), self.clock.now_ms())
         try:
             await self._run_to_end(await self._build_run(key, memory, server, live, record))
         except LeadershipLost:
             raise
         except RebuildPaused as exc:
-            await self.reports.stand(key, RebuildState.PAUSED, str(exc), record)
-        except RebuildHeld as exc:
-            await self.reports.stand(key, RebuildState.HELD, str(exc), record)
+            await self.reports.report_waiting(key, RebuildState.PAUSED, str(exc), record)
+        except RebuildAwaitsApproval as exc:
+            await self.reports.report_waiting(key, RebuildState.HELD, str(exc), record)
             return self.periods.hold_s
-        except RebuildUnwanted as exc:
+        except RebuildCancelled as exc:
             # Remove it now: a deleted object gets no further run.
             log.info("%s: rebuild cancelled: %s", key, exc)
             await self.removal.remove(key, memory, server, record)
             return 0.0
         except TransientError as exc:
             self._waiting[key] = memory, record
-            await self.removal.meet(key, memory, server, record, exc)
+            await self.removal.handle_transient_error(key, memory, server, record, exc)
         except AgentMemoryError as exc:
-            await self.removal.give_up(key, memory, server, record, str(exc))
+            await self.removal.fail(key, memory, server, record, str(exc))
         return None
 
-    async def _report_no_rollback(self, key: Key, memory: AgentMemory, live: Observed, why: str) -> None:
+    async def _report_no_rollback(self, key: Key, memory: AgentMemory, live: ObservedCollection, why: str) -> None:
         """Report why a rebuild is not rolled back. Nothing was changed."""
         requested_at, now_ms = memory.metadata.annotations.get(RECONCILE_REQUESTED_AT), self.clock.now_ms()
         # A collection without a rebuild has no previous one: use itself as source and target.
         own = RebuildRecord(source=live.physical, target=live.physical, digest="", begun_ms=now_ms, since_ms=now_ms)
-        record = way_back(live.record or own, now_ms)
-        await self.reports.end(key, record, RebuildState.FAILED, why, asked=requested_at)
-        await self.reports.post(memory, Event("Warning", Reason.PREVIOUS_GONE, why))
+        record = rollback_record(live.record or own, now_ms)
+        await self.reports.report_end(key, record, RebuildState.FAILED, why, asked=requested_at)
+        await self.reports.post_event(memory, Event("Warning", Reason.PREVIOUS_GONE, why))
 
     async def _build_run(
-        self, key: Key, memory: AgentMemory, server: Server, live: Observed, record: RebuildRecord
+        self, key: Key, memory: AgentMemory, server: Server, live: ObservedCollection, record: RebuildRecord
     ) -> RebuildRun:
         desired = await self._desired(memory, server, record)
         source = live
@@ -311,8 +322,8 @@ class Rebuilds:
             record=record,
             clock=self.clock,
             embedder=embedder,
-            check=_check_nothing if is_past_return(record, live.physical) else check,
-            show=partial(self.reports.show, key),
+            check=_check_nothing if is_plain_deleted(record, live.physical) else check,
+            report_progress=partial(self.reports.report_progress, key),
         )
 
     async def _desired(self, memory: AgentMemory, server: Server, record: RebuildRecord) -> Collection:
@@ -328,36 +339,38 @@ class Rebuilds:
             await self._run_steps(task)
         except BaseException:
             if task.announcement is not None:
-                await withdraw(task)
+                await withdraw_announcement(task)
             raise
         await self._finish(task)
 
     async def _run_steps(self, task: RebuildRun) -> None:
-        is_moved = task.source.physical != task.record.source or await leads_to(
+        is_moved = task.source.physical != task.record.source or await alias_points_to(
             task.server, task.alias, task.target_name
         )
         steps = {**self.steps, RebuildStep.CREATE: self.beginnings.create}
-        if not is_of_plain(task.record, task.alias):
+        if not replaces_plain_collection(task.record, task.alias):
             steps.pop(RebuildStep.KEEP, None)
-        came_to = await run_steps(steps, task, first=resume_at(task.record.step, is_moved=is_moved), begin=_start_step)
+        came_to = await run_steps(
+            steps, task, first=resume_step(task.record.step, is_moved=is_moved), begin=_start_step
+        )
         _log_result(task, came_to)
 
-    async def _report_missed_end(self, key: Key, live: Observed) -> None:
+    async def _report_missed_end(self, key: Key, live: ObservedCollection) -> None:
         """Report the end of a rebuild whose operator was killed before it reported."""
-        last, record = self.reports.last(key), live.record
-        if not is_under_way(last):
+        last, record = self.reports.last_status(key), live.record
+        if not is_active(last):
             return
         if record is not None and record.target == live.physical == last.get("target"):
-            await self.reports.end(key, record, RebuildState.DONE, _done_message(record))
+            await self.reports.report_end(key, record, RebuildState.DONE, _done_message(record))
         else:
-            await self.reports.stand(key, RebuildState.STOPPED, "rebuild cancelled; target collection removed")
+            await self.reports.report_waiting(key, RebuildState.STOPPED, "rebuild cancelled; target collection removed")
 
     async def _finish(self, task: RebuildRun) -> None:
-        await task.note(step=RebuildStep.DONE)
+        await task.update_record(step=RebuildStep.DONE)
         message = _done_message(task.record)
-        await self.reports.end(key_of_memory(task.memory), task.record, RebuildState.DONE, message)
+        await self.reports.report_end(key_of_memory(task.memory), task.record, RebuildState.DONE, message)
         reason = Reason.ROLLED_BACK if task.record.kind is RebuildKind.ROLLBACK else "Rebuilt"
-        await self.reports.post(task.memory, Event("Normal", reason, message))
+        await self.reports.post_event(task.memory, Event("Normal", reason, message))
 
 
 async def _start_step(task: RebuildRun, step: RebuildStep, came_to: str) -> None:
@@ -366,7 +379,7 @@ async def _start_step(task: RebuildRun, step: RebuildStep, came_to: str) -> None
     if step not in (RebuildStep.DRAIN, RebuildStep.SETTLE):
         await task.check()
     if task.record.step is not step:
-        await task.note(step=step)
+        await task.update_record(step=step)
     if step in ALL_REPLICAS_STEPS:
         await await_replicas(task)
 

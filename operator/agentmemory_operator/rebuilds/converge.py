@@ -9,21 +9,21 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from agentmemory_operator.collections.rules.changes import ChangeClass, WakeOptimizers, class_of
-from agentmemory_operator.collections.rules.collection import GREEN, GREY, RED, Observed
-from agentmemory_operator.collections.rules.plan import plan_changes, without_wake
+from agentmemory_operator.collections.rules.collection import GREEN, GREY, RED, ObservedCollection
+from agentmemory_operator.collections.rules.plan import drop_wake, plan_changes
 from agentmemory_operator.collections.rules.replicas import (
-    unsettled,
+    describe_unsettled,
 )
-from agentmemory_operator.errors import NotFound, RebuildUnwanted, SpecInvalid, StoreUnavailable
+from agentmemory_operator.errors import NotFound, RebuildCancelled, SpecInvalid, StoreUnavailable
 from agentmemory_operator.rebuilds.task import RebuildRun
 from agentmemory_operator.spec.kinds.conditions import Reason
 
-QUIET_LOOKS = 2
+MIN_IDLE_READS = 2
 """Number of consecutive reads that must find the engine idle. Right after a change it may not report its work yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Convergence:
+class ConvergeStep:
     """Step Converge.
 
     Attributes:
@@ -51,16 +51,16 @@ class Convergence:
 
     @staticmethod
     async def _apply_changes(task: RebuildRun) -> list[str]:
-        observed = await observed_target(task)
-        plan = without_wake(plan_changes(task.desired, observed, alias=observed.physical, physical=observed.physical))
+        observed = await observe_target(task)
+        plan = drop_wake(plan_changes(task.desired, observed, alias=observed.physical, physical=observed.physical))
         if any(class_of(change) is ChangeClass.REBUILD for change in plan.changes):
-            raise RebuildUnwanted(f"{observed.physical} no longer matches the object")
+            raise RebuildCancelled(f"{observed.physical} no longer matches the object")
         for change in plan.changes:
             await task.check()
             await task.server.collections.apply(observed.physical, change)
         return [type(change).__name__ for change in plan.changes]
 
-    async def _wait_until_indexed(self, task: RebuildRun) -> Observed:
+    async def _wait_until_indexed(self, task: RebuildRun) -> ObservedCollection:
         """Wait until the engine is idle; return the collection as observed then."""
         quiet, moved_s = 0, self.monotonic()
         last: tuple[int, str] | None = None
@@ -68,7 +68,7 @@ class Convergence:
             await task.check()
             observed = await self._observe(task)
             quiet = quiet + 1 if observed.state == GREEN and not observed.is_busy else 0
-            if quiet >= QUIET_LOOKS:
+            if quiet >= MIN_IDLE_READS:
                 return observed
             if (observed.indexed, observed.state) != last:
                 last, moved_s = (observed.indexed, observed.state), self.monotonic()
@@ -76,13 +76,13 @@ class Convergence:
             if self.monotonic() - moved_s > self.patience_s:
                 raise StoreUnavailable(f"{progress}, without progress for {self.patience_s:g} s: see the server's log")
             if not quiet:
-                await task.tell(progress)
+                await task.report(progress)
             await self.sleep(self.look_s)
 
     @staticmethod
-    async def _observe(task: RebuildRun) -> Observed:
+    async def _observe(task: RebuildRun) -> ObservedCollection:
         """Observe the target. If a restart of the server interrupted its optimizers, wake them."""
-        observed = await observed_target(task)
+        observed = await observe_target(task)
         if observed.state == RED:
             message = f"Qdrant cannot optimize {observed.physical}: {observed.fault or 'see its log'}"
             raise SpecInvalid(Reason.COLLECTION_RED, message)
@@ -91,7 +91,7 @@ class Convergence:
         return observed
 
 
-async def observed_target(task: RebuildRun) -> Observed:
+async def observe_target(task: RebuildRun) -> ObservedCollection:
     """Observe the target.
 
     Raises:
@@ -100,15 +100,17 @@ async def observed_target(task: RebuildRun) -> Observed:
     name = task.target_name
     observed = await task.server.collections.observe(name, name, is_linked=True)
     if observed is None:
-        raise RebuildUnwanted(f"{name} was deleted in Qdrant")
+        raise RebuildCancelled(f"{name} was deleted in Qdrant")
     return observed
 
 
-LOOK_S, PATIENCE_S = 0.5, 20.0
+REPLICA_POLL_S, MAX_REPLICA_WAIT_S = 0.5, 20.0
 """Pause between two reads of a target's replicas, and maximum wait of a step for them, in seconds."""
 
 
-async def await_replicas(task: RebuildRun, *, look_s: float = LOOK_S, patience_s: float = PATIENCE_S) -> None:
+async def await_replicas(
+    task: RebuildRun, *, look_s: float = REPLICA_POLL_S, patience_s: float = MAX_REPLICA_WAIT_S
+) -> None:
     """Wait until every replica of a rebuild's target is active. On a single server there is nothing to read.
 
     With inactive replicas, counts would be too small and searches incomplete.
@@ -123,7 +125,7 @@ async def await_replicas(task: RebuildRun, *, look_s: float = LOOK_S, patience_s
         if time.monotonic() >= ends_s:
             raise StoreUnavailable(message)
         await task.check()
-        await task.tell(message)
+        await task.report(message)
         await asyncio.sleep(look_s)
 
 
@@ -133,5 +135,5 @@ async def _inactive_replicas(task: RebuildRun) -> str:
     try:
         placement = await task.server.collections.placement(task.target_name)
     except NotFound as exc:
-        raise RebuildUnwanted(f"{task.target_name} was deleted in Qdrant") from exc
-    return unsettled(placement) if placement else ""
+        raise RebuildCancelled(f"{task.target_name} was deleted in Qdrant") from exc
+    return describe_unsettled(placement) if placement else ""

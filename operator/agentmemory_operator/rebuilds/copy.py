@@ -13,30 +13,30 @@ from typing import Any
 from agentmemory_operator.connections.embedding_cache import CachedEmbedder, EmbeddingCache
 from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.rebuilds.budget import BudgetedEmbedder
-from agentmemory_operator.rebuilds.carry import Carrying, carrying_of
+from agentmemory_operator.rebuilds.carry import PointCopier, build_copier
 from agentmemory_operator.rebuilds.task import RebuildRun
 from agentmemory_operator.spec.effective.embedding import effective_embedding
 
 # Seconds between two records of the progress. Each is a call, and after a crash the work since the last one is
 # repeated.
-NOTE_S = 1.0
-PAGES_AT_ONCE = 2
+PROGRESS_PERIOD_S = 1.0
+MAX_CONCURRENT_PAGES = 2
 # Concurrent pages by provider. Services process several requests; a model in this process must leave a CPU free.
-REQUESTS_AT_ONCE = {"openai": 4, "fastembed": 1}
+MAX_CONCURRENT_REQUESTS = {"openai": 4, "fastembed": 1}
 # Cache size of vectors for all rebuilds, so that repeated contents are not embedded again.
-CACHE_BYTES = 16 << 20
+MAX_CACHE_BYTES = 16 << 20
 
 
-class Copying:
+class CopyStep:
     """Copies all points of the source.
 
     Args:
         note_s: Seconds between two records of the progress.
     """
 
-    def __init__(self, *, note_s: float = NOTE_S) -> None:
+    def __init__(self, *, note_s: float = PROGRESS_PERIOD_S) -> None:
         self._note_s = note_s
-        self._cache = EmbeddingCache(CACHE_BYTES)
+        self._cache = EmbeddingCache(MAX_CACHE_BYTES)
 
     async def __call__(self, task: RebuildRun) -> str:
         """Complete the copy; return the result for users.
@@ -46,13 +46,13 @@ class Copying:
             TransientError: If the copy must continue later, from its recorded cursor.
         """
         if task.record.cursor is None:
-            await task.note(copied=0, total=await task.server.points.count(task.source_name, None))
-        run = _Run(task, embedding_of(task), self._cache, note_s=self._note_s)
+            await task.update_record(copied=0, total=await task.server.points.count(task.source_name, None))
+        run = _Run(task, build_budgeted_embedder(task), self._cache, note_s=self._note_s)
         await run.go()
         return f"{task.record.copied:,} points"
 
 
-def embedding_of(task: RebuildRun) -> BudgetedEmbedder | None:
+def build_budgeted_embedder(task: RebuildRun) -> BudgetedEmbedder | None:
     """Return the embedder of a rebuild within its budget, or None if vectors are copied."""
     if task.embedder is None:
         return None
@@ -79,13 +79,13 @@ class _Run:
     cache: EmbeddingCache
     note_s: float
     pages: deque[_Page] = field(default_factory=deque)
-    carrying: Carrying = field(init=False)
+    carrying: PointCopier = field(init=False)
     cursor: Any = field(init=False)
     copied: int = field(init=False)
     noted_s: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self.carrying = carrying_of(self.task, embedder=self._cached_embedder() if self.budget else None)
+        self.carrying = build_copier(self.task, embedder=self._cached_embedder() if self.budget else None)
         self.cursor, self.copied = self.task.record.cursor, self.task.record.copied
         self.noted_s = asyncio.get_running_loop().time()
 
@@ -114,7 +114,7 @@ class _Run:
     @property
     def _concurrency(self) -> int:
         provider = self.task.marker.embedding.provider if self.budget else ""
-        return REQUESTS_AT_ONCE.get(provider, PAGES_AT_ONCE)
+        return MAX_CONCURRENT_REQUESTS.get(provider, MAX_CONCURRENT_PAGES)
 
     def _cached_embedder(self) -> Embedder:
         assert self.budget is not None
@@ -135,7 +135,7 @@ class _Run:
         if is_last or now_s - self.noted_s >= self.note_s:
             self.noted_s = now_s
             calls = self.budget.calls if self.budget else self.task.record.calls
-            await self.task.note(cursor=self.cursor, copied=self.copied, calls=calls)
+            await self.task.update_record(cursor=self.cursor, copied=self.copied, calls=calls)
 
     async def _finish_pages(self) -> None:
         """Wait for all pages in progress.

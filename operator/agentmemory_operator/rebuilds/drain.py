@@ -23,24 +23,24 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass
 from typing import Any
 
-from agentmemory_operator.agents.copies import open_copy
+from agentmemory_operator.agents.copies import open_by_name
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.collections.previous import mark_previous, restore_source
-from agentmemory_operator.collections.retire import retire
+from agentmemory_operator.collections.previous import drop_rebuild_index, mark_previous
+from agentmemory_operator.collections.retire import delete_keeping_snapshots
 from agentmemory_operator.collections.rules.announcement import MOVING_KEY
 from agentmemory_operator.collections.rules.collection import PREVIOUS_KEY
-from agentmemory_operator.lifecycle.erasure_replay import Erasures
+from agentmemory_operator.lifecycle.erasure_replay import ErasureReplay
 from agentmemory_operator.memories import chains, session_keywords
-from agentmemory_operator.memories.point_pages import read_pages, upsert_where
-from agentmemory_operator.memories.rules.comparison import Rows, divergence, rev_of, vectors_of
-from agentmemory_operator.memories.rules.filters import IS_PENDING, NOT_DELETED, Filter, equals, only
+from agentmemory_operator.memories.point_pages import conditional_upsert, read_pages
+from agentmemory_operator.memories.rules.comparison import Rows, find_divergence, rev_of, vectors_of
+from agentmemory_operator.memories.rules.filters import IS_PENDING, NOT_DELETED, Filter, equals, point_filter
 from agentmemory_operator.memories.rules.links import LINK_KEYS
 from agentmemory_operator.memories.rules.record import LOGGED_KEY, TOMBSTONE_KEY, Payload, window_mark
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.models import Embedder
-from agentmemory_operator.rebuilds.carry import carrying_of, ends_of
-from agentmemory_operator.rebuilds.catch_up import changed_since, every_point, read_points, writers_behind_ms
-from agentmemory_operator.rebuilds.rules.carried_vectors import CarriedVectors
+from agentmemory_operator.rebuilds.carry import build_copier, ends_of
+from agentmemory_operator.rebuilds.catch_up import max_write_delay_ms, read_points, walk_all, walk_changed
+from agentmemory_operator.rebuilds.rules.carried_vectors import VectorTolerance
 from agentmemory_operator.rebuilds.task import RebuildRun
 from agentmemory_operator.spec.effective.policies import rebuild_settings
 from agentmemory_operator.spec.effective.settings import effective_settings
@@ -51,7 +51,7 @@ PAGE = 64
 Row = Mapping[str, Any]
 
 
-async def screen(task: RebuildRun) -> int:
+async def renew_late_vectors(task: RebuildRun) -> int:
     """Renew the vectors of memories that were written around the move with an outdated embedding; return their number.
 
     If the rules for keywords changed, the keywords of all memories written around the move are computed again too.
@@ -68,13 +68,13 @@ async def screen(task: RebuildRun) -> int:
 
 
 def _changed_near_move(task: RebuildRun) -> Filter:
-    since_ms = _moved_ms(task) - writers_behind_ms(task)
+    since_ms = _moved_ms(task) - max_write_delay_ms(task)
     return {"must": [{"key": "updatedAt", "range": {"gte": since_ms}}, NOT_DELETED]}
 
 
 async def _renew_vectors(task: RebuildRun, embedder: Embedder, changed: Filter) -> int:
     renewed, agent = 0, await _target_of(task)
-    vectors = CarriedVectors(task.source.collection, task.desired, is_embedded=True)
+    vectors = VectorTolerance(task.source.collection, task.desired, is_embedded=True)
     async for points in read_pages(agent, _page_request(changed, with_vector=True)):
         # A point without `rev` was not written by the API, so no late write has changed it.
         points = [point for point in points if point["payload"].get("content") and "rev" in point["payload"]]
@@ -82,7 +82,7 @@ async def _renew_vectors(task: RebuildRun, embedder: Embedder, changed: Filter) 
         operations = [
             _replace_operation(point, vector, task.clock.now_ms())
             for point, vector in zip(points, embedded, strict=True)
-            if not vectors.is_meant(vectors_of(point).get("", ()), vector)
+            if not vectors.is_embedding_of(vectors_of(point).get("", ()), vector)
         ]
         if operations:
             await task.server.points.batch(task.target_name, operations, strong=True)
@@ -93,11 +93,11 @@ async def _renew_vectors(task: RebuildRun, embedder: Embedder, changed: Filter) 
 async def _renew_words(task: RebuildRun, changed: Filter) -> None:
     agent = await _target_of(task)
     async for points in read_pages(agent, _page_request(changed, with_vector=False)):
-        await session_keywords.renew(agent, {point["id"] for point in points})
+        await session_keywords.rewrite_texts(agent, {point["id"] for point in points})
 
 
 async def _target_of(task: RebuildRun) -> Agent:
-    return await open_copy(task.server.points, effective_settings(task.memory), task.target_name, task.clock)
+    return await open_by_name(task.server.points, effective_settings(task.memory), task.target_name, task.clock)
 
 
 def _page_request(filter_: Filter, *, with_vector: bool) -> Json:
@@ -109,8 +109,8 @@ def _replace_operation(point: Json, vector: Sequence[float], now_ms: int) -> Jso
     row, vectors = point["payload"], point["vector"]
     new = vectors | {"": vector} if isinstance(vectors, dict) else vector
     newer = {"id": point["id"], "vector": new, "payload": row | {"rev": row["rev"] + 1, "updatedAt": now_ms}}
-    unchanged = only(point["id"], equals("rev", row["rev"]), NOT_DELETED)
-    return upsert_where(newer, unchanged)
+    unchanged = point_filter(point["id"], equals("rev", row["rev"]), NOT_DELETED)
+    return conditional_upsert(newer, unchanged)
 
 
 PENDING_PAGE = 100
@@ -119,7 +119,7 @@ PASS_S = 0.5
 
 
 @dataclass(slots=True)
-class Drain:
+class DrainStep:
     """Step Drain: copies late writes.
 
     Attributes:
@@ -141,22 +141,22 @@ class Drain:
         is_last = await task.server.snapshots.metadata(task.source_name) is None
         while not is_last:
             is_over = self.monotonic() - begun_s >= task.server.endpoint.timeout_s
-            changed = await _copy_late(task, every_point(task) if is_over else changed_since(task, _since_ms(task)))
+            changed = await _copy_late(task, walk_all(task) if is_over else walk_changed(task, _since_ms(task)))
             copied, is_last = copied + changed, is_over and not changed
             if not is_last:
                 await self.sleep(PASS_S)
         if copied:
             await _settle(task)
-        screened = await screen(task)
+        screened = await renew_late_vectors(task)
         if await task.server.snapshots.metadata(task.source_name) is not None:
             await task.server.snapshots.write_metadata(task.source_name, {MOVING_KEY: None})
         return f"{copied} late points; {screened} outdated vectors embedded again"
 
 
 async def _copy_late(task: RebuildRun, pages: AsyncIterator[tuple[Rows, Rows]]) -> int:
-    carried, carrying = 0, carrying_of(task)
+    carried, carrying = 0, build_copier(task)
     async for source, target in pages:
-        async for points in read_points(carrying, divergence(source, target).behind):
+        async for points in read_points(carrying, find_divergence(source, target).behind):
             inserts, updates = await _split_late(task, points)
             # Insert successors before updates of their predecessors: a link must never point to a missing memory.
             await carrying.insert(inserts)
@@ -168,7 +168,7 @@ async def _copy_late(task: RebuildRun, pages: AsyncIterator[tuple[Rows, Rows]]) 
 async def _settle(task: RebuildRun) -> None:
     """Complete the changes that were copied as pending, and erase memories that were forgotten in the meantime."""
     points, settings = task.server.points, effective_settings(task.memory)
-    agent = await open_copy(points, settings, task.target_name, task.clock)
+    agent = await open_by_name(points, settings, task.target_name, task.clock)
     async for page in read_pages(
         agent, {"filter": {"must": [IS_PENDING]}, "limit": PENDING_PAGE, "with_payload": True}
     ):
@@ -176,7 +176,7 @@ async def _settle(task: RebuildRun) -> None:
             await chains.complete(agent, point["payload"])
     # A user forgotten in the target must not reappear through late writes to the source.
     names = (task.source_name, task.target_name)
-    await Erasures(task.clock).erase_late(points, *names, task.memory, since_ms=_moved_ms(task))
+    await ErasureReplay(task.clock).erase_late(points, *names, task.memory, since_ms=_moved_ms(task))
 
 
 async def _split_late(task: RebuildRun, points: list[Json]) -> tuple[list[Json], list[Json]]:
@@ -187,8 +187,8 @@ async def _split_late(task: RebuildRun, points: list[Json]) -> tuple[list[Json],
     for point in points:
         row, live = point["payload"] or {}, existing.get(point["id"])
         if live is None:
-            inserts.append(point | {"payload": _with_log_time(late_insert(row), task)})
-        elif (payload := late_update(row, live, moved_ms=_moved_ms(task))) is not None:
+            inserts.append(point | {"payload": _with_log_time(build_late_insert(row), task)})
+        elif (payload := build_late_update(row, live, moved_ms=_moved_ms(task))) is not None:
             updates.append(point | {"payload": _with_log_time(payload, task)})
     return inserts, updates
 
@@ -199,7 +199,7 @@ def _with_log_time(payload: Payload, task: RebuildRun) -> Payload:
 
 
 def _since_ms(task: RebuildRun) -> int:
-    return min(task.record.since_ms, _moved_ms(task)) - writers_behind_ms(task)
+    return min(task.record.since_ms, _moved_ms(task)) - max_write_delay_ms(task)
 
 
 def _moved_ms(task: RebuildRun) -> int:
@@ -207,7 +207,7 @@ def _moved_ms(task: RebuildRun) -> int:
     return task.record.moved_ms
 
 
-async def settle(task: RebuildRun) -> str:
+async def mark_source_replaced(task: RebuildRun) -> str:
     """Step Settle: mark the source as replaced, or remove it if `keepPreviousHours` is 0.
 
     Raises:
@@ -220,9 +220,9 @@ async def settle(task: RebuildRun) -> str:
         return f"{source} no longer exists"
     hours = rebuild_settings(task.memory.spec).keep_previous_hours
     if hours == 0:
-        await retire(server.collections, server.snapshots, source)
+        await delete_keeping_snapshots(server.collections, server.snapshots, source)
         return f"{source} is removed"
-    await restore_source(server, source)
+    await drop_rebuild_index(server, source)
     now_s, moved_ms = task.clock.now_ms() / 1000, task.record.moved_ms or task.record.begun_ms
     until = render_second(now_s + hours * 3600)
     since = render_second(moved_ms / 1000)
@@ -230,7 +230,7 @@ async def settle(task: RebuildRun) -> str:
     return f"{source} is kept until {until}"
 
 
-def late_insert(row: Row) -> Payload:
+def build_late_insert(row: Row) -> Payload:
     """Return the payload for a late point that the target lacks."""
     if TOMBSTONE_KEY in row:
         return dict(row)
@@ -238,7 +238,7 @@ def late_insert(row: Row) -> Payload:
     return {**row, **joins, **window_mark(row)}
 
 
-def late_update(row: Row, live: Row, *, moved_ms: int) -> Payload | None:
+def build_late_update(row: Row, live: Row, *, moved_ms: int) -> Payload | None:
     """Return the payload for a late point that exists in the target, or None to keep the target's.
 
     Args:

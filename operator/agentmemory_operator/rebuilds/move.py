@@ -21,27 +21,27 @@ from dataclasses import dataclass
 from agentmemory_operator.collections.announce import (
     AliasLocks,
     Announcement,
-    Announcing,
-    check_stands,
-    is_behind,
-    release_writers,
-    say,
+    MoveAnnouncer,
+    alias_certainly_points_to,
+    check_announced,
+    withdraw_announcement,
+    write_phase,
 )
-from agentmemory_operator.collections.previous import leads_to
+from agentmemory_operator.collections.previous import alias_points_to
 from agentmemory_operator.collections.rules.announcement import ANNOUNCE_S, Phase
 from agentmemory_operator.collections.rules.changes import SetAlias
 from agentmemory_operator.collections.rules.collection import ORIGIN_KEY
-from agentmemory_operator.collections.rules.epochs import epoch_in, epoch_to_json, next_epoch
-from agentmemory_operator.errors import RebuildUnwanted, StoreUnavailable
-from agentmemory_operator.rebuilds.catch_up import carry_all, carry_changed
+from agentmemory_operator.collections.rules.epochs import epoch_to_json, next_epoch, read_epoch
+from agentmemory_operator.errors import RebuildCancelled, StoreUnavailable
+from agentmemory_operator.rebuilds.catch_up import copy_changed, copy_differences
 from agentmemory_operator.rebuilds.converge import await_replicas
-from agentmemory_operator.rebuilds.copy import embedding_of
-from agentmemory_operator.rebuilds.plain import note_taken, take_place, way_back_of
-from agentmemory_operator.rebuilds.rules.plain import is_of_plain, is_past_return
+from agentmemory_operator.rebuilds.copy import build_budgeted_embedder
+from agentmemory_operator.rebuilds.plain import record_replaced, replace_by_alias, way_back_runs
+from agentmemory_operator.rebuilds.rules.plain import is_plain_deleted, replaces_plain_collection
 from agentmemory_operator.rebuilds.task import RebuildRun
 from agentmemory_operator.restores.rules.checks import RECORDS_KEY
 
-HELD_S = 3.0
+MAX_HOLD_S = 3.0
 """Maximum duration of the last pass in seconds. The API rejects held writes after somewhat longer (`Times.hold_s`)."""
 
 PASS_S = 1.0
@@ -49,7 +49,7 @@ PASS_S = 1.0
 
 
 @dataclass(slots=True)
-class Move:
+class MoveStep:
     """Moves aliases.
 
     Attributes:
@@ -61,21 +61,21 @@ class Move:
     """
 
     locks: AliasLocks
-    is_cleaned: Callable[[RebuildRun], bool]
+    is_cleanup_running: Callable[[RebuildRun], bool]
     announce_s: float = ANNOUNCE_S
-    held_s: float = HELD_S
+    held_s: float = MAX_HOLD_S
     monotonic: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
-    def announced_beside(self, step: Callable[[RebuildRun], Awaitable[str]]) -> Callable[[RebuildRun], Awaitable[str]]:
+    def with_announcement(self, step: Callable[[RebuildRun], Awaitable[str]]) -> Callable[[RebuildRun], Awaitable[str]]:
         """Wrap the step before the move: announce the move when the step starts.
 
-        After a failure of the step the caller must call `withdraw`. The move of a plain collection is announced later.
+        After a failure of the step the caller must call `withdraw_announcement`. The move of a plain collection is announced later.
         """
 
         async def announce_and_run(task: RebuildRun) -> str:
             # The copy of a plain collection follows, which takes long: announce that move later.
-            if not is_of_plain(task.record, task.alias):
+            if not replaces_plain_collection(task.record, task.alias):
                 await self._announce(task)
             return await step(task)
 
@@ -89,32 +89,32 @@ class Move:
             TransientError: If it was not moved. The step must be repeated.
         """
         if task.announcement is None:
-            await withdraw(task)
-        if self.is_cleaned(task):
+            await withdraw_announcement(task)
+        if self.is_cleanup_running(task):
             raise StoreUnavailable("waiting for a cleanup of the agent before the switch")
-        copies = [task, *await way_back_of(task)]
+        copies = [task, *await way_back_runs(task)]
         try:
             await self._announce(task)
             await self._prepare(task, copies)
             held_s: float | None = await self._hold_and_move(task, copies)
         except BaseException:
-            if not await is_behind(task.server, task.alias, task.target_name):
-                await withdraw(task)
+            if not await alias_certainly_points_to(task.server, task.alias, task.target_name):
+                await withdraw_announcement(task)
                 raise
             # The alias was moved, but the response was lost.
             held_s = None
         task.announcement = None
-        await note_taken(task)
+        await record_replaced(task)
         if held_s is None:
             return "moved"
         return f"{task.alias} points to {task.target_name}; writes were paused for {held_s * 1000:.0f} ms"
 
     async def _announce(self, task: RebuildRun) -> None:
         """Announce the move, unless that was done or the source has no writers any more."""
-        if task.announcement is None and not is_past_return(task.record, task.alias):
+        if task.announcement is None and not is_plain_deleted(task.record, task.alias):
             marker, source, target = task.desired.marker, task.source_name, task.target_name
-            announcing = Announcing(announce_s=self.announce_s, monotonic=self.monotonic, sleep=self.sleep)
-            task.announcement = await announcing.begin(
+            announcing = MoveAnnouncer(announce_s=self.announce_s, monotonic=self.monotonic, sleep=self.sleep)
+            task.announcement = await announcing.announce(
                 *(task.server, source, target), embedding=marker.embedding if marker else None, carries=True
             )
 
@@ -126,63 +126,63 @@ class Move:
             source=task.source_name,
             target=task.target_name,
             token="",
-            known_s=0,
+            known_at_s=0,
             embedding=marker.embedding if marker else None,
-            carries=True,
+            copies_writes=True,
         )
 
     async def _prepare(self, task: RebuildRun, copies: Sequence[RebuildRun]) -> None:
         """Copy the remaining changes until the announcement has lasted long enough for every process."""
         for run in copies:
-            await carry_all(run, embedder=embedding_of(run))
+            await copy_differences(run, embedder=build_budgeted_embedder(run))
         await _copy_metadata(task)
         if task.announcement is None:
             return
-        while (remaining_s := task.announcement.known_s - self.monotonic()) > 0:
+        while (remaining_s := task.announcement.known_at_s - self.monotonic()) > 0:
             for run in copies:
-                await carry_changed(run)
+                await copy_changed(run)
             await self.sleep(min(remaining_s, PASS_S))
         for run in copies:
-            await carry_changed(run)
+            await copy_changed(run)
 
     async def _hold_and_move(self, task: RebuildRun, copies: Sequence[RebuildRun]) -> float:
         """Hold the writers, copy the remaining changes and move the alias; return how many seconds writers waited."""
-        async with self.locks.of(task.slug):
+        async with self.locks.lock_for(task.slug):
             # Check right before the move and under the lock: a deleted object must stay deleted.
             await task.check()
             # A peer may have failed since the step started. Writers are not held yet.
             await await_replicas(task, patience_s=0)
-            if not await leads_to(task.server, task.alias, task.source_name):
-                raise RebuildUnwanted(f"{task.alias} no longer points to {task.source_name}")
-            await task.note(moved_ms=task.clock.now_ms())
+            if not await alias_points_to(task.server, task.alias, task.source_name):
+                raise RebuildCancelled(f"{task.alias} no longer points to {task.source_name}")
+            await task.update_record(moved_ms=task.clock.now_ms())
             begun_s = self.monotonic()
             if task.announcement is not None:
-                await check_stands(task.server, task.announcement)
-            await say(task.server, task.announcement or self._unpublished(task), Phase.FINAL)
+                await check_announced(task.server, task.announcement)
+            await write_phase(task.server, task.announcement or self._unpublished(task), Phase.FINAL)
             try:
                 async with asyncio.timeout(self.held_s):
                     if task.source.points == 0:
                         # An empty source needed no approval. All acknowledged writes are stored by now, so check again.
                         await task.check()
                     for run in copies:
-                        await carry_changed(run, is_last=True)
+                        await copy_changed(run, is_last=True)
             except TimeoutError as exc:
                 raise StoreUnavailable(
                     f"copying the remaining writes took longer than {self.held_s:g} s, the limit for pausing writes; "
                     f"retrying"
                 ) from exc
-            if is_of_plain(task.record, task.alias):
-                await take_place(task)
+            if replaces_plain_collection(task.record, task.alias):
+                await replace_by_alias(task)
             else:
                 await task.server.collections.apply(task.target_name, SetAlias(task.alias, task.target_name))
             return self.monotonic() - begun_s
 
 
-async def withdraw(task: RebuildRun) -> None:
+async def withdraw_announcement(task: RebuildRun) -> None:
     """Release the writers of the source, unless it may be deleted: their writes would be lost."""
     task.announcement = None
-    if not is_past_return(task.record, task.alias):
-        await release_writers(task.server, task.source_name)
+    if not is_plain_deleted(task.record, task.alias):
+        await withdraw_announcement(task.server, task.source_name)
 
 
 async def _copy_metadata(task: RebuildRun) -> None:
@@ -192,5 +192,5 @@ async def _copy_metadata(task: RebuildRun) -> None:
         # The plain collection was deleted. The metadata was copied before that.
         return
     copied = {key: metadata.get(key) for key in (ORIGIN_KEY, RECORDS_KEY)}
-    epoch = epoch_to_json(next_epoch(epoch_in(metadata), task.clock.now_ms(), carries=True))
+    epoch = epoch_to_json(next_epoch(read_epoch(metadata), task.clock.now_ms(), copies_writes=True))
     await task.server.snapshots.write_metadata(task.target_name, copied | epoch)

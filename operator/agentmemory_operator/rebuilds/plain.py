@@ -10,13 +10,13 @@ from typing import Any
 
 from agentmemory_operator.collections.rules.changes import SetAlias
 from agentmemory_operator.collections.rules.collection import PREVIOUS_KEY
-from agentmemory_operator.collections.rules.rebuild_record import REBUILD_KEY, copied_elsewhere, record_to_json
+from agentmemory_operator.collections.rules.rebuild_record import REBUILD_KEY, clear_copied_keys, record_to_json
 from agentmemory_operator.errors import SpecInvalid, StoreRejected, StoreUnavailable, TransientError
 from agentmemory_operator.ports.snapshots import SnapshotFile
-from agentmemory_operator.rebuilds.rules.plain import is_of_plain, without_plain
+from agentmemory_operator.rebuilds.rules.plain import replaces_plain_collection, with_way_back_as_source
 from agentmemory_operator.rebuilds.task import RebuildRun
 from agentmemory_operator.snapshots.compare import ComparedSnapshot, compare
-from agentmemory_operator.snapshots.rules.verdict import Recorded, hash_configuration
+from agentmemory_operator.snapshots.rules.verdict import SnapshotRecord, hash_configuration
 from agentmemory_operator.snapshots.verify import restore_into
 from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.naming import next_physical
@@ -30,7 +30,7 @@ Afterwards each pass over the object tries.
 LINK_RETRY_S = 0.1
 
 # The metadata of a restored collection is that of the original, so these keys are cleared.
-_CLEARED_METADATA = copied_elsewhere() | {PREVIOUS_KEY: None}
+_CLEARED_METADATA = clear_copied_keys() | {PREVIOUS_KEY: None}
 
 
 class _WayBackRun(RebuildRun):
@@ -41,7 +41,7 @@ class _WayBackRun(RebuildRun):
         self.record = replace(self.record, **changes)
 
 
-async def keep(task: RebuildRun) -> str:
+async def create_way_back(task: RebuildRun) -> str:
     """Create the way back of a plain collection: restore a snapshot of it, and compare both.
 
     Raises:
@@ -74,21 +74,21 @@ async def _choose_name(task: RebuildRun) -> str:
     The target has the highest known number.
     """
     name = next_physical(task.alias, [*await task.server.snapshots.collections(), task.target_name])
-    await task.note(way_back=name)
+    await task.update_record(way_back=name)
     return name
 
 
-async def _read_record(task: RebuildRun) -> Recorded:
+async def _read_record(task: RebuildRun) -> SnapshotRecord:
     collections, name = task.server.collections, task.source_name
     begun_ms, before = task.clock.now_ms(), await collections.count(name)
     # Observe again: the collection got an index since this run started.
     observed = await collections.observe(name, name, is_linked=True)
-    return Recorded(
-        begun_ms=begun_ms, before=before, config_hash=hash_configuration(observed.collection) if observed else None
+    return SnapshotRecord(
+        started_ms=begun_ms, before=before, config_hash=hash_configuration(observed.collection) if observed else None
     )
 
 
-async def _subject(task: RebuildRun, file: SnapshotFile, recorded: Recorded) -> ComparedSnapshot:
+async def _subject(task: RebuildRun, file: SnapshotFile, recorded: SnapshotRecord) -> ComparedSnapshot:
     return ComparedSnapshot(
         uid=task.memory.metadata.uid,
         physical=task.source_name,
@@ -100,13 +100,13 @@ async def _subject(task: RebuildRun, file: SnapshotFile, recorded: Recorded) -> 
     )
 
 
-async def way_back_of(task: RebuildRun) -> list[RebuildRun]:
+async def way_back_runs(task: RebuildRun) -> list[RebuildRun]:
     """Return a run that also copies changes into the way back of a plain collection; empty for other rebuilds."""
-    if not is_of_plain(task.record, task.alias):
+    if not replaces_plain_collection(task.record, task.alias):
         return []
     name = task.record.way_back
     if name is None or await task.server.snapshots.metadata(name) is None:
-        await keep(task)
+        await create_way_back(task)
     way_back_run = _WayBackRun(
         memory=task.memory,
         server=task.server,
@@ -116,12 +116,12 @@ async def way_back_of(task: RebuildRun) -> list[RebuildRun]:
         clock=task.clock,
         embedder=None,
         check=task.check,
-        show=task.show,
+        show=task.report_progress,
     )
     return [way_back_run]
 
 
-async def take_place(task: RebuildRun) -> None:
+async def replace_by_alias(task: RebuildRun) -> None:
     """Replace the plain collection by the alias. All its points are in the target.
 
     Raises:
@@ -141,12 +141,12 @@ async def take_place(task: RebuildRun) -> None:
     task.record = replace(task.record, pause_ms=round((time.monotonic() - begun_s) * 1000))
 
 
-async def note_taken(task: RebuildRun) -> None:
+async def record_replaced(task: RebuildRun) -> None:
     """Record that the alias points to the target, and that the replaced contents are in the way back."""
-    record = without_plain(task.record, task.alias, task.clock.now_ms())
+    record = with_way_back_as_source(task.record, task.alias, task.clock.now_ms())
     if record != task.record:
         task.source = replace(task.source, physical=record.source)
-        await task.note(source=record.source, pause_ms=record.pause_ms)
+        await task.update_record(source=record.source, pause_ms=record.pause_ms)
 
 
 async def _check_complete(task: RebuildRun) -> None:

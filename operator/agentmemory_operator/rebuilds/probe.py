@@ -4,15 +4,22 @@ import logging
 from collections.abc import Hashable, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 
-from agentmemory_operator.collections.rules.collection import Collection, Observed, limits_in_force
+from agentmemory_operator.collections.rules.collection import Collection, ObservedCollection, effective_limits
 from agentmemory_operator.collections.rules.rebuild_record import ProbeRecall
 from agentmemory_operator.errors import StoreRejected
-from agentmemory_operator.memories.point_scan import page_of, rows_of
+from agentmemory_operator.memories.point_scan import page_size, read_rows_by_id
 from agentmemory_operator.memories.rules.comparison import VERSION_KEYS, PointId, is_alike, vectors_of
-from agentmemory_operator.memories.rules.filters import Selection, visible
+from agentmemory_operator.memories.rules.filters import Selection, visible_filter
 from agentmemory_operator.ports.base import Json, Vector
 from agentmemory_operator.ports.models import Embedder
-from agentmemory_operator.rebuilds.rules.probes import FETCHED, TOP, ProbeAnswer, Probed, probes_among, recall_of
+from agentmemory_operator.rebuilds.rules.probes import (
+    FETCHED_RESULTS,
+    TOP_K,
+    ProbeComparison,
+    ProbeResults,
+    choose_probes,
+    compute_recall,
+)
 from agentmemory_operator.rebuilds.task import RebuildRun
 from agentmemory_operator.search.rules.candidates import CandidatePlan, plan_candidates
 from agentmemory_operator.spec.effective.settings import effective_settings
@@ -26,7 +33,7 @@ PROBES_PER_CALL = 4
 
 
 @dataclass(frozen=True, slots=True)
-class RecallProbing:
+class RecallMeasurement:
     """Measures search results before and after a rebuild.
 
     Attributes:
@@ -34,7 +41,7 @@ class RecallProbing:
     """
 
     task: RebuildRun
-    target: Observed
+    target: ObservedCollection
     embedder: Embedder | None
 
     async def measure(self, points: Sequence[Json], alike: Set[PointId]) -> ProbeRecall:
@@ -45,7 +52,7 @@ class RecallProbing:
             alike: Ids of the points that are the same in both.
         """
         embedder = self.embedder
-        probes = probes_among(points, alike, needs_content=embedder is not None)
+        probes = choose_probes(points, alike, needs_content=embedder is not None)
         before: list[Vector] = [vectors_of(point)[""] for point in probes]
         after = before
         if embedder is not None and probes:
@@ -58,29 +65,29 @@ class RecallProbing:
             log.info("recall of %s is not measured: %s", self.task.target_name, exc)
             return ProbeRecall(probes=0)
         probed = [
-            Probed(id=point["id"], source=source, target=target)
+            ProbeComparison(id=point["id"], source=source, target=target)
             for point, source, target in zip(probes, sources, targets, strict=True)
         ]
         is_embedded = embedder is not None
         is_comparable = not is_embedded and self.task.source.collection.distance == self.target.collection.distance
         unchanged = await self._read_unchanged(probed)
-        return recall_of(probed, unchanged, is_embedded=is_embedded, is_comparable=is_comparable)
+        return compute_recall(probed, unchanged, is_embedded=is_embedded, is_comparable=is_comparable)
 
     async def _search(
         self, name: str, collection: Collection, probes: Sequence[Json], vectors: Sequence[Vector]
-    ) -> list[ProbeAnswer]:
-        answers: list[ProbeAnswer] = []
+    ) -> list[ProbeResults]:
+        answers: list[ProbeResults] = []
         searches = list(zip(await self._plans(collection, probes), vectors, strict=True))
         for start in range(0, len(searches), PROBES_PER_CALL):
             await self.task.check()
             bodies = [
                 search_plan.query(vector, distance=collection.distance)
                 for plan, vector in searches[start : start + PROBES_PER_CALL]
-                for search_plan in (plan.searched_exactly(), plan)
+                for search_plan in (plan.with_full_scans(), plan)
             ]
             results = await self.task.server.points.query_batch(name, bodies)
             answers += [
-                ProbeAnswer(exact=_scored(exact), approximate=_scored(approximate))
+                ProbeResults(exact=_scored(exact), approximate=_scored(approximate))
                 for exact, approximate in zip(results[::2], results[1::2], strict=True)
             ]
         return answers
@@ -96,26 +103,26 @@ class RecallProbing:
         The index examines as many candidates as for a real search, but only the nearest are returned.
         """
         ranking, now_ms = effective_settings(self.task.memory).ranking, self.task.clock.now_ms()
-        filter_ = visible(Selection(user_id=user_id), now_ms, ranking.endings)
+        filter_ = visible_filter(Selection(user_id=user_id), now_ms, ranking.endings)
         eligible = await self.task.server.points.count(self.task.source_name, filter_, exact=False)
-        plan = plan_candidates(ranking, filter_, eligible=eligible, top_k=TOP, now_ms=now_ms)
-        max_ef = limits_in_force(collection.strict_mode).get("search_max_hnsw_ef", plan.limit)
+        plan = plan_candidates(ranking, filter_, eligible=eligible, top_k=TOP_K, now_ms=now_ms)
+        max_ef = effective_limits(collection.strict_mode).get("search_max_hnsw_ef", plan.limit)
         return replace(
             plan,
             classes=plan.classes[:1],
             filters=plan.filters[:1],
-            limit=min(FETCHED, page_of(collection)),
+            limit=min(FETCHED_RESULTS, page_size(collection)),
             min_similarity=NO_GATE,
             search_ef=max(plan.search_ef or 0, min(plan.limit, int(max_ef))),
         )
 
-    async def _read_unchanged(self, probed: Sequence[Probed]) -> dict[PointId, Hashable]:
+    async def _read_unchanged(self, probed: Sequence[ProbeComparison]) -> dict[PointId, Hashable]:
         """Return the found points with the same revision in both after the searches, with a hash of their text."""
         ids = {id_ for probe in probed for id_ in probe.source.ids | probe.target.ids}
-        points, page = self.task.server.points, page_of(self.task.source.collection, self.target.collection)
+        points, page = self.task.server.points, page_size(self.task.source.collection, self.target.collection)
         keys = (*VERSION_KEYS, "contentHash", SEALED_KEY)
-        sources = await rows_of(points, self.task.source_name, ids, page, keys=keys)
-        targets = await rows_of(points, self.task.target_name, ids, page, keys=VERSION_KEYS)
+        sources = await read_rows_by_id(points, self.task.source_name, ids, page, keys=keys)
+        targets = await read_rows_by_id(points, self.task.target_name, ids, page, keys=VERSION_KEYS)
         alike = {id_: row for id_, row in sources.items() if is_alike(row, targets.get(id_))}
         # An encrypted memory has no vector in the target yet.
         return {id_: row.get("contentHash") or id_ for id_, row in alike.items() if not is_locked(row)}

@@ -4,9 +4,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
-from agentmemory_operator.collections.announce import AliasLocks, release_writers
-from agentmemory_operator.collections.previous import leads_to, live_behind
-from agentmemory_operator.collections.rules.collection import PREVIOUS_KEY, owner_in
+from agentmemory_operator.collections.announce import AliasLocks, withdraw_announcement
+from agentmemory_operator.collections.previous import alias_points_to, find_live
+from agentmemory_operator.collections.rules.collection import PREVIOUS_KEY, read_owner
 from agentmemory_operator.collections.rules.rebuild_record import (
     REBUILD_KEY,
     RebuildKind,
@@ -19,7 +19,7 @@ from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.errors import TransientError
 from agentmemory_operator.ports.kubernetes import Cluster, Event
 from agentmemory_operator.rebuilds.reports import RebuildReports
-from agentmemory_operator.rebuilds.rules.plain import is_past_return
+from agentmemory_operator.rebuilds.rules.plain import is_plain_deleted
 from agentmemory_operator.runtime.cache import Key
 from agentmemory_operator.spec.kinds.agent_memory import RECONCILE_REQUESTED_AT, AgentMemory
 from agentmemory_operator.spec.kinds.conditions import Reason
@@ -48,28 +48,28 @@ class RebuildRemoval:
 
         A live target is kept. The target of a rollback is kept too, because it is a replaced collection.
         """
-        async with self.locks.of(memory.slug):
-            live = await live_behind(server, alias_of(memory.slug), record.source)
+        async with self.locks.lock_for(memory.slug):
+            live = await find_live(server, alias_of(memory.slug), record.source)
             # Read the record again: it may have changed.
             metadata = await server.snapshots.metadata(record.target) or {}
             record = record_from_json(metadata) or record
-            if (live is not None and live.physical == record.target) or is_past_return(record, alias_of(memory.slug)):
+            if (live is not None and live.physical == record.target) or is_plain_deleted(record, alias_of(memory.slug)):
                 return
             await self.abandon(server, record)
-            await release_writers(server, record.source)
+            await withdraw_announcement(server, record.source)
             if record.kind is RebuildKind.ROLLBACK or PREVIOUS_KEY in metadata:
                 ended = record_to_json(replace(record, step=RebuildStep.DONE))
                 await server.snapshots.write_metadata(record.target, {REBUILD_KEY: ended})
-            elif metadata and owner_in(metadata)[0] != await self.cluster.cluster_id():
+            elif metadata and read_owner(metadata)[0] != await self.cluster.cluster_id():
                 log.warning("not deleting %s: its marker names another cluster", record.target)
             else:
                 await server.collections.delete(record.target)
             if record.way_back is not None:
                 await server.collections.delete(record.way_back)
         message = f"{record.target}, the target of a cancelled rebuild, is removed"
-        await self.reports.end(key, record, RebuildState.STOPPED, message)
+        await self.reports.report_end(key, record, RebuildState.STOPPED, message)
 
-    async def meet(
+    async def handle_transient_error(
         self, key: Key, memory: AgentMemory, server: Server, record: RebuildRecord, exc: TransientError
     ) -> None:
         """Give up a rebuild that has filled the disk, so that other writes succeed. Other transient errors are retried.
@@ -77,15 +77,15 @@ class RebuildRemoval:
         Raises:
             TransientError: `exc`, if the rebuild is retried.
         """
-        if not exc.is_disk_full or not await leads_to(server, alias_of(memory.slug), record.source):
-            await self.reports.stand(key, RebuildState.WAITING, str(exc), record)
+        if not exc.is_disk_full or not await alias_points_to(server, alias_of(memory.slug), record.source):
+            await self.reports.report_waiting(key, RebuildState.WAITING, str(exc), record)
             raise exc
         remedy = f"add disk space for a second collection next to {record.source}"
-        await self.give_up(key, memory, server, record, f"Qdrant's disk is full: {remedy}. {exc}")
+        await self.fail(key, memory, server, record, f"Qdrant's disk is full: {remedy}. {exc}")
 
-    async def give_up(self, key: Key, memory: AgentMemory, server: Server, record: RebuildRecord, why: str) -> None:
+    async def fail(self, key: Key, memory: AgentMemory, server: Server, record: RebuildRecord, why: str) -> None:
         """Fail a rebuild, report the reason, and remove its target unless it is live."""
         await self.remove(key, memory, server, record)
         requested_at = memory.metadata.annotations.get(RECONCILE_REQUESTED_AT)
-        await self.reports.end(key, record, RebuildState.FAILED, why, asked=requested_at)
-        await self.reports.post(memory, Event("Warning", Reason.REBUILD_FAILED, why))
+        await self.reports.report_end(key, record, RebuildState.FAILED, why, asked=requested_at)
+        await self.reports.post_event(memory, Event("Warning", Reason.REBUILD_FAILED, why))

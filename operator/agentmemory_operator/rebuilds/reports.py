@@ -3,16 +3,16 @@
 import logging
 from dataclasses import dataclass, field, replace
 
-from agentmemory_operator.collections.rules.outcome import Reconciled
+from agentmemory_operator.collections.rules.outcome import PassOutcome
 from agentmemory_operator.collections.rules.rebuild_record import RebuildRecord, recall_to_json
 from agentmemory_operator.collections.rules.refusals import Refusal
 from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.ports.kubernetes import Cluster, Event
-from agentmemory_operator.rebuilds.rules.probes import approval_of
+from agentmemory_operator.rebuilds.rules.probes import approval_value
 from agentmemory_operator.runtime.cache import AGENT_MEMORY, Key, ObjectTable, Statuses, owned_memory
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.kinds.conditions import Reason
-from agentmemory_operator.spec.kinds.rebuild import RebuildState, RebuildStatus, RecallStatus, is_under_way
+from agentmemory_operator.spec.kinds.rebuild import RebuildState, RebuildStatus, RecallStatus, is_active
 from agentmemory_operator.spec.printable import printable_lines
 from agentmemory_operator.spec.times import render_time
 
@@ -44,7 +44,7 @@ class RebuildReports:
     def __post_init__(self) -> None:
         self.statuses = Statuses(self.table, self.cluster, self.clock)
 
-    def last(self, key: Key) -> Json:
+    def last_status(self, key: Key) -> Json:
         """Return the last reported state of an object's rebuild, which the watch may not have delivered yet."""
         document = self.table.get(key) or {"metadata": {}}
         own = self._statuses_by_object.get((key, document["metadata"].get("uid", "")))
@@ -53,22 +53,26 @@ class RebuildReports:
 
     def is_under_way(self, key: Key) -> bool:
         """Return whether the last reported state is that of a rebuild in progress."""
-        return is_under_way(self.last(key))
+        return is_active(self.last_status(key))
 
-    def explained(self, key: Key, done: Reconciled) -> Reconciled:
+    def explain(self, key: Key, done: PassOutcome) -> PassOutcome:
         """Return the result of a pass with the reason why the required rebuild does not run."""
-        last, refusal = self.last(key), _ignore_own_space(done.refusal, self.last(key))
+        last, refusal = self.last_status(key), _ignore_own_space(done.refusal, self.last_status(key))
         if refusal is not done.refusal:
             done = replace(done, refusal=refusal)
         reason = _REASONS.get(last.get("state", ""))
-        if refusal is None or not refusal.is_carried_out or reason is None:
+        if refusal is None or not refusal.is_running or reason is None:
             return done
-        digest = approval_of(last.get("digest", "")) if reason is Reason.AWAITING_APPROVAL else refusal.digest
+        digest = approval_value(last.get("digest", "")) if reason is Reason.AWAITING_APPROVAL else refusal.digest
         return replace(done, refusal=replace(refusal, reason=reason, message=last.get("message", ""), digest=digest))
 
-    async def show(self, key: Key, record: RebuildRecord, message: str) -> None:
+    async def report_progress(self, key: Key, record: RebuildRecord, message: str) -> None:
         """Report progress. A change of step or message is written at once, numbers at most every two seconds."""
-        now_ms, new, last = self.clock.now_ms(), rebuild_status(record, RebuildState.RUNNING, message), self.last(key)
+        now_ms, new, last = (
+            self.clock.now_ms(),
+            render_rebuild_status(record, RebuildState.RUNNING, message),
+            self.last_status(key),
+        )
         is_change = any(new.get(name) != last.get(name) for name in ("step", "state", "message"))
         if is_change or now_ms - self._shown_ms.get(key, 0) >= PROGRESS_PERIOD_MS:
             self._shown_ms[key] = now_ms
@@ -76,23 +80,25 @@ class RebuildReports:
         elif memory := owned_memory(self.table, key):
             self._statuses_by_object[key, memory.metadata.uid] = new
 
-    def await_turn(self, key: Key) -> None:
+    def report_queued(self, key: Key) -> None:
         """Report that a rebuild is queued, unless one is in progress or has failed."""
-        last, memory = self.last(key), owned_memory(self.table, key)
-        if memory is None or is_under_way(last) or last.get("state") == RebuildState.FAILED:
+        last, memory = self.last_status(key), owned_memory(self.table, key)
+        if memory is None or is_active(last) or last.get("state") == RebuildState.FAILED:
             return
         message = "queued: the connection reached its limit of concurrent rebuilds (AGENTMEMORY_REBUILDS_AT_ONCE)"
         self._statuses_by_object[key, memory.metadata.uid] = {"state": RebuildState.WAITING, "message": message}
 
-    async def stand(self, key: Key, state: RebuildState, message: str, record: RebuildRecord | None = None) -> None:
+    async def report_waiting(
+        self, key: Key, state: RebuildState, message: str, record: RebuildRecord | None = None
+    ) -> None:
         """Report that a rebuild has stopped or waits, and why. Other fields of the same rebuild are kept."""
-        last = self.last(key)
-        new_status = last if is_under_way(last) else {}
+        last = self.last_status(key)
+        new_status = last if is_active(last) else {}
         if record is not None and new_status.get("target") != record.target:
-            new_status = rebuild_status(record, state, message)
+            new_status = render_rebuild_status(record, state, message)
         await self.write(key, new_status | {"state": state, "message": printable_lines(message)})
 
-    async def end(
+    async def report_end(
         self, key: Key, record: RebuildRecord, state: RebuildState, message: str, *, asked: str | None = None
     ) -> None:
         """Report the end of a rebuild.
@@ -100,41 +106,43 @@ class RebuildReports:
         Args:
             asked: Present value of the annotation that requests another attempt of a failed rebuild.
         """
-        new_status = rebuild_status(record, state, message, ended=self.statuses.now)
+        new_status = render_rebuild_status(record, state, message, ended=self.statuses.now)
         await self.write(key, new_status | ({"requestedAt": asked} if asked is not None else {}))
 
-    async def write(self, key: Key, told: Json) -> None:
+    async def write(self, key: Key, status: Json) -> None:
         """Write the state of a rebuild into its object's status, if the object still exists."""
         memory, document = owned_memory(self.table, key), self.table.get(key)
         if memory is None or document is None:
             return
-        self._statuses_by_object[key, memory.metadata.uid] = told
-        await self.statuses.write(document, memory.metadata, (document.get("status") or {}) | {"rebuild": told})
+        self._statuses_by_object[key, memory.metadata.uid] = status
+        await self.statuses.write(document, memory.metadata, (document.get("status") or {}) | {"rebuild": status})
 
-    async def post(self, memory: AgentMemory, event: Event) -> None:
+    async def post_event(self, memory: AgentMemory, event: Event) -> None:
         """Post an event, and log it."""
         await self.cluster.post_event(AGENT_MEMORY, memory.metadata, event)
         log.info("%s/%s: %s: %s", memory.metadata.namespace, memory.metadata.name, event.reason, event.message)
 
-    def has_failed(self, key: Key, digest: str | None, asked: str | None) -> bool:
+    def has_failed(self, key: Key, digest: str | None, requested_at: str | None) -> bool:
         """Return whether a rebuild of this plan has failed, and no other attempt was requested since."""
-        last = self.last(key)
+        last = self.last_status(key)
         is_same = digest is None or last.get("digest") == digest
-        return last.get("state") == RebuildState.FAILED and last.get("requestedAt") == asked and is_same
+        return last.get("state") == RebuildState.FAILED and last.get("requestedAt") == requested_at and is_same
 
 
 def _ignore_own_space(refusal: Refusal | None, last: Json) -> Refusal | None:
     """Return the refusal of a pass, except for missing space that the running rebuild itself occupies."""
     if refusal is None or refusal.reason != Reason.INSUFFICIENT_SPACE:
         return refusal
-    if not is_under_way(last) or last.get("digest") != refusal.digest:
+    if not is_active(last) or last.get("digest") != refusal.digest:
         return refusal
     return replace(
         refusal, reason=Reason.REBUILD_RUNNING, message="a new collection is being built; this one keeps serving"
     )
 
 
-def rebuild_status(record: RebuildRecord, state: RebuildState, message: str, *, ended: str | None = None) -> Json:
+def render_rebuild_status(
+    record: RebuildRecord, state: RebuildState, message: str, *, ended: str | None = None
+) -> Json:
     """Return the status field `rebuild`.
 
     Args:

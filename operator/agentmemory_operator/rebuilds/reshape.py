@@ -22,7 +22,7 @@ from agentmemory_operator.errors import EmbedderUnavailable, RebuildPaused, Requ
 from agentmemory_operator.memories.rules.comparison import PointId, vectors_of
 from agentmemory_operator.memories.rules.evidence import EVIDENCE_KEY
 from agentmemory_operator.memories.rules.ids import chunks_of
-from agentmemory_operator.memories.rules.keywords import Words, keyword_document, words_of
+from agentmemory_operator.memories.rules.keywords import KeywordText, build_keyword_text, keyword_document
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, WINDOW_KEY, Payload, is_emptied
 from agentmemory_operator.ports.base import Json, Vector
 from agentmemory_operator.ports.models import Embedder
@@ -39,7 +39,7 @@ MAX_LISTED_IDS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
+class CopyEnd:
     """The source or target collection of a copy.
 
     Attributes:
@@ -57,14 +57,14 @@ class Side:
         return marker.keyword if marker and self.collection.has_keyword else None
 
 
-class Reshaping:
+class PointConverter:
     """Converts points of `source` for `target`, both on one server.
 
     Args:
         embedder: Embedder for the target; None to copy the source's vectors.
     """
 
-    def __init__(self, points: PointStore, source: Side, target: Side, *, embedder: Embedder | None) -> None:
+    def __init__(self, points: PointStore, source: CopyEnd, target: CopyEnd, *, embedder: Embedder | None) -> None:
         self._points = points
         self._physical = source.physical
         self._embedder = embedder
@@ -84,7 +84,7 @@ class Reshaping:
             return True
         return [KEYWORD_VECTOR] if self._copies_words or self._text else False
 
-    async def made(self, points: Sequence[Json], *, most: int) -> list[Json]:
+    async def convert(self, points: Sequence[Json], *, most: int) -> list[Json]:
         """Convert points for the target.
 
         Args:
@@ -126,13 +126,15 @@ class Reshaping:
                 raise vector
         return {id_: cast("Vector", vectors[text]) for id_, text in texts.items()}
 
-    async def _compute_words(self, points: Sequence[Json], source: KeywordSource, most: int) -> Mapping[PointId, Words]:
+    async def _compute_words(
+        self, points: Sequence[Json], source: KeywordSource, most: int
+    ) -> Mapping[PointId, KeywordText]:
         windows = {point["id"]: payload_of_point(point).get(WINDOW_KEY) or [] for point in points}
         rows = await self._rows(sorted({id_ for ids in windows.values() for id_ in ids}), most)
         words = {}
         for point in points:
             before = [rows[id_] for id_ in windows[point["id"]] if id_ in rows]
-            words[point["id"]] = words_of(payload_of_point(point), before, source)
+            words[point["id"]] = build_keyword_text(payload_of_point(point), before, source)
         return words
 
     async def _rows(self, ids: Sequence[str], most: int) -> Mapping[str, Payload]:
@@ -164,7 +166,7 @@ def _build_point(point: Json, dense: Vector | None, words: Any) -> Json:
     return target_point | ({"payload": point["payload"]} if point.get("payload") else {})
 
 
-def _with_keywords(point: Json, dense: Vector | None, words: Words | None, source: KeywordSource) -> Json:
+def _with_keywords(point: Json, dense: Vector | None, words: KeywordText | None, source: KeywordSource) -> Json:
     """Return a point with new keywords and their evidence."""
     target_point = _build_point(point, dense, keyword_document(words.text, source) if words else None)
     payload_rest = {key: value for key, value in payload_of_point(point).items() if key != EVIDENCE_KEY}

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agentmemory_operator.collections.announce import Announcement
-from agentmemory_operator.collections.rules.collection import Collection, Marker, Observed
+from agentmemory_operator.collections.rules.collection import Collection, Marker, ObservedCollection
 from agentmemory_operator.collections.rules.rebuild_record import REBUILD_KEY, RebuildRecord, record_to_json
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.ports.base import Clock
@@ -31,13 +31,13 @@ class RebuildRun:
 
     memory: AgentMemory
     server: Server
-    source: Observed
+    source: ObservedCollection
     desired: Collection
     record: RebuildRecord
     clock: Clock
     embedder: Embedder | None
     check: Callable[[], Awaitable[None]]
-    show: Callable[[RebuildRecord, str], Awaitable[None]]
+    report_progress: Callable[[RebuildRecord, str], Awaitable[None]]
     announcement: Announcement | None = None
 
     @property
@@ -66,12 +66,12 @@ class RebuildRun:
         assert self.desired.marker is not None
         return self.desired.marker
 
-    async def note(self, **changes: Any) -> None:
+    async def update_record(self, **changes: Any) -> None:
         """Change the record, also in the target's metadata. After a crash the next run continues from there."""
         self.record = replace(self.record, **changes)
         await self.server.snapshots.write_metadata(self.target_name, {REBUILD_KEY: record_to_json(self.record)})
-        await self.tell("")
+        await self.report("")
 
-    async def tell(self, message: str) -> None:
+    async def report(self, message: str) -> None:
         """Report the current action, or the cause of a wait, to users."""
-        await self.show(self.record, message)
+        await self.report_progress(self.record, message)

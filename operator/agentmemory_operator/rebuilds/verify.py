@@ -3,12 +3,12 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from agentmemory_operator.collections.rules.collection import Observed
+from agentmemory_operator.collections.rules.collection import ObservedCollection
 from agentmemory_operator.collections.rules.rebuild_record import ProbeRecall, RebuildKind, RebuildRecord
-from agentmemory_operator.errors import RebuildHeld, SpecInvalid
-from agentmemory_operator.memories.compare import PointComparison
-from agentmemory_operator.memories.point_scan import changed_after, count_changed, count_deleted, page_of, walk
-from agentmemory_operator.memories.rules.comparison import VERSION_KEYS, Draw, PointId, Rows, is_alike
+from agentmemory_operator.errors import RebuildAwaitsApproval, SpecInvalid
+from agentmemory_operator.memories.compare import PointComparer
+from agentmemory_operator.memories.point_scan import changed_after_filter, count_changed, count_deleted, page_size, walk
+from agentmemory_operator.memories.rules.comparison import VERSION_KEYS, BottomKSample, PointId, Rows, is_alike
 from agentmemory_operator.memories.rules.findings import (
     CheckFinding,
     VerificationVerdict,
@@ -17,18 +17,24 @@ from agentmemory_operator.memories.rules.findings import (
 )
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.models import Embedder
-from agentmemory_operator.rebuilds.catch_up import carry_all, catch_up, writers_behind_ms
-from agentmemory_operator.rebuilds.converge import observed_target
-from agentmemory_operator.rebuilds.copy import embedding_of
-from agentmemory_operator.rebuilds.probe import RecallProbing
-from agentmemory_operator.rebuilds.rules.carried_vectors import CarriedVectors
-from agentmemory_operator.rebuilds.rules.probes import approval_of, described, held_message, probes_among, worst_drop
+from agentmemory_operator.rebuilds.catch_up import catch_up, copy_differences, max_write_delay_ms
+from agentmemory_operator.rebuilds.converge import observe_target
+from agentmemory_operator.rebuilds.copy import build_budgeted_embedder
+from agentmemory_operator.rebuilds.probe import RecallMeasurement
+from agentmemory_operator.rebuilds.rules.carried_vectors import VectorTolerance
+from agentmemory_operator.rebuilds.rules.probes import (
+    approval_value,
+    choose_probes,
+    describe_recall,
+    find_blocking_drop,
+    held_message,
+)
 from agentmemory_operator.rebuilds.rules.verdict import (
-    CHECKED,
-    REMEMBERED,
-    Behind,
-    Counted,
-    equality_of,
+    MAX_CHECKED_TEXTS,
+    MAX_RECORDED_POINTS,
+    CopyGaps,
+    PointCounts,
+    build_equality,
     judge_counts,
     judge_embeddings,
     judge_settings,
@@ -54,51 +60,51 @@ class RebuildComparison:
     """
 
     task: RebuildRun
-    target: Observed
+    target: ObservedCollection
     embedder: Embedder | None
-    vectors: CarriedVectors = field(init=False)
-    pair: PointComparison = field(init=False)
-    draw: Draw = field(init=False)
+    vectors: VectorTolerance = field(init=False)
+    pair: PointComparer = field(init=False)
+    sampler: BottomKSample = field(init=False)
     sources: Sequence[Json] = ()
     alike: set[PointId] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         task, both = self.task, (self.task.source.collection, self.target.collection)
-        self.vectors = CarriedVectors(*both, is_embedded=self.embedder is not None)
-        self.pair = PointComparison(
+        self.vectors = VectorTolerance(*both, is_embedded=self.embedder is not None)
+        self.pair = PointComparer(
             points=task.server.points,
             live=task.source_name,
             copy=task.target_name,
-            page=page_of(*both),
-            equality=equality_of(self.vectors),
+            page=page_size(*both),
+            equality=build_equality(self.vectors),
         )
-        self.draw = Draw(task.target_name)
+        self.sampler = BottomKSample(task.target_name)
 
-    async def verdict(self) -> VerificationVerdict:
+    async def run_checks(self) -> VerificationVerdict:
         """Run all checks; return the verdict.
 
         Raises:
             TransientError: If a collection cannot be read, or texts cannot be embedded, now.
         """
-        since_ms = self.task.clock.now_ms() - writers_behind_ms(self.task)
+        since_ms = self.task.clock.now_ms() - max_write_delay_ms(self.task)
         recent, before = await self._read_recent(since_ms), await self._count_points(self.task.source_name)
         findings = [judge_settings(self.target, self.task.desired), await self._missing()]
         found, after = await self._count_points(self.task.target_name), await self._count_points(self.task.source_name)
         counts = [
-            Counted(what=what, before=before[what], after=after[what], found=found[what])
+            PointCounts(kind=what, before=before[what], after=after[what], found=found[what])
             for what in ("memories", "tombstones")
         ]
         findings.append(judge_counts(counts, changed=await self._count_changed(recent, since_ms)))
         return VerificationVerdict((*findings, *await self._compare_contents()))
 
     async def _read_recent(self, since_ms: int) -> Rows | None:
-        """Return the versions of the source's points that changed since a time; None if they exceed `REMEMBERED`."""
+        """Return the versions of the source's points that changed since a time; None if they exceed `MAX_RECORDED_POINTS`."""
         recent = Rows()
-        filter_ = changed_after(since_ms)
+        filter_ = changed_after_filter(since_ms)
         source, points = self.task.source_name, self.task.server.points
         async for rows in walk(points, source, self.pair.page, keys=VERSION_KEYS, filter_=filter_):
             recent |= rows
-            if len(recent) > REMEMBERED:
+            if len(recent) > MAX_RECORDED_POINTS:
                 return None
         return recent
 
@@ -118,17 +124,17 @@ class RebuildComparison:
 
         Points that are behind are copied and checked again.
         """
-        behind, pair = Behind(), self.pair
-        async for source, target in pair.stretches(VERSION_KEYS):
+        behind, pair = CopyGaps(), self.pair
+        async for source, target in pair.walk_pair(VERSION_KEYS):
             await self.task.check()
-            self.draw.offer(behind.take(source, target))
+            self.sampler.add(behind.record(source, target))
         if not behind.revisions and not behind.extra:
             return judge_missing(behind.both, {})
-        await carry_all(self.task)
-        remaining = behind.left(await pair.rows(pair.copy, behind.revisions))
-        existing = await pair.rows(pair.live, remaining)
-        extra = await pair.rows(pair.copy, behind.extra)
-        now_existing = await pair.rows(pair.live, extra)
+        await copy_differences(self.task)
+        remaining = behind.find_remaining(await pair.read_versions(pair.copy, behind.revisions))
+        existing = await pair.read_versions(pair.live, remaining)
+        extra = await pair.read_versions(pair.copy, behind.extra)
+        now_existing = await pair.read_versions(pair.live, extra)
         faults = {
             "are missing or older in the new collection": [id_ for id_ in remaining if id_ in existing],
             "are only in the new collection": sorted(extra.keys() - now_existing.keys(), key=str),
@@ -140,24 +146,24 @@ class RebuildComparison:
         return {"memories": living, "tombstones": await count_deleted(self.task.server.points, name, 0)}
 
     async def _compare_contents(self) -> list[CheckFinding]:
-        sample = await self.pair.sample(self.draw.drawn)
+        sample = await self.pair.compare_sample(self.sampler.ids)
         targets = {point["id"]: point["payload"] for point in sample.copies}
         self.sources = sample.lives
         self.alike = {point["id"] for point in sample.lives if is_alike(point["payload"], targets.get(point["id"]))}
-        finding = judge_sample(sample.compared, how=self.pair.equality.described)
+        finding = judge_sample(sample.compared, how=self.pair.equality.description)
         return [finding, *await self._check_embeddings(sample.copies)]
 
     async def _check_embeddings(self, targets: Sequence[Json]) -> list[CheckFinding]:
         """Embed a few texts again and compare: the first ones that would be searched for."""
         if self.embedder is None:
             return []
-        checked = probes_among(targets, self.alike, needs_content=True)[:CHECKED]
+        checked = choose_probes(targets, self.alike, needs_content=True)[:MAX_CHECKED_TEXTS]
         embedded = await self.embedder.embed([point["payload"]["content"] for point in checked]) if checked else []
         return [judge_embeddings(checked, embedded, self.vectors)]
 
 
 @dataclass(frozen=True, slots=True)
-class RebuildVerification:
+class VerifyStep:
     """Step Verify.
 
     Attributes:
@@ -178,16 +184,16 @@ class RebuildVerification:
         if recall is not None and (reason := _why_held(task, recall)):
             # Users see why the rebuild is held, not the progress of its passes.
             await catch_up(replace(task, show=_show_nothing))
-            raise RebuildHeld(reason)
-        embedder = embedding_of(task)
+            raise RebuildAwaitsApproval(reason)
+        embedder = build_budgeted_embedder(task)
         outcome, verdict = await self._compare_twice(task, embedder)
         if recall is None:
-            recall = await RecallProbing(task, outcome.target, embedder).measure(outcome.sources, outcome.alike)
-            await task.note(recall=recall, calls=embedder.calls if embedder else task.record.calls)
+            recall = await RecallMeasurement(task, outcome.target, embedder).measure(outcome.sources, outcome.alike)
+            await task.update_record(recall=recall, calls=embedder.calls if embedder else task.record.calls)
         if reason := _why_held(task, recall):
-            await task.tell(reason)
-            raise RebuildHeld(reason)
-        return f"{verdict.message}; {described(recall)}"
+            await task.report(reason)
+            raise RebuildAwaitsApproval(reason)
+        return f"{verdict.message}; {describe_recall(recall)}"
 
     async def _compare_twice(
         self, task: RebuildRun, embedder: Embedder | None
@@ -214,15 +220,15 @@ async def _show_nothing(record: RebuildRecord, message: str) -> None:
 
 
 async def _compare(task: RebuildRun, embedder: Embedder | None) -> tuple[RebuildComparison, VerificationVerdict]:
-    comparison = RebuildComparison(task, await observed_target(task), embedder)
-    return comparison, await comparison.verdict()
+    comparison = RebuildComparison(task, await observe_target(task), embedder)
+    return comparison, await comparison.run_checks()
 
 
 def _why_held(task: RebuildRun, recall: ProbeRecall) -> str | None:
     """Return the message of a held move, or None. A rollback is never held."""
     most_percent = rebuild_settings(task.memory.spec).max_recall_drop_percent
-    drop, approval = worst_drop(recall, most_percent=most_percent), approval_of(task.record.digest)
+    drop, approval = find_blocking_drop(recall, max_percent=most_percent), approval_value(task.record.digest)
     is_approved = task.memory.metadata.annotations.get(APPROVE_PLAN) == approval
     if drop is None or is_approved or task.record.kind is RebuildKind.ROLLBACK:
         return None
-    return held_message(drop, recall, most_percent=most_percent, approval=approval)
+    return held_message(drop, recall, max_percent=most_percent, approval=approval)

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from agentmemory_operator.collections.announce import AliasLocks, Announcing
+from agentmemory_operator.collections.announce import AliasLocks, MoveAnnouncer
 from agentmemory_operator.collections.rules.desired import newest_collection
 from agentmemory_operator.collections.takeover import TakeoverRequests, terms_for
 from agentmemory_operator.connections.resolve import Server, Servers, connection_of
@@ -21,26 +21,26 @@ from agentmemory_operator.errors import (
     LeadershipLost,
     NotFound,
     NotOwned,
-    RecoveryUnended,
+    RecoveryOutcomeUnknown,
     SpecInvalid,
     TransientError,
 )
-from agentmemory_operator.lifecycle.erasure_restore import RestoredErasures
+from agentmemory_operator.lifecycle.erasure_restore import RestoredErasureReplay
 from agentmemory_operator.ports.base import Clock
 from agentmemory_operator.ports.kubernetes import Cluster
-from agentmemory_operator.restores.begin import RestoreBeginnings
-from agentmemory_operator.restores.in_place import InPlace
+from agentmemory_operator.restores.begin import RestoreStarter
+from agentmemory_operator.restores.in_place import InPlaceRestore
 from agentmemory_operator.restores.job import FINALIZER, RestoreJob, RestorePeriods, RestoreRun
-from agentmemory_operator.restores.precedence import obstacle_of, rebuild_moving, target_fault
-from agentmemory_operator.restores.previous_sweeper import Keeping
-from agentmemory_operator.restores.reach import may_go_on, own_live, with_new_targets
+from agentmemory_operator.restores.precedence import find_obstacle, find_target_fault, moving_rebuild_message
+from agentmemory_operator.restores.previous_sweeper import ReplacedCollectionRemoval
+from agentmemory_operator.restores.reach import guard_live_collections, may_use_target, read_own_live
 from agentmemory_operator.restores.remove import RestoreRemoval
 from agentmemory_operator.restores.rollback import Rollback
 from agentmemory_operator.restores.rules.checks import (
     SwapStep,
 )
 from agentmemory_operator.restores.rules.status import (
-    Moment,
+    StatusStamp,
     current_step,
     failed_status,
     has_ended,
@@ -50,7 +50,7 @@ from agentmemory_operator.restores.rules.status import (
     waiting_status,
 )
 from agentmemory_operator.restores.sources import RestoreSources, SourceWaiting
-from agentmemory_operator.restores.swap import Swap
+from agentmemory_operator.restores.swap import SwapRestore
 from agentmemory_operator.runtime.cache import (
     MEMORY_RESTORE,
     Key,
@@ -59,7 +59,7 @@ from agentmemory_operator.runtime.cache import (
 from agentmemory_operator.runtime.jobs import Job, JobBook
 from agentmemory_operator.spec.kinds.agent_memory import ROLLBACK, AgentMemory
 from agentmemory_operator.spec.kinds.conditions import Reason
-from agentmemory_operator.spec.kinds.status_restore import MOST_ABANDONED
+from agentmemory_operator.spec.kinds.status_restore import MAX_ABANDONED
 
 log = logging.getLogger(__name__)
 
@@ -83,23 +83,23 @@ class RestorePasses:
     request: Callable[[Key], None]
     sources: RestoreSources
     locks: AliasLocks
-    in_place: InPlace
-    erasures: RestoredErasures
-    asking: TakeoverRequests
-    announcing: Announcing = field(default_factory=Announcing)
+    in_place: InPlaceRestore
+    erasures: RestoredErasureReplay
+    takeover_requests: TakeoverRequests
+    announcer: MoveAnnouncer = field(default_factory=MoveAnnouncer)
     periods: RestorePeriods = field(default_factory=RestorePeriods)
-    beginnings: RestoreBeginnings = field(init=False)
+    beginnings: RestoreStarter = field(init=False)
     removal: RestoreRemoval = field(init=False)
     _book: JobBook = field(init=False)
-    _keeping: Keeping = field(init=False)
+    _keeping: ReplacedCollectionRemoval = field(init=False)
     # Restores of which this process has seen the end of every recovery that it started. Others may still be recovering.
     _supervised: set[Key] = field(init=False, default_factory=set)
 
     def __post_init__(self) -> None:
-        self.beginnings = RestoreBeginnings(self.table, self.servers, self.cluster, self.sources, self.locks)
+        self.beginnings = RestoreStarter(self.table, self.servers, self.cluster, self.sources, self.locks)
         self.removal = RestoreRemoval(self.table, self.servers, self.in_place)
         self._book = JobBook(self.table, self.cluster, self.clock, FINALIZER)
-        self._keeping = Keeping(self.servers, self.periods)
+        self._keeping = ReplacedCollectionRemoval(self.servers, self.periods)
 
     async def run(self, key: Key) -> float | None:
         """Run one pass; return the seconds until the next one, or None.
@@ -112,7 +112,7 @@ class RestorePasses:
             self._supervised.discard(key)
             return None
         try:
-            job = RestoreJob.of(opened)
+            job = RestoreJob.parse(opened)
         except SpecInvalid as exc:
             await self._refuse(opened, exc)
             return None
@@ -126,19 +126,19 @@ class RestorePasses:
     async def _refuse(self, job: Job, exc: SpecInvalid) -> None:
         """Record that an object is invalid. It has created nothing."""
         if job.metadata.deletion_timestamp:
-            await job.let_go()
+            await job.remove_finalizer()
             return
-        at = Moment(job.metadata.generation, job.now)
+        at = StatusStamp(job.metadata.generation, job.now)
         await job.write(failed_status(job.status, exc.reason, str(exc), at))
 
     async def _advance(self, job: RestoreJob) -> float:
         """Continue a restore until it ends, waits, or fails; return the seconds until the next pass."""
         try:
-            if obstacle := obstacle_of(job, self.table):
-                await job.write(waiting_status(job.status, *obstacle, job.moment))
-                return self.periods.look_s
+            if obstacle := find_obstacle(job, self.table):
+                await job.write(waiting_status(job.status, *obstacle, job.stamp))
+                return self.periods.wait_poll_s
             memory = self._target(job)
-            if fault := target_fault(job, self.table.get(job.target_key)):
+            if fault := find_target_fault(job, self.table.get(job.target_key)):
                 raise SpecInvalid(Reason.TARGET_GONE, fault)
             operation = self._build_operation(job, memory)
             await self.servers.use(connection_of(memory), operation, namespace=job.key.namespace)
@@ -157,19 +157,19 @@ class RestorePasses:
         async def operation(server: Server) -> None:
             cluster_id = await self.cluster.cluster_id()
             desired = newest_collection(memory, cluster_id=cluster_id)
-            live = await own_live(server, memory, desired, takeover=terms_for(memory, self.table))
-            if job.physical is None and not await self.beginnings.begin(job, server, memory, desired, live):
+            live = await read_own_live(server, memory, desired, takeover=terms_for(memory, self.table))
+            if job.physical is None and not await self.beginnings.start(job, server, memory, desired, live):
                 return
             if self._may_still_recover(job):
                 await self._abandon(job, server, memory)
             self._supervised.add(job.key)
             source = self.sources.find(job.restore.spec.source, memory)
             takeover = terms_for(memory, self.table, job.metadata.annotations)
-            if desired.marker and not await may_go_on(job, server, desired.marker, takeover=takeover):
-                await self.beginnings.choose(job, server, memory)
+            if desired.marker and not await may_use_target(job, server, desired.marker, takeover=takeover):
+                await self.beginnings.choose_names(job, server, memory)
             task = RestoreRun(
                 job=job,
-                server=server if job.is_in_place else with_new_targets(server),
+                server=server if job.is_in_place else guard_live_collections(server),
                 memory=memory,
                 source=source,
                 desired=desired,
@@ -177,7 +177,7 @@ class RestorePasses:
                 cluster_id=cluster_id,
                 check_target=lambda: self._check_target(job),
             )
-            restoring = self.in_place if job.is_in_place else Swap(self.locks, self.erasures, self.announcing)
+            restoring = self.in_place if job.is_in_place else SwapRestore(self.locks, self.erasures, self.announcer)
             await restoring.run(task)
 
         return operation
@@ -198,7 +198,7 @@ class RestorePasses:
         abandoned = _abandoned_names(job)
         log.warning("%s: cannot tell whether %s is still being recovered: using another name", job.key, abandoned[-1])
         start = {name: value for name, value in job.status.items() if name == "startTime"}
-        await self.beginnings.choose(job, server, memory, start | {"abandoned": abandoned})
+        await self.beginnings.choose_names(job, server, memory, start | {"abandoned": abandoned})
         await self.removal.remove_abandoned(job, server)
 
     def _target(self, job: RestoreJob) -> AgentMemory:
@@ -215,7 +215,7 @@ class RestorePasses:
                 passed.
         """
         await self._check_alive(job)
-        if not job.is_wanted():
+        if not job.is_current():
             raise SpecInvalid(Reason.TARGET_GONE, "the restore was deleted")
         if job.age_s > self.periods.deadline_s:
             raise SpecInvalid(Reason.DEADLINE_EXCEEDED, self._overdue_message(job, ""))
@@ -225,8 +225,8 @@ class RestorePasses:
         if exc.is_missing and job.seconds_since(job.metadata.creation_timestamp) > self.periods.source_s:
             await self._fail(job, SpecInvalid(Reason.SNAPSHOT_NOT_FOUND, str(exc)))
             return self.periods.settle_s
-        await job.write(waiting_status(job.status, Reason.SNAPSHOT_NOT_READY, str(exc), job.moment))
-        return self.periods.look_s
+        await job.write(waiting_status(job.status, Reason.SNAPSHOT_NOT_READY, str(exc), job.stamp))
+        return self.periods.wait_poll_s
 
     async def _retry(self, job: RestoreJob, exc: TransientError) -> None:
         """Record the cause of a retry, or fail the restore if it has lasted too long.
@@ -234,12 +234,12 @@ class RestorePasses:
         Raises:
             TransientError: `exc`, if the restore is retried.
         """
-        if isinstance(exc, RecoveryUnended):
+        if isinstance(exc, RecoveryOutcomeUnknown):
             self._supervised.discard(job.key)
         if job.age_s > self.periods.patience_s:
             await self._fail(job, SpecInvalid(Reason.DEADLINE_EXCEEDED, self._overdue_message(job, f": {exc}")))
             return
-        await job.write(waiting_status(job.status, Reason.RETRYING, str(exc), job.moment))
+        await job.write(waiting_status(job.status, Reason.RETRYING, str(exc), job.stamp))
         raise exc
 
     @staticmethod
@@ -251,17 +251,17 @@ class RestorePasses:
 
     async def _fail(self, job: RestoreJob, exc: AgentMemoryError) -> None:
         reason, _ = reason_of(exc)
-        if isinstance(exc, NotOwned) and (connection := self.asking.note_job(job.key, exc, now=job.now)):
+        if isinstance(exc, NotOwned) and (connection := self.takeover_requests.record_job(job.key, exc, now=job.now)):
             self.request(connection)
         abandoned = {"abandoned": _abandoned_names(job)} if self._may_still_recover(job) else {}
-        await job.write(failed_status({**job.status, **abandoned}, reason, str(exc), job.moment))
+        await job.write(failed_status({**job.status, **abandoned}, reason, str(exc), job.stamp))
         await job.post_event("Warning", reason, str(exc))
 
     def _request_related(self, job: RestoreJob) -> None:
         """Request passes over the AgentMemory, whose collection changed, and over restores that waited for this one."""
         target = job.target_key
         self.request(target)
-        for key in self.table.job_keys(target, MEMORY_RESTORE):
+        for key in self.table.list_job_keys(target, MEMORY_RESTORE):
             if key != job.key:
                 self.request(key)
 
@@ -281,37 +281,39 @@ class RestorePasses:
         if job.seconds_since(job.status.get("endTime")) > self.periods.late_s:
             await job.write({name: value for name, value in job.status.items() if name != "abandoned"})
         due_s = await self._finish_ended(job)
-        return self.periods.keep_s if due_s is None else min(due_s, self.periods.keep_s)
+        return self.periods.kept_check_period_s if due_s is None else min(due_s, self.periods.kept_check_period_s)
 
     async def _finish_ended(self, job: RestoreJob) -> float | None:
         """Clean up a failed restore. Roll an applied one back on request, or remove the collection that it replaced."""
-        if job.is_held:
+        if job.has_finalizer:
             try:
                 if not has_succeeded(job.status):
                     await self.removal.clean(job)
             except SpecInvalid as exc:
-                await job.write(failed_status(job.status, exc.reason, str(exc), job.moment))
-                return self.periods.keep_s
-            await job.let_go()
+                await job.write(failed_status(job.status, exc.reason, str(exc), job.stamp))
+                return self.periods.kept_check_period_s
+            await job.remove_finalizer()
             return self.periods.settle_s
         if not has_succeeded(job.status):
-            return self._keeping.seen_after_s(job)
+            return self._keeping.delay_until_delivered_s(job)
         if ROLLBACK in job.metadata.annotations and "rolledBackTime" not in job.status:
             wait_s = await self._roll_back(job)
             if wait_s is not None:
                 return wait_s
-        return await self._keeping.look(job)
+        return await self._keeping.check(job)
 
     async def _roll_back(self, job: RestoreJob) -> float | None:
         """Roll a restore back; return the seconds until the next check if it must wait, else None."""
         if job.is_in_place:
-            return None if await self.in_place.roll_back(job) else self.periods.look_s
+            return None if await self.in_place.roll_back(job) else self.periods.wait_poll_s
         try:
             memory = self._target(job)
             is_in_progress = is_rolling_back(job.status)
-            if obstacle_of(job, self.table) or (not is_in_progress and rebuild_moving(job.target_key, self.table)):
-                return self.periods.look_s
-            rollback = Rollback(self.locks, self.erasures, self.announcing)
+            if find_obstacle(job, self.table) or (
+                not is_in_progress and moving_rebuild_message(job.target_key, self.table)
+            ):
+                return self.periods.wait_poll_s
+            rollback = Rollback(self.locks, self.erasures, self.announcer)
 
             async def operation(server: Server) -> None:
                 await rollback.run(job, server, memory, lambda: self._check_alive(job))
@@ -322,7 +324,7 @@ class RestorePasses:
             raise
         except AgentMemoryError as exc:
             reason, _ = reason_of(exc)
-            await job.write(not_rolled_back_status(job.status, reason, str(exc), job.moment))
+            await job.write(not_rolled_back_status(job.status, reason, str(exc), job.stamp))
         return None
 
     async def _check_alive(self, job: RestoreJob) -> None:
@@ -338,7 +340,7 @@ class RestorePasses:
             document = await self.cluster.read_object(key.kind, key.namespace, key.name)
         except NotFound:
             document = None
-        if fault := target_fault(job, document):
+        if fault := find_target_fault(job, document):
             raise SpecInvalid(Reason.TARGET_GONE, fault)
 
     async def _release(self, job: RestoreJob) -> None:
@@ -351,9 +353,9 @@ class RestorePasses:
         def describe_kept(exc: AgentMemoryError) -> tuple[str, str]:
             return "CollectionKept", f"{job.physical} is kept in Qdrant, see `agentmemory orphans`: {exc}"
 
-        await job.release(clean, patience_s=self.periods.release_s, kept=describe_kept)
+        await job.release(clean, max_delay_s=self.periods.release_s, describe_leftovers=describe_kept)
 
 
 def _abandoned_names(job: RestoreJob) -> list[str]:
     """Return the abandoned collection names, including the present one."""
-    return [*job.abandoned, str(job.physical)][-MOST_ABANDONED:]
+    return [*job.abandoned, str(job.physical)][-MAX_ABANDONED:]

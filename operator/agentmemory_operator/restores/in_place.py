@@ -7,27 +7,32 @@ change the contents of the collection. From then on a failure is undone by resto
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from agentmemory_operator.collections.announce import Announcing, check_stands
-from agentmemory_operator.collections.claims import Claims
-from agentmemory_operator.collections.reconcile import Permit, reconcile
+from agentmemory_operator.collections.announce import MoveAnnouncer, check_announced
+from agentmemory_operator.collections.claims import ClaimRegistry
+from agentmemory_operator.collections.reconcile import PassPermit, reconcile
 from agentmemory_operator.collections.rules.announcement import MOVING_KEY
-from agentmemory_operator.collections.rules.collection import METADATA_KEY, Observed, handed_over, marker_to_json
-from agentmemory_operator.collections.rules.desired import terms_of
+from agentmemory_operator.collections.rules.collection import (
+    METADATA_KEY,
+    ObservedCollection,
+    marker_to_json,
+    with_owner,
+)
+from agentmemory_operator.collections.rules.desired import build_terms
 from agentmemory_operator.collections.rules.drift import DriftPolicy
 from agentmemory_operator.collections.rules.epochs import (
     CLOSED_KEY,
     Epoch,
-    closed_until,
-    closing_to_json,
-    epoch_in,
+    closed_to_json,
     epoch_to_json,
     next_epoch,
+    read_closed_until,
+    read_epoch,
 )
-from agentmemory_operator.collections.rules.rebuild_record import copied_back
-from agentmemory_operator.collections.scratch import Scratch
+from agentmemory_operator.collections.rules.rebuild_record import keep_as_completed
+from agentmemory_operator.collections.scratch import ScratchCollections
 from agentmemory_operator.connections.resolve import Server
-from agentmemory_operator.errors import BytesDiffer, NotFound, SpecInvalid, StoreRejected
-from agentmemory_operator.lifecycle.erasure_restore import RestoredErasures, settle_unfinished
+from agentmemory_operator.errors import ChecksumMismatch, NotFound, SpecInvalid, StoreRejected
+from agentmemory_operator.lifecycle.erasure_restore import RestoredErasureReplay, resolve_pending_chains
 from agentmemory_operator.memories.point_scan import count_changed
 from agentmemory_operator.memories.rules.findings import Check
 from agentmemory_operator.ports.base import Json
@@ -37,14 +42,14 @@ from agentmemory_operator.restores.rules.checks import (
     RestoreRecord,
     check_fit,
     check_origin,
-    merged_records,
-    records_from,
+    merge_records,
+    parse_records,
     records_to_json,
 )
 from agentmemory_operator.restores.rules.in_place import (
     UNDO,
     InPlaceStep,
-    check_same,
+    check_equal_layout,
     rollback_name,
 )
 from agentmemory_operator.restores.rules.status import (
@@ -53,17 +58,17 @@ from agentmemory_operator.restores.rules.status import (
     has_ended,
     has_succeeded,
     not_rolled_back_status,
-    noted_status,
-    put_back_status,
+    rolled_back_in_place_status,
+    with_fields,
 )
-from agentmemory_operator.restores.safety_snapshot import SafetyLimits, SafetySnapshots, safety_name_of
+from agentmemory_operator.restores.safety_snapshot import SafetyLimits, SafetySnapshots, read_safety_name
 from agentmemory_operator.runtime.cache import MEMORY_RESTORE, Key, ObjectTable
 from agentmemory_operator.runtime.jobs import run_steps
 from agentmemory_operator.snapshots.compare import ComparedSnapshot, compare
-from agentmemory_operator.snapshots.rules.verdict import SURELY_BEFORE_MS, Recorded
+from agentmemory_operator.snapshots.rules.verdict import CLOCK_MARGIN_MS, SnapshotRecord
 from agentmemory_operator.snapshots.verify import restore_into
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
-from agentmemory_operator.spec.kinds.conditions import Reason, condition_of
+from agentmemory_operator.spec.kinds.conditions import Reason, find_condition
 from agentmemory_operator.spec.times import parse_time, render_second
 
 # Checks of the contents. Settings are not compared: the collection keeps its own.
@@ -71,7 +76,7 @@ _CONTENTS = (Check.RESTORE, Check.MISSING, Check.SAMPLE, Check.PROBES)
 
 
 @dataclass(slots=True)
-class InPlace:
+class InPlaceRestore:
     """Runs restores into the live collection itself.
 
     Attributes:
@@ -81,11 +86,11 @@ class InPlace:
 
     table: ObjectTable
     cluster: Cluster
-    scratch: Scratch
+    scratch: ScratchCollections
     request: Callable[[Key], None]
-    erasures: RestoredErasures
-    claims: Claims | None = None
-    announcing: Announcing = field(default_factory=Announcing)
+    erasures: RestoredErasureReplay
+    claims: ClaimRegistry | None = None
+    announcing: MoveAnnouncer = field(default_factory=MoveAnnouncer)
     limits: SafetyLimits = field(default_factory=SafetyLimits)
     safety: SafetySnapshots = field(init=False)
 
@@ -100,7 +105,7 @@ class InPlace:
             TransientError: If it must be continued.
         """
         first = current_step(task.job.status, InPlaceStep) or InPlaceStep.REHEARSE
-        came_to = await run_steps(self._steps, task, first=first, begin=RestoreRun.begin)
+        came_to = await run_steps(self._steps, task, first=first, begin=RestoreRun.start_step)
         if came_to is not None:
             await self._succeed(task, came_to)
 
@@ -110,7 +115,7 @@ class InPlace:
         return {
             InPlaceStep.REHEARSE: self._rehearse,
             InPlaceStep.CLOSE: self._close,
-            InPlaceStep.SAFEGUARD: self.safety.make,
+            InPlaceStep.SAFEGUARD: self.safety.advance,
             InPlaceStep.RECOVER: self._recover,
             InPlaceStep.COMPARE: self._compare,
             InPlaceStep.OPEN: self._open,
@@ -118,13 +123,13 @@ class InPlace:
 
     async def _rehearse(self, task: RestoreRun) -> str:
         live = await _observe_live(task)
-        async with self.scratch.hold(task.server, task.job.metadata.uid) as name:
+        async with self.scratch.reserve(task.server, task.job.metadata.uid) as name:
             await self._restore(task, name)
             copy = await task.server.collections.observe(name, name, is_linked=True)
             if copy is None:
                 raise SpecInvalid(Reason.SNAPSHOT_REFUSED, "Qdrant restored no collection of the snapshot")
-            check_origin(copy.collection.marker, task.ours, is_named=False, takeover=task.takeover)
-            check_same(live.collection, copy.collection)
+            check_origin(copy.collection.marker, task.marker, is_from_snapshot_object=False, takeover=task.takeover)
+            check_equal_layout(live.collection, copy.collection)
             check_fit(task.desired, copy, live)
             number = await task.server.collections.count(name)
         return f"{number} memories, restored into a scratch collection, compatible"
@@ -132,15 +137,15 @@ class InPlace:
     async def _close(self, task: RestoreRun) -> str:
         job, server, physical = task.job, task.server, task.physical
         if "closedSince" not in job.status:
-            await job.write(noted_status(job.status, {"closedSince": job.moment.now}))
+            await job.write(with_fields(job.status, {"closedSince": job.stamp.now}))
         # Show the closing in the status of the AgentMemory.
         self.request(job.target_key)
-        announcement = await self.announcing.begin(server, physical, physical)
-        await self.announcing.wait_out(announcement)
-        epoch = _epoch_after(job, await check_stands(server, announcement))
+        announcement = await self.announcing.announce(server, physical, physical)
+        await self.announcing.wait_until_known(announcement)
+        epoch = _epoch_after(job, await check_announced(server, announcement))
         # Write the claim before the metadata: the recovery overwrites the metadata.
         if self.claims is not None:
-            await self.claims.serve_from(job.slug, epoch)
+            await self.claims.set_min_epoch(job.slug, epoch)
         await server.snapshots.write_metadata(physical, _closing_metadata(job, epoch) | {MOVING_KEY: None})
         # Wait for late writes: after Recover they could match revisions of the snapshot. Now the safety snapshot has
         # them.
@@ -151,31 +156,31 @@ class InPlace:
         before = await task.server.snapshots.metadata(task.physical)
         await self._restore(task, task.physical)
         metadata = await task.server.snapshots.metadata(task.physical) or {}
-        new = RestoreRecord(identity=task.job.identity, source=task.source.described, applied_at=task.job.moment.now)
-        changes = records_to_json(merged_records(records_from(before), records_from(metadata), new))
-        changes |= copied_back(before) | _closed_metadata(task.job, before)
+        new = RestoreRecord(identity=task.job.identity, source=task.source.description, applied_at=task.job.stamp.now)
+        changes = records_to_json(merge_records(parse_records(before), parse_records(metadata), new))
+        changes |= keep_as_completed(before) | _closed_metadata(task.job, before)
         await task.server.snapshots.write_metadata(task.physical, changes | await self._new_marker(task))
-        return f"from {task.source.described}"
+        return f"from {task.source.description}"
 
     async def _new_marker(self, task: RestoreRun) -> Json:
         """Return the metadata field with the marker of this AgentMemory."""
         marker = (await _observe_live(task)).collection.marker
-        return {METADATA_KEY: marker_to_json(handed_over(marker, task.ours))} if marker else {}
+        return {METADATA_KEY: marker_to_json(with_owner(marker, task.marker))} if marker else {}
 
     async def _compare(self, task: RestoreRun) -> str:
         await self._converge(task)
         uid = task.job.metadata.uid
-        async with self.scratch.hold(task.server, uid) as name:
+        async with self.scratch.reserve(task.server, uid) as name:
             await self._restore(task, name)
             # With this start time every point of the scratch collection counts as older, so none may be missing.
-            recorded = Recorded(begun_ms=task.job.now_ms + 2 * SURELY_BEFORE_MS)
+            recorded = SnapshotRecord(started_ms=task.job.now_ms + 2 * CLOCK_MARGIN_MS)
             subject = ComparedSnapshot(uid=uid, physical=name, name="", recorded=recorded, live=name)
             verdict = await compare(task.physical, subject, task.server)
         faults = [item.message for item in verdict.findings if item.is_good is False and item.check in _CONTENTS]
         if faults:
             raise SpecInvalid(Reason.NOT_VERIFIED, f"the collection differs from the snapshot: {'; '.join(faults)}")
         erased = await self._erase(task)
-        await settle_unfinished(task.server, task.physical, task.memory, task.job.book.clock)
+        await resolve_pending_chains(task.server, task.physical, task.memory, task.job.book.clock)
         return f"{verdict.message}; {erased}"
 
     async def _converge(self, task: RestoreRun) -> None:
@@ -183,14 +188,14 @@ class InPlace:
 
         The server kept its settings, but not every index.
         """
-        terms = replace(terms_of(task.memory, cluster_id=task.cluster_id), drift_policy=DriftPolicy.CORRECT)
+        terms = replace(build_terms(task.memory, cluster_id=task.cluster_id), drift_policy=DriftPolicy.CORRECT)
         await reconcile(
             task.physical,
             task.desired,
             store=task.server.collections,
             last_physical=task.physical,
             last_points=1,
-            permit=Permit(terms=terms),
+            permit=PassPermit(terms=terms),
         )
 
     async def _erase(self, task: RestoreRun) -> str:
@@ -198,10 +203,10 @@ class InPlace:
 
         They are read from the safety snapshot, restored into a scratch collection.
         """
-        async with self.scratch.hold(task.server, task.job.metadata.uid) as name:
+        async with self.scratch.reserve(task.server, task.job.metadata.uid) as name:
             await restore_into(name, self.safety.subject(task.job), task.server)
-            origin, since_ms = task.source.agent, task.source.begun_ms or 0
-            number = await self.erasures.carry_all(
+            origin, since_ms = task.source.agent, task.source.started_ms or 0
+            number = await self.erasures.replay_all(
                 task.server, name, task.physical, task.memory, origin=origin, since_ms=since_ms
             )
         return f"{number} memories erased since the snapshot were erased again"
@@ -211,20 +216,20 @@ class InPlace:
         since = task.job.status.get("closedSince")
         written = await count_changed(task.server.points, task.physical, parse_time(since)) if since else 0
         points = {**(task.job.status.get("points") or {}), "after": count}
-        await task.job.write(noted_status(task.job.status, {"points": points}))
+        await task.job.write(with_fields(task.job.status, {"points": points}))
         await self._serve(task.job, task.server)
         return f"{count} memories; {written} written directly in the meantime stay" if written else f"{count} memories"
 
     async def _serve(self, job: RestoreJob, server: Server) -> None:
         physical = str(job.physical)
         await reopen(server, physical, job.slug, table=self.table, claims=self.claims)
-        await job.write(noted_status({key: job.status[key] for key in job.status if key != "closedSince"}, {}))
+        await job.write(with_fields({key: job.status[key] for key in job.status if key != "closedSince"}, {}))
         self.request(job.target_key)
 
     async def _succeed(self, task: RestoreRun, came_to: str) -> None:
         safety = task.job.status.get("safetySnapshot") or {}
         message = (
-            f"{came_to} restored from {task.source.described} into {task.physical} in place; its previous contents "
+            f"{came_to} restored from {task.source.description} into {task.physical} in place; its previous contents "
             f"are in MemorySnapshot {safety.get('name')}"
         )
         await task.succeed(message, came_to)
@@ -247,7 +252,7 @@ class InPlace:
         subject, physical = self.safety.subject(job), str(job.physical)
         before = await server.snapshots.metadata(physical)
         try:
-            await restore_over(physical, subject, server)
+            await restore_file_over(physical, subject, server)
         except StoreRejected as exc:
             if job.metadata.deletion_timestamp:
                 # No other process opens the collection once the object is deleted.
@@ -255,14 +260,14 @@ class InPlace:
             raise SpecInvalid(
                 Reason.NOT_UNDONE,
                 f"{physical} may hold part of the snapshot, and Qdrant rejects the safety snapshot ({exc}): restore "
-                f"MemorySnapshot {safety_name_of(job)} with mode Swap, then delete this restore",
+                f"MemorySnapshot {read_safety_name(job)} with mode Swap, then delete this restore",
             ) from exc
-        remaining = tuple(record for record in records_from(before) if record.identity != job.identity)
-        changes = records_to_json(remaining) | copied_back(before) | _closed_metadata(job, before)
+        remaining = tuple(record for record in parse_records(before) if record.identity != job.identity)
+        changes = records_to_json(remaining) | keep_as_completed(before) | _closed_metadata(job, before)
         await server.snapshots.write_metadata(physical, changes)
         undone = {"name": UNDO, "endTime": render_second(job.now_ms / 1000), "message": f"{subject.name} is back"}
         steps = [step for step in job.status.get("steps") or () if step["name"] != UNDO]
-        await job.write(noted_status(job.status, {"steps": [*steps, undone]}))
+        await job.write(with_fields(job.status, {"steps": [*steps, undone]}))
 
     async def roll_back(self, job: RestoreJob) -> bool:
         """Create a MemoryRestore of the safety snapshot, and record its result; return True once it has ended."""
@@ -275,24 +280,24 @@ class InPlace:
         status = document.get("status") or {}
         if not has_ended(status):
             return False
-        succeeded = condition_of(status, SUCCEEDED)
+        succeeded = find_condition(status, SUCCEEDED)
         message = f"MemoryRestore {key.name}: {succeeded['message']}"
         if has_succeeded(status):
-            await job.write(put_back_status(job.status, message, job.moment))
+            await job.write(rolled_back_in_place_status(job.status, message, job.stamp))
             await job.post_event("Normal", Reason.ROLLED_BACK, message)
         else:
-            await job.write(not_rolled_back_status(job.status, succeeded["reason"], message, job.moment))
+            await job.write(not_rolled_back_status(job.status, succeeded["reason"], message, job.stamp))
         return True
 
     @staticmethod
     async def _restore(task: RestoreRun, target: str) -> None:
         try:
             await task.source.recover(task.server, target)
-        except (StoreRejected, NotFound, BytesDiffer) as exc:
+        except (StoreRejected, NotFound, ChecksumMismatch) as exc:
             raise SpecInvalid(Reason.SNAPSHOT_REFUSED, f"the snapshot cannot be recovered: {exc}") from exc
 
 
-async def restore_over(physical: str, subject: ComparedSnapshot, server: Server) -> None:
+async def restore_file_over(physical: str, subject: ComparedSnapshot, server: Server) -> None:
     """Have the server replace a collection's contents by one of its own snapshot files."""
     location = await server.snapshots.own_location(subject.physical, subject.name)
     await server.snapshots.recover(physical, location, sha256=subject.sha256)
@@ -300,14 +305,14 @@ async def restore_over(physical: str, subject: ComparedSnapshot, server: Server)
 
 def _epoch_after(job: RestoreJob, metadata: Json | None) -> int:
     """Return the epoch with which the collection opens: the recorded one, or the next."""
-    number, until = epoch_in(metadata).number, closed_until(metadata) or 0
-    if job.least_epoch > number:
-        return job.least_epoch
-    return next_epoch(Epoch(number=max(number, until)), job.now_ms, carries=False).number
+    number, until = read_epoch(metadata).number, read_closed_until(metadata) or 0
+    if job.min_epoch > number:
+        return job.min_epoch
+    return next_epoch(Epoch(number=max(number, until)), job.now_ms, copies_writes=False).number
 
 
 def _closing_metadata(job: RestoreJob, epoch: int) -> Json:
-    return closing_to_json(str(job.key), job.status.get("closedSince"), epoch)
+    return closed_to_json(str(job.key), job.status.get("closedSince"), epoch)
 
 
 def _closed_metadata(job: RestoreJob, before: Json | None) -> Json:
@@ -316,7 +321,7 @@ def _closed_metadata(job: RestoreJob, before: Json | None) -> Json:
     return _closing_metadata(job, epoch) | epoch_to_json(Epoch(number=epoch, contents=epoch))
 
 
-async def _observe_live(task: RestoreRun) -> Observed:
+async def _observe_live(task: RestoreRun) -> ObservedCollection:
     observed = await task.server.collections.observe(task.physical, task.physical, is_linked=True)
     if observed is None:
         raise SpecInvalid(Reason.NOT_VERIFIED, f"{task.physical} was deleted in Qdrant")
@@ -332,7 +337,7 @@ def _rollback_document(key: Key, memory: str, safety: str) -> Json:
     }
 
 
-async def reopen(server: Server, physical: str, slug: str, *, table: ObjectTable, claims: Claims | None) -> None:
+async def reopen(server: Server, physical: str, slug: str, *, table: ObjectTable, claims: ClaimRegistry | None) -> None:
     """Open a collection for the API again, with a new epoch.
 
     Raises:
@@ -340,15 +345,15 @@ async def reopen(server: Server, physical: str, slug: str, *, table: ObjectTable
     """
     metadata = await server.snapshots.metadata(physical)
     if metadata is not None:
-        epoch = epoch_in(metadata)
-        number = max(table.claims.least_epoch(slug), closed_until(metadata) or 0)
+        epoch = read_epoch(metadata)
+        number = max(table.claims.min_epoch_of(slug), read_closed_until(metadata) or 0)
         changes: Json = dict.fromkeys((CLOSED_KEY, MOVING_KEY))
         if number > epoch.number:
             changes |= epoch_to_json(Epoch(number=number, contents=number))
         await server.snapshots.write_metadata(physical, changes)
     # Clear the claim last: a process that receives the change late still decides by the epoch.
     if claims is not None:
-        await claims.serve_from(slug, 0)
+        await claims.set_min_epoch(slug, 0)
 
 
 async def is_abandoned(metadata: Json | None, memory: Key, cluster: Cluster) -> bool:
@@ -356,7 +361,7 @@ async def is_abandoned(metadata: Json | None, memory: Key, cluster: Cluster) -> 
 
     Such a restore was deleted, or its status has no `closedSince`. Reads the API server, because a watch may lag.
     """
-    if closed_until(metadata) is None:
+    if read_closed_until(metadata) is None:
         return False
     closing = (metadata or {})[CLOSED_KEY]
     name = str(closing.get("restore") if isinstance(closing, dict) else "").rpartition("/")[2]

@@ -4,19 +4,19 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Self
 
-from agentmemory_operator.collections.previous import live_behind
-from agentmemory_operator.collections.rules.collection import Collection, Marker, Observed
+from agentmemory_operator.collections.previous import find_live
+from agentmemory_operator.collections.rules.collection import Collection, Marker, ObservedCollection
 from agentmemory_operator.collections.rules.takeovers import TakeoverTerms
 from agentmemory_operator.connections.resolve import Server
-from agentmemory_operator.restores.rules.checks import Identity, digest_of
-from agentmemory_operator.restores.rules.status import AnyStep, Moment, step_status, succeeded_status
+from agentmemory_operator.restores.rules.checks import RestoreIdentity, digest_of
+from agentmemory_operator.restores.rules.status import AnyStep, StatusStamp, step_status, succeeded_status
 from agentmemory_operator.restores.sources import SnapshotSource
 from agentmemory_operator.runtime.cache import AGENT_MEMORY, QDRANT_CONNECTION, Key, slug_of
 from agentmemory_operator.runtime.jobs import Job
 from agentmemory_operator.spec.kinds.agent_memory import GROUP, AgentMemory, MemoryRestore
 from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.kinds.parse import parse_restore
-from agentmemory_operator.spec.naming import alias_of, slug_in
+from agentmemory_operator.spec.naming import alias_of, find_slug
 from agentmemory_operator.spec.times import render_second
 
 FINALIZER = f"{GROUP}/restore"
@@ -32,7 +32,7 @@ class RestoreJob(Job):
     restore: MemoryRestore
 
     @classmethod
-    def of(cls, job: Job) -> Self:
+    def parse(cls, job: Job) -> Self:
         """Parse a job's object as a restore.
 
         Raises:
@@ -65,7 +65,7 @@ class RestoreJob(Job):
     def alias_for(self, physical: str) -> str:
         """Return the alias that pointed to a collection. An adopted collection does not contain it in its name."""
         document = self.book.table.get(self.target_key)
-        return alias_behind(physical) or alias_of(slug_of(document) if document else self.target_key.name)
+        return alias_in_name(physical) or alias_of(slug_of(document) if document else self.target_key.name)
 
     @property
     def target_key(self) -> Key:
@@ -83,10 +83,10 @@ class RestoreJob(Job):
         return Key(QDRANT_CONNECTION, namespace, name) if namespace and name else None
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> RestoreIdentity:
         """Identity of the restore, the same however often its object is created."""
         digest = digest_of(self.document["spec"])
-        return Identity(namespace=self.key.namespace, name=self.key.name, digest=digest)
+        return RestoreIdentity(namespace=self.key.namespace, name=self.key.name, digest=digest)
 
     @property
     def now_ms(self) -> int:
@@ -94,9 +94,9 @@ class RestoreJob(Job):
         return self.book.clock.now_ms()
 
     @property
-    def moment(self) -> Moment:
+    def stamp(self) -> StatusStamp:
         """Current time and generation, for a status."""
-        return Moment(self.metadata.generation, self.now)
+        return StatusStamp(self.metadata.generation, self.now)
 
     @property
     def keep_until(self) -> str:
@@ -112,13 +112,13 @@ class RestoreJob(Job):
         If its object is deleted: from the collection's name, else the name of the target.
         """
         document = self.book.table.get(self.target_key)
-        slug_in_name = slug_in(self.physical) if self.physical else None
+        slug_in_name = find_slug(self.physical) if self.physical else None
         return slug_of(document) if document else slug_in_name or self.target_key.name
 
     @property
-    def least_epoch(self) -> int:
+    def min_epoch(self) -> int:
         """Lowest epoch in which the agent is served: see `SlugClaim`."""
-        return self.book.table.claims.least_epoch(self.slug)
+        return self.book.table.claims.min_epoch_of(self.slug)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,16 +151,16 @@ class RestoreRun:
         return str(self.job.physical)
 
     @property
-    def ours(self) -> Marker:
+    def marker(self) -> Marker:
         """Marker of the AgentMemory."""
         assert self.desired.marker is not None
         return self.desired.marker
 
-    async def live(self) -> Observed | None:
+    async def read_live(self) -> ObservedCollection | None:
         """Read the collection behind the alias."""
-        return await live_behind(self.server, self.alias, self.job.previous)
+        return await find_live(self.server, self.alias, self.job.previous)
 
-    async def begin(self, step: AnyStep, came_to: str) -> None:
+    async def start_step(self, step: AnyStep, came_to: str) -> None:
         """Record the start of a step. Before every step except the last, check that the restore is still wanted.
 
         Args:
@@ -168,7 +168,7 @@ class RestoreRun:
         """
         if step is not list(type(step))[-1]:
             await self.check_target()
-        await self.job.write(step_status(self.job.status, step, self.job.moment, came_to=came_to))
+        await self.job.write(step_status(self.job.status, step, self.job.stamp, last_result=came_to))
 
     async def succeed(self, message: str, came_to: str) -> None:
         """Record that the restore is applied, and post an event.
@@ -176,7 +176,7 @@ class RestoreRun:
         Args:
             came_to: Result of the last step.
         """
-        await self.job.write(succeeded_status(self.job.status, message, self.job.moment, came_to=came_to))
+        await self.job.write(succeeded_status(self.job.status, message, self.job.stamp, last_result=came_to))
         await self.job.post_event("Normal", Reason.RESTORED, message)
 
 
@@ -196,17 +196,17 @@ class RestorePeriods:
         late_s: Time in which a recovery without a response may still create its collection.
     """
 
-    look_s: float = 5.0
+    wait_poll_s: float = 5.0
     settle_s: float = 0.5
     patience_s: float = 1800.0
     deadline_s: float = 6 * 3600.0
     release_s: float = 300.0
     source_s: float = 60.0
     watch_s: float = 60.0
-    keep_s: float = 300.0
+    kept_check_period_s: float = 300.0
     late_s: float = 86400.0
 
 
-def alias_behind(physical: str) -> str:
+def alias_in_name(physical: str) -> str:
     """Return the alias that a numbered collection was created for."""
     return physical.rpartition("__")[0]

@@ -3,13 +3,13 @@
 from agentmemory_operator.collections.rules.rebuild_record import is_moving
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.restores.job import RestoreJob
-from agentmemory_operator.restores.rules.checks import Contender, one_before
+from agentmemory_operator.restores.rules.checks import PendingRestore, find_preceding
 from agentmemory_operator.restores.rules.status import has_ended, is_rolling_back
 from agentmemory_operator.runtime.cache import MEMORY_RESTORE, Key, ObjectTable, slug_of
 from agentmemory_operator.spec.kinds.conditions import Reason
 
 
-def obstacle_of(job: RestoreJob, table: ObjectTable) -> tuple[str, str] | None:
+def find_obstacle(job: RestoreJob, table: ObjectTable) -> tuple[str, str] | None:
     """Return the condition reason and message that block a restore, or None if it can proceed."""
     key = job.target_key
     document = table.get(key)
@@ -20,12 +20,12 @@ def obstacle_of(job: RestoreJob, table: ObjectTable) -> tuple[str, str] | None:
     spec = document.get("spec") or {}
     if spec.get("suspend"):
         return Reason.SUSPENDED, f"AgentMemory {key.name} is suspended: set its spec.suspend to false"
-    owner = table.owner_of(slug_of(document))
+    owner = table.find_owner(slug_of(document))
     if owner != key:
         return Reason.SLUG_TAKEN, f"agent {slug_of(document)!r} belongs to the older AgentMemory {owner}"
-    preceding = one_before(_contender(job.key, table), _others(job.key, key, table))
+    preceding = find_preceding(_contender(job.key, table), _others(job.key, key, table))
     # A started restore blocks the move of a rebuild. If both waited for each other, neither would ever proceed.
-    if job.physical is None and (rebuild := rebuild_moving(key, table)):
+    if job.physical is None and (rebuild := moving_rebuild_message(key, table)):
         return Reason.WAITS_FOR_REBUILD, rebuild
     if preceding is not None:
         message = f"waiting for MemoryRestore {preceding.name} into {key.name}"
@@ -33,19 +33,19 @@ def obstacle_of(job: RestoreJob, table: ObjectTable) -> tuple[str, str] | None:
     return None
 
 
-def rebuild_moving(target: Key, table: ObjectTable) -> str | None:
+def moving_rebuild_message(target: Key, table: ObjectTable) -> str | None:
     """Return a message if a rebuild is moving the alias of an AgentMemory, else None."""
     rebuild = ((table.get(target) or {}).get("status") or {}).get("rebuild") or {}
     return f"waiting for a rebuild of {target.name}, which is at {rebuild['step']}" if is_moving(rebuild) else None
 
 
-def restore_under_way(target: Key, table: ObjectTable) -> Key | None:
+def find_started_restore(target: Key, table: ObjectTable) -> Key | None:
     """Return a started restore into an AgentMemory, or None."""
     started = (key for key in _unended(target, table) if _has_begun(table.get(key) or {}))
     return next(started, None)
 
 
-def target_fault(job: RestoreJob, document: Json | None) -> str | None:
+def find_target_fault(job: RestoreJob, document: Json | None) -> str | None:
     """Return the reason why a started restore must stop, or None if its AgentMemory still exists.
 
     Args:
@@ -61,7 +61,7 @@ def target_fault(job: RestoreJob, document: Json | None) -> str | None:
 
 
 def _unended(target: Key, table: ObjectTable) -> list[Key]:
-    return [key for key in table.job_keys(target, MEMORY_RESTORE) if _is_under_way(table.get(key) or {})]
+    return [key for key in table.list_job_keys(target, MEMORY_RESTORE) if _is_under_way(table.get(key) or {})]
 
 
 def _is_under_way(document: Json) -> bool:
@@ -74,17 +74,17 @@ def _has_begun(document: Json) -> bool:
     return bool((document.get("status") or {}).get("physical"))
 
 
-def _others(own: Key, target: Key, table: ObjectTable) -> list[Contender]:
+def _others(own: Key, target: Key, table: ObjectTable) -> list[PendingRestore]:
     return [_contender(key, table) for key in _unended(target, table) if key != own]
 
 
-def _contender(key: Key, table: ObjectTable) -> Contender:
+def _contender(key: Key, table: ObjectTable) -> PendingRestore:
     document = table.get(key) or {"metadata": {}}
     metadata = document["metadata"]
-    return Contender(
+    return PendingRestore(
         namespace=key.namespace,
         name=key.name,
         created=metadata.get("creationTimestamp") or "",
         uid=metadata.get("uid") or "",
-        has_begun=_has_begun(document),
+        is_started=_has_begun(document),
     )

@@ -6,16 +6,16 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
-from agentmemory_operator.collections.previous import live_behind, remove_due, replaced_since_ms
-from agentmemory_operator.collections.rules.collection import PREVIOUS_KEY, is_owner, owner_in
+from agentmemory_operator.collections.previous import find_live, read_replaced_ms, remove_if_due
+from agentmemory_operator.collections.rules.collection import PREVIOUS_KEY, is_owner, read_owner
 from agentmemory_operator.connections.resolve import Server, Servers
 from agentmemory_operator.errors import AgentMemoryError, LeadershipLost, TransientError
-from agentmemory_operator.lifecycle.erasure_replay import Erasures
+from agentmemory_operator.lifecycle.erasure_replay import ErasureReplay
 from agentmemory_operator.ports.base import Clock, Json
-from agentmemory_operator.restores.job import RestoreJob, RestorePeriods, alias_behind
+from agentmemory_operator.restores.job import RestoreJob, RestorePeriods, alias_in_name
 from agentmemory_operator.restores.rules.status import removed_status
 from agentmemory_operator.runtime.cache import AGENT_MEMORY, QDRANT_CONNECTION, Key, ObjectTable
-from agentmemory_operator.runtime.queue import rounds
+from agentmemory_operator.runtime.queue import run_periodically
 from agentmemory_operator.spec.naming import ALIAS_PREFIX
 
 log = logging.getLogger(__name__)
@@ -25,13 +25,13 @@ SWEEP_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class Keeping:
+class ReplacedCollectionRemoval:
     """Removes the collections that restores have replaced when they are due, and records that in the status."""
 
     servers: Servers
     periods: RestorePeriods
 
-    async def look(self, job: RestoreJob) -> float | None:
+    async def check(self, job: RestoreJob) -> float | None:
         """Remove the replaced collection if it is due; return the seconds until the next check, or None.
 
         Raises:
@@ -44,34 +44,34 @@ class Keeping:
         except AgentMemoryError as exc:
             # The connection was deleted or is invalid. Never remove a collection on a guess.
             log.warning("checking the collection that %s replaced is postponed: %s", job.key, exc)
-            return self.periods.keep_s
+            return self.periods.kept_check_period_s
 
-    def seen_after_s(self, job: RestoreJob) -> float | None:
+    def delay_until_delivered_s(self, job: RestoreJob) -> float | None:
         """Return the seconds until the next check, or None.
 
         The watch may not have delivered a finalizer that a pass has just written.
         """
-        return self.periods.look_s if job.seconds_since(job.status.get("endTime")) < self.periods.watch_s else None
+        return self.periods.wait_poll_s if job.seconds_since(job.status.get("endTime")) < self.periods.watch_s else None
 
     async def _look(self, job: RestoreJob) -> float | None:
         previous, connection = job.previous, job.connection
         until = (job.status.get("previousCollection") or {}).get("until")
         if previous is None or connection is None or until is None:
-            return self.seen_after_s(job)
+            return self.delay_until_delivered_s(job)
         remaining_s = -job.seconds_since(until)
 
         if remaining_s > 0:
-            return min(max(remaining_s, self.periods.look_s), self.periods.keep_s)
+            return min(max(remaining_s, self.periods.wait_poll_s), self.periods.kept_check_period_s)
 
         async def remove(server: Server) -> bool:
-            return await remove_due(server, previous, alias=job.alias_for(previous), now_ms=job.now_ms)
+            return await remove_if_due(server, previous, alias=job.alias_for(previous), now_ms=job.now_ms)
 
         if await self.servers.use(connection, remove, namespace=job.key.namespace):
-            await job.write(removed_status(job.status, job.moment))
+            await job.write(removed_status(job.status, job.stamp))
             await job.post_event("Normal", "PreviousRemoved", f"{previous} is removed")
             return None
         # A due collection that is live or has no mark is checked at the normal interval.
-        return self.periods.keep_s
+        return self.periods.kept_check_period_s
 
 
 @dataclass(slots=True)
@@ -82,14 +82,14 @@ class PreviousSweeper:
     servers: Servers
     clock: Clock
     cluster_id: Callable[[], Awaitable[str]]
-    erasures: Erasures
+    erasures: ErasureReplay
     period_s: float = SWEEP_S
 
     async def run(self) -> None:
         """Sweep every server periodically, until cancelled."""
         await asyncio.sleep(self.period_s)
         sweep = partial(self.servers.sweep, work=self.sweep, what="collections that were replaced")
-        await rounds(self.table, QDRANT_CONNECTION, sweep, period_s=self.period_s)
+        await run_periodically(self.table, QDRANT_CONNECTION, sweep, period_s=self.period_s)
 
     async def sweep(self, server: Server) -> list[str]:
         """Remove this cluster's replaced collections that are due; return their names.
@@ -102,22 +102,22 @@ class PreviousSweeper:
             if not name.startswith(ALIAS_PREFIX):
                 continue
             metadata = await server.snapshots.metadata(name) or {}
-            owner = owner_in(metadata)
+            owner = read_owner(metadata)
             if not is_owner(owner, (cluster_id, *owner[1:])) or PREVIOUS_KEY not in metadata:
                 continue
-            if await remove_due(server, name, alias=alias_behind(name), now_ms=self.clock.now_ms()):
+            if await remove_if_due(server, name, alias=alias_in_name(name), now_ms=self.clock.now_ms()):
                 removed.append(name)
             else:
                 await self._erase_again(server, name, metadata)
         return removed
 
     async def _erase_again(self, server: Server, name: str, metadata: Json) -> None:
-        _, namespace, object_name = owner_in(metadata)
+        _, namespace, object_name = read_owner(metadata)
         document = self.table.get(Key(AGENT_MEMORY, namespace, object_name))
-        live = await live_behind(server, alias_behind(name), None)
+        live = await find_live(server, alias_in_name(name), None)
         if live is None or document is None or live.physical == name:
             return
-        since_ms = replaced_since_ms(metadata) or 0
+        since_ms = read_replaced_ms(metadata) or 0
         try:
             memory = self.table.parse(document)
             await self.erasures.reapply(server.points, live.physical, name, memory, since_ms=since_ms)

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import cast
 
-from agentmemory_operator.collections.previous import leads_to, live_behind
+from agentmemory_operator.collections.previous import alias_points_to, find_live
 from agentmemory_operator.collections.rules.collection import (
     METADATA_KEY,
     Collection,
     Marker,
-    Observed,
+    ObservedCollection,
     marker_from_json,
 )
 from agentmemory_operator.collections.rules.refusals import check_ownership
@@ -25,17 +25,17 @@ from agentmemory_operator.errors import NotOwned, StoreRejected
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.collections import CollectionStore
 from agentmemory_operator.ports.snapshots import SnapshotStore
-from agentmemory_operator.restores.job import RestoreJob, alias_behind
+from agentmemory_operator.restores.job import RestoreJob, alias_in_name
 from agentmemory_operator.restores.rules.checks import check_origin
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
-from agentmemory_operator.spec.naming import alias_of, number_of, slug_in
+from agentmemory_operator.spec.naming import alias_of, find_slug, number_of
 
 log = logging.getLogger(__name__)
 
 
-async def own_live(
+async def read_own_live(
     server: Server, memory: AgentMemory, desired: Collection, *, takeover: TakeoverTerms
-) -> Observed | None:
+) -> ObservedCollection | None:
     """Return the collection behind the alias of a restore's target, or None.
 
     Args:
@@ -44,8 +44,8 @@ async def own_live(
     Raises:
         NotOwned: If it belongs to another object.
     """
-    alias, expected = alias_of(memory.slug), memory.told_physical
-    live = await live_behind(server, alias, expected)
+    alias, expected = alias_of(memory.slug), memory.reported_physical
+    live = await find_live(server, alias, expected)
     old_owner = check_ownership(live, desired, takeover=takeover)
     if live is not None and old_owner is not None:
         # Allow the collection now: the next pass over the object writes its own marker there.
@@ -54,7 +54,7 @@ async def own_live(
     return live
 
 
-async def may_go_on(job: RestoreJob, server: Server, ours: Marker, *, takeover: TakeoverTerms) -> bool:
+async def may_use_target(job: RestoreJob, server: Server, ours: Marker, *, takeover: TakeoverTerms) -> bool:
     """Return whether a restore may use the collection of its chosen name, or the name if there is none.
 
     A recovered copy has the marker of its original owner until it is claimed. A copy of a killed operator is recognised
@@ -72,9 +72,9 @@ async def may_go_on(job: RestoreJob, server: Server, ours: Marker, *, takeover: 
         return True
     try:
         marker = _marker_in(await server.snapshots.metadata(physical))
-        check_origin(marker, ours, is_named=False, takeover=takeover)
+        check_origin(marker, ours, is_from_snapshot_object=False, takeover=takeover)
     except NotOwned:
-        if job.is_in_place or not is_made_by_swap(physical, takeover.agent):
+        if job.is_in_place or not is_swap_name(physical, takeover.agent):
             raise
         log.warning("%s: %s belongs to another owner and is not touched: using another name", job.key, physical)
         return False
@@ -82,13 +82,13 @@ async def may_go_on(job: RestoreJob, server: Server, ours: Marker, *, takeover: 
     return True
 
 
-def is_made_by_swap(physical: str, target: str | None) -> bool:
+def is_swap_name(physical: str, target: str | None) -> bool:
     """Return whether a swap could have chosen a name: the target's alias with a number.
 
     Args:
         target: Slug of the agent to restore into; None if it was deleted.
     """
-    slug = slug_in(physical)
+    slug = find_slug(physical)
     return slug is not None and target in (None, slug) and number_of(physical, alias_of(slug)) is not None
 
 
@@ -122,12 +122,12 @@ class _NewSnapshots(CheckedStore):
     CHECKED = frozenset({"recover", "upload"})
 
 
-def with_new_targets(server: Server) -> Server:
+def guard_live_collections(server: Server) -> Server:
     """Return the server with stores that raise StoreRejected if a call would delete or overwrite a live collection."""
 
     async def check(physical: str) -> None:
-        alias = alias_behind(physical)
-        if await leads_to(server, alias, physical):
+        alias = alias_in_name(physical)
+        if await alias_points_to(server, alias, physical):
             way_out = "only a MemoryRestore with mode InPlace replaces a live collection"
             raise StoreRejected(409, f"{alias} points to {physical}: {way_out}")
 

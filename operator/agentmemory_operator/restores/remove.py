@@ -4,13 +4,13 @@ import logging
 from dataclasses import dataclass
 from functools import partial
 
-from agentmemory_operator.collections.announce import release_writers
-from agentmemory_operator.collections.previous import live_behind
+from agentmemory_operator.collections.announce import withdraw_announcement
+from agentmemory_operator.collections.previous import find_live
 from agentmemory_operator.connections.resolve import Server, Servers
 from agentmemory_operator.errors import NotOwned
-from agentmemory_operator.restores.in_place import InPlace
-from agentmemory_operator.restores.job import RestoreJob, alias_behind
-from agentmemory_operator.restores.reach import is_made_by_swap
+from agentmemory_operator.restores.in_place import InPlaceRestore
+from agentmemory_operator.restores.job import RestoreJob, alias_in_name
+from agentmemory_operator.restores.reach import is_swap_name
 from agentmemory_operator.runtime.cache import ObjectTable, slug_of
 from agentmemory_operator.spec.kinds.conditions import Reason
 
@@ -27,7 +27,7 @@ class RestoreRemoval:
 
     table: ObjectTable
     servers: Servers
-    in_place: InPlace
+    in_place: InPlaceRestore
 
     async def clean(self, job: RestoreJob) -> None:
         """Undo a restore in place, or remove the collection that a swap created but did not make live."""
@@ -52,13 +52,13 @@ class RestoreRemoval:
 
     async def _remove(self, job: RestoreJob, physical: str, server: Server) -> None:
         document = self.table.get(job.target_key)
-        if not is_made_by_swap(physical, slug_of(document) if document else None):
+        if not is_swap_name(physical, slug_of(document) if document else None):
             raise NotOwned(
                 Reason.COLLECTION_NOT_OWNED,
                 f"{physical[:120]!r} is not a name that this restore chose: it is not touched",
             )
-        live = await live_behind(server, alias_behind(physical), job.previous)
+        live = await find_live(server, alias_in_name(physical), job.previous)
         if live is None or live.physical != physical:
             await server.collections.delete(physical)
         if live is not None and live.physical != physical:
-            await release_writers(server, live.physical)
+            await withdraw_announcement(server, live.physical)

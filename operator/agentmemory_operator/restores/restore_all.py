@@ -20,9 +20,9 @@ from agentmemory_operator.runtime.cache import (
     QDRANT_CONNECTION,
     Key,
 )
-from agentmemory_operator.snapshots.rules.facts import Taken, check_version, taken_of
+from agentmemory_operator.snapshots.rules.facts import SnapshotFacts, check_version, parse_facts
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
-from agentmemory_operator.spec.kinds.conditions import Reason, condition_of
+from agentmemory_operator.spec.kinds.conditions import Reason, find_condition
 
 EVERYWHERE = ""
 # Object names have at most 253 characters. This leaves room for the suffix.
@@ -30,7 +30,7 @@ _MAX_NAME_CHARS = 220
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lost:
+class LostAgent:
     """An agent that lost its collection.
 
     Attributes:
@@ -41,9 +41,9 @@ class Lost:
     namespace: str
     name: str
     since: str
-    snapshots: tuple[Taken, ...]
+    snapshots: tuple[SnapshotFacts, ...]
 
-    def restore_from(self, snapshot: str) -> Json:
+    def build_restore(self, snapshot: str) -> Json:
         """Build the MemoryRestore of a snapshot into the agent."""
         stamp = "".join(letter for letter in self.since.lower() if letter.isalnum())
         choice = hashlib.sha256(snapshot.encode()).hexdigest()[:6]
@@ -81,11 +81,11 @@ class RestoreAll:
 
     objects: JobObjects
     connection: Key
-    tell: Callable[[RestoredAgent], None]
-    at_once: int = 4
+    report: Callable[[RestoredAgent], None]
+    concurrency: int = 4
     poll_s: float = 0.5
 
-    async def find(self) -> list[Lost]:
+    async def find(self) -> list[LostAgent]:
         """Return the agents of the connection that lost their collections, sorted by name.
 
         Raises:
@@ -101,33 +101,33 @@ class RestoreAll:
         ref, namespace = document["spec"]["connectionRef"], document["metadata"]["namespace"]
         return (ref.get("namespace") or namespace, ref["name"]) == (self.connection.namespace, self.connection.name)
 
-    async def _read_lost(self, document: Mapping[str, Any], version: str) -> Lost:
+    async def _read_lost(self, document: Mapping[str, Any], version: str) -> LostAgent:
         namespace, name = _namespaced_name(document)
         documents = await self.objects.list_in(MEMORY_SNAPSHOT, namespace)
-        taken = [taken_of(snapshot) for snapshot in documents if snapshot["spec"]["agentMemoryRef"]["name"] == name]
+        taken = [parse_facts(snapshot) for snapshot in documents if snapshot["spec"]["agentMemoryRef"]["name"] == name]
         usable = [snapshot for snapshot in taken if _is_usable(snapshot, version)]
         newest_first = sorted(usable, key=lambda snapshot: (snapshot.time_ms, snapshot.name), reverse=True)
         since = _lost_since(document) or ""
-        return Lost(namespace=namespace, name=name, since=since, snapshots=tuple(newest_first))
+        return LostAgent(namespace=namespace, name=name, since=since, snapshots=tuple(newest_first))
 
-    async def run(self, lost: Sequence[Lost]) -> list[RestoredAgent]:
+    async def run(self, lost: Sequence[LostAgent]) -> list[RestoredAgent]:
         """Restore agents, at most `at_once` concurrently. A failure does not stop the others."""
-        slots = asyncio.Semaphore(self.at_once)
+        slots = asyncio.Semaphore(self.concurrency)
 
-        async def restore_in_slot(agent: Lost) -> RestoredAgent:
+        async def restore_in_slot(agent: LostAgent) -> RestoredAgent:
             async with slots:
                 result = await self._restore(agent)
-            self.tell(result)
+            self.report(result)
             return result
 
         return list(await asyncio.gather(*(restore_in_slot(agent) for agent in lost)))
 
-    async def _restore(self, lost: Lost) -> RestoredAgent:
+    async def _restore(self, lost: LostAgent) -> RestoredAgent:
         """Restore one agent from its newest snapshot that can be recovered."""
         agent = f"{lost.namespace}/{lost.name}"
         message = "this server cannot restore any of its verified snapshots: restore it manually, or start empty"
         for snapshot in lost.snapshots:
-            document = lost.restore_from(snapshot.name)
+            document = lost.build_restore(snapshot.name)
             try:
                 await self.objects.create_object(document)
             except TransientError as exc:
@@ -147,7 +147,7 @@ class RestoreAll:
                 return False, f"MemoryRestore {metadata['name']} was deleted before it finished"
             except TransientError:
                 restore = {}
-            succeeded = condition_of(restore.get("status"), "Succeeded")
+            succeeded = find_condition(restore.get("status"), "Succeeded")
             if succeeded.get("status") in ("True", "False"):
                 return succeeded["status"] == "True", f"MemoryRestore {metadata['name']}: {succeeded['message']}"
             await asyncio.sleep(self.poll_s)
@@ -155,17 +155,17 @@ class RestoreAll:
 
 def _lost_since(document: Mapping[str, Any]) -> str | None:
     """Return the time at which the loss of an agent's collection was observed; None if it was not lost."""
-    ready = condition_of(document.get("status"), "Ready")
+    ready = find_condition(document.get("status"), "Ready")
     is_lost = (ready.get("status"), ready.get("reason")) == ("False", Reason.COLLECTION_LOST)
     return str(ready["lastTransitionTime"]) if is_lost else None
 
 
-def _is_usable(taken: Taken, version: str) -> bool:
+def _is_usable(taken: SnapshotFacts, version: str) -> bool:
     try:
         check_version(taken.version, version)
     except SpecInvalid:
         return False
-    return taken.has_succeeded and taken.is_verified is True and not taken.is_going
+    return taken.has_succeeded and taken.is_verified is True and not taken.is_removing
 
 
 def _namespaced_name(document: Mapping[str, Any]) -> tuple[str, str]:

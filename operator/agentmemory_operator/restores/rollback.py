@@ -3,17 +3,21 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from agentmemory_operator.collections.announce import AliasLocks, Announcing, Switch, release_writers
-from agentmemory_operator.collections.previous import live_behind, mark_previous
+from agentmemory_operator.collections.announce import AliasLocks, AliasSwitch, MoveAnnouncer, withdraw_announcement
+from agentmemory_operator.collections.previous import find_live, mark_previous
 from agentmemory_operator.collections.rules.announcement import MOVING_KEY
 from agentmemory_operator.collections.rules.collection import PREVIOUS_KEY, is_placeholder
 from agentmemory_operator.collections.rules.epochs import CLOSED_KEY
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.errors import SpecInvalid
-from agentmemory_operator.lifecycle.erasure_restore import RestoredErasures, repair_late, settle_unfinished
+from agentmemory_operator.lifecycle.erasure_restore import (
+    RestoredErasureReplay,
+    repair_late_links,
+    resolve_pending_chains,
+)
 from agentmemory_operator.memories.point_scan import count_changed
 from agentmemory_operator.restores.job import RestoreJob
-from agentmemory_operator.restores.rules.checks import records_from, records_to_json, rolled_back
+from agentmemory_operator.restores.rules.checks import mark_rolled_back, parse_records, records_to_json
 from agentmemory_operator.restores.rules.status import rolled_back_status, rolling_back_status
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.kinds.conditions import Reason
@@ -30,8 +34,8 @@ class Rollback:
     """
 
     locks: AliasLocks
-    erasures: RestoredErasures
-    announcing: Announcing = field(default_factory=Announcing)
+    erasures: RestoredErasureReplay
+    announcing: MoveAnnouncer = field(default_factory=MoveAnnouncer)
 
     async def run(
         self, job: RestoreJob, server: Server, memory: AgentMemory, check_target: Callable[[], Awaitable[None]]
@@ -50,10 +54,10 @@ class Rollback:
             raise SpecInvalid(Reason.PREVIOUS_GONE, f"{previous} no longer exists")
         await self._check_replaced(server, previous, memory)
         await self._check_live(server, alias, restored, previous)
-        await job.write(rolling_back_status(job.status, job.moment))
+        await job.write(rolling_back_status(job.status, job.stamp))
         await self._reapply(server, restored, previous, memory)
-        await settle_unfinished(server, previous, memory, job.book.clock)
-        records = rolled_back(records_from(await server.snapshots.metadata(restored)), job.identity)
+        await resolve_pending_chains(server, previous, memory, job.book.clock)
+        records = mark_rolled_back(parse_records(await server.snapshots.metadata(restored)), job.identity)
         # Remove the marks that it got when it was replaced.
         changes = records_to_json(records) | dict.fromkeys((PREVIOUS_KEY, MOVING_KEY, CLOSED_KEY))
         await server.snapshots.write_metadata(previous, changes)
@@ -62,16 +66,16 @@ class Rollback:
             await check_target()
             await self._check_live(server, alias, restored, previous)
 
-        switch = Switch(
+        switch = AliasSwitch(
             server=server,
             slug=memory.slug,
             alias=alias,
             target=previous,
             now_ms=lambda: job.now_ms,
             check=check,
-            least_epoch=job.least_epoch,
+            min_epoch=job.min_epoch,
         )
-        await switch.run(self.locks, self.announcing, likely=restored)
+        await switch.run(self.locks, self.announcing, expected_target=restored)
         await self._settle(job, server, memory, previous)
 
     async def _check_replaced(self, server: Server, previous: str, memory: AgentMemory) -> None:
@@ -91,29 +95,29 @@ class Rollback:
             )
 
     async def _check_live(self, server: Server, alias: str, restored: str, previous: str) -> None:
-        live = await live_behind(server, alias, restored)
+        live = await find_live(server, alias, restored)
         if live is not None and live.physical not in (restored, previous):
             raise SpecInvalid(Reason.NOT_LIVE, f"{alias} points to {live.physical} now: roll back that change first")
 
     async def _reapply(self, server: Server, source: str, target: str, memory: AgentMemory) -> None:
         if await server.snapshots.metadata(source) is not None:
-            await self.erasures.carry(server, source, target, memory, since_ms=0)
+            await self.erasures.replay_collection(server, source, target, memory, since_ms=0)
 
     async def _settle(self, job: RestoreJob, server: Server, memory: AgentMemory, previous: str) -> None:
         restored = str(job.physical)
         await self._reapply(server, restored, previous, memory)
         await self.announcing.wait_for_late_writes(server)
-        await repair_late(server, previous, memory, job.book.clock)
+        await repair_late_links(server, previous, memory, job.book.clock)
         until, changed = job.keep_until, 0
         if await server.snapshots.metadata(restored) is not None:
             end_time = job.status.get("endTime")
             changed = await count_changed(server.points, restored, parse_time(end_time)) if end_time else 0
-            await release_writers(server, restored)
-            await mark_previous(server, restored, since=job.moment.now, until=until, by={"restore": str(job.key)})
+            await withdraw_announcement(server, restored)
+            await mark_previous(server, restored, since=job.stamp.now, until=until, by={"restore": str(job.key)})
         message = (
             f"rolled back: {previous} is live again; {restored} is kept until {until}, {changed} memories changed in "
             f"it since the restore"
         )
-        status = rolled_back_status(job.status, message, job.moment, kept=restored, until=until, writes_since=changed)
+        status = rolled_back_status(job.status, message, job.stamp, kept=restored, until=until, writes_since=changed)
         await job.write(status)
         await job.post_event("Normal", Reason.ROLLED_BACK, message)

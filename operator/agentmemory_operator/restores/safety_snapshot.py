@@ -8,7 +8,7 @@ from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import Cluster
 from agentmemory_operator.restores.job import RestoreJob, RestoreRun
 from agentmemory_operator.restores.rules.in_place import safety_name
-from agentmemory_operator.restores.rules.status import noted_status
+from agentmemory_operator.restores.rules.status import with_fields
 from agentmemory_operator.runtime.cache import MEMORY_SNAPSHOT, Key, ObjectTable
 from agentmemory_operator.snapshots.compare import ComparedSnapshot
 from agentmemory_operator.snapshots.rules.facts import AGENT_MEMORY_LABEL, PIN
@@ -26,7 +26,7 @@ class SafetyLimits:
         safety_attempts: Maximum number of safety snapshots. Each direct write to Qdrant makes the last one incomplete.
     """
 
-    safety_attempts: int = 3
+    max_attempts: int = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class SafetySnapshots:
     cluster: Cluster
     limits: SafetyLimits
 
-    async def make(self, task: RestoreRun) -> str | None:
+    async def advance(self, task: RestoreRun) -> str | None:
         """Advance the safety snapshot; return its result, or None while it waits.
 
         Raises:
@@ -46,7 +46,7 @@ class SafetySnapshots:
         job = task.job
         attempt = (job.status.get("safetySnapshot") or {}).get("attempt", 1)
         name = safety_name(job.key.name, attempt)
-        await job.write(noted_status(job.status, {"safetySnapshot": {"name": name, "attempt": attempt}}))
+        await job.write(with_fields(job.status, {"safetySnapshot": {"name": name, "attempt": attempt}}))
         key = Key(MEMORY_SNAPSHOT, job.key.namespace, name)
         document = self.table.get(key)
         if document is None:
@@ -64,23 +64,23 @@ class SafetySnapshots:
         written = await count_changed(task.server.points, task.physical, parse_time(start_time))
         if not written:
             return await self._record_undone(task, name)
-        if attempt >= self.limits.safety_attempts:
+        if attempt >= self.limits.max_attempts:
             raise SpecInvalid(
                 Reason.WRITES_GO_ON,
                 f"{written} memories were written directly to Qdrant while {attempt} safety snapshots were taken: "
                 f"stop direct writers, or restore with mode Swap",
             )
-        await job.write(noted_status(job.status, {"safetySnapshot": {"name": name, "attempt": attempt + 1}}))
+        await job.write(with_fields(job.status, {"safetySnapshot": {"name": name, "attempt": attempt + 1}}))
         return None
 
     async def _record_undone(self, task: RestoreRun, name: str) -> str:
         """Record the number of writes that the restore undoes. The safety snapshot contains all of them."""
-        points, begun_ms = task.server.points, task.source.begun_ms
+        points, begun_ms = task.server.points, task.source.started_ms
         undone = await count_changed(points, task.physical, begun_ms) if begun_ms is not None else None
         safety = {**task.job.status["safetySnapshot"]} | ({} if undone is None else {"writesSince": undone})
         count = await task.server.collections.count(task.physical)
         fields = {"safetySnapshot": safety, "points": {"before": count}}
-        await task.job.write(noted_status(task.job.status, fields))
+        await task.job.write(with_fields(task.job.status, fields))
         since = "an unknown number of" if undone is None else str(undone)
         return f"{name} holds {count} memories, including {since} changes since the snapshot"
 
@@ -90,7 +90,7 @@ class SafetySnapshots:
         Raises:
             SpecInvalid: If its file no longer exists.
         """
-        name = safety_name_of(job)
+        name = read_safety_name(job)
         document = self.table.get(Key(MEMORY_SNAPSHOT, job.key.namespace, name)) or {}
         status = document.get("status") or {}
         place = location_of(status, QDRANT)
@@ -101,7 +101,7 @@ class SafetySnapshots:
         )
 
 
-def safety_name_of(job: RestoreJob) -> str:
+def read_safety_name(job: RestoreJob) -> str:
     """Return the name of a restore's safety snapshot, or "" if it has none."""
     return str((job.status.get("safetySnapshot") or {}).get("name") or "")
 

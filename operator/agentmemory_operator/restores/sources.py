@@ -4,13 +4,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentmemory_operator.collections.retire import keep_in_reach
+from agentmemory_operator.collections.retire import keep_snapshots_available
 from agentmemory_operator.connections.resolve import Server, Servers, connection_of
-from agentmemory_operator.connections.rules.bucket_places import object_at
+from agentmemory_operator.connections.rules.bucket_places import parse_location
 from agentmemory_operator.connections.streams import CheckedStream
 from agentmemory_operator.errors import (
     AgentMemoryError,
-    BytesDiffer,
+    ChecksumMismatch,
     NotFound,
     NotOwned,
     SpecInvalid,
@@ -24,7 +24,7 @@ from agentmemory_operator.restores.rules.checks import check_url
 from agentmemory_operator.runtime.cache import MEMORY_SNAPSHOT, QDRANT_CONNECTION, Key, ObjectTable
 from agentmemory_operator.snapshots.compare import ComparedSnapshot
 from agentmemory_operator.snapshots.copies import Copies
-from agentmemory_operator.snapshots.rules.steps import places_of
+from agentmemory_operator.snapshots.rules.steps import locations_of
 from agentmemory_operator.snapshots.verify import restore_into
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory, MemorySnapshot
 from agentmemory_operator.spec.kinds.conditions import Reason, is_true
@@ -35,7 +35,7 @@ from agentmemory_operator.spec.times import parse_time
 
 QDRANT = "Qdrant"
 
-Recover = Callable[[Server, str], Awaitable[None]]
+RecoverInto = Callable[[Server, str], Awaitable[None]]
 """Recovers the snapshot into a collection of that name on a server. It may be repeated."""
 
 
@@ -66,11 +66,11 @@ class SnapshotSource:
         is_named: True if the restore names a MemorySnapshot, and so its owner.
     """
 
-    described: str
-    recover: Recover
+    description: str
+    recover: RecoverInto
     version: str | None = None
     dimensions: int | None = None
-    begun_ms: int | None = None
+    started_ms: int | None = None
     before: int | None = None
     after: int | None = None
     config_hash: str | None = None
@@ -104,7 +104,7 @@ class RestoreSources:
             return self._of_snapshot(Key(MEMORY_SNAPSHOT, namespace, source.snapshot_ref.name), memory)
         if source.s3:
             described = f"s3://{source.s3.bucket}/{source.s3.key}"
-            return SnapshotSource(described=described, recover=self._from_storage(source.s3, namespace))
+            return SnapshotSource(description=described, recover=self._from_storage(source.s3, namespace))
         return self._of_url(str(source.url), source.sha256, memory)
 
     def _of_url(self, url: str, sha256: str | None, memory: AgentMemory) -> SnapshotSource:
@@ -119,7 +119,7 @@ class RestoreSources:
                 checked = CheckedStream(content, named=described, size=None, sha256=digest)
                 await server.snapshots.upload(physical, aiter(checked), sha256=digest)
 
-        return SnapshotSource(described=described, recover=recover)
+        return SnapshotSource(description=described, recover=recover)
 
     def _of_snapshot(self, key: Key, memory: AgentMemory) -> SnapshotSource:
         document = self.table.get(key)
@@ -132,11 +132,11 @@ class RestoreSources:
         status, points = snapshot.status, snapshot.status.get("points") or {}
         start_time = status.get("startTime")
         return SnapshotSource(
-            described=f"MemorySnapshot {key.name}",
+            description=f"MemorySnapshot {key.name}",
             recover=self._from_anywhere(snapshot, memory),
             version=status.get("qdrantVersion"),
             dimensions=(status.get("embedding") or {}).get("dimensions"),
-            begun_ms=parse_time(start_time) if start_time else None,
+            started_ms=parse_time(start_time) if start_time else None,
             before=points.get("before"),
             after=points.get("after"),
             config_hash=status.get("configHash"),
@@ -147,18 +147,18 @@ class RestoreSources:
     def _agent_of(self, status: Mapping[str, Any], namespace: str) -> str | None:
         """Return the agent that a snapshot's status names, or None if that agent is not of its namespace."""
         agent = status.get("agent")
-        return agent if agent and self.table.namespace_of(agent) == namespace else None
+        return agent if agent and self.table.find_namespace(agent) == namespace else None
 
-    def _from_anywhere(self, snapshot: MemorySnapshot, memory: AgentMemory) -> Recover:
+    def _from_anywhere(self, snapshot: MemorySnapshot, memory: AgentMemory) -> RecoverInto:
         """Return a call that recovers a snapshot from its first location that still has the bytes."""
-        places = [self._from_place(recover_from, snapshot, memory) for recover_from in places_of(snapshot.status)]
+        places = [self._from_place(recover_from, snapshot, memory) for recover_from in locations_of(snapshot.status)]
 
         async def recover(server: Server, physical: str) -> None:
             failure: AgentMemoryError | None = None
             for recover_from in places:
                 try:
                     await recover_from(server, physical)
-                except (StoreRejected, NotFound, SpecInvalid, NotOwned, BytesDiffer) as exc:
+                except (StoreRejected, NotFound, SpecInvalid, NotOwned, ChecksumMismatch) as exc:
                     failure = failure or exc
                 except (_OriginUnavailable, StorageUnavailable) as exc:
                     # This location may become available again, so its error takes precedence.
@@ -176,10 +176,10 @@ class RestoreSources:
 
         return recover
 
-    def _from_place(self, place: Mapping[str, Any], snapshot: MemorySnapshot, memory: AgentMemory) -> Recover:
+    def _from_place(self, place: Mapping[str, Any], snapshot: MemorySnapshot, memory: AgentMemory) -> RecoverInto:
         sha256, namespace = snapshot.status.get("sha256"), snapshot.metadata.namespace
         if place["type"] != QDRANT:
-            return self._from_storage(object_at(place, sha256=sha256), namespace)
+            return self._from_storage(parse_location(place, sha256=sha256), namespace)
         recorded = snapshot.status.get("connection") or {}
         connection = Key(QDRANT_CONNECTION, recorded.get("namespace") or "", recorded.get("name") or "")
         file = ComparedSnapshot(
@@ -187,7 +187,7 @@ class RestoreSources:
         )
         return _from_own(file) if connection == connection_of(memory) else self._from_other(connection, namespace, file)
 
-    def _from_other(self, connection: Key, namespace: str, file: ComparedSnapshot) -> Recover:
+    def _from_other(self, connection: Key, namespace: str, file: ComparedSnapshot) -> RecoverInto:
         """Return a call that streams a file from another server. The servers need not reach each other."""
 
         async def recover(server: Server, physical: str) -> None:
@@ -200,7 +200,7 @@ class RestoreSources:
 
         return recover
 
-    def _from_storage(self, place: S3Object, namespace: str) -> Recover:
+    def _from_storage(self, place: S3Object, namespace: str) -> RecoverInto:
         async def recover(server: Server, physical: str) -> None:
             await self.copies.recover(place, server.snapshots, physical, namespace=namespace)
 
@@ -218,12 +218,12 @@ async def _check_available(origin: Server, file: ComparedSnapshot) -> None:
         raise _OriginUnavailable(f"the server that it was made on: {exc}") from exc
 
 
-def _from_own(file: ComparedSnapshot) -> Recover:
+def _from_own(file: ComparedSnapshot) -> RecoverInto:
     """Return a call that has a server recover a file of its own."""
 
     async def recover(server: Server, physical: str) -> None:
         # If the collection was deleted, its file exists but is not reachable without a placeholder.
-        await keep_in_reach(server.collections, server.snapshots, file.physical)
+        await keep_snapshots_available(server.collections, server.snapshots, file.physical)
         await restore_into(physical, file, server)
 
     return recover

@@ -6,25 +6,29 @@
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from agentmemory_operator.collections.announce import AliasLocks, Announcing, Switch, release_writers
-from agentmemory_operator.collections.previous import mark_previous, restore_source
-from agentmemory_operator.collections.reconcile import Permit, reconcile
+from agentmemory_operator.collections.announce import AliasLocks, AliasSwitch, MoveAnnouncer, withdraw_announcement
+from agentmemory_operator.collections.previous import drop_rebuild_index, mark_previous
+from agentmemory_operator.collections.reconcile import PassPermit, reconcile
 from agentmemory_operator.collections.rules.collection import (
     METADATA_KEY,
     ORIGIN_KEY,
     PREVIOUS_KEY,
     RED,
     Marker,
-    Observed,
-    handed_over,
+    ObservedCollection,
     marker_to_json,
+    with_owner,
 )
-from agentmemory_operator.collections.rules.desired import terms_of
+from agentmemory_operator.collections.rules.desired import build_terms
 from agentmemory_operator.collections.rules.drift import DriftPolicy
-from agentmemory_operator.collections.rules.rebuild_record import copied_elsewhere
-from agentmemory_operator.errors import BytesDiffer, NotFound, SpecInvalid, StoreRejected
-from agentmemory_operator.lifecycle.erasure_restore import RestoredErasures, repair_late, settle_unfinished
-from agentmemory_operator.memories.point_scan import count_changed, count_deleted, newest_change
+from agentmemory_operator.collections.rules.rebuild_record import clear_copied_keys
+from agentmemory_operator.errors import ChecksumMismatch, NotFound, SpecInvalid, StoreRejected
+from agentmemory_operator.lifecycle.erasure_restore import (
+    RestoredErasureReplay,
+    repair_late_links,
+    resolve_pending_chains,
+)
+from agentmemory_operator.memories.point_scan import count_changed, count_deleted, find_newest_change
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.restores.job import RestoreRun
 from agentmemory_operator.restores.rules.checks import (
@@ -32,16 +36,16 @@ from agentmemory_operator.restores.rules.checks import (
     SwapStep,
     check_fit,
     check_origin,
-    merged_records,
-    records_from,
+    merge_records,
+    parse_records,
     records_to_json,
     resume_at,
 )
-from agentmemory_operator.restores.rules.status import current_step, noted_status
+from agentmemory_operator.restores.rules.status import current_step, with_fields
 from agentmemory_operator.runtime.jobs import run_steps
 from agentmemory_operator.snapshots.rules.verdict import (
-    SURELY_BEFORE_MS,
-    Recorded,
+    CLOCK_MARGIN_MS,
+    SnapshotRecord,
     compare_configuration,
     compare_count,
 )
@@ -50,7 +54,7 @@ from agentmemory_operator.spec.times import parse_time, render_time
 
 
 @dataclass(slots=True)
-class Swap:
+class SwapRestore:
     """Runs restores by swap.
 
     Attributes:
@@ -58,8 +62,8 @@ class Swap:
     """
 
     locks: AliasLocks
-    erasures: RestoredErasures
-    announcing: Announcing = field(default_factory=Announcing)
+    erasures: RestoredErasureReplay
+    announcing: MoveAnnouncer = field(default_factory=MoveAnnouncer)
 
     async def run(self, task: RestoreRun) -> None:
         """Run a swap from its current step to its end.
@@ -68,10 +72,10 @@ class Swap:
             SpecInvalid, NotOwned, StoreRejected: If it cannot be done. The collection that it created must be removed.
             TransientError: If it must be continued.
         """
-        live = await task.live()
+        live = await task.read_live()
         is_switched = live is not None and live.physical == task.physical
         first = resume_at(current_step(task.job.status, SwapStep), is_switched=is_switched)
-        came_to = await run_steps(self._steps, task, first=first, begin=RestoreRun.begin)
+        came_to = await run_steps(self._steps, task, first=first, begin=RestoreRun.start_step)
         await self._succeed(task, came_to or "")
 
     @property
@@ -92,21 +96,21 @@ class Swap:
         await task.server.collections.delete(task.physical)
         try:
             await task.source.recover(task.server, task.physical)
-        except (StoreRejected, NotFound, BytesDiffer) as exc:
+        except (StoreRejected, NotFound, ChecksumMismatch) as exc:
             raise SpecInvalid(Reason.SNAPSHOT_REFUSED, f"the snapshot cannot be recovered: {exc}") from exc
-        return f"from {task.source.described}"
+        return f"from {task.source.description}"
 
     async def _claim(self, task: RestoreRun) -> str:
         observed = await self._observe(task)
         metadata = await task.server.snapshots.metadata(task.physical) or {}
-        found_marker, ours = observed.collection.marker, task.ours
-        check_origin(found_marker, ours, is_named=task.source.is_named, takeover=task.takeover)
-        check_fit(task.desired, observed, await task.live())
-        await restore_source(task.server, task.physical)
-        changes = records_to_json(await self._records(task, records_from(metadata), found_marker))
-        changes |= copied_elsewhere() | {PREVIOUS_KEY: None}
+        found_marker, ours = observed.collection.marker, task.marker
+        check_origin(found_marker, ours, is_from_snapshot_object=task.source.is_named, takeover=task.takeover)
+        check_fit(task.desired, observed, await task.read_live())
+        await drop_rebuild_index(task.server, task.physical)
+        changes = records_to_json(await self._records(task, parse_records(metadata), found_marker))
+        changes |= clear_copied_keys() | {PREVIOUS_KEY: None}
         if found_marker is not None:
-            changes |= {METADATA_KEY: marker_to_json(handed_over(found_marker, ours))}
+            changes |= {METADATA_KEY: marker_to_json(with_owner(found_marker, ours))}
             if not found_marker.is_same_object(ours):
                 origin = metadata.get(ORIGIN_KEY) or task.source.agent or found_marker.agent or found_marker.name
                 changes |= {ORIGIN_KEY: origin}
@@ -118,20 +122,20 @@ class Swap:
         self, task: RestoreRun, recovered: tuple[RestoreRecord, ...], found_marker: Marker | None
     ) -> tuple[RestoreRecord, ...]:
         """Return the records for the restored collection: of the live one, of the snapshot, and of this restore."""
-        job, live = task.job, await task.live()
-        live_records = records_from(await task.server.snapshots.metadata(live.physical)) if live else ()
-        is_same = found_marker is not None and found_marker.is_same_object(task.ours)
-        new = RestoreRecord(identity=job.identity, source=task.source.described, applied_at=job.moment.now)
-        return merged_records(live_records, recovered if is_same else (), new)
+        job, live = task.job, await task.read_live()
+        live_records = parse_records(await task.server.snapshots.metadata(live.physical)) if live else ()
+        is_same = found_marker is not None and found_marker.is_same_object(task.marker)
+        new = RestoreRecord(identity=job.identity, source=task.source.description, applied_at=job.stamp.now)
+        return merge_records(live_records, recovered if is_same else (), new)
 
     async def _verify(self, task: RestoreRun) -> str:
         observed, source = await self._observe(task), task.source
         if observed.state == RED:
             raise SpecInvalid(Reason.COPY_DIFFERS, f"the restored collection is red in Qdrant: {observed.fault}")
-        recorded = Recorded(before=source.before, after=source.after, config_hash=source.config_hash)
-        begun_ms = source.begun_ms or 0
+        recorded = SnapshotRecord(before=source.before, after=source.after, config_hash=source.config_hash)
+        begun_ms = source.started_ms or 0
         # Count deletions as the verification of a snapshot does, so that a snapshot that passed it passes here.
-        since_deleted_ms = begun_ms - SURELY_BEFORE_MS
+        since_deleted_ms = begun_ms - CLOCK_MARGIN_MS
         deleted = await count_deleted(task.server.points, task.physical, since_deleted_ms) if begun_ms else 0
         copied = await task.server.collections.count(task.physical)
         count_finding = compare_count(copied, recorded, deleted)
@@ -147,14 +151,14 @@ class Swap:
             raise SpecInvalid(
                 Reason.COPY_DIFFERS, f"the restored collection differs from the snapshot: {'; '.join(faults)}"
             )
-        since_ms = source.begun_ms or await newest_change(task.server.points, task.physical)
+        since_ms = source.started_ms or await find_newest_change(task.server.points, task.physical)
         if since_ms is not None and task.job.previous:
             previous = {**task.job.status["previousCollection"], "since": render_time(since_ms)}
-            await task.job.write(noted_status(task.job.status, {"previousCollection": previous}))
+            await task.job.write(with_fields(task.job.status, {"previousCollection": previous}))
         return count_finding.message
 
     async def _converge(self, task: RestoreRun) -> str:
-        terms = terms_of(task.memory, cluster_id=task.cluster_id)
+        terms = build_terms(task.memory, cluster_id=task.cluster_id)
         result = await reconcile(
             task.physical,
             task.desired,
@@ -162,25 +166,25 @@ class Swap:
             last_physical=task.physical,
             # A missing collection counts as lost and is not created again empty.
             last_points=1,
-            permit=Permit(terms=replace(terms, drift_policy=DriftPolicy.CORRECT)),
+            permit=PassPermit(terms=replace(terms, drift_policy=DriftPolicy.CORRECT)),
         )
         changed = ", ".join(type(change).__name__ for change in result.applied.changes)
         return f"changed: {changed}" if changed else "matches the AgentMemory"
 
     async def _erase(self, task: RestoreRun) -> str:
-        number = await self._erase_again(task, await task.live())
-        await settle_unfinished(task.server, task.physical, task.memory, task.job.book.clock)
+        number = await self._erase_again(task, await task.read_live())
+        await resolve_pending_chains(task.server, task.physical, task.memory, task.job.book.clock)
         return f"{number} memories erased since the snapshot were erased again"
 
-    async def _erase_again(self, task: RestoreRun, live: Observed | None) -> int:
-        return await self.erasures.carry_all(
+    async def _erase_again(self, task: RestoreRun, live: ObservedCollection | None) -> int:
+        return await self.erasures.replay_all(
             *(task.server, live.physical if live else None, task.physical, task.memory),
             origin=task.source.agent,
-            since_ms=task.source.begun_ms or 0,
+            since_ms=task.source.started_ms or 0,
         )
 
     async def _count(self, task: RestoreRun) -> str:
-        live = await task.live()
+        live = await task.read_live()
         if live is None:
             return "there is no live collection"
         points, changed = await task.server.collections.count(live.physical), await self._changes(task, live.physical)
@@ -188,7 +192,7 @@ class Swap:
         if changed is not None:
             previous["writesSince"] = changed
         fields = {"previousCollection": previous, "points": {"before": points}}
-        await task.job.write(noted_status(task.job.status, fields))
+        await task.job.write(with_fields(task.job.status, fields))
         return _describe_changes(changed)
 
     async def _changes(self, task: RestoreRun, physical: str) -> int | None:
@@ -197,7 +201,7 @@ class Swap:
         return await count_changed(task.server.points, physical, parse_time(since)) if since else None
 
     async def _switch(self, task: RestoreRun) -> str:
-        live = await task.live()
+        live = await task.read_live()
         if live is not None and live.physical != task.job.previous:
             # Another process has moved the alias: its present target is the collection to replace.
             await self._count(task)
@@ -207,16 +211,16 @@ class Swap:
             await task.check_target()
             await self._observe(task)
 
-        switch = Switch(
+        switch = AliasSwitch(
             server=task.server,
             slug=task.memory.slug,
             alias=task.alias,
             target=task.physical,
             now_ms=lambda: task.job.now_ms,
             check=check,
-            least_epoch=task.job.least_epoch,
+            min_epoch=task.job.min_epoch,
         )
-        await switch.run(self.locks, self.announcing, likely=task.job.previous)
+        await switch.run(self.locks, self.announcing, expected_target=task.job.previous)
         return f"{task.alias} points to {task.physical}"
 
     async def _settle(self, task: RestoreRun) -> str:
@@ -224,18 +228,18 @@ class Swap:
         summary, after = "nothing was replaced", await task.server.collections.count(task.physical)
         fields: Json = {"points": {**(job.status.get("points") or {}), "after": after}}
         if previous and await self._is_kept(task, previous):
-            since_ms = task.source.begun_ms or 0
-            await self.erasures.carry(task.server, previous, task.physical, task.memory, since_ms=since_ms)
+            since_ms = task.source.started_ms or 0
+            await self.erasures.replay_collection(task.server, previous, task.physical, task.memory, since_ms=since_ms)
             await self.announcing.wait_for_late_writes(task.server)
-            await repair_late(task.server, task.physical, task.memory, job.book.clock)
+            await repair_late_links(task.server, task.physical, task.memory, job.book.clock)
             changed = await self._changes(task, previous)
             writes = {} if changed is None else {"writesSince": changed}
             summary, until = _describe_changes(changed), job.keep_until
             by = {"restore": str(job.key)}
-            await release_writers(task.server, previous)
-            await mark_previous(task.server, previous, since=job.moment.now, until=until, by=by)
+            await withdraw_announcement(task.server, previous)
+            await mark_previous(task.server, previous, since=job.stamp.now, until=until, by=by)
             fields["previousCollection"] = {**job.status["previousCollection"], **writes, "until": until}
-        await job.write(noted_status(job.status, fields))
+        await job.write(with_fields(job.status, fields))
         return summary
 
     @staticmethod
@@ -246,13 +250,13 @@ class Swap:
     async def _succeed(self, task: RestoreRun, came_to: str) -> None:
         job, previous = task.job, task.job.previous
         points = (job.status.get("points") or {}).get("after", 0)
-        message = f"{points} memories restored from {task.source.described} into {task.physical}"
+        message = f"{points} memories restored from {task.source.description} into {task.physical}"
         if previous:
             message += f"; {previous} is kept until {job.status['previousCollection'].get('until')}, {came_to}"
         await task.succeed(message, came_to)
 
     @staticmethod
-    async def _observe(task: RestoreRun) -> Observed:
+    async def _observe(task: RestoreRun) -> ObservedCollection:
         observed = await task.server.collections.observe(task.physical, task.physical, is_linked=True)
         if observed is None:
             raise SpecInvalid(Reason.COPY_DIFFERS, f"{task.physical} was deleted in Qdrant")

@@ -31,7 +31,7 @@ MEMORY_RESTORE = "MemoryRestore"
 # Field of the spec that refers to the AgentMemory.
 _MEMORY_REFS = {MEMORY_SNAPSHOT: "agentMemoryRef", MEMORY_RESTORE: "target"}
 
-MOST_PARSED = 1024
+MAX_PARSED_MEMORIES = 1024
 """Maximum number of cached parsed AgentMemories; most are 3 to 5 kB."""
 
 
@@ -58,7 +58,7 @@ def key_of_memory(memory: AgentMemory) -> Key:
     return Key(AGENT_MEMORY, memory.metadata.namespace, memory.metadata.name)
 
 
-def holds_collection(document: Mapping[str, Any]) -> bool:
+def has_collection(document: Mapping[str, Any]) -> bool:
     """Return whether the status of an AgentMemory names a collection, which a pass has created or adopted."""
     status = document.get("status")
     return isinstance(status, dict) and bool(status.get("collection"))
@@ -73,7 +73,7 @@ def owned_memory(table: "ObjectTable", key: Key) -> AgentMemory | None:
         memory = table.parse(document)
     except SpecInvalid:
         return None
-    return memory if table.owner_of(memory.slug) == key else None
+    return memory if table.find_owner(memory.slug) == key else None
 
 
 def slug_of(document: Mapping[str, Any]) -> str:
@@ -83,7 +83,7 @@ def slug_of(document: Mapping[str, Any]) -> str:
     return str(agent or document["metadata"]["name"])
 
 
-def memory_named(document: Mapping[str, Any]) -> Key | None:
+def target_memory_key(document: Mapping[str, Any]) -> Key | None:
     """Return the key of the AgentMemory that a snapshot or restore is for.
 
     None if it names none, or for other kinds.
@@ -99,7 +99,7 @@ def documents_in(table: "ObjectTable", kind: str, namespace: str) -> list[Json]:
     return [document for document in table.documents(kind) if key_of(document).namespace == namespace]
 
 
-def names_on_record(table: "ObjectTable", namespace: str) -> list[str | None]:
+def read_recorded_names(table: "ObjectTable", namespace: str) -> list[str | None]:
     """Return all physical names in the statuses of a namespace's snapshots and restores; None for a status without one.
 
     Statuses of other namespaces are not read: they prove nothing about this one.
@@ -128,7 +128,9 @@ class ObjectTable:
     _kinds: dict[str, set[Key]] = field(default_factory=dict)
     _claimants: dict[str, set[Key]] = field(default_factory=dict)
     _jobs: dict[Key, set[Key]] = field(default_factory=dict)
-    _parsed: LRUCache[Key, tuple[Json, object, AgentMemory]] = field(default_factory=lambda: LRUCache(MOST_PARSED))
+    _parsed: LRUCache[Key, tuple[Json, object, AgentMemory]] = field(
+        default_factory=lambda: LRUCache(MAX_PARSED_MEMORIES)
+    )
     # resourceVersion of the last status written here. Older versions from a source do not have that status yet.
     _written: dict[Key, int] = field(default_factory=dict)
 
@@ -155,7 +157,7 @@ class ObjectTable:
         self._kinds.setdefault(key.kind, set()).add(key)
         if key.kind == AGENT_MEMORY:
             self._claimants.setdefault(slug_of(document), set()).add(key)
-        elif memory := memory_named(document):
+        elif memory := target_memory_key(document):
             self._jobs.setdefault(memory, set()).add(key)
         return before is None or _relevant(before) != _relevant(document)
 
@@ -212,40 +214,40 @@ class ObjectTable:
         """Return the objects of one kind, unsorted."""
         return [self._documents[key] for key in self._kinds.get(kind, ())]
 
-    def users_of(self, connection: Key) -> list[Key]:
+    def find_users(self, connection: Key) -> list[Key]:
         """Return the AgentMemories that refer to a connection."""
-        return [key for key in self.keys(AGENT_MEMORY) if self.connection_of(key) == connection]
+        return [key for key in self.keys(AGENT_MEMORY) if self.find_connection(key) == connection]
 
-    def memory_of(self, key: Key) -> Key | None:
+    def find_memory(self, key: Key) -> Key | None:
         """Return the AgentMemory that a snapshot or restore is for, or None if it names none."""
-        return memory_named(self._documents[key]) if key in self._documents else None
+        return target_memory_key(self._documents[key]) if key in self._documents else None
 
-    def job_keys(self, memory: Key, kind: str) -> list[Key]:
+    def list_job_keys(self, memory: Key, kind: str) -> list[Key]:
         """Return the keys of the snapshots or restores of an AgentMemory, sorted."""
         return sorted(key for key in self._jobs.get(memory, ()) if key.kind == kind)
 
-    def jobs_of(self, memory: Key, kind: str) -> list[Json]:
+    def list_jobs(self, memory: Key, kind: str) -> list[Json]:
         """Return the snapshots or restores of an AgentMemory, sorted by name."""
-        return [self._documents[key] for key in self.job_keys(memory, kind)]
+        return [self._documents[key] for key in self.list_job_keys(memory, kind)]
 
-    def connection_of(self, key: Key) -> Key | None:
+    def find_connection(self, key: Key) -> Key | None:
         """Return the connection that an object uses: its own reference, or that of its AgentMemory.
 
         None if there is no valid reference.
         """
         if key.kind in _MEMORY_REFS:
-            memory = self.memory_of(key)
-            return self.connection_of(memory) if memory else None
+            memory = self.find_memory(key)
+            return self.find_connection(memory) if memory else None
         ref = self._spec(key).get("connectionRef") if key in self._documents else None
         if not isinstance(ref, dict) or not isinstance(ref.get("name"), str):
             return None
         return Key(QDRANT_CONNECTION, str(ref.get("namespace") or key.namespace), ref["name"])
 
-    def place_of(self, key: Key) -> LinePlace:
+    def queue_place(self, key: Key) -> LinePlace:
         """Return the queue place of a pass: the namespace as tenant, and the connection as lane."""
-        return LinePlace(key.namespace, key if key.kind == QDRANT_CONNECTION else self.connection_of(key))
+        return LinePlace(key.namespace, key if key.kind == QDRANT_CONNECTION else self.find_connection(key))
 
-    def owner_of(self, slug: str) -> Key | None:
+    def find_owner(self, slug: str) -> Key | None:
         """Return the AgentMemory that owns a slug, or None.
 
         Candidates are the claimants in the namespace that the slug's claim names, or all claimants if there is no
@@ -256,39 +258,39 @@ class ObjectTable:
         permitted = (key for key in claimants if namespace in (None, key.namespace))
         return min(permitted, key=self._age, default=None)
 
-    def namespace_of(self, slug: str) -> str | None:
+    def find_namespace(self, slug: str) -> str | None:
         """Return the namespace of a slug: from its claim, else from its owner. None for a free slug."""
         claimed = self.claims.namespace_of(slug)
         if claimed is not None:
             return claimed
-        owner = self.owner_of(slug)
+        owner = self.find_owner(slug)
         return owner.namespace if owner else None
 
-    def unclaimed_in(self, namespace: str) -> Iterator[Key]:
+    def iter_unclaimed_owners(self, namespace: str) -> Iterator[Key]:
         """Yield the AgentMemories of a namespace that own a slug without a claim, in the order of arrival."""
         for slug, claimants in self._claimants.items():
             # Fast path: most slugs are claimed, or have no claimant in this namespace.
             if slug in self.claims.claims or all(key.namespace != namespace for key in claimants):
                 continue
-            owner = self.owner_of(slug)
+            owner = self.find_owner(slug)
             if owner is not None and owner.namespace == namespace:
                 yield owner
 
-    def claimants_of(self, slug: str) -> Iterable[Key]:
+    def list_claimants(self, slug: str) -> Iterable[Key]:
         """Return all AgentMemories that claim a slug, sorted."""
         return sorted(self._claimants.get(slug, ()))
 
     def _age(self, key: Key) -> tuple[str, bool, str]:
         document = self._documents[key]
         metadata = document["metadata"]
-        return metadata.get("creationTimestamp") or "", not holds_collection(document), metadata.get("uid") or ""
+        return metadata.get("creationTimestamp") or "", not has_collection(document), metadata.get("uid") or ""
 
     def _spec(self, key: Key) -> Json:
         spec = self._documents[key].get("spec")
         return spec if isinstance(spec, dict) else {}
 
     def _unclaim(self, key: Key, document: Json) -> None:
-        if memory := memory_named(document):
+        if memory := target_memory_key(document):
             _discard(self._jobs, memory, key)
         _discard(self._claimants, slug_of(document), key)
 

@@ -12,7 +12,7 @@ from agentmemory_operator.errors import AgentMemoryError, TransientError
 
 log = logging.getLogger(__name__)
 
-FIRST_RETRY_S, LAST_RETRY_S = 0.5, 10.0
+FIRST_RETRY_S, MAX_RETRY_S = 0.5, 10.0
 
 
 class ClusterIdentity:
@@ -51,7 +51,7 @@ class ClusterIdentity:
         pause_s = FIRST_RETRY_S
         while not await self._try_read():
             await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, LAST_RETRY_S)
+            pause_s = min(2 * pause_s, MAX_RETRY_S)
 
     async def _try_read(self) -> bool:
         try:

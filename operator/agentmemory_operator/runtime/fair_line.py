@@ -28,7 +28,7 @@ class LinePlace(NamedTuple):
     lane: Hashable
 
 
-NOWHERE = LinePlace(None, None)
+DEFAULT_PLACE = LinePlace(None, None)
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class _Tenant(Generic[K]):
     full: dict[Hashable, OrderedDict[K, None]] = field(default_factory=dict)
 
 
-class FairLine(Generic[K]):
+class FairQueue(Generic[K]):
     """Waiting keys, and the number of running keys by tenant and lane.
 
     Args:
@@ -116,7 +116,7 @@ class FairLine(Generic[K]):
         self._at_place[place] += 1
         return key, place
 
-    def end(self, place: LinePlace) -> None:
+    def release(self, place: LinePlace) -> None:
         """Release the slot of a key that `take` returned."""
         self._free += 1
         self._tenants[place.tenant].running -= 1

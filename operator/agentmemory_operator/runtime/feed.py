@@ -13,15 +13,15 @@ from agentmemory_operator.runtime.cache import (
     Key,
     ObjectTable,
     key_of,
-    memory_named,
     slug_of,
+    target_memory_key,
     uid_of,
 )
 
 log = logging.getLogger(__name__)
 
 
-class Requests(Protocol):
+class PassRequests(Protocol):
     """Accepts requests for passes."""
 
     def request(self, key: Key) -> None:
@@ -45,23 +45,23 @@ class OperatorFeed:
     def __init__(
         self,
         table: ObjectTable,
-        queue: Requests,
+        queue: PassRequests,
         forget_connection: Callable[[Key], None],
         *,
-        heard: Callable[[Key], None],
-        gone: Callable[[Json], None],
+        on_job_event: Callable[[Key], None],
+        on_deleted: Callable[[Json], None],
     ) -> None:
         self._table = table
         self._queue = queue
         self._forget_connection = forget_connection
-        self._heard = heard
-        self._gone = gone
+        self._heard = on_job_event
+        self._gone = on_deleted
 
     def take(self, event: str, document: Json) -> None:
         """Process one event."""
         key = key_of(document)
         self._take(event, key, document)
-        memory = memory_named(document) or (key if event == "DELETED" and key.kind == AGENT_MEMORY else None)
+        memory = target_memory_key(document) or (key if event == "DELETED" and key.kind == AGENT_MEMORY else None)
         if memory is not None:
             # Also for status changes, which do not cause a pass over the snapshot itself.
             self._heard(memory)
@@ -80,7 +80,7 @@ class OperatorFeed:
             if affected != key:
                 self._queue.request(affected)
 
-    def known(self, kind: str) -> dict[Key, str]:
+    def read_uids(self, kind: str) -> dict[Key, str]:
         """Return the uid of every object of a kind."""
         return {key: uid_of(self._table.get(key)) for key in self._table.keys(kind)}
 
@@ -101,8 +101,8 @@ class OperatorFeed:
         """Return the keys of dependent objects: users of a connection, or all claimants of a slug."""
         match key.kind:
             case "QdrantConnection":
-                return self._table.users_of(key)
+                return self._table.find_users(key)
             case "AgentMemory":
-                return self._table.claimants_of(slug_of(document))
+                return self._table.list_claimants(slug_of(document))
             case _:
                 return ()

@@ -23,7 +23,7 @@ S = TypeVar("S", bound=StrEnum)
 T = TypeVar("T")
 
 # Pause before a run that waits for a rebuild checks again.
-REBUILDING_S = 30.0
+REBUILD_RECHECK_S = 30.0
 
 
 async def run_steps(
@@ -95,32 +95,32 @@ class Job:
         await self.book.cluster.post_event(self.key.kind, self.metadata, Event(kind, reason, message))
 
     @property
-    def is_held(self) -> bool:
+    def has_finalizer(self) -> bool:
         """True if the object has our finalizer, which delays its deletion."""
         return self.book.finalizer in self.metadata.finalizers
 
-    async def hold(self, *, is_wanted: bool = True) -> None:
+    async def set_finalizer(self, *, is_wanted: bool = True) -> None:
         """Add our finalizer, or remove it if `is_wanted` is False.
 
         Raises:
             TransientError: If the object has changed since it was read. Retry in the next pass.
         """
-        if self.is_held == is_wanted:
+        if self.has_finalizer == is_wanted:
             return
         others = [other for other in self.metadata.finalizers if other != self.book.finalizer]
         finalizers = [*others, self.book.finalizer] if is_wanted else others
         await self.book.cluster.write_finalizers(self.key.kind, self.metadata, finalizers)
 
-    async def let_go(self) -> None:
+    async def remove_finalizer(self) -> None:
         """Remove our finalizer, so that the object can be deleted at any time."""
-        await self.hold(is_wanted=False)
+        await self.set_finalizer(is_wanted=False)
 
     async def release(
         self,
         remove: Callable[[], Awaitable[None]],
         *,
-        patience_s: float,
-        kept: Callable[[AgentMemoryError], tuple[str, str]],
+        max_delay_s: float,
+        describe_leftovers: Callable[[AgentMemoryError], tuple[str, str]],
     ) -> None:
         """Clean up after an object that is being deleted, then remove our finalizer.
 
@@ -134,20 +134,20 @@ class Job:
             TransientError: If the cleanup failed and the deletion can still wait.
             LeadershipLost: If this process may no longer write; the finalizer stays.
         """
-        if not self.is_held:
+        if not self.has_finalizer:
             return
         try:
             await remove()
         except LeadershipLost:
             raise
         except AgentMemoryError as exc:
-            is_overdue = self.seconds_since(self.metadata.deletion_timestamp) > patience_s
+            is_overdue = self.seconds_since(self.metadata.deletion_timestamp) > max_delay_s
             if isinstance(exc, TransientError) and not is_overdue:
                 raise
-            await self.post_event("Warning", *kept(exc))
-        await self.let_go()
+            await self.post_event("Warning", *describe_leftovers(exc))
+        await self.remove_finalizer()
 
-    def is_wanted(self) -> bool:
+    def is_current(self) -> bool:
         """Return whether the table still has the same object, and it is not being deleted."""
         document = self.book.table.get(self.key)
         if document is None:
@@ -208,7 +208,7 @@ class RunSchedule:
     _changing: set[Key] = field(init=False, default_factory=set)
 
     def __post_init__(self) -> None:
-        self.queue = WorkQueue(self.look, place_of=self.table.place_of, share=self.share)
+        self.queue = WorkQueue(self.run_if_due, place_of=self.table.queue_place, share=self.share)
 
     def last_result(self, key: Key, memory: AgentMemory) -> Json:
         """Return the newer of the result in the status and the one kept in memory; empty if there is none."""
@@ -216,7 +216,7 @@ class RunSchedule:
         uid, own = self._results.get(key, ("", {}))
         return own if uid == memory.metadata.uid and own["time"] >= in_status.get("time", "") else in_status
 
-    def keep(self, key: Key, memory: AgentMemory, result: Json) -> None:
+    def record_result(self, key: Key, memory: AgentMemory, result: Json) -> None:
         """Keep the result of a run in memory until the status has it."""
         self._results[key] = (memory.metadata.uid, result)
 
@@ -224,7 +224,7 @@ class RunSchedule:
         """Schedule the check of an object for the time when its run is due."""
         self.queue.request(key, after_s=max(0, due_ms - self.clock.now_ms()) / 1000)
 
-    async def look(self, key: Key) -> float | None:
+    async def run_if_due(self, key: Key) -> float | None:
         """Execute the run of an object if it is due; return the seconds until the next check.
 
         None means that no check is scheduled: after a run, the requested pass schedules the next one.
@@ -242,13 +242,13 @@ class RunSchedule:
         if due_ms is None or due_ms > self.clock.now_ms():
             return None if due_ms is None else (due_ms - self.clock.now_ms()) / 1000
         if self.is_rebuilding(key):
-            return REBUILDING_S
+            return REBUILD_RECHECK_S
         await self.run(key, memory, last)
         self.request(key)
         return None
 
     @contextmanager
-    def changing(self, key: Key) -> Iterator[None]:
+    def block_rebuild(self, key: Key) -> Iterator[None]:
         """Block a rebuild from moving the alias of an object while its memories are changed.
 
         Raises:

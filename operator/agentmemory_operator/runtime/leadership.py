@@ -27,7 +27,7 @@ from agentmemory_operator.ports.kubernetes import Lease, LeaseStore
 log = logging.getLogger(__name__)
 
 # Time without a usable response of the API server after which `acquire` fails.
-PATIENCE_S = 120.0
+MAX_UNAVAILABLE_S = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +113,7 @@ class Leadership:
         )
 
     @asynccontextmanager
-    async def writing(self) -> AsyncIterator[None]:
+    async def limit_write(self) -> AsyncIterator[None]:
         """Run a call that changes something, and abort it at the deadline of the lease.
 
         Each renewal extends the deadline.
@@ -170,13 +170,13 @@ class Leadership:
         """Wait until this process leads.
 
         Raises:
-            AgentMemoryError: If the lease could not be read or written for `PATIENCE_S`. The message has the cause.
+            AgentMemoryError: If the lease could not be read or written for `MAX_UNAVAILABLE_S`. The message has the cause.
         """
         since_s = self._now_s()
         while not await self._attempt():
             if not self._problem:
                 since_s = self._now_s()
-            elif (waited_s := self._now_s() - since_s) >= PATIENCE_S:
+            elif (waited_s := self._now_s() - since_s) >= MAX_UNAVAILABLE_S:
                 raise AgentMemoryError(f"gave up after {waited_s:.0f} s: {self._problem}")
             await self._sleep(self._timing.try_s)
 

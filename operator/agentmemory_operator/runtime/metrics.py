@@ -26,12 +26,12 @@ from agentmemory_operator.errors import StoreUnavailable
 from agentmemory_operator.ports.tracing import Span, SpanKind, Tracer
 from agentmemory_operator.runtime.cache import AGENT_MEMORY, QDRANT_CONNECTION, Key, ObjectTable
 from agentmemory_operator.runtime.queue import WorkQueue
-from agentmemory_operator.spec.kinds.conditions import Reason, condition_of
+from agentmemory_operator.spec.kinds.conditions import Reason, find_condition
 
 Labels = tuple[str, ...]
 
 # From a pass over an unchanged object to the creation of a collection on a busy server.
-SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+DURATION_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 # The text format would export the creation times as separate metrics.
 disable_created_metrics()
 PROCESS = ProcessCollector(registry=None)
@@ -111,7 +111,7 @@ def call_counter() -> Counter:
     return Counter("agentmemory_qdrant_calls_total", "Calls to Qdrant.", ("method", "outcome"), registry=None)
 
 
-def told_by(metrics: Sequence[Collector], *, is_leading: bool) -> list[Collector]:
+def exported_metrics(metrics: Sequence[Collector], *, is_leading: bool) -> list[Collector]:
     """Return the metrics that this process exports, leader or standby.
 
     Gauges over all objects are exported only by the leader: a standby's would be counted twice, or never change.
@@ -140,7 +140,7 @@ class OperatorMeter:
             "agentmemory_reconcile_duration_seconds",
             "Duration of passes in seconds.",
             ("kind",),
-            buckets=SECONDS,
+            buckets=DURATION_BUCKETS_S,
             registry=None,
         )
         self._passes = Counter(
@@ -216,7 +216,7 @@ class OperatorMeter:
         tally: Tally[Labels] = Tally()
         for kind in (AGENT_MEMORY, QDRANT_CONNECTION):
             for key in self._table.keys(kind):
-                ready = condition_of((self._table.get(key) or {}).get("status"), "Ready")
+                ready = find_condition((self._table.get(key) or {}).get("status"), "Ready")
                 tally[kind, ready.get("status", "Unknown")] += 1
         return dict(tally)
 
@@ -233,13 +233,13 @@ class OperatorMeter:
         return max((self._now_s() - self._successes.get(key, first_s) for key in active), default=0.0)
 
     def _is_suspended(self, key: Key) -> bool:
-        return condition_of((self._table.get(key) or {}).get("status"), "Suspended").get("status") == "True"
+        return find_condition((self._table.get(key) or {}).get("status"), "Suspended").get("status") == "True"
 
 
 def _result_condition(document: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the condition that describes the result of the last pass."""
     for kind in _RESULT_TYPES:
-        condition = condition_of(document.get("status"), kind)
+        condition = find_condition(document.get("status"), kind)
         if condition and (condition["status"] == "True" or kind in _RESULT_TYPES_IF_FALSE):
             return condition
-    return condition_of(document.get("status"), "Ready")
+    return find_condition(document.get("status"), "Ready")

@@ -13,8 +13,8 @@ from agentmemory_operator.ports.tracing import Span, Tracer
 from agentmemory_operator.runtime.metrics import NO_TRACES
 
 # From a search over few memories to a batch of a thousand texts on a slow embedding service.
-LATENCIES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-CANDIDATES = (10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0, 10_000.0)
+LATENCY_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+CANDIDATE_BUCKETS = (10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0, 10_000.0)
 
 UNMATCHED, OTHER = "unmatched", "other"
 UNREACHABLE = "unreachable"
@@ -65,7 +65,7 @@ class _EngineCall:
         """Tracing headers to send with the call."""
         return self._span.headers
 
-    def answered(self, status: int) -> None:
+    def record_status(self, status: int) -> None:
         """Record the status of the response."""
         self._outcome = f"{status // 100}xx"
         self._span.note("http.response.status_code", status)
@@ -94,22 +94,22 @@ class ModelMeter:
             "agentmemory_api_model_tokens_total", "Tokens that language models used.", ("direction",), registry=None
         )
 
-    def distilled(self, outcome: str) -> None:
+    def count_distillation(self, outcome: str) -> None:
         """Count one conversation to distil, by outcome."""
         self._distillations.labels(outcome).inc()
 
-    def made(self, fate: str, number: int) -> None:
+    def count_memories(self, fate: str, number: int) -> None:
         """Count memories that a model created, by fate."""
         if number:
             self._made.labels(fate).inc(number)
 
-    def used(self, tokens_in: int, tokens_out: int) -> None:
+    def count_tokens(self, tokens_in: int, tokens_out: int) -> None:
         """Count input and output tokens of a language model."""
         for direction, tokens in (("in", tokens_in), ("out", tokens_out)):
             if tokens:
                 self._tokens.labels(direction).inc(tokens)
 
-    def long_chain(self) -> None:
+    def count_long_chain(self) -> None:
         """Count a memory that reached a multiple of 20 versions."""
         self._long_chains.inc()
 
@@ -123,7 +123,7 @@ def _durations(name: str, subject: str, labels: tuple[str, ...]) -> Histogram:
         f"agentmemory_{name}_duration_seconds",
         f"Duration of {subject} in seconds.",
         labels,
-        buckets=LATENCIES,
+        buckets=LATENCY_BUCKETS_S,
         registry=None,
     )
 
@@ -161,11 +161,14 @@ class ApiMeter:
         )
         self.models = ModelMeter()
         self._candidates = Histogram(
-            "agentmemory_api_search_candidates", "Candidates scored in a search.", buckets=CANDIDATES, registry=None
+            "agentmemory_api_search_candidates",
+            "Candidates scored in a search.",
+            buckets=CANDIDATE_BUCKETS,
+            registry=None,
         )
 
     @contextmanager
-    def request(self, method: str, headers: Mapping[str, str]) -> Iterator[ServedRequest]:
+    def measure_request(self, method: str, headers: Mapping[str, str]) -> Iterator[ServedRequest]:
         """Measure one request. The server fills in the yielded object."""
         started_s, served, method = self._now_s(), ServedRequest(), method if method in METHODS else OTHER
         with self._tracer.span(method, kind="server", parent=headers) as span:
@@ -197,7 +200,7 @@ class ApiMeter:
             yield span
 
     @contextmanager
-    def embedding(self, provider: str, texts: int) -> Iterator[None]:
+    def measure_embedding(self, provider: str, texts: int) -> Iterator[None]:
         """Measure one call of an embedder."""
         started_s, outcome = self._now_s(), "failed"
         with self._tracer.span("embed") as span:
@@ -210,7 +213,7 @@ class ApiMeter:
                 self._embeddings.labels(provider, outcome).observe(self._now_s() - started_s)
 
     @contextmanager
-    def reranking(self, texts: int) -> Iterator[None]:
+    def measure_reranking(self, texts: int) -> Iterator[None]:
         """Measure one call of a cross-encoder on search results."""
         started_s, outcome = self._now_s(), "failed"
         with self._tracer.span("rerank") as span:
@@ -225,21 +228,21 @@ class ApiMeter:
         """Measure one call to Qdrant."""
         return _EngineCall(operation, self._calls, self._tracer.span(f"qdrant {operation}", kind="client"), self._now_s)
 
-    def repeated(self, operation: str) -> None:
+    def count_retry(self, operation: str) -> None:
         """Count a read from Qdrant that is retried."""
         self._repeated.labels(operation).inc()
 
-    def cached(self, *, hits: int, misses: int) -> None:
+    def count_cache_lookups(self, *, hits: int, misses: int) -> None:
         """Count hits and misses of the embedding cache, in texts."""
         for result, number in (("hit", hits), ("miss", misses)):
             if number:
                 self._cached.labels(result).inc(number)
 
-    def used(self, provider: str, tokens: int) -> None:
+    def count_tokens(self, provider: str, tokens: int) -> None:
         """Count the tokens that an embedding service reports for a call."""
         self._tokens.labels(provider).inc(tokens)
 
-    def searched(self, candidates: int) -> None:
+    def record_candidates(self, candidates: int) -> None:
         """Record the number of candidates of one search."""
         self._candidates.observe(candidates)
 

@@ -2,12 +2,12 @@
 
 1. `WorkQueue.request` adds a key now or after a delay. Requests for a waiting key are merged. A request for a running
    key causes one more pass afterwards.
-2. `FairLine` (`runtime/fair_line.py`) chooses the next key. Each tenant has a share of the workers, and each server has
+2. `FairQueue` (`runtime/fair_line.py`) chooses the next key. Each tenant has a share of the workers, and each server has
    a share of that. So a server that does not respond delays only its own objects.
 3. A worker calls the handler, which returns the delay until the next pass, or None.
 4. A failed pass is retried with exponential backoff. The jitter keeps a thousand objects from retrying in step.
 
-`rounds` runs a periodic check of every object of a kind, with the same shares.
+`run_periodically` runs a periodic check of every object of a kind, with the same shares.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from typing import Generic, Protocol, TypeVar
 
 from agentmemory_operator.errors import TransientError
 from agentmemory_operator.runtime.cache import AGENT_MEMORY, QDRANT_CONNECTION, Key, ObjectTable
-from agentmemory_operator.runtime.fair_line import NOWHERE, FairLine, LinePlace
+from agentmemory_operator.runtime.fair_line import DEFAULT_PLACE, FairQueue, LinePlace
 
 log = logging.getLogger(__name__)
 
@@ -30,10 +30,10 @@ T = TypeVar("T")
 CURRENT: ContextVar[Hashable | None] = ContextVar("CURRENT", default=None)
 
 FIRST_RETRY_S = 1.0
-LAST_RETRY_S = 60.0
-SHARE = 32
-# Concurrent calls of `rounds` for the objects of one namespace.
-ROUND_SHARE = 4
+MAX_RETRY_S = 60.0
+TENANT_SHARE = 32
+# Concurrent calls of `run_periodically` for the objects of one namespace.
+PERIODIC_SHARE = 4
 LANE_WIDTH = 8
 
 
@@ -65,15 +65,15 @@ class WorkQueue(Generic[K]):
         self,
         handle: Callable[[K], Awaitable[float | None]],
         *,
-        share: int = SHARE,
-        place_of: Callable[[K], LinePlace] = lambda key: NOWHERE,
+        share: int = TENANT_SHARE,
+        place_of: Callable[[K], LinePlace] = lambda key: DEFAULT_PLACE,
         width: int = LANE_WIDTH,
     ) -> None:
         self._handle = handle
         self._workers = 2 * share
         self._place_of = place_of
-        self._line: FairLine[K] = FairLine(share, width)
-        # Keys that `FairLine` has released; never more than there are workers.
+        self._line: FairQueue[K] = FairQueue(share, width)
+        # Keys that `FairQueue` has released; never more than there are workers.
         self._released: asyncio.Queue[tuple[K, LinePlace]] = asyncio.Queue()
         self._running: set[K] = set()
         self._repeat: set[K] = set()
@@ -131,7 +131,7 @@ class WorkQueue(Generic[K]):
         while True:
             key, place = await self._released.get()
             due_s = await self._run(key)
-            self._line.end(place)
+            self._line.release(place)
             if key in self._repeat:
                 self._repeat.discard(key)
                 due_s = 0.0
@@ -166,9 +166,9 @@ class WorkQueue(Generic[K]):
 
     def _backoff(self, key: K, exc: Exception) -> float:
         failures = self._failures[key] = self._failures.get(key, 0) + 1
-        delay: float = min(FIRST_RETRY_S * 2.0 ** min(failures - 1, 10), LAST_RETRY_S) * random.uniform(0.5, 1.0)
+        delay: float = min(FIRST_RETRY_S * 2.0 ** min(failures - 1, 10), MAX_RETRY_S) * random.uniform(0.5, 1.0)
         if isinstance(exc, TransientError):
-            delay = max(delay, min(exc.retry_after_s, LAST_RETRY_S))
+            delay = max(delay, min(exc.retry_after_s, MAX_RETRY_S))
         log.warning("%s: %s; try %d in %.1f s", key, exc, failures + 1, delay)
         return delay
 
@@ -223,8 +223,13 @@ class Queues:
                 group.create_task(queue.run())
 
 
-async def rounds(
-    table: ObjectTable, kind: str, look: Callable[[Key], Awaitable[None]], *, period_s: float, share: int = ROUND_SHARE
+async def run_periodically(
+    table: ObjectTable,
+    kind: str,
+    look: Callable[[Key], Awaitable[None]],
+    *,
+    period_s: float,
+    share: int = PERIODIC_SHARE,
 ) -> None:
     """Call `look` for every object of a kind once per period, until cancelled.
 
@@ -232,7 +237,7 @@ async def rounds(
         look: Checks one object. An exception causes a retry with backoff.
         share: Maximum number of concurrent calls for one namespace; twice as many for all together.
     """
-    queue: WorkQueue[Key] = WorkQueue(look, place_of=table.place_of, share=share, width=share)
+    queue: WorkQueue[Key] = WorkQueue(look, place_of=table.queue_place, share=share, width=share)
     async with asyncio.TaskGroup() as group:
         group.create_task(queue.run())
         while True:
@@ -241,7 +246,7 @@ async def rounds(
             await asyncio.sleep(period_s)
 
 
-async def of_each(
+async def gather_by_key(
     keys: Iterable[Key], ask: Callable[[Key], Awaitable[T]], *, place_of: Callable[[Key], LinePlace], share: int
 ) -> dict[Key, T]:
     """Call `ask` for each key concurrently; return the results by key.
@@ -252,14 +257,14 @@ async def of_each(
     Raises:
         Exception: The first failure of a call. The other calls are cancelled.
     """
-    line: FairLine[Key] = FairLine(share, share)
+    line: FairQueue[Key] = FairQueue(share, share)
     for key in keys:
         line.put(key, place_of(key))
     answers: dict[Key, T] = {}
 
     async def answer(key: Key, place: LinePlace) -> None:
         answers[key] = await ask(key)
-        line.end(place)
+        line.release(place)
         begin()
 
     def begin() -> None:

@@ -21,7 +21,7 @@ Item = TypeVar("Item")
 _LANES: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
 
-async def in_slices(work: Generator[None, None, Result]) -> Result:
+async def run_in_slices(work: Generator[None, None, Result]) -> Result:
     """Run the generator to its end in slices; return its result."""
     is_done, result = _slice(work)
     if is_done:
@@ -35,7 +35,7 @@ async def in_slices(work: Generator[None, None, Result]) -> Result:
     return result
 
 
-def one_by_one(call: Callable[[int, Item], Result], items: Sequence[Item]) -> Generator[None, None, list[Result]]:
+def map_with_pauses(call: Callable[[int, Item], Result], items: Sequence[Item]) -> Generator[None, None, list[Result]]:
     """Yield after each call of `call(index, item)`; return the results."""
     results = []
     for place, item in enumerate(items):
@@ -44,7 +44,7 @@ def one_by_one(call: Callable[[int, Item], Result], items: Sequence[Item]) -> Ge
     return results
 
 
-def at_once(work: Generator[None, None, Result]) -> Result:
+def run_without_pause(work: Generator[None, None, Result]) -> Result:
     """Run the generator to its end without a pause, for small work or where no other task waits."""
     while True:
         try:

@@ -30,11 +30,11 @@ async def cancel(*tasks: asyncio.Task[Any]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def side_by_side(runs: Iterable[Coroutine[Any, Any, T]], *, at_once: int) -> list[T]:
+async def gather_bounded(runs: Iterable[Coroutine[Any, Any, T]], *, concurrency: int) -> list[T]:
     """Run coroutines with limited concurrency; return their results in order. A single one runs without a task."""
     if len(runs := list(runs)) == 1:
         return [await runs[0]]
-    gate = asyncio.Semaphore(at_once)
+    gate = asyncio.Semaphore(concurrency)
 
     async def run_in_turn(run: Coroutine[Any, Any, T]) -> T:
         async with gate:

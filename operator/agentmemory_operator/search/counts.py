@@ -17,15 +17,15 @@ from agentmemory_operator.search.rules.counts import DECAY_KEYS, STATES, State, 
 from agentmemory_operator.spec.expression.models import Confidence
 
 # Maximum number of memories that are counted exactly, by listing in ten calls, if the strict mode forbids exact counts.
-LISTED_MAX = 20_000
+MAX_LISTED = 20_000
 # Memories or types per response of the engine.
 PAGE = 1_000
 # Maximum number of memories to count faded ones among: 10 requests, about 100 ms in total.
-DECAYED_MAX = 10_000
+MAX_DECAY_READS = 10_000
 # Maximum number of memories that are counted by reading, state by state, without an index on type: some seconds.
-TYPED_MAX = 100_000
-TOO_MANY_TYPED = (
-    f"cannot be counted for more than {TYPED_MAX:,} memories without an index: name user_id, or add"
+MAX_TYPE_READS = 100_000
+TOO_MANY_UNINDEXED = (
+    f"cannot be counted for more than {MAX_TYPE_READS:,} memories without an index: name user_id, or add"
     " {field: type, type: keyword} to spec.index.payloadIndexes"
 )
 
@@ -37,7 +37,7 @@ async def count_matching(agent: Agent, filter_: Filter) -> int:
     """
     if not agent.allows_exact:
         estimate = await agent.store.count(agent.alias, filter_, exact=False)
-        if estimate > LISTED_MAX:
+        if estimate > MAX_LISTED:
             return estimate
     return await agent.store.count(agent.alias, filter_)
 
@@ -62,7 +62,7 @@ async def _decayed(agent: Agent, active: Filter, size: int, now_ms: int) -> int 
 
     None if the scoring model has no confidence, or there are too many memories.
     """
-    if not isinstance(agent.settings.ranking.model, Confidence) or size > DECAYED_MAX:
+    if not isinstance(agent.settings.ranking.model, Confidence) or size > MAX_DECAY_READS:
         return None
     body = {"filter": active, "limit": PAGE, "with_payload": list(DECAY_KEYS), "with_vector": False}
     decayed = 0
@@ -90,14 +90,14 @@ async def _types(agent: Agent, filters: Sequence[Filter]) -> list[dict[str, int]
 
 
 async def _count_types_by_reading(agent: Agent, filter_: Filter) -> dict[str, int]:
-    too_many = RequestInvalid([FieldError("type", TOO_MANY_TYPED)])
-    if agent.allows_exact and await agent.store.count(agent.alias, filter_) > TYPED_MAX:
+    too_many = RequestInvalid([FieldError("type", TOO_MANY_UNINDEXED)])
+    if agent.allows_exact and await agent.store.count(agent.alias, filter_) > MAX_TYPE_READS:
         raise too_many
     body = {"filter": filter_, "limit": PAGE, "with_payload": ["type"], "with_vector": False}
     counts = Counter[str]()
     async for points in read_pages(agent, body):
         counts.update(point["payload"]["type"] for point in points if "type" in point["payload"])
-        if counts.total() > TYPED_MAX:
+        if counts.total() > MAX_TYPE_READS:
             raise too_many
     return counts
 

@@ -12,12 +12,12 @@ from agentmemory_operator.errors import FieldError, RequestInvalid
 from agentmemory_operator.memories.point_pages import read_pages
 from agentmemory_operator.memories.rules.criteria import Criterion, compile_certain, is_exact
 from agentmemory_operator.memories.rules.criteria_match import keys_of, matches
-from agentmemory_operator.memories.rules.filters import Filter, Selection, both, equals_any, visible
+from agentmemory_operator.memories.rules.filters import Filter, Selection, equals_any, narrow, visible_filter
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
 from agentmemory_operator.memories.zoned import has_vector
 from agentmemory_operator.search.counts import count_matching
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY, ZONES
-from agentmemory_operator.zones.sealed_store import as_stored
+from agentmemory_operator.zones.sealed_store import without_decryption
 
 PAGE = 500
 # About 3 s of reading.
@@ -36,18 +36,18 @@ async def find_eligible(agent: Agent, selection: Selection, now_ms: int) -> tupl
         RequestInvalid: If a criterion requires reading too many memories, or matches too many.
     """
     indexes, criterion = agent.settings.indexes, selection.criterion
-    found = visible(selection, now_ms, agent.settings.ranking.endings, indexes=indexes)
+    found = visible_filter(selection, now_ms, agent.settings.ranking.endings, indexes=indexes)
     # Memories of some zones have no vector, so a search by vector cannot find them.
     hidden = [zone for zone in ZONES if not has_vector(agent, zone)] if agent.settings.zones else []
-    filter_ = both(found, {"must_not": [equals_any(ZONE_KEY, hidden)]}) if hidden else found
+    filter_ = narrow(found, {"must_not": [equals_any(ZONE_KEY, hidden)]}) if hidden else found
     if criterion is not None and not is_exact(criterion, indexes):
         # Read only the candidates that the engine cannot decide with certainty.
         certain = compile_certain(criterion, indexes)
         unread = [{"must_not": [certain]}] if certain else []
-        ids = await _find_matching(agent, criterion, both(filter_, *unread))
+        ids = await _find_matching(agent, criterion, narrow(filter_, *unread))
         if certain is None:
-            return both(filter_, {"has_id": ids}), len(ids)
-        filter_ = both(filter_, {"should": [certain, {"has_id": ids}]} if ids else certain)
+            return narrow(filter_, {"has_id": ids}), len(ids)
+        filter_ = narrow(filter_, {"should": [certain, {"has_id": ids}]} if ids else certain)
     is_whole = selection == Selection(user_id=selection.user_id, scopes=selection.scopes)
     count = partial(count_matching, agent, filter_)
     return filter_, await agent.sizes.get(selection.user_id, selection, count, is_whole=is_whole)
@@ -63,7 +63,7 @@ async def _find_matching(agent: Agent, criterion: Criterion, candidates: Filter)
     body = {"filter": candidates, "limit": PAGE, "with_payload": keys, "with_vector": False}
     matching: list[str] = []
     count = 0
-    async for points in read_pages(replace(agent, store=as_stored(agent.store)), body):
+    async for points in read_pages(replace(agent, store=without_decryption(agent.store)), body):
         count += len(points)
         # A memory deleted after it was matched has no values, so it would meet a NOT.
         found = (point for point in points if TOMBSTONE_KEY not in point["payload"])

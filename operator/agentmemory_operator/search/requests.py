@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from agentmemory_operator.agents.checks import check_presence, check_types, check_vector
+from agentmemory_operator.agents.checks import check_query, check_types, check_vector
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import FieldError
 from agentmemory_operator.memories.rules.filters import Selection
-from agentmemory_operator.search.results import MOST_RESULTS
+from agentmemory_operator.search.results import MAX_RESULTS_WITH_NEIGHBOURS
 from agentmemory_operator.spec.effective.settings import Ranking
-from agentmemory_operator.spec.expression.models import WEIGHTED, Priority, name_of
+from agentmemory_operator.spec.expression.models import WEIGHTED, Priority, model_name
 from agentmemory_operator.spec.presets.table import Weights
 
 
@@ -44,7 +44,7 @@ class SearchRequest:
     explain: bool = False
 
 
-def ranking_of(agent: Agent, request: SearchRequest) -> Ranking:
+def resolve_ranking(agent: Agent, request: SearchRequest) -> Ranking:
     """Return the object's ranking with the overrides of the request."""
     ranking = agent.settings.ranking
     if request.weights is not None:
@@ -56,7 +56,7 @@ def ranking_of(agent: Agent, request: SearchRequest) -> Ranking:
     return replace(ranking, model=replace(ranking.model, min_priority=request.min_priority))
 
 
-def errors_of(request: SearchRequest, agent: Agent) -> list[FieldError]:
+def find_request_errors(request: SearchRequest, agent: Agent) -> list[FieldError]:
     """Return the errors of a request for this agent; empty if it is valid."""
     ranking = agent.settings.ranking
     cap = ranking.max_query_limit
@@ -71,7 +71,7 @@ def errors_of(request: SearchRequest, agent: Agent) -> list[FieldError]:
     if request.min_priority is not None and not isinstance(ranking.model, Priority):
         way_out = "omit it, or set spec.scoring.model to Priority"
         errors.append(FieldError("min_priority", f"this agent's scoring model has no priority: {way_out}"))
-    errors += check_presence(agent, text=request.query, vector=request.vector)
+    errors += check_query(agent, text=request.query, vector=request.vector)
     if request.hybrid or request.neighbours:
         errors += _check_keywords(request, agent)
     if request.vector is not None:
@@ -80,7 +80,7 @@ def errors_of(request: SearchRequest, agent: Agent) -> list[FieldError]:
 
 
 def _check_weights(ranking: Ranking) -> list[FieldError]:
-    if (model := name_of(ranking.model)) != WEIGHTED:
+    if (model := model_name(ranking.model)) != WEIGHTED:
         way_out = "omit them, or set spec.scoring.model to Weighted"
         return [FieldError("weights", f"this agent's scoring model is {model}, which has no weights: {way_out}")]
     if not ranking.allows_overrides:
@@ -98,5 +98,5 @@ def _check_keywords(request: SearchRequest, agent: Agent) -> Iterator[FieldError
         yield FieldError("query", "required with hybrid")
     if request.neighbours and not has_order:
         yield FieldError("include.neighbours", f"this agent does not keep the order of sessions: omit it, {way_out}")
-    elif request.neighbours and (request.top_k or agent.settings.ranking.limit) > MOST_RESULTS:
-        yield FieldError("top_k", f"must be at most {MOST_RESULTS} with include.neighbours")
+    elif request.neighbours and (request.top_k or agent.settings.ranking.limit) > MAX_RESULTS_WITH_NEIGHBOURS:
+        yield FieldError("top_k", f"must be at most {MAX_RESULTS_WITH_NEIGHBOURS} with include.neighbours")

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import RerankerUnavailable, SpecInvalid
-from agentmemory_operator.memories.point_pages import read_whole
-from agentmemory_operator.memories.rules.filters import Selection, both, visible
-from agentmemory_operator.memories.rules.record import ORDER_KEY, SHOWN, MemoryRecord, record_of
+from agentmemory_operator.memories.point_pages import read_without_tombstones
+from agentmemory_operator.memories.rules.filters import Selection, narrow, visible_filter
+from agentmemory_operator.memories.rules.record import ORDER_KEY, PUBLIC_PAYLOAD, MemoryRecord, record_of
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.models import Reranker
 from agentmemory_operator.runtime.metrics_api import ApiMeter
@@ -26,12 +26,12 @@ class MeteredReranker:
 
     async def rerank(self, model: str, query: str, texts: Sequence[str]) -> list[float]:
         """Return how well each text answers the query, in order."""
-        with self._meter.reranking(len(texts)):
+        with self._meter.measure_reranking(len(texts)):
             return await self._inner.rerank(model, query, texts)
 
 
 @dataclass(frozen=True, slots=True)
-class Reread:
+class RerankedPoints:
     """Points in their final order.
 
     Attributes:
@@ -44,22 +44,22 @@ class Reread:
     warnings: tuple[str, ...] = ()
 
 
-async def read_again(reranker: Reranker, reranking: Reranking, query: str, points: Sequence[Json]) -> Reread:
+async def rerank_points(reranker: Reranker, reranking: Reranking, query: str, points: Sequence[Json]) -> RerankedPoints:
     """Rerank the first points by the cross-encoder. If it fails, keep the order and return a warning."""
     if not points:
-        return Reread(points)
+        return RerankedPoints(points)
     first, rest = points[: reranking.candidates], points[reranking.candidates :]
     texts = [record_of(point["payload"]).content for point in first]
     try:
         numbers_in_order = await reranker.rerank(reranking.model, query, texts)
     except (SpecInvalid, RerankerUnavailable) as exc:
-        return Reread(points, warnings=(f"{exc}; results are ordered by score",))
+        return RerankedPoints(points, warnings=(f"{exc}; results are ordered by score",))
     numbers = {point["id"]: number for point, number in zip(first, numbers_in_order, strict=True)}
     ordered = sorted(first, key=lambda point: numbers[point["id"]], reverse=True)
-    return Reread([*ordered, *rest], numbers)
+    return RerankedPoints([*ordered, *rest], numbers)
 
 
-MOST_RESULTS = 100
+MAX_RESULTS_WITH_NEIGHBOURS = 100
 """Maximum number of results with neighbours: each needs two queries."""
 
 Neighbours = Mapping[str, tuple[MemoryRecord, ...]]
@@ -77,7 +77,7 @@ async def read_neighbours(agent: Agent, points: Sequence[Json], count: int, *, n
     if not placed:
         return {}
     bodies = [body for row in placed for body in _lists(agent, row, count, now_ms)]
-    found = await read_whole(
+    found = await read_without_tombstones(
         lambda: agent.store.query_batch(agent.alias, bodies),
         lambda lists: [point for list_ in lists for point in list_],
     )
@@ -90,13 +90,13 @@ async def read_neighbours(agent: Agent, points: Sequence[Json], count: int, *, n
 def _lists(agent: Agent, row: Json, count: int, now_ms: int) -> list[Json]:
     """Return the queries for the memories before a memory, nearest first, and for those after it."""
     session = Selection(user_id=row["userId"], scopes=(), session_id=row["sessionId"])
-    visible_filter = visible(session, now_ms, agent.settings.ranking.endings)
+    visible_filter = visible_filter(session, now_ms, agent.settings.ranking.endings)
     return [
         {
-            "filter": both(visible_filter, {"key": ORDER_KEY, "range": {bound: row[ORDER_KEY]}}),
+            "filter": narrow(visible_filter, {"key": ORDER_KEY, "range": {bound: row[ORDER_KEY]}}),
             "query": {"order_by": {"key": ORDER_KEY, "direction": direction}},
             "limit": count,
-            "with_payload": SHOWN,
+            "with_payload": PUBLIC_PAYLOAD,
         }
         for bound, direction in (("lt", "desc"), ("gt", "asc"))
     ]

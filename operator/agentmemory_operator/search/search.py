@@ -8,45 +8,51 @@ from functools import partial
 from itertools import starmap
 from typing import NamedTuple
 
-from agentmemory_operator.agents.checks import scaled
+from agentmemory_operator.agents.checks import normalise_vector
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.connections.embedders import embed_question
 from agentmemory_operator.connections.rules.capabilities import IDF_CORPUS, MIN_MAX
 from agentmemory_operator.entities.graphs import EntityGraphs
-from agentmemory_operator.entities.rules.activation import found_by_query
+from agentmemory_operator.entities.rules.activation import find_by_query
 from agentmemory_operator.errors import RequestInvalid
 from agentmemory_operator.memories.access_counts import AccessCounts
-from agentmemory_operator.memories.point_pages import read_whole
-from agentmemory_operator.memories.rules.filters import Filter, unindexed_keys
+from agentmemory_operator.memories.point_pages import read_without_tombstones
+from agentmemory_operator.memories.rules.filters import Filter, find_unindexed_keys
 from agentmemory_operator.memories.rules.keywords import keyword_document
-from agentmemory_operator.memories.rules.record import SHOWN, MemoryRecord, record_of
+from agentmemory_operator.memories.rules.record import PUBLIC_PAYLOAD, MemoryRecord, record_of
 from agentmemory_operator.ports.base import Clock, Json, Vector
 from agentmemory_operator.ports.models import Reranker
 from agentmemory_operator.search.eligible import find_eligible
-from agentmemory_operator.search.requests import SearchRequest, errors_of, ranking_of
-from agentmemory_operator.search.results import Neighbours, Reread, read_again, read_neighbours
+from agentmemory_operator.search.requests import SearchRequest, find_request_errors, resolve_ranking
+from agentmemory_operator.search.results import Neighbours, RerankedPoints, read_neighbours, rerank_points
 from agentmemory_operator.search.rules.candidates import CandidatePlan, plan_candidates
-from agentmemory_operator.search.rules.clues import Clues, clues_of, with_evidence
-from agentmemory_operator.search.rules.exactness import Unseen, ask_ends, is_settled, read_ends, read_words_end
+from agentmemory_operator.search.rules.clues import QueryFeatures, add_evidence, extract_features
+from agentmemory_operator.search.rules.exactness import (
+    UnlistedMemories,
+    build_end_queries,
+    is_proven_complete,
+    read_ends,
+    read_words_end,
+)
 from agentmemory_operator.search.rules.hybrid import (
-    NOTHING_ALONG,
+    NO_ACTIVATIONS,
+    CandidateQueries,
     Match,
-    Question,
-    ask_by_both,
+    build_hybrid_queries,
+    build_keyword_query,
+    build_scoring_template,
     fusion_of,
-    look_by_words,
     ranks_evidence,
-    scoring_of,
 )
 from agentmemory_operator.search.rules.score import (
-    NO_GAPS,
+    NO_PLACEHOLDERS,
     ScoreTerms,
-    score,
-    scored,
-    similarity_behind,
-    tells_similarity,
+    compute_score,
+    determines_similarity,
+    score_inputs,
+    solve_similarity,
 )
-from agentmemory_operator.search.rules.score_trees import LEFT_OUT
+from agentmemory_operator.search.rules.score_trees import EXCLUDED_SCORE
 from agentmemory_operator.spec.effective.entities import EntitySettings
 from agentmemory_operator.spec.effective.settings import Ranking
 from agentmemory_operator.spec.presets.table import Fusion, Reranking
@@ -57,7 +63,7 @@ _UNINDEXED = (
 )
 
 
-class Hit(NamedTuple):
+class SearchHit(NamedTuple):
     """One result.
 
     Attributes:
@@ -76,7 +82,7 @@ class Hit(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidates:
+class CandidateCounts:
     """Candidates of a search; only with `explain`.
 
     Attributes:
@@ -110,7 +116,7 @@ class SearchAnswer:
         warnings: Reasons why this search is expensive or was not reranked, with the remedy.
     """
 
-    results: tuple[Hit, ...]
+    results: tuple[SearchHit, ...]
     generation: int
     ranking: Ranking
     has_terms: bool
@@ -118,12 +124,12 @@ class SearchAnswer:
     removed_by_threshold: int
     threshold: float
     took_ms: float
-    candidates: Candidates | None = None
+    candidates: CandidateCounts | None = None
     neighbours: Neighbours | None = None
     warnings: tuple[str, ...] = ()
 
 
-class Recall:
+class SearchService:
     """Executes searches, and notes the returned memories in the access counts."""
 
     def __init__(
@@ -142,21 +148,21 @@ class Recall:
             StoreUnavailable, EmbedderUnavailable: If the search cannot be done now. Retry.
         """
         started_s = time.perf_counter()
-        if errors := errors_of(request, agent):
+        if errors := find_request_errors(request, agent):
             raise RequestInvalid(errors)
         setup, vector = await self._begin(agent, request, now_ms=self._clock.now_ms())
         response = await _ask(agent, request, setup, vector)
         kept = setup.kept(response.points)
-        reread = Reread(kept)
+        reread = RerankedPoints(kept)
         if setup.rerank and request.query is not None:
-            reread = await read_again(self._reranker, setup.rerank, request.query, kept)
+            reread = await rerank_points(self._reranker, setup.rerank, request.query, kept)
         returned, span = reread.points[: setup.top_k], request.neighbours
         self._access_counts.note(agent.settings.slug, [point["id"] for point in returned])
         # Excluded by the model, independent of the threshold.
-        left_out_by_model = sum(point["score"] <= LEFT_OUT for point in response.points)
+        left_out_by_model = sum(point["score"] <= EXCLUDED_SCORE for point in response.points)
         total = max(len(response.points) - left_out_by_model, min(setup.eligible, setup.plan.total))
         placed = {memory_id: (rank, match) for rank, (memory_id, match) in enumerate(response.matches.items(), 1)}
-        unindexed = unindexed_keys(request.selection, agent.settings.indexes)
+        unindexed = find_unindexed_keys(request.selection, agent.settings.indexes)
         return SearchAnswer(
             results=tuple(
                 _found(point, placed.get(point["id"]), setup, rerank=reread.numbers.get(point["id"]))
@@ -182,7 +188,11 @@ class Recall:
         follow = partial(self._along, agent, request, fusion)
         if request.vector is not None:
             # The calls rarely wait: tasks would cost more than they save.
-            vector, narrowed, along = scaled(request.vector, distance=agent.distance), await narrow(), await follow()
+            vector, narrowed, along = (
+                normalise_vector(request.vector, distance=agent.distance),
+                await narrow(),
+                await follow(),
+            )
         else:
             embedding = embed_question(agent.embedder, request.query or "")
             vector, narrowed, along = await asyncio.gather(embedding, narrow(), follow())
@@ -192,9 +202,9 @@ class Recall:
         """Return the activation of the memories linked to the query's names, highest first, within its scopes only."""
         settings = agent.settings.entities or EntitySettings()
         if agent.entity_lists is None or request.query is None or fusion is None or fusion.method == "None":
-            return NOTHING_ALONG
-        found = await self._graphs.of(agent, request.selection.owners)
-        return found_by_query(found, request.query, agent.entity_lists, settings.spreading)
+            return NO_ACTIVATIONS
+        found = await self._graphs.read(agent, request.selection.owners)
+        return find_by_query(found, request.query, agent.entity_lists, settings.spreading)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,13 +230,13 @@ class _SearchSetup:
     plan: CandidatePlan
     fusion: Fusion | None
     words: Json | None
-    clues: Clues | None
+    clues: QueryFeatures | None
     solves_terms: bool
     along: Mapping[str, float]
 
     def kept(self, points: Sequence[Json]) -> list[Json]:
         """Return the points that reach the threshold and are not excluded by the model."""
-        return [point for point in points if point["score"] > LEFT_OUT and point["score"] >= self.threshold]
+        return [point for point in points if point["score"] > EXCLUDED_SCORE and point["score"] >= self.threshold]
 
 
 def _resolve(
@@ -238,7 +248,7 @@ def _resolve(
     along: Mapping[str, float],
     now_ms: int,
 ) -> _SearchSetup:
-    (filter_, eligible), ranking = narrowed, ranking_of(agent, request)
+    (filter_, eligible), ranking = narrowed, resolve_ranking(agent, request)
     top_k = ranking.limit if request.top_k is None else request.top_k
     rerank = ranking.rerank if request.query is not None else None
     fetched = max(top_k, rerank.candidates) if rerank else top_k
@@ -246,7 +256,7 @@ def _resolve(
     among = request.selection if IDF_CORPUS in agent.capabilities else None
     # Reserve one more list for entities if the engine limits the number of results.
     beside = 0 if fusion is None else 2 if agent.entity_lists and ranking.max_query_limit else 1
-    plan = plan_candidates(ranking, filter_, eligible=eligible, top_k=fetched, now_ms=now_ms, beside=beside)
+    plan = plan_candidates(ranking, filter_, eligible=eligible, top_k=fetched, now_ms=now_ms, extra_lists=beside)
     return _SearchSetup(
         ranking=ranking,
         now_ms=now_ms,
@@ -257,9 +267,9 @@ def _resolve(
         eligible=eligible,
         plan=plan if agent.allows_exact else replace(plan, allows_exact=False),
         fusion=fusion,
-        words=look_by_words(keyword_document(query or "", keyword), among) if fusion and keyword else None,
-        clues=clues_of(query, keyword.language) if keyword and query is not None else None,
-        solves_terms=request.terms and not request.explain and fusion is None and tells_similarity(ranking),
+        words=build_keyword_query(keyword_document(query or "", keyword), among) if fusion and keyword else None,
+        clues=extract_features(query, keyword.language) if keyword and query is not None else None,
+        solves_terms=request.terms and not request.explain and fusion is None and determines_similarity(ranking),
         along=along,
     )
 
@@ -279,9 +289,9 @@ class _Response:
     below_threshold: int = 0
     is_exact: bool = False
 
-    def candidates(self, eligible: int) -> Candidates:
+    def candidates(self, eligible: int) -> CandidateCounts:
         """Return the figures of the candidates; only with `explain`."""
-        return Candidates(
+        return CandidateCounts(
             scored=len(self.matches),
             below_threshold=self.below_threshold,
             eligible=eligible,
@@ -291,30 +301,42 @@ class _Response:
 
 async def _ask(agent: Agent, request: SearchRequest, setup: _SearchSetup, vector: Vector) -> _Response:
     question = _question(agent, setup, setup.plan, vector)
-    body = _body(agent, question, setup) | {"with_payload": SHOWN}
+    body = _body(agent, question, setup) | {"with_payload": PUBLIC_PAYLOAD}
     if request.explain:
         return await _explained(agent, request, setup, vector=vector, bodies=[body, *question.lists], question=question)
     if request.terms and not setup.solves_terms:
         bodies = [body, *question.lists]
-        answers = await read_whole(lambda: agent.store.query_batch(agent.alias, bodies), lambda answers: answers[0])
+        answers = await read_without_tombstones(
+            lambda: agent.store.query_batch(agent.alias, bodies), lambda answers: answers[0]
+        )
         return _Response(answers[0], question.matches(answers[1:], setup.clues))
-    return _Response(await read_whole(lambda: agent.store.query(agent.alias, body), lambda points: points))
+    return _Response(await read_without_tombstones(lambda: agent.store.query(agent.alias, body), lambda points: points))
 
 
 async def _explained(
-    agent: Agent, request: SearchRequest, setup: _SearchSetup, *, vector: Vector, bodies: list[Json], question: Question
+    agent: Agent,
+    request: SearchRequest,
+    setup: _SearchSetup,
+    *,
+    vector: Vector,
+    bodies: list[Json],
+    question: CandidateQueries,
 ) -> _Response:
     """Search in one request with the matches of all candidates, and check whether a better memory was missed."""
     # All candidates instead of the best, to count those below the threshold.
     every = {"limit": max(setup.fetched, setup.plan.total)}
-    proof = _body(agent, _question(agent, setup, setup.plan.searched_exactly(), vector), setup) | every
-    ends = ask_ends(setup.plan, vector, distance=agent.distance, words=setup.words) if agent.allows_exact else []
+    proof = _body(agent, _question(agent, setup, setup.plan.with_full_scans(), vector), setup) | every
+    ends = (
+        build_end_queries(setup.plan, vector, distance=agent.distance, words=setup.words) if agent.allows_exact else []
+    )
     queries = [*bodies, proof, *ends]
-    points, *found = await read_whole(lambda: agent.store.query_batch(agent.alias, queries), lambda answers: answers[0])
+    points, *found = await read_without_tombstones(
+        lambda: agent.store.query_batch(agent.alias, queries), lambda answers: answers[0]
+    )
     lists, (scored, *beyond) = found[: len(question.lists)], found[len(question.lists) :]
     best = scored[: setup.fetched]
-    below = sum(LEFT_OUT < point["score"] < setup.threshold for point in scored)
-    unseen = Unseen(
+    below = sum(EXCLUDED_SCORE < point["score"] < setup.threshold for point in scored)
+    unseen = UnlistedMemories(
         ranking=setup.ranking,
         distance=agent.distance,
         ends=read_ends(setup.plan, beyond, distance=agent.distance),
@@ -328,43 +350,49 @@ async def _explained(
     is_same = {point["id"] for point in setup.kept(points)} == {point["id"] for point in setup.kept(best)}
     scores = [point["score"] for point in best]
     # The proof may take tens of milliseconds for hundreds of cells.
-    prove = partial(is_settled, unseen, scores, top_k=setup.fetched, threshold=setup.threshold)
+    prove = partial(is_proven_complete, unseen, scores, top_k=setup.fetched, threshold=setup.threshold)
     return _Response(points, question.matches(lists, setup.clues), below, is_same and await asyncio.to_thread(prove))
 
 
-def _body(agent: Agent, question: Question, setup: _SearchSetup) -> Json:
+def _body(agent: Agent, question: CandidateQueries, setup: _SearchSetup) -> Json:
     # Templates for weights of one request would evict those of the objects from the cache.
-    make = scoring_of if setup.ranking is agent.settings.ranking else scoring_of.__wrapped__
+    make = build_scoring_template if setup.ranking is agent.settings.ranking else build_scoring_template.__wrapped__
     clues = setup.clues
     template = make(
         *(setup.ranking, question.fusion),
         distance=agent.distance,
         has_extremes=MIN_MAX in agent.capabilities,
-        is_along=bool(question.along),
+        is_along=bool(question.activations),
         has_clues=clues is not None,
     )
-    query = template.at(setup.now_ms, clues.gaps() if clues else NO_GAPS)
+    query = template.render(setup.now_ms, clues.placeholder_values() if clues else NO_PLACEHOLDERS)
     return {"prefetch": list(question.lists), "query": query, "limit": setup.fetched}
 
 
-def _question(agent: Agent, setup: _SearchSetup, plan: CandidatePlan, vector: Vector) -> Question:
+def _question(agent: Agent, setup: _SearchSetup, plan: CandidatePlan, vector: Vector) -> CandidateQueries:
     if setup.fusion is None or setup.words is None:
-        return Question(lists=(plan.query(vector, distance=agent.distance),), distance=agent.distance)
-    return ask_by_both(plan, vector, setup.words, distance=agent.distance, fusion=setup.fusion, along=setup.along)
+        return CandidateQueries(lists=(plan.query(vector, distance=agent.distance),), distance=agent.distance)
+    return build_hybrid_queries(
+        plan, vector, setup.words, distance=agent.distance, fusion=setup.fusion, activations=setup.along
+    )
 
 
-def _found(point: Json, placed: tuple[int, Match] | None, setup: _SearchSetup, *, rerank: float | None) -> Hit:
+def _found(point: Json, placed: tuple[int, Match] | None, setup: _SearchSetup, *, rerank: float | None) -> SearchHit:
     record = record_of(point["payload"])
     if placed is None and not setup.solves_terms:
-        return Hit(record, point["score"], rerank=rerank)
+        return SearchHit(record, point["score"], rerank=rerank)
     rank, match = placed or (None, _match_from_score(record, point["score"], setup))
-    numbers = setup.clues.numbers(point["payload"], setup.ranking.evidence.assistant) if setup.clues else {}
+    numbers = (
+        setup.clues.compute_evidence_values(point["payload"], setup.ranking.evidence.assistant) if setup.clues else {}
+    )
     if ranks_evidence(setup.fusion):
-        match = replace(match, evidence=numbers, fused=with_evidence(match.fused, setup.ranking.evidence, numbers))
-    memory = scored(record, similarity=match.fused, keyword=match.keyword or 0.0, evidence=numbers)
-    return Hit(record, point["score"], score(memory, setup.ranking, now_ms=setup.now_ms), match, rank, rerank)
+        match = replace(match, evidence=numbers, fused=add_evidence(match.fused, setup.ranking.evidence, numbers))
+    memory = score_inputs(record, similarity=match.fused, keyword=match.keyword or 0.0, evidence=numbers)
+    return SearchHit(
+        record, point["score"], compute_score(memory, setup.ranking, now_ms=setup.now_ms), match, rank, rerank
+    )
 
 
 def _match_from_score(record: MemoryRecord, found: float, setup: _SearchSetup) -> Match:
-    similarity = similarity_behind(found, scored(record), setup.ranking, now_ms=setup.now_ms)
+    similarity = solve_similarity(found, score_inputs(record), setup.ranking, now_ms=setup.now_ms)
     return Match(similarity=similarity, fused=similarity)

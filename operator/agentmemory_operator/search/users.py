@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import FieldError, NotFound, RequestInvalid
-from agentmemory_operator.memories.point_pages import read_row, read_whole
-from agentmemory_operator.memories.rules.filters import Filter, both, equals, equals_any
+from agentmemory_operator.memories.point_pages import read_row, read_without_tombstones
+from agentmemory_operator.memories.rules.filters import Filter, equals, equals_any, narrow
 from agentmemory_operator.memories.rules.ids import decode_cursor, encode_cursor
 from agentmemory_operator.memories.rules.profile import UserProfile, profile_from_payload, profile_id, profile_to_facts
 from agentmemory_operator.memories.rules.record import PROFILE_KEY, TOMBSTONE_KEY, Payload
@@ -17,7 +17,7 @@ from agentmemory_operator.search.rules.counts import state_filters
 # Users per request: even with the longest names, the response stays below the size limit.
 USERS_PER_REQUEST = 5_000
 # If there are more users, those with the most memories are listed.
-USERS_MAX = 50_000
+MAX_LISTED_USERS = 50_000
 # Queries per request.
 QUERIES_PER_REQUEST = 100
 
@@ -96,7 +96,7 @@ async def read_user(agent: Agent, user_id: str) -> UserDetails:
     """
     active = state_filters(None, agent.settings.ranking.endings, agent.clock.now_ms())["active"]
     profile = await read_profile(agent, user_id)
-    memories = await agent.store.count(agent.alias, both(active, equals("userId", user_id)))
+    memories = await agent.store.count(agent.alias, narrow(active, equals("userId", user_id)))
     times = dict(await _times(agent, active, [user_id])) if memories else {}
     if profile is None and not memories:
         raise NotFound(f"there is no user {user_id!r}: it has no memories, and PUT with a name creates it")
@@ -135,11 +135,11 @@ async def import_profile(agent: Agent, user_id: str, profile: UserProfile) -> No
 
 async def read_profile(agent: Agent, user_id: str) -> UserProfile | None:
     """Read the profile of a user or scope; None if it has none."""
-    return profile_from_payload(await read_row(agent, profile_id(agent.id_scope, user_id)))
+    return profile_from_payload(await read_row(agent, profile_id(agent.id_slug, user_id)))
 
 
 def _profile_of(agent: Agent, user_id: str) -> UserPoint:
-    return UserPoint(id=profile_id(agent.id_scope, user_id), user_id=user_id, key=PROFILE_KEY, name="the name")
+    return UserPoint(id=profile_id(agent.id_slug, user_id), user_id=user_id, key=PROFILE_KEY, name="the name")
 
 
 async def _counts(agent: Agent, active: Filter) -> tuple[dict[str, int], bool]:
@@ -147,9 +147,11 @@ async def _counts(agent: Agent, active: Filter) -> tuple[dict[str, int], bool]:
     max_limit = agent.settings.ranking.max_query_limit
     limit = min(USERS_PER_REQUEST, max_limit or USERS_PER_REQUEST)
     counts: dict[str, int] = {}
-    while len(counts) < USERS_MAX:
+    while len(counts) < MAX_LISTED_USERS:
         others = {"must_not": [equals_any("userId", list(counts))]}
-        found = await agent.store.facet(agent.alias, "userId", both(active, others) if counts else active, limit=limit)
+        found = await agent.store.facet(
+            agent.alias, "userId", narrow(active, others) if counts else active, limit=limit
+        )
         counts |= found
         if len(found) < limit:
             return counts, False
@@ -159,7 +161,7 @@ async def _counts(agent: Agent, active: Filter) -> tuple[dict[str, int], bool]:
 async def _times(agent: Agent, active: Filter, names: Sequence[str]) -> list[tuple[str, tuple[int, int]]]:
     """Return the first and the last createdAt of each user that still has a memory."""
     queries = [_edge(active, name, direction) for name in names for direction in ("asc", "desc")]
-    results = await read_whole(
+    results = await read_without_tombstones(
         lambda: agent.store.query_batch(agent.alias, queries),
         lambda found: [point for result in found for point in result],
     )
@@ -174,7 +176,7 @@ async def _times(agent: Agent, active: Filter, names: Sequence[str]) -> list[tup
 def _edge(active: Filter, name: str, direction: str) -> Json:
     return {
         "query": {"order_by": {"key": "createdAt", "direction": direction}},
-        "filter": both(active, equals("userId", name)),
+        "filter": narrow(active, equals("userId", name)),
         "limit": 1,
         "with_payload": ["createdAt", TOMBSTONE_KEY],
     }

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from agentmemory_operator.collections.rules.collection import Observed
+from agentmemory_operator.collections.rules.collection import ObservedCollection
 from agentmemory_operator.collections.rules.desired import desired_collection
-from agentmemory_operator.collections.scratch import Scratch
+from agentmemory_operator.collections.scratch import ScratchCollections
 from agentmemory_operator.collections.takeover import terms_for
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.connections.rules.bucket_places import object_location
@@ -17,7 +17,7 @@ from agentmemory_operator.runtime.jobs import Job
 from agentmemory_operator.snapshots.copies import Copies
 from agentmemory_operator.snapshots.rules.steps import VERIFIED, SnapshotStep, owner_status
 from agentmemory_operator.snapshots.rules.verdict import hash_configuration
-from agentmemory_operator.snapshots.verify import ATTEMPTS
+from agentmemory_operator.snapshots.verify import MAX_RESTORE_ATTEMPTS
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason
 from agentmemory_operator.spec.kinds.spec_snapshot import S3Object
@@ -33,9 +33,9 @@ class SnapshotImport:
     table: ObjectTable
     cluster: Cluster
     copies: Copies
-    scratch: Scratch
+    scratch: ScratchCollections
 
-    async def take_in(
+    async def import_snapshot(
         self, job: Job, memory: AgentMemory, place: S3Object, *, connection: Key, server: Server
     ) -> tuple[Json, ConditionState]:
         """Import a snapshot; return the status fields to record, and the condition Verified.
@@ -47,13 +47,13 @@ class SnapshotImport:
         """
         marker = desired_collection(memory, cluster_id=await self.cluster.cluster_id()).marker
         namespace = job.metadata.namespace
-        async with self.scratch.hold(server, job.metadata.uid) as name:
+        async with self.scratch.reserve(server, job.metadata.uid) as name:
             stored = await self.copies.check(place, namespace=namespace)
             observed = await self._restored(job, place, name, server)
             found_marker = observed.collection.marker
             if marker is not None:
                 takeover = terms_for(memory, self.table, job.metadata.annotations)
-                check_origin(found_marker, marker, is_named=False, takeover=takeover)
+                check_origin(found_marker, marker, is_from_snapshot_object=False, takeover=takeover)
             points = await server.collections.count(name)
         record: Json = {
             "agent": memory.slug,
@@ -70,7 +70,7 @@ class SnapshotImport:
         proof = ConditionState(VERIFIED, True, Reason.COMPARED_WITH_RECORD, message)
         return record | (owner_status(found_marker) if found_marker else {}), proof
 
-    async def _restored(self, job: Job, place: S3Object, name: str, server: Server) -> Observed:
+    async def _restored(self, job: Job, place: S3Object, name: str, server: Server) -> ObservedCollection:
         try:
             await self.copies.recover(place, server.snapshots, name, namespace=job.metadata.namespace)
         except StorageRejected:
@@ -80,9 +80,9 @@ class SnapshotImport:
         except StoreUnavailable as exc:
             # Raises if the server is unavailable: then the failure shows nothing about the snapshot.
             await server.snapshots.collections()
-            if job.status["attempts"] < ATTEMPTS:
+            if job.status["attempts"] < MAX_RESTORE_ATTEMPTS:
                 raise
-            raise SpecInvalid(Reason.NOT_RESTORABLE, f"the server failed {ATTEMPTS} times: {exc}") from exc
+            raise SpecInvalid(Reason.NOT_RESTORABLE, f"the server failed {MAX_RESTORE_ATTEMPTS} times: {exc}") from exc
         observed = await server.collections.observe(name, name, is_linked=True)
         if observed is None:
             raise SpecInvalid(Reason.NOT_RESTORABLE, "it is a snapshot of an empty placeholder")

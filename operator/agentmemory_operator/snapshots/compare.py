@@ -4,13 +4,13 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
-from agentmemory_operator.collections.rules.collection import RED, Marker, Observed, is_placeholder
+from agentmemory_operator.collections.rules.collection import RED, Marker, ObservedCollection, is_placeholder
 from agentmemory_operator.collections.rules.rebuild_record import RebuildRecord, RebuildStep, record_from_json
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.errors import StoreRejected
-from agentmemory_operator.memories.compare import PointComparison, Sample
-from agentmemory_operator.memories.point_scan import count_deleted, page_of
-from agentmemory_operator.memories.rules.comparison import Draw, Equality, PointId, divergence
+from agentmemory_operator.memories.compare import PointComparer, Sample
+from agentmemory_operator.memories.point_scan import count_deleted, page_size
+from agentmemory_operator.memories.rules.comparison import BottomKSample, Equality, PointId, find_divergence
 from agentmemory_operator.memories.rules.findings import (
     Check,
     CheckFinding,
@@ -18,16 +18,16 @@ from agentmemory_operator.memories.rules.findings import (
     judge_missing,
     judge_sample,
 )
-from agentmemory_operator.restores.rules.checks import records_from
+from agentmemory_operator.restores.rules.checks import parse_records
 from agentmemory_operator.snapshots.rules.verdict import (
-    SURELY_BEFORE_MS,
-    Recorded,
+    CLOCK_MARGIN_MS,
+    SnapshotRecord,
+    build_probes,
     compare_configuration,
     compare_count,
     compare_owner,
     judge_probes,
-    probes_of,
-    was_there,
+    must_contain,
 )
 from agentmemory_operator.spec.times import parse_time
 
@@ -55,7 +55,7 @@ class ComparedSnapshot:
     name: str
     size: int = 0
     sha256: str | None = None
-    recorded: Recorded = field(default_factory=Recorded)
+    recorded: SnapshotRecord = field(default_factory=SnapshotRecord)
     live: str | None = None
     owner: Marker | None = None
     open_copy: OpenCopy | None = None
@@ -80,26 +80,26 @@ async def compare(copy: str, subject: ComparedSnapshot, server: Server) -> Verif
         await _count(copy, recorded, live, server),
     ]
     if live is not None:
-        pair = PointComparison(
+        pair = PointComparer(
             points=server.points,
             live=live.physical,
             copy=copy,
-            page=page_of(settings, live.collection),
+            page=page_size(settings, live.collection),
             equality=Equality(has_keyword=settings.has_keyword and live.collection.has_keyword),
         )
-        sampler = Draw(subject.uid)
+        sampler = BottomKSample(subject.uid)
         findings.append(await _missing(pair, recorded, sampler))
-        sample = await pair.sample(sampler.drawn)
+        sample = await pair.compare_sample(sampler.ids)
         findings += [judge_sample(sample.compared), await _probes(pair, sample)]
     return VerificationVerdict(tuple(findings), why_not)
 
 
-async def _observe(physical: str, server: Server) -> Observed | None:
+async def _observe(physical: str, server: Server) -> ObservedCollection | None:
     # Both names are physical: a copy has no alias, and the live collection is read by its own name.
     return await server.collections.observe(physical, physical, is_linked=True)
 
 
-async def _find_live(subject: ComparedSnapshot, server: Server) -> tuple[Observed | None, str]:
+async def _find_live(subject: ComparedSnapshot, server: Server) -> tuple[ObservedCollection | None, str]:
     """Return the live collection, or None and the reason why there is none to compare with."""
     deleted_message = "the live collection was deleted: compared with the record only"
     if subject.live is None:
@@ -108,8 +108,8 @@ async def _find_live(subject: ComparedSnapshot, server: Server) -> tuple[Observe
     observed = await _observe(subject.live, server)
     if metadata is None or observed is None or is_placeholder(metadata):
         return None, deleted_message
-    begun_ms = subject.recorded.begun_ms
-    if begun_ms is not None and any(_ms(record.applied_at) >= begun_ms for record in records_from(metadata)):
+    begun_ms = subject.recorded.started_ms
+    if begun_ms is not None and any(_ms(record.applied_at) >= begun_ms for record in parse_records(metadata)):
         return None, "another snapshot was restored into the live collection since: compared with the record only"
     if begun_ms is not None and _was_rebuild_settling(record_from_json(metadata), subject.live, begun_ms):
         return None, "a rebuild of the collection was completing when it was taken: compared with the record only"
@@ -123,7 +123,7 @@ def _was_rebuild_settling(rebuild: RebuildRecord | None, live: str, begun_ms: in
     """
     if rebuild is None or rebuild.target != live or rebuild.moved_ms is None:
         return False
-    if begun_ms < rebuild.moved_ms - SURELY_BEFORE_MS:
+    if begun_ms < rebuild.moved_ms - CLOCK_MARGIN_MS:
         return False
     return rebuild.step is not RebuildStep.DONE or begun_ms < rebuild.moved_ms + SETTLED_MS
 
@@ -135,40 +135,40 @@ def _ms(time: str) -> int:
         return 0
 
 
-async def _count(copy: str, recorded: Recorded, live: Observed | None, server: Server) -> CheckFinding:
+async def _count(copy: str, recorded: SnapshotRecord, live: ObservedCollection | None, server: Server) -> CheckFinding:
     copied = await server.collections.count(copy)
     deleted: int | None = None
-    if recorded.deleted is None and live is not None and recorded.begun_ms is not None:
+    if recorded.deleted is None and live is not None and recorded.started_ms is not None:
         # The count may include deletions from shortly before the start, because clocks differ by an unknown amount.
-        deleted = await count_deleted(server.points, live.physical, recorded.begun_ms - SURELY_BEFORE_MS)
+        deleted = await count_deleted(server.points, live.physical, recorded.started_ms - CLOCK_MARGIN_MS)
     return compare_count(copied, recorded, deleted)
 
 
-async def _missing(pair: PointComparison, recorded: Recorded, sampler: Draw) -> CheckFinding:
+async def _missing(pair: PointComparer, recorded: SnapshotRecord, sampler: BottomKSample) -> CheckFinding:
     """Walk both collections by id to find missing points, and draw the sample on the way."""
     common, removed = 0, 0
     missing: list[PointId] = []
-    async for live, copied in pair.stretches():
-        difference = divergence(live, copied)
+    async for live, copied in pair.walk_pair():
+        difference = find_divergence(live, copied)
         common += len(difference.alike)
         removed += len(difference.extra)
-        sampler.offer(difference.alike)
-        missing += await _find_lost(pair, difference.behind, recorded.begun_ms)
+        sampler.add(difference.alike)
+        missing += await _find_lost(pair, difference.behind, recorded.started_ms)
     return judge_missing(common, {"from before the snapshot are missing": missing}, removed=removed)
 
 
-async def _find_lost(pair: PointComparison, ids: Iterable[PointId], begun_ms: int | None) -> list[PointId]:
+async def _find_lost(pair: PointComparer, ids: Iterable[PointId], begun_ms: int | None) -> list[PointId]:
     """Return the ids of points that only the live collection has and that were last written before the snapshot."""
-    rows = await pair.rows(pair.live, ids) if begun_ms is not None else {}
-    expected = [id_ for id_, row in rows.items() if was_there(row.get("updatedAt"), begun_ms)]
-    found = await pair.rows(pair.copy, expected)
+    rows = await pair.read_versions(pair.live, ids) if begun_ms is not None else {}
+    expected = [id_ for id_, row in rows.items() if must_contain(row.get("updatedAt"), begun_ms)]
+    found = await pair.read_versions(pair.copy, expected)
     return [id_ for id_ in expected if id_ not in found]
 
 
-async def _probes(pair: PointComparison, sample: Sample) -> CheckFinding:
-    probes = probes_of(sample.copies, sample.compared.equal[: pair.page])
+async def _probes(pair: PointComparer, sample: Sample) -> CheckFinding:
+    probes = build_probes(sample.copies, sample.compared.equal[: pair.page])
     try:
-        off = await pair.search(sample, probes) if probes else set()
+        off = await pair.compare_searches(sample, probes) if probes else set()
     except StoreRejected as exc:
         return judge_probes(0, (), refused=str(exc))
     return judge_probes(len(probes), sorted(off, key=str))

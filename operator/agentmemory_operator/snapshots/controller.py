@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from prometheus_client import Counter, Histogram
 from prometheus_client.registry import Collector
 
-from agentmemory_operator.collections.retire import keep_in_reach
-from agentmemory_operator.collections.scratch import Scratch
+from agentmemory_operator.collections.retire import keep_snapshots_available
+from agentmemory_operator.collections.scratch import ScratchCollections
 from agentmemory_operator.collections.takeover import TakeoverRequests
-from agentmemory_operator.connections.link import REFUSED_KEY
+from agentmemory_operator.connections.link import REFUSED_KEY_STATUSES
 from agentmemory_operator.connections.resolve import Server, Servers
 from agentmemory_operator.error_reasons import reason_of
 from agentmemory_operator.errors import (
@@ -34,7 +34,7 @@ from agentmemory_operator.runtime.cache import Key, ObjectTable
 from agentmemory_operator.runtime.jobs import Job, JobBook
 from agentmemory_operator.snapshots.adopt import SnapshotImport
 from agentmemory_operator.snapshots.copies import Copies
-from agentmemory_operator.snapshots.make import Prover, SnapshotMaking, recorded_connection, tell
+from agentmemory_operator.snapshots.make import SnapshotCreator, Verifier, recorded_connection, write_progress
 from agentmemory_operator.snapshots.remove import SnapshotRemoval
 from agentmemory_operator.snapshots.rules.steps import (
     DEFAULT_VERIFY,
@@ -43,15 +43,15 @@ from agentmemory_operator.snapshots.rules.steps import (
     S3,
     VERIFIED,
     SnapshotStep,
-    failed,
-    failure_of,
+    current_step,
+    failed_status,
     has_succeeded,
     is_ended,
     location_of,
-    lost,
-    made,
-    proven_again,
-    step_of,
+    lost_status,
+    read_failure,
+    reverified_status,
+    succeeded_status,
     without_location,
 )
 from agentmemory_operator.spec.kinds.agent_memory import CONFIRM_DELETE, VERIFY_REQUESTED_AT
@@ -122,10 +122,10 @@ class SnapshotPeriods:
 
     deadline_s: float = 4 * 3600.0
     wait_s: float = 600.0
-    look_s: float = 5.0
+    wait_poll_s: float = 5.0
     settle_s: float = 1.0
-    rest_s: float = 3600.0
-    again_s: float = 30.0
+    check_period_s: float = 3600.0
+    recheck_s: float = 30.0
     release_s: float = 300.0
 
 
@@ -146,13 +146,13 @@ class SnapshotPasses:
     cluster: Cluster
     clock: Clock
     request: Callable[[Key], None]
-    prover: Prover
+    prover: Verifier
     copies: Copies
-    scratch: Scratch
-    asking: TakeoverRequests
+    scratch: ScratchCollections
+    takeover_requests: TakeoverRequests
     periods: SnapshotPeriods = field(default_factory=SnapshotPeriods)
     meter: SnapshotMeter = field(default_factory=SnapshotMeter)
-    making: SnapshotMaking = field(init=False)
+    making: SnapshotCreator = field(init=False)
     removal: SnapshotRemoval = field(init=False)
     _book: JobBook = field(init=False)
     # Time of the first check that did not find the file, Unix milliseconds. One such check does not prove a deletion.
@@ -160,7 +160,7 @@ class SnapshotPasses:
 
     def __post_init__(self) -> None:
         imports = SnapshotImport(self.table, self.cluster, self.copies, self.scratch)
-        self.making = SnapshotMaking(self.table, self.servers, self.cluster, self.prover, self.copies, imports)
+        self.making = SnapshotCreator(self.table, self.servers, self.cluster, self.prover, self.copies, imports)
         self.removal = SnapshotRemoval(self.servers, self.copies)
         self._book = JobBook(self.table, self.cluster, self.clock, FINALIZER)
 
@@ -184,7 +184,7 @@ class SnapshotPasses:
     async def _advance(self, job: Job) -> float:
         """Continue an unfinished snapshot. The deletion of its object waits for the current step."""
         try:
-            if step_of(job.status) is SnapshotStep.CLEAN:
+            if current_step(job.status) is SnapshotStep.CLEAN:
                 await self._clean(job)
             else:
                 await self._create(job)
@@ -196,13 +196,13 @@ class SnapshotPasses:
 
     async def _create(self, job: Job) -> None:
         snapshot = parse_snapshot(job.document)
-        await job.hold()
+        await job.set_finalizer()
         if "startTime" not in job.status:
-            await tell(job, job.status | {"startTime": job.now})
+            await write_progress(job, job.status | {"startTime": job.now})
         try:
-            proof = await self.making.make(job, snapshot)
+            proof = await self.making.create(job, snapshot)
         except StoreUnavailable as exc:
-            if step_of(job.status) is not SnapshotStep.VERIFY or job.age_s <= self.periods.deadline_s:
+            if current_step(job.status) is not SnapshotStep.VERIFY or job.age_s <= self.periods.deadline_s:
                 raise
             proof = ConditionState(VERIFIED, None, Reason.DEADLINE_EXCEEDED, f"it could not be verified in time: {exc}")
         if proof.status is False:
@@ -211,7 +211,7 @@ class SnapshotPasses:
             await self._complete(job, proof)
 
     async def _complete(self, job: Job, proof: ConditionState) -> None:
-        await job.write(made(job.status, proof, generation=job.metadata.generation, now=job.now))
+        await job.write(succeeded_status(job.status, proof, generation=job.metadata.generation, now=job.now))
         size = int(job.status.get("sizeBytes") or 0)
         self.meter.succeeded(job.age_s, size)
         message = f"{job.status.get('name')} of {size} bytes; {proof.message}"
@@ -227,23 +227,23 @@ class SnapshotPasses:
         """
         (reason, _), is_overdue = reason_of(exc), job.age_s > self.periods.deadline_s
         if isinstance(exc, TransientError):
-            if step_of(job.status) is SnapshotStep.CLEAN:
+            if current_step(job.status) is SnapshotStep.CLEAN:
                 raise exc
             if not is_overdue:
-                await tell(job, job.status, detail=str(exc), reason=reason)
+                await write_progress(job, job.status, detail=str(exc), reason=reason)
                 raise exc
             reason = Reason.DEADLINE_EXCEEDED
-        elif is_awaited(exc) and job.age_s < self.periods.wait_s:
-            await tell(job, job.status, detail=str(exc), reason=reason)
-            return self.periods.look_s
-        if isinstance(exc, NotOwned) and (connection := self.asking.note_job(job.key, exc, now=job.now)):
+        elif may_be_fixed_soon(exc) and job.age_s < self.periods.wait_s:
+            await write_progress(job, job.status, detail=str(exc), reason=reason)
+            return self.periods.wait_poll_s
+        if isinstance(exc, NotOwned) and (connection := self.takeover_requests.record_job(job.key, exc, now=job.now)):
             self.request(connection)
         await self._fail(job, reason, str(exc))
         return self.periods.settle_s
 
     async def _fail(self, job: Job, reason: str, message: str, *, proof: ConditionState | None = None) -> None:
         """Record the reason of the failure, remove partial data, and end the snapshot."""
-        await tell(job, job.status | {"step": SnapshotStep.CLEAN}, detail=message, reason=reason, proof=proof)
+        await write_progress(job, job.status | {"step": SnapshotStep.CLEAN}, detail=message, reason=reason, proof=proof)
         await self._clean(job)
 
     async def _clean(self, job: Job) -> None:
@@ -251,7 +251,7 @@ class SnapshotPasses:
 
         A transient error is retried for `deadline_s` and `release_s`. If data remains, the message contains the error.
         """
-        reason, message = failure_of(job.status)
+        reason, message = read_failure(job.status)
         status = job.status
         try:
             await self._remove(job)
@@ -263,13 +263,13 @@ class SnapshotPasses:
             if isinstance(exc, TransientError) and job.age_s <= limit_s:
                 raise
             message = f"{message}; its partial result stays: {exc}"
-        await job.write(failed(status, reason, message, generation=job.metadata.generation, now=job.now))
+        await job.write(failed_status(status, reason, message, generation=job.metadata.generation, now=job.now))
         self.meter.failed(job.age_s)
         await self._report(job, "Warning", "SnapshotNotMade", f"{reason}: {message}")
 
     async def _report(self, job: Job, kind: str, reason: str, message: str) -> None:
         await job.post_event(kind, reason, message)
-        memory = self.table.memory_of(job.key)
+        memory = self.table.find_memory(job.key)
         if memory is not None:
             self.request(memory)
 
@@ -278,7 +278,7 @@ class SnapshotPasses:
         namespace, physical = job.metadata.namespace, job.status.get("physical")
         await self.removal.remove(job.status, snapshot=job.document)
         if physical and job.status.get("attempts") and "name" not in job.status:
-            choose_leftovers = lambda files: self.making.left_by(job, files)  # noqa: E731 - it reads as an argument
+            choose_leftovers = lambda files: self.making.leftover_files(job, files)  # noqa: E731 - it reads as an argument
             await self.removal.remove_files(job.status, physical, choose_leftovers, namespace=namespace)
 
     async def _check_completed(self, job: Job) -> float:
@@ -287,29 +287,29 @@ class SnapshotPasses:
         Also keeps the file reachable after its collection was deleted. Returns the seconds until the next check.
         """
         await self._verify_again(job)
-        await job.hold(is_wanted=takes_bytes(job) and has_succeeded(job.status))
+        await job.set_finalizer(is_wanted=is_removing_bytes(job) and has_succeeded(job.status))
         place, connection = location_of(job.status, QDRANT), recorded_connection(job.status)
         if not has_succeeded(job.status) or place is None or connection is None:
-            return self.periods.rest_s
+            return self.periods.check_period_s
 
         async def list_files(server: Server) -> set[str]:
-            return await keep_in_reach(server.collections, server.snapshots, place["physical"])
+            return await keep_snapshots_available(server.collections, server.snapshots, place["physical"])
 
         try:
             files = await self.servers.use(connection, list_files, namespace=job.metadata.namespace)
         except (SpecInvalid, NotOwned, StoreRejected, StoreUnavailable) as exc:
             log.debug("checking the file of %s is postponed: %s", job.key, exc)
-            return self.periods.rest_s
+            return self.periods.check_period_s
         if place["name"] in files:
             self._missed_ms.pop(job.key, None)
-            return self.periods.rest_s
+            return self.periods.check_period_s
         now_ms = self.clock.now_ms()
-        remaining_s = self.periods.again_s - (now_ms - self._missed_ms.setdefault(job.key, now_ms)) / 1000
+        remaining_s = self.periods.recheck_s - (now_ms - self._missed_ms.setdefault(job.key, now_ms)) / 1000
         if remaining_s > 0:
             return remaining_s
         self._missed_ms.pop(job.key)
         await self._record_loss(job)
-        return self.periods.rest_s
+        return self.periods.check_period_s
 
     async def _verify_again(self, job: Job) -> None:
         """Verify a snapshot if an annotation requests it. Its bytes are kept, whatever the result.
@@ -329,14 +329,14 @@ class SnapshotPasses:
         mode = job.status.get("verify") if job.status.get("verify") != "None" else DEFAULT_VERIFY
 
         async def prove(server: Server) -> ConditionState:
-            return await self.prover.prove(server, job.metadata, job.status | {"verify": mode})
+            return await self.prover.verify(server, job.metadata, job.status | {"verify": mode})
 
         try:
             proof = await self.servers.use(connection, prove, namespace=job.metadata.namespace)
         except (SpecInvalid, NotOwned) as exc:
             proof = ConditionState(VERIFIED, None, exc.reason, str(exc))
         generation = job.metadata.generation
-        await job.write(proven_again(job.status, proof, request=request, generation=generation, now=job.now))
+        await job.write(reverified_status(job.status, proof, request=request, generation=generation, now=job.now))
         kind = "Warning" if proof.status is False else "Normal"
         await self._report(job, kind, "SnapshotVerified", f"{proof.reason}: {proof.message}")
 
@@ -345,7 +345,7 @@ class SnapshotPasses:
         if location_of(job.status, S3):
             await job.write(without_location(job.status, QDRANT))
             return
-        await job.write(lost(job.status, generation=job.metadata.generation, now=job.now))
+        await job.write(lost_status(job.status, generation=job.metadata.generation, now=job.now))
         message = "the file no longer exists in Qdrant, and there is no copy off the server"
         await self._report(job, "Warning", "BytesLost", message)
 
@@ -357,16 +357,16 @@ class SnapshotPasses:
         """
 
         async def remove() -> None:
-            if takes_bytes(job) or not is_ended(job.status):
+            if is_removing_bytes(job) or not is_ended(job.status):
                 await self._remove(job)
 
         def describe_kept(exc: AgentMemoryError) -> tuple[str, str]:
             return "SnapshotKept", f"the object is deleted, its bytes stay: {exc}"
 
-        await job.release(remove, patience_s=self.periods.release_s, kept=describe_kept)
+        await job.release(remove, max_delay_s=self.periods.release_s, describe_leftovers=describe_kept)
 
 
-def takes_bytes(job: Job) -> bool:
+def is_removing_bytes(job: Job) -> bool:
     """Return whether the deletion of the object removes the bytes: by its policy, or confirmed by an annotation."""
     is_confirmed = job.metadata.annotations.get(CONFIRM_DELETE) == job.metadata.name
     # The document may come from a manifest file, which is not validated.
@@ -374,7 +374,7 @@ def takes_bytes(job: Job) -> bool:
     return is_confirmed or (isinstance(spec, dict) and spec.get("deletionPolicy") == "Delete")
 
 
-def is_awaited(exc: AgentMemoryError) -> bool:
+def may_be_fixed_soon(exc: AgentMemoryError) -> bool:
     """Return whether the user may fix an error soon: apply a missing object, correct a key, or create a bucket."""
     match exc:
         case SpecInvalid():
@@ -382,6 +382,6 @@ def is_awaited(exc: AgentMemoryError) -> bool:
         case StorageRejected():
             return True
         case StoreRejected():
-            return exc.status in REFUSED_KEY
+            return exc.status in REFUSED_KEY_STATUSES
         case _:
             return False

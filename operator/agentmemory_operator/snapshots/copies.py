@@ -10,9 +10,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentmemory_operator.connections.buckets import Storages
-from agentmemory_operator.connections.rules.bucket_places import KeyOwner, copy_folder, object_at, owner_of
-from agentmemory_operator.connections.streams import CheckedStream, Progress, digest_of, drain, silent, steady, told
-from agentmemory_operator.errors import BytesDiffer, NotFound, SpecInvalid
+from agentmemory_operator.connections.rules.bucket_places import KeyOwner, copy_folder, parse_location, parse_owner
+from agentmemory_operator.connections.streams import (
+    CheckedStream,
+    Progress,
+    hash_stream,
+    read_to_end,
+    report_nothing,
+    with_progress,
+    with_resumes,
+)
+from agentmemory_operator.errors import ChecksumMismatch, NotFound, SpecInvalid
 from agentmemory_operator.ports.objects import ObjectStore, StoredObject
 from agentmemory_operator.ports.snapshots import SnapshotStore
 from agentmemory_operator.spec.kinds.conditions import Reason
@@ -43,7 +51,7 @@ class ServerFile:
         if self.sha256:
             return self.sha256
         async with self.store.download(self.physical, self.name) as content:
-            sha256, _ = await digest_of(content)
+            sha256, _ = await hash_stream(content)
         return sha256
 
 
@@ -61,7 +69,7 @@ class Copies:
         storage: S3Storage,
         slug: str,
         namespace: str,
-        progress: Progress = silent,
+        progress: Progress = report_nothing,
     ) -> str:
         """Copy a file from its server to object storage; return its SHA-256.
 
@@ -79,13 +87,15 @@ class Copies:
         async with self.storages.open_location(location, namespace, encryption=storage.encryption) as (objects, key):
             # Abort uploads that killed processes have left for this agent.
             folder, owner = copy_folder(storage, namespace=namespace, slug=slug), KeyOwner(namespace, slug)
-            await objects.abort_uploads(folder, older_than_ms=ABANDONED_MS, is_meant=lambda key: owner_of(key) == owner)
+            await objects.abort_uploads(
+                folder, older_than_ms=ABANDONED_MS, matches=lambda key: parse_owner(key) == owner
+            )
             for attempt in range(1, MAX_SEND_ATTEMPTS + 1):
                 await _send_missing(objects, key, file, sha256=sha256, progress=progress)
                 try:
                     await _read_back(objects, key, size=file.size, sha256=sha256)
                     break
-                except BytesDiffer:
+                except ChecksumMismatch:
                     # Delete it, so that it is never used as a copy.
                     await objects.delete(key)
                     if attempt == MAX_SEND_ATTEMPTS:
@@ -99,7 +109,7 @@ class Copies:
         physical: str,
         *,
         namespace: str,
-        progress: Progress = silent,
+        progress: Progress = report_nothing,
     ) -> None:
         """Have a server restore a collection from an object.
 
@@ -115,7 +125,7 @@ class Copies:
 
     @asynccontextmanager
     async def open(
-        self, place: S3Object, *, namespace: str, progress: Progress = silent
+        self, place: S3Object, *, namespace: str, progress: Progress = report_nothing
     ) -> AsyncIterator[tuple[CheckedStream, StoredObject]]:
         """Open an object's bytes, checked against the SHA-256 of `place`, else of the object's metadata.
 
@@ -124,17 +134,17 @@ class Copies:
         """
         async with self.storages.open_object(place, namespace) as (objects, key):
             known = await _head(objects, place)
-            content = told(steady(objects, key, known.size), known.size, progress)
+            content = with_progress(with_resumes(objects, key, known.size), known.size, progress)
             sha256 = str(known.sha256)
             yield CheckedStream(content, named=_name_of(place), size=known.size, sha256=sha256), known
 
     @asynccontextmanager
     async def open_copy(self, location: Mapping[str, Any], namespace: str) -> AsyncIterator[AsyncIterator[bytes]]:
         """Open the bytes at a location of a status. Raises: As `open`."""
-        async with self.open(object_at(location), namespace=namespace) as (content, _):
+        async with self.open(parse_location(location), namespace=namespace) as (content, _):
             yield aiter(content)
 
-    async def check(self, place: S3Object, *, namespace: str, progress: Progress = silent) -> StoredObject:
+    async def check(self, place: S3Object, *, namespace: str, progress: Progress = report_nothing) -> StoredObject:
         """Read an object completely; return its metadata.
 
         Raises:
@@ -142,7 +152,7 @@ class Copies:
             BytesDiffer: If its bytes differ from its SHA-256.
         """
         async with self.open(place, namespace=namespace, progress=progress) as (content, known):
-            await drain(content)
+            await read_to_end(content)
         return known
 
     async def remove(self, location: Mapping[str, Any], *, namespace: str) -> None:
@@ -157,9 +167,9 @@ class Copies:
             await objects.delete(key)
 
 
-def place_of(location: Mapping[str, Any], sha256: str | None) -> S3Object:
+def object_of_copy(location: Mapping[str, Any], sha256: str | None) -> S3Object:
     """Return the location of a copy from a status, with the recorded SHA-256."""
-    return object_at(location, sha256=sha256)
+    return parse_location(location, sha256=sha256)
 
 
 async def _send_missing(objects: ObjectStore, key: str, file: ServerFile, *, sha256: str, progress: Progress) -> None:
@@ -171,18 +181,20 @@ async def _send_missing(objects: ObjectStore, key: str, file: ServerFile, *, sha
     await _abort_uploads(objects, key)
     async with file.store.download(file.physical, file.name) as content:
         metadata = {"sha256": sha256, "size": str(file.size)}
-        await objects.put(key, told(content, file.size, progress), metadata=metadata)
+        await objects.put(key, with_progress(content, file.size, progress), metadata=metadata)
 
 
 async def _abort_uploads(objects: ObjectStore, key: str) -> None:
-    await objects.abort_uploads(key, older_than_ms=0, is_meant=key.__eq__)
+    await objects.abort_uploads(key, older_than_ms=0, matches=key.__eq__)
 
 
 async def _read_back(objects: ObjectStore, key: str, *, size: int, sha256: str) -> None:
     try:
-        await drain(CheckedStream(steady(objects, key, size), named=f"the copy {key}", size=size, sha256=sha256))
+        await read_to_end(
+            CheckedStream(with_resumes(objects, key, size), named=f"the copy {key}", size=size, sha256=sha256)
+        )
     except NotFound as exc:
-        raise BytesDiffer(f"the copy {key} disappeared right after it was written") from exc
+        raise ChecksumMismatch(f"the copy {key} disappeared right after it was written") from exc
 
 
 async def _head(objects: ObjectStore, place: S3Object) -> StoredObject:

@@ -13,13 +13,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from agentmemory_operator.collections.rules.collection import Marker, Observed
+from agentmemory_operator.collections.rules.collection import Marker, ObservedCollection
 from agentmemory_operator.collections.rules.desired import desired_collection
-from agentmemory_operator.collections.rules.refusals import check_ownership, slug_taken
+from agentmemory_operator.collections.rules.refusals import build_slug_taken, check_ownership
 from agentmemory_operator.connections.resolve import Server, Servers, connection_of
 from agentmemory_operator.connections.rules.bucket_places import check_copy, copy_location
 from agentmemory_operator.errors import NotFound, NotOwned, SpecInvalid, StoreRejected, StoreUnavailable
-from agentmemory_operator.memories.point_scan import deleted_after, page_of
+from agentmemory_operator.memories.point_scan import page_size, read_deleted_after
 from agentmemory_operator.memories.rules.comparison import Rows
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import Cluster
@@ -41,20 +41,20 @@ from agentmemory_operator.snapshots.rules.steps import (
     QDRANT,
     S3,
     SnapshotStep,
-    files_named,
+    current_step,
     location_of,
-    lost_files,
     owner_status,
     qdrant_location,
+    recorded_files,
     resumed_step,
-    running,
-    step_of,
+    running_status,
+    unrecorded_files,
 )
-from agentmemory_operator.snapshots.rules.verdict import SURELY_BEFORE_MS, hash_configuration
+from agentmemory_operator.snapshots.rules.verdict import CLOCK_MARGIN_MS, hash_configuration
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory, MemorySnapshot, Metadata
 from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason
 from agentmemory_operator.spec.kinds.spec_snapshot import S3Object, S3Storage
-from agentmemory_operator.spec.naming import alias_of, is_file_of, physical_names
+from agentmemory_operator.spec.naming import alias_of, is_snapshot_file_of, physical_names
 from agentmemory_operator.spec.times import parse_time
 
 # Pause between snapshots of one collection. Qdrant names their files by the second.
@@ -65,10 +65,10 @@ _COLLECTION_FIELDS = ("step", "attempts", "newestBefore", "physical")
 log = logging.getLogger(__name__)
 
 
-class Prover(Protocol):
+class Verifier(Protocol):
     """Verifies snapshots."""
 
-    async def prove(self, server: Server, metadata: Metadata, status: Json) -> ConditionState:
+    async def verify(self, server: Server, metadata: Metadata, status: Json) -> ConditionState:
         """Return the condition Verified of a snapshot that was created, verified as `status.verify` requires.
 
         False means that it is unusable, Unknown that the verification gave no result.
@@ -92,7 +92,7 @@ class _CollectionLock:
 
 
 @dataclass(slots=True)
-class SnapshotMaking:
+class SnapshotCreator:
     """Creates snapshots, and resumes interrupted ones.
 
     Attributes:
@@ -104,14 +104,14 @@ class SnapshotMaking:
     table: ObjectTable
     servers: Servers
     cluster: Cluster
-    prover: Prover
+    prover: Verifier
     copies: Copies
     imports: SnapshotImport
     # For each snapshot in progress: tombstones written shortly before it, and the page size of the engine.
     _deleted: dict[Key, tuple[Rows | None, int]] = field(default_factory=dict)
     _locks: defaultdict[tuple[Key, str], _CollectionLock] = field(default_factory=lambda: defaultdict(_CollectionLock))
 
-    async def make(self, job: Job, snapshot: MemorySnapshot) -> ConditionState:
+    async def create(self, job: Job, snapshot: MemorySnapshot) -> ConditionState:
         """Run the remaining steps; return the condition Verified.
 
         Raises:
@@ -124,11 +124,11 @@ class SnapshotMaking:
                 return await self._take_in(job, snapshot, snapshot.spec.import_.s3, server)
             if resumed_step(job.status) is None:
                 await self._prepare(job, snapshot, connection, server)
-            if step_of(job.status) is SnapshotStep.CREATE:
+            if current_step(job.status) is SnapshotStep.CREATE:
                 await self._create(job, snapshot, connection, server)
-            if step_of(job.status) is SnapshotStep.COPY:
+            if current_step(job.status) is SnapshotStep.COPY:
                 await self._copy(job, snapshot, server)
-            return await self.prover.prove(server, job.metadata, job.status)
+            return await self.prover.verify(server, job.metadata, job.status)
 
         try:
             return await self.servers.use(connection, run_steps, namespace=job.metadata.namespace)
@@ -137,23 +137,25 @@ class SnapshotMaking:
 
     async def _take_in(self, job: Job, snapshot: MemorySnapshot, place: S3Object, server: Server) -> ConditionState:
         memory = self._memory(job, snapshot)
-        await tell(job, job.status | {"step": SnapshotStep.TAKE_IN, "attempts": job.status.get("attempts", 0) + 1})
-        record, proof = await self.imports.take_in(
+        await write_progress(
+            job, job.status | {"step": SnapshotStep.TAKE_IN, "attempts": job.status.get("attempts", 0) + 1}
+        )
+        record, proof = await self.imports.import_snapshot(
             *(job, memory, place), connection=connection_of(memory), server=server
         )
         job.status = job.status | record
         return proof
 
-    def left_by(self, job: Job, files: list[SnapshotFile]) -> list[str]:
+    def leftover_files(self, job: Job, files: list[SnapshotFile]) -> list[str]:
         """Return the files that attempts of a snapshot created but did not record, oldest first."""
         if not job.status.get("attempts") or "name" in job.status or "newestBefore" not in job.status:
             return []
         physical = job.status.get("physical", "")
-        return lost_files(
+        return unrecorded_files(
             # A file with any other name was put there by a user.
-            [(file.created_ms, file.name) for file in files if is_file_of(physical, file.name)],
+            [(file.created_ms, file.name) for file in files if is_snapshot_file_of(physical, file.name)],
             newest_before_ms=job.status["newestBefore"],
-            named=files_named(statuses_beside(self.table, job.key), physical),
+            named=recorded_files(other_statuses(self.table, job.key), physical),
         )
 
     def _memory(self, job: Job, snapshot: MemorySnapshot) -> AgentMemory:
@@ -171,9 +173,9 @@ class SnapshotMaking:
                 f"spec.agentMemoryRef: there is no AgentMemory {key.namespace}/{key.name}: create it or use another",
             )
         memory = self.table.parse(document)
-        owner = self.table.owner_of(memory.slug)
+        owner = self.table.find_owner(memory.slug)
         if owner is None or owner.namespace != key.namespace:
-            raise slug_taken(memory.slug)
+            raise build_slug_taken(memory.slug)
         if owner != key:
             raise NotOwned(
                 Reason.SLUG_TAKEN, f"agent {memory.slug!r} belongs to AgentMemory {owner.name}: name that one"
@@ -185,7 +187,7 @@ class SnapshotMaking:
         memory = self._memory(job, snapshot)
         observed, marker = await self._collection(memory, server)
         files = await server.snapshots.files(observed.physical)
-        snapshots_spec, page = memory.spec.snapshots, page_of(observed.collection)
+        snapshots_spec, page = memory.spec.snapshots, page_size(observed.collection)
         self._deleted[job.key] = await self._tombstones(job, server, observed.physical, page), page
         fields: Json = {
             "step": SnapshotStep.CREATE,
@@ -201,9 +203,9 @@ class SnapshotMaking:
         }
         job.status = job.status | fields | owner_status(marker)
 
-    async def _collection(self, memory: AgentMemory, server: Server) -> tuple[Observed, Marker]:
+    async def _collection(self, memory: AgentMemory, server: Server) -> tuple[ObservedCollection, Marker]:
         alias = alias_of(memory.slug)
-        expected, _ = physical_names(alias, memory.told_physical)
+        expected, _ = physical_names(alias, memory.reported_physical)
         observed = await server.collections.observe(alias, expected)
         marker = observed.collection.marker if observed else None
         if observed is None or marker is None:
@@ -229,12 +231,14 @@ class SnapshotMaking:
             here = qdrant_location(physical, file.name, is_on_disk=is_on_disk)
             fields |= {"locations": [here, *copy]}
             # Record the file before the lock is released, so that the next snapshot does not treat it as its own.
-            await tell(job, job.status | fields | {"step": SnapshotStep.COPY if copy else SnapshotStep.VERIFY})
+            await write_progress(
+                job, job.status | fields | {"step": SnapshotStep.COPY if copy else SnapshotStep.VERIFY}
+            )
 
     async def _tombstones(self, job: Job, server: Server, physical: str, page: int) -> Rows | None:
-        since_ms = parse_time(job.status.get("startTime") or job.now) - SURELY_BEFORE_MS
+        since_ms = parse_time(job.status.get("startTime") or job.now) - CLOCK_MARGIN_MS
         try:
-            return await deleted_after(server.points, physical, since_ms, page)
+            return await read_deleted_after(server.points, physical, since_ms, page)
         except StoreRejected as exc:
             log.info("deletions while %s is taken are not counted: %s", job.key, exc)
             return None
@@ -276,11 +280,11 @@ class SnapshotMaking:
         )
 
         async def report(done: int, total: int) -> None:
-            await tell(job, job.status, detail=f"{done} of {total} bytes")
+            await write_progress(job, job.status, detail=f"{done} of {total} bytes")
 
         slug, namespace = job.status["agent"], job.metadata.namespace
         sha256 = await self.copies.send(file, copy, storage=storage, slug=slug, namespace=namespace, progress=report)
-        await tell(job, job.status | {"sha256": sha256, "step": SnapshotStep.VERIFY})
+        await write_progress(job, job.status | {"sha256": sha256, "step": SnapshotStep.VERIFY})
 
     async def _find_created(self, job: Job, server: Server) -> SnapshotFile | None:
         """Return the newest file of earlier attempts, or None. Older ones are deleted."""
@@ -288,14 +292,14 @@ class SnapshotMaking:
             return None
         physical = job.status["physical"]
         files = await server.snapshots.files(physical)
-        leftovers = self.left_by(job, files)
+        leftovers = self.leftover_files(job, files)
         for name in leftovers[:-1]:
             await server.snapshots.delete_file(physical, name)
         return next((file for file in files if file.name in leftovers[-1:]), None)
 
     async def _create_file(self, job: Job, lock: _CollectionLock, server: Server) -> SnapshotFile:
         physical, loop = job.status["physical"], asyncio.get_running_loop()
-        await tell(job, job.status | {"attempts": job.status["attempts"] + 1})
+        await write_progress(job, job.status | {"attempts": job.status["attempts"] + 1})
         await asyncio.sleep(max(0.0, lock.ended_s + MIN_INTERVAL_S - loop.time()))
         try:
             return await server.snapshots.create(physical)
@@ -307,15 +311,17 @@ class SnapshotMaking:
             lock.ended_s = loop.time()
 
 
-async def tell(
+async def write_progress(
     job: Job, status: Json, *, detail: str = "", reason: str = Reason.RUNNING, proof: ConditionState | None = None
 ) -> None:
     """Write a running snapshot's status: the step that starts next, or the cause of a wait."""
     generation = job.metadata.generation
-    await job.write(running(status, generation=generation, now=job.now, detail=detail, reason=reason, proof=proof))
+    await job.write(
+        running_status(status, generation=generation, now=job.now, detail=detail, reason=reason, proof=proof)
+    )
 
 
-def statuses_beside(table: ObjectTable, own: Key) -> Iterator[Mapping[str, Any]]:
+def other_statuses(table: ObjectTable, own: Key) -> Iterator[Mapping[str, Any]]:
     """Yield the status of every other MemorySnapshot of a namespace."""
     for document in documents_in(table, MEMORY_SNAPSHOT, own.namespace):
         if key_of(document) != own:

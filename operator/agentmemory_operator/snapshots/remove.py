@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentmemory_operator.collections.retire import keep_in_reach, remove_file
+from agentmemory_operator.collections.retire import keep_snapshots_available, remove_file
 from agentmemory_operator.connections.resolve import Server, Servers
 from agentmemory_operator.connections.rules.bucket_places import check_copy
 from agentmemory_operator.ports.base import Json
@@ -60,7 +60,7 @@ class SnapshotRemoval:
             return
 
         async def remove_from(server: Server) -> None:
-            await keep_in_reach(server.collections, server.snapshots, physical)
+            await keep_snapshots_available(server.collections, server.snapshots, physical)
             for name in choose(await server.snapshots.files(physical)):
                 await remove_file(server.collections, server.snapshots, physical, name)
 

@@ -30,10 +30,10 @@ from agentmemory_operator.runtime.cache import (
     key_of,
 )
 from agentmemory_operator.runtime.queue import WorkQueue
-from agentmemory_operator.snapshots.rules.due import Outlook
-from agentmemory_operator.snapshots.rules.facts import being_removed
+from agentmemory_operator.snapshots.rules.due import SnapshotOverview
+from agentmemory_operator.snapshots.rules.facts import removal_status
 from agentmemory_operator.snapshots.rules.retention import RetentionVerdict
-from agentmemory_operator.snapshots.rules.why_kept import users_of, verdicts_of
+from agentmemory_operator.snapshots.rules.why_kept import find_users, judge_overview
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 from agentmemory_operator.spec.times import render_second
 
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 MAX_CONCURRENT_AGENTS = 2
 # Steps for one agent before other agents are processed.
-REMOVED_AT_ONCE = 5
+MAX_REMOVALS_PER_RUN = 5
 SOON_S, RETRY_S, PERIOD_S = 0.0, 60.0, 3600.0
 
 
@@ -77,12 +77,12 @@ class RetentionRuns:
     cluster: Cluster
     statuses: Statuses
     removal: BytesRemoval
-    outlook_of: Callable[[Key], Outlook | None]
+    read_overview: Callable[[Key], SnapshotOverview | None]
     queue: WorkQueue[Key] = field(init=False)
     _removed: Counter = field(init=False, default_factory=removed_counter)
 
     def __post_init__(self) -> None:
-        self.queue = WorkQueue(self.run, place_of=self.table.place_of, share=MAX_CONCURRENT_AGENTS)
+        self.queue = WorkQueue(self.run, place_of=self.table.queue_place, share=MAX_CONCURRENT_AGENTS)
 
     @property
     def metrics(self) -> list[Collector]:
@@ -95,12 +95,12 @@ class RetentionRuns:
         Raises:
             LeadershipLost: If this process must stop.
         """
-        outlook = self.outlook_of(key)
+        outlook = self.read_overview(key)
         if outlook is None or outlook.figures.rules is None:
             return None
         to_remove = [verdict for verdict in self._to_remove(outlook) if not self._is_deleting(key, verdict)]
         has_failed = False
-        for verdict in to_remove[:REMOVED_AT_ONCE]:
+        for verdict in to_remove[:MAX_REMOVALS_PER_RUN]:
             try:
                 await self._take_step(key, outlook, verdict)
             except LeadershipLost:
@@ -112,14 +112,14 @@ class RetentionRuns:
             return RETRY_S
         return SOON_S if to_remove else PERIOD_S
 
-    def _to_remove(self, outlook: Outlook) -> list[RetentionVerdict]:
+    def _to_remove(self, outlook: SnapshotOverview) -> list[RetentionVerdict]:
         """Return the snapshots to remove, oldest first. The objects that need them are only read if there are any."""
-        if all(verdict.is_kept for verdict in verdicts_of(outlook)):
+        if all(verdict.is_kept for verdict in judge_overview(outlook)):
             return []
         namespace = outlook.memory.metadata.namespace
         restores, memories = (self._documents(kind, namespace) for kind in (MEMORY_RESTORE, AGENT_MEMORY))
-        users = {item.name: users_of(item.name, restores=restores, memories=memories) for item in outlook.taken}
-        return [verdict for verdict in reversed(verdicts_of(outlook, users)) if not verdict.is_kept]
+        users = {item.name: find_users(item.name, restores=restores, memories=memories) for item in outlook.snapshots}
+        return [verdict for verdict in reversed(judge_overview(outlook, users)) if not verdict.is_kept]
 
     def _documents(self, kind: str, namespace: str) -> list[Json]:
         return [document for document in self.table.documents(kind) if key_of(document).namespace == namespace]
@@ -132,9 +132,9 @@ class RetentionRuns:
         document = self.table.get(Key(MEMORY_SNAPSHOT, key.namespace, verdict.name))
         return document is None or bool(document["metadata"].get("deletionTimestamp"))
 
-    async def _take_step(self, key: Key, outlook: Outlook, verdict: RetentionVerdict) -> None:
+    async def _take_step(self, key: Key, outlook: SnapshotOverview, verdict: RetentionVerdict) -> None:
         document = self.table.get(Key(MEMORY_SNAPSHOT, key.namespace, verdict.name))
-        taken = next(snapshot for snapshot in outlook.taken if snapshot.name == verdict.name)
+        taken = next(snapshot for snapshot in outlook.snapshots if snapshot.name == verdict.name)
         if document is None:
             return
         if taken.is_being_removed:
@@ -143,14 +143,14 @@ class RetentionRuns:
             # Its bytes are deleted in the next step. By then a restore that started before this step is visible.
             await self._mark_removed(outlook, document, taken.metadata, why=verdict.text)
 
-    async def _mark_removed(self, outlook: Outlook, document: Json, metadata: Metadata, *, why: str) -> None:
+    async def _mark_removed(self, outlook: SnapshotOverview, document: Json, metadata: Metadata, *, why: str) -> None:
         old, now = document.get("status") or {}, render_second(outlook.now_ms / 1000)
-        status = being_removed(old, why, generation=metadata.generation, now=now)
+        status = removal_status(old, why, generation=metadata.generation, now=now)
         await self.statuses.write(document, metadata, status)
         event = Event("Normal", "SnapshotRemoved", f"{metadata.name} is removed: {why}")
         await self.cluster.post_event(AGENT_MEMORY, outlook.memory.metadata, event)
 
-    async def _remove(self, outlook: Outlook, document: Json, metadata: Metadata) -> None:
+    async def _remove(self, outlook: SnapshotOverview, document: Json, metadata: Metadata) -> None:
         try:
             await self.removal.remove(document.get("status") or {}, snapshot=document)
         except NotOwned as exc:

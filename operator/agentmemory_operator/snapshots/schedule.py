@@ -21,19 +21,19 @@ from agentmemory_operator.runtime.queue import WorkQueue
 from agentmemory_operator.snapshots.retention import BytesRemoval, RetentionRuns
 from agentmemory_operator.snapshots.rules.due import (
     DueSnapshot,
-    Outlook,
-    SnapshotFigures,
-    claimed_object,
-    figures_of,
-    last_status,
-    next_claim,
-    rebuild_claim,
+    SnapshotOverview,
+    SnapshotSettings,
+    build_manifest,
+    due_after_rebuild,
+    due_after_upgrade,
+    last_snapshot_status,
+    next_scheduled,
+    read_settings,
     snapshots_fault,
     stale_at_ms,
     states_of,
-    version_claim,
 )
-from agentmemory_operator.snapshots.rules.facts import Taken, taken_of
+from agentmemory_operator.snapshots.rules.facts import SnapshotFacts, parse_facts
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason, is_true, merge_conditions
 from agentmemory_operator.spec.times import parse_time, render_second
@@ -76,7 +76,7 @@ class ScheduleMeter:
         self._last_s.pop(key, None)
         self._overdue.pop(key, None)
 
-    def note(self, key: Key, outlook: Outlook) -> None:
+    def record(self, key: Key, outlook: SnapshotOverview) -> None:
         """Record the present state of an agent's snapshots."""
         self.forget(key)
         if outlook.figures.stale_ms is None:
@@ -114,9 +114,9 @@ class SnapshotSchedule:
     _collections: dict[Key, tuple[str, Json]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.queue = WorkQueue(self.look, place_of=self.table.place_of, share=MAX_CONCURRENT_AGENTS)
+        self.queue = WorkQueue(self.check, place_of=self.table.queue_place, share=MAX_CONCURRENT_AGENTS)
         statuses = Statuses(self.table, self.cluster, self.clock)
-        self.retention = RetentionRuns(self.table, self.cluster, statuses, self.removal, self.outlook_of)
+        self.retention = RetentionRuns(self.table, self.cluster, statuses, self.removal, self.read_overview)
 
     @property
     def metrics(self) -> list[Collector]:
@@ -129,7 +129,7 @@ class SnapshotSchedule:
             group.create_task(self.queue.run())
             group.create_task(self.retention.queue.run())
 
-    def note(self, key: Key, document: Json, status: Json) -> Json:
+    def update_status(self, key: Key, document: Json, status: Json) -> Json:
         """Return an agent's new status with the state of its snapshots, and schedule a check of them.
 
         Args:
@@ -148,7 +148,7 @@ class SnapshotSchedule:
             self._collections[key] = memory.metadata.uid, status["collection"]
         return self._with_snapshots(self._outlook(key, memory), old=old, status=status)
 
-    def heard(self, memory: Key) -> None:
+    def request_check(self, memory: Key) -> None:
         """Schedule a check after a change of an agent or of one of its snapshots."""
         self.queue.request(memory)
 
@@ -156,9 +156,9 @@ class SnapshotSchedule:
         """Return whether an agent has a `snapshots` block, snapshots, or status fields of earlier ones."""
         spec, status = document.get("spec"), document.get("status") or {}
         has_block = isinstance(spec, dict) and bool(spec.get("snapshots"))
-        return has_block or bool(self.table.jobs_of(key, MEMORY_SNAPSHOT)) or any(name in status for name in FIELDS)
+        return has_block or bool(self.table.list_jobs(key, MEMORY_SNAPSHOT)) or any(name in status for name in FIELDS)
 
-    def _with_snapshots(self, outlook: Outlook, *, old: Json, status: Json) -> Json:
+    def _with_snapshots(self, outlook: SnapshotOverview, *, old: Json, status: Json) -> Json:
         memory, now = outlook.memory, render_second(outlook.now_ms / 1000)
         states = states_of(outlook) if status.get("collection") else []
         other_conditions = _other_conditions(status)
@@ -170,24 +170,24 @@ class SnapshotSchedule:
         other_fields = {name: value for name, value in status.items() if name not in FIELDS}
         return other_fields | self._fields(outlook) | {"conditions": [*other_conditions, *merged]}
 
-    def _fields(self, outlook: Outlook) -> Json:
+    def _fields(self, outlook: SnapshotOverview) -> Json:
         fields: Json = {}
-        if last := last_status(outlook):
+        if last := last_snapshot_status(outlook):
             fields["lastSnapshot"] = last
         if outlook.slot_ms:
             fields["lastSnapshotSlot"] = render_second(outlook.slot_ms / 1000)
-        claim = next_claim(outlook) if outlook.figures.is_followed and not outlook.memory.spec.suspend else None
+        claim = next_scheduled(outlook) if outlook.figures.has_schedule and not outlook.memory.spec.suspend else None
         return fields | ({"nextSnapshotTime": render_second(claim.due_ms / 1000)} if claim else {})
 
-    def _outlook(self, key: Key, memory: AgentMemory) -> Outlook:
-        taken = [taken_of(document) for document in self.table.jobs_of(key, MEMORY_SNAPSHOT)]
-        figures = figures_of(memory.spec.snapshots) if memory.metadata.creation_timestamp else SnapshotFigures()
-        return Outlook(
+    def _outlook(self, key: Key, memory: AgentMemory) -> SnapshotOverview:
+        taken = [parse_facts(document) for document in self.table.list_jobs(key, MEMORY_SNAPSHOT)]
+        figures = read_settings(memory.spec.snapshots) if memory.metadata.creation_timestamp else SnapshotSettings()
+        return SnapshotOverview(
             memory=self._with_collection(key, memory),
             figures=figures,
-            taken=taken,
+            snapshots=taken,
             slot_ms=self._slot_ms(key, memory, taken),
-            running=self._version_of(key)[0],
+            server_version=self._version_of(key)[0],
             now_ms=self.clock.now_ms(),
         )
 
@@ -198,7 +198,7 @@ class SnapshotSchedule:
             return memory
         return memory.model_copy(update={"status": memory.status | {"collection": collection}})
 
-    def _slot_ms(self, key: Key, memory: AgentMemory, taken: list[Taken]) -> int:
+    def _slot_ms(self, key: Key, memory: AgentMemory, taken: list[SnapshotFacts]) -> int:
         """Return the last time that was claimed, according to the status, this process, or an existing object."""
         recorded = memory.status.get("lastSnapshotSlot")
         own = self._slots.get((key, memory.metadata.uid), 0)
@@ -206,7 +206,7 @@ class SnapshotSchedule:
 
     def _version_of(self, key: Key) -> tuple[str | None, int]:
         """Return the Qdrant version of the agent's server, and the time at which this process first observed it."""
-        connection = self.table.connection_of(key)
+        connection = self.table.find_connection(key)
         document = self.table.get(connection) if connection else None
         version = ((document or {}).get("status") or {}).get("version")
         if connection is None or version is None:
@@ -216,7 +216,7 @@ class SnapshotSchedule:
             known = self._versions[connection] = version, self.clock.now_ms()
         return known
 
-    def outlook_of(self, key: Key) -> Outlook | None:
+    def read_overview(self, key: Key) -> SnapshotOverview | None:
         """Return the state of an agent's snapshots. None if the agent is deleted, suspended or invalid."""
         document = self.table.get(key)
         memory = self._parsed(document) if document is not None else None
@@ -230,7 +230,7 @@ class SnapshotSchedule:
         except SpecInvalid:
             return None
 
-    async def look(self, key: Key) -> float | None:
+    async def check(self, key: Key) -> float | None:
         """Claim the first due snapshot; return the seconds until the next event, or None.
 
         Also updates the metrics, requests a retention run, and requests a pass if the status is out of date.
@@ -245,7 +245,7 @@ class SnapshotSchedule:
             self._collections.pop(key, None)
             return None
         outlook = self._outlook(key, memory)
-        self.meter.note(key, outlook)
+        self.meter.record(key, outlook)
         self.retention.queue.request(key)
         claims = self._claims(key, outlook) if self._is_served(key, outlook) else []
         for claim in claims:
@@ -258,36 +258,36 @@ class SnapshotSchedule:
             self.request(key)
         return _seconds_until_next(outlook, [claim.due_ms for claim in claims])
 
-    def _claims(self, key: Key, outlook: Outlook) -> list[DueSnapshot]:
+    def _claims(self, key: Key, outlook: SnapshotOverview) -> list[DueSnapshot]:
         """Return the snapshots to request. Those for a new version or after a rebuild precede the scheduled one."""
         since_ms = self._version_of(key)[1]
-        claims = (version_claim(outlook, since_ms=since_ms), rebuild_claim(outlook), next_claim(outlook))
+        claims = (due_after_upgrade(outlook, since_ms=since_ms), due_after_rebuild(outlook), next_scheduled(outlook))
         return [claim for claim in claims if claim is not None]
 
-    def _is_served(self, key: Key, outlook: Outlook) -> bool:
+    def _is_served(self, key: Key, outlook: SnapshotOverview) -> bool:
         """Return whether a snapshot can be created now.
 
         Snapshots are not requested before: they would accumulate and then run in a burst.
         """
         memory = outlook.memory
         conditions = memory.status.get("conditions") or []
-        is_idle = outlook.figures.is_followed and not outlook.is_running and not memory.spec.suspend
-        is_owner = self.table.owner_of(memory.slug) == key
+        is_idle = outlook.figures.has_schedule and not outlook.is_running and not memory.spec.suspend
+        is_owner = self.table.find_owner(memory.slug) == key
         return is_idle and is_owner and bool(memory.status.get("collection")) and is_true(conditions, "Ready")
 
-    async def _claim(self, key: Key, claim: DueSnapshot, outlook: Outlook) -> None:
-        is_new = await self.cluster.create_object(claimed_object(claim, outlook))
+    async def _claim(self, key: Key, claim: DueSnapshot, outlook: SnapshotOverview) -> None:
+        is_new = await self.cluster.create_object(build_manifest(claim, outlook))
         if claim.slot_ms is not None:
             self._slots[key, outlook.memory.metadata.uid] = claim.slot_ms
         if not is_new:
             return
         log.info("%s: requested snapshot %s", key, claim.name)
-        if claim.why:
-            event = Event("Normal", "SnapshotDue", f"{claim.why}: {claim.name} is made")
+        if claim.cause:
+            event = Event("Normal", "SnapshotDue", f"{claim.cause}: {claim.name} is made")
             await self.cluster.post_event(AGENT_MEMORY, outlook.memory.metadata, event)
 
 
-def _seconds_until_next(outlook: Outlook, dues_ms: list[int]) -> float | None:
+def _seconds_until_next(outlook: SnapshotOverview, dues_ms: list[int]) -> float | None:
     """Return the seconds until the next claim, or until the last snapshot becomes too old.
 
     None if neither is in the future.

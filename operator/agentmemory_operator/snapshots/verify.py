@@ -9,26 +9,26 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from agentmemory_operator.collections.rules.collection import marker_from_json
-from agentmemory_operator.collections.scratch import Scratch
+from agentmemory_operator.collections.scratch import ScratchCollections
 from agentmemory_operator.connections.resolve import Server
-from agentmemory_operator.connections.streams import digest_of
-from agentmemory_operator.errors import NotFound, RecoveryUnended, StoreRejected, StoreUnavailable
+from agentmemory_operator.connections.streams import hash_stream
+from agentmemory_operator.errors import NotFound, RecoveryOutcomeUnknown, StoreRejected, StoreUnavailable
 from agentmemory_operator.memories.rules.findings import Check, CheckFinding, VerificationVerdict
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.snapshots.compare import ComparedSnapshot, compare
 from agentmemory_operator.snapshots.rules.steps import QDRANT, S3, location_of
-from agentmemory_operator.snapshots.rules.verdict import UNVERIFIED, Recorded, compare_checksum
+from agentmemory_operator.snapshots.rules.verdict import UNVERIFIED, SnapshotRecord, compare_checksum
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 from agentmemory_operator.spec.kinds.conditions import ConditionState
 from agentmemory_operator.spec.times import parse_time
 
-ATTEMPTS = 3
+MAX_RESTORE_ATTEMPTS = 3
 """Maximum number of failed restores by a responding server before the snapshot counts as unusable."""
 
 log = logging.getLogger(__name__)
 
 
-OpenElsewhere = Callable[[Json, str], AbstractAsyncContextManager[AsyncIterator[bytes]]]
+OpenStoredCopy = Callable[[Json, str], AbstractAsyncContextManager[AsyncIterator[bytes]]]
 """Opens the bytes at a location in object storage, from a status, with the credentials of a namespace."""
 
 
@@ -41,13 +41,13 @@ class Verification:
         open_elsewhere: Opens bytes in object storage; None if none is configured.
     """
 
-    scratch: Scratch
+    scratch: ScratchCollections
     max_scratch_bytes: int | None = None
-    open_elsewhere: OpenElsewhere | None = None
+    open_elsewhere: OpenStoredCopy | None = None
     _failures: Counter[str] = field(default_factory=Counter)
     _locks: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 
-    async def prove(self, server: Server, metadata: Metadata, status: Json) -> ConditionState:
+    async def verify_status(self, server: Server, metadata: Metadata, status: Json) -> ConditionState:
         """Return the condition Verified of an existing MemorySnapshot, verified as its `status.verify` requires.
 
         Raises:
@@ -68,8 +68,8 @@ class Verification:
             name=(here or status).get("name") or "",
             size=status.get("sizeBytes") or 0,
             sha256=status.get("sha256"),
-            recorded=Recorded(
-                begun_ms=parse_time(began) if began else None,
+            recorded=SnapshotRecord(
+                started_ms=parse_time(began) if began else None,
                 before=points.get("before"),
                 after=points.get("after"),
                 deleted=status.get("deletedMeanwhile"),
@@ -80,7 +80,7 @@ class Verification:
             open_copy=partial(opens, elsewhere, metadata.namespace) if opens and elsewhere and not here else None,
         )
 
-    async def verify(self, subject: ComparedSnapshot, how: str, server: Server) -> VerificationVerdict:
+    async def verify(self, subject: ComparedSnapshot, mode: str, server: Server) -> VerificationVerdict:
         """Verify a snapshot; return the findings of all checks.
 
         Args:
@@ -89,13 +89,13 @@ class Verification:
         Raises:
             TransientError: If the verification must be repeated.
         """
-        if how == "Checksum":
+        if mode == "Checksum":
             return await _verify_checksum(subject, server)
         limit = self.max_scratch_bytes
         if limit is not None and (size := await _size_of(subject, server)) > limit:
             note = f"not restored: its {size} bytes exceed the limit of {limit} for a scratch collection"
             return replace(await _verify_checksum(subject, server), without_live=note)
-        async with self._locks[server.endpoint.url], self.scratch.hold(server, subject.uid) as name:
+        async with self._locks[server.endpoint.url], self.scratch.reserve(server, subject.uid) as name:
             error = await self._restore(subject, name, server)
             return await _judge_rejected(error, subject, server) if error else await compare(name, subject, server)
 
@@ -109,9 +109,9 @@ class Verification:
             # Raises if the server is unavailable: then the failure shows nothing about the snapshot.
             await server.snapshots.collections()
             self._failures[subject.uid] += 1
-            if self._failures[subject.uid] < ATTEMPTS:
+            if self._failures[subject.uid] < MAX_RESTORE_ATTEMPTS:
                 raise
-            message = f"the server failed {ATTEMPTS} times to restore it: {exc}"
+            message = f"the server failed {MAX_RESTORE_ATTEMPTS} times to restore it: {exc}"
         else:
             message = ""
         self._failures.pop(subject.uid, None)
@@ -134,18 +134,18 @@ async def restore_into(target: str, subject: ComparedSnapshot, server: Server) -
         try:
             await server.snapshots.recover(target, location, sha256=subject.sha256)
             return
-        except RecoveryUnended:
+        except RecoveryOutcomeUnknown:
             # The server may still complete this recovery, and then replace anything uploaded now.
             raise
         except (StoreRejected, StoreUnavailable) as exc:
             # The server may not accept URLs, or may not reach itself by this one.
             log.info("uploading %s, because the server does not download it: %s", subject.name, exc)
             await server.collections.delete(target)
-    async with opened(subject, server) as content:
+    async with open_bytes(subject, server) as content:
         await server.snapshots.upload(target, content, sha256=subject.sha256)
 
 
-def opened(subject: ComparedSnapshot, server: Server) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+def open_bytes(subject: ComparedSnapshot, server: Server) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
     """Open a snapshot's bytes, from object storage or from the server."""
     if subject.open_copy is not None:
         return subject.open_copy()
@@ -166,11 +166,11 @@ async def _verify_checksum(subject: ComparedSnapshot, server: Server) -> Verific
     files = await server.snapshots.files(subject.physical)
     listed_sha256 = next((file.sha256 for file in files if file.name == subject.name), None)
     try:
-        async with opened(subject, server) as content:
-            sha256, size = await digest_of(content)
+        async with open_bytes(subject, server) as content:
+            sha256, size = await hash_stream(content)
     except (NotFound, StoreRejected) as exc:
         return VerificationVerdict((CheckFinding(Check.CHECKSUM, False, f"it cannot be read: {exc}"),))
-    return VerificationVerdict((compare_checksum(sha256, recorded=subject.sha256, told=listed_sha256, size=size),))
+    return VerificationVerdict((compare_checksum(sha256, recorded=subject.sha256, listed=listed_sha256, size=size),))
 
 
 async def _size_of(subject: ComparedSnapshot, server: Server) -> int:

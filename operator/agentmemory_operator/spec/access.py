@@ -42,21 +42,21 @@ class Scopes:
     is_any: bool = False
     users: frozenset[str] | None = None
 
-    def allow(self, user_id: str) -> bool:
+    def allows(self, user_id: str) -> bool:
         """Return whether the caller may act for a user or scope. Unicode spellings of one name are equal."""
         user_id = canonical(user_id)
         if is_shared(user_id):
             return self.is_any or user_id in self.names
         return self.users is None or user_id in self.users
 
-    def only(self, user_id: str) -> "Scopes":
+    def restricted_to(self, user_id: str) -> "Scopes":
         """Restrict to one user or scope. The result allows nothing if that was not allowed."""
-        mine = frozenset({canonical(user_id)} if self.allow(user_id) else ())
+        mine = frozenset({canonical(user_id)} if self.allows(user_id) else ())
         return Scopes(names=mine, users=frozenset()) if is_shared(user_id) else Scopes(users=mine)
 
-    def allowed(self, scopes: Iterable[str]) -> tuple[str, ...]:
+    def filter_allowed(self, scopes: Iterable[str]) -> tuple[str, ...]:
         """Return those of the given scopes that the caller may use, in their order."""
-        return tuple(scope for scope in scopes if self.allow(scope))
+        return tuple(scope for scope in scopes if self.allows(scope))
 
 
 def is_shared(user_id: str) -> bool:
@@ -81,7 +81,7 @@ class Verb(StrEnum):
 
 # Verbs that a user token may have. A token cannot mint further tokens, which would outlive its expiry.
 DELEGATED_VERBS = tuple(verb for verb in Verb if verb is not Verb.DELEGATE)
-TOKEN_TTL_MAX_S = 3600
+MAX_TOKEN_TTL_S = 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +132,11 @@ class Caller:
         return f"a user token of {self.account}" if self.account else "a user token"
 
 
-ANYBODY, NOBODY = Caller(is_unbounded=True), Caller()
+UNBOUNDED_CALLER, UNKNOWN_CALLER = Caller(is_unbounded=True), Caller()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reviewed:
+class TokenReviewResult:
     """Result of validating a bearer token.
 
     Attributes:
@@ -184,7 +184,7 @@ def scopes_of(caller: Caller, subjects: Iterable[Subject]) -> Scopes:
     """
     subject = _subject_of(caller, subjects)
     scopes = Scopes(subject.scopes, is_any=caller.is_unbounded, users=subject.users)
-    return scopes if caller.delegation is None else scopes.only(caller.delegation.user_id)
+    return scopes if caller.delegation is None else scopes.restricted_to(caller.delegation.user_id)
 
 
 _EVERYTHING, _NOTHING = Subject("", "", frozenset(Verb)), Subject("", "", frozenset(), users=frozenset())

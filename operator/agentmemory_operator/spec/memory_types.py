@@ -31,7 +31,7 @@ class Ttl:
         return self.mode in ("Hard", "Session")
 
     @property
-    def ends(self) -> bool:
+    def expires(self) -> bool:
         """True if age (`days`) or idle time (`idle_hours`) alone hides or removes a memory."""
         return self.days is not None or self.idle_hours is not None
 
@@ -79,12 +79,12 @@ class MemoryType:
         return self.immutable and self.ttl is None
 
     @property
-    def lasts_a_session(self) -> bool:
+    def ends_with_session(self) -> bool:
         """True if its memories are removed when their session ends."""
         return self.ttl is not None and self.ttl.mode == "Session"
 
 
-def ending_with_session(type_: MemoryType, idle_hours: float | None) -> MemoryType:
+def with_session_end(type_: MemoryType, idle_hours: float | None) -> MemoryType:
     """Return the type with `idle_hours` set in its time to live if its mode is Session and it has no `days`.
 
     A type `working` without a time to live gets the mode Session too. Any other type is returned unchanged, as is every

@@ -12,7 +12,7 @@ PLACEHOLDER_KEY = "placeholder"
 deleted agent: snapshots of its name stay reachable through it.
 """
 
-SHARD_SETS = "agentmemory_shard_snapshots"
+SHARD_SETS_COLLECTION = "agentmemory_shard_snapshots"
 """Reserved collection. Its metadata records which shard snapshots of a cluster belong to one snapshot."""
 
 SCRATCH_PREFIX = "agentmemory_scratch__"
@@ -20,12 +20,12 @@ SCRATCH_PREFIX = "agentmemory_scratch__"
 memories.
 """
 
-MOST_DIGITS = 9
+MAX_NUMBER_DIGITS = 9
 """Maximum number of digits in the number of a physical name. The operator creates no longer ones."""
 
 # Qdrant rejects the same characters. "." and ".." would change the path of the URL.
 _COLLECTION = re.compile(r"(?!\.\.?$)[^<>:\"/\\|?*\x00-\x1f\x7f\ud800-\udfff]{1,255}")
-_NUMBER = re.compile(rf"[0-9]{{1,{MOST_DIGITS}}}")
+_NUMBER = re.compile(rf"[0-9]{{1,{MAX_NUMBER_DIGITS}}}")
 _SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
@@ -49,12 +49,12 @@ def is_collection_name(name: object) -> bool:
     return isinstance(name, str) and _COLLECTION.fullmatch(name) is not None
 
 
-def is_file_of(physical: str, name: object) -> bool:
+def is_snapshot_file_of(physical: str, name: object) -> bool:
     """Return whether a snapshot's file name has the form that Qdrant and the operator use for a collection."""
     return is_collection_name(name) and isinstance(name, str) and name.startswith(f"{physical}-")
 
 
-def slug_in(name: str) -> str | None:
+def find_slug(name: str) -> str | None:
     """Return the slug in the name of an alias or of a numbered collection. None for any other name."""
     plain, found, number = name.rpartition("__")
     alias = plain if found and _NUMBER.fullmatch(number) else name
@@ -76,7 +76,7 @@ def next_physical(alias: str, names: Iterable[str | None]) -> str:
     """
     numbers = {number for name in names if name and (number := number_of(name, alias)) is not None}
     number = max(numbers, default=0) + 1
-    if number >= 10**MOST_DIGITS:
+    if number >= 10**MAX_NUMBER_DIGITS:
         # Counting never gets that far: a number this large is from a status that the operator did not write.
         number = next(free for free in count(1) if free not in numbers)
     return f"{alias}__{number}"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 MAX_COMPARED_CHARS = 32
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
+def nearest_name(name: str, known: Iterable[str]) -> str | None:
     """Return the known name most similar to `name`, or None. Case, `_` and `-` are ignored."""
     if len(name) > MAX_COMPARED_CHARS:
         return None
@@ -21,7 +21,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 def did_you_mean(name: object, known: Sequence[str]) -> str:
     """Return `; did you mean NAME?`, or an empty string if no known name is similar or the name is known."""
-    suggestion = nearest(name, known) if isinstance(name, str) and name not in known else None
+    suggestion = nearest_name(name, known) if isinstance(name, str) and name not in known else None
     return f"; did you mean {suggestion}?" if suggestion else ""
 
 

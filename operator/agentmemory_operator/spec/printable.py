@@ -11,7 +11,7 @@ import re
 _INDENTED_BREAK = "\n  "
 
 # Maximum length of a quoted message of a server.
-MOST_CHARS = 200
+MAX_QUOTED_CHARS = 200
 
 # Escape sequences that move the cursor of a terminal, change its colours or set its title.
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(\x07|\x1b\\)?|\x9b[0-?]*[ -/]*[@-~]|\x1b[@-Z\\-_]")
@@ -35,6 +35,6 @@ def printable_lines(text: str) -> str:
 def printable_start(text: str) -> str:
     """Return the first 200 characters of a text as one line, without unprintable characters and escape sequences."""
     # Ten times the limit leaves enough after escapes are removed, and bounds the work on a large page.
-    stripped = _ESCAPES.sub(" ", text[: 10 * MOST_CHARS])
+    stripped = _ESCAPES.sub(" ", text[: 10 * MAX_QUOTED_CHARS])
     line = " ".join("".join(char if char.isprintable() else " " for char in stripped).split())
-    return line if len(line) <= MOST_CHARS else line[: MOST_CHARS - 1] + "…"
+    return line if len(line) <= MAX_QUOTED_CHARS else line[: MAX_QUOTED_CHARS - 1] + "…"

@@ -16,7 +16,7 @@ from agentmemory_operator.spec.times import parse_time
 
 NEVER = "Never"
 
-LARGEST_SPREAD_MS = 300_000
+MAX_SPREAD_MS = 300_000
 _SPREAD_SHARE = 10
 _TIMES = 5000
 
@@ -99,7 +99,7 @@ def last_time_ms(schedule: str, time_zone: str, *, until_ms: int) -> int | None:
 
 
 @lru_cache(maxsize=1024)
-def longest_gap_ms(schedule: str, time_zone: str) -> int | None:
+def max_interval_ms(schedule: str, time_zone: str) -> int | None:
     """Return the longest interval between two consecutive times of a schedule. None if there are fewer than two times.
 
     It examines 13 months from a Friday noon, at most the first 5,000 times. They include nights, weekends, and the ends
@@ -125,7 +125,7 @@ def spread_ms(identity: str, schedule: str, time_zone: str, *, at_ms: int) -> in
         at_ms: The scheduled time.
     """
     after_ms = next_time_ms(schedule, time_zone, after_ms=at_ms) or at_ms
-    max_spread_ms = min((after_ms - at_ms) // _SPREAD_SHARE, LARGEST_SPREAD_MS)
+    max_spread_ms = min((after_ms - at_ms) // _SPREAD_SHARE, MAX_SPREAD_MS)
     return zlib.crc32(identity.encode()) % (max_spread_ms + 1)
 
 

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 DEFAULT_SECRET_KEY = "key"
 
-KEY_MADE_KEY = "keyMadeAt"
+KEY_CREATED_KEY = "keyMadeAt"
 """Payload key: creation time, in Unix milliseconds, of the data key that encrypts the memory."""
 
 # Suffix of the Secret entry that contains the previous wrapping key during a rotation.

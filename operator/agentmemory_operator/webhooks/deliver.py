@@ -22,7 +22,7 @@ from prometheus_client.registry import Collector
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.connections.rules.secret_hosts import NOWHERE
 from agentmemory_operator.errors import AgentMemoryError, LeadershipLost, RequestInvalid, TransientError
-from agentmemory_operator.memories.change_log import ChangesRequest, read_changes, settled_ms
+from agentmemory_operator.memories.change_log import ChangesRequest, complete_until_ms, read_changes
 from agentmemory_operator.memories.rules.change_log import Change, Position
 from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.ports.kubernetes import Secrets
@@ -33,17 +33,24 @@ from agentmemory_operator.spec.effective.settings import AgentSettings, effectiv
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.kinds.spec_webhooks import Webhook
 from agentmemory_operator.spec.times import parse_time
-from agentmemory_operator.webhooks.rules.events import KEPT_MS, WebhookEvent, cleanup_event, event_of, key_of, retry_s
+from agentmemory_operator.webhooks.rules.events import (
+    MAX_EVENT_AGE_MS,
+    WebhookEvent,
+    cleanup_event,
+    decode_key,
+    retry_delay_s,
+    to_event,
+)
 
 log = logging.getLogger(__name__)
 
-AGENTS_AT_ONCE = 8
-LOOK_S, SOON_S = 10.0, 1.0
+MAX_CONCURRENT_AGENTS = 8
+POLL_S, START_DELAY_S = 10.0, 1.0
 PAGE = 100
 # Time after which no further event of a webhook is sent in this turn; the agent's other webhooks wait for it.
-MOST_MS = 20_000
+MAX_WEBHOOK_MS = 20_000
 # Delay before a cursor is written to the status, so that one write covers several events.
-WRITTEN_S = 5.0
+STATUS_DELAY_S = 5.0
 
 OpenAgent = Callable[[AgentSettings], Awaitable[Agent]]
 """Opens an agent to read its change log."""
@@ -97,7 +104,7 @@ class WebhookMeter:
 
 
 @dataclass(slots=True)
-class Webhooks:
+class WebhookDelivery:
     """Delivers the events of all agents. The webhooks of one agent are processed one after the other.
 
     Args:
@@ -115,15 +122,15 @@ class Webhooks:
     _known: dict[tuple[Key, str], dict[str, _Progress]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.queue = WorkQueue(self._look, place_of=self.table.place_of, share=AGENTS_AT_ONCE)
+        self.queue = WorkQueue(self._deliver, place_of=self.table.queue_place, share=MAX_CONCURRENT_AGENTS)
 
-    def note(self, key: Key, memory: AgentMemory) -> Json:
+    def schedule(self, key: Key, memory: AgentMemory) -> Json:
         """Schedule delivery for an object that a pass has read; return the `webhooks` field of its status."""
         hooks = memory.spec.webhooks or ()
         if not hooks:
             self._forget(key)
             return {}
-        self.queue.request(key, after_s=SOON_S)
+        self.queue.request(key, after_s=START_DELAY_S)
         return {"webhooks": [self._progress(key, memory, hook).status for hook in hooks]}
 
     def _forget(self, key: Key) -> None:
@@ -139,7 +146,7 @@ class Webhooks:
             known[hook.name] = _Progress(hook.name, **fields)
         return known[hook.name]
 
-    async def _look(self, key: Key) -> float | None:
+    async def _deliver(self, key: Key) -> float | None:
         """Deliver an object's pending events; return the seconds until the next read."""
         memory = owned_memory(self.table, key)
         if memory is None:
@@ -152,8 +159,8 @@ class Webhooks:
         for hook in memory.spec.webhooks:
             await self._deliver_to(agent, memory, hook, self._progress(key, memory, hook))
         if before != [self._progress(key, memory, hook).status for hook in memory.spec.webhooks]:
-            self.request(key, after_s=WRITTEN_S)
-        return jittered(LOOK_S)
+            self.request(key, after_s=STATUS_DELAY_S)
+        return jittered(POLL_S)
 
     async def _deliver_to(self, agent: Agent, memory: AgentMemory, hook: Webhook, progress: _Progress) -> None:
         if self.clock.now_ms() < progress.due_ms:
@@ -168,20 +175,20 @@ class Webhooks:
             progress.message, progress.attempts = None, 0
             return
         progress.attempts += 1
-        progress.due_ms = self.clock.now_ms() + round(retry_s(progress.attempts) * 1000)
+        progress.due_ms = self.clock.now_ms() + round(retry_delay_s(progress.attempts) * 1000)
         progress.message = failure[:1024]
 
     async def _send_pending(self, agent: Agent, memory: AgentMemory, hook: Webhook, progress: _Progress) -> str | None:
         """Deliver all pending events of a webhook; return the message of a failure, else None."""
-        slug, until_ms = memory.slug, self.clock.now_ms() + MOST_MS
+        slug, until_ms = memory.slug, self.clock.now_ms() + MAX_WEBHOOK_MS
         if progress.cursor is None:
-            progress.cursor = Position(agent.epoch, settled_ms(agent)).encode(slug)
+            progress.cursor = Position(agent.epoch, complete_until_ms(agent)).encode(slug)
             progress.cleanup = (memory.status.get("lastCleanup") or {}).get("time")
         if failure := await self._send_cleanup(memory, hook, progress):
             return failure
         while changes := await _read(agent, progress):
             for change in changes:
-                event = event_of(change, memory.metadata.uid, slug)
+                event = to_event(change, memory.metadata.uid, slug)
                 if event and (failure := await self._send(memory, hook, progress, event)):
                     return failure
                 progress.cursor = change.position.encode(slug)
@@ -204,12 +211,12 @@ class Webhooks:
         """Post an event if the webhook subscribes to it and it is recent enough; return the message of a failure."""
         if event.name not in hook.events:
             return None
-        if event.at_ms < self.clock.now_ms() - KEPT_MS:
+        if event.at_ms < self.clock.now_ms() - MAX_EVENT_AGE_MS:
             progress.dropped += 1
             self.meter.dropped.inc()
             return None
         ref = hook.secret_ref
-        key = key_of(await self.secrets.read(memory.metadata.namespace, ref.name, ref.key, to=NOWHERE))
+        key = decode_key(await self.secrets.read(memory.metadata.namespace, ref.name, ref.key, to=NOWHERE))
         if key is None:
             return (
                 f"Secret {ref.name}, key {ref.key}: a signing key needs at least 24 bytes, or whsec_ followed by Base64"
@@ -226,6 +233,6 @@ async def _read(agent: Agent, progress: _Progress) -> Sequence[Change]:
     try:
         page = await read_changes(agent, ChangesRequest(limit=PAGE, cursor=progress.cursor))
     except RequestInvalid:
-        progress.cursor = Position(agent.epoch, settled_ms(agent)).encode(agent.settings.slug)
+        progress.cursor = Position(agent.epoch, complete_until_ms(agent)).encode(agent.settings.slug)
         return ()
     return page.changes

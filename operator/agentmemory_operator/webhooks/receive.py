@@ -14,15 +14,15 @@ from agentmemory_operator.ports.base import Clock
 from agentmemory_operator.ports.kubernetes import Secrets
 from agentmemory_operator.spec.effective.settings import AgentSettings
 from agentmemory_operator.spec.kinds.spec_webhooks import Hook
-from agentmemory_operator.webhooks.rules.events import is_signed, key_of
+from agentmemory_operator.webhooks.rules.events import decode_key, verify_signature
 
 # Unsigned requests of strangers cause at most one read of a hook's Secret in this time.
-KEY_KNOWN_MS = 10_000
+KEY_CACHE_MS = 10_000
 MAX_KEYS = 1_000
 
 
 @dataclass(slots=True)
-class Hooks:
+class HookVerifier:
     """Finds hooks and verifies signatures of their requests.
 
     Attributes:
@@ -43,7 +43,7 @@ class Hooks:
             NotFound: If the agent or the hook does not exist. The message does not reveal which.
         """
         try:
-            settings = self.directory.settings(slug)
+            settings = self.directory.find_settings(slug)
         except NotFound:
             settings = None
         for hook in settings.hooks if settings else ():
@@ -59,14 +59,14 @@ class Hooks:
                 no usable key.
         """
         key = await self._key(settings, hook)
-        if key is None or not is_signed(key, headers, body, self.clock.now_ms() // 1000):
+        if key is None or not verify_signature(key, headers, body, self.clock.now_ms() // 1000):
             raise Unauthenticated("the signature is invalid or older than 5 minutes: see docs/webhooks.md")
 
     async def _key(self, settings: AgentSettings, hook: Hook) -> bytes | None:
         place = settings.slug, settings.uid, hook
         async with self._reading:
             read_at, key = self._keys.get(place, (0, None))
-            if not 0 <= self.clock.now_ms() - read_at < KEY_KNOWN_MS:
+            if not 0 <= self.clock.now_ms() - read_at < KEY_CACHE_MS:
                 key = await self._read(settings, hook)
                 if len(self._keys) >= MAX_KEYS:
                     self._keys.clear()
@@ -76,7 +76,9 @@ class Hooks:
     async def _read(self, settings: AgentSettings, hook: Hook) -> bytes | None:
         ref = hook.secret_ref
         try:
-            return key_of(await self.secrets_of(settings.slug).read(settings.namespace, ref.name, ref.key, to=NOWHERE))
+            return decode_key(
+                await self.secrets_of(settings.slug).read(settings.namespace, ref.name, ref.key, to=NOWHERE)
+            )
         except AgentMemoryError:
             # An unauthenticated caller gets no details. The object's conditions report the fault of the Secret.
             return None

@@ -11,14 +11,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from agentmemory_operator.errors import KeysUnavailable
-from agentmemory_operator.zones.known_shards import KnownShards
+from agentmemory_operator.zones.known_shards import ShardCache
 from agentmemory_operator.zones.rules.entries import (
     FIRST_SHARD,
     KEY_BYTES,
     LEVELS,
     KeyEntry,
     Ring,
-    active_in,
+    find_active_key_id,
     new_key_id,
     shard_at,
     shards_below,
@@ -29,10 +29,10 @@ from agentmemory_operator.zones.wrapping import WrappingKeys
 
 def is_due(shard: Shard, key_id: str, before_ms: int) -> bool:
     """Return whether a key is due for rotation: created before the time, and its shard has capacity for another key."""
-    return shard.entries[key_id].at < before_ms and not shard.is_full
+    return shard.entries[key_id].created_ms < before_ms and not shard.is_full
 
 
-def rotated(shard: Shard, wrapping: WrappingKeys, *, before_ms: int, now_ms: int) -> Shard:
+def rotate_due_keys(shard: Shard, wrapping: WrappingKeys, *, before_ms: int, now_ms: int) -> Shard:
     """Return a shard with a new key for each owner whose active key was created before a time.
 
     Keys that cannot be decrypted stay active, because the new key must contain the same secret for hashes.
@@ -40,7 +40,7 @@ def rotated(shard: Shard, wrapping: WrappingKeys, *, before_ms: int, now_ms: int
     Args:
         before_ms: Unix milliseconds, not later than now.
     """
-    active = (active_in(shard.entries, scope) for scope in {entry.scope for entry in shard.entries.values()})
+    active = (find_active_key_id(shard.entries, scope) for scope in {entry.scope for entry in shard.entries.values()})
     for key_id in sorted({key_id for key_id in active if key_id is not None}):
         if is_due(shard, key_id, before_ms):
             shard = _with_successor(shard, key_id, wrapping, now_ms)
@@ -68,7 +68,7 @@ Visit = Callable[[str], Awaitable[tuple[set[str], bool]]]
 """Processes the chosen keys of the shard with this name; returns their ids, and whether the shard is closed."""
 
 
-async def find_scope(shards: KnownShards, ring: Ring, scope: str) -> set[str]:
+async def find_scope(shards: ShardCache, ring: Ring, scope: str) -> set[str]:
     """Return the ids of all keys of a scope.
 
     Raises:
@@ -77,7 +77,7 @@ async def find_scope(shards: KnownShards, ring: Ring, scope: str) -> set[str]:
     return await _in_scope(scope, partial(_find_chosen, shards, ring, chosen=lambda entry: entry.scope == scope))
 
 
-async def find_zone(shards: KnownShards, ring: Ring, zone: str) -> set[str]:
+async def find_zone(shards: ShardCache, ring: Ring, zone: str) -> set[str]:
     """Return the ids of all keys of a zone, of every owner.
 
     Raises:
@@ -86,7 +86,7 @@ async def find_zone(shards: KnownShards, ring: Ring, zone: str) -> set[str]:
     return await _in_all(partial(_find_chosen, shards, ring, chosen=lambda entry: entry.zone == zone))
 
 
-async def destroy_scope(shards: KnownShards, ring: Ring, scope: str) -> set[str]:
+async def destroy_scope(shards: ShardCache, ring: Ring, scope: str) -> set[str]:
     """Destroy the keys of a scope; return their ids.
 
     Reads the shards of all levels: below a shard that was lost and created again, the scope may have keys too.
@@ -97,7 +97,7 @@ async def destroy_scope(shards: KnownShards, ring: Ring, scope: str) -> set[str]
     return await _in_scope(scope, partial(_remove_chosen, shards, ring, chosen=lambda entry: entry.scope == scope))
 
 
-async def destroy_zone(shards: KnownShards, ring: Ring, zone: str) -> set[str]:
+async def destroy_zone(shards: ShardCache, ring: Ring, zone: str) -> set[str]:
     """Destroy all keys of a zone, of every owner; return their ids.
 
     Raises:
@@ -128,12 +128,12 @@ async def _in_all(visit: Visit) -> set[str]:
     return ids
 
 
-async def _find_chosen(shards: KnownShards, ring: Ring, name: str, *, chosen: Chosen) -> tuple[set[str], bool]:
-    shard = await shards.now(ring, name)
+async def _find_chosen(shards: ShardCache, ring: Ring, name: str, *, chosen: Chosen) -> tuple[set[str], bool]:
+    shard = await shards.read_now(ring, name)
     return {key_id for key_id, entry in shard.entries.items() if chosen(entry)}, shard.is_closed
 
 
-async def _remove_chosen(shards: KnownShards, ring: Ring, name: str, *, chosen: Chosen) -> tuple[set[str], bool]:
+async def _remove_chosen(shards: ShardCache, ring: Ring, name: str, *, chosen: Chosen) -> tuple[set[str], bool]:
     removed: set[str] = set()
 
     def drop(shard: Shard) -> Shard:

@@ -23,15 +23,22 @@ from cachetools import LRUCache
 from agentmemory_operator.errors import KeysUnavailable
 from agentmemory_operator.ports.base import Clock
 from agentmemory_operator.ports.zone_keys import KeyShards
-from agentmemory_operator.zones.key_lifecycle import destroy_scope, destroy_zone, find_scope, find_zone, is_due, rotated
-from agentmemory_operator.zones.known_shards import KnownShards
-from agentmemory_operator.zones.known_wrapping import KnownWrapping
+from agentmemory_operator.zones.key_lifecycle import (
+    destroy_scope,
+    destroy_zone,
+    find_scope,
+    find_zone,
+    is_due,
+    rotate_due_keys,
+)
+from agentmemory_operator.zones.known_shards import ShardCache
+from agentmemory_operator.zones.known_wrapping import WrappingKeyCache
 from agentmemory_operator.zones.rules.entries import (
     KEY_BYTES,
     LEVELS,
     KeyEntry,
     Ring,
-    active_in,
+    find_active_key_id,
     new_key_id,
     scope_hash,
     shard_at,
@@ -44,15 +51,15 @@ from agentmemory_operator.zones.wrapping import WrappingKeys
 FRESH_MS = 60_000
 """Time in milliseconds for which cached shards and wrapping keys are used."""
 
-MOST_KNOWN_KEYS = 100_000
+MAX_CACHED_KEYS = 100_000
 """Maximum number of wrapped keys in all cached shards together, about 60 MiB."""
 
-MOST_SHARDS = 256
+MAX_SHARDS_PER_READ = 256
 """Maximum number of shards that one call reads. Memories with keys in further shards stay encrypted for now."""
 
 MAX_ABSENT_KEYS = 100_000
-MOST_OPEN_KEYS = 10_000
-MOST_RINGS = 1_000
+MAX_OPEN_KEYS = 10_000
+MAX_RINGS = 1_000
 
 _RETRY_AFTER_S = 2.0
 _FULL_RETRY_AFTER_S = 3600.0
@@ -73,7 +80,7 @@ class DataKey:
 
     id: str
     zone: str
-    made_ms: int
+    created_ms: int
     cipher_key: bytes = field(repr=False)
     mac: bytes = field(repr=False)
 
@@ -99,7 +106,7 @@ class AgentKeys:
     """
 
     ring: Ring
-    wrapping: Callable[[], Awaitable[WrappingKeys]]
+    read_wrapping_keys: Callable[[], Awaitable[WrappingKeys]]
     has_sealed: Callable[[], Awaitable[bool]] = _nothing_sealed
     rotate_before_ms: int = 0
 
@@ -122,12 +129,12 @@ class Keyring:
 
     def __init__(self, shards: KeyShards, clock: Clock) -> None:
         self._clock = clock
-        self._shards = KnownShards(shards, clock, fresh_ms=FRESH_MS, most_keys=MOST_KNOWN_KEYS)
-        self._open: LRUCache[tuple[Ring, str], _OpenKey] = LRUCache(MOST_OPEN_KEYS)
-        self._wrapping = KnownWrapping(clock, fresh_ms=FRESH_MS, most=MOST_RINGS)
+        self._shards = ShardCache(shards, clock, fresh_ms=FRESH_MS, max_keys=MAX_CACHED_KEYS)
+        self._open: LRUCache[tuple[Ring, str], _OpenKey] = LRUCache(MAX_OPEN_KEYS)
+        self._wrapping = WrappingKeyCache(clock, fresh_ms=FRESH_MS, max_agents=MAX_RINGS)
         self._absent: LRUCache[tuple[Ring, str], int] = LRUCache(MAX_ABSENT_KEYS)
 
-    async def writing(self, keys: AgentKeys, zone: str, owner: str) -> DataKey:
+    async def get_or_create_key(self, keys: AgentKeys, zone: str, owner: str) -> DataKey:
         """Return the data key that encrypts new memories of an owner, creating it if needed.
 
         Call `confirm` after writing them.
@@ -141,7 +148,7 @@ class Keyring:
         """
         scope, parent = scope_hash(zone, owner), None
         for level in range(LEVELS):
-            shard = await self._shards.recent(keys.ring, shard_at(scope, level))
+            shard = await self._shards.read_cached(keys.ring, shard_at(scope, level))
             key = await self._active(keys, shard, scope)
             if key is None and not shard.is_closed:
                 shard = await self._with_new_key(keys, shard, parent, zone=zone, scope=scope)
@@ -155,7 +162,7 @@ class Keyring:
             retry_after_s=_FULL_RETRY_AFTER_S,
         )
 
-    async def known(self, keys: AgentKeys, zone: str, owner: str) -> DataKey | None:
+    async def find_key(self, keys: AgentKeys, zone: str, owner: str) -> DataKey | None:
         """Return the data key that encrypts new memories of an owner, or None if there is none.
 
         Never creates or rotates one.
@@ -167,7 +174,7 @@ class Keyring:
         for level in range(LEVELS):
             name = shard_at(scope, level)
             # Another replica may have created it since the cached read.
-            for read in (self._shards.recent, self._shards.now):
+            for read in (self._shards.read_cached, self._shards.read_now):
                 shard = await read(keys.ring, name)
                 if (key := await self._open_active(keys, shard, scope)) is not None:
                     return key
@@ -175,7 +182,7 @@ class Keyring:
                 return None
         return None
 
-    async def reading(self, keys: AgentKeys, ids: Collection[str]) -> dict[str, DataKey]:
+    async def read_keys(self, keys: AgentKeys, ids: Collection[str]) -> dict[str, DataKey]:
         """Return the data keys with these ids; ids of destroyed keys are absent.
 
         If only some keys are available, only these are returned.
@@ -189,7 +196,7 @@ class Keyring:
         found: dict[str, DataKey] = {}
         trouble: KeysUnavailable | None = None
         absent = {key_id for key_id in ids if self._is_absent(keys.ring, key_id)}
-        for name, key_ids in islice(_by_shard(set(ids) - absent).items(), MOST_SHARDS):
+        for name, key_ids in islice(_by_shard(set(ids) - absent).items(), MAX_SHARDS_PER_READ):
             try:
                 entries = await self._entries(keys, name, key_ids)
             except KeysUnavailable as exc:
@@ -210,9 +217,9 @@ class Keyring:
         Read the shard again if one is missing: another replica may have added it.
         """
         ring = keys.ring
-        shard = await self._shards.recent(ring, name)
+        shard = await self._shards.read_cached(ring, name)
         if not key_ids <= shard.entries.keys():
-            shard = await self._shards.now(ring, name)
+            shard = await self._shards.read_now(ring, name)
         # An agent without encrypted memories cannot have lost keys. Such ids come from elsewhere, for example an
         # import.
         if not shard.version and await keys.has_sealed():
@@ -231,7 +238,7 @@ class Keyring:
         at_ms = self._absent.get((ring, key_id))
         return at_ms is not None and self._age_ms(at_ms) < FRESH_MS
 
-    async def successor(self, keys: AgentKeys, key_id: str) -> DataKey | None:
+    async def find_active_key(self, keys: AgentKeys, key_id: str) -> DataKey | None:
         """Return the active key of the owner and zone that a key belongs to; it may be the same key.
 
         Replaces the active key if it is due for rotation. Returns None if the key does not exist or its scope has no
@@ -242,11 +249,11 @@ class Keyring:
         """
         if (name := shard_of_key(key_id)) is None:
             return None
-        shard = await self._shards.recent(keys.ring, name)
+        shard = await self._shards.read_cached(keys.ring, name)
         entry = shard.entries.get(key_id)
         return None if entry is None else await self._active(keys, shard, entry.scope)
 
-    async def confirm(self, keys: AgentKeys, ids: Collection[str]) -> None:
+    async def check_stored(self, keys: AgentKeys, ids: Collection[str]) -> None:
         """Raise unless all keys are stored now. Memories that were written with them before this call can be decrypted.
 
         Raises:
@@ -254,7 +261,7 @@ class Keyring:
                 memories may be unreadable.
         """
         for name, key_ids in _by_shard(ids).items():
-            shard = await self._shards.now(keys.ring, name)
+            shard = await self._shards.read_now(keys.ring, name)
             if not key_ids <= shard.entries.keys():
                 raise KeysUnavailable(
                     f"keys of agent {keys.ring} were destroyed during a write: the written memories"
@@ -304,17 +311,17 @@ class Keyring:
 
     async def _active(self, keys: AgentKeys, shard: Shard, scope: str) -> DataKey | None:
         """Return the active key of a scope in a shard, or None. Rotate it first if it is due."""
-        key_id = active_in(shard.entries, scope)
+        key_id = find_active_key_id(shard.entries, scope)
         now_ms, before_ms = self._clock.now_ms(), keys.rotate_before_ms
         if key_id is not None and before_ms <= now_ms and is_due(shard, key_id, before_ms):
-            wrapping, _ = await self._wrapping_keys(keys, shard.entries[key_id].by)
-            replace_old = partial(rotated, wrapping=wrapping, before_ms=before_ms, now_ms=now_ms)
+            wrapping, _ = await self._wrapping_keys(keys, shard.entries[key_id].wrapping_fingerprint)
+            replace_old = partial(rotate_due_keys, wrapping=wrapping, before_ms=before_ms, now_ms=now_ms)
             shard = await self._shards.change(keys.ring, shard.name, replace_old)
         return await self._open_active(keys, shard, scope)
 
     async def _open_active(self, keys: AgentKeys, shard: Shard, scope: str) -> DataKey | None:
         """Return the active key of a scope in a shard, or None. Never rotates it."""
-        key_id = active_in(shard.entries, scope)
+        key_id = find_active_key_id(shard.entries, scope)
         return None if key_id is None else await self._open_entry(keys, key_id, shard.entries[key_id])
 
     async def _with_new_key(
@@ -337,7 +344,9 @@ class Keyring:
 
         def add(shard: Shard) -> Shard:
             has_place = not shard.is_closed and not shard.is_full and (may_create or bool(shard.version))
-            return shard.with_key(key_id, entry) if has_place and not active_in(shard.entries, scope) else shard
+            return (
+                shard.with_key(key_id, entry) if has_place and not find_active_key_id(shard.entries, scope) else shard
+            )
 
         may_create = False
         shard = await self._shards.change(keys.ring, cached.name, add)
@@ -354,29 +363,29 @@ class Keyring:
         """Return whether a shard that does not exist was never created, so that it is not lost."""
         if parent is None:
             return not await keys.has_sealed()
-        current = await self._shards.now(keys.ring, parent.name)
+        current = await self._shards.read_now(keys.ring, parent.name)
         is_lost_too = bool(parent.version) and not current.version
-        return not is_lost_too and not current.leads_to(name)
+        return not is_lost_too and not current.has_child(name)
 
     async def _record_child(self, ring: Ring, parent: Shard | None, name: str) -> None:
         """Record a shard in its parent, before any memory is encrypted with its keys."""
-        if parent is not None and not parent.leads_to(name):
-            await self._shards.change(ring, parent.name, lambda shard: shard.leading_to(name))
+        if parent is not None and not parent.has_child(name):
+            await self._shards.change(ring, parent.name, lambda shard: shard.with_child(name))
 
     async def _open_entry(self, keys: AgentKeys, key_id: str, entry: KeyEntry) -> DataKey:
         place = keys.ring, key_id
         known = self._open.get(place)
         if known is not None and self._age_ms(known.at_ms) < FRESH_MS:
             return known.key
-        wrapping, at_ms = await self._wrapping_keys(keys, entry.by)
+        wrapping, at_ms = await self._wrapping_keys(keys, entry.wrapping_fingerprint)
         material = wrapping.unwrap(key_id, entry)
         half = len(material) // 2
-        key = DataKey(key_id, entry.zone, entry.at, cipher_key=material[:half], mac=material[half:])
+        key = DataKey(key_id, entry.zone, entry.created_ms, cipher_key=material[:half], mac=material[half:])
         self._open[place] = _OpenKey(key, at_ms)
         return key
 
     async def _wrapping_keys(self, keys: AgentKeys, wanted: str = "") -> tuple[WrappingKeys, int]:
-        return await self._wrapping.of(keys.ring, keys.wrapping, wanted)
+        return await self._wrapping.read(keys.ring, keys.read_wrapping_keys, wanted)
 
     def _age_ms(self, at_ms: int) -> float:
         """Return an age; infinite if the clock was set back."""

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 Place = tuple[Ring, str]
 
-ATTEMPTS = 8
+MAX_WRITE_ATTEMPTS = 8
 """Maximum number of attempts to write a shard that other processes write too."""
 
 _WAIT_S = 0.05
@@ -59,7 +59,7 @@ class _ReadResult:
         return self.shard
 
 
-class KnownShards:
+class ShardCache:
     """Reads shards through a cache, and changes them by compare-and-set.
 
     Args:
@@ -67,28 +67,28 @@ class KnownShards:
         most_keys: Maximum number of cached keys, in all shards together.
     """
 
-    def __init__(self, store: KeyShards, clock: Clock, *, fresh_ms: int, most_keys: int) -> None:
+    def __init__(self, store: KeyShards, clock: Clock, *, fresh_ms: int, max_keys: int) -> None:
         self._store, self._clock = store, clock
-        self._fresh_ms, self._max_keys = fresh_ms, most_keys
-        self._seen: OrderedDict[Place, _ReadResult] = OrderedDict()
+        self._fresh_ms, self._max_keys = fresh_ms, max_keys
+        self._results: OrderedDict[Place, _ReadResult] = OrderedDict()
         self._keys = 0
         self._sequence = itertools.count()
         self._locks: WeakValueDictionary[Place, asyncio.Lock] = WeakValueDictionary()
 
-    async def recent(self, ring: Ring, name: str) -> Shard:
+    async def read_cached(self, ring: Ring, name: str) -> Shard:
         """Return a shard that was read at most `fresh_ms` ago.
 
         Raises:
             KeysUnavailable: If the key store is unavailable.
         """
         place = ring, name
-        last = self._seen.get(place)
+        last = self._results.get(place)
         if last is not None and last.shard is not None and 0 <= self._clock.now_ms() - last.at_ms < self._fresh_ms:
-            self._seen.move_to_end(place)
+            self._results.move_to_end(place)
             return last.shard
-        return await self.now(ring, name)
+        return await self.read_now(ring, name)
 
-    async def now(self, ring: Ring, name: str) -> Shard:
+    async def read_now(self, ring: Ring, name: str) -> Shard:
         """Return a shard by a read that starts no earlier than this call. Concurrent callers share a read.
 
         Raises:
@@ -96,7 +96,7 @@ class KnownShards:
         """
         place, call_turn = (ring, name), next(self._sequence)
         async with self._lock(place):
-            result = self._seen.get(place)
+            result = self._results.get(place)
             if result is None or result.turn < call_turn:
                 result = await self._read(place)
         return result.found
@@ -126,7 +126,9 @@ class KnownShards:
         message = f"key shard {name} of agent {ring} is being written concurrently"
         busy = KeysUnavailable(message, retry_after_s=_RETRY_AFTER_S)
         async with self._lock(place):
-            return await update(partial(self._read, place), write, busy=busy, max_attempts=ATTEMPTS, wait_s=_WAIT_S)
+            return await update(
+                partial(self._read, place), write, busy=busy, max_attempts=MAX_WRITE_ATTEMPTS, wait_s=_WAIT_S
+            )
 
     async def _write(self, place: Place, shard: Shard) -> Shard:
         turn, at_ms = next(self._sequence), self._clock.now_ms()
@@ -148,7 +150,7 @@ class KnownShards:
 
         An error is stored as the result, for the callers that wait for it.
         """
-        turn, at_ms, last = next(self._sequence), self._clock.now_ms(), self._seen.get(place)
+        turn, at_ms, last = next(self._sequence), self._clock.now_ms(), self._results.get(place)
         cached = last.shard if last else None
         try:
             is_same = cached is not None and await self._store.version(*place) == cached.version
@@ -161,13 +163,13 @@ class KnownShards:
 
     def _keep(self, place: Place, result: _ReadResult) -> None:
         self._forget(place)
-        self._seen[place] = result
+        self._results[place] = result
         self._keys += _size_of(result)
-        while self._keys > self._max_keys and len(self._seen) > 1:
-            self._forget(next(iter(self._seen)))
+        while self._keys > self._max_keys and len(self._results) > 1:
+            self._forget(next(iter(self._results)))
 
     def _forget(self, place: Place) -> None:
-        if (result := self._seen.pop(place, None)) is not None:
+        if (result := self._results.pop(place, None)) is not None:
             self._keys -= _size_of(result)
 
     def _lock(self, place: Place) -> asyncio.Lock:

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 ReadWrapping = Callable[[], Awaitable[WrappingKeys]]
 
-LOOK_AGAIN_MS = 1_000
+MIN_REREAD_MS = 1_000
 """Shortest time in milliseconds between two reads of wrapping keys that are unavailable or lack a fingerprint."""
 
 _RETRY_AFTER_S = 2.0
@@ -35,7 +35,7 @@ class CachedWrapping:
     at_ms: int
 
 
-class KnownWrapping:
+class WrappingKeyCache:
     """Reads the wrapping keys of agents through a cache.
 
     Args:
@@ -43,11 +43,11 @@ class KnownWrapping:
         most: Maximum number of cached agents.
     """
 
-    def __init__(self, clock: Clock, *, fresh_ms: int, most: int) -> None:
+    def __init__(self, clock: Clock, *, fresh_ms: int, max_agents: int) -> None:
         self._clock, self._fresh_ms = clock, fresh_ms
-        self._known: LRUCache[Ring, CachedWrapping] = LRUCache(most)
+        self._known: LRUCache[Ring, CachedWrapping] = LRUCache(max_agents)
 
-    async def of(self, ring: Ring, read: ReadWrapping, needed: str = "") -> tuple[WrappingKeys, int]:
+    async def read(self, ring: Ring, read: ReadWrapping, needed: str = "") -> tuple[WrappingKeys, int]:
         """Return the wrapping keys of an agent, and the time at which they were read.
 
         Args:
@@ -60,7 +60,7 @@ class KnownWrapping:
         """
         last = self._known.get(ring)
         has_needed = last is not None and last.keys is not None and (not needed or needed in last.keys.fingerprints)
-        max_age_ms = self._fresh_ms if has_needed else LOOK_AGAIN_MS
+        max_age_ms = self._fresh_ms if has_needed else MIN_REREAD_MS
         if last is None or not 0 <= self._clock.now_ms() - last.at_ms < max_age_ms:
             last = await self._read(ring, read)
         if last.keys is None:

@@ -12,26 +12,26 @@ from typing import Any
 
 from cachetools import FIFOCache
 
-from agentmemory_operator.errors import KeysUnavailable, Unreadable
-from agentmemory_operator.memories.rules.filters import NOT_DELETED, equals, only
+from agentmemory_operator.errors import DecryptionFailed, KeysUnavailable
+from agentmemory_operator.memories.rules.filters import NOT_DELETED, equals, point_filter
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.points import PointStore
-from agentmemory_operator.spec.zones import KEY_MADE_KEY
+from agentmemory_operator.spec.zones import KEY_CREATED_KEY
 from agentmemory_operator.zones.keyring import DataKey
 from agentmemory_operator.zones.rules.entries import Ring
-from agentmemory_operator.zones.rules.sealing import SEALED_KEY, ZONE_KEY, Envelope, Payload, envelope_of
-from agentmemory_operator.zones.sealed_store import ZoneKeys, opened_with, sealed_with
+from agentmemory_operator.zones.rules.sealing import SEALED_KEY, ZONE_KEY, Envelope, Payload, parse_envelope
+from agentmemory_operator.zones.sealed_store import ZoneKeys, decrypt_fields, encrypt_fields
 
 log = logging.getLogger(__name__)
 
 PAGE = 100
 # The limit lets other agents be processed too.
-PAGES_AT_ONCE = 20
+MAX_PAGES_PER_CALL = 20
 
-LOOK_AGAIN_MS = 600_000
+PAUSE_AFTER_FAILURE_MS = 600_000
 """Pause in milliseconds after a walk that found only memories that cannot be decrypted."""
 
-MOST_WALKS = 10_000
+MAX_WALKS = 10_000
 
 _READ = ("id", "userId", "rev", ZONE_KEY, SEALED_KEY)
 
@@ -48,17 +48,17 @@ class SealedPoints:
     store: PointStore
     alias: str
     keys: ZoneKeys
-    most_a_page: int | None = None
+    max_page_size: int | None = None
 
     @property
     def before_ms(self) -> int:
         """Keys created before this time are replaced, Unix milliseconds."""
         return self.keys.keys.rotate_before_ms
 
-    async def older(self, offset: Any) -> tuple[list[Json], Any]:
+    async def read_stale_page(self, offset: Any) -> tuple[list[Json], Any]:
         """Return a page of memories with keys created before `before_ms`, and the offset of the next page or None."""
-        has_old_key = {"key": KEY_MADE_KEY, "range": {"lt": self.before_ms}}
-        body = {"filter": {"must": [NOT_DELETED, has_old_key]}, "limit": min(PAGE, self.most_a_page or PAGE)}
+        has_old_key = {"key": KEY_CREATED_KEY, "range": {"lt": self.before_ms}}
+        body = {"filter": {"must": [NOT_DELETED, has_old_key]}, "limit": min(PAGE, self.max_page_size or PAGE)}
         from_offset = {} if offset is None else {"offset": offset}
         return await self.store.scroll(self.alias, {**body, "with_payload": [*_READ], **from_offset})
 
@@ -73,7 +73,7 @@ class SealedPoints:
         rows = [point["payload"] for point in points]
         operations = [
             _write(point["id"], row, {**change, "updatedAt": now_ms})
-            for point, row, change in zip(points, rows, await resealed(self.keys, rows), strict=True)
+            for point, row, change in zip(points, rows, await plan_reencryption(self.keys, rows), strict=True)
             if change is not None and isinstance(row.get("rev"), int)
         ]
         if operations:
@@ -95,22 +95,22 @@ class _Walk:
     before_ms: int
     offset: Any = None
     done: int = 0
-    left: int = 0
+    failed: int = 0
     due_ms: int = 0
 
     def end(self, now_ms: int) -> None:
         """Restart at the first page, after a pause if memories remain and none could be encrypted."""
-        self.due_ms = now_ms + LOOK_AGAIN_MS if self.left and not self.done else 0
-        self.offset, self.done, self.left = None, 0, 0
+        self.due_ms = now_ms + PAUSE_AFTER_FAILURE_MS if self.failed and not self.done else 0
+        self.offset, self.done, self.failed = None, 0, 0
 
 
 class ResealWalks:
     """The walks of one process. If no key of an agent is due, nothing is read."""
 
     def __init__(self) -> None:
-        self._walks: FIFOCache[Ring, _Walk] = FIFOCache(MOST_WALKS)
+        self._walks: FIFOCache[Ring, _Walk] = FIFOCache(MAX_WALKS)
 
-    async def go_on(self, points: SealedPoints, now_ms: int) -> int:
+    async def advance(self, points: SealedPoints, now_ms: int) -> int:
         """Encrypt some memories again; return their number. Memories that cannot be decrypted are skipped.
 
         Raises:
@@ -128,8 +128,8 @@ class ResealWalks:
 
 async def _advance(points: SealedPoints, walk: _Walk, now_ms: int) -> int:
     sealed = 0
-    for _ in range(PAGES_AT_ONCE):
-        page, next_offset = await points.older(walk.offset)
+    for _ in range(MAX_PAGES_PER_CALL):
+        page, next_offset = await points.read_stale_page(walk.offset)
         try:
             done = await points.reseal(page, now_ms)
             are_keys_unavailable = False
@@ -138,7 +138,7 @@ async def _advance(points: SealedPoints, walk: _Walk, now_ms: int) -> int:
             log.info("resealing memories of agent %s is postponed: %s", points.keys.keys.ring, error)
             done, are_keys_unavailable = 0, True
         sealed, walk.offset = sealed + done, next_offset
-        walk.done, walk.left = walk.done + done, walk.left + len(page) - done
+        walk.done, walk.failed = walk.done + done, walk.failed + len(page) - done
         if next_offset is None:
             walk.end(now_ms)
         if next_offset is None or are_keys_unavailable:
@@ -147,14 +147,14 @@ async def _advance(points: SealedPoints, walk: _Walk, now_ms: int) -> int:
 
 
 def _write(point_id: str, row: Json, change: Json) -> Json:
-    unchanged = only(point_id, equals("rev", row["rev"]), NOT_DELETED)
+    unchanged = point_filter(point_id, equals("rev", row["rev"]), NOT_DELETED)
     return {"set_payload": {"payload": {**change, "rev": row["rev"] + 1}, "filter": unchanged}}
 
 
 _NONE = Envelope("", b"")
 
 
-async def resealed(zone_keys: ZoneKeys, rows: Sequence[Mapping[str, Any]]) -> list[Payload | None]:
+async def plan_reencryption(zone_keys: ZoneKeys, rows: Sequence[Mapping[str, Any]]) -> list[Payload | None]:
     """Return the payload change of each memory; None if its key is current or it cannot be decrypted.
 
     On return, the new keys are stored. This matters because the new ciphertext replaces the only other one.
@@ -165,9 +165,9 @@ async def resealed(zone_keys: ZoneKeys, rows: Sequence[Mapping[str, Any]]) -> li
     Raises:
         KeysUnavailable: If no key is available, or a new key was destroyed in the meantime.
     """
-    envelopes = [envelope_of(row) or _NONE for row in rows]
-    old_keys = await zone_keys.reading({envelope.key_id for envelope in envelopes})
-    active_keys = {key_id: await zone_keys.keyring.successor(zone_keys.keys, key_id) for key_id in old_keys}
+    envelopes = [parse_envelope(row) or _NONE for row in rows]
+    old_keys = await zone_keys.read_keys({envelope.key_id for envelope in envelopes})
+    active_keys = {key_id: await zone_keys.keyring.find_active_key(zone_keys.keys, key_id) for key_id in old_keys}
     new_keys = {key_id: key for key_id, key in active_keys.items() if key is not None and key.id != key_id}
     changes = [
         _resealed(zone_keys.scope, row, envelope, old_keys[envelope.key_id], new_keys[envelope.key_id])
@@ -175,13 +175,13 @@ async def resealed(zone_keys: ZoneKeys, rows: Sequence[Mapping[str, Any]]) -> li
         else None
         for row, envelope in zip(rows, envelopes, strict=True)
     ]
-    await zone_keys.keyring.confirm(zone_keys.keys, {key.id for key in new_keys.values()})
+    await zone_keys.keyring.check_stored(zone_keys.keys, {key.id for key in new_keys.values()})
     return changes
 
 
 def _resealed(scope: str, row: Mapping[str, Any], envelope: Envelope, old: DataKey, new: DataKey) -> Payload | None:
     try:
-        inner = opened_with(old, envelope, scope=scope, payload=row)
-    except Unreadable:
+        inner = decrypt_fields(old, envelope, scope=scope, payload=row)
+    except DecryptionFailed:
         return None
-    return sealed_with(new, inner, scope=scope, payload=row)
+    return encrypt_fields(new, inner, scope=scope, payload=row)

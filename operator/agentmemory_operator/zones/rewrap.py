@@ -16,7 +16,7 @@ from agentmemory_operator.zones.rules.entries import KeyEntry, Ring, shards_belo
 from agentmemory_operator.zones.rules.shards import Shard
 from agentmemory_operator.zones.wrapping import WrappingKeys
 
-ATTEMPTS = 8
+MAX_WRITE_ATTEMPTS = 8
 """Maximum number of attempts to write a shard that other processes write too."""
 
 _WAIT_S = 0.1
@@ -75,7 +75,7 @@ async def rewrap(shards: KeyShards, ring: Ring, wrapping: WrappingKeys) -> Censu
 
 async def _rewrap_shard(shards: KeyShards, ring: Ring, name: str, wrapping: WrappingKeys) -> Census:
     async def write(shard: Shard) -> Census | None:
-        changed, census = rewrapped(shard, wrapping)
+        changed, census = rewrap_shard(shard, wrapping)
         with suppress(Conflict):
             if census.rewrapped:
                 await shards.write(changed)
@@ -83,14 +83,16 @@ async def _rewrap_shard(shards: KeyShards, ring: Ring, name: str, wrapping: Wrap
         return None
 
     busy = TransientError(f"key shard {name} of agent {ring} is being written concurrently")
-    return await update(partial(shards.read, ring, name), write, busy=busy, max_attempts=ATTEMPTS, wait_s=_WAIT_S)
+    return await update(
+        partial(shards.read, ring, name), write, busy=busy, max_attempts=MAX_WRITE_ATTEMPTS, wait_s=_WAIT_S
+    )
 
 
-def rewrapped(shard: Shard, wrapping: WrappingKeys) -> tuple[Shard, Census]:
+def rewrap_shard(shard: Shard, wrapping: WrappingKeys) -> tuple[Shard, Census]:
     """Return a shard with all keys under the current wrapping key, and its counts."""
     entries: dict[str, KeyEntry] = {}
     census = Census(
-        shards=1, keys=len(shard.entries), missing=frozenset(filter(shard.leads_to, shards_below(shard.name)))
+        shards=1, keys=len(shard.entries), missing=frozenset(filter(shard.has_child, shards_below(shard.name)))
     )
     for key_id, entry in shard.entries.items():
         try:

@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
-from agentmemory_operator.errors import KeysUnavailable, OutcomeUnknown, Unreadable
+from agentmemory_operator.errors import DecryptionFailed, KeysUnavailable, OutcomeUnknown
 from agentmemory_operator.memories.rules.record import hash_content
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.points import ForwardingPoints, PointCall, PointStore
-from agentmemory_operator.spec.zones import KEY_MADE_KEY
+from agentmemory_operator.spec.zones import KEY_CREATED_KEY
 from agentmemory_operator.zones.keyring import AgentKeys, DataKey, Keyring
 from agentmemory_operator.zones.rules.sealing import (
     HASH_KEY,
@@ -24,15 +24,15 @@ from agentmemory_operator.zones.rules.sealing import (
     ZONE_KEY,
     Envelope,
     Payload,
-    bound_to,
-    envelope_of,
+    associated_data,
     is_locked,
     is_sealed_anywhere,
-    joined,
+    merge_decrypted,
     open_sealed,
+    parse_envelope,
     seal,
     sealed_keys,
-    split,
+    split_encrypted,
 )
 
 T = TypeVar("T")
@@ -62,21 +62,21 @@ class ZoneKeys:
         """Return the owner of the key of a memory."""
         return self.organisation if zone == PROFESSIONAL else user_id
 
-    async def writing(self, zone: str, user_id: str) -> DataKey:
+    async def get_or_create_key(self, zone: str, user_id: str) -> DataKey:
         """Return the key that encrypts new memories of a user in a zone, creating it if needed.
 
         Raises:
             KeysUnavailable: If no key is available now.
         """
-        return await self.keyring.writing(self.keys, zone, self.owner_of(zone, user_id))
+        return await self.keyring.get_or_create_key(self.keys, zone, self.owner_of(zone, user_id))
 
-    async def known(self, zone: str, user_id: str) -> DataKey | None:
+    async def find_key(self, zone: str, user_id: str) -> DataKey | None:
         """Return the key that encrypts new memories of a user in a zone, or None if there is none.
 
         Raises:
             KeysUnavailable: If the keys are unavailable now.
         """
-        return await self.keyring.known(self.keys, zone, self.owner_of(zone, user_id))
+        return await self.keyring.find_key(self.keys, zone, self.owner_of(zone, user_id))
 
     async def zones_with_keys(self, user_id: str, zones: Sequence[str]) -> list[str]:
         """Return the zones in which `destroy` would find keys.
@@ -106,16 +106,16 @@ class ZoneKeys:
             return await self.keyring.destroy_zone(self.keys, zone)
         return await self.keyring.destroy(self.keys, owner=user_id, zones=[zone])
 
-    async def reading(self, ids: set[str]) -> Mapping[str, DataKey]:
+    async def read_keys(self, ids: set[str]) -> Mapping[str, DataKey]:
         """Return the keys with these ids, without destroyed ones.
 
         Raises:
             KeysUnavailable: If no key is available now.
         """
-        return await self.keyring.reading(self.keys, ids)
+        return await self.keyring.read_keys(self.keys, ids)
 
 
-class SealedStore(ForwardingPoints):
+class EncryptingPointStore(ForwardingPoints):
     """Implements ports.PointStore.
 
     Attributes:
@@ -137,12 +137,12 @@ class SealedStore(ForwardingPoints):
             NotImplementedError: If it is not defined which part of the method's result holds points.
         """
         if call.name in _WITHOUT_POINTS:
-            return await call.on(self.store)
+            return await call.make(self.store)
         shape = _SHAPES.get(call.name)
         if shape is None:
-            raise call.not_covered(self)
+            raise call.not_covered_error(self)
         call = _with_required_keys(call)
-        found = await call.on(self.store)
+        found = await call.make(self.store)
         excluded = _excluded_keys(call)
         return cast("T", await shape(found, lambda points: self._opened(points, excluded)))
 
@@ -167,17 +167,17 @@ class SealedStore(ForwardingPoints):
             case "delete":
                 pass
             case _:
-                raise call.not_covered(self)
-        await call.with_request(request).on(self.store)
+                raise call.not_covered_error(self)
+        await call.with_request(request).make(self.store)
         await sealing.confirm()
 
     async def _opened(self, points: Sequence[Json], excluded: frozenset[str]) -> list[Json]:
         """Return the points, decrypted as far as their keys are available."""
-        envelopes = {n: envelope for n, point in enumerate(points) if (envelope := envelope_of(_payload(point)))}
+        envelopes = {n: envelope for n, point in enumerate(points) if (envelope := parse_envelope(_payload(point)))}
         if not envelopes:
             return list(points)
         try:
-            keys = await self._keys.reading({envelope.key_id for envelope in envelopes.values()})
+            keys = await self._keys.read_keys({envelope.key_id for envelope in envelopes.values()})
         except KeysUnavailable as error:
             log.warning("memories of agent %s stay locked: %s", self._keys.keys.ring, error)
             return list(points)
@@ -194,13 +194,13 @@ class SealedStore(ForwardingPoints):
         if key is None or key.zone != payload.get(ZONE_KEY):
             return None
         try:
-            inner = opened_with(key, envelope, scope=self._keys.scope, payload=payload)
-        except Unreadable:
+            inner = decrypt_fields(key, envelope, scope=self._keys.scope, payload=payload)
+        except DecryptionFailed:
             log.warning(
                 "memory %s of agent %s was changed after it was sealed", payload.get("id"), self._keys.keys.ring
             )
             return None
-        return joined(payload, inner)
+        return merge_decrypted(payload, inner)
 
 
 class _Sealing:
@@ -217,7 +217,7 @@ class _Sealing:
             OutcomeUnknown: If a key was destroyed in the meantime, or the key store is unavailable.
         """
         try:
-            await self._keys.keyring.confirm(self._keys.keys, self._used)
+            await self._keys.keyring.check_stored(self._keys.keys, self._used)
         except KeysUnavailable as error:
             message = f"the write succeeded, but may be unreadable: {error}"
             raise OutcomeUnknown(message, retry_after_s=error.retry_after_s) from error
@@ -252,16 +252,16 @@ class _Sealing:
         if is_locked(payload):
             encrypted_keys = sealed_keys(zone)
             return {key: value for key, value in payload.items() if key not in encrypted_keys}
-        key = await self._keys.writing(zone, payload["userId"])
+        key = await self._keys.get_or_create_key(zone, payload["userId"])
         self._used.add(key.id)
-        plain, plaintext = split(payload)
-        ciphertext = sealed_with(key, plaintext, scope=self._keys.scope, payload=payload)
+        plain, plaintext = split_encrypted(payload)
+        ciphertext = encrypt_fields(key, plaintext, scope=self._keys.scope, payload=payload)
         # Replace the content hash: callers compute it without the owner's secret.
         hashed = {HASH_KEY: hash_content(payload["content"], key.id_secret)} if "content" in payload else {}
         return plain | hashed | ciphertext
 
 
-def sealed_with(key: DataKey, inner: bytes, *, scope: str, payload: Mapping[str, Any]) -> Payload:
+def encrypt_fields(key: DataKey, inner: bytes, *, scope: str, payload: Mapping[str, Any]) -> Payload:
     """Encrypt the fields of a memory; return the ciphertext and the creation time of the key, as payload fields.
 
     Args:
@@ -269,27 +269,27 @@ def sealed_with(key: DataKey, inner: bytes, *, scope: str, payload: Mapping[str,
         scope: Agent that the ids of the memories are derived from.
         payload: Contains the user, id and zone that the ciphertext is bound to.
     """
-    blob = seal(key.cipher_key, inner, bound_to(scope, payload))
-    return {SEALED_KEY: Envelope(key.id, blob).text(), KEY_MADE_KEY: key.made_ms}
+    blob = seal(key.cipher_key, inner, associated_data(scope, payload))
+    return {SEALED_KEY: Envelope(key.id, blob).text(), KEY_CREATED_KEY: key.created_ms}
 
 
-def opened_with(key: DataKey, envelope: Envelope, *, scope: str, payload: Mapping[str, Any]) -> bytes:
+def decrypt_fields(key: DataKey, envelope: Envelope, *, scope: str, payload: Mapping[str, Any]) -> bytes:
     """Decrypt the fields of a memory; return their JSON.
 
     Raises:
         Unreadable: If they were modified or belong to another memory, or if the payload lacks the user, id or zone.
     """
     try:
-        bound = bound_to(scope, payload)
+        bound = associated_data(scope, payload)
     except (KeyError, TypeError) as exc:
         # Anyone who can write the collection can write a malformed payload.
-        raise Unreadable("the payload names no owner") from exc
+        raise DecryptionFailed("the payload names no owner") from exc
     return open_sealed(key.cipher_key, envelope.blob, bound)
 
 
-def as_stored(store: PointStore) -> PointStore:
+def without_decryption(store: PointStore) -> PointStore:
     """Return the store of the same points without decryption."""
-    return store.store if isinstance(store, SealedStore) else store
+    return store.store if isinstance(store, EncryptingPointStore) else store
 
 
 def _payload(point: Json) -> Payload:

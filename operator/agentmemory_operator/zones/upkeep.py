@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from prometheus_client.registry import Collector
 
-from agentmemory_operator.connections.handover import HandedOverSecrets, Handover
+from agentmemory_operator.connections.handover import AgentSecretReader, AgentSecrets
 from agentmemory_operator.errors import LeadershipLost, SpecInvalid, TransientError
 from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.ports.kubernetes import Cluster, Event, Secrets
@@ -24,7 +24,7 @@ from agentmemory_operator.runtime.metrics import Labels, LiveGauge
 from agentmemory_operator.runtime.queue import WorkQueue, jittered
 from agentmemory_operator.spec.effective.policies import effective_zones
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
-from agentmemory_operator.spec.kinds.conditions import Reason, condition_of
+from agentmemory_operator.spec.kinds.conditions import Reason, find_condition
 from agentmemory_operator.spec.times import render_second
 from agentmemory_operator.spec.zones import ZoneSettings
 from agentmemory_operator.zones.rewrap import Census, rewrap
@@ -32,10 +32,10 @@ from agentmemory_operator.zones.rules.entries import FIRST_SHARD, Ring
 from agentmemory_operator.zones.rules.health import (
     FIELD,
     KEYS_UNAVAILABLE,
-    TROUBLES,
+    TROUBLE_REASONS,
     KeyHealth,
-    most_shards,
-    own_part,
+    key_fields,
+    recorded_shards,
     with_health,
     without_health,
 )
@@ -44,9 +44,9 @@ from agentmemory_operator.zones.wrapping import WrappingKeys, read_wrapping_keys
 log = logging.getLogger(__name__)
 
 MAX_CONCURRENT_AGENTS = 4
-LOOK_S, TROUBLE_S, SOON_S = 300.0, 30.0, 1.0
+CHECK_PERIOD_S, RETRY_PERIOD_S, MIN_CHECK_DELAY_S = 300.0, 30.0, 1.0
 
-COUNTED_MS = 3_600_000
+MAX_CENSUS_AGE_MS = 3_600_000
 """Maximum age of a count in milliseconds. For an agent with very many users, a count reads thousands of shards."""
 
 SETTLED_S = 300.0
@@ -102,12 +102,12 @@ class _KeyState:
         if self.census is None:
             return 0
         if self.health and self.health.is_trouble:
-            return self.counted_ms + LOOK_S * 1000
-        return self.counted_ms + COUNTED_MS if self.is_settled(settled_ms) else self.since_ms + settled_ms
+            return self.counted_ms + CHECK_PERIOD_S * 1000
+        return self.counted_ms + MAX_CENSUS_AGE_MS if self.is_settled(settled_ms) else self.since_ms + settled_ms
 
 
 @dataclass(slots=True)
-class KeyUpkeep:
+class KeyChecks:
     """Checks the keys of all objects, few objects at a time.
 
     Attributes:
@@ -124,13 +124,13 @@ class KeyUpkeep:
     request: Callable[[Key], None]
     secrets: Secrets
     shards: KeyShards | None
-    handover: Handover | None
+    handover: AgentSecrets | None
     settled_s: float = SETTLED_S
     queue: WorkQueue[Key] = field(init=False)
     _known: dict[Key, _KeyState] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.queue = WorkQueue(self._look, place_of=self.table.place_of, share=MAX_CONCURRENT_AGENTS)
+        self.queue = WorkQueue(self._check, place_of=self.table.queue_place, share=MAX_CONCURRENT_AGENTS)
 
     @property
     def metrics(self) -> list[Collector]:
@@ -139,9 +139,9 @@ class KeyUpkeep:
 
     def _count_troubles(self) -> dict[Labels, float]:
         found = [known.health.reason for known in self._known.values() if known.health]
-        return {(str(reason),): float(found.count(reason)) for reason in TROUBLES}
+        return {(str(reason),): float(found.count(reason)) for reason in TROUBLE_REASONS}
 
-    def note(self, key: Key, document: Json, status: Json) -> Json:
+    def update_status(self, key: Key, document: Json, status: Json) -> Json:
         """Return an object's new status with the state of its keys, and schedule a check of its keys.
 
         Without zones, or if another object owns the slug, the status contains no such state and no check follows. An
@@ -158,10 +158,10 @@ class KeyUpkeep:
             return self._with_health(None, old, status, 0)
         if memory.metadata.deletion_timestamp:
             return self._with_health(None, old, status, 0)
-        if memory.spec.zones is None or self.table.owner_of(memory.slug) != key:
+        if memory.spec.zones is None or self.table.find_owner(memory.slug) != key:
             self._known.pop(key, None)
             return without_health(status)
-        self.queue.request(key, after_s=SOON_S)
+        self.queue.request(key, after_s=MIN_CHECK_DELAY_S)
         return self._with_health(self._state_of(key, memory).health, old, status, memory.metadata.generation)
 
     def _with_health(self, health: KeyHealth | None, old: Json, status: Json, generation: int) -> Json:
@@ -172,7 +172,7 @@ class KeyUpkeep:
         state = self._known.get(key)
         return state if state and state.uid == memory.metadata.uid else _KeyState(uid=memory.metadata.uid)
 
-    async def _look(self, key: Key) -> float | None:
+    async def _check(self, key: Key) -> float | None:
         """Check the keys of an object; return the seconds until the next check, or None if it has no zones.
 
         Raises:
@@ -187,9 +187,9 @@ class KeyUpkeep:
         state = self._known[key] = await self._examine(old_state, memory, zones)
         await self._publish(key, memory, old_state.health, state.health)
         if state.health is None or state.health.is_trouble:
-            return TROUBLE_S
+            return RETRY_PERIOD_S
         until_s = (state.due_ms(self.settled_s * 1000) - self.clock.now_ms()) / 1000
-        return max(SOON_S, min(jittered(LOOK_S), until_s))
+        return max(MIN_CHECK_DELAY_S, min(jittered(CHECK_PERIOD_S), until_s))
 
     async def _publish(self, key: Key, memory: AgentMemory, before: KeyHealth | None, now: KeyHealth | None) -> None:
         """Post events for a changed result, and request a pass if the status differs from it."""
@@ -197,7 +197,7 @@ class KeyUpkeep:
         status = (document or {}).get("status") or {}
         if document is None or now is None:
             return
-        is_in_status = condition_of(status, KEYS_UNAVAILABLE).get("reason") == now.reason
+        is_in_status = find_condition(status, KEYS_UNAVAILABLE).get("reason") == now.reason
         if now.is_trouble and not is_in_status and (before is None or before.reason != now.reason):
             event = Event("Warning", now.reason, now.message)
             await self.cluster.post_event(AGENT_MEMORY, memory.metadata, event)
@@ -205,7 +205,7 @@ class KeyUpkeep:
         if old_fingerprint and fingerprint not in (None, old_fingerprint, before.wrapping_key if before else None):
             event = Event("Normal", "KeysRewrapped", now.message)
             await self.cluster.post_event(AGENT_MEMORY, memory.metadata, event)
-        if own_part(self._with_health(now, status, status, memory.metadata.generation)) != own_part(status):
+        if key_fields(self._with_health(now, status, status, memory.metadata.generation)) != key_fields(status):
             self.request(key)
 
     async def _examine(self, old_state: _KeyState, memory: AgentMemory, zones: ZoneSettings) -> _KeyState:
@@ -238,8 +238,8 @@ class KeyUpkeep:
         if self.handover is None:
             return True
         try:
-            api_secrets = HandedOverSecrets(self.handover.store, memory.slug)
-            api_keys = await read_wrapping_keys(api_secrets, memory.metadata.namespace, zones, are_handed_over=True)
+            api_secrets = AgentSecretReader(self.handover.store, memory.slug)
+            api_keys = await read_wrapping_keys(api_secrets, memory.metadata.namespace, zones, are_shared=True)
         except LeadershipLost:
             raise
         except (SpecInvalid, TransientError):
@@ -270,7 +270,7 @@ class KeyUpkeep:
 
 def _check_lost(census: Census, memory: AgentMemory) -> KeyHealth | None:
     """Return the result for lost shards, or None if there are at least as many as recorded before."""
-    recorded = most_shards(memory.status)
+    recorded = recorded_shards(memory.status)
     if census.shards >= recorded:
         return None
     names = ", ".join(sorted(census.missing)[:MAX_LISTED_SHARDS])

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 
 from agentmemory_operator.connections.rules.secret_hosts import NOWHERE
 from agentmemory_operator.errors import (
+    DecryptionFailed,
     KeysUnavailable,
     LeadershipLost,
     SecretMissing,
     SpecInvalid,
     TransientError,
-    Unreadable,
 )
 from agentmemory_operator.ports.kubernetes import Secrets
 from agentmemory_operator.spec.zones import PREVIOUS_SUFFIX, ZoneSettings
@@ -59,7 +59,7 @@ class WrappingKeys:
             material: 64 bytes.
             at: Creation time in Unix milliseconds.
         """
-        entry = KeyEntry(zone=zone, scope=scope, wrapped="", by=self.fingerprint, at=at)
+        entry = KeyEntry(zone=zone, scope=scope, wrapped="", wrapping_fingerprint=self.fingerprint, created_ms=at)
         return self._wrapped(key_id, entry, material)
 
     def unwrap(self, key_id: str, entry: KeyEntry) -> bytes:
@@ -69,10 +69,10 @@ class WrappingKeys:
             KeysUnavailable: If it uses another wrapping key, or its entry was modified.
         """
         for key in (self.current, *([self.previous] if self.previous else [])):
-            if fingerprint_of(key) == entry.by:
+            if fingerprint_of(key) == entry.wrapping_fingerprint:
                 return _opened(key, key_id, entry)
         raise KeysUnavailable(
-            f"data key {key_id} uses wrapping key {entry.by}, but {FIELD} has {self.fingerprint}: add the previous one"
+            f"data key {key_id} uses wrapping key {entry.wrapping_fingerprint}, but {FIELD} has {self.fingerprint}: add the previous one"
             f" to the Secret under the key that ends in {PREVIOUS_SUFFIX!r}",
             retry_after_s=_UNKNOWN_RETRY_AFTER_S,
         )
@@ -83,7 +83,7 @@ class WrappingKeys:
         Raises:
             KeysUnavailable: If it uses another wrapping key, or its entry was modified.
         """
-        if entry.by == self.fingerprint:
+        if entry.wrapping_fingerprint == self.fingerprint:
             return entry
         return self._wrapped(key_id, replace(entry, by=self.fingerprint), self.unwrap(key_id, entry))
 
@@ -94,7 +94,7 @@ class WrappingKeys:
         return replace(entry, wrapped=base64.b64encode(sealed).decode())
 
 
-def wrapping_keys(current: str | None, previous: str | None, *, secret: str, key: str) -> WrappingKeys:
+def parse_wrapping_keys(current: str | None, previous: str | None, *, secret: str, key: str) -> WrappingKeys:
     """Parse the wrapping keys of a Secret.
 
     Args:
@@ -137,7 +137,7 @@ def _decoded(text: str, secret: str, key: str) -> bytes:
 def _opened(key: bytes, key_id: str, entry: KeyEntry) -> bytes:
     try:
         material = open_sealed(key, base64.b64decode(entry.wrapped), _bound_to(key_id, entry))
-    except (Unreadable, ValueError) as exc:
+    except (DecryptionFailed, ValueError) as exc:
         raise KeysUnavailable(
             f"data key {key_id} was changed in storage: restore its shard from a backup",
             retry_after_s=_UNKNOWN_RETRY_AFTER_S,
@@ -155,7 +155,7 @@ def _bound_to(key_id: str, entry: KeyEntry) -> bytes:
 
 
 async def read_wrapping_keys(
-    secrets: Secrets, namespace: str, zones: ZoneSettings, *, are_handed_over: bool = False
+    secrets: Secrets, namespace: str, zones: ZoneSettings, *, are_shared: bool = False
 ) -> WrappingKeys:
     """Read the current wrapping key, and the previous one if there is one.
 
@@ -176,6 +176,6 @@ async def read_wrapping_keys(
         with suppress(SecretMissing):
             previous = await secrets.read(namespace, zones.secret_name, zones.previous_key, to=NOWHERE)
     except TransientError as exc:
-        if isinstance(exc, LeadershipLost) or not are_handed_over:
+        if isinstance(exc, LeadershipLost) or not are_shared:
             raise
-    return wrapping_keys(current, previous, secret=f"{namespace}/{zones.secret_name}", key=zones.secret_key)
+    return parse_wrapping_keys(current, previous, secret=f"{namespace}/{zones.secret_name}", key=zones.secret_key)

@@ -6,19 +6,19 @@ from collections.abc import AsyncIterator, Iterator
 import httpx
 import pytest
 
-from agentmemory_operator.adapters.qdrant.calls import CallWatch
+from agentmemory_operator.adapters.qdrant.calls import CallHooks
 from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
 from agentmemory_operator.collections.rules.changes import SetAlias
 from agentmemory_operator.errors import StoreUnavailable
 from agentmemory_operator.runtime.metrics import NO_TRACES
-from tests.support.web.qdrant_proxy import Fault, Proxy, proxying
+from tests.support.web.qdrant_proxy import Fault, Proxy, serve_proxy
 
 EMPTY = {"vectors": {"size": 4, "distance": "Dot"}}
 
 
 @pytest.fixture
 def proxy(qdrant_url: str) -> Iterator[Proxy]:
-    with proxying(qdrant_url) as made:
+    with serve_proxy(qdrant_url) as made:
         yield made
 
 
@@ -44,7 +44,7 @@ def alias(qdrant_url: str) -> Iterator[str]:
 async def test_an_alias_that_leads_elsewhere_right_after_is_told_and_not_moved_back(
     proxy: Proxy, store: QdrantCollections, alias: str
 ) -> None:
-    proxy.thief = f"{alias}__2"
+    proxy.stolen_by = f"{alias}__2"
 
     with pytest.raises(StoreUnavailable, match=f"{alias} was switched to {alias}__1 but points elsewhere"):
         await store.apply(f"{alias}__1", SetAlias(alias, f"{alias}__1"))
@@ -62,7 +62,7 @@ async def test_whoever_leads_is_asked_after_each_such_call_whatever_came_of_it(
         asked.append(alias)
 
     store.watch_calls(
-        CallWatch(before_write=lambda: None, count_call=lambda *_: None, tracer=NO_TRACES, after_move=after_move)
+        CallHooks(before_write=lambda: None, count_call=lambda *_: None, tracer=NO_TRACES, after_move=after_move)
     )
     proxy.fault = fault
     try:

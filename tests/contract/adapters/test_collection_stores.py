@@ -29,7 +29,7 @@ from agentmemory_operator.collections.rules.collection import Collection
 from agentmemory_operator.errors import AgentMemoryError
 from tests.support.engine.collection_store import FakeCollectionStore
 from tests.support.spec.plans import desired_of
-from tests.support.web.http_server import well
+from tests.support.web.http_server import check_success
 
 DESIRED = desired_of({"embedding": {"provider": "none", "dimensions": 4}})
 # What a server decides where nobody does.
@@ -67,7 +67,7 @@ class NamedStore:
             self.store.points[name] = count
             return
         points = [{"id": str(uuid.uuid4()), "vector": [1, 0, 0, 1], "payload": {}} for _ in range(count)]
-        well(self.http.put(f"/collections/{name}/points?wait=true", json={"points": points}))
+        check_success(self.http.put(f"/collections/{name}/points?wait=true", json={"points": points}))
 
     async def do(self, method: str, *arguments: Any) -> str:
         """Make a call of a case; return what it raised, empty where nothing."""

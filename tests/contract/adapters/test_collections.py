@@ -37,8 +37,8 @@ from agentmemory_operator.collections.rules.changes import (
     WriteMarker,
 )
 from agentmemory_operator.collections.rules.collection import Collection, KeywordSource, Marker
-from agentmemory_operator.collections.rules.outcome import Reconciled
-from agentmemory_operator.errors import AgentMemoryError, NoAnswer, StoreRejected, StoreUnavailable
+from agentmemory_operator.collections.rules.outcome import PassOutcome
+from agentmemory_operator.errors import AgentMemoryError, ResponseTimeout, StoreRejected, StoreUnavailable
 from agentmemory_operator.spec.presets.table import (
     BinaryQuantization,
     ProductQuantization,
@@ -48,12 +48,12 @@ from agentmemory_operator.spec.presets.table import (
 )
 from qdrant_devserver.server import create_app
 from tests.support.patience import Patience
-from tests.support.planted import planted
+from tests.support.planted import with_faults
 from tests.support.programs import free_port
 from tests.support.spec.plans import (
-    altered,
     apply_change,
     desired_of,
+    with_changes,
 )
 from tests.support.web.http_server import serve
 
@@ -95,7 +95,7 @@ class Place:
         assert observed is not None
         return observed.collection
 
-    async def reconcile(self, desired: Collection = DESIRED, *, last: str | None = None) -> Reconciled:
+    async def reconcile(self, desired: Collection = DESIRED, *, last: str | None = None) -> PassOutcome:
         return await reconcile(self.alias, desired, store=self.store, last_physical=last, last_points=0)
 
     def add_points(self, number: int, **payload: Any) -> None:
@@ -141,7 +141,7 @@ async def test_keywords_are_there_from_creation_and_are_dropped(place: Place) ->
 async def test_a_creation_that_is_repeated_is_no_error(place: Place) -> None:
     await place.create()
 
-    await place.create(altered(DESIRED, m=32))
+    await place.create(with_changes(DESIRED, m=32))
 
     assert (await place.seen()).hnsw.m == 16
 
@@ -403,7 +403,7 @@ class TestSlowIndexes:
 
     @pytest.fixture
     async def slow(self, tmp_path: pathlib.Path) -> AsyncIterator[Place]:
-        with serve(create_app(tmp_path)) as url, planted(tmp_path, index="1.5"):
+        with serve(create_app(tmp_path)) as url, with_faults(tmp_path, index="1.5"):
             place = Place(url, QdrantCollections(url, timeout_s=1))
             yield place
             place.http.close()
@@ -420,8 +420,8 @@ class TestSlowIndexes:
         self, slow: Place, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         desired = replace(DESIRED, indexes=DESIRED.indexes[:1])
-        monkeypatch.setattr(qdrant_collections, "SLOW_S", 0.0)
-        with pytest.raises(NoAnswer, match="no answer in time"):
+        monkeypatch.setattr(qdrant_collections, "MAX_INDEX_WAIT_S", 0.0)
+        with pytest.raises(ResponseTimeout, match="no answer in time"):
             await slow.reconcile(desired)
 
         async with asyncio.timeout(10):
@@ -622,7 +622,7 @@ async def test_an_answer_that_is_no_qdrant_s_is_unavailable(body: bytes) -> None
 
 
 LOW_THRESHOLD_KB = 100
-INDEXED = altered(DESIRED, indexing_threshold_kb=LOW_THRESHOLD_KB, size=64, full_scan_threshold_kb=10)
+INDEXED = with_changes(DESIRED, indexing_threshold_kb=LOW_THRESHOLD_KB, size=64, full_scan_threshold_kb=10)
 
 
 async def test_a_collection_that_a_restart_left_grey_is_green_after_it_was_woken(tmp_path: pathlib.Path) -> None:
@@ -631,7 +631,7 @@ async def test_a_collection_that_a_restart_left_grey_is_green_after_it_was_woken
     points = [{"id": number, "vector": [random.gauss(0, 1) for _ in range(64)]} for number in range(1500)]
     with serve(create_app(tmp_path)) as url:
         async with opened(url) as store:
-            await store.apply(name, CreateCollection(name, altered(INDEXED, indexing_threshold_kb=0, indexes=())))
+            await store.apply(name, CreateCollection(name, with_changes(INDEXED, indexing_threshold_kb=0, indexes=())))
             httpx.put(f"{url}/collections/{name}/points?wait=true", json={"points": points}).raise_for_status()
             await store.apply(name, UpdateOptimizers(indexing_threshold_kb=LOW_THRESHOLD_KB))
     with serve(create_app(tmp_path)) as url:

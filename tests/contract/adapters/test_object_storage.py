@@ -8,15 +8,15 @@ from dataclasses import replace
 
 import pytest
 
-from agentmemory_operator.adapters.http.egress import USUAL
-from agentmemory_operator.adapters.s3.calls import S3Calls, S3Request, place_of
+from agentmemory_operator.adapters.http.egress import DEFAULT_EGRESS
+from agentmemory_operator.adapters.s3.calls import S3Calls, S3Request, bucket_url
 from agentmemory_operator.adapters.s3.objects import S3Objects
 from agentmemory_operator.adapters.s3.uploads import PART_BYTES
-from agentmemory_operator.errors import BytesDiffer, LeadershipLost, NotFound, StorageRejected, StorageUnavailable
+from agentmemory_operator.errors import ChecksumMismatch, LeadershipLost, NotFound, StorageRejected, StorageUnavailable
 from agentmemory_operator.ports.objects import AccessKey, Bucket, ObjectStore
 from tests.support.engine.stored_files import MemoryObjects
 from tests.support.web.http_server import Authority
-from tests.support.web.s3_server import KEY, S3Server, serving_s3
+from tests.support.web.s3_server import KEY, S3Server, serve_s3
 from tests.support.web.storage_proxy import StorageFault, StorageProxy
 
 SMALL = b"a snapshot of few points"
@@ -84,7 +84,7 @@ async def test_bytes_are_given_from_an_offset_on(store: ObjectStore) -> None:
 async def test_other_bytes_than_were_told_of_are_not_stored(
     store: ObjectStore, content: bytes, wrong: dict[str, str]
 ) -> None:
-    with pytest.raises(BytesDiffer):
+    with pytest.raises(ChecksumMismatch):
         await store.put("file", chunks(content), metadata=told_of(content) | wrong)
     assert await store.head("file") is None
     assert await store.abort_uploads("", older_than_ms=0) == 0
@@ -157,7 +157,7 @@ async def test_a_storage_that_lists_no_uploads_is_left_to_remove_them(
 
 async def begin_upload(storage: S3Server, key: str) -> None:
     """Begin an upload as a process does that is killed then."""
-    calls = S3Calls(storage.bucket(), before_write=lambda: None, egress=USUAL)
+    calls = S3Calls(storage.bucket(), before_write=lambda: None, egress=DEFAULT_EGRESS)
     await calls.call(S3Request("POST", key, query={"uploads": ""}))
     await calls.close()
 
@@ -204,7 +204,7 @@ async def test_an_authority_of_ones_own_is_trusted_and_another_is_not(
     tmp_path: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     authority, other = Authority(tmp_path), Authority(tmp_path)
-    with serving_s3(tmp_path_factory.mktemp("s3"), tls=authority.issue()) as storage:
+    with serve_s3(tmp_path_factory.mktemp("s3"), tls=authority.issue()) as storage:
         trusting = S3Objects(storage.bucket(ca_pem=authority.pem))
         await trusting.put("file", chunks(SMALL), metadata={})
         assert await read(trusting, "file") == SMALL
@@ -283,6 +283,6 @@ async def test_whoever_may_not_write_any_more_writes_nothing_and_takes_back_what
 
 def test_the_bucket_stands_in_the_path_or_in_the_hosts_name() -> None:
     bucket = Bucket(name="ours", region="eu-north-1")
-    assert place_of(bucket) == ("https://s3.eu-north-1.amazonaws.com", "/ours")
-    assert place_of(replace(bucket, is_path_style=False)) == ("https://ours.s3.eu-north-1.amazonaws.com", "")
-    assert place_of(replace(bucket, endpoint="http://minio:9000/base/")) == ("http://minio:9000", "/base/ours")
+    assert bucket_url(bucket) == ("https://s3.eu-north-1.amazonaws.com", "/ours")
+    assert bucket_url(replace(bucket, is_path_style=False)) == ("https://ours.s3.eu-north-1.amazonaws.com", "")
+    assert bucket_url(replace(bucket, endpoint="http://minio:9000/base/")) == ("http://minio:9000", "/base/ours")

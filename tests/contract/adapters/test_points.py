@@ -179,7 +179,7 @@ async def test_a_refusal_carries_the_engines_status_and_words(store: PointStore,
         await store.query(alias, {"query": [1.0, 2.0], "limit": 1})
 
     assert refused.value.status == 400
-    assert "dimension" in refused.value.words
+    assert "dimension" in refused.value.server_message
 
 
 async def test_an_engine_that_is_not_there_wrote_nothing(unused_tcp_port: int) -> None:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.adapters.qdrant.calls import READS_A_TRY
+from agentmemory_operator.adapters.qdrant.calls import READS_PER_RETRY
 from agentmemory_operator.adapters.qdrant.points import QdrantPoints
 from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.errors import (
-    CollectionGone,
+    CollectionDeleted,
     OutcomeUnknown,
     StoreRejected,
     StoreUnavailable,
@@ -19,8 +19,8 @@ from agentmemory_operator.errors import (
 )
 from agentmemory_operator.main.stores import Stores
 from agentmemory_operator.runtime.metrics_api import ApiMeter
-from tests.support.metrics import samples_of
-from tests.support.web.http_server import Talk, listening
+from tests.support.metrics import collect_samples
+from tests.support.web.http_server import ConnectionHandler, serve_connections
 
 COUNTED = b'{"result": {"count": 7}, "status": "ok"}'
 
@@ -39,13 +39,18 @@ def answer_of(status: int, body: bytes, *headers: str) -> bytes:
 
 
 @contextlib.asynccontextmanager
-async def engine(talk: Talk, *, timeout_s: float = 2, meter: ApiMeter | None = None) -> AsyncIterator[QdrantPoints]:
+async def engine(
+    talk: ConnectionHandler, *, timeout_s: float = 2, meter: ApiMeter | None = None
+) -> AsyncIterator[QdrantPoints]:
     """Give a store in front of a server that talks as told."""
-    async with listening(talk) as url, QdrantPoints(url, api_key="k", timeout_s=timeout_s, meter=meter) as store:
+    async with (
+        serve_connections(talk) as url,
+        QdrantPoints(url, api_key="k", timeout_s=timeout_s, meter=meter) as store,
+    ):
         yield store
 
 
-def always(status: int, body: bytes = b"{}", *headers: str) -> Talk:
+def always(status: int, body: bytes = b"{}", *headers: str) -> ConnectionHandler:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             await read_request(reader)
@@ -91,9 +96,9 @@ async def test_an_error_status_becomes_an_error_of_ours(
 async def test_a_collection_that_is_gone_is_told_from_a_server_that_is_away() -> None:
     body = b'{"status": {"error": "Not found: Collection `c` doesn\'t exist!"}, "time": 0.0}'
     async with engine(always(404, body)) as store:
-        with pytest.raises(CollectionGone, match="Qdrant has no collection or alias 'c'"):
+        with pytest.raises(CollectionDeleted, match="Qdrant has no collection or alias 'c'"):
             await store.count("c", None)
-        with pytest.raises(CollectionGone):
+        with pytest.raises(CollectionDeleted):
             await store.upsert("c", [])
 
 
@@ -103,7 +108,7 @@ async def test_a_404_of_something_else_says_nothing_of_the_collection(body: byte
         with pytest.raises(StoreUnavailable) as told:
             await store.count("c", None)
 
-    assert not isinstance(told.value, CollectionGone)
+    assert not isinstance(told.value, CollectionDeleted)
 
 
 @pytest.mark.parametrize("body", [b"<html>hello</html>", b'{"result": {"poi', b"[]", b'"text"', b'{"status": "ok"}'])
@@ -124,7 +129,7 @@ async def test_a_wait_that_the_server_asks_for_is_passed_on() -> None:
 
 
 @pytest.mark.parametrize("talk", [hang_up, say_nothing], ids=["reset", "time-out"])
-async def test_a_write_whose_answer_is_lost_is_unknown_and_not_repeated(talk: Talk) -> None:
+async def test_a_write_whose_answer_is_lost_is_unknown_and_not_repeated(talk: ConnectionHandler) -> None:
     requests = 0
 
     async def count_and_talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -146,7 +151,7 @@ async def test_a_write_that_the_engine_did_not_finish_in_time_is_unknown() -> No
 
 
 @pytest.mark.parametrize("talk", [hang_up, say_nothing], ids=["reset", "time-out"])
-async def test_a_read_whose_answer_is_lost_may_be_tried_later(talk: Talk) -> None:
+async def test_a_read_whose_answer_is_lost_may_be_tried_later(talk: ConnectionHandler) -> None:
     async with engine(talk, timeout_s=0.3) as store:
         with pytest.raises(StoreUnavailable) as refused:
             await store.count("c", None)
@@ -195,7 +200,7 @@ async def test_a_read_that_timed_out_is_tried_once_more_and_counted() -> None:
         assert await store.count("c", None) == 7
 
     assert silence.requests == 2
-    samples = samples_of(*meter.metrics())
+    samples = collect_samples(*meter.metrics())
     assert samples['agentmemory_api_engine_retries_total{operation="POST points/count"}'] == 1
 
 
@@ -208,7 +213,7 @@ async def test_a_server_that_is_away_is_not_asked_twice_until_it_has_answered() 
                 await store.count("c", None)
         while_away = silence.requests
         is_back = True
-        for _ in range(READS_A_TRY):
+        for _ in range(READS_PER_RETRY):
             await store.count("c", None)
         is_back, before = False, silence.requests
         with pytest.raises(StoreUnavailable):
@@ -225,14 +230,14 @@ async def test_many_reads_that_time_out_at_once_are_not_all_repeated() -> None:
         found = await asyncio.gather(*reads, return_exceptions=True)
 
     assert all(isinstance(answer, StoreUnavailable) for answer in found)
-    assert silence.requests <= 30 + 30 / READS_A_TRY + 1
+    assert silence.requests <= 30 + 30 / READS_PER_RETRY + 1
 
 
 async def test_all_stores_of_one_server_pay_from_one_budget() -> None:
     """In a cluster each agent has a store, because each has a key of its own."""
     silence = Silence(lambda number: False)
     async with contextlib.AsyncExitStack() as stack:
-        stores = Stores(stack, url=await stack.enter_async_context(listening(silence)))
+        stores = Stores(stack, url=await stack.enter_async_context(serve_connections(silence)))
         opened = [stores.points(Endpoint("http://elsewhere.invalid", None, 1)) for _ in range(4)]
         reads = (store.count("c", None) for store in opened)
         found = await asyncio.gather(*reads, return_exceptions=True)
@@ -274,7 +279,7 @@ async def test_a_call_is_measured_and_carries_what_joins_it_to_its_trace() -> No
             await store.count("agent_memory_bot", None)
 
     assert all(b"traceparent: of-this-test" in head for head in heads)
-    samples = samples_of(*meter.metrics())
+    samples = collect_samples(*meter.metrics())
     for outcome in ("2xx", "5xx"):
         labels = f'operation="POST points/count",outcome="{outcome}"'
         assert samples[f"agentmemory_api_engine_duration_seconds_count{{{labels}}}"] == 1
@@ -310,4 +315,4 @@ async def test_what_the_engine_says_of_memories_is_for_their_caller_alone(status
 
     assert "printer" not in f"{read.value}{written.value}"
     assert str(status) in str(read.value)
-    assert (read.value.words, written.value.words) == ("Wrong input: the printer is out", "")
+    assert (read.value.server_message, written.value.server_message) == ("Wrong input: the printer is out", "")

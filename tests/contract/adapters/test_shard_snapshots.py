@@ -12,17 +12,17 @@ from typing import Any
 import httpx
 import pytest
 
-from agentmemory_operator.adapters.qdrant.calls import CallWatch
-from agentmemory_operator.adapters.qdrant.nodes import QdrantNode, await_known
+from agentmemory_operator.adapters.qdrant.calls import CallHooks
+from agentmemory_operator.adapters.qdrant.nodes import QdrantNode, wait_for_metadata
 from agentmemory_operator.adapters.qdrant.shard_snapshots import QdrantShardSnapshots
 from agentmemory_operator.collections.rules.collection import placeholder_metadata
 from agentmemory_operator.errors import AgentMemoryError, NotFound, StoreRejected, StoreUnavailable
 from agentmemory_operator.ports.snapshots import SnapshotFile
 from agentmemory_operator.runtime.metrics import NO_TRACES
-from agentmemory_operator.spec.naming import SHARD_SETS
-from tests.support.engine.meanwhile import Killed
+from agentmemory_operator.spec.naming import SHARD_SETS_COLLECTION
+from tests.support.engine.meanwhile import ProcessKilled
 from tests.support.programs import free_port
-from tests.support.web.qdrant_nodes import CLUSTERS, STEADY, DevServer, Peers, await_settled, nodes_of
+from tests.support.web.qdrant_nodes import CLUSTERS, STEADY, DevServer, Peers, open_nodes, wait_for_active_replicas
 
 NAME, COPY = "agent_memory_shards__1", "agent_memory_shards__2"
 COUNT = 200
@@ -39,7 +39,7 @@ BODY = {
 @pytest.fixture(scope="module", params=CLUSTERS)
 def urls(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, ...]]:
     """The nodes of a cluster."""
-    with nodes_of(tmp_path_factory.mktemp("cluster"), request.param, 0.4) as nodes:
+    with open_nodes(tmp_path_factory.mktemp("cluster"), request.param, 0.4) as nodes:
         yield nodes
 
 
@@ -53,9 +53,9 @@ def http(urls: tuple[str, ...]) -> Iterator[httpx.Client]:
         ask(client, "PUT", f"/collections/{NAME}/points?wait=true", {"points": points})
         index = {"field_name": "n", "field_schema": {"type": "integer", "is_principal": True}}
         ask(client, "PUT", f"/collections/{NAME}/index?wait=true", index)
-        await_settled(urls, NAME)
+        wait_for_active_replicas(urls, NAME)
         yield client
-        for name in (NAME, COPY, SHARD_SETS):
+        for name in (NAME, COPY, SHARD_SETS_COLLECTION):
             client.delete(f"/collections/{name}")
 
 
@@ -231,8 +231,8 @@ async def test_what_a_kill_at_any_write_left_is_removed_by_the_next_and_taken_fo
     store: QdrantShardSnapshots, urls: tuple[str, ...], at: int
 ) -> None:
     killed = QdrantShardSnapshots(urls[0], urls)
-    failing(killed, Killed(), at=at)
-    with pytest.raises(Killed):
+    failing(killed, ProcessKilled(), at=at)
+    with pytest.raises(ProcessKilled):
         await killed.create(NAME)
     await killed.close()
 
@@ -252,8 +252,8 @@ async def test_a_recovery_that_was_killed_at_any_write_is_made_again_whole(
     made = await store.create(NAME)
     location = await store.own_location(NAME, made.name)
     killed = QdrantShardSnapshots(urls[0], urls)
-    failing(killed, Killed(), at=at)
-    with pytest.raises(Killed):
+    failing(killed, ProcessKilled(), at=at)
+    with pytest.raises(ProcessKilled):
         await killed.recover(COPY, location, sha256=made.sha256)
     await killed.close()
 
@@ -336,7 +336,7 @@ async def test_files_of_shards_that_have_left_their_nodes_are_no_snapshot_until_
     made = await store.create(NAME)
     ask(http, "DELETE", f"/collections/{NAME}")
     ask(http, "PUT", f"/collections/{NAME}", BODY | {"replication_factor": 1})
-    await_settled(urls, NAME)
+    wait_for_active_replicas(urls, NAME)
 
     # Real nodes may get the very shards that they had.
     assert await store.files(NAME) in ([], [made])
@@ -386,7 +386,7 @@ async def test_a_set_that_one_node_does_not_know_whole_is_kept(
 ) -> None:
     """Two nodes still know it as it was before its last file."""
     running, store, made = peers
-    path = f"/collections/{SHARD_SETS}"
+    path = f"/collections/{SHARD_SETS_COLLECTION}"
     ((key, whole),) = [
         each for each in running.call("GET", path)["config"]["metadata"].items() if each[0].startswith(NAME)
     ]
@@ -423,7 +423,7 @@ async def test_what_most_nodes_do_not_know_in_time_is_not_said_to_be_written(
 ) -> None:
     running, store, _ = peers
     running.set_faults(lag="60")
-    monkeypatch.setattr(await_known, "__kwdefaults__", {"within_s": 0.3})
+    monkeypatch.setattr(wait_for_metadata, "__kwdefaults__", {"within_s": 0.3})
 
     with pytest.raises(StoreUnavailable, match="1 of 3 nodes of the cluster have"):
         await store.write_metadata(NAME, {"a": 1})
@@ -459,4 +459,4 @@ def failing(store: QdrantShardSnapshots, fault: BaseException, *, at: int) -> No
         if next(count) == at:
             raise fault
 
-    store.watch_calls(CallWatch(before_write=before_write, count_call=lambda *_: None, tracer=NO_TRACES))
+    store.watch_calls(CallHooks(before_write=before_write, count_call=lambda *_: None, tracer=NO_TRACES))

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from agentmemory_operator.adapters.qdrant.calls import CallWatch
+from agentmemory_operator.adapters.qdrant.calls import CallHooks
 from agentmemory_operator.adapters.qdrant.snapshots import QdrantSnapshots
 from agentmemory_operator.errors import (
     AgentMemoryError,
@@ -25,7 +25,7 @@ from agentmemory_operator.errors import (
 )
 from agentmemory_operator.runtime.metrics import NO_TRACES
 from tests.support.programs import free_port
-from tests.support.web.http_server import listening, serve
+from tests.support.web.http_server import serve, serve_connections
 
 NAME = "agent_memory_bot__1"
 FILE = {"name": "bot.snapshot", "creation_time": "2026-11-22T09:00:01", "size": 7, "checksum": "ab"}
@@ -192,7 +192,7 @@ async def test_a_download_that_breaks_off_is_unavailable() -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
         await writer.drain()
 
-    async with listening(half) as url:
+    async with serve_connections(half) as url:
         store = QdrantSnapshots(url)
         with pytest.raises(StoreUnavailable):
             await read(store)
@@ -239,7 +239,7 @@ async def test_who_lost_the_lease_changes_nothing() -> None:
 
     server = Server()
     async with server.opened() as store:
-        store.watch_calls(CallWatch(before_write=refuse, count_call=lambda *_: None, tracer=NO_TRACES))
+        store.watch_calls(CallHooks(before_write=refuse, count_call=lambda *_: None, tracer=NO_TRACES))
         for call in ("create", "recover", "upload", "delete_file", "create_placeholder", "write_metadata"):
             with pytest.raises(LeadershipLost):
                 await CALLS[call](store)

@@ -8,7 +8,7 @@ import pytest
 
 from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
 from agentmemory_operator.adapters.qdrant.points import QdrantPoints
-from agentmemory_operator.errors import NotFound, OutcomeUnknown, SpecInvalid, StoreUnavailable, StoreUntrusted
+from agentmemory_operator.errors import NotFound, OutcomeUnknown, SpecInvalid, StoreUnavailable, TlsVerificationFailed
 from tests.support.patience import Patience
 from tests.support.web.api_stack import dev_qdrant
 from tests.support.web.http_server import Authority
@@ -75,7 +75,7 @@ async def test_a_certificate_of_another_authority_is_refused_at_once_with_the_wa
     at_once = Patience(NO_HANG_S)
 
     async with opened(client, url, other) as store:
-        with pytest.raises(StoreUntrusted, match=r"certificate was rejected \(.*issuer.*spec\.tls\.caSecretRef"):
+        with pytest.raises(TlsVerificationFailed, match=r"certificate was rejected \(.*issuer.*spec\.tls\.caSecretRef"):
             await ask(store)
 
     assert not at_once.is_over
@@ -87,7 +87,7 @@ async def test_a_certificate_for_another_host_is_refused(
 ) -> None:
     with dev_qdrant(tmp_path, tls=authority.issue(host="qdrant.example")) as elsewhere:
         async with opened(client, elsewhere, authority.pem) as store:
-            with pytest.raises(StoreUntrusted, match=r"IP address mismatch.*spec\.url"):
+            with pytest.raises(TlsVerificationFailed, match=r"IP address mismatch.*spec\.url"):
                 await ask(store)
 
 
@@ -97,7 +97,7 @@ async def test_a_server_that_speaks_no_tls_is_named_as_such(
 ) -> None:
     with dev_qdrant(tmp_path) as plain:
         async with opened(client, plain.replace("http:", "https:"), authority.pem) as store:
-            with pytest.raises(StoreUntrusted, match=r"TLS handshake with the server failed"):
+            with pytest.raises(TlsVerificationFailed, match=r"TLS handshake with the server failed"):
                 await ask(store)
 
 
@@ -111,7 +111,7 @@ async def test_a_server_that_wants_tls_and_gets_none_is_unavailable(client: type
 async def test_a_write_to_a_server_that_is_not_trusted_is_known_not_to_have_happened(url: str) -> None:
     async with opened(QdrantPoints, url) as store:
         assert isinstance(store, QdrantPoints)
-        with pytest.raises(StoreUntrusted) as caught:
+        with pytest.raises(TlsVerificationFailed) as caught:
             await store.upsert("nothing", [])
 
     assert not isinstance(caught.value, OutcomeUnknown)

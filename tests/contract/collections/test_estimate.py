@@ -11,7 +11,7 @@ import pytest
 from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
 from agentmemory_operator.collections.reconcile import reconcile
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR
-from agentmemory_operator.collections.rules.estimate import KEYWORDS, estimate, layout_of
+from agentmemory_operator.collections.rules.estimate import DISTINCT_KEYWORDS, estimate, layout_of
 from qdrant_devserver.server import create_app
 from tests.support.spec.plans import ALIAS, desired_of
 from tests.support.web.http_server import serve
@@ -69,9 +69,9 @@ async def test_the_files_of_a_collection_are_within_a_quarter_of_the_estimate(on
 def keywords_of(rng: random.Random) -> dict[str, Any]:
     """Return the vector of a text's words, of which some are in most texts and most in few."""
     words: set[int] = set()
-    while len(words) < KEYWORDS:
+    while len(words) < DISTINCT_KEYWORDS:
         words.add(int(20_000 ** rng.random()))
-    return {"indices": sorted(words), "values": [1.0] * KEYWORDS}
+    return {"indices": sorted(words), "values": [1.0] * DISTINCT_KEYWORDS}
 
 
 async def _fill(url: str, *, has_keyword: bool) -> None:

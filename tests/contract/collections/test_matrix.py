@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
-from agentmemory_operator.collections.reconcile import Reconciled, reconcile
+from agentmemory_operator.collections.reconcile import PassOutcome, reconcile
 from agentmemory_operator.collections.rules.changes import Change
 from agentmemory_operator.collections.rules.collection import Collection
 from tests.support.spec.golden import MatrixRow, load_matrix
@@ -38,7 +38,7 @@ class Bench:
         self.alias = f"agent_memory_m-{uuid.uuid4().hex[:12]}"
         self.last: str | None = None
 
-    async def bring(self, desired: Collection) -> Reconciled:
+    async def bring(self, desired: Collection) -> PassOutcome:
         done = await reconcile(self.alias, desired, store=self.store, last_physical=self.last, last_points=0)
         self.last = done.observed.physical
         return done
@@ -79,7 +79,7 @@ async def test_it_is_created_changed_and_unset_as_the_server_reads_back(bench: B
     assert unset.plan.changes == ()
 
 
-def shown(done: Reconciled, row: MatrixRow) -> dict[str, Any]:
+def shown(done: PassOutcome, row: MatrixRow) -> dict[str, Any]:
     """Return the part of the observed collection that shows the parameter."""
     form = small_form(done.observed.collection)
     return {name: form[name] for name, value in row.create.items() if value is not None}

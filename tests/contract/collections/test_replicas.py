@@ -21,11 +21,11 @@ from agentmemory_operator.collections.rules.rebuild_record import RebuildRecord
 from agentmemory_operator.collections.rules.replicas import CopyReplica, DropReplica, Placement
 from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.resolve import Server
-from agentmemory_operator.controllers.inspection import previews_of
+from agentmemory_operator.controllers.inspection import preview_passes
 from agentmemory_operator.controllers.rules.plan_text import describe_change
 from agentmemory_operator.errors import NotFound, StoreRejected, StoreUnavailable
 from agentmemory_operator.rebuilds.converge import await_replicas
-from agentmemory_operator.rebuilds.move import Move
+from agentmemory_operator.rebuilds.move import MoveStep
 from agentmemory_operator.rebuilds.task import RebuildRun
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
@@ -34,8 +34,8 @@ from tests.support.job.rebuild_task import open_rebuild
 from tests.support.patience import Patience
 from tests.support.spec.documents import memory_document
 from tests.support.web.http_server import serve
-from tests.support.web.qdrant_nodes import SIMULATED, Peers, await_settled
-from tests.support.web.qdrant_proxy import proxying
+from tests.support.web.qdrant_nodes import SIMULATED, Peers, wait_for_active_replicas
+from tests.support.web.qdrant_proxy import serve_proxy
 
 NAME = "agent_memory_replicas__1"
 EMBEDDING = {"provider": "none", "dimensions": 2}
@@ -69,7 +69,7 @@ else:
 def collection(urls: tuple[str, ...]) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=urls[0], timeout=30) as client:
         assert client.put(f"/collections/{NAME}", json=BODY).status_code == 200
-        await_settled(urls, NAME)
+        wait_for_active_replicas(urls, NAME)
         yield client
         client.delete(f"/collections/{NAME}")
 
@@ -131,7 +131,7 @@ async def test_what_the_cluster_refuses_is_told_in_its_words(store: QdrantCollec
 
 
 async def test_a_server_that_is_alone_is_asked_nothing_more(qdrant_url: str) -> None:
-    with proxying(qdrant_url) as proxy:
+    with serve_proxy(qdrant_url) as proxy:
         store = QdrantCollections(proxy.url)
         await store.server()
         httpx.put(f"{qdrant_url}/collections/{NAME}", json=BODY)
@@ -152,17 +152,17 @@ async def test_a_preview_names_the_copies_and_refuses_more_replicas_than_peers(s
         return parse_agent_memory(memory_document(slug, embedding=EMBEDDING, index={"sharding": sharding}))
 
     asked = [asking(2), asking(5), asking(5, "replicas-new")]
-    more, most, new = [preview for each in asked for preview in [one async for one in previews_of([each], store)]]
+    more, most, new = [preview for each in asked for preview in [one async for one in preview_passes([each], store)]]
 
     assert more.draft is not None
     told = [describe_change(change) for change in more.draft.plan.changes]
     # Real peers have numbers of sixteen digits.
     copies = r"set replication_factor 2; copy shard 0 from peer \d+ to \d+, shard 1 from peer \d+ to \d+"
     assert any(re.match(copies, change) for change in told)
-    assert most.refused is not None
-    assert new.refused is not None
-    assert "replicationFactor 5" in most.refused[1]
-    assert "in the cluster (3)" in new.refused[1]
+    assert most.refusal is not None
+    assert new.refusal is not None
+    assert "replicationFactor 5" in most.refusal[1]
+    assert "in the cluster (3)" in new.refusal[1]
 
 
 class Rebuilding:
@@ -184,7 +184,7 @@ class Rebuilding:
             clock=FakeClock(),
             embedder=None,
             check=self.check,
-            show=self.show,
+            report_progress=self.show,
         )
 
     async def check(self) -> None:
@@ -220,7 +220,7 @@ async def test_a_replica_that_dies_while_a_move_is_announced_leaves_the_alias_wh
 ) -> None:
     async with open_rebuild(urls[0]) as rebuild:
         task = await rebuild.begin()
-        await_settled(urls, rebuild.target)
+        wait_for_active_replicas(urls, rebuild.target)
         await rebuild.server.collections.move_replica(rebuild.target, CopyReplica(0, 1, 2))
         await await_replicas(task, look_s=0.05)
 
@@ -233,7 +233,7 @@ async def test_a_replica_that_dies_while_a_move_is_announced_leaves_the_alias_wh
             now_s += seconds
 
         with pytest.raises(StoreUnavailable, match="shard 0 on peer 2 is Dead"):
-            await Move(AliasLocks(), lambda _: False, monotonic=lambda: now_s, sleep=leave)(task)
+            await MoveStep(AliasLocks(), lambda _: False, monotonic=lambda: now_s, sleep=leave)(task)
         peers.set_faults()
 
         assert await rebuild.alias() == rebuild.source
@@ -242,7 +242,7 @@ async def test_a_replica_that_dies_while_a_move_is_announced_leaves_the_alias_wh
 
 async def test_a_rebuild_on_a_server_that_is_alone_waits_for_nothing(qdrant_url: str) -> None:
     httpx.put(f"{qdrant_url}/collections/{NAME}", json=BODY)
-    with proxying(qdrant_url) as proxy:
+    with serve_proxy(qdrant_url) as proxy:
         rebuilding = Rebuilding(proxy.url)
         task = await rebuilding.task()
         proxy.calls.clear()

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from agentmemory_operator.collections.scratch import Scratch, ScratchSweeper
+from agentmemory_operator.collections.scratch import ScratchCollections, ScratchSweeper
 from agentmemory_operator.connections.resolve import Server, Servers
 from agentmemory_operator.main.stores import Stores
 from agentmemory_operator.runtime.cache import ObjectTable
@@ -35,15 +35,15 @@ async def test_what_a_killed_run_left_is_dropped_and_another_cluster_s_is_not_to
     for name in (scratch_name(OURS, "a"), scratch_name(OURS, "b"), scratch_name(THEIRS, "a")):
         await server.snapshots.create_placeholder(name)
 
-    dropped = await Scratch(our_cluster).sweep(server)
+    dropped = await ScratchCollections(our_cluster).sweep(server)
 
     assert sorted(dropped) == sorted([scratch_name(OURS, "a"), scratch_name(OURS, "b")])
     assert scratch_name(THEIRS, "a") in await server.snapshots.collections()
 
 
 async def test_what_is_being_looked_at_is_not_swept_away(server: Server) -> None:
-    scratch = Scratch(our_cluster)
-    async with scratch.hold(server, "a") as name:
+    scratch = ScratchCollections(our_cluster)
+    async with scratch.reserve(server, "a") as name:
         await server.snapshots.create_placeholder(name)
 
         assert await scratch.sweep(server) == []
@@ -52,11 +52,11 @@ async def test_what_is_being_looked_at_is_not_swept_away(server: Server) -> None
 
 
 async def test_it_begins_empty_and_ends_gone_whatever_happens_between(server: Server) -> None:
-    scratch = Scratch(our_cluster)
+    scratch = ScratchCollections(our_cluster)
     await server.snapshots.create_placeholder(scratch_name(OURS, "a"))
 
     async def work() -> None:
-        async with scratch.hold(server, "a") as name:
+        async with scratch.reserve(server, "a") as name:
             assert name not in await server.snapshots.collections()
             await server.snapshots.create_placeholder(name)
             raise ValueError("amid the work")
@@ -74,7 +74,7 @@ async def test_the_sweeper_looks_at_every_server_at_the_start_and_goes_on_where_
         table.put(connection_document(connection, url=url))
     async with AsyncExitStack() as stack:
         servers = Servers(table, FakeSecrets(), Stores(stack).server, cluster_id=our_cluster)
-        sweeping = asyncio.create_task(ScratchSweeper(table, servers, Scratch(our_cluster)).run())
+        sweeping = asyncio.create_task(ScratchSweeper(table, servers, ScratchCollections(our_cluster)).run())
         async with asyncio.timeout(20):
             while name in await server.snapshots.collections():
                 await asyncio.sleep(0.02)

@@ -12,12 +12,12 @@ import pytest
 
 from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
 from agentmemory_operator.collections.rules.collection import KeywordSource
-from agentmemory_operator.errors import DeletionWaiting, StoreRejected
+from agentmemory_operator.errors import DeletionPending, StoreRejected
 from agentmemory_operator.lifecycle.forget import ForgetRequest
-from agentmemory_operator.lifecycle.rules.erasure import Scope
+from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
 from agentmemory_operator.memories.stored import delete_head
 from agentmemory_operator.runtime.cache import MEMORY_SNAPSHOT
-from agentmemory_operator.search.counts import LISTED_MAX, count_memories
+from agentmemory_operator.search.counts import MAX_LISTED, count_memories
 from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.presets import Lifecycle
 from tests.contract.controllers.test_release import Stage
@@ -27,7 +27,7 @@ from tests.support.engine.agents import World, open_world, search_request, vecto
 from tests.support.job.job_world import JobWorld
 from tests.support.job.rebuild_world import FullWorld
 from tests.support.job.restore_world import POINTS, RestoreWorld
-from tests.support.web.http_server import well
+from tests.support.web.http_server import check_success
 
 # Fewer than there are points in any test here.
 MOST = 7
@@ -37,7 +37,7 @@ EVERYTHING: dict[str, Any] = {"must": []}
 def forbid(url: str, collection: str, **limits: Any) -> None:
     """Forbid what is exact."""
     strict = {"enabled": True, "search_allow_exact": False} | limits
-    well(httpx.patch(f"{url}/collections/{collection}", json={"strict_mode_config": strict}))
+    check_success(httpx.patch(f"{url}/collections/{collection}", json={"strict_mode_config": strict}))
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ async def test_searches_are_answered_and_none_is_said_to_be_proven(world: World)
 
 
 async def test_where_there_are_lists_they_are_joined_without_an_exact_search(world: World) -> None:
-    world.rank_by(replace(world.agent.settings.ranking, candidates=12))
+    world.set_ranking(replace(world.agent.settings.ranking, candidates=12))
 
     answer = await world.recall.search(world.agent, search_request(vector=vector_of("m1"), top_k=5, explain=True))
 
@@ -126,7 +126,7 @@ async def test_the_many_memories_of_a_user_are_estimated_and_not_listed(
 
     async def counted(collection: str, filter_: Any, *, exact: bool = True) -> int:
         asked.append(exact)
-        return LISTED_MAX + 1 if not exact else await count(collection, filter_, exact=exact)
+        return MAX_LISTED + 1 if not exact else await count(collection, filter_, exact=exact)
 
     monkeypatch.setattr(world.agent.store, "count", counted)
     answer = await world.recall.search(world.agent, search_request(vector=vector_of("m1"), top_k=5))
@@ -140,7 +140,7 @@ async def test_statistics_cleanups_and_erasures_go_on(world: World) -> None:
 
     removed = await clean(world, Lifecycle(max_memories_per_user=20, max_removal_percent=100))
     assert sum(removed.values()) == 10
-    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u", is_whole=True)))
+    await world.forgetting.forget(world.agent, ForgetRequest(scope=ErasureScope(user_id="u", is_whole=True)))
     assert await world.rows() == []
 
 
@@ -183,12 +183,12 @@ async def test_it_is_rebuilt_and_goes_back(qdrant_url: str) -> None:
     forbid(world.url, first, max_query_limit=MOST)
 
     await world.rebuild()
-    assert world.aliases() == {world.alias: second}, world.told
+    assert world.aliases() == {world.alias: second}, world.rebuild_status
     forbid(world.url, second)
     world.roll_back()
     await world.rebuild()
 
-    assert world.aliases() == {world.alias: first}, world.told
+    assert world.aliases() == {world.alias: first}, world.rebuild_status
     assert world.events()[-1] == Reason.ROLLED_BACK
     await world.close()
 
@@ -199,7 +199,7 @@ async def test_what_guards_its_deletion_counts(qdrant_url: str) -> None:
     await stage.create(deletionPolicy="Snapshot")
     forbid(world.url, world.physical, max_query_limit=MOST)
 
-    with pytest.raises(DeletionWaiting, match="-final-uid-j-"):
+    with pytest.raises(DeletionPending, match="-final-uid-j-"):
         await stage.run()
     await stage.snapshots.run(stage.final)
     await stage.run()

@@ -10,7 +10,7 @@ import pytest
 
 from agentmemory_operator.adapters.s3.objects import S3Objects
 from agentmemory_operator.connections.buckets import Storages
-from agentmemory_operator.connections.rules.bucket_places import copy_location, erasure_folder, object_at
+from agentmemory_operator.connections.rules.bucket_places import copy_location, erasure_folder, parse_location
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.ports.objects import ObjectStore
 from agentmemory_operator.snapshots.copies import Copies, ServerFile
@@ -21,7 +21,7 @@ from tests.contract.adapters.test_object_storage import begin_upload
 from tests.support.engine.fakes import FakeSecrets
 from tests.support.engine.stored_files import FileServer, MemoryObjects
 from tests.support.web.s3_server import BUCKET, KEY, S3Server
-from tests.support.web.storage_proxy import StorageProxy, proxying_storage
+from tests.support.web.storage_proxy import StorageProxy, serve_storage_proxy
 
 CONTENT, FILE = b"memories of alpha's", "a.snapshot"
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -76,7 +76,7 @@ class Shared:
 def shared(storage: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shared]:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY.id)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", KEY.secret)
-    with proxying_storage(storage.url) as proxy:
+    with serve_storage_proxy(storage.url) as proxy:
         yield Shared(storage, proxy, uuid.uuid4().hex)
 
 
@@ -95,7 +95,7 @@ async def recovered(shared: Shared, key: str) -> None:
 
 
 def place(shared: Shared, key: str) -> S3Object:
-    return object_at(shared.at(key), sha256=SHA256)
+    return parse_location(shared.at(key), sha256=SHA256)
 
 
 async def read_copy(shared: Shared, key: str) -> None:
@@ -233,7 +233,7 @@ async def test_ones_own_is_sent_read_and_removed(shared: Shared) -> None:
     location = shared.location("beta", "thief")
     assert await shared.send(location, namespace="beta", slug="thief") == SHA256
     store: Any = FileServer(b"")
-    await shared.copies.recover(object_at(location), store, "restored", namespace="beta")
+    await shared.copies.recover(parse_location(location), store, "restored", namespace="beta")
     assert store.recovered == {"restored": CONTENT}
     await shared.copies.remove(location, namespace="beta")
     assert not shared.there(location["key"])
@@ -243,7 +243,7 @@ async def test_with_a_secret_of_its_own_a_namespace_gets_where_the_secret_lets_i
     keys = {"access-key-id": KEY.id, "secret-access-key": KEY.secret}
     secrets = FakeSecrets({("beta", "s3", name): value for name, value in keys.items()})
     storages = Storages(secrets, S3Objects, shared=frozenset(), namespace_of=HOLDERS.get)
-    known = await Copies(storages).check(object_at(shared.at(victim) | {"secret": "s3"}), namespace="beta")
+    known = await Copies(storages).check(parse_location(shared.at(victim) | {"secret": "s3"}), namespace="beta")
     assert known.sha256 == SHA256
 
 

@@ -11,18 +11,18 @@ import pytest
 
 from agentmemory_operator.adapters.entity_lists import read_entity_lists
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.consolidation.carry_out import Came
-from agentmemory_operator.consolidation.run import Consolidation, RunOrder, RunReport
-from agentmemory_operator.consolidation.undo import Undone, approve, proposals_of, reject, undo
+from agentmemory_operator.consolidation.carry_out import PlanEffect
+from agentmemory_operator.consolidation.run import Consolidation, RunParameters, RunReport
+from agentmemory_operator.consolidation.undo import UndoReport, approve, read_proposals, reject, undo
 from agentmemory_operator.entities.browse import read_entity
 from agentmemory_operator.entities.graphs import EntityGraphs
 from agentmemory_operator.entities.sheets import read_sheet
 from agentmemory_operator.errors import ModelUnavailable, TransientError
 from agentmemory_operator.lifecycle.forget import ForgetRequest
-from agentmemory_operator.lifecycle.rules.erasure import Scope
+from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
 from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.chains import SWEEP_AFTER_MS
-from agentmemory_operator.memories.rules.criteria_json import read_filters
+from agentmemory_operator.memories.rules.criteria_json import parse_filters
 from agentmemory_operator.memories.stored import delete_head
 from agentmemory_operator.ports.base import Vector
 from agentmemory_operator.spec.effective.consolidation import RunLimits
@@ -30,8 +30,8 @@ from agentmemory_operator.spec.expression.variables import DAY_MS
 from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.spec.presets import PRESETS
 from tests.support.engine.agents import EVERYTHING, FakeEmbedder, World, outcome_of_crash
-from tests.support.engine.language_models import Row, Said, SaidModel, merging
-from tests.support.engine.meanwhile import Event, Meanwhile
+from tests.support.engine.language_models import FunctionModel, ModelResponse, Row, merge_by_first_word
+from tests.support.engine.meanwhile import Event, InterleavedStore
 
 pytestmark = pytest.mark.usefixtures("keeps_vectors")
 
@@ -46,8 +46,8 @@ RUN = "r-1"
 
 @pytest.fixture
 def world(world: World) -> World:
-    world.rank_by(replace(EVERYTHING, types=TYPES))
-    world.embed_by(FakeEmbedder())
+    world.set_ranking(replace(EVERYTHING, types=TYPES))
+    world.set_embedder(FakeEmbedder())
     return world
 
 
@@ -57,21 +57,25 @@ async def add(world: World, content: str, **more: Any) -> str:
 
 
 async def run(
-    world: World, answers: Callable[[list[Row]], Said] | SaidModel = merging, *, id_: str = RUN, **more: Any
+    world: World,
+    answers: Callable[[list[Row]], ModelResponse] | FunctionModel = merge_by_first_word,
+    *,
+    id_: str = RUN,
+    **more: Any,
 ) -> RunReport:
     async def open_agent() -> Agent:
         return world.agent
 
-    model = answers if isinstance(answers, SaidModel) else SaidModel(answers)
+    model = answers if isinstance(answers, FunctionModel) else FunctionModel(answers)
     world.clock.move(ms=1)
-    order = RunOrder(id=id_, **{"before_ms": world.clock.now_ms(), **more})
+    order = RunParameters(id=id_, **{"before_ms": world.clock.now_ms(), **more})
     report = RunReport()
     await Consolidation(open_agent, model).run(order, report)
     return report
 
 
-async def undone(world: World, id_: str = RUN) -> Undone:
-    done = Undone()
+async def undone(world: World, id_: str = RUN) -> UndoReport:
+    done = UndoReport()
     await undo(world.agent, id_, done)
     return done
 
@@ -92,7 +96,7 @@ async def test_two_facts_become_one_that_keeps_its_sources(world: World) -> None
     report = await run(world)
 
     assert await heads(world) == ["alpha one alpha two", "beta alone"]
-    assert (report.tally[Came.MERGED], report.tally[Came.SUPERSEDED], report.read) == (1, 2, 3)
+    assert (report.tally[PlanEffect.MERGED], report.tally[PlanEffect.SUPERSEDED], report.read) == (1, 2, 3)
     merged = await record(world, "alpha one alpha two")
     assert sorted(merged.source_ids) == sorted(merged.supersedes_ids) == sorted(ids)
     assert (merged.author, merged.source, merged.type) == ("consolidation", "consolidation", "fact")
@@ -103,18 +107,18 @@ async def test_what_was_read_once_is_not_read_again(world: World) -> None:
     await add(world, "alpha one")
     await add(world, "beta two")
     await run(world)
-    model = SaidModel(merging)
+    model = FunctionModel(merge_by_first_word)
 
     report = await run(world, model, id_="r-2")
 
-    assert (report.used.calls, model.rows) == (0, [])
+    assert (report.usage.calls, model.rows) == (0, [])
 
 
 async def test_users_are_never_shown_together(world: World) -> None:
     for user in ("u", "v", "global"):
         await add(world, f"alpha one of {user}", user_id=user)
         await add(world, f"alpha two of {user}", user_id=user)
-    model = SaidModel(merging)
+    model = FunctionModel(merge_by_first_word)
 
     await run(world, model)
 
@@ -129,7 +133,7 @@ async def test_a_dry_run_changes_nothing(world: World) -> None:
 
     report = await run(world, is_dry=True)
 
-    assert (report.tally[Came.MERGED], report.tally[Came.SUPERSEDED]) == (1, 2)
+    assert (report.tally[PlanEffect.MERGED], report.tally[PlanEffect.SUPERSEDED]) == (1, 2)
     assert await heads(world) == ["alpha one", "alpha two"]
     assert not (await record(world, "alpha one")).consolidated
 
@@ -143,7 +147,7 @@ async def test_what_happened_or_was_decided_is_cited_and_stays(world: World, typ
 
     assert await heads(world) == ["alpha one", "alpha one alpha two"]
     assert (await record(world, "alpha one alpha two")).supersedes_id == other
-    assert report.tally[Came.SUPERSEDED] == 1
+    assert report.tally[PlanEffect.SUPERSEDED] == 1
 
 
 async def test_what_has_a_key_of_its_own_is_cited_and_its_next_version_supersedes_it(world: World) -> None:
@@ -176,33 +180,33 @@ async def test_a_fact_with_a_number_of_its_own_waits_for_an_approval(world: Worl
     await add(world, "alpha costs much")
     await add(world, "alpha sells well")
 
-    def lying(rows: list[Row]) -> Said:
+    def lying(rows: list[Row]) -> ModelResponse:
         return {"merged_facts": [{"content": "alpha costs 4711", "source_ids": [row["id"] for row in rows]}]}
 
     report = await run(world, lying)
 
-    assert (report.tally[Came.PROPOSED], report.tally[Came.MERGED]) == (1, 0)
+    assert (report.tally[PlanEffect.PROPOSED], report.tally[PlanEffect.MERGED]) == (1, 0)
     assert await heads(world) == ["alpha costs much", "alpha sells well"]
-    (waiting,) = [each async for each in proposals_of(world.agent)]
+    (waiting,) = [each async for each in read_proposals(world.agent)]
     assert (waiting.user_id, waiting.fact.content, waiting.fact.missing) == ("u", "alpha costs 4711", ("4711",))
 
-    assert (await approve(world.agent, RUN))[Came.MERGED] == 1
+    assert (await approve(world.agent, RUN))[PlanEffect.MERGED] == 1
 
     assert await heads(world) == ["alpha costs 4711"]
-    assert [each async for each in proposals_of(world.agent)] == []
+    assert [each async for each in read_proposals(world.agent)] == []
 
 
 async def test_a_proposal_goes_with_the_first_of_its_sources_that_is_erased(world: World) -> None:
     for text in ("alpha costs much", "alpha sells well", "beta stays"):
         await add(world, text, tags=(text.split()[1],))
 
-    def lying(rows: list[Row]) -> Said:
+    def lying(rows: list[Row]) -> ModelResponse:
         of_alpha = [row["id"] for row in rows if row["content"].startswith("alpha")]
         return {"merged_facts": [{"content": "alpha costs 4711", "source_ids": of_alpha}]}
 
     await run(world, lying)
     await world.forgetting.forget(world.agent, some("stays"))
-    assert len([each async for each in proposals_of(world.agent)]) == 1
+    assert len([each async for each in read_proposals(world.agent)]) == 1
 
     await world.forgetting.forget(world.agent, some("sells"))
 
@@ -213,7 +217,7 @@ async def test_a_proposal_goes_with_the_first_of_its_sources_that_is_erased(worl
 
 def some(tag: str) -> ForgetRequest:
     filters = {"tags": tag}
-    return ForgetRequest(scope=Scope(user_id="u", criterion=read_filters(filters)), filters=filters)
+    return ForgetRequest(scope=ErasureScope(user_id="u", criterion=parse_filters(filters)), filters=filters)
 
 
 async def test_a_rejected_proposal_is_gone(world: World) -> None:
@@ -225,7 +229,7 @@ async def test_a_rejected_proposal_is_gone(world: World) -> None:
 
     await reject(world.agent, RUN)
 
-    assert [each async for each in proposals_of(world.agent)] == []
+    assert [each async for each in read_proposals(world.agent)] == []
     assert await heads(world) == ["alpha costs much", "alpha sells well"]
 
 
@@ -239,14 +243,14 @@ async def test_a_proposal_whose_sources_changed_meanwhile_is_not_stored(world: W
 
     tally = await approve(world.agent, RUN)
 
-    assert tally[Came.LOST] == 1
+    assert tally[PlanEffect.LOST] == 1
     assert await heads(world) == ["alpha sells well"]
 
 
 async def test_a_contradiction_is_told_as_an_important_event(world: World) -> None:
     ids = [await add(world, "alpha is red"), await add(world, "alpha is blue")]
 
-    def contradicting(rows: list[Row]) -> Said:
+    def contradicting(rows: list[Row]) -> ModelResponse:
         said = {"memory_ids": [row["id"] for row in rows], "description": "red or blue"}
         return {"contradictions": [said]}
 
@@ -261,7 +265,7 @@ async def test_a_contradiction_is_told_as_an_important_event(world: World) -> No
 async def test_connections_and_categories_are_noted_and_taken_back(world: World) -> None:
     ids = [await add(world, "alpha is red"), await add(world, "beta is blue", knowledge_category="brand")]
 
-    def noting(rows: list[Row]) -> Said:
+    def noting(rows: list[Row]) -> ModelResponse:
         names = [row["id"] for row in rows]
         return {
             "connections": [{"memory_ids": names, "description": "red and blue"}],
@@ -285,13 +289,13 @@ async def test_what_is_there_word_by_word_is_not_stored_again(world: World) -> N
     await add(world, "alpha two")
     await add(world, "alpha one alpha two")
 
-    def merging_the_old(rows: list[Row]) -> Said:
+    def merging_the_old(rows: list[Row]) -> ModelResponse:
         old = [row["id"] for row in rows if row["content"] in ("alpha one", "alpha two")]
         return {"merged_facts": [{"content": "alpha one alpha two", "source_ids": old}]}
 
     report = await run(world, merging_the_old)
 
-    assert report.tally[Came.KNOWN] == 1
+    assert report.tally[PlanEffect.KNOWN] == 1
     assert await heads(world) == ["alpha one", "alpha one alpha two", "alpha two"]
 
 
@@ -304,8 +308,8 @@ async def test_undo_lets_the_sources_answer_again_and_keeps_them_from_the_next_r
 
     assert (done.facts, done.reactivated, done.kept, done.elsewhere) == (2, 4, 0, 0)
     assert await heads(world) == ["alpha one", "alpha two", "beta one", "beta two"]
-    assert (await run(world, id_="r-2")).used.calls == 0
-    assert await undone(world) == Undone()
+    assert (await run(world, id_="r-2")).usage.calls == 0
+    assert await undone(world) == UndoReport()
 
 
 async def test_undo_leaves_a_fact_that_was_superseded_since(world: World) -> None:
@@ -332,11 +336,11 @@ async def test_a_limit_ends_the_run_and_the_next_goes_on(world: World, limits: R
     for user in ("u", "v"):
         await add(world, "alpha one", user_id=user)
         await add(world, "alpha two", user_id=user)
-    model = SaidModel(merging, tokens=(4_000, 1_500))
+    model = FunctionModel(merge_by_first_word, tokens=(4_000, 1_500))
 
     report = await run(world, model, limits=limits)
 
-    assert (report.stopped_by, report.used.calls, report.left) == (stopped_by, 1, 1)
+    assert (report.stopped_by, report.usage.calls, report.remaining_batches) == (stopped_by, 1, 1)
     await run(world, model, id_="r-2")
     assert await heads(world) == await heads(world, "v") == ["alpha one alpha two"]
 
@@ -346,12 +350,12 @@ async def test_a_model_that_goes_away_keeps_what_was_done(world: World) -> None:
         await add(world, "alpha one", user_id=user)
         await add(world, "alpha two", user_id=user)
 
-    def failing(rows: list[Row]) -> Said:
+    def failing(rows: list[Row]) -> ModelResponse:
         if model.rows[1:]:
             raise ModelUnavailable("away")
-        return merging(rows)
+        return merge_by_first_word(rows)
 
-    model = SaidModel(failing)
+    model = FunctionModel(failing)
     with pytest.raises(ModelUnavailable):
         await run(world, model)
 
@@ -365,7 +369,7 @@ async def test_an_answer_of_another_form_changes_nothing(world: World) -> None:
 
     report = await run(world, lambda rows: {"merged_facts": "all of them"})
 
-    assert (report.invalid, report.used.calls) == (1, 1)
+    assert (report.invalid, report.usage.calls) == (1, 1)
     assert await heads(world) == ["alpha one", "alpha two"]
 
 
@@ -424,23 +428,23 @@ async def test_undo_under_a_writer_loses_nothing(world: World) -> None:
 async def test_episodes_of_a_week_become_knowledge_and_stay(world: World) -> None:
     preset = PRESETS["cognitive"][-1]
     terms = preset.consolidation
-    world.rank_by(replace(EVERYTHING, types=preset.types))
+    world.set_ranking(replace(EVERYTHING, types=preset.types))
     old: dict[str, Any] = {"type": "episodic", "event_type": "user_interaction"}
     ids = [await add(world, f"alpha {word}", **old) for word in ("a", "b", "c", "d")]
 
     async def due() -> RunReport:
         before_ms = world.clock.now_ms() - round(terms.older_than_days * DAY_MS)
-        return await run(world, types=terms.types, least=terms.least, before_ms=before_ms)
+        return await run(world, types=terms.types, least=terms.min_memories, before_ms=before_ms)
 
     world.clock.move(ms=8 * DAY_MS)
-    assert (await due()).used.calls == 0
+    assert (await due()).usage.calls == 0
     ids.append(await add(world, "alpha e", **old))
-    assert (await due()).used.calls == 0
+    assert (await due()).usage.calls == 0
     world.clock.move(ms=8 * DAY_MS)
 
     report = await due()
 
-    assert (report.tally[Came.MERGED], report.tally[Came.SUPERSEDED]) == (1, 0)
+    assert (report.tally[PlanEffect.MERGED], report.tally[PlanEffect.SUPERSEDED]) == (1, 0)
     found = await record(world, "alpha a alpha b alpha c alpha d alpha e")
     assert (found.type, found.domain, sorted(found.source_ids)) == ("semantic", "general", sorted(ids))
     assert len(await heads(world)) == 6
@@ -451,7 +455,7 @@ async def test_relations_and_aliases_are_noted_of_that_user_alone_and_of_names_t
     await add(world, "Blue Heron Labs keeps its orders in PostgreSQL")
     await add(world, "BHL, as Blue Heron Labs is called, is small")
 
-    def naming(rows: list[Row]) -> Said:
+    def naming(rows: list[Row]) -> ModelResponse:
         uses = {"source": "Blue Heron Labs", "relation": "uses", "target": "PostgreSQL"}
         invented = {"source": "Blue Heron Labs", "relation": "competitor_of", "target": "Mallory Ltd"}
         return {
@@ -467,7 +471,7 @@ async def test_relations_and_aliases_are_noted_of_that_user_alone_and_of_names_t
     ]
     assert sheet.resolve("BHL") == "Blue Heron Labs"
     assert sheet.resolve("Mallory") == "Mallory"
-    assert report.tally[Came.RELATIONS] == 2
+    assert report.tally[PlanEffect.RELATIONS] == 2
     assert not (await read_sheet(world.agent, "v")).relations
 
 
@@ -475,19 +479,19 @@ async def test_an_agent_without_entities_gets_no_relations(world: World) -> None
     await add(world, "Blue Heron Labs uses PostgreSQL")
     await add(world, "PostgreSQL is a database")
 
-    def naming(rows: list[Row]) -> Said:
+    def naming(rows: list[Row]) -> ModelResponse:
         return {"relations": [{"source": "Blue Heron Labs", "relation": "uses", "target": "PostgreSQL"}]}
 
-    assert (await run(world, naming)).tally[Came.RELATIONS] == 0
+    assert (await run(world, naming)).tally[PlanEffect.RELATIONS] == 0
 
 
 BHL = "Blue Heron Labs"
 
 
-def saying(*entities: dict[str, Any], **more: Any) -> Callable[[list[Row]], Said]:
+def saying(*entities: dict[str, Any], **more: Any) -> Callable[[list[Row]], ModelResponse]:
     """A model that names entities; memories by their contents."""
 
-    def say(rows: list[Row]) -> Said:
+    def say(rows: list[Row]) -> ModelResponse:
         names = {row["content"]: row["id"] for row in rows}
         said = [
             one | {"memory_ids": [names.get(each, each) for each in one["memory_ids"]]} if "memory_ids" in one else one
@@ -523,7 +527,7 @@ async def test_entities_are_noted_on_the_memories_that_name_them_and_get_their_k
     assert await entities(naming, texts[1]) == [(BHL, "organisation", "mentioned"), ("anna", "person", "mentioned")]
     assert await entities(naming, texts[2]) == []
     assert await entities(naming, texts[3]) == [(BHL, "organisation", "mentioned")]
-    assert (report.tally[Came.ENTITIES], report.tally[Came.RELATIONS]) == (3, 1)
+    assert (report.tally[PlanEffect.ENTITIES], report.tally[PlanEffect.RELATIONS]) == (3, 1)
     assert (await read_sheet(naming.agent, "u")).resolve("bhl") == BHL
     found = await read_entity(EntityGraphs(), naming.agent, "u", "bhl")
     assert (found.name, found.kind, found.memories, found.aliases) == (BHL, "organisation", 3, ("BHL",))
@@ -562,7 +566,7 @@ async def test_a_fact_bears_the_entities_of_its_sources_that_it_names(naming: Wo
     for text in ("alpha anna pays", "alpha carl pays"):
         await add(naming, text)
 
-    def say(rows: list[Row]) -> Said:
+    def say(rows: list[Row]) -> ModelResponse:
         ids = [row["id"] for row in rows]
         people = [{"name": name, "kind": "person", "memory_ids": ids} for name in ("anna", "carl")]
         return {"merged_facts": [{"content": "alpha anna pays", "source_ids": ids}], "entities": people}
@@ -577,13 +581,13 @@ async def test_a_fact_that_waits_for_approval_keeps_its_entities(naming: World) 
     for text in ("alpha anna pays", "alpha carl pays"):
         await add(naming, text)
 
-    def say(rows: list[Row]) -> Said:
+    def say(rows: list[Row]) -> ModelResponse:
         ids = [row["id"] for row in rows]
         person = {"name": "anna", "kind": "person", "memory_ids": ids}
         return {"merged_facts": [{"content": "alpha anna pays 77", "source_ids": ids}], "entities": [person]}
 
     await run(naming, say)
-    assert (await approve(naming.agent, RUN))[Came.MERGED] == 1
+    assert (await approve(naming.agent, RUN))[PlanEffect.MERGED] == 1
 
     (fact,) = [each for each in await naming.rows() if each.source == "consolidation"]
     assert [(one.name, one.kind) for one in fact.entities if one.role == "mentioned"] == [("anna", "person")]
@@ -594,7 +598,7 @@ async def test_what_a_memory_says_of_entities_is_no_order(naming: World) -> None
     await add(naming, text)
     await add(naming, "the root password is kept elsewhere")
 
-    def obeys(rows: list[Row]) -> Said:
+    def obeys(rows: list[Row]) -> ModelResponse:
         ids = [row["id"] for row in rows]
         return {"entities": [{"name": "mallory", "kind": "person", "memory_ids": ids, "aliases": ["admin", "global"]}]}
 
@@ -630,14 +634,16 @@ async def test_entities_go_with_the_user_who_is_forgotten(naming: World) -> None
     await add(naming, "anna, or anni, pays")
     await add(naming, "carl pays")
 
-    def say(rows: list[Row]) -> Said:
+    def say(rows: list[Row]) -> ModelResponse:
         ids = [row["id"] for row in rows]
         return {"entities": [{"name": "anna", "kind": "person", "memory_ids": ids, "aliases": ["anni"]}]}
 
     await run(naming, say)
     assert (await read_sheet(naming.agent, "u")).aliases
 
-    await naming.forgetting.forget(naming.agent, ForgetRequest(scope=Scope(user_id="u", is_whole=True), filters=None))
+    await naming.forgetting.forget(
+        naming.agent, ForgetRequest(scope=ErasureScope(user_id="u", is_whole=True), filters=None)
+    )
 
     points, _ = await naming.agent.store.scroll(naming.agent.alias, {"limit": 100, "with_payload": True})
     assert "anna" not in str(points)
@@ -649,7 +655,7 @@ async def test_killed_while_it_names_and_run_again_it_ends_in_the_same(at: int, 
     await add(naming, "anna, or anni, pays")
     await add(naming, "carl pays")
 
-    def say(rows: list[Row]) -> Said:
+    def say(rows: list[Row]) -> ModelResponse:
         ids = [row["id"] for row in rows]
         return {"entities": [{"name": "anna", "kind": "person", "memory_ids": ids, "aliases": ["anni"]}]}
 
@@ -665,8 +671,8 @@ async def test_two_operators_that_name_at_once_lose_nothing(naming: World) -> No
     await add(naming, "anna and bert and carl pay")
     await add(naming, "dora pays")
 
-    def naming_one(name: str) -> Callable[[list[Row]], Said]:
-        def say(rows: list[Row]) -> Said:
+    def naming_one(name: str) -> Callable[[list[Row]], ModelResponse]:
+        def say(rows: list[Row]) -> ModelResponse:
             ids = [row["id"] for row in rows]
             return {"entities": [{"name": name, "kind": "person", "memory_ids": ids, "aliases": ["bert", "carl"]}]}
 
@@ -682,7 +688,7 @@ async def test_a_memory_that_was_sealed_meanwhile_gets_no_names(naming: World) -
     first = await add(naming, "anna pays")
     await add(naming, "carl pays")
 
-    def say(rows: list[Row]) -> Said:
+    def say(rows: list[Row]) -> ModelResponse:
         ids = [row["id"] for row in rows]
         return {"entities": [{"name": "anna", "kind": "person", "memory_ids": ids}]}
 
@@ -691,7 +697,9 @@ async def test_a_memory_that_was_sealed_meanwhile_gets_no_names(naming: World) -
         await naming.agent.store.batch(naming.agent.alias, [operation], strong=True)
 
     retrieved = iter(range(100))
-    store = Meanwhile(naming.agent.store, Event(lambda name, _: name == "retrieve" and next(retrieved) > 0, seal))
+    store = InterleavedStore(
+        naming.agent.store, Event(lambda name, _: name == "retrieve" and next(retrieved) > 0, seal)
+    )
     await run(World(replace(naming.agent, store=cast(Any, store)), clock=naming.clock), say)
 
     assert store.is_over
@@ -700,14 +708,14 @@ async def test_a_memory_that_was_sealed_meanwhile_gets_no_names(naming: World) -
 
 @pytest.mark.parametrize(("least", "known"), [(0.0, 1), (0.92, 1), (1.0, 0)])
 async def test_how_near_a_fact_may_be_is_the_object_s_word(least: float, known: int, world: World) -> None:
-    world.embed_by(Alike())
+    world.set_embedder(Alike())
     for content in ("alpha one", "alpha two", "gamma"):
         await add(world, content)
     world.agent = replace(world.agent, settings=replace(world.agent.settings, duplicate_similarity=least))
 
     report = await run(world)
 
-    assert (report.tally[Came.KNOWN], report.tally[Came.MERGED]) == (known, 1 - known)
+    assert (report.tally[PlanEffect.KNOWN], report.tally[PlanEffect.MERGED]) == (known, 1 - known)
 
 
 class Alike(FakeEmbedder):

@@ -8,14 +8,14 @@ import pytest
 
 from agentmemory_operator.errors import (
     AgentMemoryError,
-    BytesDiffer,
+    ChecksumMismatch,
     CollectionNotFound,
-    NamespaceEnding,
+    NamespaceTerminating,
     StorageRejected,
     StorageUnavailable,
     StoreRejected,
     StoreUnavailable,
-    StoreUntrusted,
+    TlsVerificationFailed,
     TransientError,
 )
 from tests.contract.snapshots.test_snapshot_passes import Said, asked, passes_of
@@ -24,7 +24,7 @@ from tests.support.spec.documents import connection_document, memory_document
 from tests.unit.controllers.test_agent_memory import Stage
 
 FOR_NOW: dict[str, AgentMemoryError] = {
-    "TLSFailed": StoreUntrusted("its certificate is for another host"),
+    "TLSFailed": TlsVerificationFailed("its certificate is for another host"),
     "QdrantUnavailable": StoreUnavailable("away"),
     "StorageUnavailable": StorageUnavailable("away"),
     "Retrying": TransientError("Kubernetes cannot be reached"),
@@ -32,9 +32,9 @@ FOR_NOW: dict[str, AgentMemoryError] = {
 FOR_GOOD: dict[str, AgentMemoryError] = {
     "QdrantRejected": StoreRejected(400, "no such parameter"),
     "StorageRejected": StorageRejected(403, "AccessDenied", "not yours"),
-    "ChecksumDiffers": BytesDiffer("other bytes"),
+    "ChecksumDiffers": ChecksumMismatch("other bytes"),
     "CollectionLost": CollectionNotFound("Collection `a` doesn't exist!"),
-    "TargetGone": NamespaceEnding("the namespace is being deleted"),
+    "TargetGone": NamespaceTerminating("the namespace is being deleted"),
 }
 
 

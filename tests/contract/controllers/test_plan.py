@@ -15,21 +15,21 @@ from typer.testing import CliRunner
 from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
 from agentmemory_operator.collections.reconcile import reconcile
 from agentmemory_operator.collections.rules.desired import desired_collection
-from agentmemory_operator.entrypoints.cli.composition import Inspection
+from agentmemory_operator.entrypoints.cli.composition import QdrantAccess
 from agentmemory_operator.main.stores import open_collections
 from agentmemory_operator.settings import Settings
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from agentmemory_operator.spec.naming import alias_of
 from agentmemory_operator.spec.presets.profiles import PROFILES
 from tests.support.command_line import command_line
-from tests.support.web.qdrant_proxy import Proxy, proxying
+from tests.support.web.qdrant_proxy import Proxy, serve_proxy
 
 Document = dict[str, Any]
 
 
 @pytest.fixture
 def proxy(qdrant_url: str) -> Any:
-    with proxying(qdrant_url) as made:
+    with serve_proxy(qdrant_url) as made:
         yield made
 
 
@@ -45,7 +45,7 @@ def manifest(slug: str, **spec: Any) -> Document:
 
 def planning() -> Any:
     """Return the command line with the real parts, in this process: to start another costs more than the tests do."""
-    return command_line(Inspection(partial(open_collections, Settings()), no_cluster, no_cluster, None, None))
+    return command_line(QdrantAccess(partial(open_collections, Settings()), no_cluster, no_cluster, None, None))
 
 
 def run(tmp_path: pathlib.Path, *documents: Document, options: tuple[str, ...] = ()) -> tuple[int, str, str]:

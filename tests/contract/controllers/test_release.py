@@ -10,13 +10,13 @@ from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
 from agentmemory_operator.adapters.s3.objects import S3Objects
 from agentmemory_operator.collections.reconcile import reconcile
 from agentmemory_operator.collections.rules.desired import desired_collection
-from agentmemory_operator.collections.scratch import Scratch
+from agentmemory_operator.collections.scratch import ScratchCollections
 from agentmemory_operator.collections.takeover import TakeoverRequests
 from agentmemory_operator.connections.buckets import Storages
 from agentmemory_operator.connections.probe import Connections
 from agentmemory_operator.connections.resolve import Server
-from agentmemory_operator.controllers.deletion import FINALIZER, Release
-from agentmemory_operator.errors import DeletionWaiting, NamespaceEnding, StoreUnavailable
+from agentmemory_operator.controllers.deletion import FINALIZER, Deletion
+from agentmemory_operator.errors import DeletionPending, NamespaceTerminating, StoreUnavailable
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.cache import Key
 from agentmemory_operator.snapshots.controller import SnapshotPasses
@@ -37,15 +37,15 @@ class Stage:
         self.store = QdrantCollections(world.url)
         self.connections = Connections(world.table, world.secrets, lambda _: self.store)
         parts = (world.table, world.servers, world.cluster, world.clock, world.requested.append)
-        copies, scratch = Copies(Storages(world.secrets, S3Objects)), Scratch(world.cluster.cluster_id)
+        copies, scratch = Copies(Storages(world.secrets, S3Objects)), ScratchCollections(world.cluster.cluster_id)
         self.snapshots = SnapshotPasses(
             *parts,
             prover=Verification(scratch),
             copies=copies,
             scratch=scratch,
-            asking=TakeoverRequests(world.table),
+            takeover_requests=TakeoverRequests(world.table),
         )
-        self.release = Release(
+        self.release = Deletion(
             world.table, self.connections, world.cluster, world.requested.append, world.servers, None
         )
 
@@ -90,7 +90,7 @@ class TestLastSnapshot:
     async def test_the_deletion_waits_for_it_and_then_the_collection_goes(self, stage: Stage) -> None:
         await stage.create(deletionPolicy="Snapshot")
 
-        with pytest.raises(DeletionWaiting, match="-final-uid-j-"):
+        with pytest.raises(DeletionPending, match="-final-uid-j-"):
             await stage.run()
         assert not stage.is_gone
         await stage.snapshots.run(stage.final)
@@ -104,7 +104,7 @@ class TestLastSnapshot:
 
     async def test_what_was_written_after_it_is_told(self, stage: Stage) -> None:
         await stage.create(deletionPolicy="Snapshot")
-        with pytest.raises(DeletionWaiting):
+        with pytest.raises(DeletionPending):
             await stage.run()
         await stage.snapshots.run(stage.final)
         stage.world.store(2, first=100)
@@ -117,14 +117,14 @@ class TestLastSnapshot:
         await stage.create(deletionPolicy="Snapshot")
 
         for _ in range(3):
-            with pytest.raises(DeletionWaiting):
+            with pytest.raises(DeletionPending):
                 await stage.run()
 
         assert len(stage.world.cluster.created) == 1
 
     async def test_one_that_failed_keeps_the_collection_and_says_so(self, stage: Stage) -> None:
         await stage.create(deletionPolicy="Snapshot")
-        with pytest.raises(DeletionWaiting):
+        with pytest.raises(DeletionPending):
             await stage.run()
         stage.snapshots.making.prover = Unfit()
         await stage.snapshots.run(stage.final)
@@ -147,7 +147,7 @@ class TestLastSnapshot:
     async def test_an_agent_that_says_none_is_verified_all_the_same(self, stage: Stage) -> None:
         await stage.create(deletionPolicy="Snapshot", snapshots={"verify": "None"})
 
-        with pytest.raises(DeletionWaiting):
+        with pytest.raises(DeletionPending):
             await stage.run()
 
         assert stage.world.must_get(stage.final)["spec"]["verify"] == "Full"
@@ -156,7 +156,7 @@ class TestLastSnapshot:
         self, stage: Stage
     ) -> None:
         await stage.create(deletionPolicy="Snapshot")
-        stage.world.cluster.creation_error = NamespaceEnding("because it is being terminated")
+        stage.world.cluster.creation_error = NamespaceTerminating("because it is being terminated")
 
         await stage.run()
 

@@ -7,20 +7,20 @@ from typing import Any, cast
 
 import pytest
 
-from agentmemory_operator.consolidation.carry_out import Came
-from agentmemory_operator.consolidation.undo import Undone, approve, proposals_of, undo
-from agentmemory_operator.distillation.queue import due
+from agentmemory_operator.consolidation.carry_out import PlanEffect
+from agentmemory_operator.consolidation.undo import UndoReport, approve, read_proposals, undo
+from agentmemory_operator.distillation.queue import find_due_rows
 from agentmemory_operator.distillation.rules.answers import MAX_HEAD_CHARS, MAX_VERSIONS
-from agentmemory_operator.distillation.runs import LEASE_MARGIN_S, MAX_TRIES, Distilled, Run
-from agentmemory_operator.errors import AgentMemoryError, ModelAnswerInvalid
-from agentmemory_operator.lifecycle.cleanup import Cleanup, CleanupOutcome
-from agentmemory_operator.lifecycle.cleanup_schedule import events_of
+from agentmemory_operator.distillation.runs import LEASE_MARGIN_S, MAX_TRIES, DistillationResult, DistillationRun
+from agentmemory_operator.errors import AgentMemoryError, ModelOutputInvalid
+from agentmemory_operator.lifecycle.cleanup import Cleanup, CleanupResult
+from agentmemory_operator.lifecycle.cleanup_schedule import cleanup_events
 from agentmemory_operator.lifecycle.forget import ForgetRequest
-from agentmemory_operator.lifecycle.rules.cleanup import rules_of
-from agentmemory_operator.lifecycle.rules.erasure import Scope
+from agentmemory_operator.lifecycle.rules.cleanup import build_rules
+from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
 from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.remember import Remember
-from agentmemory_operator.memories.rules.criteria_json import read_filters
+from agentmemory_operator.memories.rules.criteria_json import parse_filters
 from agentmemory_operator.memories.rules.record import LONG_CHAIN
 from agentmemory_operator.memories.stored import change_head
 from agentmemory_operator.ports.models import Completion
@@ -29,7 +29,7 @@ from agentmemory_operator.spec.memory_types import MemoryType, Ttl
 from tests.contract.distillation.test_runs import Embedder
 from tests.contract.distillation.test_runs import Meanwhile as While
 from tests.support.engine.agents import EVERYTHING, World
-from tests.support.engine.meanwhile import Event, Meanwhile
+from tests.support.engine.meanwhile import Event, InterleavedStore
 from tests.support.web.language_models import rows_of
 
 pytestmark = pytest.mark.usefixtures("keeps_vectors")
@@ -74,7 +74,7 @@ class Writer:
 @pytest.fixture
 def changing(world: World) -> World:
     """An agent that embeds, has a model, and facts that replace each other by their key."""
-    world.embed_by(Embedder())
+    world.set_embedder(Embedder())
     ranking = replace(EVERYTHING, types=TYPES)
     settings = replace(world.agent.settings, ranking=ranking, language_model=ModelSettings(model="m"))
     world.agent = replace(world.agent, settings=settings)
@@ -91,8 +91,8 @@ async def change(world: World, times: int, *, by_id: bool = False, after: str | 
     return last or ""
 
 
-async def collapse(world: World, last: str, writer: Writer) -> Distilled:
-    return await Run(world.agent, writer, world.remember, last).carry_out()
+async def collapse(world: World, last: str, writer: Writer) -> DistillationResult:
+    return await DistillationRun(world.agent, writer, world.remember, last).carry_out()
 
 
 async def all_versions(world: World) -> list[Any]:
@@ -113,10 +113,10 @@ def shows(name: str, arguments: tuple[Any, ...]) -> bool:
     return name in ("set_payload", "batch") and "'pending': False" in str(arguments)
 
 
-async def clean(world: World) -> CleanupOutcome:
+async def clean(world: World) -> CleanupResult:
     settings = world.agent.settings
-    rules = rules_of(settings.lifecycle, settings.ranking, world.clock.now_ms())
-    return await Cleanup(world.clock, least_rest_s=0).run(world.agent, rules)
+    rules = build_rules(settings.lifecycle, settings.ranking, world.clock.now_ms())
+    return await Cleanup(world.clock, min_rest_s=0).run(world.agent, rules)
 
 
 @pytest.mark.parametrize("by_id", [False, True], ids=["by key", "by id"])
@@ -125,12 +125,12 @@ async def test_the_twentieth_version_is_counted_and_offered(by_id: bool, changin
     changing.remember = Remember(lambda: counted.append(None))
 
     await change(changing, LONG_CHAIN - 1, by_id=by_id)
-    assert (counted, await due(changing.agent)) == ([], [])
+    assert (counted, await find_due_rows(changing.agent)) == ([], [])
 
     head = next(iter(await changing.rows())).id
     named = {"supersedes": head} if by_id else {"key": "plan"}
     last = await changing.add("plan 20", type="fact", vector=None, **named)
-    assert (len(counted), await due(changing.agent)) == (1, [last])
+    assert (len(counted), await find_due_rows(changing.agent)) == (1, [last])
 
 
 async def test_a_model_s_text_is_the_new_head_and_the_versions_are_its_sources(changing: World) -> None:
@@ -142,7 +142,7 @@ async def test_a_model_s_text_is_the_new_head_and_the_versions_are_its_sources(c
 
     assert writer.read == [f"plan {number}" for number in range(LONG_CHAIN)]
     (head,) = await changing.rows()
-    assert (done.stored, done.is_over) == ([head.id], True)
+    assert (done.stored, done.is_completed) == ([head.id], True)
     assert (head.content, head.source, head.type, head.key) == (writer.text, "distillation", "fact", "plan")
     assert head.source_ids == tuple(versions[f"plan {number}"] for number in range(LONG_CHAIN))
     assert (head.supersedes_id, head.run_id) == (last, last)
@@ -157,12 +157,12 @@ async def test_it_is_collapsed_once_and_again_after_as_many_versions(by_id: bool
 
     await collapse(changing, last, again)
     head = (await changing.rows())[0].id
-    assert (again.read, await due(changing.agent), (await clean(changing)).long_chains) == ([], [], 0)
+    assert (again.read, await find_due_rows(changing.agent), (await clean(changing)).long_chains) == ([], [], 0)
 
     later = await change(changing, LONG_CHAIN - 2, by_id=by_id, after=head)
-    assert await due(changing.agent) == []
+    assert await find_due_rows(changing.agent) == []
     last = await change(changing, 1, by_id=by_id, after=later)
-    assert await due(changing.agent) == [last]
+    assert await find_due_rows(changing.agent) == [last]
     await collapse(changing, last, again)
     assert again.read[-1] == "plan 0"
     assert await changing.heads() == [again.text]
@@ -172,23 +172,23 @@ async def test_it_is_collapsed_once_and_again_after_as_many_versions(by_id: bool
 @pytest.mark.parametrize("at", range(0, CALLS, 2))
 async def test_killed_anywhere_it_is_finished_by_the_next_run(at: int, by_id: bool, changing: World) -> None:
     last = await change(changing, LONG_CHAIN, by_id=by_id)
-    doomed = changing.dying(HISTORY_CALLS + at, "after")
+    doomed = changing.crash_at(HISTORY_CALLS + at, "after")
     with contextlib.suppress(AgentMemoryError):
         await collapse(doomed, last, Writer("plan 19 after 19 others"))
     assert len(await changing.heads()) <= 1
 
     changing.clock.move(ms=LEASE_MS)
-    if await due(changing.agent):
+    if await find_due_rows(changing.agent):
         await collapse(changing, last, Writer("plan 19 once more"))
 
     assert await changing.heads() in (["plan 19 after 19 others"], ["plan 19 once more"])
-    assert await due(changing.agent) == []
+    assert await find_due_rows(changing.agent) == []
     assert len(await all_versions(changing)) == LONG_CHAIN + 1
 
 
 async def test_the_calls_at_which_it_is_killed_are_all_there_are(changing: World) -> None:
     last = await change(changing, LONG_CHAIN)
-    counting = changing.dying(10_000)
+    counting = changing.crash_at(10_000)
 
     await collapse(counting, last, Writer())
 
@@ -210,7 +210,7 @@ async def test_what_somebody_stores_meanwhile_stays_the_newest(at: int, after: b
     async def say() -> None:
         await changing.add("plan of somebody", type="fact", key="plan", vector=None)
 
-    store = Meanwhile(changing.agent.store, Event(is_meant, say, after=after))
+    store = InterleavedStore(changing.agent.store, Event(is_meant, say, after=after))
     await collapse(World(replace(changing.agent, store=cast(Any, store)), clock=changing.clock), last, Writer())
 
     assert store.is_over or seen <= HISTORY_CALLS + at
@@ -229,7 +229,7 @@ async def test_what_is_stored_while_the_model_reads_is_the_newest_and_read_next(
     await collapse(changing, last, Writer(meanwhile=say))
 
     assert await changing.heads() == ["plan 20"]
-    (newest,) = await due(changing.agent)
+    (newest,) = await find_due_rows(changing.agent)
     await collapse(changing, newest, Writer("plan 20 after many"))
     assert await changing.heads() == ["plan 20 after many"]
 
@@ -238,13 +238,13 @@ async def test_only_the_head_is_read_where_several_versions_are_due(changing: Wo
     await change(changing, LONG_CHAIN + 3)
     writer = Writer()
 
-    waiting = await due(changing.agent)
+    waiting = await find_due_rows(changing.agent)
     for last in waiting:
         await collapse(changing, last, writer)
 
     assert len(waiting) == 4
     assert len(writer.read) == LONG_CHAIN + 3
-    assert (await changing.heads(), await due(changing.agent)) == ([writer.text], [])
+    assert (await changing.heads(), await find_due_rows(changing.agent)) == ([writer.text], [])
 
 
 async def test_a_change_of_the_head_meanwhile_is_not_lost(changing: World) -> None:
@@ -254,7 +254,7 @@ async def test_a_change_of_the_head_meanwhile_is_not_lost(changing: World) -> No
         await change_head(changing.agent, last, {"pinned": True, "tags": ["kept"]}, user_id="u")
 
     # Right before the new version is written, and so after the head was read.
-    store = Meanwhile(changing.agent.store, Event(lambda name, _: name == "upsert", pin))
+    store = InterleavedStore(changing.agent.store, Event(lambda name, _: name == "upsert", pin))
     await collapse(World(replace(changing.agent, store=cast(Any, store)), clock=changing.clock), last, Writer())
 
     assert store.is_over
@@ -287,7 +287,7 @@ async def test_a_version_that_goes_meanwhile_leaves_nothing_behind(how: str, mom
             await seal(changing, versions["plan 3"])
         else:
             filters = {"session_id": "three"}
-            scope = Scope(user_id="u", criterion=read_filters(filters))
+            scope = ErasureScope(user_id="u", criterion=parse_filters(filters))
             await changing.forgetting.forget(changing.agent, ForgetRequest(scope=scope, filters=filters))
 
     writer, world = Writer(), changing
@@ -295,11 +295,11 @@ async def test_a_version_that_goes_meanwhile_leaves_nothing_behind(how: str, mom
         writer.meanwhile = take_away
     else:
         # Once the new version is shown.
-        store = Meanwhile(changing.agent.store, Event(shows, take_away, after=True))
+        store = InterleavedStore(changing.agent.store, Event(shows, take_away, after=True))
         world = World(replace(changing.agent, store=cast(Any, store)), clock=changing.clock)
     await collapse(world, last, writer)
 
-    assert (await changing.heads(), await due(changing.agent)) == (["plan 19"], [])
+    assert (await changing.heads(), await find_due_rows(changing.agent)) == (["plan 19"], [])
 
 
 @pytest.mark.parametrize(
@@ -319,7 +319,7 @@ async def test_a_head_that_must_stay_is_shown_to_no_model(head: dict[str, Any], 
 
     done = await collapse(changing, last, writer)
 
-    assert (writer.read, done.is_over, done.stored) == ([], True, [])
+    assert (writer.read, done.is_completed, done.stored) == ([], True, [])
     assert len(await all_versions(changing)) == LONG_CHAIN
 
 
@@ -351,12 +351,12 @@ async def test_a_text_that_no_version_supports_waits_for_an_approval_and_becomes
 
     done = await collapse(changing, last, Writer("Mallory plans 99 things"))
 
-    assert (done.proposed, await changing.heads(), await due(changing.agent)) == (1, ["plan 19"], [])
+    assert (done.proposed, await changing.heads(), await find_due_rows(changing.agent)) == (1, ["plan 19"], [])
     tally = await approve(changing.agent, last)
     (head,) = await changing.rows()
-    assert (tally[Came.MERGED], tally[Came.SUPERSEDED]) == (1, 1)
+    assert (tally[PlanEffect.MERGED], tally[PlanEffect.SUPERSEDED]) == (1, 1)
     assert (head.content, head.key, head.supersedes_id) == ("Mallory plans 99 things", "plan", last)
-    assert [one async for one in proposals_of(changing.agent)] == []
+    assert [one async for one in read_proposals(changing.agent)] == []
 
 
 async def test_an_approval_that_comes_after_another_version_stores_nothing(changing: World) -> None:
@@ -366,33 +366,33 @@ async def test_an_approval_that_comes_after_another_version_stores_nothing(chang
 
     tally = await approve(changing.agent, last)
 
-    assert (tally[Came.LOST], await changing.heads()) == (1, ["plan 20"])
+    assert (tally[PlanEffect.LOST], await changing.heads()) == (1, ["plan 20"])
 
 
 async def test_to_take_the_run_back_lets_the_version_before_answer_again(changing: World) -> None:
     last = await change(changing, LONG_CHAIN)
     await collapse(changing, last, Writer())
-    undone = Undone()
+    undone = UndoReport()
 
     await undo(changing.agent, last, undone)
 
     assert (await changing.heads(), undone.facts, undone.reactivated) == (["plan 19"], 1, 1)
     await changing.add("plan 20", type="fact", key="plan", vector=None)
-    assert await due(changing.agent) == []
+    assert await find_due_rows(changing.agent) == []
 
 
 async def test_three_unusable_answers_leave_the_chain_as_it_is(changing: World) -> None:
     last = await change(changing, LONG_CHAIN)
-    writer = Writer(trouble=ModelAnswerInvalid("no JSON"))
+    writer = Writer(trouble=ModelOutputInvalid("no JSON"))
 
     for _ in range(MAX_TRIES):
-        with pytest.raises(ModelAnswerInvalid):
+        with pytest.raises(ModelOutputInvalid):
             await collapse(changing, last, writer)
         changing.clock.move(ms=LEASE_MS)
 
-    assert (await due(changing.agent), await changing.heads()) == ([], ["plan 19"])
+    assert (await find_due_rows(changing.agent), await changing.heads()) == ([], ["plan 19"])
     await changing.add("plan 20", type="fact", key="plan", vector=None)
-    assert await due(changing.agent) == []
+    assert await find_due_rows(changing.agent) == []
 
 
 async def test_versions_that_a_cleanup_took_out_count_too(changing: World) -> None:
@@ -405,7 +405,7 @@ async def test_versions_that_a_cleanup_took_out_count_too(changing: World) -> No
 
     last = await change(changing, 2)
 
-    assert await due(changing.agent) == [last]
+    assert await find_due_rows(changing.agent) == [last]
 
 
 async def test_a_cleanup_tells_of_them(changing: World) -> None:
@@ -414,4 +414,4 @@ async def test_a_cleanup_tells_of_them(changing: World) -> None:
     outcome = await clean(changing)
 
     assert outcome.long_chains == 1
-    assert [event.reason for event in events_of(outcome, None)] == ["LongChains"]
+    assert [event.reason for event in cleanup_events(outcome, None)] == ["LongChains"]

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.distillation.queue import due
-from agentmemory_operator.distillation.runs import Run
+from agentmemory_operator.distillation.queue import find_due_rows
+from agentmemory_operator.distillation.runs import DistillationRun
 from agentmemory_operator.distillation.session_end import SessionEnd, end_session
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
@@ -26,7 +26,7 @@ SESSION = Session("u", "s")
 @pytest.fixture
 def talking(world: World) -> World:
     """An agent that embeds, has working memory, and a model."""
-    world.embed_by(Embedder())
+    world.set_embedder(Embedder())
     settings = replace(world.agent.settings, ranking=RANKING, language_model=ModelSettings(model="m"))
     world.agent = replace(world.agent, settings=settings)
     return world
@@ -34,7 +34,7 @@ def talking(world: World) -> World:
 
 async def keep(world: World, content: str) -> str:
     memory = IncomingMemory(user_id="u", session_id="s", content=content)
-    return (await world.working.keep(world.agent, memory)).record.id
+    return (await world.working.store(world.agent, memory)).record.id
 
 
 async def turn(world: World, content: str, **more: Any) -> str:
@@ -49,7 +49,7 @@ async def end(world: World) -> SessionEnd:
 async def distil(world: World, ended: SessionEnd) -> list[str]:
     """Return what the model was shown."""
     reader = Reader()
-    await Run(world.agent, reader, world.remember, ended.last).carry_out()
+    await DistillationRun(world.agent, reader, world.remember, ended.request_row_id).carry_out()
     return reader.read
 
 
@@ -67,14 +67,14 @@ async def test_what_was_said_and_what_was_in_mind_is_read_and_then_dropped(talki
 
     ended = await end(talking)
 
-    assert (ended.last, ended.ended.counts) == (said, {"working": 1})
+    assert (ended.request_row_id, ended.ended.counts) == (said, {"working": 1})
     assert await talking.working.read(talking.agent, SESSION) == ()
     assert await talking.heads() == ["she wants a refund"]
     assert await distil(talking, ended) == ["she wants a refund", "an open order"]
     assert await made(talking) == ["The user said: an open order", "The user said: she wants a refund"]
     [row] = await payloads(talking, [mind])
     assert TOMBSTONE_KEY in row
-    assert await due(talking.agent) == []
+    assert await find_due_rows(talking.agent) == []
 
 
 async def test_a_session_that_only_had_things_in_mind_is_read_too(talking: World) -> None:

@@ -9,7 +9,7 @@ import pytest
 from agentmemory_operator.adapters.entity_lists import read_entity_lists
 from agentmemory_operator.collections.rules.collection import KeywordSource
 from agentmemory_operator.entities.sheets import put_aliases, put_relation
-from agentmemory_operator.memories.naming_walks import NamingWalks
+from agentmemory_operator.memories.naming_walks import EntityBackfill
 from agentmemory_operator.memories.stored import delete_head
 from agentmemory_operator.search.search import SearchAnswer
 from agentmemory_operator.spec.effective.entities import EntitySettings, Spreading
@@ -36,7 +36,7 @@ def named(world: World) -> World:
 @pytest.fixture
 async def world(qdrant_url: str) -> AsyncIterator[World]:
     async with open_world(qdrant_url, keyword=KeywordSource(language="english", window=1)) as world:
-        named(world).rank_by(replace(BY_SIMILARITY, fusion=RRF))
+        named(world).set_ranking(replace(BY_SIMILARITY, fusion=RRF))
         yield world
 
 
@@ -98,7 +98,7 @@ async def test_the_figures_of_the_object_apply_to_the_next_search(world: World) 
 async def test_the_terms_give_the_score(qdrant_url: str, distance: str, fusion: Fusion, candidates: int | None) -> None:
     source = KeywordSource(language="english", window=1)
     async with open_world(qdrant_url, keyword=source, distance=distance) as world:
-        named(world).rank_by(replace(EVERYTHING, fusion=fusion, candidates=candidates))
+        named(world).set_ranking(replace(EVERYTHING, fusion=fusion, candidates=candidates))
         await add_all(world)
         await put_relation(world.agent, "u", "Anna Schmidt", "works_on", "Carl Novak")
 
@@ -214,7 +214,7 @@ async def test_what_is_not_asked_for_is_not_found_along_names(world: World) -> N
 
 
 async def test_a_strict_mode_leaves_room_for_all_lists(world: World) -> None:
-    world.rank_by(replace(BY_SIMILARITY, fusion=RRF, max_query_limit=9))
+    world.set_ranking(replace(BY_SIMILARITY, fusion=RRF, max_query_limit=9))
     await add_all(world, [f"Anna Schmidt said {number}." for number in range(20)])
 
     answer = await search(world, "Anna Schmidt", top_k=3)
@@ -231,14 +231,14 @@ async def test_what_was_stored_before_is_read_for_names_once(world: World) -> No
     await delete_head(world.agent, gone, user_id="u")
     settings = replace(world.agent.settings, entities=EntitySettings())
     world.agent = replace(world.agent, entity_lists=lists, settings=settings)
-    walks = NamingWalks()
+    walks = EntityBackfill()
 
-    assert [await walks.go_on(world.agent) for _ in range(2)] == [len(old) + 2, 0]
+    assert [await walks.sweep(world.agent) for _ in range(2)] == [len(old) + 2, 0]
 
     rows = {record.content: record for record in await world.rows(include_superseded=True)}
     assert [entity.name for entity in rows[HOPS[0]].entities] == ["u", "Anna Schmidt", "Blue Heron Labs"]
     assert {record.rev for record in rows.values()} == {2, 3}
-    assert await NamingWalks().go_on(world.agent) == 0
+    assert await EntityBackfill().sweep(world.agent) == 0
     answer = await search(world, "Anna Schmidt", explain=True)
     assert {found.match and found.match.entities is not None for found in answer.results} == {True}
 
@@ -247,5 +247,5 @@ async def test_an_agent_without_entities_is_not_walked(world: World) -> None:
     world.agent = replace(world.agent, entity_lists=None)
     await add_all(world)
 
-    assert await NamingWalks().go_on(world.agent) == 0
+    assert await EntityBackfill().sweep(world.agent) == 0
     assert {record.entities for record in await world.rows()} == {()}

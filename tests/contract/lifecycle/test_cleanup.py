@@ -9,16 +9,22 @@ import pytest
 
 from agentmemory_operator.collections.rules.collection import KeywordSource
 from agentmemory_operator.errors import NotFound, TransientError
-from agentmemory_operator.lifecycle.cleanup import Approval, Cleanup
-from agentmemory_operator.lifecycle.removals import RemovalTally, find
-from agentmemory_operator.lifecycle.rules.cleanup import ROW_KEYS, CleanupRules, Removal, plan, rules_of
+from agentmemory_operator.lifecycle.cleanup import Cleanup, CleanupApproval
+from agentmemory_operator.lifecycle.removals import RemovalTally, find_removals
+from agentmemory_operator.lifecycle.rules.cleanup import (
+    ROW_KEYS,
+    CleanupRules,
+    RemovalReason,
+    build_rules,
+    plan_removals,
+)
 from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.chains import SWEEP_AFTER_MS
-from agentmemory_operator.memories.rules.filters import STORED
+from agentmemory_operator.memories.rules.filters import STORED_FILTER
 from agentmemory_operator.memories.stored import delete_head, read_memory
 from agentmemory_operator.spec.expression.variables import DAY_MS
 from agentmemory_operator.spec.memory_types import MemoryType, Ttl
-from agentmemory_operator.spec.presets import Lifecycle, Prune
+from agentmemory_operator.spec.presets import Lifecycle, PruneCriteria
 from tests.support.engine.agents import EVERYTHING, World, open_world, vector_of
 from tests.support.engine.meanwhile import CrashingStore
 
@@ -34,7 +40,7 @@ ALL = Lifecycle(
     max_chain_length=3,
     max_memories_per_user=20,
     max_removal_percent=100,
-    prune=Prune(older_than_days=365, priority_below=0.2, confidence_below=0.3),
+    prune=PruneCriteria(older_than_days=365, priority_below=0.2, confidence_below=0.3),
 )
 OLD_DAYS = 400
 Payload = dict[str, Any]
@@ -42,18 +48,18 @@ Payload = dict[str, Any]
 
 @pytest.fixture(autouse=True)
 def types(world: World) -> None:
-    world.rank_by(replace(EVERYTHING, types=TYPES))
+    world.set_ranking(replace(EVERYTHING, types=TYPES))
 
 
 def cleanup_of(world: World) -> Cleanup:
-    return Cleanup(world.clock, least_rest_s=0)
+    return Cleanup(world.clock, min_rest_s=0)
 
 
 def rules(world: World, lifecycle: Lifecycle = ALL) -> CleanupRules:
-    return rules_of(lifecycle, world.agent.settings.ranking, world.clock.now_ms())
+    return build_rules(lifecycle, world.agent.settings.ranking, world.clock.now_ms())
 
 
-async def clean(world: World, lifecycle: Lifecycle = ALL) -> dict[Removal, int]:
+async def clean(world: World, lifecycle: Lifecycle = ALL) -> dict[RemovalReason, int]:
     return dict((await cleanup_of(world).run(world.agent, rules(world, lifecycle))).counts)
 
 
@@ -74,7 +80,7 @@ async def add_chain(world: World, length: int, name: str = "v", **more: Any) -> 
 async def stored(world: World) -> dict[str, Payload]:
     """Return all rows by id, whoever's they are, without tombstones."""
     points, _ = await world.agent.store.scroll(
-        world.agent.alias, {"filter": STORED, "limit": 5_000, "with_payload": True}
+        world.agent.alias, {"filter": STORED_FILTER, "limit": 5_000, "with_payload": True}
     )
     return {point["id"]: point["payload"] for point in points}
 
@@ -134,13 +140,11 @@ async def test_a_run_removes_what_the_plan_over_all_rows_says(world: World, seed
     lifecycle = replace(ALL, max_memories_per_user=cap)
     await store_drawn(world, seed, chains=60)
     before = await stored(world)
-    planned = plan(
+    planned = plan_removals(
         [{key: row[key] for key in ROW_KEYS if key in row} for row in before.values()], rules(world, lifecycle)
     )
 
-    told = {
-        row["id"]: reason async for row, reason in cleanup_of(world).would_remove(world.agent, rules(world, lifecycle))
-    }
+    told = {row["id"]: reason async for row, reason in cleanup_of(world).preview(world.agent, rules(world, lifecycle))}
     counts = await clean(world, lifecycle)
 
     after = await stored(world)
@@ -169,8 +173,13 @@ async def is_killed_and_mended(world: World, at: int) -> bool:
     await world.agent.store.delete(world.agent.alias, {"must": []})
     await store_drawn(world, 16, chains=4)
     before = await stored(world)
-    planned = plan(before.values(), rules(world))
-    assert set(planned.values()) >= {Removal.EXPIRED, Removal.TTL, Removal.DECAYED, Removal.CHAIN}
+    planned = plan_removals(before.values(), rules(world))
+    assert set(planned.values()) >= {
+        RemovalReason.EXPIRED,
+        RemovalReason.TTL,
+        RemovalReason.DECAYED,
+        RemovalReason.CHAIN,
+    }
     doomed = replace(world.agent, store=CrashingStore(world.agent.store, at))
 
     try:
@@ -193,7 +202,7 @@ async def is_killed_and_mended(world: World, at: int) -> bool:
 async def test_a_chain_that_is_too_long_keeps_its_first_and_its_newest_versions(world: World) -> None:
     ids = await add_chain(world, 8)
 
-    assert await clean(world, replace(ALL, max_chain_length=5)) == {Removal.CHAIN: 3}
+    assert await clean(world, replace(ALL, max_chain_length=5)) == {RemovalReason.CHAIN: 3}
 
     rows = await stored(world)
     assert [each for each in ids if each in rows] == [ids[0], *ids[4:]]
@@ -215,7 +224,7 @@ async def test_where_a_head_goes_no_earlier_version_answers_again(world: World) 
     await add_old(world, "expired", days=0, supersedes=old, expires_at=world.clock.now_ms() + 1)
     world.clock.move(ms=2)
 
-    assert await clean(world) == {Removal.EXPIRED: 2}
+    assert await clean(world) == {RemovalReason.EXPIRED: 2}
 
     assert await stored(world) == {}
 
@@ -226,20 +235,20 @@ async def test_a_pinned_memory_is_exempt_and_keeps_the_head_after_it(world: Worl
     await add_old(world, "alone")
     await world.agent.store.set_payload(world.agent.alias, {"pinned": True}, {"must": [{"has_id": [pinned]}]})
 
-    assert await clean(world) == {Removal.DECAYED: 1}
+    assert await clean(world) == {RemovalReason.DECAYED: 1}
 
     assert sorted(await world.heads()) == ["head"]
 
 
 async def test_a_memory_that_changes_meanwhile_is_left_to_the_next_run(world: World) -> None:
     memory_id = await add_old(world, "old")
-    (going,) = [each async for each in find(world.agent, rules(world), RemovalTally())]
+    (going,) = [each async for each in find_removals(world.agent, rules(world), RemovalTally())]
     await world.agent.store.set_payload(world.agent.alias, {"rev": 9}, {"must": [{"has_id": [memory_id]}]})
 
-    assert await cleanup_of(world).take_out(world.agent, [going]) == {}
+    assert await cleanup_of(world).remove_units(world.agent, [going]) == {}
 
     assert await world.heads() == ["old"]
-    assert await clean(world) == {Removal.DECAYED: 1}
+    assert await clean(world) == {RemovalReason.DECAYED: 1}
 
 
 async def test_what_is_removed_is_gone_for_every_call_and_leaves_no_text(world: World) -> None:
@@ -262,14 +271,14 @@ async def test_a_run_that_would_remove_too_much_waits_and_says_what(world: World
 
     outcome = await cleanup_of(world).run(world.agent, rules(world, lifecycle))
 
-    assert outcome.held
-    assert (dict(outcome.counts), outcome.total, outcome.removed) == ({Removal.DECAYED: 15}, 16, 0)
+    assert outcome.approval_digest
+    assert (dict(outcome.counts), outcome.total, outcome.removed) == ({RemovalReason.DECAYED: 15}, 16, 0)
     assert len(await stored(world)) == 16
 
-    approval = Approval(as_of_ms=outcome.as_of_ms, most=15)
+    approval = CleanupApproval(as_of_ms=outcome.as_of_ms, max_removals=15)
     approved = await cleanup_of(world).run(world.agent, rules(world, lifecycle), approval)
 
-    assert (approved.held, dict(approved.counts)) == (None, {Removal.DECAYED: 15})
+    assert (approved.approval_digest, dict(approved.counts)) == (None, {RemovalReason.DECAYED: 15})
     assert await world.heads() == ["new"]
 
 
@@ -278,9 +287,11 @@ async def test_an_approval_does_not_cover_more_than_was_shown(world: World) -> N
         await add_old(world, f"old {number}")
     lifecycle = replace(ALL, max_removal_percent=20)
 
-    outcome = await cleanup_of(world).run(world.agent, rules(world, lifecycle), Approval(as_of_ms=0, most=14))
+    outcome = await cleanup_of(world).run(
+        world.agent, rules(world, lifecycle), CleanupApproval(as_of_ms=0, max_removals=14)
+    )
 
-    assert outcome.held
+    assert outcome.approval_digest
 
 
 async def test_what_its_author_let_expire_needs_no_approval(world: World) -> None:
@@ -288,7 +299,7 @@ async def test_what_its_author_let_expire_needs_no_approval(world: World) -> Non
         await add_old(world, f"old {number}", days=0, expires_at=world.clock.now_ms() + 1)
     world.clock.move(ms=2)
 
-    assert await clean(world, replace(ALL, max_removal_percent=1)) == {Removal.EXPIRED: 15}
+    assert await clean(world, replace(ALL, max_removal_percent=1)) == {RemovalReason.EXPIRED: 15}
 
 
 async def test_of_a_user_over_the_cap_the_least_valuable_go_and_no_other_users(world: World) -> None:
@@ -296,7 +307,7 @@ async def test_of_a_user_over_the_cap_the_least_valuable_go_and_no_other_users(w
         await world.add(f"worth {number}", type="fact", importance=number / 5, user_id="ada")
     await world.add("other", type="fact", importance=0, user_id="bob")
 
-    assert await clean(world, Lifecycle(max_memories_per_user=3)) == {Removal.OVER_CAP: 2}
+    assert await clean(world, Lifecycle(max_memories_per_user=3)) == {RemovalReason.OVER_CAP: 2}
 
     assert sorted(await world.heads("ada")) == ["worth 2", "worth 3", "worth 4"]
     assert await world.heads("bob") == ["other"]
@@ -304,7 +315,7 @@ async def test_of_a_user_over_the_cap_the_least_valuable_go_and_no_other_users(w
 
 async def test_the_keyword_texts_after_a_removed_memory_follow(qdrant_url: str) -> None:
     async with open_world(qdrant_url, keyword=KeywordSource(language="english", window=2)) as world:
-        world.rank_by(replace(EVERYTHING, types=TYPES))
+        world.set_ranking(replace(EVERYTHING, types=TYPES))
         gone = await add_old(world, "zebra", session_id="s")
         later = await world.add("later", type="event", session_id="s")
         before = await windows_of(world, later)

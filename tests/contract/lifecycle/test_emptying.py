@@ -12,20 +12,20 @@ import pytest
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, KeywordSource
 from agentmemory_operator.errors import OutcomeUnknown, StoreUnavailable, TransientError
 from agentmemory_operator.lifecycle.forget import ForgetRequest
-from agentmemory_operator.lifecycle.rules.erasure import Scope
+from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
 from agentmemory_operator.memories import tombstone_writes as burials
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.item_writes import ItemContent
 from agentmemory_operator.memories.rules.items import Address
 from agentmemory_operator.memories.stored import delete_head
-from agentmemory_operator.memories.tombstone_writes import empty_all
-from agentmemory_operator.memories.transfer.import_batch import Line
+from agentmemory_operator.memories.tombstone_writes import delete_remaining_vectors
+from agentmemory_operator.memories.transfer.import_batch import ImportLine
 from agentmemory_operator.memories.transfer.imports import import_lines
 from agentmemory_operator.memories.working import Session
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.spec.memory_types import MemoryType
-from tests.support.engine.agents import EVERYTHING, World, open_world, unerased, vector_of
+from tests.support.engine.agents import EVERYTHING, World, open_world, tombstones_with_vectors, vector_of
 from tests.support.engine.meanwhile import CrashingStore
 
 SOURCE = KeywordSource(language="english", window=2)
@@ -73,7 +73,7 @@ async def delete_some(world: World, user_id: str) -> None:
 async def forget_one(world: World, user_id: str) -> None:
     for number in range(OF_USER):
         await world.add(f"{user_id} {number}", user_id=user_id, type="fact")
-    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id=user_id, is_whole=True)))
+    await world.forgetting.forget(world.agent, ForgetRequest(scope=ErasureScope(user_id=user_id, is_whole=True)))
 
 
 @pytest.mark.usefixtures("amid_snapshots")
@@ -87,7 +87,7 @@ async def test_beside_snapshots_nothing_keeps_its_vectors(qdrant_url: str, world
 
     tombstones = await world.agent.store.count(world.agent.alias, {"must": [{"key": "deletedAt", "range": {"gte": 0}}]})
     assert tombstones == DELETED + USERS * OF_USER + USERS
-    assert await unerased(world.agent.store, world.agent.alias) == []
+    assert await tombstones_with_vectors(world.agent.store, world.agent.alias) == []
 
 
 class Deaf:
@@ -120,22 +120,22 @@ async def bare_tombstones(world: World, count: int) -> None:
 
 
 async def receipts(world: World) -> int:
-    return len((await world.forgetting.receipts(world.agent, limit=9)).receipts)
+    return len((await world.forgetting.list_receipts(world.agent, limit=9)).receipts)
 
 
 @pytest.mark.usefixtures("always_kept")
 async def test_while_vectors_are_seen_nothing_is_said_to_be_forgotten(world: World, deaf: World) -> None:
     await world.add("of the user", session_id="s", type="fact")
     await world.add("of another", user_id="other")
-    request = ForgetRequest(scope=Scope(user_id="u", is_whole=True), idempotency_key="k")
+    request = ForgetRequest(scope=ErasureScope(user_id="u", is_whole=True), idempotency_key="k")
 
     with pytest.raises(OutcomeUnknown, match="still has the vectors of 1 deleted memories"):
         await deaf.forgetting.forget(deaf.agent, request)
-    assert (await receipts(world), len(await unerased(world.agent.store, world.agent.alias))) == (0, 1)
+    assert (await receipts(world), len(await tombstones_with_vectors(world.agent.store, world.agent.alias))) == (0, 1)
 
     receipt = await world.forgetting.forget(world.agent, request)
     assert (receipt.counts.total, await receipts(world)) == (1, 1)
-    assert await unerased(world.agent.store, world.agent.alias) == []
+    assert await tombstones_with_vectors(world.agent.store, world.agent.alias) == []
 
 
 @pytest.mark.usefixtures("always_kept")
@@ -149,8 +149,8 @@ async def test_while_vectors_are_seen_nothing_is_said_to_be_deleted(world: World
     with pytest.raises(OutcomeUnknown, match="still has the vectors"):
         await deaf.items.delete(deaf.agent, address)
 
-    assert len(await unerased(world.agent.store, world.agent.alias)) == 2
-    assert await empty_all(world.agent) == 2
+    assert len(await tombstones_with_vectors(world.agent.store, world.agent.alias)) == 2
+    assert await delete_remaining_vectors(world.agent) == 2
 
 
 @pytest.mark.usefixtures("always_kept")
@@ -165,7 +165,7 @@ async def test_who_dies_amid_a_deletion_leaves_no_vector(world: World) -> None:
             is_killed = False
         except TransientError:
             at += 1
-        assert await unerased(world.agent.store, world.agent.alias) == []
+        assert await tombstones_with_vectors(world.agent.store, world.agent.alias) == []
     assert at > 2
 
 
@@ -174,12 +174,12 @@ async def test_tombstones_of_before_are_found_by_their_vectors_a_few_at_a_time(w
     await world.add("stays")
 
     with pytest.raises(StoreUnavailable, match="still has the vectors"):
-        await empty_all(deaf.agent)
-    assert await empty_all(world.agent, most=1) == 100
-    assert len(await unerased(world.agent.store, world.agent.alias)) == 150
-    assert (await empty_all(world.agent), await empty_all(world.agent)) == (150, 0)
+        await delete_remaining_vectors(deaf.agent)
+    assert await delete_remaining_vectors(world.agent, max_pages=1) == 100
+    assert len(await tombstones_with_vectors(world.agent.store, world.agent.alias)) == 150
+    assert (await delete_remaining_vectors(world.agent), await delete_remaining_vectors(world.agent)) == (150, 0)
 
-    assert await unerased(world.agent.store, world.agent.alias) == []
+    assert await tombstones_with_vectors(world.agent.store, world.agent.alias) == []
     assert await world.heads() == ["stays"]
 
 
@@ -189,9 +189,9 @@ async def test_what_others_have_deleted_in_their_way_keeps_its_vectors(world: Wo
     content = {"id": 2, "vector": BOTH, "payload": TOMBSTONE | {"content": "theirs"}}
     await world.agent.store.upsert(world.agent.alias, [text, content])
 
-    assert await empty_all(world.agent) == 0
+    assert await delete_remaining_vectors(world.agent) == 0
 
-    assert len(await unerased(world.agent.store, world.agent.alias)) == 2
+    assert len(await tombstones_with_vectors(world.agent.store, world.agent.alias)) == 2
     await world.agent.store.delete(world.agent.alias, {"must": []})
 
 
@@ -209,8 +209,8 @@ async def test_words_go_with_what_they_were_of_where_the_agent_wants_none_any_mo
     await world.items.put(world.agent, address, ItemContent(content="apple", vector=vector_of("apple")))
     for number in range(slots):
         kept = IncomingMemory(user_id="u", session_id="s", content=f"pear {number}", vector=vector_of(number))
-        await world.working.keep(world.agent, kept)
-    line = Line(
+        await world.working.store(world.agent, kept)
+    line = ImportLine(
         memory=IncomingMemory(user_id="u", content="plum", vector=vector_of("plum")), id=(await world.add("plum"))
     )
     [imported] = await place_over(world, wordless, line)
@@ -219,13 +219,13 @@ async def test_words_go_with_what_they_were_of_where_the_agent_wants_none_any_mo
     await wordless.items.put(wordless.agent, address, ItemContent(content="fig", vector=vector_of("fig")))
     for number in range(slots):
         kept = IncomingMemory(user_id="u", session_id="s", content=f"fig {number}", vector=vector_of(-number))
-        await wordless.working.keep(wordless.agent, kept)
+        await wordless.working.store(wordless.agent, kept)
 
     assert len(await wordless.working.read(wordless.agent, session)) == slots
     assert await words_in(world) == 0
 
 
-async def place_over(world: World, wordless: World, line: Line) -> Any:
+async def place_over(world: World, wordless: World, line: ImportLine) -> Any:
     """Import a line over the tombstone of what it was, which an earlier version had left with its vectors."""
     assert line.id is not None
     await delete_head(world.agent, line.id, user_id="u")

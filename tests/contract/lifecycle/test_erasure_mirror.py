@@ -13,11 +13,11 @@ from agentmemory_operator.collections.rules.collection import KeywordSource
 from agentmemory_operator.connections.buckets import Storages
 from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.resolve import Server, Servers
-from agentmemory_operator.errors import BytesDiffer, SpecInvalid, StorageUnavailable, StoreUnavailable
+from agentmemory_operator.errors import ChecksumMismatch, SpecInvalid, StorageUnavailable, StoreUnavailable
 from agentmemory_operator.lifecycle.erasure_mirror import ErasureMirror
-from agentmemory_operator.lifecycle.erasure_replay import Erasures
+from agentmemory_operator.lifecycle.erasure_replay import ErasureReplay
 from agentmemory_operator.lifecycle.forget import ForgetRequest
-from agentmemory_operator.lifecycle.rules.erasure import Scope
+from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
 from agentmemory_operator.runtime.cache import Key, ObjectTable
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
@@ -47,9 +47,9 @@ class MirroredAgent:
     def mirror(self) -> ErasureMirror:
         """Return the mirror of an operator that has just started."""
         storages = Storages(
-            FakeSecrets(), lambda bucket: self.objects, shared=self.shared, namespace_of=self.table.namespace_of
+            FakeSecrets(), lambda bucket: self.objects, shared=self.shared, namespace_of=self.table.find_namespace
         )
-        parts = (self.table, self.servers, storages, Erasures(self.world.clock), self.world.clock)
+        parts = (self.table, self.servers, storages, ErasureReplay(self.world.clock), self.world.clock)
         return ErasureMirror(*parts, cluster_id=cluster_id)
 
     @property
@@ -58,7 +58,7 @@ class MirroredAgent:
         return [line for whole, _ in self.objects.objects.values() for line in whole.splitlines()]
 
     async def forget(self, user: str) -> None:
-        scope = Scope(user_id=user, is_whole=True)
+        scope = ErasureScope(user_id=user, is_whole=True)
         await self.world.forgetting.forget(self.world.agent, ForgetRequest(scope=scope, filters={}))
 
     async def reapply(self, *, since_ms: int = 0, slug: str = "") -> int:
@@ -114,7 +114,7 @@ async def test_what_was_erased_is_erased_again_where_only_the_storage_tells_of_i
     await remember(site, "bob", "likes coffee")
     await site.forget("olga")
 
-    await site.mirror().mirror(site.memory)
+    await site.mirror().write_new_traces(site.memory)
 
     assert await site.reapply() == 2
     assert await site.users() == {"bob"}
@@ -126,9 +126,9 @@ async def test_nothing_is_written_twice_not_by_an_operator_that_was_started_agai
     await site.forget("ada")
     mirror = site.mirror()
 
-    assert await mirror.mirror(site.memory) == 2
-    assert await mirror.mirror(site.memory) == 0
-    assert await site.mirror().mirror(site.memory) == 0
+    assert await mirror.write_new_traces(site.memory) == 2
+    assert await mirror.write_new_traces(site.memory) == 0
+    assert await site.mirror().write_new_traces(site.memory) == 0
     assert len(site.objects.objects) == 1
 
 
@@ -137,11 +137,11 @@ async def test_a_later_run_writes_what_is_new_beside_what_is_there(site: Mirrore
     await remember(site, "bob", "likes coffee")
     mirror = site.mirror()
     await site.forget("ada")
-    await mirror.mirror(site.memory)
+    await mirror.write_new_traces(site.memory)
     site.world.clock.move(ms=5 * HOUR_MS)
     await site.forget("bob")
 
-    assert await mirror.mirror(site.memory) == 2
+    assert await mirror.write_new_traces(site.memory) == 2
 
     assert len(site.objects.objects) == 2
     assert await site.reapply() == 2
@@ -151,7 +151,7 @@ async def test_a_later_run_writes_what_is_new_beside_what_is_there(site: Mirrore
 async def test_only_what_was_erased_about_then_or_later_is_looked_at(site: MirroredAgent) -> None:
     await remember(site, "ada", "likes tea")
     await site.forget("ada")
-    await site.mirror().mirror(site.memory)
+    await site.mirror().write_new_traces(site.memory)
 
     assert await site.reapply(since_ms=site.world.clock.now_ms() + 3 * HOUR_MS) == 0
     assert await site.reapply(since_ms=site.world.clock.now_ms() + HOUR_MS) == 1
@@ -164,12 +164,12 @@ async def test_a_run_that_was_killed_is_made_whole_by_the_next(site: MirroredAge
     site.objects, broken = DyingObjects(puts=1), whole
     # Receipts come first, tombstones after them: two objects.
     with pytest.raises(StorageUnavailable):
-        await replace(site.mirror(), part_bytes=1).mirror(site.memory)
+        await replace(site.mirror(), part_bytes=1).write_new_traces(site.memory)
     broken.objects = site.objects.objects
     site.objects = broken
     site.world.clock.move(ms=5 * HOUR_MS)
 
-    await site.mirror().mirror(site.memory)
+    await site.mirror().write_new_traces(site.memory)
 
     assert len(site.lines) == len(set(site.lines)) == 3
 
@@ -191,14 +191,14 @@ class DyingObjects(MemoryObjects):
 async def test_an_object_that_was_spoilt_is_told_and_written_anew(site: MirroredAgent) -> None:
     await remember(site, "ada", "likes tea")
     await site.forget("ada")
-    await site.mirror().mirror(site.memory)
+    await site.mirror().write_new_traces(site.memory)
     ((key, (whole, metadata)),) = site.objects.objects.items()
     site.objects.objects[key] = whole[:-5], metadata
-    with pytest.raises(BytesDiffer):
+    with pytest.raises(ChecksumMismatch):
         await site.reapply()
     site.world.clock.move(ms=1000)
 
-    assert await site.mirror().mirror(site.memory) == 2
+    assert await site.mirror().write_new_traces(site.memory) == 2
 
 
 async def test_of_a_shared_bucket_nobody_learns_what_another_namespace_erased(site: MirroredAgent) -> None:
@@ -211,13 +211,13 @@ async def test_of_a_shared_bucket_nobody_learns_what_another_namespace_erased(si
         await site.reapply(slug="victim")
     await remember(site, "ada", "likes tea")
     await site.forget("ada")
-    assert await site.mirror().mirror(site.memory) == 2
+    assert await site.mirror().write_new_traces(site.memory) == 2
     assert await site.reapply() == 1
 
 
 async def test_an_agent_without_storage_has_no_mirror(site: MirroredAgent) -> None:
     document = memory_document(site.memory.slug, agent=site.memory.slug)
-    assert await site.mirror().mirror(parse_agent_memory(document)) == 0
+    assert await site.mirror().write_new_traces(parse_agent_memory(document)) == 0
     assert site.objects.objects == {}
 
 
@@ -231,7 +231,7 @@ async def test_what_cannot_be_looked_at_holds_up_no_other(site: MirroredAgent) -
     mirror = site.mirror()
 
     for key in site.table.keys("AgentMemory"):
-        await mirror.look(key)
+        await mirror.mirror_object(key)
 
     assert len(site.lines) == 2
 
@@ -243,7 +243,7 @@ async def test_what_another_clusters_agent_has_forgotten_is_told_to_nobody_here(
     mirror.cluster_id = of_another
 
     with pytest.raises(StoreUnavailable, match="another owner"):
-        await mirror.mirror(site.memory)
+        await mirror.write_new_traces(site.memory)
 
     assert site.objects.objects == {}
 

@@ -10,11 +10,11 @@ import pytest
 
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, KeywordSource
 from agentmemory_operator.errors import RequestInvalid, TransientError
-from agentmemory_operator.lifecycle.erasure_replay import MARGIN_MS, Erasures
+from agentmemory_operator.lifecycle.erasure_replay import CLOCK_MARGIN_MS, ErasureReplay
 from agentmemory_operator.lifecycle.forget import ForgetRequest
-from agentmemory_operator.lifecycle.rules.erasure import Scope
+from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
 from agentmemory_operator.memories.item_writes import ItemContent
-from agentmemory_operator.memories.rules.criteria_json import read_filters
+from agentmemory_operator.memories.rules.criteria_json import parse_filters
 from agentmemory_operator.memories.rules.items import Address
 from agentmemory_operator.memories.stored import change_head, delete_head
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
@@ -27,10 +27,10 @@ from tests.support.engine.agents import (
     delete_collection,
     move_alias,
     open_world,
-    unerased,
+    tombstones_with_vectors,
     vector_of,
 )
-from tests.support.engine.meanwhile import CrashingStore, Event, Meanwhile, writes
+from tests.support.engine.meanwhile import CrashingStore, Event, InterleavedStore, writes
 from tests.support.spec.documents import memory_document
 
 pytestmark = pytest.mark.usefixtures("keeps_and_empties")
@@ -62,7 +62,7 @@ class CopiedAgent:
             await store.upsert(self.copy, bare)
 
     async def reapply(self, source: str | None = None, target: str | None = None, *, since_ms: int = 0) -> int:
-        erasures = Erasures(self.world.clock)
+        erasures = ErasureReplay(self.world.clock)
         store = self.world.agent.store
         return await erasures.reapply(store, source or self.live, target or self.copy, self.memory, since_ms=since_ms)
 
@@ -86,13 +86,13 @@ async def site(qdrant_url: str) -> AsyncIterator[CopiedAgent]:
         copy = await create_copy(qdrant_url, settings, keyword=SOURCE)
         memory = parse_agent_memory(memory_document(settings.slug, agent=settings.slug))
         yield CopiedAgent(qdrant_url, world, memory, copy)
-        assert await unerased(world.agent.store, copy) == [], "tombstones have vectors"
+        assert await tombstones_with_vectors(world.agent.store, copy) == [], "tombstones have vectors"
         await delete_collection(qdrant_url, settings, number=2)
 
 
 async def forget(site: CopiedAgent, filters: dict[str, Any] | None = None, **more: Any) -> None:
-    criterion = read_filters(filters or {})
-    scope = Scope(user_id="u", criterion=criterion, is_whole=criterion is None and not more, **more)
+    criterion = parse_filters(filters or {})
+    scope = ErasureScope(user_id="u", criterion=criterion, is_whole=criterion is None and not more, **more)
     await site.world.forgetting.forget(site.world.agent, ForgetRequest(scope=scope, filters=filters or {}))
 
 
@@ -190,7 +190,7 @@ async def test_what_filters_chose_stays_erased_where_its_identity_is_stored_agai
     site: CopiedAgent, is_mirrored: bool, clock_ms: int
 ) -> None:
     """Stored again under the same id, by a process whose clock may be behind."""
-    world, erasures = site.world, Erasures(site.world.clock)
+    world, erasures = site.world, ErasureReplay(site.world.clock)
     address = Address(user_id="u", namespace=("memories",), key="k")
     await world.add("open", type="status", subject="ticket", tags=("x",))
     await world.items.put(world.agent, address, ItemContent(content="old", vector=vector_of("old"), tags=("x",)))
@@ -303,7 +303,7 @@ async def test_through_a_mirror_off_the_server_a_restored_copy_loses_them_too(si
     await fill(site)
     await site.snapshot()
     await forget(site)
-    erasures, store = Erasures(site.world.clock), site.world.agent.store
+    erasures, store = ErasureReplay(site.world.clock), site.world.agent.store
     mirrored = b"".join([part async for part in erasures.export_receipts(store, site.live, site.memory)])
 
     async def chunks(size: int = 100) -> AsyncIterator[bytes]:
@@ -323,7 +323,7 @@ async def test_a_line_that_is_none_of_a_mirror_is_named(site: CopiedAgent) -> No
         yield b'\n{"content": "x"}\n'
 
     with pytest.raises(RequestInvalid, match="line 2"):
-        await Erasures(site.world.clock).import_receipts(site.world.agent.store, site.copy, site.memory, chunks())
+        await ErasureReplay(site.world.clock).import_receipts(site.world.agent.store, site.copy, site.memory, chunks())
 
 
 async def test_what_was_erased_while_the_copy_was_made_is_erased_in_it(site: CopiedAgent) -> None:
@@ -332,7 +332,7 @@ async def test_what_was_erased_while_the_copy_was_made_is_erased_in_it(site: Cop
     await site.snapshot()
     await forget(site)
 
-    assert await site.reapply(since_ms=site.world.clock.now_ms() + MARGIN_MS // 2) == 5
+    assert await site.reapply(since_ms=site.world.clock.now_ms() + CLOCK_MARGIN_MS // 2) == 5
 
     assert await site.contents(site.copy) == {"other's"}
 
@@ -354,8 +354,8 @@ async def test_what_comes_to_lie_in_the_copy_while_it_is_erased_is_erased_too(si
     def finds_memories_of_the_user(name: str, arguments: tuple[Any, ...]) -> bool:
         return name == "scroll" and arguments[0] == site.copy and '"value": "u"' in json.dumps(arguments[1])
 
-    store: Any = Meanwhile(site.world.agent.store, Event(finds_memories_of_the_user, store_late, after=True))
-    await Erasures(site.world.clock).reapply(store, site.live, site.copy, site.memory)
+    store: Any = InterleavedStore(site.world.agent.store, Event(finds_memories_of_the_user, store_late, after=True))
+    await ErasureReplay(site.world.clock).reapply(store, site.live, site.copy, site.memory)
 
     assert store.is_over
     assert await site.contents(site.copy) == set()
@@ -389,11 +389,11 @@ async def test_tombstones_that_came_into_the_copy_with_their_vectors_lose_them(s
     left = {"rev": 2, "deletedAt": 5, "pending": False}
     tombstones = [{"id": id_, "vector": vectors, "payload": left | {"id": id_}} for id_ in ids]
     await site.world.agent.store.upsert(site.copy, tombstones)
-    assert len(await unerased(site.world.agent.store, site.copy)) == 250
+    assert len(await tombstones_with_vectors(site.world.agent.store, site.copy)) == 250
 
     assert await site.reapply() == 0
 
-    assert await unerased(site.world.agent.store, site.copy) == []
+    assert await tombstones_with_vectors(site.world.agent.store, site.copy) == []
     assert len(await site.rows(site.copy)) == 250
 
 
@@ -405,9 +405,11 @@ async def test_what_is_edited_while_it_is_erased_is_erased_only_if_the_filters_s
     async def edit() -> None:
         await change_head(world.agent, memory_id, {"tags": ["y"]}, user_id="u")
 
-    store: Any = Meanwhile(world.agent.store, Event(writes, edit))
+    store: Any = InterleavedStore(world.agent.store, Event(writes, edit))
     agent = replace(world.agent, store=store)
-    request = ForgetRequest(scope=Scope(user_id="u", criterion=read_filters({"tags": "x"})), filters={"tags": "x"})
+    request = ForgetRequest(
+        scope=ErasureScope(user_id="u", criterion=parse_filters({"tags": "x"})), filters={"tags": "x"}
+    )
     receipt = await world.forgetting.forget(agent, request)
 
     assert store.is_over
@@ -431,7 +433,7 @@ async def test_killed_at_any_call_and_run_again_it_ends_the_same(site: CopiedAge
         await site.world.agent.store.upsert(site.copy, points)
         crashing: Any = CrashingStore(site.world.agent.store, at, "after")
         try:
-            await Erasures(site.world.clock).reapply(crashing, site.live, site.copy, site.memory)
+            await ErasureReplay(site.world.clock).reapply(crashing, site.live, site.copy, site.memory)
             is_killed = False
         except TransientError:
             await site.reapply()

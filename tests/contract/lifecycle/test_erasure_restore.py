@@ -8,9 +8,9 @@ from agentmemory_operator.adapters.embedding.choice import CallerVectors
 from agentmemory_operator.agents.directory import open_collection
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.errors import StoreUnavailable, TransientError
-from agentmemory_operator.lifecycle.erase import Erasing
-from agentmemory_operator.lifecycle.forget import ForgetRequest, Forgetting
-from agentmemory_operator.lifecycle.rules.erasure import Scope
+from agentmemory_operator.lifecycle.erase import Eraser
+from agentmemory_operator.lifecycle.forget import ForgetRequest, ForgetUseCase
+from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
 from agentmemory_operator.runtime.cache import Key
 from agentmemory_operator.spec.effective.settings import effective_settings
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
@@ -32,15 +32,15 @@ async def world(qdrant_url: str) -> AsyncIterator[RestoreWorld]:
 async def forget(world: RestoreWorld, user: str = "u") -> None:
     """Forget a user, as the API does."""
     settings = effective_settings(parse_agent_memory(world.must_get(world.memory)))
-    erasing = Erasing(world.clock)
+    erasing = Eraser(world.clock)
 
     async def work(server: Server) -> None:
         embedder = CallerVectors(settings.embedding.dimensions)
         agent = await open_collection(
             server.points, settings, embedder, world.clock, cluster_id=world.cluster.cluster_id
         )
-        request = ForgetRequest(scope=Scope(user_id=user, is_whole=True), filters={})
-        await Forgetting(world.clock, erasing).forget(agent, request)
+        request = ForgetRequest(scope=ErasureScope(user_id=user, is_whole=True), filters={})
+        await ForgetUseCase(world.clock, erasing).forget(agent, request)
 
     await world.with_server(work)
 

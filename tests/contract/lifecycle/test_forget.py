@@ -13,12 +13,12 @@ from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, KeywordSource
 from agentmemory_operator.errors import AgentMemoryError, Conflict, NotFound, TransientError
 from agentmemory_operator.lifecycle.forget import ForgetRequest
-from agentmemory_operator.lifecycle.rules.erasure import ORGANISATION, Scope
+from agentmemory_operator.lifecycle.rules.erasure import ORGANISATION_OWNER, ErasureScope
 from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.history import read_history
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.item_writes import ItemContent
-from agentmemory_operator.memories.rules.criteria_json import read_filters
+from agentmemory_operator.memories.rules.criteria_json import parse_filters
 from agentmemory_operator.memories.rules.items import Address
 from agentmemory_operator.memories.stored import change_head, count_stored, delete_head, read_memory
 from agentmemory_operator.memories.working import Session
@@ -28,7 +28,7 @@ from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.zones.keyring import AgentKeys, Keyring
 from agentmemory_operator.zones.sealed_store import ZoneKeys
 from tests.support.engine.agents import EVERYTHING, World, open_world, search_request, vector_of
-from tests.support.engine.meanwhile import CrashingStore, Event, Meanwhile, Moment, writes
+from tests.support.engine.meanwhile import CrashingStore, Event, InterleavedStore, Moment, writes
 from tests.support.zones import RING, FakeKeyShards, FakeWrapping
 
 pytestmark = pytest.mark.usefixtures("keeps_and_empties")
@@ -45,11 +45,11 @@ async def world(qdrant_url: str) -> AsyncIterator[World]:
 
 
 def everything(user_id: str = "u", **more: Any) -> ForgetRequest:
-    return ForgetRequest(scope=Scope(user_id=user_id, is_whole=True), **more)
+    return ForgetRequest(scope=ErasureScope(user_id=user_id, is_whole=True), **more)
 
 
 def some(filters: dict[str, Any] | None = None, *, older_than: int | None = None, **more: Any) -> ForgetRequest:
-    scope = Scope(user_id="u", criterion=read_filters(filters or {}), older_than=older_than)
+    scope = ErasureScope(user_id="u", criterion=parse_filters(filters or {}), older_than=older_than)
     return ForgetRequest(scope=scope, filters=filters or {}, **more)
 
 
@@ -77,7 +77,7 @@ async def fill(world: World, user_id: str = "u") -> int:
     await delete_head(world.agent, gone, user_id=user_id)
     await world.items.put(world.agent, address(user_id), item(SECRET))
     memory = IncomingMemory(user_id=user_id, content=SECRET, session_id="s", vector=vector_of("w"))
-    await world.working.keep(world.agent, memory)
+    await world.working.store(world.agent, memory)
     await name_user(world.agent, user_id, f"{SECRET} of {user_id}")
     return 9
 
@@ -127,9 +127,9 @@ async def test_a_dry_run_counts_and_changes_nothing(world: World) -> None:
     number = await fill(world)
     before = await points(world)
 
-    preview = await world.forgetting.would_forget(world.agent, everything())
+    preview = await world.forgetting.preview(world.agent, everything())
 
-    assert (preview.counts.total, len(preview.ids), preview.more) == (number, number, 0)
+    assert (preview.counts.total, len(preview.ids), preview.unlisted_count) == (number, number, 0)
     assert await points(world) == before
 
 
@@ -137,9 +137,9 @@ async def test_of_many_a_dry_run_names_a_hundred(world: World) -> None:
     memories = [IncomingMemory(user_id="u", content=f"m{n}", vector=vector_of(n)) for n in range(130)]
     await world.remember.store(world.agent, memories)
 
-    preview = await world.forgetting.would_forget(world.agent, everything())
+    preview = await world.forgetting.preview(world.agent, everything())
 
-    assert (preview.counts.total, len(preview.ids), preview.more) == (130, 100, 30)
+    assert (preview.counts.total, len(preview.ids), preview.unlisted_count) == (130, 100, 30)
 
 
 async def test_filters_choose_and_what_they_leave_answers_on(world: World) -> None:
@@ -167,7 +167,7 @@ async def test_with_a_head_its_earlier_versions_go_so_that_none_answers_again(wo
     second = await world.add("second", type="fact", supersedes=first)
     await world.add("third", type="fact", supersedes=second, tags=("b",))
 
-    preview = await world.forgetting.would_forget(world.agent, some({"tags": {"in": ["b"]}}))
+    preview = await world.forgetting.preview(world.agent, some({"tags": {"in": ["b"]}}))
     receipt = await world.forgetting.forget(world.agent, some({"tags": {"in": ["b"]}}))
 
     assert (preview.counts.total, receipt.counts.total) == (3, 3)
@@ -215,7 +215,7 @@ async def test_what_a_process_stored_whose_clock_is_ahead_is_forgotten_too(world
     world.clock.move(ms=-600_000)
     await world.add("on time")
 
-    preview = await world.forgetting.would_forget(world.agent, everything())
+    preview = await world.forgetting.preview(world.agent, everything())
     receipt = await world.forgetting.forget(world.agent, everything())
 
     assert (preview.counts.total, receipt.counts.total) == (2, 2)
@@ -230,7 +230,7 @@ async def test_what_such_a_process_stored_and_somebody_changes_meanwhile_is_met_
     async def change() -> None:
         await change_head(world.agent, memory_id, {"importance": 0.9}, user_id="u")
 
-    store: Any = Meanwhile(world.agent.store, Event(writes, change))
+    store: Any = InterleavedStore(world.agent.store, Event(writes, change))
     await world.forgetting.forget(replace(world.agent, store=store), everything())
 
     assert store.is_over
@@ -262,9 +262,9 @@ async def test_receipts_are_listed_newest_first_page_by_page(world: World) -> No
         made.append(await world.forgetting.forget(world.agent, everything(user)))
         world.clock.move(ms=1_000)
 
-    first = await world.forgetting.receipts(world.agent, limit=2)
-    rest = await world.forgetting.receipts(world.agent, limit=2, before=first.next_before)
-    of_user = await world.forgetting.receipts(world.agent, limit=10, user_id="a")
+    first = await world.forgetting.list_receipts(world.agent, limit=2)
+    rest = await world.forgetting.list_receipts(world.agent, limit=2, before=first.next_before)
+    of_user = await world.forgetting.list_receipts(world.agent, limit=10, user_id="a")
 
     assert [*first.receipts, *rest.receipts] == made[::-1]
     assert rest.next_before is None
@@ -342,8 +342,8 @@ def with_keys(world: World) -> tuple[Agent, ZoneKeys]:
 async def test_a_receipt_lists_only_keys_that_existed(world: World, had: tuple[str, ...], goes_first: bool) -> None:
     agent, keys = with_keys(world)
     for zone in had:
-        await keys.writing(zone, "u")
-    await keys.writing("SENSITIVE", "other")
+        await keys.get_or_create_key(zone, "u")
+    await keys.get_or_create_key("SENSITIVE", "other")
 
     receipt = await world.forgetting.forget(agent, everything(deletes_keys_first=goes_first))
     again = await world.forgetting.forget(agent, everything(deletes_keys_first=goes_first))
@@ -355,9 +355,11 @@ async def test_a_receipt_lists_only_keys_that_existed(world: World, had: tuple[s
 
 async def test_a_receipt_of_the_organisation_lists_its_key_once(world: World) -> None:
     agent, keys = with_keys(world)
-    request = ForgetRequest(scope=Scope(user_id=ORGANISATION, zone="PROFESSIONAL"), deletes_keys_first=True)
+    request = ForgetRequest(
+        scope=ErasureScope(user_id=ORGANISATION_OWNER, zone="PROFESSIONAL"), deletes_keys_first=True
+    )
     none = await world.forgetting.forget(agent, request)
-    await keys.writing("PROFESSIONAL", "u")
+    await keys.get_or_create_key("PROFESSIONAL", "u")
 
     receipts = [await world.forgetting.forget(agent, request) for _ in range(2)]
 
@@ -371,7 +373,7 @@ async def test_a_killed_forget_lists_the_keys_that_it_deleted(world: World, goes
     at, was_late, is_killed = 0, False, True
     while is_killed:
         await world.add(SECRET)
-        await keys.writing("PERSONAL", "u")
+        await keys.get_or_create_key("PERSONAL", "u")
         request = everything(idempotency_key=f"k{at}", deletes_keys_first=goes_first)
         crashing = replace(agent, store=CrashingStore(world.agent.store, at, moment))
         try:

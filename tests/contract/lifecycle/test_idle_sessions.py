@@ -9,20 +9,20 @@ import pytest
 
 from agentmemory_operator.errors import NotFound, RequestInvalid, TransientError
 from agentmemory_operator.lifecycle.cleanup import Cleanup
-from agentmemory_operator.lifecycle.rules.cleanup import SESSION_GRACE_MS, Removal, rules_of
+from agentmemory_operator.lifecycle.rules.cleanup import SESSION_GRACE_MS, RemovalReason, build_rules
 from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.chains import SWEEP_AFTER_MS
 from agentmemory_operator.memories.incoming import IncomingMemory
-from agentmemory_operator.memories.rules.expiry import HOUR_MS, is_past
+from agentmemory_operator.memories.rules.expiry import HOUR_MS, is_expired_by_type
 from agentmemory_operator.memories.stored import change_head, read_memory
-from agentmemory_operator.memories.transfer.import_batch import Line
+from agentmemory_operator.memories.transfer.import_batch import ImportLine
 from agentmemory_operator.memories.transfer.imports import import_lines
-from agentmemory_operator.memories.working import KeptMemory, Session
+from agentmemory_operator.memories.working import Session, StoredWorkingMemory
 from agentmemory_operator.spec.expression.variables import DAY_MS
 from agentmemory_operator.spec.memory_types import MemoryType, Ttl
 from agentmemory_operator.spec.presets import Lifecycle
 from tests.support.engine.agents import EVERYTHING, World, open_world, search_request, vector_of
-from tests.support.engine.meanwhile import Event, Meanwhile, writes
+from tests.support.engine.meanwhile import Event, InterleavedStore, writes
 
 pytestmark = pytest.mark.usefixtures("keeps_vectors")
 
@@ -44,11 +44,11 @@ async def mind(qdrant_url: str) -> AsyncIterator[World]:
         yield world
 
 
-async def keep(world: World, content: str, session: Session = SESSION) -> KeptMemory:
+async def keep(world: World, content: str, session: Session = SESSION) -> StoredWorkingMemory:
     memory = IncomingMemory(
         user_id=session.user_id, session_id=session.session_id, content=content, vector=vector_of(content)
     )
-    return await world.working.keep(world.agent, memory)
+    return await world.working.store(world.agent, memory)
 
 
 async def in_mind(world: World, session: Session = SESSION) -> list[str]:
@@ -60,11 +60,11 @@ async def found(world: World, **more: Any) -> list[str]:
     return sorted(result.record.content for result in (await world.recall.search(world.agent, request)).results)
 
 
-async def clean(world: World, **figures: Any) -> dict[Removal, int]:
-    cleanup = Cleanup(world.clock, least_rest_s=0)
-    rules = rules_of(Lifecycle(**figures), world.agent.settings.ranking, world.clock.now_ms())
+async def clean(world: World, **figures: Any) -> dict[RemovalReason, int]:
+    cleanup = Cleanup(world.clock, min_rest_s=0)
+    rules = build_rules(Lifecycle(**figures), world.agent.settings.ranking, world.clock.now_ms())
     outcome = await cleanup.run(world.agent, rules)
-    assert outcome.held is None
+    assert outcome.approval_digest is None
     return dict(outcome.counts)
 
 
@@ -87,11 +87,11 @@ async def test_a_session_that_nobody_ends_is_over_for_every_call(mind: World) ->
         with pytest.raises(NotFound):
             await change_head(mind.agent, memory_id, {"importance": 1}, user_id="u")
     assert isinstance(await mind.try_add("next", type="fact", supersedes=stored), NotFound)
-    assert (await mind.working.end(mind.agent, SESSION)).counts == {}
+    assert (await mind.working.end_session(mind.agent, SESSION)).counts == {}
 
 
 async def test_where_any_type_is_taken_a_session_is_over_too(mind: World) -> None:
-    mind.rank_by(replace(RANKING, types=(), unlisted=(MemoryType("working", None, ttl=IDLE),)))
+    mind.set_ranking(replace(RANKING, types=(), unlisted=(MemoryType("working", None, ttl=IDLE),)))
     await keep(mind, "kept")
     await mind.add("stored", type="working", session_id="s")
     await mind.add("lasting", type="note", session_id="s")
@@ -101,7 +101,7 @@ async def test_where_any_type_is_taken_a_session_is_over_too(mind: World) -> Non
     assert isinstance(refused, RequestInvalid)
     assert await in_mind(mind) == []
     assert await found(mind) == await mind.heads() == ["lasting"]
-    assert await clean(mind) == {Removal.SESSION: 2}
+    assert await clean(mind) == {RemovalReason.SESSION: 2}
     assert await mind.heads() == ["lasting"]
 
 
@@ -115,7 +115,7 @@ async def test_a_cleanup_removes_what_is_over_and_nothing_else(mind: World) -> N
 
     mind.clock.move(ms=SESSION_GRACE_MS)
 
-    assert await clean(mind) == {Removal.SESSION: 2}
+    assert await clean(mind) == {RemovalReason.SESSION: 2}
     assert await mind.heads() == ["ut"]
     assert await clean(mind) == {}
 
@@ -125,7 +125,7 @@ async def test_more_sessions_than_one_run_may_remove_do_not_stop_it(mind: World)
         await mind.add(f"m{number}", type="working", session_id=f"s{number}")
     wait(mind, 25)
 
-    assert await clean(mind, max_removal_percent=1) == {Removal.SESSION: 40}
+    assert await clean(mind, max_removal_percent=1) == {RemovalReason.SESSION: 40}
 
 
 @pytest.mark.parametrize("use", ["read", "searched", "read by id", "kept", "stored"])
@@ -142,7 +142,7 @@ async def test_a_use_keeps_the_whole_session(mind: World, use: str) -> None:
             assert len((await mind.recall.search(mind.agent, request)).results) == 1
             await mind.counts.flush()
         case "read by id":
-            await mind.working.touch(mind.agent, await read_memory(mind.agent, other, user_id="u"))
+            await mind.working.mark_used(mind.agent, await read_memory(mind.agent, other, user_id="u"))
         case "kept":
             await keep(mind, "second")
         case _:
@@ -189,7 +189,7 @@ async def test_what_is_over_stays_over_when_its_session_goes_on(mind: World) -> 
     assert (kept.event, kept.evicted) == ("ADD", None)
     assert await in_mind(mind) == await found(mind) == ["e"]
     wait(mind, 1)
-    assert await clean(mind) == {Removal.SESSION: 4}
+    assert await clean(mind) == {RemovalReason.SESSION: 4}
     assert await in_mind(mind) == ["e"]
 
 
@@ -203,7 +203,7 @@ async def test_what_is_dated_ahead_ends_like_all_else(mind: World) -> None:
 
     assert await found(mind) == []
     mind.clock.move(ms=SESSION_GRACE_MS)
-    assert await clean(mind) == {Removal.SESSION: 2}
+    assert await clean(mind) == {RemovalReason.SESSION: 2}
 
 
 async def test_what_is_dated_back_belongs_to_a_session_that_goes_on(mind: World) -> None:
@@ -225,7 +225,7 @@ async def test_a_memory_from_before_sessions_were_stamped_ends_by_its_date(mind:
         await mind.agent.store.set_payload(mind.agent.alias, row, {"must": [{"has_id": [ids[name]]}]})
 
     assert await found(mind) == ["ahead", "new"]
-    await mind.working.touch(mind.agent, await read_memory(mind.agent, ids["new"], user_id="u"))
+    await mind.working.mark_used(mind.agent, await read_memory(mind.agent, ids["new"], user_id="u"))
     wait(mind, 23)
 
     assert await found(mind) == ["ahead", "new"]
@@ -246,14 +246,14 @@ async def test_the_filter_of_the_engine_and_the_test_of_one_memory_agree(mind: W
         await mind.agent.store.set_payload(mind.agent.alias, row, {"must": [{"has_id": [memory_id]}]})
     points = await mind.agent.store.retrieve(mind.agent.alias, ids)
 
-    alive = {point["payload"]["content"] for point in points if not is_past(point["payload"], IDLE, now)}
+    alive = {point["payload"]["content"] for point in points if not is_expired_by_type(point["payload"], IDLE, now)}
 
     assert set(await mind.heads()) == alive
     assert 0 < len(alive) < len(cases)
 
 
 async def test_imported_lines_end_with_their_session(mind: World) -> None:
-    def line(content: str, hours: float, session: str | None, **more: Any) -> Line:
+    def line(content: str, hours: float, session: str | None, **more: Any) -> ImportLine:
         created_at = mind.clock.now_ms() - round(hours * HOUR_MS)
         memory = IncomingMemory(
             user_id="u",
@@ -263,7 +263,7 @@ async def test_imported_lines_end_with_their_session(mind: World) -> None:
             vector=vector_of(content),
             created_at=created_at,
         )
-        return Line(memory=memory, **more)
+        return ImportLine(memory=memory, **more)
 
     lines = [
         line("of 900 days ago", 900 * 24, "old"),
@@ -278,7 +278,7 @@ async def test_imported_lines_end_with_their_session(mind: World) -> None:
     assert set(outcomes) == {"imported"}
     assert await found(mind) == ["an hour", "of no session", "read since", "two days"]
     wait(mind, 25)
-    assert await clean(mind) == {Removal.SESSION: 5}
+    assert await clean(mind) == {RemovalReason.SESSION: 5}
 
 
 async def test_a_memory_that_ends_with_its_session_names_one(mind: World) -> None:
@@ -287,7 +287,7 @@ async def test_a_memory_that_ends_with_its_session_names_one(mind: World) -> Non
     assert isinstance(refused, RequestInvalid)
     assert [error.field for error in refused.errors] == ["session_id"]
     assert "set session_id" in str(refused)
-    mind.rank_by(replace(RANKING, types=(MemoryType("working", None, ttl=Ttl("Session")),)))
+    mind.set_ranking(replace(RANKING, types=(MemoryType("working", None, ttl=Ttl("Session")),)))
     await mind.add("of an object whose sessions do not end by themselves", type="working")
 
 
@@ -299,7 +299,7 @@ async def test_what_a_session_superseded_answers_again_as_when_somebody_ends_it(
     wait(mind, 25)
     assert await mind.heads() == []
 
-    assert await clean(mind) == {Removal.SESSION: 2}
+    assert await clean(mind) == {RemovalReason.SESSION: 2}
 
     assert await mind.heads() == ["lasting"]
     assert await clean(mind) == {}
@@ -311,7 +311,7 @@ async def test_a_cleanup_of_sessions_that_was_killed_is_finished_by_the_next(min
     await mind.add("draft", type="working", session_id="s", supersedes=lasting)
     await keep(mind, "kept")
     wait(mind, 25)
-    doomed = mind.dying(at)
+    doomed = mind.crash_at(at)
 
     with pytest.raises(TransientError):
         await clean(doomed)
@@ -327,7 +327,7 @@ async def test_a_stamp_takes_nothing_from_who_writes_meanwhile(mind: World) -> N
     for content in "abc":
         await keep(mind, content)
     wait(mind, 2)
-    store: Any = Meanwhile(mind.agent.store, Event(writes, lambda: keep(mind, "d")))
+    store: Any = InterleavedStore(mind.agent.store, Event(writes, lambda: keep(mind, "d")))
 
     await in_mind(World(replace(mind.agent, store=store), clock=mind.clock))
 
@@ -347,13 +347,13 @@ async def test_what_has_been_hidden_long_enough_is_removed_with_the_brake(mind: 
     wait(mind, 24)
     assert await clean(mind) == {}
 
-    cleanup = Cleanup(mind.clock, least_rest_s=0)
-    rules = rules_of(Lifecycle(remove_hidden_days=90), mind.agent.settings.ranking, mind.clock.now_ms())
+    cleanup = Cleanup(mind.clock, min_rest_s=0)
+    rules = build_rules(Lifecycle(remove_hidden_days=90), mind.agent.settings.ranking, mind.clock.now_ms())
     outcome = await cleanup.run(mind.agent, rules)
 
-    assert outcome.held is not None
-    assert outcome.counts == {Removal.HIDDEN: 12}
-    assert await clean(mind, remove_hidden_days=90, max_removal_percent=100) == {Removal.HIDDEN: 12}
+    assert outcome.approval_digest is not None
+    assert outcome.counts == {RemovalReason.HIDDEN: 12}
+    assert await clean(mind, remove_hidden_days=90, max_removal_percent=100) == {RemovalReason.HIDDEN: 12}
     assert await mind.heads() == ["used"]
 
 
@@ -362,4 +362,4 @@ async def test_what_comes_in_hidden_is_kept_as_long(mind: World) -> None:
 
     assert await clean(mind, remove_hidden_days=90) == {}
     wait(mind, 24 * 90)
-    assert await clean(mind, remove_hidden_days=90) == {Removal.HIDDEN: 1}
+    assert await clean(mind, remove_hidden_days=90) == {RemovalReason.HIDDEN: 1}

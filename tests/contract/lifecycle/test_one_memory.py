@@ -11,27 +11,27 @@ from agentmemory_operator.adapters.embedding.choice import CallerVectors
 from agentmemory_operator.adapters.entity_lists import read_entity_lists
 from agentmemory_operator.agents.directory import Agent, open_collection
 from agentmemory_operator.connections.resolve import Server
-from agentmemory_operator.consolidation.run import Consolidation, RunOrder, RunReport
+from agentmemory_operator.consolidation.run import Consolidation, RunParameters, RunReport
 from agentmemory_operator.entities.rules.sheet import NO_SHEET, EntitySheet
 from agentmemory_operator.entities.sheets import change_sheet, put_aliases, put_relation, read_sheet
 from agentmemory_operator.entrypoints.api.transfer.sheet_lines import render_sheet_line
 from agentmemory_operator.entrypoints.api.transfer.transfer_requests import read_line, render_line
 from agentmemory_operator.errors import Conflict
 from agentmemory_operator.lifecycle.forget import ForgetRequest
-from agentmemory_operator.lifecycle.rules.erasure import Scope
+from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
 from agentmemory_operator.memories.change_log import ChangesRequest, read_changes
 from agentmemory_operator.memories.rules.secret_patterns import OWN_RULES
 from agentmemory_operator.memories.transfer.exports import export_memories
-from agentmemory_operator.memories.transfer.import_batch import Line, Outcome
+from agentmemory_operator.memories.transfer.import_batch import ImportLine, Outcome
 from agentmemory_operator.memories.transfer.imports import import_lines
 from agentmemory_operator.search.users import name_user, read_profile
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
 from agentmemory_operator.spec.effective.settings import effective_settings
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
-from agentmemory_operator.webhooks.deliver import Webhooks
+from agentmemory_operator.webhooks.deliver import WebhookDelivery
 from tests.support.engine.agents import FakeEmbedder, World, every_right
 from tests.support.engine.fakes import FakeSecrets
-from tests.support.engine.language_models import Row, Said, SaidModel, merging
+from tests.support.engine.language_models import FunctionModel, ModelResponse, Row, merge_by_first_word
 from tests.support.job.job_world import SIZE
 from tests.support.job.rebuild_world import TIMEOUT_S, FullWorld
 from tests.support.spec.documents import connection_document
@@ -68,10 +68,10 @@ class Life(FullWorld):
         await self.create_agent(0, changePolicy="Apply", webhooks=[HOOK])
         self.listener = Listener()
         secrets = FakeSecrets({("agents", "ops-webhook", "secret"): "x" * 32})
-        self.webhooks = Webhooks(
+        self.webhooks = WebhookDelivery(
             *(self.table, self.open_agent, secrets, self.listener, self.clock), request=lambda key, after_s=0.0: None
         )
-        await self.webhooks._look(self.memory)
+        await self.webhooks._deliver(self.memory)
 
     async def open_agent(self, settings: Any = None) -> Agent:
         """Open the collection that the alias leads to now."""
@@ -101,7 +101,7 @@ class Life(FullWorld):
     async def heard(self) -> list[tuple[str, str]]:
         """Return what the webhook has been told so far, as types and users."""
         await self.now()
-        await self.webhooks._look(self.memory)
+        await self.webhooks._deliver(self.memory)
         events = [json.loads(body) for body in self.listener.bodies]
         return [(event["type"], event["data"].get("user_id")) for event in events]
 
@@ -113,7 +113,9 @@ class Life(FullWorld):
         agent = (await self.now()).agent
         rights = every_right(agent.settings)
         read = [read_line(line, user_id="u", default_type="fact", rights=rights) for line in lines]
-        return await import_lines(agent, [line for line in read if isinstance(line, Line)], brings_back_erased=False)
+        return await import_lines(
+            agent, [line for line in read if isinstance(line, ImportLine)], brings_back_erased=False
+        )
 
     def kept(self) -> list[dict[str, Any]]:
         """Return every point of every collection there is, those that were replaced too."""
@@ -164,7 +166,7 @@ async def test_what_is_done_with_a_memory_leaves_it_there_once_and_forget_leaves
     # The one from before the rebuild fits no more.
     await life.snapshot("after")
     world = await life.now()
-    receipt = await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u", is_whole=True)))
+    receipt = await world.forgetting.forget(world.agent, ForgetRequest(scope=ErasureScope(user_id="u", is_whole=True)))
     assert await life.heard() == [*told, ("erased", None)]
     await life.with_server(life.sweeper().sweep)
     await life.run(again := life.restore("again", source={"snapshotRef": {"name": "after"}}))
@@ -216,7 +218,7 @@ async def test_names_and_relations_go_along_with_the_memories_and_forget_leaves_
 
     await life.snapshot("after", points={"before": 1, "after": 1})
     world = await life.now()
-    receipt = await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u", is_whole=True)))
+    receipt = await world.forgetting.forget(world.agent, ForgetRequest(scope=ErasureScope(user_id="u", is_whole=True)))
     assert receipt.counts.total == 1
     await life.with_server(life.sweeper().sweep)
     assert await read_sheet((await life.now()).agent, "u") == NO_SHEET
@@ -233,22 +235,22 @@ async def test_names_and_relations_go_along_with_the_memories_and_forget_leaves_
     sheet = read_line(lines[1], user_id="u", default_type="fact", rights=rights)
     assert isinstance(sheet, EntitySheet)
     for _ in range(2):
-        await change_sheet(agent, "u", lambda there: there.joined(sheet))
+        await change_sheet(agent, "u", lambda there: there.merged_with(sheet))
     assert await read_sheet(agent, "u") == told
 
 
-def merging_and_connecting(rows: Sequence[Row]) -> Said:
+def merging_and_connecting(rows: Sequence[Row]) -> ModelResponse:
     ids = {row["content"]: row["id"] for row in rows}
     connected = {"memory_ids": [ids["alpha two"], ids["beta alone"]], "description": "said together"}
-    return {**merging(rows), "connections": [connected]}
+    return {**merge_by_first_word(rows), "connections": [connected]}
 
 
 async def test_a_merged_memory_goes_along_with_its_sources_and_forget_leaves_nothing(life: Life) -> None:
     life.embedder = FakeEmbedder(size=SIZE)
     sources = [await (await life.now()).add(text, vector=None) for text in ("alpha one", "alpha two")]
     await (await life.now()).add("beta alone", vector=None)
-    order = RunOrder(id="r-1", before_ms=life.clock.now_ms() + 1)
-    await Consolidation(life.open_agent, SaidModel(merging_and_connecting)).run(order, RunReport())
+    order = RunParameters(id="r-1", before_ms=life.clock.now_ms() + 1)
+    await Consolidation(life.open_agent, FunctionModel(merging_and_connecting)).run(order, RunReport())
 
     async def check() -> None:
         """The merged memory answers in the place of its sources, which lead to it; what is connected stays so."""
@@ -277,7 +279,7 @@ async def test_a_merged_memory_goes_along_with_its_sources_and_forget_leaves_not
 
     await life.snapshot("after", points={"before": 4, "after": 4})
     world = await life.now()
-    receipt = await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u", is_whole=True)))
+    receipt = await world.forgetting.forget(world.agent, ForgetRequest(scope=ErasureScope(user_id="u", is_whole=True)))
     assert receipt.counts.total == 4
     await life.with_server(life.sweeper().sweep)
     await life.run(again := life.restore("again", source={"snapshotRef": {"name": "after"}}))

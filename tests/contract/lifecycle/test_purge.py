@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.lifecycle.cleanup import Cleanup, purge_tombstones, rebuilt_since_ms
-from agentmemory_operator.lifecycle.cleanup_schedule import Cleaning
+from agentmemory_operator.lifecycle.cleanup import Cleanup, purge_tombstones, read_first_rebuild_ms
+from agentmemory_operator.lifecycle.cleanup_schedule import CleanupSchedule
 from agentmemory_operator.lifecycle.forget import ForgetRequest
-from agentmemory_operator.lifecycle.rules.erasure import Scope
-from agentmemory_operator.lifecycle.rules.tombstones import LEAST_KEPT_MS
+from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
+from agentmemory_operator.lifecycle.rules.tombstones import MIN_KEPT_MS
 from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.stored import delete_head
 from agentmemory_operator.runtime.cache import Key, ObjectTable
@@ -28,7 +28,7 @@ TYPES = (MemoryType("fact", 30), MemoryType("status", 30, supersede_by="subject"
 
 @pytest.fixture(autouse=True)
 def types(world: World) -> None:
-    world.rank_by(replace(EVERYTHING, types=TYPES))
+    world.set_ranking(replace(EVERYTHING, types=TYPES))
 
 
 async def purge(world: World) -> int:
@@ -46,7 +46,7 @@ async def rows(world: World) -> AsyncIterator[dict[str, Any]]:
 async def test_tombstones_go_and_receipts_and_memories_stay(world: World) -> None:
     await world.add("stays", user_id="other")
     await world.add("goes")
-    receipt = await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u", is_whole=True)))
+    receipt = await world.forgetting.forget(world.agent, ForgetRequest(scope=ErasureScope(user_id="u", is_whole=True)))
     world.clock.move(ms=1)
 
     assert await purge(world) == 1
@@ -68,7 +68,7 @@ async def test_the_first_point_of_a_chain_stays_while_others_follow_it(world: Wo
     for state in ("open", "closed"):
         await world.add(state, type="status", subject="ticket")
     [first] = [record for record in await world.rows(include_superseded=True) if record.content == "open"]
-    await world.erasing.bury(
+    await world.erasing.write_tombstones(
         world.agent, [row async for row in rows(world) if row["id"] == first.id], erasure_id="e", at_ms=lambda _: None
     )
     await chains.sweep(world.agent)
@@ -85,21 +85,21 @@ async def test_since_when_they_are_kept_goes_back_along_what_was_rebuilt_and_is_
 ) -> None:
     async with open_rebuild(qdrant_url) as rebuild:
         world = rebuild.world
-        assert await rebuilt_since_ms(world.agent) is None
+        assert await read_first_rebuild_ms(world.agent) is None
         await rebuild.begin(begun_ms=20)
         await move_alias(qdrant_url, world.agent.settings, rebuild.target)
-        assert await rebuilt_since_ms(world.agent) == 20
+        assert await read_first_rebuild_ms(world.agent) == 20
         # The first one was a rebuild's target too, and was taken back to once.
         await rebuild.begin(source=2, target=1, begun_ms=10)
-        assert await rebuilt_since_ms(world.agent) == 10
+        assert await read_first_rebuild_ms(world.agent) == 10
 
         await rebuild.server.collections.delete(rebuild.source)
-        assert await rebuilt_since_ms(world.agent) is None
+        assert await read_first_rebuild_ms(world.agent) is None
 
 
 async def test_after_a_purge_the_same_is_stored_anew(world: World) -> None:
     await world.add("open", type="status", subject="ticket")
-    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u", is_whole=True)))
+    await world.forgetting.forget(world.agent, ForgetRequest(scope=ErasureScope(user_id="u", is_whole=True)))
     world.clock.move(ms=60_000)
     await purge(world)
 
@@ -116,7 +116,7 @@ async def test_a_cleanup_purges_once_it_knows_the_snapshots_and_none_needs_them(
     memory = parse_agent_memory(memory_document(slug))
     key = Key("AgentMemory", "agents", slug)
     cleanup = Cleanup(world.clock)
-    cleaning = Cleaning(table, open_agent, FakeCluster(), world.clock, cleanup=cleanup, request=lambda _: None)
+    cleaning = CleanupSchedule(table, open_agent, FakeCluster(), world.clock, cleanup=cleanup, request=lambda _: None)
     snapshot = {
         "kind": "MemorySnapshot",
         "metadata": {"name": "s", "namespace": "agents", "creationTimestamp": "2020-01-01T00:00:00Z"},
@@ -128,9 +128,9 @@ async def test_a_cleanup_purges_once_it_knows_the_snapshots_and_none_needs_them(
         return len([row async for row in rows(world) if "erasureId" in row])
 
     await world.add("old")
-    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u", is_whole=True)))
+    await world.forgetting.forget(world.agent, ForgetRequest(scope=ErasureScope(user_id="u", is_whole=True)))
     assert await left() == 1
-    world.clock.move(ms=LEAST_KEPT_MS + 1)
+    world.clock.move(ms=MIN_KEPT_MS + 1)
     table.put(snapshot)
     assert await left() == 1
     table.remove(Key("MemorySnapshot", "agents", "s"))

@@ -14,7 +14,7 @@ from agentmemory_operator.memories.stored import delete_head
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.points import PointStore
 from tests.support.engine.agents import World, search_request, vector_of
-from tests.support.engine.meanwhile import CrashingStore, Event, Meanwhile, Moment, writes
+from tests.support.engine.meanwhile import CrashingStore, Event, InterleavedStore, Moment, writes
 
 
 async def counted(world: World) -> dict[str, int]:
@@ -119,7 +119,7 @@ async def test_every_write_raises_the_revision(world: World) -> None:
 
 
 async def test_marks_of_writers_that_are_gone_make_room(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(access_counts, "KEPT_MARKS", 3)
+    monkeypatch.setattr(access_counts, "MAX_ACCESS_MARKS", 3)
     memory_id = await world.add("a")
     for number in range(5):
         counts = world.new_counts(f"w{number}")
@@ -147,7 +147,7 @@ async def test_a_graceful_stop_flushes_once_more(world: World) -> None:
 
 
 async def test_more_memories_than_a_chunk_are_all_counted(world: World) -> None:
-    ids = [await world.add(str(number)) for number in range(access_counts.CHUNK + 5)]
+    ids = [await world.add(str(number)) for number in range(access_counts.MEMORIES_PER_WRITE + 5)]
     world.counts.note(world.agent.settings.slug, ids)
 
     await world.counts.flush()
@@ -203,7 +203,7 @@ async def test_times_of_one_flush_are_written_half_a_minute_exact(world: World) 
 async def test_between_the_writes_of_a_flush_the_engine_has_time_for_searches(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(access_counts, "CHUNK", 4)
+    monkeypatch.setattr(access_counts, "MEMORIES_PER_WRITE", 4)
     ids = [await world.add(str(number)) for number in range(12)]
     spied = SpiedStore(world.agent.store)
     world.agent = replace(world.agent, store=cast(PointStore, spied))
@@ -220,7 +220,7 @@ async def test_between_the_writes_of_a_flush_the_engine_has_time_for_searches(
 async def test_a_stop_does_not_wait_for_an_engine_that_answers_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(access_counts, "LAST_FLUSH_S", 0.05)
+    monkeypatch.setattr(access_counts, "LAST_FLUSH_TIMEOUT_S", 0.05)
 
     class Silent:
         async def retrieve(self, *_: Any, **__: Any) -> None:
@@ -250,7 +250,7 @@ async def test_what_another_process_counts_between_reading_and_writing_is_counte
         await other.flush()
         world.agent = ours
 
-    store = Meanwhile(real.store, Event(writes, count))
+    store = InterleavedStore(real.store, Event(writes, count))
     world.agent = replace(real, store=cast(PointStore, store))
     await world.counts.flush()
     world.agent = real

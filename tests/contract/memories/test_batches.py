@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.adapters.qdrant import points as qdrant_points
-from agentmemory_operator.agents.sizes import Sizes
+from agentmemory_operator.agents.sizes import CountCache
 from agentmemory_operator.errors import (
     Conflict,
     FieldError,
@@ -194,7 +194,7 @@ async def test_of_many_texts_the_provider_is_asked_for_the_refused_one_alone_at_
                 raise RequestInvalid([FieldError("content", "too long for the model")])
             return [vector_of(text) for text in texts]
 
-    world.embed_by(Embedder())
+    world.set_embedder(Embedder())
     given = [IncomingMemory(user_id="u", content=text) for text in [*map(str, range(63)), "refuse"]]
 
     outcomes = await world.remember.store(world.agent, given)
@@ -215,7 +215,10 @@ async def test_a_search_right_after_finds_what_was_stored(world: World) -> None:
 
 
 async def test_another_replica_finds_it_too_though_it_counted_before(world: World) -> None:
-    other, request = replace(world.agent, sizes=Sizes()), search_request(user_id="u", vector=vector_of("b"), top_k=5)
+    other, request = (
+        replace(world.agent, sizes=CountCache()),
+        search_request(user_id="u", vector=vector_of("b"), top_k=5),
+    )
     assert (await world.recall.search(other, request)).results == ()
 
     await world.remember.store(world.agent, batch("a", "b"))

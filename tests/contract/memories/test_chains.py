@@ -15,7 +15,7 @@ from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
 from agentmemory_operator.memories.stored import delete_head, read_memory
 from agentmemory_operator.spec.memory_types import MemoryType
 from tests.support.engine.agents import EVERYTHING, World, outcome_of_crash
-from tests.support.engine.meanwhile import Event, Meanwhile, Moment, Torn, writes
+from tests.support.engine.meanwhile import Event, InterleavedStore, Moment, TornReadStore, writes
 
 pytestmark = pytest.mark.usefixtures("keeps_vectors")
 
@@ -187,7 +187,7 @@ async def test_a_tombstone_follows_from_what_it_replaces_not_from_what_was_read_
         await world.counts.flush()
         read.append(await row_of(world, memory_id))
 
-    store = Meanwhile(world.agent.store, Event(writes, edit))
+    store = InterleavedStore(world.agent.store, Event(writes, edit))
     process = beside(world, store)
     await delete_head(process.agent, memory_id, user_id="u")
 
@@ -211,7 +211,7 @@ async def test_a_late_writer_does_not_link_to_what_was_given_up_while_he_read(wo
         assert await sweep(world) == 1
         await delete_head(world.agent, winner, user_id="u")
 
-    store = Torn(world.agent.store, Event(reads_two, give_up))
+    store = TornReadStore(world.agent.store, Event(reads_two, give_up))
     outcome = await beside(world, store).try_add("late", supersedes=old)
 
     assert store.is_over
@@ -232,7 +232,7 @@ async def test_who_gives_a_row_up_keeps_a_late_writer_from_linking_to_it(world: 
     async def lose_to_another_and_be_swept() -> None:
         winner = await world.add("winner", supersedes=old)
         world.clock.move(ms=SWEEP_AFTER_MS + 1)
-        sweeper = beside(world, Meanwhile(world.agent.store, Event(writes, wait)))
+        sweeper = beside(world, InterleavedStore(world.agent.store, Event(writes, wait)))
         sweeping.append(asyncio.create_task(chains.sweep(sweeper.agent)))
         await is_about_to_give_up.wait()
         await delete_head(world.agent, winner, user_id="u")
@@ -241,7 +241,7 @@ async def test_who_gives_a_row_up_keeps_a_late_writer_from_linking_to_it(world: 
         may_give_up.set()
         await sweeping[0]
 
-    store = Meanwhile(world.agent.store, Event(reads_two, lose_to_another_and_be_swept), Event(writes, give_up))
+    store = InterleavedStore(world.agent.store, Event(reads_two, lose_to_another_and_be_swept), Event(writes, give_up))
     outcome = await beside(world, store).try_add("late", supersedes=old)
 
     assert store.is_over
@@ -252,7 +252,7 @@ async def test_who_gives_a_row_up_keeps_a_late_writer_from_linking_to_it(world: 
 
 async def test_two_that_begin_anew_over_one_tombstone_are_both_stored(world: World) -> None:
     """Who comes second follows who came first: the point of an identity is not written over what was stored there."""
-    world.rank_by(replace(EVERYTHING, types=(MemoryType("status", 30, supersede_by="subject"),)))
+    world.set_ranking(replace(EVERYTHING, types=(MemoryType("status", 30, supersede_by="subject"),)))
     said: dict[str, Any] = {"type": "status", "subject": "ticket"}
     first = await world.add("deleted", **said)
     await delete_head(world.agent, first, user_id="u")
@@ -260,7 +260,7 @@ async def test_two_that_begin_anew_over_one_tombstone_are_both_stored(world: Wor
     def writes_over(name: str, arguments: tuple[Any, ...]) -> bool:
         return name == "retrieve" and list(arguments[1]) == [first]
 
-    store = Meanwhile(world.agent.store, Event(writes_over, lambda: world.add("b", **said), after=True))
+    store = InterleavedStore(world.agent.store, Event(writes_over, lambda: world.add("b", **said), after=True))
     outcome = await beside(world, store).try_add("a", **said)
 
     assert store.is_over

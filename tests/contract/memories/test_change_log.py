@@ -11,17 +11,17 @@ from agentmemory_operator.collections.rules.epochs import Epoch
 from agentmemory_operator.errors import RequestInvalid, StoreUnavailable
 from agentmemory_operator.lifecycle.cleanup import Cleanup, purge_tombstones
 from agentmemory_operator.lifecycle.forget import ForgetRequest
-from agentmemory_operator.lifecycle.rules.cleanup import rules_of
-from agentmemory_operator.lifecycle.rules.erasure import Scope
+from agentmemory_operator.lifecycle.rules.cleanup import build_rules
+from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
 from agentmemory_operator.memories.change_log import ChangesRequest, read_changes
 from agentmemory_operator.memories.item_writes import ItemContent
-from agentmemory_operator.memories.rules.change_log import CLOCKS_MS, Change, position_of
+from agentmemory_operator.memories.rules.change_log import MAX_CLOCK_DIFFERENCE_MS, Change, decode_position
 from agentmemory_operator.memories.rules.items import Address
 from agentmemory_operator.memories.stored import change_head, delete_head
 from tests.support.engine.agents import World, create_copy, delete_collection, move_alias, open_world, vector_of
 
 WRITE_S = 16.0
-SETTLED_MS = round(WRITE_S * 1000) + CLOCKS_MS
+SETTLED_MS = round(WRITE_S * 1000) + MAX_CLOCK_DIFFERENCE_MS
 
 
 @pytest.fixture
@@ -104,8 +104,8 @@ async def test_a_cleanup_is_told_from_a_deletion(logged: World) -> None:
     _, cursor = await read(world)
     world.clock.move(ms=90 * 86_400_000)
     lifecycle = replace(world.agent.settings.lifecycle, max_removal_percent=100)
-    rules = rules_of(lifecycle, world.agent.settings.ranking, world.clock.now_ms())
-    await Cleanup(world.clock, least_rest_s=0).run(world.agent, rules)
+    rules = build_rules(lifecycle, world.agent.settings.ranking, world.clock.now_ms())
+    await Cleanup(world.clock, min_rest_s=0).run(world.agent, rules)
     assert await settled(world, cursor) == [("expired", expired)]
 
 
@@ -117,7 +117,7 @@ async def test_a_forgotten_user_leaves_one_entry_that_names_nobody(logged: World
     other = await world.add("of somebody else", user_id="v")
     # What is of one moment lies in the order of its ids.
     world.clock.move(ms=1)
-    receipt = await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u", is_whole=True)))
+    receipt = await world.forgetting.forget(world.agent, ForgetRequest(scope=ErasureScope(user_id="u", is_whole=True)))
     world.clock.move(ms=SETTLED_MS)
     found, _ = await read(world)
     assert [(change.kind, change.id, change.user_id) for change in found] == [
@@ -164,8 +164,8 @@ async def test_what_is_no_cursor_is_refused(logged: World, cursor: str) -> None:
 async def test_a_cursor_of_another_agent_is_refused(logged: World) -> None:
     _, cursor = await read(logged)
     slug = logged.agent.settings.slug
-    assert position_of(cursor, slug) is not None
-    assert position_of(cursor, f"{slug}x") is None
+    assert decode_position(cursor, slug) is not None
+    assert decode_position(cursor, f"{slug}x") is None
 
 
 def move(world: World, *, number: int, contents: int = 0) -> int:
@@ -206,7 +206,7 @@ async def test_a_restore_has_its_place_among_the_changes_by_its_time(logged: Wor
     _, cursor = await read(world)
     memory = await world.add("tea", user_id="v")
     world.clock.move(ms=1_000)
-    receipt = await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u", is_whole=True)))
+    receipt = await world.forgetting.forget(world.agent, ForgetRequest(scope=ErasureScope(user_id="u", is_whole=True)))
     world.clock.move(ms=1_000)
     restored = restore(world)
     world.clock.move(ms=1_000)

@@ -9,10 +9,10 @@ import pytest
 
 from agentmemory_operator.errors import AgentMemoryError, OutcomeUnknown, StoreUnavailable
 from agentmemory_operator.lifecycle.forget import ForgetRequest
-from agentmemory_operator.lifecycle.rules.erasure import Scope
+from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
 from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.change_log import ChangesRequest, read_changes
-from agentmemory_operator.memories.rules.change_log import CLOCKS_MS, Change
+from agentmemory_operator.memories.rules.change_log import MAX_CLOCK_DIFFERENCE_MS, Change
 from agentmemory_operator.memories.stored import change_head, delete_head
 from agentmemory_operator.ports.points import PointStore
 from tests.support.engine.agents import World
@@ -137,7 +137,9 @@ class Race:
                     self.acknowledged.add(head)
                 case "forget":
                     await writer.add(f"of another {self.chance.random()}", user_id="v")
-                    await writer.forgetting.forget(writer.agent, ForgetRequest(scope=Scope(user_id="v", is_whole=True)))
+                    await writer.forgetting.forget(
+                        writer.agent, ForgetRequest(scope=ErasureScope(user_id="v", is_whole=True))
+                    )
         except AgentMemoryError:
             pass
 
@@ -146,7 +148,7 @@ class Race:
         for _ in range(5):
             self.true.move(ms=60_000)
             await chains.sweep(self.world.agent)
-        self.true.move(ms=WRITE_MS + 2 * CLOCKS_MS)
+        self.true.move(ms=WRITE_MS + 2 * MAX_CLOCK_DIFFERENCE_MS)
         while await self.reader.look():
             pass
 
@@ -178,7 +180,7 @@ def missed(race: Race, there: dict[str, str]) -> set[str]:
 @pytest.mark.parametrize("seed", range(8))
 async def test_a_reader_knows_all_that_is_there_whatever_happens_to_writers(world: World, seed: int) -> None:
     chance = random.Random(seed)
-    half = CLOCKS_MS // 2
+    half = MAX_CLOCK_DIFFERENCE_MS // 2
     race = Race(world, chance, (-half, 0, half))
     for _ in range(STEPS):
         await race.step()

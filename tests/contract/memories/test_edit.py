@@ -116,7 +116,7 @@ async def test_many_changes_and_counted_accesses_at_once_lose_none(world: World)
 
 async def test_a_change_whose_answer_was_lost_is_not_known_to_have_failed(world: World) -> None:
     memory_id = await world.add("a")
-    doomed = world.dying(2, "before")
+    doomed = world.crash_at(2, "before")
 
     with pytest.raises(OutcomeUnknown):
         await change(doomed, memory_id, importance=0.9)
@@ -126,7 +126,7 @@ async def test_a_change_whose_answer_was_lost_is_not_known_to_have_failed(world:
 
 async def test_a_change_that_never_reached_the_engine_is_a_plain_failure(world: World) -> None:
     memory_id = await world.add("a", importance=0.5)
-    doomed = world.dying(0, "before")
+    doomed = world.crash_at(0, "before")
 
     with pytest.raises(StoreUnavailable):
         await change(doomed, memory_id, importance=0.9)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.errors import NotFound
-from agentmemory_operator.memories.rules.expiry import DAY_MS, is_past
+from agentmemory_operator.memories.rules.expiry import DAY_MS, is_expired_by_type
 from agentmemory_operator.memories.stored import delete_head, read_memory
 from agentmemory_operator.spec.memory_types import MemoryType, Ttl
 from tests.support.engine.agents import EVERYTHING, World, open_world, search_request, vector_of
@@ -23,7 +23,7 @@ async def world(qdrant_url: str) -> AsyncIterator[World]:
 
 
 def let_end(world: World, ttl: Ttl | None) -> None:
-    world.rank_by(replace(EVERYTHING, types=(MemoryType("fact", None, ttl=ttl), MemoryType("other", None))))
+    world.set_ranking(replace(EVERYTHING, types=(MemoryType("fact", None, ttl=ttl), MemoryType("other", None))))
 
 
 async def found(world: World, **more: Any) -> list[str]:
@@ -102,5 +102,7 @@ async def test_the_filter_of_the_engine_and_the_test_of_one_memory_agree(world: 
     for ttl in (HARD, SOFT, UNLESS_USED, replace(UNLESS_USED, keep_importance=None), Ttl("Session")):
         let_end(world, ttl)
         now_ms = world.clock.now_ms()
-        alive = [point["payload"]["content"] for point in points if not is_past(point["payload"], ttl, now_ms)]
+        alive = [
+            point["payload"]["content"] for point in points if not is_expired_by_type(point["payload"], ttl, now_ms)
+        ]
         assert sorted(await world.heads()) == sorted(alive), ttl

@@ -33,7 +33,7 @@ from agentmemory_operator.memories.rules.criteria import (
     compile_criterion,
     is_exact,
 )
-from agentmemory_operator.memories.rules.criteria_json import OPERATORS, read_filters
+from agentmemory_operator.memories.rules.criteria_json import OPERATORS, parse_filters
 from agentmemory_operator.memories.rules.criteria_match import matches
 from agentmemory_operator.spec.presets import RETRIEVAL_INDEXES
 from agentmemory_operator.spec.times import render_time
@@ -306,7 +306,7 @@ def test_the_engine_finds_candidates_and_the_matcher_decides(
 
 def compare(collection: str, rows: list[dict[str, Any]], documents: list[dict[str, Any]]) -> Counter[str]:
     """Compare engine, matcher and oracle; return how many documents each wrong meaning decides otherwise."""
-    trees = [criterion for document in documents if (criterion := read_filters(document))]
+    trees = [criterion for document in documents if (criterion := parse_filters(document))]
     wider = [{"must": [compile_criterion(tree, INDEXED)]} for tree in trees]
     certain = [{"must": [compile_certain(tree, INDEXED) or {"has_id": []}]} for tree in trees]
     places = asyncio.run(found(collection, rows, [*wider, *certain]))

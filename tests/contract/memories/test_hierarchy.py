@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.errors import NotFound, RequestInvalid
-from agentmemory_operator.memories.hierarchy import MemoryTree, Node, TreeRequest, list_children, tree_below
+from agentmemory_operator.memories.hierarchy import MemoryTree, Node, TreeRequest, list_children, read_tree
 from agentmemory_operator.memories.stored import delete_head, read_memory
 from agentmemory_operator.spec.memory_types import MemoryType
 from tests.support.engine.agents import EVERYTHING, World
@@ -32,7 +32,7 @@ async def children(world: World, memory_id: str, *, limit: int = 10, user_id: st
 
 
 async def tree(world: World, memory_id: str, *, depth: int = 8, limit: int = 100, user_id: str = "u") -> MemoryTree:
-    return await tree_below(world.agent, memory_id, TreeRequest(user_id=user_id, depth=depth, limit=limit))
+    return await read_tree(world.agent, memory_id, TreeRequest(user_id=user_id, depth=depth, limit=limit))
 
 
 def drawn(node: Node) -> Any:
@@ -194,7 +194,7 @@ async def test_a_circle_that_two_writers_left_is_read_once_around(world: World) 
 
 async def test_a_memory_that_follows_by_its_key_never_comes_to_be_below_itself(world: World) -> None:
     keyed = MemoryType("plan", half_life_days=9, supersede_by="key")
-    world.rank_by(replace(EVERYTHING, types=(*EVERYTHING.types, keyed)))
+    world.set_ranking(replace(EVERYTHING, types=(*EVERYTHING.types, keyed)))
     top = await add(world, "top", type="plan", key="k")
     below = await add(world, "below", top)
 

@@ -75,7 +75,7 @@ async def test_a_version_that_has_expired_is_left_out(world: World) -> None:
 
 async def test_a_longer_chain_than_is_read_at_once_says_so(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = await chain(world, *"abcdefg")
-    monkeypatch.setattr(histories, "MOST_VERSIONS", 3)
+    monkeypatch.setattr(histories, "MAX_VERSIONS", 3)
 
     windows = {named: await read(world, ids[named]) for named in (0, 3, 6)}
 
@@ -85,7 +85,7 @@ async def test_a_longer_chain_than_is_read_at_once_says_so(world: World, monkeyp
 
 async def test_a_chain_of_just_so_many_is_whole(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = await chain(world, *"abc")
-    monkeypatch.setattr(histories, "MOST_VERSIONS", 3)
+    monkeypatch.setattr(histories, "MAX_VERSIONS", 3)
 
     assert [(await read(world, each)).is_truncated for each in ids] == [False] * 3
 
@@ -94,7 +94,7 @@ async def test_a_version_that_a_crash_left_half_joined_is_finished_first(world: 
     read_after_crashes = []
     for at in range(3, 9):
         old = await world.add("old", user_id=f"u{at}")
-        doomed = world.dying(at, "before")
+        doomed = world.crash_at(at, "before")
         await asyncio.gather(doomed.try_add("new", user_id=f"u{at}", supersedes=old), return_exceptions=True)
 
         found = contents_of(await read(world, old, f"u{at}"))
@@ -129,7 +129,7 @@ async def test_a_chain_that_grows_and_shrinks_meanwhile_is_read_unbroken(world: 
 
 async def test_the_versions_of_a_key_are_one_chain_after_its_first_was_deleted_too(world: World) -> None:
     keyed = MemoryType("plan", half_life_days=9, supersede_by="key")
-    world.rank_by(replace(EVERYTHING, types=(*EVERYTHING.types, keyed)))
+    world.set_ranking(replace(EVERYTHING, types=(*EVERYTHING.types, keyed)))
     await delete_head(world.agent, await world.add("gone", type="plan", key="k"), user_id="u")
     ids = [await world.add(content, type="plan", key="k") for content in ("first", "second")]
 

@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from agentmemory_operator.errors import Conflict, NotFound
 from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.chains import SWEEP_AFTER_MS
-from agentmemory_operator.memories.duplicates import OBSERVERS_MAX
+from agentmemory_operator.memories.duplicates import MAX_OBSERVERS
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.insert import StoredMemory
 from agentmemory_operator.memories.point_pages import read_row
-from agentmemory_operator.memories.rules.filters import only
+from agentmemory_operator.memories.rules.filters import point_filter
 from agentmemory_operator.memories.rules.ids import identity_id
 from agentmemory_operator.memories.rules.record import MemoryRecord
 from agentmemory_operator.memories.stored import delete_head, read_memory
 from agentmemory_operator.spec.memory_types import MemoryType
 from tests.support.engine.agents import EVERYTHING, World, outcome_of_crash, vector_of
-from tests.support.engine.meanwhile import Event, Meanwhile, Moment, writes
+from tests.support.engine.meanwhile import Event, InterleavedStore, Moment, writes
 
 TYPES = (
     MemoryType("event", None),
@@ -223,7 +223,7 @@ async def test_what_an_author_says_again_is_known(brain: World) -> None:
 
     for author in ("a", None):
         again = await stored(brain, "v", author=author, type="event")
-        assert (again.id, again.event, again.recorded) == (first.id, "NONE", False)
+        assert (again.id, again.event, again.is_recorded) == (first.id, "NONE", False)
     assert await brain.heads() == ["v"]
 
 
@@ -233,7 +233,7 @@ async def test_another_author_corroborates(brain: World, memory: dict[str, Any])
 
     outcomes = [await stored(brain, "v", author=author, **memory) for author in ("b", "c", "b")]
 
-    assert [(outcome.id, outcome.event, outcome.recorded) for outcome in outcomes] == [
+    assert [(outcome.id, outcome.event, outcome.is_recorded) for outcome in outcomes] == [
         (first.id, "CORROBORATE", True),
         (first.id, "CORROBORATE", True),
         (first.id, "NONE", False),
@@ -267,7 +267,7 @@ async def test_what_earlier_versions_stored_agrees_too(
     brain: World, before: dict[str, Any], after: tuple[str, ...]
 ) -> None:
     first = await stored(brain, "v", type="event")
-    await brain.agent.store.set_payload(brain.agent.alias, before, only(first.id), strong=True)
+    await brain.agent.store.set_payload(brain.agent.alias, before, point_filter(first.id), strong=True)
 
     record = await read_memory(brain.agent, first.id, user_id="u")
     assert record.observation_count == max(1, len(record.observed_by))
@@ -277,12 +277,12 @@ async def test_what_earlier_versions_stored_agrees_too(
 
 
 async def test_more_authors_than_are_kept_are_acknowledged(brain: World) -> None:
-    outcomes = [await stored(brain, "v", author=f"a{number}", type="event") for number in range(OBSERVERS_MAX + 2)]
+    outcomes = [await stored(brain, "v", author=f"a{number}", type="event") for number in range(MAX_OBSERVERS + 2)]
 
-    assert [outcome.recorded for outcome in outcomes] == [True] * OBSERVERS_MAX + [False] * 2
+    assert [outcome.is_recorded for outcome in outcomes] == [True] * MAX_OBSERVERS + [False] * 2
     assert {outcome.event for outcome in outcomes[1:]} == {"CORROBORATE"}
     (record,) = await brain.rows()
-    assert (len(record.observed_by), record.observation_count) == (OBSERVERS_MAX, OBSERVERS_MAX)
+    assert (len(record.observed_by), record.observation_count) == (MAX_OBSERVERS, MAX_OBSERVERS)
 
 
 async def test_authors_at_once_are_all_counted(brain: World) -> None:
@@ -398,7 +398,7 @@ async def test_a_head_that_a_crash_left_half_done_and_somebody_deletes_is_not_fo
         assert record.content == "v3"
         await delete_head(keyed.agent, record.id, user_id="u")
 
-    store = Meanwhile(keyed.agent.store, Event(writes, delete_the_head, after=True))
+    store = InterleavedStore(keyed.agent.store, Event(writes, delete_the_head, after=True))
     outcome = await say(World(replace(keyed.agent, store=store), clock=keyed.clock), "v4")
 
     assert store.is_over

@@ -10,12 +10,12 @@ import pytest
 from agentmemory_operator.entrypoints.api.transfer.transfer_requests import read_line
 from agentmemory_operator.errors import Conflict, Forbidden, NotFound, RequestInvalid
 from agentmemory_operator.lifecycle.forget import ForgetRequest
-from agentmemory_operator.lifecycle.rules.cleanup import Removal, own_reason, rules_of
-from agentmemory_operator.lifecycle.rules.erasure import Scope
+from agentmemory_operator.lifecycle.rules.cleanup import RemovalReason, build_rules, own_reason
+from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
 from agentmemory_operator.memories.item_writes import ItemContent
 from agentmemory_operator.memories.rules.items import Address
 from agentmemory_operator.memories.stored import change_head, delete_head, read_memory
-from agentmemory_operator.memories.transfer.import_batch import Line
+from agentmemory_operator.memories.transfer.import_batch import ImportLine
 from agentmemory_operator.memories.transfer.imports import import_lines
 from agentmemory_operator.spec.effective.settings import effective_lifecycle, effective_settings
 from agentmemory_operator.spec.expression.variables import DAY_MS
@@ -49,10 +49,10 @@ def test_events_and_decisions_are_immutable_in_the_brain_alone() -> None:
     assert not any(type_.immutable for type_ in CORTEX.types)
 
 
-def line_of(world: World, **said: Any) -> Line:
+def line_of(world: World, **said: Any) -> ImportLine:
     text = json.dumps({"vector": vector_of(said["content"]), **said}).encode()
     line = read_line(text, user_id="u", default_type="fact", rights=every_right(world.agent.settings))
-    assert isinstance(line, Line)
+    assert isinstance(line, ImportLine)
     return line
 
 
@@ -144,7 +144,7 @@ async def test_a_decision_never_expires(brain: World) -> None:
 
 async def test_an_item_of_an_immutable_type_is_put_once(world: World) -> None:
     types = (MemoryType("decision", None, immutable=True),)
-    world.rank_by(replace(EVERYTHING, types=types))
+    world.set_ranking(replace(EVERYTHING, types=types))
     address = Address(user_id="u", namespace=("memories", "u"), key="k")
 
     with pytest.raises(RequestInvalid, match="expires_at"):
@@ -185,13 +185,13 @@ async def test_an_event_is_hidden_and_never_removed(brain: World) -> None:
     old = await brain.add("long ago", type="event", created_at=created_at)
     brain.clock.move(ms=10_000 * DAY_MS)
 
-    rules = rules_of(lifecycle, brain.agent.settings.ranking, brain.clock.now_ms())
+    rules = build_rules(lifecycle, brain.agent.settings.ranking, brain.clock.now_ms())
     [row] = await brain.agent.store.retrieve(brain.agent.alias, [old])
 
     assert await brain.heads() == []
     assert own_reason(row["payload"], rules) is None
     kept = effective_lifecycle(probe({"preset": "brain", "lifecycle": {"removeHiddenDays": 90}}))
-    assert own_reason(row["payload"], replace(rules, lifecycle=kept)) is Removal.HIDDEN
+    assert own_reason(row["payload"], replace(rules, lifecycle=kept)) is RemovalReason.HIDDEN
 
 
 @pytest.mark.parametrize("changes", [{"importance": 0.1}, {"pinned": True}, {"expiresAt": 1}, {"tags": ["x"]}])
@@ -224,7 +224,7 @@ async def test_an_import_does_not_supersede_it_either(world: World, decision: st
     line = read_line(
         json.dumps(told).encode(), user_id="u", default_type="fact", rights=every_right(world.agent.settings)
     )
-    assert isinstance(line, Line)
+    assert isinstance(line, ImportLine)
 
     [outcome] = await import_lines(world.agent, [line], brings_back_erased=False)
 
@@ -244,7 +244,7 @@ async def test_accesses_and_authors_are_noted_on_it_all_the_same(world: World, d
 
 
 async def test_it_is_erased_with_its_user(world: World, decision: str) -> None:
-    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u", is_whole=True)))
+    await world.forgetting.forget(world.agent, ForgetRequest(scope=ErasureScope(user_id="u", is_whole=True)))
 
     with pytest.raises(NotFound):
         await read_memory(world.agent, decision, user_id="u")
@@ -271,7 +271,7 @@ async def test_an_imported_memory_keeps_what_it_was_about(world: World) -> None:
     line = read_line(
         json.dumps(told).encode(), user_id="u", default_type="fact", rights=every_right(world.agent.settings)
     )
-    assert isinstance(line, Line)
+    assert isinstance(line, ImportLine)
 
     await import_lines(world.agent, [line], brings_back_erased=False)
 

@@ -10,9 +10,9 @@ import pytest
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import NotFound
 from agentmemory_operator.lifecycle.erase import Erasure
-from agentmemory_operator.lifecycle.rules.erasure import Scope
+from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
 from agentmemory_operator.memories.item_writes import ItemContent
-from agentmemory_operator.memories.items import Items, Put
+from agentmemory_operator.memories.items import Items, StoredItem
 from agentmemory_operator.memories.rules.filters import Selection
 from agentmemory_operator.memories.rules.items import Address
 from agentmemory_operator.memories.stored import count_stored
@@ -27,7 +27,7 @@ HOME = ("memories", "u")
 ADDRESS = Address(user_id="u", namespace=HOME, key="k")
 
 
-async def put(world: World, content: str, **more: Any) -> Put:
+async def put(world: World, content: str, **more: Any) -> StoredItem:
     return await world.items.put(world.agent, ADDRESS, ItemContent(content=content, vector=vector_of(content), **more))
 
 
@@ -150,7 +150,7 @@ async def test_many_writers_leave_no_more_versions_than_asked_for_and_none_twice
     world.agent = keeping(world, 4)
     others = [Items(world.clock) for _ in range(processes)]
 
-    async def write(number: int) -> Put:
+    async def write(number: int) -> StoredItem:
         content = str(number)
         item = ItemContent(content=content, vector=vector_of(content))
         return await others[number % processes].put(world.agent, ADDRESS, item)
@@ -182,7 +182,7 @@ async def test_a_forgotten_user_leaves_no_version_even_of_an_item_that_is_being_
     world.clock.move(ms=10_000)
     # Between the time that an erasure takes and its first look: of a process whose clock is right.
     stored = await put(world, "later")
-    erasure = Erasure(id=str(uuid.uuid4()), scope=Scope(user_id="u", is_whole=True), until_ms=until_ms)
+    erasure = Erasure(id=str(uuid.uuid4()), scope=ErasureScope(user_id="u", is_whole=True), until_ms=until_ms)
 
     await world.erasing.erase(world.agent, erasure)
 
@@ -192,7 +192,9 @@ async def test_a_forgotten_user_leaves_no_version_even_of_an_item_that_is_being_
 async def test_what_was_put_after_an_erasure_stays(world: World) -> None:
     world.agent = keeping(world, 3)
     await put(world, "secret")
-    erasure = Erasure(id=str(uuid.uuid4()), scope=Scope(user_id="u", is_whole=True), until_ms=world.clock.now_ms())
+    erasure = Erasure(
+        id=str(uuid.uuid4()), scope=ErasureScope(user_id="u", is_whole=True), until_ms=world.clock.now_ms()
+    )
     await world.erasing.erase(world.agent, erasure)
     world.clock.move(ms=10_000)
     for content in ("new", "newer"):

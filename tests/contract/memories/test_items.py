@@ -12,7 +12,7 @@ from agentmemory_operator.errors import Conflict, EmbedderUnavailable, FieldErro
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.insert import StoredMemory
 from agentmemory_operator.memories.item_writes import ItemContent
-from agentmemory_operator.memories.items import Items, Put
+from agentmemory_operator.memories.items import Items, StoredItem
 from agentmemory_operator.memories.rules.filters import Selection
 from agentmemory_operator.memories.rules.items import Address
 from agentmemory_operator.memories.rules.secret_patterns import OWN_RULES
@@ -61,7 +61,7 @@ class InterruptedStore:
             await happens()
 
 
-async def put(world: World, content: str, address: Address = ADDRESS, **more: Any) -> Put:
+async def put(world: World, content: str, address: Address = ADDRESS, **more: Any) -> StoredItem:
     item = ItemContent(content=content, vector=vector_of(content), **more)
     return await world.items.put(world.agent, address, item)
 
@@ -99,7 +99,7 @@ async def test_a_second_put_replaces_all_but_the_history_of_use(world: World) ->
 
 async def test_only_new_content_is_embedded(world: World) -> None:
     embedder = FakeEmbedder()
-    world.embed_by(embedder)
+    world.set_embedder(embedder)
     for content, metadata in [("c", {"n": 1}), ("c", {"m": 2}), ("c", {}), ("d", {})]:
         await world.items.put(world.agent, ADDRESS, ItemContent(content=content, metadata=metadata))
 
@@ -109,7 +109,7 @@ async def test_only_new_content_is_embedded(world: World) -> None:
 
 
 async def test_metadata_is_replaced_where_the_content_stays(world: World) -> None:
-    world.embed_by(FakeEmbedder())
+    world.set_embedder(FakeEmbedder())
     await world.items.put(world.agent, ADDRESS, ItemContent(content="c", metadata={"a": {"b": 1}, "c": 2}))
 
     await world.items.put(world.agent, ADDRESS, ItemContent(content="c", metadata={"a": {"d": 1}}))
@@ -273,7 +273,7 @@ async def test_what_the_embedder_refuses_keeps_none_of_the_others_out(world: Wor
                 raise RequestInvalid([FieldError("content", "too long for the model")])
             return await super().embed(texts)
 
-    world.embed_by(Refusing())
+    world.set_embedder(Refusing())
     contents = ["first", "second", "third", "refused"]
     items = [ItemContent(content=content) for content in contents]
 
@@ -299,17 +299,17 @@ async def test_the_contents_of_a_batch_are_embedded_in_few_calls(world: World) -
             return await super().embed(texts)
 
     embedder = Slow()
-    world.embed_by(embedder)
+    world.set_embedder(embedder)
 
     stored = await world.items.put_many(world.agent, batch_of([f"item {number}" for number in range(100)]))
 
-    assert [one.key for one in stored if isinstance(one, Put)] == [f"k{place}" for place in range(100)]
+    assert [one.key for one in stored if isinstance(one, StoredItem)] == [f"k{place}" for place in range(100)]
     assert sorted(embedder.texts) == sorted(f"item {number}" for number in range(100))
     assert embedder.calls < 50
 
 
 async def test_what_the_embedder_refuses_of_a_batch_is_refused_alone(world: World) -> None:
-    world.embed_by(FakeEmbedder(refused="refused"))
+    world.set_embedder(FakeEmbedder(refused="refused"))
 
     stored = await world.items.put_many(world.agent, batch_of(["a", "refused", "b", "refused", "c"]))
 
@@ -319,7 +319,7 @@ async def test_what_the_embedder_refuses_of_a_batch_is_refused_alone(world: Worl
 
 async def test_a_batch_fails_as_a_whole_only_where_nothing_of_it_was_written(world: World) -> None:
     embedder = FakeEmbedder()
-    world.embed_by(embedder)
+    world.set_embedder(embedder)
     await world.items.put_many(world.agent, batch_of(["kept"]))
     embedder.is_away, calls = True, embedder.calls
 
@@ -394,7 +394,7 @@ async def test_an_item_has_no_versions(world: World) -> None:
 
 async def test_an_item_is_found_by_the_words_that_it_has_now(qdrant_url: str) -> None:
     async with open_world(qdrant_url, keyword=KeywordSource(language="english", window=2)) as world:
-        world.embed_by(FakeEmbedder())
+        world.set_embedder(FakeEmbedder())
         for content in ("apples", "pears"):
             await world.items.put(world.agent, ADDRESS, ItemContent(content=content))
 
@@ -409,7 +409,7 @@ async def test_an_item_is_found_by_the_words_that_it_has_now(qdrant_url: str) ->
 
 async def test_secrets_are_taken_out_of_an_item_before_it_is_embedded(world: World) -> None:
     embedder = FakeEmbedder()
-    world.embed_by(embedder)
+    world.set_embedder(embedder)
     world.agent = replace(world.agent, secret_rules=OWN_RULES)
     item = ItemContent(content="The password: hunter2", metadata={"note": "password: hunter2"})
     stored = await world.items.put(world.agent, ADDRESS, item)
@@ -458,7 +458,7 @@ async def test_an_item_has_the_fields_of_its_last_put_alone(world: World) -> Non
 
 @pytest.mark.parametrize("embeds", [True, False])
 async def test_fields_change_where_the_content_stays(world: World, embeds: bool) -> None:
-    world.embed_by(FakeEmbedder()) if embeds else None
+    world.set_embedder(FakeEmbedder()) if embeds else None
     vector = None if embeds else vector_of("c")
     for fields in (FIELDS, {}, FIELDS):
         await world.items.put(world.agent, ADDRESS, ItemContent(content="c", vector=vector, **fields))

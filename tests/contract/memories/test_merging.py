@@ -7,14 +7,14 @@ import pytest
 
 from agentmemory_operator.errors import OutcomeUnknown, TransientError
 from agentmemory_operator.lifecycle.cleanup import Cleanup
-from agentmemory_operator.lifecycle.removals import Going
-from agentmemory_operator.lifecycle.rules.cleanup import Removal
+from agentmemory_operator.lifecycle.removals import RemovalBatch
+from agentmemory_operator.lifecycle.rules.cleanup import RemovalReason
 from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.chains import SWEEP_AFTER_MS
 from agentmemory_operator.memories.history import read_history
 from agentmemory_operator.memories.stored import delete_head
 from tests.support.engine.agents import World, outcome_of_crash
-from tests.support.engine.merges import merged
+from tests.support.engine.merges import merge_memories
 
 pytestmark = pytest.mark.usefixtures("keeps_vectors")
 
@@ -40,7 +40,7 @@ async def heads(world: World) -> list[str]:
 async def test_a_merged_memory_answers_in_the_place_of_all(world: World) -> None:
     ids = await three(world)
 
-    memory_id = await merged(world, "abc", *ids)
+    memory_id = await merge_memories(world, "abc", *ids)
 
     assert memory_id is not None
     assert await heads(world) == ["abc"]
@@ -54,7 +54,7 @@ async def test_the_history_of_a_source_leads_to_what_it_became(world: World) -> 
     first = await world.add("a0")
     second = await world.add("a1", supersedes=first)
     other = await world.add("b")
-    await merged(world, "ab", second, other)
+    await merge_memories(world, "ab", second, other)
 
     history = await read_history(world.agent, first, user_id="u")
 
@@ -63,9 +63,9 @@ async def test_the_history_of_a_source_leads_to_what_it_became(world: World) -> 
 
 async def test_the_history_of_what_was_merged_twice_has_each_version_once_and_oldest_first(world: World) -> None:
     a, b, c = await three(world)
-    ab = await merged(world, "ab", a, b)
+    ab = await merge_memories(world, "ab", a, b)
     assert ab is not None
-    abc = await merged(world, "abc", ab, c)
+    abc = await merge_memories(world, "abc", ab, c)
     assert abc is not None
 
     contents = [record.content for record in (await read_history(world.agent, abc, user_id="u")).records]
@@ -75,7 +75,7 @@ async def test_the_history_of_what_was_merged_twice_has_each_version_once_and_ol
 
 
 async def test_deleting_what_was_merged_lets_all_answer_again(world: World) -> None:
-    memory_id = await merged(world, "abc", *await three(world))
+    memory_id = await merge_memories(world, "abc", *await three(world))
     assert memory_id is not None
 
     await delete_head(world.agent, memory_id, user_id="u")
@@ -88,7 +88,7 @@ async def test_deleting_what_was_merged_lets_all_answer_again(world: World) -> N
 async def test_a_crash_while_merging_leaves_all_or_one(world: World, at: int) -> None:
     ids = await three(world)
 
-    outcome = await crash(world, at, "after", lambda doomed: merged(doomed, "abc", *ids))
+    outcome = await crash(world, at, "after", lambda doomed: merge_memories(doomed, "abc", *ids))
     await sweep(world)
 
     is_away = isinstance(outcome, TransientError) and not isinstance(outcome, OutcomeUnknown)
@@ -99,9 +99,9 @@ async def test_a_crash_while_merging_leaves_all_or_one(world: World, at: int) ->
 @pytest.mark.parametrize("at", CRASHES)
 async def test_the_same_merge_again_finishes_what_a_crash_left(world: World, at: int) -> None:
     ids = await three(world)
-    await crash(world, at, "after", lambda doomed: merged(doomed, "abc", *ids))
+    await crash(world, at, "after", lambda doomed: merge_memories(doomed, "abc", *ids))
 
-    assert await merged(world, "abc", *ids) is not None
+    assert await merge_memories(world, "abc", *ids) is not None
 
     assert await heads(world) == ["abc"]
     assert await sweep(world) == 0
@@ -109,7 +109,7 @@ async def test_the_same_merge_again_finishes_what_a_crash_left(world: World, at:
 
 @pytest.mark.parametrize("at", CRASHES)
 async def test_a_crash_while_deleting_what_was_merged_leaves_it_or_all(world: World, at: int) -> None:
-    memory_id = await merged(world, "abc", *await three(world))
+    memory_id = await merge_memories(world, "abc", *await three(world))
     assert memory_id is not None
 
     await crash(world, at, "after", lambda doomed: delete_head(doomed.agent, memory_id, user_id="u"))
@@ -123,14 +123,14 @@ async def test_a_merge_that_loses_a_source_is_given_up_and_the_others_answer(wor
     a, b, c = await three(world)
     await world.add("b2", supersedes=b)
 
-    assert await merged(world, "abc", a, b, c) is None
+    assert await merge_memories(world, "abc", a, b, c) is None
 
     assert await heads(world) == ["a", "b2", "c"]
     assert await sweep(world) == 0
 
 
-def going(row: dict[str, Any]) -> Going:
-    return Going(((row, Removal.CHAIN),))
+def going(row: dict[str, Any]) -> RemovalBatch:
+    return RemovalBatch(((row, RemovalReason.CHAIN),))
 
 
 async def row_of(world: World, memory_id: str) -> dict[str, Any]:
@@ -144,14 +144,14 @@ async def test_a_crash_while_a_merged_version_is_taken_out_keeps_all_before_it_i
     world: World, at: int
 ) -> None:
     a, b, c = await three(world)
-    ab = await merged(world, "ab", a, b)
+    ab = await merge_memories(world, "ab", a, b)
     assert ab is not None
-    abc = await merged(world, "abc", ab, c)
+    abc = await merge_memories(world, "abc", ab, c)
     assert abc is not None
     row = await row_of(world, ab)
 
     await crash(
-        world, at, "after", lambda doomed: Cleanup(doomed.clock, least_rest_s=0).take_out(doomed.agent, [going(row)])
+        world, at, "after", lambda doomed: Cleanup(doomed.clock, min_rest_s=0).remove_units(doomed.agent, [going(row)])
     )
     await sweep(world)
 
@@ -167,10 +167,10 @@ async def test_a_source_that_was_taken_out_gives_its_place_to_the_version_before
     first = await world.add("a0")
     second = await world.add("a1", supersedes=first)
     other = await world.add("b")
-    memory_id = await merged(world, "ab", second, other)
+    memory_id = await merge_memories(world, "ab", second, other)
     assert memory_id is not None
 
-    await Cleanup(world.clock, least_rest_s=0).take_out(world.agent, [going(await row_of(world, second))])
+    await Cleanup(world.clock, min_rest_s=0).remove_units(world.agent, [going(await row_of(world, second))])
 
     assert set((await row_of(world, memory_id))["supersedesIds"]) == {first, other}
     await delete_head(world.agent, memory_id, user_id="u")
@@ -179,10 +179,10 @@ async def test_a_source_that_was_taken_out_gives_its_place_to_the_version_before
 
 async def test_the_last_source_but_one_that_was_taken_out_leaves_a_plain_chain(world: World) -> None:
     a, b = await world.add("a"), await world.add("b")
-    memory_id = await merged(world, "ab", a, b)
+    memory_id = await merge_memories(world, "ab", a, b)
     assert memory_id is not None
 
-    await Cleanup(world.clock, least_rest_s=0).take_out(world.agent, [going(await row_of(world, a))])
+    await Cleanup(world.clock, min_rest_s=0).remove_units(world.agent, [going(await row_of(world, a))])
 
     row = await row_of(world, memory_id)
     assert (row["supersedesId"], row.get("supersedesIds")) == (b, None)

@@ -9,7 +9,7 @@ from agentmemory_operator.connections.embedding_cache import CachedEmbedder, Emb
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.item_writes import ItemContent
 from agentmemory_operator.memories.rules.items import Address
-from agentmemory_operator.memories.transfer.import_batch import Line
+from agentmemory_operator.memories.transfer.import_batch import ImportLine
 from agentmemory_operator.memories.transfer.imports import embedding_name, import_lines
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource, Prefixes
 from agentmemory_operator.spec.memory_types import MemoryType
@@ -23,18 +23,18 @@ def embedder(world: World) -> FakeEmbedder:
     """What is asked in the end: behind the cache, which stands behind the prefixes."""
     embedder = FakeEmbedder()
     cached = CachedEmbedder(embedder, cache=EmbeddingCache(1 << 20))
-    world.embed_by(with_prefixes(cached, PREFIXES))
+    world.set_embedder(with_prefixes(cached, PREFIXES))
     world.agent = replace(world.agent, source=replace(world.agent.source, prefixes=PREFIXES))
     return embedder
 
 
 async def test_what_is_stored_on_every_way_has_the_prefix_of_memories(world: World, embedder: FakeEmbedder) -> None:
-    world.rank_by(replace(EVERYTHING, types=(MemoryType("fact", 30), MemoryType("working", 30))))
+    world.set_ranking(replace(EVERYTHING, types=(MemoryType("fact", 30), MemoryType("working", 30))))
     await world.add("a memory", vector=None)
     address = Address(user_id="u", namespace=("memories", "u"), key="k")
     await world.items.put(world.agent, address, ItemContent(content="an item"))
-    await world.working.keep(world.agent, IncomingMemory(user_id="u", content="a thought", session_id="s"))
-    line = Line(memory=IncomingMemory(user_id="u", content="an import"))
+    await world.working.store(world.agent, IncomingMemory(user_id="u", content="a thought", session_id="s"))
+    line = ImportLine(memory=IncomingMemory(user_id="u", content="an import"))
     await import_lines(world.agent, [line], brings_back_erased=False)
 
     assert embedder.texts == [f"passage: {text}" for text in ("a memory", "an item", "a thought", "an import")]
@@ -53,7 +53,7 @@ async def test_a_question_has_its_own_and_is_not_taken_for_a_memory_of_the_same_
 
 async def test_without_prefixes_a_text_is_embedded_as_it_is(world: World) -> None:
     embedder = FakeEmbedder()
-    world.embed_by(with_prefixes(embedder, None))
+    world.set_embedder(with_prefixes(embedder, None))
     await world.add("words", vector=None)
     await world.recall.search(world.agent, search_request(query="words"))
 
@@ -66,6 +66,6 @@ async def test_vectors_of_other_prefixes_are_made_anew_on_import(world: World, e
     assert named[0] == "fake/8"
     for number, name in enumerate(named):
         memory = IncomingMemory(user_id="u", content=f"m{number}", vector=[1.0] * 8)
-        await import_lines(world.agent, [Line(memory=memory, vector_of=name)], brings_back_erased=False)
+        await import_lines(world.agent, [ImportLine(memory=memory, vector_of=name)], brings_back_erased=False)
 
     assert embedder.texts == ["passage: m0", "passage: m1"]

@@ -83,7 +83,7 @@ async def test_one_bad_item_does_not_lose_the_others(world: World) -> None:
 
 async def test_contents_are_embedded_in_one_call_each_once(world: World) -> None:
     embedder = FakeEmbedder()
-    world.embed_by(embedder)
+    world.set_embedder(embedder)
 
     await world.remember.store(world.agent, [*memories("a", "b"), *memories("a", type="person")])
 
@@ -92,7 +92,7 @@ async def test_contents_are_embedded_in_one_call_each_once(world: World) -> None
 
 
 async def test_a_content_that_the_provider_refuses_does_not_lose_the_others(world: World) -> None:
-    world.embed_by(FakeEmbedder(refused="refuse me"))
+    world.set_embedder(FakeEmbedder(refused="refuse me"))
 
     outcomes = await world.remember.store(world.agent, memories("a", "refuse me", "b"))
 
@@ -100,7 +100,7 @@ async def test_a_content_that_the_provider_refuses_does_not_lose_the_others(worl
 
 
 async def test_an_agent_that_embeds_takes_no_vectors(world: World) -> None:
-    world.embed_by(FakeEmbedder())
+    world.set_embedder(FakeEmbedder())
 
     (outcome,) = await world.remember.store(world.agent, memories("a", vector=vector_of(1)))
 
@@ -111,7 +111,7 @@ async def test_an_agent_that_embeds_takes_no_vectors(world: World) -> None:
 async def test_nothing_is_written_while_the_embedder_is_away(world: World) -> None:
     embedder = FakeEmbedder()
     embedder.is_away = True
-    world.embed_by(embedder)
+    world.set_embedder(embedder)
 
     with pytest.raises(EmbedderUnavailable):
         await world.remember.store(world.agent, memories("a"))

@@ -6,7 +6,7 @@ import pytest
 
 from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.point_pages import read_row
-from agentmemory_operator.memories.restored_chains import repair_links, settle_chains
+from agentmemory_operator.memories.restored_chains import repair_chains, repair_links
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
 from agentmemory_operator.memories.stored import delete_head
 from tests.support.engine.agents import World
@@ -33,7 +33,7 @@ async def test_what_was_pending_is_undone(world: World, is_linked: bool) -> None
     if not is_linked:
         await change(world, old, supersededById=None, supersededAt=None)
 
-    await settle_chains(world.agent)
+    await repair_chains(world.agent)
 
     assert await world.heads() == ["old"]
     assert TOMBSTONE_KEY in (await read_row(world.agent, new) or {})
@@ -43,14 +43,14 @@ async def test_what_was_pending_is_undone(world: World, is_linked: bool) -> None
 async def test_a_deletion_that_had_begun_is_completed(world: World) -> None:
     old = await world.add("old")
     new = await world.add("new", supersedes=old)
-    assert await chains.bury(world.agent, await read_row(world.agent, new) or {})
+    assert await chains.tombstone_head(world.agent, await read_row(world.agent, new) or {})
 
-    await settle_chains(world.agent)
+    await repair_chains(world.agent)
 
     assert await world.heads() == ["old"]
 
 
-@pytest.mark.parametrize("repair", [settle_chains, repair_links])
+@pytest.mark.parametrize("repair", [repair_chains, repair_links])
 async def test_a_version_hidden_by_one_that_is_missing_is_the_head_again(world: World, repair: Any) -> None:
     old = await world.add("old")
     await change(world, old, supersededById=MISSING)
@@ -75,7 +75,7 @@ async def test_a_link_to_what_was_deleted_leads_to_the_next_version(world: World
     assert (await read_row(world.agent, old) or {})["supersededById"] == new
 
 
-@pytest.mark.parametrize("repair", [settle_chains, repair_links])
+@pytest.mark.parametrize("repair", [repair_chains, repair_links])
 async def test_of_two_heads_of_a_chain_the_later_one_stays(world: World, repair: Any) -> None:
     old = await world.add("old")
     await world.add("new", supersedes=old)
@@ -97,7 +97,7 @@ async def test_whole_chains_and_points_of_others_stay_as_they_are(world: World) 
     await world.agent.store.upsert(world.agent.alias, foreign)
     before = await world.agent.store.scroll(world.agent.alias, {"limit": 100, "with_payload": True})
 
-    await settle_chains(world.agent)
+    await repair_chains(world.agent)
 
     assert await world.agent.store.scroll(world.agent.alias, {"limit": 100, "with_payload": True}) == before
 

@@ -36,7 +36,7 @@ async def test_content_is_stored_and_hashed_without_its_secrets(scrubbing: World
 
 async def test_the_embedder_sees_no_secret(scrubbing: World) -> None:
     embedder = FakeEmbedder()
-    scrubbing.embed_by(embedder)
+    scrubbing.set_embedder(embedder)
 
     await scrubbing.remember.store(scrubbing.agent, [IncomingMemory(user_id="u", content=SAID)])
 
@@ -96,10 +96,10 @@ async def test_a_change_in_place_is_scrubbed(scrubbing: World) -> None:
 
 async def test_what_a_session_has_in_mind_is_scrubbed(scrubbing: World) -> None:
     types = (*EVERYTHING.types, MemoryType("working", half_life_days=1))
-    scrubbing.rank_by(replace(EVERYTHING, types=types))
+    scrubbing.set_ranking(replace(EVERYTHING, types=types))
     memory = IncomingMemory(user_id="u", session_id="s", content=SAID, vector=vector_of(1))
 
-    kept = await scrubbing.working.keep(scrubbing.agent, memory)
+    kept = await scrubbing.working.store(scrubbing.agent, memory)
 
     assert (kept.record.content, len(kept.warnings)) == (KEPT, 1)
 

@@ -11,7 +11,7 @@ from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, Ke
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.memories import chains, session_keywords
 from agentmemory_operator.memories.incoming import IncomingMemory
-from agentmemory_operator.memories.rules.record import DUE_KEY, ORDER_KEY, WINDOW_KEY
+from agentmemory_operator.memories.rules.record import ORDER_KEY, WINDOW_DUE_KEY, WINDOW_KEY
 from agentmemory_operator.memories.session_keywords import PAGE
 from agentmemory_operator.memories.stored import delete_head, read_memory
 from tests.support.engine.agents import World, add_keyword, open_world, vector_of
@@ -37,7 +37,9 @@ async def found_by(world: World, word: str) -> set[str]:
 
 
 async def marked(world: World) -> int:
-    return await world.agent.store.count(world.agent.alias, {"must": [{"key": DUE_KEY, "match": {"value": True}}]})
+    return await world.agent.store.count(
+        world.agent.alias, {"must": [{"key": WINDOW_DUE_KEY, "match": {"value": True}}]}
+    )
 
 
 async def say(world: World, *contents: str, session_id: str | None = "s", **more: Any) -> list[str]:

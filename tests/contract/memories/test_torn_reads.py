@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.memories.hierarchy import TreeRequest, tree_below
+from agentmemory_operator.memories.hierarchy import TreeRequest, read_tree
 from agentmemory_operator.memories.insert import StoredMemory
 from agentmemory_operator.memories.item_writes import ItemContent
 from agentmemory_operator.memories.rules.items import Address
@@ -142,7 +142,7 @@ async def said_of_the_same(world: World) -> str:
 
 async def children(world: World) -> list[str]:
     (parent,) = [row for row in await world.rows() if row.content == "parent"]
-    tree = await tree_below(world.agent, parent.id, TreeRequest(user_id="u", depth=1, limit=10))
+    tree = await read_tree(world.agent, parent.id, TreeRequest(user_id="u", depth=1, limit=10))
     return [node.record.content for node in tree.root.children]
 
 
@@ -169,7 +169,7 @@ CASES: dict[str, tuple[Deed, Deed, Any]] = {
 @pytest.mark.parametrize("name", CASES)
 async def test_what_was_deleted_after_it_was_found_is_no_answer_and_no_error(world: World, name: str) -> None:
     prepare, ask, expected = CASES[name]
-    world.rank_by(replace(EVERYTHING, types=TYPES))
+    world.set_ranking(replace(EVERYTHING, types=TYPES))
     gone = await prepare(world)
     direct = World(world.agent, clock=world.clock)
 

@@ -11,7 +11,7 @@ from agentmemory_operator.collections.rules.collection import KeywordSource
 from agentmemory_operator.entrypoints.api.transfer.transfer_requests import read_line, render_line
 from agentmemory_operator.errors import AgentMemoryError, Conflict, TransientError
 from agentmemory_operator.lifecycle.forget import ForgetRequest
-from agentmemory_operator.lifecycle.rules.erasure import Scope
+from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
 from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.chains import SWEEP_AFTER_MS
 from agentmemory_operator.memories.history import read_history
@@ -21,7 +21,7 @@ from agentmemory_operator.memories.rules.items import Address
 from agentmemory_operator.memories.rules.secret_patterns import OWN_RULES
 from agentmemory_operator.memories.stored import change_head, delete_head, read_memory
 from agentmemory_operator.memories.transfer.exports import export_memories
-from agentmemory_operator.memories.transfer.import_batch import Line, Outcome
+from agentmemory_operator.memories.transfer.import_batch import ImportLine, Outcome
 from agentmemory_operator.memories.transfer.imports import import_lines
 from agentmemory_operator.spec.memory_types import MemoryType
 from tests.support.engine.agents import (
@@ -33,8 +33,8 @@ from tests.support.engine.agents import (
     search_request,
     vector_of,
 )
-from tests.support.engine.meanwhile import CrashingStore, Event, Meanwhile, writes
-from tests.support.engine.merges import merged
+from tests.support.engine.meanwhile import CrashingStore, Event, InterleavedStore, writes
+from tests.support.engine.merges import merge_memories
 
 pytestmark = pytest.mark.usefixtures("keeps_vectors")
 
@@ -64,9 +64,9 @@ async def imported(world: World, lines: Sequence[bytes], *, size: int = 100, **m
     return outcomes
 
 
-def read(world: World, text: bytes, user_id: str = "u") -> Line:
+def read(world: World, text: bytes, user_id: str = "u") -> ImportLine:
     line = read_line(text, user_id=user_id, default_type="fact", rights=every_right(world.agent.settings))
-    assert isinstance(line, Line)
+    assert isinstance(line, ImportLine)
     return line
 
 
@@ -229,7 +229,7 @@ async def test_another_users_point_is_never_written(world: World) -> None:
 async def test_what_was_erased_comes_back_only_where_that_is_asked_for(world: World) -> None:
     chain = await fill(world)
     lines = await exported(world)
-    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u", is_whole=True)))
+    await world.forgetting.forget(world.agent, ForgetRequest(scope=ErasureScope(user_id="u", is_whole=True)))
 
     refused = await imported(world, lines)
     told = [read(world, text) for text in lines]
@@ -239,7 +239,7 @@ async def test_what_was_erased_comes_back_only_where_that_is_asked_for(world: Wo
     assert set(taken) == {"imported"}
     history = await read_history(world.agent, chain[0], user_id="u")
     assert [record.id for record in history.records] == chain
-    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u", is_whole=True)))
+    await world.forgetting.forget(world.agent, ForgetRequest(scope=ErasureScope(user_id="u", is_whole=True)))
     assert not [row for row in (await rows(world)).values() if "content" in row]
 
 
@@ -348,7 +348,7 @@ async def test_an_item_is_found_by_its_key_in_another_agent_too(world: World, qd
 
 async def test_working_memories_are_left_out(world: World) -> None:
     memory = IncomingMemory(user_id="u", content="in mind", session_id="s", vector=vector_of("w"))
-    await world.working.keep(world.agent, memory)
+    await world.working.store(world.agent, memory)
 
     assert await exported(world) == []
 
@@ -356,7 +356,7 @@ async def test_working_memories_are_left_out(world: World) -> None:
 async def test_no_line_takes_the_place_of_an_item_or_a_working_memory(world: World) -> None:
     await world.items.put(world.agent, ADDRESS, ItemContent(content="item", vector=vector_of("item")))
     kept = IncomingMemory(user_id="u", content="in mind", session_id="s", vector=vector_of("w"))
-    await world.working.keep(world.agent, kept)
+    await world.working.store(world.agent, kept)
     before = await rows(world)
 
     lines = [{"content": f"after {id_}", "supersedes": id_, "vector": vector_of(id_)} for id_ in before]
@@ -376,7 +376,7 @@ async def test_lines_with_and_without_their_vectors_keep_what_is_theirs(world: W
     lines = [json.loads(line) for line in await exported(world)]
     before = await rows(world)
     await clear(world)
-    world.embed_by(FakeEmbedder())
+    world.set_embedder(FakeEmbedder())
     new = [json.dumps({"content": f"new {number}"}).encode() for number in range(3)]
     told = [json.dumps(line | {"embedding": "fake/8"}).encode() for line in lines]
 
@@ -395,7 +395,7 @@ async def test_a_line_may_leave_out_all_but_its_content(world: World) -> None:
     memory = IncomingMemory(user_id="u", content="by a use case", vector=vector_of("u"))
     text = json.dumps({"content": "by the API", "vector": vector_of("a")}).encode()
 
-    outcomes = await import_lines(world.agent, [Line(memory=memory), read(world, text)], brings_back_erased=False)
+    outcomes = await import_lines(world.agent, [ImportLine(memory=memory), read(world, text)], brings_back_erased=False)
 
     assert outcomes == ["imported", "imported"]
     for record in await world.rows():
@@ -439,7 +439,7 @@ async def test_killed_at_any_call_and_sent_again_it_ends_the_same(world: World) 
 
 async def take_in_while(world: World, lines: Sequence[bytes], act: Callable[[], Awaitable[object]]) -> list[Outcome]:
     """Take lines in; something happens between what was read of the collection and what is written."""
-    store: Any = Meanwhile(world.agent.store, Event(writes, act))
+    store: Any = InterleavedStore(world.agent.store, Event(writes, act))
     outcomes = await imported(World(replace(world.agent, store=store), clock=world.clock), lines)
     assert store.is_over
     return outcomes
@@ -449,7 +449,7 @@ async def test_what_is_erased_while_it_is_imported_over_a_tombstone_stays_erased
     memory_id = await world.add("secret")
     lines = await exported(world)
     await delete_head(world.agent, memory_id, user_id="u")
-    request = ForgetRequest(scope=Scope(user_id="u", is_whole=True), filters={})
+    request = ForgetRequest(scope=ErasureScope(user_id="u", is_whole=True), filters={})
 
     (outcome,) = await take_in_while(world, lines, lambda: world.forgetting.forget(world.agent, request))
 
@@ -488,7 +488,7 @@ async def test_a_version_that_another_finished_and_edited_meanwhile_keeps_its_re
     def shows(name: str, arguments: tuple[Any, ...]) -> bool:
         return name == "batch" and any("set_payload" in operation for operation in arguments[1])
 
-    store: Any = Meanwhile(world.agent.store, Event(shows, finish_and_edit))
+    store: Any = InterleavedStore(world.agent.store, Event(shows, finish_and_edit))
     await imported(World(replace(world.agent, store=store), clock=world.clock), lines)
 
     assert store.is_over
@@ -500,9 +500,9 @@ async def test_a_version_that_another_finished_and_edited_meanwhile_keeps_its_re
 async def fill_merged(world: World) -> str:
     """Store a memory that was merged twice, and connected; return its id."""
     a, b, c = [await world.add(content, type="fact") for content in ("a", "b", "c")]
-    ab = await merged(world, "ab", await world.add("a2", type="fact", supersedes=a), b)
+    ab = await merge_memories(world, "ab", await world.add("a2", type="fact", supersedes=a), b)
     assert ab is not None
-    abc = await merged(world, "abc", ab, c, source_ids=(ab, c))
+    abc = await merge_memories(world, "abc", ab, c, source_ids=(ab, c))
     assert abc is not None
     noted = {"connections": [{"id": a, "description": "why"}], "consolidated": True}
     await world.agent.store.set_payload(world.agent.alias, noted, {"must": [{"has_id": [abc]}]})
@@ -546,7 +546,7 @@ async def test_a_merged_memory_whose_source_has_another_successor_is_refused(wor
 async def test_who_is_forgotten_leaves_nothing_of_what_was_merged(world: World) -> None:
     await fill_merged(world)
 
-    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u", is_whole=True)))
+    await world.forgetting.forget(world.agent, ForgetRequest(scope=ErasureScope(user_id="u", is_whole=True)))
 
     assert await world.heads() == []
     assert all("content" not in row and "connections" not in row for row in (await rows(world)).values())

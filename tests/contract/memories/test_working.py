@@ -13,12 +13,12 @@ from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.insert import StoredMemory
 from agentmemory_operator.memories.rules.filters import Selection
 from agentmemory_operator.memories.stored import delete_head
-from agentmemory_operator.memories.working import KeptMemory, Session
+from agentmemory_operator.memories.working import Session, StoredWorkingMemory
 from agentmemory_operator.search.requests import SearchRequest
 from agentmemory_operator.spec.effective.settings import AgentSettings
 from agentmemory_operator.spec.memory_types import MemoryType, Ttl
 from tests.support.engine.agents import EVERYTHING, World, open_world, vector_of
-from tests.support.engine.meanwhile import Event, Meanwhile, writes
+from tests.support.engine.meanwhile import Event, InterleavedStore, writes
 
 pytestmark = pytest.mark.usefixtures("keeps_vectors")
 
@@ -29,15 +29,15 @@ SESSION = Session("u", "s")
 @pytest.fixture
 async def mind(world: World) -> World:
     """An agent whose types have `working`."""
-    world.rank_by(RANKING)
+    world.set_ranking(RANKING)
     return world
 
 
-async def keep(world: World, content: str, session: Session = SESSION, **more: Any) -> KeptMemory:
+async def keep(world: World, content: str, session: Session = SESSION, **more: Any) -> StoredWorkingMemory:
     memory = IncomingMemory(
         user_id=session.user_id, session_id=session.session_id, content=content, vector=vector_of(content), **more
     )
-    return await world.working.keep(world.agent, memory)
+    return await world.working.store(world.agent, memory)
 
 
 async def contents(world: World, session: Session = SESSION) -> list[str]:
@@ -60,7 +60,7 @@ async def test_what_was_used_least_recently_goes_where_there_is_no_room(mind: Wo
 async def test_a_memory_that_is_read_by_itself_stays_longer(mind: World) -> None:
     first, *_ = [(await keep(mind, content)).record for content in "abcd"]
 
-    await mind.working.touch(mind.agent, first)
+    await mind.working.mark_used(mind.agent, first)
     await keep(mind, "e")
 
     assert await contents(mind) == ["e", "a", "d", "c"]
@@ -150,7 +150,7 @@ async def test_writers_of_several_processes_at_once_never_leave_more_than_there_
 async def test_a_crash_leaves_the_old_memory_or_the_new_one_in_its_place(mind: World, at: int) -> None:
     for content in "abcd":
         await keep(mind, content)
-    doomed = mind.dying(at, "after")
+    doomed = mind.crash_at(at, "after")
 
     with pytest.raises(TransientError):
         await keep(doomed, "e")
@@ -190,13 +190,13 @@ async def test_an_agent_without_the_type_has_no_working_memory(world: World) -> 
 
 
 async def test_an_agent_that_takes_any_type_has_working_memory_too(world: World) -> None:
-    world.rank_by(replace(EVERYTHING, types=()))
+    world.set_ranking(replace(EVERYTHING, types=()))
     await keep(world, "a")
     await world.add("stored", type="working", session_id="s")
     await world.add("lasting", type="note", session_id="s")
 
     in_mind = await contents(world)
-    await world.working.end(world.agent, SESSION)
+    await world.working.end_session(world.agent, SESSION)
 
     assert in_mind == ["a"]
     assert await world.heads() == ["lasting"]
@@ -231,8 +231,8 @@ async def test_the_end_of_a_session_drops_what_was_remembered_for_it_only(mind: 
     await mind.add("newer", type="working", session_id="s", supersedes=await mind.add("older", session_id="s"))
     await mind.add("lasting", session_id="s")
 
-    first = await mind.working.end(mind.agent, SESSION)
-    again = await mind.working.end(mind.agent, SESSION)
+    first = await mind.working.end_session(mind.agent, SESSION)
+    again = await mind.working.end_session(mind.agent, SESSION)
 
     assert (dict(first.counts), dict(again.counts)) == ({"working": 4}, {})
     assert sorted(await mind.heads()) == ["lasting", "older", "other session"]
@@ -241,11 +241,11 @@ async def test_the_end_of_a_session_drops_what_was_remembered_for_it_only(mind: 
 
 async def test_types_that_last_a_session_are_the_object_s_to_name(mind: World) -> None:
     lasting = MemoryType("note", half_life_days=1, ttl=Ttl("Session"))
-    mind.rank_by(replace(RANKING, types=(*RANKING.types, lasting)))
+    mind.set_ranking(replace(RANKING, types=(*RANKING.types, lasting)))
     await mind.add("note", type="note", session_id="s")
     await mind.add("elsewhere", type="note", session_id="t")
 
-    ended = await mind.working.end(mind.agent, SESSION)
+    ended = await mind.working.end_session(mind.agent, SESSION)
 
     assert dict(ended.counts) == {"note": 1}
     assert await mind.heads() == ["elsewhere"]
@@ -256,11 +256,11 @@ async def test_an_end_that_a_crash_cut_short_is_finished_by_the_next(mind: World
     for content in "ab":
         await keep(mind, content)
     await mind.add("stored", type="working", session_id="s")
-    doomed = mind.dying(at, "after")
+    doomed = mind.crash_at(at, "after")
 
     with pytest.raises(TransientError):
-        await doomed.working.end(doomed.agent, SESSION)
-    await mind.working.end(mind.agent, SESSION)
+        await doomed.working.end_session(doomed.agent, SESSION)
+    await mind.working.end_session(mind.agent, SESSION)
 
     assert await mind.heads() == []
 
@@ -270,7 +270,9 @@ async def test_ends_at_the_same_time_leave_nothing(mind: World) -> None:
         await keep(mind, content)
         await mind.add(f"stored {content}", type="working", session_id="s")
 
-    await asyncio.gather(*(World(mind.agent, clock=mind.clock).working.end(mind.agent, SESSION) for _ in range(4)))
+    await asyncio.gather(
+        *(World(mind.agent, clock=mind.clock).working.end_session(mind.agent, SESSION) for _ in range(4))
+    )
 
     assert await mind.heads() == []
 
@@ -292,7 +294,7 @@ async def test_what_is_in_mind_is_not_taken_for_a_memory_that_is_stored_in_the_s
 async def test_a_session_goes_on_after_its_end(mind: World) -> None:
     for content in "abcd":
         await keep(mind, content)
-    await mind.working.end(mind.agent, SESSION)
+    await mind.working.end_session(mind.agent, SESSION)
 
     kept = await keep(mind, "a")
 
@@ -302,7 +304,7 @@ async def test_a_session_goes_on_after_its_end(mind: World) -> None:
 
 async def test_what_was_dropped_leaves_no_content(mind: World) -> None:
     kept = await keep(mind, "secret words")
-    await mind.working.end(mind.agent, SESSION)
+    await mind.working.end_session(mind.agent, SESSION)
 
     (point,) = await mind.agent.store.retrieve(mind.agent.alias, [kept.record.id])
 
@@ -314,7 +316,7 @@ async def test_working_memories_are_found_by_words_that_no_other_memory_holds_fo
     async with open_world(qdrant_url, ranking=RANKING, keyword=KeywordSource(language="english", window=2)) as world:
         await keep(world, "the heron waits")
         after = await world.add("plain talk", session_id="s")
-        await world.working.end(world.agent, SESSION)
+        await world.working.end_session(world.agent, SESSION)
         kept = await keep(world, "an otter swims")
         await session_keywords.sweep(world.agent)
 
@@ -329,9 +331,9 @@ async def test_working_memories_are_found_by_words_that_no_other_memory_holds_fo
 async def test_a_place_that_another_process_took_since_it_was_read_is_not_taken_from_it(mind: World) -> None:
     for content in "abcd":
         await keep(mind, content)
-    await mind.working.end(mind.agent, SESSION)
+    await mind.working.end_session(mind.agent, SESSION)
 
-    store: Any = Meanwhile(mind.agent.store, Event(writes, lambda: keep(mind, "theirs")))
+    store: Any = InterleavedStore(mind.agent.store, Event(writes, lambda: keep(mind, "theirs")))
     await keep(World(replace(mind.agent, store=store), clock=mind.clock), "ours")
 
     assert store.is_over

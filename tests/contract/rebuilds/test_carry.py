@@ -8,14 +8,14 @@ import pytest
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, KeywordSource
 from agentmemory_operator.errors import RebuildPaused
 from agentmemory_operator.lifecycle.forget import ForgetRequest
-from agentmemory_operator.lifecycle.rules.erasure import Scope
+from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
 from agentmemory_operator.memories.rules.evidence import EVIDENCE_KEY
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
 from agentmemory_operator.memories.stored import delete_head
-from agentmemory_operator.memories.tombstone_writes import empty_all
+from agentmemory_operator.memories.tombstone_writes import delete_remaining_vectors
 from agentmemory_operator.ports.base import Json
-from agentmemory_operator.rebuilds.carry import Carried, Carrying
-from agentmemory_operator.rebuilds.reshape import Side
+from agentmemory_operator.rebuilds.carry import CopyCounts, PointCopier
+from agentmemory_operator.rebuilds.reshape import CopyEnd
 from tests.support.engine.agents import (
     SIZE,
     FakeEmbedder,
@@ -24,7 +24,7 @@ from tests.support.engine.agents import (
     create_copy,
     delete_collection,
     open_world,
-    unerased,
+    tombstones_with_vectors,
     vector_of,
 )
 
@@ -44,7 +44,7 @@ async def world(qdrant_url: str) -> AsyncIterator[World]:
         gone = await world.add("a secret", session_id="s")
         await delete_head(world.agent, gone, user_id="u")
         await world.add("of somebody else", user_id="v", pinned=True)
-        await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="v", is_whole=True)))
+        await world.forgetting.forget(world.agent, ForgetRequest(scope=ErasureScope(user_id="v", is_whole=True)))
         await world.add("the last", importance=0.123456789)
         yield world
 
@@ -56,12 +56,14 @@ class Target:
         self.world, self.url = world, url
         self.physical = ""
 
-    async def open(self, *, keyword: KeywordSource | None = ENGLISH, embedder: Any = None, **vectors: Any) -> Carrying:
+    async def open(
+        self, *, keyword: KeywordSource | None = ENGLISH, embedder: Any = None, **vectors: Any
+    ) -> PointCopier:
         self.physical = await create_copy(self.url, self.world.agent.settings, keyword=keyword, **vectors)
         shape = collection_of(keyword=keyword, size=vectors.get("size", SIZE))
-        source = Side(physical=f"{self.world.agent.alias}__1", collection=collection_of(keyword=ENGLISH))
-        target = Side(physical=self.physical, collection=shape)
-        return Carrying(self.world.agent.store, source, target, embedder=embedder)
+        source = CopyEnd(physical=f"{self.world.agent.alias}__1", collection=collection_of(keyword=ENGLISH))
+        target = CopyEnd(physical=self.physical, collection=shape)
+        return PointCopier(self.world.agent.store, source, target, embedder=embedder)
 
     async def points(self, physical: str | None = None) -> dict[str, Json]:
         body = {"limit": 1000, "with_payload": True, "with_vector": True}
@@ -77,11 +79,11 @@ async def target(world: World, qdrant_url: str) -> AsyncIterator[Target]:
     target = Target(world, qdrant_url)
     yield target
     if target.physical:
-        assert await unerased(world.agent.store, target.physical) == []
+        assert await tombstones_with_vectors(world.agent.store, target.physical) == []
         await delete_collection(qdrant_url, world.agent.settings, number=2)
 
 
-async def carry_all(carrying: Carrying) -> None:
+async def carry_all(carrying: PointCopier) -> None:
     offset = None
     while True:
         points, offset = await carrying.read(offset=offset, limit=3)
@@ -172,8 +174,8 @@ async def test_an_update_carries_what_is_missing_or_was_changed_and_nothing_else
     await world.add("since")
     points, _ = await carrying.read()
 
-    assert await carrying.update(points) == Carried(inserted=1, replaced=1)
-    assert await carrying.update(points) == Carried()
+    assert await carrying.update(points) == CopyCounts(inserted=1, replaced=1)
+    assert await carrying.update(points) == CopyCounts()
     assert await target.points() == await target.source()
 
 
@@ -186,7 +188,7 @@ async def test_what_the_target_has_newer_stays_whatever_comes_late(target: Targe
     newest = await target.points()
 
     await carrying.insert(stale)
-    assert await carrying.update(stale) == Carried()
+    assert await carrying.update(stale) == CopyCounts()
     assert await target.points() == newest
 
 
@@ -197,7 +199,7 @@ async def test_what_was_deleted_since_leaves_no_vector_in_the_target(target: Tar
     await delete_head(world.agent, last, user_id="u")
 
     points, _ = await carrying.read({"must": [{"has_id": [last]}]})
-    assert await carrying.update(points) == Carried(replaced=1)
+    assert await carrying.update(points) == CopyCounts(replaced=1)
 
     assert (await target.points())[last]["vector"] == {}
 
@@ -214,7 +216,7 @@ async def test_a_tombstone_that_has_vectors_is_carried_without_them(target: Targ
 
     assert (await target.source())[last]["vector"].keys() == {"", KEYWORD_VECTOR}
     assert (await target.points())[last]["vector"] == {}
-    await empty_all(world.agent)
+    await delete_remaining_vectors(world.agent)
 
 
 async def test_words_that_the_source_lacks_go_in_the_target(target: Target, world: World) -> None:
@@ -249,7 +251,7 @@ async def test_what_was_changed_in_the_target_after_the_move_wins_over_a_higher_
 
     carried = await carrying.update(points, before_ms=moved_ms)
     there = {id_: point["payload"]["rev"] for id_, point in (await target.points()).items()}
-    assert carried == Carried(replaced=len(points) - 1)
+    assert carried == CopyCounts(replaced=len(points) - 1)
     assert (there[before], there[after]) == (99, 90)
 
 
@@ -263,5 +265,5 @@ async def test_points_that_this_product_did_not_write_are_carried_once_and_never
     points, _ = await carrying.read()
 
     assert (await carrying.update(points)).inserted == len(points)
-    assert await carrying.update(points) == Carried()
+    assert await carrying.update(points) == CopyCounts()
     assert await target.points() == await target.source()

@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from agentmemory_operator.collections.previous import restore_source
+from agentmemory_operator.collections.previous import drop_rebuild_index
 from agentmemory_operator.collections.rules.changes import CreateIndexes
 from agentmemory_operator.collections.rules.rebuild_record import RebuildKind
 from agentmemory_operator.errors import RebuildPaused
 from agentmemory_operator.lifecycle.forget import ForgetRequest
-from agentmemory_operator.lifecycle.rules.erasure import Scope
+from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
 from agentmemory_operator.memories.stored import change_head, delete_head
-from agentmemory_operator.rebuilds.catch_up import CLOCKS_BEHIND_MS, carry_all, carry_changed, catch_up
+from agentmemory_operator.rebuilds.catch_up import MAX_CLOCK_SKEW_MS, catch_up, copy_changed, copy_differences
 from tests.support.engine.agents import FakeEmbedder, vector_of
 from tests.support.job.rebuild_task import RebuildTask, open_rebuild
 
@@ -30,11 +30,11 @@ async def test_changes_deletions_and_what_is_new_come_into_the_target(rebuild: R
     edited, deleted = await world.add("draft"), await world.add("gone soon")
     await world.add("forget me", user_id="v")
     task = await rebuild.begin()
-    assert await carry_all(task) == 3
+    assert await copy_differences(task) == 3
     world.clock.move(ms=1)
     successor = await world.add("final", supersedes=edited)
     await delete_head(world.agent, deleted, user_id="u")
-    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="v", is_whole=True)))
+    await world.forgetting.forget(world.agent, ForgetRequest(scope=ErasureScope(user_id="v", is_whole=True)))
 
     await catch_up(task)
 
@@ -50,8 +50,8 @@ async def test_a_pass_carries_only_what_bears_a_time_since_the_last_one(rebuild:
     task = await rebuild.begin()
     await rebuild.world.add("since")
 
-    assert await carry_changed(task) == 1
-    assert await carry_changed(task) == 0
+    assert await copy_changed(task) == 1
+    assert await copy_changed(task) == 0
     assert task.record.since_ms == rebuild.world.clock.now_ms()
 
 
@@ -60,10 +60,10 @@ async def test_a_write_of_a_slow_clock_is_copied(rebuild: RebuildTask, timeout_s
     """A write may take as long as a call to the server."""
     task = await rebuild.begin()
     task.server = replace(task.server, endpoint=replace(task.server.endpoint, timeout_s=timeout_s))
-    rebuild.world.clock.move(ms=-CLOCKS_BEHIND_MS - timeout_s * 1000 + 1000)
+    rebuild.world.clock.move(ms=-MAX_CLOCK_SKEW_MS - timeout_s * 1000 + 1000)
     await rebuild.world.add("from the past")
 
-    assert await carry_changed(task) == 1
+    assert await copy_changed(task) == 1
 
 
 async def test_passes_go_on_only_while_there_is_much_to_carry(rebuild: RebuildTask) -> None:
@@ -75,10 +75,10 @@ async def test_passes_go_on_only_while_there_is_much_to_carry(rebuild: RebuildTa
 async def test_what_was_really_deleted_in_the_source_goes_from_the_target(rebuild: RebuildTask) -> None:
     kept, purged = await rebuild.world.add("kept"), await rebuild.world.add("purged")
     task = await rebuild.begin()
-    await carry_all(task)
+    await copy_differences(task)
     await rebuild.server.points.delete(rebuild.source, {"must": [{"has_id": [purged]}]})
 
-    assert await carry_all(task) == 1
+    assert await copy_differences(task) == 1
 
     assert list(await rebuild.points(rebuild.target)) == [kept]
 
@@ -90,11 +90,11 @@ async def test_what_was_purged_and_written_anew_under_its_id_is_carried_though_i
     memory_id = await world.add("first")
     await change_head(world.agent, memory_id, {"importance": 0.9}, user_id="u")
     task = await rebuild.begin()
-    await carry_all(task)
+    await copy_differences(task)
     anew = {"id": memory_id, "vector": vector_of("anew"), "payload": {"content": "anew", "rev": 1, "updatedAt": 7}}
     await rebuild.server.points.upsert(rebuild.source, [anew])
 
-    assert await carry_all(task) == 1
+    assert await copy_differences(task) == 1
 
     assert (await rebuild.points(rebuild.target))[memory_id] == anew["payload"]
 
@@ -145,8 +145,8 @@ async def test_the_source_has_an_index_for_the_passes_and_loses_it_afterwards(re
     assert ("updatedAt", "integer") in (await rebuild.observe(rebuild.source)).collection.indexes
 
     await catch_up(await rebuild.begin())
-    await restore_source(rebuild.server, rebuild.source)
-    await restore_source(rebuild.server, rebuild.source)
+    await drop_rebuild_index(rebuild.server, rebuild.source)
+    await drop_rebuild_index(rebuild.server, rebuild.source)
 
     assert (await rebuild.observe(rebuild.source)).collection == before
     assert await rebuild.metadata(rebuild.source) == metadata
@@ -156,7 +156,7 @@ async def test_an_index_that_was_there_before_stays(rebuild: RebuildTask) -> Non
     await rebuild.server.collections.apply(rebuild.source, CreateIndexes((("updatedAt", "integer"),)))
 
     await catch_up(await rebuild.begin())
-    await restore_source(rebuild.server, rebuild.source)
+    await drop_rebuild_index(rebuild.server, rebuild.source)
 
     assert ("updatedAt", "integer") in (await rebuild.observe(rebuild.source)).collection.indexes
 
@@ -167,7 +167,7 @@ async def test_on_the_way_back_what_the_other_collection_has_otherwise_gives_way
     """The previous collection may hold late writes that nobody was told of, at the same revision."""
     same, differs = await rebuild.world.add("same"), await rebuild.world.add("differs")
     task = await rebuild.begin()
-    await carry_all(task)
+    await copy_differences(task)
     old = rebuild.writing_to(rebuild.target)
     await delete_head(old.agent, differs, user_id="u")
     row = (await rebuild.points(rebuild.target))[same]
@@ -175,7 +175,7 @@ async def test_on_the_way_back_what_the_other_collection_has_otherwise_gives_way
     rebuild.world.clock.move(ms=5)
     await change_head(rebuild.world.agent, differs, {"importance": 0.9}, user_id="u")
 
-    assert await carry_all(await rebuild.begin(kind=RebuildKind.ROLLBACK)) == 1
+    assert await copy_differences(await rebuild.begin(kind=RebuildKind.ROLLBACK)) == 1
 
     assert await rebuild.points(rebuild.target) == await rebuild.points(rebuild.source)
     there, here = await rebuild.vectors(rebuild.target), await rebuild.vectors(rebuild.source)

@@ -22,7 +22,7 @@ from agentmemory_operator.ports.base import Json, Vector
 from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.rebuilds import carry as carrying
-from agentmemory_operator.rebuilds.copy import Copying
+from agentmemory_operator.rebuilds.copy import CopyStep
 from agentmemory_operator.rebuilds.task import RebuildRun
 from tests.support.engine.agents import FakeEmbedder, World, vector_of
 from tests.support.engine.meanwhile import CrashingStore
@@ -100,8 +100,8 @@ def point_of(number: int) -> Json:
 
 
 async def test_every_point_is_copied_and_the_record_says_so(rebuild: RebuildTask) -> None:
-    assert await Copying()(await task_of(rebuild)) == f"{POINTS} points"
-    assert await rebuild.whole(rebuild.target) == await rebuild.whole(rebuild.source)
+    assert await CopyStep()(await task_of(rebuild)) == f"{POINTS} points"
+    assert await rebuild.points_with_vectors(rebuild.target) == await rebuild.points_with_vectors(rebuild.source)
     record = await record_of(rebuild)
     assert (record.copied, record.total, record.calls) == (POINTS, POINTS, 0)
 
@@ -114,7 +114,7 @@ async def test_the_versions_of_an_item_come_along_and_are_not_embedded(smaller: 
         put = await world.items.put(world.agent, address, ItemContent(content=content, vector=vector_of(content)))
     embedder = FakeEmbedder(size=4)
 
-    await Copying()(await task_of(smaller, embedder=embedder, embedding={"provider": "wordllama", "batchSize": 8}))
+    await CopyStep()(await task_of(smaller, embedder=embedder, embedding={"provider": "wordllama", "batchSize": 8}))
 
     points = smaller.server.points
     before, after = [await points.retrieve(of, [put.memory_id]) for of in (smaller.source, smaller.target)]
@@ -125,7 +125,7 @@ async def test_the_versions_of_an_item_come_along_and_are_not_embedded(smaller: 
 
 
 async def test_killed_at_any_call_it_goes_on_and_comes_to_the_same(rebuild: RebuildTask) -> None:
-    step, store = Copying(note_s=0), rebuild.server.points
+    step, store = CopyStep(note_s=0), rebuild.server.points
     cursors: list[Any] = []
     while True:
         # Two pages, and in the midst of a third.
@@ -138,7 +138,7 @@ async def test_killed_at_any_call_it_goes_on_and_comes_to_the_same(rebuild: Rebu
 
     assert len(cursors) > 2
     assert cursors == sorted(cursors, key=str), "it never goes back"
-    assert await rebuild.whole(rebuild.target) == await rebuild.whole(rebuild.source)
+    assert await rebuild.points_with_vectors(rebuild.target) == await rebuild.points_with_vectors(rebuild.source)
     assert (await record_of(rebuild)).copied == POINTS
 
 
@@ -150,15 +150,15 @@ async def test_it_stops_between_two_pages_when_it_is_not_to_go_on(rebuild: Rebui
             raise error
 
     with pytest.raises(RebuildPaused):
-        await Copying(note_s=0)(await task_of(rebuild, check=check))
-    assert 0 < len(await rebuild.whole(rebuild.target)) <= 2 * PAGE
+        await CopyStep(note_s=0)(await task_of(rebuild, check=check))
+    assert 0 < len(await rebuild.points_with_vectors(rebuild.target)) <= 2 * PAGE
 
 
 async def test_another_embedding_is_asked_for_once_a_content(smaller: RebuildTask) -> None:
     embedder = FakeEmbedder(size=4)
 
-    await Copying()(await task_of(smaller, embedder=embedder, embedding={"provider": "wordllama", "batchSize": 8}))
-    copied = await smaller.whole(smaller.target)
+    await CopyStep()(await task_of(smaller, embedder=embedder, embedding={"provider": "wordllama", "batchSize": 8}))
+    copied = await smaller.points_with_vectors(smaller.target)
     assert len(copied) == POINTS
     assert sorted(embedder.texts) == sorted({f"content {number // 2}" for number in range(1, POINTS)})
     assert (await record_of(smaller)).calls == embedder.calls
@@ -179,13 +179,13 @@ async def test_a_provider_that_is_away_now_and_then_delays_it_and_nothing_is_lef
     while True:
         runs += 1
         try:
-            await Copying(note_s=0)(await task_of(smaller, embedder=embedder, provider="openai"))
+            await CopyStep(note_s=0)(await task_of(smaller, embedder=embedder, provider="openai"))
             break
         except EmbedderUnavailable:
             continue
 
     assert runs > 1
-    copied = await smaller.whole(smaller.target)
+    copied = await smaller.points_with_vectors(smaller.target)
     assert sum(bool(point["vector"]) for point in copied.values()) == POINTS - 1
 
 
@@ -195,14 +195,14 @@ async def test_a_content_that_is_refused_keeps_what_was_copied_and_goes_on_once_
     embedder = FakeEmbedder(size=4, refused="content 15")
 
     with pytest.raises(RebuildPaused, match=r"000000000030, 0.*000000000031 have content that"):
-        await Copying(note_s=0)(await task_of(smaller, embedder=embedder))
+        await CopyStep(note_s=0)(await task_of(smaller, embedder=embedder))
     before = await record_of(smaller)
     embedder.refused, embedder.texts = None, []
-    await Copying()(await task_of(smaller, embedder=embedder))
+    await CopyStep()(await task_of(smaller, embedder=embedder))
 
     assert before.copied > 0
     assert "content 1" not in embedder.texts, "what was copied is not embedded again"
-    assert len(await smaller.whole(smaller.target)) == POINTS
+    assert len(await smaller.points_with_vectors(smaller.target)) == POINTS
 
 
 async def test_no_more_calls_are_made_than_there_is_budget_for(smaller: RebuildTask) -> None:
@@ -214,7 +214,7 @@ async def test_no_more_calls_are_made_than_there_is_budget_for(smaller: RebuildT
     )
     started_s = asyncio.get_running_loop().time()
 
-    await Copying()(task)
+    await CopyStep()(task)
     took_s = asyncio.get_running_loop().time() - started_s
     assert embedder.calls >= 5
     assert took_s > (embedder.calls - 4) / 4
@@ -232,7 +232,7 @@ async def test_a_rebuild_that_waits_for_its_budget_can_be_paused(smaller: Rebuil
     embedder = FakeEmbedder(size=4)
     task = await task_of(smaller, embedder=embedder, check=check, rebuild={"maxEmbeddingCallsPerHour": 1})
     with pytest.raises(RebuildPaused):
-        await asyncio.wait_for(Copying()(task), 30)
+        await asyncio.wait_for(CopyStep()(task), 30)
     assert embedder.calls == 0
 
 
@@ -242,12 +242,14 @@ async def test_a_copy_of_small_numbers_is_equal_to_what_a_client_would_have_writ
 ) -> None:
     async with open_rebuild(qdrant_url, datatype=datatype) as rebuild:
         await fill(rebuild.world)
-        await Copying()(await task_of(rebuild))
-        copied = await rebuild.whole(rebuild.target)
+        await CopyStep()(await task_of(rebuild))
+        copied = await rebuild.points_with_vectors(rebuild.target)
 
         await rebuild.server.points.delete(rebuild.target, {"must": []})
-        await rebuild.server.points.upsert(rebuild.target, list((await rebuild.whole(rebuild.source)).values()))
-        assert copied == await rebuild.whole(rebuild.target)
+        await rebuild.server.points.upsert(
+            rebuild.target, list((await rebuild.points_with_vectors(rebuild.source)).values())
+        )
+        assert copied == await rebuild.points_with_vectors(rebuild.target)
 
 
 class Failing(list[Json]):
@@ -271,7 +273,7 @@ async def test_a_service_that_fails_thirty_in_a_hundred_requests_and_then_all_is
     service = FakeOpenAI(dimensions=4, faults=[failure(503)] * 30)
     service.bodies = Failing(service, draw)
     spec: Any = {"provider": "openai", "embedding": {"provider": "wordllama", "batchSize": 4}}
-    step, away = Copying(note_s=0), 0
+    step, away = CopyStep(note_s=0), 0
     with serve(service.app()) as url:
         options = OpenAIOptions(model="m", dimensions=4, base_url=f"{url}/v1", timeout_s=0.3, first_delay_s=0.01)
         embedder = OpenAIEmbedder(options)
@@ -284,5 +286,5 @@ async def test_a_service_that_fails_thirty_in_a_hundred_requests_and_then_all_is
         await embedder.aclose()
 
     assert away > 0
-    copied = (await smaller.whole(smaller.target)).values()
+    copied = (await smaller.points_with_vectors(smaller.target)).values()
     assert sum(bool(point["vector"]) for point in copied) == POINTS - 1

@@ -9,11 +9,11 @@ from agentmemory_operator.collections.rules.announcement import MOVING_KEY, Phas
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, KeywordSource
 from agentmemory_operator.collections.rules.rebuild_record import RebuildStep
 from agentmemory_operator.lifecycle.forget import ForgetRequest
-from agentmemory_operator.lifecycle.rules.erasure import Scope
+from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
 from agentmemory_operator.memories.stored import change_head, delete_head
 from agentmemory_operator.ports.base import Vector
-from agentmemory_operator.rebuilds.catch_up import carry_all
-from agentmemory_operator.rebuilds.drain import Drain
+from agentmemory_operator.rebuilds.catch_up import copy_differences
+from agentmemory_operator.rebuilds.drain import DrainStep
 from agentmemory_operator.rebuilds.task import RebuildRun
 from tests.contract.rebuilds.test_move import Hook, Time
 from tests.support.engine.agents import SIZE, World, move_alias, vector_of
@@ -45,7 +45,7 @@ async def moved(rebuild: RebuildTask) -> tuple[RebuildRun, World]:
     """Move the alias, everything carried; return the task, and a writer who does not know of it."""
     moving = {MOVING_KEY: {"from": rebuild.source, "to": rebuild.target, "phase": Phase.FINAL}}
     await rebuild.server.snapshots.write_metadata(rebuild.source, moving)
-    await carry_all(await rebuild.begin())
+    await copy_differences(await rebuild.begin())
     await move_alias(rebuild.url, rebuild.world.agent.settings, rebuild.target)
     rebuild.world.clock.move(ms=10)
     task = await rebuild.begin(step=RebuildStep.DRAIN, moved_ms=rebuild.world.clock.now_ms())
@@ -55,7 +55,7 @@ async def moved(rebuild: RebuildTask) -> tuple[RebuildRun, World]:
 
 async def drain(task: RebuildRun, *meanwhile: Hook) -> str:
     time = Time(meanwhile=list(meanwhile))
-    return await Drain(monotonic=time.monotonic, sleep=time.sleep)(task)
+    return await DrainStep(monotonic=time.monotonic, sleep=time.sleep)(task)
 
 
 async def test_it_goes_on_for_as_long_as_a_request_may_take_and_until_nothing_is_found(rebuild: RebuildTask) -> None:
@@ -69,7 +69,7 @@ async def test_it_goes_on_for_as_long_as_a_request_may_take_and_until_nothing_is
             await late.add(f"late {written}")
 
     time.meanwhile.append(write)
-    told = await Drain(monotonic=time.monotonic, sleep=time.sleep)(task)
+    told = await DrainStep(monotonic=time.monotonic, sleep=time.sleep)(task)
 
     assert TIMEOUT_S + 2 <= time.now_s <= TIMEOUT_S + 4
     assert told.startswith(f"{written} late points")
@@ -156,7 +156,9 @@ async def test_who_was_forgotten_in_the_target_does_not_come_back_by_a_late_writ
     task, late = await moved(rebuild)
     await late.add("late")
     rebuild.world.clock.move(ms=5_000)
-    await rebuild.world.forgetting.forget(rebuild.world.agent, ForgetRequest(scope=Scope(user_id="u", is_whole=True)))
+    await rebuild.world.forgetting.forget(
+        rebuild.world.agent, ForgetRequest(scope=ErasureScope(user_id="u", is_whole=True))
+    )
 
     await drain(task)
 
@@ -170,7 +172,7 @@ async def test_what_was_stored_after_a_forget_in_the_target_stays_though_who_for
     task, late = await moved(rebuild)
     await late.add("late")
     world.clock.move(ms=5_000)
-    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u", is_whole=True)))
+    await world.forgetting.forget(world.agent, ForgetRequest(scope=ErasureScope(user_id="u", is_whole=True)))
     world.clock.move(ms=-1_500)
     await world.add("stored since")
 

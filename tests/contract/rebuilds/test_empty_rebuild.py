@@ -56,7 +56,7 @@ class EmptyWorld(FullWorld):
 
     def assert_moved(self) -> None:
         assert self.aliases() == {self.alias: f"{self.alias}__2"}
-        assert self.told["state"] == "Done"
+        assert self.rebuild_status["state"] == "Done"
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ async def test_what_cannot_begin_asks_for_no_pass_after_the_first(
     first = list(world.requested)
     await world.rebuilds.run(world.memory)
 
-    assert world.told["state"] == "Paused"
+    assert world.rebuild_status["state"] == "Paused"
     assert (len(first), world.requested) == (1, first)
 
 

@@ -11,8 +11,8 @@ from agentmemory_operator.collections.announce import AliasLocks
 from agentmemory_operator.collections.rules.announcement import MOVING_KEY, Phase, phase_of
 from agentmemory_operator.collections.rules.changes import Change, SetAlias
 from agentmemory_operator.collections.rules.collection import ORIGIN_KEY, embedding_from_json
-from agentmemory_operator.errors import OutcomeUnknown, RebuildUnwanted, StoreUnavailable
-from agentmemory_operator.rebuilds.move import Move, release_writers
+from agentmemory_operator.errors import OutcomeUnknown, RebuildCancelled, StoreUnavailable
+from agentmemory_operator.rebuilds.move import MoveStep, withdraw_announcement
 from agentmemory_operator.rebuilds.task import RebuildRun
 from agentmemory_operator.restores.rules.checks import RECORDS_KEY
 from tests.support.engine.agents import create_copy, delete_collection, move_alias
@@ -67,9 +67,9 @@ def watch(task: RebuildRun, before: Hook, *, error: Exception | None = None) -> 
     task.server = replace(task.server, collections=collections)
 
 
-def mover(time: Time | None = None, **more: Any) -> Move:
+def mover(time: Time | None = None, **more: Any) -> MoveStep:
     time = time or Time()
-    return Move(
+    return MoveStep(
         *(AliasLocks(), more.pop("is_cleaned", lambda task: False)), monotonic=time.monotonic, sleep=time.sleep, **more
     )
 
@@ -108,7 +108,7 @@ async def test_one_that_was_announced_beside_the_step_before_waits_for_what_is_l
 
     time.meanwhile.append(note)
 
-    assert await move.announced_beside(verify)(task) == "verified"
+    assert await move.with_announcement(verify)(task) == "verified"
     await move(task)
 
     assert await rebuild.alias() == rebuild.target
@@ -119,7 +119,7 @@ async def test_one_whose_announcement_was_taken_back_is_not_made_and_announced_a
     task, time = await rebuild.begin(), Time()
 
     async def let_go_on() -> None:
-        await release_writers(rebuild.server, rebuild.source)
+        await withdraw_announcement(rebuild.server, rebuild.source)
 
     time.meanwhile.append(let_go_on)
     with pytest.raises(StoreUnavailable, match="was removed and is repeated"):
@@ -181,7 +181,7 @@ async def test_one_that_is_not_wanted_any_more_lets_the_writers_go_on(rebuild: R
         left.pop() if left else _refuse()
 
     rebuild.checks = check
-    with pytest.raises(RebuildUnwanted):
+    with pytest.raises(RebuildCancelled):
         await mover()(task)
 
     assert MOVING_KEY not in await rebuild.metadata(rebuild.source)
@@ -189,7 +189,7 @@ async def test_one_that_is_not_wanted_any_more_lets_the_writers_go_on(rebuild: R
 
 
 def _refuse() -> None:
-    raise RebuildUnwanted("the object was deleted")
+    raise RebuildCancelled("the object was deleted")
 
 
 async def test_an_alias_that_somebody_else_has_moved_is_left_to_them(rebuild: RebuildTask) -> None:
@@ -200,7 +200,7 @@ async def test_an_alias_that_somebody_else_has_moved_is_left_to_them(rebuild: Re
         await move_alias(rebuild.url, rebuild.world.agent.settings, third)
 
     time.meanwhile.append(move)
-    with pytest.raises(RebuildUnwanted):
+    with pytest.raises(RebuildCancelled):
         await mover(time)(task)
 
     assert await rebuild.alias() == third

@@ -7,19 +7,19 @@ import pytest
 
 from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
 from agentmemory_operator.collections.announce import AliasLocks
-from agentmemory_operator.collections.reconcile import Permit, reconcile
-from agentmemory_operator.collections.rules.desired import desired_collection, terms_of
+from agentmemory_operator.collections.reconcile import PassPermit, reconcile
+from agentmemory_operator.collections.rules.desired import desired_collection, build_terms
 from agentmemory_operator.collections.rules.rebuild_record import REBUILD_KEY, RebuildStep
 from agentmemory_operator.errors import StoreRejected, StoreUnavailable, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.rebuilds.catch_up import catch_up
-from agentmemory_operator.rebuilds.copy import Copying
-from agentmemory_operator.rebuilds.drain import settle
-from agentmemory_operator.rebuilds.move import Move
-from agentmemory_operator.rebuilds.plain import keep
+from agentmemory_operator.rebuilds.copy import CopyStep
+from agentmemory_operator.rebuilds.drain import mark_source_replaced
+from agentmemory_operator.rebuilds.move import MoveStep
+from agentmemory_operator.rebuilds.plain import create_way_back
 from agentmemory_operator.spec.kinds.agent_memory import MOVE_TO_ALIAS, ROLLBACK_REBUILD
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
-from tests.support.engine.meanwhile import Killed
+from tests.support.engine.meanwhile import ProcessKilled
 from tests.support.job.job_world import EMBEDDING
 from tests.support.job.rebuild_world import BARE_STEPS, RebuildWorld
 from tests.support.spec.documents import memory_document
@@ -39,11 +39,11 @@ class PlainWorld(RebuildWorld):
     def __init__(self, url: str) -> None:
         steps = {
             **BARE_STEPS,
-            RebuildStep.COPY: Copying(),
+            RebuildStep.COPY: CopyStep(),
             RebuildStep.CATCH_UP: catch_up,
-            RebuildStep.KEEP: keep,
-            RebuildStep.MOVE: Move(AliasLocks(), lambda task: False, announce_s=0.0),
-            RebuildStep.SETTLE: settle,
+            RebuildStep.KEEP: create_way_back,
+            RebuildStep.MOVE: MoveStep(AliasLocks(), lambda task: False, announce_s=0.0),
+            RebuildStep.SETTLE: mark_source_replaced,
         }
         super().__init__(url, steps)
         self.stays: Exception | None = None
@@ -51,14 +51,14 @@ class PlainWorld(RebuildWorld):
 
     def watched(self, name: str, call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         """Return the call, where the end of the plain collection may be refused."""
-        watched = super().watched(name, call)
+        watched = super().with_crash_points(name, call)
 
         async def unless_it_stays(*args: Any, **more: Any) -> Any:
             if self.stays and (name, args[0]) == ("delete", self.alias):
                 raise self.stays
             answer = await watched(*args, **more)
             if self.dies_then and (name, args[0]) == ("delete", self.alias):
-                raise Killed
+                raise ProcessKilled
             return answer
 
         return unless_it_stays
@@ -94,7 +94,7 @@ class PlainWorld(RebuildWorld):
             store=store,
             last_physical=last.get("physical"),
             last_points=last.get("points") or 0,
-            permit=Permit(terms=terms_of(memory, cluster_id=self.cluster.identity)),
+            permit=PassPermit(terms=build_terms(memory, cluster_id=self.cluster.identity)),
         )
         await store.close()
         found = {"alias": self.alias, "physical": done.observed.physical, "points": done.observed.points}
@@ -131,8 +131,8 @@ async def test_everything_is_behind_the_alias_and_once_more_in_the_way_back(worl
     assert world.collections() == [world.first, world.way_back]
     assert world.contents(world.first) == world.contents(world.way_back) == before
     assert world.files_of_all() == []
-    assert (world.told["state"], world.told["source"]) == ("Done", world.way_back)
-    assert world.told["pauseMs"] >= 0
+    assert (world.rebuild_status["state"], world.rebuild_status["source"]) == ("Done", world.way_back)
+    assert world.rebuild_status["pauseMs"] >= 0
     assert "agentmemoryPrevious" in world.metadata(world.way_back)
     assert REBUILD_KEY not in world.metadata(world.way_back)
 
@@ -172,20 +172,20 @@ async def test_killed_at_ever_later_calls_it_is_gone_on_with_by_the_next_operato
             world.rebuilds = world.operator()
             await world.rebuild()
             break
-        except Killed:
+        except ProcessKilled:
             await world.look()
             later += 1
 
     assert later > 10
     assert world.aliases() == {world.alias: world.first}
-    assert world.contents(world.first) == world.contents(world.told["source"]) == before
-    assert world.collections() == [world.first, world.told["source"]]
+    assert world.contents(world.first) == world.contents(world.rebuild_status["source"]) == before
+    assert world.collections() == [world.first, world.rebuild_status["source"]]
 
 
 async def test_killed_before_there_is_an_alias_the_next_pass_makes_it_first_of_all(world: PlainWorld) -> None:
     before = world.contents(world.alias)
     world.dies_then = True
-    with pytest.raises(Killed):
+    with pytest.raises(ProcessKilled):
         await world.rebuild()
     assert world.alias not in [*world.aliases(), *world.collections()]
 
@@ -194,7 +194,7 @@ async def test_killed_before_there_is_an_alias_the_next_pass_makes_it_first_of_a
     assert world.contents(world.alias) == before
     world.rebuilds = world.operator()
     await world.rebuild()
-    assert (world.told["state"], world.told["source"]) == ("Done", world.way_back)
+    assert (world.rebuild_status["state"], world.rebuild_status["source"]) == ("Done", world.way_back)
 
 
 async def test_it_is_taken_back_to_the_copy(world: PlainWorld) -> None:
@@ -216,7 +216,7 @@ async def test_a_collection_that_refuses_to_go_leaves_writers_free(world: PlainW
 
     assert (world.aliases(), world.collections()) == ({}, [world.alias])
     assert "agentmemoryMoving" not in world.metadata(world.alias)
-    assert world.told["state"] == "Failed"
+    assert world.rebuild_status["state"] == "Failed"
 
 
 async def test_no_other_name_is_ever_lost_when_the_object_asks_no_more(world: PlainWorld) -> None:

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 from agentmemory_operator.errors import EmbedderUnavailable, TransientError
 from agentmemory_operator.ports.base import Vector
-from agentmemory_operator.rebuilds.copy import REQUESTS_AT_ONCE
-from agentmemory_operator.runtime.queue import LAST_RETRY_S
+from agentmemory_operator.rebuilds.copy import MAX_CONCURRENT_REQUESTS
+from agentmemory_operator.runtime.queue import MAX_RETRY_S
 from tests.support.engine.agents import FakeEmbedder
 from tests.support.engine.fakes import FakeClock
-from tests.support.job.rebuild_world import FullWorld, pass_over
+from tests.support.job.rebuild_world import FullWorld, do_nothing
 
 POINTS, BATCH = 40, 2
 HOUR_MS = 3_600_000
@@ -36,25 +36,25 @@ class Failing(FakeEmbedder):
 async def test_a_provider_that_is_away_for_an_hour_is_asked_now_and_then_and_nothing_is_embedded_twice(
     qdrant_url: str,
 ) -> None:
-    world = FullWorld(qdrant_url, verify=pass_over)
+    world = FullWorld(qdrant_url, verify=do_nothing)
     await world.begin(embedding={"provider": "openai", "model": "m", "dimensions": 4, "batchSize": BATCH})
     embedder = world.embedders["m"] = Failing(world.clock)
     for number in range(POINTS):
         world.put(number, content=f"content {number}", rev=1)
     begun_ms, tries = world.clock.now_ms(), 0
 
-    while world.told.get("state") != "Done":
+    while world.rebuild_status.get("state") != "Done":
         try:
             await world.rebuilds.run(world.memory)
         except TransientError:
             tries += 1
-            assert world.told["state"] == "Waiting"
+            assert world.rebuild_status["state"] == "Waiting"
             assert world.aliases() == {world.alias: world.physical}
-            world.clock.move(ms=round(LAST_RETRY_S * 1000))
+            world.clock.move(ms=round(MAX_RETRY_S * 1000))
             world.put(POINTS + tries, content=f"content {POINTS + tries}", rev=1)
 
     assert world.clock.now_ms() - begun_ms > HOUR_MS
-    assert embedder.failed <= REQUESTS_AT_ONCE["openai"] * tries
+    assert embedder.failed <= MAX_CONCURRENT_REQUESTS["openai"] * tries
     # What was written right before the move is looked at once more after it, see rebuilds/drain.py.
     twice = {text for text, times in Counter(embedder.texts).items() if times > 1}
     assert twice <= {f"content {POINTS + tries}"}

@@ -8,8 +8,8 @@ import pytest
 
 from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
 from agentmemory_operator.collections.rules.rebuild_record import RebuildStep
-from agentmemory_operator.errors import AgentMemoryError, RebuildHeld, RebuildPaused, StoreUnavailable
-from agentmemory_operator.rebuilds.copy import Copying
+from agentmemory_operator.errors import AgentMemoryError, RebuildAwaitsApproval, RebuildPaused, StoreUnavailable
+from agentmemory_operator.rebuilds.copy import CopyStep
 from agentmemory_operator.rebuilds.task import RebuildRun
 from agentmemory_operator.spec.kinds.conditions import Reason
 from tests.support.job.rebuild_world import FullWorld
@@ -31,7 +31,7 @@ async def test_what_was_written_since_the_move_is_there_on_the_way_back_too(worl
     async with contextlib.AsyncExitStack() as stack:
         server = QdrantCollections(world.url)
         stack.push_async_callback(server.close)
-        held = {holding.physical: holding.is_kept for holding in await server.holdings()}
+        held = {holding.physical: holding.is_kept for holding in await server.list_agent_collections()}
     assert (held[first], held[second]) == (True, False)
     world.put(1, content="changed", rev=2)
     world.put(2, rev=2, deletedAt=world.clock.now_ms())
@@ -66,7 +66,7 @@ async def test_the_graph_is_built_once_all_is_there(qdrant_url: str) -> None:
 
     async def copy(task: RebuildRun) -> str:
         seen.append(threshold())
-        return await Copying()(task)
+        return await CopyStep()(task)
 
     world = FullWorld(qdrant_url, verify=verify)
     world.rebuilds.steps = dict(world.steps) | {RebuildStep.COPY: copy}
@@ -78,7 +78,9 @@ async def test_the_graph_is_built_once_all_is_there(qdrant_url: str) -> None:
     await world.close()
 
 
-@pytest.mark.parametrize("error", [RebuildHeld("look at it"), RebuildPaused("paused"), StoreUnavailable("away")])
+@pytest.mark.parametrize(
+    "error", [RebuildAwaitsApproval("look at it"), RebuildPaused("paused"), StoreUnavailable("away")]
+)
 async def test_a_move_that_was_announced_and_does_not_come_is_taken_back(
     qdrant_url: str, error: AgentMemoryError
 ) -> None:
@@ -115,7 +117,7 @@ async def test_killed_anywhere_on_the_way_back_the_next_operator_goes_on(qdrant_
         assert world.rows()[1]["content"] == "changed"
         assert world.rows() == world.rows(f"{world.alias}__2")
         assert "agentmemoryMoving" not in world.metadata(f"{world.alias}__2")
-        assert world.told["state"] == "Done"
+        assert world.rebuild_status["state"] == "Done"
         await world.close()
         if not was_killed:
             break
@@ -147,8 +149,8 @@ async def test_what_no_rebuild_made_is_not_taken_back_and_says_so_once(world: Fu
     await world.rebuild()
 
     assert world.aliases() == {world.alias: world.physical}
-    assert (world.told["state"], world.told["kind"]) == ("Failed", "Rollback")
-    assert "was not created by a rebuild" in world.told["message"]
+    assert (world.rebuild_status["state"], world.rebuild_status["kind"]) == ("Failed", "Rollback")
+    assert "was not created by a rebuild" in world.rebuild_status["message"]
     assert world.events() == [Reason.PREVIOUS_GONE]
 
 
@@ -172,6 +174,6 @@ async def test_without_the_previous_collection_it_says_that_there_is_no_way_back
     await world.rebuild()
 
     assert world.aliases() == {world.alias: f"{world.alias}__2"}
-    assert (world.told["state"], world.told["kind"]) == ("Failed", "Rollback")
-    assert world.told["message"] == f"{world.physical}, which {world.alias}__2 replaced, is no longer kept"
+    assert (world.rebuild_status["state"], world.rebuild_status["kind"]) == ("Failed", "Rollback")
+    assert world.rebuild_status["message"] == f"{world.physical}, which {world.alias}__2 replaced, is no longer kept"
     assert world.events().count(Reason.PREVIOUS_GONE) == 1

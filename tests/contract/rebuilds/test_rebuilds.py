@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from agentmemory_operator.collections.rules.announcement import MOVING_KEY
-from agentmemory_operator.collections.rules.epochs import closed_until, closing_to_json, epoch_in
+from agentmemory_operator.collections.rules.epochs import closed_to_json, read_closed_until, read_epoch
 from agentmemory_operator.collections.rules.rebuild_record import REBUILD_KEY, RebuildStep
-from agentmemory_operator.errors import RebuildHeld, SpecInvalid, StoreUnavailable, TransientError
+from agentmemory_operator.errors import RebuildAwaitsApproval, SpecInvalid, StoreUnavailable, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.rebuilds.task import RebuildRun
 from agentmemory_operator.spec.kinds.agent_memory import (
@@ -18,7 +18,7 @@ from agentmemory_operator.spec.kinds.agent_memory import (
 )
 from agentmemory_operator.spec.kinds.conditions import Reason
 from tests.support.job.rebuild_world import BARE_STEPS, RebuildWorld
-from tests.support.planted import planted
+from tests.support.planted import with_faults
 from tests.support.web.api_stack import dev_qdrant
 
 POINTS = 10
@@ -39,8 +39,8 @@ async def test_the_alias_leads_to_a_collection_as_the_object_asks(world: Rebuild
     target = f"{world.alias}__2"
     assert world.aliases() == {world.alias: target}
     assert world.count() == POINTS
-    assert world.told["state"] == "Done"
-    assert (world.told["source"], world.told["target"]) == (world.physical, target)
+    assert world.rebuild_status["state"] == "Done"
+    assert (world.rebuild_status["source"], world.rebuild_status["target"]) == (world.physical, target)
     assert world.metadata(target)[REBUILD_KEY]["step"] == "Done"
     assert world.events() == ["RebuildBegun", "Rebuilt"]
     assert world.memory in world.requested
@@ -62,7 +62,7 @@ async def test_without_approval_nothing_is_begun(world: RebuildWorld) -> None:
     await world.rebuild()
 
     assert world.collections() == [world.physical]
-    assert world.told == {}
+    assert world.rebuild_status == {}
 
 
 async def test_killed_at_every_call_it_is_gone_on_with_by_the_next_operator(qdrant_url: str) -> None:
@@ -79,7 +79,7 @@ async def test_killed_at_every_call_it_is_gone_on_with_by_the_next_operator(qdra
         assert target != world.physical
         assert world.collections() == [world.physical, target]
         assert world.count() == POINTS
-        assert world.told["state"] == "Done"
+        assert world.rebuild_status["state"] == "Done"
         await world.close()
         if not was_killed:
             break
@@ -97,7 +97,7 @@ async def test_what_an_object_does_not_ask_for_any_more_is_removed(world: Rebuil
 
     assert world.collections() == [world.physical]
     assert world.aliases() == {world.alias: world.physical}
-    assert world.told["state"] == "Stopped"
+    assert world.rebuild_status["state"] == "Stopped"
 
 
 async def test_another_spec_midway_begins_anew_under_another_name(world: RebuildWorld) -> None:
@@ -133,7 +133,7 @@ async def test_a_paused_one_stands_and_goes_on_where_it_was(world: RebuildWorld)
 
     world.rebuilds.steps = dict(BARE_STEPS) | {RebuildStep.COPY: pause}
     await world.rebuild()
-    assert (world.told["state"], world.told["copied"]) == ("Paused", POINTS)
+    assert (world.rebuild_status["state"], world.rebuild_status["copied"]) == ("Paused", POINTS)
     assert world.aliases() == {world.alias: world.physical}
 
     world.rebuilds.steps = BARE_STEPS
@@ -163,7 +163,7 @@ async def test_one_that_fails_for_good_removes_its_target_and_waits_to_be_asked_
     world.rebuilds.steps = dict(BARE_STEPS) | {RebuildStep.VERIFY: fail}
     await world.rebuild()
     assert world.collections() == [world.physical]
-    assert (world.told["state"], world.told["message"]) == ("Failed", "it is another one")
+    assert (world.rebuild_status["state"], world.rebuild_status["message"]) == ("Failed", "it is another one")
 
     world.rebuilds.steps = BARE_STEPS
     await world.rebuild()
@@ -171,7 +171,7 @@ async def test_one_that_fails_for_good_removes_its_target_and_waits_to_be_asked_
 
     world.annotate(world.memory, {RECONCILE_REQUESTED_AT: "now"})
     await world.rebuild()
-    assert world.told["state"] == "Done"
+    assert world.rebuild_status["state"] == "Done"
 
 
 async def test_one_that_fills_the_disk_is_given_up_so_that_others_can_write(tmp_path: pathlib.Path) -> None:
@@ -179,12 +179,12 @@ async def test_one_that_fills_the_disk_is_given_up_so_that_others_can_write(tmp_
         world = RebuildWorld(url)
         await world.create_agent(POINTS, changePolicy="Apply")
         world.change(index={"distance": "Dot"})
-        with planted(tmp_path, update="disk-full"):
+        with with_faults(tmp_path, update="disk-full"):
             await world.rebuild()
 
         assert world.collections() == [world.physical]
-        assert world.told["state"] == "Failed"
-        assert "Qdrant's disk is full: add disk space" in world.told["message"]
+        assert world.rebuild_status["state"] == "Failed"
+        assert "Qdrant's disk is full: add disk space" in world.rebuild_status["message"]
         assert world.count() == POINTS
         await world.close()
 
@@ -198,7 +198,7 @@ async def test_one_that_cannot_go_on_for_now_says_why(world: RebuildWorld) -> No
     with pytest.raises(TransientError):
         await world.rebuild()
 
-    assert (world.told["state"], world.told["message"]) == ("Waiting", "Qdrant is away")
+    assert (world.rebuild_status["state"], world.rebuild_status["message"]) == ("Waiting", "Qdrant is away")
     assert world.collections() == [world.physical, f"{world.alias}__2"]
 
 
@@ -208,7 +208,7 @@ async def test_a_restore_goes_first(world: RebuildWorld) -> None:
 
     await world.rebuild(passes=1)
 
-    assert world.told["state"] == "Waiting"
+    assert world.rebuild_status["state"] == "Waiting"
     assert world.collections() == [world.physical]
 
 
@@ -223,7 +223,7 @@ async def test_a_target_that_a_restore_has_replaced_is_kept_as_the_restore_s_way
     with pytest.raises(TransientError):
         await world.rebuild()
     # What it was at is not known to the restore.
-    world.tell_rebuild()
+    world.set_rebuild_status()
     world.change(index={"distance": "Cosine"})
     restore = world.restore()
     await world.run(restore)
@@ -254,7 +254,7 @@ async def test_nothing_is_removed_while_a_restore_is_under_way(world: RebuildWor
 
     await world.rebuild()
     assert f"{world.alias}__2" in world.collections()
-    assert world.told["message"] == "waiting for MemoryRestore undo"
+    assert world.rebuild_status["message"] == "waiting for MemoryRestore undo"
     await world.run(restore)
     await world.rebuild()
 
@@ -264,19 +264,19 @@ async def test_nothing_is_removed_while_a_restore_is_under_way(world: RebuildWor
 
 async def test_one_that_waits_for_an_approval_is_held_and_told_with_what_to_approve(world: RebuildWorld) -> None:
     async def hold(task: RebuildRun) -> str:
-        await task.tell("a drop")
-        raise RebuildHeld("a drop")
+        await task.report("a drop")
+        raise RebuildAwaitsApproval("a drop")
 
     world.rebuilds.steps = BARE_STEPS | {RebuildStep.VERIFY: hold}
 
     due_s = await world.rebuilds.run(world.memory)
 
     assert due_s == world.rebuilds.periods.hold_s
-    assert (world.told["state"], world.told["message"]) == ("Held", "a drop")
+    assert (world.rebuild_status["state"], world.rebuild_status["message"]) == ("Held", "a drop")
     assert world.aliases() == {world.alias: world.physical}
     world.rebuilds.steps = BARE_STEPS
     await world.rebuild()
-    assert world.told["state"] == "Done"
+    assert world.rebuild_status["state"] == "Done"
 
 
 async def test_a_target_that_says_it_is_another_clusters_is_never_removed(world: RebuildWorld) -> None:
@@ -323,15 +323,15 @@ async def test_an_agent_that_is_closed_for_a_restore_that_is_gone_is_opened(
         world.table.remove(key)
     else:
         world.table.put(world.must_get(key) | {"status": status})
-    told = closing_to_json(str(key), None, 7) | {MOVING_KEY: {"phase": "Announced"}}
+    told = closed_to_json(str(key), None, 7) | {MOVING_KEY: {"phase": "Announced"}}
     await world.with_server(lambda server: server.snapshots.write_metadata(world.physical, told))
     observed = await world.with_server(lambda server: server.collections.observe(world.alias, world.alias))
     assert observed is not None
-    assert observed.is_held
+    assert observed.must_clients_wait
 
     await world.rebuild()
 
     found, stays = world.metadata(world.physical), bool(status)
-    assert (closed_until(found) == 7) == stays
-    assert epoch_in(found).number == (0 if stays else 7)
+    assert (read_closed_until(found) == 7) == stays
+    assert read_epoch(found).number == (0 if stays else 7)
     assert MOVING_KEY not in found

@@ -16,7 +16,7 @@ async def test_what_is_sealed_is_carried_as_it_lies_and_not_embedded(qdrant_url:
 
     await world.rebuild(passes=20)
 
-    assert world.told["state"] == "Done", world.told
+    assert world.rebuild_status["state"] == "Done", world.rebuild_status
     rows = world.rows()
     assert {number: rows[number]["sealed"] for number in range(POINTS, POINTS + 3)} == dict.fromkeys(
         range(POINTS, POINTS + 3), sealed["sealed"]

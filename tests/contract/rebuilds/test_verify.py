@@ -10,17 +10,17 @@ import pytest
 from agentmemory_operator.collections.rules.changes import UpdateHnsw, UpdateStrictMode
 from agentmemory_operator.collections.rules.collection import METADATA_KEY, KeywordSource
 from agentmemory_operator.collections.rules.rebuild_record import RebuildKind
-from agentmemory_operator.errors import RebuildHeld, SpecInvalid
+from agentmemory_operator.errors import RebuildAwaitsApproval, SpecInvalid
 from agentmemory_operator.memories import compare as comparison
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.rules.findings import Check, CheckFinding
 from agentmemory_operator.memories.stored import delete_head
 from agentmemory_operator.ports.base import Vector
-from agentmemory_operator.rebuilds.catch_up import carry_all
-from agentmemory_operator.rebuilds.converge import Convergence
-from agentmemory_operator.rebuilds.verify import RebuildComparison, RebuildVerification
+from agentmemory_operator.rebuilds.catch_up import copy_differences
+from agentmemory_operator.rebuilds.converge import ConvergeStep
+from agentmemory_operator.rebuilds.verify import RebuildComparison, VerifyStep
 from agentmemory_operator.spec.kinds.agent_memory import APPROVE_PLAN
-from tests.support.engine.agents import SIZE, churning, vector_of
+from tests.support.engine.agents import SIZE, concurrent_writers, vector_of
 from tests.support.job.rebuild_task import RebuildTask, open_rebuild
 
 MEMORIES = 30
@@ -57,7 +57,7 @@ async def fill(here: RebuildTask) -> None:
     for record in (await here.world.rows("ada"))[:3]:
         await delete_head(here.world.agent, record.id, user_id="ada")
     await here.begin()
-    await carry_all(here.task)
+    await copy_differences(here.task)
 
 
 @pytest.fixture
@@ -70,8 +70,8 @@ async def here(qdrant_url: str) -> AsyncIterator[RebuildTask]:
 
 
 async def verify(here: RebuildTask) -> str:
-    converge = Convergence(look_s=0.05)
-    return await RebuildVerification(converge)(here.task)
+    converge = ConvergeStep(look_s=0.05)
+    return await VerifyStep(converge)(here.task)
 
 
 def approve(here: RebuildTask, **annotations: str) -> None:
@@ -105,7 +105,7 @@ async def test_of_a_collection_that_nobody_writes_to_the_number_is_exact(here: R
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RebuildComparison, "_missing", meddle)
-        verdict = await comparison.verdict()
+        verdict = await comparison.run_checks()
 
     assert "58 memories instead of 57" in verdict.message
 
@@ -123,7 +123,7 @@ async def test_what_is_written_while_it_is_compared_is_counted(here: RebuildTask
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RebuildComparison, "_missing", lambda _: write())
-        verdict = await comparison.verdict()
+        verdict = await comparison.run_checks()
 
     assert verdict.is_good, verdict.message
     written = re.search(r"57 memories and 3 tombstones, (\d+) written in the meantime", verdict.message)
@@ -149,7 +149,7 @@ async def test_what_is_missing_older_or_too_much_is_set_right_once(here: Rebuild
 async def test_a_point_that_differs_at_one_revision_fails_the_rebuild(
     here: RebuildTask, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    monkeypatch.setattr(comparison, "LOOK_S", 0.0)
+    monkeypatch.setattr(comparison, "CONFIRMING_READ_DELAY_S", 0.0)
     memory = (await here.world.rows("ben"))[0].id
     if what == "payload":
         await here.server.points.set_payload(here.target, {"content": "another"}, {"must": [{"has_id": [memory]}]})
@@ -185,9 +185,9 @@ async def test_a_target_whose_vectors_mean_something_else_is_never_moved_to(here
 
 async def test_writers_and_deletions_at_any_time_do_not_fail_it(here: RebuildTask) -> None:
     recalls = []
-    async with churning(here.world, "ada", writers=2):
+    async with concurrent_writers(here.world, "ada", writers=2):
         for _ in range(3):
-            await here.task.note(recall=None)
+            await here.task.update_record(recall=None)
             await verify(here)
             # What comes or goes between the two searches of a probe is in one of them alone.
             recalls.append(here.task.record.recall)
@@ -223,10 +223,10 @@ async def test_a_drop_of_the_recall_is_held_until_it_is_approved_and_kept_up_mea
     async with open_rebuild(qdrant_url, datatype="uint8") as here:
         await fill(here)
 
-        with pytest.raises(RebuildHeld, match="percentage points") as held:
+        with pytest.raises(RebuildAwaitsApproval, match="percentage points") as held:
             await verify(here)
         added = await here.world.add("written while it is held", user_id="ada")
-        with pytest.raises(RebuildHeld) as again:
+        with pytest.raises(RebuildAwaitsApproval) as again:
             await verify(here)
         kept_up = await here.points(here.target)
         approve(here, **{APPROVE_PLAN: f"{here.task.record.digest}-recall"})
@@ -242,7 +242,7 @@ async def test_the_plan_s_own_approval_is_none_of_the_recall(qdrant_url: str) ->
         await fill(here)
         approve(here, **{APPROVE_PLAN: "d"})
 
-        with pytest.raises(RebuildHeld):
+        with pytest.raises(RebuildAwaitsApproval):
             await verify(here)
 
 
@@ -282,7 +282,7 @@ async def test_a_model_that_finds_fewer_memories_by_their_own_words_is_held(qdra
     async with open_rebuild(qdrant_url, embedder=Model("blind", is_blind=True)) as here:
         await fill(here)
 
-        with pytest.raises(RebuildHeld, match="by their own text"):
+        with pytest.raises(RebuildAwaitsApproval, match="by their own text"):
             await verify(here)
 
     assert here.task.record.recall is not None

@@ -11,14 +11,14 @@ import pytest
 
 from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
 from agentmemory_operator.adapters.s3.objects import S3Objects
-from agentmemory_operator.collections.reconcile import Permit, reconcile
+from agentmemory_operator.collections.reconcile import PassPermit, reconcile
 from agentmemory_operator.collections.rules.desired import desired_collection
-from agentmemory_operator.collections.scratch import Scratch
+from agentmemory_operator.collections.scratch import ScratchCollections
 from agentmemory_operator.collections.takeover import TakeoverRequests
 from agentmemory_operator.connections.buckets import Storages
 from agentmemory_operator.connections.probe import Connections
 from agentmemory_operator.controllers.deletion import FINALIZER as COLLECTION_FINALIZER
-from agentmemory_operator.controllers.deletion import Release
+from agentmemory_operator.controllers.deletion import Deletion
 from agentmemory_operator.errors import NotOwned
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.collections import CollectionStore
@@ -139,13 +139,13 @@ class Theft:
     def passes(self) -> SnapshotPasses:
         world = self.world
         parts = (world.table, world.servers, world.cluster, world.clock, world.requested.append)
-        copies, scratch = Copies(Storages(world.secrets, S3Objects)), Scratch(world.cluster.cluster_id)
+        copies, scratch = Copies(Storages(world.secrets, S3Objects)), ScratchCollections(world.cluster.cluster_id)
         return SnapshotPasses(
             *parts,
             prover=Verification(scratch),
             copies=copies,
             scratch=scratch,
-            asking=TakeoverRequests(world.table),
+            takeover_requests=TakeoverRequests(world.table),
         )
 
     async def reconcile(self, **terms: Any) -> None:
@@ -157,7 +157,7 @@ class Theft:
 
         async def work(opened: CollectionStore) -> None:
             await reconcile(
-                world.alias, desired, store=opened, last_physical=last, last_points=0, permit=Permit(**terms)
+                world.alias, desired, store=opened, last_physical=last, last_points=0, permit=PassPermit(**terms)
             )
 
         try:
@@ -169,7 +169,7 @@ class Theft:
         """Delete the thief's AgentMemory, which is to take its collection with it."""
         world, store = self.world, QdrantCollections(self.world.url)
         connections = Connections(world.table, world.secrets, lambda _: store)
-        released = Release(world.table, connections, world.cluster, world.requested.append, world.servers, None)
+        released = Deletion(world.table, connections, world.cluster, world.requested.append, world.servers, None)
         document = world.must_get(world.memory)
         metadata = document["metadata"] | {
             "finalizers": [COLLECTION_FINALIZER],
@@ -464,7 +464,7 @@ class TestRestores:
 
     async def test_whose_the_live_collection_is_is_looked_at_in_every_pass(self, theft: Theft) -> None:
         world = theft.world
-        world.remark({"clusterId": "production"})
+        world.change_owner({"clusterId": "production"})
         key = theft.restore(physical=f"{world.alias}__2", steps=[{"name": "Recover"}])
 
         await world.run(key)

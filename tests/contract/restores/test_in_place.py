@@ -9,24 +9,24 @@ from typing import cast
 import pytest
 
 from agentmemory_operator.adapters.s3.objects import S3Objects
-from agentmemory_operator.collections.rules.epochs import CLOSED_KEY, closed_until, epoch_in
-from agentmemory_operator.collections.scratch import Scratch
+from agentmemory_operator.collections.rules.epochs import CLOSED_KEY, read_closed_until, read_epoch
+from agentmemory_operator.collections.scratch import ScratchCollections
 from agentmemory_operator.collections.takeover import TakeoverRequests
 from agentmemory_operator.connections.buckets import Storages
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.controllers.status_writer import with_closing
 from agentmemory_operator.errors import StoreRejected, StoreUnavailable, TransientError
-from agentmemory_operator.lifecycle.erasure_restore import RestoredErasures
+from agentmemory_operator.lifecycle.erasure_restore import RestoredErasureReplay
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.cache import MEMORY_SNAPSHOT, Key
 from agentmemory_operator.snapshots.controller import SnapshotPasses
 from agentmemory_operator.snapshots.copies import Copies
 from agentmemory_operator.snapshots.verify import Verification
 from tests.support.engine.fakes import FakeSecrets
-from tests.support.engine.meanwhile import Killed
+from tests.support.engine.meanwhile import ProcessKilled
 from tests.support.job.job_world import NAMESPACE
 from tests.support.job.restore_world import RestoreWorld
-from tests.support.web.http_server import well
+from tests.support.web.http_server import check_success
 
 POINTS = 10
 
@@ -39,10 +39,10 @@ class InPlaceWorld(RestoreWorld):
         parts = (self.table, self.servers, self.cluster, self.clock, self.requested.append)
         self.making = SnapshotPasses(
             *parts,
-            prover=Verification(Scratch(self.cluster.cluster_id)),
+            prover=Verification(ScratchCollections(self.cluster.cluster_id)),
             copies=Copies(Storages(FakeSecrets(), S3Objects)),
-            scratch=Scratch(self.cluster.cluster_id),
-            asking=TakeoverRequests(self.table),
+            scratch=ScratchCollections(self.cluster.cluster_id),
+            takeover_requests=TakeoverRequests(self.table),
         )
         self.closed_while: list[str] = []
 
@@ -90,7 +90,7 @@ class InPlaceWorld(RestoreWorld):
 
     def is_open(self) -> bool:
         told = self.metadata(self.physical).get(CLOSED_KEY)
-        return not told and not self.table.claims.least_epoch(self.agent) and "closed" not in self.status(self.memory)
+        return not told and not self.table.claims.min_epoch_of(self.agent) and "closed" not in self.status(self.memory)
 
 
 @pytest.fixture
@@ -219,7 +219,7 @@ async def test_what_fails_after_the_recovery_is_undone_by_the_safety_snapshot(wo
     key = await world.begin()
     # What the snapshot brings along may be all that is asked for: an index less, and there is something left to apply.
     index = f"/collections/{world.physical}/index/tags?wait=true"
-    world.after = {"recover": lambda: well(world.http.delete(index))}
+    world.after = {"recover": lambda: check_success(world.http.delete(index))}
     while "safetySnapshot" not in world.status(key):
         await world.turn(key)
     world.fails = {"apply": StoreUnavailable("away")}
@@ -249,7 +249,7 @@ async def test_one_that_is_deleted_midway_leaves_the_agent_as_it_was(world: InPl
 
     assert world.table.get(key) is None
     assert (world.contents(), world.metadata(world.physical).get(CLOSED_KEY)) == (NEW, None)
-    assert not world.table.claims.least_epoch(world.agent)
+    assert not world.table.claims.min_epoch_of(world.agent)
 
 
 async def test_the_claim_says_from_which_epoch_on_it_is_served_while_the_recovery_overwrites_what_the_collection_says(
@@ -259,8 +259,8 @@ async def test_the_claim_says_from_which_epoch_on_it_is_served_while_the_recover
 
     def look() -> None:
         metadata = world.metadata(world.physical)
-        least = world.table.claims.least_epoch(world.agent)
-        seen.append((least, epoch_in(metadata).number, closed_until(metadata) is not None))
+        least = world.table.claims.min_epoch_of(world.agent)
+        seen.append((least, read_epoch(metadata).number, read_closed_until(metadata) is not None))
 
     def recover() -> None:
         # The dev server keeps the metadata of a collection that it recovers into.
@@ -277,7 +277,7 @@ async def test_the_claim_says_from_which_epoch_on_it_is_served_while_the_recover
     assert seen[recovered + 1] == (least, least, True), "as the snapshot had it, and then of the next epoch"
     assert seen[-1] == (least, least, False), "opened first, then the claim is as it was"
     assert world.is_open()
-    assert epoch_in(world.metadata(world.physical)).contents == least
+    assert read_epoch(world.metadata(world.physical)).contents == least
 
 
 async def test_nothing_is_closed_before_the_claims_are_known(world: InPlaceWorld) -> None:
@@ -288,7 +288,7 @@ async def test_nothing_is_closed_before_the_claims_are_known(world: InPlaceWorld
         await world.turn(key)
 
     assert world.contents() == NEW
-    assert closed_until(world.metadata(world.physical)) is None
+    assert read_closed_until(world.metadata(world.physical)) is None
     world.table.claims = replace(world.table.claims, is_complete=True)
     await world.finish(key)
     assert world.contents() == OLD
@@ -300,7 +300,7 @@ async def test_one_that_was_given_up_leaves_an_agent_that_a_swap_opens(world: In
     while "safetySnapshot" not in world.status(key):
         await world.turn(key)
     world.table.remove(key)
-    least = world.table.claims.least_epoch(world.agent)
+    least = world.table.claims.min_epoch_of(world.agent)
     assert least
 
     swap = world.restore("again")
@@ -309,7 +309,7 @@ async def test_one_that_was_given_up_leaves_an_agent_that_a_swap_opens(world: In
 
     found = world.metadata(world.alias)
     assert world.condition(swap, "Succeeded") == "True/Restored"
-    assert (closed_until(found), epoch_in(found).number > least) == (None, True)
+    assert (read_closed_until(found), read_epoch(found).number > least) == (None, True)
 
 
 async def test_erasures_are_made_again_by_what_the_safety_snapshot_tells_of(world: InPlaceWorld) -> None:
@@ -322,7 +322,7 @@ async def test_erasures_are_made_again_by_what_the_safety_snapshot_tells_of(worl
             await server.points.delete(target, {"must": [{"has_id": [3]}]})
             return 1
 
-    world.restores.in_place.erasures = cast(RestoredErasures, Erasing())
+    world.restores.in_place.erasures = cast(RestoredErasureReplay, Erasing())
     await world.finish(key)
 
     assert seen == [(15, world.physical)]
@@ -341,7 +341,7 @@ async def test_operators_killed_again_and_again_come_to_its_end_and_lose_nothing
         world.crash_at = world.calls + chance.randint(2, 24)
         try:
             await world.turn(key)
-        except Killed:
+        except ProcessKilled:
             deaths += 1
             world.clock.move(ms=5_000)
         assert world.contents() in (OLD, NEW)
@@ -350,7 +350,7 @@ async def test_operators_killed_again_and_again_come_to_its_end_and_lose_nothing
     world.crash_at = 0
     world.restores = world.passes()
     await world.finish(key)
-    await world.with_server(Scratch(world.cluster.cluster_id).sweep)
+    await world.with_server(ScratchCollections(world.cluster.cluster_id).sweep)
 
     assert deaths > 3
     assert world.condition(key, "Succeeded") == "True/Restored"

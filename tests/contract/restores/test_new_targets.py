@@ -6,7 +6,7 @@ import pytest
 
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.errors import StoreRejected
-from agentmemory_operator.restores.reach import with_new_targets
+from agentmemory_operator.restores.reach import guard_live_collections
 from tests.support.job.restore_world import POINTS, RestoreWorld, open_restore
 
 
@@ -22,7 +22,7 @@ async def nothing() -> AsyncIterator[bytes]:
 
 async def test_what_is_live_is_neither_deleted_nor_recovered_into(world: RestoreWorld) -> None:
     async def work(server: Server) -> None:
-        guarded, live = with_new_targets(server), world.physical
+        guarded, live = guard_live_collections(server), world.physical
         [file] = await server.snapshots.files(live)
         location = await server.snapshots.own_location(live, file.name)
         for call in (
@@ -43,7 +43,7 @@ async def test_a_number_that_no_alias_leads_to_is_recovered_into(world: RestoreW
     target = f"{world.alias}__7"
 
     async def work(server: Server) -> None:
-        guarded = with_new_targets(server)
+        guarded = guard_live_collections(server)
         [file] = await guarded.snapshots.files(world.physical)
         location = await guarded.snapshots.own_location(world.physical, file.name)
         await guarded.snapshots.recover(target, location, sha256=file.sha256)
@@ -51,5 +51,5 @@ async def test_a_number_that_no_alias_leads_to_is_recovered_into(world: RestoreW
     await world.with_server(work)
     assert world.count(target) == POINTS
 
-    await world.with_server(lambda server: with_new_targets(server).collections.delete(target))
+    await world.with_server(lambda server: guard_live_collections(server).collections.delete(target))
     assert world.collections() == [world.physical]

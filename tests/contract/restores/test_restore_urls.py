@@ -11,7 +11,7 @@ from agentmemory_operator.errors import StorageUnavailable
 from tests.support.job.restore_world import POINTS, RestoreWorld
 from tests.support.spec.documents import connection_document
 from tests.support.web.http_server import Authority
-from tests.support.web.services import WebServer, serving_files
+from tests.support.web.services import WebServer, serve_files
 
 FILE = "/backups/of one.snapshot"
 ADDRESS = "/backups/of%20one.snapshot"
@@ -29,7 +29,7 @@ def web(authority: Authority, tmp_path: pathlib.Path, monkeypatch: pytest.Monkey
     trusted = tmp_path / "authorities.pem"
     trusted.write_text(authority.pem)
     monkeypatch.setenv("SSL_CERT_FILE", str(trusted))
-    with serving_files(authority.issue()) as server:
+    with serve_files(authority.issue()) as server:
         yield server
 
 
@@ -106,7 +106,7 @@ async def test_a_download_that_breaks_off_is_told_and_made_again(world: RestoreW
 async def test_an_address_that_leads_to_another_host_is_refused_and_that_host_never_asked(
     world: RestoreWorld, web: WebServer, authority: Authority, is_listed: bool
 ) -> None:
-    with serving_files(authority.issue()) as other:
+    with serve_files(authority.issue()) as other:
         other.files[FILE] = web.files[FILE]
         web.moved[FILE] = f"{other.url}{ADDRESS}"
         listed = [web.host, other.host] if is_listed else [web.host]
@@ -116,7 +116,7 @@ async def test_an_address_that_leads_to_another_host_is_refused_and_that_host_ne
 
         assert world.condition(key, "Succeeded") == "False/SnapshotRefused"
         assert f"redirects to {other.host}" in world.message(key, "Succeeded")
-        assert (other.asked, web.asked) == ([], [FILE])
+        assert (other.requested_paths, web.requested_paths) == ([], [FILE])
     world.check_untouched(key)
 
 
@@ -141,4 +141,4 @@ async def test_a_server_that_no_authority_of_the_system_s_vouches_for_gets_no_ca
         await world.restores.run(key)
 
     assert "SSL_CERT_FILE" in world.message(key, "Progressing")
-    assert web.asked == []
+    assert web.requested_paths == []

@@ -8,14 +8,14 @@ import pytest
 
 from agentmemory_operator.adapters.s3.objects import S3Objects
 from agentmemory_operator.collections.reconcile import reconcile
-from agentmemory_operator.collections.rules.announcement import carries, phase_of
+from agentmemory_operator.collections.rules.announcement import copies_writes, phase_of
 from agentmemory_operator.collections.rules.desired import newest_collection
 from agentmemory_operator.collections.rules.epochs import (
     Epoch,
-    closed_until,
-    closing_to_json,
-    epoch_in,
+    closed_to_json,
     epoch_to_json,
+    read_closed_until,
+    read_epoch,
 )
 from agentmemory_operator.connections.buckets import Storages
 from agentmemory_operator.connections.resolve import Server
@@ -27,10 +27,10 @@ from agentmemory_operator.errors import (
     StoreUnavailable,
     TransientError,
 )
-from agentmemory_operator.lifecycle.rules.erasure import Counts, ErasureReceipt, hash_user, trace_to_line
+from agentmemory_operator.lifecycle.rules.erasure import ErasureReceipt, MemoryCounts, hash_user, trace_to_line
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
 from agentmemory_operator.ports.base import Json
-from agentmemory_operator.rebuilds.catch_up import prepare_source
+from agentmemory_operator.rebuilds.catch_up import create_time_index
 from agentmemory_operator.restores.rules.checks import SwapStep
 from agentmemory_operator.restores.rules.status import current_step
 from agentmemory_operator.runtime.cache import MEMORY_RESTORE, MEMORY_SNAPSHOT, Key
@@ -42,7 +42,7 @@ from agentmemory_operator.spec.times import parse_time
 from tests.support.job.job_world import EMBEDDING, NAMESPACE
 from tests.support.job.restore_world import PLACEHOLDER, POINTS, RestoreWorld, open_restore
 from tests.support.spec.documents import connection_document, memory_document
-from tests.support.web.http_server import well
+from tests.support.web.http_server import check_success
 from tests.support.web.s3_server import BUCKET, KEY, S3Server
 
 
@@ -55,7 +55,7 @@ async def world(qdrant_url: str) -> AsyncIterator[RestoreWorld]:
 def _announced(metadata: Json) -> tuple[str, bool]:
     """Return the phase that a collection tells of, and whether what is written in it is carried over."""
     phase = phase_of(metadata)
-    return phase or "", carries(metadata)
+    return phase or "", copies_writes(metadata)
 
 
 class TestSwap:
@@ -86,7 +86,7 @@ class TestSwap:
         async def begin_a_rebuild(server: Server) -> None:
             source = await server.collections.observe(world.physical, world.physical)
             assert source is not None
-            await prepare_source(server, source)
+            await create_time_index(server, source)
             await server.snapshots.write_metadata(world.physical, told)
 
         await world.with_server(begin_a_rebuild)
@@ -107,21 +107,21 @@ class TestSwap:
 
         assert [one for one in dict.fromkeys(said) if one[0]] == [("Announced", False), ("Final", False)]
         assert said[-1] == ("", True), "what was replaced holds nobody"
-        epoch = epoch_in(world.metadata(world.alias))
-        assert epoch.number == epoch.contents > epoch_in(world.metadata(world.physical)).number
+        epoch = read_epoch(world.metadata(world.alias))
+        assert epoch.number == epoch.contents > read_epoch(world.metadata(world.physical)).number
 
     async def test_what_the_snapshot_said_of_its_epoch_and_of_being_closed_is_dropped(
         self, world: RestoreWorld
     ) -> None:
-        told = closing_to_json("agents/another", None, 7) | epoch_to_json(Epoch(number=5, contents=5))
+        told = closed_to_json("agents/another", None, 7) | epoch_to_json(Epoch(number=5, contents=5))
         await world.with_server(lambda server: server.snapshots.write_metadata(world.physical, told))
         await world.snapshot("closed")
 
         await world.run(world.restore(source={"snapshotRef": {"name": "closed"}}))
 
         found = world.metadata(world.alias)
-        assert closed_until(found) is None
-        assert epoch_in(found).number > 7
+        assert read_closed_until(found) is None
+        assert read_epoch(found).number > 7
 
     @pytest.mark.parametrize(
         ("error", "left"), [(StoreRejected(400, "no"), ""), (StoreUnavailable("the answer was lost"), "Final")]
@@ -315,7 +315,7 @@ class TestRefusals:
 
     async def test_a_snapshot_that_is_nowhere_is_waited_for_and_then_refused(self, world: RestoreWorld) -> None:
         key = world.restore(source={"snapshotRef": {"name": "none"}})
-        world.created(key)
+        world.set_created_now(key)
 
         await world.restores.run(key)
         assert world.condition(key, "Progressing") == "True/SnapshotNotReady"
@@ -431,13 +431,13 @@ class TestQueue:
     @pytest.mark.parametrize("step", ["Keep", "Move", "Drain", "Settle"])
     async def test_a_restore_waits_for_a_rebuild_that_moves_the_alias(self, world: RestoreWorld, step: str) -> None:
         key = world.restore()
-        world.tell_rebuild(state="Running", step=step)
+        world.set_rebuild_status(state="Running", step=step)
 
         await world.restores.run(key)
 
         assert world.condition(key, "Progressing") == "True/WaitsForRebuild"
         assert f"a rebuild of {world.agent}, which is at {step}" in world.message(key, "Progressing")
-        world.tell_rebuild(state="Done", step="Done")
+        world.set_rebuild_status(state="Done", step="Done")
         await world.run(key)
         assert world.condition(key, "Succeeded") == "True/Restored"
 
@@ -446,7 +446,7 @@ class TestQueue:
         self, world: RestoreWorld, step: str
     ) -> None:
         key = world.restore()
-        world.tell_rebuild(state="Running", step=step)
+        world.set_rebuild_status(state="Running", step=step)
 
         await world.run(key)
 
@@ -455,7 +455,7 @@ class TestQueue:
     async def test_a_rebuild_that_begins_to_move_right_before_the_restore_is_seen(self, world: RestoreWorld) -> None:
         key = world.restore()
         # The finalizer is the last write before the lock of the alias is taken.
-        world.after["write_finalizers"] = lambda: world.tell_rebuild(state="Running", step="Move")
+        world.after["write_finalizers"] = lambda: world.set_rebuild_status(state="Running", step="Move")
 
         with pytest.raises(TransientError, match="at Move"):
             await world.restores.run(key)
@@ -470,7 +470,7 @@ class TestQueue:
         key = world.restore()
         with pytest.raises(TransientError):
             await world.restores.run(key)
-        world.tell_rebuild(state="Waiting", step="Move")
+        world.set_rebuild_status(state="Waiting", step="Move")
         world.fails.clear()
 
         await world.run(key)
@@ -503,14 +503,16 @@ def write_unfinished(world: RestoreWorld, collection: str) -> None:
     ]
     given = {"userId": "u", "type": "fact", "content": "c", "rev": 1, "updatedAt": 1, "createdAt": 1, "pending": False}
     body = [{"id": row["id"], "vector": [1, 0, 0, 0], "payload": given | row} for row in rows]
-    well(world.http.put(f"/collections/{collection}/points?wait=true", json={"points": body}))
+    check_success(world.http.put(f"/collections/{collection}/points?wait=true", json={"points": body}))
 
 
 def heads_of(world: RestoreWorld) -> set[str]:
     """Return which of them are the newest versions, and not deleted."""
     filter_ = {"must": [{"is_empty": {"key": key}} for key in ("supersededById", "deletedAt")]}
     body = {"filter": filter_, "with_payload": False, "limit": 100}
-    points = well(world.http.post(f"/collections/{world.alias}/points/scroll", json=body)).json()["result"]["points"]
+    points = check_success(world.http.post(f"/collections/{world.alias}/points/scroll", json=body)).json()["result"][
+        "points"
+    ]
     return {point["id"] for point in points} & {OLD, NEW, OTHER, HIDDEN}
 
 
@@ -651,9 +653,9 @@ class TestClone:
     async def test_a_snapshot_of_another_cluster_is_refused_but_by_the_connection_s_owner(
         self, world: RestoreWorld
     ) -> None:
-        world.remark({"clusterId": "old", "uid": "old-uid"})
+        world.change_owner({"clusterId": "old", "uid": "old-uid"})
         await world.snapshot("foreign")
-        world.remark({"clusterId": world.cluster.identity, "uid": "uid-1"})
+        world.change_owner({"clusterId": world.cluster.identity, "uid": "uid-1"})
         source = {"snapshotRef": {"name": "foreign"}}
 
         annotated = {"agentmemory.dev/takeover": "old-uid"}
@@ -784,7 +786,7 @@ class TestObjectStorage:
             older_than=None,
             until_ms=world.clock.now_ms(),
             at=world.clock.now_ms(),
-            counts=Counts(types={"fact": POINTS}),
+            counts=MemoryCounts(types={"fact": POINTS}),
             sha256="0" * 64,
             request_hash="0" * 16,
         )

@@ -15,7 +15,7 @@ from agentmemory_operator.search.rules.candidate_classes import (
     BY_USE,
     MemoryClass,
 )
-from agentmemory_operator.spec.expression.variables import DAY_MS, Scored, values_of
+from agentmemory_operator.spec.expression.variables import DAY_MS, ScoreInput, values_of
 from agentmemory_operator.spec.memory_types import MemoryType
 from tests.support.engine.agents import World, vector_of
 
@@ -53,7 +53,7 @@ def records(now_ms: int) -> list[MemoryRecord]:
 
 def is_in_box(record: MemoryRecord, class_: MemoryClass, now_ms: int) -> bool:
     box = class_.box({type_.name: type_ for type_ in TYPES}[record.type])
-    scored = Scored(
+    scored = ScoreInput(
         type=record.type,
         similarity=0.0,
         created_at=record.created_at,

@@ -15,7 +15,7 @@ from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.item_writes import ItemContent
 from agentmemory_operator.memories.rules.items import Address
 from agentmemory_operator.memories.stored import list_page, read_memory
-from agentmemory_operator.memories.transfer.import_batch import Line
+from agentmemory_operator.memories.transfer.import_batch import ImportLine
 from agentmemory_operator.memories.transfer.imports import import_lines
 from agentmemory_operator.spec.presets import COGNITIVE
 from tests.support.engine.agents import EVERYTHING, World, list_request, search_request, vector_of
@@ -26,7 +26,7 @@ EVENTS = ("user_interaction", "tool_execution", "error_event", "system_event", "
 
 @pytest.fixture
 def world(world: World) -> World:
-    world.rank_by(replace(EVERYTHING, types=COGNITIVE.types))
+    world.set_ranking(replace(EVERYTHING, types=COGNITIVE.types))
     return world
 
 
@@ -80,16 +80,16 @@ async def test_items_and_imports_need_nothing_that_a_type_demands(world: World) 
     )
     old = IncomingMemory(user_id="u", content="an old episode", type="episodic", vector=vector_of("old"))
 
-    assert await import_lines(world.agent, [Line(memory=old)], brings_back_erased=False) == ["imported"]
+    assert await import_lines(world.agent, [ImportLine(memory=old)], brings_back_erased=False) == ["imported"]
     assert sorted(await world.heads()) == ["an item", "an old episode"]
 
 
 async def test_what_a_session_has_in_mind_needs_nothing_that_a_type_demands(world: World) -> None:
     types = tuple(replace(type_, required=("domain",)) for type_ in COGNITIVE.types)
-    world.rank_by(replace(EVERYTHING, types=types))
+    world.set_ranking(replace(EVERYTHING, types=types))
     thought = IncomingMemory(user_id="u", content="a thought", session_id="s", vector=vector_of("a thought"))
 
-    assert (await world.working.keep(world.agent, thought)).event == "ADD"
+    assert (await world.working.store(world.agent, thought)).event == "ADD"
 
 
 async def test_another_kind_of_event_is_refused_and_the_known_ones_are_named(world: World) -> None:
@@ -120,17 +120,17 @@ async def test_knowledge_has_a_domain_and_sources_and_a_middling_confidence_unle
 
 async def test_a_memory_is_told_with_its_priority_where_that_ranks(world: World) -> None:
     await world.add("it failed", type="episodic", event_type="error_event", importance=0.9)
-    world.rank_by(replace(EVERYTHING, types=COGNITIVE.types, model=COGNITIVE.model))
+    world.set_ranking(replace(EVERYTHING, types=COGNITIVE.types, model=COGNITIVE.model))
     world.clock.move(ms=30 * 86_400_000)
 
-    page = answers.page(await list_page(world.agent, list_request()), world.agent)
+    page = answers.render_page(await list_page(world.agent, list_request()), world.agent)
     answer = await world.recall.search(world.agent, search_request(vector=vector_of("it failed"), explain=True))
-    [found] = answers.search(answer, world.agent, answers.WHOLE)["results"]
-    world.rank_by(replace(EVERYTHING, types=COGNITIVE.types))
+    [found] = answers.render_search(answer, world.agent, answers.FULL_VIEW)["results"]
+    world.set_ranking(replace(EVERYTHING, types=COGNITIVE.types))
     [record] = await world.rows()
 
     # A half-life after it was made, never used.
     expected = 0.3 * 0.5 + 0.2 * 0 + 0.5 * 0.9
     assert [each["priority"] for each in (*page["results"], found)] == pytest.approx([expected, expected])
     assert found["explain"]["terms"]["priority"] == pytest.approx(expected)
-    assert answers.memory(record, world.agent)["priority"] is None
+    assert answers.render_memory(record, world.agent)["priority"] is None

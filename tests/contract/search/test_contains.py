@@ -9,8 +9,8 @@ import pytest
 
 from agentmemory_operator.errors import RequestInvalid
 from agentmemory_operator.lifecycle.forget import ForgetRequest
-from agentmemory_operator.lifecycle.rules.erasure import Scope
-from agentmemory_operator.memories.rules.criteria_json import read_filters
+from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
+from agentmemory_operator.memories.rules.criteria_json import parse_filters
 from agentmemory_operator.search import eligible
 from tests.support.engine.agents import World, open_world, search_request, vector_of
 
@@ -49,12 +49,12 @@ async def store(world: World, notes: dict[str, Any], *, user_id: str = "u") -> N
 
 
 async def found(world: World, filters: dict[str, Any], **more: Any) -> set[str]:
-    request = search_request(criterion=read_filters(filters), vector=vector_of("q"), **more)
+    request = search_request(criterion=parse_filters(filters), vector=vector_of("q"), **more)
     return {hit.record.content for hit in (await world.recall.search(world.agent, request)).results}
 
 
 def forget(filters: dict[str, Any]) -> ForgetRequest:
-    return ForgetRequest(scope=Scope(user_id="u", criterion=read_filters(filters)), filters=filters)
+    return ForgetRequest(scope=ErasureScope(user_id="u", criterion=parse_filters(filters)), filters=filters)
 
 
 async def test_a_search_finds_words_in_any_order_and_case(world: World) -> None:
@@ -77,7 +77,7 @@ async def test_a_search_finds_words_of_scripts_without_spaces(world: World) -> N
 async def test_a_search_is_limited_to_what_matches_and_counts_it(world: World) -> None:
     await store(world, {f"{place}": "elephant" if place % 3 else "An ant" for place in range(30)})
 
-    request = search_request(criterion=read_filters({"metadata.note": {"contains": "ant"}}), vector=vector_of("q"))
+    request = search_request(criterion=parse_filters({"metadata.note": {"contains": "ant"}}), vector=vector_of("q"))
     answer = await world.recall.search(world.agent, replace(request, top_k=7, explain=True))
 
     assert len(answer.results) == 7
@@ -91,7 +91,7 @@ async def test_a_forget_erases_what_contains_the_words_and_nothing_else(world: W
     await store(world, NOTES)
     await store(world, NOTES, user_id="other")
 
-    preview = await world.forgetting.would_forget(world.agent, forget(ANT))
+    preview = await world.forgetting.preview(world.agent, forget(ANT))
     receipt = await world.forgetting.forget(world.agent, forget(ANT))
 
     assert preview.counts.total == receipt.counts.total == len(MATCHING)

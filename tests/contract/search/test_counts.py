@@ -26,7 +26,7 @@ TYPES = (
 @pytest.fixture
 def brain(world: World) -> World:
     """Return an agent whose confidence fades, with types that end."""
-    world.rank_by(replace(EVERYTHING, model=Confidence(), types=TYPES))
+    world.set_ranking(replace(EVERYTHING, model=Confidence(), types=TYPES))
     return world
 
 
@@ -53,7 +53,7 @@ async def test_without_an_index_of_types_very_many_memories_are_not_read(
     world: World, monkeypatch: pytest.MonkeyPatch, allows_exact: bool
 ) -> None:
     monkeypatch.setattr(statistics, "PAGE", 2)
-    monkeypatch.setattr(statistics, "TYPED_MAX", 5)
+    monkeypatch.setattr(statistics, "MAX_TYPE_READS", 5)
     settings = replace(world.agent.settings, indexes={})
     world.agent = replace(world.agent, settings=settings, allows_exact=allows_exact)
     for number in range(5):
@@ -154,7 +154,7 @@ async def test_what_was_used_lately_has_not_decayed(brain: World) -> None:
 async def test_decay_is_not_reckoned_of_more_memories_than_may_be_read(
     brain: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(statistics, "DECAYED_MAX", 1)
+    monkeypatch.setattr(statistics, "MAX_DECAY_READS", 1)
     monkeypatch.setattr(statistics, "PAGE", 1)
     await brain.add("a", confidence=0.1)
     first = await count_memories(brain.agent, "u")

@@ -8,7 +8,7 @@ import pytest
 
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, KeywordSource
 from agentmemory_operator.search.search import SearchAnswer
-from agentmemory_operator.spec.expression.typing import checked_expression
+from agentmemory_operator.spec.expression.typing import check_expression
 from agentmemory_operator.spec.presets import Weights
 from agentmemory_operator.spec.presets.table import EvidenceWeights, Fusion
 from tests.support.engine.agents import EVERYTHING, World, open_world, search_request, vector_of
@@ -56,7 +56,7 @@ async def search(world: World, query: str, **more: Any) -> SearchAnswer:
     ],
 )
 async def test_the_terms_give_the_score(world: World, query: str, fusion: Fusion, evidence: EvidenceWeights) -> None:
-    world.rank_by(replace(EVERYTHING, fusion=fusion, evidence=evidence))
+    world.set_ranking(replace(EVERYTHING, fusion=fusion, evidence=evidence))
 
     answer = await search(world, query, explain=True)
 
@@ -72,7 +72,7 @@ async def test_the_terms_give_the_score(world: World, query: str, fusion: Fusion
 @pytest.mark.parametrize("query", QUESTIONS)
 async def test_an_expression_names_its_terms_itself(world: World, query: str) -> None:
     text = "0.3*similarity + 0.7*keyword + 0.2*terse + 0.1*author + time/8 + 0.05*asked + 0.02*date"
-    world.rank_by(replace(EVERYTHING, evidence=ALL, model=checked_expression(text, EVERYTHING.types, "Cosine")))
+    world.set_ranking(replace(EVERYTHING, evidence=ALL, model=check_expression(text, EVERYTHING.types, "Cosine")))
 
     answer = await search(world, query, explain=True)
 
@@ -84,7 +84,7 @@ async def test_an_expression_names_its_terms_itself(world: World, query: str) ->
 
 
 async def test_evidence_decides_between_memories_that_match_alike(world: World) -> None:
-    world.rank_by(replace(BY_MATCH, fusion=Fusion(keyword_weight=0.0), evidence=EvidenceWeights(author=1.0)))
+    world.set_ranking(replace(BY_MATCH, fusion=Fusion(keyword_weight=0.0), evidence=EvidenceWeights(author=1.0)))
 
     answer = await search(world, "What did Bob eat?", explain=True)
 
@@ -96,7 +96,7 @@ async def test_evidence_decides_between_memories_that_match_alike(world: World) 
 
 
 async def test_a_search_by_meaning_alone_has_no_evidence(world: World) -> None:
-    world.rank_by(BY_MATCH)
+    world.set_ranking(BY_MATCH)
 
     answer = await search(world, "When did Ann see the apples?", hybrid=False, explain=True)
 
@@ -104,7 +104,7 @@ async def test_a_search_by_meaning_alone_has_no_evidence(world: World) -> None:
 
 
 async def test_own_words_weigh_more_than_those_of_the_memories_before(world: World) -> None:
-    world.rank_by(replace(BY_MATCH, fusion=Fusion(keyword_weight=1.0), evidence=EvidenceWeights()))
+    world.set_ranking(replace(BY_MATCH, fusion=Fusion(keyword_weight=1.0), evidence=EvidenceWeights()))
 
     answer = await search(world, "genus", explain=True)
 
@@ -117,7 +117,7 @@ async def test_the_words_of_a_neighbour_s_end_are_cut_off(world: World) -> None:
     long = " ".join(f"word{n}" for n in range(40))
     await world.add(long, session_id="t", created_at=world.clock.now_ms() - 1000)
     await world.add("short", session_id="t")
-    world.rank_by(BY_MATCH)
+    world.set_ranking(BY_MATCH)
 
     answers = [await search(world, f"word{n}", explain=True) for n in (0, 39)]
 

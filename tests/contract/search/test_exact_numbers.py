@@ -10,11 +10,11 @@ import orjson
 import pytest
 
 from agentmemory_operator.lifecycle.forget import ForgetRequest
-from agentmemory_operator.lifecycle.rules.erasure import Scope
+from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.item_writes import ItemContent
-from agentmemory_operator.memories.rules.criteria_json import read_filters
-from agentmemory_operator.memories.rules.exact_numbers import stored_float
+from agentmemory_operator.memories.rules.criteria_json import parse_filters
+from agentmemory_operator.memories.rules.exact_numbers import find_stored_float
 from agentmemory_operator.memories.rules.items import Address
 from agentmemory_operator.memories.stored import change_head, read_memory
 from tests.contract.memories.test_filters import COMPARED
@@ -58,7 +58,7 @@ async def store(world: World, numbers: list[int | float]) -> None:
 
 
 async def found(world: World, filters: dict[str, Any]) -> set[int]:
-    request = search_request(criterion=read_filters(filters), vector=vector_of("q"), top_k=100)
+    request = search_request(criterion=parse_filters(filters), vector=vector_of("q"), top_k=100)
     return {int(hit.record.content) for hit in (await world.recall.search(world.agent, request)).results}
 
 
@@ -83,12 +83,12 @@ async def test_filters_compare_numbers_exactly(world: World) -> None:
 
 
 async def test_a_forget_erases_one_of_two_neighbours(world: World) -> None:
-    numbers: list[int | float] = indexed(world, (BIG, BIG + 1, CHANGED, stored_float(CHANGED)))
+    numbers: list[int | float] = indexed(world, (BIG, BIG + 1, CHANGED, find_stored_float(CHANGED)))
     await store(world, numbers)
 
     for number in numbers[::2]:
         filters = {"metadata.n": number}
-        scope = Scope(user_id="u", criterion=read_filters(filters))
+        scope = ErasureScope(user_id="u", criterion=parse_filters(filters))
         receipt = await world.forgetting.forget(world.agent, ForgetRequest(scope=scope, filters=filters))
         assert receipt.counts.total == 1
 
@@ -114,10 +114,10 @@ async def test_a_memory_keeps_every_number(qdrant_url: str) -> None:
     many = [any_double(generator) for _ in range(500)]
     numbers = [*EDGES, CHANGED, 2**63 - 1, -(2**63), *many]
     metadata = {"list": [numbers, {"deep": numbers}], **{f"n{place}": n for place, n in enumerate(numbers)}}
-    assert sum(isinstance(n, float) and stored_float(n) != n for n in numbers) > 100
+    assert sum(isinstance(n, float) and find_stored_float(n) != n for n in numbers) > 100
     async with open_world(qdrant_url) as world:
         scalars: dict[str, Any] = {"importance": 0.30000000000000004, "confidence": 0.12070162795213857}
-        assert stored_float(scalars["confidence"]) != scalars["confidence"]
+        assert find_stored_float(scalars["confidence"]) != scalars["confidence"]
         id_ = await world.add("1", metadata=metadata, context={"c": CHANGED}, decay_rate=0.12070162795213857, **scalars)
 
         record = await read_memory(world.agent, id_, user_id="u")
@@ -126,7 +126,7 @@ async def test_a_memory_keeps_every_number(qdrant_url: str) -> None:
         assert (record.context, record.decay_rate) == ({"c": CHANGED}, 0.12070162795213857)
         assert (record.importance, record.confidence) == (scalars["importance"], scalars["confidence"])
         assert await found(world, scalars) == {1}
-        assert await found(world, {"confidence": stored_float(scalars["confidence"])}) == set()
+        assert await found(world, {"confidence": find_stored_float(scalars["confidence"])}) == set()
 
 
 def doubles(generator: random.Random) -> list[int | float]:
@@ -163,7 +163,7 @@ async def test_100_000_numbers_come_back(
     # Without the texts beside them this many would be others; and what is stored is not changed again.
     kept = numbers_of(stored)
     assert sum(one != other for one, other in zip(kept, drawn, strict=True)) == changed
-    assert bits(kept) == bits([stored_float(n) if isinstance(n, float) else n for n in drawn])
+    assert bits(kept) == bits([find_stored_float(n) if isinstance(n, float) else n for n in drawn])
 
 
 def numbers_of(points: list[dict[str, Any]]) -> list[int | float]:

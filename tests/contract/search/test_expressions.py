@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from agentmemory_operator.adapters.qdrant.points import QdrantPoints
 from agentmemory_operator.errors import RequestInvalid, StoreRejected
-from agentmemory_operator.search.rules.score import score, score_query
+from agentmemory_operator.search.rules.score import compute_score, score_query
 from agentmemory_operator.spec.effective.settings import AgentSettings, Ranking
 from agentmemory_operator.spec.expression.choices import Compare
 from agentmemory_operator.spec.expression.models import Confidence, Horizons, Importance, Model, Priority
 from agentmemory_operator.spec.expression.syntax import ExpressionInvalid
 from agentmemory_operator.spec.expression.tree import Values, Var, nodes_of
-from agentmemory_operator.spec.expression.typing import CheckedExpression, checked_expression
-from agentmemory_operator.spec.expression.variables import DAY_MS, Scored, values_of
+from agentmemory_operator.spec.expression.typing import CheckedExpression, check_expression
+from agentmemory_operator.spec.expression.variables import DAY_MS, ScoreInput, values_of
 from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.spec.presets import Weights
 from qdrant_devserver.server import create_app
@@ -34,7 +34,7 @@ from tests.support.engine.agents import (
     settings_of,
     vector_of,
 )
-from tests.support.spec.generator import examples_of
+from tests.support.spec.generator import draw_examples
 from tests.support.spec.scores import preset_cases
 from tests.support.web.http_server import serve
 
@@ -78,7 +78,7 @@ async def filled(served: tuple[str, bool], filled_settings: AgentSettings) -> As
         yield World(agent_of(filled_settings, store)), has_extremes
 
 
-def memory_of(number: int) -> Scored:
+def memory_of(number: int) -> ScoreInput:
     """Return a memory of ages from the future to five years, with values at and between their bounds, some missing."""
     draw = random.Random(number)
     age_ms = int(draw.choice([-DAY_MS, 0, 1000, DAY_MS, 30 * DAY_MS, 1825 * DAY_MS]) * draw.uniform(0.5, 1.5))
@@ -93,7 +93,7 @@ def memory_of(number: int) -> Scored:
         some["access_count"] = draw.choice([0, 1, 2, 9, 1000, 10**6])
     if number % 7:
         some["importance"] = draw.choice([0.0, 0.25, 0.5, 0.7, 1.0, draw.random()])
-    return Scored(
+    return ScoreInput(
         type=draw.choice(NAMES),
         similarity=draw.choice([0.0, 0.7, -1.0, 1.0, draw.uniform(-1, 1)]),
         keyword=draw.choice([0.0, 1.0, draw.random()]),
@@ -103,7 +103,7 @@ def memory_of(number: int) -> Scored:
     )
 
 
-def payload_of(memory: Scored) -> dict[str, Any]:
+def payload_of(memory: ScoreInput) -> dict[str, Any]:
     """Return the point of a memory: what has its default stays away."""
     keys = {
         "type": memory.type,
@@ -138,13 +138,13 @@ async def largest_difference(filled: tuple[World, bool], ranking: Ranking, numbe
     found = await scores_of(filled, ranking)
     differences = [0.0]
     for number in numbers or found:
-        wanted = score(memory_of(number), ranking, now_ms=NOW_MS).score
+        wanted = compute_score(memory_of(number), ranking, now_ms=NOW_MS).score
         differences.append(abs(found[number] - wanted) / max(1.0, abs(wanted)))
     return max(differences)
 
 
 def expression(text: str) -> Ranking:
-    return replace(RANKING, model=checked_expression(text, TYPES, "Cosine"))
+    return replace(RANKING, model=check_expression(text, TYPES, "Cosine"))
 
 
 MODELS: dict[str, Model | None] = {
@@ -225,7 +225,7 @@ def _larger(parts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 def checked(text: str) -> CheckedExpression | None:
     try:
-        return checked_expression(text, TYPES, "Cosine")
+        return check_expression(text, TYPES, "Cosine")
     except ExpressionInvalid:
         return None
 
@@ -252,7 +252,7 @@ def is_on_the_edge(model: CheckedExpression, values: Values) -> bool:
 
 
 async def test_any_expression_equals_the_oracle(filled: tuple[World, bool]) -> None:
-    for model in examples_of(ACCEPTED, count=150):
+    for model in draw_examples(ACCEPTED, count=150):
         sure = [
             number
             for number in range(1, POINTS + 1)
@@ -262,7 +262,7 @@ async def test_any_expression_equals_the_oracle(filled: tuple[World, bool]) -> N
             assert await largest_difference(filled, replace(RANKING, model=model), sure) < 1e-5, model.text
 
 
-def golden_cases() -> Iterator[tuple[Ranking, Scored, float]]:
+def golden_cases() -> Iterator[tuple[Ranking, ScoreInput, float]]:
     """Yield a ranking, a memory and its score, of every formula."""
     for case in GOLDEN["weighted"]:
         given = case["in"]
@@ -279,12 +279,12 @@ def golden_cases() -> Iterator[tuple[Ranking, Scored, float]]:
         yield replace(EVERYTHING, model=Importance()), golden_memory(case["in"]), case["out"]["score"]
 
 
-def golden_memory(given: dict[str, Any]) -> Scored:
+def golden_memory(given: dict[str, Any]) -> ScoreInput:
     plain = {"importance": "importance", "accessCount": "access_count", "decayRate": "decay_rate"}
     known = {name: given[key] for key, name in (plain | {"confidence": "confidence"}).items() if key in given}
     if "idleDays" in given:
         known["last_accessed_at"] = NOW_MS - round(given["idleDays"] * DAY_MS)
-    return Scored(
+    return ScoreInput(
         type=given.get("type", "fact"),
         similarity=given.get("similarity", 0.0),
         created_at=NOW_MS - round(given.get("ageDays", 0) * DAY_MS),

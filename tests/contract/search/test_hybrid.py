@@ -8,8 +8,8 @@ import pytest
 
 from agentmemory_operator.collections.rules.collection import KeywordSource
 from agentmemory_operator.errors import RequestInvalid
-from agentmemory_operator.search.rules.clues import HALF_SCORE, Clues
-from agentmemory_operator.search.rules.hybrid import keyword_of
+from agentmemory_operator.search.rules.clues import HALF_SCORE, QueryFeatures
+from agentmemory_operator.search.rules.hybrid import keyword_term
 from agentmemory_operator.search.search import SearchAnswer
 from agentmemory_operator.spec.effective.settings import Ranking
 from agentmemory_operator.spec.presets import Weights
@@ -29,7 +29,7 @@ async def world(qdrant_url: str) -> AsyncIterator[World]:
     async with open_world(qdrant_url, keyword=KeywordSource(language="english", window=2)) as world:
         for number, content in enumerate(FRUIT):
             await world.add(content, created_at=world.clock.now_ms() - number * 86_400_000, importance=number / 10)
-        world.rank_by(by(Fusion()))
+        world.set_ranking(by(Fusion()))
         yield world
 
 
@@ -43,7 +43,7 @@ def contents(answer: SearchAnswer) -> list[str]:
 
 
 async def test_words_decide_where_they_have_all_the_weight(world: World) -> None:
-    world.rank_by(by(Fusion(keyword_weight=1.0)))
+    world.set_ranking(by(Fusion(keyword_weight=1.0)))
 
     answer = await search(world)
 
@@ -70,7 +70,7 @@ async def test_words_decide_where_they_have_all_the_weight(world: World) -> None
 )
 async def test_text_without_spaces_is_found_by_words(qdrant_url: str, language: str, content: str, query: str) -> None:
     async with open_world(qdrant_url, keyword=KeywordSource(language=language, window=0)) as world:
-        world.rank_by(by(Fusion(keyword_weight=1.0)))
+        world.set_ranking(by(Fusion(keyword_weight=1.0)))
         for other in (content, "天气很好", "今日は雨です", "날씨가 맑다", "วันนี้ฝนตก", "rain"):
             await world.add(other)
 
@@ -82,7 +82,7 @@ async def test_text_without_spaces_is_found_by_words(qdrant_url: str, language: 
 
 
 async def test_without_weight_for_words_the_order_is_that_of_meaning(world: World) -> None:
-    world.rank_by(by(Fusion(keyword_weight=0.0)))
+    world.set_ranking(by(Fusion(keyword_weight=0.0)))
 
     assert contents(await search(world)) == contents(await search(world, hybrid=False))
 
@@ -104,7 +104,7 @@ async def test_the_terms_give_the_score(qdrant_url: str, distance: str, fusion: 
     async with open_world(qdrant_url, keyword=source, distance=distance) as world:
         for number, content in enumerate(FRUIT):
             await world.add(content, created_at=world.clock.now_ms() - number * 86_400_000, importance=number / 10)
-        world.rank_by(by(fusion, EVERYTHING, candidates=candidates))
+        world.set_ranking(by(fusion, EVERYTHING, candidates=candidates))
 
         answer = await search(world, "apple pies", explain=True, top_k=candidates)
 
@@ -124,7 +124,7 @@ async def test_the_terms_give_the_score(qdrant_url: str, distance: str, fusion: 
 async def test_each_candidate_is_scored_by_both_signals_whichever_list_named_it(world: World) -> None:
     """Scored whole, or by short lists: what both name has the same score."""
     whole = {found.record.id: found.match for found in (await search(world, explain=True, top_k=8)).results}
-    world.rank_by(by(Fusion(), candidates=2))
+    world.set_ranking(by(Fusion(), candidates=2))
 
     answer = await search(world, explain=True, top_k=2)
 
@@ -139,7 +139,7 @@ async def test_each_candidate_is_scored_by_both_signals_whichever_list_named_it(
 
 
 async def test_the_memory_first_on_both_lists_has_the_best_rank_fusion(world: World) -> None:
-    world.rank_by(by(Fusion(method="RRF", keyword_weight=0.7)))
+    world.set_ranking(by(Fusion(method="RRF", keyword_weight=0.7)))
 
     answer = await search(world, "green apple", near="green apple")
 
@@ -148,7 +148,7 @@ async def test_the_memory_first_on_both_lists_has_the_best_rank_fusion(world: Wo
 
 
 async def test_without_fusion_the_search_is_by_meaning(world: World) -> None:
-    world.rank_by(by(Fusion(method="None")))
+    world.set_ranking(by(Fusion(method="None")))
 
     answer = await search(world, explain=True)
 
@@ -166,7 +166,7 @@ async def test_hybrid_false_and_a_search_by_vector_alone_are_by_meaning(world: W
 
 
 async def test_least_similarity_holds_for_what_no_word_names(world: World) -> None:
-    world.rank_by(by(Fusion(), min_similarity=0.99))
+    world.set_ranking(by(Fusion(), min_similarity=0.99))
 
     answer = await search(world, near="bread")
 
@@ -197,13 +197,13 @@ async def test_hybrid_needs_keywords_and_a_query(qdrant_url: str, world: World) 
 
 @pytest.mark.parametrize(("score", "keyword"), [(0.0, 0.0), (10.0, 0.5), (20.0, 0.75), (100.0, 0.9990234375)])
 def test_a_bm25_score_is_worth_less_the_higher_it_is(score: float, keyword: float) -> None:
-    assert keyword_of(score, Clues(half_score=HALF_SCORE)) == pytest.approx(keyword)
+    assert keyword_term(score, QueryFeatures(half_score=HALF_SCORE)) == pytest.approx(keyword)
 
 
 async def test_the_answer_is_proven_exact_where_neither_meaning_nor_words_leave_out_a_better_one(world: World) -> None:
-    world.rank_by(by(Fusion(), candidates=4))
+    world.set_ranking(by(Fusion(), candidates=4))
     few = await search(world, explain=True, top_k=1)
-    world.rank_by(by(Fusion(), EVERYTHING, candidates=1))
+    world.set_ranking(by(Fusion(), EVERYTHING, candidates=1))
     fewer = await search(world, explain=True, top_k=1)
 
     assert few.candidates is not None
@@ -212,7 +212,7 @@ async def test_the_answer_is_proven_exact_where_neither_meaning_nor_words_leave_
 
 
 async def test_ranks_of_short_lists_prove_nothing(world: World) -> None:
-    world.rank_by(by(Fusion(method="RRF"), candidates=4))
+    world.set_ranking(by(Fusion(method="RRF"), candidates=4))
 
     answer = await search(world, explain=True, top_k=1)
 

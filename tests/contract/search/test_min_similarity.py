@@ -27,7 +27,7 @@ async def world(request: pytest.FixtureRequest, qdrant_url: str) -> AsyncIterato
     has_words = request.param == "brain"
     keyword = KeywordSource(language="english", window=2) if has_words else None
     async with open_world(qdrant_url, keyword=keyword) as world:
-        world.rank_by(effective_ranking(probe({"preset": request.param})))
+        world.set_ranking(effective_ranking(probe({"preset": request.param})))
         for similarity in SIMILARITIES:
             type_ = "fact" if has_words else "semantic"
             await world.add(f"memory {similarity}", type=type_, vector=vector(similarity))
@@ -63,7 +63,7 @@ async def test_a_search_has_its_own_least_similarity(world: World, least: float)
 
 
 async def test_an_object_that_lets_no_figure_through_refuses_it(world: World) -> None:
-    world.rank_by(replace(world.agent.settings.ranking, allows_overrides=False))
+    world.set_ranking(replace(world.agent.settings.ranking, allows_overrides=False))
 
     with pytest.raises(RequestInvalid, match=r"set spec\.scoring\.allowOverrides to true") as refused:
         await search(world, min_similarity=0.2)

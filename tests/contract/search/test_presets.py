@@ -7,7 +7,7 @@ import pytest
 
 from agentmemory_operator.errors import RequestInvalid
 from agentmemory_operator.lifecycle.cleanup import Cleanup
-from agentmemory_operator.lifecycle.rules.cleanup import rules_of
+from agentmemory_operator.lifecycle.rules.cleanup import build_rules
 from agentmemory_operator.spec.effective.settings import Ranking, effective_ranking, effective_settings
 from agentmemory_operator.spec.expression.variables import DAY_MS
 from agentmemory_operator.spec.memory_types import MemoryType
@@ -87,7 +87,7 @@ async def test_a_memory_without_a_confidence_gets_that_of_its_type(qdrant_url: s
 async def test_a_type_that_is_taken_off_the_list_answers_and_takes_no_new_memories(qdrant_url: str) -> None:
     async with open_world(qdrant_url) as world:
         await world.add("old", type="task")
-        world.rank_by(replace(world.agent.settings.ranking, types=(MemoryType("fact", 365),)))
+        world.set_ranking(replace(world.agent.settings.ranking, types=(MemoryType("fact", 365),)))
 
         found = await world.recall.search(world.agent, search_request(vector=vector_of("old"), explain=True))
 
@@ -116,7 +116,7 @@ async def add_old(world: World, content: str, type_: str, *, days: float, **more
 
 
 async def test_an_event_of_the_brain_is_hidden_after_30_days_unless_it_is_important(aged: World) -> None:
-    aged.rank_by(ranking_of("brain"))
+    aged.set_ranking(ranking_of("brain"))
     await add_old(aged, "fresh", "event", days=29)
     await add_old(aged, "stale", "event", days=31)
     await add_old(aged, "stale and low", "event", days=31, importance=0.25)
@@ -127,7 +127,7 @@ async def test_an_event_of_the_brain_is_hidden_after_30_days_unless_it_is_import
 
 
 async def test_an_episode_of_importance_is_hidden_after_90_days_and_knowledge_is_not(aged: World) -> None:
-    aged.rank_by(ranking_of("importance"))
+    aged.set_ranking(ranking_of("importance"))
     await add_old(aged, "fresh", "episodic", days=89)
     await add_old(aged, "stale", "episodic", days=91, importance=1.0)
     await add_old(aged, "known", "semantic", days=2000)
@@ -137,7 +137,7 @@ async def test_an_episode_of_importance_is_hidden_after_90_days_and_knowledge_is
 
 
 async def test_an_episode_of_importance_that_was_used_stays(aged: World) -> None:
-    aged.rank_by(ranking_of("importance"))
+    aged.set_ranking(ranking_of("importance"))
     await add_old(aged, "used", "episodic", days=89)
     await answers(aged)
     await aged.counts.flush()
@@ -147,7 +147,7 @@ async def test_an_episode_of_importance_that_was_used_stays(aged: World) -> None
 
 
 async def test_memories_fade_by_their_own_rate_where_they_have_one(aged: World) -> None:
-    aged.rank_by(ranking_of("importance"))
+    aged.set_ranking(ranking_of("importance"))
     for rate in (None, 0.0, 0.05):
         await add_old(aged, f"rate {rate}", "episodic", days=50, decay_rate=rate)
 
@@ -159,13 +159,13 @@ async def test_memories_fade_by_their_own_rate_where_they_have_one(aged: World) 
 async def clean(world: World, preset: str) -> dict[str, int]:
     """Clean up as the preset says, however much that removes; return the counts by reason."""
     settings = effective_settings(probe({"preset": preset, "lifecycle": {"maxRemovalPercent": 100}}))
-    cleanup = Cleanup(world.clock, least_rest_s=0)
-    run = await cleanup.run(world.agent, rules_of(settings.lifecycle, settings.ranking, world.clock.now_ms()))
+    cleanup = Cleanup(world.clock, min_rest_s=0)
+    run = await cleanup.run(world.agent, build_rules(settings.lifecycle, settings.ranking, world.clock.now_ms()))
     return {str(reason): count for reason, count in run.counts.items()}
 
 
 async def test_cortex_cleans_up_what_has_decayed_below_a_hundredth(aged: World) -> None:
-    aged.rank_by(ranking_of("cortex"))
+    aged.set_ranking(ranking_of("cortex"))
     # 0.5^(days / 14) is .0100 after 93 days.
     await add_old(aged, "faded", "episodic", days=94)
     await add_old(aged, "fading", "episodic", days=92)
@@ -176,7 +176,7 @@ async def test_cortex_cleans_up_what_has_decayed_below_a_hundredth(aged: World) 
 
 
 async def test_cortex_cuts_chains_of_more_than_five(aged: World) -> None:
-    aged.rank_by(ranking_of("cortex"))
+    aged.set_ranking(ranking_of("cortex"))
     older = None
     for number in range(7):
         older = await aged.add(f"v{number}", type="fact", supersedes=older)
@@ -192,7 +192,7 @@ async def test_cortex_cuts_chains_of_more_than_five(aged: World) -> None:
 async def test_cognitive_prunes_what_is_old_unimportant_and_doubted(aged: World) -> None:
     ranking = ranking_of("cognitive")
     # These were stored before the preset demanded anything of them.
-    aged.rank_by(replace(ranking, types=tuple(replace(type_, required=()) for type_ in ranking.types)))
+    aged.set_ranking(replace(ranking, types=tuple(replace(type_, required=()) for type_ in ranking.types)))
     await add_old(aged, "pruned", "episodic", days=366, importance=0.2)
     await add_old(aged, "doubted", "semantic", days=366, importance=0.2, confidence=0.2)
     await add_old(aged, "sure", "semantic", days=366, importance=0.2)

@@ -46,7 +46,7 @@ def vector(similarity: float) -> list[float]:
 @pytest.fixture
 async def world(qdrant_url: str) -> AsyncIterator[World]:
     async with open_world(qdrant_url, keyword=KeywordSource(language="english", window=2)) as world:
-        world.rank_by(brain({}))
+        world.set_ranking(brain({}))
         for content, (rank, _) in RANKS.items():
             await world.add(
                 content,
@@ -83,7 +83,7 @@ def rest_of(content: str) -> float:
 
 @pytest.mark.parametrize(("k", "share"), FIGURES)
 async def test_scores_are_the_designs_for_every_k_and_weight(world: World, k: int, share: float) -> None:
-    world.rank_by(brain({"k": k, "keywordWeight": share}))
+    world.set_ranking(brain({"k": k, "keywordWeight": share}))
     weights = (1 - Fraction(str(share)), Fraction(str(share)))
     expected = {content: float(designed(ranks, k, weights)) for content, ranks in RANKS.items()}
     wrong = {content: float(of_engine(ranks, k, weights)) for content, ranks in RANKS.items()}
@@ -113,7 +113,7 @@ async def test_second_by_meaning_and_by_words_is_61_of_62(world: World) -> None:
 async def test_the_path_along_names_is_one_more_rank(world: World, k: int, share: float) -> None:
     """Its weight is that of an equal path: .5 where the others are 1 together."""
     world.agent = replace(world.agent, entity_lists=read_entity_lists())
-    world.rank_by(brain({"k": k, "keywordWeight": share}))
+    world.set_ranking(brain({"k": k, "keywordWeight": share}))
     await world.add("Anna Schmidt eats bread", type="fact", vector=vector(0.95), confidence=1.0)
     weights = (1 - Fraction(str(share)), Fraction(str(share)), Fraction(1, 2))
 
@@ -130,7 +130,7 @@ async def test_the_path_along_names_is_one_more_rank(world: World, k: int, share
 
 async def test_short_lists_are_ranked_by_themselves(world: World) -> None:
     """A memory beyond the end of one list has that of the others alone."""
-    world.rank_by(replace(brain({"k": 60}), candidates=2))
+    world.set_ranking(replace(brain({"k": 60}), candidates=2))
     half = (Fraction(1, 2), Fraction(1, 2))
 
     answer = await search(world, top_k=2)

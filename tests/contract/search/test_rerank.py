@@ -31,13 +31,13 @@ class Axes:
 async def alphabet(world: World) -> World:
     for number, content in enumerate(CONTENTS):
         await world.add(content, vector=[1.0, number / 10] + [0.0] * (SIZE - 2))
-    world.embed_by(Axes())
+    world.set_embedder(Axes())
     rerank(world)
     return world
 
 
 def rerank(world: World, *, candidates: int = 3, **more: Any) -> None:
-    world.rank_by(replace(BY_SIMILARITY, rerank=Reranking(model="m", candidates=candidates), **more))
+    world.set_ranking(replace(BY_SIMILARITY, rerank=Reranking(model="m", candidates=candidates), **more))
 
 
 async def search(world: World, **more: Any) -> SearchAnswer:
@@ -93,7 +93,7 @@ async def test_a_search_without_words_is_not_read_again(alphabet: World) -> None
 
 
 async def test_off_it_reads_nothing(alphabet: World) -> None:
-    alphabet.rank_by(BY_SIMILARITY)
+    alphabet.set_ranking(BY_SIMILARITY)
 
     assert (contents(await search(alphabet)), alphabet.reranker.read) == (CONTENTS, [])
 

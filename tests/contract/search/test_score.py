@@ -8,13 +8,13 @@ import pytest
 from hypothesis import strategies as st
 
 from agentmemory_operator.search.rules.candidates import similarity_formula, similarity_of
-from agentmemory_operator.search.rules.score import score, score_query
+from agentmemory_operator.search.rules.score import compute_score, score_query
 from agentmemory_operator.spec.effective.settings import Ranking
-from agentmemory_operator.spec.expression.variables import DAY_MS, Scored
+from agentmemory_operator.spec.expression.variables import DAY_MS, ScoreInput
 from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.spec.presets import Weights
 from tests.support.engine.agents import EVERYTHING, World, open_world, vector_of
-from tests.support.spec.generator import examples_of
+from tests.support.spec.generator import draw_examples
 
 NOW_MS = 1_795_000_000_000
 AGES_MS = [-DAY_MS, -1, 0, 1, 1000, 60_000, 3_600_000, DAY_MS, 30 * DAY_MS, 365 * DAY_MS, 5 * 365 * DAY_MS]
@@ -36,11 +36,11 @@ def payload_of(number: int) -> dict[str, Any]:
     return payload
 
 
-def memory_of(payload: dict[str, Any], similarity: float) -> Scored:
+def memory_of(payload: dict[str, Any], similarity: float) -> ScoreInput:
     given_ = {"importance": payload.get("importance"), "access_count": payload.get("accessCount")}
     given_["confidence"] = payload.get("confidence")
     known = {name: value for name, value in given_.items() if value is not None}
-    return Scored(type=payload["type"], similarity=similarity, created_at=payload["createdAt"], **known)
+    return ScoreInput(type=payload["type"], similarity=similarity, created_at=payload["createdAt"], **known)
 
 
 async def fill(world: World) -> World:
@@ -60,7 +60,10 @@ async def largest_difference(world: World, ranking: Ranking, *, now_ms: int = NO
     scored, by_similarity = await world.agent.store.query_batch(world.agent.alias, [body, nearest])
     similarity = {point["id"]: similarity_of(distance, point["score"]) for point in by_similarity}
     differences = [
-        abs(point["score"] - score(memory_of(point["payload"], similarity[point["id"]]), ranking, now_ms=now_ms).score)
+        abs(
+            point["score"]
+            - compute_score(memory_of(point["payload"], similarity[point["id"]]), ranking, now_ms=now_ms).score
+        )
         for point in scored
     ]
     assert len(differences) == POINTS
@@ -105,5 +108,5 @@ async def test_short_half_lives_do_not_lose_minutes(world: World, half_life_days
 async def test_any_ranking_equals_the_oracle(world: World) -> None:
     await fill(world)
 
-    for ranking in examples_of(rankings(), count=60):
+    for ranking in draw_examples(rankings(), count=60):
         assert await largest_difference(world, ranking) < 1e-5, ranking

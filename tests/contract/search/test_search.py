@@ -11,12 +11,12 @@ import pytest
 
 from agentmemory_operator.errors import RequestInvalid
 from agentmemory_operator.memories.incoming import IncomingMemory
-from agentmemory_operator.memories.rules.criteria_json import read_filters
-from agentmemory_operator.memories.rules.filters import Selection, visible
+from agentmemory_operator.memories.rules.criteria_json import parse_filters
+from agentmemory_operator.memories.rules.filters import Selection, visible_filter
 from agentmemory_operator.memories.stored import delete_head, list_page
-from agentmemory_operator.search.rules.score import score
+from agentmemory_operator.search.rules.score import compute_score
 from agentmemory_operator.search.search import SearchAnswer
-from agentmemory_operator.spec.expression.variables import DAY_MS, Scored
+from agentmemory_operator.spec.expression.variables import DAY_MS, ScoreInput
 from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.spec.presets import Weights
 from tests.support.engine.agents import (
@@ -55,10 +55,10 @@ async def test_nothing_stored_finds_nothing(world: World) -> None:
 async def test_changed_weights_change_the_order_and_the_generation(world: World) -> None:
     await world.add("q", created_at=world.clock.now_ms() - 200 * DAY_MS)
     await world.add("other")
-    world.rank_by(BY_SIMILARITY)
+    world.set_ranking(BY_SIMILARITY)
     before = await search(world)
 
-    world.rank_by(BY_RECENCY)
+    world.set_ranking(BY_RECENCY)
     world.agent = replace(world.agent, settings=replace(world.agent.settings, generation=2))
     after = await search(world)
 
@@ -69,14 +69,14 @@ async def test_changed_weights_change_the_order_and_the_generation(world: World)
 async def test_a_boosted_type_comes_first(world: World) -> None:
     await world.add("q")
     await world.add("q", type="correction")
-    world.rank_by(replace(EVERYTHING, types=(MemoryType("fact", 365), MemoryType("correction", 365, 1.2))))
+    world.set_ranking(replace(EVERYTHING, types=(MemoryType("fact", 365), MemoryType("correction", 365, 1.2))))
 
     assert [found.record.type for found in (await search(world)).results] == ["correction", "fact"]
 
 
 async def test_memories_of_a_type_that_was_removed_go_on_answering(world: World) -> None:
     await world.add("q", type="task")
-    world.rank_by(replace(BY_RECENCY, types=(MemoryType("fact", 365),)))
+    world.set_ranking(replace(BY_RECENCY, types=(MemoryType("fact", 365),)))
 
     (found,) = (await search(world)).results
 
@@ -133,28 +133,28 @@ async def test_filters_narrow_what_competes(world: World) -> None:
     await world.add("b", metadata={"ticket": 8})
     await world.add("c", user_id="v", metadata={"ticket": 7})
 
-    answer = await search(world, criterion=read_filters({"NOT": [{"metadata.ticket": 8}]}))
+    answer = await search(world, criterion=parse_filters({"NOT": [{"metadata.ticket": 8}]}))
 
     assert (contents(answer), answer.total_candidates) == (["a"], 1)
-    assert contents(await search(world, criterion=read_filters({"OR": [{"tags": "x"}, {"metadata.ticket": 8}]}))) != []
-    assert contents(await search(world, criterion=read_filters({"metadata.ticket": 9}))) == []
+    assert contents(await search(world, criterion=parse_filters({"OR": [{"tags": "x"}, {"metadata.ticket": 8}]}))) != []
+    assert contents(await search(world, criterion=parse_filters({"metadata.ticket": 9}))) == []
 
 
 async def test_a_filter_on_metadata_without_an_index_is_warned_of_until_it_is_indexed(world: World) -> None:
-    criterion = read_filters({"metadata.ticket": {"gte": 7}})
+    criterion = parse_filters({"metadata.ticket": {"gte": 7}})
     before = await search(world, criterion=criterion)
     indexed = dict(world.agent.settings.indexes) | {"metadata.ticket": "integer"}
     world.agent = replace(world.agent, settings=replace(world.agent.settings, indexes=indexed))
 
     assert "{field: metadata.ticket, type: float} to spec.index.payloadIndexes" in before.warnings[0]
     assert (await search(world, criterion=criterion)).warnings == ()
-    assert (await search(world, criterion=read_filters({"type": "fact"}))).warnings == ()
+    assert (await search(world, criterion=parse_filters({"type": "fact"}))).warnings == ()
 
 
 async def test_what_only_some_callers_narrow_by_is_warned_of_under_the_name_they_used(world: World) -> None:
     await world.add("a")
 
-    answer = await search(world, at_time=1, namespace=("x",), criterion=read_filters({"source": "mail"}))
+    answer = await search(world, at_time=1, namespace=("x",), criterion=parse_filters({"source": "mail"}))
 
     advised = "{field: source, type: keyword}", "{field: validFrom, type: integer}"
     advised += "{field: validTo, type: integer}", "{field: namespacePaths, type: keyword}"
@@ -168,7 +168,7 @@ async def test_what_only_some_callers_narrow_by_is_warned_of_under_the_name_they
 async def test_the_object_decides_how_many_and_how_good(world: World) -> None:
     for number in range(20):
         await world.add(str(number))
-    world.rank_by(replace(BY_SIMILARITY, limit=7, score_threshold=0.1))
+    world.set_ranking(replace(BY_SIMILARITY, limit=7, score_threshold=0.1))
 
     answer = await search(world)
 
@@ -180,7 +180,7 @@ async def test_the_object_decides_how_many_and_how_good(world: World) -> None:
 async def test_the_request_overrides_how_many_and_how_good(world: World) -> None:
     for number in range(20):
         await world.add(str(number))
-    world.rank_by(replace(BY_SIMILARITY, score_threshold=0.9))
+    world.set_ranking(replace(BY_SIMILARITY, score_threshold=0.9))
     scores = [found.score for found in (await search(world, top_k=20, threshold=-2)).results]
 
     answer = await search(world, top_k=20, threshold=0)
@@ -194,7 +194,7 @@ async def test_the_request_overrides_how_many_and_how_good(world: World) -> None
 async def test_what_is_too_dissimilar_is_not_scored(world: World) -> None:
     await world.add("q")
     await world.add("opposite", vector=[-value for value in vector_of("q")])
-    world.rank_by(replace(EVERYTHING, min_similarity=0.1))
+    world.set_ranking(replace(EVERYTHING, min_similarity=0.1))
 
     answer = await search(world, explain=True)
 
@@ -228,7 +228,7 @@ async def test_a_store_whose_effect_is_not_certain_is_counted_anew(world: World,
 
     for _ in range(2):
         await world.try_add("b", **given)
-        now = visible(Selection(user_id="u"), world.clock.now_ms())
+        now = visible_filter(Selection(user_id="u"), world.clock.now_ms())
         counted = (await search(world)).total_candidates
         assert counted == await world.agent.store.count(world.agent.alias, now)
 
@@ -252,7 +252,7 @@ async def test_the_explained_terms_give_the_score_whatever_the_distance(qdrant_u
             created_at = world.clock.now_ms() - int(draw.expovariate(1 / 60) * DAY_MS)
             type_ = draw.choice(["fact", "task", "episodic"])
             await world.add(str(number), created_at=created_at, type=type_, importance=draw.random())
-        world.rank_by(
+        world.set_ranking(
             replace(EVERYTHING, min_similarity=-100, types=(*EVERYTHING.types[1:], MemoryType("fact", 1, 1.3)))
         )
 
@@ -298,8 +298,8 @@ async def test_what_does_not_fit_the_agent_is_named(world: World, given: dict[st
 async def test_text_is_embedded_by_the_agent(world: World) -> None:
     await world.add("b")
     await world.add("a")
-    world.rank_by(BY_SIMILARITY)
-    world.embed_by(FakeEmbedder())
+    world.set_ranking(BY_SIMILARITY)
+    world.set_embedder(FakeEmbedder())
 
     answer = await search(world, query="a", vector=None)
 
@@ -358,7 +358,7 @@ async def add_fan(world: World, *, count: int, age_days: float) -> None:
 async def test_the_nearest_are_proven_the_best_where_only_similarity_counts(qdrant_url: str, distance: str) -> None:
     async with open_world(qdrant_url, distance=distance) as world:
         await add_fan(world, count=20, age_days=1)
-        world.rank_by(replace(BY_SIMILARITY, candidates=5))
+        world.set_ranking(replace(BY_SIMILARITY, candidates=5))
 
         answer = await search(world, vector=at_angle(0), top_k=5, explain=True)
 
@@ -369,9 +369,9 @@ async def test_the_nearest_are_proven_the_best_where_only_similarity_counts(qdra
 async def test_an_answer_that_leaves_out_a_newer_memory_is_not_called_exact(world: World) -> None:
     await add_fan(world, count=20, age_days=1000)
     await world.add("new", vector=at_angle(60), importance=1.0)
-    world.rank_by(replace(EVERYTHING, candidates=5))
+    world.set_ranking(replace(EVERYTHING, candidates=5))
     short = await search(world, vector=at_angle(0), top_k=1, explain=True)
-    world.rank_by(replace(EVERYTHING, candidates=100))
+    world.set_ranking(replace(EVERYTHING, candidates=100))
 
     whole = await search(world, vector=at_angle(0), top_k=1, explain=True)
 
@@ -389,7 +389,7 @@ async def test_few_of_many_are_proven_the_best_where_similarity_outweighs_all_th
 ) -> None:
     """Beyond 30 degrees similarity lacks .13; time and use may add up to .05, or .1, to it."""
     await add_fan(world, count=60, age_days=1000)
-    world.rank_by(replace(EVERYTHING, weights=weights, candidates=24))
+    world.set_ranking(replace(EVERYTHING, weights=weights, candidates=24))
 
     answer = await search(world, vector=at_angle(0), top_k=2, explain=True)
 
@@ -402,13 +402,13 @@ def true_best(memories: list[IncomingMemory], query: list[float], world: World) 
 
     def score_of(memory: IncomingMemory) -> float:
         assert memory.vector is not None
-        scored = Scored(
+        scored = ScoreInput(
             type=memory.type or "",
             similarity=cosine(memory.vector, query),
             created_at=memory.created_at or 0,
             importance=memory.importance,
         )
-        return score(scored, EVERYTHING, now_ms=world.clock.now_ms()).score
+        return compute_score(scored, EVERYTHING, now_ms=world.clock.now_ms()).score
 
     return {memory.content for memory in sorted(memories, key=score_of)[-10:]}
 
@@ -423,7 +423,7 @@ def cosine(left: Sequence[float], right: Sequence[float]) -> float:
 async def test_searches_and_pages_keep_within_the_engine_s_strict_mode(world: World) -> None:
     for number in range(30):
         await world.add(f"m{number}")
-    world.rank_by(replace(EVERYTHING, max_query_limit=12))
+    world.set_ranking(replace(EVERYTHING, max_query_limit=12))
 
     # The collection is shared with other tests.
     await _set_strict_mode(world, enabled=True, max_query_limit=12, search_max_batchsize=16)
@@ -459,7 +459,7 @@ async def test_what_either_threshold_keeps_out_of_the_answer_is_counted(world: W
         "score": {"score_threshold": 0.5},
         "both": {"min_similarity": 0.5, "score_threshold": 2},
     }.items():
-        world.rank_by(replace(weighted, **gates))
+        world.set_ranking(replace(weighted, **gates))
         answer = await search(world)
         removed[name] = (len(answer.results), answer.removed_by_threshold)
 
@@ -471,7 +471,7 @@ async def test_an_explanation_counts_the_candidates_below_the_threshold_even_whe
 ) -> None:
     for number in range(12):
         await world.add(str(number), vector=vector_of("q") if number % 3 else [-value for value in vector_of("q")])
-    world.rank_by(replace(BY_SIMILARITY, limit=2, score_threshold=2, min_similarity=0.5))
+    world.set_ranking(replace(BY_SIMILARITY, limit=2, score_threshold=2, min_similarity=0.5))
 
     answer = await search(world, explain=True)
 

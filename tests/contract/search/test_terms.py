@@ -9,8 +9,8 @@ import pytest
 from agentmemory_operator.errors import RequestInvalid
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.points import PointStore
-from agentmemory_operator.search.rules.hybrid import scoring_of
-from agentmemory_operator.search.rules.score import LEAST_SHARE
+from agentmemory_operator.search.rules.hybrid import build_scoring_template
+from agentmemory_operator.search.rules.score import MIN_SIMILARITY_WEIGHT
 from agentmemory_operator.search.search import SearchAnswer
 from agentmemory_operator.spec.effective.settings import Ranking
 from agentmemory_operator.spec.expression.models import Importance
@@ -57,8 +57,8 @@ TERMS = ("recency", "utility")
     [
         ("Cosine", Weights(0.5, 0.3, 0.2)),
         ("Cosine", Weights(0.02, 0.9, 0.08)),
-        ("Euclid", Weights(LEAST_SHARE, 0.9, 0.05)),
-        ("Dot", Weights(LEAST_SHARE, 0.9, 0.05)),
+        ("Euclid", Weights(MIN_SIMILARITY_WEIGHT, 0.9, 0.05)),
+        ("Dot", Weights(MIN_SIMILARITY_WEIGHT, 0.9, 0.05)),
         ("Dot", Weights(0, 1, 0)),
     ],
 )
@@ -70,7 +70,7 @@ async def test_terms_are_those_that_explain_shows(qdrant_url: str, distance: str
                 f"m{number}", type=("fact", "task")[number % 2], created_at=created_at, importance=number / 12
             )
         types = (MemoryType("fact", 365), MemoryType("task", 30, 1.7))
-        world.rank_by(replace(EVERYTHING, types=types))
+        world.set_ranking(replace(EVERYTHING, types=types))
         counting = CountingStore(world.agent.store)
         world.agent = replace(world.agent, store=cast(PointStore, counting))
 
@@ -80,7 +80,7 @@ async def test_terms_are_those_that_explain_shows(qdrant_url: str, distance: str
         explained = await search(world, explain=True, weights=weights)
 
         # Where the share of the similarity is too small to be told from a float32, the list is asked for beside.
-        assert searches == (1 if weights.similarity >= LEAST_SHARE else 2)
+        assert searches == (1 if weights.similarity >= MIN_SIMILARITY_WEIGHT else 2)
         known = {hit.record.id: hit for hit in explained.results}
         assert len(known) == len(found.results) == 10
         for hit in found.results:
@@ -97,7 +97,7 @@ async def test_terms_are_those_that_explain_shows(qdrant_url: str, distance: str
 async def test_weights_of_a_request_rank_that_search_alone_as_the_oracle_does(world: World) -> None:
     await world.add("q", created_at=world.clock.now_ms() - 200 * DAY_MS)
     await world.add("other")
-    world.rank_by(BY_SIMILARITY)
+    world.set_ranking(BY_SIMILARITY)
 
     asked = await search(world, weights=Weights(0.1, 0.9, 0), explain=True)
     after = await search(world)
@@ -120,7 +120,7 @@ async def test_weights_of_a_request_rank_that_search_alone_as_the_oracle_does(wo
 async def test_weights_that_the_object_does_not_let_through_are_refused(
     world: World, ranking: Ranking, way_out: str
 ) -> None:
-    world.rank_by(ranking)
+    world.set_ranking(ranking)
 
     with pytest.raises(RequestInvalid, match=way_out):
         await search(world, weights=Weights(1, 0, 0))
@@ -129,9 +129,9 @@ async def test_weights_that_the_object_does_not_let_through_are_refused(
 async def test_weights_of_requests_are_not_remembered(world: World) -> None:
     await world.add("q")
     await search(world)
-    before = scoring_of.cache_info().currsize
+    before = build_scoring_template.cache_info().currsize
 
     for number in range(20):
         await search(world, weights=Weights(number / 20, 1 - number / 20, 0))
 
-    assert scoring_of.cache_info().currsize == before
+    assert build_scoring_template.cache_info().currsize == before

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.collections.rules.collection import KeywordSource
-from agentmemory_operator.connections.rules.capabilities import ServerCapabilities, capabilities_of
+from agentmemory_operator.connections.rules.capabilities import ServerCapabilities, derive_capabilities
 from agentmemory_operator.spec.presets import Weights
 from agentmemory_operator.spec.presets.table import Fusion
 from qdrant_devserver.server import create_app
@@ -26,7 +26,7 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 async def keywords(world: World, version: str, **more: Any) -> dict[str, float]:
     """Return the keyword term of each memory that is found, by its content."""
-    capabilities = frozenset(capabilities_of(ServerCapabilities(version)))
+    capabilities = frozenset(derive_capabilities(ServerCapabilities(version)))
     request = search_request(**({"user_id": "u", "query": "apples"} | more), vector=vector_of("q"), explain=True)
     answer = await world.recall.search(replace(world.agent, capabilities=capabilities), request)
     for found in answer.results:

@@ -8,17 +8,17 @@ import httpx
 import pytest
 
 from agentmemory_operator.adapters.s3.objects import S3Objects
-from agentmemory_operator.collections.retire import retire
-from agentmemory_operator.collections.scratch import Scratch
+from agentmemory_operator.collections.retire import delete_keeping_snapshots
+from agentmemory_operator.collections.scratch import ScratchCollections
 from agentmemory_operator.collections.takeover import TakeoverRequests
 from agentmemory_operator.connections.buckets import Storages
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.runtime.cache import Key
 from agentmemory_operator.snapshots.controller import SnapshotPasses
-from agentmemory_operator.snapshots.copies import Copies, place_of
+from agentmemory_operator.snapshots.copies import Copies, object_of_copy
 from agentmemory_operator.snapshots.verify import Verification
 from tests.support.job.restore_world import RestoreWorld
-from tests.support.web.qdrant_nodes import CLUSTERS, nodes_of
+from tests.support.web.qdrant_nodes import CLUSTERS, open_nodes
 from tests.support.web.s3_server import BUCKET, KEY, S3Server
 
 SEEN_WITHIN_S = 10.0
@@ -28,7 +28,7 @@ SHARDING = {"sharding": {"shardNumber": 3, "replicationFactor": 2}}
 @pytest.fixture(scope="module", params=CLUSTERS)
 def urls(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, ...]]:
     """The nodes that QDRANT_URLS lists, else those of a simulated cluster."""
-    with nodes_of(tmp_path_factory.mktemp("cluster"), request.param, 0.3) as nodes:
+    with open_nodes(tmp_path_factory.mktemp("cluster"), request.param, 0.3) as nodes:
         yield nodes
 
 
@@ -41,9 +41,9 @@ async def world(urls: tuple[str, ...]) -> AsyncIterator[RestoreWorld]:
 
 def passes_of(world: RestoreWorld) -> SnapshotPasses:
     parts = (world.table, world.servers, world.cluster, world.clock, world.requested.append)
-    scratch = Scratch(world.cluster.cluster_id)
+    scratch = ScratchCollections(world.cluster.cluster_id)
     asking, prover = TakeoverRequests(world.table), Verification(scratch)
-    return SnapshotPasses(*parts, prover=prover, copies=copies_of(world), scratch=scratch, asking=asking)
+    return SnapshotPasses(*parts, prover=prover, copies=copies_of(world), scratch=scratch, takeover_requests=asking)
 
 
 def copies_of(world: RestoreWorld) -> Copies:
@@ -120,7 +120,7 @@ async def test_a_copy_off_the_cluster_brings_an_agent_back_whose_every_file_is_l
     async def bring_back(server: Server) -> None:
         await server.snapshots.delete_file(world.physical, here["name"])
         await server.collections.delete(world.physical)
-        place = place_of(there, status["sha256"])
+        place = object_of_copy(there, status["sha256"])
         await copies_of(world).recover(place, server.snapshots, f"{world.alias}__2", namespace="agents")
 
     await world.with_server(bring_back)
@@ -137,7 +137,7 @@ async def test_a_collection_that_is_retired_keeps_the_files_of_its_shards_in_rea
     name = world.status(key)["name"]
 
     async def retire_and_restore(server: Server) -> int:
-        kept = await retire(server.collections, server.snapshots, world.physical)
+        kept = await delete_keeping_snapshots(server.collections, server.snapshots, world.physical)
         location = await server.snapshots.own_location(world.physical, name)
         await server.snapshots.recover(f"{world.alias}__2", location, sha256=world.status(key)["sha256"])
         return kept

@@ -14,10 +14,10 @@ import pytest
 from agentmemory_operator.adapters.s3.objects import S3Objects
 from agentmemory_operator.adapters.s3.uploads import PART_BYTES
 from agentmemory_operator.connections.buckets import Storages
-from agentmemory_operator.connections.rules.bucket_places import copy_location, is_path_style, object_at
-from agentmemory_operator.connections.streams import told
+from agentmemory_operator.connections.rules.bucket_places import copy_location, is_path_style, parse_location
+from agentmemory_operator.connections.streams import with_progress
 from agentmemory_operator.errors import (
-    BytesDiffer,
+    ChecksumMismatch,
     SecretMissing,
     SpecInvalid,
     StorageRejected,
@@ -63,7 +63,7 @@ class Place:
         )
 
     def object(self, sha256: str | None = None) -> S3Object:
-        return object_at(self.location, sha256=sha256)
+        return parse_location(self.location, sha256=sha256)
 
     def bytes(self) -> bytes | None:
         """Return what lies there."""
@@ -107,7 +107,7 @@ async def test_a_copy_that_is_there_is_not_sent_again(place: Place) -> None:
 
 
 async def test_bytes_other_than_the_server_recorded_are_no_copy(place: Place) -> None:
-    with pytest.raises(BytesDiffer, match="SHA-256"):
+    with pytest.raises(ChecksumMismatch, match="SHA-256"):
         await place.send(file_of(FileServer(CONTENT[:-1] + b"?")))
     assert place.bytes() is None
     assert await place.unfinished() == 0
@@ -173,9 +173,9 @@ async def test_a_copy_that_was_spoilt_at_rest_is_told_never_used_and_made_anew(
     path = place.server.file(place.location["key"])
     # In the place: the storage keeps what it knows of the object beside its bytes.
     path.write_bytes(spoil(CONTENT))
-    with pytest.raises(BytesDiffer):
+    with pytest.raises(ChecksumMismatch):
         await place.copies.check(place.object(SHA256), namespace=NAMESPACE)
-    with pytest.raises(BytesDiffer):
+    with pytest.raises(ChecksumMismatch):
         await place.copies.recover(place.object(SHA256), source, "restored", namespace=NAMESPACE)  # type: ignore[arg-type]
     assert source.recovered == {}
     await place.send(file_of(source))
@@ -184,7 +184,7 @@ async def test_a_copy_that_was_spoilt_at_rest_is_told_never_used_and_made_anew(
 
 async def test_a_storage_that_alters_what_it_reads_back_never_has_a_copy(place: Place) -> None:
     place.proxy.fail_with(StorageFault(of="get", flips=True))
-    with pytest.raises(BytesDiffer):
+    with pytest.raises(ChecksumMismatch):
         await place.send(file_of(FileServer(CONTENT)))
     assert place.bytes() is None
 
@@ -201,7 +201,7 @@ async def test_bytes_that_break_off_on_their_way_back_are_gone_on_with(place: Pl
 async def test_an_object_of_another_sha256_than_asked_for_is_not_recovered(place: Place) -> None:
     source = FileServer(CONTENT)
     await place.send(file_of(source))
-    with pytest.raises(BytesDiffer, match=r"s3://copies/.*expected 0000"):
+    with pytest.raises(ChecksumMismatch, match=r"s3://copies/.*expected 0000"):
         await place.copies.recover(place.object("0" * 64), source, "restored", namespace=NAMESPACE)  # type: ignore[arg-type]
     assert source.recovered == {}
 
@@ -309,7 +309,7 @@ async def test_progress_is_told_in_bytes() -> None:
             yield b"1234"
             await asyncio.sleep(0.02)
 
-    whole = [chunk async for chunk in told(slowly(), 12, note, every_s=0.01)]
+    whole = [chunk async for chunk in with_progress(slowly(), 12, note, every_s=0.01)]
     assert (b"".join(whole), seen) == (b"1234" * 3, [(8, 12), (12, 12)])
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.adapters.s3.objects import S3Objects
-from agentmemory_operator.collections.retire import retire
-from agentmemory_operator.collections.scratch import Scratch
+from agentmemory_operator.collections.retire import delete_keeping_snapshots
+from agentmemory_operator.collections.scratch import ScratchCollections
 from agentmemory_operator.collections.takeover import TakeoverRequests
 from agentmemory_operator.connections.buckets import Storages
 from agentmemory_operator.connections.link import Endpoint
@@ -20,7 +20,7 @@ from agentmemory_operator.snapshots.retention import PERIOD_S
 from agentmemory_operator.snapshots.rules.facts import RETENTION_LABEL, UNDER_RETENTION
 from agentmemory_operator.snapshots.schedule import SnapshotSchedule
 from agentmemory_operator.snapshots.verify import Verification
-from tests.support.engine.meanwhile import Killed
+from tests.support.engine.meanwhile import ProcessKilled
 from tests.support.job.job_world import JobWorld
 from tests.support.web.s3_server import BUCKET, KEY, S3Server
 
@@ -36,7 +36,7 @@ class Life:
 
     def spend(self) -> None:
         if not self.calls:
-            raise Killed
+            raise ProcessKilled
         self.calls -= 1
 
 
@@ -73,10 +73,10 @@ class Operator:
         servers = Servers(world.table, world.secrets, self.open_server, cluster_id=world.cluster.cluster_id)
         copies = Copies(Storages(world.secrets, lambda *given, **more: Mortal(S3Objects(*given, **more), self.life)))
         parts = (world.table, servers, cluster, world.clock, world.requested.append)
-        scratch = Scratch(world.cluster.cluster_id)
+        scratch = ScratchCollections(world.cluster.cluster_id)
         prover = Verification(scratch, None, copies.open_copy)
         asking = TakeoverRequests(world.table)
-        self.passes = SnapshotPasses(*parts, prover=prover, copies=copies, scratch=scratch, asking=asking)
+        self.passes = SnapshotPasses(*parts, prover=prover, copies=copies, scratch=scratch, takeover_requests=asking)
         parts = (world.table, cluster, world.clock, world.requested.append)
         self.retention = SnapshotSchedule(*parts, self.passes.removal).retention
 
@@ -146,7 +146,7 @@ async def test_the_copy_the_file_and_the_object_go_whoever_is_killed_at_whatever
         try:
             await Operator(world, calls=kills).retain()
             break
-        except Killed:
+        except ProcessKilled:
             kills += 1
         named = {place["type"]: place for place in world.status(old)["locations"]} if world.table.get(old) else {}
         assert set(world.files()) <= {kept, named.get("Qdrant", {}).get("name")}
@@ -163,7 +163,9 @@ async def test_the_placeholder_of_a_collection_that_was_replaced_goes_with_its_l
     await create_agent(world)
     operator = Operator(world)
     await operator.take("old")
-    await world.with_server(lambda server: retire(server.collections, server.snapshots, world.physical))
+    await world.with_server(
+        lambda server: delete_keeping_snapshots(server.collections, server.snapshots, world.physical)
+    )
     assert world.collections() == [world.physical]
     second = f"{world.alias}__2"
     world.http.put(f"/collections/{second}", json={"vectors": {"size": 4, "distance": "Cosine"}}).raise_for_status()

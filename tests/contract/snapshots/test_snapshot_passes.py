@@ -10,8 +10,8 @@ import pytest
 
 from agentmemory_operator.adapters.qdrant.snapshots import QdrantSnapshots
 from agentmemory_operator.adapters.s3.objects import S3Objects
-from agentmemory_operator.collections.retire import retire
-from agentmemory_operator.collections.scratch import Scratch
+from agentmemory_operator.collections.retire import delete_keeping_snapshots
+from agentmemory_operator.collections.scratch import ScratchCollections
 from agentmemory_operator.collections.takeover import TakeoverRequests
 from agentmemory_operator.connections.buckets import Storages
 from agentmemory_operator.connections.link import Endpoint
@@ -22,11 +22,11 @@ from agentmemory_operator.ports.snapshots import SnapshotFile
 from agentmemory_operator.runtime.cache import Key
 from agentmemory_operator.snapshots.controller import SnapshotPasses
 from agentmemory_operator.snapshots.copies import Copies
-from agentmemory_operator.snapshots.make import Prover
+from agentmemory_operator.snapshots.make import Verifier
 from agentmemory_operator.snapshots.rules.steps import FINALIZER
 from agentmemory_operator.snapshots.verify import Verification
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
-from agentmemory_operator.spec.kinds.conditions import ConditionState, condition_of
+from agentmemory_operator.spec.kinds.conditions import ConditionState, find_condition
 from tests.support.job.job_world import JobWorld
 from tests.support.web.s3_server import BUCKET, KEY, S3Server
 
@@ -56,12 +56,12 @@ async def world(qdrant_url: str) -> AsyncIterator[JobWorld]:
     await world.close()
 
 
-def passes_of(world: JobWorld, prover: Prover | None = None) -> SnapshotPasses:
+def passes_of(world: JobWorld, prover: Verifier | None = None) -> SnapshotPasses:
     parts = (world.table, world.servers, world.cluster, world.clock, world.requested.append)
     copies = Copies(Storages(world.secrets, S3Objects))
-    scratch = Scratch(world.cluster.cluster_id)
+    scratch = ScratchCollections(world.cluster.cluster_id)
     asking = TakeoverRequests(world.table)
-    return SnapshotPasses(*parts, prover=prover or Said(), copies=copies, scratch=scratch, asking=asking)
+    return SnapshotPasses(*parts, prover=prover or Said(), copies=copies, scratch=scratch, takeover_requests=asking)
 
 
 def asked(world: JobWorld, name: str = "one", **spec: Any) -> Key:
@@ -256,7 +256,7 @@ async def test_one_that_cannot_be_verified_in_time_is_kept_unverified(world: Job
 
 async def test_a_snapshot_is_proven_by_a_restore_and_leaves_no_scratch(world: JobWorld) -> None:
     await world.create_agent(points=10)
-    verification = Verification(Scratch(world.cluster.cluster_id))
+    verification = Verification(ScratchCollections(world.cluster.cluster_id))
 
     key = await made(world, passes_of(world, verification))
 
@@ -409,7 +409,7 @@ class TestCopies:
         world.http.delete(f"/collections/{world.physical}/snapshots/{world.status(key)['name']}")
 
         await passes.run(key)
-        world.clock.move(ms=int(passes.periods.again_s * 1000))
+        world.clock.move(ms=int(passes.periods.recheck_s * 1000))
         await passes.run(key)
 
         assert [place["type"] for place in world.status(key)["locations"]] == ["S3"]
@@ -572,7 +572,9 @@ class TestDeletion:
         await world.create_agent()
         passes = passes_of(world)
         keys = [await made(world, passes, name, deletionPolicy="Delete") for name in ("one", "two")]
-        assert await world.with_server(lambda s: retire(s.collections, s.snapshots, world.physical)) == 2
+        assert (
+            await world.with_server(lambda s: delete_keeping_snapshots(s.collections, s.snapshots, world.physical)) == 2
+        )
 
         for key, left in zip(keys, ([world.physical], []), strict=True):
             world.delete(key)
@@ -600,8 +602,8 @@ async def test_a_file_deleted_by_another_hand_is_told(world: JobWorld) -> None:
     key = await made(world, passes)
     world.http.delete(f"/collections/{world.physical}/snapshots/{world.status(key)['name']}")
 
-    assert await passes.run(key) == passes.periods.again_s
-    world.clock.move(ms=int(passes.periods.again_s * 1000))
+    assert await passes.run(key) == passes.periods.recheck_s
+    world.clock.move(ms=int(passes.periods.recheck_s * 1000))
     await passes.run(key)
 
     assert world.condition(key, "Verified") == "False/SnapshotLost"
@@ -614,12 +616,12 @@ async def test_one_look_that_does_not_find_a_file_takes_nothing_from_the_record(
     await world.create_agent()
     passes = passes_of(world)
     key = await made(world, passes)
-    before, again_s = world.status(key), passes.periods.again_s
+    before, again_s = world.status(key), passes.periods.recheck_s
     hidden = Hidden(world)
 
     for is_hidden, due_s in ((True, again_s), (True, again_s - 20), (False, None), (True, again_s)):
         hidden.is_on = is_hidden
-        assert await passes.run(key) == (passes.periods.rest_s if due_s is None else due_s)
+        assert await passes.run(key) == (passes.periods.check_period_s if due_s is None else due_s)
         world.clock.move(ms=20_000 if is_hidden else 3_600_000)
 
     assert world.status(key) == before
@@ -692,7 +694,7 @@ async def test_what_was_deleted_shortly_before_counts_as_no_deletion_meanwhile(
         world.http.post(f"/collections/{world.alias}/points/payload?wait=true", json=body).raise_for_status()
 
     delete(1, 2, 3)
-    verification = Verification(Scratch(world.cluster.cluster_id))
+    verification = Verification(ScratchCollections(world.cluster.cluster_id))
     before = await made(world, passes_of(world, verification), "before")
     create = QdrantSnapshots.create
 
@@ -707,6 +709,6 @@ async def test_what_was_deleted_shortly_before_counts_as_no_deletion_meanwhile(
     told = [world.status(key) for key in (before, beside)]
     assert [status["deletedMeanwhile"] for status in told] == [0, 1]
     assert [status["points"] for status in told] == [{"before": 7, "after": 7}, {"before": 7, "after": 6}]
-    messages = [condition_of(status, "Verified")["message"] for status in told]
+    messages = [find_condition(status, "Verified")["message"] for status in told]
     assert "7 memories, 7 before and 7 after it was made;" in messages[0]
     assert "7 memories, 7 before and 6 after it was made, 1 deleted meanwhile" in messages[1]

@@ -10,10 +10,10 @@ import pytest
 
 from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
 from agentmemory_operator.adapters.qdrant.snapshots import QdrantSnapshots
-from agentmemory_operator.collections.retire import keep_in_reach, remove_file, retire
+from agentmemory_operator.collections.retire import delete_keeping_snapshots, keep_snapshots_available, remove_file
 from agentmemory_operator.collections.rules.collection import is_placeholder
 from agentmemory_operator.errors import NotFound, StoreRejected, StoreUnavailable
-from tests.support.engine.meanwhile import Event, Meanwhile
+from tests.support.engine.meanwhile import Event, InterleavedStore
 
 POINTS = 20
 METADATA = {"agentmemory": {"namespace": "agents", "name": "bot"}}
@@ -148,7 +148,7 @@ async def test_metadata_is_merged_and_null_deletes_a_key(place: Place) -> None:
 
 
 async def test_a_retired_collection_without_snapshots_is_gone(place: Place) -> None:
-    assert await retire(place.collections, place.store, place.name) == 0
+    assert await delete_keeping_snapshots(place.collections, place.store, place.name) == 0
 
     assert not place.exists(place.name)
 
@@ -156,7 +156,7 @@ async def test_a_retired_collection_without_snapshots_is_gone(place: Place) -> N
 async def test_a_retired_collection_keeps_its_snapshots_in_reach_until_the_last_is_removed(place: Place) -> None:
     first = await place.store.create(place.name)
 
-    assert await retire(place.collections, place.store, place.name) == 1
+    assert await delete_keeping_snapshots(place.collections, place.store, place.name) == 1
     assert (place.count(place.name), await place.names()) == (0, [first.name])
     assert is_placeholder(await place.store.metadata(place.name))
 
@@ -170,7 +170,9 @@ async def test_a_retired_collection_keeps_its_snapshots_in_reach_until_the_last_
 async def test_a_snapshot_that_is_off_the_server_too_goes_with_its_collection(place: Place) -> None:
     made = await place.store.create(place.name)
 
-    assert await retire(place.collections, place.store, place.name, copied=frozenset({made.name})) == 0
+    assert (
+        await delete_keeping_snapshots(place.collections, place.store, place.name, copied=frozenset({made.name})) == 0
+    )
 
     assert not place.exists(place.name)
     await place.store.create_placeholder(place.name)
@@ -181,7 +183,7 @@ async def test_what_was_killed_after_the_deletion_is_retired_by_another_call(pla
     made = await place.store.create(place.name)
     await place.collections.delete(place.name)
 
-    assert await retire(place.collections, place.store, place.name) == 1
+    assert await delete_keeping_snapshots(place.collections, place.store, place.name) == 1
 
     assert await place.names() == [made.name]
 
@@ -190,8 +192,8 @@ async def test_a_collection_that_went_by_another_hand_is_put_in_reach_again(plac
     made = await place.store.create(place.name)
     await place.collections.delete(place.name)
 
-    assert await keep_in_reach(place.collections, place.store, place.name) == {made.name}
-    assert await keep_in_reach(place.collections, place.store, place.copy) == set()
+    assert await keep_snapshots_available(place.collections, place.store, place.name) == {made.name}
+    assert await keep_snapshots_available(place.collections, place.store, place.copy) == set()
 
     assert is_placeholder(await place.store.metadata(place.name))
     assert not place.exists(place.copy)
@@ -200,9 +202,9 @@ async def test_a_collection_that_went_by_another_hand_is_put_in_reach_again(plac
 async def test_a_collection_that_is_made_while_its_name_is_looked_after_is_not_deleted(place: Place) -> None:
     """Between the look and the placeholder another process may make the real one, as a restore does."""
     await place.collections.delete(place.name)
-    snapshots: Any = Meanwhile(place.store, Event(lambda name, _: name == "create_placeholder", place.make))
+    snapshots: Any = InterleavedStore(place.store, Event(lambda name, _: name == "create_placeholder", place.make))
 
-    assert await keep_in_reach(place.collections, snapshots, place.name) == set()
+    assert await keep_snapshots_available(place.collections, snapshots, place.name) == set()
 
     assert snapshots.is_over
     assert place.count(place.name) == POINTS

@@ -20,22 +20,22 @@ from agentmemory_operator.collections.rules.rebuild_record import (
     RebuildStep,
     record_to_json,
 )
-from agentmemory_operator.collections.scratch import Scratch
+from agentmemory_operator.collections.scratch import ScratchCollections
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.errors import StoreRejected, TransientError
 from agentmemory_operator.memories import compare as comparison
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.rules.findings import Check, VerificationVerdict
 from agentmemory_operator.memories.stored import delete_head
-from agentmemory_operator.memories.tombstone_writes import empty_all
-from agentmemory_operator.restores.rules.checks import Identity, RestoreRecord, records_to_json
+from agentmemory_operator.memories.tombstone_writes import delete_remaining_vectors
+from agentmemory_operator.restores.rules.checks import RestoreIdentity, RestoreRecord, records_to_json
 from agentmemory_operator.snapshots.compare import ComparedSnapshot, compare
-from agentmemory_operator.snapshots.rules.verdict import SURELY_BEFORE_MS, Recorded, hash_configuration
+from agentmemory_operator.snapshots.rules.verdict import CLOCK_MARGIN_MS, SnapshotRecord, hash_configuration
 from agentmemory_operator.snapshots.verify import Verification
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 from agentmemory_operator.spec.naming import scratch_prefix
 from agentmemory_operator.spec.times import render_second
-from tests.support.engine.agents import World, churning, open_world, vector_of
+from tests.support.engine.agents import World, concurrent_writers, open_world, vector_of
 from tests.support.job.job_world import open_server
 
 CLUSTER = uuid.uuid4().hex
@@ -59,7 +59,7 @@ class Place:
 
     async def snapshot(self, *, during: Callable[[], Any] | None = None, **changes: Any) -> ComparedSnapshot:
         """Make a snapshot of what there is, as a pass records it; `during` runs before the second count."""
-        self.world.clock.move(ms=2 * SURELY_BEFORE_MS)
+        self.world.clock.move(ms=2 * CLOCK_MARGIN_MS)
         begun_ms = self.world.clock.now_ms()
         before = await self.server.collections.count(self.physical)
         observed = await self.server.collections.observe(self.physical, self.physical, is_linked=True)
@@ -68,8 +68,8 @@ class Place:
         if during:
             await during()
         after = await self.server.collections.count(self.physical)
-        recorded = Recorded(
-            begun_ms=begun_ms, before=before, after=after, config_hash=hash_configuration(observed.collection)
+        recorded = SnapshotRecord(
+            started_ms=begun_ms, before=before, after=after, config_hash=hash_configuration(observed.collection)
         )
         subject = ComparedSnapshot(
             uid=f"uid-{self.physical}",
@@ -97,7 +97,7 @@ class Place:
 async def place(qdrant_url: str) -> AsyncIterator[Place]:
     source = KeywordSource(language="english", window=2)
     async with open_world(qdrant_url, keyword=source) as world, open_server(qdrant_url) as server:
-        here = Place(world, server, Verification(Scratch(this_cluster)))
+        here = Place(world, server, Verification(ScratchCollections(this_cluster)))
         for user in ("u0", "u1"):
             texts = [f"memory {number} of {user}" for number in range(20)]
             memories = [
@@ -141,7 +141,7 @@ async def test_writers_and_deletions_at_any_time_do_not_fail_it(
     """Also where the engine keeps the vectors of what is emptied while a snapshot is made."""
     if engine != "usual":
         request.getfixturevalue(engine)
-    async with churning(place.world, "u0", writers=3):
+    async with concurrent_writers(place.world, "u0", writers=3):
         subject = await place.snapshot(during=lambda: asyncio.sleep(0.1))
         verdicts = [await place.verify(subject) for _ in range(3)]
 
@@ -205,7 +205,7 @@ class Torn:
 async def test_what_differs_is_read_again_before_a_snapshot_is_called_bad(
     place: Place, monkeypatch: pytest.MonkeyPatch, times: int, of: str, check: Check
 ) -> None:
-    monkeypatch.setattr(comparison, "LOOK_S", 0.0)
+    monkeypatch.setattr(comparison, "CONFIRMING_READ_DELAY_S", 0.0)
     subject = await place.snapshot()
     torn = Torn(place.server.points, place.physical, times=times, of=of)
 
@@ -226,14 +226,14 @@ async def test_a_tombstone_with_vectors_is_as_good_as_one_without(place: Place, 
         await store.batch(place.physical, give)
     subject = await place.snapshot()
     if had_vectors == "the copy":
-        assert await empty_all(agent) == 1
+        assert await delete_remaining_vectors(agent) == 1
     else:
         await store.batch(place.physical, give)
 
     verdict = await place.verify(subject)
 
     assert (verdict.state.status, verdict.state.reason) == (True, "Verified"), verdict.message
-    await empty_all(agent)
+    await delete_remaining_vectors(agent)
 
 
 async def test_a_copy_that_lacks_what_was_there_before_is_found(place: Place) -> None:
@@ -307,7 +307,7 @@ async def test_without_a_live_collection_the_record_is_compared_and_that_is_said
 
 async def test_a_live_collection_that_was_restored_since_is_no_measure(place: Place) -> None:
     subject = await place.snapshot()
-    identity = Identity(namespace="agents", name="undo", digest="ab")
+    identity = RestoreIdentity(namespace="agents", name="undo", digest="ab")
     record = RestoreRecord(identity=identity, source="x", applied_at="2999-01-01T00:00:00Z")
     await place.server.snapshots.write_metadata(place.physical, records_to_json([record]))
 
@@ -329,7 +329,7 @@ async def test_a_live_collection_that_was_restored_since_is_no_measure(place: Pl
 )
 async def test_while_a_rebuild_ends_its_target_is_no_measure(place: Place, moved_ago_ms, step, reason) -> None:
     subject = await place.snapshot()
-    moved_ms = (subject.recorded.begun_ms or 0) - moved_ago_ms
+    moved_ms = (subject.recorded.started_ms or 0) - moved_ago_ms
     rebuild = RebuildRecord(
         source="a", target=place.physical, digest="d", begun_ms=1, since_ms=1, step=step, moved_ms=moved_ms
     )
@@ -441,7 +441,7 @@ def status_of(subject: ComparedSnapshot, **changes: Any) -> dict[str, Any]:
     recorded = subject.recorded
     place = {"type": "Qdrant", "physical": subject.physical, "name": subject.name}
     status = {
-        "startTime": render_second((recorded.begun_ms or 0) / 1000),
+        "startTime": render_second((recorded.started_ms or 0) / 1000),
         "physical": subject.physical,
         "name": subject.name,
         "sizeBytes": subject.size,
@@ -467,7 +467,7 @@ async def test_a_snapshot_s_status_says_how_it_is_proven(place: Place, verify, s
     subject = await place.snapshot()
     metadata = Metadata(name="s", namespace="agents", uid=subject.uid)
 
-    state = await place.verification.prove(place.server, metadata, status_of(subject, verify=verify))
+    state = await place.verification.verify_status(place.server, metadata, status_of(subject, verify=verify))
 
     assert (state.status, state.reason) == (status, reason), state.message
 
@@ -485,7 +485,7 @@ async def test_what_qdrant_has_no_more_is_taken_from_where_it_was_copied_to(plac
     place.verification = replace(place.verification, open_elsewhere=open_elsewhere)
     status = status_of(subject, locations=[{"type": "S3", "key": "a/b"}])
 
-    state = await place.verification.prove(
+    state = await place.verification.verify_status(
         place.server, Metadata(name="s", namespace="agents", uid=subject.uid), status
     )
 

@@ -11,26 +11,26 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.adapters.http.egress import UNCHECKED, Egress
+from agentmemory_operator.adapters.http.egress import UNCHECKED_EGRESS, Egress
 from agentmemory_operator.adapters.http.webhook_sender import HttpWebhookSender
 from agentmemory_operator.collections.rules.epochs import Epoch
 from agentmemory_operator.connections.rules.egress import EgressPolicy
 from agentmemory_operator.lifecycle.forget import ForgetRequest
-from agentmemory_operator.lifecycle.rules.erasure import Scope
-from agentmemory_operator.memories.rules.change_log import CLOCKS_MS
+from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
+from agentmemory_operator.memories.rules.change_log import MAX_CLOCK_DIFFERENCE_MS
 from agentmemory_operator.runtime.cache import Key, ObjectTable
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from agentmemory_operator.spec.times import render_second
-from agentmemory_operator.webhooks.deliver import Webhooks
-from agentmemory_operator.webhooks.rules.events import KEPT_MS, LAST_RETRY_S
+from agentmemory_operator.webhooks.deliver import WebhookDelivery
+from agentmemory_operator.webhooks.rules.events import MAX_EVENT_AGE_MS, MAX_RETRY_S
 from tests.support.engine.agents import World
 from tests.support.engine.fakes import FakeSecrets
-from tests.support.metrics import samples_of
+from tests.support.metrics import collect_samples
 from tests.support.spec.documents import memory_document
 
 SECRET = b"0123456789abcdef0123456789abcdef"
 WRITE_S, TIMEOUT_S = 16.0, 0.5
-SETTLED_MS = round(WRITE_S * 1000) + CLOCKS_MS
+SETTLED_MS = round(WRITE_S * 1000) + MAX_CLOCK_DIFFERENCE_MS
 ALL = ["memory_superseded", "cleanup_done", "erased", "restored"]
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 
@@ -87,14 +87,14 @@ class Operators:
 
     world: World
     url: str
-    egress: Egress = UNCHECKED
+    egress: Egress = UNCHECKED_EGRESS
     events: list[str] = field(default_factory=lambda: list(ALL))
     secrets: FakeSecrets = field(
         default_factory=lambda: FakeSecrets({("agents", "hooks", "key"): f"whsec_{base64.b64encode(SECRET).decode()}"})
     )
     status: dict[str, Any] = field(default_factory=dict)
     asked: list[float] = field(default_factory=list)
-    operator: Webhooks = field(init=False)
+    operator: WebhookDelivery = field(init=False)
 
     def __post_init__(self) -> None:
         self.world.agent = replace(self.world.agent, write_s=WRITE_S)
@@ -107,7 +107,7 @@ class Operators:
             return self.world.agent
 
         sender = HttpWebhookSender(self.egress, timeout_s=TIMEOUT_S)
-        self.operator = Webhooks(
+        self.operator = WebhookDelivery(
             *(ObjectTable(), open_agent, self.secrets, sender, self.world.clock),
             request=lambda key, after_s=0.0: self.asked.append(after_s),
         )
@@ -119,8 +119,8 @@ class Operators:
         document = memory_document(slug, webhooks=[hook]) | {"status": {"collection": {"physical": "p"}} | self.status}
         key = Key("AgentMemory", "agents", slug)
         self.operator.table.put(document)
-        await self.operator._look(key)
-        told = self.operator.note(key, parse_agent_memory(document))
+        await self.operator._deliver(key)
+        told = self.operator.schedule(key, parse_agent_memory(document))
         if is_written:
             self.status |= told
         [webhook] = told["webhooks"]
@@ -151,7 +151,7 @@ async def test_events_are_told_once_in_order_and_signed(operators: Operators, ta
     old = await world.add("lives in Rome")
     new = await world.add("lives in Oslo", supersedes=old)
     world.clock.move(ms=1)
-    receipt = await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="v", is_whole=True)))
+    receipt = await world.forgetting.forget(world.agent, ForgetRequest(scope=ErasureScope(user_id="v", is_whole=True)))
     told = await operators.later()
     assert [(event["type"], event["data"]) for event in target.events] == [
         ("memory_superseded", {"agent": world.agent.settings.slug, "id": old, "user_id": "u"}),
@@ -171,7 +171,7 @@ async def test_events_are_told_once_in_order_and_signed(operators: Operators, ta
 
 async def test_what_was_erased_before_a_restore_is_told_before_it(operators: Operators, target: Target) -> None:
     world = operators.world
-    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u", is_whole=True)))
+    await world.forgetting.forget(world.agent, ForgetRequest(scope=ErasureScope(user_id="u", is_whole=True)))
     world.clock.move(ms=1_000)
     number = world.clock.now_ms()
     world.agent = replace(world.agent, epoch=Epoch(number=number, contents=number))
@@ -265,7 +265,7 @@ async def test_a_target_that_is_away_for_a_day_loses_nothing_and_costs_nothing(
         await world.add(f"newer {number}", supersedes=await world.add(f"old {number}"))
         world.clock.move(ms=1_000)
     for _ in range(24):
-        world.clock.move(ms=round(LAST_RETRY_S * 1000))
+        world.clock.move(ms=round(MAX_RETRY_S * 1000))
         await operators.look()
     assert len(set(target.ids)) == 1, "what follows waits"
     assert len(operators.operator._known) == 1
@@ -280,12 +280,12 @@ async def test_what_is_too_old_is_dropped_and_counted(operators: Operators, targ
     target.answer = None
     await world.add("newer", supersedes=await world.add("old"))
     await operators.later()
-    world.clock.move(ms=KEPT_MS + 1)
+    world.clock.move(ms=MAX_EVENT_AGE_MS + 1)
     await world.add("later", supersedes=await world.add("before"))
     target.answer = OK
     told = await operators.later()
     assert (told["dropped"], told["delivered"]) == (1, 1)
-    assert samples_of(operators.operator.meter.dropped) == {"agentmemory_webhook_dropped_total": 1}
+    assert collect_samples(operators.operator.meter.dropped) == {"agentmemory_webhook_dropped_total": 1}
 
 
 async def test_who_is_forgotten_while_a_target_is_away_is_told_to_nobody(operators: Operators, target: Target) -> None:
@@ -294,9 +294,9 @@ async def test_who_is_forgotten_while_a_target_is_away_is_told_to_nobody(operato
     await world.add("newer", supersedes=await world.add("old"))
     await operators.later()
     tried = len(target.got)
-    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u", is_whole=True)))
+    await world.forgetting.forget(world.agent, ForgetRequest(scope=ErasureScope(user_id="u", is_whole=True)))
     target.answer = OK
-    world.clock.move(ms=round(LAST_RETRY_S * 1000))
+    world.clock.move(ms=round(MAX_RETRY_S * 1000))
     await operators.later()
     assert [event["type"] for event in target.events[tried:]] == ["erased"]
     assert '"u"' not in str(target.events[tried:])

@@ -17,8 +17,8 @@ from bench.leaks import (
     CONTENT_ATTACKS,
     WORD_ATTACKS,
     Attacker,
-    Held,
     Sentence,
+    StoredPoints,
     attacker_of,
     sentences,
     share_in_bytes,
@@ -27,7 +27,7 @@ from bench.leaks import (
     token_ids,
     vocabulary,
 )
-from bench.zones import OTHER, OTHERS, SETTINGS, Setting, held_of, snapshot_of, store, unkeyed
+from bench.zones import OTHER, OTHERS, SETTINGS, Setting, read_stored_points, snapshot_of, store, with_plain_hash
 from tests.support.spec.documents import agent_document
 from tests.support.web.api_stack import create_collection, running_api
 from tests.support.zone_agents import Keys
@@ -45,7 +45,7 @@ FINDS = [
     (BOTH, {"length", *VECTOR_ATTACKS, "keyword ids"}),
     (TAGGED, {"length", *VECTOR_ATTACKS, "payload read"}),
 ]
-Stored = Mapping[str, Sequence[tuple[Sentence, Held]]]
+Stored = Mapping[str, Sequence[tuple[Sentence, StoredPoints]]]
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def stored(qdrant_url: str, snapshots: dict[str, bytes]) -> Iterator[Stored]:
         for setting in settings:
             said = [OTHER] if setting is OTHERS else SAID[:MEMORIES]
             store(api, setting, said)
-            found[setting.name] = held_of(qdrant, setting, said)
+            found[setting.name] = read_stored_points(qdrant, setting, said)
             snapshots[setting.name] = snapshot_of(qdrant_url, alias_of(setting.slug))
     yield found
     for setting in settings:
@@ -118,7 +118,7 @@ def test_the_words_of_a_memory_lie_with_its_neighbours_only_where_it_has_no_zone
 
 
 def test_a_hash_that_is_not_keyed_would_tell_what_is_sealed(stored: Stored, attacker: Attacker) -> None:
-    memories = [(said, unkeyed(said, held)) for said, held in stored[SEALED.name]]
+    memories = [(said, with_plain_hash(said, held)) for said, held in stored[SEALED.name]]
 
     assert share_of_contents(attacker, "content hash", memories) == 1
 

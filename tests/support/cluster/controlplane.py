@@ -27,7 +27,7 @@ from tests.support.forked import die_with_parent
 from tests.support.patience import Patience
 from tests.support.programs import free_port
 from tests.support.spec.documents import Document
-from tests.support.web.http_server import well
+from tests.support.web.http_server import check_success
 
 ADMIN_TOKEN = "admin-token"
 READY_TIMEOUT_S = 30.0
@@ -178,7 +178,7 @@ class ControlPlane:
     def create_namespace(self, prefix: str = "test-") -> str:
         """Create a namespace with a unique name; return the name."""
         answer = self.http.post("/api/v1/namespaces", json={"metadata": {"generateName": prefix}})
-        return str(well(answer).json()["metadata"]["name"])
+        return str(check_success(answer).json()["metadata"]["name"])
 
     def log_tail(self, name: str) -> str:
         """Return the end of the log of `etcd`, `kube-apiserver` or `kube-controller-manager`."""

@@ -25,7 +25,7 @@ from typing import Any, cast
 
 from agentmemory_operator.adapters.kubernetes.claims import KubernetesClaims
 from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster
-from agentmemory_operator.adapters.kubernetes.handover import KubernetesHandover
+from agentmemory_operator.adapters.kubernetes.handover import KubernetesAgentSecrets
 from agentmemory_operator.adapters.kubernetes.lease import KubernetesLease, own_namespace
 from agentmemory_operator.adapters.kubernetes.signing_key import KubernetesSigningKey
 from agentmemory_operator.adapters.kubernetes.transport import (
@@ -35,26 +35,26 @@ from agentmemory_operator.adapters.kubernetes.transport import (
     load_configuration,
 )
 from agentmemory_operator.adapters.kubernetes.zone_keys import KubernetesKeyShards
-from agentmemory_operator.adapters.qdrant.calls import CallWatch
+from agentmemory_operator.adapters.qdrant.calls import CallHooks
 from agentmemory_operator.adapters.s3.objects import S3Objects
-from agentmemory_operator.collections.announce import Announcing
+from agentmemory_operator.collections.announce import MoveAnnouncer
 from agentmemory_operator.collections.rules.changes import Change, CreateIndexes
 from agentmemory_operator.collections.rules.rebuild_record import REBUILD_KEY
 from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.resolve import Server as QdrantServer
-from agentmemory_operator.connections.rules.handover import HandedOver
+from agentmemory_operator.connections.rules.handover import AgentSecret
 from agentmemory_operator.connections.secret_hosts import GuardedSecrets
 from agentmemory_operator.controllers.periods import Periods
 from agentmemory_operator.entrypoints.logs import configure_logging
 from agentmemory_operator.entrypoints.operator.operating import operate
-from agentmemory_operator.main.language_model import Models
+from agentmemory_operator.main.language_model import LanguageModels
 from agentmemory_operator.main.operator import Operator
 from agentmemory_operator.main.operator_ports import OperatorPorts
 from agentmemory_operator.main.rebuilds import RebuildEmbedders
 from agentmemory_operator.main.stores import Stores
-from agentmemory_operator.ports.base import Json, Writing
+from agentmemory_operator.ports.base import Json, WriteContext
 from agentmemory_operator.ports.collections import CollectionStore
-from agentmemory_operator.ports.kubernetes import Event, HandoverStore
+from agentmemory_operator.ports.kubernetes import AgentSecretStore, Event
 from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.ports.snapshots import SnapshotStore
 from agentmemory_operator.ports.zone_keys import KeyShards
@@ -70,7 +70,7 @@ from tests.support.forked import ask_to_die_with_parent
 
 DAY_S = 86_400
 # No API relies on a lease here, and a restore starts again after each kill.
-Announcing.__init__.__kwdefaults__["announce_s"] = 0.1
+MoveAnnouncer.__init__.__kwdefaults__["announce_s"] = 0.1
 # Steps of one-off jobs are counted with those of the agent.
 VICTIMS = (AGENT_MEMORY, MEMORY_SNAPSHOT, MEMORY_RESTORE)
 OF_SNAPSHOTS = frozenset({"create", "delete_file", "create_placeholder", "recover", "upload", "write_metadata"})
@@ -108,13 +108,13 @@ class Steps:
         self._passed = 0
         self._waits_for = order.crash_in
 
-    def hear(self, metadata: Any) -> None:
+    def observe_metadata(self, metadata: Any) -> None:
         """Inspect metadata that is written to a collection: it contains the step of a rebuild."""
         record = metadata.get(REBUILD_KEY) if isinstance(metadata, Mapping) else None
         if record and record.get("step") == self._waits_for:
             self._waits_for = ""
 
-    def take(self) -> None:
+    def count(self) -> None:
         """Count a step, and kill the process if it is the chosen one."""
         self._passed += not self._waits_for
         if self._passed == self._crash_at:
@@ -122,11 +122,11 @@ class Steps:
 
     def for_collection(self, physical: str) -> Callable[[], None]:
         """Return the callback to run before and after each call for a collection."""
-        return self.take if physical.partition("__")[0] == self._alias else _pass
+        return self.count if physical.partition("__")[0] == self._alias else _pass
 
     def for_object(self, kind: str, metadata: Metadata) -> Callable[[], None]:
         """Return the callback to run before and after each call for an object."""
-        return self.take if kind in VICTIMS and metadata.namespace == self._victim else _pass
+        return self.count if kind in VICTIMS and metadata.namespace == self._victim else _pass
 
 
 class CrashingCollections:
@@ -173,7 +173,7 @@ class CrashingCalls:
         async def change(physical: str, *args: Any, **more: Any) -> Any:
             step = self._steps.for_collection(physical)
             if name == "write_metadata" and args:
-                self._steps.hear(args[0])
+                self._steps.observe_metadata(args[0])
             step()
             answer = await call(physical, *args, **more)
             step()
@@ -234,26 +234,26 @@ class CrashingCluster:
 class CrashingHandover:
     """Implements ports.HandoverStore, with steps around changes."""
 
-    def __init__(self, store: HandoverStore, steps: Steps) -> None:
+    def __init__(self, store: AgentSecretStore, steps: Steps) -> None:
         self._store = store
         self._steps = steps
 
-    async def read(self, slug: str) -> HandedOver | None:
+    async def read(self, slug: str) -> AgentSecret | None:
         return await self._store.read(slug)
 
-    async def write(self, handed: HandedOver) -> None:
+    async def write(self, handed: AgentSecret) -> None:
         step = self._steps.for_collection(alias_of(handed.slug))
         step()
         await self._store.write(handed)
         step()
 
-    async def delete(self, handed: HandedOver) -> None:
+    async def delete(self, handed: AgentSecret) -> None:
         step = self._steps.for_collection(alias_of(handed.slug))
         step()
         await self._store.delete(handed)
         step()
 
-    async def list_all(self) -> list[HandedOver]:
+    async def list_all(self) -> list[AgentSecret]:
         return await self._store.list_all()
 
 
@@ -318,12 +318,12 @@ async def main(order: Order) -> None:
     steps, settings = Steps(order), Settings.from_env(os.environ)
     configuration = await load_configuration(OPERATOR)
     async with AsyncExitStack() as stack:
-        leadership = await lead(order, configuration, stack)
+        leadership = await open_leadership(order, configuration, stack)
         before_write = leadership.check if leadership else _pass
-        writing: Writing = leadership.writing if leadership else nullcontext
+        writing: WriteContext = leadership.limit_write if leadership else nullcontext
         cluster = KubernetesCluster(configuration, before_write=before_write, writing=writing)
         stack.push_async_callback(cluster.close)
-        watch = CallWatch(
+        watch = CallHooks(
             before_write=before_write, count_call=lambda method, outcome: None, tracer=NO_TRACES, writing=writing
         )
         if leadership:
@@ -344,7 +344,7 @@ async def main(order: Order) -> None:
             cluster=CrashingCluster(cluster, steps),
             secrets=secrets,
             claim_store=KubernetesClaims(claims, order.lease_namespace or own_namespace()),
-            handover_store=CrashingHandover(KubernetesHandover(transport, own_namespace()), steps),
+            handover_store=CrashingHandover(KubernetesAgentSecrets(transport, own_namespace()), steps),
             signing_key=KubernetesSigningKey(transport, own_namespace()),
             key_shards=open_shards(transport, order, steps),
             collections=open_store,
@@ -352,7 +352,7 @@ async def main(order: Order) -> None:
             server=lambda endpoint: crashing_server(stores.server(endpoint), steps),
             objects=S3Objects,
             embedder=RebuildEmbedders(settings, secrets).open,
-            language_model=Models(settings).open,
+            language_model=LanguageModels(settings).open,
         )
         operator = Operator(ports, settings, periods=periods)
         await operate(operator, cluster, configuration, leadership=leadership)
@@ -366,7 +366,7 @@ def crashing_server(server: QdrantServer, steps: Steps) -> QdrantServer:
     return replace(server, collections=collections, snapshots=snapshots, points=points)
 
 
-async def lead(order: Order, configuration: Configuration, stack: AsyncExitStack) -> Leadership | None:
+async def open_leadership(order: Order, configuration: Configuration, stack: AsyncExitStack) -> Leadership | None:
     """Open the leadership on the lease of the order; None if it names no namespace."""
     if not order.lease_namespace:
         return None
@@ -375,7 +375,7 @@ async def lead(order: Order, configuration: Configuration, stack: AsyncExitStack
     return Leadership(lease, f"test_{os.getpid()}")
 
 
-def nurse() -> None:
+def serve_orders() -> None:
     """Fork an operator for each order, one at a time."""
     # `operate` imports this module, and with it kopf, late. Importing it here saves the time in each fork.
     importlib.import_module("agentmemory_operator.entrypoints.operator.handlers")
@@ -393,4 +393,4 @@ def nurse() -> None:
 
 if __name__ == "__main__":
     configure_logging("info", "text")
-    nurse()
+    serve_orders()

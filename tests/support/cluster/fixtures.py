@@ -9,11 +9,11 @@ import pytest
 
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.operators import SERVING, ForkedOperator, Nursery, start_api, start_operator
+from tests.support.cluster.operators import SERVING, ForkedOperator, OperatorForks, start_api, start_operator
 from tests.support.cluster.workspace import PLURALS, Workspace, remove_objects
 from tests.support.patience import wait_until
-from tests.support.programs import Program, built, running, start_qdrant
-from tests.support.web.qdrant_proxy import Proxy, proxying
+from tests.support.programs import Program, find_built, running, start_qdrant
+from tests.support.web.qdrant_proxy import Proxy, serve_proxy
 
 CRDS = pathlib.Path(__file__).resolve().parents[3] / "crds"
 
@@ -25,7 +25,7 @@ def _is_served(control_plane: ControlPlane, path: str) -> bool:
 @pytest.fixture(scope="session")
 def control_plane() -> Iterator[ControlPlane]:
     """A real API server with the project's CRDs; one per test process."""
-    with ControlPlane(built()) as started:
+    with ControlPlane(find_built()) as started:
         started.apply_crds(CRDS)
         for plural in PLURALS.values():
             path = f"/apis/{API_VERSION}/{plural}"
@@ -64,7 +64,7 @@ def workspace(control_plane: ControlPlane, namespace: str, qdrant_url: str) -> I
 @pytest.fixture
 def proxy(qdrant_url: str) -> Iterator[Proxy]:
     """A proxy in front of the Qdrant server that records the calls."""
-    with proxying(qdrant_url) as made:
+    with serve_proxy(qdrant_url) as made:
         yield made
 
 
@@ -78,15 +78,15 @@ def operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture(scope="module")
-def nursery(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+def nursery(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorForks]:
     """Starts operators, one at a time."""
-    made = Nursery(control_plane, tmp_path_factory.mktemp("operators"))
+    made = OperatorForks(control_plane, tmp_path_factory.mktemp("operators"))
     yield made
     made.close()
 
 
 @pytest.fixture(scope="module")
-def quick_operator(nursery: Nursery, request: pytest.FixtureRequest) -> ForkedOperator:
+def quick_operator(nursery: OperatorForks, request: pytest.FixtureRequest) -> ForkedOperator:
     """The operator with the module's `PERIODS`, which are shorter than the defaults."""
     return nursery.start(periods=request.module.PERIODS)
 

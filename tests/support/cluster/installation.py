@@ -15,19 +15,19 @@ import yaml
 
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.workspace import MERGE
-from tests.support.pages import commands_of
+from tests.support.pages import read_commands
 from tests.support.patience import wait_until
 from tests.support.programs import AGENTMEMORY, ROOT, Program, clean_environment, free_port
 from tests.support.spec.documents import Document
 from tests.support.spec.golden import LOADER
-from tests.support.web.http_server import well
+from tests.support.web.http_server import check_success
 
 MANIFESTS = ROOT / "examples" / "install"
 NAMESPACE = "agentmemory-system"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 # In a cluster these values come from the pod's own namespace.
-API_HERE = ("--lease-namespace", NAMESPACE, "--api-namespace", NAMESPACE)
-OPERATOR_HERE = API_HERE
+API_NAMESPACE_FLAGS = ("--lease-namespace", NAMESPACE, "--api-namespace", NAMESPACE)
+OPERATOR_NAMESPACE_FLAGS = API_NAMESPACE_FLAGS
 # The substitutes of the cluster's Services run on this machine. In a pod, loopback would be the pod itself.
 ON_LOOPBACK = {"AGENTMEMORY_ALLOWED_HOSTS": "0.0.0.0/0,::/0,127.0.0.1"}
 
@@ -74,7 +74,7 @@ def _role(name: str) -> Document:
 
 
 @contextlib.contextmanager
-def without(control_plane: ControlPlane, right: Right) -> Iterator[None]:
+def without_right(control_plane: ControlPlane, right: Right) -> Iterator[None]:
     """Remove one right inside the context."""
     role = _role(right.role)
     path = f"{RBAC}/clusterroles" if role["kind"] == "ClusterRole" else f"{RBAC}/namespaces/{NAMESPACE}/roles"
@@ -86,16 +86,16 @@ def without(control_plane: ControlPlane, right: Right) -> Iterator[None]:
         for resource in rule["resources"]
         if (verb, resource) != (right.verb, right.resource)
     ]
-    well(control_plane.http.patch(path, json={"rules": kept}, headers=MERGE))
+    check_success(control_plane.http.patch(path, json={"rules": kept}, headers=MERGE))
     try:
         yield
     finally:
-        well(control_plane.http.patch(path, json={"rules": role["rules"]}, headers=MERGE))
+        check_success(control_plane.http.patch(path, json={"rules": role["rules"]}, headers=MERGE))
 
 
 def install(control_plane: ControlPlane) -> str:
     """Install as described in docs/install.md; return the output of the last command."""
-    *_, last = [shell(control_plane, command) for command in commands_of("install.md", "Apply")]
+    *_, last = [shell(control_plane, command) for command in read_commands("install.md", "Apply")]
     return last
 
 
@@ -116,7 +116,7 @@ def shell(control_plane: ControlPlane, command: str) -> str:
 def kubeconfig_of(control_plane: ControlPlane, account: str, folder: pathlib.Path) -> pathlib.Path:
     """Write a kubeconfig with a new token of an installed ServiceAccount."""
     path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token"
-    answer = well(control_plane.http.post(path, json={"spec": {"expirationSeconds": 3600}})).json()
+    answer = check_success(control_plane.http.post(path, json={"spec": {"expirationSeconds": 3600}})).json()
     config = yaml.safe_load(control_plane.kubeconfig.read_text())
     config["users"][0]["user"] = {"token": answer["status"]["token"]}
     file = folder / f"{account}.kubeconfig"
@@ -198,7 +198,7 @@ def _value_of(control_plane: ControlPlane, variable: Document) -> str:
         return str(variable["value"])
     reference = variable["valueFrom"]["secretKeyRef"]
     path = f"/api/v1/namespaces/{NAMESPACE}/secrets/{reference['name']}"
-    data = well(control_plane.http.get(path)).json()["data"]
+    data = check_success(control_plane.http.get(path)).json()["data"]
     return base64.b64decode(data[reference["key"]]).decode()
 
 
@@ -206,12 +206,12 @@ def found_after_storing(url: str, token: str) -> list[str]:
     """Store a memory and search for it with the token; return the contents found."""
     with httpx.Client(headers={"Authorization": f"Bearer {token}"}, timeout=30) as caller:
         wait_until(lambda: caller.get(url).status_code == 200, seconds=20, what="the agent in the API")
-        well(caller.post(f"{url}/memories", json={"user_id": "u", "content": "the printer is broken"}))
-        answer = well(caller.post(f"{url}/search", json={"user_id": "u", "query": "is the printer broken?"}))
+        check_success(caller.post(f"{url}/memories", json={"user_id": "u", "content": "the printer is broken"}))
+        answer = check_success(caller.post(f"{url}/search", json={"user_id": "u", "query": "is the printer broken?"}))
     return [found["content"] for found in answer.json()["results"]]
 
 
-def stop_in_good_order(*programs: Program) -> None:
+def stop_cleanly(*programs: Program) -> None:
     """Stop programs like Kubernetes does, and check that no request of theirs was refused."""
     for program in programs:
         program.stop()

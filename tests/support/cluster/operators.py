@@ -46,7 +46,7 @@ def run_command(
     return done.returncode, done.stdout, done.stderr
 
 
-class Nursery:
+class OperatorForks:
     """Runs operators assembled for a test, one at a time: `tests/support/cluster/crashing_operator.py`."""
 
     def __init__(self, control_plane: ControlPlane, folder: pathlib.Path) -> None:
@@ -111,7 +111,7 @@ class Nursery:
 class ForkedOperator:
     """One operator of a nursery."""
 
-    def __init__(self, nursery: Nursery, pid: int) -> None:
+    def __init__(self, nursery: OperatorForks, pid: int) -> None:
         self._nursery = nursery
         self._pid = pid
         self._code: int | None = None

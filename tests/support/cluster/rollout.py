@@ -43,7 +43,7 @@ class ProductVersion:
         return {"PYTHONPATH": os.pathsep.join(str(self.sources / part) for part in ("operator", "client", "devserver"))}
 
 
-PRESENT = ProductVersion(__version__, ROOT)
+CURRENT = ProductVersion(__version__, ROOT)
 
 
 @dataclass(slots=True)
@@ -70,7 +70,7 @@ class Rollout:
         for _ in range(REPLICAS):
             self._add_api(version)
 
-    def go_over(self, version: ProductVersion) -> None:
+    def upgrade(self, version: ProductVersion) -> None:
         """Upgrade to another version: the CRDs first, then the pods one by one."""
         self.control_plane.apply_crds(version.crds)
         for port, program in list(self._apis.items()):

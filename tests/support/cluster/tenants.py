@@ -16,13 +16,20 @@ from jwt.types import Options
 from agentmemory_operator.spec.access import AUDIENCE
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.installation import API_HERE, NAMESPACE, OPERATOR_HERE, RBAC, container_of, install
+from tests.support.cluster.installation import (
+    API_NAMESPACE_FLAGS,
+    NAMESPACE,
+    OPERATOR_NAMESPACE_FLAGS,
+    RBAC,
+    container_of,
+    install,
+)
 from tests.support.cluster.operators import LEADING
 from tests.support.cluster.workspace import AGENT, CONNECTION, MERGE, SIZE, Workspace
 from tests.support.patience import wait_until
 from tests.support.programs import Program, running, start_qdrant
 from tests.support.spec.documents import Document
-from tests.support.web.http_server import well
+from tests.support.web.http_server import check_success
 
 # Rights of a tenant in its namespace: the shipped role, or, carelessly, all kinds with their statuses.
 Rights = Literal["edit", "everything"]
@@ -64,7 +71,7 @@ class Account:
         """Return a new token for the API, or for other audiences."""
         path = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/{self.name}/token"
         spec = {"expirationSeconds": 600, "audiences": [*audiences] or [AUDIENCE]}
-        answer = well(self.control_plane.http.post(path, json={"spec": spec}))
+        answer = check_success(self.control_plane.http.post(path, json={"spec": spec}))
         return str(answer.json()["status"]["token"])
 
     def token_for(self, *, seconds: int) -> str:
@@ -120,8 +127,8 @@ def running_platform(
     qdrant, qdrant_url = start_qdrant(folder / "qdrant", api_key=QDRANT_KEY, has_jwt_rbac=True)
     with (
         running(qdrant),
-        running(operator.start(control_plane, folder, *OPERATOR_HERE, ports=ports, more=more)) as operating,
-        running(api.start(control_plane, folder, *API_HERE, ports=ports, more=more)) as serving,
+        running(operator.start(control_plane, folder, *OPERATOR_NAMESPACE_FLAGS, ports=ports, more=more)) as operating,
+        running(api.start(control_plane, folder, *API_NAMESPACE_FLAGS, ports=ports, more=more)) as serving,
     ):
         operating.wait_for(LEADING)
         made = Platform(
@@ -156,7 +163,7 @@ def create_secret(workspace: Workspace, name: str, *, hosts: str = "127.0.0.1", 
     metadata = {"name": name, "annotations": {"agentmemory.dev/hosts": hosts}}
     path = f"/api/v1/namespaces/{workspace.namespace}/secrets"
     body = {"metadata": metadata, "stringData": values}
-    well(workspace.control_plane.http.post(path, json=body))
+    check_success(workspace.control_plane.http.post(path, json=body))
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,13 +183,13 @@ class Caller:
         """Build its entry in `spec.access.subjects`; without verbs it gets all."""
         return self.account.subject(*(verbs or ("read", "write", "admin", "impersonate", "delegate")))
 
-    def answer_of(self, slug: str) -> int:
+    def get_status(self, slug: str) -> int:
         """Return the status of a GET of the agent."""
         return self.http.get(slug).status_code
 
     def wait_agent(self, slug: str) -> None:
         """Wait until the API finds the agent."""
-        wait_until(lambda: self.answer_of(slug) == 200, seconds=SERVED_WITHIN_S, what=f"{slug} in the API")
+        wait_until(lambda: self.get_status(slug) == 200, seconds=SERVED_WITHIN_S, what=f"{slug} in the API")
 
     def wait_served(self, slug: str) -> None:
         """Wait until the API serves the agent to this caller, including searches."""
@@ -197,7 +204,7 @@ class Caller:
         """Try a search that matches every memory of a user."""
         return self.http.post(f"{slug}/search", json={"user_id": user, "vector": VECTOR})
 
-    def found(self, slug: str, *, user: str = "u") -> set[str]:
+    def search_contents(self, slug: str, *, user: str = "u") -> set[str]:
         """Return the contents that a search finds. The search must succeed."""
         answer = self.search(slug, user=user)
         assert answer.status_code == 200, answer.text
@@ -216,7 +223,7 @@ class Tenant:
     """
 
     platform: Platform
-    seen: Workspace
+    admin_workspace: Workspace
     account: Account
     bot: Caller
     http: httpx.Client = field(repr=False)
@@ -246,7 +253,7 @@ class Tenant:
 
     @property
     def namespace(self) -> str:
-        return self.seen.namespace
+        return self.admin_workspace.namespace
 
     def give(self, rights: Rights) -> None:
         """Bind the account to the shipped role, or to all rights on the API group, in its own namespace only."""
@@ -256,7 +263,7 @@ class Tenant:
             return
         path = f"{RBAC}/namespaces/{self.namespace}/roles"
         body = {"metadata": {"name": "everything"}, "rules": EVERYTHING}
-        well(self.platform.control_plane.http.post(path, json=body))
+        check_success(self.platform.control_plane.http.post(path, json=body))
         bind(self.account, "everything", kind="Role")
         wait_until(lambda: self.may("patch", "agentmemories/status"), seconds=BOUND_WITHIN_S, what="all rights")
 
@@ -272,7 +279,7 @@ class Tenant:
         where = self.namespace if namespace is None else namespace
         body = {"spec": {"resourceAttributes": asked | {"namespace": where}}}
         answer = self.http.post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", json=body)
-        return bool(well(answer).json()["status"]["allowed"])
+        return bool(check_success(answer).json()["status"]["allowed"])
 
     def agent_spec(self, infra: Workspace, slug: str, **spec: Any) -> Document:
         """Build the spec of an agent on the platform's connection. Callers send vectors, and the bot has all verbs."""
@@ -302,7 +309,7 @@ class Tenant:
         metadata = {"name": name, "namespace": self.namespace, "annotations": dict(annotations or {})}
         body = {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
         asked = {"fieldManager": "tenant", "force": "true", "fieldValidation": "Strict"}
-        return self.http.patch(self.seen.path(kind, name), params=asked, json=body, headers=APPLY)
+        return self.http.patch(self.admin_workspace.path(kind, name), params=asked, json=body, headers=APPLY)
 
     def claim(
         self,
@@ -333,24 +340,24 @@ class Tenant:
 
     def delete(self, name: str = AGENT, kind: str = "AgentMemory") -> None:
         """Delete an object as the tenant. The request must be admitted."""
-        answer = self.http.delete(self.seen.path(kind, name))
+        answer = self.http.delete(self.admin_workspace.path(kind, name))
         assert answer.is_success, answer.text
 
     def read(self, kind: str, name: str) -> Document:
         """Return an object as the tenant reads it."""
-        answer = self.http.get(self.seen.path(kind, name))
+        answer = self.http.get(self.admin_workspace.path(kind, name))
         assert answer.is_success, answer.text
         return dict(answer.json())
 
     def wait_ready(self, name: str = AGENT, *, seconds: float = 15) -> Document:
         """Return the AgentMemory once its latest generation is Ready and in sync."""
-        return self.seen.wait_ready(name, seconds=seconds)
+        return self.admin_workspace.wait_ready(name, seconds=seconds)
 
     def wait_condition(
         self, kind: str, wanted: str, *, name: str = AGENT, of: str = "AgentMemory", seconds: float = 15
     ) -> Document:
         """Return the condition once it is `STATUS/Reason` for the latest generation."""
-        return self.seen.wait_condition(kind, wanted, name=name, of=of, seconds=seconds)
+        return self.admin_workspace.wait_condition(kind, wanted, name=name, of=of, seconds=seconds)
 
     def create_served(self, infra: Workspace, slug: str, *contents: str, **spec: Any) -> Document:
         """Return a Ready AgentMemory that the API serves to the bot, with these memories of the user `u`."""
@@ -364,12 +371,12 @@ class Tenant:
 
     def close(self) -> None:
         """Remove its objects and their collections."""
-        self.seen.clean()
+        self.admin_workspace.clean()
         self.http.close()
         self.bot.http.close()
 
     def _patch(self, kind: str, name: str, body: Document) -> httpx.Response:
-        return self.http.patch(self.seen.path(kind, name), json=body, headers=MERGE)
+        return self.http.patch(self.admin_workspace.path(kind, name), json=body, headers=MERGE)
 
 
 def bind(account: Account, role: str, *, kind: str = "ClusterRole") -> None:
@@ -380,7 +387,7 @@ def bind(account: Account, role: str, *, kind: str = "ClusterRole") -> None:
         "subjects": [{"kind": "ServiceAccount", "namespace": account.namespace, "name": account.name}],
     }
     path = f"{RBAC}/namespaces/{account.namespace}/rolebindings"
-    well(account.control_plane.http.post(path, json=body))
+    check_success(account.control_plane.http.post(path, json=body))
 
 
 def refusal_of(answer: httpx.Response) -> str:
@@ -388,6 +395,6 @@ def refusal_of(answer: httpx.Response) -> str:
     return "" if answer.is_success else f"{answer.status_code}: {answer.json()['message']}"
 
 
-def handed_over(platform: Platform, slug: str) -> httpx.Response:
+def read_agent_secret(platform: Platform, slug: str) -> httpx.Response:
     """Return the Secret through which the operator gives the API the keys of an agent."""
     return platform.control_plane.http.get(f"/api/v1/namespaces/{NAMESPACE}/secrets/agentmemory-agent-{slug}")

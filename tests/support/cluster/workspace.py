@@ -15,7 +15,7 @@ from agentmemory_operator.spec.presets import RETRIEVAL_INDEXES
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.patience import wait_until
 from tests.support.spec.documents import Document
-from tests.support.web.http_server import well
+from tests.support.web.http_server import check_success
 
 OLD_UID = "5c9a7f3e-0000-4000-8000-000000000001"
 OLD_CLUSTER = "old-cluster"
@@ -102,12 +102,12 @@ class Workspace:
         answer = self.control_plane.http.get(self.path(kind, name))
         if answer.status_code == 404:
             return None
-        found: Document = well(answer).json()
+        found: Document = check_success(answer).json()
         return found
 
     def names(self, kind: str) -> list[str]:
         """Return the names of the namespace's objects of a kind, sorted."""
-        found = well(self.control_plane.http.get(self.path(kind))).json()["items"]
+        found = check_success(self.control_plane.http.get(self.path(kind))).json()["items"]
         return sorted(item["metadata"]["name"] for item in found)
 
     def must_get(self, name: str = AGENT, kind: str = "AgentMemory") -> Document:
@@ -131,14 +131,14 @@ class Workspace:
     def patch_status(self, status: Document, name: str = AGENT, *, kind: str = "AgentMemory") -> None:
         """Merge into the object's status, as another operator would."""
         path = f"{self.path(kind, name)}/status"
-        well(self.control_plane.http.patch(path, json={"status": status}, headers=MERGE))
+        check_success(self.control_plane.http.patch(path, json={"status": status}, headers=MERGE))
 
     def annotate(self, name: str = AGENT, *, of: str = "AgentMemory", **annotations: str | None) -> None:
         """Set annotations of the product on an object of kind `of`; None removes one."""
         named = {f"agentmemory.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
         self._patch(of, name, {"metadata": {"annotations": named}})
 
-    def look(self, name: str = AGENT, *, seconds: float = 20) -> None:
+    def run_pass(self, name: str = AGENT, *, seconds: float = 20) -> None:
         """Request a pass; wait until one that has seen the request has ended, with any result."""
         stamp = self.request_pass(name)
         wait_until(
@@ -151,7 +151,7 @@ class Workspace:
         self._patch("AgentMemory", name, {"metadata": {"annotations": {RECONCILE_REQUESTED_AT: stamp}}})
         return stamp
 
-    def hold(self, finalizer: str, name: str = AGENT) -> None:
+    def add_finalizer(self, finalizer: str, name: str = AGENT) -> None:
         """Add a finalizer, as another controller would."""
         finalizers = self.must_get(name)["metadata"].get("finalizers", [])
         self._patch("AgentMemory", name, {"metadata": {"finalizers": [*finalizers, finalizer]}})
@@ -160,7 +160,7 @@ class Workspace:
         """Request the deletion of an object."""
         self.control_plane.http.delete(self.path(kind, name))
 
-    def wait_gone(self, name: str = AGENT, *, seconds: float = 10) -> None:
+    def wait_deleted(self, name: str = AGENT, *, seconds: float = 10) -> None:
         """Wait until the AgentMemory does not exist."""
         wait_until(lambda: self.get(name) is None, seconds=seconds, what=f"the end of {name}")
 
@@ -207,19 +207,19 @@ class Workspace:
 
     def create_secret(self, name: str, **values: str) -> None:
         body = {"metadata": {"name": name}, "stringData": values}
-        well(self.control_plane.http.post(f"/api/v1/namespaces/{self.namespace}/secrets", json=body))
+        check_success(self.control_plane.http.post(f"/api/v1/namespaces/{self.namespace}/secrets", json=body))
 
     def change_secret(self, name: str, **values: str) -> None:
         """Replace values of a Secret."""
         path = f"/api/v1/namespaces/{self.namespace}/secrets/{name}"
-        well(self.control_plane.http.patch(path, json={"stringData": values}, headers=MERGE))
+        check_success(self.control_plane.http.patch(path, json={"stringData": values}, headers=MERGE))
 
     def collection(self, name: str | None = None) -> Document | None:
         """Return Qdrant's description of the alias or of a collection; None if it does not exist."""
         answer = self.qdrant.get(f"/collections/{name or self.alias}")
         if answer.status_code == 404:
             return None
-        found: Document = well(answer).json()["result"]
+        found: Document = check_success(answer).json()["result"]
         return found
 
     def config(self) -> Document:
@@ -244,15 +244,15 @@ class Workspace:
         """Store points directly in Qdrant."""
         points = [{"id": number, "vector": [1.0] * SIZE, "payload": {"n": number}} for number in range(1, count + 1)]
         path = f"/collections/{collection or self.alias}/points"
-        well(self.qdrant.put(path, params={"wait": "true"}, json={"points": points}))
+        check_success(self.qdrant.put(path, params={"wait": "true"}, json={"points": points}))
 
-    def stored(self) -> int:
+    def count_points(self) -> int:
         """Return the exact number of points."""
         answer = self.qdrant.post(f"/collections/{self.alias}/points/count", json={"exact": True})
-        count: int = well(answer).json()["result"]["count"]
+        count: int = check_success(answer).json()["result"]["count"]
         return count
 
-    def check_whole(
+    def check_collection(
         self, *, physical: str | None = None, indexes: Set[tuple[str, str]] = frozenset(RETRIEVAL_INDEXES)
     ) -> None:
         """Fail unless exactly one collection exists, complete with marker and indexes, and the alias resolves to it.
@@ -288,7 +288,7 @@ class Workspace:
         assert answer.status_code == 201, answer.text
 
     def _patch(self, kind: str, name: str, body: Document) -> None:
-        well(self.control_plane.http.patch(self.path(kind, name), json=body, headers=MERGE))
+        check_success(self.control_plane.http.patch(self.path(kind, name), json=body, headers=MERGE))
 
     def path(self, kind: str, name: str = "") -> str:
         """Return the API path of an object, or of all objects of a kind."""
@@ -320,12 +320,12 @@ def is_observed(document: Document) -> bool:
     return bool(observed == document["metadata"]["generation"])
 
 
-def leave_behind(workspace: Workspace, **owner: str) -> None:
+def leave_collection(workspace: Workspace, **owner: str) -> None:
     """Leave the workspace's collection with three memories to another owner; delete its object."""
     workspace.create_ready()
     workspace.store_points(3)
     workspace.delete()
-    workspace.wait_gone()
+    workspace.wait_deleted()
     change_marker(workspace, uid=OLD_UID, **owner)
 
 
@@ -333,7 +333,7 @@ def change_marker(workspace: Workspace, **owner: str) -> None:
     """Change the marker in the collection's metadata."""
     marker: dict[str, Any] = workspace.config()["metadata"]["agentmemory"] | owner
     body = {"metadata": {"agentmemory": marker}}
-    well(workspace.qdrant.patch(f"/collections/{workspace.physical}", json=body))
+    check_success(workspace.qdrant.patch(f"/collections/{workspace.physical}", json=body))
 
 
 def marker_of(workspace: Workspace) -> dict[str, Any]:
@@ -341,7 +341,7 @@ def marker_of(workspace: Workspace) -> dict[str, Any]:
     return marker
 
 
-def wait_asked(workspace: Workspace) -> None:
+def wait_takeover_request(workspace: Workspace) -> None:
     """Wait until the connection's status contains the takeover request of the refused object."""
     workspace.wait_condition("Stalled", "True/CollectionNotOwned")
     requests = lambda: workspace.status(CONNECTION, "QdrantConnection").get("takeoverRequests")  # noqa: E731

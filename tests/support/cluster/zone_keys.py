@@ -7,18 +7,18 @@ from dataclasses import dataclass
 
 from agentmemory_operator.adapters.kubernetes.zone_keys import AGENT, KEY, NAMESPACE, PREFIX, SHARD
 from agentmemory_operator.zones.rules.entries import KeyEntry, Ring
-from agentmemory_operator.zones.rules.shards import shard_from_text
-from agentmemory_operator.zones.wrapping import WrappingKeys, wrapping_keys
+from agentmemory_operator.zones.rules.shards import parse_shard
+from agentmemory_operator.zones.wrapping import WrappingKeys, parse_wrapping_keys
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.engine.fakes import FakeClock
 from tests.support.spec.documents import Document
-from tests.support.web.http_server import well
+from tests.support.web.http_server import check_success
 from tests.support.zones import FakeKeyShards, FakeWrapping, agent_keys, keyring
 
 
 def wrapping_of(value: str) -> WrappingKeys:
     """Return the wrapping key for a Secret's value."""
-    return wrapping_keys(value, None, secret="a test's", key="key")
+    return parse_wrapping_keys(value, None, secret="a test's", key="key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class StoredKeys:
     folder: str
     ring: Ring
 
-    def make(self, wrapping: str, users: Sequence[str]) -> None:
+    def create(self, wrapping: str, users: Sequence[str]) -> None:
         """Create a key for each user, like the API does.
 
         Args:
@@ -44,7 +44,7 @@ class StoredKeys:
         async def make_all() -> None:
             replica, keys = keyring(FakeClock(), shards), agent_keys(self.ring, FakeWrapping(wrapping_of(wrapping)))
             for user in users:
-                await replica.writing(keys, "PERSONAL", user)
+                await replica.get_or_create_key(keys, "PERSONAL", user)
 
         asyncio.run(make_all())
         for (_, name), text in shards.texts.items():
@@ -59,7 +59,9 @@ class StoredKeys:
     def secrets(self) -> list[Document]:
         """Return the Secrets, sorted by name."""
         selector = f"{NAMESPACE}={self.ring.namespace},{AGENT}={self.ring.agent}"
-        found = well(self.control_plane.http.get(self._path, params={"labelSelector": selector})).json()["items"]
+        found = check_success(self.control_plane.http.get(self._path, params={"labelSelector": selector})).json()[
+            "items"
+        ]
         return sorted(found, key=lambda secret: str(secret["metadata"]["name"]))
 
     def entries(self) -> dict[str, KeyEntry]:
@@ -67,10 +69,10 @@ class StoredKeys:
         entries: dict[str, KeyEntry] = {}
         for secret in self.secrets():
             name, text = secret["metadata"]["labels"][SHARD], base64.b64decode(secret["data"][KEY]).decode()
-            entries.update(shard_from_text(text, ring=self.ring, name=name, version="1").entries)
+            entries.update(parse_shard(text, ring=self.ring, name=name, version="1").entries)
         return entries
 
-    def opened(self, wrapping: str) -> Mapping[str, bytes]:
+    def unwrap_all(self, wrapping: str) -> Mapping[str, bytes]:
         """Return all keys unwrapped.
 
         Args:
@@ -82,7 +84,7 @@ class StoredKeys:
     def _create(self, ring: Ring, name: str, text: str) -> None:
         labels = {NAMESPACE: ring.namespace, AGENT: ring.agent, SHARD: name}
         metadata = {"name": f"{PREFIX}{ring.namespace}.{ring.agent}-{name}", "labels": labels}
-        well(self.control_plane.http.post(self._path, json={"metadata": metadata, "stringData": {KEY: text}}))
+        check_success(self.control_plane.http.post(self._path, json={"metadata": metadata, "stringData": {KEY: text}}))
 
     @property
     def _path(self) -> str:

@@ -29,22 +29,22 @@ from agentmemory_operator.errors import (
     StoreUnavailable,
     TransientError,
 )
-from agentmemory_operator.lifecycle.erase import Erasing
-from agentmemory_operator.lifecycle.forget import Forgetting
+from agentmemory_operator.lifecycle.erase import Eraser
+from agentmemory_operator.lifecycle.forget import ForgetUseCase
 from agentmemory_operator.memories.access_counts import AccessCounts
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.insert import StoredMemory
 from agentmemory_operator.memories.items import Items
 from agentmemory_operator.memories.remember import Remember
-from agentmemory_operator.memories.rules.filters import Selection, visible
+from agentmemory_operator.memories.rules.filters import Selection, visible_filter
 from agentmemory_operator.memories.stored import ListRequest, delete_head, list_page
 from agentmemory_operator.memories.working import WorkingMemory
 from agentmemory_operator.ports.base import Vector
 from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.search.requests import SearchRequest
-from agentmemory_operator.search.search import Recall
-from agentmemory_operator.spec.access import ANYBODY, Verb, scopes_of
+from agentmemory_operator.search.search import SearchService
+from agentmemory_operator.spec.access import UNBOUNDED_CALLER, Verb, scopes_of
 from agentmemory_operator.spec.effective.embedding import EmbeddingSettings, EmbeddingSource
 from agentmemory_operator.spec.effective.settings import AgentSettings, Ranking
 from agentmemory_operator.spec.presets import CORTEX, KEYWORD_INDEXES, RETRIEVAL_INDEXES
@@ -104,7 +104,7 @@ def settings_of(slug: str, *, ranking: Ranking = EVERYTHING, size: int = SIZE, g
 
 def every_right(settings: AgentSettings) -> AgentRights:
     """Return the rights of a caller if authentication is off."""
-    return AgentRights(ANYBODY, settings, scopes_of(ANYBODY, ()), frozenset(Verb))
+    return AgentRights(UNBOUNDED_CALLER, settings, scopes_of(UNBOUNDED_CALLER, ()), frozenset(Verb))
 
 
 def agent_of(
@@ -137,20 +137,20 @@ class World:
         self.remember = Remember()
         self.counts = self.new_counts("w0")
         self.working = WorkingMemory(self.counts)
-        self.recall = Recall(self.clock, self.counts, self.reranker)
+        self.recall = SearchService(self.clock, self.counts, self.reranker)
         self.items = Items(self.clock)
-        self.erasing = Erasing(self.clock, self.counts.forget)
-        self.forgetting = Forgetting(self.clock, self.erasing)
+        self.erasing = Eraser(self.clock, self.counts.forget)
+        self.forgetting = ForgetUseCase(self.clock, self.erasing)
 
     remember: Remember = field(init=False)
     counts: AccessCounts = field(init=False)
     working: WorkingMemory = field(init=False)
-    recall: Recall = field(init=False)
+    recall: SearchService = field(init=False)
     items: Items = field(init=False)
-    erasing: Erasing = field(init=False)
-    forgetting: Forgetting = field(init=False)
+    erasing: Eraser = field(init=False)
+    forgetting: ForgetUseCase = field(init=False)
 
-    def dying(self, at: int, moment: Moment = "before") -> "World":
+    def crash_at(self, at: int, moment: Moment = "before") -> "World":
         """Return the agent in another process, which dies at call `at` of the store."""
         store: Any = CrashingStore(self.agent.store, at, moment)
         return World(replace(self.agent, store=store), clock=self.clock)
@@ -163,11 +163,11 @@ class World:
 
         return AccessCounts(open_agent, self.clock, writer=writer)
 
-    def rank_by(self, ranking: Ranking) -> None:
+    def set_ranking(self, ranking: Ranking) -> None:
         """Change the object's ranking."""
         self.agent = replace(self.agent, settings=replace(self.agent.settings, ranking=ranking))
 
-    def embed_by(self, embedder: Embedder) -> None:
+    def set_embedder(self, embedder: Embedder) -> None:
         """Let the agent embed texts itself."""
         source = EmbeddingSource(provider="fake", model=None, dimensions=embedder.dimensions)
         self.agent = replace(self.agent, embedder=embedder, source=source)
@@ -190,7 +190,7 @@ class World:
 
     async def heads_at(self, time_ms: int, user_id: str = "u") -> list[str]:
         """Return the contents that were valid at a time."""
-        filter_ = visible(Selection(user_id=user_id, at_time=time_ms), self.clock.now_ms())
+        filter_ = visible_filter(Selection(user_id=user_id, at_time=time_ms), self.clock.now_ms())
         points, _ = await self.agent.store.scroll(self.agent.alias, {"filter": filter_, "with_payload": True})
         return [point["payload"]["content"] for point in points]
 
@@ -200,7 +200,7 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def churning(world: World, user_id: str, *, writers: int) -> AsyncIterator[None]:
+async def concurrent_writers(world: World, user_id: str, *, writers: int) -> AsyncIterator[None]:
     """While the block runs, let writers store memories of a user's session, and delete random ones of the user."""
     done = asyncio.Event()
 
@@ -243,7 +243,7 @@ async def open_world(
             yield World(agent_of(settings, store, distance=distance, keyword=keyword))
             # The test may have deleted the collection.
             with contextlib.suppress(StoreUnavailable):
-                assert await unerased(store, settings.alias) == [], "tombstones have vectors"
+                assert await tombstones_with_vectors(store, settings.alias) == [], "tombstones have vectors"
         finally:
             await delete_collection(url, settings)
 
@@ -256,7 +256,7 @@ async def outcome_of_crash(
     Args:
         calls: Number of calls of the longest protocol plus one. It is checked when `at` is the last one.
     """
-    doomed = world.dying(at, moment)
+    doomed = world.crash_at(at, moment)
     store: Any = doomed.agent.store
     try:
         return await action(doomed)
@@ -299,7 +299,7 @@ async def create_copy(
     return physical
 
 
-async def unerased(store: PointStore, collection: str) -> list[str]:
+async def tombstones_with_vectors(store: PointStore, collection: str) -> list[str]:
     """Return the ids of tombstones that have vectors."""
     has_vector = [{"has_vector": name} for name in ("", KEYWORD_VECTOR)]
     filter_ = {"must": [{"key": "deletedAt", "range": {"gte": 0}}], "should": has_vector}

@@ -14,13 +14,13 @@ from agentmemory_operator.collections.rules.changes import (
     Rebuild,
     SetAlias,
 )
-from agentmemory_operator.collections.rules.collection import Collection, Observed, Tenant
+from agentmemory_operator.collections.rules.collection import Collection, ObservedCollection, Tenant
 from agentmemory_operator.collections.rules.rebuild_record import RebuildRecord
 from agentmemory_operator.collections.rules.replicas import ACTIVE, DEAD, CopyReplica, Move, Placement
 from agentmemory_operator.connections.rules.capabilities import ServerCapabilities
-from agentmemory_operator.controllers.rules.orphans import Holding
+from agentmemory_operator.controllers.rules.orphans import CollectionSummary
 from agentmemory_operator.errors import AgentMemoryError, StoreRejected, StoreUnavailable
-from tests.support.planted import Plantable, met
+from tests.support.planted import Plantable, record_effect
 from tests.support.spec.plans import apply_change, observed_of
 
 
@@ -68,7 +68,7 @@ class FakeCollectionStore(Plantable):
     placements: dict[str, Placement] = field(default_factory=dict)
     has_replica_calls: bool = True
     moves: list[Move] = field(default_factory=list)
-    told_process: Process = field(default_factory=Process)
+    process_figures: Process = field(default_factory=Process)
     tenants: dict[str, Tenant] = field(default_factory=dict)
 
     async def close(self) -> None:
@@ -78,7 +78,7 @@ class FakeCollectionStore(Plantable):
         self._called("server", "")
         return ServerCapabilities(self.server_version, 1, False)
 
-    async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> Observed | None:
+    async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> ObservedCollection | None:
         self._called("observe", alias)
         physical = self.aliases.get(alias, alias if alias in self.collections else likely)
         if physical not in self.collections:
@@ -102,10 +102,10 @@ class FakeCollectionStore(Plantable):
         self._called("names", "")
         return sorted(self.collections)
 
-    async def holdings(self) -> list[Holding]:
+    async def holdings(self) -> list[CollectionSummary]:
         self._called("holdings", "")
         return [
-            Holding(
+            CollectionSummary(
                 physical=physical,
                 aliases=tuple(sorted(alias for alias, target in self.aliases.items() if target == physical)),
                 points=self.points.get(physical, 0),
@@ -118,12 +118,12 @@ class FakeCollectionStore(Plantable):
 
     async def apply(self, physical: str, change: Change) -> None:
         if self.fails_after is not None and len(self.changes) >= self.fails_after:
-            met(self, "fails_after")
+            record_effect(self, "fails_after")
             raise self.error_on_change
         self._called("apply", type(change).__name__)
         match change:
             case _ if isinstance(change, self.ignored):
-                met(self, "ignored")
+                record_effect(self, "ignored")
             case CreateCollection(_, collection):
                 self._create(physical, collection)
             case SetAlias(alias, _):
@@ -160,7 +160,7 @@ class FakeCollectionStore(Plantable):
 
     async def process(self) -> Process:
         self._called("process", "")
-        return self.told_process
+        return self.process_figures
 
     async def tenant_of(self, physical: str) -> Tenant | None:
         self._called("tenant_of", physical)
@@ -178,7 +178,7 @@ class FakeCollectionStore(Plantable):
         placement = self.placements[physical]
         if self.has_replica_calls:
             self.moves.append(move)
-            self.placements[physical] = moved(placement, move)
+            self.placements[physical] = apply_move(placement, move)
         else:
             self.placements[physical] = replace(placement, can_move=False)
         return self.has_replica_calls
@@ -216,12 +216,12 @@ class FakeCollectionStore(Plantable):
 
     def _called(self, method: str, detail: str) -> None:
         if self.error is not None:
-            met(self, "error")
+            record_effect(self, "error")
             raise self.error
         self.calls.append((method, detail))
 
 
-def placed(peers: int, *shards: str) -> Placement:
+def placement(peers: int, *shards: str) -> Placement:
     """Build a placement of shards on `peers` peers.
 
     Each digit is a peer with an active replica; a preceding dash means dead.
@@ -229,7 +229,7 @@ def placed(peers: int, *shards: str) -> Placement:
     return Placement(peers=tuple(range(1, peers + 1)), shards=dict(enumerate(map(_states, shards))))
 
 
-def shown(placement: Placement) -> tuple[str, ...]:
+def format_placement(placement: Placement) -> tuple[str, ...]:
     """Return the shards in compact notation."""
     return tuple(
         "".join(f"{'' if state == ACTIVE else '-'}{peer}" for peer, state in sorted(states.items()))
@@ -237,7 +237,7 @@ def shown(placement: Placement) -> tuple[str, ...]:
     )
 
 
-def moved(placement: Placement, move: Move, *, state: str = ACTIVE) -> Placement:
+def apply_move(placement: Placement, move: Move, *, state: str = ACTIVE) -> Placement:
     """Return the placement after a move; a new replica has the given state."""
     states = dict(placement.shards[move.shard])
     if isinstance(move, CopyReplica):

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agentmemory_operator.collections.rules.claims import NO_CLAIMS, ClaimSet
-from agentmemory_operator.connections.rules.handover import HandedOver
-from agentmemory_operator.connections.rules.secret_hosts import Destination, KeptSecret
+from agentmemory_operator.connections.rules.handover import AgentSecret
+from agentmemory_operator.connections.rules.secret_hosts import AnnotatedSecret, Destination
 from agentmemory_operator.errors import AgentMemoryError, NotFound, SecretMissing
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import Event
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
-from tests.support.planted import Plantable, met
+from tests.support.planted import Plantable, record_effect
 
 START_MS = 1_795_000_000_000
 
@@ -55,7 +55,7 @@ class _SkippingSelector(selectors.DefaultSelector):
         return super().select(0)
 
 
-def in_no_time(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+def with_virtual_time(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
     """Run a test on a `SkippingLoop`. It may wait for timers, but not for threads or processes."""
 
     @functools.wraps(test)
@@ -133,7 +133,7 @@ class FakeCluster(Plantable):
 
     def _check(self) -> None:
         if self.error is not None:
-            met(self, "error")
+            record_effect(self, "error")
             raise self.error
 
 
@@ -158,7 +158,7 @@ class FakeClaimStore(Plantable):
     async def save(self, claims: ClaimSet) -> None:
         await asyncio.sleep(0)
         if self.errors:
-            met(self, "errors")
+            record_effect(self, "errors")
             raise self.errors.pop(0)
         self.stored = claims
         self.saves.append(claims)
@@ -186,36 +186,36 @@ class FakeSecrets:
             raise SecretMissing(namespace, name, key)
         return self.values[namespace, name, key]
 
-    async def read_secret(self, namespace: str, name: str) -> KeptSecret | None:
+    async def read_secret(self, namespace: str, name: str) -> AnnotatedSecret | None:
         self.reads += 1
         values = {key: value for (*place, key), value in self.values.items() if place == [namespace, name]}
-        return KeptSecret(values, self.hosts.get((namespace, name))) if values else None
+        return AnnotatedSecret(values, self.hosts.get((namespace, name))) if values else None
 
 
 @dataclass(slots=True)
 class FakeHandoverStore:
     """Implements ports.HandoverStore in memory. Each write increments the version."""
 
-    given: dict[str, HandedOver] = field(default_factory=dict)
+    stored: dict[str, AgentSecret] = field(default_factory=dict)
     writes: int = 0
     reads: int = 0
 
-    async def read(self, slug: str) -> HandedOver | None:
+    async def read(self, slug: str) -> AgentSecret | None:
         self.reads += 1
-        return self.given.get(slug)
+        return self.stored.get(slug)
 
-    async def write(self, handed: HandedOver) -> None:
-        before = self.given.get(handed.slug)
+    async def write(self, handed: AgentSecret) -> None:
+        before = self.stored.get(handed.slug)
         assert handed.version == (before.version if before else "")
         self.writes += 1
-        self.given[handed.slug] = replace(handed, version=str(self.writes))
+        self.stored[handed.slug] = replace(handed, version=str(self.writes))
 
-    async def delete(self, handed: HandedOver) -> None:
-        if (before := self.given.get(handed.slug)) and before.version == handed.version:
-            del self.given[handed.slug]
+    async def delete(self, handed: AgentSecret) -> None:
+        if (before := self.stored.get(handed.slug)) and before.version == handed.version:
+            del self.stored[handed.slug]
 
-    async def list_all(self) -> list[HandedOver]:
-        return list(self.given.values())
+    async def list_all(self) -> list[AgentSecret]:
+        return list(self.stored.values())
 
 
 @dataclass(slots=True)
@@ -234,6 +234,6 @@ class FakeReranker(Plantable):
     async def rerank(self, model: str, query: str, texts: Sequence[str]) -> list[float]:
         self.read.append((model, query, tuple(texts)))
         if self.error:
-            met(self, "error")
+            record_effect(self, "error")
             raise self.error
         return [float(ord(text[0])) for text in texts]

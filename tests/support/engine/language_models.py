@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentmemory_operator.consolidation.rules.shapes import Misfit, fit
-from agentmemory_operator.errors import ModelAnswerInvalid
+from agentmemory_operator.consolidation.rules.shapes import SchemaMismatch, fit
+from agentmemory_operator.errors import ModelOutputInvalid
 from agentmemory_operator.ports.models import Completion
 
 Row = dict[str, Any]
-Said = Mapping[str, Any]
+ModelResponse = Mapping[str, Any]
 _MATERIAL = re.compile(r"<material (\w+)>\n(.*)\n</material \1>", re.DOTALL)
 
 
 @dataclass
-class SaidModel:
+class FunctionModel:
     """A model that responds with the result of a function of the rows in its prompt.
 
     Attributes:
@@ -24,7 +24,7 @@ class SaidModel:
         rows: Rows of each call.
     """
 
-    answers: Callable[[list[Row]], Said] = lambda rows: {}
+    answers: Callable[[list[Row]], ModelResponse] = lambda rows: {}
     tokens: tuple[int, int] = (100, 20)
     rows: list[list[Row]] = field(default_factory=list)
 
@@ -38,12 +38,12 @@ class SaidModel:
         self.rows.append(rows)
         try:
             answer = fit(dict(self.answers(rows)), schema)
-        except Misfit as misfit:
-            raise ModelAnswerInvalid(str(misfit), tokens_in=self.tokens[0], tokens_out=self.tokens[1]) from None
+        except SchemaMismatch as misfit:
+            raise ModelOutputInvalid(str(misfit), tokens_in=self.tokens[0], tokens_out=self.tokens[1]) from None
         return Completion(answer.value, *self.tokens, dropped=answer.dropped)
 
 
-def merging(rows: Sequence[Row]) -> Said:
+def merge_by_first_word(rows: Sequence[Row]) -> ModelResponse:
     """Merge all rows with the same first word."""
     groups: dict[str, list[Row]] = {}
     for row in rows:

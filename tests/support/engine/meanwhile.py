@@ -7,7 +7,7 @@ from typing import Any, Literal
 from agentmemory_operator.errors import OutcomeUnknown, StoreUnavailable
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.points import PointStore
-from tests.support.planted import met, note
+from tests.support.planted import record_effect, record_planted
 
 Moment = Literal["before", "after"]
 WRITES = frozenset({"upsert", "set_payload", "batch", "delete"})
@@ -58,14 +58,14 @@ class Event:
     after: bool = False
 
 
-class Meanwhile:
+class InterleavedStore:
     """Forwards calls. Events happen in order, each at the first call that matches."""
 
     def __init__(self, store: object, *events: Event) -> None:
         self._store = store
         self._events = list(events)
         for event in events:
-            note(event, "at", f"an event at {event.at}")
+            record_planted(event, "at", f"an event at {event.at}")
 
     @property
     def is_over(self) -> bool:
@@ -76,7 +76,7 @@ class Meanwhile:
         async def call(*arguments: Any, **more: Any) -> Any:
             due = self._events.pop(0) if self._events and self._events[0].at(name, arguments) else None
             if due:
-                met(due, "at")
+                record_effect(due, "at")
             if due and not due.after:
                 await due.act()
             answer = await getattr(self._store, name)(*arguments, **more)
@@ -87,7 +87,7 @@ class Meanwhile:
         return call
 
 
-class Torn(Meanwhile):
+class TornReadStore(InterleavedStore):
     """Reads the points of a call one by one in reverse order, as the engine may do.
 
     An event happens between two reads.
@@ -101,10 +101,10 @@ class Torn(Meanwhile):
             found += await self._store.retrieve(collection, [id_], **more)
             if self._events and self._events[0].at("retrieve", (collection, ids)):
                 event = self._events.pop(0)
-                met(event, "at")
+                record_effect(event, "at")
                 await event.act()
         return found
 
 
-class Killed(BaseException):
+class ProcessKilled(BaseException):
     """The process was killed."""

@@ -10,12 +10,12 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from agentmemory_operator.agents.collection_facts import Facts, check_epoch, read_facts
-from agentmemory_operator.agents.fence import Fence, Times
+from agentmemory_operator.agents.collection_facts import CollectionFacts, check_epoch, read_facts
+from agentmemory_operator.agents.fence import Fence, FenceTiming
 from agentmemory_operator.agents.fenced_store import FencedStore
 from agentmemory_operator.collections.announce import AliasLocks
 from agentmemory_operator.collections.rules.changes import Change, SetAlias
-from agentmemory_operator.collections.rules.collection import METADATA_KEY, Collection, Observed
+from agentmemory_operator.collections.rules.collection import METADATA_KEY, Collection, ObservedCollection
 from agentmemory_operator.collections.rules.rebuild_record import (
     REBUILD_KEY,
     RebuildKind,
@@ -29,14 +29,14 @@ from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.errors import NotFound
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.rebuilds.catch_up import catch_up
-from agentmemory_operator.rebuilds.drain import Drain
-from agentmemory_operator.rebuilds.move import Move
+from agentmemory_operator.rebuilds.drain import DrainStep
+from agentmemory_operator.rebuilds.move import MoveStep
 from agentmemory_operator.rebuilds.task import RebuildRun
 from agentmemory_operator.spec.effective.settings import AgentSettings
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from tests.support.engine.agents import SIZE, World, agent_of
 from tests.support.engine.fakes import START_MS, FakeClock
-from tests.support.engine.meanwhile import Killed
+from tests.support.engine.meanwhile import ProcessKilled
 from tests.support.engine.point_memory import PointMemory
 from tests.support.spec.documents import cluster_id, marker_for, memory_document
 
@@ -110,9 +110,9 @@ class Engine:
         vectors = {"size": SIZE, "distance": "Cosine"}
         return {"config": {"params": {"vectors": vectors}, "metadata": self.metadata[physical]}}
 
-    async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> Observed:
+    async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> ObservedCollection:
         shape, physical = Collection(size=SIZE, distance="Cosine"), self.physical(alias)
-        return Observed(
+        return ObservedCollection(
             physical=physical,
             is_aliased=physical != alias,
             collection=shape,
@@ -135,7 +135,7 @@ class Engine:
 
 
 @dataclass(slots=True)
-class Turn:
+class Gate:
     """Synchronisation point of one process.
 
     Attributes:
@@ -150,7 +150,7 @@ class Turn:
 
     async def wait(self) -> None:
         if self.is_killed:
-            raise Killed
+            raise ProcessKilled
         self.let_go = asyncio.get_running_loop().create_future()
         self.arrived.set()
         await self.let_go
@@ -161,13 +161,13 @@ class Turn:
             await self.wait()
 
 
-class Stepping:
+class SteppingPoints:
     """Forwards a call to the engine when the process is released.
 
     A write resolves the alias one step before it takes effect, and takes effect within the maximum duration of a call.
     """
 
-    def __init__(self, engine: Engine, turn: Turn) -> None:
+    def __init__(self, engine: Engine, turn: Gate) -> None:
         self._engine, self._turn = engine, turn
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
@@ -187,10 +187,10 @@ class Stepping:
         return call
 
 
-class Control:
+class SteppingControl:
     """Forwards a control call when the operator is released."""
 
-    def __init__(self, engine: Engine, turn: Turn) -> None:
+    def __init__(self, engine: Engine, turn: Gate) -> None:
         self._engine, self._turn = engine, turn
 
     async def metadata(self, physical: str) -> Json | None:
@@ -209,7 +209,7 @@ class Control:
 class Process:
     """A process that waits before each call until it is released."""
 
-    turn: Turn
+    turn: Gate
     task: "asyncio.Task[Any]"
 
     @property
@@ -223,13 +223,13 @@ class ApiProcess:
     def __init__(
         self, engine: Engine, settings: AgentSettings, time: Time, *, off_s: float, lag_s: float = 0.0
     ) -> None:
-        self.turn, self.clock = Turn(time), ProcessClock(time, off_s=off_s)
+        self.turn, self.clock = Gate(time), ProcessClock(time, off_s=off_s)
         self._engine, self._time, self._lag_s, self._begun_s = engine, time, lag_s, time.now_s
-        self._settings, self._store = settings, Stepping(engine, self.turn)
-        times = Times(poll_s=0, now_s=time.monotonic)
+        self._settings, self._store = settings, SteppingPoints(engine, self.turn)
+        times = FenceTiming(poll_s=0, now_s=time.monotonic)
         self._fence = Fence(settings.slug, self._read, times)
 
-    async def _read(self) -> Facts:
+    async def _read(self) -> CollectionFacts:
         facts = await read_facts(self._store, self._settings, cluster_id)  # type: ignore[arg-type] # the used part fits
         # Updates of claims arrive late, except for those at the start of the process.
         heard_s = max(self._begun_s, self._time.now_s - self._lag_s)
@@ -247,15 +247,15 @@ class ApiProcess:
         self._fence.facts = None
 
 
-def operator_of(engine: Engine, turn: Turn, time: Time, *, kind: RebuildKind, names: Sequence[str]) -> Awaitable[None]:
+def operator_of(engine: Engine, turn: Gate, time: Time, *, kind: RebuildKind, names: Sequence[str]) -> Awaitable[None]:
     """Return the work of an operator: continue the rebuild recorded in the target, or start it."""
     return _operate(engine, turn, ProcessClock(time), kind=kind, names=names)
 
 
-async def _operate(engine: Engine, turn: Turn, clock: ProcessClock, *, kind: RebuildKind, names: Sequence[str]) -> None:
+async def _operate(engine: Engine, turn: Gate, clock: ProcessClock, *, kind: RebuildKind, names: Sequence[str]) -> None:
     source, target = names
-    control: Any = Control(engine, turn)
-    points: Any = Stepping(engine, turn)
+    control: Any = SteppingControl(engine, turn)
+    points: Any = SteppingPoints(engine, turn)
     server = Server(Endpoint("", None, TIMEOUT_S), control, control, points)
     record = record_from_json(await control.metadata(target))
     if record is None or record.target != target or record.kind is not kind:
@@ -271,15 +271,15 @@ async def _operate(engine: Engine, turn: Turn, clock: ProcessClock, *, kind: Reb
         clock=clock,
         embedder=None,
         check=_pass,
-        show=_show,
+        report_progress=_show,
     )
     if live.physical == source:
-        move = Move(AliasLocks(), lambda _: False, monotonic=turn.time.monotonic, sleep=turn.sleep)
+        move = MoveStep(AliasLocks(), lambda _: False, monotonic=turn.time.monotonic, sleep=turn.sleep)
         # A rebuild is announced during the comparison, a rollback after it.
-        await (move.announced_beside(catch_up) if kind is RebuildKind.REBUILD else catch_up)(task)
+        await (move.with_announcement(catch_up) if kind is RebuildKind.REBUILD else catch_up)(task)
         await move(task)
-    await Drain(monotonic=turn.time.monotonic, sleep=turn.sleep)(task)
-    await task.note(step=RebuildStep.DONE)
+    await DrainStep(monotonic=turn.time.monotonic, sleep=turn.sleep)(task)
+    await task.update_record(step=RebuildStep.DONE)
 
 
 def _begun(last: RebuildRecord | None, now_ms: int, *, kind: RebuildKind, names: Sequence[str]) -> RebuildRecord:

@@ -2,28 +2,28 @@
 
 from typing import Any
 
-from agentmemory_operator.adapters.http.egress import UNCHECKED
+from agentmemory_operator.adapters.http.egress import UNCHECKED_EGRESS
 from agentmemory_operator.adapters.http.webhook_sender import HttpWebhookSender
 from agentmemory_operator.collections.announce import AliasLocks
-from agentmemory_operator.collections.claims import Claims
+from agentmemory_operator.collections.claims import ClaimRegistry
 from agentmemory_operator.collections.takeover import TakeoverRequests
-from agentmemory_operator.connections.handover import Handover
+from agentmemory_operator.connections.handover import AgentSecrets
 from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.probe import Connections
 from agentmemory_operator.connections.resolve import Server, Servers
-from agentmemory_operator.consolidation.schedule import Consolidating
+from agentmemory_operator.consolidation.schedule import ConsolidationSchedule
 from agentmemory_operator.controllers.agent_memory import Passes
 from agentmemory_operator.controllers.periods import Periods
 from agentmemory_operator.lifecycle.cleanup import Cleanup
-from agentmemory_operator.lifecycle.cleanup_schedule import Cleaning
+from agentmemory_operator.lifecycle.cleanup_schedule import CleanupSchedule
 from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.ports.kubernetes import Cluster
 from agentmemory_operator.rebuilds.controller import Rebuilds
 from agentmemory_operator.rebuilds.reports import RebuildReports
 from agentmemory_operator.runtime.cache import ObjectTable
 from agentmemory_operator.snapshots.schedule import SnapshotSchedule
-from agentmemory_operator.webhooks.deliver import Webhooks
-from agentmemory_operator.zones.upkeep import KeyUpkeep
+from agentmemory_operator.webhooks.deliver import WebhookDelivery
+from agentmemory_operator.zones.upkeep import KeyChecks
 from tests.support.engine.collection_store import FakeCollectionStore
 from tests.support.engine.fakes import FakeClaimStore, FakeSecrets
 from tests.support.job.schedule_world import NothingToRemove
@@ -71,13 +71,13 @@ def passes_over(
     request: Any,
     *,
     periods: Periods,
-    handover: Handover | None = None,
+    handover: AgentSecrets | None = None,
     servers: Servers | None = None,
 ) -> Passes:
     """Build the passes of an operator."""
     servers, locks = servers or servers_over(table, cluster), AliasLocks()
     claims, reports = (
-        Claims(FakeClaimStore(), table, connections, cluster.cluster_id, request),
+        ClaimRegistry(FakeClaimStore(), table, connections, cluster.cluster_id, request),
         RebuildReports(table, cluster, clock),
     )
 
@@ -90,14 +90,16 @@ def passes_over(
         servers=servers,
         claims=claims,
         locks=locks,
-        asking=TakeoverRequests(table),
-        hosts=UNCHECKED,
+        takeover_requests=TakeoverRequests(table),
+        hosts=UNCHECKED_EGRESS,
         handover=handover,
-        cleaning=Cleaning(*(table, never, cluster, clock), cleanup=Cleanup(clock), request=request),
-        webhooks=Webhooks(*(table, never, FakeSecrets(), HttpWebhookSender(UNCHECKED), clock), request=request),
-        consolidating=Consolidating(*(table, never, never, cluster, clock), request=request),
+        cleanup_schedule=CleanupSchedule(*(table, never, cluster, clock), cleanup=Cleanup(clock), request=request),
+        webhooks=WebhookDelivery(
+            *(table, never, FakeSecrets(), HttpWebhookSender(UNCHECKED_EGRESS), clock), request=request
+        ),
+        consolidation_schedule=ConsolidationSchedule(*(table, never, never, cluster, clock), request=request),
         snapshots=SnapshotSchedule(table, cluster, clock, request, NothingToRemove()),
-        upkeep=KeyUpkeep(*(table, cluster, clock, request, FakeSecrets()), shards=None, handover=handover),
+        upkeep=KeyChecks(*(table, cluster, clock, request, FakeSecrets()), shards=None, handover=handover),
         rebuilds=Rebuilds(
             table=table,
             servers=servers,

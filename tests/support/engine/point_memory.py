@@ -114,7 +114,7 @@ class PointMemory:
     reads_backwards: bool = False
     vectors: dict[str, Json] = field(default_factory=dict)
     keeps_vectors: bool = False
-    emptying: list[Json] = field(default_factory=list)
+    pending_vector_deletions: list[Json] = field(default_factory=list)
     _came: dict[str, int] = field(default_factory=dict)
 
     async def retrieve(
@@ -165,12 +165,12 @@ class PointMemory:
     ) -> None:
         pauses = _Pauses()
         filters = [operation["delete_vectors"]["filter"] for operation in operations if "delete_vectors" in operation]
-        self.emptying += filters
+        self.pending_vector_deletions += filters
         for operation in operations:
             ((name, how),) = operation.items()
             await _OPERATIONS[name](self, how, pauses)
         for filter_ in filters:
-            self.emptying.remove(filter_)
+            self.pending_vector_deletions.remove(filter_)
         pauses.end()
 
     async def _upsert(self, how: Json, pauses: _Pauses) -> None:
@@ -237,10 +237,10 @@ class PointMemory:
             self._came.setdefault(known, len(self._came))
         return (0, id_) if self.lists_by_id else (self._came.get(id_, 0), "")
 
-    def unerased(self) -> set[str]:
+    def tombstones_with_vectors(self) -> set[str]:
         """Return the tombstones that have vectors which no call in progress deletes."""
         found = {id_ for id_, row in self.payloads.items() if "deletedAt" in row and self._vectors(id_)}
-        return {id_ for id_ in found if not any(self._meets(filter_, id_) for filter_ in self.emptying)}
+        return {id_ for id_ in found if not any(self._meets(filter_, id_) for filter_ in self.pending_vector_deletions)}
 
 
 _OPERATIONS: dict[str, Callable[[PointMemory, Json, _Pauses], Awaitable[None]]] = {

@@ -30,7 +30,7 @@ class Process:
 
 
 @dataclass(slots=True)
-class Turn:
+class Gate:
     """Synchronisation point of a process."""
 
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
@@ -45,7 +45,7 @@ class Turn:
 class SteppingStore:
     """Forwards a call when its process is released. It also waits between two points of one call."""
 
-    def __init__(self, store: Any, turn: Turn) -> None:
+    def __init__(self, store: Any, turn: Gate) -> None:
         self._store = store
         self._turn = turn
 
@@ -58,7 +58,7 @@ class SteppingStore:
         return call
 
 
-class Stepping(RuleBasedStateMachine):
+class SteppingMachine(RuleBasedStateMachine):
     """Processes over the store of one agent. Subclasses define rules: actions, steps and kills."""
 
     def __init__(self, settings: AgentSettings, store: Any) -> None:
@@ -80,7 +80,7 @@ class Stepping(RuleBasedStateMachine):
 
     def start(self, action: Callable[[World], Awaitable[Any]], content: str = "") -> Process:
         """Start an action in a process, up to its first call."""
-        turn = Turn()
+        turn = Gate()
         stepping: Any = SteppingStore(self.world.agent.store, turn)
         world = World(replace(self.world.agent, store=stepping), clock=self.world.clock)
 

@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 
-from agentmemory_operator.errors import BytesDiffer, NotFound, StoreRejected, StoreUnavailable
-from agentmemory_operator.ports.objects import StoredObject, every_key
+from agentmemory_operator.errors import ChecksumMismatch, NotFound, StoreRejected, StoreUnavailable
+from agentmemory_operator.ports.objects import StoredObject, accept_any_key
 
 CHUNK_BYTES = 1 << 20
 
@@ -81,7 +81,7 @@ class MemoryObjects:
         told = {"sha256": sha256, "size": str(len(whole))}
         for name, value in told.items():
             if metadata.get(name, value) != value:
-                raise BytesDiffer(f"{key}: {name} is {value}, not {metadata[name]}")
+                raise ChecksumMismatch(f"{key}: {name} is {value}, not {metadata[name]}")
         self.objects[key] = (whole, dict(metadata) | told)
         return StoredObject(key, len(whole), sha256)
 
@@ -115,7 +115,7 @@ class MemoryObjects:
                 yield StoredObject(key, len(whole), None, self.now_ms)
 
     async def abort_uploads(
-        self, prefix: str, *, older_than_ms: int, is_meant: Callable[[str], bool] = every_key
+        self, prefix: str, *, older_than_ms: int, is_meant: Callable[[str], bool] = accept_any_key
     ) -> int:
         """Delete incomplete uploads that are old enough; return their number."""
         old = [

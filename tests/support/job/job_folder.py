@@ -57,14 +57,14 @@ class JobFolder:
         path.write_text(yaml.safe_dump(document))
         self.stack.scan()
 
-    def written(self, kind: str) -> dict[str, Any]:
+    def read_written(self, kind: str) -> dict[str, Any]:
         """Return the only object of a kind that a command has written."""
         (path,) = self.path.glob(f"*.{kind.lower()}.yaml")
         found: dict[str, Any] = yaml.safe_load(path.read_text())
         return found
 
     @contextmanager
-    def answering(self, kind: str, *statuses: dict[str, Any]) -> Iterator[None]:
+    def report_statuses(self, kind: str, *statuses: dict[str, Any]) -> Iterator[None]:
         """Wait until a command creates an object of a kind; write these statuses to it one after another."""
         ended = threading.Event()
 

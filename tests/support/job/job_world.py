@@ -25,9 +25,9 @@ from agentmemory_operator.spec.kinds.agent_memory import Metadata
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from agentmemory_operator.spec.naming import scratch_prefix
 from tests.support.engine.fakes import FakeClock, FakeCluster, FakeSecrets
-from tests.support.planted import met
+from tests.support.planted import record_effect
 from tests.support.spec.documents import connection_document, memory_document
-from tests.support.web.http_server import well
+from tests.support.web.http_server import check_success
 
 T = TypeVar("T")
 
@@ -76,7 +76,7 @@ class TableCluster(FakeCluster):
 
     async def create_object(self, document: Json) -> bool:
         if self.creation_error is not None:
-            met(self, "creation_error")
+            record_effect(self, "creation_error")
             raise self.creation_error
         is_new = await FakeCluster.create_object(self, document)
         if is_new:
@@ -143,7 +143,7 @@ class JobWorld:
             for number in range(first, first + points)
         ]
         if body:
-            well(self.http.put(f"/collections/{self.alias}/points?wait=true", json={"points": body}))
+            check_success(self.http.put(f"/collections/{self.alias}/points?wait=true", json={"points": body}))
 
     def apply(self, kind: str, name: str, *, annotations: dict[str, str] | None = None, **spec: Any) -> Key:
         metadata = {"name": name, "namespace": NAMESPACE, "uid": f"uid-{name}", "generation": 1, "resourceVersion": "1"}

@@ -8,7 +8,7 @@ from typing import Any
 from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
 from agentmemory_operator.adapters.qdrant.points import QdrantPoints
 from agentmemory_operator.adapters.qdrant.snapshots import QdrantSnapshots
-from agentmemory_operator.collections.rules.collection import METADATA_KEY, KeywordSource, Observed
+from agentmemory_operator.collections.rules.collection import METADATA_KEY, KeywordSource, ObservedCollection
 from agentmemory_operator.collections.rules.rebuild_record import (
     REBUILD_KEY,
     RebuildKind,
@@ -74,7 +74,7 @@ class RebuildTask:
             clock=self.world.clock,
             embedder=self.embedder,
             check=self.check,
-            show=self.show,
+            report_progress=self.show,
         )
         return self.task
 
@@ -83,7 +83,7 @@ class RebuildTask:
         slug = self.world.agent.settings.slug
         return memory_document(slug, **{"embedding": {"provider": "none", "dimensions": SIZE}} | self.spec)
 
-    async def observe(self, physical: str) -> Observed:
+    async def observe(self, physical: str) -> ObservedCollection:
         found = await self.server.collections.observe(physical, physical, is_linked=True)
         assert found is not None
         return found
@@ -103,7 +103,7 @@ class RebuildTask:
         points, _ = await self.server.points.scroll(physical, body)
         return {point["id"]: point["payload"] for point in points}
 
-    async def whole(self, physical: str) -> dict[str, Json]:
+    async def points_with_vectors(self, physical: str) -> dict[str, Json]:
         """Return the points of a collection by id, with payloads and vectors."""
         body = {"limit": 1000, "with_payload": True, "with_vector": True}
         points, _ = await self.server.points.scroll(physical, body)

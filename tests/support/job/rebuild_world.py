@@ -15,18 +15,18 @@ from agentmemory_operator.main.rebuilds import rebuild_steps
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.rebuilds.controller import Rebuilds, StepWork
-from agentmemory_operator.rebuilds.converge import Convergence
-from agentmemory_operator.rebuilds.drain import Drain
-from agentmemory_operator.rebuilds.move import Move
+from agentmemory_operator.rebuilds.converge import ConvergeStep
+from agentmemory_operator.rebuilds.drain import DrainStep
+from agentmemory_operator.rebuilds.move import MoveStep
 from agentmemory_operator.rebuilds.reports import RebuildReports
 from agentmemory_operator.rebuilds.task import RebuildRun
-from agentmemory_operator.rebuilds.verify import RebuildVerification
+from agentmemory_operator.rebuilds.verify import VerifyStep
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
 from agentmemory_operator.spec.kinds.agent_memory import ROLLBACK_REBUILD, AgentMemory
-from tests.support.engine.meanwhile import Killed
-from tests.support.job.restore_world import RestoreWorld, Watched
+from tests.support.engine.meanwhile import ProcessKilled
+from tests.support.job.restore_world import CrashPoints, RestoreWorld
 from tests.support.spec.documents import connection_document
-from tests.support.web.http_server import well
+from tests.support.web.http_server import check_success
 
 POINTS = 10
 ANNOUNCE_S = 0.05
@@ -38,23 +38,23 @@ async def copy_raw(task: RebuildRun) -> str:
     body = {"limit": 1000, "with_payload": True, "with_vector": True}
     points, _ = await task.server.points.scroll(task.source_name, body)
     await task.server.points.upsert(task.target_name, points, insert_only=True)
-    await task.note(copied=len(points))
+    await task.update_record(copied=len(points))
     return f"{len(points)} points"
 
 
 async def move_at_once(task: RebuildRun) -> str:
     """Point the alias to the target."""
     await task.server.collections.apply(task.target_name, SetAlias(task.alias, task.target_name))
-    await task.note(moved_ms=task.clock.now_ms())
+    await task.update_record(moved_ms=task.clock.now_ms())
     return "moved"
 
 
-async def pass_over(task: RebuildRun) -> str:
+async def do_nothing(task: RebuildRun) -> str:
     """Do nothing."""
     return "nothing"
 
 
-BARE_STEPS: Mapping[RebuildStep, StepWork] = dict.fromkeys(tuple(RebuildStep)[:-1], pass_over) | {
+BARE_STEPS: Mapping[RebuildStep, StepWork] = dict.fromkeys(tuple(RebuildStep)[:-1], do_nothing) | {
     RebuildStep.COPY: copy_raw,
     RebuildStep.MOVE: move_at_once,
 }
@@ -75,7 +75,7 @@ class RebuildWorld(RestoreWorld):
 
     def operator(self) -> Rebuilds:
         """Build the rebuild component of a new operator."""
-        cluster: Any = Watched(self.cluster, self)
+        cluster: Any = CrashPoints(self.cluster, self)
         return Rebuilds(
             table=self.table,
             servers=self.servers,
@@ -111,14 +111,14 @@ class RebuildWorld(RestoreWorld):
         self.calls, self.crash_at = 0, moment
         try:
             await self.rebuild()
-        except Killed:
+        except ProcessKilled:
             between()
             self.rebuilds = self.operator()
             await self.rebuild()
         return self.calls >= moment
 
     @property
-    def told(self) -> Json:
+    def rebuild_status(self) -> Json:
         """Rebuild in the object's status."""
         return dict(self.status(self.memory).get("rebuild") or {})
 
@@ -127,14 +127,14 @@ class FullWorld(RebuildWorld):
     """The agent, and an operator with minimal waiting times."""
 
     def __init__(self, url: str, *, verify: StepWork | None = None) -> None:
-        locks, converge = AliasLocks(), Convergence(look_s=0.02)
-        move = Move(locks, lambda task: False, announce_s=ANNOUNCE_S)
+        locks, converge = AliasLocks(), ConvergeStep(look_s=0.02)
+        move = MoveStep(locks, lambda task: False, announce_s=ANNOUNCE_S)
         quick = {
             RebuildStep.CONVERGE: converge,
-            RebuildStep.VERIFY: move.announced_beside(verify or RebuildVerification(converge)),
+            RebuildStep.VERIFY: move.with_announcement(verify or VerifyStep(converge)),
             RebuildStep.MOVE: move,
             # The clock jumps at each read, so requests in progress are over at the second one.
-            RebuildStep.DRAIN: Drain(monotonic=partial(next, count(0, TIMEOUT_S)), sleep=asyncio.sleep),
+            RebuildStep.DRAIN: DrainStep(monotonic=partial(next, count(0, TIMEOUT_S)), sleep=asyncio.sleep),
         }
         super().__init__(url, rebuild_steps(locks, lambda key: False) | quick)
 
@@ -152,7 +152,7 @@ class FullWorld(RebuildWorld):
         self.clock.move(ms=10)
         row = {"userId": "u", "type": "fact", "updatedAt": self.clock.now_ms()} | payload
         body = {"points": [{"id": number, "vector": [1, 0, 0, number], "payload": row}]}
-        well(self.http.put(f"/collections/{self.alias}/points?wait=true", json=body))
+        check_success(self.http.put(f"/collections/{self.alias}/points?wait=true", json=body))
 
     def rows(self, collection: str | None = None) -> dict[int, Any]:
         answer = self.http.post(f"/collections/{collection or self.alias}/points/scroll", json={"limit": 1000})

@@ -7,29 +7,29 @@ from typing import Any
 
 from agentmemory_operator.adapters.http.https_files import HttpsFiles
 from agentmemory_operator.adapters.s3.objects import S3Objects
-from agentmemory_operator.collections.announce import AliasLocks, Announcing
-from agentmemory_operator.collections.claims import Claims
-from agentmemory_operator.collections.scratch import Scratch
+from agentmemory_operator.collections.announce import AliasLocks, MoveAnnouncer
+from agentmemory_operator.collections.claims import ClaimRegistry
+from agentmemory_operator.collections.scratch import ScratchCollections
 from agentmemory_operator.collections.takeover import TakeoverRequests
 from agentmemory_operator.connections.buckets import Storages
 from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.lifecycle.erasure_mirror import ErasureMirror
-from agentmemory_operator.lifecycle.erasure_replay import Erasures
-from agentmemory_operator.lifecycle.erasure_restore import RestoredErasures
+from agentmemory_operator.lifecycle.erasure_replay import ErasureReplay
+from agentmemory_operator.lifecycle.erasure_restore import RestoredErasureReplay
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.restores.controller import RestorePasses
-from agentmemory_operator.restores.in_place import InPlace
+from agentmemory_operator.restores.in_place import InPlaceRestore
 from agentmemory_operator.restores.previous_sweeper import PreviousSweeper
 from agentmemory_operator.restores.sources import RestoreSources
 from agentmemory_operator.runtime.cache import AGENT_MEMORY, MEMORY_RESTORE, MEMORY_SNAPSHOT, Key
 from agentmemory_operator.snapshots.copies import Copies
 from agentmemory_operator.spec.times import render_second
 from tests.support.engine.fakes import FakeClaimStore
-from tests.support.engine.meanwhile import Killed
+from tests.support.engine.meanwhile import ProcessKilled
 from tests.support.job.job_world import NAMESPACE, JobWorld
 from tests.support.planted import Plants
-from tests.support.web.http_server import well
+from tests.support.web.http_server import check_success
 
 POINTS = 10
 SNAPSHOT = {"snapshotRef": {"name": "before"}}
@@ -43,7 +43,7 @@ CHANGING = {
 }
 
 
-class Watched:
+class CrashPoints:
     """Forwards calls. Before and after a call that changes something, the operator may be killed."""
 
     def __init__(self, inner: object, world: "RestoreWorld") -> None:
@@ -53,7 +53,7 @@ class Watched:
         found = getattr(self._inner, name)
         if name not in CHANGING:
             return found
-        return self._world.watched(name, found)
+        return self._world.with_crash_points(name, found)
 
 
 class RestoreWorld(JobWorld):
@@ -63,19 +63,19 @@ class RestoreWorld(JobWorld):
         super().__init__(url, nodes=nodes)
         self.crash_at, self.calls = 0, 0
         self.fails, self.after = {}, {}
-        self.announcing = Announcing(announce_s=0, late_s=0)
-        self.claim_store: Any = Watched(FakeClaimStore(stored=self.table.claims), self)
+        self.announcing = MoveAnnouncer(announce_s=0, late_s=0)
+        self.claim_store: Any = CrashPoints(FakeClaimStore(stored=self.table.claims), self)
         self.restores = self.passes()
 
-    def watched(self, name: str, call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    def with_crash_points(self, name: str, call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         """Wrap a call with a possible kill before and after it."""
 
         async def carried_out(*args: Any, **more: Any) -> Any:
             self._moment()
-            if failure := self._fails.meet(name):
+            if failure := self._fails.take(name):
                 raise failure
             answer = await call(*args, **more)
-            if happens := self._after.meet(name):
+            if happens := self._after.take(name):
                 happens()
             self._moment()
             return answer
@@ -103,34 +103,34 @@ class RestoreWorld(JobWorld):
     def _moment(self) -> None:
         self.calls += 1
         if self.calls == self.crash_at:
-            raise Killed
+            raise ProcessKilled
 
     def open_server(self, endpoint: Endpoint) -> Server:
         opened = super().open_server(endpoint)
-        collections: Any = Watched(opened.collections, self)
-        snapshots: Any = Watched(opened.snapshots, self)
+        collections: Any = CrashPoints(opened.collections, self)
+        snapshots: Any = CrashPoints(opened.snapshots, self)
         return replace(opened, collections=collections, snapshots=snapshots)
 
-    def erasures(self, storages: Storages) -> RestoredErasures:
-        erasures = Erasures(self.clock)
+    def erasures(self, storages: Storages) -> RestoredErasureReplay:
+        erasures = ErasureReplay(self.clock)
         parts = (self.table, self.servers, storages, erasures, self.clock)
         mirror = ErasureMirror(*parts, cluster_id=self.cluster.cluster_id)
-        return RestoredErasures(self.table, self.servers, erasures, mirror)
+        return RestoredErasureReplay(self.table, self.servers, erasures, mirror)
 
-    def keep_claims(self) -> Claims:
+    def keep_claims(self) -> ClaimRegistry:
         """Build the claims component of a new operator."""
         connections: Any = None
-        return Claims(self.claim_store, self.table, connections, self.cluster.cluster_id, self.requested.append)
+        return ClaimRegistry(self.claim_store, self.table, connections, self.cluster.cluster_id, self.requested.append)
 
     def sweeper(self) -> PreviousSweeper:
         """Build the component that cleans up replaced collections."""
-        return PreviousSweeper(self.table, self.servers, self.clock, self.cluster.cluster_id, Erasures(self.clock))
+        return PreviousSweeper(self.table, self.servers, self.clock, self.cluster.cluster_id, ErasureReplay(self.clock))
 
     def passes(self) -> RestorePasses:
         """Build the restore component of a new operator."""
         storages = Storages(self.secrets, S3Objects)
         restored = self.erasures(storages)
-        cluster: Any = Watched(self.cluster, self)
+        cluster: Any = CrashPoints(self.cluster, self)
         return RestorePasses(
             table=self.table,
             servers=self.servers,
@@ -139,14 +139,14 @@ class RestoreWorld(JobWorld):
             request=self.requested.append,
             sources=RestoreSources(self.table, self.servers, Copies(storages), HttpsFiles()),
             locks=AliasLocks(),
-            in_place=InPlace(
-                *(self.table, cluster, Scratch(self.cluster.cluster_id), self.requested.append, restored),
+            in_place=InPlaceRestore(
+                *(self.table, cluster, ScratchCollections(self.cluster.cluster_id), self.requested.append, restored),
                 claims=self.keep_claims(),
                 announcing=self.announcing,
             ),
             erasures=restored,
-            asking=TakeoverRequests(self.table),
-            announcing=self.announcing,
+            takeover_requests=TakeoverRequests(self.table),
+            announcer=self.announcing,
         )
 
     async def snapshot(self, name: str = "before", **changes: Any) -> None:
@@ -182,7 +182,7 @@ class RestoreWorld(JobWorld):
 
     def count(self, collection: str | None = None) -> int:
         answer = self.http.post(f"/collections/{collection or self.alias}/points/count", json={"exact": True})
-        return int(well(answer).json()["result"]["count"])
+        return int(check_success(answer).json()["result"]["count"])
 
     def aliases(self) -> dict[str, str]:
         found = self.http.get("/aliases").json()["result"]["aliases"]
@@ -201,7 +201,7 @@ class RestoreWorld(JobWorld):
         document = self.must_get(self.memory)
         self.table.put(document | {"spec": document["spec"] | spec})
 
-    def tell_rebuild(self, **told: Any) -> None:
+    def set_rebuild_status(self, **told: Any) -> None:
         """Set a rebuild in the AgentMemory's status."""
         document = self.must_get(self.memory)
         self.table.put(document | {"status": (document.get("status") or {}) | {"rebuild": told}})
@@ -210,16 +210,16 @@ class RestoreWorld(JobWorld):
         document = self.must_get(key)
         self.table.put(document | {"metadata": document["metadata"] | {"annotations": annotations}})
 
-    def created(self, key: Key) -> None:
+    def set_created_now(self, key: Key) -> None:
         """Set an object's creation time to now."""
         document, stamp = self.must_get(key), {"creationTimestamp": render_second(self.clock.now_ms() / 1000)}
         self.table.put(document | {"metadata": document["metadata"] | stamp})
 
-    def remark(self, owner: Json) -> None:
+    def change_owner(self, owner: Json) -> None:
         """Change the owner in the collection's marker."""
         marker = self.metadata(self.alias)["agentmemory"] | owner
         body = {"metadata": {"agentmemory": marker}}
-        well(self.http.patch(f"/collections/{self.physical}", json=body))
+        check_success(self.http.patch(f"/collections/{self.physical}", json=body))
 
     def check_untouched(self, key: Key) -> None:
         """Fail unless a refused restore left the live collection unchanged and created no other one."""

@@ -87,7 +87,7 @@ class ScheduleWorld:
     now: str = "2026-11-22T12:00:00Z"
     table: ObjectTable = field(default_factory=ObjectTable)
     cluster: FakeCluster = field(default_factory=FakeCluster)
-    asked: list[Key] = field(default_factory=list)
+    requested: list[Key] = field(default_factory=list)
     removal: BytesRemoval = field(default_factory=NothingToRemove)
     clock: FakeClock = field(init=False)
     schedule: SnapshotSchedule = field(init=False)
@@ -99,7 +99,7 @@ class ScheduleWorld:
 
     def restart(self) -> None:
         """Replace the schedule by a new one without memory. The objects are unchanged."""
-        self.schedule = SnapshotSchedule(self.table, self.cluster, self.clock, self.asked.append, self.removal)
+        self.schedule = SnapshotSchedule(self.table, self.cluster, self.clock, self.requested.append, self.removal)
 
     def connect(self, version: str = "1.18.3") -> None:
         """Set the server's version."""
@@ -113,21 +113,21 @@ class ScheduleWorld:
         """Set the time."""
         self.clock.value_ms = ms(time)
 
-    async def look(self, key: Key = AGENT) -> float | None:
+    async def run_schedule(self, key: Key = AGENT) -> float | None:
         """Run the schedule for an agent like the queue, then add created objects to the table like a watch."""
-        due_s = await self.schedule.look(key)
+        due_s = await self.schedule.check(key)
         for document in self.cluster.created.values():
             uid = {"uid": document["metadata"]["name"], "creationTimestamp": render_second(self.clock.now_ms() / 1000)}
             if self.table.get(key_of(document)) is None:
                 self.put(document | {"metadata": document["metadata"] | uid})
         return due_s
 
-    def note(self, key: Key = AGENT) -> Document:
+    def write_status(self, key: Key = AGENT) -> Document:
         """Store the agent's status after a pass in the table; return it."""
         document = self.table.get(key)
         assert document is not None
         told = {k: v for k, v in document["status"].items() if k in ("collection", "conditions")}
-        document["status"] = self.schedule.note(key, document, told)
+        document["status"] = self.schedule.update_status(key, document, told)
         status: Document = document["status"]
         return status
 
@@ -137,6 +137,6 @@ class ScheduleWorld:
         return [name for _, name in self.cluster.created]
 
 
-def told(status: Document) -> dict[str, str]:
+def conditions_of(status: Document) -> dict[str, str]:
     """Return STATUS/Reason by condition type."""
     return {item["type"]: f"{item['status']}/{item['reason']}" for item in status["conditions"]}

@@ -42,7 +42,7 @@ def connection_document(name: str = "main", *, namespace: str = "agents", **spec
     }
 
 
-def allowing(allowed: str | Document | None) -> Document:
+def allowed_namespaces(allowed: str | Document | None) -> Document:
     """Build the field of a connection's spec that allows other namespaces.
 
     Args:

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemorySpec
-from agentmemory_operator.spec.kinds.schema import structural
+from agentmemory_operator.spec.kinds.schema import structural_schema
 
 T = TypeVar("T")
 
@@ -89,10 +89,10 @@ JUNK: tuple[Any, ...] = (
     *(None, True, -1, 0, 1.5, 10**30, float("inf"), float("nan"), "", "nonsense", "\x00", "ü", "\ud800", "9" * 400),
     *([], [[]], {}, {"a": {"b": []}}, [None]),
 )
-MOST_ENTRIES = 3
+MAX_ENTRIES = 3
 
 
-def examples_of(strategy: st.SearchStrategy[T], *, count: int) -> list[T]:
+def draw_examples(strategy: st.SearchStrategy[T], *, count: int) -> list[T]:
     """Return examples of a strategy, for use in async tests: hypothesis itself runs only plain functions."""
     drawn: list[T] = []
 
@@ -121,7 +121,7 @@ class SpecGenerator:
     def __init__(self, seed: int, *, spoiled: float) -> None:
         self._random = random.Random(seed)
         self._spoiled = spoiled
-        self._schema = structural(AgentMemorySpec)
+        self._schema = structural_schema(AgentMemorySpec)
 
     def draw(self) -> Json:
         """Return the next spec."""
@@ -171,7 +171,7 @@ class SpecGenerator:
 
     def _entries(self, schema: Json) -> list[Any]:
         keys, kind = schema.get("x-kubernetes-list-map-keys"), schema["items"]
-        drawn = [self._value("", kind) for _ in range(self._random.randint(1, MOST_ENTRIES))]
+        drawn = [self._value("", kind) for _ in range(self._random.randint(1, MAX_ENTRIES))]
         if keys is None:
             return sorted(set(drawn))
         by_key = {tuple(entry.get(key) for key in keys): entry | self._decay(kind) for entry in drawn}

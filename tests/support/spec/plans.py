@@ -30,11 +30,11 @@ from agentmemory_operator.collections.rules.changes import (
 from agentmemory_operator.collections.rules.collection import (
     Collection,
     Marker,
-    Observed,
-    figures_in,
-    limits_in_force,
+    ObservedCollection,
+    effective_limits,
     marker_from_json,
     marker_to_json,
+    settings_by_name,
 )
 from agentmemory_operator.collections.rules.desired import desired_collection
 from agentmemory_operator.collections.rules.plan import Plan
@@ -101,10 +101,10 @@ def observed_of(
     state: str | None = None,
     fault: str = "",
     record: RebuildRecord | None = None,
-) -> Observed:
+) -> ObservedCollection:
     """Build the observation of a collection on a server. Any state other than green is busy."""
     state = state or ("yellow" if is_busy else "green")
-    return Observed(
+    return ObservedCollection(
         physical=physical,
         is_aliased=is_aliased,
         collection=collection,
@@ -117,7 +117,7 @@ def observed_of(
     )
 
 
-def altered(shape: ShapeT, **changes: Any) -> ShapeT:
+def with_changes(shape: ShapeT, **changes: Any) -> ShapeT:
     """Return a copy of a collection or a preset with changes.
 
     Fields of its graph and optimizers are given by their names.
@@ -145,7 +145,7 @@ def apply_change(live: Collection, change: Change) -> Collection:
             | UpdateReplication()
         ):
             figures = {figure.name: getattr(change, figure.name) for figure in fields(change) if figure.compare}
-            return altered(live, **{name: value for name, value in figures.items() if value is not None})
+            return with_changes(live, **{name: value for name, value in figures.items() if value is not None})
         case UpdateQuantization(quantization):
             return replace(live, quantization=quantization)
         case UpdateStrictMode(limits):
@@ -158,7 +158,7 @@ def apply_change(live: Collection, change: Change) -> Collection:
             assert_never(change)
 
 
-def apply_changes(observed: Observed | None, changes: Iterable[Change]) -> Observed | None:
+def apply_changes(observed: ObservedCollection | None, changes: Iterable[Change]) -> ObservedCollection | None:
     """Return the observation after the changes."""
     for change in changes:
         match change:
@@ -184,7 +184,7 @@ class PlanCase:
 
     name: str
     desired: Collection
-    observed: Observed | None
+    observed: ObservedCollection | None
     last_points: int = 0
     last_physical: str | None = None
     drift_policy: str = "Correct"
@@ -211,11 +211,11 @@ def desired_of(spec: Mapping[str, Any] | None = None, *, generation: int = 1) ->
 
 def small_form(collection: Collection) -> dict[str, Any]:
     """Return a collection in the compact form of cases."""
-    found = figures_in(collection)
+    found = settings_by_name(collection)
     form: dict[str, Any] = {name: found[attribute] for name, attribute in SMALL_FORM.items()}
     form["quantization"] = _quantization_form(collection.quantization)
     form["extraIndexes"] = dict(set(collection.indexes) - set(RETRIEVAL_INDEXES))
-    form["strictMode"] = limits_in_force(collection.strict_mode)
+    form["strictMode"] = effective_limits(collection.strict_mode)
     form["marker"] = marker_to_json(collection.marker) if collection.marker else None
     return form
 
@@ -276,11 +276,11 @@ def _case(entry: Mapping[str, Any]) -> PlanCase:
     )
 
 
-def _observed(form: Mapping[str, Any]) -> Observed:
+def _observed(form: Mapping[str, Any]) -> ObservedCollection:
     made = desired_of(form.get("spec"))
     figures = {attribute: form[name] for name, attribute in SMALL_FORM.items() if name in form}
     indexes = {field: kind for field, kind in (dict(made.indexes) | form.get("indexes", {})).items() if kind}
-    collection = altered(made, **figures, indexes=tuple(sorted(indexes.items())))
+    collection = with_changes(made, **figures, indexes=tuple(sorted(indexes.items())))
     if "quantization" in form:
         collection = replace(collection, quantization=_quantization_of(form["quantization"]))
     if "marker" in form:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from agentmemory_operator.spec.effective.settings import Ranking, effective_ranking
-from agentmemory_operator.spec.expression.variables import DAY_MS, Scored
+from agentmemory_operator.spec.expression.variables import DAY_MS, ScoreInput
 from tests.support.spec.plans import probe
 
 GOLDEN = json.loads((pathlib.Path(__file__).parents[2] / "golden" / "scoring.json").read_text())
@@ -17,7 +17,7 @@ SIMILARITY = 0.4
 HORIZONS = ((1 / 24, 0.1 / 0.3), (1, 0.3 / 0.3), (7, 0.2 / 0.3), (30, 0.1 / 0.3))
 OLDEST = 0.05 / 0.3
 
-Case = tuple[str, Ranking, Scored, float]
+Case = tuple[str, Ranking, ScoreInput, float]
 
 
 def preset_cases() -> Iterator[Case]:
@@ -35,14 +35,14 @@ def _ranking(preset: str, **scoring: Any) -> Ranking:
     return effective_ranking(probe({"preset": preset, "scoring": scoring}))
 
 
-def _confident() -> Iterator[tuple[Scored, float]]:
+def _confident() -> Iterator[tuple[ScoreInput, float]]:
     for case in GOLDEN["confidence"]:
         given, out = case["in"], case["out"]
         memory = _memory(given, confidence=given["confidence"], access_count=given["accessCount"])
         yield memory, given["similarity"] * out["effectiveConfidence"] * min(out["accessBoost"], MAX_BOOST)
 
 
-def _prior() -> Iterator[tuple[Scored, float]]:
+def _prior() -> Iterator[tuple[ScoreInput, float]]:
     for case in GOLDEN["rfm"]:
         given = case["in"] | {"type": "episodic", "similarity": SIMILARITY}
         memory = _memory(given, importance=given["importance"], access_count=given["accessCount"])
@@ -50,7 +50,7 @@ def _prior() -> Iterator[tuple[Scored, float]]:
         yield memory, horizon * (0.5 * SIMILARITY + 0.5 * case["out"]["priority"])
 
 
-def _relevant() -> Iterator[tuple[Scored, float]]:
+def _relevant() -> Iterator[tuple[ScoreInput, float]]:
     for case in GOLDEN["importanceDecay"]:
         given = case["in"]
         decay_rate = None if given["decayRate"] == 0.01 else given["decayRate"]
@@ -58,9 +58,9 @@ def _relevant() -> Iterator[tuple[Scored, float]]:
         yield memory, case["out"]["score"]
 
 
-def _memory(given: dict[str, Any], **more: Any) -> Scored:
+def _memory(given: dict[str, Any], **more: Any) -> ScoreInput:
     idle = {"last_accessed_at": _before(given["idleDays"])} if "idleDays" in given else {}
-    return Scored(
+    return ScoreInput(
         type=given["type"],
         similarity=given["similarity"],
         created_at=_before(given.get("ageDays", 0)),

@@ -14,9 +14,9 @@ from agentmemory_operator.adapters.embedding.fastembed_models import FastEmbedRe
 from agentmemory_operator.adapters.embedding.onnx_models import ModelFiles
 from agentmemory_operator.adapters.entity_lists import read_entity_lists
 from agentmemory_operator.adapters.qdrant.points import QdrantPoints
-from agentmemory_operator.adapters.user_tokens import JwtUserTokens, key_from, new_key
-from agentmemory_operator.agents.directory import AgentDirectory, ZoneKeysOf
-from agentmemory_operator.agents.fence import TIMES, Times
+from agentmemory_operator.adapters.user_tokens import JwtUserTokens, new_key, parse_key
+from agentmemory_operator.agents.directory import AgentDirectory, ZoneKeysFactory
+from agentmemory_operator.agents.fence import DEFAULT_TIMING, FenceTiming
 from agentmemory_operator.agents.user_tokens import UserTokens
 from agentmemory_operator.collections.rules.claims import AgentClaim
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, METADATA_KEY
@@ -25,9 +25,9 @@ from agentmemory_operator.connections.embedding_cache import CachedEmbedder, Emb
 from agentmemory_operator.entrypoints.api.app import ALWAYS_READY, SourceState, create_app
 from agentmemory_operator.entrypoints.api.identity.auth import Guard, IdentityGuard, OpenGuard
 from agentmemory_operator.entrypoints.api.load.in_flight import Limits
-from agentmemory_operator.entrypoints.api.use_cases import Services, compose
+from agentmemory_operator.entrypoints.api.use_cases import Services, build_services
 from agentmemory_operator.errors import TransientError
-from agentmemory_operator.main.language_model import Models
+from agentmemory_operator.main.language_model import LanguageModels
 from agentmemory_operator.memories.rules.secret_patterns import OWN_RULES
 from agentmemory_operator.ports.access import SigningKey
 from agentmemory_operator.ports.base import Clock
@@ -39,11 +39,11 @@ from agentmemory_operator.spec.effective.embedding import EmbeddingSource
 from agentmemory_operator.spec.effective.settings import AgentSettings, effective_settings
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from agentmemory_operator.spec.presets import KEYWORD_INDEXES, RETRIEVAL_INDEXES
-from agentmemory_operator.webhooks.receive import Hooks
+from agentmemory_operator.webhooks.receive import HookVerifier
 from qdrant_devserver.server import create_app as create_devserver
 from tests.support.engine.fakes import FakeSecrets
 from tests.support.spec.documents import Document, cluster_id, marker_for
-from tests.support.web.http_server import ServerFiles, serve, well
+from tests.support.web.http_server import ServerFiles, check_success, serve
 
 TIMEOUT_S = 5
 
@@ -58,10 +58,10 @@ class Stack:
 
 
 @dataclass(slots=True)
-class OneKey:
+class FixedSigningKey:
     """Holds a signing key for user tokens in memory."""
 
-    key: SigningKey | None = field(default_factory=lambda: key_from(new_key()))
+    key: SigningKey | None = field(default_factory=lambda: parse_key(new_key()))
 
     async def read(self) -> SigningKey:
         if self.key is None:
@@ -70,7 +70,7 @@ class OneKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class ConstantSources:
     """Sources with a constant state."""
 
     reason: str | None
@@ -108,11 +108,11 @@ def create_collection(qdrant_url: str, document: Document) -> None:
     }
     action = {"create_alias": {"collection_name": physical, "alias_name": settings.alias}}
     with httpx.Client(base_url=qdrant_url, timeout=30) as client:
-        well(client.put(f"/collections/{physical}", json=body))
+        check_success(client.put(f"/collections/{physical}", json=body))
         for field, schema in (*RETRIEVAL_INDEXES, *(KEYWORD_INDEXES if words else ())):
             index = {"field_name": field, "field_schema": schema}
-            well(client.put(f"/collections/{physical}/index?wait=true", json=index))
-        well(client.post("/collections/aliases", json={"actions": [action]}))
+            check_success(client.put(f"/collections/{physical}/index?wait=true", json=index))
+        check_success(client.post("/collections/aliases", json={"actions": [action]}))
 
 
 def build_services(
@@ -121,11 +121,11 @@ def build_services(
     api_keys: Mapping[str, str] | None = None,
     meter: ApiMeter | None = None,
     models: pathlib.Path | None = None,
-    times: Times = TIMES,
+    times: FenceTiming = DEFAULT_TIMING,
     embedder_of: Callable[[EmbeddingSource], Embedder] | None = None,
     clock: Clock | None = None,
     secrets: Mapping[tuple[str, str, str], str] | None = None,
-    zone_keys_of: ZoneKeysOf = lambda *_: None,
+    zone_keys_of: ZoneKeysFactory = lambda *_: None,
 ) -> Services:
     """Build the use cases on one Qdrant server, with these objects."""
     meter = meter or ApiMeter()
@@ -159,14 +159,14 @@ def build_services(
         settings = effective_settings(parse_agent_memory(document))
         directory.put(AgentClaim(uid=metadata["uid"], created=metadata["creationTimestamp"], settings=settings))
     reranker = FastEmbedReranker(ModelFiles(folder=models))
-    hooks = Hooks(directory, lambda slug: FakeSecrets(secrets or {}), clock)
-    language_models = Models(Settings.from_env({}))
+    hooks = HookVerifier(directory, lambda slug: FakeSecrets(secrets or {}), clock)
+    language_models = LanguageModels(Settings.from_env({}))
 
     async def open_model(settings: AgentSettings) -> LanguageModel:
         assert settings.language_model is not None
         return await language_models.open(settings.language_model, settings.owner, FakeSecrets(secrets or {}))
 
-    return compose(directory, reranker, hooks, open_model, meter=meter, writer="test")
+    return build_services(directory, reranker, hooks, open_model, meter=meter, writer="test")
 
 
 @contextlib.contextmanager
@@ -178,11 +178,11 @@ def running_api(
     limits: Limits | None = None,
     meter: ApiMeter | None = None,
     models: pathlib.Path | None = None,
-    times: Times = TIMES,
+    times: FenceTiming = DEFAULT_TIMING,
     embedder_of: Callable[[EmbeddingSource], Embedder] | None = None,
     clock: Clock | None = None,
     secrets: Mapping[tuple[str, str, str], str] | None = None,
-    zone_keys_of: ZoneKeysOf = lambda *_: None,
+    zone_keys_of: ZoneKeysFactory = lambda *_: None,
 ) -> Iterator[Stack]:
     """Serve the API for agents with existing collections."""
     services = build_services(
@@ -197,7 +197,7 @@ def running_api(
     )
     guard = guard or OpenGuard()
     tokens = UserTokens(
-        OneKey(), JwtUserTokens(), clock or SystemClock(), has_identities=isinstance(guard, IdentityGuard)
+        FixedSigningKey(), JwtUserTokens(), clock or SystemClock(), has_identities=isinstance(guard, IdentityGuard)
     )
     app = create_app(services, guard, tokens, sources=sources, limits=limits)
     with serve(app) as url:

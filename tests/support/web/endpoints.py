@@ -19,24 +19,24 @@ DOCUMENT = create_app(
     cast(Any, None),
 ).openapi()
 # Callers sign these requests and send no token: tests/api/test_hooks.py.
-SIGNED = {("POST", "/v1/agents/{agent}/hooks/{name}")}
+SIGNED_ENDPOINTS = {("POST", "/v1/agents/{agent}/hooks/{name}")}
 ENDPOINTS: list[Endpoint] = [
     (method.upper(), path)
     for path, methods in DOCUMENT["paths"].items()
     if path.startswith("/v1/")
     for method in methods
-    if (method.upper(), path) not in SIGNED
+    if (method.upper(), path) not in SIGNED_ENDPOINTS
 ]
 LIST_OF_AGENTS = ("GET", "/v1/agents")
 TOOLS = ("GET", "/v1/tools")
 AGENTLESS = {LIST_OF_AGENTS, TOOLS}
 # Endpoints without a user.
-OF_NO_USER = {*AGENTLESS, ("GET", "/v1/agents/{agent}"), ("GET", "/v1/agents/{agent}/users")}
+WITHOUT_USER = {*AGENTLESS, ("GET", "/v1/agents/{agent}"), ("GET", "/v1/agents/{agent}/users")}
 INTRUDED = "an intruder was here"
 VECTOR = [1.0] * 8
 
 
-def asked_for(user: str) -> Json:
+def user_request(user: str) -> Json:
     return {"params": {"user_id": user}}
 
 
@@ -57,19 +57,19 @@ REQUESTS: dict[Endpoint, Callable[[str], Json]] = {
     LIST_OF_AGENTS: lambda user: {},
     TOOLS: lambda user: {},
     ("GET", "/v1/agents/{agent}"): lambda user: {},
-    ("GET", "/v1/agents/{agent}/stats"): asked_for,
-    ("GET", "/v1/agents/{agent}/memories"): asked_for,
-    ("GET", "/v1/agents/{agent}/memories/{id}"): asked_for,
-    ("GET", "/v1/agents/{agent}/memories/{id}/history"): asked_for,
-    ("GET", "/v1/agents/{agent}/memories/{id}/children"): asked_for,
-    ("GET", "/v1/agents/{agent}/memories/{id}/tree"): asked_for,
-    ("PATCH", "/v1/agents/{agent}/memories/{id}"): lambda user: asked_for(user) | {"json": {"tags": ["intruded"]}},
-    ("DELETE", "/v1/agents/{agent}/memories/{id}"): asked_for,
-    ("GET", "/v1/agents/{agent}/sessions/{session_id}/working"): asked_for,
+    ("GET", "/v1/agents/{agent}/stats"): user_request,
+    ("GET", "/v1/agents/{agent}/memories"): user_request,
+    ("GET", "/v1/agents/{agent}/memories/{id}"): user_request,
+    ("GET", "/v1/agents/{agent}/memories/{id}/history"): user_request,
+    ("GET", "/v1/agents/{agent}/memories/{id}/children"): user_request,
+    ("GET", "/v1/agents/{agent}/memories/{id}/tree"): user_request,
+    ("PATCH", "/v1/agents/{agent}/memories/{id}"): lambda user: user_request(user) | {"json": {"tags": ["intruded"]}},
+    ("DELETE", "/v1/agents/{agent}/memories/{id}"): user_request,
+    ("GET", "/v1/agents/{agent}/sessions/{session_id}/working"): user_request,
     ("PUT", "/v1/agents/{agent}/sessions/{session_id}/working"): lambda user: (
-        asked_for(user) | {"json": {"content": INTRUDED, "vector": VECTOR}}
+        user_request(user) | {"json": {"content": INTRUDED, "vector": VECTOR}}
     ),
-    ("POST", "/v1/agents/{agent}/sessions/{session_id}/end"): asked_for,
+    ("POST", "/v1/agents/{agent}/sessions/{session_id}/end"): user_request,
     ("POST", "/v1/agents/{agent}/search"): lambda user: {"json": {"user_id": user, "vector": VECTOR}},
     ("POST", "/v1/agents/{agent}/memories"): lambda user: {
         "json": {"user_id": user, "content": INTRUDED, "vector": VECTOR}
@@ -88,20 +88,20 @@ REQUESTS: dict[Endpoint, Callable[[str], Json]] = {
     ("GET", "/v1/agents/{agent}/items/versions"): item_of,
     ("DELETE", "/v1/agents/{agent}/items"): item_of,
     ("GET", "/v1/agents/{agent}/keys"): lambda user: {"params": {"namespace": ["memories", user]}},
-    ("GET", "/v1/agents/{agent}/namespaces"): asked_for,
+    ("GET", "/v1/agents/{agent}/namespaces"): user_request,
     ("PUT", "/v1/agents/{agent}/relations"): lambda user: {
         "json": {"user_id": user, "source": "Somebody", "relation": "uses", "target": "Acme"}
     },
-    ("GET", "/v1/agents/{agent}/entities"): asked_for,
-    ("GET", "/v1/agents/{agent}/entities/{name}"): asked_for,
-    ("PATCH", "/v1/agents/{agent}/entities/{name}"): lambda user: asked_for(user) | {"json": {"name": INTRUDED}},
-    ("GET", "/v1/agents/{agent}/export"): asked_for,
+    ("GET", "/v1/agents/{agent}/entities"): user_request,
+    ("GET", "/v1/agents/{agent}/entities/{name}"): user_request,
+    ("PATCH", "/v1/agents/{agent}/entities/{name}"): lambda user: user_request(user) | {"json": {"name": INTRUDED}},
+    ("GET", "/v1/agents/{agent}/export"): user_request,
     ("POST", "/v1/agents/{agent}/import"): lambda user: (
-        asked_for(user) | {"content": line_of(f"{INTRUDED}, {uuid4()}")}
+        user_request(user) | {"content": line_of(f"{INTRUDED}, {uuid4()}")}
     ),
     ("POST", "/v1/agents/{agent}/forget"): lambda user: {"json": {"user_id": user, "everything": True}},
-    ("GET", "/v1/agents/{agent}/receipts"): asked_for,
-    ("GET", "/v1/agents/{agent}/changes"): asked_for,
+    ("GET", "/v1/agents/{agent}/receipts"): user_request,
+    ("GET", "/v1/agents/{agent}/changes"): user_request,
     ("GET", "/v1/agents/{agent}/users"): lambda user: {},
     ("GET", "/v1/agents/{agent}/users/{user_id}"): lambda user: {},
     ("PUT", "/v1/agents/{agent}/users/{user_id}"): lambda user: {"json": {"name": INTRUDED}},
@@ -109,7 +109,7 @@ REQUESTS: dict[Endpoint, Callable[[str], Json]] = {
 }
 
 
-def that_take_a_user(document: Json) -> Iterator[Endpoint]:
+def endpoints_with_user(document: Json) -> Iterator[Endpoint]:
     """Yield the endpoints with a `user_id` in their parameters or anywhere in their body.
 
     Endpoints that take no token are left out.
@@ -119,7 +119,7 @@ def that_take_a_user(document: Json) -> Iterator[Endpoint]:
             parameters = {parameter["name"] for parameter in operation.get("parameters", ())}
             body = json.dumps(_resolved(document, operation.get("requestBody", {}), depth=8))
             is_named = "user_id" in parameters or '"user_id": ' in body
-            if is_named and (method.upper(), path) not in SIGNED:
+            if is_named and (method.upper(), path) not in SIGNED_ENDPOINTS:
                 yield method.upper(), path
 
 

@@ -14,20 +14,20 @@ import httpx
 import trustme
 import uvicorn
 
-TOLD_CHARS = 2000
+MAX_QUOTED_CHARS = 2000
 HOST = "127.0.0.1"
 
-Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+ConnectionHandler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 """Handles one connection byte by byte."""
 
 
-def well(answer: httpx.Response) -> httpx.Response:
+def check_success(answer: httpx.Response) -> httpx.Response:
     """Return the response if it succeeded.
 
     Raises:
         AssertionError: If it is an error. The message contains its body, unlike that of `raise_for_status`.
     """
-    request, words = answer.request, answer.text[:TOLD_CHARS]
+    request, words = answer.request, answer.text[:MAX_QUOTED_CHARS]
     assert answer.is_success, f"{request.method} {request.url.path}: {answer.status_code}: {words}"
     return answer
 
@@ -120,7 +120,7 @@ def _run(server: uvicorn.Server, listener: socket.socket, started: threading.Eve
 
 
 @contextlib.asynccontextmanager
-async def listening(talk: Talk) -> AsyncIterator[str]:
+async def serve_connections(talk: ConnectionHandler) -> AsyncIterator[str]:
     """Handle each connection with `talk`, then close it; yield the URL."""
     talks = []
 

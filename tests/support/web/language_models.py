@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from tests.support.planted import Plantable, met
+from tests.support.planted import Plantable, record_effect
 from tests.support.web.services import failure
 
 Row = dict[str, Any]
@@ -63,7 +63,7 @@ class ScriptedModel(Plantable):
         self.bodies.append(body)
         self.keys.append(request.headers.get("authorization", ""))
         if self.faults:
-            met(self, "faults")
+            record_effect(self, "faults")
             return self.faults.pop(0)
         if refused := [name for name in self.refuses if name in body]:
             return failure(400, f"Unsupported parameter: {refused[0]}")

@@ -100,7 +100,7 @@ class Peers(DevServer):
 
 
 @contextlib.contextmanager
-def nodes_of(folder: pathlib.Path, how: str, activation_s: float) -> Iterator[tuple[str, ...]]:
+def open_nodes(folder: pathlib.Path, how: str, activation_s: float) -> Iterator[tuple[str, ...]]:
     """Yield the addresses of the nodes."""
     if how == REAL:
         yield tuple(os.environ["QDRANT_URLS"].split(","))
@@ -113,7 +113,7 @@ def nodes_of(folder: pathlib.Path, how: str, activation_s: float) -> Iterator[tu
         running.stop()
 
 
-def eventually(what: Callable[[], Any], wanted: Any) -> None:
+def wait_for_value(what: Callable[[], Any], wanted: Any) -> None:
     """Wait until `what` returns `wanted`, for up to 30 s."""
     deadline = time.monotonic() + SETTLED_WITHIN_S
     while (seen := what()) != wanted:
@@ -121,7 +121,7 @@ def eventually(what: Callable[[], Any], wanted: Any) -> None:
         time.sleep(0.05)
 
 
-def await_settled(urls: Sequence[str], name: str) -> None:
+def wait_for_active_replicas(urls: Sequence[str], name: str) -> None:
     """Wait until every node sees a collection like the first node does, with all replicas active."""
 
     def seen() -> list[Any]:
@@ -137,4 +137,4 @@ def await_settled(urls: Sequence[str], name: str) -> None:
             told.append([states == {"Active"}, config])
         return [each == [True, told[0][1]] for each in told]
 
-    eventually(seen, [True] * len(urls))
+    wait_for_value(seen, [True] * len(urls))

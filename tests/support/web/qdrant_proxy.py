@@ -14,13 +14,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from tests.support.planted import Plantable, met
+from tests.support.planted import Plantable, record_effect
 from tests.support.web.http_server import ServerFiles, serve
 
 METHODS = ["GET", "PUT", "POST", "PATCH", "DELETE"]
 ALIASES = "/collections/aliases"
 # POST requests that change nothing.
-READS = ("/count", "/scroll", "/query", "/points")
+READ_ONLY_POSTS = ("/count", "/scroll", "/query", "/points")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,12 +79,12 @@ class Proxy(Plantable):
     url: str = ""
     calls: list[tuple[str, str]] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
-    swallowed: frozenset[str] = frozenset()
+    swallowed_methods: frozenset[str] = frozenset()
     is_down: bool = False
     fault: Fault | None = None
     version: str | None = None
-    thief: str = ""
-    meanwhile: Callable[[], object] = lambda: None
+    stolen_by: str = ""
+    on_alias_change: Callable[[], object] = lambda: None
     _faulty: int = 0
 
     def mutations(self) -> list[tuple[str, str]]:
@@ -105,13 +105,13 @@ class Proxy(Plantable):
         self.calls.append((request.method, request.url.path))
         self.times.append(time.monotonic())
         if self.is_down:
-            met(self, "is_down")
+            record_effect(self, "is_down")
             return JSONResponse({"status": {"error": "away"}}, status_code=503)
         if self.version and request.url.path == "/":
-            met(self, "version")
+            record_effect(self, "version")
             return JSONResponse({"title": "qdrant - vector search engine", "version": self.version})
-        if request.method in self.swallowed:
-            met(self, "swallowed")
+        if request.method in self.swallowed_methods:
+            record_effect(self, "swallowed")
             return JSONResponse({"result": True, "status": "ok", "time": 0.0})
         fault = self._fault_of(request)
         if fault is not None and fault.status is not None:
@@ -119,7 +119,7 @@ class Proxy(Plantable):
             return JSONResponse(error, status_code=fault.status, headers=fault.headers)
         answer = await self._pass_on(request)
         if request.url.path == ALIASES:
-            await asyncio.to_thread(self.meanwhile)
+            await asyncio.to_thread(self.on_alias_change)
             await self._steal(await request.json())
         return answer if fault is None else await _spoil(answer, fault)
 
@@ -129,15 +129,15 @@ class Proxy(Plantable):
         if fault is None or (fault.of == "writes" and not is_write(request.method, request.url.path)):
             return None
         self._faulty += 1
-        met(self, "fault")
+        record_effect(self, "fault")
         return fault if fault.times is None or self._faulty <= fault.times else None
 
     async def _steal(self, body: Any) -> None:
-        if not self.thief:
+        if not self.stolen_by:
             return
-        met(self, "thief")
+        record_effect(self, "thief")
         for action in body["actions"]:
-            action["create_alias"]["collection_name"] = self.thief
+            action["create_alias"]["collection_name"] = self.stolen_by
         async with httpx.AsyncClient(base_url=self.target, verify=False) as client:
             (await client.post(ALIASES, json=body)).raise_for_status()
 
@@ -171,11 +171,11 @@ async def _spoil(answer: Response, fault: Fault) -> Response:
 
 def is_write(method: str, path: str) -> bool:
     """Return whether a call may change something."""
-    return method != "GET" and not (method == "POST" and path.endswith(READS))
+    return method != "GET" and not (method == "POST" and path.endswith(READ_ONLY_POSTS))
 
 
 @contextmanager
-def proxying(target: str, *, tls: ServerFiles | None = None) -> Iterator[Proxy]:
+def serve_proxy(target: str, *, tls: ServerFiles | None = None) -> Iterator[Proxy]:
     """Serve a proxy in front of `target` inside the context; https with `tls`."""
     proxy = Proxy(target)
     app = Starlette(routes=[Route("/{path:path}", proxy.handle, methods=METHODS)])

@@ -15,7 +15,7 @@ from agentmemory_operator.ports.objects import AccessKey, Bucket
 from tests.controlplane.build import OBJECT_STORAGE
 from tests.support.forked import die_with_parent
 from tests.support.patience import Patience
-from tests.support.programs import built, free_port
+from tests.support.programs import find_built, free_port
 from tests.support.web.http_server import ServerFiles
 
 KEY = AccessKey("test-access-key", "test-secret-key")
@@ -38,7 +38,7 @@ class S3Server:
         address = f"127.0.0.1:{free_port()}"
         self.url = f"{'https' if tls else 'http'}://{address}"
         encrypting = ["--cert", str(tls.certificate), "--key", str(tls.key)] if tls else []
-        self._command = [str(built(OBJECT_STORAGE) / "versitygw"), "--quiet", "--port", address, *encrypting]
+        self._command = [str(find_built(OBJECT_STORAGE) / "versitygw"), "--quiet", "--port", address, *encrypting]
         self._process: subprocess.Popen[bytes] | None = None
         (folder / BUCKET).mkdir(parents=True, exist_ok=True)
 
@@ -95,7 +95,7 @@ class S3Server:
 
 
 @contextlib.contextmanager
-def serving_s3(folder: pathlib.Path, *, tls: ServerFiles | None = None, key: AccessKey = KEY) -> Iterator[S3Server]:
+def serve_s3(folder: pathlib.Path, *, tls: ServerFiles | None = None, key: AccessKey = KEY) -> Iterator[S3Server]:
     """Serve a folder inside the context; https with `tls`."""
     server = S3Server(folder, tls=tls, key=key)
     try:
@@ -108,5 +108,5 @@ def serving_s3(folder: pathlib.Path, *, tls: ServerFiles | None = None, key: Acc
 @pytest.fixture(scope="module")
 def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     """An S3 server with an empty bucket."""
-    with serving_s3(tmp_path_factory.mktemp("s3")) as server:
+    with serve_s3(tmp_path_factory.mktemp("s3")) as server:
         yield server

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from tests.support.planted import Plantable, met
+from tests.support.planted import Plantable, record_effect
 from tests.support.web.http_server import ServerFiles, serve
 
 
@@ -152,7 +152,7 @@ class FakeOpenAI(Plantable):
         self.bodies.append(body)
         self.keys.append(request.headers.get("authorization", ""))
         if self.faults:
-            met(self, "faults")
+            record_effect(self, "faults")
             return self.faults.pop(0)
         is_base64 = body.get("encoding_format") == "base64"
         if is_base64 and not self.knows_base64:
@@ -201,7 +201,7 @@ class WebServer:
     files: dict[str, bytes] = field(default_factory=dict)
     moved: dict[str, str] = field(default_factory=dict)
     cuts: int = 0
-    asked: list[str] = field(default_factory=list)
+    requested_paths: list[str] = field(default_factory=list)
 
     @property
     def host(self) -> str:
@@ -212,7 +212,7 @@ class WebServer:
         if scope["type"] != "http":
             return
         path = scope["path"]
-        self.asked.append(path)
+        self.requested_paths.append(path)
         if path in self.moved:
             await _answer(send, 302, b"", headers=[(b"location", self.moved[path].encode())])
         elif path not in self.files:
@@ -236,7 +236,7 @@ async def _answer(
 
 
 @contextlib.contextmanager
-def serving_files(tls: ServerFiles) -> Iterator[WebServer]:
+def serve_files(tls: ServerFiles) -> Iterator[WebServer]:
     """Serve files over TLS."""
     server = WebServer()
     with serve(server, tls=tls) as server.url:

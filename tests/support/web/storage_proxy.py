@@ -14,7 +14,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from tests.support.engine.meanwhile import Moment
-from tests.support.planted import Plantable, met
+from tests.support.planted import Plantable, record_effect
 from tests.support.web.http_server import serve
 from tests.support.web.s3_server import S3Server
 
@@ -112,7 +112,7 @@ class StorageProxy(Plantable):
         if fault is None or fault.of != step:
             return None
         self._faulty += 1
-        met(self, "fault")
+        record_effect(self, "fault")
         return fault if fault.times is None or self._faulty <= fault.times else None
 
 
@@ -138,7 +138,7 @@ async def _spoiled(
 
 
 @contextmanager
-def proxying_storage(target: str) -> Iterator[StorageProxy]:
+def serve_storage_proxy(target: str) -> Iterator[StorageProxy]:
     """Serve a proxy in front of `target` inside the context."""
     proxy = StorageProxy(target)
     app = Starlette(routes=[Route("/{path:path}", proxy.handle, methods=METHODS)])
@@ -150,7 +150,7 @@ def proxying_storage(target: str) -> Iterator[StorageProxy]:
 @pytest.fixture(scope="module")
 def shared_storage_proxy(storage: S3Server) -> Iterator[StorageProxy]:
     """A proxy in front of the storage, shared by a module's tests."""
-    with proxying_storage(storage.url) as proxy:
+    with serve_storage_proxy(storage.url) as proxy:
         yield proxy
 
 

@@ -6,7 +6,11 @@ import subprocess
 
 import pytest
 
-from agentmemory_operator.adapters.embedding.fastembed_models import LONGEST_TEXT, FastEmbedEmbedder, FastEmbedReranker
+from agentmemory_operator.adapters.embedding.fastembed_models import (
+    MAX_TEXT_CHARS,
+    FastEmbedEmbedder,
+    FastEmbedReranker,
+)
 from agentmemory_operator.adapters.embedding.onnx_models import ModelFiles
 from agentmemory_operator.errors import RerankerUnavailable, SpecInvalid
 from tests.support.engine.tiny_model import CROSS_ENCODER, NAME, SIZE, write_cross_encoder, write_model
@@ -36,9 +40,9 @@ async def test_of_a_long_text_the_beginning_is_read(tmp_path: pathlib.Path) -> N
     config = tmp_path / CROSS_ENCODER / "tokenizer_config.json"
     config.write_text(config.read_text().replace("64", "9999"))
 
-    numbers = await reranker(tmp_path).rerank(CROSS_ENCODER, "red", ["red " * LONGEST_TEXT])
+    numbers = await reranker(tmp_path).rerank(CROSS_ENCODER, "red", ["red " * MAX_TEXT_CHARS])
 
-    assert numbers == [1 + LONGEST_TEXT / len("red ")]
+    assert numbers == [1 + MAX_TEXT_CHARS / len("red ")]
 
 
 async def test_a_model_that_is_not_there_is_told_and_not_looked_for_at_every_search(tmp_path: pathlib.Path) -> None:

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster, kept_part
+from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster, strip_managed_fields
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 from tests.support.web.http_server import serve
 
@@ -23,7 +23,7 @@ SENT = json.dumps(
 
 
 def test_who_wrote_which_field_is_not_kept() -> None:
-    assert kept_part("MemorySnapshot", json.loads(SENT)) == {
+    assert strip_managed_fields("MemorySnapshot", json.loads(SENT)) == {
         "apiVersion": "agentmemory.dev/v1alpha1",
         "kind": "MemorySnapshot",
         "metadata": {"name": "a"},
@@ -32,7 +32,7 @@ def test_who_wrote_which_field_is_not_kept() -> None:
 
 
 def test_objects_share_their_equal_texts() -> None:
-    one, other = (kept_part("MemorySnapshot", json.loads(SENT))["status"]["conditions"][0] for _ in range(2))
+    one, other = (strip_managed_fields("MemorySnapshot", json.loads(SENT))["status"]["conditions"][0] for _ in range(2))
 
     assert one["message"] is other["message"]
     assert [id(key) for key in one] == [id(key) for key in other]

@@ -9,7 +9,7 @@ import pytest
 
 from agentmemory_operator.adapters.folder.edits import ManifestFiles
 from agentmemory_operator.adapters.folder.objects import ManifestFolder
-from agentmemory_operator.controllers.rules.starter_manifests import connection_text, memory_text
+from agentmemory_operator.controllers.rules.starter_manifests import render_connection, render_memory
 from agentmemory_operator.errors import AgentMemoryError, NotFound
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION, CLEANUP_REQUESTED_AT, Metadata
 
@@ -107,8 +107,8 @@ AGENT = Metadata(name="bot", namespace="default")
 @pytest.fixture
 def begun(tmp_path: Path) -> Path:
     """A folder with what `agentmemory init` writes."""
-    (tmp_path / "connection.yaml").write_text(connection_text())
-    (tmp_path / "bot.yaml").write_text(memory_text("bot", "brain"))
+    (tmp_path / "connection.yaml").write_text(render_connection())
+    (tmp_path / "bot.yaml").write_text(render_memory("bot", "brain"))
     return tmp_path
 
 

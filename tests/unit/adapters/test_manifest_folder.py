@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from agentmemory_operator.adapters.folder.objects import WATCH_EVENT, ManifestFolder
-from agentmemory_operator.connections.rules.secret_hosts import HOSTS, KeptSecret
+from agentmemory_operator.connections.rules.secret_hosts import HOSTS_ANNOTATION, AnnotatedSecret
 from agentmemory_operator.errors import NotFound, SpecInvalid, TransientError
 from agentmemory_operator.ports.kubernetes import Event
 from agentmemory_operator.runtime.cache import ObjectTable
@@ -189,7 +189,7 @@ async def test_an_object_with_a_finalizer_goes_only_when_that_is_removed(folder:
     assert folder.adapter.scan() == []
 
     await folder.adapter.write_finalizers("AgentMemory", metadata_of(deleting), [])
-    gone = await asyncio.wait_for(folder.adapter.caused(), 1)
+    gone = await asyncio.wait_for(folder.adapter.next_caused_event(), 1)
     assert in_short([gone]) == [("DELETED", "AgentMemory", "a")]
     assert folder.status_files() == {}
 
@@ -395,32 +395,32 @@ async def test_a_secret_manifest_gives_its_value_and_is_no_event(folder: Folder,
 
     assert await folder.start() == []
     found = await folder.adapter.read_secret("agents", "keys")
-    assert found == KeptSecret({"k": "s3cret"})
+    assert found == AnnotatedSecret({"k": "s3cret"})
     assert "s3cret" not in repr(found)
 
 
 async def test_a_secret_manifest_says_where_its_values_may_go(folder: Folder) -> None:
     document = secret(stringData={"k": "v"})
-    document["metadata"]["annotations"] = {HOSTS: "api.openai.com"}
+    document["metadata"]["annotations"] = {HOSTS_ANNOTATION: "api.openai.com"}
     folder.write("s.yaml", document)
     await folder.start()
 
-    assert await folder.adapter.read_secret("agents", "keys") == KeptSecret({"k": "v"}, "api.openai.com")
+    assert await folder.adapter.read_secret("agents", "keys") == AnnotatedSecret({"k": "v"}, "api.openai.com")
 
 
 @pytest.mark.parametrize(
     ("content", "name", "found"),
     [
-        ({}, "keys", KeptSecret({})),
+        ({}, "keys", AnnotatedSecret({})),
         ({"stringData": {"k": "v"}}, "others", None),
-        ({"data": {"k": "not base64!", "l": "dg=="}}, "keys", KeptSecret({"l": "v"})),
-        ({"data": {"k": "/w=="}}, "keys", KeptSecret({})),
-        ({"data": {"k": 7}}, "keys", KeptSecret({})),
-        ({"data": ["k"], "stringData": "k"}, "keys", KeptSecret({})),
+        ({"data": {"k": "not base64!", "l": "dg=="}}, "keys", AnnotatedSecret({"l": "v"})),
+        ({"data": {"k": "/w=="}}, "keys", AnnotatedSecret({})),
+        ({"data": {"k": 7}}, "keys", AnnotatedSecret({})),
+        ({"data": ["k"], "stringData": "k"}, "keys", AnnotatedSecret({})),
     ],
 )
 async def test_what_is_no_value_is_not_in_a_secret(
-    folder: Folder, content: dict[str, Any], name: str, found: KeptSecret | None
+    folder: Folder, content: dict[str, Any], name: str, found: AnnotatedSecret | None
 ) -> None:
     folder.write("s.yaml", secret(**content))
     await folder.start()
@@ -500,7 +500,7 @@ async def test_an_object_that_is_created_comes_as_one_of_a_manifest_does(folder:
 
     assert await folder.adapter.create_object(snapshot())
 
-    event, document = await asyncio.wait_for(folder.adapter.caused(), 1)
+    event, document = await asyncio.wait_for(folder.adapter.next_caused_event(), 1)
     assert (event, document["metadata"]["name"]) == ("ADDED", "s")
     assert document["metadata"]["labels"] == {"agentmemory.dev/agent-memory": "a"}
     assert document["metadata"]["uid"]
@@ -516,7 +516,7 @@ async def test_a_name_is_created_once(folder: Folder) -> None:
 async def test_a_created_object_outlives_a_restart(folder: Folder) -> None:
     await folder.start()
     await folder.adapter.create_object(snapshot())
-    event = await folder.adapter.caused()
+    event = await folder.adapter.next_caused_event()
     await folder.adapter.write_status("MemorySnapshot", metadata_of(event), {"agent": "a"})
 
     (again,) = await folder.start()
@@ -528,11 +528,11 @@ async def test_a_created_object_outlives_a_restart(folder: Folder) -> None:
 async def test_a_created_object_can_be_deleted(folder: Folder) -> None:
     await folder.start()
     await folder.adapter.create_object(snapshot())
-    event = await folder.adapter.caused()
+    event = await folder.adapter.next_caused_event()
 
     await folder.adapter.delete_object("MemorySnapshot", metadata_of(event))
 
-    assert in_short([await folder.adapter.caused()]) == [("DELETED", "MemorySnapshot", "s")]
+    assert in_short([await folder.adapter.next_caused_event()]) == [("DELETED", "MemorySnapshot", "s")]
 
 
 async def test_an_object_is_read_as_its_manifest_stands_and_the_change_comes_all_the_same(folder: Folder) -> None:
@@ -544,7 +544,9 @@ async def test_an_object_is_read_as_its_manifest_stands_and_the_change_comes_all
     with pytest.raises(NotFound):
         await folder.adapter.read_object("AgentMemory", "default", "a")
 
-    assert in_short([await asyncio.wait_for(folder.adapter.caused(), 1)]) == [("DELETED", "AgentMemory", "a")]
+    assert in_short([await asyncio.wait_for(folder.adapter.next_caused_event(), 1)]) == [
+        ("DELETED", "AgentMemory", "a")
+    ]
     assert await folder.start() == []
 
 

@@ -11,7 +11,13 @@ import pytest
 from agentmemory_operator.adapters.folder import own_files
 from agentmemory_operator.adapters.folder.edits import ManifestFiles
 from agentmemory_operator.adapters.folder.objects import ManifestFolder
-from agentmemory_operator.adapters.folder.own_files import keep_from_git, make_file, make_folder, replacing, write_file
+from agentmemory_operator.adapters.folder.own_files import (
+    create_file,
+    ensure_folder,
+    ignore_in_git,
+    open_replacement,
+    write_file,
+)
 from agentmemory_operator.errors import AgentMemoryError
 from tests.support.spec.documents import agent_document
 
@@ -73,10 +79,10 @@ def test_a_pipe_among_the_manifests_holds_nobody_up(tmp_path: pathlib.Path) -> N
 
 
 def test_git_ignores_the_statuses_and_somebodys_own_rules_stay(tmp_path: pathlib.Path) -> None:
-    keep_from_git(tmp_path)
+    ignore_in_git(tmp_path)
     assert (tmp_path / ".gitignore").read_text() == "*\n"
     (tmp_path / ".gitignore").write_text("mine\n")
-    keep_from_git(tmp_path)
+    ignore_in_git(tmp_path)
 
     assert (tmp_path / ".gitignore").read_text() == "mine\n"
 
@@ -84,10 +90,10 @@ def test_git_ignores_the_statuses_and_somebodys_own_rules_stay(tmp_path: pathlib
 def test_a_file_is_replaced_and_a_new_one_is_never_written_over(tmp_path: pathlib.Path) -> None:
     write_file(tmp_path / "a", "first")
     write_file(tmp_path / "a", "second")
-    make_folder(tmp_path)
+    ensure_folder(tmp_path)
 
     with pytest.raises(FileExistsError):
-        make_file(tmp_path / "a", "third")
+        create_file(tmp_path / "a", "third")
     assert (tmp_path / "a").read_text() == "second"
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
@@ -96,12 +102,12 @@ def test_a_draft_takes_a_files_place_once_it_is_whole(tmp_path: pathlib.Path) ->
     path = tmp_path / "a"
     path.write_text("before")
 
-    with suppress(KeyboardInterrupt), replacing(path) as draft:
+    with suppress(KeyboardInterrupt), open_replacement(path) as draft:
         draft.write(b"half")
         raise KeyboardInterrupt
     assert [each.read_text() for each in tmp_path.iterdir()] == ["before"]
 
-    with replacing(path) as draft:
+    with open_replacement(path) as draft:
         draft.write(b"after")
     assert [each.read_text() for each in tmp_path.iterdir()] == ["after"]
 
@@ -113,5 +119,5 @@ def test_a_full_disk_leaves_no_half_of_a_file(tmp_path: pathlib.Path, monkeypatc
     monkeypatch.setattr(own_files.os, "open", lambda *_: full)
 
     with pytest.raises(OSError, match="No space"):
-        make_file(path, "text")
+        create_file(path, "text")
     assert not path.exists()

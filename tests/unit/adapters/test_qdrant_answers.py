@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.adapters.qdrant.answers import (
-    LIST_BYTES,
-    OBJECT_BYTES,
-    POINTS_BYTES,
-    most_bytes,
-    said,
-    words_of,
+    MAX_LIST_BYTES,
+    MAX_OBJECT_BYTES,
+    MAX_POINTS_BYTES,
+    error_message,
+    max_response_bytes,
+    parse_error_text,
 )
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "golden" / "qdrant_http.json"
@@ -23,31 +23,31 @@ MIB = 1 << 20
 @pytest.mark.parametrize(
     ("method", "path", "body", "most"),
     [
-        ("GET", "/collections/c", None, OBJECT_BYTES),
-        ("GET", "/collections/c/aliases", None, OBJECT_BYTES),
-        ("POST", "/collections/c/points/count", {}, OBJECT_BYTES),
-        ("POST", "/collections/c/facet", {"limit": 1_000}, OBJECT_BYTES),
-        ("PUT", "/collections/c/points?wait=true", {"points": [1]}, OBJECT_BYTES),
-        ("POST", "/collections/c/points/payload?wait=true", {"payload": {}}, OBJECT_BYTES),
-        ("POST", "/collections/c/points/batch?wait=true", {"operations": []}, OBJECT_BYTES),
-        ("GET", "/collections", None, LIST_BYTES),
-        ("GET", "/aliases", None, LIST_BYTES),
-        ("GET", "/telemetry?details_level=1", None, LIST_BYTES),
-        ("GET", "/collections/c/snapshots", None, LIST_BYTES),
-        ("POST", SCROLL, {"limit": 2_000, "with_payload": False}, OBJECT_BYTES + 2_000 * 4_096),
-        ("POST", QUERY, {"query": [1.0], "limit": 10}, OBJECT_BYTES + 10 * 4_096),
-        ("POST", SCROLL, {"limit": 8, "with_payload": ["rev"]}, OBJECT_BYTES + MIB),
-        ("POST", SCROLL, {"limit": 4, "with_payload": ["content"]}, OBJECT_BYTES + 5 * MIB),
-        ("POST", SCROLL, {"limit": 4, "with_payload": True}, OBJECT_BYTES + 5 * MIB),
-        ("POST", SCROLL, {"limit": 4}, OBJECT_BYTES + 5 * MIB),
-        ("POST", SCROLL, {"limit": 4, "with_payload": True, "with_vector": True}, OBJECT_BYTES + 11 * MIB),
-        ("POST", RETRIEVE, {"ids": ["a"] * 4, "with_payload": True}, OBJECT_BYTES + 5 * MIB),
-        ("POST", f"{QUERY}/batch", {"searches": [{"limit": 2, "with_payload": True}] * 2}, OBJECT_BYTES + 5 * MIB),
-        ("POST", QUERY, {"query": [1.0], "limit": 10_000, "with_payload": True}, POINTS_BYTES),
+        ("GET", "/collections/c", None, MAX_OBJECT_BYTES),
+        ("GET", "/collections/c/aliases", None, MAX_OBJECT_BYTES),
+        ("POST", "/collections/c/points/count", {}, MAX_OBJECT_BYTES),
+        ("POST", "/collections/c/facet", {"limit": 1_000}, MAX_OBJECT_BYTES),
+        ("PUT", "/collections/c/points?wait=true", {"points": [1]}, MAX_OBJECT_BYTES),
+        ("POST", "/collections/c/points/payload?wait=true", {"payload": {}}, MAX_OBJECT_BYTES),
+        ("POST", "/collections/c/points/batch?wait=true", {"operations": []}, MAX_OBJECT_BYTES),
+        ("GET", "/collections", None, MAX_LIST_BYTES),
+        ("GET", "/aliases", None, MAX_LIST_BYTES),
+        ("GET", "/telemetry?details_level=1", None, MAX_LIST_BYTES),
+        ("GET", "/collections/c/snapshots", None, MAX_LIST_BYTES),
+        ("POST", SCROLL, {"limit": 2_000, "with_payload": False}, MAX_OBJECT_BYTES + 2_000 * 4_096),
+        ("POST", QUERY, {"query": [1.0], "limit": 10}, MAX_OBJECT_BYTES + 10 * 4_096),
+        ("POST", SCROLL, {"limit": 8, "with_payload": ["rev"]}, MAX_OBJECT_BYTES + MIB),
+        ("POST", SCROLL, {"limit": 4, "with_payload": ["content"]}, MAX_OBJECT_BYTES + 5 * MIB),
+        ("POST", SCROLL, {"limit": 4, "with_payload": True}, MAX_OBJECT_BYTES + 5 * MIB),
+        ("POST", SCROLL, {"limit": 4}, MAX_OBJECT_BYTES + 5 * MIB),
+        ("POST", SCROLL, {"limit": 4, "with_payload": True, "with_vector": True}, MAX_OBJECT_BYTES + 11 * MIB),
+        ("POST", RETRIEVE, {"ids": ["a"] * 4, "with_payload": True}, MAX_OBJECT_BYTES + 5 * MIB),
+        ("POST", f"{QUERY}/batch", {"searches": [{"limit": 2, "with_payload": True}] * 2}, MAX_OBJECT_BYTES + 5 * MIB),
+        ("POST", QUERY, {"query": [1.0], "limit": 10_000, "with_payload": True}, MAX_POINTS_BYTES),
     ],
 )
 def test_an_answer_may_be_as_large_as_what_was_asked_for(method: str, path: str, body: Any, most: int) -> None:
-    assert most_bytes(method, path, body) == most
+    assert max_response_bytes(method, path, body) == most
 
 
 def _recorded() -> list[str]:
@@ -67,7 +67,7 @@ def test_every_recorded_refusal_of_a_real_server_is_understood() -> None:
     recorded = _recorded()
 
     assert len(recorded) > 30
-    assert all(words_of(answer.encode()) for answer in recorded)
+    assert all(parse_error_text(answer.encode()) for answer in recorded)
 
 
 @pytest.mark.parametrize(
@@ -84,9 +84,9 @@ def test_every_recorded_refusal_of_a_real_server_is_understood() -> None:
     ],
 )
 def test_what_is_no_envelope_has_no_words(raw: bytes) -> None:
-    assert words_of(raw) == ""
-    assert said(403, words_of(raw)) == "Qdrant answered 403"
+    assert parse_error_text(raw) == ""
+    assert error_message(403, parse_error_text(raw)) == "Qdrant answered 403"
 
 
 def test_a_key_that_a_server_repeats_is_taken_out() -> None:
-    assert words_of(b'{"status": {"error": "not KEY"}}', "KEY") == "not ..."
+    assert parse_error_text(b'{"status": {"error": "not KEY"}}', "KEY") == "not ..."

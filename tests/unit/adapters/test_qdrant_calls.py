@@ -2,7 +2,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentmemory_operator.adapters.qdrant.calls import MOST_TRIES, READS_A_TRY, CallWatch, ReadRetries, is_write
+from agentmemory_operator.adapters.qdrant.calls import (
+    MAX_SAVED_RETRIES,
+    READS_PER_RETRY,
+    CallHooks,
+    ReadRetries,
+    is_write,
+)
 from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
 from agentmemory_operator.errors import LeadershipLost, StoreUnavailable
 from agentmemory_operator.runtime.metrics import NO_TRACES
@@ -35,7 +41,7 @@ async def test_a_write_that_is_not_allowed_is_never_sent_and_reading_goes_on() -
         raise LeadershipLost("another leads")
 
     store.watch_calls(
-        CallWatch(
+        CallHooks(
             before_write=refuse, count_call=lambda method, outcome: counted.append((method, outcome)), tracer=NO_TRACES
         )
     )
@@ -52,28 +58,28 @@ async def test_a_write_that_is_not_allowed_is_never_sent_and_reading_goes_on() -
 def test_at_most_a_tenth_of_the_reads_and_one_are_tried_again(lost: list[bool]) -> None:
     retries, tries = ReadRetries(), 0
     for number, is_lost in enumerate(lost, 1):
-        retries.asked()
-        if is_lost and retries.take():
+        retries.record_read()
+        if is_lost and retries.try_take():
             tries += 1
-            retries.answered()
+            retries.record_response()
 
-        assert tries <= number / READS_A_TRY + 1
+        assert tries <= number / READS_PER_RETRY + 1
 
 
 def test_what_long_peace_has_saved_up_is_bounded() -> None:
     retries = ReadRetries()
     for _ in range(1000):
-        retries.asked()
+        retries.record_read()
 
-    assert [retries.take() for _ in range(MOST_TRIES + 1)] == [True] * MOST_TRIES + [False]
+    assert [retries.try_take() for _ in range(MAX_SAVED_RETRIES + 1)] == [True] * MAX_SAVED_RETRIES + [False]
 
 
 def test_there_is_none_while_nothing_answers() -> None:
     retries = ReadRetries()
-    retries.lost()
+    retries.record_failure()
 
-    assert not retries.take()
+    assert not retries.try_take()
 
-    retries.answered()
+    retries.record_response()
 
-    assert retries.take()
+    assert retries.try_take()

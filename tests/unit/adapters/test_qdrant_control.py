@@ -14,14 +14,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from agentmemory_operator.adapters.qdrant.calls import CallWatch
+from agentmemory_operator.adapters.qdrant.calls import CallHooks
 from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
 from agentmemory_operator.adapters.qdrant.configuration import ENCODINGS, QUERY_ENCODING_NAMES, creation_of, update_of
 from agentmemory_operator.adapters.qdrant.control import QdrantControl
 from agentmemory_operator.adapters.qdrant.nodes import QdrantNode
 from agentmemory_operator.adapters.qdrant.shard_snapshots import QdrantShardSnapshots
 from agentmemory_operator.collections.rules.changes import UpdateQuantization, UpdateStrictMode, WakeOptimizers
-from agentmemory_operator.collections.rules.collection import LIFTED
+from agentmemory_operator.collections.rules.collection import LIFTED_LIMITS
 from agentmemory_operator.errors import StoreUnavailable
 from agentmemory_operator.spec.kinds.spec_index import StrictModeSpec
 from agentmemory_operator.spec.presets.table import (
@@ -105,7 +105,7 @@ async def test_what_a_later_server_adds_is_passed_over() -> None:
 
     with serve(answering(results, [])) as url:
         store, node = QdrantCollections(url), QdrantNode(QdrantControl(url))
-        observed, view = await store.observe("a", "a"), await node.view("a")
+        observed, view = await store.observe("a", "a"), await node.read_view("a")
         await store.close()
         await node.qdrant.close()
 
@@ -146,7 +146,7 @@ QUANTIZATIONS: list[Quantization | None] = [
 
 @pytest.mark.parametrize("quantization", QUANTIZATIONS, ids=str)
 def test_what_is_asked_for_passes_the_client_s_models_as_it_is(quantization: Quantization | None) -> None:
-    limits = tuple(sorted({"enabled": True, **LIFTED}.items()))
+    limits = tuple(sorted({"enabled": True, **LIFTED_LIMITS}.items()))
     assert set(dict(limits)) == set(StrictModeSpec.model_fields)
     desired = desired_of({"index": {"keyword": {"enabled": True}, "vectors": {"datatype": "Float16"}}})
     asked = creation_of(replace(desired, quantization=quantization, strict_mode=limits))
@@ -186,7 +186,7 @@ async def test_a_call_carries_the_key_and_the_trace_and_nothing_that_httpx_adds(
     seen: list[Request] = []
     with serve(answering({}, seen)) as url:
         store = QdrantCollections(url, api_key="key")
-        store.watch_calls(CallWatch(before_write=lambda: None, count_call=lambda *_: None, tracer=Tracer()))
+        store.watch_calls(CallHooks(before_write=lambda: None, count_call=lambda *_: None, tracer=Tracer()))
         await store.delete("a/b")
         await store.close()
 

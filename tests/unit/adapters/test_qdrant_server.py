@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.adapters.qdrant.server import process_from
+from agentmemory_operator.adapters.qdrant.server import parse_process
 from agentmemory_operator.collections.rules.capacity import Process
 
 TOLD = """\
@@ -23,7 +23,7 @@ TOLD = """\
 
 @pytest.mark.parametrize("prefix", ["", "qdrant_", "my:own_"])
 def test_the_numbers_are_found_under_any_prefix(prefix: str) -> None:
-    found = process_from(TOLD.format(prefix))
+    found = parse_process(TOLD.format(prefix))
 
     assert found == Process(open_maps=65_100, max_maps=65_530, open_files=4_096, max_files=0, collections=316)
 
@@ -41,7 +41,7 @@ def test_the_numbers_are_found_under_any_prefix(prefix: str) -> None:
     ],
 )
 def test_what_is_no_such_number_is_not_there(line: str) -> None:
-    assert process_from(line) == Process()
+    assert parse_process(line) == Process()
 
 
 @pytest.mark.parametrize("line", ["a", "collections_total x", "process_open_mmap_" * 20, "process_open_mmaps ", ""])
@@ -55,11 +55,11 @@ def test_what_is_looked_at_of_an_endless_answer_is_bounded(line: str) -> None:
             looked.append(1)
             return super().find(*args)
 
-    assert process_from(Text(f"{line}\n" * 200_000)) == Process()
+    assert parse_process(Text(f"{line}\n" * 200_000)) == Process()
     assert len(looked) < 20_000
 
 
 def test_a_number_is_found_behind_what_others_named_so() -> None:
     labels = "".join(f'collection_points{{id="process_open_mmaps {number}"}} 3\n' for number in range(100))
 
-    assert process_from(f"{labels}process_open_mmaps 12\n").open_maps == 12
+    assert parse_process(f"{labels}process_open_mmaps 12\n").open_maps == 12

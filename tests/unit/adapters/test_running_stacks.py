@@ -54,7 +54,7 @@ def test_a_stack_is_found_for_as_long_as_it_runs(tmp_path: pathlib.Path) -> None
     stacks = RunningStacks(tmp_path)
 
     assert stacks.find() == ()
-    with stacks.announced(STACK):
+    with stacks.register(STACK):
         assert stacks.find() == (STACK,)
         assert [oct(path.stat().st_mode & 0o777) for path in (tmp_path / FOLDER).iterdir()] == ["0o600"]
     assert stacks.find() == ()
@@ -74,7 +74,7 @@ def test_what_a_kill_left_is_no_stack_and_goes(tmp_path: pathlib.Path) -> None:
 
 def test_several_are_told_apart(tmp_path: pathlib.Path) -> None:
     stacks = RunningStacks(tmp_path)
-    with held_elsewhere(tmp_path), stacks.announced(STACK):
+    with held_elsewhere(tmp_path), stacks.register(STACK):
         assert stacks.find() == (STACK, STACK)
 
 
@@ -83,7 +83,7 @@ def test_several_are_told_apart(tmp_path: pathlib.Path) -> None:
 )
 def test_what_no_stack_wrote_is_left_out(tmp_path: pathlib.Path, content: str) -> None:
     stacks = RunningStacks(tmp_path)
-    with stacks.announced(STACK):
+    with stacks.register(STACK):
         (path,) = (tmp_path / FOLDER).iterdir()
         path.write_text(content)
 
@@ -92,7 +92,7 @@ def test_what_no_stack_wrote_is_left_out(tmp_path: pathlib.Path, content: str) -
 
 def test_a_url_of_another_machine_is_left_out(tmp_path: pathlib.Path) -> None:
     stacks = RunningStacks(tmp_path)
-    with stacks.announced(STACK):
+    with stacks.register(STACK):
         (path,) = (tmp_path / FOLDER).iterdir()
         path.write_text(path.read_text().replace("127.0.0.1:8080", "192.0.2.1:8080"))
 
@@ -114,5 +114,5 @@ def test_where_nothing_can_be_written_nothing_is_found_and_the_stack_is_told(pla
     stacks = RunningStacks(place)
 
     assert stacks.find() == ()
-    with pytest.raises(OSError, match=r"HOME|directory"), stacks.announced(STACK):
+    with pytest.raises(OSError, match=r"HOME|directory"), stacks.register(STACK):
         pass

@@ -8,7 +8,14 @@ from typing import Any
 import jwt
 import pytest
 
-from agentmemory_operator.adapters.user_tokens import LEEWAY_S, MOST_CHARS, PREFIX, JwtUserTokens, key_from, new_key
+from agentmemory_operator.adapters.user_tokens import (
+    LEEWAY_S,
+    MAX_TOKEN_CHARS,
+    PREFIX,
+    JwtUserTokens,
+    new_key,
+    parse_key,
+)
 from agentmemory_operator.errors import Unauthenticated
 from agentmemory_operator.ports.access import SigningKey
 from agentmemory_operator.spec.access import Caller, Delegation, Verb
@@ -23,7 +30,7 @@ HELD = Caller(
 
 
 def made() -> SigningKey:
-    key = key_from(new_key())
+    key = parse_key(new_key())
     assert key is not None
     return key
 
@@ -48,8 +55,8 @@ def test_what_was_signed_is_read_as_it_was(user: str) -> None:
     token = token_of(caller)
 
     assert FORM.read(token, KEY, now_s=NOW_S) == caller
-    assert (FORM.is_one(token), FORM.key_id(token)) == (True, KEY.id)
-    assert len(token) <= MOST_CHARS
+    assert (FORM.is_user_token(token), FORM.key_id(token)) == (True, KEY.id)
+    assert len(token) <= MAX_TOKEN_CHARS
 
 
 @pytest.mark.parametrize(
@@ -79,7 +86,7 @@ def test_it_begins_and_ends_whatever_clocks_differ_by(age_s: int, is_believed: b
         lambda: changed(sub=None),
         lambda: token_of().removeprefix(PREFIX)[:-3],
         lambda: PREFIX,
-        lambda: PREFIX + "a" * MOST_CHARS,
+        lambda: PREFIX + "a" * MAX_TOKEN_CHARS,
         lambda: PREFIX + "[" * 5000,
         lambda: PREFIX + "{}.{}.{}",
     ],
@@ -127,7 +134,7 @@ def test_verbs_of_another_version_count_for_nothing_and_none_delegates() -> None
 def test_a_token_of_a_service_account_is_none() -> None:
     body = base64.urlsafe_b64encode(json.dumps({"sub": "x"}).encode()).decode()
 
-    assert [FORM.is_one(token) for token in (f"e30.{body}.x", "", "AMU_x", " amu_x")] == [False] * 4
+    assert [FORM.is_user_token(token) for token in (f"e30.{body}.x", "", "AMU_x", " amu_x")] == [False] * 4
 
 
 def test_the_name_of_a_key_says_nothing_of_it() -> None:
@@ -137,4 +144,4 @@ def test_the_name_of_a_key_says_nothing_of_it() -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "a" * 43, base64.b64encode(b"x" * 31).decode(), "ä" * 44, "!" * 44])
 def test_too_little_is_no_key(text: str) -> None:
-    assert key_from(text) is None
+    assert parse_key(text) is None

@@ -8,7 +8,7 @@ import pytest
 from agentmemory_operator.adapters.folder.zone_keys import FOLDER, FileKeyShards
 from agentmemory_operator.errors import TransientError
 from agentmemory_operator.ports.zone_keys import KeyShards
-from tests.support.key_shards import BEHAVIOURS, Behaviour, a_ring, a_shard
+from tests.support.key_shards import BEHAVIOURS, Behaviour, new_ring, new_shard
 from tests.support.zones import RING, FakeKeyShards
 
 
@@ -19,11 +19,11 @@ def shards(request: pytest.FixtureRequest, tmp_path: Path) -> KeyShards:
 
 @pytest.mark.parametrize("behaviour", BEHAVIOURS, ids=lambda found: found.__name__)
 async def test_it_is_a_store_of_shards(shards: KeyShards, behaviour: Behaviour) -> None:
-    await behaviour(shards, a_ring())
+    await behaviour(shards, new_ring())
 
 
 async def test_nobody_else_reads_the_files(tmp_path: Path) -> None:
-    await FileKeyShards(tmp_path).write(a_shard(RING))
+    await FileKeyShards(tmp_path).write(new_shard(RING))
 
     (file,) = tmp_path.rglob("*.json")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -34,7 +34,7 @@ async def test_nobody_else_reads_the_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"{}", b"\xff", b"null"])
 async def test_a_file_that_holds_no_keys_is_never_written_over(tmp_path: Path, content: bytes) -> None:
     shards = FileKeyShards(tmp_path)
-    await shards.write(a_shard(RING))
+    await shards.write(new_shard(RING))
     (file,) = tmp_path.rglob("*.json")
     file.write_bytes(content)
 
@@ -45,7 +45,7 @@ async def test_a_file_that_holds_no_keys_is_never_written_over(tmp_path: Path, c
 
 async def test_what_lies_beside_the_shards_is_none(tmp_path: Path) -> None:
     shards = FileKeyShards(tmp_path)
-    await shards.write(a_shard(RING))
+    await shards.write(new_shard(RING))
     for name in ("4.json", "0.json.new", "x.json"):
         (tmp_path / FOLDER / f"{RING.namespace}.{RING.agent}" / name).touch()
 
@@ -55,6 +55,6 @@ async def test_what_lies_beside_the_shards_is_none(tmp_path: Path) -> None:
 async def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path) -> None:
     (tmp_path / FOLDER).touch()
 
-    for call in (FileKeyShards(tmp_path).write(a_shard(RING)), FileKeyShards(tmp_path).read(RING, "0")):
+    for call in (FileKeyShards(tmp_path).write(new_shard(RING)), FileKeyShards(tmp_path).read(RING, "0")):
         with pytest.raises(TransientError, match="which stores zone keys"):
             await call

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from agentmemory_operator.agents.checks import check_vector, scaled
+from agentmemory_operator.agents.checks import check_vector, normalise_vector
 
 
 @pytest.mark.parametrize(
@@ -34,13 +34,13 @@ def test_any_other_vector_is_fine(vector: list[float]) -> None:
 
 @pytest.mark.parametrize("vector", [[1e-30, 1e-30], [1e30, 1e30], [300.0, 400.0]])
 def test_a_callers_vector_is_compared_by_its_direction_whatever_its_length(vector: list[float]) -> None:
-    first, second = scaled(vector, distance="Cosine")
+    first, second = normalise_vector(vector, distance="Cosine")
 
     assert first == pytest.approx(vector[0] / vector[1] * second)
     assert math.hypot(first, second) == pytest.approx(1)
-    assert scaled(vector, distance="Dot") == vector
+    assert normalise_vector(vector, distance="Dot") == vector
 
 
 @pytest.mark.parametrize("vector", [[3.0, 4.0], [0.6, 0.8], [0.006, -0.008]])
 def test_a_vector_of_ordinary_length_is_left_to_the_engine_as_the_caller_wrote_it(vector: list[float]) -> None:
-    assert scaled(vector, distance="Cosine") is vector
+    assert normalise_vector(vector, distance="Cosine") is vector

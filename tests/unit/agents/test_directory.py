@@ -9,7 +9,7 @@ import pytest
 
 from agentmemory_operator.agents import directory
 from agentmemory_operator.agents.directory import AgentDirectory
-from agentmemory_operator.agents.fence import Times
+from agentmemory_operator.agents.fence import FenceTiming
 from agentmemory_operator.collections.rules.announcement import LEASE_S, MOVING_KEY
 from agentmemory_operator.collections.rules.claims import AgentClaim, ClaimSet, SlugClaim
 from agentmemory_operator.collections.rules.collection import KeywordSource
@@ -88,7 +88,7 @@ class WatchedDirectory:
             self.make_embedder,
             lambda _: self.capabilities,
             secret_rules=OWN_RULES,
-            times=Times(now_s=lambda: self.now_s),
+            times=FenceTiming(now_s=lambda: self.now_s),
             cluster_id=cluster_id,
             clock=FakeClock(),
         )
@@ -198,11 +198,11 @@ def test_the_oldest_of_several_objects_has_the_slug(world: WatchedDirectory, ord
 
     holders = []
     for uid in ("b", "c", "a"):
-        holders.append(world.directory.settings("bot").name)
+        holders.append(world.directory.find_settings("bot").name)
         world.directory.remove("bot", uid)
 
     assert holders == ["first", "second", "third"]
-    assert world.directory.list() == []
+    assert world.directory.list_settings() == []
 
 
 async def test_an_upgraded_server_is_known_at_once_and_the_collection_is_not_read_for_it(
@@ -222,7 +222,7 @@ async def test_keywords_come_into_force_when_the_collection_has_them(
     world: WatchedDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the operator does to a collection is no event here."""
-    monkeypatch.setattr(directory, "LOOK_AGAIN_S", 0.0)
+    monkeypatch.setattr(directory, "REREAD_PERIOD_S", 0.0)
     world.put(has_keyword=True)
     before = await world.directory.open("bot")
 
@@ -247,13 +247,13 @@ async def test_a_collection_without_the_keywords_asked_for_is_not_read_with_each
 async def test_ids_are_made_of_the_agent_that_the_memories_were_first_stored_for(world: WatchedDirectory) -> None:
     """A copy's keys and identities must lead to the memories that came with it."""
     world.put()
-    assert (await world.directory.open("bot")).id_scope == "bot"
+    assert (await world.directory.open("bot")).id_slug == "bot"
 
     world.store.origin = "first"
     world.put()
 
     agent = await world.directory.open("bot")
-    assert (agent.id_scope, agent.alias) == ("first", "agent_memory_bot")
+    assert (agent.id_slug, agent.alias) == ("first", "agent_memory_bot")
 
 
 async def test_a_process_that_has_just_started_reads_of_the_collection_that_it_is_closed(
@@ -312,7 +312,7 @@ async def test_whoever_needs_to_know_no_more_reads_nothing(world: WatchedDirecto
     await world.directory.open("bot")
 
     await later(world, 1000 * LEASE_S)
-    await world.directory.open("bot", reads_ahead=False)
+    await world.directory.open("bot", renews_lease=False)
     await later(world, 0)
 
     assert world.store.described == 1
@@ -449,8 +449,8 @@ class TestClaimedNamespace:
 
         self.give(world, "owner")
 
-        assert world.directory.settings(slug).namespace == "owner"
-        assert [settings.namespace for settings in world.directory.list()] == ["owner"]
+        assert world.directory.find_settings(slug).namespace == "owner"
+        assert [settings.namespace for settings in world.directory.list_settings()] == ["owner"]
 
     async def test_without_an_object_of_it_there_is_no_such_agent(self, world: WatchedDirectory) -> None:
         slug = "bot"
@@ -461,8 +461,8 @@ class TestClaimedNamespace:
         with pytest.raises(NotFound):
             await world.directory.open(slug)
         with pytest.raises(NotFound):
-            world.directory.settings(slug)
-        assert world.directory.list() == []
+            world.directory.find_settings(slug)
+        assert world.directory.list_settings() == []
 
     async def test_one_that_is_nobody_s_yet_is_not_opened(self, world: WatchedDirectory) -> None:
         self.put(world, "agents", "2026-01-01T00:00:00Z")

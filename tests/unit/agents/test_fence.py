@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.agents.collection_facts import Facts, read_facts
-from agentmemory_operator.agents.fence import Fence, Times
-from agentmemory_operator.agents.fenced_store import FencedStore, again_if_moved
+from agentmemory_operator.agents.collection_facts import CollectionFacts, read_facts
+from agentmemory_operator.agents.fence import Fence, FenceTiming
+from agentmemory_operator.agents.fenced_store import FencedStore, retry_if_moved
 from agentmemory_operator.collections.rules.announcement import ANNOUNCE_S, LEASE_S, MOVING_KEY
 from agentmemory_operator.collections.rules.collection import embedding_from_json
-from agentmemory_operator.collections.rules.epochs import Epoch, closing_to_json, epoch_to_json
+from agentmemory_operator.collections.rules.epochs import Epoch, closed_to_json, epoch_to_json
 from agentmemory_operator.collections.rules.rebuild_record import REBUILD_KEY, RebuildRecord, record_to_json
 from agentmemory_operator.errors import (
     AgentClosed,
@@ -30,7 +30,7 @@ from agentmemory_operator.errors import (
     StoreRejected,
     StoreUnavailable,
 )
-from agentmemory_operator.memories.chains import midway
+from agentmemory_operator.memories.chains import outcome_unknown_on_failure
 from tests.support.engine.agents import settings_of
 from tests.support.engine.fakes import START_MS, FakeClock
 from tests.support.spec.documents import cluster_id, marker_for
@@ -41,7 +41,7 @@ MOVING = {"from": SOURCE, "to": TARGET}
 ANNOUNCED: dict[str, Any] = MOVING | {"phase": "Announced", "carries": False}
 MOVED_S = 17.5
 EMBEDDING = {"provider": "openai", "model": "m", "dimensions": 8}
-BEFORE = Facts(
+BEFORE = CollectionFacts(
     source=embedding_from_json(EMBEDDING), keyword=None, distance="Cosine", origin=None, epoch=" of ", allows_exact=True
 )
 
@@ -162,7 +162,7 @@ class Process:
         async def read() -> Any:
             return await read_facts(self.engine, SETTINGS, cluster_id)  # type: ignore[arg-type]
 
-        times = Times(now_s=lambda: self.engine.now_s, poll_s=0)
+        times = FenceTiming(now_s=lambda: self.engine.now_s, poll_s=0)
         self.fence = Fence("bot", read, times)
 
     async def open(self) -> FencedStore:
@@ -509,7 +509,7 @@ async def test_what_has_not_written_yet_may_begin_anew_wherever_it_is() -> None:
     engine.pass_until(LEASE_S + 1)
     engine.live = TARGET
 
-    with pytest.raises(CollectionMoved), midway():
+    with pytest.raises(CollectionMoved), outcome_unknown_on_failure():
         await process.write(store)
 
 
@@ -522,7 +522,7 @@ async def test_a_use_case_is_run_once_more_with_the_agent_opened_again() -> None
         await process.write(await process.open())
         return "stored"
 
-    assert await again_if_moved(remember) == "stored"
+    assert await retry_if_moved(remember) == "stored"
     assert engine.points == {SOURCE: set(), TARGET: {"new"}}
 
 
@@ -564,7 +564,7 @@ async def test_a_lease_is_counted_from_the_beginning_of_its_reading() -> None:
 async def test_what_was_seen_to_be_closed_is_not_served_as_the_snapshot_brings_it_back() -> None:
     engine, process, store = await opened()
     engine.pass_until(LEASE_S + 1)
-    engine.more = closing_to_json("agents/undo", None, 7)
+    engine.more = closed_to_json("agents/undo", None, 7)
     with pytest.raises(AgentClosed):
         await process.write(store)
 
@@ -586,7 +586,7 @@ async def test_a_write_that_meets_the_closing_is_of_unknown_outcome_and_so_is_wh
     engine, process, store = await opened()
     engine.pass_until(LEASE_S + 1)
     engine.takes_s, engine.moving = 1.0, ANNOUNCED
-    engine.due = [(engine.now_s + 0.5, lambda: setattr(engine, "more", closing_to_json("agents/undo", None, 7)))]
+    engine.due = [(engine.now_s + 0.5, lambda: setattr(engine, "more", closed_to_json("agents/undo", None, 7)))]
 
     with pytest.raises(OutcomeUnknown):
         await process.write(store)

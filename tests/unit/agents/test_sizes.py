@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from agentmemory_operator.agents import sizes
-from agentmemory_operator.agents.sizes import Sizes
+from agentmemory_operator.agents.sizes import CountCache
 from agentmemory_operator.errors import StoreUnavailable
 
 
@@ -14,7 +14,7 @@ class CountedSizes:
 
     def __init__(self) -> None:
         self.size, self.asked, self.now_s = 5, 0, 0.0
-        self.sizes = Sizes(lambda: self.now_s)
+        self.sizes = CountCache(lambda: self.now_s)
 
     async def count(self) -> int:
         self.asked += 1
@@ -117,7 +117,7 @@ async def test_what_is_stored_is_added_to_the_whole_counts_of_its_user_alone() -
     await engine.get("v", "whole", is_whole=True)
     engine.now_s = 1.0
 
-    engine.sizes.added("u", 3, since_s=1.0)
+    engine.sizes.add_stored("u", 3, since_s=1.0)
     engine.size = 8
 
     assert [await engine.get("u", "whole", is_whole=True), await engine.get("v", "whole", is_whole=True)] == [8, 5]
@@ -132,7 +132,7 @@ async def test_a_count_that_may_have_seen_what_was_stored_is_made_again() -> Non
     await engine.get(is_whole=True)
     engine.now_s = 3.0
 
-    engine.sizes.added("u", 1, since_s=1.0)
+    engine.sizes.add_stored("u", 1, since_s=1.0)
     await engine.get(is_whole=True)
 
     assert engine.asked == 2
@@ -142,7 +142,7 @@ async def test_a_count_that_was_under_way_while_something_was_stored_is_not_kept
     engine = CountedSizes()
 
     async def count_while_stored() -> int:
-        engine.sizes.added("u", 1, since_s=0.0)
+        engine.sizes.add_stored("u", 1, since_s=0.0)
         return 5
 
     await engine.sizes.get("u", (), count_while_stored, is_whole=True)
@@ -155,7 +155,7 @@ async def test_what_is_added_makes_no_count_younger() -> None:
     engine = CountedSizes()
     await engine.get(is_whole=True)
     for engine.now_s in (1.0, 5.0, 9.0):
-        engine.sizes.added("u", 1, since_s=engine.now_s)
+        engine.sizes.add_stored("u", 1, since_s=engine.now_s)
     engine.now_s = 10.0
 
     await engine.get(is_whole=True)
@@ -168,7 +168,7 @@ async def test_what_is_stored_in_a_scope_ends_the_counts_of_all() -> None:
     await engine.get("u", is_whole=True)
     engine.now_s = 1.0
 
-    engine.sizes.added("global", 1, since_s=1.0)
+    engine.sizes.add_stored("global", 1, since_s=1.0)
     await engine.get("u", is_whole=True)
 
     assert engine.asked == 2

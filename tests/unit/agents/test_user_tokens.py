@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from agentmemory_operator.adapters.user_tokens import JwtUserTokens, key_from, new_key
-from agentmemory_operator.agents.user_tokens import KEY_KNOWN_S, KEY_READ_AGAIN_S, UserTokens
+from agentmemory_operator.adapters.user_tokens import JwtUserTokens, new_key, parse_key
+from agentmemory_operator.agents.user_tokens import KEY_TTL_S, MIN_KEY_READ_PERIOD_S, UserTokens
 from agentmemory_operator.errors import TransientError, Unauthenticated
 from agentmemory_operator.ports.access import SigningKey
-from agentmemory_operator.spec.access import ANYBODY, Caller, Verb
+from agentmemory_operator.spec.access import UNBOUNDED_CALLER, Caller, Verb
 from agentmemory_operator.spec.effective.settings import effective_settings
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from tests.support.engine.fakes import FakeClock
@@ -23,7 +23,7 @@ FRONT = Caller("agents", "front")
 class Kept:
     """The one key of an installation, None where it cannot be read."""
 
-    key: SigningKey | None = field(default_factory=lambda: key_from(new_key()))
+    key: SigningKey | None = field(default_factory=lambda: parse_key(new_key()))
     reads: int = 0
 
     async def read(self) -> SigningKey:
@@ -61,9 +61,9 @@ async def test_what_one_replica_minted_the_other_knows() -> None:
     replicas = Replicas()
     token = await replicas.mint()
 
-    assert replicas.other.known(token) is None
+    assert replicas.other.find_cached(token) is None
     found = await replicas.other.identify(token)
-    assert replicas.other.known(token) == found
+    assert replicas.other.find_cached(token) == found
     assert (found.account, found.delegation and found.delegation.user_id) == ("agents/front", "ada")
     assert replicas.kept.reads == 2
 
@@ -71,12 +71,12 @@ async def test_what_one_replica_minted_the_other_knows() -> None:
 async def test_a_key_that_was_replaced_is_known_for_half_a_minute_at_most() -> None:
     replicas = Replicas()
     token = await replicas.mint()
-    replicas.kept.key = key_from(new_key())
+    replicas.kept.key = parse_key(new_key())
 
-    replicas.passes(KEY_KNOWN_S - 1)
-    assert replicas.one.known(token)
+    replicas.passes(KEY_TTL_S - 1)
+    assert replicas.one.find_cached(token)
     replicas.passes(2)
-    assert replicas.one.known(token) is None
+    assert replicas.one.find_cached(token) is None
     with pytest.raises(Unauthenticated):
         await replicas.one.identify(token)
 
@@ -84,12 +84,12 @@ async def test_a_key_that_was_replaced_is_known_for_half_a_minute_at_most() -> N
 async def test_a_token_of_a_new_key_is_known_within_seconds() -> None:
     replicas = Replicas()
     await replicas.mint(replicas.other)
-    replicas.kept.key = key_from(new_key())
+    replicas.kept.key = parse_key(new_key())
     token = await replicas.mint(replicas.replica())
 
     with pytest.raises(Unauthenticated):
         await replicas.other.identify(token)
-    replicas.passes(KEY_READ_AGAIN_S)
+    replicas.passes(MIN_KEY_READ_PERIOD_S)
     assert await replicas.other.identify(token)
 
 
@@ -115,19 +115,19 @@ async def test_without_a_key_nothing_is_minted_and_nobody_known_until_there_is_o
     token, key = await replicas.mint(), replicas.kept.key
     replicas.kept.key = None
 
-    replicas.passes(KEY_KNOWN_S)
+    replicas.passes(KEY_TTL_S)
     with pytest.raises(TransientError):
         await replicas.one.identify(token)
     with pytest.raises(TransientError):
         await replicas.mint()
     replicas.kept.key = key
-    replicas.passes(KEY_READ_AGAIN_S)
+    replicas.passes(MIN_KEY_READ_PERIOD_S)
     assert await replicas.one.identify(token)
 
 
 async def test_a_token_of_nobody_is_for_callers_without_identities_alone() -> None:
     replicas = Replicas()
-    token = await replicas.mint(caller=ANYBODY)
+    token = await replicas.mint(caller=UNBOUNDED_CALLER)
 
     with pytest.raises(Unauthenticated):
         await replicas.one.identify(token)

@@ -17,7 +17,7 @@ def stage() -> Stage:
     """A stage whose server is read at each look."""
     stage = Stage()
     capacity = stage.passes.connections.capacity
-    capacity.fresh_s = capacity.anew_s = -1.0
+    capacity.read_ttl_s = capacity.min_read_period_s = -1.0
     stage.put(connection_document())
     return stage
 
@@ -28,7 +28,7 @@ def near(stage: Stage) -> tuple[str, str]:
 
 async def told(stage: Stage, used: int, *, limit: int = 10_000) -> tuple[str, str]:
     """Return NearCapacity after a probe of a server that uses so many maps."""
-    stage.store.told_process = replace(stage.store.told_process, open_maps=used, max_maps=limit)
+    stage.store.process_figures = replace(stage.store.process_figures, open_maps=used, max_maps=limit)
     await stage.run(CONNECTION)
     return near(stage)
 
@@ -83,7 +83,7 @@ async def test_what_somebody_else_wrote_there_is_corrected(stage: Stage) -> None
 
 
 async def test_a_new_agent_is_refused_past_the_share_and_made_once_there_is_room(stage: Stage) -> None:
-    stage.store.told_process = Process(open_maps=7_800, max_maps=10_000)
+    stage.store.process_figures = Process(open_maps=7_800, max_maps=10_000)
     key = stage.put(memory_document())
     await stage.run(CONNECTION)
 
@@ -95,7 +95,7 @@ async def test_a_new_agent_is_refused_past_the_share_and_made_once_there_is_room
     assert "vm.max_map_count" in message
     assert "fewer payload indexes" in message
 
-    stage.store.told_process = Process(open_maps=7_800, max_maps=100_000)
+    stage.store.process_figures = Process(open_maps=7_800, max_maps=100_000)
     await stage.run(key)
 
     assert stage.short(key)[0] == ("Ready", "True", "Serving")
@@ -108,7 +108,7 @@ async def test_a_refused_agent_writes_nothing_again_while_the_numbers_move(stage
     writes, events = stage.cluster.writes, len(stage.cluster.events)
 
     for used in (7_950, 8_400):
-        stage.store.told_process = Process(open_maps=used, max_maps=10_000)
+        stage.store.process_figures = Process(open_maps=used, max_maps=10_000)
         await stage.run(key)
 
     assert (stage.cluster.writes, len(stage.cluster.events)) == (writes, events)
@@ -117,7 +117,7 @@ async def test_a_refused_agent_writes_nothing_again_while_the_numbers_move(stage
 async def test_an_agent_that_has_a_collection_goes_on_however_full_the_server_is(stage: Stage) -> None:
     key = stage.put(memory_document())
     await stage.run(key)
-    stage.store.told_process = Process(open_maps=9_999, max_maps=10_000)
+    stage.store.process_figures = Process(open_maps=9_999, max_maps=10_000)
 
     await stage.run(key)
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from agentmemory_operator.collections.claims import AHEAD, ClaimPeriods, Claims
+from agentmemory_operator.collections.claims import MAX_CLAIMS_AHEAD, ClaimPeriods, ClaimRegistry
 from agentmemory_operator.collections.rules.claims import ClaimSet, SlugClaim
 from agentmemory_operator.collections.rules.collection import Collection
 from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.probe import Connections
-from agentmemory_operator.controllers.rules.orphans import Holding
+from agentmemory_operator.controllers.rules.orphans import CollectionSummary
 from agentmemory_operator.errors import Conflict, LeadershipLost, StoreUnavailable, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.cache import AGENT_MEMORY, Key, ObjectTable, key_of
@@ -24,7 +24,9 @@ from tests.support.job.schedule_world import snapshot_document
 from tests.support.spec.documents import connection_document, memory_document
 from tests.support.spec.plans import desired_of
 
-QUICK = ClaimPeriods(first_set_s=0.3, survey_s=0.2, look_s=0.02, release_s=0.05, settle_s=0.0)
+QUICK = ClaimPeriods(
+    first_set_timeout_s=0.3, survey_timeout_s=0.2, retry_period_s=0.02, check_period_s=0.05, deletion_delay_s=0.0
+)
 BOT = "agent_memory_bot"
 
 
@@ -35,7 +37,7 @@ class Bench:
         self.table, self.store, self.requested = ObjectTable(), FakeClaimStore(), list[Key]()
         self.servers: dict[str, FakeCollectionStore] = {}
         connections = Connections(self.table, FakeSecrets(), self._open, namespaces=FakeCluster())
-        self.claims = Claims(
+        self.claims = ClaimRegistry(
             self.store, self.table, connections, FakeCluster().cluster_id, self.requested.append, periods
         )
 
@@ -61,7 +63,7 @@ class Bench:
         document = self.table.get(key)
         assert document is not None
         self.table.remove(key)
-        self.claims.heard(document)
+        self.claims.note_deletion(document)
 
     def owner(self, slug: str = "bot") -> str | None:
         claim = self.store.stored.claims.get(slug)
@@ -141,8 +143,8 @@ class TestFirstSet:
             await until(lambda: bench.store.stored.is_complete)
 
         assert bench.owner() == "alpha"
-        assert bench.table.owner_of("bot") is None
-        assert bench.table.namespace_of("bot") == "alpha"
+        assert bench.table.find_owner("bot") is None
+        assert bench.table.find_namespace("bot") == "alpha"
 
     async def test_what_4f95245_wrote_counts_a_marker_without_its_connection(self, bench: Bench) -> None:
         bench.connect().collections[f"{BOT}__1"] = collection_of("alpha", connection=None)
@@ -185,16 +187,16 @@ class TestFirstSet:
             await until(lambda: bench.owner() == "alpha")
 
     async def test_until_then_a_slug_is_its_oldest_object_s_and_nothing_is_written(self) -> None:
-        bench = Bench(replace(QUICK, first_set_s=60.0))
+        bench = Bench(replace(QUICK, first_set_timeout_s=60.0))
         bench.connect().error = StoreUnavailable("away")
         memory = bench.put("beta")
 
         async with bench.running():
-            await bench.claims.take(memory)
+            await bench.claims.claim(memory)
             await asyncio.sleep(0.05)
 
             assert not bench.store.saves
-            assert bench.table.owner_of("bot") == Key(AGENT_MEMORY, "beta", "bot")
+            assert bench.table.find_owner("bot") == Key(AGENT_MEMORY, "beta", "bot")
 
     async def test_a_connection_that_stays_away_holds_the_set_up_for_a_while_and_is_heard_when_it_is_back(
         self, bench: Bench
@@ -217,7 +219,7 @@ class TestFirstSet:
 
     async def test_a_server_that_never_ends_its_answer_holds_nobody_up_for_long(self, bench: Bench) -> None:
         class StandsStill(FakeCollectionStore):
-            async def holdings(self) -> list[Holding]:
+            async def holdings(self) -> list[CollectionSummary]:
                 await asyncio.sleep(3600)
                 return []
 
@@ -247,9 +249,9 @@ class TestClaim:
         async with bench.running():
             await until(lambda: bench.store.stored.is_complete)
             memory = bench.put("beta")
-            await bench.claims.take(memory)
+            await bench.claims.claim(memory)
             written = len(bench.store.saves)
-            await bench.claims.take(memory)
+            await bench.claims.claim(memory)
 
         assert bench.store.stored.claims["bot"] == SlugClaim(
             namespace="beta", uid="uid-beta", connections=("infra/main",)
@@ -265,7 +267,7 @@ class TestClaim:
                 for number in range(100)
             ]
 
-            await asyncio.gather(*map(bench.claims.take, memories))
+            await asyncio.gather(*map(bench.claims.claim, memories))
 
             assert len(bench.store.stored.claims) == 100
             assert len(bench.store.saves) - before <= 2
@@ -276,7 +278,7 @@ class TestClaim:
             before = len(bench.store.saves)
             memories = [waiting(bench, f"m{number}") for number in range(20)]
             for memory in memories:
-                await bench.claims.take(memory)
+                await bench.claims.claim(memory)
 
         assert len(bench.store.saves) - before == 1
         assert {claim.uid for claim in bench.store.stored.claims.values()} == {f"uid-m{n}" for n in range(20)}
@@ -293,18 +295,18 @@ class TestClaim:
             waiting(bench, "younger", agent="contested")
             waiting(bench, "older", agent="contested", namespace="beta", created="2025-01-01T00:00:00Z")
 
-            await bench.claims.take(first)
+            await bench.claims.claim(first)
 
         assert set(bench.store.stored.claims) == {"first"}
 
     async def test_of_very_many_a_pass_takes_along_a_share(self, bench: Bench) -> None:
         async with bench.running():
             await until(lambda: bench.store.stored.is_complete)
-            memories = [waiting(bench, f"m{number}") for number in range(2 * AHEAD)]
+            memories = [waiting(bench, f"m{number}") for number in range(2 * MAX_CLAIMS_AHEAD)]
 
-            await bench.claims.take(memories[-1])
+            await bench.claims.claim(memories[-1])
 
-        assert AHEAD <= len(bench.store.stored.claims) <= AHEAD + 1
+        assert MAX_CLAIMS_AHEAD <= len(bench.store.stored.claims) <= MAX_CLAIMS_AHEAD + 1
 
     async def test_of_two_namespaces_that_take_a_free_name_at_once_one_has_it_and_the_other_is_told(
         self, bench: Bench
@@ -313,12 +315,12 @@ class TestClaim:
             await until(lambda: bench.store.stored.is_complete)
             memories = [bench.put("alpha"), bench.put("beta")]
 
-            done = await asyncio.gather(*map(bench.claims.take, memories), return_exceptions=True)
+            done = await asyncio.gather(*map(bench.claims.claim, memories), return_exceptions=True)
 
             owner = bench.owner()
             assert sorted(isinstance(answer, TransientError) for answer in done) == [False, True]
             (loser,) = [memory for memory in memories if memory.metadata.namespace != owner]
-            assert bench.claims.blocking(loser) is not None
+            assert bench.claims.find_blocking(loser) is not None
 
     async def test_one_that_cannot_be_written_is_none(self, bench: Bench) -> None:
         async with bench.running():
@@ -327,9 +329,9 @@ class TestClaim:
             memory = bench.put("beta")
 
             with pytest.raises(TransientError):
-                await bench.claims.take(memory)
+                await bench.claims.claim(memory)
             assert bench.owner() is None
-            await bench.claims.take(memory)
+            await bench.claims.claim(memory)
 
         assert bench.owner() == "beta"
 
@@ -339,7 +341,7 @@ class TestClaim:
             bench.store.errors = [TransientError("away"), TransientError("away")]
             memories = [parse_agent_memory(memory_document(f"m{number}")) for number in range(10)]
 
-            done = await asyncio.gather(*map(bench.claims.take, memories), return_exceptions=True)
+            done = await asyncio.gather(*map(bench.claims.claim, memories), return_exceptions=True)
 
             failed = {f"m{number}" for number, answer in enumerate(done) if answer is not None}
             assert len(failed) == 2
@@ -354,9 +356,9 @@ class TestClaim:
             memory = bench.put("beta")
 
             with pytest.raises(TransientError):
-                await bench.claims.take(memory)
+                await bench.claims.claim(memory)
 
-            assert bench.claims.blocking(memory) == theirs
+            assert bench.claims.find_blocking(memory) == theirs
 
     async def test_who_lost_the_lease_stops(self, bench: Bench) -> None:
         bench.store.errors = [LeadershipLost("lost")]
@@ -385,7 +387,7 @@ class TestEnd:
 
             await until(lambda: bench.owner() is None)
             assert key_of(agent("beta", "bot", "")) in bench.requested
-            assert bench.claims.blocking(waiting) is None
+            assert bench.claims.find_blocking(waiting) is None
 
     @pytest.mark.parametrize("left", [BOT, f"{BOT}__7"])
     async def test_a_placeholder_or_a_collection_that_was_replaced_keeps_it(self, bench: Bench, left: str) -> None:
@@ -431,9 +433,9 @@ class TestEnd:
                 connectionRef={"name": "away", "namespace": "infra"},
             )
             bench.table.put(other)
-            await bench.claims.take(parse_agent_memory(other))
+            await bench.claims.claim(parse_agent_memory(other))
             bench.table.remove(key_of(other))
-            bench.claims.heard(other)
+            bench.claims.note_deletion(other)
             del bench.servers["http://main:6333"].collections[f"{BOT}__1"]
             await until(lambda: bench.owner() is None)
 
@@ -458,7 +460,7 @@ class TestEnd:
         async with bench.running():
             await asyncio.sleep(0.15)
 
-            assert bench.claims.blocking(bench.put("beta")) is not None
+            assert bench.claims.find_blocking(bench.put("beta")) is not None
 
         assert bench.owner() == "alpha"
 
@@ -487,7 +489,7 @@ class TestEnd:
             assert bench.owner() == "alpha"
 
             bench.table.remove(key_of(own))
-            bench.claims.heard(own)
+            bench.claims.note_deletion(own)
 
             await until(lambda: bench.owner() is None)
 
@@ -505,7 +507,7 @@ class TestTakeover:
     async def test_an_entry_of_the_connection_moves_the_claim(self, bench: Bench) -> None:
         memory = await self.left_to(bench, takeovers=[self.GIVEN])
 
-        assert await bench.claims.take_over(memory)
+        assert await bench.claims.transfer(memory)
 
         assert bench.store.stored.claims["bot"] == SlugClaim(
             namespace="beta", uid="uid-beta", connections=("infra/main",)
@@ -515,10 +517,10 @@ class TestTakeover:
     async def test_another_entry_moves_nothing(self, bench: Bench, other: dict[str, str]) -> None:
         memory = await self.left_to(bench, takeovers=[self.GIVEN | other, {"fromClusterId": "cluster-1"}])
 
-        assert not await bench.claims.take_over(memory)
+        assert not await bench.claims.transfer(memory)
 
     async def test_nothing_is_taken_from_an_object_that_is_there(self, bench: Bench) -> None:
         memory = await self.left_to(bench, takeovers=[self.GIVEN])
         bench.put("alpha")
 
-        assert not await bench.claims.take_over(memory)
+        assert not await bench.claims.transfer(memory)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.collections.reconcile import Permit, reconcile
+from agentmemory_operator.collections.reconcile import PassPermit, reconcile
 from agentmemory_operator.collections.rules.changes import (
     BEHIND_ALIAS,
     CreateCollection,
@@ -20,14 +20,14 @@ from agentmemory_operator.collections.rules.changes import (
 from agentmemory_operator.collections.rules.collection import Collection
 from agentmemory_operator.collections.rules.desired import PassTerms
 from agentmemory_operator.collections.rules.drift import Difference, DriftPolicy
-from agentmemory_operator.collections.rules.outcome import Reconciled
+from agentmemory_operator.collections.rules.outcome import PassOutcome
 from agentmemory_operator.collections.rules.rebuild_record import RebuildRecord, RebuildStep
 from agentmemory_operator.errors import NotOwned, SpecInvalid, StoreUnavailable
 from tests.support.engine.collection_store import FakeCollectionStore
 from tests.support.spec.plans import (
     ALIAS,
-    altered,
     desired_of,
+    with_changes,
 )
 
 FIRST = f"{ALIAS}__1"
@@ -43,10 +43,15 @@ async def run(
     last: str | None = None,
     points: int = 0,
     policy: DriftPolicy = DriftPolicy.CORRECT,
-) -> Reconciled:
+) -> PassOutcome:
     terms = PassTerms(drift_policy=policy)
     return await reconcile(
-        ALIAS, desired or desired_of(), store=store, last_physical=last, last_points=points, permit=Permit(terms=terms)
+        ALIAS,
+        desired or desired_of(),
+        store=store,
+        last_physical=last,
+        last_points=points,
+        permit=PassPermit(terms=terms),
     )
 
 
@@ -166,7 +171,7 @@ async def test_another_embedding_is_held_and_the_metadata_goes_on_saying_the_old
 
     assert store.changes == []
     assert done.refusal is not None
-    assert done.plan.changes == done.refusal.held != ()
+    assert done.plan.changes == done.refusal.withheld != ()
     assert store.collections[FIRST] == desired_of(A)
 
 
@@ -269,11 +274,11 @@ async def test_an_alias_that_is_asked_for_is_held_as_a_rebuild_under_every_polic
     terms = PassTerms(drift_policy=policy, wants_alias=True)
 
     done = await reconcile(
-        ALIAS, desired_of(), store=store, last_physical=ALIAS, last_points=3, permit=Permit(terms=terms)
+        ALIAS, desired_of(), store=store, last_physical=ALIAS, last_points=3, permit=PassPermit(terms=terms)
     )
 
     assert done.refusal is not None
-    assert (done.refusal.held, done.drift, store.changes) == ((BEHIND_ALIAS,), (), [])
+    assert (done.refusal.withheld, done.drift, store.changes) == ((BEHIND_ALIAS,), (), [])
 
 
 async def test_a_grey_collection_is_woken_and_need_not_be_green_at_once() -> None:
@@ -302,7 +307,7 @@ DRIFT = Difference("index.hnsw.m", "16", "24")
 async def drifted(**more: Any) -> FakeCollectionStore:
     """Return a store with the collection as it was made, but for m."""
     store = await made()
-    store.collections[FIRST] = altered(store.collections[FIRST], m=24, **more)
+    store.collections[FIRST] = with_changes(store.collections[FIRST], m=24, **more)
     return store
 
 

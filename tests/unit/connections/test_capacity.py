@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.collections.rules.capacity import Need, Process
+from agentmemory_operator.collections.rules.capacity import MapDemand, Process
 from agentmemory_operator.collections.rules.collection import Collection, Tenant
 from agentmemory_operator.connections import capacity as module
-from agentmemory_operator.connections.capacity import Capacity, CollectionWish, key_of
-from agentmemory_operator.errors import NamespaceFull, ServerFull, ServerFullForNow, StoreUnavailable
+from agentmemory_operator.connections.capacity import Capacity, CollectionRequest, key_of
+from agentmemory_operator.errors import NamespaceFull, ServerFull, ServerFullRetryable, StoreUnavailable
 from agentmemory_operator.spec.kinds.connection import QdrantConnection
 from agentmemory_operator.spec.kinds.parse import parse_connection
 from tests.support.engine.collection_store import FakeCollectionStore
-from tests.support.metrics import samples_of
+from tests.support.metrics import collect_samples
 from tests.support.spec.documents import connection_document
 
 OURS, THEIRS = Tenant("cluster", "agents"), Tenant("cluster", "others")
@@ -23,12 +23,12 @@ def connection(name: str = "main", **spec: Any) -> QdrantConnection:
     return parse_connection(connection_document(name, **spec))
 
 
-def wish(slug: str = "a", *, maps: int = 100, tenant: Tenant = OURS) -> CollectionWish:
-    return CollectionWish(tenant, f"agent_memory_{slug}", Need(maps))
+def wish(slug: str = "a", *, maps: int = 100, tenant: Tenant = OURS) -> CollectionRequest:
+    return CollectionRequest(tenant, f"agent_memory_{slug}", MapDemand(maps))
 
 
 def server(used: int | None, limit: int | None = 1000) -> FakeCollectionStore:
-    return FakeCollectionStore(told_process=Process(open_maps=used, max_maps=limit))
+    return FakeCollectionStore(process_figures=Process(open_maps=used, max_maps=limit))
 
 
 def reads(store: FakeCollectionStore) -> int:
@@ -69,7 +69,7 @@ async def test_the_server_is_asked_again_before_anybody_is_refused(clock: list[f
     capacity, store = Capacity(), server(750)
     await capacity.loads(connection(), store)
     clock[0] += 10
-    store.told_process = Process(open_maps=300, max_maps=1000)
+    store.process_figures = Process(open_maps=300, max_maps=1000)
 
     await admit(capacity, store)
 
@@ -111,7 +111,7 @@ async def test_what_was_made_counts_until_the_server_has_told_of_it(clock: list[
     clock[0] += 0.1
 
     # The reading before the refusal is of a server that has them, however short the time.
-    store.told_process = Process(open_maps=650, max_maps=1000)
+    store.process_figures = Process(open_maps=650, max_maps=1000)
     await admit(capacity, store)
 
     assert reads(store) == 2
@@ -160,13 +160,13 @@ async def test_what_was_read_counts_on_while_metrics_fail(clock: list[float]) ->
 
 async def test_restores_may_use_what_new_agents_may_not_and_wait_beyond(clock: list[float]) -> None:
     capacity, store = Capacity(), server(840)
-    async with capacity.for_existing(connection(), store, Need(100)):
+    async with capacity.for_existing(connection(), store, MapDemand(100)):
         pass
-    store.told_process = Process(open_maps=860, max_maps=1000)
+    store.process_figures = Process(open_maps=860, max_maps=1000)
     clock[0] += 61
 
-    with pytest.raises(ServerFullForNow):
-        async with capacity.for_existing(connection(), store, Need(100)):
+    with pytest.raises(ServerFullRetryable):
+        async with capacity.for_existing(connection(), store, MapDemand(100)):
             pass
 
 
@@ -247,7 +247,7 @@ async def test_a_collection_that_is_gone_counts_no_more(clock: list[float]) -> N
 async def test_nothing_of_a_connection_that_is_gone_is_kept(clock: list[float]) -> None:
     capacity, store = Capacity(), server(500)
     await admit(capacity, store)
-    assert 0.5 in samples_of(*capacity.metrics).values()
+    assert 0.5 in collect_samples(*capacity.metrics).values()
 
     capacity.forget(key_of(connection()))
     clock[0] += 1000

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from agentmemory_operator.connections.embedding_cache import ENTRY_BYTES, CachedEmbedder, EmbeddingCache, Shelf
+from agentmemory_operator.connections.embedding_cache import ENTRY_BYTES, CachedEmbedder, CachePartition, EmbeddingCache
 from agentmemory_operator.errors import EmbedderUnavailable, RequestInvalid
 from agentmemory_operator.ports.base import Vector
 from agentmemory_operator.ports.models import Embedder
@@ -162,7 +162,7 @@ async def embed_each(embedder: CachedEmbedder, prefix: str, number: int, *, at_o
         await embedder.embed([f"{prefix} {i}" for i in range(start, min(start + at_once, number))])
 
 
-def fill(cache: EmbeddingCache, shelf: Shelf, number: int, *, dimensions: int) -> None:
+def fill(cache: EmbeddingCache, shelf: CachePartition, number: int, *, dimensions: int) -> None:
     for i in range(number):
         cache.put(shelf, {i.to_bytes(16): bytes(4 * dimensions)}, entries=10_000)
 
@@ -172,7 +172,7 @@ class TestTogether:
 
     def test_twelve_agents_with_all_their_texts_stay_within_the_bound(self) -> None:
         cache = EmbeddingCache(4 * MIB)
-        shelves = [cache.shelf() for _ in range(12)]
+        shelves = [cache.add_partition() for _ in range(12)]
         tracemalloc.start()
         for shelf in shelves:
             fill(cache, shelf, 650, dimensions=1536)
@@ -185,7 +185,7 @@ class TestTogether:
     @pytest.mark.parametrize("dimensions", [1, 64, 384])
     def test_a_vector_takes_no_more_than_is_counted_whoever_loses_what(self, dimensions: int) -> None:
         cache = EmbeddingCache(MIB)
-        shelves = [cache.shelf() for _ in range(8)]
+        shelves = [cache.add_partition() for _ in range(8)]
         tracemalloc.start()
         for shelf in shelves:
             # Each fills all of it in its turn, and is left with less and less.

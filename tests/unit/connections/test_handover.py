@@ -9,15 +9,15 @@ import pytest
 
 from agentmemory_operator.adapters.qdrant.tokens import QdrantTokens
 from agentmemory_operator.connections.handover import (
-    RENEWED_BEFORE_S,
+    RENEW_BEFORE_S,
     TOKEN_LIFETIME_S,
-    HandedOverSecrets,
-    Handover,
+    AgentSecretReader,
+    AgentSecrets,
 )
 from agentmemory_operator.connections.probe import Connections
 from agentmemory_operator.connections.rules.capabilities import ServerCapabilities
-from agentmemory_operator.connections.rules.handover import HandedOver, Owner, slot_of
-from agentmemory_operator.connections.rules.secret_hosts import NOWHERE, goes_to
+from agentmemory_operator.connections.rules.handover import AgentSecret, Owner, slot_name
+from agentmemory_operator.connections.rules.secret_hosts import NOWHERE, destinations_of
 from agentmemory_operator.connections.secret_hosts import GuardedSecrets
 from agentmemory_operator.errors import SecretMissing, SecretNotUsable, StoreUnavailable, TransientError
 from agentmemory_operator.runtime.cache import ObjectTable
@@ -31,8 +31,8 @@ from tests.support.spec.documents import connection_document, memory_document
 KEY, NEW_KEY = "a key of at least thirty-two characters", "another key of thirty-two characters"
 API_KEY, CA, OPENAI = ("infra", "qdrant", "key"), ("infra", "ca", "crt"), ("agents", "openai", "key")
 NEW_OPENAI = ("agents", "openai", "new")
-QDRANT, SERVICE = goes_to("https://qdrant:6333"), goes_to("https://api.openai.com/v1")
-KEY_SLOT, OPENAI_SLOT = slot_of(API_KEY, QDRANT), slot_of(OPENAI, SERVICE)
+QDRANT, SERVICE = destinations_of("https://qdrant:6333"), destinations_of("https://api.openai.com/v1")
+KEY_SLOT, OPENAI_SLOT = slot_name(API_KEY, QDRANT), slot_name(OPENAI, SERVICE)
 CONNECTION = connection_document(
     namespace="infra",
     url="https://qdrant:6333",
@@ -78,14 +78,14 @@ class Bench:
         self.secrets.hosts = {("infra", "qdrant"): "qdrant", ("agents", "openai"): "api.openai.com"}
         guarded = GuardedSecrets(self.secrets, "Require")
         self.connections = Connections(self.table, guarded, lambda endpoint: self.qdrant)
-        self.handover = Handover(*(self.store, guarded, self.connections, QdrantTokens(), self.clock))
+        self.handover = AgentSecrets(*(self.store, guarded, self.connections, QdrantTokens(), self.clock))
         self.table.put(CONNECTION)
 
     async def hand_over(self, **spec: Any) -> str | None:
-        return await self.handover.hand_over(memory_of(**spec))
+        return await self.handover.sync_secret(memory_of(**spec))
 
     def learn(self, source: EmbeddingSource | None, **spec: Any) -> bool:
-        return self.handover.learn(memory_of(**spec), source)
+        return self.handover.note_embedding(memory_of(**spec), source)
 
     async def rotate(self, key: str) -> None:
         self.secrets.values = {**self.secrets.values, API_KEY: key}
@@ -93,7 +93,7 @@ class Bench:
 
     @property
     def values(self) -> dict[str, str]:
-        return dict(self.store.given["probe"].values)
+        return dict(self.store.stored["probe"].values)
 
     def claims(self, key: str = KEY) -> dict[str, Any]:
         options: Any = {"verify_exp": False}
@@ -114,7 +114,7 @@ async def test_where_the_server_takes_tokens_the_api_gets_one_for_the_points_of_
     assert bench.claims()["exp"] == bench.now_s + TOKEN_LIFETIME_S
     assert KEY not in bench.values.values()
     assert {slot: value for slot, value in bench.values.items() if slot != KEY_SLOT} == {
-        slot_of(CA, NOWHERE): "PEM",
+        slot_name(CA, NOWHERE): "PEM",
         OPENAI_SLOT: "sk",
     }
 
@@ -139,7 +139,7 @@ async def test_what_is_as_it_should_be_is_not_written_again() -> None:
 
     for _ in range(3):
         await bench.hand_over(embedding=EMBEDDING)
-        bench.clock.move(ms=1000 * (TOKEN_LIFETIME_S - RENEWED_BEFORE_S) // 3)
+        bench.clock.move(ms=1000 * (TOKEN_LIFETIME_S - RENEW_BEFORE_S) // 3)
 
     assert bench.store.writes == 1
 
@@ -148,7 +148,7 @@ async def test_a_token_is_renewed_when_half_its_life_is_over() -> None:
     bench = Bench()
     await bench.hand_over()
 
-    bench.clock.move(ms=1000 * (TOKEN_LIFETIME_S - RENEWED_BEFORE_S + 1))
+    bench.clock.move(ms=1000 * (TOKEN_LIFETIME_S - RENEW_BEFORE_S + 1))
     await bench.hand_over()
 
     assert bench.claims()["exp"] == bench.now_s + TOKEN_LIFETIME_S
@@ -214,7 +214,7 @@ async def test_the_key_of_the_embedding_in_force_stays_while_a_rebuild_is_held()
     assert bench.learn(source_of(OPENAI), embedding=NEW_EMBEDDING)
     await bench.hand_over(embedding=NEW_EMBEDDING)
 
-    assert (bench.values[OPENAI_SLOT], bench.values[slot_of(NEW_OPENAI, SERVICE)]) == ("sk", "sk-new")
+    assert (bench.values[OPENAI_SLOT], bench.values[slot_name(NEW_OPENAI, SERVICE)]) == ("sk", "sk-new")
     assert not bench.learn(source_of(OPENAI), embedding=NEW_EMBEDDING), "nothing is news"
 
 
@@ -255,7 +255,7 @@ async def test_an_object_that_is_made_anew_has_nothing_in_force_of_the_one_befor
     bench.learn(source_of(OPENAI))
     made_anew = memory_document(metadata={"uid": "another"}, connectionRef={"name": "main", "namespace": "infra"})
 
-    await bench.handover.hand_over(parse_agent_memory(made_anew))
+    await bench.handover.sync_secret(parse_agent_memory(made_anew))
 
     assert "sk" not in bench.values.values()
 
@@ -271,9 +271,9 @@ async def test_a_key_in_force_that_is_gone_holds_nothing_up_and_the_objects_own_
 
 async def test_the_key_of_a_hook_is_handed_over_for_nowhere_and_goes_with_the_hook() -> None:
     """No annotation has to let it go, and nothing that is sent to a service finds it."""
-    bench, slot = Bench(), slot_of(("agents", "crm", "key"), NOWHERE)
+    bench, slot = Bench(), slot_name(("agents", "crm", "key"), NOWHERE)
     bench.secrets.values = {**bench.secrets.values, ("agents", "crm", "key"): "signs"}
-    api = HandedOverSecrets(bench.store, "probe")
+    api = AgentSecretReader(bench.store, "probe")
     bench.learn(None)
 
     await bench.hand_over(hooks=[{"name": "crm", "secretRef": {"name": "crm", "key": "key"}}])
@@ -327,19 +327,19 @@ class TestWhereItGoes:
     async def test_the_api_finds_nothing_for_a_url_that_was_changed_since(self) -> None:
         bench = Bench(has_jwt_rbac=False)
         await bench.hand_over(embedding=EMBEDDING)
-        secrets = HandedOverSecrets(bench.store, "probe")
+        secrets = AgentSecretReader(bench.store, "probe")
         assert await secrets.read(*OPENAI, to=SERVICE) == "sk"
 
         for reference, url in ((OPENAI, "https://evil.example/v1"), (API_KEY, "https://evil.example:6333")):
             with pytest.raises(TransientError, match="or not for the host it is sent to"):
-                await secrets.read(*reference, to=goes_to(url))
+                await secrets.read(*reference, to=destinations_of(url))
 
     async def test_what_was_handed_over_as_a_certificate_is_no_key(self) -> None:
         bench = Bench()
         await bench.hand_over()
 
         with pytest.raises(TransientError):
-            await HandedOverSecrets(bench.store, "probe").read(*CA, to=QDRANT)
+            await AgentSecretReader(bench.store, "probe").read(*CA, to=QDRANT)
 
     async def test_a_leave_that_is_taken_back_takes_the_value_back(self) -> None:
         bench = Bench()
@@ -355,40 +355,40 @@ class TestWhereItGoes:
             await bench.connections.probe(CONNECTION)
         with pytest.raises(SecretNotUsable):
             await bench.hand_over()
-        assert bench.store.given == {}
+        assert bench.store.stored == {}
 
 
 class TestUnbound:
     """A value that was handed over under the reference alone is for no place."""
 
-    UNBOUND = HandedOver(
+    UNBOUND = AgentSecret(
         slug="probe",
         owner=Owner("agents", "probe", "uid-probe"),
-        values={slot_of(OPENAI, NOWHERE): "sk", slot_of(API_KEY, NOWHERE): KEY},
+        values={slot_name(OPENAI, NOWHERE): "sk", slot_name(API_KEY, NOWHERE): KEY},
         version="1",
     )
 
     async def test_an_api_does_not_send_it(self) -> None:
         bench = Bench()
-        bench.store.given = {"probe": self.UNBOUND}
+        bench.store.stored = {"probe": self.UNBOUND}
 
         with pytest.raises(TransientError):
-            await HandedOverSecrets(bench.store, "probe").read(*OPENAI, to=SERVICE)
+            await AgentSecretReader(bench.store, "probe").read(*OPENAI, to=SERVICE)
 
     async def test_an_operator_leaves_nothing_of_it(self) -> None:
         bench = Bench(has_jwt_rbac=False)
-        bench.store.given, bench.store.writes = {"probe": self.UNBOUND}, 1
+        bench.store.stored, bench.store.writes = {"probe": self.UNBOUND}, 1
 
         await bench.hand_over(embedding=EMBEDDING)
 
-        assert set(bench.values) == {OPENAI_SLOT, KEY_SLOT, slot_of(CA, NOWHERE)}
+        assert set(bench.values) == {OPENAI_SLOT, KEY_SLOT, slot_name(CA, NOWHERE)}
 
     async def test_a_token_is_not_replaced_by_the_key_while_the_server_is_silent(self) -> None:
         bench = Bench(has_jwt_rbac=None)
         expiry_s = bench.now_s + TOKEN_LIFETIME_S
         token = QdrantTokens().mint(KEY, "agent_memory_probe", expires_at_s=expiry_s) or ""
-        older = replace(self.UNBOUND, values={slot_of(API_KEY, NOWHERE): token})
-        bench.store.given, bench.store.writes = {"probe": older}, 1
+        older = replace(self.UNBOUND, values={slot_name(API_KEY, NOWHERE): token})
+        bench.store.stored, bench.store.writes = {"probe": older}, 1
 
         assert await bench.hand_over() == "Token"
         assert bench.values[KEY_SLOT] == token
@@ -402,12 +402,12 @@ async def test_an_agent_that_needs_nothing_gets_nothing_and_what_it_had_is_taken
     bench.table.put(connection_document(namespace="infra", namespaces={"from": "All"}))
 
     assert await bench.hand_over() is None
-    assert bench.store.given == {}
+    assert bench.store.stored == {}
 
 
-def handed(slug: str, *, namespace: str = "agents", uid: str | None = None) -> HandedOver:
+def handed(slug: str, *, namespace: str = "agents", uid: str | None = None) -> AgentSecret:
     owner = Owner(namespace, slug, uid or f"uid-{slug}")
-    return HandedOver(slug=slug, owner=owner, values={"slot": "value"}, version="1")
+    return AgentSecret(slug=slug, owner=owner, values={"slot": "value"}, version="1")
 
 
 @pytest.mark.parametrize(
@@ -422,34 +422,34 @@ def handed(slug: str, *, namespace: str = "agents", uid: str | None = None) -> H
     ids=["there", "gone", "made anew", "of another operator", "of one of its namespaces"],
 )
 async def test_what_agents_had_that_are_gone_is_taken_back(
-    given: Iterable[HandedOver], namespaces: tuple[str, ...], left: list[str]
+    given: Iterable[AgentSecret], namespaces: tuple[str, ...], left: list[str]
 ) -> None:
     bench = Bench()
-    bench.store.given = {one.slug: one for one in given}
+    bench.store.stored = {one.slug: one for one in given}
 
     await bench.handover.sweep(await bench.store.list_all(), [memory_document()], namespaces)
 
-    assert [*bench.store.given] == left
+    assert [*bench.store.stored] == left
 
 
 async def test_what_was_written_since_it_was_listed_stays() -> None:
     bench = Bench()
     listed = [handed("gone")]
-    bench.store.given = {"gone": replace(listed[0], version="2")}
+    bench.store.stored = {"gone": replace(listed[0], version="2")}
 
     await bench.handover.sweep(listed, [], ())
 
-    assert [*bench.store.given] == ["gone"]
+    assert [*bench.store.stored] == ["gone"]
 
 
 async def test_the_api_finds_what_stands_for_a_reference_and_waits_for_what_does_not_yet() -> None:
     bench = Bench(has_jwt_rbac=False)
     await bench.hand_over()
 
-    assert await HandedOverSecrets(bench.store, "probe").read(*API_KEY, to=QDRANT) == KEY
+    assert await AgentSecretReader(bench.store, "probe").read(*API_KEY, to=QDRANT) == KEY
     for slug, reference in (("probe", ("other", "qdrant", "key")), ("stranger", API_KEY)):
         with pytest.raises(TransientError, match="has not shared") as told:
-            await HandedOverSecrets(bench.store, slug).read(*reference, to=QDRANT)
+            await AgentSecretReader(bench.store, slug).read(*reference, to=QDRANT)
         assert told.value.retry_after_s > 0
 
 
@@ -466,7 +466,7 @@ async def test_an_agent_without_any_key_is_not_looked_up_once_it_is_known_who_ha
     await bench.hand_over(embedding=EMBEDDING)
     bench.learn(None)
     await bench.hand_over()
-    assert bench.store.given == {}, "what was handed over since is taken back"
+    assert bench.store.stored == {}, "what was handed over since is taken back"
 
 
 WRAPPING, BEFORE_IT = ("agents", "zones", "key"), ("agents", "zones", "key.previous")
@@ -475,7 +475,7 @@ ZONES = {"allowed": ["PERSONAL"], "keySecretRef": {"name": "zones"}}
 
 def handed_keys(bench: Bench) -> dict[tuple[str, str, str], str]:
     """Return what was handed over of wrapping keys."""
-    slots = {slot_of(reference, NOWHERE): reference for reference in (WRAPPING, BEFORE_IT)}
+    slots = {slot_name(reference, NOWHERE): reference for reference in (WRAPPING, BEFORE_IT)}
     return {slots[slot]: value for slot, value in bench.values.items() if slot in slots}
 
 
@@ -486,7 +486,7 @@ async def test_the_wrapping_key_of_zones_is_handed_over_with_the_one_of_before()
     await bench.hand_over(zones=ZONES)
 
     assert handed_keys(bench) == {WRAPPING: "new", BEFORE_IT: "old"}
-    handed = HandedOverSecrets(bench.store, "probe")
+    handed = AgentSecretReader(bench.store, "probe")
     assert await handed.read(*WRAPPING, to=NOWHERE) == "new"
 
 
@@ -532,4 +532,4 @@ async def test_the_key_of_a_language_model_is_handed_over_for_its_service_alone(
 
     await bench.hand_over(consolidation={"model": model})
 
-    assert bench.values[slot_of(MODEL, goes_to("https://llm.example"))] == "sk-llm"
+    assert bench.values[slot_name(MODEL, destinations_of("https://llm.example"))] == "sk-llm"

@@ -3,8 +3,8 @@
 import pytest
 
 from agentmemory_operator.adapters.qdrant.tokens import QdrantTokens
-from agentmemory_operator.connections.handover import Handover
-from agentmemory_operator.connections.rules.handover import HandedOver
+from agentmemory_operator.connections.handover import AgentSecrets
+from agentmemory_operator.connections.rules.handover import AgentSecret
 from agentmemory_operator.errors import TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.cache import Key
@@ -19,7 +19,7 @@ READER = {"kind": "ServiceAccount", "namespace": "agents", "name": "bot", "verbs
 class Away(FakeHandoverStore):
     """Is never reached."""
 
-    async def read(self, slug: str) -> HandedOver | None:
+    async def read(self, slug: str) -> AgentSecret | None:
         raise TransientError("Kubernetes is away")
 
 
@@ -27,7 +27,7 @@ def staged(store: FakeHandoverStore) -> Stage:
     stage = Stage()
     stage.secrets.values = {("agents", "qdrant", "k"): "s3cret"}
     passes = stage.passes
-    passes.handover = Handover(store, stage.secrets, passes.connections, QdrantTokens(), stage.clock)
+    passes.handover = AgentSecrets(store, stage.secrets, passes.connections, QdrantTokens(), stage.clock)
     stage.put(KEYED)
     return stage
 
@@ -43,7 +43,7 @@ async def test_a_pass_hands_over_and_status_says_what_and_to_how_many() -> None:
 
     await stage.run(key)
 
-    assert [*store.given] == ["probe"]
+    assert [*store.stored] == ["probe"]
     assert stage.status(key)["access"] == {"readers": 1, "writers": 0, "qdrant": "Key"}
     assert "NobodyMayRead" not in reasons(stage)
 
@@ -107,7 +107,7 @@ async def test_a_suspended_object_is_looked_at_again_so_that_its_token_does_not_
     key = stage.put(suspended())
 
     assert await stage.run(key)
-    assert [*store.given] == ["probe"]
+    assert [*store.stored] == ["probe"]
     assert stage.store.changes == []
 
 
@@ -126,7 +126,7 @@ async def test_a_suspended_object_whose_slug_is_anothers_is_given_nothing() -> N
     stage.put(memory_document(metadata={"creationTimestamp": "2025-01-01T00:00:00Z", "namespace": "older"}))
 
     assert await stage.run(stage.put(suspended())) is None
-    assert store.given == {}
+    assert store.stored == {}
 
 
 async def test_without_a_handover_nothing_of_it_stands_in_status() -> None:

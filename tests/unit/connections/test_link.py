@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.connections import link as links
-from agentmemory_operator.connections.link import Endpoint, Link, endpoint_of
-from agentmemory_operator.connections.rules.secret_hosts import BY_HAND, NOWHERE, Destination, goes_to
+from agentmemory_operator.connections.link import Endpoint, Link, read_endpoint
+from agentmemory_operator.connections.rules.secret_hosts import BY_HAND, NOWHERE, Destination, destinations_of
 from agentmemory_operator.connections.secret_hosts import GuardedSecrets
 from agentmemory_operator.errors import (
     AgentMemoryError,
@@ -16,7 +16,7 @@ from agentmemory_operator.errors import (
     SecretNotUsable,
     StoreRejected,
     StoreUnavailable,
-    StoreUntrusted,
+    TlsVerificationFailed,
     TransientError,
 )
 from agentmemory_operator.spec.kinds.parse import parse_connection
@@ -75,7 +75,7 @@ class Server:
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Server:
     """A server whose Secret may be read at any time."""
-    monkeypatch.setattr(links, "LEAST_BETWEEN_READS_S", 0.0)
+    monkeypatch.setattr(links, "MIN_READ_PERIOD_S", 0.0)
     return Server()
 
 
@@ -90,15 +90,15 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
 async def test_an_endpoint_is_the_connection_with_what_its_secrets_hold(
     spec: dict[str, Any], endpoint: Endpoint
 ) -> None:
-    assert await endpoint_of(parse_connection(connection_document(**spec)), FakeSecrets(secret("s3cret"))) == endpoint
+    assert await read_endpoint(parse_connection(connection_document(**spec)), FakeSecrets(secret("s3cret"))) == endpoint
 
 
 @pytest.mark.parametrize(
     ("asked", "sent_to", "reached"),
     [
-        ({}, goes_to("http://qdrant:6333", "http://qdrant-0:6333"), ("http://qdrant:6333", 1)),
-        ({"has_nodes": False}, goes_to("http://qdrant:6333"), ("http://qdrant:6333", 0)),
-        ({"at": "http://127.0.0.1:1"}, goes_to("http://qdrant-0:6333"), ("http://127.0.0.1:1", 1)),
+        ({}, destinations_of("http://qdrant:6333", "http://qdrant-0:6333"), ("http://qdrant:6333", 1)),
+        ({"has_nodes": False}, destinations_of("http://qdrant:6333"), ("http://qdrant:6333", 0)),
+        ({"at": "http://127.0.0.1:1"}, destinations_of("http://qdrant-0:6333"), ("http://127.0.0.1:1", 1)),
         ({"at": "http://127.0.0.1:1", "has_nodes": False}, BY_HAND, ("http://127.0.0.1:1", 0)),
     ],
 )
@@ -109,7 +109,7 @@ async def test_a_key_is_asked_for_with_every_place_that_it_goes_to(
     secrets = FakeSecrets(secret("s3cret"))
     connection = connection_document(apiKeySecretRef=KEY_REF, nodes=["http://qdrant-0:6333"])
 
-    endpoint = await endpoint_of(parse_connection(connection), secrets, **asked)
+    endpoint = await read_endpoint(parse_connection(connection), secrets, **asked)
 
     assert secrets.sent_to == [sent_to]
     assert (endpoint.url, len(endpoint.nodes)) == reached
@@ -118,7 +118,7 @@ async def test_a_key_is_asked_for_with_every_place_that_it_goes_to(
 async def test_a_certificate_goes_nowhere() -> None:
     secrets = FakeSecrets(secret("s3cret"))
 
-    await endpoint_of(parse_connection(connection_document(**TLS)), secrets)
+    await read_endpoint(parse_connection(connection_document(**TLS)), secrets)
 
     assert secrets.sent_to == [NOWHERE]
 
@@ -180,7 +180,7 @@ async def test_a_refused_key_is_read_again_and_the_work_done_with_the_new_one(se
 
 
 async def test_a_server_that_is_not_trusted_any_more_has_its_authority_read_again(server: Server) -> None:
-    server.refusal = StoreUntrusted("unable to get local issuer certificate")
+    server.refusal = TlsVerificationFailed("unable to get local issuer certificate")
     link = server.link()
     await link.use(KEYED, Store.ask)
     server.rotate("new")

@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.adapters.qdrant.tokens import QdrantTokens
-from agentmemory_operator.connections.handover import Handover
+from agentmemory_operator.connections.handover import AgentSecrets
 from agentmemory_operator.connections.probe import Connections
-from agentmemory_operator.connections.secret_hosts import GuardedSecrets, SecretNotices, used_by
+from agentmemory_operator.connections.secret_hosts import GuardedSecrets, SecretNotices, attribute_reads_to
 from agentmemory_operator.controllers.agent_memory import Passes
 from agentmemory_operator.controllers.periods import Periods
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.cache import Key, ObjectTable, key_of
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
-from agentmemory_operator.spec.kinds.conditions import condition_of
+from agentmemory_operator.spec.kinds.conditions import find_condition
 from tests.support.engine.collection_store import FakeCollectionStore
 from tests.support.engine.fakes import FakeClock, FakeCluster, FakeHandoverStore, FakeSecrets
 from tests.support.engine.passes import passes_over
@@ -44,7 +44,7 @@ class Stage:
         guarded, clock = GuardedSecrets(self.secrets, "Require"), FakeClock()
         notices = SecretNotices(self.table, self.cluster)
         connections = Connections(self.table, guarded, lambda endpoint: self.store)
-        handover = Handover(self.given, guarded, connections, QdrantTokens(), clock, notices=notices)
+        handover = AgentSecrets(self.given, guarded, connections, QdrantTokens(), clock, notices=notices)
         self.passes = passes_over(
             *(self.table, connections, self.cluster, clock, lambda key, **_: None), periods=Periods(), handover=handover
         )
@@ -55,7 +55,7 @@ class Stage:
         document = memory_document(metadata={"generation": generation}, embedding=embedding(name), changePolicy="Never")
         before = self.table.get(key_of(document)) or {}
         self.table.put(document | {"status": (before.get("status") or {}) | (status or {})})
-        with used_by(key_of(document)):
+        with attribute_reads_to(key_of(document)):
             await self.passes.run(key_of(document))
         return key_of(document)
 
@@ -67,7 +67,7 @@ class Stage:
 
     @property
     def values(self) -> set[str]:
-        return set(self.given.given["probe"].values.values()) if "probe" in self.given.given else set()
+        return set(self.given.stored["probe"].values.values()) if "probe" in self.given.stored else set()
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ async def test_a_service_that_the_collection_names_and_the_secret_does_not_is_to
         key = await stage.run("own")
 
     assert stage.values == {"sk-own"}
-    assert condition_of((stage.table.get(key) or {})["status"], "Ready")["status"] == "True"
+    assert find_condition((stage.table.get(key) or {})["status"], "Ready")["status"] == "True"
     (event,) = [event for event in stage.cluster.events if event.reason == "SecretNotUsable"]
     assert "agentmemory.dev/hosts" in event.message
 
@@ -140,6 +140,6 @@ async def test_an_own_service_that_the_secret_does_not_list_stalls_the_object(st
 
     key = await stage.run("own")
 
-    stalled = condition_of((stage.table.get(key) or {})["status"], "Stalled")
+    stalled = find_condition((stage.table.get(key) or {})["status"], "Stalled")
     assert (stalled["status"], stalled["reason"]) == ("True", "SecretNotUsable")
     assert stage.values == set()

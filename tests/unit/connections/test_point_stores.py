@@ -100,7 +100,7 @@ async def test_agents_that_come_together_share_a_store() -> None:
 
 async def test_a_rotated_key_is_read_again_when_the_server_refuses_the_old_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever holds the store goes on with it: no agent is opened anew for that."""
-    monkeypatch.setattr(links, "LEAST_BETWEEN_READS_S", 0.0)
+    monkeypatch.setattr(links, "MIN_READ_PERIOD_S", 0.0)
     bench = Bench(KEYED)
     store = await bench.stores.store_for(agent())
     assert await store.count("c", None) == 1

@@ -10,7 +10,7 @@ import pytest
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.adapters.qdrant.tokens import QdrantTokens
 from agentmemory_operator.connections.link import Endpoint
-from agentmemory_operator.connections.point_stores import LIFETIME_S, PointsOnly
+from agentmemory_operator.connections.point_stores import TOKEN_LIFETIME_S, ScopedPointStores
 from agentmemory_operator.connections.probe import Connections, ServerAccess
 from agentmemory_operator.errors import StoreUnavailable
 from agentmemory_operator.ports.points import PointStore
@@ -49,8 +49,8 @@ class Server:
         return cast(PointStore, self.store)
 
     async def open(self) -> None:
-        only = PointsOnly(cast(Connections, self), self.points, QdrantTokens(), SystemClock())
-        async with only.store_of(MEMORY):
+        only = ScopedPointStores(cast(Connections, self), self.points, QdrantTokens(), SystemClock())
+        async with only.open_store(MEMORY):
             assert not self.store.is_closed
 
 
@@ -63,7 +63,7 @@ async def test_a_server_that_takes_tokens_gets_one_for_the_points_of_the_alias_t
     assert token is not None
     claims = jwt.decode(token, KEY, algorithms=["HS256"])
     assert claims["access"] == [{"collection": "agent_memory_a", "access": "prw"}]
-    assert 0 < claims["exp"] - time.time() <= LIFETIME_S
+    assert 0 < claims["exp"] - time.time() <= TOKEN_LIFETIME_S
     assert server.store.is_closed
 
 

@@ -191,7 +191,7 @@ async def test_the_store_of_a_connection_that_is_gone_is_closed() -> None:
 
 
 async def test_what_never_ends_its_answer_to_a_probe_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "PROBE_S", 0.01)
+    monkeypatch.setattr(connections, "PROBE_TIMEOUT_S", 0.01)
     bench = Bench()
     bench.store = SilentStore()
     bench.table.put(CONNECTION)
@@ -199,7 +199,7 @@ async def test_what_never_ends_its_answer_to_a_probe_is_away(monkeypatch: pytest
     with pytest.raises(StoreUnavailable, match="no answer to a probe"):
         await bench.connections.probe(CONNECTION)
 
-    assert bench.connections.is_away(key_of(CONNECTION))
+    assert bench.connections.has_fault(key_of(CONNECTION))
 
 
 @pytest.mark.parametrize("error", [None, StoreUnavailable("away"), StoreRejected(401, "wrong key")])

@@ -10,18 +10,18 @@ from typing import Any, ClassVar, cast
 
 import pytest
 
-from agentmemory_operator.collections.rules.capacity import Need
+from agentmemory_operator.collections.rules.capacity import MapDemand
 from agentmemory_operator.collections.rules.changes import CreateCollection, CreateIndexes, SetAlias
-from agentmemory_operator.collections.rules.collection import Observed, Tenant
+from agentmemory_operator.collections.rules.collection import ObservedCollection, Tenant
 from agentmemory_operator.connections.guarded_stores import (
-    FREE,
-    WITHHELD,
+    NAMELESS_METHODS,
+    WITHHELD_METHODS,
     guarded_collections,
     guarded_points,
     guarded_snapshots,
 )
-from agentmemory_operator.connections.reach import Marks, Reach
-from agentmemory_operator.errors import NotOwned, ServerFullForNow, StoreUnavailable
+from agentmemory_operator.connections.reach import CollectionAuthorizer, OwnershipReader
+from agentmemory_operator.errors import NotOwned, ServerFullRetryable, StoreUnavailable
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.collections import CollectionStore
 from agentmemory_operator.ports.points import PointStore
@@ -55,10 +55,14 @@ class Ground:
     made: set[str] = field(default_factory=set)
     aliases: dict[str, str] = field(default_factory=dict)
 
-    def reach(self) -> Reach:
-        marks = Marks(self.read, self.cluster_id, self.target) if self.has_marks else None
-        return Reach(
-            namespace="beta", namespace_of=CLAIMS.get, is_settled=lambda: self.is_settled, marks=marks, made=self.made
+    def reach(self) -> CollectionAuthorizer:
+        marks = OwnershipReader(self.read, self.cluster_id, self.target) if self.has_marks else None
+        return CollectionAuthorizer(
+            namespace="beta",
+            namespace_of=CLAIMS.get,
+            are_claims_complete=lambda: self.is_settled,
+            ownership=marks,
+            recovered=self.made,
         )
 
     async def read(self, name: str) -> Json | None:
@@ -72,7 +76,7 @@ class Ground:
         return "cluster-1"
 
 
-async def may_use(reach: Reach, name: str) -> bool:
+async def may_use(reach: CollectionAuthorizer, name: str) -> bool:
     try:
         await reach.check(name)
     except NotOwned:
@@ -188,7 +192,7 @@ def decided(slug: str, owner: str, target: str, flags: tuple[bool, ...]) -> tupl
     return next(((row, decision) for row, holds, decision in rows if holds), (11, "NotOwned"))
 
 
-async def outcome(reach: Reach, name: str) -> str:
+async def outcome(reach: CollectionAuthorizer, name: str) -> str:
     try:
         await reach.check(name)
     except (NotOwned, StoreUnavailable) as error:
@@ -209,7 +213,7 @@ async def test_every_combination_is_decided_by_the_first_row_that_matches() -> N
         if is_granted:
             reach.grant(name)
         if is_linked:
-            reach.link(name)
+            reach.note_alias_target(name)
 
         row, expected = decided(slug, owner, TARGETS[target], flags)
 
@@ -230,14 +234,16 @@ async def test_a_claim_that_is_recorded_in_the_meantime_ends_what_was_allowed(wh
             claims["nobody"] = "alpha"
         return ground.lies.get(name)
 
-    marks = Marks(read, ground.cluster_id)
-    reach = Reach(namespace="beta", namespace_of=claims.get, is_settled=lambda: True, marks=marks)
+    marks = OwnershipReader(read, ground.cluster_id)
+    reach = CollectionAuthorizer(
+        namespace="beta", namespace_of=claims.get, are_claims_complete=lambda: True, ownership=marks
+    )
     if when == "before it is used again":
         await reach.check("agent_memory_nobody__1")
         claims["nobody"] = "alpha"
 
     assert not await may_use(reach, "agent_memory_nobody__1")
-    assert not reach.is_known("agent_memory_nobody__1")
+    assert not reach.is_allowed_by_name("agent_memory_nobody__1")
 
 
 @pytest.mark.parametrize("has_marks", [True, False])
@@ -344,7 +350,7 @@ class Called:
     """A store that does nothing, and remembers what it was asked."""
 
     calls: list[str] = field(default_factory=list)
-    observed: Observed | None = None
+    observed: ObservedCollection | None = None
 
     def __getattr__(self, name: str) -> Any:
         async def call(*args: Any, **more: Any) -> Any:
@@ -359,7 +365,7 @@ class Called:
         yield ""
 
 
-Guarding = Callable[[Any, Reach], Any]
+Guarding = Callable[[Any, CollectionAuthorizer], Any]
 STORES: list[tuple[type, Guarding]] = [
     (CollectionStore, guarded_collections),
     (SnapshotStore, guarded_snapshots),
@@ -369,7 +375,7 @@ CALLS = [
     (protocol, guarding, name)
     for protocol, guarding in STORES
     for name, found in inspect.getmembers(protocol, inspect.isfunction)
-    if not name.startswith("_") and name not in WITHHELD
+    if not name.startswith("_") and name not in WITHHELD_METHODS
 ]
 # Looked at by their names alone: whose they are, who asks judges.
 JUDGED_BY_CALLER = {"observe", "metadata"}
@@ -395,7 +401,7 @@ async def test_every_call_that_names_a_collection_asks_first(protocol: type, gua
     for has_marks in (True, False):
         store = Called()
         guarded = guarding(store, Ground({FOREIGN: marked(THEIRS)}, has_marks=has_marks).reach())
-        if name in FREE:
+        if name in NAMELESS_METHODS:
             taken = inspect.signature(getattr(protocol, name)).parameters
             assert not [one for one in taken if "collection" in one or "physical" in one], name
             await getattr(guarded, name)()
@@ -454,7 +460,7 @@ async def test_a_placeholder_is_made_for_who_asks_or_for_whom_its_collection_was
     assert made == [Tenant("cluster-1", "beta"), Tenant("cluster-1", "gamma")]
 
 
-def seen_as(physical: str, *, namespace: str = "agents", is_aliased: bool = False) -> Observed:
+def seen_as(physical: str, *, namespace: str = "agents", is_aliased: bool = False) -> ObservedCollection:
     found = desired_of()
     assert found.marker is not None
     owned = replace(found, marker=replace(found.marker, namespace=namespace))
@@ -477,7 +483,7 @@ LIVE = seen_as("docs", is_aliased=True)
     ids=["behind the alias", "lost its alias", "another's", "another's slug", "of the slug", "plain"],
 )
 async def test_what_a_status_names_is_seen_where_the_alias_the_slug_or_the_marker_says_the_same(
-    observed: Observed, is_seen: bool
+    observed: ObservedCollection, is_seen: bool
 ) -> None:
     for has_marks in (True, False):
         store, reach = Called(observed=observed), Ground(has_marks=has_marks).reach()
@@ -515,10 +521,10 @@ async def test_more_indexes_need_room_unless_their_collection_is_new() -> None:
     asked: list[int] = []
 
     @asynccontextmanager
-    async def making(need: Need) -> AsyncIterator[None]:
+    async def making(need: MapDemand) -> AsyncIterator[None]:
         asked.append(need.maps)
         if len(asked) > 2:
-            raise ServerFullForNow("full")
+            raise ServerFullRetryable("full")
         yield
 
     class Store:
@@ -536,6 +542,6 @@ async def test_more_indexes_need_room_unless_their_collection_is_new() -> None:
     await store.apply(OLD, two)
     assert asked[1:] == [2 * 24]
 
-    with pytest.raises(ServerFullForNow):
+    with pytest.raises(ServerFullRetryable):
         await store.apply(OLD, two)
     assert Store.applied == ["CreateCollection", "CreateIndexes", "CreateIndexes"]

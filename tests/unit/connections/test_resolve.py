@@ -7,10 +7,10 @@ from agentmemory_operator.connections.resolve import Sharing
 from agentmemory_operator.errors import SpecInvalid, TransientError
 from agentmemory_operator.spec.kinds.parse import parse_connection
 from tests.support.engine.fakes import FakeCluster
-from tests.support.spec.documents import allowing, connection_document
+from tests.support.spec.documents import allowed_namespaces, connection_document
 
 GOLD = {"tier": "gold"}
-CONNECTION = parse_connection(connection_document(namespace="infra", **allowing({"matchLabels": GOLD})))
+CONNECTION = parse_connection(connection_document(namespace="infra", **allowed_namespaces({"matchLabels": GOLD})))
 
 
 async def test_labels_are_read_once_while_they_are_fresh() -> None:
@@ -25,7 +25,7 @@ async def test_labels_are_read_once_while_they_are_fresh() -> None:
 
 
 async def test_labels_that_are_old_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sharing, "LABELS_S", 0.0)
+    monkeypatch.setattr(sharing, "LABELS_TTL_S", 0.0)
     cluster = FakeCluster(namespaces={"agents": GOLD})
     gate = Sharing(cluster)
     await gate.check(CONNECTION, "agents")
@@ -36,7 +36,7 @@ async def test_labels_that_are_old_are_read_again(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_labels_that_cannot_be_read_again_are_still_believed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sharing, "LABELS_S", 0.0)
+    monkeypatch.setattr(sharing, "LABELS_TTL_S", 0.0)
     cluster = FakeCluster(namespaces={"agents": GOLD})
     gate = Sharing(cluster)
     await gate.check(CONNECTION, "agents")

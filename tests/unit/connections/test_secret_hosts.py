@@ -5,8 +5,14 @@ from dataclasses import dataclass, field
 import pytest
 
 from agentmemory_operator.connections import secret_hosts
-from agentmemory_operator.connections.rules.secret_hosts import BY_HAND, NOWHERE, Destination, KeptSecret, goes_to
-from agentmemory_operator.connections.secret_hosts import GuardedSecrets, SecretNotices, used_by
+from agentmemory_operator.connections.rules.secret_hosts import (
+    BY_HAND,
+    NOWHERE,
+    AnnotatedSecret,
+    Destination,
+    destinations_of,
+)
+from agentmemory_operator.connections.secret_hosts import GuardedSecrets, SecretNotices, attribute_reads_to
 from agentmemory_operator.errors import SecretMissing, SecretNotUsable
 from agentmemory_operator.runtime.cache import AGENT_MEMORY, QDRANT_CONNECTION, Key, ObjectTable
 from agentmemory_operator.settings import SecretHosts
@@ -14,7 +20,7 @@ from tests.support.engine.fakes import FakeCluster, FakeSecrets
 from tests.support.spec.documents import connection_document, memory_document
 
 NAMESPACE, NAME, KEY = "agents", "openai", "key"
-HERE, THERE = goes_to("https://api.openai.com/v1"), goes_to("https://evil.example/v1")
+HERE, THERE = destinations_of("https://api.openai.com/v1"), destinations_of("https://evil.example/v1")
 MEMORY, OTHER = Key(AGENT_MEMORY, "agents", "probe"), Key(AGENT_MEMORY, "agents", "other")
 CONNECTION = Key(QDRANT_CONNECTION, "agents", "main")
 
@@ -37,12 +43,12 @@ class Bench:
         self.notices = SecretNotices(table, self.cluster)
 
     async def read(self, to: Destination = HERE, *, key: str = KEY, by: Key = MEMORY) -> str:
-        with used_by(by):
+        with attribute_reads_to(by):
             return await self.secrets.read(NAMESPACE, NAME, key, to=to)
 
     async def tell(self, to: Destination = HERE, *, by: Key = MEMORY) -> None:
-        with used_by(by):
-            await self.notices.tell(f"{NAMESPACE}/{NAME}", to, f"agents/openai is not for {to}")
+        with attribute_reads_to(by):
+            await self.notices.report(f"{NAMESPACE}/{NAME}", to, f"agents/openai is not for {to}")
 
     @property
     def told(self) -> list[str]:
@@ -112,7 +118,7 @@ async def test_what_is_not_there_is_told_as_before() -> None:
 )
 async def test_a_name_that_is_a_path_is_not_asked_for(name: str, key: str) -> None:
     class Kept(FakeSecrets):
-        async def read_secret(self, namespace: str, name: str) -> KeptSecret | None:
+        async def read_secret(self, namespace: str, name: str) -> AnnotatedSecret | None:
             raise AssertionError(name)
 
     with pytest.raises(SecretMissing):
@@ -133,28 +139,28 @@ class TestNotices:
     async def test_it_is_told_again_when_the_annotation_has_gone_again(self) -> None:
         bench = Bench()
         await bench.tell()
-        with used_by(MEMORY):
-            bench.notices.withdraw(f"{NAMESPACE}/{NAME}", HERE)
+        with attribute_reads_to(MEMORY):
+            bench.notices.clear(f"{NAMESPACE}/{NAME}", HERE)
 
         await bench.tell()
 
         assert len(bench.told) == 2
 
     async def test_what_is_remembered_has_a_bound(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(secret_hosts, "MOST_NOTICES", 2)
+        monkeypatch.setattr(secret_hosts, "MAX_NOTICES", 2)
         bench = Bench()
 
         for number in range(5):
-            await bench.tell(goes_to(f"https://{number}.example"))
+            await bench.tell(destinations_of(f"https://{number}.example"))
         assert len(bench.told) == 5
-        await bench.tell(goes_to("https://4.example"))
+        await bench.tell(destinations_of("https://4.example"))
         assert len(bench.told) == 5
-        await bench.tell(goes_to("https://0.example"))
+        await bench.tell(destinations_of("https://0.example"))
 
         assert len(bench.told) == 6
 
     async def test_it_is_logged_where_nobody_is_told(self, caplog: pytest.LogCaptureFixture) -> None:
-        await SecretNotices(ObjectTable()).tell("agents/openai", HERE, "not for there")
+        await SecretNotices(ObjectTable()).report("agents/openai", HERE, "not for there")
 
         assert "not for there" in caplog.text
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.connections import streams
-from agentmemory_operator.connections.streams import MAX_RESUMES, steady
+from agentmemory_operator.connections.streams import MAX_RESUMES, with_resumes
 from agentmemory_operator.errors import NotFound, StorageUnavailable
 
 CONTENT = bytes(range(10))
@@ -58,7 +58,7 @@ def delays(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 async def read(objects: Any, size: int = len(CONTENT)) -> bytes:
-    return b"".join([chunk async for chunk in steady(objects, "key", size)])
+    return b"".join([chunk async for chunk in with_resumes(objects, "key", size)])
 
 
 @pytest.mark.parametrize("yields", [*itertools.product([0, 1, 3], repeat=3), (0,) * MAX_RESUMES, (1, 0, 0, 0, 2)])

@@ -94,7 +94,7 @@ async def test_of_a_perfect_model_every_figure_is_perfect() -> None:
     figures = await figures_of("perfect")
 
     assert (figures.merged_rightly, figures.merged) == (figures.to_merge, figures.to_merge)
-    assert (figures.contradictions_told, figures.told_wrongly) == (figures.contradictions, 0)
+    assert (figures.contradictions_reported, figures.false_alarms) == (figures.contradictions, 0)
     assert (figures.invented, figures.lost, figures.unusable) == (0, 0, 0)
     assert min(figures.to_merge, figures.contradictions, figures.superseded, figures.facts) > 10
 
@@ -104,7 +104,7 @@ async def test_what_a_lying_model_invents_is_seen_and_not_planned() -> None:
 
     assert figures.invented == figures.facts > 0
     assert (figures.planned, figures.invented_planned, figures.superseded) == (0, 0, 0)
-    assert figures.told_wrongly == figures.told > 0
+    assert figures.false_alarms == figures.reported > 0
 
 
 @pytest.mark.parametrize("mode", ["nonsense", "hanging", "overflowing"])
@@ -112,4 +112,4 @@ async def test_a_model_that_answers_nothing_usable_changes_nothing(mode: str) ->
     figures = await figures_of(mode)
 
     assert figures.unusable == figures.calls > 0
-    assert (figures.merged, figures.told, figures.facts) == (0, 0, 0)
+    assert (figures.merged, figures.reported, figures.facts) == (0, 0, 0)

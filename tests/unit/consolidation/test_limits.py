@@ -2,7 +2,7 @@
 
 import pytest
 
-from agentmemory_operator.consolidation.run import ANSWER_TOKENS, Used, exceeded
+from agentmemory_operator.consolidation.run import MAX_ANSWER_TOKENS, ModelUsage, find_exceeded_limit
 from agentmemory_operator.spec.effective.consolidation import RunLimits
 
 
@@ -12,21 +12,21 @@ from agentmemory_operator.spec.effective.consolidation import RunLimits
         (RunLimits(), None),
         (RunLimits(calls=3), "calls"),
         (RunLimits(calls=4), None),
-        (RunLimits(tokens=1_500 + 1_001 + ANSWER_TOKENS - 1), "tokens"),
-        (RunLimits(tokens=1_500 + 1_001 + ANSWER_TOKENS), None),
+        (RunLimits(tokens=1_500 + 1_001 + MAX_ANSWER_TOKENS - 1), "tokens"),
+        (RunLimits(tokens=1_500 + 1_001 + MAX_ANSWER_TOKENS), None),
         (RunLimits(spend=0.001, input_price=1.0), "spend"),
         (RunLimits(spend=0.003, input_price=1.0), None),
         (RunLimits(spend=0.0), None),
     ],
 )
 def test_the_next_call_may_exceed_no_limit(limits: RunLimits, expected: str | None) -> None:
-    assert exceeded(Used(calls=3, tokens_in=1_000, tokens_out=500), limits, chars=3_000) == expected
+    assert find_exceeded_limit(ModelUsage(calls=3, tokens_in=1_000, tokens_out=500), limits, chars=3_000) == expected
 
 
 def test_what_was_used_costs_what_the_prices_say() -> None:
-    used = Used().plus(1_000_000, 500_000).plus(1_000_000, 0)
+    used = ModelUsage().with_call(1_000_000, 500_000).with_call(1_000_000, 0)
 
     assert used.calls == 2
-    assert used.spent(RunLimits(input_price=0.25, output_price=2.0)) == pytest.approx(1.5)
-    assert used.spent(RunLimits(output_price=2.0)) == pytest.approx(1.0)
-    assert used.spent(RunLimits()) is None
+    assert used.cost(RunLimits(input_price=0.25, output_price=2.0)) == pytest.approx(1.5)
+    assert used.cost(RunLimits(output_price=2.0)) == pytest.approx(1.0)
+    assert used.cost(RunLimits()) is None

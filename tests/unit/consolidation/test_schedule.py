@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.consolidation.run import OpenNow
-from agentmemory_operator.consolidation.schedule import Consolidating
+from agentmemory_operator.consolidation.run import OpenAgent
+from agentmemory_operator.consolidation.schedule import ConsolidationSchedule
 from agentmemory_operator.errors import LeadershipLost, ModelUnavailable, SpecInvalid, StoreUnavailable
 from agentmemory_operator.ports.models import Completion
 from agentmemory_operator.runtime.cache import AGENT_MEMORY, Key, ObjectTable
@@ -18,9 +18,9 @@ from agentmemory_operator.spec.kinds.agent_memory import CONSOLIDATION_REQUESTED
 from agentmemory_operator.spec.memory_types import MemoryType
 from tests.support.engine.agents import EVERYTHING, SIZE, FakeEmbedder, World, agent_of, settings_of
 from tests.support.engine.fakes import FakeCluster
-from tests.support.engine.language_models import SaidModel, merging
+from tests.support.engine.language_models import FunctionModel, merge_by_first_word
 from tests.support.engine.point_memory import PointMemory
-from tests.support.metrics import samples_of
+from tests.support.metrics import collect_samples
 from tests.support.spec.documents import memory_document
 
 MODEL = {"model": {"model": "m", "baseURL": "http://llm.ml.svc/v1"}, "schedule": "Never"}
@@ -62,13 +62,13 @@ class Operator:
         self.table = ObjectTable()
         clock = World(agent_of(settings_of("clock"), Points())).clock
         self.clock = clock
-        self.consolidating = Consolidating(
+        self.consolidating = ConsolidationSchedule(
             *(self.table, self._open_store, self._open_model, self.cluster, clock, self.passes.append),
             is_rebuilding=self.rebuilding.__contains__,
         )
 
     @contextlib.asynccontextmanager
-    async def _open_store(self, memory: Any) -> AsyncIterator[OpenNow]:
+    async def _open_store(self, memory: Any) -> AsyncIterator[OpenAgent]:
         if self.fault is not None:
             raise self.fault
 
@@ -87,7 +87,7 @@ class Operator:
         )
         world.clock = self.clock
         world.agent = replace(world.agent, clock=self.clock)
-        world.embed_by(FakeEmbedder(size=SIZE))
+        world.set_embedder(FakeEmbedder(size=SIZE))
         for content in ("alpha one", "alpha two"):
             self.clock.move(ms=1)
             await world.add(content, vector=None)
@@ -104,7 +104,7 @@ class Operator:
     def told(self, key: Key) -> dict[str, Any]:
         document = self.table.get(key)
         assert document is not None
-        status = self.consolidating.note(key, document, {"conditions": []})
+        status = self.consolidating.plan_next(key, document, {"conditions": []})
         last: dict[str, Any] = status.get("lastConsolidation") or {}
         return last
 
@@ -129,7 +129,7 @@ async def test_a_model_that_hangs_holds_up_no_other_object() -> None:
     operator, hanging = Operator(), [Hanging() for _ in range(3)]
     for number, model in enumerate(hanging):
         await operator.add(f"hung-{number}", model)
-    key = await operator.add("well", SaidModel(merging), namespace="others")
+    key = await operator.add("well", FunctionModel(merge_by_first_word), namespace="others")
 
     async with operator.working():
         for each in operator.table.keys(AGENT_MEMORY):
@@ -142,7 +142,7 @@ async def test_a_model_that_hangs_holds_up_no_other_object() -> None:
 
 
 async def look(operator: Operator, key: Key) -> float | None:
-    return await operator.consolidating.schedule.look(key)
+    return await operator.consolidating.schedule.run_if_due(key)
 
 
 def away(rows: Any) -> Any:
@@ -151,21 +151,21 @@ def away(rows: Any) -> Any:
 
 async def test_a_model_that_is_away_is_told_and_counted() -> None:
     operator = Operator()
-    key = await operator.add("a", SaidModel(away))
+    key = await operator.add("a", FunctionModel(away))
 
     await look(operator, key)
 
     told = operator.told(key)
     assert (told["reason"], told["requested"]) == ("ModelUnavailable", "now")
     assert [event.reason for event in operator.cluster.events] == ["ConsolidationFailed"]
-    samples = samples_of(*operator.consolidating.meter.metrics)
+    samples = collect_samples(*operator.consolidating.meter.metrics)
     assert samples['agentmemory_consolidations_total{action="Run",outcome="failed"}'] == 1
     assert operator.passes == [key]
 
 
 async def test_a_secret_that_is_not_there_is_told_by_its_reason() -> None:
     operator = Operator()
-    key = await operator.add("a", SaidModel(merging))
+    key = await operator.add("a", FunctionModel(merge_by_first_word))
     operator.fault = SpecInvalid("SecretNotFound", "Secret agents/llm not found")
 
     await look(operator, key)
@@ -175,7 +175,7 @@ async def test_a_secret_that_is_not_there_is_told_by_its_reason() -> None:
 
 async def test_where_qdrant_is_away_before_the_model_was_asked_the_queue_tries_again() -> None:
     operator = Operator()
-    key = await operator.add("a", SaidModel(merging))
+    key = await operator.add("a", FunctionModel(merge_by_first_word))
     operator.fault = StoreUnavailable("away")
 
     with pytest.raises(StoreUnavailable):
@@ -186,7 +186,7 @@ async def test_where_qdrant_is_away_before_the_model_was_asked_the_queue_tries_a
 
 async def test_who_does_not_lead_any_more_writes_nothing_down() -> None:
     operator = Operator()
-    key = await operator.add("a", SaidModel(merging))
+    key = await operator.add("a", FunctionModel(merge_by_first_word))
     operator.fault = LeadershipLost("lost")
 
     with pytest.raises(LeadershipLost):
@@ -196,7 +196,7 @@ async def test_who_does_not_lead_any_more_writes_nothing_down() -> None:
 
 
 async def test_nothing_is_merged_while_the_collection_is_rebuilt() -> None:
-    operator, model = Operator(), SaidModel(merging)
+    operator, model = Operator(), FunctionModel(merge_by_first_word)
     key = await operator.add("a", model)
     operator.rebuilding.add(key)
 
@@ -210,9 +210,9 @@ async def test_a_rebuild_that_begins_while_the_model_reads_keeps_what_it_says_fr
 
     def begins(rows: Any) -> Any:
         operator.rebuilding.add(key)
-        return merging(rows)
+        return merge_by_first_word(rows)
 
-    key = await operator.add("a", SaidModel(begins))
+    key = await operator.add("a", FunctionModel(begins))
 
     await look(operator, key)
 
@@ -222,7 +222,7 @@ async def test_a_rebuild_that_begins_while_the_model_reads_keeps_what_it_says_fr
 
 async def test_what_is_asked_for_is_done_once_and_its_run_taken_back() -> None:
     operator = Operator()
-    key = await operator.add("a", SaidModel(merging))
+    key = await operator.add("a", FunctionModel(merge_by_first_word))
     await look(operator, key)
     done = operator.told(key)
 
@@ -238,7 +238,7 @@ async def test_what_is_asked_for_is_done_once_and_its_run_taken_back() -> None:
 
 async def test_no_event_and_no_status_has_a_text() -> None:
     operator = Operator()
-    key = await operator.add("a", SaidModel(merging))
+    key = await operator.add("a", FunctionModel(merge_by_first_word))
 
     await look(operator, key)
 

@@ -8,7 +8,7 @@ import pytest
 
 from agentmemory_operator.connections.probe import Connections
 from agentmemory_operator.controllers.agent_memory import Passes
-from agentmemory_operator.controllers.connection import LARGEST_PROBE_GROWTH, PROBE_GROWTH, probe_growth
+from agentmemory_operator.controllers.connection import MAX_PROBE_GROWTH, PROBE_GROWTH, probe_growth
 from agentmemory_operator.controllers.deletion import FINALIZER
 from agentmemory_operator.controllers.periods import Periods
 from agentmemory_operator.error_reasons import reason_of
@@ -20,12 +20,12 @@ from agentmemory_operator.errors import (
     SpecInvalid,
     StoreRejected,
     StoreUnavailable,
-    StoreUntrusted,
+    TlsVerificationFailed,
     TransientError,
 )
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.cache import Key, ObjectTable, key_of
-from agentmemory_operator.runtime.queue import LAST_RETRY_S
+from agentmemory_operator.runtime.queue import MAX_RETRY_S
 from agentmemory_operator.spec.kinds.agent_memory import RECONCILE_REQUESTED_AT
 from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.kinds.status_agent_memory import AgentMemoryStatus
@@ -35,7 +35,7 @@ from tests.support.engine.collection_store import FakeCollectionStore
 from tests.support.engine.fakes import FakeClock, FakeCluster, FakeSecrets
 from tests.support.engine.passes import passes_over
 from tests.support.spec.documents import connection_document, memory_document
-from tests.support.spec.plans import altered
+from tests.support.spec.plans import with_changes
 
 PERIODS = Periods(converged_s=300, busy_s=5, stalled_s=30, probe_s=6, release_s=60)
 FIRST = "agent_memory_probe__1"
@@ -160,7 +160,7 @@ async def drift(stage: Stage, policy: str, **figures: Any) -> Key:
     key = stage.put(memory_document(driftPolicy=policy))
     await stage.run(key)
     stage.cluster.events.clear()
-    stage.store.collections[FIRST] = altered(stage.store.collections[FIRST], **figures)
+    stage.store.collections[FIRST] = with_changes(stage.store.collections[FIRST], **figures)
     return key
 
 
@@ -168,7 +168,7 @@ async def test_reported_drift_is_told_once_for_each_new_difference(stage: Stage)
     key = await drift(stage, "Report", m=24)
     await stage.run(key)
     await stage.run(key)
-    stage.store.collections[FIRST] = altered(stage.store.collections[FIRST], ef_construct=7)
+    stage.store.collections[FIRST] = with_changes(stage.store.collections[FIRST], ef_construct=7)
     await stage.run(key)
     await stage.run(key)
 
@@ -361,7 +361,7 @@ async def test_a_rebuild_for_which_the_operator_allows_no_room_is_refused_though
     key = stage.put(memory_document())
     await stage.run(key)
     stage.store.points[FIRST] = 5
-    stage.passes.connections.most_rebuild_bytes = 1000
+    stage.passes.connections.max_rebuild_bytes = 1000
     spec = {"index": {"distance": "Dot"}, "changePolicy": "Apply"}
     stage.put(memory_document(**spec) | {"status": stage.status(key)})
 
@@ -550,7 +550,7 @@ async def test_kubernetes_own_trouble_says_nothing_of_the_object(stage: Stage) -
         (NotOwned("SlugTaken", "m"), Reason.SLUG_TAKEN, True),
         (NotOwned("CollectionNotOwned", "m"), Reason.COLLECTION_NOT_OWNED, True),
         (StoreRejected(401, "m"), Reason.QDRANT_REJECTED, True),
-        (StoreUntrusted("m"), Reason.TLS_FAILED, True),
+        (TlsVerificationFailed("m"), Reason.TLS_FAILED, True),
         (StoreUnavailable("m"), Reason.QDRANT_UNAVAILABLE, False),
         (NotFound("m"), Reason.QDRANT_UNAVAILABLE, False),
     ],
@@ -662,7 +662,7 @@ async def test_a_server_that_is_known_to_be_away_is_not_asked_by_objects(stage: 
     assert about(PERIODS.converged_s, due_s), "the connection asks for the pass when it comes back"
 
 
-@pytest.mark.parametrize("error", [StoreUnavailable("away"), StoreRejected(401, "key"), StoreUntrusted("who")])
+@pytest.mark.parametrize("error", [StoreUnavailable("away"), StoreRejected(401, "key"), TlsVerificationFailed("who")])
 async def test_a_pass_that_the_server_fails_asks_for_one_probe_that_finds_out_for_all(
     stage: Stage, error: AgentMemoryError
 ) -> None:
@@ -701,7 +701,7 @@ async def test_a_server_that_stays_away_is_asked_less_and_less_but_not_forgotten
     waits = [await stage.run(CONNECTION) or 0.0 for _ in range(8)]
 
     assert waits[0] <= PERIODS.probe_s * PROBE_GROWTH * 1.2
-    assert all(about(PERIODS.probe_s * LARGEST_PROBE_GROWTH, wait) for wait in waits[3:])
+    assert all(about(PERIODS.probe_s * MAX_PROBE_GROWTH, wait) for wait in waits[3:])
     stage.store.error = None
     assert about(PERIODS.probe_s, await stage.run(CONNECTION))
 
@@ -711,7 +711,7 @@ async def test_a_server_that_asks_to_be_left_alone_is_probed_after_that_and_not_
     assert await stage.run(CONNECTION) == 50
 
     stage.store.error = StoreUnavailable("throttled", retry_after_s=86_400)
-    assert await stage.run(CONNECTION) == LAST_RETRY_S
+    assert await stage.run(CONNECTION) == MAX_RETRY_S
 
 
 async def test_the_objects_of_a_server_that_returns_are_spread(stage: Stage) -> None:
@@ -726,7 +726,7 @@ async def test_the_objects_of_a_server_that_returns_are_spread(stage: Stage) -> 
 
     await stage.run(CONNECTION)
 
-    spread_s = 200 / PERIODS.returning_per_s
+    spread_s = 200 / PERIODS.reconnect_passes_per_s
     assert len(stage.delays) == 200
     assert max(stage.delays) <= spread_s
     buckets = [sum(low <= delay < low + spread_s / 4 for delay in stage.delays) for low in (0, 0.5, 1.0, 1.5)]
@@ -859,4 +859,4 @@ class TestSuspended:
 
 
 def test_a_server_that_is_away_for_days_is_asked_as_before() -> None:
-    assert probe_growth(100_000) == probe_growth(10) == LARGEST_PROBE_GROWTH
+    assert probe_growth(100_000) == probe_growth(10) == MAX_PROBE_GROWTH

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.connections.rules.secret_hosts import KeptSecret
-from agentmemory_operator.controllers.approve_all import ApproveAll, ApprovedObject, Chosen
+from agentmemory_operator.connections.rules.secret_hosts import AnnotatedSecret
+from agentmemory_operator.controllers.approve_all import ApprovalResult, ApprovalTarget, BulkApproval
 from agentmemory_operator.errors import NotFound, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.spec.kinds.agent_memory import APPROVE_PLAN, Metadata
@@ -88,14 +88,14 @@ class Objects:
     async def delete_object(self, kind: str, metadata: Metadata) -> None:
         raise AssertionError("nothing is deleted")
 
-    async def read_secret(self, namespace: str, name: str) -> KeptSecret | None:
+    async def read_secret(self, namespace: str, name: str) -> AnnotatedSecret | None:
         raise AssertionError("no Secret is read")
 
 
-async def run(objects: Objects, **options: Any) -> tuple[list[ApprovedObject], list[Chosen]]:
+async def run(objects: Objects, **options: Any) -> tuple[list[ApprovalResult], list[ApprovalTarget]]:
     """Approve all; return what became of each and what was not begun."""
-    done: list[ApprovedObject] = []
-    everything = ApproveAll(
+    done: list[ApprovalResult] = []
+    everything = BulkApproval(
         objects=objects,
         **(
             {"preset": "cortex", "namespace": "", "begin": lambda _: None, "tell": done.append, "poll_s": 0.001}
@@ -146,7 +146,7 @@ async def test_one_that_fails_stops_those_that_were_not_begun() -> None:
 async def test_one_that_fails_stops_no_other_where_that_is_asked_for() -> None:
     objects = objects_of(*(held(f"bot-{number}") for number in range(4)), ends={"bot-1": FAILED})
 
-    done, left = await run(objects, keeps_going=True)
+    done, left = await run(objects, continues_on_failure=True)
 
     assert [result.is_done for result in done] == [True, False, True, True]
     assert left == []
@@ -184,8 +184,13 @@ async def test_what_no_newer_revision_of_the_preset_holds_is_left_alone(other: J
 
 async def test_a_plan_that_changed_since_it_was_listed_is_not_approved() -> None:
     objects = objects_of(held("bot"))
-    everything = ApproveAll(
-        objects=objects, preset="cortex", namespace="", begin=lambda _: None, tell=(done := []).append, poll_s=0.001
+    everything = BulkApproval(
+        objects=objects,
+        preset="cortex",
+        namespace="",
+        report_started=lambda _: None,
+        report=(done := []).append,
+        poll_s=0.001,
     )
     chosen = await everything.find()
     objects.documents["bot"]["status"]["plan"]["digest"] = "ba9876543210"
@@ -197,7 +202,7 @@ async def test_a_plan_that_changed_since_it_was_listed_is_not_approved() -> None
 
 
 async def test_an_approval_that_no_operator_acts_on_is_given_up() -> None:
-    done, _ = await run(objects_of(held("bot"), looks=0), seen_within_s=0.005)
+    done, _ = await run(objects_of(held("bot"), looks=0), ack_timeout_s=0.005)
 
     assert [result.is_done for result in done] == [False]
     assert "is one running?" in done[0].message

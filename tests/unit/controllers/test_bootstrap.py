@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.collections.rules.collection import Limits
-from agentmemory_operator.controllers.bootstrap import LISTED_MAX, bootstrap_of, check_creation
+from agentmemory_operator.controllers.bootstrap import MAX_LISTED_MEMORIES, build_bootstrap_restore, check_creation
 from agentmemory_operator.errors import (
     NotFound,
-    RestoreUnderWay,
+    RestoreInProgress,
     SpecInvalid,
     StoreRejected,
     StoreUnavailable,
@@ -75,7 +75,7 @@ async def test_while_a_restore_makes_its_collection_no_other_is_made() -> None:
     site = NewAgent()
     site.restore("undo", {"physical": "agent_memory_probe__2"})
 
-    with pytest.raises(RestoreUnderWay, match="MemoryRestore undo"):
+    with pytest.raises(RestoreInProgress, match="MemoryRestore undo"):
         await site.check()
 
 
@@ -101,7 +101,7 @@ async def test_one_that_begins_with_a_snapshot_has_its_restore_made_once() -> No
     site = NewAgent(**BEGINS)
 
     for _ in range(2):
-        with pytest.raises(RestoreUnderWay, match="probe-bootstrap-uid-prob"):
+        with pytest.raises(RestoreInProgress, match="probe-bootstrap-uid-prob"):
             await site.check()
 
     ((kind, name),) = site.cluster.created
@@ -136,7 +136,10 @@ def test_an_agent_that_is_made_anew_begins_anew() -> None:
     first = parse_agent_memory(memory_document(**BEGINS))
     second = parse_agent_memory(memory_document(metadata={"uid": "another"}, **BEGINS))
 
-    assert bootstrap_of(first, "a")["metadata"]["name"] != bootstrap_of(second, "a")["metadata"]["name"]
+    assert (
+        build_bootstrap_restore(first, "a")["metadata"]["name"]
+        != build_bootstrap_restore(second, "a")["metadata"]["name"]
+    )
 
 
 FACT, TASK = {"name": "fact", "halfLifeDays": 365}, {"name": "task", "halfLifeDays": 30}
@@ -287,10 +290,10 @@ async def test_memories_under_keys_that_are_replaced_are_counted_and_no_others(
     ("points", "limits", "how"),
     [
         (0, None, None),
-        (LISTED_MAX + 1, None, "exact"),
-        (LISTED_MAX + 1, (("enabled", False), ("search_allow_exact", False)), "exact"),
-        (LISTED_MAX, (("enabled", True), ("search_allow_exact", False)), "exact"),
-        (LISTED_MAX + 1, (("enabled", True), ("search_allow_exact", False)), "estimated"),
+        (MAX_LISTED_MEMORIES + 1, None, "exact"),
+        (MAX_LISTED_MEMORIES + 1, (("enabled", False), ("search_allow_exact", False)), "exact"),
+        (MAX_LISTED_MEMORIES, (("enabled", True), ("search_allow_exact", False)), "exact"),
+        (MAX_LISTED_MEMORIES + 1, (("enabled", True), ("search_allow_exact", False)), "estimated"),
     ],
 )
 async def test_a_pass_lists_no_more_memories_than_a_bound_to_count_them(

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.connections.probe import Connections
-from agentmemory_operator.controllers.deletion import FINALIZER, Release
+from agentmemory_operator.controllers.deletion import FINALIZER, Deletion
 from agentmemory_operator.errors import (
-    DeletionWaiting,
+    DeletionPending,
     LeadershipLost,
     StoreRejected,
     StoreUnavailable,
@@ -21,7 +21,7 @@ from agentmemory_operator.zones.rules.entries import Ring
 from tests.support.engine.collection_store import FakeCollectionStore
 from tests.support.engine.fakes import FakeCluster, FakeSecrets
 from tests.support.engine.passes import servers_over
-from tests.support.key_shards import a_shard
+from tests.support.key_shards import new_shard
 from tests.support.spec.documents import connection_document, memory_document
 from tests.support.spec.plans import ALIAS, desired_of
 from tests.support.zones import FakeKeyShards
@@ -59,7 +59,7 @@ async def run(
         table.put(beside)
     connections = Connections(table, FakeSecrets(), lambda endpoint: store)
     metadata = Metadata.model_validate(document["metadata"])
-    release = Release(table, connections, cluster, nobody, servers_over(table, cluster, store), shards)
+    release = Deletion(table, connections, cluster, nobody, servers_over(table, cluster, store), shards)
     await release.run(document, metadata, is_overdue=is_overdue)
     return cluster
 
@@ -181,7 +181,7 @@ async def test_another_object_s_collection_is_kept() -> None:
 
     connections = Connections(table, FakeSecrets(), lambda endpoint: store)
     metadata = Metadata.model_validate(document["metadata"])
-    release = Release(table, connections, cluster, nobody, servers_over(table, cluster, store), None)
+    release = Deletion(table, connections, cluster, nobody, servers_over(table, cluster, store), None)
     await release.run(document, metadata, is_overdue=False)
 
     assert PHYSICAL in store.collections
@@ -216,7 +216,7 @@ async def with_keys(ring: Ring = RING) -> FakeKeyShards:
     """Return a store with two shards of an agent."""
     shards = FakeKeyShards()
     for name in ("0", "1a"):
-        await shards.write(a_shard(ring, name))
+        await shards.write(new_shard(ring, name))
     return shards
 
 
@@ -226,7 +226,7 @@ def told(cluster: FakeCluster) -> list[str]:
 
 async def test_the_keys_go_after_a_confirmed_collection() -> None:
     shards = await with_keys()
-    await shards.write(a_shard(Ring("agents", "other")))
+    await shards.write(new_shard(Ring("agents", "other")))
 
     cluster = await run(deleted(confirm=ALIAS), a_store(points=3), shards=shards)
 
@@ -292,7 +292,7 @@ async def test_a_store_of_keys_that_is_away_holds_the_object_for_a_while() -> No
     shards = await with_keys()
     shards.error = TransientError("no answer")
 
-    with pytest.raises(DeletionWaiting, match="the data key store: no answer"):
+    with pytest.raises(DeletionPending, match="the data key store: no answer"):
         await run(deleted(confirm=ALIAS), a_store(), shards=shards)
     cluster = await run(deleted(confirm=ALIAS), FakeCollectionStore(), shards=shards, is_overdue=True)
 

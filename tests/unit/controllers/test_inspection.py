@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.controllers.inspection import PassPreview, PreviewOutcome, previews_of, worst_of
+from agentmemory_operator.controllers.inspection import PassPreview, PreviewOutcome, preview_passes, worst_outcome
 from agentmemory_operator.errors import StoreUnavailable
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
@@ -32,7 +32,7 @@ def a_store(**marker: Any) -> FakeCollectionStore:
 
 
 async def preview(store: FakeCollectionStore | None, *memories: AgentMemory) -> list[PassPreview]:
-    return [made async for made in previews_of(memories or [memory()], store)]
+    return [made async for made in preview_passes(memories or [memory()], store)]
 
 
 async def test_against_an_empty_server_everything_is_made() -> None:
@@ -67,18 +67,18 @@ async def test_another_object_s_collection_is_refused_by_name() -> None:
     (made,) = await preview(a_store(name="theirs"))
 
     assert made.outcome is PreviewOutcome.REFUSED
-    assert made.refused is not None
-    assert made.refused[0] == "CollectionNotOwned"
-    assert "AgentMemory agents/theirs" in made.refused[1]
-    assert "of cluster" not in made.refused[1], "files know no cluster"
+    assert made.refusal is not None
+    assert made.refusal[0] == "CollectionNotOwned"
+    assert "AgentMemory agents/theirs" in made.refusal[1]
+    assert "of cluster" not in made.refusal[1], "files know no cluster"
 
 
 async def test_the_second_object_with_a_slug_is_refused() -> None:
     first, second = await preview(None, memory(), memory("other", agent="probe"))
 
     assert (first.outcome, second.outcome) == (PreviewOutcome.CHANGES, PreviewOutcome.REFUSED)
-    assert second.refused is not None
-    assert "that of agents/probe too" in second.refused[1]
+    assert second.refusal is not None
+    assert "that of agents/probe too" in second.refusal[1]
 
 
 async def test_only_looking_is_asked_of_the_server() -> None:
@@ -99,10 +99,10 @@ async def test_a_server_that_is_away_is_an_error_and_no_plan() -> None:
 async def test_the_worst_outcome_counts() -> None:
     made = await preview(a_store(), memory(), memory("new"), memory("other", agent="probe"))
 
-    assert worst_of(made[:1]) is PreviewOutcome.UNCHANGED
-    assert worst_of(made[:2]) is PreviewOutcome.CHANGES
-    assert worst_of(made) is PreviewOutcome.REFUSED
-    assert worst_of([]) is PreviewOutcome.UNCHANGED
+    assert worst_outcome(made[:1]) is PreviewOutcome.UNCHANGED
+    assert worst_outcome(made[:2]) is PreviewOutcome.CHANGES
+    assert worst_outcome(made) is PreviewOutcome.REFUSED
+    assert worst_outcome([]) is PreviewOutcome.UNCHANGED
 
 
 async def test_a_suspended_object_is_left_alone() -> None:

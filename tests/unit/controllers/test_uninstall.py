@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.controllers import uninstall as uninstalling
-from agentmemory_operator.controllers.rules.uninstall import ORDER
-from agentmemory_operator.controllers.uninstall import Installation, Uninstall, look
+from agentmemory_operator.controllers.rules.uninstall import DELETION_ORDER
+from agentmemory_operator.controllers.uninstall import Installation, Uninstall, read_installation
 from agentmemory_operator.errors import AgentMemoryError, TransientError
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
-from tests.support.engine.meanwhile import Killed
+from tests.support.engine.meanwhile import ProcessKilled
 
 MADE = {"conditions": [{"type": "Succeeded", "status": "True", "reason": "SnapshotTaken"}]}
 HELD = {"AgentMemory": ["agentmemory.dev/collection"], "MemorySnapshot": ["agentmemory.dev/snapshot"]}
@@ -22,7 +22,7 @@ class Cluster:
 
     def __init__(self, *, operator: bool = False, others: Sequence[str] = ()) -> None:
         self.operator, self.calls, self.killed_at, self.renewed = operator, 0, 0, 0
-        self.definitions = set(ORDER)
+        self.definitions = set(DELETION_ORDER)
         self.objects = {
             (kind, "one"): {
                 "apiVersion": "agentmemory.dev/v1alpha1",
@@ -31,13 +31,13 @@ class Cluster:
                 "spec": {"deletionPolicy": "Delete"},
                 "status": MADE,
             }
-            for kind in ORDER
+            for kind in DELETION_ORDER
         }
 
     def _count(self) -> None:
         self.calls += 1
         if self.calls == self.killed_at:
-            raise Killed
+            raise ProcessKilled
 
     def _settle(self) -> None:
         for key, found in list(self.objects.items()):
@@ -82,13 +82,13 @@ class Cluster:
 @pytest.fixture(autouse=True)
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uninstalling, "POLL_S", 0.001)
-    monkeypatch.setattr(uninstalling, "RENEWED_WITHIN_S", 0.01)
-    monkeypatch.setattr(uninstalling, "GONE_WITHIN_S", 0.2)
-    monkeypatch.setattr(uninstalling, "FAILS_WITHIN_S", 0.1)
+    monkeypatch.setattr(uninstalling, "LEASE_CHECK_S", 0.01)
+    monkeypatch.setattr(uninstalling, "PROGRESS_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(uninstalling, "ERROR_TIMEOUT_S", 0.1)
 
 
 async def uninstall(cluster: Cluster, keep: Callable[[Sequence[Any]], None], *, is_released: bool) -> Installation:
-    found = await look(cluster)
+    found = await read_installation(cluster)
     await Uninstall(cluster, is_released, keep, lambda _: None).run(found)
     return found
 
@@ -103,8 +103,8 @@ async def test_with_an_operator_it_waits_and_keeps_no_record_of_bytes_that_went(
     await uninstall(cluster, lambda objects: kept.append(list(objects)), is_released=False)
 
     assert (cluster.objects, cluster.definitions) == ({}, set())
-    assert kinds(kept[0]) == set(ORDER)
-    assert kinds(kept[-1]) == set(ORDER) - {"MemorySnapshot"}
+    assert kinds(kept[0]) == set(DELETION_ORDER)
+    assert kinds(kept[-1]) == set(DELETION_ORDER) - {"MemorySnapshot"}
 
 
 async def test_without_one_it_takes_our_finalizers_off_and_keeps_every_record() -> None:
@@ -113,7 +113,7 @@ async def test_without_one_it_takes_our_finalizers_off_and_keeps_every_record() 
     await uninstall(cluster, lambda objects: kept.append(list(objects)), is_released=True)
 
     assert (cluster.objects, cluster.definitions) == ({}, set())
-    assert kinds(kept[-1]) == set(ORDER)
+    assert kinds(kept[-1]) == set(DELETION_ORDER)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ async def test_of_an_object_that_both_hold_ours_alone_is_taken_off() -> None:
     assert cluster.objects["AgentMemory", "one"]["metadata"]["finalizers"] == ["example.com/other"]
 
 
-@pytest.mark.parametrize("gone", [*([kind] for kind in ORDER), list(ORDER)], ids=str)
+@pytest.mark.parametrize("gone", [*([kind] for kind in DELETION_ORDER), list(DELETION_ORDER)], ids=str)
 async def test_definitions_that_are_gone_are_a_step_already_done(gone: list[str]) -> None:
     cluster = Cluster()
     for kind in gone:
@@ -159,7 +159,7 @@ async def test_definitions_that_are_gone_are_a_step_already_done(gone: list[str]
     found = await uninstall(cluster, lambda _: None, is_released=True)
 
     assert (cluster.objects, cluster.definitions) == ({}, set())
-    assert set(found.definitions) == set(ORDER) - set(gone)
+    assert set(found.definitions) == set(DELETION_ORDER) - set(gone)
 
 
 async def test_an_api_server_that_says_no_each_time_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,14 +177,14 @@ async def test_an_api_server_that_says_no_each_time_is_told(monkeypatch: pytest.
 async def test_killed_at_any_call_and_run_again_it_ends_and_keeps_what_there_was() -> None:
     whole = Cluster()
     await uninstall(whole, lambda _: None, is_released=True)
-    assert whole.calls > len(ORDER) * 4
+    assert whole.calls > len(DELETION_ORDER) * 4
 
     for at in range(1, whole.calls + 1):
         cluster, kept = Cluster(), dict[int, list[Any]]()
         cluster.killed_at = at
-        with pytest.raises(Killed):
+        with pytest.raises(ProcessKilled):
             await uninstall(cluster, lambda objects, kept=kept: kept.update({1: list(objects)}), is_released=True)
         await uninstall(cluster, lambda objects, kept=kept: kept.update({2: list(objects)}), is_released=True)
 
         assert (cluster.objects, cluster.definitions) == ({}, set()), at
-        assert kinds([*kept.get(1, ()), *kept.get(2, ())]) == set(ORDER), at
+        assert kinds([*kept.get(1, ()), *kept.get(2, ())]) == set(DELETION_ORDER), at

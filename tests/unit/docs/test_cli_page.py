@@ -9,18 +9,18 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from agentmemory_operator.collections.rules.desired import desired_collection
-from agentmemory_operator.controllers.inspection import previews_of
+from agentmemory_operator.controllers.inspection import preview_passes
 from agentmemory_operator.entrypoints.cli.look.plan import plan_sections
 from agentmemory_operator.entrypoints.cli.tables import plain
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from tests.support.command_line import command_line
 from tests.support.engine.collection_store import FakeCollectionStore
-from tests.support.pages import DOCS, commands_of, commands_to_run
+from tests.support.pages import DOCS, commands_to_run, read_commands
 from tests.support.spec.documents import memory_document
 
 ROOT = DOCS.parent
 PAGES = sorted(path.name for path in DOCS.glob("*.md"))
-COMMANDS = [command for page in PAGES for command in commands_of(page) if command.startswith("agentmemory ")]
+COMMANDS = [command for page in PAGES for command in read_commands(page) if command.startswith("agentmemory ")]
 VERBS: dict[str, Any] = get_command(command_line()).commands  # type: ignore[attr-defined]
 # What needs neither server nor cluster is run.
 OFFLINE = {"validate": 0, "crds": 0, "schema": 0, "completion": 0, "version": 0, "preset": 0}
@@ -62,7 +62,7 @@ async def test_the_plan_that_the_page_shows_is_the_one_that_is_printed() -> None
     }
     wanted = parse_agent_memory(memory_document("support-bot", **(spec | changed)))
 
-    previews = [preview async for preview in previews_of([wanted], store)]
+    previews = [preview async for preview in preview_passes([wanted], store)]
     shown = plain(plan_sections(previews, "the Qdrant at http://127.0.0.1:6333"))
 
     page = (DOCS / "cli.md").read_text().split("```text\n")[1].split("```")[0]

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from agentmemory_operator.entrypoints.api.app import ROUTERS
-from tests.support.pages import COMMANDS, DOCS, blocks_of
+from tests.support.pages import COMMANDS, DOCS, read_commands_by_heading
 
 ROOT = DOCS.parent
 TOLD = yaml.safe_load(COMMANDS.read_text())
@@ -18,7 +18,7 @@ ENTRIES = [(page, heading, how) for page, headings in TOLD["pages"].items() for 
 CURLS = [
     pytest.param(command, id=f"{page} {heading} {number}")
     for page in PAGES
-    for heading, commands in blocks_of(page).items()
+    for heading, commands in read_commands_by_heading(page).items()
     for number, command in enumerate(commands)
     if "/v1/" in command and command.startswith("curl")
 ]
@@ -31,7 +31,7 @@ ROUTES = {
 
 
 def test_each_heading_with_commands_says_how_they_are_run_and_no_other_does() -> None:
-    shown = {page: set(blocks_of(page)) for page in PAGES if blocks_of(page)}
+    shown = {page: set(read_commands_by_heading(page)) for page in PAGES if read_commands_by_heading(page)}
 
     told = {page: set(headings) for page, headings in TOLD["pages"].items() if (ROOT / page).exists()}
     assert told == shown

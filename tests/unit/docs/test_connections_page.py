@@ -3,11 +3,11 @@
 import pathlib
 import re
 
-from agentmemory_operator.connections.probe import PROBE_S
+from agentmemory_operator.connections.probe import PROBE_TIMEOUT_S
 from agentmemory_operator.connections.rules.capabilities import SINCE
-from agentmemory_operator.controllers.connection import LARGEST_PROBE_GROWTH
+from agentmemory_operator.controllers.connection import MAX_PROBE_GROWTH
 from agentmemory_operator.controllers.periods import Periods
-from agentmemory_operator.runtime.queue import LANE_WIDTH, SHARE
+from agentmemory_operator.runtime.queue import LANE_WIDTH, TENANT_SHARE
 
 PAGE = (pathlib.Path(__file__).resolve().parents[3] / "docs" / "connections.md").read_text()
 
@@ -21,11 +21,11 @@ def test_its_table_of_capabilities_is_the_codes() -> None:
 def test_its_figures_are_the_codes() -> None:
     periods, text = Periods(), " ".join(PAGE.split())
 
-    assert f"every {periods.probe_s:.0f} s, and up to every {periods.probe_s * LARGEST_PROBE_GROWTH:.0f} s" in text
+    assert f"every {periods.probe_s:.0f} s, and up to every {periods.probe_s * MAX_PROBE_GROWTH:.0f} s" in text
     assert (
-        f"about {periods.returning_per_s:.0f} a second, {LANE_WIDTH} at a time for each namespace on a connection"
+        f"about {periods.reconnect_passes_per_s:.0f} a second, {LANE_WIDTH} at a time for each namespace on a connection"
         in text
     )
-    assert f"has {SHARE} passes at a time" in text
+    assert f"has {TENANT_SHARE} passes at a time" in text
     assert f"has {LANE_WIDTH}, all namespaces together {2 * LANE_WIDTH}" in text
-    assert f"end after {PROBE_S:.0f} s" in text
+    assert f"end after {PROBE_TIMEOUT_S:.0f} s" in text

@@ -8,7 +8,7 @@ import pytest
 from agentmemory_operator.memories.rules.criteria import FIELDS
 from agentmemory_operator.memories.rules.criteria_json import (
     OPERATORS,
-    read_filters,
+    parse_filters,
 )
 from tests.support.pages import DOCS
 
@@ -28,4 +28,4 @@ def test_a_field_is_listed_with_its_operators(name: str) -> None:
 def test_the_example_is_read() -> None:
     example = json.loads(PAGE.split("```json\n")[1].split("```")[0])
 
-    assert read_filters(example["filters"]) is not None
+    assert parse_filters(example["filters"]) is not None

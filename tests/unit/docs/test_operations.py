@@ -7,15 +7,15 @@ from typing import Any, cast
 import typer
 from typer.core import TyperGroup
 
-from agentmemory_operator.collections.rules.capacity import NEW_AGENTS, need_of
+from agentmemory_operator.collections.rules.capacity import MAX_SHARE_NEW_AGENTS, need_of
 from agentmemory_operator.collections.rules.collection import Collection
 from agentmemory_operator.entrypoints.cli.commands import build_cli
-from agentmemory_operator.entrypoints.cli.composition import Verbs
+from agentmemory_operator.entrypoints.cli.composition import CommandDependencies
 from agentmemory_operator.spec.presets.table import Optimizers
-from tests.support.metrics import api_metrics, described, operator_metrics
+from tests.support.metrics import api_metrics, describe, operator_metrics
 
 PAGE = (pathlib.Path(__file__).resolve().parents[3] / "docs" / "operations.md").read_text()
-METRICS = described(*operator_metrics(), *api_metrics())
+METRICS = describe(*operator_metrics(), *api_metrics())
 
 
 def test_the_table_of_what_a_server_carries_is_what_the_formula_gives() -> None:
@@ -26,7 +26,9 @@ def test_the_table_of_what_a_server_carries_is_what_the_formula_gives() -> None:
         numbers = [int(number) for number in indexes.split(" / ")]
         maps = [need_of(shape(int(segments), number)).maps for number in numbers]
         told = [[int(number.replace(",", "")) for number in cell.split(" / ")] for cell in cells.split("|")]
-        carried = [[int(NEW_AGENTS * limit / each) for each in maps] for limit in (65_530, 262_144, 1_048_576)]
+        carried = [
+            [int(MAX_SHARE_NEW_AGENTS * limit / each) for each in maps] for limit in (65_530, 262_144, 1_048_576)
+        ]
         assert told[1:] == [maps, *carried]
 
 
@@ -44,7 +46,7 @@ def test_every_metric_is_explained_with_its_labels() -> None:
 
 
 def test_every_option_of_the_operator_is_explained() -> None:
-    cli = cast(TyperGroup, typer.main.get_command(build_cli(cast(Verbs, Anything()))))
+    cli = cast(TyperGroup, typer.main.get_command(build_cli(cast(CommandDependencies, Anything()))))
     options = {name for option in cli.commands["operator"].params for name in option.opts}
 
     assert set(re.findall(r"^\| `(--[a-z-]+)", PAGE, re.M)) == options

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from agentmemory_operator.entrypoints.cli.look.validate import checked
-from agentmemory_operator.spec.expression.typing import ARITIES, checked_expression
+from agentmemory_operator.entrypoints.cli.look.validate import check_manifests
+from agentmemory_operator.spec.expression.typing import ARITIES, check_expression
 from agentmemory_operator.spec.expression.variables import NAMES, RANGES
 from agentmemory_operator.spec.presets import CORTEX
 
@@ -34,8 +34,8 @@ def test_the_expression_on_the_page_is_accepted() -> None:
     text = re.search(r'^  expression: "(.*)"$', PAGE, re.M)
 
     assert text
-    assert checked_expression(text[1].replace('\\"', '"'), CORTEX.types, "Cosine")
+    assert check_expression(text[1].replace('\\"', '"'), CORTEX.types, "Cosine")
 
 
 def test_the_example_is_accepted() -> None:
-    assert checked([ROOT / "examples" / "scoring" / "expression.yaml"], is_recursive=False).findings == []
+    assert check_manifests([ROOT / "examples" / "scoring" / "expression.yaml"], is_recursive=False).findings == []

@@ -6,8 +6,8 @@ import re
 import pytest
 import yaml
 
-from agentmemory_operator.entrypoints.cli.look.validate import checked
-from agentmemory_operator.spec.kinds.parse import errors_of
+from agentmemory_operator.entrypoints.cli.look.validate import check_manifests
+from agentmemory_operator.spec.kinds.parse import find_errors
 from tests.support.pages import DOCS
 
 EXAMPLES = sorted((DOCS.parent / "examples" / "snapshots").glob("*.yaml"))
@@ -24,7 +24,7 @@ WHOLE = [(page, block) for page, block in BLOCKS if "apiVersion: agentmemory.dev
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_an_example_is_valid(path: pathlib.Path) -> None:
-    assert checked([path], is_recursive=False).findings == []
+    assert check_manifests([path], is_recursive=False).findings == []
 
 
 @pytest.mark.parametrize(("page", "block"), WHOLE, ids=[page for page, _ in WHOLE])
@@ -34,7 +34,7 @@ def test_a_manifest_on_a_page_is_valid(page: str, block: str) -> None:
 
     documents = list(yaml.safe_load_all(block))
 
-    assert [errors_of(document) for document in documents] == [[] for _ in documents]
+    assert [find_errors(document) for document in documents] == [[] for _ in documents]
 
 
 def test_every_example_is_listed_with_what_it_is() -> None:

@@ -9,10 +9,10 @@ import pytest
 from agentmemory_operator.collections.rules.estimate import (
     MIB,
     Layout,
-    copies_in_ram,
     estimate,
     layout_of,
     profile_layout,
+    quantized_in_ram,
 )
 from tests.support.pages import DOCS
 from tests.support.spec.plans import desired_of
@@ -35,7 +35,7 @@ def test_a_row_is_what_the_estimate_says(row: tuple[str, ...]) -> None:
     name, count, kind, copies, vectors, whole, without = row
     memories = int(count.replace(",", ""))
     layout = layout_named(name, memories)
-    found = copies_in_ram(layout, memories)
+    found = quantized_in_ram(layout, memories)
 
     assert copies == (mib(found.copies) if found else "0")
     assert kind == (type(layout.quantization).__name__.removesuffix("Quantization") if layout.quantization else "none")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.entities.graphs import FRESH_S, RENEWED_S, EntityGraphs
+from agentmemory_operator.entities.graphs import MAX_AGE_S, RENEW_AFTER_S, EntityGraphs
 from agentmemory_operator.errors import StoreUnavailable
 from tests.support.engine.agents import agent_of, settings_of
 
@@ -50,10 +50,10 @@ def agent(store: Store) -> Agent:
 async def test_a_graph_is_read_once_and_again_when_it_is_old(store: Store, agent: Agent) -> None:
     graphs = EntityGraphs(monotonic=(clock := Clock()))
 
-    await graphs.of(agent, ["u", "global"])
-    await graphs.of(agent, ["global", "u"])
-    clock.now_s = FRESH_S
-    await graphs.of(agent, ["u"])
+    await graphs.read(agent, ["u", "global"])
+    await graphs.read(agent, ["global", "u"])
+    clock.now_s = MAX_AGE_S
+    await graphs.read(agent, ["u"])
 
     assert store.asked == [["u", "global"], ["u"]]
 
@@ -61,7 +61,7 @@ async def test_a_graph_is_read_once_and_again_when_it_is_old(store: Store, agent
 async def test_many_scopes_are_asked_for_within_what_one_request_may_have(store: Store, agent: Agent) -> None:
     scopes = [f"group:{number}" for number in range(20)]
 
-    found = await EntityGraphs().of(agent, scopes)
+    found = await EntityGraphs().read(agent, scopes)
 
     assert [len(asked) for asked in store.asked] == [8, 8, 4]
     assert [scope for asked in store.asked for scope in asked] == scopes
@@ -70,49 +70,49 @@ async def test_many_scopes_are_asked_for_within_what_one_request_may_have(store:
 
 async def test_own_writes_end_it_for_their_scope_alone(store: Store, agent: Agent) -> None:
     graphs = EntityGraphs(monotonic=Clock())
-    await graphs.of(agent, ["u", "v"])
+    await graphs.read(agent, ["u", "v"])
     agent.sizes.forget("u")
 
-    await graphs.of(agent, ["u", "v"])
+    await graphs.read(agent, ["u", "v"])
 
     assert store.asked == [["u", "v"], ["u"]]
 
 
 async def test_a_write_while_it_is_read_ends_it_too(store: Store, agent: Agent) -> None:
     graphs = EntityGraphs(monotonic=Clock())
-    reading = asyncio.create_task(graphs.of(agent, ["u"]))
+    reading = asyncio.create_task(graphs.read(agent, ["u"]))
     await asyncio.sleep(0)
     agent.sizes.forget("u")
     await reading
 
-    await graphs.of(agent, ["u"])
+    await graphs.read(agent, ["u"])
 
     assert len(store.asked) == 2
 
 
 async def test_it_is_renewed_beside_the_search_that_finds_it_nearly_old(store: Store, agent: Agent) -> None:
     graphs = EntityGraphs(monotonic=(clock := Clock()))
-    await graphs.of(agent, ["u"])
-    clock.now_s, store.count = RENEWED_S, 2
+    await graphs.read(agent, ["u"])
+    clock.now_s, store.count = RENEW_AFTER_S, 2
 
-    [before] = await graphs.of(agent, ["u"])
+    [before] = await graphs.read(agent, ["u"])
     await asyncio.gather(*graphs._renewing.values())
-    [after] = await graphs.of(agent, ["u"])
+    [after] = await graphs.read(agent, ["u"])
 
     assert (len(before.memory_ids), len(after.memory_ids), len(store.asked)) == (1, 2, 2)
 
 
 async def test_where_it_cannot_be_renewed_it_lasts_until_it_is_old(store: Store, agent: Agent) -> None:
     graphs = EntityGraphs(monotonic=(clock := Clock()))
-    await graphs.of(agent, ["u"])
-    clock.now_s, store.is_away = RENEWED_S, True
-    await graphs.of(agent, ["u"])
+    await graphs.read(agent, ["u"])
+    clock.now_s, store.is_away = RENEW_AFTER_S, True
+    await graphs.read(agent, ["u"])
     await asyncio.gather(*graphs._renewing.values())
-    await graphs.of(agent, ["u"])
-    clock.now_s = FRESH_S
+    await graphs.read(agent, ["u"])
+    clock.now_s = MAX_AGE_S
 
     with pytest.raises(StoreUnavailable):
-        await graphs.of(agent, ["u"])
+        await graphs.read(agent, ["u"])
 
 
 async def test_agents_and_collections_share_no_graph(store: Store, agent: Agent) -> None:
@@ -121,19 +121,19 @@ async def test_agents_and_collections_share_no_graph(store: Store, agent: Agent)
     moved = replace(agent, epoch=replace(agent.epoch, number=7))
 
     for one in (agent, other, moved):
-        await graphs.of(one, ["u"])
+        await graphs.read(one, ["u"])
 
     assert len(store.asked) == 3
 
 
 async def test_the_least_recently_used_go_where_they_take_too_much(store: Store, agent: Agent) -> None:
-    [graph] = await EntityGraphs().of(agent, ["u"])
+    [graph] = await EntityGraphs().read(agent, ["u"])
     graphs = EntityGraphs(monotonic=Clock(), max_bytes=2 * graph.size_bytes)
     store.asked.clear()
     for scope in ("u", "v", "u", "w"):
-        await graphs.of(agent, [scope])
+        await graphs.read(agent, [scope])
 
-    await graphs.of(agent, ["u"])
-    await graphs.of(agent, ["v"])
+    await graphs.read(agent, ["u"])
+    await graphs.read(agent, ["v"])
 
     assert store.asked == [["u"], ["v"], ["w"], ["v"]]

@@ -8,29 +8,29 @@ from agentmemory_operator.error_reasons import ERROR_REASONS
 from agentmemory_operator.errors import (
     AgentClosed,
     AgentMemoryError,
-    CollectionGone,
+    CollectionDeleted,
     CollectionMoved,
     Conflict,
+    DecryptionFailed,
     EmbedderFailed,
     EmbedderUnavailable,
     FieldError,
     KeysDamaged,
     KeysUnavailable,
     LeadershipLost,
-    NoAnswer,
     NotFound,
     NotOwned,
     OutcomeUnknown,
-    RecoveryUnended,
+    RecoveryOutcomeUnknown,
     RequestInvalid,
     RerankerUnavailable,
+    ResponseTimeout,
     SecretMissing,
     SecretNotUsable,
     SpecInvalid,
     StoreRejected,
     StoreUnavailable,
-    StoreUntrusted,
-    Unreadable,
+    TlsVerificationFailed,
 )
 
 
@@ -47,7 +47,7 @@ from agentmemory_operator.errors import (
         (NotOwned("SlugTaken", "x"), 503, "30"),
         (StoreUnavailable("x"), 503, "1"),
         (StoreUnavailable("x", retry_after_s=0), 503, "1"),
-        (StoreUntrusted("x"), 503, "1"),
+        (TlsVerificationFailed("x"), 503, "1"),
         (AgentClosed("x", retry_after_s=10), 503, "10"),
         (EmbedderUnavailable("x", retry_after_s=2.1), 503, "3"),
         (KeysUnavailable("x", retry_after_s=2), 503, "2"),
@@ -63,7 +63,7 @@ def test_each_error_has_its_status(error: AgentMemoryError, status: int, retry_a
 
 def test_the_caller_is_told_the_words_about_its_own_request() -> None:
     refusal = StoreRejected(400, "Qdrant answered 400")
-    refusal.words = "Index required but not found"
+    refusal.server_message = "Index required but not found"
 
     assert problem_of(refusal).detail == "Qdrant answered 400: Index required but not found"
 
@@ -75,13 +75,13 @@ def test_no_error_is_forgotten() -> None:
     as_parent = {
         SecretMissing,
         SecretNotUsable,
-        NoAnswer,
-        CollectionGone,
+        ResponseTimeout,
+        CollectionDeleted,
         CollectionMoved,
-        RecoveryUnended,
+        RecoveryOutcomeUnknown,
         KeysDamaged,
     }
-    as_parent |= {EmbedderFailed, RerankerUnavailable, LeadershipLost, Unreadable}
+    as_parent |= {EmbedderFailed, RerankerUnavailable, LeadershipLost, DecryptionFailed}
     assert raised - ERROR_REASONS.keys() == as_parent
     problems = {problem.name for problem in PROBLEMS}
     assert {name for _, name in ERROR_REASONS.values()} <= problems

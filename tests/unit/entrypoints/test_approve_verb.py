@@ -42,7 +42,7 @@ def hold(folder: JobFolder, reason: str = "AwaitingApproval", **more: Any) -> No
 
 
 def annotations_of(folder: JobFolder) -> dict[str, str]:
-    found: dict[str, str] = folder.written(KIND)["metadata"].get("annotations") or {}
+    found: dict[str, str] = folder.read_written(KIND)["metadata"].get("annotations") or {}
     return found
 
 

@@ -16,7 +16,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from agentmemory_operator.entrypoints.cli import commands
-from agentmemory_operator.entrypoints.cli.commands import VERBS
+from agentmemory_operator.entrypoints.cli.commands import COMMANDS
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
 from tests.support.command_line import command_line
 from tests.support.programs import clean_environment
@@ -129,7 +129,7 @@ def test_a_hint_names_the_command_which_was_typed(program: str, tmp_path: pathli
 
 def test_no_hint_names_the_program_itself() -> None:
     """But for what only one who has it installed so starts: `agentmemory dev`, and the script of a shell."""
-    hint = re.compile(rf"(?<!_)agentmemory ({'|'.join(VERBS.keys() - {'dev', 'completion'})})\b")
+    hint = re.compile(rf"(?<!_)agentmemory ({'|'.join(COMMANDS.keys() - {'dev', 'completion'})})\b")
     found = [
         path.name
         for path in CLI.rglob("*.py")
@@ -148,11 +148,11 @@ def strings_in(tree: ast.Module) -> list[ast.Constant]:
     return [node for node in strings if id(node) not in docs]
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", COMMANDS)
 def test_what_is_listed_of_a_verb_is_what_it_says_of_itself(verb: str) -> None:
     command = get_command(command_line()).commands[verb]  # type: ignore[attr-defined]
 
-    assert command.help.split("\n\n")[0].replace("\n", " ") == VERBS[verb].help
+    assert command.help.split("\n\n")[0].replace("\n", " ") == COMMANDS[verb].help
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ from typing import Any
 from typer._completion_classes import FishComplete
 from typer.core import TyperGroup
 
-from agentmemory_operator.entrypoints.cli.commands import LazyVerbs
-from agentmemory_operator.entrypoints.cli.completing import TABLE, CompletedVerbs
+from agentmemory_operator.entrypoints.cli.commands import LazyCommands
+from agentmemory_operator.entrypoints.cli.completing import TABLE, CompletionCommands
 from agentmemory_operator.entrypoints.cli.program import COMPLETE
 from tests.support.command_line import verbs_of
-from tests.support.completions import rendered
+from tests.support.completions import render
 
 
 def asked_of(verb: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
@@ -32,11 +32,11 @@ def completed(group: TyperGroup, words: tuple[str, ...]) -> list[tuple[str, str,
 
 
 def test_the_table_is_what_the_verbs_take() -> None:
-    assert TABLE.read_text(encoding="utf-8") == rendered(), "write it again: make completions"
+    assert TABLE.read_text(encoding="utf-8") == render(), "write it again: make completions"
 
 
 def test_as_much_is_completed_as_the_verbs_themselves_would() -> None:
-    verbs, table = dict(LazyVerbs(verbs_of())), dict(CompletedVerbs())
+    verbs, table = dict(LazyCommands(verbs_of())), dict(CompletionCommands())
     typed = [words for name, verb in verbs.items() for words in asked_of(verb, (name,))]
 
     wanted = {words: completed(TyperGroup(name="agentmemory", commands=verbs), words) for words in typed}

@@ -12,7 +12,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from agentmemory_operator.connections.link import Endpoint
-from agentmemory_operator.entrypoints.cli.composition import Downloads
+from agentmemory_operator.entrypoints.cli.composition import SnapshotAccess
 from agentmemory_operator.errors import StoreUnavailable
 from agentmemory_operator.main.stores import open_jobs
 from agentmemory_operator.ports.objects import AccessKey, Bucket
@@ -44,7 +44,7 @@ class Files:
         self.asked: list[tuple[str, str, str]] = []
         self.owner = {"clusterId": "c", "namespace": "agents"}
 
-    def downloads(self, storage: MemoryObjects | None = None) -> Downloads:
+    def downloads(self, storage: MemoryObjects | None = None) -> SnapshotAccess:
         @asynccontextmanager
         async def opened(endpoint: Endpoint) -> AsyncIterator[Any]:
             self._url = endpoint.url
@@ -55,7 +55,7 @@ class Files:
             assert bucket.access_key == AccessKey("id", "secret")
             return storage
 
-        return Downloads(opened, open_objects)
+        return SnapshotAccess(opened, open_objects)
 
     async def metadata(self, physical: str) -> dict[str, Any]:
         return {"agentmemory": self.owner}

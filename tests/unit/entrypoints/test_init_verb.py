@@ -7,8 +7,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from agentmemory_operator.controllers.rules.preset_manifest import expanded_spec
-from agentmemory_operator.controllers.rules.starter_manifests import connection_text, memory_text
+from agentmemory_operator.controllers.rules.preset_manifest import expand_preset
+from agentmemory_operator.controllers.rules.starter_manifests import render_connection, render_memory
 from agentmemory_operator.spec.presets import PRESETS
 from tests.support.command_line import command_line
 
@@ -111,28 +111,28 @@ def test_the_connections_file_is_no_agents() -> None:
 
 @pytest.mark.parametrize("name", ["123", "null", "true", "y", "1e3", "0o7", "0x1"])
 def test_a_name_that_yaml_would_read_as_something_else_stays_a_name(name: str) -> None:
-    document = yaml.safe_load(memory_text(name, "standard", name))
+    document = yaml.safe_load(render_memory(name, "standard", name))
 
     assert document["metadata"] == {"name": name, "namespace": name}
     # PyYAML takes fewer words for truths than kubectl does.
-    assert f'name: "{name}"' in memory_text(name, "standard", name)
+    assert f'name: "{name}"' in render_memory(name, "standard", name)
 
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_the_comments_are_the_figures_of_the_preset(preset: str) -> None:
-    whole = expanded_spec(preset)
+    whole = expand_preset(preset)
     blocks = set(whole) - {"connectionRef", "preset", "embedding"}
 
-    document = yaml.safe_load(uncommented(memory_text("bot", preset), *blocks))
+    document = yaml.safe_load(uncommented(render_memory("bot", preset), *blocks))
 
     assert document["spec"] == {name: value for name, value in whole.items() if name != "embedding"}
 
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_the_examples_in_comments_are_valid(tmp_path: pathlib.Path, preset: str) -> None:
-    text = uncommented(memory_text("bot", preset), "access", "embedding", "snapshots")
+    text = uncommented(render_memory("bot", preset), "access", "embedding", "snapshots")
     (tmp_path / "bot.yaml").write_text(text)
-    (tmp_path / "connection.yaml").write_text(uncommented(connection_text(), "apiKeySecretRef"))
+    (tmp_path / "connection.yaml").write_text(uncommented(render_connection(), "apiKeySecretRef"))
 
     assert set(yaml.safe_load(text)["spec"]) == {"connectionRef", "preset", "access", "embedding", "snapshots"}
     assert "apiKeySecretRef" in yaml.safe_load((tmp_path / "connection.yaml").read_text())["spec"]

@@ -9,20 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentmemory_operator.entrypoints.api.load.json_limits import (
-    BATCH_MAX_PARTS,
-    ITEM_MAX_BYTES,
-    ITEM_MAX_PARTS,
+    MAX_BATCH_PARTS,
     MAX_DEPTH,
-    SEEN_MAX_PARTS,
-    Cut,
-    NoJson,
-    TooMuch,
+    MAX_ITEM_BYTES,
+    MAX_ITEM_PARTS,
+    MAX_SCANNED_PARTS,
+    LimitExceeded,
+    MalformedJson,
+    SplitDocument,
     count_parts,
-    cut_list,
-    few_parts,
-    parts_at_most,
+    max_parts,
+    parts_if_small,
+    split_list,
 )
-from agentmemory_operator.runtime.slices import at_once
+from agentmemory_operator.runtime.slices import run_without_pause
 
 texts = st.text(st.sampled_from('ab"\\[]{},: \n\u00e9\U0001f600') | st.characters(codec="utf-8"), max_size=8)
 scalars = (
@@ -33,8 +33,8 @@ values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=4) | st.di
 spellings = st.sampled_from([{}, {"indent": 1}, {"separators": (",", ":")}, {"ensure_ascii": False}])
 
 
-def cut(document: bytes, *, max_items: int = 1000) -> Cut:
-    return at_once(cut_list(document, "list", max_items=max_items))
+def cut(document: bytes, *, max_items: int = 1000) -> SplitDocument:
+    return run_without_pause(split_list(document, "list", max_items=max_items))
 
 
 def joined(document: bytes) -> Any:
@@ -64,7 +64,7 @@ def lists(levels: int) -> bytes:
 def test_parts_are_counted_as_they_are(value: Any, spelling: dict[str, Any]) -> None:
     document = json.dumps(value, **spelling).encode()
 
-    assert parts_of(value) <= at_once(count_parts(document)) <= parts_at_most(document)
+    assert parts_of(value) <= run_without_pause(count_parts(document)) <= max_parts(document)
     assert cut(document).parts == parts_of(value)
 
 
@@ -84,7 +84,7 @@ def test_what_is_no_json_does_not_become_json(document: bytes) -> None:
     try:
         expected = orjson.loads(document)
     except orjson.JSONDecodeError:
-        with pytest.raises((NoJson, orjson.JSONDecodeError)):
+        with pytest.raises((MalformedJson, orjson.JSONDecodeError)):
             joined(document)
     else:
         assert joined(document) == expected
@@ -106,41 +106,41 @@ def test_of_a_list_that_is_given_twice_the_last_counts(document: bytes) -> None:
     [b'{"list":[1,]}', b'{"list":[,1]}', b'{"list":[1 2]}', b'{"list":[1}}', b'{"list":["a]}', b'{"list":[[}]}'],
 )
 def test_a_broken_list_stays_broken(document: bytes) -> None:
-    with pytest.raises((NoJson, orjson.JSONDecodeError)):
+    with pytest.raises((MalformedJson, orjson.JSONDecodeError)):
         joined(document)
 
 
 @pytest.mark.parametrize("part", [b"[]", b"{}", b'""', b'"\\""'])
 def test_parts_of_a_document_are_limited(part: bytes) -> None:
-    at_once(count_parts(b"[" + b",".join([part] * (ITEM_MAX_PARTS - 1)) + b"]"))
+    run_without_pause(count_parts(b"[" + b",".join([part] * (MAX_ITEM_PARTS - 1)) + b"]"))
 
-    with pytest.raises(TooMuch, match="32,768 strings, lists and objects"):
-        at_once(count_parts(b"[" + b",".join([part] * ITEM_MAX_PARTS) + b"]"))
+    with pytest.raises(LimitExceeded, match="32,768 strings, lists and objects"):
+        run_without_pause(count_parts(b"[" + b",".join([part] * MAX_ITEM_PARTS) + b"]"))
 
 
 def test_brackets_and_quotes_in_strings_are_no_parts() -> None:
-    document = orjson.dumps(["[{" * ITEM_MAX_PARTS, '"' * ITEM_MAX_PARTS])
+    document = orjson.dumps(["[{" * MAX_ITEM_PARTS, '"' * MAX_ITEM_PARTS])
 
-    assert at_once(count_parts(document)) == 3
+    assert run_without_pause(count_parts(document)) == 3
 
 
 def test_the_depth_of_a_document_is_limited() -> None:
-    at_once(count_parts(lists(MAX_DEPTH)))
+    run_without_pause(count_parts(lists(MAX_DEPTH)))
 
-    with pytest.raises(TooMuch, match="deeper than 32 levels"):
-        at_once(count_parts(lists(MAX_DEPTH + 1)))
-    with pytest.raises(NoJson):
-        at_once(count_parts(lists(100_000)))
+    with pytest.raises(LimitExceeded, match="deeper than 32 levels"):
+        run_without_pause(count_parts(lists(MAX_DEPTH + 1)))
+    with pytest.raises(MalformedJson):
+        run_without_pause(count_parts(lists(100_000)))
 
 
 def test_each_item_has_limits_of_its_own() -> None:
-    full = b"[" + b",".join([b"[]"] * (ITEM_MAX_PARTS - 1)) + b"]"
+    full = b"[" + b",".join([b"[]"] * (MAX_ITEM_PARTS - 1)) + b"]"
     items = [
         full,
         full[:-1] + b",1,{}]",
         lists(MAX_DEPTH),
         lists(MAX_DEPTH + 1),
-        b'"' + b"a" * ITEM_MAX_BYTES + b'"',
+        b'"' + b"a" * MAX_ITEM_BYTES + b'"',
         b"1",
     ]
     found = cut(b'{"list":[' + b",".join(items) + b"]}").items or []
@@ -168,23 +168,23 @@ def test_what_is_refused_does_not_count_for_the_others() -> None:
     ("document", "message"),
     [
         (b'{"list":[' + b"1," * 1000 + b"1]}", "more than 1,000 items"),
-        (b'{"list":[' + b",".join([b"[" + b",".join([b"{}"] * 32_000) + b"]"] * 17) + b"]}", f"{BATCH_MAX_PARTS:,}"),
-        (b'{"list":[[' + b",".join([b"{}"] * SEEN_MAX_PARTS) + b"]]}", f"{SEEN_MAX_PARTS:,}"),
-        (b'{"k":[' + b",".join([b"{}"] * ITEM_MAX_PARTS) + b"]}", f"{ITEM_MAX_PARTS:,}"),
-        (b'{"k":"' + b"a" * ITEM_MAX_BYTES + b'"}', "1 MiB besides 'list'"),
+        (b'{"list":[' + b",".join([b"[" + b",".join([b"{}"] * 32_000) + b"]"] * 17) + b"]}", f"{MAX_BATCH_PARTS:,}"),
+        (b'{"list":[[' + b",".join([b"{}"] * MAX_SCANNED_PARTS) + b"]]}", f"{MAX_SCANNED_PARTS:,}"),
+        (b'{"k":[' + b",".join([b"{}"] * MAX_ITEM_PARTS) + b"]}", f"{MAX_ITEM_PARTS:,}"),
+        (b'{"k":"' + b"a" * MAX_ITEM_BYTES + b'"}', "1 MiB besides 'list'"),
         (b'{"k":' + lists(MAX_DEPTH) + b"}", "32 levels"),
     ],
     ids=["items", "parts of all", "parts of one", "parts beside", "bytes beside", "depth beside"],
 )
 def test_a_batch_has_limits_as_a_whole(document: bytes, message: str) -> None:
-    with pytest.raises(TooMuch, match=message):
+    with pytest.raises(LimitExceeded, match=message):
         cut(document)
 
 
 def test_counting_may_be_interrupted() -> None:
     document = b'{"list":[' + b",".join([b"[" + b",".join([b'"a"'] * 10_000) + b"]"] * 30) + b"]}"
 
-    assert sum(1 for _ in cut_list(document, "list", max_items=1000)) > 200
+    assert sum(1 for _ in split_list(document, "list", max_items=1000)) > 200
 
 
 def depth_of(value: Any) -> int:
@@ -195,14 +195,14 @@ def depth_of(value: Any) -> int:
 @given(values, spellings, st.integers(0, 2 * MAX_DEPTH))
 def test_a_glance_sees_the_depth_whatever_strings_say(value: Any, spelling: dict[str, Any], levels: int) -> None:
     document = lists(levels)[:levels] + json.dumps([value] * 12, **spelling).encode() + lists(levels)[levels:]
-    few = few_parts(document)
+    few = parts_if_small(document)
 
     assert (few is None) == (levels + 1 + depth_of(value) > MAX_DEPTH)
     assert few is None or few >= parts_of([value] * 12)
 
 
 def test_brackets_that_close_nothing_are_not_gone_through_again_and_again() -> None:
-    assert few_parts(b"[" * (MAX_DEPTH + 1) + b"]" * (ITEM_MAX_BYTES - 1024)) is None
+    assert parts_if_small(b"[" * (MAX_DEPTH + 1) + b"]" * (MAX_ITEM_BYTES - 1024)) is None
 
 
 @pytest.mark.parametrize("end", [b"", b"\\", b'"'])
@@ -210,4 +210,4 @@ def test_a_string_that_is_not_closed_is_passed_once(end: bytes) -> None:
     # Tried from each of its quotes to the end, it would take minutes.
     document = b"[" * (MAX_DEPTH + 1) + b'"' + b'\\"' * 60_000 + b"a" * 800_000 + end
 
-    assert few_parts(document) is None
+    assert parts_if_small(document) is None

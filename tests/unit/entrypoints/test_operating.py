@@ -6,7 +6,7 @@ import pytest
 
 from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster
 from agentmemory_operator.entrypoints.operator import operating
-from agentmemory_operator.entrypoints.operator.operating import Startup, fill
+from agentmemory_operator.entrypoints.operator.operating import Startup, list_all_objects
 from agentmemory_operator.errors import AgentMemoryError, TransientError
 from agentmemory_operator.runtime.feed import OperatorFeed
 
@@ -61,7 +61,7 @@ async def test_a_start_waits_for_what_is_missing_and_then_ends_with_it(
     assert startup.why_not_ready() == "objects are not listed yet"
 
     with pytest.raises(AgentMemoryError, match=r"gave up after 150 s: cannot list QdrantConnection: a right"):
-        await fill(
+        await list_all_objects(
             cast(OperatorFeed, Taken()),
             cast(KubernetesCluster, Refusing(clock, "no CRDs", "no CRDs", "a right is missing")),
             startup,
@@ -79,6 +79,6 @@ async def test_what_a_killed_operator_had_begun_is_gone_on_with_before_more_is_b
     """Else more would be under way at once than are to be, and what was begun would come last."""
     taken = Taken()
 
-    await fill(cast(OperatorFeed, taken), cast(KubernetesCluster, Listed()), Startup())
+    await list_all_objects(cast(OperatorFeed, taken), cast(KubernetesCluster, Listed()), Startup())
 
     assert taken == ["c-begun", "a-asked", "b-ended", "d-new"]

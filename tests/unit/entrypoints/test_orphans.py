@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.collections.rules.desired import desired_collection
-from agentmemory_operator.controllers.inspection import Findings
-from agentmemory_operator.controllers.rules.orphans import Holding, Orphan, OrphanKind
+from agentmemory_operator.controllers.inspection import OrphanReport
+from agentmemory_operator.controllers.rules.orphans import CollectionSummary, Orphan, OrphanKind
 from agentmemory_operator.entrypoints.cli.look.orphans import (
-    AskedServer,
+    ServerReport,
     adopting_manifest,
     orphans_document,
     orphans_sections,
@@ -42,13 +42,15 @@ def left_by(kind: OrphanKind = OrphanKind.OBJECT_GONE, **spec: Any) -> Orphan:
     aliases = () if kind is OrphanKind.UNREFERENCED else (ALIAS,)
     return Orphan(
         kind,
-        Holding(physical=PHYSICAL, aliases=aliases, points=3, size=made.size, distance=made.distance, marker=marker),
+        CollectionSummary(
+            physical=PHYSICAL, aliases=aliases, points=3, size=made.size, distance=made.distance, marker=marker
+        ),
     )
 
 
-def server(*orphans: Orphan, connection: tuple[str, str] | None = ("agents", "main"), foreign: int = 0) -> AskedServer:
+def server(*orphans: Orphan, connection: tuple[str, str] | None = ("agents", "main"), foreign: int = 0) -> ServerReport:
     since = {("agents", "probe"): "2026-11-21T03:00:00Z"}
-    return AskedServer("http://qdrant:6333", connection, True, Findings(orphans, foreign, since))
+    return ServerReport("http://qdrant:6333", connection, True, OrphanReport(orphans, foreign, since))
 
 
 def entry(orphan: Orphan, connection: tuple[str, str] | None = ("agents", "main")) -> dict[str, Any]:

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from agentmemory_operator.entrypoints.api.load import in_flight as module
-from agentmemory_operator.entrypoints.api.load.in_flight import MOST_RUNNING, SMALL_BYTES, Hold, Limits
-from agentmemory_operator.entrypoints.api.load.pressure import Pressure, key_of
-from agentmemory_operator.entrypoints.api.load.receiving import Receiving, timed
+from agentmemory_operator.entrypoints.api.load.in_flight import MAX_RUNNING, SMALL_BYTES, Limits, RequestSlot
+from agentmemory_operator.entrypoints.api.load.pressure import AdmissionControl, caller_key
+from agentmemory_operator.entrypoints.api.load.receiving import BodyReceiver, run_timed
 from agentmemory_operator.entrypoints.api.problems import ProblemRaised
-from agentmemory_operator.runtime.rules.fair_shares import Pace, TimeShares
-from agentmemory_operator.spec.access import ANYBODY, Caller, Delegation, Verb
+from agentmemory_operator.runtime.rules.fair_shares import LoopTimeShares, MinimumRate
+from agentmemory_operator.spec.access import UNBOUNDED_CALLER, Caller, Delegation, Verb
 
 LARGE = 100 * SMALL_BYTES
 
@@ -35,12 +35,12 @@ class Sender:
 class Upload:
     """A request whose body comes in pieces."""
 
-    def __init__(self, pressure: Pressure, key: str) -> None:
+    def __init__(self, pressure: AdmissionControl, key: str) -> None:
         self._context = pressure.admit(key)
-        self.hold: Hold = self._context.__enter__()
+        self.hold: RequestSlot = self._context.__enter__()
         self.sender = Sender()
-        self.hold.begin_receiving()
-        self.receiving = Receiving(self.sender, self.hold, pressure.limits.pace)
+        self.hold.start_receiving()
+        self.receiving = BodyReceiver(self.sender, self.hold, pressure.limits.pace)
 
     async def take(self, size: int, *, more: bool = True) -> None:
         self.sender.send(size, more=more)
@@ -54,7 +54,7 @@ class Upload:
         self._context.__exit__(None, None, None)
 
 
-class AlwaysTooMuch(TimeShares):
+class AlwaysTooMuch(LoopTimeShares):
     """Says of everybody that he takes too much."""
 
     def takes_too_much(self, key: Hashable, now_s: float) -> bool:
@@ -67,7 +67,7 @@ async def turns() -> None:
 
 
 @contextlib.contextmanager
-def nothing_left(pressure: Pressure) -> Iterator[None]:
+def nothing_left(pressure: AdmissionControl) -> Iterator[None]:
     """Check that what ended took up nothing."""
     yield
     counts = (pressure.requests, pressure.receiving, pressure.body_bytes, pressure.large_bytes, pressure.exports)
@@ -76,7 +76,7 @@ def nothing_left(pressure: Pressure) -> Iterator[None]:
 
 
 async def test_what_was_declared_or_is_awaited_costs_no_bytes() -> None:
-    pressure = Pressure(Limits(body_bytes=LARGE))
+    pressure = AdmissionControl(Limits(body_bytes=LARGE))
     with nothing_left(pressure):
         idle = [Upload(pressure, "greedy") for _ in range(100)]
         other = Upload(pressure, "other")
@@ -88,7 +88,7 @@ async def test_what_was_declared_or_is_awaited_costs_no_bytes() -> None:
 
 
 async def test_a_request_is_under_way_once_its_body_is_complete() -> None:
-    pressure = Pressure(Limits(requests=1))
+    pressure = AdmissionControl(Limits(requests=1))
     with nothing_left(pressure):
         first, second = Upload(pressure, "a"), Upload(pressure, "b")
         await first.take(10)
@@ -103,20 +103,20 @@ async def test_a_request_is_under_way_once_its_body_is_complete() -> None:
 
 
 async def test_a_caller_has_as_many_under_way_as_are_free_and_another_still_has_some() -> None:
-    pressure = Pressure(Limits(requests=10))
+    pressure = AdmissionControl(Limits(requests=10))
     with contextlib.ExitStack() as stack, nothing_left(pressure):
         for _ in range(5):
-            await stack.enter_context(pressure.admit("greedy")).enter()
+            await stack.enter_context(pressure.admit("greedy")).start()
         with pytest.raises(ProblemRaised, match="5 requests of this caller") as refused:
-            await stack.enter_context(pressure.admit("greedy")).enter()
+            await stack.enter_context(pressure.admit("greedy")).start()
         assert refused.value.problem.headers == {"Retry-After": "1"}
 
-        await stack.enter_context(pressure.admit("other")).enter()
+        await stack.enter_context(pressure.admit("other")).start()
         stack.close()
 
 
 async def test_of_too_many_bodies_of_a_caller_the_slowest_is_dropped() -> None:
-    pressure = Pressure(Limits(receiving=5))
+    pressure = AdmissionControl(Limits(receiving=5))
     with nothing_left(pressure):
         slow, fast, other = Upload(pressure, "greedy"), Upload(pressure, "greedy"), Upload(pressure, "other")
         waiting = [slow.wait(), other.wait()]
@@ -139,7 +139,7 @@ async def test_of_too_many_bodies_of_a_caller_the_slowest_is_dropped() -> None:
 
 
 async def test_who_comes_new_takes_the_place_of_the_slowest_of_who_has_most() -> None:
-    pressure = Pressure(Limits(receiving=4))
+    pressure = AdmissionControl(Limits(receiving=4))
     with nothing_left(pressure):
         uploads = [Upload(pressure, key) for key in ("a", "b", "b", "c")]
         waiting = [upload.wait() for upload in uploads]
@@ -158,7 +158,7 @@ async def test_who_comes_new_takes_the_place_of_the_slowest_of_who_has_most() ->
 
 
 async def test_where_there_is_no_room_who_has_most_of_it_loses_its_slowest_body() -> None:
-    pressure = Pressure(Limits(body_bytes=LARGE))
+    pressure = AdmissionControl(Limits(body_bytes=LARGE))
     with nothing_left(pressure):
         small, large, other = Upload(pressure, "greedy"), Upload(pressure, "greedy"), Upload(pressure, "other")
         await small.take(2 * SMALL_BYTES)
@@ -179,7 +179,7 @@ async def test_where_there_is_no_room_who_has_most_of_it_loses_its_slowest_body(
 
 
 async def test_who_has_most_is_refused_and_a_small_body_never_is() -> None:
-    pressure = Pressure(Limits(body_bytes=LARGE))
+    pressure = AdmissionControl(Limits(body_bytes=LARGE))
     with nothing_left(pressure):
         first, second, third = Upload(pressure, "a"), Upload(pressure, "greedy"), Upload(pressure, "c")
         await first.take(LARGE // 4)
@@ -192,7 +192,7 @@ async def test_who_has_most_is_refused_and_a_small_body_never_is() -> None:
 
 
 async def test_of_large_bodies_of_one_caller_a_second_waits_and_may_be_dropped_for_another() -> None:
-    pressure = Pressure(Limits(body_bytes=LARGE))
+    pressure = AdmissionControl(Limits(body_bytes=LARGE))
     with nothing_left(pressure):
         first, second, other = Upload(pressure, "greedy"), Upload(pressure, "greedy"), Upload(pressure, "other")
         await first.take(LARGE // 2, more=False)
@@ -209,7 +209,7 @@ async def test_of_large_bodies_of_one_caller_a_second_waits_and_may_be_dropped_f
 
 
 async def test_a_large_body_goes_on_when_the_one_before_is_done() -> None:
-    pressure = Pressure(Limits(body_bytes=LARGE))
+    pressure = AdmissionControl(Limits(body_bytes=LARGE))
     with nothing_left(pressure):
         first, second = Upload(pressure, "a"), Upload(pressure, "a")
         await first.take(LARGE // 2, more=False)
@@ -224,8 +224,8 @@ async def test_a_large_body_goes_on_when_the_one_before_is_done() -> None:
 
 
 async def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "TURN_S", 0.01)
-    pressure = Pressure(Limits(body_bytes=LARGE))
+    monkeypatch.setattr(module, "MAX_TURN_WAIT_S", 0.01)
+    pressure = AdmissionControl(Limits(body_bytes=LARGE))
     with nothing_left(pressure):
         first, second = Upload(pressure, "a"), Upload(pressure, "a")
         await first.take(LARGE // 2, more=False)
@@ -236,7 +236,7 @@ async def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_body_that_comes_too_slowly_is_refused_and_one_that_keeps_pace_goes_on() -> None:
-    pressure = Pressure(Limits(pace=Pace(bytes_s=1000, window_s=0.1)))
+    pressure = AdmissionControl(Limits(pace=MinimumRate(bytes_s=1000, window_s=0.1)))
     with nothing_left(pressure):
         slow, steady = Upload(pressure, "a"), Upload(pressure, "a")
         await slow.take(99)
@@ -254,7 +254,7 @@ async def test_a_body_that_comes_too_slowly_is_refused_and_one_that_keeps_pace_g
 
 
 async def test_the_time_in_which_nobody_asks_for_a_body_is_not_the_callers() -> None:
-    pressure = Pressure(Limits(pace=Pace(bytes_s=1000, window_s=0.05)))
+    pressure = AdmissionControl(Limits(pace=MinimumRate(bytes_s=1000, window_s=0.05)))
     with nothing_left(pressure):
         upload = Upload(pressure, "a")
         for _ in range(3):
@@ -264,14 +264,14 @@ async def test_the_time_in_which_nobody_asks_for_a_body_is_not_the_callers() -> 
 
 
 async def test_an_import_is_under_way_only_while_it_works_on_a_piece() -> None:
-    pressure = Pressure(Limits())
+    pressure = AdmissionControl(Limits())
     with nothing_left(pressure):
         upload = Upload(pressure, "a")
         upload.hold.is_in_pieces = True
         await upload.take(1000)
-        async with upload.hold.turn():
+        async with upload.hold.run_piece():
             assert (pressure.requests, pressure.receiving) == (1, 1)
-        upload.hold.give_back(1000)
+        upload.hold.release_body_bytes(1000)
         assert (pressure.requests, pressure.receiving, pressure.body_bytes) == (0, 1, 0)
 
         await upload.take(0, more=False)
@@ -280,25 +280,25 @@ async def test_an_import_is_under_way_only_while_it_works_on_a_piece() -> None:
 
 
 async def test_exports_have_places_of_their_own() -> None:
-    pressure = Pressure(Limits(exports=4))
+    pressure = AdmissionControl(Limits(exports=4))
     with contextlib.ExitStack() as stack, nothing_left(pressure):
         holds = [stack.enter_context(pressure.admit("greedy")) for _ in range(3)]
         for hold in holds[:2]:
-            await hold.enter()
-            hold.begin_export()
-            hold.begin_export()
+            await hold.start()
+            hold.start_export()
+            hold.start_export()
         with pytest.raises(ProblemRaised, match="2 exports of this caller"):
-            holds[2].begin_export()
-        stack.enter_context(pressure.admit("other")).begin_export()
+            holds[2].start_export()
+        stack.enter_context(pressure.admit("other")).start_export()
         stack.close()
 
 
 async def test_a_caller_that_takes_most_of_a_busy_process_runs_a_few_at_a_time() -> None:
-    pressure = Pressure(Limits())
+    pressure = AdmissionControl(Limits())
 
     async def search(key: str, busy: list[int]) -> None:
         with pressure.admit(key) as hold:
-            await hold.enter()
+            await hold.start()
             busy.append(pressure.shares["greedy"].running)
             await asyncio.sleep(0.01)
 
@@ -307,12 +307,12 @@ async def test_a_caller_that_takes_most_of_a_busy_process_runs_a_few_at_a_time()
         running: list[int] = []
         await asyncio.gather(*(search("greedy", running) for _ in range(40)))
 
-        assert max(running) == MOST_RUNNING
+        assert max(running) == MAX_RUNNING
         assert len(running) == 40
 
 
 async def test_the_time_of_work_is_counted_but_not_what_it_waits() -> None:
-    pressure = Pressure(Limits())
+    pressure = AdmissionControl(Limits())
     times = pressure.times
 
     async def work() -> None:
@@ -321,10 +321,10 @@ async def test_the_time_of_work_is_counted_but_not_what_it_waits() -> None:
             async with asyncio.timeout(0.01):
                 await asyncio.sleep(10)
 
-    await timed(work(), times, "a")
+    await run_timed(work(), times, "a")
     assert 0 < sum(times._now.values()) + times._sum_before < 0.05
 
-    waiting = asyncio.ensure_future(_awaiting(timed(asyncio.sleep(10), times, "a")))
+    waiting = asyncio.ensure_future(_awaiting(run_timed(asyncio.sleep(10), times, "a")))
     await turns()
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -336,33 +336,37 @@ async def _awaiting(work: Awaitable[None]) -> None:
 
 
 def test_strangers_share_a_pool() -> None:
-    pressure = Pressure(Limits(strangers=1))
-    with pressure.stranger(), pytest.raises(ProblemRaised, match="unauthenticated callers"), pressure.stranger():
+    pressure = AdmissionControl(Limits(unauthenticated=1))
+    with (
+        pressure.admit_unauthenticated(),
+        pytest.raises(ProblemRaised, match="unauthenticated callers"),
+        pressure.admit_unauthenticated(),
+    ):
         raise AssertionError
-    with pressure.stranger():
-        assert pressure.strangers == 1
+    with pressure.admit_unauthenticated():
+        assert pressure.unauthenticated == 1
 
 
 @pytest.mark.parametrize(
     ("caller", "one", "other", "is_same"),
     [
-        (ANYBODY, "10.0.0.1", "10.0.0.2", False),
-        (ANYBODY, "10.0.0.1", "10.0.0.1", True),
-        (ANYBODY, "2001:db8::1", "2001:db8::2", True),
-        (ANYBODY, "2001:db8::1", "2001:db8:0:1::1", False),
-        (ANYBODY, "fe80::1%eth0", "fe80::2%eth0", True),
-        (ANYBODY, "no:address", None, False),
+        (UNBOUNDED_CALLER, "10.0.0.1", "10.0.0.2", False),
+        (UNBOUNDED_CALLER, "10.0.0.1", "10.0.0.1", True),
+        (UNBOUNDED_CALLER, "2001:db8::1", "2001:db8::2", True),
+        (UNBOUNDED_CALLER, "2001:db8::1", "2001:db8:0:1::1", False),
+        (UNBOUNDED_CALLER, "fe80::1%eth0", "fe80::2%eth0", True),
+        (UNBOUNDED_CALLER, "no:address", None, False),
         (Caller("agents", "bot"), "10.0.0.1", "10.0.0.2", True),
     ],
 )
 def test_callers_are_told_apart(caller: Caller, one: str, other: str | None, is_same: bool) -> None:
-    assert (key_of(caller, one) == key_of(caller, other)) is is_same
+    assert (caller_key(caller, one) == caller_key(caller, other)) is is_same
 
 
-@pytest.mark.parametrize("caller", [ANYBODY, Caller("agents", "bot")])
+@pytest.mark.parametrize("caller", [UNBOUNDED_CALLER, Caller("agents", "bot")])
 def test_many_user_tokens_have_no_larger_share_than_who_minted_them(caller: Caller) -> None:
     tokens = [
         replace(caller, delegation=Delegation("bot", "agents", "uid", user, frozenset({Verb.READ}))) for user in "abc"
     ]
 
-    assert {key_of(one, "10.0.0.1") for one in tokens} == {key_of(caller, "10.0.0.1")}
+    assert {caller_key(one, "10.0.0.1") for one in tokens} == {caller_key(caller, "10.0.0.1")}

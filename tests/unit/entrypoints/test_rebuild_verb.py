@@ -43,7 +43,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobFolder:
     """A folder with an agent in a manifest that commands may change."""
     monkeypatch.setattr(jobs, "POLL_S", 0.02)
     monkeypatch.setattr(rebuilds, "POLL_S", 0.02)
-    monkeypatch.setattr(rebuilds, "BEGUN_WITHIN_S", 2.0)
+    monkeypatch.setattr(rebuilds, "START_TIMEOUT_S", 2.0)
     made = JobFolder(tmp_path, agents=())
     declare(made)
     return made
@@ -57,7 +57,7 @@ def declare(folder: JobFolder, annotations: dict[str, str] | None = None, **spec
 
 
 def annotations_of(folder: JobFolder) -> dict[str, str]:
-    found: dict[str, str] = folder.written(KIND)["metadata"].get("annotations") or {}
+    found: dict[str, str] = folder.read_written(KIND)["metadata"].get("annotations") or {}
     return found
 
 
@@ -203,7 +203,7 @@ def test_a_rollback_is_waited_for_and_ends_with_what_is_live(folder: JobFolder) 
     folder.report(KIND, "bot", rebuild=DONE)
     before, running = {"rebuild": DONE}, BACK | AGAIN | {"state": "Running", "step": "CatchUp"}
 
-    with folder.answering(KIND, before, before, before, {"rebuild": running}, {"rebuild": BACK | AGAIN}):
+    with folder.report_statuses(KIND, before, before, before, {"rebuild": running}, {"rebuild": BACK | AGAIN}):
         done = folder.run("rebuild", "bot", "--rollback", "--yes")
 
     assert done.exit_code == 0, done.output
@@ -232,7 +232,7 @@ def test_watching_shows_each_step_and_ends_with_what_came_of_it(
     folder.report(KIND, "bot", rebuild=COPYING)
     steps = [{"rebuild": COPYING}, {"rebuild": COPYING | {"step": "Verify"}}, {"rebuild": MOVED}, {"rebuild": end}]
 
-    with folder.answering(KIND, *steps):
+    with folder.report_statuses(KIND, *steps):
         done = folder.run("rebuild", "bot", "--watch")
 
     assert done.exit_code == exit_code, done.output
@@ -245,7 +245,7 @@ def test_watching_what_is_held_waits_for_the_approval_and_then_for_the_end(folde
     held = {"plan": HELD, "conditions": [condition("InSync", "False", "AwaitingApproval")]}
     folder.report(KIND, "bot", **held)
 
-    with folder.answering(KIND, held, held, held, held | {"rebuild": COPYING}, {"rebuild": DONE}):
+    with folder.report_statuses(KIND, held, held, held, held | {"rebuild": COPYING}, {"rebuild": DONE}):
         done = folder.run("rebuild", "bot", "--watch")
 
     assert done.exit_code == 0, done.output

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import event, find, given, settings
 from hypothesis import strategies as st
 
-from agentmemory_operator.entrypoints.api.load.json_limits import refuse_repeated_keys
-from agentmemory_operator.runtime.rules.json_keys import RepeatedKey, once
+from agentmemory_operator.entrypoints.api.load.json_limits import check_unique_keys
+from agentmemory_operator.runtime.rules.json_keys import RepeatedKey, reject_repeated_keys
 
 # Characters that a glance at the bytes would take for JSON, or that have several spellings.
 KEYS = st.text(alphabet='ab:{}"\\,[]\u00e9', max_size=3)
@@ -42,7 +42,7 @@ def repeats(value: Any) -> bool:
 
 def is_refused(document: bytes) -> bool:
     try:
-        refuse_repeated_keys(document, orjson.loads(document))
+        check_unique_keys(document, orjson.loads(document))
     except RepeatedKey:
         return True
     return False
@@ -81,7 +81,7 @@ def test_the_values_drawn_have_both_answers(is_repeated: bool) -> None:
 )
 def test_the_key_is_named(document: bytes, key: str) -> None:
     with pytest.raises(RepeatedKey) as refusal:
-        refuse_repeated_keys(document, orjson.loads(document))
+        check_unique_keys(document, orjson.loads(document))
 
     assert str(refusal.value) == f"the key {key} is repeated in one object"
 
@@ -89,8 +89,8 @@ def test_the_key_is_named(document: bytes, key: str) -> None:
 def test_both_spellings_of_a_letter_are_two_keys() -> None:
     document = '{"\u00e9": 1, "e\u0301": 2}'.encode()
 
-    refuse_repeated_keys(document, orjson.loads(document))
+    check_unique_keys(document, orjson.loads(document))
 
 
 def test_the_standard_parser_keeps_each_member_once() -> None:
-    assert json.loads('{"a": {"b": 1}, "c": 2}', object_pairs_hook=once) == {"a": {"b": 1}, "c": 2}
+    assert json.loads('{"a": {"b": 1}, "c": 2}', object_pairs_hook=reject_repeated_keys) == {"a": {"b": 1}, "c": 2}

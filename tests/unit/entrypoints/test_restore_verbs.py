@@ -7,7 +7,7 @@ import pytest
 
 from agentmemory_operator.entrypoints.cli import jobs
 from agentmemory_operator.entrypoints.cli.snapshots import restore as restores
-from agentmemory_operator.entrypoints.cli.snapshots.restore import last_restore
+from agentmemory_operator.entrypoints.cli.snapshots.restore import find_last_restore
 from tests.support.job.job_folder import JobFolder, condition
 
 KIND = "MemoryRestore"
@@ -28,7 +28,7 @@ def test_it_writes_a_restore_of_the_snapshot(folder: JobFolder) -> None:
     done = folder.run("restore", "bot", "--from", "before", "--mode", "InPlace")
 
     assert done.exit_code == 0, done.output
-    made = folder.written(KIND)
+    made = folder.read_written(KIND)
     assert made["metadata"]["name"].startswith("bot-20")
     assert made["spec"] == {
         "target": {"name": "bot"},
@@ -40,7 +40,7 @@ def test_it_writes_a_restore_of_the_snapshot(folder: JobFolder) -> None:
 def test_a_clone_goes_into_another_agent(folder: JobFolder) -> None:
     folder.run("restore", "bot", "--from", "before", "--into", "staging", "--name", "clone")
 
-    made = folder.written(KIND)
+    made = folder.read_written(KIND)
     assert made["metadata"]["name"] == "clone"
     assert made["spec"]["target"] == {"name": "staging"}
 
@@ -86,7 +86,7 @@ def test_options_that_make_no_sense_are_refused(folder: JobFolder, arguments: tu
 
 
 def test_waiting_shows_the_steps_and_ends_with_what_came_of_it(folder: JobFolder) -> None:
-    with folder.answering(
+    with folder.report_statuses(
         KIND,
         {"progress": "step 1 of 8: Recover", "conditions": [condition("Progressing", "True")]},
         {"progress": "step 7 of 8: Switch", "conditions": [condition("Progressing", "True")]},
@@ -116,7 +116,7 @@ class TestRollback:
 
         assert done.exit_code == 0, done.output
         assert "requested the rollback of MemoryRestore agents/undo" in done.output
-        assert folder.written(KIND)["metadata"]["annotations"].keys() == {"agentmemory.dev/rollback"}
+        assert folder.read_written(KIND)["metadata"]["annotations"].keys() == {"agentmemory.dev/rollback"}
 
     @pytest.mark.parametrize(("status", "exit_code"), [("True", 0), ("False", 1)])
     def test_waiting_ends_with_what_came_of_it(self, folder: JobFolder, status: str, exit_code: int) -> None:
@@ -125,7 +125,7 @@ class TestRollback:
         folder.report(KIND, "undo", **before)
         ended = [DONE, condition("RolledBack", status, "Because", "agent_memory_bot__1 is live again")]
 
-        with folder.answering(KIND, before, before, before | {"conditions": ended}):
+        with folder.report_statuses(KIND, before, before, before | {"conditions": ended}):
             done = folder.run("restore", "--rollback", "bot", "--wait")
 
         assert done.exit_code == exit_code, done.output
@@ -141,7 +141,7 @@ class TestRollback:
         document = restored("in-place", "2026-11-22T00:00:00Z")
         document["status"]["safetySnapshot"] = {"name": "in-place-safety"}
 
-        assert last_restore([document], "bot") is document
+        assert find_last_restore([document], "bot") is document
 
     def test_it_is_the_newest_of_the_agent_whose_collection_is_still_there(self) -> None:
         documents = [
@@ -152,7 +152,7 @@ class TestRollback:
             restored("elsewhere", "2026-11-25T00:00:00Z", target="other", physical="o__1"),
         ]
 
-        found = last_restore(documents, "bot")
+        found = find_last_restore(documents, "bot")
 
         assert found is not None
         assert found["metadata"]["name"] == "newest"
@@ -184,7 +184,7 @@ def test_all_restores_what_a_connection_lost_and_fails_where_something_cannot_be
     folder.report("AgentMemory", "staging", conditions=lost)
     folder.report("MemorySnapshot", "before", conditions=made, qdrantVersion="1.18.3")
 
-    with folder.answering(KIND, {"conditions": [DONE]}):
+    with folder.report_statuses(KIND, {"conditions": [DONE]}):
         done = folder.run("restore", "--all", "--connection", "main", "--latest-verified", "-n", "agents")
 
     assert done.exit_code == 1

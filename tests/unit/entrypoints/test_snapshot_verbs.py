@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from agentmemory_operator.entrypoints.cli import jobs
-from agentmemory_operator.entrypoints.cli.job_progress import outcome_of, stage_of
+from agentmemory_operator.entrypoints.cli.job_progress import read_outcome, read_stage
 from agentmemory_operator.entrypoints.cli.snapshots import delete as snapshot_deletion
-from agentmemory_operator.entrypoints.cli.snapshots.listing import places_of, state_of
+from agentmemory_operator.entrypoints.cli.snapshots.listing import describe_locations, describe_state
 from agentmemory_operator.snapshots.rules.facts import RETENTION_LABEL, UNDER_RETENTION
 from tests.support.job.job_folder import JobFolder, condition
 
@@ -31,7 +31,7 @@ class TestCreate:
         done = folder.run("snapshot", "create", "bot")
 
         assert done.exit_code == 0, done.output
-        made = folder.written(KIND)
+        made = folder.read_written(KIND)
         assert made["metadata"]["name"].startswith("bot-20")
         assert made["spec"] == {"agentMemoryRef": {"name": "bot"}}
         assert f"created MemorySnapshot agents/{made['metadata']['name']}" in done.output
@@ -40,7 +40,7 @@ class TestCreate:
     def test_its_options_become_the_object(self, folder: JobFolder) -> None:
         folder.run("snapshot", "create", "bot", "--name", "before-upgrade", "--verify", "Checksum")
 
-        made = folder.written(KIND)
+        made = folder.read_written(KIND)
         assert made["metadata"]["name"] == "before-upgrade"
         assert made["spec"]["verify"] == "Checksum"
 
@@ -70,7 +70,7 @@ class TestCreate:
 
     def test_waiting_tells_each_step_and_the_end(self, folder: JobFolder) -> None:
         good = [condition("Succeeded", "True", "SnapshotTaken", "12 bytes"), condition("Verified", "True")]
-        with folder.answering(
+        with folder.report_statuses(
             KIND,
             {"progress": "Qdrant is taking the snapshot", "conditions": [condition("Progressing", "True")]},
             {"progress": "verified: 3 of 4", "conditions": [condition("Progressing", "True")]},
@@ -83,7 +83,7 @@ class TestCreate:
         assert done.output.endswith("MemorySnapshot agents/one has succeeded (SnapshotTaken): 12 bytes\n")
 
     def test_waiting_for_what_fails_ends_with_the_reason(self, folder: JobFolder) -> None:
-        with folder.answering(KIND, {"conditions": [condition("Succeeded", "False", "DiskFull", "free some")]}):
+        with folder.report_statuses(KIND, {"conditions": [condition("Succeeded", "False", "DiskFull", "free some")]}):
             done = folder.run("snapshot", "create", "bot", "--name", "one", "--wait")
 
         assert done.exit_code == 1
@@ -112,7 +112,7 @@ class TestCreate:
 
         assert done.exit_code == 130
         assert "the snapshot continues; `agentmemory snapshot list bot" in done.output
-        assert folder.written(KIND)["metadata"]["name"] == "one"
+        assert folder.read_written(KIND)["metadata"]["name"] == "one"
 
 
 def test_a_folder_and_a_context_exclude_each_other(folder: JobFolder) -> None:
@@ -203,7 +203,7 @@ class TestList:
 def test_a_few_words_say_whether_it_is_proven(conditions: list[dict[str, Any]], told: str) -> None:
     progress = {"progress": "copying"} if conditions else {}
 
-    assert state_of({"status": {"conditions": conditions} | progress}) == told
+    assert describe_state({"status": {"conditions": conditions} | progress}) == told
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_a_few_words_say_whether_it_is_proven(conditions: list[dict[str, Any]], 
     ],
 )
 def test_where_the_bytes_are(locations: list[dict[str, str]], told: str) -> None:
-    assert places_of({"locations": locations}) == told
+    assert describe_locations({"locations": locations}) == told
 
 
 @pytest.mark.parametrize(
@@ -236,16 +236,16 @@ def test_where_the_bytes_are(locations: list[dict[str, str]], told: str) -> None
 def test_it_has_ended_once_it_is_said_to_have_succeeded_or_failed(
     conditions: list[dict[str, Any]], is_good: bool | None
 ) -> None:
-    outcome = outcome_of({"status": {"conditions": conditions}})
+    outcome = read_outcome({"status": {"conditions": conditions}})
 
-    assert (outcome and outcome.is_good) is is_good
+    assert (outcome and outcome.has_succeeded) is is_good
 
 
 @pytest.mark.parametrize(
     ("progress", "share"), [("", (0, 0)), ("step 3 of 8: Verify", (3, 8)), ("copied 10 of 40 bytes", (10, 40))]
 )
 def test_a_share_of_the_whole_is_read_from_the_progress(progress: str, share: tuple[int, int]) -> None:
-    stage = stage_of({"status": {"progress": progress}})
+    stage = read_stage({"status": {"progress": progress}})
 
     assert (stage.text, stage.done, stage.total) == (progress, *share)
 
@@ -259,19 +259,19 @@ class TestDelete:
         assert done.exit_code == 2
         assert "Delete MemorySnapshot agents/one and its bytes (same disk)?" in done.output
         assert "add --yes" in done.output
-        assert folder.written(KIND)["metadata"].get("annotations") is None
+        assert folder.read_written(KIND)["metadata"].get("annotations") is None
 
     def test_an_object_that_no_operator_holds_is_not_deleted(
         self, folder: JobFolder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(snapshot_deletion, "HELD_WITHIN_S", 0.1)
+        monkeypatch.setattr(snapshot_deletion, "FINALIZER_TIMEOUT_S", 0.1)
         make(folder, one="2026-11-22T03:00:00Z")
 
         done = folder.run("snapshot", "delete", "one", "--yes")
 
         assert done.exit_code == 1
         assert "was not deleted: no operator acted on it" in done.output
-        assert folder.written(KIND)["metadata"]["name"] == "one"
+        assert folder.read_written(KIND)["metadata"]["name"] == "one"
 
 
 class TestVerify:
@@ -279,9 +279,9 @@ class TestVerify:
         make(folder, one="2026-11-22T03:00:00Z")
 
         def answer() -> None:
-            while "annotations" not in folder.written(KIND)["metadata"]:
+            while "annotations" not in folder.read_written(KIND)["metadata"]:
                 time.sleep(0.01)
-            request = folder.written(KIND)["metadata"]["annotations"]["agentmemory.dev/verify-requested-at"]
+            request = folder.read_written(KIND)["metadata"]["annotations"]["agentmemory.dev/verify-requested-at"]
             bad = [condition("Succeeded", "True"), condition("Verified", "False", "SampleDiffers", "3 points differ")]
             folder.report(KIND, "one", **MADE | {"conditions": bad, "verifyRequest": request})
 

@@ -6,7 +6,7 @@ import pytest
 import typer
 
 from agentmemory_operator.adapters.folder.running import RunningStack
-from agentmemory_operator.entrypoints.cli.jobs import JobsPlace, place_of
+from agentmemory_operator.entrypoints.cli.jobs import JobsPlace, find_place
 from agentmemory_operator.entrypoints.cli.stacks import Stacks
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.settings import DEFAULT_API_URL
@@ -40,23 +40,23 @@ def stacks(*running: RunningStack, has_cluster: bool = False, means_cluster: boo
 def test_the_api_is_that_which_is_named_else_that_of_the_stack(
     running: tuple[RunningStack, ...], url: str | None, context: str | None, meant: tuple[str, RunningStack | None]
 ) -> None:
-    assert stacks(*running).api(url, context) == meant
+    assert stacks(*running).find_api(url, context) == meant
 
 
 def test_of_several_stacks_one_has_to_be_named() -> None:
     with pytest.raises(AgentMemoryError, match=r"name one with --url: .*8080.*; .*9000"):
-        stacks(HERE, OTHER).api(None, None)
+        stacks(HERE, OTHER).find_api(None, None)
 
 
 @pytest.mark.parametrize(("context", "means_cluster"), [("prod", False), (None, True)])
 def test_a_stack_at_the_usual_url_is_never_taken_for_a_clusters_api(context: str | None, means_cluster: bool) -> None:
     with pytest.raises(AgentMemoryError, match=r"8080 is the development stack .* not a cluster's API"):
-        stacks(HERE, means_cluster=means_cluster).api(None, context)
+        stacks(HERE, means_cluster=means_cluster).find_api(None, context)
 
 
 def test_who_has_a_kubeconfig_too_is_told_that_a_stack_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
-    assert stacks(HERE, has_cluster=True).meant("") == HERE
-    assert stacks(HERE).meant("") == HERE
+    assert stacks(HERE, has_cluster=True).find_default("") == HERE
+    assert stacks(HERE).find_default("") == HERE
 
     told = capsys.readouterr()
     assert told.out == ""
@@ -67,7 +67,7 @@ def test_who_has_a_kubeconfig_too_is_told_that_a_stack_is_asked(capsys: pytest.C
 
 
 def test_the_objects_are_those_of_the_stack_and_commands_to_copy_need_not_name_it() -> None:
-    place = place_of(stacks(HERE), "team", None, None)
+    place = find_place(stacks(HERE), "team", None, None)
 
     assert (place.manifests, place.qdrant, place.options) == (HERE.manifests, HERE.qdrant, " -n team")
 
@@ -78,7 +78,7 @@ def test_the_objects_are_those_of_the_stack_and_commands_to_copy_need_not_name_i
 def test_without_a_stack_that_is_meant_they_are_the_clusters(
     running: tuple[RunningStack, ...], means_cluster: bool, context: str | None
 ) -> None:
-    assert place_of(stacks(*running, means_cluster=means_cluster), None, context, None) == JobsPlace(
+    assert find_place(stacks(*running, means_cluster=means_cluster), None, context, None) == JobsPlace(
         None, context, None
     )
 
@@ -86,13 +86,13 @@ def test_without_a_stack_that_is_meant_they_are_the_clusters(
 def test_a_folder_that_is_named_has_the_qdrant_of_its_own_stack() -> None:
     both = stacks(HERE, OTHER)
 
-    assert place_of(both, None, None, OTHER.manifests).qdrant == OTHER.qdrant
-    assert place_of(both, None, None, Path("/third")).qdrant is None
-    assert place_of(both, None, None, OTHER.manifests).options == " --manifests /other"
+    assert find_place(both, None, None, OTHER.manifests).qdrant == OTHER.qdrant
+    assert find_place(both, None, None, Path("/third")).qdrant is None
+    assert find_place(both, None, None, OTHER.manifests).options == " --manifests /other"
 
 
 def test_of_several_stacks_a_folder_has_to_be_named(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(typer.Exit):
-        place_of(stacks(HERE, OTHER), None, None, None)
+        find_place(stacks(HERE, OTHER), None, None, None)
 
     assert "name one's folder with --manifests" in capsys.readouterr().err

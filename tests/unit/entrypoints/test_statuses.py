@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.collections.rules.outcome import Reconciled
+from agentmemory_operator.collections.rules.outcome import PassOutcome
 from agentmemory_operator.collections.rules.plan import Plan, plan_changes
-from agentmemory_operator.collections.rules.refusals import refuse
+from agentmemory_operator.collections.rules.refusals import find_refusal
 from agentmemory_operator.controllers.rules.status import converged_status, failed_status
 from agentmemory_operator.entrypoints.cli.look.status_view import status_document, status_sections
 from agentmemory_operator.entrypoints.cli.tables import plain
@@ -27,7 +27,9 @@ def looked_at(was: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
     settings = effective_settings(parse_agent_memory(document))
     observed = observed_of(desired_of(spec if was is None else was), points=7)
     plan = plan_changes(desired_of(spec), observed, alias=ALIAS, physical=f"{ALIAS}__2")
-    status = converged_status(settings, Reconciled(observed, plan, refuse(plan, observed), NOTHING), old={}, now=NOW)
+    status = converged_status(
+        settings, PassOutcome(observed, plan, find_refusal(plan, observed), NOTHING), old={}, now=NOW
+    )
     return document | {"status": status}
 
 

@@ -48,7 +48,7 @@ class Untouched:
 
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> typer.Typer:
-    monkeypatch.setattr(uninstalling, "RENEWED_WITHIN_S", 0.01)
+    monkeypatch.setattr(uninstalling, "LEASE_CHECK_S", 0.01)
     monkeypatch.setattr(uninstalling, "POLL_S", 0.001)
     monkeypatch.chdir(tmp_path)
     made = typer.Typer()

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from agentmemory_operator.adapters.folder.manifests import MAX_BYTES
-from agentmemory_operator.entrypoints.cli.look.validate import checked, warnings_in
+from agentmemory_operator.entrypoints.cli.look.validate import check_manifests, warnings_in
 from tests.support.command_line import command_line
 
 GOOD = """apiVersion: agentmemory.dev/v1alpha1
@@ -37,7 +37,9 @@ spec:
 def findings(tmp_path: pathlib.Path, text: str) -> list[str]:
     file = tmp_path / "a.yaml"
     file.write_text(text)
-    return [str(finding).removeprefix(f"{tmp_path}/") for finding in checked([file], is_recursive=False).findings]
+    return [
+        str(finding).removeprefix(f"{tmp_path}/") for finding in check_manifests([file], is_recursive=False).findings
+    ]
 
 
 def test_a_good_manifest_has_no_findings(tmp_path: pathlib.Path) -> None:
@@ -116,7 +118,7 @@ def warned(tmp_path: pathlib.Path, scoring: str, types: str | None) -> list[str]
     listed = f"\n  types: [{types}]" if types else ""
     spec = f"spec:\n  connectionRef: {{name: main}}\n  preset: cortex\n  scoring: {scoring}{listed}"
     file.write_text(GOOD.replace("spec: {connectionRef: {name: main}}", spec))
-    found = checked([file], is_recursive=False)
+    found = check_manifests([file], is_recursive=False)
     assert found.findings == []
     return [str(warning.error) for warning in warnings_in(found)]
 
@@ -182,7 +184,7 @@ def test_what_a_preset_costs_is_warned_of(tmp_path: pathlib.Path, preset: str, e
         GOOD.replace("{connectionRef: {name: main}}", f"{{connectionRef: {{name: main}}, preset: {preset}}}")
     )
 
-    told = [str(warning.error) for warning in warnings_in(checked([file], is_recursive=False))]
+    told = [str(warning.error) for warning in warnings_in(check_manifests([file], is_recursive=False))]
 
     assert len(told) == len(expected), told
     assert all(warning.startswith(words) for words, warning in zip(expected, told, strict=True))

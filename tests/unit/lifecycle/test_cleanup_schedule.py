@@ -10,7 +10,7 @@ from agentmemory_operator.lifecycle.rules.cleanup_status import due_ms
 from agentmemory_operator.spec.kinds.agent_memory import APPROVE_CLEANUP, CLEANUP_REQUESTED_AT, AgentMemory
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from agentmemory_operator.spec.presets import Lifecycle
-from agentmemory_operator.spec.schedule import LARGEST_SPREAD_MS
+from agentmemory_operator.spec.schedule import MAX_SPREAD_MS
 from tests.support.spec.golden import manifest
 
 DAILY = Lifecycle(schedule="0 3 * * *")
@@ -35,7 +35,7 @@ def test_the_first_run_is_the_first_time_after_the_object_was_made() -> None:
     found = due({})
 
     assert found is not None
-    assert 0 <= found - ms("2026-11-21T03:00:00Z") <= LARGEST_SPREAD_MS
+    assert 0 <= found - ms("2026-11-21T03:00:00Z") <= MAX_SPREAD_MS
 
 
 def test_many_missed_times_are_one_run() -> None:

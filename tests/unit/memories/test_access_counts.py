@@ -8,7 +8,7 @@ from agentmemory_operator.errors import NotFound, StoreUnavailable
 from agentmemory_operator.memories import access_counts
 from agentmemory_operator.memories.access_counts import AccessCounts
 from tests.support.engine.fakes import FakeClock
-from tests.support.metrics import samples_of
+from tests.support.metrics import collect_samples
 
 
 def counts_of(error: Exception) -> AccessCounts:
@@ -24,7 +24,7 @@ async def test_counts_of_an_agent_that_is_gone_are_dropped() -> None:
 
     await counts.flush()
 
-    assert samples_of(counts.drops)["agentmemory_api_access_dropped_total"] == 3
+    assert collect_samples(counts.drops)["agentmemory_api_access_dropped_total"] == 3
 
 
 async def test_counts_wait_while_the_engine_is_away() -> None:
@@ -33,7 +33,7 @@ async def test_counts_wait_while_the_engine_is_away() -> None:
 
     await counts.flush()
 
-    assert samples_of(counts.drops)["agentmemory_api_access_dropped_total"] == 0
+    assert collect_samples(counts.drops)["agentmemory_api_access_dropped_total"] == 0
     assert counts.waiting == 1
 
 
@@ -43,7 +43,7 @@ async def test_beyond_the_bound_the_oldest_are_dropped(monkeypatch: pytest.Monke
 
     counts.note("bot", ["a", "b", "c", "a", "d", "e"])
 
-    assert (counts.waiting, samples_of(counts.drops)["agentmemory_api_access_dropped_total"]) == (3, 2)
+    assert (counts.waiting, collect_samples(counts.drops)["agentmemory_api_access_dropped_total"]) == (3, 2)
 
 
 async def test_the_lag_is_the_age_of_the_oldest_access_that_is_not_written() -> None:

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.agents.collection_facts import Facts, Space
-from agentmemory_operator.agents.fence import TIMES, Fence, Times
+from agentmemory_operator.agents.collection_facts import CollectionFacts, Space
+from agentmemory_operator.agents.fence import DEFAULT_TIMING, Fence, FenceTiming
 from agentmemory_operator.agents.fenced_store import FencedStore
 from agentmemory_operator.errors import AgentMemoryError, CollectionMoved, OutcomeUnknown
 from agentmemory_operator.lifecycle.forget import ForgetRequest
-from agentmemory_operator.lifecycle.rules.erasure import Scope
+from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.item_writes import ItemContent
 from agentmemory_operator.memories.rules.items import Address
 from agentmemory_operator.memories.stored import change_head, delete_head
-from agentmemory_operator.memories.transfer.import_batch import Line
+from agentmemory_operator.memories.transfer.import_batch import ImportLine
 from agentmemory_operator.memories.transfer.imports import import_lines
 from agentmemory_operator.memories.working import Session
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
@@ -25,7 +25,7 @@ from agentmemory_operator.spec.memory_types import MemoryType, Ttl
 from tests.support.engine.agents import EVERYTHING, SIZE, World, agent_of, settings_of, vector_of
 from tests.support.engine.fakes import FakeClock
 from tests.support.engine.point_memory import PointMemory
-from tests.support.metrics import samples_of
+from tests.support.metrics import collect_samples
 
 TYPES = (
     MemoryType("fact", None, supersede_by="key"),
@@ -36,7 +36,7 @@ TYPES = (
 SESSION = Session("u", "s")
 PLACE = Address(user_id="u", namespace=("memories", "u"), key="a")
 SOURCE = EmbeddingSource(provider="none", model=None, dimensions=SIZE)
-BEFORE = Facts(source=SOURCE, keyword=None, distance="Cosine", origin=None, allows_exact=True)
+BEFORE = CollectionFacts(source=SOURCE, keyword=None, distance="Cosine", origin=None, allows_exact=True)
 AFTER = replace(BEFORE, epoch="agent_memory_bot__2")
 
 
@@ -44,7 +44,7 @@ class Looked(Fence):
     """Is asked before and after each write; from one of these looks on, the alias leads elsewhere."""
 
     def __init__(self, moves_at: int) -> None:
-        super().__init__("bot", self.told, TIMES)
+        super().__init__("bot", self.told, DEFAULT_TIMING)
         self.moves_at, self.looks = moves_at, 0
 
     @property
@@ -55,7 +55,7 @@ class Looked(Fence):
         self.looks += 1
         return not self.has_moved
 
-    async def told(self) -> Facts:
+    async def told(self) -> CollectionFacts:
         return AFTER
 
 
@@ -101,15 +101,15 @@ async def edit(world: World) -> None:
 
 
 async def think(world: World) -> None:
-    await world.working.keep(world.agent, memory("in mind", session_id="s"))
+    await world.working.store(world.agent, memory("in mind", session_id="s"))
     await world.add("thought", type="thought", session_id="s")
 
 
 async def take_in(world: World) -> None:
     first, second = (f"00000000-0000-4000-8000-00000000000{number}" for number in (1, 2))
     lines = [
-        Line(memory=memory("old", type="note"), id=first, superseded_by=second, superseded_at=1),
-        Line(memory=memory("new", type="note", supersedes=first), id=second),
+        ImportLine(memory=memory("old", type="note"), id=first, superseded_by=second, superseded_at=1),
+        ImportLine(memory=memory("new", type="note", supersedes=first), id=second),
     ]
     await import_lines(world.agent, lines, brings_back_erased=False)
 
@@ -145,12 +145,14 @@ USE_CASES: dict[str, tuple[Deed, Deed]] = {
         lambda world: world.items.put(world.agent, PLACE, content_of("old")),
         lambda world: world.items.delete(world.agent, PLACE),
     ),
-    "a working memory": (think, lambda w: w.working.keep(w.agent, memory("also in mind", session_id="s"))),
-    "the end of a session": (think, lambda world: world.working.end(world.agent, SESSION)),
+    "a working memory": (think, lambda w: w.working.store(w.agent, memory("also in mind", session_id="s"))),
+    "the end of a session": (think, lambda world: world.working.end_session(world.agent, SESSION)),
     "an import": (nothing, take_in),
     "an erasure": (
         add_two_versions,
-        lambda world: world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u", is_whole=True))),
+        lambda world: world.forgetting.forget(
+            world.agent, ForgetRequest(scope=ErasureScope(user_id="u", is_whole=True))
+        ),
     ),
 }
 
@@ -208,7 +210,7 @@ async def test_accesses_that_met_a_move_are_written_later() -> None:
     counts.note("bot", [memory_id])
 
     await counts.flush()
-    assert (counts.waiting, samples_of(counts.drops)["agentmemory_api_access_dropped_total"]) == (1, 0)
+    assert (counts.waiting, collect_samples(counts.drops)["agentmemory_api_access_dropped_total"]) == (1, 0)
 
     world.agent = direct
     await counts.flush()
@@ -232,7 +234,7 @@ class Restored:
 
         return call
 
-    async def told(self) -> Facts:
+    async def told(self) -> CollectionFacts:
         self.calls += 1
         return replace(BEFORE, epoch="2", number=2, contents=2) if self.has_moved else BEFORE
 
@@ -251,7 +253,7 @@ async def test_no_use_case_calls_anything_a_conflict_because_a_restore_took_it_a
         restored.payloads = deepcopy(payloads)
         engine = Restored(points, restored, moves_at=moves_at)
         # No reading is relied on: each call is followed by one.
-        fence = Fence("bot", engine.told, Times(lease_s=-1, hold_s=0, poll_s=0))
+        fence = Fence("bot", engine.told, FenceTiming(lease_s=-1, hold_s=0, poll_s=0))
         store_of_one_use: Any = FencedStore(engine, fence, BEFORE, clock=FakeClock(), write_s=60)  # type: ignore[arg-type]
         world.agent = replace(world.agent, store=store_of_one_use)
         raised: AgentMemoryError | None = None

@@ -9,8 +9,8 @@ from agentmemory_operator.collections.rules.collection import Collection
 from agentmemory_operator.collections.rules.rebuild_record import RebuildRecord
 from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.resolve import Server
-from agentmemory_operator.errors import RebuildPaused, RebuildUnwanted, SpecInvalid, StoreUnavailable
-from agentmemory_operator.rebuilds.converge import Convergence
+from agentmemory_operator.errors import RebuildCancelled, RebuildPaused, SpecInvalid, StoreUnavailable
+from agentmemory_operator.rebuilds.converge import ConvergeStep
 from agentmemory_operator.rebuilds.task import RebuildRun
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from agentmemory_operator.spec.presets.table import Hnsw
@@ -62,9 +62,9 @@ class ScriptedTarget:
             clock=FakeClock(),
             embedder=None,
             check=self.check,
-            show=self.show,
+            report_progress=self.show,
         )
-        return await Convergence(monotonic=lambda: self.now_s, sleep=self.sleep, **how)(task)
+        return await ConvergeStep(monotonic=lambda: self.now_s, sleep=self.sleep, **how)(task)
 
 
 async def test_a_target_that_is_as_asked_is_not_changed_and_looked_at_twice() -> None:
@@ -139,5 +139,5 @@ async def test_a_target_that_is_gone_or_fits_no_more_is_not_wanted(gone: Collect
     engine = ScriptedTarget()
     engine.store.collections = {TARGET: gone} if gone else {}
 
-    with pytest.raises(RebuildUnwanted):
+    with pytest.raises(RebuildCancelled):
         await engine.run()

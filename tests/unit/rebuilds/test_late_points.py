@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.memories.rules.record import DUE_KEY, ORDER_KEY, TOMBSTONE_KEY
-from agentmemory_operator.rebuilds.drain import late_insert, late_update
+from agentmemory_operator.memories.rules.record import ORDER_KEY, TOMBSTONE_KEY, WINDOW_DUE_KEY
+from agentmemory_operator.rebuilds.drain import build_late_insert, build_late_update
 
 Row = dict[str, Any]
 MOVED_MS = 100
@@ -23,11 +23,11 @@ IN_SESSION: Row = {ORDER_KEY: 5}
         pytest.param(PLAIN | {"supersededById": "b"}, {}, id="an earlier version as it is"),
         pytest.param(DEAD, {}, id="a tombstone as it is"),
         pytest.param(DEAD | {"supersedesId": "b", "pending": True}, {}, id="a tombstone that is to be joined as it is"),
-        pytest.param(PLAIN | IN_SESSION, {DUE_KEY: True}, id="its words are looked at again"),
+        pytest.param(PLAIN | IN_SESSION, {WINDOW_DUE_KEY: True}, id="its words are looked at again"),
     ],
 )
 def test_what_the_target_lacks_comes_as(row: Row, changed: Row) -> None:
-    assert late_insert(row) == row | changed
+    assert build_late_insert(row) == row | changed
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_what_the_target_lacks_comes_as(row: Row, changed: Row) -> None:
     ],
 )
 def test_the_target_keeps_its_own_where(row: Row, live: Row) -> None:
-    assert late_update(row, live, moved_ms=MOVED_MS) is None
+    assert build_late_update(row, live, moved_ms=MOVED_MS) is None
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,8 @@ def test_the_target_keeps_its_own_where(row: Row, live: Row) -> None:
         pytest.param(
             DEAD | {"supersedesId": "b"}, LIVE | {"supersedesId": "b"}, {"pending": True}, id="the head's deletion"
         ),
-        pytest.param(DEAD, LIVE | IN_SESSION, {DUE_KEY: True}, id="whose words others hold"),
+        pytest.param(DEAD, LIVE | IN_SESSION, {WINDOW_DUE_KEY: True}, id="whose words others hold"),
     ],
 )
 def test_the_target_takes(row: Row, live: Row, changed: Row) -> None:
-    assert late_update(row, live, moved_ms=MOVED_MS) == row | changed
+    assert build_late_update(row, live, moved_ms=MOVED_MS) == row | changed

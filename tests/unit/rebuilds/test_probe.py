@@ -9,7 +9,7 @@ from agentmemory_operator.collections.rules.rebuild_record import RebuildRecord
 from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.ports.base import Json
-from agentmemory_operator.rebuilds.probe import RecallProbing
+from agentmemory_operator.rebuilds.probe import RecallMeasurement
 from agentmemory_operator.rebuilds.task import RebuildRun
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from tests.support.engine.fakes import FakeClock
@@ -73,10 +73,10 @@ async def test_the_index_looks_as_far_as_for_all_candidates_of_a_search(
         clock=FakeClock(),
         embedder=None,
         check=check,
-        show=show,
+        report_progress=show,
     )
 
-    recall = await RecallProbing(task, live, None).measure([POINT], {"a"})
+    recall = await RecallMeasurement(task, live, None).measure([POINT], {"a"})
 
     exact, approximate = points.asked[:2]
     assert exact["params"] == {"exact": True}

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from agentmemory_operator.collections.rules.collection import Collection
-from agentmemory_operator.collections.rules.outcome import Reconciled
+from agentmemory_operator.collections.rules.outcome import PassOutcome
 from agentmemory_operator.collections.rules.plan import Plan
 from agentmemory_operator.collections.rules.refusals import Refusal
 from agentmemory_operator.rebuilds.reports import RebuildReports
@@ -32,9 +32,9 @@ def test_the_room_that_a_running_rebuild_takes_is_no_want_of_room_for_it(told: d
     table, document = ObjectTable(), memory_document("a")
     table.put(document | {"status": {"rebuild": told}})
     reports = RebuildReports(table, FakeCluster(), FakeClock())
-    found = Reconciled(LIVE, Plan(LIVE.physical, ()), SHORT, Plan(LIVE.physical, ()))
+    found = PassOutcome(LIVE, Plan(LIVE.physical, ()), SHORT, Plan(LIVE.physical, ()))
 
-    refusal = reports.explained(key_of(document), found).refusal
+    refusal = reports.explain(key_of(document), found).refusal
 
     assert refusal is not None
     assert refusal.reason == reason

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.connections.rules.secret_hosts import KeptSecret
+from agentmemory_operator.connections.rules.secret_hosts import AnnotatedSecret
 from agentmemory_operator.errors import NotFound
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.restores.restore_all import RestoreAll, RestoredAgent
@@ -37,7 +37,7 @@ class Objects:
         metadata = document["metadata"]
         self.documents[document["kind"], metadata["namespace"], metadata["name"]] = document
 
-    async def read_secret(self, namespace: str, name: str) -> KeptSecret | None:
+    async def read_secret(self, namespace: str, name: str) -> AnnotatedSecret | None:
         raise NotFound(name)
 
     async def read_object(self, kind: str, namespace: str, name: str) -> Json:
@@ -95,7 +95,7 @@ def objects() -> Objects:
 async def restore_all(objects: Objects, *, at_once: int = 4) -> list[RestoredAgent]:
     connection = Key(QDRANT_CONNECTION, "agents", "main")
     told: list[RestoredAgent] = []
-    everything = RestoreAll(objects=objects, connection=connection, tell=told.append, at_once=at_once, poll_s=0)
+    everything = RestoreAll(objects=objects, connection=connection, report=told.append, concurrency=at_once, poll_s=0)
     assert sorted(result.agent for result in await everything.run(await everything.find())) == sorted(
         result.agent for result in told
     )

@@ -8,7 +8,15 @@ import pytest
 
 from agentmemory_operator.errors import LeadershipLost, SpecInvalid
 from agentmemory_operator.ports.base import Json
-from agentmemory_operator.runtime.cache import AGENT_MEMORY, MOST_PARSED, Key, ObjectTable, Statuses, key_of, slug_of
+from agentmemory_operator.runtime.cache import (
+    AGENT_MEMORY,
+    MAX_PARSED_MEMORIES,
+    Key,
+    ObjectTable,
+    Statuses,
+    key_of,
+    slug_of,
+)
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 from tests.support.engine.fakes import FakeClock, FakeCluster
 from tests.support.spec.documents import connection_document, memory_document
@@ -146,12 +154,12 @@ def test_what_python_takes_for_equal_is_judged_again() -> None:
 
 
 def test_few_objects_are_kept_as_they_were_judged() -> None:
-    table = table_of(*(memory_document(f"a{number}") for number in range(MOST_PARSED + 10)))
+    table = table_of(*(memory_document(f"a{number}") for number in range(MAX_PARSED_MEMORIES + 10)))
 
     for one in table.keys(AGENT_MEMORY):
         table.parse(table.get(one) or {})
 
-    assert len(table._parsed) == MOST_PARSED
+    assert len(table._parsed) == MAX_PARSED_MEMORIES
 
 
 def test_an_object_is_forgotten_with_its_claim() -> None:
@@ -160,7 +168,7 @@ def test_an_object_is_forgotten_with_its_claim() -> None:
     table.remove(key("a"))
     table.remove(key("a"))
 
-    assert (table.get(key("a")), table.owner_of("a"), list(table.claimants_of("a"))) == (None, None, [])
+    assert (table.get(key("a")), table.find_owner("a"), list(table.list_claimants("a"))) == (None, None, [])
 
 
 def test_keys_come_sorted_and_of_one_kind() -> None:
@@ -186,7 +194,7 @@ def test_the_oldest_object_owns_the_slug_then_the_smallest_uid(
     ]
 
     for order in (documents, documents[::-1]):
-        assert table_of(*order).owner_of("bot") == key(owner)
+        assert table_of(*order).find_owner("bot") == key(owner)
 
 
 def test_the_slug_goes_to_the_next_when_its_owner_is_gone() -> None:
@@ -197,8 +205,8 @@ def test_the_slug_goes_to_the_next_when_its_owner_is_gone() -> None:
 
     table.remove(key("old"))
 
-    assert table.owner_of("bot") == key("new")
-    assert list(table.claimants_of("bot")) == [key("new")]
+    assert table.find_owner("bot") == key("new")
+    assert list(table.list_claimants("bot")) == [key("new")]
 
 
 def test_a_changed_slug_leaves_no_claim_behind() -> None:
@@ -206,7 +214,7 @@ def test_a_changed_slug_leaves_no_claim_behind() -> None:
 
     table.put(memory_document("a", agent="two"))
 
-    assert (table.owner_of("one"), table.owner_of("two")) == (None, key("a"))
+    assert (table.find_owner("one"), table.find_owner("two")) == (None, key("a"))
 
 
 def test_a_connection_knows_its_users_in_its_own_namespace() -> None:
@@ -218,7 +226,7 @@ def test_a_connection_knows_its_users_in_its_own_namespace() -> None:
         memory_document("e", connectionRef=None),
     )
 
-    assert table.users_of(key_of(connection_document())) == [key("a")]
+    assert table.find_users(key_of(connection_document())) == [key("a")]
 
 
 def test_a_connection_s_users_may_be_of_other_namespaces() -> None:
@@ -226,8 +234,8 @@ def test_a_connection_s_users_may_be_of_other_namespaces() -> None:
     table.put(memory_document("a", connectionRef={"name": "main", "namespace": "infra"}))
     table.put(memory_document("b", connectionRef={"name": "main"}))
 
-    assert table.users_of(key_of(connection_document(namespace="infra"))) == [key("a")]
-    assert table.users_of(key_of(connection_document())) == [key("b")]
+    assert table.find_users(key_of(connection_document(namespace="infra"))) == [key("a")]
+    assert table.find_users(key_of(connection_document())) == [key("b")]
 
 
 def document(version: int = 1, uid: str = "u", **more: Any) -> Json:

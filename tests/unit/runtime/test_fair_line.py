@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentmemory_operator.runtime.fair_line import FairLine, LinePlace
+from agentmemory_operator.runtime.fair_line import FairQueue, LinePlace
 
 
-def line_of(*keys: str, share: int = 4, width: int = 8) -> FairLine[str]:
+def line_of(*keys: str, share: int = 4, width: int = 8) -> FairQueue[str]:
     """Return a line of keys like `a1-3`: the third of tenant a in lane 1."""
-    line: FairLine[str] = FairLine(share, width)
+    line: FairQueue[str] = FairQueue(share, width)
     for key in keys:
         line.put(key, place_of(key))
     return line
@@ -26,7 +26,7 @@ def many(place: str, count: int) -> list[str]:
     return [f"{place}-{number:03d}" for number in range(count)]
 
 
-def taken(line: FairLine[str]) -> list[str]:
+def taken(line: FairQueue[str]) -> list[str]:
     """Return all who get their turn now."""
     return [turn[0] for turn in iter(line.take, None)]
 
@@ -83,7 +83,7 @@ def test_who_waits_for_a_full_lane_is_let_in_when_a_turn_there_ends() -> None:
     line = line_of(*many("a1", 2), *many("b1", 2), *many("c1", 2), share=32, width=1)
     assert taken(line) == ["a1-000", "b1-000"]
 
-    line.end(place_of("a1"))
+    line.release(place_of("a1"))
 
     assert taken(line) == ["c1-000"], "whoever had no turn yet comes first"
 
@@ -92,7 +92,7 @@ def test_tenants_take_turns_however_many_wait_of_one() -> None:
     line, order = line_of(*many("a1", 50), *many("b1", 3), share=1), []
     while turn := line.take():
         order.append(turn[0][0])
-        line.end(turn[1])
+        line.release(turn[1])
 
     assert "".join(order[:6]) == "ababab"
     assert len(order) == 53
@@ -102,7 +102,7 @@ def test_lanes_of_a_tenant_take_turns() -> None:
     line, order = line_of(*many("a1", 50), *many("a2", 3), share=1), []
     while turn := line.take():
         order.append(turn[0][1])
-        line.end(turn[1])
+        line.release(turn[1])
 
     assert "".join(order[:6]) == "121212"
 
@@ -123,7 +123,7 @@ def test_a_dropped_key_that_waited_for_a_full_lane_leaves_nothing_behind() -> No
     [first] = taken(line)
 
     line.drop("a1-1")
-    line.end(place_of(first))
+    line.release(place_of(first))
 
     assert taken(line) == []
     assert not line._shut_out
@@ -167,10 +167,10 @@ def test_limits_hold_everyone_gets_a_turn_and_nothing_is_left(
             line.drop(key)
             waiting.discard(key)
         elif running:
-            line.end(place_of(running.pop(0)))
+            line.release(place_of(running.pop(0)))
         let_begin()
     while running:
-        line.end(place_of(running.pop(0)))
+        line.release(place_of(running.pop(0)))
         let_begin()
 
     assert (len(line), waiting) == (0, set())

@@ -55,7 +55,7 @@ class Operator:
         def ignored(_: object) -> None:
             """Take no notice."""
 
-        return OperatorFeed(self.table, self.queue, self.gone.append, heard=ignored, gone=ignored)
+        return OperatorFeed(self.table, self.queue, self.gone.append, on_job_event=ignored, on_deleted=ignored)
 
 
 def key(name: str) -> Key:
@@ -106,7 +106,7 @@ def test_an_object_that_a_list_does_not_hold_is_dropped() -> None:
     operator = Operator()
     operator.take("ADDED", memory_document("a"))
     operator.take("ADDED", memory_document("b"))
-    known = operator.feed.known(AGENT_MEMORY)
+    known = operator.feed.read_uids(AGENT_MEMORY)
 
     operator.feed.drop_absent(known, [memory_document("b")])
 
@@ -117,7 +117,7 @@ def test_an_object_that_a_list_does_not_hold_is_dropped() -> None:
 def test_an_object_that_came_or_was_made_again_after_the_list_stays(listed: list[dict[str, Any]]) -> None:
     operator = Operator()
     operator.take("ADDED", memory_document("a", metadata={"uid": "first"}))
-    known = operator.feed.known(AGENT_MEMORY)
+    known = operator.feed.read_uids(AGENT_MEMORY)
     operator.take("ADDED", memory_document("a", metadata={"uid": "second"}))
     operator.take("ADDED", memory_document("b"))
 
@@ -150,29 +150,29 @@ class Api:
 
     def agents(self) -> list[tuple[str, int]]:
         """Return slug and generation of every agent."""
-        return [(settings.slug, settings.generation) for settings in self.directory.list()]
+        return [(settings.slug, settings.generation) for settings in self.directory.list_settings()]
 
     def let_in(self, slug: str = "a") -> list[str]:
         """Return who may do anything with an agent, and what."""
-        subjects = self.directory.settings(slug).subjects
+        subjects = self.directory.find_settings(slug).subjects
         return [f"{subject.name}: {','.join(sorted(subject.verbs | subject.scopes))}" for subject in subjects]
 
 
 def test_an_object_s_settings_are_served_as_they_come() -> None:
     api = Api()
 
-    api.feed.take("ADDED", memory_document("a"))
-    api.feed.take("MODIFIED", memory_document("a", metadata={"generation": 2}))
+    api.feed.apply_event("ADDED", memory_document("a"))
+    api.feed.apply_event("MODIFIED", memory_document("a", metadata={"generation": 2}))
 
     assert api.agents() == [("a", 2)]
 
 
 def test_an_object_that_is_not_valid_keeps_its_last_settings(caplog: pytest.LogCaptureFixture) -> None:
     api = Api()
-    api.feed.take("ADDED", memory_document("a"))
+    api.feed.apply_event("ADDED", memory_document("a"))
 
     with caplog.at_level(logging.WARNING):
-        api.feed.take("MODIFIED", memory_document("a", metadata={"generation": 2}, index={"hnsw": {"m": 1}}))
+        api.feed.apply_event("MODIFIED", memory_document("a", metadata={"generation": 2}, index={"hnsw": {"m": 1}}))
 
     assert api.agents() == [("a", 1)]
     assert "spec.index.hnsw.m" in caplog.text
@@ -207,13 +207,13 @@ def test_who_may_call_is_read_of_an_object_that_is_not_valid_too(
     spec: dict[str, Any], let_in: list[str], metadata: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     api = Api()
-    api.feed.take("ADDED", memory_document("a", access=ALL_THREE, scoring={"limit": 7}))
+    api.feed.apply_event("ADDED", memory_document("a", access=ALL_THREE, scoring={"limit": 7}))
 
     with caplog.at_level(logging.WARNING):
-        api.feed.take("MODIFIED", memory_document("a", metadata={"generation": 2} | metadata, **spec))
+        api.feed.apply_event("MODIFIED", memory_document("a", metadata={"generation": 2} | metadata, **spec))
 
     assert api.let_in() == let_in
-    assert (api.agents(), api.directory.settings("a").ranking.limit) == ([("a", 1)], 7)
+    assert (api.agents(), api.directory.find_settings("a").ranking.limit) == ([("a", 1)], 7)
     assert "and the current spec.access" in caplog.text
 
 
@@ -233,23 +233,23 @@ def test_who_may_call_is_read_of_an_object_that_is_not_valid_too(
 def test_who_may_call_is_nobody_where_that_cannot_be_read(access: object, caplog: pytest.LogCaptureFixture) -> None:
     """Half of what somebody wrote may be the half that lets in, or the half that the other was to take back."""
     api = Api()
-    api.feed.take("ADDED", memory_document("a", access=ALL_THREE, scoring={"limit": 7}))
+    api.feed.apply_event("ADDED", memory_document("a", access=ALL_THREE, scoring={"limit": 7}))
 
     with caplog.at_level(logging.WARNING):
-        api.feed.take("MODIFIED", memory_document("a", access=access, metadata={"generation": 2}))
+        api.feed.apply_event("MODIFIED", memory_document("a", access=access, metadata={"generation": 2}))
 
     assert api.let_in() == []
-    assert (api.agents(), api.directory.settings("a").ranking.limit) == ([("a", 1)], 7)
+    assert (api.agents(), api.directory.find_settings("a").ranking.limit) == ([("a", 1)], 7)
     assert "rejects every caller" in caplog.text
 
 
 @pytest.mark.parametrize("spec", [None, [], "x", 7, [{"access": ALL_THREE}]])
 def test_a_spec_that_is_no_object_lets_nobody_in(spec: object, caplog: pytest.LogCaptureFixture) -> None:
     api = Api()
-    api.feed.take("ADDED", memory_document("a", access=ALL_THREE))
+    api.feed.apply_event("ADDED", memory_document("a", access=ALL_THREE))
 
     with caplog.at_level(logging.WARNING):
-        api.feed.take("MODIFIED", memory_document("a") | {"spec": spec})
+        api.feed.apply_event("MODIFIED", memory_document("a") | {"spec": spec})
 
     assert (api.agents(), api.let_in()) == ([("a", 1)], [])
     assert "rejects every caller" in caplog.text
@@ -258,7 +258,7 @@ def test_a_spec_that_is_no_object_lets_nobody_in(spec: object, caplog: pytest.Lo
 def test_who_was_let_in_again_is_let_in_before_the_rest_is_correct() -> None:
     api = Api()
     for access in (ALL_THREE, {"subjects": [subject("boss", "raed")]}, {"subjects": [subject("boss", "read")]}):
-        api.feed.take("MODIFIED", memory_document("a", access=access, **(TYPO if api.agents() else {})))
+        api.feed.apply_event("MODIFIED", memory_document("a", access=access, **(TYPO if api.agents() else {})))
 
     assert api.let_in() == ["boss: read"]
 
@@ -266,7 +266,7 @@ def test_who_was_let_in_again_is_let_in_before_the_rest_is_correct() -> None:
 def test_a_new_object_that_is_not_valid_is_not_served() -> None:
     api = Api()
 
-    api.feed.take("ADDED", memory_document("a", access=ALL_THREE, **TYPO))
+    api.feed.apply_event("ADDED", memory_document("a", access=ALL_THREE, **TYPO))
 
     assert api.agents() == []
 
@@ -275,34 +275,34 @@ def test_a_new_object_that_is_not_valid_is_not_served() -> None:
 def test_another_object_by_the_same_name_takes_nothing_over(again: dict[str, Any]) -> None:
     """Deleted and made again in a gap of the watch: the list that follows has the new one alone."""
     api = Api()
-    api.feed.take_list(AGENT_MEMORY, [memory_document("a", access=ALL_THREE)])
+    api.feed.apply_list(AGENT_MEMORY, [memory_document("a", access=ALL_THREE)])
 
     new = memory_document("a", metadata=LATER | {"uid": "another"}, **again)
-    api.feed.take_list(AGENT_MEMORY, [new])
+    api.feed.apply_list(AGENT_MEMORY, [new])
 
     assert [api.let_in(slug) for slug, _ in api.agents()] == ([] if again is TYPO else [[]])
     assert api.forgotten == ["a"]
-    api.feed.take("DELETED", new)
+    api.feed.apply_event("DELETED", new)
     assert api.agents() == []
 
 
 def test_a_slug_that_an_object_gave_up_is_served_no_more() -> None:
     """As a folder of manifests lets it: in a cluster the slug is for good."""
     api = Api()
-    api.feed.take("ADDED", memory_document("a", access=ALL_THREE))
+    api.feed.apply_event("ADDED", memory_document("a", access=ALL_THREE))
 
-    api.feed.take("MODIFIED", memory_document("a", agent="b", access={"subjects": []}))
+    api.feed.apply_event("MODIFIED", memory_document("a", agent="b", access={"subjects": []}))
     assert api.agents() == [("b", 1)]
 
-    api.feed.take("DELETED", memory_document("a", agent="b"))
+    api.feed.apply_event("DELETED", memory_document("a", agent="b"))
     assert api.agents() == []
 
 
 def test_a_deleted_object_is_served_no_more() -> None:
     api = Api()
-    api.feed.take("ADDED", memory_document("a"))
+    api.feed.apply_event("ADDED", memory_document("a"))
 
-    api.feed.take("DELETED", memory_document("a"))
+    api.feed.apply_event("DELETED", memory_document("a"))
 
     assert api.agents() == []
 
@@ -310,8 +310,8 @@ def test_a_deleted_object_is_served_no_more() -> None:
 def test_the_older_of_two_claims_is_served_whatever_comes_first() -> None:
     api = Api()
 
-    api.feed.take("ADDED", memory_document("new", agent="bot", metadata=LATER | {"generation": 9}))
-    api.feed.take("ADDED", memory_document("old", agent="bot"))
+    api.feed.apply_event("ADDED", memory_document("new", agent="bot", metadata=LATER | {"generation": 9}))
+    api.feed.apply_event("ADDED", memory_document("old", agent="bot"))
 
     assert api.agents() == [("bot", 1)]
 
@@ -319,7 +319,7 @@ def test_the_older_of_two_claims_is_served_whatever_comes_first() -> None:
 def test_a_connection_is_kept_and_serves_nothing() -> None:
     api = Api()
 
-    api.feed.take("ADDED", connection_document())
+    api.feed.apply_event("ADDED", connection_document())
 
     assert api.agents() == []
     assert api.table.get(key_of(connection_document())) is not None
@@ -328,9 +328,9 @@ def test_a_connection_is_kept_and_serves_nothing() -> None:
 def test_a_list_drops_what_it_does_not_hold_and_only_of_its_kind() -> None:
     api = Api()
     for document in (memory_document("a"), memory_document("b"), connection_document()):
-        api.feed.take("ADDED", document)
+        api.feed.apply_event("ADDED", document)
 
-    api.feed.take_list(AGENT_MEMORY, [memory_document("b", metadata={"generation": 2}), memory_document("c")])
+    api.feed.apply_list(AGENT_MEMORY, [memory_document("b", metadata={"generation": 2}), memory_document("c")])
 
     assert api.agents() == [("b", 2), ("c", 1)]
     assert api.table.keys(QDRANT_CONNECTION) == [key_of(connection_document())]

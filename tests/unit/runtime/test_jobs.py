@@ -10,7 +10,7 @@ import pytest
 from agentmemory_operator.errors import AgentMemoryError, LeadershipLost, StoreRejected, StoreUnavailable
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.cache import Key, ObjectTable, key_of
-from agentmemory_operator.runtime.jobs import REBUILDING_S, Job, JobBook, RunSchedule, run_steps
+from agentmemory_operator.runtime.jobs import REBUILD_RECHECK_S, Job, JobBook, RunSchedule, run_steps
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from tests.support.engine.fakes import FakeClock, FakeCluster
 from tests.support.spec.documents import memory_document
@@ -47,13 +47,13 @@ async def test_a_status_that_says_the_same_is_not_written() -> None:
 def test_an_object_that_is_gone_being_deleted_or_another_one_is_not_wanted() -> None:
     jobs = book()
     job = opened(jobs)
-    assert job.is_wanted()
+    assert job.is_current()
 
     jobs.table.put(document(uid="another"))
-    assert not job.is_wanted()
+    assert not job.is_current()
 
     jobs.table.remove(KEY)
-    assert not job.is_wanted()
+    assert not job.is_current()
     assert jobs.open(KEY) is None
 
 
@@ -87,7 +87,7 @@ async def release(
         if failure is not None:
             raise failure
 
-    await job.release(clean, patience_s=60, kept=lambda exc: ("Kept", f"left: {exc}"))
+    await job.release(clean, max_delay_s=60, describe_leftovers=lambda exc: ("Kept", f"left: {exc}"))
     return cleaned
 
 
@@ -220,7 +220,7 @@ class Schedule:
 
     async def _run(self, key: Key, memory: AgentMemory, last: Json) -> None:
         self.runs.append(last)
-        self.runs_of.keep(key, memory, {"time": "2026-11-25T10:00:00Z", "removed": 3})
+        self.runs_of.record_result(key, memory, {"time": "2026-11-25T10:00:00Z", "removed": 3})
 
 
 async def test_a_result_is_known_before_the_status_has_it() -> None:
@@ -229,7 +229,7 @@ async def test_a_result_is_known_before_the_status_has_it() -> None:
     later = schedule.object | {"status": {"lastRun": {"time": "2026-11-25T11:00:00Z"}}}
     successor = memory_document(metadata={"uid": "another"})
 
-    assert await runs.look(schedule.key) is None
+    assert await runs.run_if_due(schedule.key) is None
     assert (schedule.runs, schedule.passes) == ([{}], [schedule.key])
     assert runs.last_result(schedule.key, schedule.memory)["removed"] == 3
     assert runs.last_result(schedule.key, schedule.table.parse(later)) == later["status"]["lastRun"]
@@ -238,11 +238,11 @@ async def test_a_result_is_known_before_the_status_has_it() -> None:
 
 async def test_nothing_is_kept_of_an_object_that_is_gone() -> None:
     schedule = Schedule()
-    await schedule.runs_of.look(schedule.key)
+    await schedule.runs_of.run_if_due(schedule.key)
 
     schedule.table.remove(schedule.key)
 
-    assert await schedule.runs_of.look(schedule.key) is None
+    assert await schedule.runs_of.run_if_due(schedule.key) is None
     assert schedule.runs_of.last_result(schedule.key, schedule.memory) == {}
 
 
@@ -250,7 +250,7 @@ async def test_only_a_run_that_is_due_begins() -> None:
     never, later, without_collection = Schedule(due_ms=None), Schedule(), Schedule(status={})
     later.due_ms = later.clock.now_ms() + 5_000
 
-    found = [await each.runs_of.look(each.key) for each in (never, later, without_collection)]
+    found = [await each.runs_of.run_if_due(each.key) for each in (never, later, without_collection)]
 
     assert found == [None, 5.0, None]
     assert never.runs + later.runs + without_collection.runs == []
@@ -258,13 +258,13 @@ async def test_only_a_run_that_is_due_begins() -> None:
 
 async def test_a_run_waits_for_a_rebuild() -> None:
     schedule = Schedule()
-    with schedule.runs_of.changing(schedule.key):
+    with schedule.runs_of.block_rebuild(schedule.key):
         assert schedule.runs_of.is_changing(schedule.key)
     assert not schedule.runs_of.is_changing(schedule.key)
     schedule.rebuilding.add(schedule.key)
 
-    assert await schedule.runs_of.look(schedule.key) == REBUILDING_S
+    assert await schedule.runs_of.run_if_due(schedule.key) == REBUILD_RECHECK_S
     assert schedule.runs == []
-    with pytest.raises(StoreUnavailable, match="rebuilt"), schedule.runs_of.changing(schedule.key):
+    with pytest.raises(StoreUnavailable, match="rebuilt"), schedule.runs_of.block_rebuild(schedule.key):
         pass
     assert not schedule.runs_of.is_changing(schedule.key)

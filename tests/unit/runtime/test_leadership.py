@@ -7,7 +7,7 @@ import pytest
 
 from agentmemory_operator.errors import AgentMemoryError, Conflict, LeadershipLost, TransientError
 from agentmemory_operator.ports.kubernetes import Lease
-from agentmemory_operator.runtime.leadership import PATIENCE_S, Leadership, LeaseTiming
+from agentmemory_operator.runtime.leadership import MAX_UNAVAILABLE_S, Leadership, LeaseTiming
 
 TIMING = LeaseTiming()
 
@@ -273,16 +273,16 @@ async def test_a_call_under_way_goes_on_while_the_lease_is_renewed_and_ends_with
     await leader.acquire()
     keeping = asyncio.create_task(leader.keep())
 
-    async with leader.writing():
+    async with leader.limit_write():
         await asyncio.sleep(0.6)
     leases.error = TransientError("the API server is away")
     with pytest.raises(LeadershipLost, match="expired during a call"):
-        async with leader.writing():
+        async with leader.limit_write():
             await asyncio.Event().wait()
 
     await asyncio.gather(keeping, return_exceptions=True)
     with pytest.raises(LeadershipLost):
-        async with leader.writing():
+        async with leader.limit_write():
             raise AssertionError("it is not made")
 
 
@@ -291,7 +291,7 @@ async def test_what_a_call_raises_itself_comes_through(leases: FakeLeases, clock
     await leader.acquire()
 
     with pytest.raises(TimeoutError, match="of its own"):
-        async with leader.writing():
+        async with leader.limit_write():
             raise TimeoutError("of its own")
 
 
@@ -337,7 +337,7 @@ async def test_who_gives_up_has_nothing_under_way(leases: FakeLeases, clock: Tim
     await leader.acquire()
 
     async def call() -> None:
-        async with leader.writing():
+        async with leader.limit_write():
             await asyncio.Event().wait()
 
     calling = asyncio.create_task(call())
@@ -357,7 +357,7 @@ async def test_a_lease_that_nobody_lets_it_read_ends_a_process_after_two_minutes
     with pytest.raises(AgentMemoryError, match=r"gave up after 120 s: cannot acquire the lease: .*403"):
         await Leadership(leases, "me", now_s=clock.read, sleep=clock.sleep).acquire()
 
-    assert clock.now_s - began_s == pytest.approx(PATIENCE_S, abs=TIMING.try_s)
+    assert clock.now_s - began_s == pytest.approx(MAX_UNAVAILABLE_S, abs=TIMING.try_s)
 
 
 async def test_a_standby_waits_for_its_turn_however_long(clock: Time) -> None:

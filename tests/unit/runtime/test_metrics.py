@@ -5,9 +5,9 @@ import pytest
 from agentmemory_operator.errors import StoreUnavailable, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.cache import Key, ObjectTable, key_of
-from agentmemory_operator.runtime.metrics import LiveGauge, OperatorMeter, told_by
+from agentmemory_operator.runtime.metrics import LiveGauge, OperatorMeter, exported_metrics
 from agentmemory_operator.runtime.queue import WorkQueue
-from tests.support.metrics import samples_of
+from tests.support.metrics import collect_samples
 from tests.support.spec.documents import connection_document, memory_document
 
 
@@ -42,7 +42,7 @@ class MeteredTable:
 
     def samples(self, start: str) -> dict[str, float]:
         """Return the samples of the metrics whose names begin so."""
-        samples = samples_of(*told_by(self.metrics, is_leading=self.leads))
+        samples = collect_samples(*exported_metrics(self.metrics, is_leading=self.leads))
         return {name: pytest.approx(value) for name, value in samples.items() if name.startswith(start)}
 
 

@@ -11,7 +11,7 @@ from agentmemory_operator.errors import LeadershipLost, TransientError
 from agentmemory_operator.runtime import queue as workqueue
 from agentmemory_operator.runtime.cache import QDRANT_CONNECTION, Key, ObjectTable
 from agentmemory_operator.runtime.fair_line import LinePlace
-from agentmemory_operator.runtime.queue import FIRST_RETRY_S, LAST_RETRY_S, WorkQueue, of_each, rounds
+from agentmemory_operator.runtime.queue import FIRST_RETRY_S, MAX_RETRY_S, WorkQueue, gather_by_key, run_periodically
 from tests.support.spec.documents import connection_document
 
 SHORT_S = 0.01
@@ -70,7 +70,7 @@ class Gate:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries in milliseconds."""
     monkeypatch.setattr(workqueue, "FIRST_RETRY_S", 0.001)
-    monkeypatch.setattr(workqueue, "LAST_RETRY_S", 0.004)
+    monkeypatch.setattr(workqueue, "MAX_RETRY_S", 0.004)
 
 
 async def test_a_requested_key_gets_a_pass() -> None:
@@ -292,7 +292,7 @@ def test_retries_grow_are_jittered_and_stay_bounded() -> None:
 
     first, seventh, last = ([row[number] for row in delays] for number in (0, 6, 11))
     assert all(FIRST_RETRY_S / 2 <= delay <= FIRST_RETRY_S for delay in first)
-    assert all(LAST_RETRY_S / 2 <= delay <= LAST_RETRY_S for delay in seventh + last)
+    assert all(MAX_RETRY_S / 2 <= delay <= MAX_RETRY_S for delay in seventh + last)
     assert len({round(delay, 3) for delay in last}) > 150
 
 
@@ -303,7 +303,7 @@ def test_a_wait_that_the_other_side_asks_for_is_kept_within_bounds() -> None:
     queue: WorkQueue[str] = WorkQueue(handle)
 
     assert queue._backoff("a", TransientError("throttled", retry_after_s=30)) == 30
-    assert queue._backoff("a", TransientError("throttled", retry_after_s=86_400)) == LAST_RETRY_S
+    assert queue._backoff("a", TransientError("throttled", retry_after_s=86_400)) == MAX_RETRY_S
 
 
 @pytest.mark.usefixtures("quick")
@@ -415,7 +415,7 @@ async def test_a_round_comes_to_everybody_while_one_tenants_never_end() -> None:
             return
         await asyncio.Event().wait()
 
-    running = asyncio.create_task(rounds(table_of_both(), QDRANT_CONNECTION, look, period_s=1000, share=2))
+    running = asyncio.create_task(run_periodically(table_of_both(), QDRANT_CONNECTION, look, period_s=1000, share=2))
     try:
         async with asyncio.timeout(5):
             await other.wait()
@@ -435,7 +435,7 @@ async def test_everybody_is_asked_and_a_tenants_silence_keeps_nobody_from_being_
         await all_asked.wait()
         return key.name
 
-    answers = await of_each(table.keys(QDRANT_CONNECTION), ask, place_of=table.place_of, share=2)
+    answers = await gather_by_key(table.keys(QDRANT_CONNECTION), ask, place_of=table.queue_place, share=2)
 
     assert answers == {key: key.name for key in table.keys(QDRANT_CONNECTION)}
     assert sorted(key.namespace for key in asked[:3]) == [GREEDY, GREEDY, OTHER]
@@ -448,4 +448,4 @@ async def test_what_one_raises_ends_the_round_as_it_is() -> None:
     table = table_of_both()
 
     with pytest.raises(LeadershipLost):
-        await of_each(table.keys(QDRANT_CONNECTION), ask, place_of=table.place_of, share=2)
+        await gather_by_key(table.keys(QDRANT_CONNECTION), ask, place_of=table.queue_place, share=2)

@@ -7,7 +7,7 @@ from collections.abc import Generator
 import pytest
 
 from agentmemory_operator.runtime import slices
-from agentmemory_operator.runtime.slices import at_once, in_slices, one_by_one
+from agentmemory_operator.runtime.slices import map_with_pauses, run_in_slices, run_without_pause
 
 
 def counting(steps: int, seen: list[str], name: str) -> Generator[None, None, str]:
@@ -26,7 +26,7 @@ def short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_others_have_a_turn_between_the_slices_however_many_works_there_are() -> None:
     seen: list[str] = []
-    works = [asyncio.create_task(in_slices(counting(5, seen, str(number)))) for number in range(8)]
+    works = [asyncio.create_task(run_in_slices(counting(5, seen, str(number)))) for number in range(8)]
     turns = 0
     while not all(work.done() for work in works):
         before = len(seen)
@@ -41,7 +41,7 @@ async def test_others_have_a_turn_between_the_slices_however_many_works_there_ar
 
 async def test_no_work_waits_until_another_is_done() -> None:
     seen: list[str] = []
-    await asyncio.gather(in_slices(counting(20, seen, "long")), in_slices(counting(3, seen, "short")))
+    await asyncio.gather(run_in_slices(counting(20, seen, "long")), run_in_slices(counting(3, seen, "short")))
 
     assert "short" not in seen[12:]
 
@@ -53,10 +53,12 @@ async def test_what_goes_wrong_is_raised_and_others_go_on() -> None:
         raise ValueError("no")
 
     seen: list[str] = []
-    failed, done = await asyncio.gather(in_slices(broken()), in_slices(counting(3, seen, "a")), return_exceptions=True)
+    failed, done = await asyncio.gather(
+        run_in_slices(broken()), run_in_slices(counting(3, seen, "a")), return_exceptions=True
+    )
 
     assert (str(failed), done) == ("no", "a")
 
 
 def test_one_by_one_gives_each_result_in_order() -> None:
-    assert at_once(one_by_one(lambda place, item: (place, item), "ab")) == [(0, "a"), (1, "b")]
+    assert run_without_pause(map_with_pauses(lambda place, item: (place, item), "ab")) == [(0, "a"), (1, "b")]

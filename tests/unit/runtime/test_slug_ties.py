@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.runtime.cache import AGENT_MEMORY, Key, ObjectTable, holds_collection
+from agentmemory_operator.runtime.cache import AGENT_MEMORY, Key, ObjectTable, has_collection
 from tests.support.spec.documents import memory_document
 
 COLLECTION = {"collection": {"physical": "agent_memory_bot__1"}}
@@ -23,9 +23,9 @@ def test_the_one_with_the_collection_owns_the_slug_else_the_smaller_uid(first: A
     for document in (claim("b", "2", second), claim("a", "1", first)):
         table.put(document)
 
-    assert table.owner_of("bot") == Key(AGENT_MEMORY, "agents", owner)
+    assert table.find_owner("bot") == Key(AGENT_MEMORY, "agents", owner)
 
 
 @pytest.mark.parametrize("status", [None, {}, {"collection": None}, "nonsense"])
 def test_a_status_without_a_collection_holds_none(status: Any) -> None:
-    assert not holds_collection(claim("a", "1", status))
+    assert not has_collection(claim("a", "1", status))

@@ -6,7 +6,7 @@ from agentmemory_operator.errors import RerankerUnavailable
 from agentmemory_operator.runtime.metrics_api import ApiMeter
 from agentmemory_operator.search.results import MeteredReranker
 from tests.support.engine.fakes import FakeReranker
-from tests.support.metrics import samples_of
+from tests.support.metrics import collect_samples
 
 
 async def test_the_time_of_each_reading_is_measured_also_of_one_that_fails() -> None:
@@ -19,6 +19,6 @@ async def test_the_time_of_each_reading_is_measured_also_of_one_that_fails() -> 
     with pytest.raises(RerankerUnavailable):
         await reranker.rerank("m", "q", ["a"])
 
-    samples = samples_of(*meter.metrics())
+    samples = collect_samples(*meter.metrics())
     assert samples['agentmemory_api_rerank_duration_seconds_sum{outcome="ok"}'] == 0.25
     assert samples['agentmemory_api_rerank_duration_seconds_sum{outcome="failed"}'] == 0.5

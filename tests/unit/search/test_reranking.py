@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from agentmemory_operator.search.results import read_again
+from agentmemory_operator.search.results import rerank_points
 from agentmemory_operator.spec.presets.table import Reranking
 from tests.support.engine.fakes import FakeReranker
 
@@ -16,7 +16,7 @@ def points_of(contents: Sequence[str]) -> list[dict[str, Any]]:
 async def test_texts_that_read_alike_keep_their_order() -> None:
     points = points_of(["a2", "a1", "b", "a3"])
 
-    reread = await read_again(FakeReranker(), Reranking(model="m"), "q", points)
+    reread = await rerank_points(FakeReranker(), Reranking(model="m"), "q", points)
 
     assert [point["id"] for point in reread.points] == ["b", "a2", "a1", "a3"]
 
@@ -24,6 +24,6 @@ async def test_texts_that_read_alike_keep_their_order() -> None:
 async def test_no_model_is_asked_about_no_results() -> None:
     reranker = FakeReranker()
 
-    reread = await read_again(reranker, Reranking(model="m"), "q", [])
+    reread = await rerank_points(reranker, Reranking(model="m"), "q", [])
 
     assert (reread.points, reranker.read) == ([], [])

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.errors import LeadershipLost, NotOwned, SpecInvalid, StoreUnavailable
-from agentmemory_operator.snapshots.retention import PERIOD_S, REMOVED_AT_ONCE, RETRY_S
+from agentmemory_operator.snapshots.retention import MAX_REMOVALS_PER_RUN, PERIOD_S, RETRY_S
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 from tests.support.engine.fakes import FakeCluster
-from tests.support.engine.meanwhile import Killed
+from tests.support.engine.meanwhile import ProcessKilled
 from tests.support.job.schedule_world import AGENT, NAMESPACE, ScheduleWorld, scheduled_agent, snapshot_document
-from tests.support.metrics import samples_of
+from tests.support.metrics import collect_samples
 
 Document = dict[str, Any]
 NONE_BUT_THE_NEWEST = {"keepLast": 1, "daily": 0, "weekly": 0, "monthly": 0}
@@ -64,7 +64,7 @@ class Outside(FakeCluster):
 
     def step(self) -> None:
         if not self.lives:
-            raise Killed
+            raise ProcessKilled
         self.lives -= 1
 
     def operator(self, *others: Document) -> ScheduleWorld:
@@ -108,7 +108,7 @@ async def test_what_no_rule_keeps_goes_bytes_first() -> None:
 
     assert list(found.objects) == ["s12"]
     assert {name for name, left in found.bytes_left.items() if left} == {"s12"}
-    assert samples_of(*world.schedule.retention.metrics) == {"agentmemory_snapshots_removed_total": 11}
+    assert collect_samples(*world.schedule.retention.metrics) == {"agentmemory_snapshots_removed_total": 11}
     assert [event.message for event in found.events][:1] == ["s1 is removed: no rule keeps it"]
 
 
@@ -117,7 +117,7 @@ async def test_a_run_takes_a_step_with_a_few_and_comes_again_for_the_others() ->
     world = found.operator()
 
     assert await run(world) == 0.0
-    assert len(found.statuses) == REMOVED_AT_ONCE
+    assert len(found.statuses) == MAX_REMOVALS_PER_RUN
 
 
 async def test_it_is_said_before_any_byte_goes() -> None:
@@ -138,7 +138,7 @@ async def test_killed_at_any_call_and_started_again_it_ends_the_same(lives: int)
     found.lives = lives
     try:
         await settle(found.operator())
-    except Killed:
+    except ProcessKilled:
         assert lives < 8
     assert not [name for name, left in found.bytes_left.items() if left and name not in found.objects]
     found.lives = 1000
@@ -152,7 +152,7 @@ async def test_killed_at_any_call_and_started_again_it_ends_the_same(lives: int)
 async def test_once_begun_a_removal_ends_though_the_rules_have_changed_since() -> None:
     found = outside(2)
     found.lives = 2
-    with pytest.raises(Killed):
+    with pytest.raises(ProcessKilled):
         await settle(found.operator())
     found.lives = 1000
     world = found.operator()

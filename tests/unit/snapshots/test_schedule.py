@@ -6,9 +6,9 @@ import pytest
 
 from agentmemory_operator.errors import TransientError
 from agentmemory_operator.runtime.cache import AGENT_MEMORY, MEMORY_SNAPSHOT, Key
-from agentmemory_operator.spec.schedule import LARGEST_SPREAD_MS
-from tests.support.job.schedule_world import AGENT, ScheduleWorld, ms, scheduled_agent, snapshot_document, told
-from tests.support.metrics import samples_of
+from agentmemory_operator.spec.schedule import MAX_SPREAD_MS
+from tests.support.job.schedule_world import AGENT, ScheduleWorld, conditions_of, ms, scheduled_agent, snapshot_document
+from tests.support.metrics import collect_samples
 
 SLOT, BEFORE = "probe-20261122t0300z", "probe-20261121t0300z"
 
@@ -22,7 +22,7 @@ def world(*documents: dict[str, Any], now: str = "2026-11-22T12:00:00Z", **snaps
 async def test_a_time_that_has_come_is_claimed_by_an_object_named_after_it() -> None:
     found = world(verify="Checksum")
 
-    await found.look()
+    await found.run_schedule()
 
     document = found.cluster.created[MEMORY_SNAPSHOT, SLOT]
     assert document["spec"] == {"agentMemoryRef": {"name": "probe"}, "verify": "Checksum"}
@@ -38,7 +38,7 @@ async def test_of_many_missed_times_the_newest_alone_is_made_up_for() -> None:
     found = world(schedule="*/10 * * * *", now="2026-11-22T12:05:00Z")
 
     for _ in range(5):
-        await found.look()
+        await found.run_schedule()
 
     assert found.created == ["probe-20261122t1200z"]
 
@@ -46,33 +46,33 @@ async def test_of_many_missed_times_the_newest_alone_is_made_up_for() -> None:
 async def test_a_time_before_the_agent_was_made_is_none_of_its() -> None:
     found = world(now="2026-11-20T13:00:00Z")
 
-    due_s = await found.look()
+    due_s = await found.run_schedule()
 
     assert found.created == []
     assert due_s is not None
-    assert 14 * 3600 <= due_s <= 14 * 3600 + LARGEST_SPREAD_MS / 1000
+    assert 14 * 3600 <= due_s <= 14 * 3600 + MAX_SPREAD_MS / 1000
 
 
 async def test_two_operators_make_one() -> None:
     found = world()
-    await found.look()
+    await found.run_schedule()
     found.table.remove(Key(MEMORY_SNAPSHOT, "agents", SLOT))  # the other one's watch has not brought it yet
     found.restart()
 
-    await found.look()
+    await found.run_schedule()
 
     assert found.created == [SLOT]
 
 
 async def test_a_restart_claims_nothing_again_though_the_object_was_deleted_since() -> None:
     found = world()
-    await found.look()
-    status = found.note()
+    await found.run_schedule()
+    status = found.write_status()
     found.cluster.created.clear()
     found.table.remove(Key(MEMORY_SNAPSHOT, "agents", SLOT))
     found.restart()
 
-    await found.look()
+    await found.run_schedule()
 
     assert status["lastSnapshotSlot"] == "2026-11-22T03:00:00Z"
     assert found.created == []
@@ -80,31 +80,31 @@ async def test_a_restart_claims_nothing_again_though_the_object_was_deleted_sinc
 
 async def test_a_restart_before_the_status_was_written_learns_of_the_claim_from_the_object() -> None:
     found = world()
-    await found.look()
+    await found.run_schedule()
     found.restart()
 
-    assert found.note()["lastSnapshotSlot"] == "2026-11-22T03:00:00Z"
+    assert found.write_status()["lastSnapshotSlot"] == "2026-11-22T03:00:00Z"
 
 
 async def test_a_claim_that_kubernetes_refuses_is_tried_again() -> None:
     found = world()
     found.cluster.error = TransientError("away")
     with pytest.raises(TransientError):
-        await found.look()
+        await found.run_schedule()
     found.cluster.error = None
 
-    await found.look()
+    await found.run_schedule()
 
     assert found.created == [SLOT]
 
 
 async def test_the_next_one_waits_for_the_end_of_the_one_before() -> None:
     found = world(snapshot_document(BEFORE, slot="2026-11-21T03:00:00Z", succeeded="Unknown", verified="Unknown"))
-    await found.look()
+    await found.run_schedule()
     before = list(found.created)
     found.put(snapshot_document(BEFORE, slot="2026-11-21T03:00:00Z"))
 
-    await found.look()
+    await found.run_schedule()
 
     assert (before, found.created) == ([], [SLOT])
 
@@ -126,7 +126,7 @@ async def test_an_agent_that_cannot_or_shall_not_have_one_gets_none(change: dict
         {name: part | change.get(name, {}) if isinstance(part, dict) else part for name, part in document.items()}
     )
 
-    await found.look()
+    await found.run_schedule()
 
     assert found.created == []
 
@@ -137,7 +137,7 @@ async def test_one_whose_name_another_agent_holds_gets_none() -> None:
     usurper["metadata"]["creationTimestamp"] = "2026-11-21T12:00:00Z"
     found.put(usurper)
 
-    await found.look(Key(AGENT_MEMORY, "agents", "usurper"))
+    await found.run_schedule(Key(AGENT_MEMORY, "agents", "usurper"))
 
     assert found.created == []
 
@@ -145,11 +145,11 @@ async def test_one_whose_name_another_agent_holds_gets_none() -> None:
 async def test_what_was_missed_while_qdrant_was_away_is_one_when_it_is_back() -> None:
     found = ScheduleWorld("2026-11-25T12:00:00Z")
     found.put(scheduled_agent(is_ready=False))
-    await found.look()
+    await found.run_schedule()
     found.put(scheduled_agent())
 
-    await found.look()
-    await found.look()
+    await found.run_schedule()
+    await found.run_schedule()
 
     assert found.created == ["probe-20261125t0300z"]
 
@@ -158,27 +158,27 @@ async def test_a_thousand_agents_of_one_schedule_come_one_after_the_other() -> N
     found = ScheduleWorld("2026-11-22T03:00:00Z")
     names = [f"a{number}" for number in range(1000)]
     found.put(*(scheduled_agent(name) for name in names))
-    dues = [await found.schedule.look(Key(AGENT_MEMORY, "agents", name)) or 0.0 for name in names]
+    dues = [await found.schedule.check(Key(AGENT_MEMORY, "agents", name)) or 0.0 for name in names]
     found.at("2026-11-22T03:05:01Z")
     for name in names:
-        await found.schedule.look(Key(AGENT_MEMORY, "agents", name))
+        await found.schedule.check(Key(AGENT_MEMORY, "agents", name))
 
     assert len({int(due_s) for due_s in dues}) > 250
-    assert max(dues) <= LARGEST_SPREAD_MS / 1000
+    assert max(dues) <= MAX_SPREAD_MS / 1000
     assert sorted(found.created) == sorted(f"{name}-20261122t0300z" for name in names)
 
 
 async def test_another_version_of_the_server_asks_for_one_at_once_and_only_once() -> None:
     found = world(snapshot_document(SLOT, begun="2026-11-22T03:01:00Z", slot="2026-11-22T03:00:00Z"))
     found.connect("1.19.2")
-    before = found.note()
-    await found.look()
-    found.clock.move(ms=LARGEST_SPREAD_MS)
-    await found.look()
+    before = found.write_status()
+    await found.run_schedule()
+    found.clock.move(ms=MAX_SPREAD_MS)
+    await found.run_schedule()
     found.restart()
-    await found.look()
+    await found.run_schedule()
 
-    assert told(before)["SnapshotFresh"] == "False/ServerVersionChanged"
+    assert conditions_of(before)["SnapshotFresh"] == "False/ServerVersionChanged"
     assert found.created == ["probe-qdrant-1-19-2"]
     assert [event.reason for event in found.cluster.events] == ["SnapshotDue"]
 
@@ -190,18 +190,18 @@ async def test_once_it_is_proven_the_agent_is_fresh_again() -> None:
     )
     found.connect("1.19.2")
 
-    assert told(found.note())["SnapshotFresh"] == "True/SnapshotRecent"
+    assert conditions_of(found.write_status())["SnapshotFresh"] == "True/SnapshotRecent"
 
 
 async def test_a_later_patch_of_the_server_asks_for_nothing() -> None:
     found = world(snapshot_document(SLOT, begun="2026-11-22T03:01:00Z", slot="2026-11-22T03:00:00Z"))
     found.connect("1.18.9")
-    found.clock.move(ms=LARGEST_SPREAD_MS)
+    found.clock.move(ms=MAX_SPREAD_MS)
 
-    await found.look()
+    await found.run_schedule()
 
     assert found.created == []
-    assert told(found.note())["SnapshotFresh"] == "True/SnapshotRecent"
+    assert conditions_of(found.write_status())["SnapshotFresh"] == "True/SnapshotRecent"
 
 
 def rebuilt(found: ScheduleWorld, *, time: str = "2026-11-22T11:00:00Z", number: int = 2, **rebuild: str) -> None:
@@ -216,12 +216,12 @@ async def test_a_rebuild_asks_for_one_at_once_and_only_once() -> None:
     found = world(snapshot_document(SLOT, begun="2026-11-22T03:01:00Z", slot="2026-11-22T03:00:00Z"))
     rebuilt(found)
     found.connect("1.18.3")
-    before = found.note()
-    await found.look()
+    before = found.write_status()
+    await found.run_schedule()
     found.restart()
-    await found.look()
+    await found.run_schedule()
 
-    assert told(before)["SnapshotFresh"] == "False/CollectionRebuilt"
+    assert conditions_of(before)["SnapshotFresh"] == "False/CollectionRebuilt"
     assert found.created == ["probe-rebuilt-20261122t110000z"]
     assert [(event.reason, "was rebuilt" in event.message) for event in found.cluster.events] == [("SnapshotDue", True)]
 
@@ -232,11 +232,11 @@ async def test_the_pass_that_sees_a_rebuild_s_move_tells_of_it() -> None:
     assert document is not None
     moved = {"physical": "agent_memory_probe__2", "rebuiltTime": "2026-11-22T11:00:00Z"}
 
-    status = found.schedule.note(AGENT, document, document["status"] | {"collection": moved})
+    status = found.schedule.update_status(AGENT, document, document["status"] | {"collection": moved})
 
-    assert told(status)["SnapshotFresh"] == "False/CollectionRebuilt"
+    assert conditions_of(status)["SnapshotFresh"] == "False/CollectionRebuilt"
     # Before the status is written.
-    await found.look()
+    await found.run_schedule()
     assert found.created == ["probe-rebuilt-20261122t110000z"]
 
 
@@ -244,10 +244,10 @@ async def test_a_rebuild_that_has_not_ended_asks_for_none_yet() -> None:
     found = world(snapshot_document(SLOT, begun="2026-11-22T03:01:00Z", slot="2026-11-22T03:00:00Z"))
     rebuilt(found, state="Running", step="Drain")
 
-    await found.look()
+    await found.run_schedule()
 
     assert found.created == []
-    assert told(found.note())["SnapshotFresh"] == "False/CollectionRebuilt"
+    assert conditions_of(found.write_status())["SnapshotFresh"] == "False/CollectionRebuilt"
 
 
 @pytest.mark.parametrize(
@@ -264,10 +264,10 @@ async def test_a_snapshot_of_what_is_live_is_fresh_after_a_rebuild_and_after_its
     found = world(snapshot_document(SLOT, begun=begun, slot="2026-11-22T03:00:00Z", physical=physical))
     rebuilt(found, number=number)
 
-    await found.look()
+    await found.run_schedule()
 
     assert found.created == []
-    assert told(found.note())["SnapshotFresh"] == "True/SnapshotRecent"
+    assert conditions_of(found.write_status())["SnapshotFresh"] == "True/SnapshotRecent"
 
 
 async def test_after_a_rebuild_a_server_s_new_version_is_told_where_it_reads_none_either() -> None:
@@ -275,7 +275,7 @@ async def test_after_a_rebuild_a_server_s_new_version_is_told_where_it_reads_non
     rebuilt(found)
     found.connect("1.19.2")
 
-    assert told(found.note())["SnapshotFresh"] == "False/ServerVersionChanged"
+    assert conditions_of(found.write_status())["SnapshotFresh"] == "False/ServerVersionChanged"
 
 
 async def test_one_under_way_after_a_rebuild_is_enough() -> None:
@@ -292,7 +292,7 @@ async def test_one_under_way_after_a_rebuild_is_enough() -> None:
     )
     rebuilt(found)
 
-    await found.look()
+    await found.run_schedule()
 
     assert found.created == []
 
@@ -303,7 +303,7 @@ async def test_the_status_tells_of_the_last_one_and_of_the_next() -> None:
         snapshot_document(SLOT, begun="2026-11-22T03:01:00Z", slot="2026-11-22T03:00:00Z"),
     )
 
-    status = found.note()
+    status = found.write_status()
 
     due_ms = ms(status["nextSnapshotTime"]) - ms("2026-11-23T03:00:00Z")
     assert status["lastSnapshot"] == {
@@ -312,8 +312,8 @@ async def test_the_status_tells_of_the_last_one_and_of_the_next() -> None:
         "verified": True,
         "qdrantVersion": "1.18.3",
     }
-    assert 0 <= due_ms <= LARGEST_SPREAD_MS
-    assert told(status) == {
+    assert 0 <= due_ms <= MAX_SPREAD_MS
+    assert conditions_of(status) == {
         "Ready": "True/Told",
         "SnapshotFresh": "True/SnapshotRecent",
         "SnapshotVerified": "True/SnapshotProven",
@@ -332,7 +332,7 @@ async def test_the_status_tells_of_the_last_one_and_of_the_next() -> None:
 async def test_only_what_is_proven_is_fresh(succeeded: str, verified: str, fresh: str, is_proven: str | None) -> None:
     found = world(snapshot_document(SLOT, slot="2026-11-22T03:00:00Z", succeeded=succeeded, verified=verified))
 
-    has = told(found.note())
+    has = conditions_of(found.write_status())
 
     assert (has["SnapshotFresh"], has.get("SnapshotVerified")) == (fresh, is_proven)
 
@@ -340,16 +340,16 @@ async def test_only_what_is_proven_is_fresh(succeeded: str, verified: str, fresh
 async def test_where_nothing_is_to_be_proven_what_was_made_is_fresh() -> None:
     made = snapshot_document(SLOT, begun="2026-11-22T03:01:00Z", slot="2026-11-22T03:00:00Z", verified="Unknown")
 
-    assert told(world(made, verify="None").note())["SnapshotFresh"] == "True/SnapshotRecent"
+    assert conditions_of(world(made, verify="None").write_status())["SnapshotFresh"] == "True/SnapshotRecent"
 
 
 async def test_one_that_was_taken_in_says_nothing_of_how_fresh_the_agent_is() -> None:
     taken_in = snapshot_document("taken-in", begun="2026-11-22T11:00:00Z", is_scheduled=False)
     taken_in["spec"]["import"] = {"s3": {"bucket": "b-1", "key": "a.snapshot"}}
 
-    status = world(taken_in).note()
+    status = world(taken_in).write_status()
 
-    assert told(status) == {"Ready": "True/Told", "SnapshotFresh": "False/SnapshotOverdue"}
+    assert conditions_of(status) == {"Ready": "True/Told", "SnapshotFresh": "False/SnapshotOverdue"}
     assert "lastSnapshot" not in status
 
 
@@ -360,10 +360,13 @@ async def test_one_that_was_taken_in_says_nothing_of_how_fresh_the_agent_is() ->
 async def test_the_last_one_is_too_old_after_a_time_of_its_own(snapshots: dict[str, Any], hours: int) -> None:
     found = world(snapshot_document("by-hand", begun="2026-11-22T12:00:00Z", is_scheduled=False), **snapshots)
     found.clock.move(ms=hours * 3_600_000 - 1)
-    before = told(found.note())["SnapshotFresh"]
+    before = conditions_of(found.write_status())["SnapshotFresh"]
     found.clock.move(ms=1)
 
-    assert (before, told(found.note())["SnapshotFresh"]) == ("True/SnapshotRecent", "False/SnapshotOverdue")
+    assert (before, conditions_of(found.write_status())["SnapshotFresh"]) == (
+        "True/SnapshotRecent",
+        "False/SnapshotOverdue",
+    )
 
 
 async def test_an_agent_is_looked_at_again_when_its_last_one_becomes_too_old() -> None:
@@ -371,38 +374,38 @@ async def test_an_agent_is_looked_at_again_when_its_last_one_becomes_too_old() -
         snapshot_document(SLOT, begun="2026-11-22T03:01:00Z", slot="2026-11-22T03:00:00Z"), staleAfterHours=10
     )
 
-    assert await found.look() == pytest.approx(61 * 60)
+    assert await found.run_schedule() == pytest.approx(61 * 60)
 
 
 async def test_a_pass_is_asked_for_when_there_is_news_and_not_otherwise() -> None:
     found = world(snapshot_document(SLOT, begun="2026-11-22T03:01:00Z", slot="2026-11-22T03:00:00Z"))
-    await found.look()
-    first, found.asked[:] = list(found.asked), []
-    found.note()
+    await found.run_schedule()
+    first, found.requested[:] = list(found.requested), []
+    found.write_status()
 
-    await found.look()
+    await found.run_schedule()
 
-    assert (first, found.asked) == ([AGENT], [])
+    assert (first, found.requested) == ([AGENT], [])
 
 
 async def test_a_schedule_that_never_comes_is_told_and_settles() -> None:
     found = world(schedule="0 3 30 2 *")
-    status = found.note()
+    status = found.write_status()
 
-    await found.look()
+    await found.run_schedule()
 
-    assert told(status)["Stalled"] == "True/ScheduleRejected"
-    assert found.asked == []
+    assert conditions_of(status)["Stalled"] == "True/ScheduleRejected"
+    assert found.requested == []
 
 
 async def test_an_object_that_cannot_be_read_keeps_what_was_known_of_its_snapshots() -> None:
     found = world(snapshot_document(SLOT, begun="2026-11-22T03:01:00Z", slot="2026-11-22T03:00:00Z"))
-    found.note()
+    found.write_status()
     document = found.table.get(AGENT)
     assert document is not None
     document["spec"]["preset"] = "nonsense"
 
-    assert told(found.note())["SnapshotFresh"] == "True/SnapshotRecent"
+    assert conditions_of(found.write_status())["SnapshotFresh"] == "True/SnapshotRecent"
 
 
 async def test_an_agent_without_snapshots_has_nothing_about_them() -> None:
@@ -411,7 +414,7 @@ async def test_an_agent_without_snapshots_has_nothing_about_them() -> None:
     del document["spec"]["snapshots"]
     found.put(document)
 
-    assert found.note() == {
+    assert found.write_status() == {
         "collection": document["status"]["collection"],
         "conditions": document["status"]["conditions"],
     }
@@ -419,9 +422,9 @@ async def test_an_agent_without_snapshots_has_nothing_about_them() -> None:
 
 async def test_metrics_tell_the_time_of_the_last_proven_one_and_how_many_are_overdue() -> None:
     found = world(snapshot_document(BEFORE, begun="2026-11-19T03:01:00Z"))
-    await found.look()
+    await found.run_schedule()
 
-    samples = samples_of(*found.schedule.meter.metrics)
+    samples = collect_samples(*found.schedule.meter.metrics)
 
     begun_s = ms("2026-11-19T03:01:00Z") // 1000
     name = "agentmemory_snapshot_last_verified_timestamp_seconds"
@@ -431,9 +434,9 @@ async def test_metrics_tell_the_time_of_the_last_proven_one_and_how_many_are_ove
 
 async def test_an_agent_that_is_gone_is_in_no_metric() -> None:
     found = world()
-    await found.look()
+    await found.run_schedule()
     found.table.remove(AGENT)
 
-    await found.look()
+    await found.run_schedule()
 
-    assert "probe" not in str(samples_of(*found.schedule.meter.metrics))
+    assert "probe" not in str(collect_samples(*found.schedule.meter.metrics))

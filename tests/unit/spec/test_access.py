@@ -3,7 +3,7 @@
 import pytest
 
 from agentmemory_operator.spec.access import (
-    ANYBODY,
+    UNBOUNDED_CALLER,
     Caller,
     Delegation,
     Subject,
@@ -25,7 +25,7 @@ SUBJECTS = (Subject("agents", "reader", READ), Subject("agents", "writer", WRITE
         (Caller("other", "reader"), frozenset()),
         (Caller("agents", "nobody"), frozenset()),
         (Caller("", ""), frozenset()),
-        (ANYBODY, frozenset(Verb)),
+        (UNBOUNDED_CALLER, frozenset(Verb)),
     ],
 )
 def test_a_caller_may_what_the_subject_of_its_namespace_and_name_may(caller: Caller, verbs: frozenset[Verb]) -> None:
@@ -45,13 +45,13 @@ SHARING = (Subject("agents", "reader", READ, frozenset({"global"})), Subject("ag
         (Caller("agents", "reader"), ["ada", "global"]),
         (Caller("agents", "writer"), ["ada"]),
         (Caller("other", "reader"), []),
-        (ANYBODY, ["ada", "global", "group:team", "group:"]),
+        (UNBOUNDED_CALLER, ["ada", "global", "group:team", "group:"]),
     ],
 )
 def test_a_scope_is_for_the_subjects_that_name_it(caller: Caller, allowed: list[str]) -> None:
     scopes = scopes_of(caller, SHARING)
 
-    assert [user for user in ("ada", "global", "group:team", "group:") if scopes.allow(user)] == allowed
+    assert [user for user in ("ada", "global", "group:team", "group:") if scopes.allows(user)] == allowed
 
 
 BINDING = (
@@ -81,7 +81,7 @@ def delegated(name: str, user_id: str, *verbs: Verb) -> Caller:
 def test_a_user_is_for_the_subjects_that_are_bound_to_no_other(caller: Caller, allowed: list[str]) -> None:
     scopes = scopes_of(caller, BINDING)
 
-    assert [user for user in ("ada", "bob", "eve", "global", "group:team") if scopes.allow(user)] == allowed
+    assert [user for user in ("ada", "bob", "eve", "global", "group:team") if scopes.allows(user)] == allowed
 
 
 @pytest.mark.parametrize(

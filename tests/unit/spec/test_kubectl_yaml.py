@@ -7,13 +7,13 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentmemory_operator.adapters.folder.manifests import UnreadableManifest, manifests_in
+from agentmemory_operator.adapters.folder.manifests import UnreadableManifest, parse_manifests
 from agentmemory_operator.spec.kubectl_yaml import KubectlLoader, dump_yaml
 from tests.support.yaml_scalars import Scalar, json_value, yaml_scalars
 
 
 def read(text: str) -> Any:
-    [manifest], _ = manifests_in(f"kind: Foo\nspec:\n  value: {text}\n".encode())
+    [manifest], _ = parse_manifests(f"kind: Foo\nspec:\n  value: {text}\n".encode())
     return manifest.document["spec"]["value"]
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.search.rules.score import score, score_bounds
-from agentmemory_operator.search.rules.score_trees import LEFT_OUT
+from agentmemory_operator.search.rules.score import compute_score, score_bounds
+from agentmemory_operator.search.rules.score_trees import EXCLUDED_SCORE
 from agentmemory_operator.spec.expression.intervals import Interval
 from agentmemory_operator.spec.expression.models import Confidence, Horizons, Importance, Model, Priority
-from agentmemory_operator.spec.expression.typing import checked_expression
-from agentmemory_operator.spec.expression.variables import DAY_MS, Scored, ranges_of
+from agentmemory_operator.spec.expression.typing import check_expression
+from agentmemory_operator.spec.expression.variables import DAY_MS, ScoreInput, ranges_of
 from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.spec.presets import Weights
 from tests.support.engine.agents import EVERYTHING
@@ -32,15 +32,15 @@ def at(days: float) -> int:
     return NOW_MS - round(days * DAY_MS)
 
 
-def ranked(model: Model | None, memory: Scored, **more: Any) -> float:
-    return score(memory, replace(EVERYTHING, model=model, **more), now_ms=NOW_MS).score
+def ranked(model: Model | None, memory: ScoreInput, **more: Any) -> float:
+    return compute_score(memory, replace(EVERYTHING, model=model, **more), now_ms=NOW_MS).score
 
 
 @pytest.mark.parametrize("case", GOLDEN["confidence"], ids=range(24))
 def test_confidence_equals_the_reference_values(case: dict[str, Any]) -> None:
     given, wanted = case["in"], case["out"]
     model = Confidence(daily_factor=given["decayFactor"], max_boost=100)
-    memory = Scored(
+    memory = ScoreInput(
         type=given["type"],
         similarity=given["similarity"],
         created_at=0,
@@ -49,7 +49,7 @@ def test_confidence_equals_the_reference_values(case: dict[str, Any]) -> None:
         confidence=given["confidence"],
     )
 
-    found = score(memory, replace(EVERYTHING, model=model, types=BRAIN_TYPES), now_ms=NOW_MS)
+    found = compute_score(memory, replace(EVERYTHING, model=model, types=BRAIN_TYPES), now_ms=NOW_MS)
 
     assert abs(found.terms["effective_confidence"] - wanted["effectiveConfidence"]) < 1e-9
     assert abs(found.terms["access_boost"] - wanted["accessBoost"]) < 1e-9
@@ -59,7 +59,7 @@ def test_confidence_equals_the_reference_values(case: dict[str, Any]) -> None:
 @pytest.mark.parametrize("case", GOLDEN["rfm"], ids=range(24))
 def test_priority_equals_the_reference_values(case: dict[str, Any]) -> None:
     given, wanted = case["in"], case["out"]
-    memory = Scored(
+    memory = ScoreInput(
         type="fact",
         similarity=0.4,
         created_at=at(given["ageDays"]),
@@ -67,7 +67,7 @@ def test_priority_equals_the_reference_values(case: dict[str, Any]) -> None:
         access_count=given["accessCount"],
     )
 
-    found = score(memory, replace(EVERYTHING, model=Priority()), now_ms=NOW_MS)
+    found = compute_score(memory, replace(EVERYTHING, model=Priority()), now_ms=NOW_MS)
 
     for name in ("recency", "frequency", "priority"):
         assert abs(found.terms[name] - wanted[name]) < 1e-9
@@ -77,7 +77,7 @@ def test_priority_equals_the_reference_values(case: dict[str, Any]) -> None:
 @pytest.mark.parametrize("case", GOLDEN["importanceDecay"], ids=range(24))
 def test_importance_equals_the_reference_values(case: dict[str, Any]) -> None:
     given, wanted = case["in"], case["out"]
-    memory = Scored(
+    memory = ScoreInput(
         type="fact",
         similarity=given["similarity"],
         created_at=at(given["ageDays"]),
@@ -86,13 +86,13 @@ def test_importance_equals_the_reference_values(case: dict[str, Any]) -> None:
         decay_rate=given["decayRate"],
     )
 
-    found = score(memory, replace(EVERYTHING, model=Importance()), now_ms=NOW_MS)
+    found = compute_score(memory, replace(EVERYTHING, model=Importance()), now_ms=NOW_MS)
 
     assert abs(found.terms["relevance"] - wanted["relevance"]) < 1e-9
     assert abs(found.score - wanted["score"]) < 1e-9
 
 
-OLD = Scored(type="fact", similarity=0.8, created_at=at(10), access_count=9, confidence=0.5)
+OLD = ScoreInput(type="fact", similarity=0.8, created_at=at(10), access_count=9, confidence=0.5)
 
 
 @pytest.mark.parametrize(
@@ -108,8 +108,8 @@ OLD = Scored(type="fact", similarity=0.8, created_at=at(10), access_count=9, con
         (Priority(recency=1, frequency=0, importance=0, half_life_days=5, similarity_share=0), 0.25 / 3),
         (Priority(recency=0, frequency=1, importance=0, max_accesses=9, similarity_share=0), 1 / 3),
         (Priority(similarity_share=1), 0.8 / 3),
-        (Priority(similarity_share=1, min_priority=0.9), LEFT_OUT),
-        (Priority(similarity_share=1, horizons=Horizons(monthly=0)), LEFT_OUT),
+        (Priority(similarity_share=1, min_priority=0.9), EXCLUDED_SCORE),
+        (Priority(similarity_share=1, horizons=Horizons(monthly=0)), EXCLUDED_SCORE),
     ],
 )
 def test_every_figure_acts(model: Model, wanted: float) -> None:
@@ -122,13 +122,13 @@ def test_every_figure_acts(model: Model, wanted: float) -> None:
 )
 def test_the_horizon_goes_by_age(age_days: float, weight: int) -> None:
     horizons = Horizons(0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
-    memory = Scored(type="fact", similarity=1, created_at=at(age_days))
+    memory = ScoreInput(type="fact", similarity=1, created_at=at(age_days))
 
     assert ranked(Priority(similarity_share=1, horizons=horizons), memory) == pytest.approx(weight / 6)
 
 
 def test_semantic_memories_are_the_knowledge_bank_whatever_their_age() -> None:
-    memory = Scored(type="semantic", similarity=1, created_at=0)
+    memory = ScoreInput(type="semantic", similarity=1, created_at=0)
 
     assert ranked(Priority(similarity_share=1), memory) == pytest.approx(0.25 / 0.3)
 
@@ -165,7 +165,7 @@ def test_unimportant_memories_fade_by_a_factor_faster_unless_they_have_a_rate_of
     memory: dict[str, Any], rate: float
 ) -> None:
     given: dict[str, Any] = {"type": "episodic", "similarity": 0.8, "created_at": at(40), **memory}
-    episode = Scored(**given)
+    episode = ScoreInput(**given)
     wanted = 0.8 * memory["importance"] * math.exp(-rate * 40)
 
     assert ranked(Importance(0.01, 0, unimportant_factor=4), episode, types=EPISODES) == pytest.approx(wanted)
@@ -181,7 +181,7 @@ MODELS: list[Model | None] = [
     Confidence(),
     Priority(),
     Importance(),
-    checked_expression("0.5*similarity + 0.3*decay(ageDays, halfLifeDays)", EVERYTHING.types, "Cosine"),
+    check_expression("0.5*similarity + 0.3*decay(ageDays, halfLifeDays)", EVERYTHING.types, "Cosine"),
 ]
 
 
@@ -194,7 +194,7 @@ def test_a_boost_multiplies_the_score_of_every_model(model: Model | None) -> Non
 
 def test_the_contract_s_expression_equals_the_weighted_model_where_utility_is_importance() -> None:
     text = "0.5*similarity + 0.3*decay(ageDays, halfLifeDays) + 0.2*importance"
-    expression = checked_expression(text, EVERYTHING.types, "Cosine")
+    expression = check_expression(text, EVERYTHING.types, "Cosine")
     unused = replace(OLD, access_count=0)
 
     for type_name in ("fact", "task", "removed"):
@@ -205,18 +205,20 @@ def test_the_contract_s_expression_equals_the_weighted_model_where_utility_is_im
 @pytest.mark.parametrize("model", MODELS, ids=str)
 def test_no_memory_scores_beyond_the_bounds(model: Model | None) -> None:
     ranking = replace(EVERYTHING, model=model)
-    ranges = ranges_of("Cosine").limited("similarity", Interval(-1, 0.4)).limited("ageDays", Interval(3, 9))
+    ranges = ranges_of("Cosine").with_interval("similarity", Interval(-1, 0.4)).with_interval("ageDays", Interval(3, 9))
     bounds = score_bounds(ranking, ranges)
 
     for type_ in ("fact", "episodic", "removed"):
         for similarity, age, count in ((0.4, 3, 10**6), (-1, 9, 0), (0.1, 5, 7)):
-            memory = Scored(type=type_, similarity=similarity, created_at=at(age), access_count=count, importance=1)
+            memory = ScoreInput(type=type_, similarity=similarity, created_at=at(age), access_count=count, importance=1)
             assert bounds.low - 1e-12 <= ranked(model, memory) <= bounds.high + 1e-12
 
 
 def test_the_bounds_are_tight_for_the_weighted_sum() -> None:
     ranking = replace(EVERYTHING, weights=Weights(0.5, 0.3, 0.2))
-    ranges = ranges_of("Cosine").limited("similarity", Interval(-1, 0.4)).limited("ageDays", Interval(365, 1e6))
+    ranges = (
+        ranges_of("Cosine").with_interval("similarity", Interval(-1, 0.4)).with_interval("ageDays", Interval(365, 1e6))
+    )
 
     bounds = score_bounds(ranking, replace(ranges, types=frozenset({"fact"})))
 

@@ -1,6 +1,6 @@
 import pytest
 
-from agentmemory_operator.spec.nearest import did_you_mean, nearest, unknown_field
+from agentmemory_operator.spec.nearest import did_you_mean, nearest_name, unknown_field
 
 FIELDS = ("halfLifeDays", "top_k", "connectionRef", "m")
 
@@ -20,7 +20,7 @@ FIELDS = ("halfLifeDays", "top_k", "connectionRef", "m")
     ],
 )
 def test_the_name_that_was_likely_meant(name: str, meant: str | None) -> None:
-    assert nearest(name, FIELDS) == meant
+    assert nearest_name(name, FIELDS) == meant
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ import pytest
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.spec import presets
 from agentmemory_operator.spec.kinds.crds import KINDS, render_crd
-from agentmemory_operator.spec.kinds.parse import errors_of, parse_agent_memory
+from agentmemory_operator.spec.kinds.parse import find_errors, parse_agent_memory
 from agentmemory_operator.spec.presets import IMPORTANCE
 from tests.support.spec.golden import ManifestCase, load_cases, manifest
-from tests.support.spec.plans import altered
+from tests.support.spec.plans import with_changes
 
 
 @pytest.mark.parametrize("case", load_cases("by_preset.yaml"), ids=lambda case: case.name)
@@ -20,7 +20,7 @@ def test_it_is_refused_by_name_of_the_field(case: ManifestCase) -> None:
         parse_agent_memory(case.document)
 
     assert [word for word in case.words if word not in str(caught.value)] == [], str(caught.value)
-    assert case.words[0] in [error.field for error in errors_of(case.document)]
+    assert case.words[0] in [error.field for error in find_errors(case.document)]
 
 
 def test_no_definition_knows_a_preset_s_figures() -> None:
@@ -32,7 +32,7 @@ def test_no_definition_knows_a_preset_s_figures() -> None:
 
 
 def test_what_a_rule_of_the_definition_says_is_not_said_again() -> None:
-    (error,) = errors_of(manifest(index={"hnsw": {"m": 32, "efConstruct": 31}}))
+    (error,) = find_errors(manifest(index={"hnsw": {"m": 32, "efConstruct": 31}}))
 
     assert error.field == "spec.index.hnsw.efConstruct"
 
@@ -44,7 +44,7 @@ def with_status(effective: object, revision: object, **spec: Any) -> dict[str, A
 @pytest.fixture
 def _narrower(monkeypatch: pytest.MonkeyPatch) -> None:
     """A version whose newest revision of `importance` has a graph that the m of `GRAPH` does not go with."""
-    newest = altered(IMPORTANCE, revision=IMPORTANCE.revision + 1, ef_construct=IMPORTANCE.hnsw.ef_construct - 1)
+    newest = with_changes(IMPORTANCE, revision=IMPORTANCE.revision + 1, ef_construct=IMPORTANCE.hnsw.ef_construct - 1)
     monkeypatch.setitem(presets.PRESETS, "importance", (IMPORTANCE, newest))
 
 
@@ -83,6 +83,6 @@ def test_a_status_may_have_anything(preset: object, revision: object) -> None:
 
 
 def test_of_a_preset_that_there_is_not_nothing_more_is_said() -> None:
-    (error,) = errors_of(manifest(preset="tomorrow", scoring={"priority": {"halfLifeDays": 3}}))
+    (error,) = find_errors(manifest(preset="tomorrow", scoring={"priority": {"halfLifeDays": 3}}))
 
     assert error.field == "spec.preset"

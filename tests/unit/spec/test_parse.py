@@ -15,7 +15,7 @@ from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION, AgentMemory
 from agentmemory_operator.spec.kinds.connection import QdrantConnection
 from agentmemory_operator.spec.kinds.parse import (
-    errors_of,
+    find_errors,
     parse_agent_memory,
     parse_connection,
     parse_restore,
@@ -124,7 +124,7 @@ def copying_to(prefix: str) -> dict[str, Any]:
 def test_a_segment_that_leads_to_another_folder_is_refused_in_what_is_new_and_goes_on_in_what_is_there(
     prefix: str,
 ) -> None:
-    (error,) = errors_of(copying_to(prefix))
+    (error,) = find_errors(copying_to(prefix))
     assert error.field == "spec.snapshots.storage.s3.prefix"
     assert "remove it" in error.message
     storage = parse_agent_memory(copying_to(prefix)).spec.snapshots
@@ -135,7 +135,7 @@ def test_a_segment_that_leads_to_another_folder_is_refused_in_what_is_new_and_go
 
 @pytest.mark.parametrize("prefix", ["...", ".a", "a..", "a/..b/.c", "a.b/c"])
 def test_a_dot_in_a_segment_is_as_good_as_another_character(prefix: str) -> None:
-    assert errors_of(copying_to(prefix)) == []
+    assert find_errors(copying_to(prefix)) == []
 
 
 @pytest.mark.parametrize("prefix", ["a/", "/a", "a//b", "a%2fb", "a\\b", "a\n", "a b", "\N{FULLWIDTH SOLIDUS}"])
@@ -154,7 +154,7 @@ def test_so_it_is_of_a_key(kind: str, spec: dict[str, Any], field: str) -> None:
     (place,) = (found["s3"] for found in spec.values() if "s3" in found)
     place |= {"bucket": "copies", "key": "a/../b"}
     document = {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": "one"}, "spec": spec}
-    assert [error.field for error in errors_of(document)] == [field]
+    assert [error.field for error in find_errors(document)] == [field]
     assert (parse_snapshot if kind == "MemorySnapshot" else parse_restore)(document).metadata.name == "one"
 
 

@@ -15,11 +15,11 @@ from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from agentmemory_operator.spec.presets import BRAIN, COGNITIVE, CORTEX, IMPORTANCE, KEYED, PRESETS, Preset, Weights
 from tests.support.spec.documents import connection_document, memory_document
-from tests.support.spec.plans import altered
+from tests.support.spec.plans import with_changes
 from tests.unit.controllers.test_agent_memory import READY, Stage
 
 WEIGHTS = Weights(similarity=0.8, recency=0.1, utility=0.1)
-SECOND = altered(CORTEX, revision=CORTEX.revision + 1, m=24, weights=WEIGHTS)
+SECOND = with_changes(CORTEX, revision=CORTEX.revision + 1, m=24, weights=WEIGHTS)
 PHYSICAL = "agent_memory_probe__1"
 HELD = [("Ready", "True", "Serving"), ("InSync", "False", "AwaitingApproval")]
 
@@ -56,7 +56,7 @@ async def run_again(
 
 def release(monkeypatch: pytest.MonkeyPatch, **figures: Any) -> None:
     """Let the operator come with a second revision."""
-    monkeypatch.setitem(PRESETS, "cortex", (CORTEX, altered(SECOND, **figures)))
+    monkeypatch.setitem(PRESETS, "cortex", (CORTEX, with_changes(SECOND, **figures)))
 
 
 def weights_of(status: Json) -> Weights:
@@ -225,7 +225,7 @@ async def test_where_no_rebuild_is_allowed_one_of_an_upgrade_says_so(
 async def test_a_revision_that_is_not_known_holds_everything_that_costs(stage: Stage) -> None:
     live = stage.store.collections[PHYSICAL]
     assert live.marker is not None
-    stage.store.collections[PHYSICAL] = altered(live, m=8, marker=replace(live.marker, preset_revision=9))
+    stage.store.collections[PHYSICAL] = with_changes(live, m=8, marker=replace(live.marker, preset_revision=9))
 
     key, status = await run_again(stage)
     assert (stage.short(key), stage.store.changes) == (HELD, [])

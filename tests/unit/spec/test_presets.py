@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from agentmemory_operator.collections.rules.changes import ChangeClass, class_of
 from agentmemory_operator.collections.rules.plan import plan_changes
-from agentmemory_operator.search.rules.score import score, score_query
+from agentmemory_operator.search.rules.score import compute_score, score_query
 from agentmemory_operator.spec.effective.embedding import effective_embedding
 from agentmemory_operator.spec.effective.settings import AgentSettings, effective_settings
 from agentmemory_operator.spec.expression.models import Confidence, Importance, Priority
-from agentmemory_operator.spec.expression.variables import DAY_MS, Scored
+from agentmemory_operator.spec.expression.variables import DAY_MS, ScoreInput
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.memory_types import MemoryType, Ttl
 from agentmemory_operator.spec.presets import (
@@ -284,9 +284,9 @@ def test_fusion_of_the_object_wins_figure_by_figure() -> None:
 def test_where_any_type_is_taken_none_fades_under_any_model(model: str) -> None:
     ranking = settings_of("none", scoring={"model": model}).ranking
     ranking = replace(ranking, weights=CORTEX.weights, model=_never_idle(ranking.model))
-    old, new = (Scored(type="whatever", similarity=0.5, created_at=-days * DAY_MS) for days in (4000, 0))
+    old, new = (ScoreInput(type="whatever", similarity=0.5, created_at=-days * DAY_MS) for days in (4000, 0))
 
-    assert score(old, ranking, now_ms=0).score == score(new, ranking, now_ms=0).score
+    assert compute_score(old, ranking, now_ms=0).score == compute_score(new, ranking, now_ms=0).score
 
 
 def _never_idle(model: Any) -> Any:
@@ -297,7 +297,7 @@ def _never_idle(model: Any) -> Any:
 def test_a_preset_scores_as_the_reference_values_say(case: Case) -> None:
     _, ranking, memory, wanted = case
 
-    assert abs(score(memory, ranking, now_ms=NOW_MS).score - wanted) < 1e-9
+    assert abs(compute_score(memory, ranking, now_ms=NOW_MS).score - wanted) < 1e-9
 
 
 @pytest.mark.parametrize("preset", ["cortex", "brain", "importance"])
@@ -307,7 +307,7 @@ def test_no_memory_gains_by_growing_older(preset: str, data: st.DataObject) -> N
     ranking = settings_of(preset).ranking
     type_ = data.draw(st.sampled_from([type_.name for type_ in ranking.types]))
     younger, older = sorted(data.draw(st.tuples(AGES_MS, AGES_MS)))
-    memory = Scored(
+    memory = ScoreInput(
         type=type_,
         similarity=data.draw(st.floats(0, 1)),
         created_at=0,
@@ -315,24 +315,24 @@ def test_no_memory_gains_by_growing_older(preset: str, data: st.DataObject) -> N
         access_count=data.draw(st.integers(0, 10**6)),
     )
 
-    assert score(memory, ranking, now_ms=older).score <= score(memory, ranking, now_ms=younger).score
+    assert compute_score(memory, ranking, now_ms=older).score <= compute_score(memory, ranking, now_ms=younger).score
 
 
 @given(data=st.data())
 def test_priority_never_grows_with_age(data: st.DataObject) -> None:
     younger, older = sorted(data.draw(st.tuples(AGES_MS, AGES_MS)))
-    memory = Scored(type="episodic", similarity=0.5, created_at=0, importance=data.draw(st.floats(0, 1)))
+    memory = ScoreInput(type="episodic", similarity=0.5, created_at=0, importance=data.draw(st.floats(0, 1)))
     ranking = settings_of("cognitive").ranking
-    at_first, later = (score(memory, ranking, now_ms=now_ms).terms["priority"] for now_ms in (younger, older))
+    at_first, later = (compute_score(memory, ranking, now_ms=now_ms).terms["priority"] for now_ms in (younger, older))
 
     assert later <= at_first
 
 
 def test_an_object_of_any_type_scores_by_similarity_alone() -> None:
     ranking = settings_of("none").ranking
-    memory = Scored(type="x", similarity=0.37, created_at=-(10**12), importance=1, access_count=999)
+    memory = ScoreInput(type="x", similarity=0.37, created_at=-(10**12), importance=1, access_count=999)
 
-    assert score(memory, ranking, now_ms=0).score == 0.37
+    assert compute_score(memory, ranking, now_ms=0).score == 0.37
     assert "type" not in json.dumps(score_query(ranking, now_ms=0, distance="Cosine"))
 
 

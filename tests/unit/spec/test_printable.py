@@ -5,7 +5,7 @@ import pytest
 from agentmemory_operator.ports.kubernetes import Event
 from agentmemory_operator.spec.expression.syntax import ExpressionInvalid
 from agentmemory_operator.spec.kinds.conditions import ConditionState, merge_conditions
-from agentmemory_operator.spec.printable import MOST_CHARS, printable, printable_lines, printable_start
+from agentmemory_operator.spec.printable import MAX_QUOTED_CHARS, printable, printable_lines, printable_start
 
 # By what a reader of lines, a terminal or a person would make of them.
 DOES_NOT_SHOW = {
@@ -111,4 +111,4 @@ def test_only_what_shows_is_left_on_one_line(said: str, shown: str) -> None:
 
 @pytest.mark.parametrize("said", ["x" * 5_000, "\n" * 5_000 + "x", "\x1b[31m" * 1_000, "a " * 2_500])
 def test_there_are_no_more_than_200_characters(said: str) -> None:
-    assert len(printable_start(said)) <= MOST_CHARS == 200
+    assert len(printable_start(said)) <= MAX_QUOTED_CHARS == 200

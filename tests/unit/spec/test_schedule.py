@@ -5,9 +5,9 @@ from datetime import datetime
 import pytest
 
 from agentmemory_operator.spec.schedule import (
-    LARGEST_SPREAD_MS,
+    MAX_SPREAD_MS,
     last_time_ms,
-    longest_gap_ms,
+    max_interval_ms,
     next_time_ms,
     schedule_fault,
     spread_ms,
@@ -119,12 +119,12 @@ def test_the_last_time_is_the_last_of_those_that_were_next(schedule: str, zone: 
     ],
 )
 def test_the_longest_gap_has_its_nights_weekends_and_leap_years(schedule: str, zone: str, hours: float) -> None:
-    assert longest_gap_ms(schedule, zone) == pytest.approx(hours * HOUR_MS)
+    assert max_interval_ms(schedule, zone) == pytest.approx(hours * HOUR_MS)
 
 
 def test_a_schedule_of_never_has_no_last_time_and_no_gap() -> None:
     assert last_time_ms("Never", "Etc/UTC", until_ms=0) is None
-    assert longest_gap_ms("Never", "Etc/UTC") is None
+    assert max_interval_ms("Never", "Etc/UTC") is None
 
 
 def test_a_herd_is_spread_and_each_has_a_place_of_its_own_that_stays() -> None:
@@ -132,7 +132,7 @@ def test_a_herd_is_spread_and_each_has_a_place_of_its_own_that_stays() -> None:
     places = [spread_ms(f"agent-{n}", "0 3 * * *", "Etc/UTC", at_ms=at_ms) for n in range(1000)]
     next_day = [spread_ms(f"agent-{n}", "0 3 * * *", "Etc/UTC", at_ms=at_ms + 24 * HOUR_MS) for n in range(1000)]
 
-    assert max(places) <= LARGEST_SPREAD_MS
+    assert max(places) <= MAX_SPREAD_MS
     # No 10 seconds of the 5 minutes have a tenth of them.
     assert max(sum(first <= place < first + 10_000 for place in places) for first in places) < 100
     assert places == next_day

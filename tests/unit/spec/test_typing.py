@@ -6,7 +6,7 @@ import pytest
 
 from agentmemory_operator.spec.expression.syntax import ExpressionInvalid
 from agentmemory_operator.spec.expression.tree import Values
-from agentmemory_operator.spec.expression.typing import checked_expression
+from agentmemory_operator.spec.expression.typing import check_expression
 from agentmemory_operator.spec.expression.variables import ranges_of
 from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.spec.presets import CORTEX
@@ -26,7 +26,7 @@ NUMBERS = {
 
 def value_of(text: str, *, type_name: str = "fact", **numbers: float) -> float:
     values = Values(type_name, {**NUMBERS, **numbers}, ("pinned",))
-    return checked_expression(text, TYPES, "Cosine").root.evaluate(values)
+    return check_expression(text, TYPES, "Cosine").root.evaluate(values)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_a_type_that_never_fades_and_one_that_is_not_listed_have_a_recency_too()
 )
 def test_what_cannot_be_used_is_refused_with_the_place(text: str, position: int, words: str) -> None:
     with pytest.raises(ExpressionInvalid) as refused:
-        checked_expression(text, TYPES, "Cosine")
+        check_expression(text, TYPES, "Cosine")
 
     assert refused.value.position == position
     assert words in str(refused.value)
@@ -152,14 +152,14 @@ def test_what_cannot_be_used_is_refused_with_the_place(text: str, position: int,
 
 def test_a_caret_stands_under_the_place_in_its_line() -> None:
     with pytest.raises(ExpressionInvalid) as refused:
-        checked_expression("similarity +\n0.5*importanse", TYPES, "Cosine")
+        check_expression("similarity +\n0.5*importanse", TYPES, "Cosine")
 
     assert str(refused.value).splitlines()[1:] == ["  0.5*importanse", "      ^"]
 
 
 def test_the_caret_of_a_long_line_stands_under_a_part_of_it() -> None:
     with pytest.raises(ExpressionInvalid) as refused:
-        checked_expression("similarity + " * 20 + "importanse", TYPES, "Cosine")
+        check_expression("similarity + " * 20 + "importanse", TYPES, "Cosine")
 
     _, line, caret = str(refused.value).splitlines()
     assert line[caret.index("^") :].startswith("importanse")
@@ -172,23 +172,23 @@ def test_what_grows_too_large_for_the_engine_is_refused() -> None:
         text = f"min({text}, max({text}, 0.1))" if len(text) < 400 else f"min({text}, 0.3)"
 
     with pytest.raises(ExpressionInvalid, match="compiled for Qdrant it has"):
-        checked_expression(text, TYPES, "Cosine")
+        check_expression(text, TYPES, "Cosine")
 
 
 def test_the_range_of_the_similarity_goes_by_the_distance() -> None:
-    assert checked_expression("sqrt(similarity)", TYPES, "Euclid")
+    assert check_expression("sqrt(similarity)", TYPES, "Euclid")
     with pytest.raises(ExpressionInvalid):
-        checked_expression("exp(similarity)", TYPES, "Dot")
+        check_expression("exp(similarity)", TYPES, "Dot")
 
 
 @pytest.mark.parametrize("text", ["similarity", "min(similarity, 0.5)", "if(similarity > 0, similarity, 0)"])
 def test_the_bounds_hold_the_value(text: str) -> None:
-    bounds = checked_expression(text, TYPES, "Cosine").root.bounds(ranges_of("Cosine"))
+    bounds = check_expression(text, TYPES, "Cosine").root.bounds(ranges_of("Cosine"))
 
     assert bounds.low <= value_of(text) <= bounds.high
 
 
 def test_the_terms_of_a_sum_keep_their_text() -> None:
-    scoring = checked_expression("0.5*similarity - (0.1 + importance) + 2", TYPES, "Cosine")
+    scoring = check_expression("0.5*similarity - (0.1 + importance) + 2", TYPES, "Cosine")
 
     assert [term.text for term in scoring.terms] == ["0.5*similarity", "- (0.1 + importance)", "2"]

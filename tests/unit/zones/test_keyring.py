@@ -10,10 +10,10 @@ import pytest
 from agentmemory_operator.adapters.kubernetes.transport import KubernetesConflict
 from agentmemory_operator.errors import KeysUnavailable, SpecInvalid, TransientError
 from agentmemory_operator.zones import keyring as module
-from agentmemory_operator.zones.keyring import FRESH_MS, MOST_SHARDS, AgentKeys, DataKey, Keyring
-from agentmemory_operator.zones.known_shards import ATTEMPTS
-from agentmemory_operator.zones.known_wrapping import LOOK_AGAIN_MS
-from agentmemory_operator.zones.rules.entries import SHARD_KEYS, Ring, new_key_id, shard_of_key
+from agentmemory_operator.zones.keyring import FRESH_MS, MAX_SHARDS_PER_READ, AgentKeys, DataKey, Keyring
+from agentmemory_operator.zones.known_shards import MAX_WRITE_ATTEMPTS
+from agentmemory_operator.zones.known_wrapping import MIN_REREAD_MS
+from agentmemory_operator.zones.rules.entries import MAX_SHARD_KEYS, Ring, new_key_id, shard_of_key
 from agentmemory_operator.zones.rules.shards import Shard
 from tests.support.engine.fakes import FakeClock
 from tests.support.zones import RING, FakeKeyShards, FakeWrapping
@@ -40,10 +40,10 @@ class Replicas:
         self.clock.move(ms=ms)
 
     async def writing(self, owner: str = "ada", zone: str = PERSONAL, by: Keyring | None = None) -> DataKey:
-        return await (by or self.one).writing(self.keys, zone, owner)
+        return await (by or self.one).get_or_create_key(self.keys, zone, owner)
 
     async def reading(self, *ids: str, by: Keyring | None = None) -> dict[str, DataKey]:
-        return await (by or self.one).reading(self.keys, ids)
+        return await (by or self.one).read_keys(self.keys, ids)
 
 
 async def has_sealed() -> bool:
@@ -73,11 +73,11 @@ async def test_owners_zones_and_agents_have_keys_of_their_own() -> None:
     elsewhere = AgentKeys(Ring("other", "support-bot"), FakeWrapping())
 
     keys = [await replicas.writing("ada"), await replicas.writing("bob"), await replicas.writing("ada", SENSITIVE)]
-    keys.append(await replicas.one.writing(elsewhere, PERSONAL, "ada"))
+    keys.append(await replicas.one.get_or_create_key(elsewhere, PERSONAL, "ada"))
 
     assert len({key.cipher_key for key in keys} | {key.mac for key in keys}) == 8
     for key in keys[:3]:
-        assert await replicas.one.reading(elsewhere, [key.id]) == {}
+        assert await replicas.one.read_keys(elsewhere, [key.id]) == {}
 
 
 async def test_no_secret_shows_in_text_and_none_is_kept() -> None:
@@ -179,11 +179,11 @@ async def test_a_destroyed_key_s_successor_is_another_in_both_halves() -> None:
 async def test_a_write_under_a_key_that_was_destroyed_meanwhile_is_not_confirmed() -> None:
     replicas = Replicas()
     key = await replicas.writing()
-    await replicas.one.confirm(replicas.keys, [key.id])
+    await replicas.one.check_stored(replicas.keys, [key.id])
 
     await replicas.other.destroy(replicas.keys, owner="ada", zones=[PERSONAL])
 
-    error = await unavailable(replicas.one.confirm(replicas.keys, [key.id]))
+    error = await unavailable(replicas.one.check_stored(replicas.keys, [key.id]))
     assert "destroyed" in str(error)
     assert (await replicas.writing()).id != key.id
 
@@ -193,7 +193,7 @@ async def test_confirming_reads_no_shard_that_is_as_it_was_and_many_share_a_look
     key = await replicas.writing()
     calls = replicas.shards.calls.copy()
 
-    await asyncio.gather(*(replicas.one.confirm(replicas.keys, [key.id]) for _ in range(50)))
+    await asyncio.gather(*(replicas.one.check_stored(replicas.keys, [key.id]) for _ in range(50)))
 
     looks = replicas.shards.calls - calls
     assert looks.keys() == {"version"}
@@ -202,7 +202,7 @@ async def test_confirming_reads_no_shard_that_is_as_it_was_and_many_share_a_look
 
 async def test_closed_shards_lead_on_to_the_next_level() -> None:
     replicas = Replicas()
-    owners = [f"user-{number}" for number in range(3 * SHARD_KEYS)]
+    owners = [f"user-{number}" for number in range(3 * MAX_SHARD_KEYS)]
 
     made = {owner: await replicas.writing(owner) for owner in owners}
 
@@ -210,7 +210,7 @@ async def test_closed_shards_lead_on_to_the_next_level() -> None:
     assert names[0] == "0"
     assert {name[0] for name in names} == {"0", "1"}
     first = await replicas.shards.read(RING, "0")
-    assert (first.is_closed, len(first.entries)) == (True, SHARD_KEYS)
+    assert (first.is_closed, len(first.entries)) == (True, MAX_SHARD_KEYS)
     fresh = Keyring(replicas.shards, replicas.clock)
     found = await replicas.reading(*(key.id for key in made.values()), by=fresh)
     assert found == {key.id: key for key in made.values()}
@@ -219,7 +219,7 @@ async def test_closed_shards_lead_on_to_the_next_level() -> None:
 
 async def test_a_shard_that_lost_a_key_stays_closed_and_an_owner_s_keys_go_from_every_level() -> None:
     replicas = Replicas()
-    for number in range(SHARD_KEYS):
+    for number in range(MAX_SHARD_KEYS):
         await replicas.writing(f"user-{number}")
     await replicas.one.destroy(replicas.keys, owner="user-0", zones=[PERSONAL])
 
@@ -232,7 +232,7 @@ async def test_a_shard_that_lost_a_key_stays_closed_and_an_owner_s_keys_go_from_
 
 async def test_an_owner_s_keys_go_from_behind_a_shard_that_was_lost_and_made_again() -> None:
     replicas = Replicas()
-    for number in range(SHARD_KEYS):
+    for number in range(MAX_SHARD_KEYS):
         await replicas.writing(f"user-{number}")
     key = await replicas.writing("ada")
     assert key.id.startswith("1")
@@ -244,7 +244,7 @@ async def test_an_owner_s_keys_go_from_behind_a_shard_that_was_lost_and_made_aga
 
 async def test_all_keys_of_a_zone_go_whoever_owns_them_and_no_other_zone_s() -> None:
     replicas = Replicas()
-    owners = [f"owner-{number}" for number in range(2 * SHARD_KEYS)]
+    owners = [f"owner-{number}" for number in range(2 * MAX_SHARD_KEYS)]
     made = [await replicas.writing(owner, zone) for owner in owners for zone in ("PROFESSIONAL", PERSONAL)]
     assert {key.id[0] for key in made} == {"0", "1"}
 
@@ -259,7 +259,7 @@ async def test_all_keys_of_a_zone_go_whoever_owns_them_and_no_other_zone_s() -> 
 
 async def full(replicas: Replicas) -> DataKey:
     """Fill the first shard; return a key that lies in another."""
-    for number in range(SHARD_KEYS):
+    for number in range(MAX_SHARD_KEYS):
         await replicas.writing(f"user-{number}")
     return await replicas.writing("ada")
 
@@ -288,7 +288,7 @@ async def test_who_dies_before_it_wrote_down_that_a_shard_is_there_leaves_that_t
 
     key = await replicas.writing("ada", by=fresh)
 
-    assert (await replicas.shards.read(RING, "0")).below == key.id[1]
+    assert (await replicas.shards.read(RING, "0")).child_digits == key.id[1]
     writes = replicas.shards.calls["write"]
     assert await replicas.writing("ada", by=fresh) == key
     assert replicas.shards.calls["write"] == writes
@@ -296,12 +296,12 @@ async def test_who_dies_before_it_wrote_down_that_a_shard_is_there_leaves_that_t
 
 async def test_no_key_is_handed_out_before_it_is_written_down_that_its_shard_is_there() -> None:
     replicas = Replicas()
-    for number in range(SHARD_KEYS):
+    for number in range(MAX_SHARD_KEYS):
         await replicas.writing(f"user-{number}")
 
     class Dying(FakeKeyShards):
         async def write(self, shard: Shard) -> str:
-            if shard.below:
+            if shard.child_digits:
                 raise TransientError("the store is away")
             return await FakeKeyShards.write(self, shard)
 
@@ -315,7 +315,7 @@ async def test_no_key_is_handed_out_before_it_is_written_down_that_its_shard_is_
 
 async def test_a_shard_that_closes_while_a_key_is_made_leads_on() -> None:
     replicas = Replicas()
-    for number in range(SHARD_KEYS - 1):
+    for number in range(MAX_SHARD_KEYS - 1):
         await replicas.writing(f"user-{number}")
 
     found = await asyncio.gather(replicas.writing("ada", by=replicas.one), replicas.writing("bob", by=replicas.other))
@@ -342,7 +342,7 @@ async def test_while_the_store_is_away_nothing_is_read_or_made_and_then_all_is_t
     for call in (
         replicas.reading(key.id, by=fresh),
         replicas.writing(by=fresh),
-        fresh.confirm(replicas.keys, [key.id]),
+        fresh.check_stored(replicas.keys, [key.id]),
         fresh.destroy(replicas.keys, owner="ada", zones=[PERSONAL]),
         fresh.destroy_zone(replicas.keys, PERSONAL),
     ):
@@ -382,7 +382,7 @@ async def test_a_wrapping_key_that_was_rotated_is_read_again_at_once() -> None:
     replicas.wrapping.rotate()
     key = await replicas.writing("ada", by=replicas.other)
 
-    replicas.passes(LOOK_AGAIN_MS)
+    replicas.passes(MIN_REREAD_MS)
 
     assert await replicas.reading(key.id, by=replicas.one) == {key.id: key}
 
@@ -405,7 +405,7 @@ async def test_a_first_key_that_another_replica_makes_meanwhile_is_not_taken_for
         await replicas.writing(by=replicas.other)
         return True
 
-    key = await replicas.one.writing(replace(replicas.keys, has_sealed=has_sealed), PERSONAL, "ada")
+    key = await replicas.one.get_or_create_key(replace(replicas.keys, has_sealed=has_sealed), PERSONAL, "ada")
 
     assert key == await replicas.writing(by=replicas.other)
 
@@ -451,7 +451,7 @@ async def test_no_key_is_made_in_the_place_of_lost_ones(is_sealed: bool) -> None
     async def has_sealed() -> bool:
         return is_sealed
 
-    writing = replicas.one.writing(replace(replicas.keys, has_sealed=has_sealed), PERSONAL, "ada")
+    writing = replicas.one.get_or_create_key(replace(replicas.keys, has_sealed=has_sealed), PERSONAL, "ada")
 
     if is_sealed:
         assert "backup" in str(await unavailable(writing))
@@ -468,7 +468,7 @@ async def test_keys_that_are_lost_while_they_are_known_are_not_replaced() -> Non
     async def has_sealed() -> bool:
         return True
 
-    await unavailable(replicas.one.writing(replace(replicas.keys, has_sealed=has_sealed), PERSONAL, "ada"))
+    await unavailable(replicas.one.get_or_create_key(replace(replicas.keys, has_sealed=has_sealed), PERSONAL, "ada"))
     assert replicas.shards.texts == {}
 
 
@@ -479,7 +479,7 @@ async def test_an_agent_that_has_keys_is_not_asked_for_sealed_memories() -> None
     async def has_sealed() -> bool:
         raise AssertionError
 
-    await replicas.one.writing(replace(replicas.keys, has_sealed=has_sealed), PERSONAL, "ada")
+    await replicas.one.get_or_create_key(replace(replicas.keys, has_sealed=has_sealed), PERSONAL, "ada")
 
 
 async def test_a_write_whose_answer_is_lost_leaves_one_key() -> None:
@@ -504,23 +504,23 @@ async def test_who_is_never_ahead_gives_up(monkeypatch: pytest.MonkeyPatch) -> N
     replicas = Replicas(shards=Busy())
 
     assert "concurrently" in str(await unavailable(replicas.writing()))
-    assert replicas.shards.calls["write"] == ATTEMPTS
+    assert replicas.shards.calls["write"] == MAX_WRITE_ATTEMPTS
 
 
 async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_KNOWN_KEYS", 10)
-    monkeypatch.setattr(module, "MOST_OPEN_KEYS", 3)
-    monkeypatch.setattr(module, "MOST_RINGS", 2)
+    monkeypatch.setattr(module, "MAX_CACHED_KEYS", 10)
+    monkeypatch.setattr(module, "MAX_OPEN_KEYS", 3)
+    monkeypatch.setattr(module, "MAX_RINGS", 2)
     replicas = Replicas()
 
     for number in range(6):
         agent = AgentKeys(replace(RING, agent=f"agent-{number}"), replicas.wrapping)
         for user in range(3):
-            await replicas.one.writing(agent, PERSONAL, f"user-{user}")
+            await replicas.one.get_or_create_key(agent, PERSONAL, f"user-{user}")
 
     ring = replicas.one
     assert (len(ring._open), len(ring._wrapping._known)) == (3, 2)
-    assert 0 < len(ring._shards._seen) <= 3
+    assert 0 < len(ring._shards._results) <= 3
 
 
 async def test_looking_for_a_key_makes_none() -> None:
@@ -528,38 +528,38 @@ async def test_looking_for_a_key_makes_none() -> None:
     one, other = (Keyring(shards, clock) for _ in range(2))
     keys = AgentKeys(RING, FakeWrapping())
 
-    assert await one.known(keys, "PERSONAL", "ada") is None
+    assert await one.find_key(keys, "PERSONAL", "ada") is None
     assert shards.calls["write"] == 0
-    made = await other.writing(keys, "PERSONAL", "ada")
-    assert await one.known(keys, "PERSONAL", "ada") == made
+    made = await other.get_or_create_key(keys, "PERSONAL", "ada")
+    assert await one.find_key(keys, "PERSONAL", "ada") == made
 
 
 async def test_looking_for_a_key_that_is_to_be_replaced_replaces_none() -> None:
     clock, shards = FakeClock(), FakeKeyShards()
     ring, keys = Keyring(shards, clock), AgentKeys(RING, FakeWrapping())
-    made = await ring.writing(keys, "PERSONAL", "ada")
+    made = await ring.get_or_create_key(keys, "PERSONAL", "ada")
     clock.move(ms=1000)
     keys, calls = replace(keys, rotate_before_ms=clock.now_ms()), shards.calls["write"]
 
-    assert await ring.known(keys, "PERSONAL", "ada") == made
+    assert await ring.find_key(keys, "PERSONAL", "ada") == made
     assert shards.calls["write"] == calls
-    assert (await ring.writing(keys, "PERSONAL", "ada")).id != made.id
+    assert (await ring.get_or_create_key(keys, "PERSONAL", "ada")).id != made.id
 
 
 async def test_names_of_keys_that_are_none_are_not_looked_for_at_every_reading() -> None:
     clock, shards = FakeClock(), FakeKeyShards()
     ring, keys = Keyring(shards, clock), AgentKeys(RING, FakeWrapping())
-    made = await ring.writing(keys, "PERSONAL", "ada")
+    made = await ring.get_or_create_key(keys, "PERSONAL", "ada")
     planted = {new_key_id("0") for _ in range(3)} | {new_key_id(f"3{number:03x}") for number in range(1000)}
 
-    first = await ring.reading(keys, {made.id, *sorted(planted)[:3]})
+    first = await ring.read_keys(keys, {made.id, *sorted(planted)[:3]})
     calls = shards.calls.total()
-    again = await ring.reading(keys, {made.id, *sorted(planted)[:3]})
+    again = await ring.read_keys(keys, {made.id, *sorted(planted)[:3]})
 
     assert (set(first), set(again), shards.calls.total()) == ({made.id}, {made.id}, calls)
     with contextlib.suppress(KeysUnavailable):
-        await ring.reading(keys, planted)
-    assert shards.calls.total() - calls <= 2 * MOST_SHARDS
+        await ring.read_keys(keys, planted)
+    assert shards.calls.total() - calls <= 2 * MAX_SHARDS_PER_READ
     clock.move(ms=FRESH_MS + 1)
-    await ring.reading(keys, {made.id, *sorted(planted)[:3]})
+    await ring.read_keys(keys, {made.id, *sorted(planted)[:3]})
     assert shards.calls.total() > calls

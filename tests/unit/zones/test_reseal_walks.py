@@ -12,9 +12,9 @@ from agentmemory_operator.zones.keyring import AgentKeys, Keyring
 from agentmemory_operator.zones.reseal_walks import ResealWalks, SealedPoints
 from agentmemory_operator.zones.rules.entries import Ring
 from agentmemory_operator.zones.rules.sealing import is_locked
-from agentmemory_operator.zones.sealed_store import SealedStore, ZoneKeys
+from agentmemory_operator.zones.sealed_store import EncryptingPointStore, ZoneKeys
 from tests.support.engine.fakes import FakeClock
-from tests.support.engine.meanwhile import Event, Killed, Meanwhile, Moment, writes
+from tests.support.engine.meanwhile import Event, InterleavedStore, Moment, ProcessKilled, writes
 from tests.support.engine.point_memory import PointMemory
 from tests.support.zones import RING, FakeKeyShards, FakeWrapping
 
@@ -42,10 +42,10 @@ class _Mortal:
         async def call(*arguments: Any, **more: Any) -> Any:
             number, self._life.calls = self._life.calls, self._life.calls + 1
             if number == self._life.ends_at and self._life.moment == "before":
-                raise Killed
+                raise ProcessKilled
             answer = await getattr(self._other, name)(*arguments, **more)
             if number == self._life.ends_at:
-                raise Killed
+                raise ProcessKilled
             return answer
 
         return call
@@ -75,7 +75,7 @@ class World:
     async def store(self, memory_id: str, text: str, *, owner: str, rev: int = 1) -> None:
         payload = {"id": memory_id, "userId": owner, "zone": "PERSONAL", "content": text, "rev": rev, "updatedAt": 1}
         point = {"id": memory_id, "vector": {"": [1.0, 2.0]}, "payload": payload}
-        await SealedStore(self.points, self.keys()).upsert("c", [point])  # type: ignore[arg-type]
+        await EncryptingPointStore(self.points, self.keys()).upsert("c", [point])  # type: ignore[arg-type]
         self.texts[memory_id] = text
 
     async def filled(self, count: int = 5) -> "World":
@@ -87,15 +87,15 @@ class World:
         return self
 
     def reached(self, points: Any = None, shards: Any = None, most: int | None = 2) -> SealedPoints:
-        return SealedPoints(points or self.points, "c", self.keys(shards), most_a_page=most)
+        return SealedPoints(points or self.points, "c", self.keys(shards), max_page_size=most)
 
     async def go_on(self, points: Any = None, shards: Any = None) -> int:
         """Let a new process seal what it can at once."""
-        return await ResealWalks().go_on(self.reached(points, shards), self.clock.now_ms())
+        return await ResealWalks().advance(self.reached(points, shards), self.clock.now_ms())
 
     async def read(self) -> dict[str, str | None]:
         """Return what a new process reads of every memory."""
-        found = await SealedStore(self.points, self.keys()).retrieve("c", [*self.texts])  # type: ignore[arg-type]
+        found = await EncryptingPointStore(self.points, self.keys()).retrieve("c", [*self.texts])  # type: ignore[arg-type]
         rows = [point["payload"] for point in found]
         return {row["id"]: None if is_locked(row) else row["content"] for row in rows}
 
@@ -131,11 +131,11 @@ async def test_where_nothing_is_to_be_replaced_nobody_reads_anything() -> None:
 
 
 async def test_one_call_does_a_bounded_part_and_the_next_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PAGES_AT_ONCE", 2)
+    monkeypatch.setattr(module, "MAX_PAGES_PER_CALL", 2)
     world = await World().filled(9)
     walks, reached = ResealWalks(), world.reached()
 
-    done = [await walks.go_on(reached, world.clock.now_ms()) for _ in range(4)]
+    done = [await walks.advance(reached, world.clock.now_ms()) for _ in range(4)]
 
     assert done == [4, 4, 1, 0]
 
@@ -147,13 +147,13 @@ async def test_killed_at_any_call_it_leaves_all_readable_and_another_goes_on(mom
         life = Life(number, moment)
         try:
             await world.go_on(life.over(world.points), life.over(world.shards))
-        except Killed:
+        except ProcessKilled:
             assert await world.read() == world.texts
             await world.go_on()
         assert await world.read() == world.texts
         assert world.sealed_before() == set()
         shard = await world.shards.read(RING, "0")
-        active = [entry.scope for entry in shard.entries.values() if entry.active]
+        active = [entry.scope for entry in shard.entries.values() if entry.is_active]
         assert len(active) == len(set(active)) == len(shard.entries) // 2 == 3
         if life.calls <= number:
             assert number > 10
@@ -165,7 +165,7 @@ async def test_what_somebody_writes_meanwhile_stays() -> None:
     world = await World().filled()
     event = Event(at=writes, act=lambda: world.store("m0", "changed", owner="ada", rev=2))
 
-    await world.go_on(points=Meanwhile(world.points, event))
+    await world.go_on(points=InterleavedStore(world.points, event))
 
     assert await world.read() == world.texts
     assert world.texts["m0"] == "changed"
@@ -177,7 +177,7 @@ async def test_what_is_destroyed_meanwhile_is_read_by_nobody(after: bool) -> Non
     world = await World().filled()
     event = Event(at=writes, act=lambda: world.keys().destroy("ada", ["PERSONAL"]), after=after)
 
-    await world.go_on(points=Meanwhile(world.points, event))
+    await world.go_on(points=InterleavedStore(world.points, event))
     await world.go_on()
 
     found = await world.read()
@@ -201,19 +201,19 @@ async def test_a_shard_that_is_lost_keeps_no_other_from_it_and_nothing_is_writte
     walks, reached = ResealWalks(), world.reached()
 
     # One page of two is found locked a call.
-    assert [await walks.go_on(reached, world.clock.now_ms()) for _ in range(4)] == [0, 0, 0, 0]
+    assert [await walks.advance(reached, world.clock.now_ms()) for _ in range(4)] == [0, 0, 0, 0]
     assert world.points.payloads == payloads
     world.shards.texts[RING, "0"], world.shards.versions[RING, "0"] = kept
-    assert await walks.go_on(reached, world.clock.now_ms()) == 0
-    assert await walks.go_on(reached, world.clock.now_ms() + module.LOOK_AGAIN_MS) == 5
+    assert await walks.advance(reached, world.clock.now_ms()) == 0
+    assert await walks.advance(reached, world.clock.now_ms() + module.PAUSE_AFTER_FAILURE_MS) == 5
     assert await world.read() == world.texts
 
 
 async def test_walks_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_WALKS", 1)
+    monkeypatch.setattr(module, "MAX_WALKS", 1)
     world = await World().filled()
     walks = ResealWalks()
     walks._walks[Ring("agents", "another")] = module._Walk(1)
 
-    assert await walks.go_on(world.reached(), world.clock.now_ms()) == 5
+    assert await walks.advance(world.reached(), world.clock.now_ms()) == 5
     assert [*walks._walks] == [RING]

@@ -33,16 +33,20 @@ class Bench:
     async def fill(self, users: list[str] = USERS) -> None:
         replica = self.replica()
         for user in users:
-            self.ids[user] = (await replica.writing(self.keys, "PERSONAL", user)).id
+            self.ids[user] = (await replica.get_or_create_key(self.keys, "PERSONAL", user)).id
 
     async def material(self) -> dict[str, bytes]:
         """Return what every key is, as a replica that just started opens it."""
-        found = await self.replica().reading(self.keys, self.ids.values())
+        found = await self.replica().read_keys(self.keys, self.ids.values())
         return {key_id: key.cipher_key + key.mac for key_id, key in found.items()}
 
     async def fingerprints(self) -> set[str]:
         names = await self.shards.list_names(RING)
-        return {entry.by for name in names for entry in (await self.shards.read(RING, name)).entries.values()}
+        return {
+            entry.wrapping_fingerprint
+            for name in names
+            for entry in (await self.shards.read(RING, name)).entries.values()
+        }
 
     async def rewrap(self) -> Census:
         return await rewrap(self.shards, RING, self.wrapping.keys)
@@ -76,7 +80,7 @@ async def test_what_is_done_is_not_written_again() -> None:
 async def test_another_agent_s_keys_are_left_alone() -> None:
     bench, other = Bench(), Ring("elsewhere", RING.agent)
     await bench.fill(USERS[:1])
-    await bench.replica().writing(agent_keys(other), "PERSONAL", "ada")
+    await bench.replica().get_or_create_key(agent_keys(other), "PERSONAL", "ada")
     before = bench.shards.texts[other, "0"]
     bench.wrapping.rotate()
 
@@ -140,14 +144,14 @@ async def test_a_key_that_is_destroyed_meanwhile_does_not_come_back_and_one_that
     async def ahead() -> None:
         replica = bench.replica()
         await replica.destroy(bench.keys, owner=USERS[0], zones=["PERSONAL"])
-        bench.ids["late"] = (await replica.writing(bench.keys, "PERSONAL", "late")).id
+        bench.ids["late"] = (await replica.get_or_create_key(bench.keys, "PERSONAL", "late")).id
 
     bench.shards.ahead = ahead
     await bench.rewrap()
 
     gone = bench.ids.pop(USERS[0])
     assert set(await bench.material()) == set(bench.ids.values())
-    assert await bench.replica().reading(bench.keys, [gone]) == {}
+    assert await bench.replica().read_keys(bench.keys, [gone]) == {}
     assert await bench.fingerprints() == {bench.wrapping.keys.fingerprint}
 
 
@@ -187,7 +191,7 @@ async def test_keys_under_a_wrapping_key_that_the_secret_has_not_stay_as_they_ar
     await bench.fill(USERS[:3])
     lost = bench.wrapping.keys
     bench.wrapping.keys = WrappingKeys(os.urandom(32))
-    bench.ids["late"] = (await bench.replica().writing(bench.keys, "PERSONAL", "late")).id
+    bench.ids["late"] = (await bench.replica().get_or_create_key(bench.keys, "PERSONAL", "late")).id
 
     census = await bench.rewrap()
 

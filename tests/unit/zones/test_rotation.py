@@ -9,7 +9,7 @@ import pytest
 from agentmemory_operator.errors import TransientError
 from agentmemory_operator.zones.keyring import AgentKeys, DataKey, Keyring
 from agentmemory_operator.zones.rules import shards
-from agentmemory_operator.zones.rules.entries import SHARD_KEYS
+from agentmemory_operator.zones.rules.entries import MAX_SHARD_KEYS
 from agentmemory_operator.zones.wrapping import WrappingKeys
 from tests.support.engine.fakes import FakeClock
 from tests.support.zones import RING, FakeKeyShards, FakeWrapping
@@ -39,43 +39,45 @@ class Rotating:
         self.keys = replace(self.before, rotate_before_ms=self.clock.now_ms() + in_ms)
 
     async def made(self, owners: Iterable[str]) -> dict[str, DataKey]:
-        return {owner: await self.one.writing(self.keys, ZONE, owner) for owner in owners}
+        return {owner: await self.one.get_or_create_key(self.keys, ZONE, owner) for owner in owners}
 
 
 async def test_a_writer_replaces_a_key_and_what_it_sealed_is_read_and_found_as_before() -> None:
     it = Rotating()
-    old = await it.one.writing(it.keys, ZONE, "ada")
+    old = await it.one.get_or_create_key(it.keys, ZONE, "ada")
     it.rotate()
 
-    new = await it.one.writing(it.keys, ZONE, "ada")
+    new = await it.one.get_or_create_key(it.keys, ZONE, "ada")
 
     assert new.id != old.id
     assert new.cipher_key != old.cipher_key
     assert (new.mac, new.id_secret, new.zone) == (old.mac, old.id_secret, old.zone)
-    assert new.made_ms >= it.keys.rotate_before_ms > old.made_ms
-    assert await it.other.reading(it.before, [old.id, new.id]) == {old.id: old, new.id: new}
-    assert await it.one.writing(it.keys, ZONE, "ada") == new
-    assert await it.one.successor(it.keys, old.id) == new == await it.one.successor(it.keys, new.id)
+    assert new.created_ms >= it.keys.rotate_before_ms > old.created_ms
+    assert await it.other.read_keys(it.before, [old.id, new.id]) == {old.id: old, new.id: new}
+    assert await it.one.get_or_create_key(it.keys, ZONE, "ada") == new
+    assert await it.one.find_active_key(it.keys, old.id) == new == await it.one.find_active_key(it.keys, new.id)
 
 
 async def test_a_replica_that_does_not_know_yet_goes_on_and_one_that_does_replaces_no_new_key() -> None:
     it = Rotating()
-    old = await it.other.writing(it.before, ZONE, "ada")
+    old = await it.other.get_or_create_key(it.before, ZONE, "ada")
     it.rotate()
-    new = await it.one.writing(it.keys, ZONE, "ada")
+    new = await it.one.get_or_create_key(it.keys, ZONE, "ada")
 
-    assert await it.other.writing(it.before, ZONE, "ada") == old
-    assert await it.other.writing(it.keys, ZONE, "ada") == new
-    assert await it.other.writing(it.before, ZONE, "ada") == new
+    assert await it.other.get_or_create_key(it.before, ZONE, "ada") == old
+    assert await it.other.get_or_create_key(it.keys, ZONE, "ada") == new
+    assert await it.other.get_or_create_key(it.before, ZONE, "ada") == new
 
 
 async def test_of_many_who_replace_at_once_one_does() -> None:
     it = Rotating()
-    await it.one.writing(it.keys, ZONE, "ada")
-    await it.other.writing(it.keys, ZONE, "ada")
+    await it.one.get_or_create_key(it.keys, ZONE, "ada")
+    await it.other.get_or_create_key(it.keys, ZONE, "ada")
     it.rotate()
 
-    found = await asyncio.gather(*(by.writing(it.keys, ZONE, "ada") for by in (it.one, it.other) for _ in range(20)))
+    found = await asyncio.gather(
+        *(by.get_or_create_key(it.keys, ZONE, "ada") for by in (it.one, it.other) for _ in range(20))
+    )
 
     assert len(set(found)) == 1
     assert it.shards.texts[RING, "0"].count(ZONE) == 2
@@ -83,21 +85,21 @@ async def test_of_many_who_replace_at_once_one_does() -> None:
 
 async def test_a_time_to_come_replaces_nothing_until_then_and_each_key_once() -> None:
     it = Rotating()
-    old = await it.one.writing(it.keys, ZONE, "ada")
+    old = await it.one.get_or_create_key(it.keys, ZONE, "ada")
     it.rotate(in_ms=5000)
 
-    assert await it.one.writing(it.keys, ZONE, "ada") == old
+    assert await it.one.get_or_create_key(it.keys, ZONE, "ada") == old
     it.clock.move(ms=5000)
-    new = await it.one.writing(it.keys, ZONE, "ada")
+    new = await it.one.get_or_create_key(it.keys, ZONE, "ada")
     it.clock.move(ms=5000)
 
     assert new.id != old.id
-    assert await it.one.writing(it.keys, ZONE, "ada") == new
+    assert await it.one.get_or_create_key(it.keys, ZONE, "ada") == new
 
 
 async def test_one_write_replaces_the_keys_of_a_whole_shard_closed_or_not_and_adds_no_owner_to_it() -> None:
     it = Rotating()
-    owners = [f"user-{number}" for number in range(SHARD_KEYS + 4)]
+    owners = [f"user-{number}" for number in range(MAX_SHARD_KEYS + 4)]
     old = await it.made(owners)
     it.rotate()
     writes = it.shards.calls["write"]
@@ -108,72 +110,72 @@ async def test_one_write_replaces_the_keys_of_a_whole_shard_closed_or_not_and_ad
     assert [names[new[owner].id] for owner in owners] == [names[old[owner].id] for owner in owners]
     assert it.shards.calls["write"] - writes == len(set(names.values()))
     assert not {key.id for key in old.values()} & {key.id for key in new.values()}
-    assert (await it.one.writing(it.keys, ZONE, "late")).id[0] == "1"
+    assert (await it.one.get_or_create_key(it.keys, ZONE, "late")).id[0] == "1"
 
 
 async def test_destroying_takes_all_keys_of_an_owner_and_none_comes_back() -> None:
     it = Rotating()
     old = await it.made(["ada", "bob"])
     it.rotate()
-    await it.one.writing(it.keys, ZONE, "bob")
+    await it.one.get_or_create_key(it.keys, ZONE, "bob")
 
     gone = await it.other.destroy(it.before, owner="ada", zones=[ZONE])
 
     assert len(gone) == 2
     assert old["ada"].id in gone
-    assert await it.other.successor(it.keys, old["ada"].id) is None
-    assert await it.one.successor(it.keys, "no id") is None
-    assert await it.other.reading(it.keys, gone) == {}
-    assert (await it.other.writing(it.keys, ZONE, "ada")).mac != old["ada"].mac
+    assert await it.other.find_active_key(it.keys, old["ada"].id) is None
+    assert await it.one.find_active_key(it.keys, "no id") is None
+    assert await it.other.read_keys(it.keys, gone) == {}
+    assert (await it.other.get_or_create_key(it.keys, ZONE, "ada")).mac != old["ada"].mac
 
 
 async def test_a_key_that_was_destroyed_while_it_is_replaced_stays_gone() -> None:
     it = Rotating()
-    old = await it.one.writing(it.keys, ZONE, "ada")
+    old = await it.one.get_or_create_key(it.keys, ZONE, "ada")
     it.rotate()
     await it.other.destroy(it.before, owner="ada", zones=[ZONE])
 
-    assert await it.one.successor(it.keys, old.id) is None
+    assert await it.one.find_active_key(it.keys, old.id) is None
     assert ZONE not in it.shards.texts[RING, "0"]
-    assert (await it.one.writing(it.keys, ZONE, "ada")).mac != old.mac
+    assert (await it.one.get_or_create_key(it.keys, ZONE, "ada")).mac != old.mac
 
 
 async def test_a_key_under_an_unknown_wrapping_key_is_left_and_keeps_no_other_from_it() -> None:
     it = Rotating()
-    old = await it.one.writing(it.keys, ZONE, "ada")
+    old = await it.one.get_or_create_key(it.keys, ZONE, "ada")
     it.wrapping.keys = WrappingKeys(bytes(32))
     it.clock.move(ms=60_000)
-    await it.one.writing(it.keys, ZONE, "bob")
+    await it.one.get_or_create_key(it.keys, ZONE, "bob")
     it.rotate()
 
-    new = await it.one.writing(it.keys, ZONE, "bob")
+    new = await it.one.get_or_create_key(it.keys, ZONE, "bob")
 
     shard = await it.shards.read(RING, "0")
-    assert shard.entries[old.id].active
+    assert shard.entries[old.id].is_active
     assert len(shard.entries) == 3
     assert new.id in shard.entries
 
 
 async def test_without_room_the_old_key_stays_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
     it = Rotating()
-    old = await it.one.writing(it.keys, ZONE, "ada")
+    old = await it.one.get_or_create_key(it.keys, ZONE, "ada")
     it.rotate()
-    monkeypatch.setattr(shards, "SHARD_BYTES", shards.ENTRY_BYTES)
+    monkeypatch.setattr(shards, "MAX_SHARD_BYTES", shards.MAX_ENTRY_BYTES)
 
-    assert await it.one.writing(it.keys, ZONE, "ada") == old
-    assert await it.one.successor(it.keys, old.id) == old
+    assert await it.one.get_or_create_key(it.keys, ZONE, "ada") == old
+    assert await it.one.find_active_key(it.keys, old.id) == old
     assert it.shards.calls["write"] == 1
 
 
 async def test_a_replacement_whose_answer_is_lost_is_found() -> None:
     it = Rotating()
-    old = await it.one.writing(it.keys, ZONE, "ada")
+    old = await it.one.get_or_create_key(it.keys, ZONE, "ada")
     it.rotate()
     it.shards.lost = TransientError("no answer")
     with pytest.raises(TransientError):
-        await it.one.writing(it.keys, ZONE, "ada")
+        await it.one.get_or_create_key(it.keys, ZONE, "ada")
 
-    new = await it.one.writing(it.keys, ZONE, "ada")
+    new = await it.one.get_or_create_key(it.keys, ZONE, "ada")
 
     assert new.id != old.id
     assert it.shards.texts[RING, "0"].count(ZONE) == 2
@@ -181,13 +183,13 @@ async def test_a_replacement_whose_answer_is_lost_is_found() -> None:
 
 async def test_the_wrapping_key_is_rotated_beside() -> None:
     it = Rotating()
-    old = await it.one.writing(it.keys, ZONE, "ada")
+    old = await it.one.get_or_create_key(it.keys, ZONE, "ada")
     it.wrapping.rotate()
     it.rotate()
     it.clock.move(ms=60_000)
 
-    new = await it.one.writing(it.keys, ZONE, "ada")
+    new = await it.one.get_or_create_key(it.keys, ZONE, "ada")
 
     shard = await it.shards.read(RING, "0")
-    assert {shard.entries[key.id].by for key in (old, new)} == set(it.wrapping.keys.fingerprints)
-    assert await it.other.reading(it.keys, [old.id, new.id]) == {old.id: old, new.id: new}
+    assert {shard.entries[key.id].wrapping_fingerprint for key in (old, new)} == set(it.wrapping.keys.fingerprints)
+    assert await it.other.read_keys(it.keys, [old.id, new.id]) == {old.id: old, new.id: new}

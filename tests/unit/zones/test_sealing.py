@@ -7,12 +7,12 @@ from agentmemory_operator.zones.rules.sealing import (
     SEALED_KEY,
     ZONES,
     Envelope,
-    bound_to,
-    envelope_of,
-    joined,
+    associated_data,
+    merge_decrypted,
+    parse_envelope,
     rank_of,
     sealed_keys,
-    split,
+    split_encrypted,
 )
 
 MEMORY = MemoryRecord(
@@ -93,14 +93,14 @@ def test_it_is_decided_of_every_field_whether_a_zone_seals_it() -> None:
 def test_what_is_split_off_comes_back_whole(zone: str) -> None:
     payload = payload_of(MEMORY) | {"zone": zone}
 
-    plain, inner = split(payload)
+    plain, inner = split_encrypted(payload)
 
     assert sealed_keys(zone).isdisjoint(plain)
-    assert joined(plain | {SEALED_KEY: "text"}, inner) == payload
+    assert merge_decrypted(plain | {SEALED_KEY: "text"}, inner) == payload
 
 
 def test_a_payload_whose_text_was_not_opened_is_a_locked_memory_without_content() -> None:
-    plain, _ = split(payload_of(MEMORY) | {"zone": "SENSITIVE"})
+    plain, _ = split_encrypted(payload_of(MEMORY) | {"zone": "SENSITIVE"})
 
     record = record_of(plain | {SEALED_KEY: "text"})
 
@@ -112,20 +112,24 @@ def test_a_text_is_bound_to_agent_user_memory_and_zone() -> None:
     payload = {"userId": "u", "id": "m", "zone": "PERSONAL"}
 
     others = [{"userId": "v"}, {"id": "n"}, {"zone": "SENSITIVE"}]
-    bound = [bound_to("a", payload), bound_to("b", payload), *(bound_to("a", payload | other) for other in others)]
+    bound = [
+        associated_data("a", payload),
+        associated_data("b", payload),
+        *(associated_data("a", payload | other) for other in others),
+    ]
 
     assert len(set(bound)) == len(bound)
 
 
 @pytest.mark.parametrize("text", [None, "", "no dot", "id.not base64!", 7, ["id.QQ=="], "id.QQ="])
 def test_what_is_no_sealed_text_has_no_envelope(text: object) -> None:
-    assert envelope_of({SEALED_KEY: text}) is None
+    assert parse_envelope({SEALED_KEY: text}) is None
 
 
 def test_an_envelope_is_read_as_it_was_written() -> None:
     envelope = Envelope("0123", b"\x00\xff")
 
-    assert envelope_of({SEALED_KEY: envelope.text()}) == envelope
+    assert parse_envelope({SEALED_KEY: envelope.text()}) == envelope
 
 
 def test_zones_ascend_from_none() -> None:

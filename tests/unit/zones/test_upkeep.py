@@ -4,19 +4,19 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.connections.handover import Handover
-from agentmemory_operator.connections.rules.handover import HandedOver, Owner, slot_of
+from agentmemory_operator.connections.handover import AgentSecrets
+from agentmemory_operator.connections.rules.handover import AgentSecret, Owner, slot_name
 from agentmemory_operator.connections.rules.secret_hosts import NOWHERE, Destination
 from agentmemory_operator.errors import LeadershipLost, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.cache import AGENT_MEMORY, Key, ObjectTable
-from agentmemory_operator.spec.kinds.conditions import condition_of
-from agentmemory_operator.zones.rules.entries import SHARD_KEYS, Ring
-from agentmemory_operator.zones.rules.health import TROUBLES
-from agentmemory_operator.zones.upkeep import COUNTED_MS, LOOK_S, SETTLED_S, TROUBLE_S, KeyUpkeep
-from agentmemory_operator.zones.wrapping import wrapping_keys
+from agentmemory_operator.spec.kinds.conditions import find_condition
+from agentmemory_operator.zones.rules.entries import MAX_SHARD_KEYS, Ring
+from agentmemory_operator.zones.rules.health import TROUBLE_REASONS
+from agentmemory_operator.zones.upkeep import CHECK_PERIOD_S, MAX_CENSUS_AGE_MS, RETRY_PERIOD_S, SETTLED_S, KeyChecks
+from agentmemory_operator.zones.wrapping import parse_wrapping_keys
 from tests.support.engine.fakes import FakeClock, FakeCluster, FakeHandoverStore, FakeSecrets
-from tests.support.metrics import samples_of
+from tests.support.metrics import collect_samples
 from tests.support.spec.documents import memory_document
 from tests.support.zones import FakeKeyShards, FakeWrapping, agent_keys, keyring, new_wrapping_key
 
@@ -41,13 +41,13 @@ class Bench:
         self.handover: Any = None
         if hands_over:
             nobody: Any = None
-            self.handover = Handover(self.store, self.secrets, nobody, nobody, self.clock)
+            self.handover = AgentSecrets(self.store, self.secrets, nobody, nobody, self.clock)
         self.upkeep = self.another(has_store=has_store)
         self.put()
 
-    def another(self, *, has_store: bool = True) -> KeyUpkeep:
+    def another(self, *, has_store: bool = True) -> KeyChecks:
         """Return the upkeep of an operator that just started."""
-        return KeyUpkeep(
+        return KeyChecks(
             *(self.table, self.cluster, self.clock, self.asked.append, self.secrets),
             shards=self.shards if has_store else None,
             handover=self.handover,
@@ -62,11 +62,13 @@ class Bench:
         """Make a key for each user, as the API does."""
         wrapping = FakeWrapping(self.wrapping)
         for user in users:
-            await keyring(self.clock, self.shards).writing(agent_keys(RING, wrapping), "PERSONAL", user)
+            await keyring(self.clock, self.shards).get_or_create_key(agent_keys(RING, wrapping), "PERSONAL", user)
 
     @property
     def wrapping(self) -> Any:
-        return wrapping_keys(self.secrets.values[SECRET], self.secrets.values.get(PREVIOUS), secret="s", key="key")
+        return parse_wrapping_keys(
+            self.secrets.values[SECRET], self.secrets.values.get(PREVIOUS), secret="s", key="key"
+        )
 
     def rotate(self) -> None:
         """Put another wrapping key into the Secret, the one of before beside it."""
@@ -74,12 +76,14 @@ class Bench:
 
     def hand_over(self) -> None:
         """Give the API what the Secret has now."""
-        values = {slot_of(reference, NOWHERE): value for reference, value in self.secrets.values.items()}
-        self.store.given["probe"] = HandedOver(slug="probe", owner=Owner("agents", "probe", "uid-probe"), values=values)
+        values = {slot_name(reference, NOWHERE): value for reference, value in self.secrets.values.items()}
+        self.store.stored["probe"] = AgentSecret(
+            slug="probe", owner=Owner("agents", "probe", "uid-probe"), values=values
+        )
 
     async def look(self) -> float | None:
         """Look, then make the passes that were asked for; return after how many seconds to look again."""
-        after_s = await self.upkeep._look(KEY)
+        after_s = await self.upkeep._check(KEY)
         while self.asked:
             self.asked.clear()
             self.write()
@@ -89,7 +93,7 @@ class Bench:
         """Write what a pass would write."""
         document = self.table.get(KEY)
         assert document is not None
-        told = self.upkeep.note(KEY, document, status or {"conditions": [{"type": "Ready", "status": "True"}]})
+        told = self.upkeep.update_status(KEY, document, status or {"conditions": [{"type": "Ready", "status": "True"}]})
         self.table.put_status(KEY, "uid-probe", told, "")
 
     @property
@@ -98,12 +102,12 @@ class Bench:
 
     @property
     def condition(self) -> tuple[str, str]:
-        found = condition_of(self.status, "KeysUnavailable")
+        found = find_condition(self.status, "KeysUnavailable")
         return found.get("status", ""), found.get("reason", "")
 
     @property
     def message(self) -> str:
-        return str(condition_of(self.status, "KeysUnavailable").get("message"))
+        return str(find_condition(self.status, "KeysUnavailable").get("message"))
 
     @property
     def told(self) -> list[tuple[str, str]]:
@@ -119,7 +123,7 @@ async def test_keys_that_are_there_are_counted_and_told_as_available() -> None:
     assert bench.condition == ("False", "KeysAvailable")
     assert bench.status["zones"] == {"shards": 1, "keys": 2, "wrappingKey": bench.wrapping.fingerprint}
     assert after_s is not None
-    assert after_s >= LOOK_S * 0.8
+    assert after_s >= CHECK_PERIOD_S * 0.8
     assert bench.told == []
 
 
@@ -158,7 +162,7 @@ async def test_a_wrapping_key_that_is_none_is_told_without_its_value(
     bench = Bench()
     bench.secrets.values = values
 
-    assert await bench.look() == TROUBLE_S
+    assert await bench.look() == RETRY_PERIOD_S
 
     assert bench.condition == ("True", reason)
     assert bench.told == [("Warning", reason)]
@@ -195,7 +199,7 @@ async def test_once_the_wrapping_key_is_there_again_so_are_the_keys() -> None:
 async def test_an_installation_that_keeps_no_keys_says_who_can_change_that() -> None:
     bench = Bench(has_store=False)
 
-    assert await bench.look() == TROUBLE_S
+    assert await bench.look() == RETRY_PERIOD_S
     assert bench.condition == ("True", "KeyStoreMissing")
     assert "AGENTMEMORY_ZONE_KEYS_NAMESPACE" in bench.message
 
@@ -217,7 +221,7 @@ async def test_a_store_that_is_away_is_told_and_comes_back() -> None:
 
 async def test_a_shard_that_is_damaged_is_told_and_the_others_are_looked_after() -> None:
     bench = Bench()
-    await bench.fill(*(f"user-{number}" for number in range(SHARD_KEYS + 2)))
+    await bench.fill(*(f"user-{number}" for number in range(MAX_SHARD_KEYS + 2)))
     await bench.look()
     _, damaged, *others = await bench.shards.list_names(RING)
     bench.shards.texts[RING, damaged] = "{}"
@@ -230,7 +234,7 @@ async def test_a_shard_that_is_damaged_is_told_and_the_others_are_looked_after()
     assert bench.message.startswith(f"1 of {len(others) + 2} data key shards cannot be read; first error")
     wrapping = bench.wrapping
     entries = [entry for name in ("0", *others) for entry in (await bench.shards.read(RING, name)).entries.values()]
-    assert {entry.by for entry in entries} == {wrapping.fingerprint}
+    assert {entry.wrapping_fingerprint for entry in entries} == {wrapping.fingerprint}
     assert bench.status["zones"]["wrappingKey"] != wrapping.fingerprint
 
 
@@ -239,7 +243,7 @@ async def test_what_a_pass_counted_stands_beside_what_a_look_did_until_a_pass_sa
     await bench.fill("ada")
     bench.write({"conditions": [], "zones": {"toReseal": 7}})
     assert bench.status["zones"] == {"toReseal": 7}
-    await bench.upkeep._look(KEY)
+    await bench.upkeep._check(KEY)
 
     bench.write({"conditions": [], "zones": {"toReseal": 4}})
     assert bench.status["zones"] == {
@@ -247,7 +251,7 @@ async def test_what_a_pass_counted_stands_beside_what_a_look_did_until_a_pass_sa
         "toReseal": 4,
     }
     asked = bench.asked.copy()
-    await bench.upkeep._look(KEY)
+    await bench.upkeep._check(KEY)
     assert bench.asked == asked, "nothing is news"
 
     bench.write({"conditions": []})
@@ -275,7 +279,7 @@ async def test_keys_are_not_counted_at_every_look() -> None:
         await bench.look()
     assert bench.shards.calls["read"] == reads + reads_of_the_api
 
-    bench.clock.move(ms=COUNTED_MS)
+    bench.clock.move(ms=MAX_CENSUS_AGE_MS)
     await bench.look()
     assert bench.status["zones"]["keys"] == 2
 
@@ -308,13 +312,13 @@ async def test_a_key_that_a_replica_makes_under_the_wrapping_key_of_before_comes
     late = FakeWrapping(bench.wrapping)
     bench.rotate()
     await bench.look()
-    await keyring(bench.clock, bench.shards).writing(agent_keys(RING, late), "PERSONAL", "late")
+    await keyring(bench.clock, bench.shards).get_or_create_key(agent_keys(RING, late), "PERSONAL", "late")
     bench.clock.move(ms=SETTLED_MS)
 
     await bench.look()
 
     shard = await bench.shards.read(RING, "0")
-    assert {entry.by for entry in shard.entries.values()} == {bench.wrapping.fingerprint}
+    assert {entry.wrapping_fingerprint for entry in shard.entries.values()} == {bench.wrapping.fingerprint}
 
 
 async def test_an_operator_that_starts_amid_a_rotation_waits_again_before_it_lets_the_key_of_before_go() -> None:
@@ -344,16 +348,16 @@ async def test_nothing_is_wrapped_with_a_key_that_the_api_has_not() -> None:
     bench.rotate()
     writes = bench.shards.calls["write"]
 
-    assert await bench.upkeep._look(KEY) is not None
+    assert await bench.upkeep._check(KEY) is not None
     assert (bench.shards.calls["write"], bench.asked) == (writes, [KEY])
     bench.asked.clear()
-    await bench.upkeep._look(KEY)
+    await bench.upkeep._check(KEY)
     assert bench.asked == [], "one pass hands over, or says why it cannot"
 
     bench.hand_over()
     await bench.look()
     shard = await bench.shards.read(RING, "0")
-    assert {entry.by for entry in shard.entries.values()} == {bench.wrapping.fingerprint}
+    assert {entry.wrapping_fingerprint for entry in shard.entries.values()} == {bench.wrapping.fingerprint}
 
 
 async def test_keys_under_a_wrapping_key_that_is_gone_are_told_with_the_way_out() -> None:
@@ -385,7 +389,7 @@ async def test_an_object_that_is_deleted_or_not_valid_says_what_it_said(after: J
     before = bench.status["zones"]
     bench.put(**after)
 
-    assert await bench.upkeep._look(KEY) is None
+    assert await bench.upkeep._check(KEY) is None
     bench.write({"conditions": [{"type": "Ready", "status": "False"}]})
 
     assert (bench.condition, bench.status["zones"]) == (("False", "KeysAvailable"), before)
@@ -460,9 +464,9 @@ async def test_agents_whose_keys_are_away_are_counted_by_the_reason() -> None:
     bench = Bench()
     (gauge,) = bench.upkeep.metrics
     await bench.look()
-    assert [*samples_of(gauge).values()] == [0] * len(TROUBLES)
+    assert [*collect_samples(gauge).values()] == [0] * len(TROUBLE_REASONS)
     bench.secrets.values = {}
 
     await bench.look()
 
-    assert samples_of(gauge)['agentmemory_zone_keys_unavailable{reason="WrappingKeyMissing"}'] == 1
+    assert collect_samples(gauge)['agentmemory_zone_keys_unavailable{reason="WrappingKeyMissing"}'] == 1

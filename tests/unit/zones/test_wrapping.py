@@ -8,7 +8,7 @@ import pytest
 
 from agentmemory_operator.errors import KeysUnavailable, SpecInvalid
 from agentmemory_operator.zones.rules.entries import KEY_BYTES, KeyEntry, scope_hash
-from agentmemory_operator.zones.wrapping import WrappingKeys, wrapping_keys
+from agentmemory_operator.zones.wrapping import WrappingKeys, parse_wrapping_keys
 from tests.support.zones import new_wrapping_key
 
 OLD, NEW = os.urandom(32), os.urandom(32)
@@ -36,7 +36,7 @@ def test_rewrapping_changes_what_it_is_under_and_nothing_else() -> None:
     again = WrappingKeys(NEW, OLD).rewrap(KEY_ID, entry)
 
     assert WrappingKeys(NEW).unwrap(KEY_ID, again) == MATERIAL
-    assert replace(again, wrapped=entry.wrapped, by=entry.by) == entry
+    assert replace(again, wrapped=entry.wrapped, by=entry.wrapping_fingerprint) == entry
     assert WrappingKeys(NEW, OLD).rewrap(KEY_ID, again) is again
 
 
@@ -56,7 +56,7 @@ def test_a_wrapped_key_in_anothers_place_does_not_open(key_id: str, change: dict
 def test_the_values_of_a_secret_are_read() -> None:
     current, previous = new_wrapping_key(), new_wrapping_key()
 
-    keys = wrapping_keys(f"{current}\n", previous, secret="agents/zones", key="key")
+    keys = parse_wrapping_keys(f"{current}\n", previous, secret="agents/zones", key="key")
 
     assert keys == WrappingKeys(base64.b64decode(current), base64.b64decode(previous))
 
@@ -65,7 +65,7 @@ def test_the_values_of_a_secret_are_read() -> None:
 def test_what_is_no_key_is_refused_and_not_repeated(value: str) -> None:
     for current, previous in ((value, None), (new_wrapping_key(), value)):
         with pytest.raises(SpecInvalid, match="openssl rand") as raised:
-            wrapping_keys(current, previous, secret="agents/zones", key="key")
+            parse_wrapping_keys(current, previous, secret="agents/zones", key="key")
         assert raised.value.reason == "WrappingKeyInvalid"
         assert "spec.zones.keySecretRef" in str(raised.value)
         assert not value or value not in str(raised.value)
@@ -73,7 +73,7 @@ def test_what_is_no_key_is_refused_and_not_repeated(value: str) -> None:
 
 def test_a_key_that_is_not_there_is_missing() -> None:
     with pytest.raises(SpecInvalid, match="agents/zones") as raised:
-        wrapping_keys(None, new_wrapping_key(), secret="agents/zones", key="key")
+        parse_wrapping_keys(None, new_wrapping_key(), secret="agents/zones", key="key")
 
     assert raised.value.reason == "WrappingKeyMissing"
 

@@ -54,10 +54,10 @@ async def test_what_cannot_be_read_now_is_not_taken_for_missing(error: Transient
     away.error, away.fails_for = error, ("wrapping",)
 
     with pytest.raises(type(error)):
-        await read_wrapping_keys(away, "agents", ZONES, are_handed_over=are_handed_over)
+        await read_wrapping_keys(away, "agents", ZONES, are_shared=are_handed_over)
 
 
 async def test_the_key_of_before_counts_as_missing_only_of_what_is_handed_over() -> None:
-    assert (await read_wrapping_keys(Failing(), "agents", ZONES, are_handed_over=True)).previous is None
+    assert (await read_wrapping_keys(Failing(), "agents", ZONES, are_shared=True)).previous is None
     with pytest.raises(TransientError, match="no answer"):
         await read_wrapping_keys(Failing(), "agents", ZONES)

@@ -98,6 +98,6 @@ def _options_of(source: EmbeddingSource, settings: EmbeddingSettings, api_key: s
 
 def _openai(options: "OpenAIOptions", egress: "Egress | None", on_used: Callable[[int], None] | None) -> Embedder:
     from agentmemory_operator.adapters.embedding.openai_embedder import OpenAIEmbedder
-    from agentmemory_operator.adapters.http.egress import USUAL
+    from agentmemory_operator.adapters.http.egress import DEFAULT_EGRESS
 
-    return OpenAIEmbedder(options, egress=egress or USUAL, on_used=on_used)
+    return OpenAIEmbedder(options, egress=egress or DEFAULT_EGRESS, on_used=on_used)

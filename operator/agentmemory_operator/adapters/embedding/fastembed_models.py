@@ -25,12 +25,12 @@ from agentmemory_operator.errors import RerankerUnavailable, SpecInvalid
 from agentmemory_operator.ports.base import Vector
 
 # Maximum time that a search waits for a better order.
-LONGEST_S = 5.0
+MAX_RERANK_S = 5.0
 # Pause before another attempt to open a model: a failing download is slow.
-TRY_AGAIN_S = 30.0
+RELOAD_PAUSE_S = 30.0
 # Memory grows with the square of a text's length; most models use at most about 2,000 characters.
-LONGEST_TEXT = 2_000
-AT_ONCE = 8
+MAX_TEXT_CHARS = 2_000
+RERANK_BATCH_SIZE = 8
 
 FIELD = "spec.scoring.rerank.model"
 
@@ -47,7 +47,7 @@ class FastEmbedReranker:
         longest_s: Time limit of one call in seconds.
     """
 
-    def __init__(self, files: ModelFiles, *, longest_s: float = LONGEST_S) -> None:
+    def __init__(self, files: ModelFiles, *, longest_s: float = MAX_RERANK_S) -> None:
         self._files = files
         self._longest_s = longest_s
         self._models: dict[str, Any] = {}
@@ -72,8 +72,8 @@ class FastEmbedReranker:
         model = self._model(name)
         numbers = []
         try:
-            cut = [text[:LONGEST_TEXT] for text in texts]
-            for number in model.rerank(query[:LONGEST_TEXT], cut, batch_size=AT_ONCE):
+            cut = [text[:MAX_TEXT_CHARS] for text in texts]
+            for number in model.rerank(query[:MAX_TEXT_CHARS], cut, batch_size=RERANK_BATCH_SIZE):
                 numbers.append(float(number))
                 if time.monotonic() > deadline_s:
                     # The caller has timed out already.
@@ -96,7 +96,7 @@ class FastEmbedReranker:
             if name not in self._models:
                 self._models[name] = self._load(name)
         except SpecInvalid as exc:
-            self._failures[name] = time.monotonic() + TRY_AGAIN_S, str(exc)
+            self._failures[name] = time.monotonic() + RELOAD_PAUSE_S, str(exc)
             raise
         finally:
             self._loading.release()

@@ -19,23 +19,23 @@ import openai
 import orjson
 
 from agentmemory_operator.adapters.http.answers import MIB, AnswerTooLarge
-from agentmemory_operator.adapters.http.egress import USUAL, Egress
-from agentmemory_operator.adapters.http.httpx_transport import MOST_HEADER
+from agentmemory_operator.adapters.http.egress import DEFAULT_EGRESS, Egress
+from agentmemory_operator.adapters.http.httpx_transport import MAX_BYTES_HEADER
 from agentmemory_operator.adapters.http.openai_service import (
-    ABOUT_TEXTS,
-    ServiceRefused,
-    delay_s,
+    INPUT_ERROR_STATUSES,
+    ServiceError,
+    build_service_session,
+    map_service_errors,
     openai_client,
+    permanent_error,
     raise_if_error,
-    refused_for_good,
-    session_of,
-    told_apart,
+    retry_delay_s,
 )
 from agentmemory_operator.agents.checks import vector_fault
 from agentmemory_operator.errors import (
     AgentMemoryError,
-    EmbedderAnswerInvalid,
     EmbedderFailed,
+    EmbedderOutputInvalid,
     EmbedderUnavailable,
     FieldError,
     RequestInvalid,
@@ -49,9 +49,9 @@ MAX_ATTEMPTS = 5
 # If one text may be the cause, callers retry with halves of the batch (`connections/embedders.py`).
 MAX_BATCH_ATTEMPTS = 2
 # Size limits of a response: per number (up to 22 bytes as text, 6 in base64), per vector, and for the rest.
-NUMBER_BYTES, ROW_BYTES, ANSWER_BYTES = 24, 512, 4 * MIB
+MAX_NUMBER_BYTES, MAX_ROW_BYTES, MAX_OVERHEAD_BYTES = 24, 512, 4 * MIB
 # Maximum number of tokens that mark the start and end of a text.
-MARKS = 16
+MAX_MARKER_TOKENS = 16
 # Only these model families accept the parameter `dimensions`.
 SHORTENABLE = ("text-embedding-3", "gemini-embedding")
 
@@ -91,7 +91,7 @@ class OpenAIEmbedder:
         options: OpenAIOptions,
         *,
         jitter: Callable[[], float] = random.random,
-        egress: Egress = USUAL,
+        egress: Egress = DEFAULT_EGRESS,
         on_used: Callable[[int], None] | None = None,
     ) -> None:
         if not options.api_key and not options.base_url:
@@ -106,7 +106,7 @@ class OpenAIEmbedder:
         # Encoding that the service has accepted; None before the first success.
         self._encoding: Encoding | None = None
         self._where = (options.base_url or OPENAI_URL).rstrip("/")
-        self._host = session_of(egress, self._where, options.api_key, field=FIELD)
+        self._host = build_service_session(egress, self._where, options.api_key, field=FIELD)
         self._client = openai_client(self._host, self._where)
 
     @property
@@ -141,12 +141,12 @@ class OpenAIEmbedder:
                 self._encoding = encoding
                 self._note_tokens(answer, texts)
                 return vectors
-            except (*_FAILURES, EmbedderAnswerInvalid) as exc:
+            except (*_FAILURES, EmbedderOutputInvalid) as exc:
                 if encoding == "base64" and self._may_lack_base64(exc):
                     encoding = "float"
                     continue
                 refusal = self._refusal(exc)
-                delay = delay_s(exc, attempt, first_s=self._options.first_delay_s, jitter=self._jitter)
+                delay = retry_delay_s(exc, attempt, first_s=self._options.first_delay_s, jitter=self._jitter)
                 if not isinstance(refusal, EmbedderUnavailable) or attempt >= _max_attempts(refusal, texts):
                     raise refusal from exc
                 if time.monotonic() + delay >= deadline:
@@ -158,17 +158,17 @@ class OpenAIEmbedder:
         options = self._options
         # A gateway may prefix the model with its name for the provider.
         is_shortenable = options.model.rpartition("/")[2].startswith(SHORTENABLE)
-        max_bytes = ANSWER_BYTES + len(texts) * (ROW_BYTES + options.dimensions * NUMBER_BYTES)
+        max_bytes = MAX_OVERHEAD_BYTES + len(texts) * (MAX_ROW_BYTES + options.dimensions * MAX_NUMBER_BYTES)
         try:
             # Raw response: the client would build an object per row before their number is checked.
-            with told_apart(SECRET_FIELD):
+            with map_service_errors(SECRET_FIELD):
                 answer = await self._client.embeddings.with_raw_response.create(
                     model=options.model,
                     input=texts,
                     dimensions=options.dimensions if is_shortenable else openai.omit,
                     encoding_format=encoding,
                     timeout=max(deadline - time.monotonic(), 0.05),
-                    extra_headers={MOST_HEADER: str(max_bytes)},
+                    extra_headers={MAX_BYTES_HEADER: str(max_bytes)},
                 )
             document = orjson.loads(answer.content)
         except orjson.JSONDecodeError:
@@ -181,25 +181,25 @@ class OpenAIEmbedder:
 
         Not all such services report the cause.
         """
-        return self._encoding is None and isinstance(exc, ServiceRefused) and exc.status in (400, 422)
+        return self._encoding is None and isinstance(exc, ServiceError) and exc.status in (400, 422)
 
     def _refusal(self, exc: Exception) -> AgentMemoryError:
         where = f"embedding service {self._where}"
-        if isinstance(exc, EmbedderAnswerInvalid):
+        if isinstance(exc, EmbedderOutputInvalid):
             return exc
         if isinstance(exc, AnswerTooLarge):
             return SpecInvalid("InvalidSpec", f"{where}: {exc}: correct baseURL or model")
-        if not isinstance(exc, ServiceRefused):
+        if not isinstance(exc, ServiceError):
             return EmbedderUnavailable(f"{where} cannot be reached: {type(exc).__name__}")
-        if exc.may_pass:
+        if exc.is_transient:
             kind = EmbedderFailed if exc.is_failure else EmbedderUnavailable
             return kind(f"{where} answered {exc.summary}", retry_after_s=max(exc.retry_after_s or 1.0, 1.0))
-        if exc.known_status in ABOUT_TEXTS:
+        if exc.known_status in INPUT_ERROR_STATUSES:
             details = f"{exc.status} {exc.code}".strip()
             return RequestInvalid(
                 [FieldError("text", f"the embedding service rejected the text ({details}): {_LIMITS}")]
             )
-        return refused_for_good(exc, where, block="spec.embedding", model=self._options.model)
+        return permanent_error(exc, where, block="spec.embedding", model=self._options.model)
 
     def _vectors(self, answer: Any, *, expected: int) -> list[Vector]:
         rows = answer.get("data") if isinstance(answer, dict) else None
@@ -220,7 +220,7 @@ class OpenAIEmbedder:
         usage = answer.get("usage")
         tokens = usage.get("total_tokens") if isinstance(usage, dict) else None
         # Plausibility: no text has more tokens than bytes, except for a few markers.
-        max_tokens = sum(len(text.encode()) + MARKS for text in texts)
+        max_tokens = sum(len(text.encode()) + MAX_MARKER_TOKENS for text in texts)
         if self._on_used and isinstance(tokens, int) and not isinstance(tokens, bool) and 0 < tokens <= max_tokens:
             self._on_used(tokens)
 
@@ -234,13 +234,13 @@ class OpenAIEmbedder:
             raise SpecInvalid("EmbeddingSizeMismatch", message)
         if fault := vector_fault(vector):
             message = f"embedding service {self._where} answered a vector that {fault}"
-            raise EmbedderAnswerInvalid(message, retry_after_s=1.0)
+            raise EmbedderOutputInvalid(message, retry_after_s=1.0)
 
     def _no_embeddings(self, what: str) -> SpecInvalid:
         return SpecInvalid("InvalidSpec", f"embedding service {self._where} answered {what}: correct baseURL or model")
 
 
-_FAILURES = (ServiceRefused, openai.OpenAIError, aiohttp.ClientError, OSError)
+_FAILURES = (ServiceError, openai.OpenAIError, aiohttp.ClientError, OSError)
 _LIMITS = "it is probably longer than the model allows, or batchSize is larger than the service allows"
 
 

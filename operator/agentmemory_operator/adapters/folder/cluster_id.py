@@ -3,7 +3,7 @@
 from pathlib import Path
 from uuid import uuid4
 
-from agentmemory_operator.adapters.folder.kept_files import alone_in, write_whole
+from agentmemory_operator.adapters.folder.kept_files import lock_folder, replace_private_file
 from agentmemory_operator.errors import AgentMemoryError, TransientError
 from agentmemory_operator.settings import is_cluster_id
 
@@ -12,7 +12,7 @@ FILE = "cluster-id"
 _MAX_BYTES = 256
 
 
-def keep_cluster_id(data: Path) -> str:
+def ensure_cluster_id(data: Path) -> str:
     """Return the id of a data folder; create it atomically if there is none.
 
     Raises:
@@ -20,10 +20,10 @@ def keep_cluster_id(data: Path) -> str:
     """
     try:
         data.mkdir(parents=True, exist_ok=True)
-        with alone_in(data):
+        with lock_folder(data):
             if (cluster_id := _read(data)) is None:
                 # Store the id before any ownership marker contains it.
-                write_whole(data, FILE, cluster_id := str(uuid4()))
+                replace_private_file(data, FILE, cluster_id := str(uuid4()))
             return cluster_id
     except OSError as exc:
         raise AgentMemoryError(
@@ -32,7 +32,7 @@ def keep_cluster_id(data: Path) -> str:
         ) from exc
 
 
-def find_cluster_id(data: Path) -> str:
+def read_cluster_id(data: Path) -> str:
     """Return the id of a data folder; write nothing.
 
     Raises:

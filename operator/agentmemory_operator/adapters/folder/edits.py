@@ -8,8 +8,8 @@ from pathlib import Path
 import yaml
 
 from agentmemory_operator.adapters.folder.objects import ANNOTATIONS, CLUSTER_ID, ManifestFolder, read_annotations
-from agentmemory_operator.adapters.folder.own_files import make_folder, write_file
-from agentmemory_operator.connections.rules.secret_hosts import KeptSecret
+from agentmemory_operator.adapters.folder.own_files import ensure_folder, write_file
+from agentmemory_operator.connections.rules.secret_hosts import AnnotatedSecret
 from agentmemory_operator.errors import AgentMemoryError, NotFound, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
@@ -117,7 +117,7 @@ class ManifestFiles:
         self._check_not_created(name)
         status = self._folder / ".status"
         for folder in (status, status / ANNOTATIONS):
-            make_folder(folder)
+            ensure_folder(folder)
         path = status / ANNOTATIONS / f"{_file_name(name)}.json"
         changed = read_annotations(path) | dict(annotations)
         write_file(path, json.dumps({key: value for key, value in changed.items() if value is not None}))
@@ -133,7 +133,7 @@ class ManifestFiles:
             f" add {json.dumps(entries)} to its spec.takeovers"
         )
 
-    async def read_secret(self, namespace: str, name: str) -> KeptSecret | None:
+    async def read_secret(self, namespace: str, name: str) -> AnnotatedSecret | None:
         """Return a Secret manifest of the folder with its values, or None if there is none."""
         return await self._scanned().read_secret(namespace, name)
 

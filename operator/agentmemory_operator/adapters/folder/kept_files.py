@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agentmemory_operator.adapters.folder.own_files import write_file
-from agentmemory_operator.adapters.user_tokens import key_from, new_key
+from agentmemory_operator.adapters.user_tokens import new_key, parse_key
 from agentmemory_operator.collections.rules.claims import NO_CLAIMS, ClaimSet, claim_from_json, claim_to_json
 from agentmemory_operator.errors import TransientError
 from agentmemory_operator.ports.access import SigningKey
@@ -21,7 +21,7 @@ SIGNING_KEY_FILE = "user-token-key"
 _MAX_KEY_BYTES = 1024
 
 
-def write_whole(data: Path, name: str, content: str) -> None:
+def replace_private_file(data: Path, name: str, content: str) -> None:
     """Replace a file that only this user can read, atomically and synced to disk."""
     new = data / f"{name}.new"
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -36,7 +36,7 @@ def write_whole(data: Path, name: str, content: str) -> None:
 
 
 @contextlib.contextmanager
-def alone_in(data: Path) -> Iterator[None]:
+def lock_folder(data: Path) -> Iterator[None]:
     """Lock the folder against other processes while the context is open."""
     with _open_folder(data) as descriptor:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -99,11 +99,11 @@ class FileSigningKey:
         path = self._data / SIGNING_KEY_FILE
         try:
             self._data.mkdir(parents=True, exist_ok=True)
-            with alone_in(self._data):
+            with lock_folder(self._data):
                 if not path.exists():
-                    write_whole(self._data, SIGNING_KEY_FILE, new_key())
+                    replace_private_file(self._data, SIGNING_KEY_FILE, new_key())
                 with path.open("rb") as file:
-                    key = key_from(file.read(_MAX_KEY_BYTES).decode("ascii", errors="replace"))
+                    key = parse_key(file.read(_MAX_KEY_BYTES).decode("ascii", errors="replace"))
         except OSError as exc:
             raise TransientError(f"{path}, which signs user tokens, cannot be written: {exc.strerror or exc}") from exc
         if key is None:

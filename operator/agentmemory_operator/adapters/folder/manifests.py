@@ -40,7 +40,7 @@ class Manifest:
 
 
 @dataclass(frozen=True, slots=True)
-class Misread:
+class InvalidDocument:
     """A document that is no object, with its line from 1."""
 
     line: int
@@ -57,7 +57,7 @@ class UnreadableManifest(AgentMemoryError):
 
     def __init__(self, line: int, error: FieldError) -> None:
         super().__init__(f"line {line}: {error}")
-        self.misread = Misread(line, error)
+        self.misread = InvalidDocument(line, error)
 
 
 @dataclass(slots=True)
@@ -73,7 +73,7 @@ class ManifestPaths:
     skipped: list[Path] = field(default_factory=list)
 
 
-def manifest_paths(paths: Sequence[Path], *, is_recursive: bool = False) -> ManifestPaths:
+def expand_paths(paths: Sequence[Path], *, is_recursive: bool = False) -> ManifestPaths:
     """Expand paths: files as they are, folders to their manifests, sorted by name. Links to folders are not followed.
 
     Args:
@@ -107,7 +107,7 @@ def _take_folder(folder: Path, found: ManifestPaths, *, is_recursive: bool) -> N
             skipped += [below for name in subfolders if not (below := Path(parent, name)).is_symlink()]
             subfolders.clear()
     if not files:
-        way_out = f"; -R also reads its {count_of(len(skipped), 'subfolder')} too" if skipped else ""
+        way_out = f"; -R also reads its {count_noun(len(skipped), 'subfolder')} too" if skipped else ""
         raise AgentMemoryError(f"{folder}: no manifest found (a file that ends in {', '.join(SUFFIXES)}){way_out}")
     found.files += files
     found.skipped += skipped
@@ -117,12 +117,12 @@ def _raise(exc: OSError) -> None:
     raise exc
 
 
-def count_of(number: int, noun: str) -> str:
+def count_noun(number: int, noun: str) -> str:
     """Return a number with its noun: `1 file`, `2 files`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def manifests_of(path: Path) -> tuple[list[Manifest], list[Misread]]:
+def read_manifests(path: Path) -> tuple[list[Manifest], list[InvalidDocument]]:
     """Read a file or standard input; return its objects, and its documents that are no objects.
 
     Raises:
@@ -130,12 +130,12 @@ def manifests_of(path: Path) -> tuple[list[Manifest], list[Misread]]:
         UnreadableManifest: If the file is no YAML or JSON; none of its objects is returned.
     """
     if path == STDIN:
-        return manifests_in(sys.stdin.buffer.read(MAX_BYTES + 1))
+        return parse_manifests(sys.stdin.buffer.read(MAX_BYTES + 1))
     with path.open("rb") as file:
-        return manifests_in(file.read(MAX_BYTES + 1))
+        return parse_manifests(file.read(MAX_BYTES + 1))
 
 
-def manifests_in(content: bytes) -> tuple[list[Manifest], list[Misread]]:
+def parse_manifests(content: bytes) -> tuple[list[Manifest], list[InvalidDocument]]:
     """Parse the content of a file; return its objects, and its documents that are no objects. Lists are expanded.
 
     Raises:
@@ -144,11 +144,11 @@ def manifests_in(content: bytes) -> tuple[list[Manifest], list[Misread]]:
     if len(content) > MAX_BYTES:
         raise UnreadableManifest(1, FieldError("file", f"is larger than {MAX_BYTES} bytes: split it"))
     manifests: list[Manifest] = []
-    misread: list[Misread] = []
+    misread: list[InvalidDocument] = []
     for node in _nodes(content):
         for item in _objects(Manifest(_value(node), node)):
             if error := _error_of(item.document):
-                misread.append(Misread(line_of(item.node, error.field), error))
+                misread.append(InvalidDocument(find_line(item.node, error.field), error))
             else:
                 manifests.append(item)
     return manifests, misread
@@ -260,7 +260,7 @@ def _error_of(document: object) -> FieldError | None:
     return None
 
 
-def line_of(node: yaml.Node, field: str) -> int:
+def find_line(node: yaml.Node, field: str) -> int:
     """Return the line of a field, from 1; of its deepest existing parent if the document lacks the field."""
     line = node.start_mark.line + 1
     for step in field.replace("[", ".[").split("."):

@@ -23,15 +23,15 @@ from typing import Any
 
 from watchfiles import awatch
 
-from agentmemory_operator.adapters.folder.manifests import SUFFIXES, UnreadableManifest, line_of, manifests_of
-from agentmemory_operator.adapters.folder.own_files import keep_from_git, make_folder, write_file
+from agentmemory_operator.adapters.folder.manifests import SUFFIXES, UnreadableManifest, find_line, read_manifests
+from agentmemory_operator.adapters.folder.own_files import ensure_folder, ignore_in_git, write_file
 from agentmemory_operator.connections.rules.implied import implied_connections
-from agentmemory_operator.connections.rules.secret_hosts import HOSTS, KeptSecret
+from agentmemory_operator.connections.rules.secret_hosts import HOSTS_ANNOTATION, AnnotatedSecret
 from agentmemory_operator.errors import NotFound, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import Event
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
-from agentmemory_operator.spec.kinds.parse import is_ours, kind_error
+from agentmemory_operator.spec.kinds.parse import is_own_group, kind_error
 from agentmemory_operator.spec.times import render_second
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ WATCH_EVENT = tuple[str, Json]
 Name = tuple[str, str, str]
 
 
-def unidentified() -> str:
+def raise_no_cluster_id() -> str:
     """Raise: the default for a folder that is only read, and has no cluster id.
 
     Raises:
@@ -74,7 +74,7 @@ class ManifestFolder:
         *,
         keeps_status: bool = True,
         implies_connections: bool = False,
-        identify: Callable[[], str] = unidentified,
+        identify: Callable[[], str] = raise_no_cluster_id,
     ) -> None:
         self._folder = folder
         self._keeps_status = keeps_status
@@ -138,7 +138,7 @@ class ManifestFolder:
             return False
         self._created[name] = document
         if self._keeps_status:
-            make_folder(self._created_folder)
+            ensure_folder(self._created_folder)
             _write(self._file(self._created_folder, name), document)
         self._queue_changes()
         return True
@@ -165,7 +165,7 @@ class ManifestFolder:
         level = logging.WARNING if event.type == "Warning" else logging.INFO
         log.log(level, "%s %s/%s: %s: %s", kind, metadata.namespace, metadata.name, event.reason, event.message)
 
-    async def read_secret(self, namespace: str, name: str) -> KeptSecret | None:
+    async def read_secret(self, namespace: str, name: str) -> AnnotatedSecret | None:
         """Return a Secret manifest of the folder with its values, or None if there is none."""
         secret = self._secrets.get((namespace, name))
         if secret is None:
@@ -175,7 +175,7 @@ class ManifestFolder:
             with suppress(TypeError, ValueError):
                 values[key] = base64.b64decode(encoded, validate=True).decode().strip()
         values |= {key: str(value) for key, value in _part(secret, "stringData").items()}
-        return KeptSecret(values, (secret["metadata"].get("annotations") or {}).get(HOSTS))
+        return AnnotatedSecret(values, (secret["metadata"].get("annotations") or {}).get(HOSTS_ANNOTATION))
 
     async def labels(self, namespace: str) -> Mapping[str, str]:
         """Return the labels of a Namespace manifest, and the label that Kubernetes sets on each namespace."""
@@ -184,9 +184,9 @@ class ManifestFolder:
     async def follow(self) -> AsyncIterator[list[WATCH_EVENT]]:
         """Yield the existing objects as ADDED, then batches of changes, until cancelled."""
         if self._keeps_status:
-            make_folder(self._status_folder)
-            make_folder(self._annotations_folder)
-            keep_from_git(self._status_folder)
+            ensure_folder(self._status_folder)
+            ensure_folder(self._annotations_folder)
+            ignore_in_git(self._status_folder)
             self._load_records()
             with suppress(TransientError):
                 write_file(self._status_folder / CLUSTER_ID, self._identify())
@@ -199,7 +199,7 @@ class ManifestFolder:
             if events := self.scan():
                 yield events
 
-    async def caused(self) -> WATCH_EVENT:
+    async def next_caused_event(self) -> WATCH_EVENT:
         """Wait for the next event that this process has caused by creating, deleting or releasing an object."""
         return await self._caused.get()
 
@@ -213,7 +213,7 @@ class ManifestFolder:
         self._secrets = {_name(item)[1:]: item for item in documents if item["kind"] == "Secret"}
         self._labels = {item["metadata"]["name"]: _labels_of(item) for item in documents if item["kind"] == "Namespace"}
         manifests = {
-            _name(item): self._annotated(item) for item in documents if item["kind"] in KINDS and is_ours(item)
+            _name(item): self._annotated(item) for item in documents if item["kind"] in KINDS and is_own_group(item)
         }
         updated = [self._update_record(item) for item in manifests.values()]
         removed = [self._delete_record(name) for name in list(self._records) if name not in manifests]
@@ -283,13 +283,13 @@ class ManifestFolder:
             UnreadableManifest: If the file is unreadable, or has an object of a kind that the API server would reject.
                 Without the error, a typo in the kind would delete the object.
         """
-        manifests, misread = manifests_of(path)
+        manifests, misread = read_manifests(path)
         for item in misread:
             log.error("%s: a document is not a Kubernetes object: line %d: %s", path.name, item.line, item.error)
         objects = [manifest for manifest in manifests if _is_object(manifest.document, path)]
         for manifest in objects:
             if error := kind_error(manifest.document):
-                raise UnreadableManifest(line_of(manifest.node, error.field), error)
+                raise UnreadableManifest(find_line(manifest.node, error.field), error)
         return [manifest.document for manifest in objects]
 
     def _load_records(self) -> None:

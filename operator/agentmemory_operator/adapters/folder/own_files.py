@@ -15,7 +15,7 @@ from agentmemory_operator.errors import AgentMemoryError
 _MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def make_folder(path: Path) -> None:
+def ensure_folder(path: Path) -> None:
     """Create a folder, or accept an existing one.
 
     Raises:
@@ -31,12 +31,12 @@ def write_file(path: Path, text: str) -> None:
     draft = path.with_name(f".{path.name}.new")
     # A killed process left it, or it is a malicious link.
     draft.unlink(missing_ok=True)
-    make_file(draft, text)
+    create_file(draft, text)
     draft.replace(path)
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
+def open_replacement(path: Path) -> Iterator[IO[bytes]]:
     """Open a draft that replaces a file when the context ends, after a sync to disk. An error removes the draft."""
     with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as draft:
         try:
@@ -49,7 +49,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
             raise
 
 
-def make_file(path: Path, text: str) -> None:
+def create_file(path: Path, text: str) -> None:
     """Create a new file; remove it again if writing fails.
 
     Raises:
@@ -65,7 +65,7 @@ def make_file(path: Path, text: str) -> None:
             raise
 
 
-def keep_from_git(folder: Path) -> None:
+def ignore_in_git(folder: Path) -> None:
     """Create a `.gitignore` for the content of our folder; keep an existing one."""
     with suppress(FileExistsError):
-        make_file(folder / ".gitignore", "*\n")
+        create_file(folder / ".gitignore", "*\n")

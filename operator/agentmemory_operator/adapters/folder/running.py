@@ -56,7 +56,7 @@ class RunningStacks:
         self._folder = place / FOLDER if place else None
 
     @contextlib.contextmanager
-    def announced(self, stack: RunningStack) -> Iterator[None]:
+    def register(self, stack: RunningStack) -> Iterator[None]:
         """Register a stack while the context is open.
 
         Raises:

@@ -5,14 +5,14 @@ import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from agentmemory_operator.adapters.folder.kept_files import alone_in, write_whole
+from agentmemory_operator.adapters.folder.kept_files import lock_folder, replace_private_file
 from agentmemory_operator.errors import Conflict, KeysDamaged, TransientError
 from agentmemory_operator.zones.rules.entries import Ring
-from agentmemory_operator.zones.rules.shards import SHARD_BYTES, Shard, is_shard_name, shard_from_text, shard_to_text
+from agentmemory_operator.zones.rules.shards import MAX_SHARD_BYTES, Shard, is_shard_name, parse_shard, render_shard
 
 FOLDER = "zone-keys"
 # Limits the read of a foreign file.
-_MAX_BYTES = 2 * SHARD_BYTES
+_MAX_BYTES = 2 * MAX_SHARD_BYTES
 
 
 class FileKeyShards:
@@ -32,7 +32,7 @@ class FileKeyShards:
         if content is None:
             return Shard(ring=ring, name=name)
         try:
-            return shard_from_text(content.decode("ascii"), ring=ring, name=name, version=_version_of(content))
+            return parse_shard(content.decode("ascii"), ring=ring, name=name, version=_version_of(content))
         except ValueError as exc:
             raise KeysDamaged(
                 f"{self._path(ring, name)} contains no keys in this version's format: restore it from a backup"
@@ -46,14 +46,14 @@ class FileKeyShards:
 
     async def write(self, shard: Shard) -> str:
         """Write the file by compare-and-set on its version; return the new version."""
-        path, text = self._path(shard.ring, shard.name), shard_to_text(shard)
+        path, text = self._path(shard.ring, shard.name), render_shard(shard)
         with _mapped_errors():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with alone_in(path.parent):
+            with lock_folder(path.parent):
                 content = self._content(shard.ring, shard.name)
                 if shard.version != ("" if content is None else _version_of(content)):
                     raise Conflict(f"{path} was changed concurrently")
-                write_whole(path.parent, path.name, text)
+                replace_private_file(path.parent, path.name, text)
         return _version_of(f"{text}\n".encode())
 
     async def list_names(self, ring: Ring) -> list[str]:
@@ -64,7 +64,7 @@ class FileKeyShards:
     async def delete(self, ring: Ring) -> None:
         """Delete all files of an agent, and their folder."""
         folder = self._agent_folder(ring)
-        with _mapped_errors(), contextlib.suppress(FileNotFoundError), alone_in(folder):
+        with _mapped_errors(), contextlib.suppress(FileNotFoundError), lock_folder(folder):
             for file in folder.iterdir():
                 file.unlink()
             folder.rmdir()

@@ -6,9 +6,9 @@ import aiohttp
 
 MIB = 1 << 20
 # Limit for error responses: no known service sends more.
-WORDS_BYTES = 64 << 10
+MAX_ERROR_BYTES = 64 << 10
 # Upper bound of a `Retry-After` that is obeyed.
-LONGEST_PAUSE_S = 3600.0
+MAX_RETRY_AFTER_S = 3600.0
 
 
 class AnswerTooLarge(aiohttp.ClientPayloadError):
@@ -41,10 +41,10 @@ async def read_capped(response: aiohttp.ClientResponse, max_bytes: int) -> bytes
     return b"".join((*parts, part)) if parts else part
 
 
-async def read_words(response: aiohttp.ClientResponse) -> bytes:
+async def read_error_body(response: aiohttp.ClientResponse) -> bytes:
     """Read the body of an error response; b'' if it is larger than 64 KiB."""
     try:
-        return await read_capped(response, WORDS_BYTES)
+        return await read_capped(response, MAX_ERROR_BYTES)
     except AnswerTooLarge:
         return b""
 
@@ -52,7 +52,7 @@ async def read_words(response: aiohttp.ClientResponse) -> bytes:
 def retry_after_s(headers: Mapping[str, str]) -> float:
     """Return the `Retry-After` of a response in seconds, at most an hour; 0 if it is missing or a date."""
     header = headers.get("Retry-After", "")
-    return min(float(header), LONGEST_PAUSE_S) if header.isascii() and header.isdecimal() else 0.0
+    return min(float(header), MAX_RETRY_AFTER_S) if header.isascii() and header.isdecimal() else 0.0
 
 
 def _too_large(response: aiohttp.ClientResponse, max_bytes: int) -> AnswerTooLarge:

@@ -1,7 +1,7 @@
 """Serve Starlette applications over HTTP, several in one process, with limits on connections and a graceful stop.
 
 uvicorn has no time limits for a slow request head, a slow body, or a client that reads slowly. So `ServedConnection`
-records the state of a connection, and `sweep` closes slow and idle connections once a second. If there are too many
+records the state of a connection, and `close_slow_connections` closes slow and idle connections once a second. If there are too many
 connections, idle ones of the client with the most are closed first.
 """
 
@@ -20,26 +20,26 @@ import uvicorn
 from starlette.applications import Starlette
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from agentmemory_operator.runtime.rules.fair_shares import Leaving, Pace
+from agentmemory_operator.runtime.rules.fair_shares import MinimumRate, StallDetector
 
 log = logging.getLogger(__name__)
 
-MOST_CONNECTIONS = 2048
+MAX_CONNECTIONS = 2048
 # Number of connections to close if there are too many.
-CLOSED_TOGETHER = 64
+MAX_EVICTED_CONNECTIONS = 64
 # Maximum time from the first to the last byte of a request head.
-HEAD_S = 10.0
-HEAD_MAX_BYTES = 1 << 15
+MAX_HEAD_S = 10.0
+MAX_HEAD_BYTES = 1 << 15
 # Maximum time for the rest of a body whose request was answered already.
-REST_S = 30.0
+MAX_BODY_REST_S = 30.0
 # Maximum time without a request.
-IDLE_S = 75.0
+MAX_IDLE_S = 75.0
 # Time for a request that may already be in transit when the server stops.
-LAST_S = 0.5
+LAST_REQUEST_S = 0.5
 # Maximum number of pipelined requests on one connection.
-MOST_PIPELINED = 16
+MAX_PIPELINED_REQUESTS = 16
 # Allowed bytes of framing per byte of a body: a chunk of one byte has six.
-MOST_AROUND = 8
+MAX_FRAMING_PER_BYTE = 8
 
 _NO_LINGER = struct.pack("ii", 1, 0)
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
@@ -59,7 +59,7 @@ class ServedConnection(HttpToolsProtocol):
         self._framing_bytes = 0
         self._is_last = False
         self._sent: _CountingTransport | None = None
-        self._stall_detector = Leaving()
+        self._stall_detector = StallDetector()
 
     @property
     def peer(self) -> str:
@@ -81,9 +81,9 @@ class ServedConnection(HttpToolsProtocol):
         self._since_s = time.monotonic()
         self._sent = _CountingTransport(transport)
         super().connection_made(self._sent)  # type: ignore[arg-type]
-        if len(self.connections) > MOST_CONNECTIONS:
+        if len(self.connections) > MAX_CONNECTIONS:
             others: list[ServedConnection] = [other for other in self.connections if other is not self]
-            dropped = most_crowded(others)
+            dropped = select_evictable(others)
             for other in dropped or [self]:
                 other.abort()
 
@@ -95,11 +95,11 @@ class ServedConnection(HttpToolsProtocol):
             self._framing_bytes = 0
             return
         self._framing_bytes += len(data)
-        if self._framing_bytes > HEAD_MAX_BYTES:
+        if self._framing_bytes > MAX_HEAD_BYTES:
             self._refuse_head()
 
     def _refuse_head(self) -> None:
-        log.warning("closed connection from %s: headers larger than %d bytes", self.peer, HEAD_MAX_BYTES)
+        log.warning("closed connection from %s: headers larger than %d bytes", self.peer, MAX_HEAD_BYTES)
         if self.is_busy or not self._is_in_head:
             self.abort()
             return
@@ -108,7 +108,7 @@ class ServedConnection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """Record the start of a request head; abort if too many requests are pipelined."""
-        if len(self.pipeline) >= MOST_PIPELINED:
+        if len(self.pipeline) >= MAX_PIPELINED_REQUESTS:
             self.abort()
             raise httptools.HttpParserError("too many pipelined requests on this connection")
         self._is_in_head = self._is_in_message = self._has_new_message = True
@@ -126,7 +126,7 @@ class ServedConnection(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """Count a part of a body, which allows some bytes of chunk framing."""
-        self._framing_bytes -= MOST_AROUND * len(body)
+        self._framing_bytes -= MAX_FRAMING_PER_BYTE * len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
@@ -149,7 +149,7 @@ class ServedConnection(HttpToolsProtocol):
         if self.is_busy:
             self._send_connection_close()
         else:
-            self.loop.call_later(LAST_S, super().shutdown)
+            self.loop.call_later(LAST_REQUEST_S, super().shutdown)
 
     def _send_connection_close(self) -> None:
         """Add `Connection: close` to the response, after which the server closes the connection."""
@@ -169,38 +169,38 @@ class ServedConnection(HttpToolsProtocol):
             self._sent.is_closed = True
         super().connection_lost(exc)
 
-    def look(self, pace: Pace, now_s: float) -> str | None:
+    def find_close_reason(self, pace: MinimumRate, now_s: float) -> str | None:
         """Return the reason to close the connection now, or None."""
         if self._sent is None:
             return None
         waiting, sent = self._sent.count_waiting_and_sent()
-        if self._stall_detector.is_too_slow(pace, waiting=waiting, left=sent, now_s=now_s):
+        if self._stall_detector.is_too_slow(pace, waiting=waiting, sent_bytes=sent, now_s=now_s):
             return "client reads too slowly"
         took_s = now_s - self._since_s
         if self.is_busy or waiting:
             return None
         if self._is_in_head:
-            return "request head too slow" if took_s > HEAD_S else None
+            return "request head too slow" if took_s > MAX_HEAD_S else None
         if self._is_in_message:
-            return "request body too slow" if took_s > REST_S else None
-        return "idle" if took_s > IDLE_S else None
+            return "request body too slow" if took_s > MAX_BODY_REST_S else None
+        return "idle" if took_s > MAX_IDLE_S else None
 
 
-def most_crowded(connections: Iterable[ServedConnection]) -> list[ServedConnection]:
+def select_evictable(connections: Iterable[ServedConnection]) -> list[ServedConnection]:
     """Return up to 64 idle connections to close.
 
     Those of the clients with the most idle connections come first; among these, the ones that have waited longest.
     """
     idle = [connection for connection in connections if not connection.is_busy]
     peers = Counter(connection.peer for connection in idle)
-    return sorted(idle, key=lambda connection: (-peers[connection.peer], connection.since_s))[:CLOSED_TOGETHER]
+    return sorted(idle, key=lambda connection: (-peers[connection.peer], connection.since_s))[:MAX_EVICTED_CONNECTIONS]
 
 
-def sweep(connections: Iterable[Any], pace: Pace) -> None:
+def close_slow_connections(connections: Iterable[Any], pace: MinimumRate) -> None:
     """Close the connections that are too slow or idle for too long."""
     now_s = time.monotonic()
     for connection in list(connections):
-        if isinstance(connection, ServedConnection) and (why := connection.look(pace, now_s)):
+        if isinstance(connection, ServedConnection) and (why := connection.find_close_reason(pace, now_s)):
             log.info("closed connection from %s: %s", connection.peer, why)
             connection.abort()
 
@@ -262,13 +262,13 @@ class _CountingTransport:
 # Time for requests in progress when the server stops.
 GRACE_S = 10
 BACKLOG = 2048
-PACE = Pace()
+DEFAULT_RATE = MinimumRate()
 # Ticks of uvicorn, 0.1 s each, between two sweeps.
 SWEEP_TICKS = 10
 
 
 @contextlib.asynccontextmanager
-async def serving(app: Starlette, *, host: str, port: int, pace: Pace = PACE) -> AsyncIterator[str]:
+async def serving(app: Starlette, *, host: str, port: int, pace: MinimumRate = DEFAULT_RATE) -> AsyncIterator[str]:
     """Serve `app` while the context is open; yield its URL.
 
     The application starts before the port is open, and stops after the last request.
@@ -300,7 +300,7 @@ async def serving(app: Starlette, *, host: str, port: int, pace: Pace = PACE) ->
 class _Server(uvicorn.Server):
     """Server without signal handlers, because several share the process. Closes slow connections once a second."""
 
-    def __init__(self, config: uvicorn.Config, pace: Pace) -> None:
+    def __init__(self, config: uvicorn.Config, pace: MinimumRate) -> None:
         super().__init__(config)
         self._pace = pace
 
@@ -314,7 +314,7 @@ class _Server(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         """Sweep the connections once a second."""
         if counter % SWEEP_TICKS == 0:
-            sweep(self.server_state.connections, self._pace)
+            close_slow_connections(self.server_state.connections, self._pace)
         return await super().on_tick(counter)
 
     @contextlib.contextmanager
@@ -334,7 +334,7 @@ def _configuration(app: Starlette) -> uvicorn.Config:
         server_header=False,
         # The peer of the connection is the client: do not trust `X-Forwarded-For`.
         proxy_headers=False,
-        timeout_keep_alive=int(IDLE_S),
+        timeout_keep_alive=int(MAX_IDLE_S),
         timeout_graceful_shutdown=GRACE_S,
     )
 

@@ -21,17 +21,17 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
-from agentmemory_operator.connections.rules.egress import EgressPolicy, EgressRefusal, told
-from agentmemory_operator.connections.rules.hosts import Address, address_of
-from agentmemory_operator.errors import SpecInvalid, StoreUntrusted
+from agentmemory_operator.connections.rules.egress import EgressPolicy, EgressRefusal, refusal_message
+from agentmemory_operator.connections.rules.hosts import Address, parse_address
+from agentmemory_operator.errors import SpecInvalid, TlsVerificationFailed
 from agentmemory_operator.spec.kinds.conditions import Reason
 
 Resolve = Callable[[str, int], Awaitable[Sequence[Address]]]
 
 PORTS = ("http", "https")
 # Validity of a resolved name for checks without a connection.
-REMEMBERED_S = 60.0
-LOOK_TIMEOUT_S = 5.0
+RESOLVE_CACHE_S = 60.0
+RESOLVE_TIMEOUT_S = 5.0
 _MAX_RESOLVED_HOSTS = 1_000
 
 # A connection that was closed during the handshake is no TLS failure.
@@ -49,8 +49,8 @@ async def resolve(host: str, port: int) -> Sequence[Address]:
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
     except UnicodeError as exc:
         raise socket.gaierror(socket.EAI_NONAME, "DNS lookup failed") from exc
-    # `address_of` drops a zone id. Only link-local addresses have one, and the policy forbids them.
-    addresses = [address_of(str(sockaddr[0])) for _, _, _, _, sockaddr in found]
+    # `parse_address` drops a zone id. Only link-local addresses have one, and the policy forbids them.
+    addresses = [parse_address(str(sockaddr[0])) for _, _, _, _, sockaddr in found]
     return list(dict.fromkeys(address for address in addresses if address is not None))
 
 
@@ -99,10 +99,10 @@ class Egress:
         Raises:
             SpecInvalid: If the host is forbidden, or the URL has none.
         """
-        host, port = place_of(field, url)
+        host, port = host_and_port(field, url)
         if self._policy is None:
             return
-        if proxy_of(url, ("all",)) is not None:
+        if find_proxy(url, ("all",)) is not None:
             self.check_name(field, host, port)
             return
         if addresses := self._literal_addresses(field, host, port) or await self._resolve_cached(host, port):
@@ -114,7 +114,7 @@ class Egress:
         Raises:
             SpecInvalid: If it is forbidden.
         """
-        refusal = self._policy.refuses_name(host, port, api_server=self._api_servers) if self._policy else None
+        refusal = self._policy.find_name_refusal(host, port, api_server=self._api_servers) if self._policy else None
         if refusal is not None:
             raise _refusal_error(refusal, field, host, port)
 
@@ -123,15 +123,15 @@ class Egress:
 
         Uses only cached addresses of the API server.
         """
-        return self._policy is None or not self._policy.refuses(
+        return self._policy is None or not self._policy.find_refusal(
             host, port, address, api_server=self._known_api_addresses()
         )
 
     def _literal_addresses(self, field: str, host: str, port: int) -> Sequence[Address]:
         """Return the address if the host is a literal one; empty for a name that may be resolved."""
-        if (literal := address_of(host)) is not None:
+        if (literal := parse_address(host)) is not None:
             return [literal]
-        refusal = self._policy.refuses_unresolved(host, port) if self._policy else None
+        refusal = self._policy.find_unresolved_refusal(host, port) if self._policy else None
         if refusal is not None:
             raise _refusal_error(refusal, field, host, port)
         return []
@@ -141,7 +141,7 @@ class Egress:
         if policy is None:
             return list(addresses)
         api_server = await self._resolve_api_server(port)
-        refusals = {address: policy.refuses(host, port, address, api_server=api_server) for address in addresses}
+        refusals = {address: policy.find_refusal(host, port, address, api_server=api_server) for address in addresses}
         permitted = [address for address, refusal in refusals.items() if refusal is None]
         if not permitted:
             refusal = next((refusal for refusal in refusals.values() if refusal is not None), EgressRefusal.NOT_LISTED)
@@ -151,14 +151,14 @@ class Egress:
     async def _resolve_api_server(self, port: int) -> frozenset[tuple[Address, int]]:
         """Return the addresses of the API server. Its name is resolved only if it uses this port."""
         for host, at in self._api_servers:
-            if at == port and address_of(host) is None:
+            if at == port and parse_address(host) is None:
                 await self._resolve_cached(host, at)
         return self._known_api_addresses()
 
     def _known_api_addresses(self) -> frozenset[tuple[Address, int]]:
         addresses: set[tuple[Address, int]] = set()
         for host, port in self._api_servers:
-            literal = address_of(host)
+            literal = parse_address(host)
             _, cached = (0.0, (literal,)) if literal else self._resolved.get((host, port), (0.0, ()))
             addresses |= {(address, port) for address in cached}
         return frozenset(addresses)
@@ -166,10 +166,10 @@ class Egress:
     async def _resolve_cached(self, host: str, port: int) -> Sequence[Address]:
         """Return the addresses of a name from the cache, or resolve it; the last known addresses if that fails."""
         resolved_s, addresses = self._resolved.get((host, port), (float("-inf"), ()))
-        if time.monotonic() - resolved_s < REMEMBERED_S:
+        if time.monotonic() - resolved_s < RESOLVE_CACHE_S:
             return addresses
         try:
-            async with asyncio.timeout(LOOK_TIMEOUT_S):
+            async with asyncio.timeout(RESOLVE_TIMEOUT_S):
                 addresses = await self._resolve(host, port)
         except OSError:
             # Keep the addresses of the last successful lookup.
@@ -182,9 +182,9 @@ class Egress:
 
 
 # Policy outside a pod, without settings.
-USUAL = Egress(EgressPolicy())
+DEFAULT_EGRESS = Egress(EgressPolicy())
 # For URLs from the process's own environment.
-UNCHECKED = Egress(None)
+UNCHECKED_EGRESS = Egress(None)
 
 
 class HostSession:
@@ -240,8 +240,8 @@ class HostSession:
         return await session.request(method, url, allow_redirects=False, **self._proxy_options, **options)
 
     async def _open(self) -> aiohttp.ClientSession:
-        host, port = place_of(self._field, self._url)
-        proxy = None if self._proxies is None else proxy_of(self._url, self._proxies)
+        host, port = host_and_port(self._field, self._url)
+        proxy = None if self._proxies is None else find_proxy(self._url, self._proxies)
         if proxy is not None:
             self._egress.check_name(self._field, host, port)
             through: dict[str, Any] = {"proxy": proxy}
@@ -276,7 +276,7 @@ class HostSession:
 
         def open_socket(info: tuple[int, int, int, str, tuple[Any, ...]]) -> socket.socket:
             family, kind, proto, _, sockaddr = info
-            address = address_of(str(sockaddr[0]))
+            address = parse_address(str(sockaddr[0]))
             if address is None or not self._egress.is_permitted(host, port, address):
                 raise PermissionError(f"{self._field}: {host} is not connected to")
             return socket.socket(family, kind, proto)
@@ -311,7 +311,7 @@ class _Resolver(AbstractResolver):
         """Do nothing."""
 
 
-def place_of(field: str, url: str) -> tuple[str, int]:
+def host_and_port(field: str, url: str) -> tuple[str, int]:
     """Return host and port of a URL.
 
     Raises:
@@ -328,7 +328,7 @@ def place_of(field: str, url: str) -> tuple[str, int]:
     return host, port
 
 
-def proxy_of(url: str, others: tuple[str, ...] = ()) -> URL | None:
+def find_proxy(url: str, others: tuple[str, ...] = ()) -> URL | None:
     """Return the proxy that the environment configures for a URL, or None.
 
     Args:
@@ -353,10 +353,10 @@ def _is_numeric(host: str) -> bool:
 
 
 def _refusal_error(refusal: EgressRefusal, field: str, host: str, port: int) -> SpecInvalid:
-    return SpecInvalid(Reason.HOST_NOT_ALLOWED, told(refusal, field, host, port))
+    return SpecInvalid(Reason.HOST_NOT_ALLOWED, refusal_message(refusal, field, host, port))
 
 
-def trust_of(url: str, ca_pem: str | None) -> ssl.SSLContext | None:
+def build_tls_context(url: str, ca_pem: str | None) -> ssl.SSLContext | None:
     """Build the TLS context for a server; None for a URL without TLS.
 
     Args:
@@ -381,7 +381,7 @@ def trust_of(url: str, ca_pem: str | None) -> ssl.SSLContext | None:
     return context
 
 
-def untrusted(error: BaseException | None) -> StoreUntrusted | None:
+def find_tls_failure(error: BaseException | None) -> TlsVerificationFailed | None:
     """Return the exception for a failed TLS handshake in the causes of an error; None if there is none."""
     tls_error = None
     # Take the innermost error: it is the interpreter's own and has the most detail.
@@ -389,12 +389,12 @@ def untrusted(error: BaseException | None) -> StoreUntrusted | None:
         tls_error = error if isinstance(error, ssl.SSLError) and not isinstance(error, _CLOSED_ERRORS) else tls_error
         error = error.__cause__ or error.__context__
     if isinstance(tls_error, ssl.SSLCertVerificationError):
-        return StoreUntrusted(
+        return TlsVerificationFailed(
             f"the server's certificate was rejected ({tls_error.verify_message}): correct the CA in"
             " spec.tls.caSecretRef, spec.url, or the server's certificate"
         )
     if tls_error is not None:
-        return StoreUntrusted(
+        return TlsVerificationFailed(
             f"TLS handshake with the server failed ({tls_error.reason}): correct spec.url or the server's TLS"
         )
     return None

@@ -8,14 +8,14 @@ from urllib.parse import urlsplit
 import aiohttp
 from yarl import URL
 
-from agentmemory_operator.adapters.http.egress import USUAL, Egress, HostSession, trust_of
+from agentmemory_operator.adapters.http.egress import DEFAULT_EGRESS, Egress, HostSession, build_tls_context
 from agentmemory_operator.errors import StorageRejected, StorageUnavailable
 
 CHUNK_BYTES = 256 << 10
 CONNECT_TIMEOUT_S = 10.0
 # Maximum pause of the stream; there is no limit for the whole file.
 READ_TIMEOUT_S = 60.0
-TOO_MANY = 429
+TOO_MANY_REQUESTS = 429
 FIELD = "source.url"
 _HOST = re.compile(r"[A-Za-z0-9._:\[\]-]{1,259}")
 
@@ -27,14 +27,14 @@ class HttpsFiles:
         egress: Policy for outgoing connections; `open` raises SpecInvalid for a forbidden host.
     """
 
-    def __init__(self, egress: Egress = USUAL) -> None:
+    def __init__(self, egress: Egress = DEFAULT_EGRESS) -> None:
         self._egress = egress
 
     @asynccontextmanager
     async def open(self, url: str) -> AsyncIterator[AsyncIterator[bytes]]:
         """Open the content at a URL."""
         timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_TIMEOUT_S, sock_read=READ_TIMEOUT_S)
-        host = HostSession(self._egress, url, field=FIELD, proxies=(), ssl=trust_of(url, None) or True)
+        host = HostSession(self._egress, url, field=FIELD, proxies=(), ssl=build_tls_context(url, None) or True)
         try:
             with _reachable(url):
                 # Redirects are not followed: an allowed host does not allow the host that it redirects to.
@@ -61,7 +61,7 @@ def _check(url: str, response: aiohttp.ClientResponse) -> None:
     status, place = response.status, _redacted(url)
     if status == 200:
         return
-    if status == TOO_MANY or status >= 500:
+    if status == TOO_MANY_REQUESTS or status >= 500:
         raise StorageUnavailable(f"{place} answers HTTP {status}")
     if 300 <= status < 400:
         target = _target_of(response.headers.get("location", "")) or "another address"

@@ -4,21 +4,21 @@ import aiohttp
 import httpx
 from yarl import URL
 
-from agentmemory_operator.adapters.http.answers import WORDS_BYTES, read_capped, read_words
+from agentmemory_operator.adapters.http.answers import MAX_ERROR_BYTES, read_capped, read_error_body
 from agentmemory_operator.adapters.http.egress import HostSession
 from agentmemory_operator.errors import AgentMemoryError
 
 # Request header with the size limit of the response in bytes; it is not sent.
-MOST_HEADER = "x-agentmemory-most"
+MAX_BYTES_HEADER = "x-agentmemory-most"
 # Request extension with headers to send in addition to the session's.
-HEADERS = "headers"
+HEADERS_EXTENSION = "headers"
 # Placeholder base URL for libraries: only the transport has the real one.
 BASE_URL = "http://service"
 
 _FAILURES = (AgentMemoryError, aiohttp.ClientError, OSError, ValueError)
 
 
-class NotAnswered(httpx.TransportError):
+class NoResponse(httpx.TransportError):
     """There is no response, or it must not be read.
 
     Attributes:
@@ -33,7 +33,7 @@ class NotAnswered(httpx.TransportError):
 class HostTransport(httpx.AsyncBaseTransport):
     """Sends path and body of each request.
 
-    URL and headers come from the session, plus those in the extension `HEADERS`.
+    URL and headers come from the session, plus those in the extension `HEADERS_EXTENSION`.
 
     Headers of the library itself are dropped: they can come from the environment, and must not be sent to a tenant's
     URL.
@@ -56,21 +56,21 @@ class HostTransport(httpx.AsyncBaseTransport):
         try:
             return await self._send(request)
         except _FAILURES as exc:
-            raise NotAnswered(exc) from exc
+            raise NoResponse(exc) from exc
 
     async def _send(self, request: httpx.Request) -> httpx.Response:
         url = URL(self._url + request.url.raw_path.decode("ascii"), encoded=True)
         limits = request.extensions["timeout"]
         options = {
             "data": await request.aread(),
-            "headers": request.extensions.get(HEADERS),
+            "headers": request.extensions.get(HEADERS_EXTENSION),
             "timeout": aiohttp.ClientTimeout(total=limits["read"], sock_connect=limits["connect"]),
         }
         async with await self._host.request(request.method, url, **options) as response:
             if 200 <= response.status < 300:
-                content = await read_capped(response, int(request.headers.get(MOST_HEADER, WORDS_BYTES)))
+                content = await read_capped(response, int(request.headers.get(MAX_BYTES_HEADER, MAX_ERROR_BYTES)))
             else:
-                content = await read_words(response)
+                content = await read_error_body(response)
         # Pass no other headers: httpx would decode a Content-Encoding or charset of the server without a size limit.
         headers = {"Content-Type": "application/json"}
         if wait := response.headers.get("Retry-After"):
@@ -78,7 +78,7 @@ class HostTransport(httpx.AsyncBaseTransport):
         return httpx.Response(response.status, headers=headers, content=content)
 
 
-def client_of(host: HostSession, url: str) -> httpx.AsyncClient:
+def build_httpx_client(host: HostSession, url: str) -> httpx.AsyncClient:
     """Build the httpx client for a library. Only the session needs to be closed.
 
     Args:
@@ -88,9 +88,9 @@ def client_of(host: HostSession, url: str) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=HostTransport(host, url), follow_redirects=False, trust_env=False)
 
 
-def reason_behind(error: BaseException) -> Exception | None:
-    """Return the reason of a `NotAnswered` in the causes of a library's error; None if there is none."""
+def find_reason(error: BaseException) -> Exception | None:
+    """Return the reason of a `NoResponse` in the causes of a library's error; None if there is none."""
     cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, NotAnswered):
+    while cause is not None and not isinstance(cause, NoResponse):
         cause = cause.__cause__
     return None if cause is None else cause.reason

@@ -11,8 +11,8 @@ from typing import Any, cast
 import openai
 
 from agentmemory_operator import __version__
-from agentmemory_operator.adapters.http.egress import Egress, HostSession, trust_of
-from agentmemory_operator.adapters.http.httpx_transport import BASE_URL, client_of, reason_behind
+from agentmemory_operator.adapters.http.egress import Egress, HostSession, build_tls_context
+from agentmemory_operator.adapters.http.httpx_transport import BASE_URL, build_httpx_client, find_reason
 from agentmemory_operator.errors import SpecInvalid
 
 # The client requires a key; self-hosted services often have none.
@@ -28,14 +28,14 @@ MAX_DELAY_S = 8.0
 _RETRIED = (408, 409, 429)
 OK = 200
 _REDIRECTS = range(300, 400)
-ABOUT_TEXTS = (400, 413, 422)
+INPUT_ERROR_STATUSES = (400, 413, 422)
 """Statuses that services return because of the input, usually because it exceeds the model's limit."""
 
 # Error codes that are safe to show, unlike error texts, which may quote the input.
 _CODE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
-class ServiceRefused(Exception):
+class ServiceError(Exception):
     """The service responded with an error.
 
     Args:
@@ -53,11 +53,11 @@ class ServiceRefused(Exception):
     def __init__(self, status: int, body: Any, headers: Mapping[str, str]) -> None:
         super().__init__(str(status))
         self.status = status
-        self.code, self.words = _error_of(body)
+        self.code, self.error_text = _error_of(body)
         self.retry_after_s = _retry_after_s(headers)
 
     @property
-    def may_pass(self) -> bool:
+    def is_transient(self) -> bool:
         """True if the same request may succeed later."""
         return self.status in _RETRIED or self.status >= 500 or self.status == OK
 
@@ -74,10 +74,10 @@ class ServiceRefused(Exception):
     @property
     def known_status(self) -> int:
         """The status, but 401 for a 400 that reports a wrong API key."""
-        return 401 if self.status == 400 and "api key" in self.words.lower() else self.status
+        return 401 if self.status == 400 and "api key" in self.error_text.lower() else self.status
 
 
-def session_of(egress: Egress, where: str, key: str | None, *, field: str) -> HostSession:
+def build_service_session(egress: Egress, where: str, key: str | None, *, field: str) -> HostSession:
     """Build the session for calls to a service.
 
     Args:
@@ -99,7 +99,7 @@ def session_of(egress: Egress, where: str, key: str | None, *, field: str) -> Ho
         },
         limit=MAX_CONNECTIONS,
         keepalive_timeout=KEEP_ALIVE_S,
-        ssl=trust_of(where, None) or True,
+        ssl=build_tls_context(where, None) or True,
     )
 
 
@@ -111,12 +111,12 @@ def openai_client(host: HostSession, where: str) -> openai.AsyncOpenAI:
         base_url=BASE_URL,
         max_retries=0,
         # The client accepts httpx's class too, but its type hints name only the successor's.
-        http_client=cast(Any, client_of(host, where)),
+        http_client=cast(Any, build_httpx_client(host, where)),
     )
 
 
 @contextmanager
-def told_apart(secret_field: str) -> Iterator[None]:
+def map_service_errors(secret_field: str) -> Iterator[None]:
     """Convert the errors of one call: raise the cause instead of the client's wrapper.
 
     Args:
@@ -131,9 +131,9 @@ def told_apart(secret_field: str) -> Iterator[None]:
         yield
     except openai.APIStatusError as exc:
         # `from None`: the text of the original exception is the service's error text.
-        raise ServiceRefused(exc.status_code, exc.body, exc.response.headers) from None
+        raise ServiceError(exc.status_code, exc.body, exc.response.headers) from None
     except openai.APIConnectionError as exc:
-        reason = reason_behind(exc) or exc
+        reason = find_reason(exc) or exc
     else:
         return
     if isinstance(reason, ValueError):
@@ -150,10 +150,10 @@ def raise_if_error(document: Any) -> None:
         ServiceRefused: If the document is an error.
     """
     if isinstance(document, dict) and (document.get("error") or document.get("object") == "error"):
-        raise ServiceRefused(OK, document, {})
+        raise ServiceError(OK, document, {})
 
 
-def refused_for_good(refused: ServiceRefused, where: str, *, block: str, model: str) -> SpecInvalid:
+def permanent_error(refused: ServiceError, where: str, *, block: str, model: str) -> SpecInvalid:
     """Build the exception for a status that only a changed spec can fix, such as a wrong key or model.
 
     Args:
@@ -192,7 +192,7 @@ def _error_of(body: Any) -> tuple[str, str]:
     return code, str(error.get("message") or "")
 
 
-def delay_s(exc: Exception, attempt: int, *, first_s: float, jitter: Callable[[], float]) -> float:
+def retry_delay_s(exc: Exception, attempt: int, *, first_s: float, jitter: Callable[[], float]) -> float:
     """Return how long to wait after an attempt: as requested by the service, else exponential backoff with jitter.
 
     Args:
@@ -201,7 +201,7 @@ def delay_s(exc: Exception, attempt: int, *, first_s: float, jitter: Callable[[]
         first_s: Upper bound of the first wait in seconds.
         jitter: Draws from 0..1.
     """
-    requested_s = exc.retry_after_s if isinstance(exc, ServiceRefused) else None
+    requested_s = exc.retry_after_s if isinstance(exc, ServiceError) else None
     if requested_s is not None:
         return requested_s
     ceiling = min(first_s * 2.0 ** (attempt - 1), MAX_DELAY_S)

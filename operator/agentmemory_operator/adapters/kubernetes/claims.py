@@ -41,7 +41,7 @@ class KubernetesClaims:
         """Return the stored claims."""
         found = await asyncio.gather(*map(self._read, PARTS))
         self._stored = {part: document for part, document in zip(PARTS, found, strict=True) if document is not None}
-        return claims_in(self._stored.values())
+        return parse_claims(self._stored.values())
 
     async def save(self, claims: ClaimSet) -> None:
         """Write the parts that have changed, each by compare-and-set on its version.
@@ -97,10 +97,10 @@ async def follow_claims(
             documents.pop(content["metadata"]["name"], None)
         else:
             documents[content["metadata"]["name"]] = content
-        yield claims_in(documents.values())
+        yield parse_claims(documents.values())
 
 
-def claims_in(documents: Iterable[Json]) -> ClaimSet:
+def parse_claims(documents: Iterable[Json]) -> ClaimSet:
     """Parse the claims of ConfigMaps. The set is complete if all parts are among them."""
     parts = {part: document for document in documents if (part := _part_of(document)) is not None}
     claims = {}

@@ -22,9 +22,9 @@ from agentmemory_operator.adapters.kubernetes.transport import (
     KubernetesTransport,
     mapped_errors,
 )
-from agentmemory_operator.connections.rules.secret_hosts import HOSTS, KeptSecret
-from agentmemory_operator.errors import NamespaceEnding, NotFound, TransientError
-from agentmemory_operator.ports.base import Json, Writing
+from agentmemory_operator.connections.rules.secret_hosts import HOSTS_ANNOTATION, AnnotatedSecret
+from agentmemory_operator.errors import NamespaceTerminating, NotFound, TransientError
+from agentmemory_operator.ports.base import Json, WriteContext
 from agentmemory_operator.ports.kubernetes import Event
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION, GROUP, Metadata
 from agentmemory_operator.spec.kinds.crds import KINDS
@@ -43,7 +43,7 @@ WATCH_RETRY_S = 1.0
 TERMINATING = "because it is being terminated"
 OBJECT_MISSING = '" not found'
 # A page of a thousand objects would be 7 MB of JSON, and ten times that in memory while it is parsed.
-PAGE = 100
+PAGE_SIZE = 100
 
 _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
@@ -63,7 +63,7 @@ class KubernetesCluster:
         configuration: Configuration,
         *,
         before_write: Callable[[], None] | None = None,
-        writing: Writing = nullcontext,
+        writing: WriteContext = nullcontext,
         namespaces: Sequence[str] = (),
         cluster_id: str | None = None,
     ) -> None:
@@ -131,7 +131,7 @@ class KubernetesCluster:
             return False
         except KubernetesRejected as exc:
             if TERMINATING in str(exc):
-                raise NamespaceEnding(str(exc)) from exc
+                raise NamespaceTerminating(str(exc)) from exc
             raise
         return True
 
@@ -161,7 +161,7 @@ class KubernetesCluster:
         """Post an event about an object, or raise the count of the same event."""
         await self._events.post(kind, metadata, event)
 
-    async def read_secret(self, namespace: str, name: str) -> KeptSecret | None:
+    async def read_secret(self, namespace: str, name: str) -> AnnotatedSecret | None:
         """Return a Secret with its decoded values, or None if it does not exist.
 
         Values that are no UTF-8 text are left out.
@@ -174,7 +174,7 @@ class KubernetesCluster:
         for key, encoded in (secret.get("data") or {}).items():
             with suppress(binascii.Error, UnicodeDecodeError):
                 values[key] = base64.b64decode(encoded).decode().strip()
-        return KeptSecret(values, (secret["metadata"].get("annotations") or {}).get(HOSTS))
+        return AnnotatedSecret(values, (secret["metadata"].get("annotations") or {}).get(HOSTS_ANNOTATION))
 
     async def check_served(self) -> None:
         """Raise unless API discovery lists all our kinds, which happens some time after their CRDs are created.
@@ -215,12 +215,12 @@ class KubernetesCluster:
 
     async def _list(self, kind: str, path: str, selector: str = "") -> tuple[list[Json], str]:
         items: list[Json] = []
-        base_query = [("limit", str(PAGE)), *_selected(selector)]
+        base_query = [("limit", str(PAGE_SIZE)), *_selected(selector)]
         query = base_query
         while True:
             with _kinds_known():
                 answer = await self._transport.call("GET", path, query=query)
-            items += [kept_part(kind, item) for item in answer["items"]]
+            items += [strip_managed_fields(kind, item) for item in answer["items"]]
             if not (rest := answer["metadata"].get("continue")):
                 return items, answer["metadata"]["resourceVersion"]
             query = [*base_query, ("continue", rest)]
@@ -258,9 +258,9 @@ class KubernetesCluster:
     async def follow(
         self,
         kind: str,
-        heard: Callable[[], None] = lambda: None,
+        on_alive: Callable[[], None] = lambda: None,
         *,
-        failed: Callable[[str], None] = lambda _: None,
+        on_failure: Callable[[str], None] = lambda _: None,
         namespace: str = "",
         selector: str = "",
     ) -> AsyncGenerator[tuple[str, Json | list[Json]], None]:
@@ -279,15 +279,15 @@ class KubernetesCluster:
         while True:
             try:
                 items, version = await self._list(kind, path, selector)
-                heard()
+                on_alive()
                 yield "LIST", items
-                watch = self._watch(kind, path, [("resourceVersion", version), *_selected(selector)], heard=heard)
+                watch = self._watch(kind, path, [("resourceVersion", version), *_selected(selector)], heard=on_alive)
                 async with aclosing(watch) as events:
                     async for event in events:
                         yield event
             except TransientError as exc:
                 log.warning("watch of %s: %s; again in %.0f s", kind, exc, WATCH_RETRY_S)
-                failed(f"cannot read {kind}: {exc}")
+                on_failure(f"cannot read {kind}: {exc}")
                 await asyncio.sleep(WATCH_RETRY_S)
 
     async def _watch(
@@ -315,7 +315,7 @@ class KubernetesCluster:
                     document = event["object"]
                     version = document["metadata"]["resourceVersion"]
                     if event["type"] != "BOOKMARK":
-                        yield event["type"], kept_part(kind, document)
+                        yield event["type"], strip_managed_fields(kind, document)
 
 
 @contextmanager
@@ -330,7 +330,7 @@ def _kinds_known() -> Iterator[None]:
         raise TransientError(KINDS_MISSING) from exc
 
 
-def kept_part(kind: str, document: Mapping[str, Any]) -> Json:
+def strip_managed_fields(kind: str, document: Mapping[str, Any]) -> Json:
     """Return the object without `managedFields`, which is most of its size and is not used here."""
     metadata = {key: value for key, value in document["metadata"].items() if key != "managedFields"}
     kept: Json = _shared({**document, "apiVersion": API_VERSION, "kind": kind, "metadata": metadata})
@@ -385,7 +385,7 @@ class KubernetesInstallation(KubernetesCluster):
         except NotFound:
             return
 
-    async def renewals(self) -> dict[str, str]:
+    async def read_renewal_times(self) -> dict[str, str]:
         """Return the last renewal time of each operator's Lease, by namespace."""
         query = [("fieldSelector", f"metadata.name={LEASE_NAME}")]
         found = await self._transport.call("GET", "/apis/coordination.k8s.io/v1/leases", query=query)

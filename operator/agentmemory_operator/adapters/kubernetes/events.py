@@ -18,17 +18,17 @@ from agentmemory_operator.adapters.kubernetes.transport import (
 from agentmemory_operator.errors import NotFound, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import Event
-from agentmemory_operator.runtime.rules.fair_shares import Allowances
+from agentmemory_operator.runtime.rules.fair_shares import TokenBuckets
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION, Metadata
 from agentmemory_operator.spec.times import render_second
 
 log = logging.getLogger(__name__)
 
 COMPONENT = "agentmemory-operator"
-MESSAGE_LIMIT, NAME_LIMIT = 1024, 200
+MAX_MESSAGE_CHARS, MAX_NAME_CHARS = 1024, 200
 # Rate limit per object, as in Kubernetes' own components: 25 at once, then one in 5 minutes.
 BURST, REFILL_S = 25, 300.0
-MOST_COUNTS = 10_000
+MAX_COUNTS = 10_000
 
 
 class KubernetesEvents:
@@ -42,13 +42,13 @@ class KubernetesEvents:
     def __init__(self, transport: KubernetesTransport, *, now_s: Callable[[], float] = time.monotonic) -> None:
         self._transport = transport
         self._now_s = now_s
-        self._allowances = Allowances(BURST, REFILL_S)
+        self._allowances = TokenBuckets(BURST, REFILL_S)
         self._counts: dict[str, int] = {}
         self._dropped: Counter[str] = Counter()
 
     async def post(self, kind: str, metadata: Metadata, event: Event) -> None:
         """Post an event about an object. Beyond the object's rate limit it is only counted, for the next post."""
-        name = name_of(metadata, event)
+        name = event_name(metadata, event)
         if not self._allowances.take(metadata.uid, self._now_s()):
             self._dropped[name] += 1
             log.info("event %s on %s/%s dropped: rate limit reached", event.reason, metadata.namespace, metadata.name)
@@ -60,7 +60,7 @@ class KubernetesEvents:
         except (TransientError, NotFound) as exc:
             log.warning("event %s on %s/%s dropped: %s", event.reason, metadata.namespace, metadata.name, exc)
         for counts in (self._counts, self._dropped):
-            if len(counts) > MOST_COUNTS:
+            if len(counts) > MAX_COUNTS:
                 del counts[next(iter(counts))]
 
     async def _write(self, body: Json, times: int) -> int:
@@ -84,10 +84,10 @@ class KubernetesEvents:
         return count + times
 
 
-def name_of(metadata: Metadata, event: Event) -> str:
+def event_name(metadata: Metadata, event: Event) -> str:
     """Return the name of the Event for this message about the object."""
     identity = "\0".join((metadata.uid, event.type, event.reason, event.message))
-    short = metadata.name[:NAME_LIMIT].rstrip("-.")
+    short = metadata.name[:MAX_NAME_CHARS].rstrip("-.")
     return f"{short}.{hashlib.sha256(identity.encode(errors='replace')).hexdigest()[:16]}"
 
 
@@ -105,7 +105,7 @@ def _body(kind: str, metadata: Metadata, event: Event, *, name: str) -> Json:
         },
         "type": event.type,
         "reason": event.reason,
-        "message": event.message[:MESSAGE_LIMIT],
+        "message": event.message[:MAX_MESSAGE_CHARS],
         "source": {"component": COMPONENT},
         "firstTimestamp": now,
         "lastTimestamp": now,

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from agentmemory_operator.adapters.kubernetes.handover import MANAGED_BY, MANAGER
 from agentmemory_operator.adapters.kubernetes.transport import KubernetesConflict, KubernetesTransport
-from agentmemory_operator.adapters.user_tokens import key_from, new_key
+from agentmemory_operator.adapters.user_tokens import new_key, parse_key
 from agentmemory_operator.errors import AgentMemoryError, NotFound, TransientError
 from agentmemory_operator.ports.access import SigningKey
 
@@ -75,4 +75,4 @@ class KubernetesSigningKey:
             text = base64.b64decode((secret.get("data") or {}).get(KEY, "")).decode("ascii")
         except (binascii.Error, ValueError):
             return None
-        return key_from(text)
+        return parse_key(text)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from agentmemory_operator.adapters.kubernetes.transport import Configuration, KubernetesTransport, mapped_errors
 from agentmemory_operator.errors import AgentMemoryError, TransientError
 from agentmemory_operator.ports.base import Json
-from agentmemory_operator.spec.access import AUDIENCE, Caller, Reviewed
+from agentmemory_operator.spec.access import AUDIENCE, Caller, TokenReviewResult
 
 # `jwt` imports all of cryptography: import it on first use.
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 SERVICE_ACCOUNT = "system:serviceaccount:"
 # Only the API server can verify the signature. It accepts a token for a minute after its expiry; we do not.
-UNPROVEN: "Options" = {"verify_signature": False, "verify_exp": True, "require": ["exp"]}
+UNVERIFIED_OPTIONS: "Options" = {"verify_signature": False, "verify_exp": True, "require": ["exp"]}
 REVIEW_TIMEOUT_S = 5.0
 RETRY_AFTER_S = 2.0
 
@@ -33,7 +33,7 @@ class KubernetesTokenReviews:
         """Close the connections."""
         await self._transport.close()
 
-    async def review(self, token: str) -> Reviewed:
+    async def review(self, token: str) -> TokenReviewResult:
         """Validate a token. One that is expired, malformed or for another audience is refused without a call.
 
         Raises:
@@ -43,23 +43,23 @@ class KubernetesTokenReviews:
         import jwt
 
         try:
-            claims = jwt.decode(token, options=UNPROVEN)
+            claims = jwt.decode(token, options=UNVERIFIED_OPTIONS)
         except jwt.ExpiredSignatureError:
-            return Reviewed(refusal="the token has expired: request a new one")
+            return TokenReviewResult(refusal="the token has expired: request a new one")
         except (jwt.InvalidTokenError, OverflowError, RecursionError, ValueError):
-            return Reviewed(refusal="the token does not belong to a ServiceAccount")
+            return TokenReviewResult(refusal="the token does not belong to a ServiceAccount")
         audiences = claims.get("aud")
         if AUDIENCE not in (audiences if isinstance(audiences, list) else [audiences]):
-            return Reviewed(refusal=f"the token is not for the audience {AUDIENCE}: request one with it")
+            return TokenReviewResult(refusal=f"the token is not for the audience {AUDIENCE}: request one with it")
         status = await self._request_review(token)
         name = str((status.get("user") or {}).get("username", ""))
         # An API server without support for audiences validates the token for its own audience.
         if status.get("authenticated") is not True or AUDIENCE not in (status.get("audiences") or ()):
-            return Reviewed(refusal="the token is invalid or has been revoked: request a new one")
+            return TokenReviewResult(refusal="the token is invalid or has been revoked: request a new one")
         if not name.startswith(SERVICE_ACCOUNT):
-            return Reviewed(refusal="the token does not belong to a ServiceAccount")
+            return TokenReviewResult(refusal="the token does not belong to a ServiceAccount")
         namespace, _, account = name.removeprefix(SERVICE_ACCOUNT).partition(":")
-        return Reviewed(caller=Caller(namespace, account), expires_at_s=float(claims["exp"]))
+        return TokenReviewResult(caller=Caller(namespace, account), expires_at_s=float(claims["exp"]))
 
     async def _request_review(self, token: str) -> Json:
         body = {

@@ -22,7 +22,7 @@ from kubernetes.aio import client, config
 
 from agentmemory_operator import __version__
 from agentmemory_operator.errors import AgentMemoryError, Conflict, NotFound, TransientError
-from agentmemory_operator.ports.base import Writing
+from agentmemory_operator.ports.base import WriteContext
 
 Configuration = client.Configuration
 # Names of our programs in `metadata.managedFields` and in audit logs.
@@ -38,7 +38,7 @@ METADATA, METADATA_LIST = (
 JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
 NOT_FOUND, CONFLICT, INVALID = 404, 409, 422
 # Remedies for statuses that a retry cannot fix.
-WAYS_OUT = {
+REMEDIES = {
     401: "; the credentials were rejected: log in again, or use another --context",
     403: "; this account lacks that permission: docs/install.md lists the permissions of each role",
 }
@@ -49,7 +49,7 @@ CLOSING_S = 0.1
 SESSION = {"trust_env": bool(getproxies())}
 
 # Exceptions for a kubeconfig that is missing, invalid or unreadable.
-UNREADABLE = (config.ConfigException, yaml.YAMLError, OSError, KeyError, TypeError, ValueError)
+KUBECONFIG_ERRORS = (config.ConfigException, yaml.YAMLError, OSError, KeyError, TypeError, ValueError)
 
 # Our own error message covers the client's warnings.
 logging.getLogger("kubernetes.aio.config.kube_config").setLevel(logging.ERROR)
@@ -113,7 +113,7 @@ async def load_configuration(program: str) -> OwnConfiguration:
     except config.ConfigException:
         try:
             await config.load_kube_config(client_configuration=configuration)
-        except UNREADABLE as exc:
+        except KUBECONFIG_ERRORS as exc:
             raise AgentMemoryError(_describe_unusable(None, exc)) from exc
     configuration.client_session_kwargs = SESSION
     return configuration
@@ -161,7 +161,7 @@ class KubernetesTransport:
         configuration: Configuration,
         *,
         before_write: Callable[[], None] | None = None,
-        writing: Writing = nullcontext,
+        writing: WriteContext = nullcontext,
     ) -> None:
         self._api = client.ApiClient(configuration)
         self._api.user_agent = user_agent(configuration)
@@ -258,7 +258,7 @@ def _refusal(status: int, body: bytes) -> NotFound | TransientError:
         causes = bool((answer.get("details") or {}).get("causes"))
     except (ValueError, AttributeError):
         detail, causes = "", False
-    message = f"Kubernetes answered {status}: {detail}{WAYS_OUT.get(status, '')}"
+    message = f"Kubernetes answered {status}: {detail}{REMEDIES.get(status, '')}"
     if status == NOT_FOUND:
         return NotFound(message)
     kind = KubernetesConflict if status == CONFLICT else KubernetesRejected
@@ -278,7 +278,7 @@ async def load_context(name: str | None) -> tuple[Configuration, str]:
     try:
         await config.load_kube_config(context=name, client_configuration=configuration)
         contexts, current = config.list_kube_config_contexts()
-    except UNREADABLE as exc:
+    except KUBECONFIG_ERRORS as exc:
         if name is None and POD_NAMESPACE.is_file():
             config.load_incluster_config(client_configuration=configuration)
             return configuration, POD_NAMESPACE.read_text(encoding="utf-8").strip()
@@ -297,7 +297,7 @@ def _describe_unusable(name: str | None, exc: Exception) -> str:
     detail = " ".join(str(exc).removeprefix("Invalid kube-config file. ").split())
     try:
         names = [str(item["name"]) for item in config.list_kube_config_contexts()[0]]
-    except UNREADABLE:
+    except KUBECONFIG_ERRORS:
         return f"the kubeconfig is invalid: fix it, or set KUBECONFIG to another file ({detail})"
     if name is None or name in names:
         return f"the kubeconfig's context is invalid: fix it, or use another --context ({detail})"

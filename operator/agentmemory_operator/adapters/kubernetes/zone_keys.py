@@ -20,7 +20,7 @@ from agentmemory_operator.errors import Conflict, KeysDamaged, NotFound, Transie
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.spec.kinds.agent_memory import GROUP
 from agentmemory_operator.zones.rules.entries import Ring
-from agentmemory_operator.zones.rules.shards import Shard, is_shard_name, shard_from_text, shard_to_text
+from agentmemory_operator.zones.rules.shards import Shard, is_shard_name, parse_shard, render_shard
 
 PREFIX, KEY = "agentmemory-zone-keys-", "keys.json"
 NAMESPACE, AGENT, SHARD = f"{GROUP}/owner-namespace", f"{GROUP}/agent", f"{GROUP}/zone-keys"
@@ -57,7 +57,7 @@ class KubernetesKeyShards:
             return Shard(ring=ring, name=name)
         try:
             text = base64.b64decode((secret.get("data") or {})[KEY], validate=True).decode("ascii")
-            return shard_from_text(text, ring=ring, name=name, version=secret["metadata"]["resourceVersion"])
+            return parse_shard(text, ring=ring, name=name, version=secret["metadata"]["resourceVersion"])
         except (LookupError, ValueError, binascii.Error) as exc:
             raise KeysDamaged(
                 f"Secret {self._namespace}/{_secret_name(ring, name)} contains no keys in this version's format"
@@ -123,7 +123,7 @@ class KubernetesKeyShards:
         metadata: dict[str, Any] = {"name": _secret_name(shard.ring, shard.name), "labels": labels}
         if shard.version:
             metadata["resourceVersion"] = shard.version
-        data = {KEY: base64.b64encode(shard_to_text(shard).encode()).decode()}
+        data = {KEY: base64.b64encode(render_shard(shard).encode()).decode()}
         return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
 
 

@@ -16,21 +16,21 @@ import openai
 import orjson
 
 from agentmemory_operator.adapters.http.answers import MIB, AnswerTooLarge
-from agentmemory_operator.adapters.http.egress import USUAL, Egress
-from agentmemory_operator.adapters.http.httpx_transport import MOST_HEADER
+from agentmemory_operator.adapters.http.egress import DEFAULT_EGRESS, Egress
+from agentmemory_operator.adapters.http.httpx_transport import MAX_BYTES_HEADER
 from agentmemory_operator.adapters.http.openai_service import (
-    ABOUT_TEXTS,
-    ServiceRefused,
-    delay_s,
+    INPUT_ERROR_STATUSES,
+    ServiceError,
+    build_service_session,
+    map_service_errors,
     openai_client,
+    permanent_error,
     raise_if_error,
-    refused_for_good,
-    session_of,
-    told_apart,
+    retry_delay_s,
 )
-from agentmemory_operator.consolidation.rules.model_json import read_answer
-from agentmemory_operator.consolidation.rules.shapes import Misfit
-from agentmemory_operator.errors import AgentMemoryError, ModelAnswerInvalid, ModelUnavailable, SpecInvalid
+from agentmemory_operator.consolidation.rules.model_json import parse_answer
+from agentmemory_operator.consolidation.rules.shapes import SchemaMismatch
+from agentmemory_operator.errors import AgentMemoryError, ModelOutputInvalid, ModelUnavailable, SpecInvalid
 from agentmemory_operator.ports.models import Completion
 from agentmemory_operator.spec.kinds.cel.embedding import OPENAI_URL
 
@@ -38,13 +38,13 @@ BLOCK = "spec.consolidation.model"
 MAX_ATTEMPTS = 3
 FIRST_DELAY_S = 0.5
 # Size limit of a response apart from the answer itself: reasoning text, log probabilities.
-ANSWER_BYTES = MIB
+MAX_OVERHEAD_BYTES = MIB
 # Size limit per token of the answer, as JSON.
-TOKEN_BYTES = 64
+MAX_TOKEN_BYTES = 64
 # Bytes per token for estimates; below the average of any model.
-LEAST_TOKEN_BYTES = 3
+MIN_TOKEN_BYTES = 3
 # Maximum number of tokens that a request contains in addition to its texts.
-MARKS = 256
+MAX_MARKER_TOKENS = 256
 
 Form = Mapping[str, Any]
 _JSON = {"response_format": {"type": "json_object"}}
@@ -87,7 +87,7 @@ class OpenAIChat:
     """
 
     def __init__(
-        self, options: ChatOptions, *, jitter: Callable[[], float] = random.random, egress: Egress = USUAL
+        self, options: ChatOptions, *, jitter: Callable[[], float] = random.random, egress: Egress = DEFAULT_EGRESS
     ) -> None:
         if not options.api_key and not options.base_url:
             message = f"{BLOCK}.secretRef: OpenAI needs a key: name a Secret, or set OPENAI_API_KEY in development"
@@ -97,7 +97,7 @@ class OpenAIChat:
         # Index of the form that the service has accepted; None before the first success.
         self._form: int | None = None
         self._where = (options.base_url or OPENAI_URL).rstrip("/")
-        self._host = session_of(egress, self._where, options.api_key, field=f"{BLOCK}.baseURL")
+        self._host = build_service_session(egress, self._where, options.api_key, field=f"{BLOCK}.baseURL")
         self._client = openai_client(self._host, self._where)
 
     async def complete(
@@ -124,12 +124,12 @@ class OpenAIChat:
                 answer = await self._request(messages, max_tokens, form=form, deadline=deadline)
                 self._form = form
                 return answer
-            except (ServiceRefused, openai.OpenAIError, aiohttp.ClientError, OSError) as exc:
+            except (ServiceError, openai.OpenAIError, aiohttp.ClientError, OSError) as exc:
                 if self._form is None and form + 1 < len(FORMS) and _may_lack_form(exc):
                     form += 1
                     continue
                 refusal = self._refusal(exc)
-                delay = delay_s(exc, attempt, first_s=self._options.first_delay_s, jitter=self._jitter)
+                delay = retry_delay_s(exc, attempt, first_s=self._options.first_delay_s, jitter=self._jitter)
                 if not isinstance(refusal, ModelUnavailable) or attempt >= MAX_ATTEMPTS:
                     raise refusal from exc
                 if time.monotonic() + delay >= deadline:
@@ -140,13 +140,13 @@ class OpenAIChat:
     async def _request(self, messages: list[dict[str, str]], max_tokens: int, *, form: int, deadline: float) -> Any:
         bound, parameters = FORMS[form]
         try:
-            with told_apart(f"{BLOCK}.secretRef"):
+            with map_service_errors(f"{BLOCK}.secretRef"):
                 answer = await self._client.chat.completions.with_raw_response.create(
                     model=self._options.model,
                     messages=cast(Any, messages),
                     extra_body={bound: max_tokens, **parameters},
                     timeout=max(deadline - time.monotonic(), 0.05),
-                    extra_headers={MOST_HEADER: str(ANSWER_BYTES + max_tokens * TOKEN_BYTES)},
+                    extra_headers={MAX_BYTES_HEADER: str(MAX_OVERHEAD_BYTES + max_tokens * MAX_TOKEN_BYTES)},
                 )
             document = orjson.loads(answer.content)
         except orjson.JSONDecodeError:
@@ -157,20 +157,20 @@ class OpenAIChat:
     def _refusal(self, exc: Exception) -> AgentMemoryError:
         where = f"language model {self._where}"
         if isinstance(exc, AnswerTooLarge):
-            return ModelAnswerInvalid(f"{where}: {exc}")
-        if not isinstance(exc, ServiceRefused):
+            return ModelOutputInvalid(f"{where}: {exc}")
+        if not isinstance(exc, ServiceError):
             return ModelUnavailable(f"{where} cannot be reached: {type(exc).__name__}")
-        if exc.may_pass:
+        if exc.is_transient:
             return ModelUnavailable(f"{where} answered {exc.summary}", retry_after_s=max(exc.retry_after_s or 1.0, 1.0))
-        if exc.known_status in ABOUT_TEXTS:
+        if exc.known_status in INPUT_ERROR_STATUSES:
             details = f"{exc.status} {exc.code}".strip()
-            return ModelAnswerInvalid(f"{where} rejected the input ({details}): it is probably too long for the model")
-        return refused_for_good(exc, where, block=BLOCK, model=self._options.model)
+            return ModelOutputInvalid(f"{where} rejected the input ({details}): it is probably too long for the model")
+        return permanent_error(exc, where, block=BLOCK, model=self._options.model)
 
 
 def _may_lack_form(exc: Exception) -> bool:
     """Return whether to try another form: not all services report the unsupported parameter."""
-    return isinstance(exc, ServiceRefused) and exc.known_status in (400, 422)
+    return isinstance(exc, ServiceError) and exc.known_status in (400, 422)
 
 
 def _completion(document: Any, schema: Mapping[str, Any], *, sent_bytes: int, max_tokens: int) -> Completion:
@@ -180,22 +180,22 @@ def _completion(document: Any, schema: Mapping[str, Any], *, sent_bytes: int, ma
         ModelAnswerInvalid: If it has no usable answer.
     """
     text, reason = _content_of(document)
-    tokens_in = _tokens(document, "prompt_tokens", max_plausible=sent_bytes + MARKS, estimate=sent_bytes)
+    tokens_in = _tokens(document, "prompt_tokens", max_plausible=sent_bytes + MAX_MARKER_TOKENS, estimate=sent_bytes)
     # Reasoning tokens can exceed the token limit of the answer, so the bound is generous.
     tokens_out = _tokens(document, "completion_tokens", max_plausible=1 << 24, estimate=len(text.encode()))
     try:
-        fitted = read_answer(_checked(text, reason), schema)
-    except Misfit as misfit:
+        fitted = parse_answer(_checked(text, reason), schema)
+    except SchemaMismatch as misfit:
         message = f"the language model's answer is unusable: {misfit}"
-        raise ModelAnswerInvalid(message, tokens_in=tokens_in, tokens_out=tokens_out) from None
+        raise ModelOutputInvalid(message, tokens_in=tokens_in, tokens_out=tokens_out) from None
     return Completion(fitted.value, tokens_in, tokens_out, dropped=fitted.dropped)
 
 
 def _checked(text: str, reason: str) -> str:
     if reason == "length":
-        raise Misfit("it was cut off at the token limit")
+        raise SchemaMismatch("it was cut off at the token limit")
     if reason == "content_filter":
-        raise Misfit("the service's content filter blocked it")
+        raise SchemaMismatch("the service's content filter blocked it")
     return text
 
 
@@ -216,4 +216,4 @@ def _tokens(document: Any, name: str, *, max_plausible: int, estimate: int) -> i
     reported = usage.get(name) if isinstance(usage, dict) else None
     if isinstance(reported, int) and not isinstance(reported, bool) and 0 < reported <= max_plausible:
         return reported
-    return max(estimate // LEAST_TOKEN_BYTES, 1)
+    return max(estimate // MIN_TOKEN_BYTES, 1)

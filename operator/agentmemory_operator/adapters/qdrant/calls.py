@@ -11,9 +11,9 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
-from agentmemory_operator.adapters.http.egress import Egress, HostSession, trust_of
+from agentmemory_operator.adapters.http.egress import Egress, HostSession, build_tls_context
 from agentmemory_operator.errors import StoreUnavailable
-from agentmemory_operator.ports.base import Writing
+from agentmemory_operator.ports.base import WriteContext
 from agentmemory_operator.ports.tracing import Tracer
 
 # Fields of a QdrantConnection.
@@ -25,23 +25,23 @@ KEEP_ALIVE_S = 4.0
 _READS = ("/points/count", "/points/scroll", "/points/query", "/points/search")
 
 # Number of reads that pay for one retry.
-READS_A_TRY = 10
+READS_PER_RETRY = 10
 # Maximum number of saved retries: a pause of the process interrupts all concurrent reads.
-MOST_TRIES = 10
+MAX_SAVED_RETRIES = 10
 # Timeout of a retry, as a fraction of the read's timeout.
-AGAIN_SHARE = 0.5
+RETRY_TIMEOUT_SHARE = 0.5
 
 
-async def nothing() -> None:
+async def do_nothing() -> None:
     """Do nothing: the default hook."""
 
 
-def doubted(doubt: str) -> NoReturn:
+def raise_unexpected_state(doubt: str) -> NoReturn:
     """Raise StoreUnavailable because the server is not in the state that was just written: the default hook."""
     raise StoreUnavailable(doubt)
 
 
-class CallAnswer(NamedTuple):
+class CallResponse(NamedTuple):
     """Response to a call."""
 
     status: int
@@ -50,7 +50,7 @@ class CallAnswer(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallWatch:
+class CallHooks:
     """Hooks around each call.
 
     Attributes:
@@ -65,13 +65,13 @@ class CallWatch:
     before_write: Callable[[], None]
     count_call: Callable[[str, str], None]
     tracer: Tracer
-    writing: Writing = nullcontext
-    after_move: Callable[[], Awaitable[None]] = nothing
-    doubt: Callable[[str], NoReturn] = doubted
+    writing: WriteContext = nullcontext
+    after_move: Callable[[], Awaitable[None]] = do_nothing
+    report_unexpected_state: Callable[[str], NoReturn] = raise_unexpected_state
 
     async def around(
-        self, method: str, path: str, send: Callable[[Mapping[str, str]], Awaitable[CallAnswer]]
-    ) -> CallAnswer:
+        self, method: str, path: str, send: Callable[[Mapping[str, str]], Awaitable[CallResponse]]
+    ) -> CallResponse:
         """Send a call inside the hooks.
 
         Args:
@@ -83,7 +83,7 @@ class CallWatch:
         async with self.writing():
             return await self._traced(method, send)
 
-    async def _traced(self, method: str, send: Callable[[Mapping[str, str]], Awaitable[CallAnswer]]) -> CallAnswer:
+    async def _traced(self, method: str, send: Callable[[Mapping[str, str]], Awaitable[CallResponse]]) -> CallResponse:
         outcome = "unreachable"
         with self.tracer.span(f"qdrant {method}", kind="client") as span:
             try:
@@ -95,7 +95,7 @@ class CallWatch:
                 self.count_call(method, outcome)
 
 
-def session_to(
+def build_qdrant_session(
     url: str, *, api_key: str | None, ca_pem: str | None, egress: Egress, field: str = URL_FIELD, **options: Any
 ) -> HostSession:
     """Build the session for calls to one server.
@@ -110,7 +110,7 @@ def session_to(
     # With aiohttp's default Accept-Encoding the server compresses, which costs 40 ms per call.
     headers = {"Accept-Encoding": "identity", "Content-Type": "application/json"}
     headers |= {"api-key": api_key} if api_key else {}
-    ssl = trust_of(url, ca_pem) or True
+    ssl = build_tls_context(url, ca_pem) or True
     return HostSession(egress, url, field=field, headers=headers, ssl=ssl, keepalive_timeout=KEEP_ALIVE_S, **options)
 
 
@@ -126,24 +126,24 @@ class ReadRetries:
     """
 
     def __init__(self) -> None:
-        self._paid = READS_A_TRY
+        self._paid = READS_PER_RETRY
         self._is_away = False
 
-    def asked(self) -> None:
+    def record_read(self) -> None:
         """Record a read; retries are not recorded."""
-        self._paid = min(self._paid + 1, READS_A_TRY * MOST_TRIES)
+        self._paid = min(self._paid + 1, READS_PER_RETRY * MAX_SAVED_RETRIES)
 
-    def answered(self) -> None:
+    def record_response(self) -> None:
         """Record a response of any status: the server is available."""
         self._is_away = False
 
-    def lost(self) -> None:
+    def record_failure(self) -> None:
         """Record a read without a response: no retries until the next response."""
         self._is_away = True
 
-    def take(self) -> bool:
+    def try_take(self) -> bool:
         """Return whether a read may be retried; if so, charge the budget."""
-        if self._is_away or self._paid < READS_A_TRY:
+        if self._is_away or self._paid < READS_PER_RETRY:
             return False
-        self._paid -= READS_A_TRY
+        self._paid -= READS_PER_RETRY
         return True

@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 from qdrant_client import models
 
-from agentmemory_operator.adapters.qdrant.answers import understood
-from agentmemory_operator.adapters.qdrant.calls import CallWatch, doubted, nothing
+from agentmemory_operator.adapters.qdrant.answers import map_parse_errors
+from agentmemory_operator.adapters.qdrant.calls import CallHooks, do_nothing, raise_unexpected_state
 from agentmemory_operator.adapters.qdrant.configuration import (
     KEYWORD_PARAMS,
     Patched,
@@ -38,25 +38,25 @@ from agentmemory_operator.collections.rules.collection import (
     PREVIOUS_KEY,
     Collection,
     Marker,
-    Observed,
+    ObservedCollection,
     Tenant,
     is_placeholder,
-    tenant_in,
+    read_tenant,
 )
 from agentmemory_operator.collections.rules.rebuild_record import RebuildRecord
 from agentmemory_operator.collections.rules.replicas import Move, Placement
 from agentmemory_operator.connections.rules.capabilities import ServerCapabilities
-from agentmemory_operator.controllers.rules.orphans import Holding
-from agentmemory_operator.errors import NoAnswer, NotFound, StoreRejected, StoreUnavailable
-from agentmemory_operator.memories.rules.filters import STORED
+from agentmemory_operator.controllers.rules.orphans import CollectionSummary
+from agentmemory_operator.errors import NotFound, ResponseTimeout, StoreRejected, StoreUnavailable
+from agentmemory_operator.memories.rules.filters import STORED_FILTER
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
 from agentmemory_operator.spec.naming import ALIAS_PREFIX
-from agentmemory_operator.spec.zones import KEY_MADE_KEY
+from agentmemory_operator.spec.zones import KEY_CREATED_KEY
 
 # Creating 11 indexes took 0.4 s with 2 segments on Qdrant 1.18.3; with the maximum of 256 it takes most of a minute.
-SLOW_S = 120.0
+MAX_INDEX_WAIT_S = 120.0
 # Maximum number of types that `count_unlisted` reports.
-TOLD_TYPES = 8
+MAX_LISTED_TYPES = 8
 _LIVES = {"is_empty": {"key": TOMBSTONE_KEY}}
 _ALIVE = {"must": [_LIVES]}
 
@@ -69,7 +69,7 @@ class QdrantCollections:
         self._replicas = QdrantReplicas(self._qdrant)
         self._server = QdrantServer(self._qdrant, self._replicas)
 
-    def watch_calls(self, watch: CallWatch) -> None:
+    def watch_calls(self, watch: CallHooks) -> None:
         """Run each call inside the hooks of a watch."""
         self._qdrant.watch = watch
 
@@ -85,10 +85,10 @@ class QdrantCollections:
         """Return the process metrics of the server; all None if the key may not read them, or there are none."""
         return await self._server.process()
 
-    async def tenant_of(self, physical: str) -> Tenant | None:
+    async def read_owner(self, physical: str) -> Tenant | None:
         """Return the owner in the metadata of a collection or placeholder. None if it is deleted or names no owner."""
         metadata = await self._qdrant.metadata(physical)
-        return None if metadata is None else tenant_in(metadata)
+        return None if metadata is None else read_tenant(metadata)
 
     async def peers(self) -> int:
         """Return the number of servers in the cluster; 1 for a single server, or if it is not reported."""
@@ -102,7 +102,7 @@ class QdrantCollections:
         """Start to copy a replica, or drop one. Return False if the server lacks the API calls."""
         return await self._replicas.move(physical, move)
 
-    async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> Observed | None:
+    async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> ObservedCollection | None:
         """Observe the collection behind an alias, or else the collection `likely`. None if neither exists.
 
         Args:
@@ -124,7 +124,7 @@ class QdrantCollections:
         """Return the collection that an alias points to. Any other name is returned unchanged."""
         return await self._behind(name, name)
 
-    async def _placed(self, observed: Observed) -> Observed | None:
+    async def _placed(self, observed: ObservedCollection) -> ObservedCollection | None:
         try:
             placement = await self._replicas.placement(observed.physical)
         except NotFound:
@@ -153,7 +153,7 @@ class QdrantCollections:
         result = await result_of(
             routes.get_collection_aliases(physical) if physical else routes.get_collections_aliases()
         )
-        with understood():
+        with map_parse_errors():
             return {entry["alias_name"]: entry["collection_name"] for entry in result["aliases"]}
 
     async def apply(self, physical: str, change: Change) -> None:
@@ -196,7 +196,7 @@ class QdrantCollections:
             create_alias=models.CreateAlias(collection_name=physical, alias_name=alias)
         )
         watch = self._qdrant.watch
-        after_move = watch.after_move if watch else nothing
+        after_move = watch.after_move if watch else do_nothing
         try:
             await self._qdrant.aliases.update_aliases(
                 change_aliases_operation=models.ChangeAliasesOperation(actions=[action])
@@ -209,7 +209,7 @@ class QdrantCollections:
         target = (await self._aliases(physical)).get(alias)
         if target != physical:
             doubt = f"{alias} was switched to {physical} but points elsewhere: another operator or person moves it too"
-            (watch.doubt if watch else doubted)(doubt)
+            (watch.report_unexpected_state if watch else raise_unexpected_state)(doubt)
 
     async def _update_vectors(self, physical: str, change: UpdateVectors | UpdateKeyword) -> None:
         routes = self._qdrant.collections
@@ -225,7 +225,7 @@ class QdrantCollections:
     async def _move_vectors(self, physical: str, memory: str) -> None:
         # A collection that has `memory` set ignores `on_disk`. Servers before 1.19 support only `on_disk`.
         info = await result_of(self._qdrant.collections.get_collection(physical))
-        with understood():
+        with map_parse_errors():
             is_tiered = info["config"]["params"]["vectors"].get("memory") is not None
         await self._update(physical, {"vectors": {"": placement_of(memory, is_tiered=is_tiered)}})
 
@@ -261,14 +261,14 @@ class QdrantCollections:
         The server continues a call that timed out. The repeated call waits behind it, and finds its result.
 
         Raises:
-            NoAnswer: If there was no response within `SLOW_S`. A later pass observes the result.
+            NoAnswer: If there was no response within `MAX_INDEX_WAIT_S`. A later pass observes the result.
         """
-        until_s = time.monotonic() + SLOW_S
+        until_s = time.monotonic() + MAX_INDEX_WAIT_S
         while True:
             try:
                 await call()
                 return
-            except NoAnswer:
+            except ResponseTimeout:
                 if time.monotonic() >= until_s:
                     raise
 
@@ -289,27 +289,27 @@ class QdrantCollections:
     async def count_memories(self, physical: str, *, exact: bool = True) -> int:
         """Return the number of memories as the API counts them."""
         count = count_exactly if exact else estimate_count
-        return await count(self._qdrant.read, _path(physical), STORED)
+        return await count(self._qdrant.read, _path(physical), STORED_FILTER)
 
     async def count_unlisted(self, physical: str, types: Sequence[str]) -> Mapping[str, int]:
         """Return exact counts of memories by type, for the 8 most frequent types that `types` does not list."""
         unlisted = _ALIVE | {"must_not": [{"key": "type", "match": {"any": list(types)}}]}
-        return await facet_exactly(self._qdrant.read, _path(physical), "type", unlisted, limit=TOLD_TYPES)
+        return await facet_exactly(self._qdrant.read, _path(physical), "type", unlisted, limit=MAX_LISTED_TYPES)
 
     async def count_sealed_before(self, physical: str, made_ms: int) -> int:
         """Return the exact number of memories sealed with a data key created before a time."""
-        before = _ALIVE | {"must": [_LIVES, {"key": KEY_MADE_KEY, "range": {"lt": made_ms}}]}
+        before = _ALIVE | {"must": [_LIVES, {"key": KEY_CREATED_KEY, "range": {"lt": made_ms}}]}
         return await count_exactly(self._qdrant.read, _path(physical), before)
 
     async def content_lengths(self, physical: str, limit: int) -> Sequence[int]:
         """Return the lengths in characters of the first `limit` contents, by id; 0 for a memory without content."""
         body = {"filter": _ALIVE, "limit": limit, "with_payload": ["content"], "with_vector": False}
         result = await self._qdrant.read("POST", f"{_path(physical)}/points/scroll", body)
-        with understood():
+        with map_parse_errors():
             contents = [(point.get("payload") or {}).get("content") for point in result["points"]]
         return [len(content) if isinstance(content, str) else 0 for content in contents]
 
-    async def holdings(self) -> list[Holding]:
+    async def list_agent_collections(self) -> list[CollectionSummary]:
         """Return the collections whose name or alias starts with the prefix of agent collections, sorted by name."""
         aliases: dict[str, list[str]] = {name: [] for name in await self.names()}
         aliased = await self._aliases()
@@ -318,7 +318,7 @@ class QdrantCollections:
         found = [await self._holding(name, tuple(sorted(aliases[name]))) for name in sorted(aliases)]
         return [holding for holding in found if holding is not None]
 
-    async def _holding(self, name: str, aliases: tuple[str, ...]) -> Holding | None:
+    async def _holding(self, name: str, aliases: tuple[str, ...]) -> CollectionSummary | None:
         """Describe one collection.
 
         None if it belongs to no agent, is a placeholder, or has been deleted since it was listed.
@@ -329,7 +329,7 @@ class QdrantCollections:
         if info is None or _is_placeholder(info):
             return None
         observed = _observed(info, physical=name, is_aliased=bool(aliases))
-        return Holding(
+        return CollectionSummary(
             physical=name,
             aliases=aliases,
             points=observed.points,
@@ -349,10 +349,10 @@ def _path(name: str) -> str:
 
 
 def _is_placeholder(info: Mapping[str, Any]) -> bool:
-    with understood():
+    with map_parse_errors():
         return is_placeholder(info["config"].get("metadata"))
 
 
-def _observed(info: Mapping[str, Any], *, physical: str, is_aliased: bool) -> Observed:
-    with understood():
+def _observed(info: Mapping[str, Any], *, physical: str, is_aliased: bool) -> ObservedCollection:
+    with map_parse_errors():
         return observed_from(info, physical=physical, is_aliased=is_aliased)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from agentmemory_operator.collections.rules.announcement import is_held
+from agentmemory_operator.collections.rules.announcement import must_clients_wait
 from agentmemory_operator.collections.rules.changes import (
     UpdateHnsw,
     UpdateOptimizers,
@@ -21,7 +21,7 @@ from agentmemory_operator.collections.rules.collection import (
     METADATA_KEY,
     Collection,
     Limit,
-    Observed,
+    ObservedCollection,
     marker_from_json,
     marker_to_json,
 )
@@ -160,14 +160,14 @@ def quantization_of(quantization: Quantization | None) -> Json | None:
             return None
 
 
-def observed_from(info: Mapping[str, Any], *, physical: str, is_aliased: bool) -> Observed:
+def observed_from(info: Mapping[str, Any], *, physical: str, is_aliased: bool) -> ObservedCollection:
     """Parse the server's description of a collection.
 
     Raises:
         KeyError, TypeError, AttributeError: If it is no description of a collection.
     """
     fault = info.get("optimizer_status")
-    return Observed(
+    return ObservedCollection(
         physical=physical,
         is_aliased=is_aliased,
         collection=_collection_from(info),
@@ -177,7 +177,7 @@ def observed_from(info: Mapping[str, Any], *, physical: str, is_aliased: bool) -
         is_busy=info["status"] != GREEN or bool((info.get("update_queue") or {}).get("length")),
         fault=printable_start(str(fault.get("error", ""))) if isinstance(fault, dict) else "",
         record=record_from_json(info["config"].get("metadata")),
-        is_held=is_held(info["config"].get("metadata")),
+        must_clients_wait=must_clients_wait(info["config"].get("metadata")),
     )
 
 

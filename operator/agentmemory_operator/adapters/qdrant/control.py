@@ -22,28 +22,28 @@ from qdrant_client.http.api.snapshots_api import AsyncSnapshotsApi
 from qdrant_client.http.api_client import AsyncApiClient
 from yarl import URL
 
-from agentmemory_operator.adapters.http.answers import read_capped, read_words
-from agentmemory_operator.adapters.http.egress import USUAL, Egress, untrusted
+from agentmemory_operator.adapters.http.answers import read_capped, read_error_body
+from agentmemory_operator.adapters.http.egress import DEFAULT_EGRESS, Egress, find_tls_failure
 from agentmemory_operator.adapters.http.httpx_transport import (
     BASE_URL,
-    HEADERS,
-    MOST_HEADER,
+    HEADERS_EXTENSION,
+    MAX_BYTES_HEADER,
     HostTransport,
-    NotAnswered,
+    NoResponse,
 )
 from agentmemory_operator.adapters.qdrant.answers import (
-    OBJECT_BYTES,
-    most_bytes,
-    refusal_of,
-    understood,
-    unreachable,
+    MAX_OBJECT_BYTES,
+    error_from_response,
+    map_parse_errors,
+    max_response_bytes,
+    unreachable_error,
 )
-from agentmemory_operator.adapters.qdrant.calls import URL_FIELD, CallAnswer, CallWatch, session_to
-from agentmemory_operator.errors import AgentMemoryError, NoAnswer, NotFound, StoreRejected, StoreUnavailable
+from agentmemory_operator.adapters.qdrant.calls import URL_FIELD, CallHooks, CallResponse, build_qdrant_session
+from agentmemory_operator.errors import AgentMemoryError, NotFound, ResponseTimeout, StoreRejected, StoreUnavailable
 from agentmemory_operator.ports.base import Json
 
 # Maximum pause of a stream.
-STREAM_READ_S = 60.0
+MAX_STREAM_PAUSE_S = 60.0
 CHUNK_BYTES = 256 * 1024
 # A server reads and writes about 100 MB/s, so this is enough for 300 GB.
 DEADLINE_S = 3600.0
@@ -65,12 +65,12 @@ def _reachable() -> Iterator[None]:
     """Convert the exceptions of the HTTP clients into ours."""
     try:
         yield
-    except NotAnswered as exc:
+    except NoResponse as exc:
         if isinstance(exc.reason, AgentMemoryError):
             raise exc.reason from None
-        raise untrusted(exc.reason) or unreachable(exc.reason) from exc.reason
+        raise find_tls_failure(exc.reason) or unreachable_error(exc.reason) from exc.reason
     except (aiohttp.ClientError, OSError) as exc:
-        raise untrusted(exc) or unreachable(exc) from exc
+        raise find_tls_failure(exc) or unreachable_error(exc) from exc
 
 
 async def result_of(call: Awaitable[Any]) -> Any:
@@ -79,11 +79,11 @@ async def result_of(call: Awaitable[Any]) -> Any:
     The client's signatures name model types, which `QdrantControl.send` never builds.
     """
     document = await call
-    with understood():
+    with map_parse_errors():
         return document["result"]
 
 
-def as_it_is(body: Json) -> Any:
+def serialise_raw(body: Json) -> Any:
     """Serialise a body that came from a server without the client's models, which reject fields of later servers."""
     return orjson.dumps(body)
 
@@ -117,13 +117,13 @@ class QdrantControl(AsyncApiClient):
         api_key: str | None = None,
         timeout_s: float = 10,
         ca_pem: str | None = None,
-        egress: Egress = USUAL,
+        egress: Egress = DEFAULT_EGRESS,
         field: str = URL_FIELD,
         deadline_s: float = DEADLINE_S,
     ) -> None:
         self.url, self.api_key, self.deadline_s = url.rstrip("/"), api_key, deadline_s
-        self.watch: CallWatch | None = None
-        self._session = session_to(url, api_key=api_key, ca_pem=ca_pem, egress=egress, field=field)
+        self.watch: CallHooks | None = None
+        self._session = build_qdrant_session(url, api_key=api_key, ca_pem=ca_pem, egress=egress, field=field)
         self._connect_s = timeout_s
         self._transport = HostTransport(self._session, self.url)
         super().__init__(BASE_URL, transport=self._transport, timeout=timeout_s)
@@ -141,7 +141,7 @@ class QdrantControl(AsyncApiClient):
     async def names(self) -> list[str]:
         """Return the names of all collections, sorted."""
         listed = await result_of(self.collections.get_collections())
-        with understood():
+        with map_parse_errors():
             return sorted(str(entry["name"]) for entry in listed["collections"])
 
     async def describe(self, name: str) -> Mapping[str, Any] | None:
@@ -155,7 +155,7 @@ class QdrantControl(AsyncApiClient):
     async def metadata(self, name: str) -> Json | None:
         """Return the metadata of a collection, or None if it does not exist."""
         info = await self.describe(name)
-        with understood():
+        with map_parse_errors():
             return None if info is None else dict(info["config"].get("metadata") or {})
 
     async def write_metadata(self, name: str, changes: Json) -> None:
@@ -181,7 +181,7 @@ class QdrantControl(AsyncApiClient):
     async def send(self, request: httpx.Request, type_: Any) -> Any:
         """Send a request that the client has built; return the response's JSON, or its text if `type_` is str."""
         method, path = request.method, request.url.raw_path.decode()
-        request.headers.setdefault(MOST_HEADER, str(most_bytes(method, path)))
+        request.headers.setdefault(MAX_BYTES_HEADER, str(max_response_bytes(method, path)))
         if method in ("POST", "PUT") and "/snapshots" in path:
             request.extensions["timeout"] = httpx.Timeout(self.deadline_s, connect=self._connect_s).as_dict()
         answer = await self._send_watched(method, path, partial(self._send_request, request))
@@ -189,7 +189,7 @@ class QdrantControl(AsyncApiClient):
 
     async def read(self, method: str, path: str, body: Any) -> Any:
         """Return `result` of a call that reads points, for the functions of `counts.py`."""
-        size_limit = {MOST_HEADER: str(most_bytes(method, path, body))}
+        size_limit = {MAX_BYTES_HEADER: str(max_response_bytes(method, path, body))}
         content = None if body is None else orjson.dumps(body)
         return await result_of(self.request(type_=None, method=method, url=path, content=content, headers=size_limit))
 
@@ -214,47 +214,49 @@ class QdrantControl(AsyncApiClient):
     @asynccontextmanager
     async def download(self, path: str) -> AsyncIterator[AsyncIterator[bytes]]:
         """Open the content of a response. Opening and reading raise the errors of a call."""
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._connect_s, sock_read=STREAM_READ_S)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._connect_s, sock_read=MAX_STREAM_PAUSE_S)
         with _reachable():
             answer = await self._session.request("GET", URL(self.url + path, encoded=True), timeout=timeout)
         try:
             if answer.status >= 300:
                 with _reachable():
-                    body = await read_words(answer)
-                raise refusal_of(CallAnswer(answer.status, answer.headers, body), self.api_key)
+                    body = await read_error_body(answer)
+                raise error_from_response(CallResponse(answer.status, answer.headers, body), self.api_key)
             yield _chunks(answer)
         finally:
             # Do not reuse the connection: the next call would read the rest of this response.
             answer.close()
 
     async def _send_watched(
-        self, method: str, path: str, send: Callable[[Mapping[str, str]], Awaitable[CallAnswer]]
-    ) -> CallAnswer:
+        self, method: str, path: str, send: Callable[[Mapping[str, str]], Awaitable[CallResponse]]
+    ) -> CallResponse:
         answer = await (self.watch.around(method, path, send) if self.watch else send({}))
         if answer.status >= 300:
-            raise refusal_of(answer, self.api_key)
+            raise error_from_response(answer, self.api_key)
         return answer
 
-    async def _send_request(self, request: httpx.Request, headers: Mapping[str, str]) -> CallAnswer:
-        request.extensions[HEADERS] = headers
+    async def _send_request(self, request: httpx.Request, headers: Mapping[str, str]) -> CallResponse:
+        request.extensions[HEADERS_EXTENSION] = headers
         # Bypass httpx's handling of redirects, cookies and authentication: it takes as long as the call itself.
         with _reachable():
             response = await self._transport.handle_async_request(request)
-        return CallAnswer(response.status_code, response.headers, response.content)
+        return CallResponse(response.status_code, response.headers, response.content)
 
-    async def _send_form(self, path: str, form: aiohttp.MultipartWriter, headers: Mapping[str, str]) -> CallAnswer:
+    async def _send_form(self, path: str, form: aiohttp.MultipartWriter, headers: Mapping[str, str]) -> CallResponse:
         timeout = aiohttp.ClientTimeout(total=self.deadline_s, sock_connect=self._connect_s)
         url, headers = URL(self.url + path, encoded=True), {**headers, "Content-Type": form.content_type}
         with _reachable():
             async with await self._session.request("POST", url, data=form, headers=headers, timeout=timeout) as answer:
-                body = await (read_words(answer) if answer.status >= 300 else read_capped(answer, OBJECT_BYTES))
-                return CallAnswer(answer.status, answer.headers, body)
+                body = await (
+                    read_error_body(answer) if answer.status >= 300 else read_capped(answer, MAX_OBJECT_BYTES)
+                )
+                return CallResponse(answer.status, answer.headers, body)
 
 
-def _document(answer: CallAnswer) -> Any:
+def _document(answer: CallResponse) -> Any:
     if answer.status == 202:
-        raise NoAnswer("Qdrant accepted the call but has not finished it (202)")
-    with understood():
+        raise ResponseTimeout("Qdrant accepted the call but has not finished it (202)")
+    with map_parse_errors():
         return orjson.loads(answer.body)
 
 

@@ -10,16 +10,16 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from agentmemory_operator.adapters.qdrant.answers import understood
+from agentmemory_operator.adapters.qdrant.answers import map_parse_errors
 from agentmemory_operator.adapters.qdrant.configuration import limits_from
-from agentmemory_operator.collections.rules.collection import limits_in_force
+from agentmemory_operator.collections.rules.collection import effective_limits
 from agentmemory_operator.errors import StoreRejected
 
 Call = Callable[[str, str, Any], Awaitable[Any]]
 """Makes a read call from method, path and body; returns `result` of its response."""
 
 # Points per page. A concurrent search waits for one page.
-PAGE = 2_000
+PAGE_POINTS = 2_000
 
 
 async def count_exactly(call: Call, collection: str, filter_: Mapping[str, Any] | None) -> int:
@@ -41,7 +41,7 @@ async def count_exactly(call: Call, collection: str, filter_: Mapping[str, Any] 
     except StoreRejected as error:
         page = await _page_size(call, collection, error)
         return sum([len(points) async for points in _list_points(call, collection, matching, page=page, keys=False)])
-    with understood():
+    with map_parse_errors():
         return int(result["count"])
 
 
@@ -60,7 +60,7 @@ async def estimate_count(call: Call, collection: str, filter_: Mapping[str, Any]
     matching = [{}, *({"filter": each} for each in (filter_, {"must": first} if first else None) if each)]
     path = f"{collection}/points/count"
     answers = await asyncio.gather(*(call("POST", path, {"exact": False} | each) for each in matching))
-    with understood():
+    with map_parse_errors():
         return min(int(result["count"]) for result in answers)
 
 
@@ -85,10 +85,10 @@ async def facet_exactly(
     except StoreRejected as error:
         page, counts = await _page_size(call, collection, error), Counter[str]()
         async for points in _list_points(call, collection, {"filter": filter_}, page=page, keys=[key]):
-            with understood():
+            with map_parse_errors():
                 counts.update(value for point in points for value in _values((point.get("payload") or {}).get(key)))
         return dict(sorted(counts.items(), key=lambda counted: (-counted[1], counted[0]))[:limit])
-    with understood():
+    with map_parse_errors():
         return {hit["value"]: int(hit["count"]) for hit in result["hits"]}
 
 
@@ -97,11 +97,11 @@ async def _page_size(call: Call, collection: str, error: StoreRejected) -> int:
     if error.status != 400:
         raise error
     info = await call("GET", collection, None)
-    with understood():
-        limits = limits_in_force(limits_from(info["config"].get("strict_mode_config")))
+    with map_parse_errors():
+        limits = effective_limits(limits_from(info["config"].get("strict_mode_config")))
     if limits.get("search_allow_exact") is not False:
         raise error
-    return int(min(PAGE, limits.get("max_query_limit", PAGE)))
+    return int(min(PAGE_POINTS, limits.get("max_query_limit", PAGE_POINTS)))
 
 
 async def _list_points(
@@ -111,7 +111,7 @@ async def _list_points(
     body = {"limit": page, "with_payload": keys, "with_vector": False, **matching}
     while True:
         result = await call("POST", f"{collection}/points/scroll", body)
-        with understood():
+        with map_parse_errors():
             points, following = result["points"], result.get("next_page_offset")
         yield points
         if following is None:

@@ -1,6 +1,6 @@
 """Nodes of a Qdrant cluster: state of their replicas, their shard snapshots, and their copies of the metadata.
 
-Nodes apply metadata and collection changes at different times (docs/adr/0021). `settled_views` and `await_known` poll
+Nodes apply metadata and collection changes at different times (docs/adr/0021). `wait_for_views` and `wait_for_metadata` poll
 until all reachable nodes agree. Metadata needs a majority of the nodes.
 """
 
@@ -13,17 +13,17 @@ from urllib.parse import quote
 
 from qdrant_client import models
 
-from agentmemory_operator.adapters.qdrant.answers import understood
+from agentmemory_operator.adapters.qdrant.answers import map_parse_errors
 from agentmemory_operator.adapters.qdrant.control import QdrantControl, result_of
 from agentmemory_operator.adapters.qdrant.replicas import states_of
-from agentmemory_operator.adapters.qdrant.snapshots import PRIORITY, read_file, recovery_errors, upload_file
+from agentmemory_operator.adapters.qdrant.snapshots import PRIORITY, parse_snapshot, recovery_errors, upload_file
 from agentmemory_operator.errors import NotFound, StoreRejected, StoreUnavailable
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.snapshots import ShardFile, SnapshotFile
 
 ACTIVE, INITIALIZING = "Active", "Initializing"
 # Maximum and first pause between polls; time limit for nodes that have not applied a change yet (docs/adr/0021).
-LOOK_S, FIRST_LOOK_S, AGREE_S = 0.25, 0.02, 10.0
+MAX_POLL_PAUSE_S, FIRST_POLL_PAUSE_S, MAX_AGREEMENT_S = 0.25, 0.02, 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,28 +52,28 @@ class QdrantNode:
         self.qdrant = qdrant
         self.metadata = qdrant.metadata
 
-    async def peer(self) -> int | None:
+    async def read_peer_id(self) -> int | None:
         """Return the node's peer id, or None for a single server."""
         status = await result_of(self.qdrant.cluster.cluster_status())
-        with understood():
+        with map_parse_errors():
             number = status.get("peer_id")
             return None if number is None else int(number)
 
-    async def view(self, physical: str) -> NodeView:
+    async def read_view(self, physical: str) -> NodeView:
         """Return the node's view of the shards of a collection.
 
         Raises:
             NotFound: If the node has no such collection.
         """
         info = await result_of(self.qdrant.cluster.collection_cluster_info(physical))
-        with understood():
+        with map_parse_errors():
             return _view(info)
 
     async def create(self, physical: str, shard: int) -> SnapshotFile:
         """Create a snapshot of the node's replica of a shard."""
         result = await result_of(self.qdrant.snapshots.create_shard_snapshot(physical, shard, wait=True))
-        with understood():
-            return read_file(result)
+        with map_parse_errors():
+            return parse_snapshot(result)
 
     async def files(self, physical: str, shard: int) -> list[SnapshotFile]:
         """Return the node's snapshots of a shard; empty if it no longer has a replica."""
@@ -83,8 +83,8 @@ class QdrantNode:
             if _is_absent(exc):
                 return []
             raise
-        with understood():
-            return [read_file(each) for each in result]
+        with map_parse_errors():
+            return [parse_snapshot(each) for each in result]
 
     async def delete(self, physical: str, shard: int, name: str) -> None:
         """Delete a snapshot; an absent one is no error."""
@@ -116,7 +116,7 @@ class QdrantNode:
         await upload_file(self.qdrant, _shard(physical, shard), content, sha256=sha256)
 
 
-async def views_of(nodes: Iterable[QdrantNode], physical: str) -> list[tuple[QdrantNode, NodeView]]:
+async def read_views(nodes: Iterable[QdrantNode], physical: str) -> list[tuple[QdrantNode, NodeView]]:
     """Return the view of each reachable node on a collection.
 
     Raises:
@@ -124,7 +124,7 @@ async def views_of(nodes: Iterable[QdrantNode], physical: str) -> list[tuple[Qdr
         StoreUnavailable: If only some nodes have it, or no node is reachable.
     """
     all_nodes = list(nodes)
-    results = await asyncio.gather(*(node.view(physical) for node in all_nodes), return_exceptions=True)
+    results = await asyncio.gather(*(node.read_view(physical) for node in all_nodes), return_exceptions=True)
     views = [(node, view) for node, view in zip(all_nodes, results, strict=True) if isinstance(view, NodeView)]
     failures = [each for each in results if isinstance(each, BaseException)]
     for failure in failures:
@@ -140,8 +140,8 @@ async def views_of(nodes: Iterable[QdrantNode], physical: str) -> list[tuple[Qdr
     return views
 
 
-async def settled_views(
-    nodes: Iterable[QdrantNode], physical: str, *, within_s: float = AGREE_S
+async def wait_for_views(
+    nodes: Iterable[QdrantNode], physical: str, *, within_s: float = MAX_AGREEMENT_S
 ) -> list[tuple[QdrantNode, NodeView]]:
     """Poll until all reachable nodes have a collection, or none has; return their views.
 
@@ -150,24 +150,24 @@ async def settled_views(
         StoreUnavailable: If the nodes do not agree in time, or none is reachable.
     """
     all_nodes = list(nodes)
-    async for _ in looks(within_s):
+    async for _ in poll_times(within_s):
         with suppress(StoreUnavailable):
-            return await views_of(all_nodes, physical)
-    return await views_of(all_nodes, physical)
+            return await read_views(all_nodes, physical)
+    return await read_views(all_nodes, physical)
 
 
-async def looks(within_s: float) -> AsyncIterator[None]:
+async def poll_times(within_s: float) -> AsyncIterator[None]:
     """Yield when the next poll is due, with growing pauses, until the time is over; at least once."""
-    loop, pause_s = asyncio.get_running_loop(), FIRST_LOOK_S
+    loop, pause_s = asyncio.get_running_loop(), FIRST_POLL_PAUSE_S
     ends_s = loop.time() + within_s
     yield
     while loop.time() < ends_s:
         await asyncio.sleep(pause_s)
-        pause_s = min(2 * pause_s, LOOK_S)
+        pause_s = min(2 * pause_s, MAX_POLL_PAUSE_S)
         yield
 
 
-async def metadata_of_most(nodes: Iterable[QdrantNode], physical: str) -> list[Json | None]:
+async def read_majority_metadata(nodes: Iterable[QdrantNode], physical: str) -> list[Json | None]:
     """Return a collection's metadata from each reachable node; None from a node that does not have the collection.
 
     Raises:
@@ -179,15 +179,15 @@ async def metadata_of_most(nodes: Iterable[QdrantNode], physical: str) -> list[J
         if isinstance(result, BaseException) and not isinstance(result, StoreUnavailable):
             raise result
     copies = [result for result in results if not isinstance(result, BaseException)]
-    if not is_most(len(copies), len(all_nodes)):
+    if not is_majority(len(copies), len(all_nodes)):
         raise StoreUnavailable(
             f"{len(copies)} of {len(all_nodes)} nodes of the cluster are reachable: a majority is required"
         )
     return copies
 
 
-async def await_known(
-    nodes: Iterable[QdrantNode], physical: str, wanted: Mapping[str, Any], *, within_s: float = AGREE_S
+async def wait_for_metadata(
+    nodes: Iterable[QdrantNode], physical: str, wanted: Mapping[str, Any], *, within_s: float = MAX_AGREEMENT_S
 ) -> None:
     """Poll until every reachable node has the given metadata. After the time limit a majority of all nodes is enough.
 
@@ -198,18 +198,18 @@ async def await_known(
         StoreUnavailable: If less than a majority has the metadata in time.
     """
     all_nodes, knowing = list(nodes), 0
-    async for _ in looks(within_s):
-        copies = await metadata_of_most(all_nodes, physical)
+    async for _ in poll_times(within_s):
+        copies = await read_majority_metadata(all_nodes, physical)
         knowing = sum(all((copy or {}).get(key) == value for key, value in wanted.items()) for copy in copies)
         if knowing == len(copies):
             return
-    if is_most(knowing, len(all_nodes)):
+    if is_majority(knowing, len(all_nodes)):
         return
     message = f"{knowing} of {len(all_nodes)} nodes of the cluster have the write to {physical}"
     raise StoreUnavailable(f"{message}: a majority is required")
 
 
-def is_most(count: int, total: int) -> bool:
+def is_majority(count: int, total: int) -> bool:
     """Return whether a number of nodes is a majority."""
     return count * 2 > total
 

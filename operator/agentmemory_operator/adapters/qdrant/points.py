@@ -17,28 +17,28 @@ import aiohttp
 import orjson
 from yarl import URL
 
-from agentmemory_operator.adapters.http.answers import AnswerTooLarge, read_capped, read_words, retry_after_s
-from agentmemory_operator.adapters.http.egress import USUAL, Egress, untrusted
+from agentmemory_operator.adapters.http.answers import AnswerTooLarge, read_capped, read_error_body, retry_after_s
+from agentmemory_operator.adapters.http.egress import DEFAULT_EGRESS, Egress, find_tls_failure
 from agentmemory_operator.adapters.qdrant.answers import (
     NO_SPACE,
+    error_message,
     is_without_collection,
-    most_bytes,
-    said,
-    unreachable,
-    words_of,
+    max_response_bytes,
+    parse_error_text,
+    unreachable_error,
 )
-from agentmemory_operator.adapters.qdrant.calls import AGAIN_SHARE, ReadRetries, session_to
+from agentmemory_operator.adapters.qdrant.calls import RETRY_TIMEOUT_SHARE, ReadRetries, build_qdrant_session
 from agentmemory_operator.adapters.qdrant.counts import count_exactly, estimate_count, facet_exactly
 from agentmemory_operator.errors import (
-    CollectionGone,
+    CollectionDeleted,
     NotFound,
     OutcomeUnknown,
     StoreRejected,
     StoreUnavailable,
     TransientError,
 )
-from agentmemory_operator.memories.rules.exact_numbers import MARK, decoded, encoded, keys_with_texts
-from agentmemory_operator.ports.base import Json, Writing
+from agentmemory_operator.memories.rules.exact_numbers import MARK, decode_numbers, encode_numbers, keys_with_texts
+from agentmemory_operator.ports.base import Json, WriteContext
 from agentmemory_operator.ports.tracing import EngineCall, EngineMeter
 from agentmemory_operator.search.rules.score import JsonText
 from agentmemory_operator.spec.printable import printable_start
@@ -46,7 +46,7 @@ from agentmemory_operator.spec.printable import printable_start
 MAX_CONNECTIONS = 64
 # The engine accepts 32 MiB; a thousand vectors of 1,536 numbers are 33 MiB as text.
 MAX_UPSERT_BYTES = 24 << 20
-SERIALISED_AT_ONCE = 100
+MAX_INLINE_POINTS = 100
 # The engine rejected the call for now; nothing was written.
 _REFUSED_FOR_NOW = frozenset({429, 503})
 # The engine or a proxy failed during the call: a write may have taken effect.
@@ -82,8 +82,8 @@ class QdrantPoints:
         ca_pem: str | None = None,
         meter: EngineMeter | None = None,
         before_write: Callable[[], None] = lambda: None,
-        writing: Writing = nullcontext,
-        egress: Egress = USUAL,
+        writing: WriteContext = nullcontext,
+        egress: Egress = DEFAULT_EGRESS,
         retries: ReadRetries | None = None,
     ) -> None:
         self._url = url.rstrip("/")
@@ -93,8 +93,8 @@ class QdrantPoints:
         self._before_write = before_write
         self._writing = writing
         self._timeout = aiohttp.ClientTimeout(total=timeout_s, connect=timeout_s / 2)
-        self._timeout_again = aiohttp.ClientTimeout(total=timeout_s * AGAIN_SHARE)
-        self._host = session_to(url, api_key=api_key, ca_pem=ca_pem, egress=egress, limit=MAX_CONNECTIONS)
+        self._timeout_again = aiohttp.ClientTimeout(total=timeout_s * RETRY_TIMEOUT_SHARE)
+        self._host = build_qdrant_session(url, api_key=api_key, ca_pem=ca_pem, egress=egress, limit=MAX_CONNECTIONS)
 
     async def __aenter__(self) -> Self:
         return self
@@ -116,7 +116,7 @@ class QdrantPoints:
         """
         try:
             described: Json = await self._read("GET", f"/collections/{collection}")
-        except CollectionGone as error:
+        except CollectionDeleted as error:
             raise NotFound(str(error)) from error
         return described
 
@@ -188,7 +188,7 @@ class QdrantPoints:
     async def set_payload(self, collection: str, payload: Json, filter_: Json, *, strong: bool = False) -> None:
         """Merge `payload` into every matching point, durably; atomic per point."""
         # Do not add `points`: with them, the engine ignores the filter.
-        body = {"payload": encoded(payload, is_part=True), "filter": filter_}
+        body = {"payload": encode_numbers(payload, is_part=True), "filter": filter_}
         await self._write("POST", f"/collections/{collection}/points/payload", body, strong=strong)
 
     async def batch(
@@ -203,23 +203,23 @@ class QdrantPoints:
         await self._write("POST", f"/collections/{collection}/points/delete", {"filter": filter_}, strong=True)
 
     async def _read(self, method: str, path: str, body: Json | None = None) -> Any:
-        self._retries.asked()
+        self._retries.record_read()
         try:
             return await self._call(method, path, body)
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
             # The server has closed the pooled connection. A read can be repeated.
             timeout = self._timeout
         except _NO_RESPONSE as error:
-            if not (isinstance(error, TimeoutError) and self._retries.take()):
-                self._retries.lost()
+            if not (isinstance(error, TimeoutError) and self._retries.try_take()):
+                self._retries.record_failure()
                 raise _unavailable(error) from error
             if self._meter is not None:
-                self._meter.repeated(_operation_of(method, path))
+                self._meter.count_retry(_operation_of(method, path))
             timeout = self._timeout_again
         try:
             return await self._call(method, path, body, timeout=timeout)
         except _NO_RESPONSE as error:
-            self._retries.lost()
+            self._retries.record_failure()
             raise _unavailable(error) from error
 
     async def _write(self, method: str, path: str, body: Json, *, wait: bool = True, strong: bool = False) -> None:
@@ -251,13 +251,13 @@ class QdrantPoints:
             )
             async with response:
                 is_done = response.status == 200
-                max_bytes = most_bytes(method, path, body)
-                raw = await (read_capped(response, max_bytes) if is_done else read_words(response))
-            call.answered(response.status)
-            self._retries.answered()
+                max_bytes = max_response_bytes(method, path, body)
+                raw = await (read_capped(response, max_bytes) if is_done else read_error_body(response))
+            call.record_status(response.status)
+            self._retries.record_response()
             if is_done:
                 return _result_of(raw, is_write=is_write)
-            words = words_of(raw, self._api_key)
+            words = parse_error_text(raw, self._api_key)
             raise _error_of(response.status, words, response.headers, path=path, is_write=is_write)
 
 
@@ -272,12 +272,12 @@ def _encoded_operation(operation: Json) -> Json:
     if upsert := operation.get("upsert"):
         return {"upsert": upsert | {"points": [_encoded_point(point) for point in upsert["points"]]}}
     if change := operation.get("set_payload"):
-        return {"set_payload": change | {"payload": encoded(change["payload"], is_part=True)}}
+        return {"set_payload": change | {"payload": encode_numbers(change["payload"], is_part=True)}}
     return operation
 
 
 def _encoded_point(point: Json) -> Json:
-    return point | {"payload": encoded(point["payload"])} if point.get("payload") else point
+    return point | {"payload": encode_numbers(point["payload"])} if point.get("payload") else point
 
 
 def _decoded_points(result: Any) -> None:
@@ -288,7 +288,7 @@ def _decoded_points(result: Any) -> None:
     elif isinstance(result, dict):
         _decoded_points(result.get("points"))
         if payload := result.get("payload"):
-            result["payload"] = decoded(payload)
+            result["payload"] = decode_numbers(payload)
 
 
 class _Unmeasured:
@@ -296,7 +296,7 @@ class _Unmeasured:
 
     headers: Mapping[str, str] = {}
 
-    def answered(self, status: int) -> None:
+    def record_status(self, status: int) -> None:
         """Do nothing."""
 
 
@@ -314,7 +314,7 @@ def _operation_of(method: str, path: str) -> str:
 
 async def _serialise(points: Sequence[Json]) -> list[list[orjson.Fragment]]:
     """Serialise an upsert into requests; in a thread if there are many points, to keep the event loop free."""
-    if len(points) <= SERIALISED_AT_ONCE:
+    if len(points) <= MAX_INLINE_POINTS:
         return list(_requests_of(points))
     return await asyncio.to_thread(lambda: list(_requests_of(points)))
 
@@ -347,7 +347,7 @@ def _error_of(
     if isinstance(error, TransientError):
         error.is_disk_full = NO_SPACE in words
     # A write may combine points of several callers, so none of them may see the text.
-    error.words = printable_start(words) if is_of_memories and not is_write else ""
+    error.server_message = printable_start(words) if is_of_memories and not is_write else ""
     return error
 
 
@@ -362,13 +362,13 @@ def _refusal(status: int, words: str, headers: Mapping[str, str], *, is_write: b
         return kind(f"Qdrant failed{details}")
     if status == 404:
         # Not Qdrant's own 404: a proxy responded, or the URL is wrong.
-        return StoreUnavailable(said(status, words), retry_after_s=2)
-    return StoreRejected(status, said(status, words))
+        return StoreUnavailable(error_message(status, words), retry_after_s=2)
+    return StoreRejected(status, error_message(status, words))
 
 
-def _collection_gone(path: str) -> CollectionGone:
+def _collection_gone(path: str) -> CollectionDeleted:
     name = path.split("/")[2]
-    return CollectionGone(
+    return CollectionDeleted(
         f"Qdrant has no collection or alias {name!r}: it was deleted, or not created yet. Nothing was"
         " written. See the object's Ready condition",
         retry_after_s=2,
@@ -389,8 +389,8 @@ def _result_of(raw: bytes, *, is_write: bool) -> Any:
 
 def _unavailable(error: BaseException) -> StoreUnavailable:
     if isinstance(error, AnswerTooLarge):
-        return unreachable(error)
-    return untrusted(error) or StoreUnavailable(f"Qdrant cannot be reached ({_name(error)})")
+        return unreachable_error(error)
+    return find_tls_failure(error) or StoreUnavailable(f"Qdrant cannot be reached ({_name(error)})")
 
 
 def _name(error: BaseException) -> str:

@@ -5,14 +5,14 @@ from typing import Any
 
 from qdrant_client import models
 
-from agentmemory_operator.adapters.qdrant.answers import understood
+from agentmemory_operator.adapters.qdrant.answers import map_parse_errors
 from agentmemory_operator.adapters.qdrant.control import QdrantControl, result_of
 from agentmemory_operator.collections.rules.replicas import CopyReplica, DropReplica, Move, Placement
 from agentmemory_operator.errors import NotFound, StoreRejected
 from agentmemory_operator.spec.printable import printable_start
 
 # Statuses of a server that lacks the call; 405 if it is no cluster.
-NO_CALL = (404, 405, 501)
+NOT_SUPPORTED_STATUSES = (404, 405, 501)
 
 
 class QdrantReplicas:
@@ -34,7 +34,7 @@ class QdrantReplicas:
         except (NotFound, StoreRejected):
             self._peers = ()
             return None
-        with understood():
+        with map_parse_errors():
             self._peers = tuple(sorted(map(int, status["peers"]))) if status["status"] == "enabled" else ()
         return self._peers
 
@@ -53,7 +53,7 @@ class QdrantReplicas:
             info = await result_of(self._qdrant.cluster.collection_cluster_info(physical))
         except StoreRejected:
             return None
-        with understood():
+        with map_parse_errors():
             return _placement(info, peers, can_move=self._can_move)
 
     async def move(self, physical: str, move: Move) -> bool:
@@ -68,7 +68,7 @@ class QdrantReplicas:
         try:
             await self._qdrant.cluster.update_collection_cluster(physical, cluster_operations=_operation_of(move))
         except (NotFound, StoreRejected) as exc:
-            if isinstance(exc, StoreRejected) and exc.status not in NO_CALL:
+            if isinstance(exc, StoreRejected) and exc.status not in NOT_SUPPORTED_STATUSES:
                 raise
             # Raises NotFound if it is the collection that is missing.
             await self._qdrant.cluster.collection_cluster_info(physical)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from agentmemory_operator.adapters.qdrant.answers import understood
+from agentmemory_operator.adapters.qdrant.answers import map_parse_errors
 from agentmemory_operator.adapters.qdrant.control import QdrantControl, result_of
 from agentmemory_operator.adapters.qdrant.replicas import QdrantReplicas
 from agentmemory_operator.collections.rules.capacity import Process
@@ -53,7 +53,7 @@ class QdrantServer:
         # The version is readable without a key. Check the key by a call that needs one.
         await self._qdrant.collections.collection_exists(ANY_NAME)
         result: Any = await self._qdrant.service.root()
-        with understood():
+        with map_parse_errors():
             # The version goes into statuses, so do not accept arbitrary text of another server.
             if not _VERSION.fullmatch(version := result["version"]):
                 raise ValueError("no version")
@@ -61,7 +61,7 @@ class QdrantServer:
         # Concurrent calls have their own `known`, so replace the dict instead of updating it.
         self._telemetry = {version: app}
         system = app.get("system") or {}
-        with understood():
+        with map_parse_errors():
             has_jwt_rbac = bool(app.get("jwt_rbac")) if app else None
             return ServerCapabilities(
                 version,
@@ -74,7 +74,7 @@ class QdrantServer:
     async def process(self) -> Process:
         """Return the process metrics of the server; all None if the key may not read them, or there are none."""
         try:
-            return process_from(await self._qdrant.service.metrics())
+            return parse_process(await self._qdrant.service.metrics())
         except (StoreRejected, NotFound):
             return Process()
 
@@ -87,7 +87,7 @@ class QdrantServer:
         """Return the section `app` of the server's telemetry; empty if it cannot be read."""
         try:
             result = await result_of(self._qdrant.service.telemetry(details_level=1))
-            with understood():
+            with map_parse_errors():
                 app: Mapping[str, Any] = dict(result.get("app") or {})
                 return app
         except AgentMemoryError:
@@ -100,7 +100,7 @@ def _bytes(kibibytes: Any) -> int | None:
     return int(kibibytes) * 1024 if kibibytes else None
 
 
-def process_from(text: str) -> Process:
+def parse_process(text: str) -> Process:
     """Parse metrics in Prometheus' text format; a field is None if its metric is missing or no whole number."""
     values = {field: _number(text, name) for name, field in _FIELDS.items()}
     return Process(**values)

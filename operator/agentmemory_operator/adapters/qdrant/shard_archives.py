@@ -14,37 +14,41 @@ from agentmemory_operator.ports.base import Json
 
 MANIFEST = "manifest.json"
 _BLOCK = tarfile.BLOCKSIZE
-END = bytes(2 * _BLOCK)
+END_OF_ARCHIVE = bytes(2 * _BLOCK)
 # The manifest of tens of shards has a few kilobytes.
 _MAX_MANIFEST_BYTES = 4 << 20
 
 
-def entry_of(shard: int) -> str:
+def entry_name(shard: int) -> str:
     """Return the name of a shard's file in the archive."""
     return f"shard-{shard}"
 
 
-def head(name: str, size: int) -> bytes:
+def tar_header(name: str, size: int) -> bytes:
     """Return the tar header of a file."""
     entry = tarfile.TarInfo(name)
     entry.size = size
     return entry.tobuf(tarfile.GNU_FORMAT)
 
 
-def padding(size: int) -> bytes:
+def tar_padding(size: int) -> bytes:
     """Return the padding after a file of a size."""
     return bytes(-size % _BLOCK)
 
 
-def manifest_bytes(manifest: Json) -> bytes:
+def render_manifest(manifest: Json) -> bytes:
     """Render the first file of an archive, with header and padding."""
     content = orjson.dumps(manifest, option=orjson.OPT_SORT_KEYS)
-    return head(MANIFEST, len(content)) + content + padding(len(content))
+    return tar_header(MANIFEST, len(content)) + content + tar_padding(len(content))
 
 
 def archive_size(manifest: Json, sizes: Iterable[int]) -> int:
     """Return the size in bytes of an archive with shard files of these sizes."""
-    return len(manifest_bytes(manifest)) + sum(_BLOCK + size + len(padding(size)) for size in sizes) + len(END)
+    return (
+        len(render_manifest(manifest))
+        + sum(_BLOCK + size + len(tar_padding(size)) for size in sizes)
+        + len(END_OF_ARCHIVE)
+    )
 
 
 class ArchiveReader:
@@ -95,7 +99,7 @@ class ArchiveReader:
             chunk, self._buffer = self._buffer[:remaining], self._buffer[remaining:]
             remaining -= len(chunk)
             yield chunk
-        await self._read_exactly(len(padding(size)))
+        await self._read_exactly(len(tar_padding(size)))
 
     async def _read_header(self) -> tuple[str, int]:
         block = await self._read_exactly(_BLOCK)

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 
 from agentmemory_operator.adapters.qdrant.nodes import (
     ACTIVE,
-    AGREE_S,
     INITIALIZING,
-    LOOK_S,
+    MAX_AGREEMENT_S,
+    MAX_POLL_PAUSE_S,
     NodeView,
     QdrantNode,
-    looks,
-    settled_views,
+    poll_times,
+    wait_for_views,
 )
 from agentmemory_operator.errors import NotFound, StoreUnavailable
 
@@ -27,32 +27,32 @@ class ShardReplicas:
         self._nodes = nodes
         self._deadline_s = deadline_s
 
-    async def sources(self, physical: str) -> dict[int, QdrantNode]:
+    async def find_sources(self, physical: str) -> dict[int, QdrantNode]:
         """Return a node with an active replica for each shard. Replicas that are still being created are awaited.
 
         Raises:
             NotFound: If no node has the collection.
             StoreUnavailable: If a shard has no active replica on a reachable node.
         """
-        async for _ in looks(AGREE_S):
-            views = await settled_views(self._nodes, physical)
+        async for _ in poll_times(MAX_AGREEMENT_S):
+            views = await wait_for_views(self._nodes, physical)
             # A shard of a new collection has only initializing replicas.
             if not any({*states} == {INITIALIZING} for _, view in views for states in view.states.values()):
                 break
         return _sources(views, physical)
 
-    async def by_peer(self) -> dict[int | None, QdrantNode]:
+    async def read_nodes_by_peer(self) -> dict[int | None, QdrantNode]:
         """Return the reachable nodes by peer id."""
-        peers = await asyncio.gather(*(node.peer() for node in self._nodes), return_exceptions=True)
+        peers = await asyncio.gather(*(node.read_peer_id() for node in self._nodes), return_exceptions=True)
         pairs = zip(self._nodes, peers, strict=True)
         return {number: node for node, number in pairs if not isinstance(number, BaseException)}
 
-    async def holders(self, physical: str) -> dict[int, QdrantNode]:
+    async def find_holders(self, physical: str) -> dict[int, QdrantNode]:
         """Return a reachable node with a replica for each shard."""
-        views = await settled_views(self._nodes, physical)
+        views = await wait_for_views(self._nodes, physical)
         return {shard: node for node, view in views for shard in view.local}
 
-    async def await_active(self, physical: str) -> None:
+    async def wait_until_active(self, physical: str) -> None:
         """Wait until every node reports every replica as active.
 
         Raises:
@@ -60,15 +60,15 @@ class ShardReplicas:
         """
         loop = asyncio.get_running_loop()
         ends_s = loop.time() + self._deadline_s
-        while waits := await self.inactive(physical):
+        while waits := await self.describe_inactive(physical):
             if loop.time() > ends_s:
                 raise StoreUnavailable(f"replicas of {physical} are not active: {waits}")
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(MAX_POLL_PAUSE_S)
 
-    async def inactive(self, physical: str) -> str:
+    async def describe_inactive(self, physical: str) -> str:
         """Describe the replicas that are not active and the number of transfers; '' if all are active."""
         try:
-            views = await settled_views(self._nodes, physical)
+            views = await wait_for_views(self._nodes, physical)
         except NotFound:
             return "no node has the collection yet"
         found = sorted(
@@ -97,7 +97,7 @@ def _sources(views: list[tuple[QdrantNode, NodeView]], physical: str) -> dict[in
     return sources
 
 
-def one_of(places: Mapping[int | None, QdrantNode], peer: int | None) -> QdrantNode:
+def require_node(places: Mapping[int | None, QdrantNode], peer: int | None) -> QdrantNode:
     """Return the node of a peer id.
 
     Raises:
@@ -110,7 +110,7 @@ def one_of(places: Mapping[int | None, QdrantNode], peer: int | None) -> QdrantN
     )
 
 
-def holder_of(holders: Mapping[int, QdrantNode], shard: int) -> QdrantNode:
+def require_holder(holders: Mapping[int, QdrantNode], shard: int) -> QdrantNode:
     """Return the node that has a replica of a shard.
 
     Raises:

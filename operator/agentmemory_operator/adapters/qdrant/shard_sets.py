@@ -13,15 +13,15 @@ from typing import Any
 
 import orjson
 
-from agentmemory_operator.adapters.qdrant.answers import understood
+from agentmemory_operator.adapters.qdrant.answers import map_parse_errors
 from agentmemory_operator.adapters.qdrant.control import QdrantControl
-from agentmemory_operator.adapters.qdrant.nodes import QdrantNode, await_known, metadata_of_most
+from agentmemory_operator.adapters.qdrant.nodes import QdrantNode, read_majority_metadata, wait_for_metadata
 from agentmemory_operator.adapters.qdrant.shard_archives import archive_size
 from agentmemory_operator.collections.rules.collection import METADATA_KEY
 from agentmemory_operator.errors import NotFound
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.snapshots import ShardFile
-from agentmemory_operator.spec.naming import SHARD_SETS
+from agentmemory_operator.spec.naming import SHARD_SETS_COLLECTION
 
 _METADATA: Json = {METADATA_KEY: {"shardSets": True}}
 FORMAT = 1
@@ -52,7 +52,7 @@ class ShardSet:
     sha256: str | None = None
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """True if every shard's file was created."""
         return self.sha256 is not None
 
@@ -72,7 +72,7 @@ class ShardSet:
         """Creation time of the newest file, by its server's clock, in Unix milliseconds; 0 without files."""
         return max((file.created_ms for file in self.files), default=0)
 
-    def finished(self, sha256: str) -> "ShardSet":
+    def as_complete(self, sha256: str) -> "ShardSet":
         """Return the set marked as complete."""
         return replace(self, sha256=sha256, known={})
 
@@ -92,15 +92,15 @@ class ShardSets:
     def __init__(self, qdrant: QdrantControl, nodes: Sequence[QdrantNode]) -> None:
         self._qdrant, self._nodes = qdrant, nodes
 
-    async def of(self, physical: str) -> list[ShardSet]:
+    async def list_sets(self, physical: str) -> list[ShardSet]:
         """Return all sets of a collection, incomplete ones included, oldest first.
 
         Raises:
             StoreUnavailable: If no majority of the nodes is reachable: the others may have newer records.
         """
         latest: dict[str, ShardSet] = {}
-        for metadata in await metadata_of_most(self._nodes, SHARD_SETS):
-            with understood():
+        for metadata in await read_majority_metadata(self._nodes, SHARD_SETS_COLLECTION):
+            with map_parse_errors():
                 records = [_set_of(each) for key, each in (metadata or {}).items() if key.startswith(f"{physical}/")]
             for record in records:
                 latest[record.name] = max(latest.get(record.name, record), record, key=_progress)
@@ -108,7 +108,7 @@ class ShardSets:
 
     async def find(self, physical: str, name: str) -> ShardSet | None:
         """Return a complete set by name, or None."""
-        return next((each for each in await self.of(physical) if each.name == name and each.is_whole), None)
+        return next((each for each in await self.list_sets(physical) if each.name == name and each.is_complete), None)
 
     async def write(self, record: ShardSet) -> None:
         """Create or replace the record of a set."""
@@ -116,18 +116,18 @@ class ShardSets:
         document = orjson.loads(orjson.dumps(asdict(record)))
         await self._change({_key(record.physical, record.name): document})
 
-    async def drop(self, physical: str, name: str) -> None:
+    async def delete(self, physical: str, name: str) -> None:
         """Delete the record of a set."""
         await self._change({_key(physical, name): None})
 
     async def _change(self, changes: Json) -> None:
         try:
-            await self._qdrant.write_metadata(SHARD_SETS, changes)
+            await self._qdrant.write_metadata(SHARD_SETS_COLLECTION, changes)
         except NotFound:
             # A replica on every node: a node without one would return another node's metadata instead of its own.
-            await self._qdrant.create_empty(SHARD_SETS, _METADATA, replicas=len(self._nodes))
-            await self._qdrant.write_metadata(SHARD_SETS, changes)
-        await await_known(self._nodes, SHARD_SETS, changes)
+            await self._qdrant.create_empty(SHARD_SETS_COLLECTION, _METADATA, replicas=len(self._nodes))
+            await self._qdrant.write_metadata(SHARD_SETS_COLLECTION, changes)
+        await wait_for_metadata(self._nodes, SHARD_SETS_COLLECTION, changes)
 
 
 def _key(physical: str, name: str) -> str:
@@ -135,7 +135,7 @@ def _key(physical: str, name: str) -> str:
 
 
 def _progress(record: ShardSet) -> tuple[bool, int]:
-    return record.is_whole, len(record.files)
+    return record.is_complete, len(record.files)
 
 
 def _set_of(document: Mapping[str, Any]) -> ShardSet:

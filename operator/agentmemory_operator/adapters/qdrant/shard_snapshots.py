@@ -21,30 +21,30 @@ from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from typing import Unpack
 
-from agentmemory_operator.adapters.qdrant.answers import understood
-from agentmemory_operator.adapters.qdrant.calls import NODES_FIELD, CallWatch
+from agentmemory_operator.adapters.qdrant.answers import map_parse_errors
+from agentmemory_operator.adapters.qdrant.calls import NODES_FIELD, CallHooks
 from agentmemory_operator.adapters.qdrant.configuration import configuration_of, indexes_of
-from agentmemory_operator.adapters.qdrant.control import ControlOptions, QdrantControl, as_it_is, result_of
+from agentmemory_operator.adapters.qdrant.control import ControlOptions, QdrantControl, result_of, serialise_raw
 from agentmemory_operator.adapters.qdrant.nodes import (
     ACTIVE,
-    AGREE_S,
+    MAX_AGREEMENT_S,
     QdrantNode,
-    await_known,
-    is_most,
-    looks,
-    metadata_of_most,
-    settled_views,
+    is_majority,
+    poll_times,
+    read_majority_metadata,
+    wait_for_metadata,
+    wait_for_views,
 )
 from agentmemory_operator.adapters.qdrant.replicas import QdrantReplicas
 from agentmemory_operator.adapters.qdrant.shard_archives import (
-    END,
+    END_OF_ARCHIVE,
     ArchiveReader,
-    entry_of,
-    head,
-    manifest_bytes,
-    padding,
+    entry_name,
+    render_manifest,
+    tar_header,
+    tar_padding,
 )
-from agentmemory_operator.adapters.qdrant.shard_replicas import ShardReplicas, holder_of, one_of
+from agentmemory_operator.adapters.qdrant.shard_replicas import ShardReplicas, require_holder, require_node
 from agentmemory_operator.adapters.qdrant.shard_sets import ShardSet, ShardSets
 from agentmemory_operator.adapters.qdrant.snapshots import QdrantSnapshots
 from agentmemory_operator.collections.rules.collection import METADATA_KEY, Tenant, placeholder_metadata
@@ -77,7 +77,7 @@ class QdrantShardSnapshots:
         self._deadline_s = self._front.deadline_s
         self._replicas = ShardReplicas(self._nodes, deadline_s=self._deadline_s)
 
-    def watch_calls(self, watch: CallWatch) -> None:
+    def watch_calls(self, watch: CallHooks) -> None:
         """Run each call inside the hooks of a watch."""
         for qdrant in self._clients():
             qdrant.watch = watch
@@ -90,7 +90,7 @@ class QdrantShardSnapshots:
     async def create(self, physical: str) -> SnapshotFile:
         """Create a snapshot of every shard. If one fails, remove the others."""
         await self._remove_unfinished(physical)
-        sources = await self._replicas.sources(physical)
+        sources = await self._replicas.find_sources(physical)
         record = await self._begin(physical, sources)
         try:
             for shard, node in sources.items():
@@ -117,16 +117,16 @@ class QdrantShardSnapshots:
             StoreUnavailable: If no majority of the nodes is reachable, a node with files is unreachable, or the nodes
                 do not agree in time.
         """
-        whole = [each for each in await self._sets.of(physical) if each.is_whole]
+        whole = [each for each in await self._sets.list_sets(physical) if each.is_complete]
         locations = {(file.shard, file.peer) for each in whole for file in each.files}
         try:
-            views = dict(await settled_views(self._nodes, physical)) if whole else {}
+            views = dict(await wait_for_views(self._nodes, physical)) if whole else {}
         except NotFound:
             return []
-        places = await self._replicas.by_peer() if whole else {}
+        places = await self._replicas.read_nodes_by_peer() if whole else {}
         listed: dict[tuple[int, int | None], set[str]] = {}
         for shard, peer in sorted(locations, key=str):
-            node = one_of(places, peer)
+            node = require_node(places, peer)
             state = views[node].local.get(shard) if node in views else None
             listed[shard, peer] = await _file_names(node, physical, shard) if state else set()
             if state not in (None, ACTIVE) and not listed[shard, peer]:
@@ -155,12 +155,12 @@ class QdrantShardSnapshots:
         if sha256 not in (None, record.sha256):
             raise StoreRejected(400, f"checksum mismatch: expected {sha256}, {name} has {record.sha256}")
         async with self._prepare(physical, record.configuration, record.indexes):
-            places, holders = await self._replicas.by_peer(), await self._replicas.holders(physical)
+            places, holders = await self._replicas.read_nodes_by_peer(), await self._replicas.find_holders(physical)
             for file in record.files:
-                address = one_of(places, file.peer).location(source, file)
-                node = holder_of(holders, file.shard)
+                address = require_node(places, file.peer).location(source, file)
+                node = require_holder(holders, file.shard)
                 await node.recover(physical, file.shard, address, sha256=file.sha256)
-            await self._replicas.await_active(physical)
+            await self._replicas.wait_until_active(physical)
 
     async def upload(self, physical: str, content: AsyncIterator[bytes], *, sha256: str | None) -> None:
         """Send the shard snapshots of an archive to the nodes, which recover them.
@@ -170,19 +170,19 @@ class QdrantShardSnapshots:
         digest = hashlib.sha256()
         reader = ArchiveReader(_hashed(content, digest.update))
         manifest = await reader.manifest()
-        with understood():
+        with map_parse_errors():
             configuration, indexes, shards = manifest["configuration"], manifest["indexes"], manifest["shards"]
         async with self._prepare(physical, configuration, indexes):
-            holders = await self._replicas.holders(physical)
+            holders = await self._replicas.find_holders(physical)
             for entry in shards:
                 shard, size = int(entry["shard"]), int(entry["size"])
-                part = await reader.open(entry_of(shard), size)
-                node = holder_of(holders, shard)
+                part = await reader.open(entry_name(shard), size)
+                node = require_holder(holders, shard)
                 await node.upload(physical, shard, part, sha256=entry["sha256"])
             await reader.end()
             if sha256 not in (None, digest.hexdigest()):
                 raise StoreRejected(400, f"checksum mismatch: expected {sha256}, got {digest.hexdigest()}")
-            await self._replicas.await_active(physical)
+            await self._replicas.wait_until_active(physical)
 
     async def delete_file(self, physical: str, name: str) -> None:
         """Delete the files of a set, then its record; an absent set is no error."""
@@ -199,32 +199,32 @@ class QdrantShardSnapshots:
 
     async def create_placeholder(self, physical: str, owner: Tenant | None = None) -> None:
         """Create an empty collection with all shards on every node, which makes all snapshot files reachable."""
-        shards = [len(each.sources) for each in await self._sets.of(physical)]
+        shards = [len(each.sources) for each in await self._sets.list_sets(physical)]
         peers = await QdrantReplicas(self._front).peers() or ()
         marks = placeholder_metadata(owner)
         replicas = max(len(self._nodes), len(peers))
         if not await self._front.create_empty(physical, marks, shards=max(shards, default=1), replicas=replicas):
             marks = {METADATA_KEY: (await self.metadata(physical) or {}).get(METADATA_KEY)}
         # Until a node applies the creation, it reports the previous collection of this name, with active replicas.
-        await await_known(self._nodes, physical, marks, within_s=self._deadline_s)
+        await wait_for_metadata(self._nodes, physical, marks, within_s=self._deadline_s)
         # No later `create` will remove incomplete sets of a deleted collection, so remove them here.
-        await self._replicas.await_active(physical)
+        await self._replicas.wait_until_active(physical)
         await self._remove_unfinished(physical)
 
     async def metadata(self, physical: str) -> Json | None:
         """Return the metadata of a collection, or None if it does not exist.
 
-        If the node behind `url` does not have the collection, poll all nodes. If they still differ after `AGREE_S`, the
+        If the node behind `url` does not have the collection, poll all nodes. If they still differ after `MAX_AGREEMENT_S`, the
         majority decides.
         """
         copies: list[Json] = []
-        async for _ in looks(AGREE_S):
+        async for _ in poll_times(MAX_AGREEMENT_S):
             if (own_copy := await self._whole.metadata(physical)) is not None:
                 return own_copy
-            copies = [each for each in await metadata_of_most(self._nodes, physical) if each is not None]
+            copies = [each for each in await read_majority_metadata(self._nodes, physical) if each is not None]
             if not copies:
                 return None
-        return copies[0] if is_most(len(copies), len(self._nodes)) else None
+        return copies[0] if is_majority(len(copies), len(self._nodes)) else None
 
     async def write_metadata(self, physical: str, changes: Json) -> None:
         """Merge changes into the metadata of a collection, and wait until a majority of nodes has them.
@@ -232,7 +232,7 @@ class QdrantShardSnapshots:
         A null value deletes its key.
         """
         await self._whole.write_metadata(physical, changes)
-        await await_known(self._nodes, physical, changes)
+        await wait_for_metadata(self._nodes, physical, changes)
 
     def _clients(self) -> tuple[QdrantControl, ...]:
         return (self._front, *(node.qdrant for node in self._nodes))
@@ -240,7 +240,7 @@ class QdrantShardSnapshots:
     async def _begin(self, physical: str, sources: Mapping[int, QdrantNode]) -> ShardSet:
         """Record a new set before its first file is created."""
         info = await result_of(self._front.collections.get_collection(physical))
-        with understood():
+        with map_parse_errors():
             configuration, indexes = configuration_of(info["config"]), indexes_of(info["payload_schema"])
         existing = {
             str(shard): [file.name for file in await node.files(physical, shard)] for shard, node in sources.items()
@@ -250,7 +250,7 @@ class QdrantShardSnapshots:
             name=f"{physical}-shards-{datetime.now(UTC):%Y-%m-%d-%H-%M-%S}.snapshot",
             configuration=configuration,
             indexes=indexes,
-            sources={str(shard): await node.peer() for shard, node in sources.items()},
+            sources={str(shard): await node.read_peer_id() for shard, node in sources.items()},
             known=existing,
         )
         await self._sets.write(record)
@@ -261,42 +261,42 @@ class QdrantShardSnapshots:
         digest = hashlib.sha256()
         async for chunk in self._archive(record):
             digest.update(chunk)
-        whole = record.finished(digest.hexdigest())
+        whole = record.as_complete(digest.hexdigest())
         await self._sets.write(whole)
         return whole
 
     async def _archive(self, record: ShardSet) -> AsyncIterator[bytes]:
-        places = await self._replicas.by_peer()
-        yield manifest_bytes(record.manifest)
+        places = await self._replicas.read_nodes_by_peer()
+        yield render_manifest(record.manifest)
         for file in record.files:
-            yield head(entry_of(file.shard), file.size)
-            remaining, node = file.size, one_of(places, file.peer)
+            yield tar_header(entry_name(file.shard), file.size)
+            remaining, node = file.size, require_node(places, file.peer)
             async with node.download(record.physical, file) as content:
                 async for chunk in content:
                     remaining -= len(chunk)
                     yield chunk
             if remaining:
                 raise StoreUnavailable(f"{file.name} has {file.size - remaining} bytes instead of {file.size}")
-            yield padding(file.size)
-        yield END
+            yield tar_padding(file.size)
+        yield END_OF_ARCHIVE
 
     async def _remove_unfinished(self, physical: str) -> None:
-        for record in await self._sets.of(physical):
-            if not record.is_whole:
+        for record in await self._sets.list_sets(physical):
+            if not record.is_complete:
                 await self._remove(record)
 
     async def _remove(self, record: ShardSet) -> None:
         """Delete the files of a set, including a file whose creation was not recorded."""
-        named = {file.name for each in await self._sets.of(record.physical) for file in each.files}
-        places = await self._replicas.by_peer()
+        named = {file.name for each in await self._sets.list_sets(record.physical) for file in each.files}
+        places = await self._replicas.read_nodes_by_peer()
         for shard, peer in record.sources.items():
-            own, node = {file.name for file in record.files if file.shard == int(shard)}, one_of(places, peer)
-            if not record.is_whole:
+            own, node = {file.name for file in record.files if file.shard == int(shard)}, require_node(places, peer)
+            if not record.is_complete:
                 existing = await _file_names(node, record.physical, int(shard))
                 own |= existing - named - set(record.known.get(shard, ()))
             for name in sorted(own):
                 await node.delete(record.physical, int(shard), name)
-        await self._sets.drop(record.physical, record.name)
+        await self._sets.delete(record.physical, record.name)
 
     async def _find_set(self, physical: str, name: str) -> ShardSet:
         if record := await self._sets.find(physical, name):
@@ -327,7 +327,7 @@ class QdrantShardSnapshots:
 
     async def _check_fit(self, physical: str, configuration: Json) -> None:
         info = await result_of(self._front.collections.get_collection(physical))
-        with understood():
+        with map_parse_errors():
             own = configuration_of(info["config"])
         for setting in ("vectors", "shard_number"):
             if own.get(setting) != configuration.get(setting):
@@ -338,12 +338,12 @@ class QdrantShardSnapshots:
         # A unique value tells nodes that have this collection from nodes that still have the previous one.
         marker = {UNFINISHED_KEY: uuid.uuid4().hex}
         metadata = configuration.get("metadata", {}) | marker
-        body = as_it_is(configuration | {"metadata": metadata})
+        body = serialise_raw(configuration | {"metadata": metadata})
         await self._front.collections.create_collection(physical, create_collection=body)
-        await await_known(self._nodes, physical, marker, within_s=self._deadline_s)
-        await self._replicas.await_active(physical)
+        await wait_for_metadata(self._nodes, physical, marker, within_s=self._deadline_s)
+        await self._replicas.wait_until_active(physical)
         for field, schema in indexes.items():
-            index = as_it_is({"field_name": field, "field_schema": schema})
+            index = serialise_raw({"field_name": field, "field_schema": schema})
             await self._front.indexes.create_field_index(physical, wait=True, create_field_index=index)
 
 

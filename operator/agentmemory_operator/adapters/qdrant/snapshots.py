@@ -11,8 +11,8 @@ from urllib.parse import quote
 import aiohttp
 from qdrant_client import models
 
-from agentmemory_operator.adapters.qdrant.answers import understood
-from agentmemory_operator.adapters.qdrant.calls import CallWatch
+from agentmemory_operator.adapters.qdrant.answers import map_parse_errors
+from agentmemory_operator.adapters.qdrant.calls import CallHooks
 from agentmemory_operator.adapters.qdrant.control import ControlOptions, QdrantControl, result_of
 from agentmemory_operator.collections.rules.collection import Tenant, is_placeholder, placeholder_metadata
 from agentmemory_operator.errors import (
@@ -20,7 +20,7 @@ from agentmemory_operator.errors import (
     CollectionNotFound,
     LeadershipLost,
     NotFound,
-    RecoveryUnended,
+    RecoveryOutcomeUnknown,
     SpecInvalid,
     StoreRejected,
     StoreUnavailable,
@@ -32,7 +32,7 @@ from agentmemory_operator.spec.kinds.conditions import Reason
 # Set explicitly, because the server's default differs from its documentation: the snapshot wins over existing points.
 PRIORITY = models.SnapshotPriority.SNAPSHOT
 # Name of an uploaded file on the server.
-RECEIVED = "agentmemory-received.snapshot"
+UPLOAD_NAME = "agentmemory-received.snapshot"
 _NO_SHARD = re.compile(r"\bshard \d+ not found")
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class QdrantSnapshots:
     def __init__(self, url: str, **options: Unpack[ControlOptions]) -> None:
         self.qdrant = QdrantControl(url, **options)
 
-    def watch_calls(self, watch: CallWatch) -> None:
+    def watch_calls(self, watch: CallHooks) -> None:
         """Run each call inside the hooks of a watch."""
         self.qdrant.watch = watch
 
@@ -60,8 +60,8 @@ class QdrantSnapshots:
         """Create a snapshot and wait until it is complete."""
         await self._check_single_node()
         result = await result_of(self.qdrant.snapshots.create_snapshot(physical, wait=True))
-        with understood():
-            return read_file(result)
+        with map_parse_errors():
+            return parse_snapshot(result)
 
     async def files(self, physical: str) -> list[SnapshotFile]:
         """Return the snapshots of a collection, sorted by time; empty if the collection is deleted."""
@@ -69,8 +69,8 @@ class QdrantSnapshots:
             result = await result_of(self.qdrant.snapshots.list_snapshots(physical))
         except NotFound:
             return []
-        with understood():
-            return sorted(map(read_file, result), key=lambda file: (file.created_ms, file.name))
+        with map_parse_errors():
+            return sorted(map(parse_snapshot, result), key=lambda file: (file.created_ms, file.name))
 
     def download(self, physical: str, name: str) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         """Open the content of a snapshot."""
@@ -102,11 +102,11 @@ class QdrantSnapshots:
         """
         try:
             if await self.metadata(physical) is not None:
-                await self.delete_file(physical, RECEIVED)
+                await self.delete_file(physical, UPLOAD_NAME)
                 return
             # Snapshot files are reachable only while a collection of their name exists.
             await self.create_placeholder(physical)
-            await self.delete_file(physical, RECEIVED)
+            await self.delete_file(physical, UPLOAD_NAME)
             # Read again: a recovery that had timed out may have created the collection in the meantime.
             if is_placeholder(await self.metadata(physical)):
                 await self.qdrant.collections.delete_collection(physical)
@@ -120,7 +120,7 @@ class QdrantSnapshots:
             SpecInvalid: If the cluster has several nodes. The remedy is to list them in `spec.nodes`.
         """
         status = await result_of(self.qdrant.cluster.cluster_status())
-        with understood():
+        with map_parse_errors():
             count = len(status.get("peers") or ())
         if count > 1:
             raise SpecInvalid(
@@ -174,7 +174,7 @@ def recovery_errors() -> Iterator[None]:
     except StoreUnavailable as exc:
         if not isinstance(exc.__cause__, TimeoutError | aiohttp.ServerDisconnectedError | aiohttp.ClientPayloadError):
             raise
-        raise RecoveryUnended(f"{exc}; Qdrant may still finish the recovery") from exc
+        raise RecoveryOutcomeUnknown(f"{exc}; Qdrant may still finish the recovery") from exc
     except NotFound as exc:
         if isinstance(exc, CollectionNotFound) or _NO_SHARD.search(str(exc)):
             raise StoreUnavailable(f"the collection was deleted during its recovery: retry ({exc})") from exc
@@ -185,7 +185,7 @@ async def upload_file(qdrant: QdrantControl, path: str, content: AsyncIterator[b
     """Send a snapshot, which the server recovers. Raises the errors of `recovery_errors`."""
     checked = f"&checksum={sha256}" if sha256 else ""
     with recovery_errors():
-        await qdrant.send_file(f"{path}/upload?wait=true&priority={PRIORITY}{checked}", content, name=RECEIVED)
+        await qdrant.send_file(f"{path}/upload?wait=true&priority={PRIORITY}{checked}", content, name=UPLOAD_NAME)
 
 
 def _snapshots(physical: str) -> str:
@@ -196,7 +196,7 @@ def _snapshot(physical: str, name: str) -> str:
     return f"{_snapshots(physical)}/{quote(name, safe='')}"
 
 
-def read_file(entry: Mapping[str, Any]) -> SnapshotFile:
+def parse_snapshot(entry: Mapping[str, Any]) -> SnapshotFile:
     """Parse one entry of the server's list of snapshots."""
     created = entry.get("creation_time")
     # The server reports UTC without a time zone.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 ALGORITHM = "HS256"
 POINTS_ONLY = "prw"
 # The caller checks the expiry.
-SIGNED: "Options" = {"verify_exp": False, "require": ["exp"]}
+DECODE_OPTIONS: "Options" = {"verify_exp": False, "require": ["exp"]}
 
 
 class QdrantTokens:
@@ -38,7 +38,7 @@ class QdrantTokens:
 
         try:
             with _any_key():
-                claims: dict[str, Any] = jwt.decode(token, api_key, algorithms=[ALGORITHM], options=SIGNED)
+                claims: dict[str, Any] = jwt.decode(token, api_key, algorithms=[ALGORITHM], options=DECODE_OPTIONS)
         except jwt.InvalidTokenError:
             return None
         return int(claims["exp"]) if claims.get("access") == _access(collection) else None

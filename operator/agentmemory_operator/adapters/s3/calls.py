@@ -21,9 +21,9 @@ from awscrt.exceptions import AwsCrtError
 from awscrt.http import HttpHeaders, HttpRequest
 from yarl import URL
 
-from agentmemory_operator.adapters.http.answers import MIB, AnswerTooLarge, read_capped, read_words
-from agentmemory_operator.adapters.http.egress import Egress, HostSession, trust_of
-from agentmemory_operator.adapters.s3.refusals import refusal_of
+from agentmemory_operator.adapters.http.answers import MIB, AnswerTooLarge, read_capped, read_error_body
+from agentmemory_operator.adapters.http.egress import Egress, HostSession, build_tls_context
+from agentmemory_operator.adapters.s3.refusals import storage_error
 from agentmemory_operator.connections.rules.bucket_places import storage_url
 from agentmemory_operator.errors import StorageUnavailable
 from agentmemory_operator.ports.objects import AccessKey, Bucket
@@ -36,7 +36,7 @@ READ_TIMEOUT_S = 60.0
 # Timeout for one part or one response: enough for a part of 8 MiB at 28 KiB/s.
 CALL_TIMEOUT_S = 300.0
 # The largest response is a page of a list: 1,000 objects with keys of at most 1,024 bytes.
-ANSWER_BYTES = 4 * MIB
+MAX_RESPONSE_BYTES = 4 * MIB
 FIELD = "endpoint"
 READS = ("GET", "HEAD")
 
@@ -63,7 +63,7 @@ class S3Request:
 
 
 @dataclass(frozen=True, slots=True)
-class S3Answer:
+class S3Response:
     """Response to a successful call."""
 
     headers: Mapping[str, str]
@@ -85,15 +85,15 @@ class S3Calls:
     def __init__(self, bucket: Bucket, *, before_write: Callable[[], None], egress: Egress) -> None:
         self._bucket = bucket
         self._before_write = before_write
-        self._host, self._path = place_of(bucket)
-        trust = trust_of(self._host, bucket.ca_pem)
+        self._host, self._path = bucket_url(bucket)
+        trust = build_tls_context(self._host, bucket.ca_pem)
         self._session = HostSession(egress, self._host, field=FIELD, proxies=(), limit=8, ssl=trust or True)
 
     async def close(self) -> None:
         """Close the connections; a later call opens new ones."""
         await self._session.close()
 
-    async def call(self, request: S3Request) -> S3Answer:
+    async def call(self, request: S3Request) -> S3Response:
         """Send a call, with retries after transient failures; return its response.
 
         Raises:
@@ -113,18 +113,18 @@ class S3Calls:
             # Close the connection instead of reading the rest of the body.
             response.close()
 
-    async def _call_once(self, request: S3Request) -> S3Answer:
+    async def _call_once(self, request: S3Request) -> S3Response:
         response = await self._send(request, total_s=CALL_TIMEOUT_S)
         try:
-            body = await read_capped(response, ANSWER_BYTES)
+            body = await read_capped(response, MAX_RESPONSE_BYTES)
         except (aiohttp.ClientError, TimeoutError) as exc:
             raise self._unavailable(exc) from exc
         finally:
             response.release()
         # Completing an upload can fail after the storage has sent status 200.
         if b"<Error>" in body[:200]:
-            raise refusal_of(500, body, self._bucket)
-        return S3Answer(response.headers, body)
+            raise storage_error(500, body, self._bucket)
+        return S3Response(response.headers, body)
 
     async def _send(self, request: S3Request, *, total_s: float | None) -> aiohttp.ClientResponse:
         if request.is_fenced and request.method not in READS:
@@ -146,9 +146,9 @@ class S3Calls:
                 timeout=timeout,
             )
             if response.status >= 300:
-                body = await read_words(response)
+                body = await read_error_body(response)
                 response.release()
-                raise refusal_of(response.status, body, self._bucket, headers=response.headers)
+                raise storage_error(response.status, body, self._bucket, headers=response.headers)
         except (aiohttp.ClientError, TimeoutError) as exc:
             raise self._unavailable(exc) from exc
         return response
@@ -204,7 +204,7 @@ async def sha256_of(content: bytes) -> bytes:
     return await asyncio.to_thread(lambda: hashlib.sha256(content).digest())
 
 
-def place_of(bucket: Bucket) -> tuple[str, str]:
+def bucket_url(bucket: Bucket) -> tuple[str, str]:
     """Return the base URL of a bucket (scheme and host), and the path prefix of its keys."""
     url = urlsplit(storage_url(bucket.endpoint, bucket.region))
     path = url.path.rstrip("/")

@@ -8,15 +8,15 @@ from xml.etree.ElementTree import Element
 
 import aiohttp
 
-from agentmemory_operator.adapters.http.egress import USUAL, Egress
+from agentmemory_operator.adapters.http.egress import DEFAULT_EGRESS, Egress
 from agentmemory_operator.adapters.s3.calls import S3Calls, S3Request
 from agentmemory_operator.adapters.s3.refusals import read_xml
 from agentmemory_operator.adapters.s3.uploads import Upload, abort_upload
 from agentmemory_operator.errors import NotFound, StorageRejected, StorageUnavailable
-from agentmemory_operator.ports.objects import Bucket, StoredObject, every_key
+from agentmemory_operator.ports.objects import Bucket, StoredObject, accept_any_key
 
 CHUNK_BYTES = 256 << 10
-NEVER_MS = 1 << 62
+FAR_FUTURE_MS = 1 << 62
 NOT_IMPLEMENTED = 501
 
 
@@ -33,7 +33,7 @@ class S3Objects:
     """
 
     def __init__(
-        self, bucket: Bucket, *, before_write: Callable[[], None] = lambda: None, egress: Egress = USUAL
+        self, bucket: Bucket, *, before_write: Callable[[], None] = lambda: None, egress: Egress = DEFAULT_EGRESS
     ) -> None:
         self._bucket = bucket
         self._before = f"{bucket.prefix}/" if bucket.prefix else ""
@@ -80,7 +80,7 @@ class S3Objects:
                 yield StoredObject(key, int(_text(entry, "Size") or 0), None, _iso_ms(_text(entry, "LastModified")))
 
     async def abort_uploads(
-        self, prefix: str, *, older_than_ms: int, is_meant: Callable[[str], bool] = every_key
+        self, prefix: str, *, older_than_ms: int, is_meant: Callable[[str], bool] = accept_any_key
     ) -> int:
         """Abort multipart uploads that are still incomplete after a time; return their number."""
         try:
@@ -144,7 +144,7 @@ def _iso_ms(text: str) -> int:
     try:
         return int(datetime.fromisoformat(text).timestamp() * 1000)
     except ValueError:
-        return NEVER_MS
+        return FAR_FUTURE_MS
 
 
 def _http_ms(text: str | None) -> int:

@@ -40,7 +40,7 @@ _REMEDIES_BY_STATUS = {
 }
 
 
-def refusal_of(
+def storage_error(
     status: int, body: bytes, bucket: Bucket, *, headers: Mapping[str, str] | None = None
 ) -> AgentMemoryError:
     """Build the exception for an error response.

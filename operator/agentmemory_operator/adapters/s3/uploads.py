@@ -13,7 +13,13 @@ from xml.sax.saxutils import escape
 
 from agentmemory_operator.adapters.s3.calls import S3Calls, S3Request, sha256_of
 from agentmemory_operator.adapters.s3.refusals import read_xml
-from agentmemory_operator.errors import AgentMemoryError, BytesDiffer, NotFound, StorageRejected, StorageUnavailable
+from agentmemory_operator.errors import (
+    AgentMemoryError,
+    ChecksumMismatch,
+    NotFound,
+    StorageRejected,
+    StorageUnavailable,
+)
 from agentmemory_operator.ports.objects import Bucket
 
 log = logging.getLogger(__name__)
@@ -61,7 +67,7 @@ class Upload:
         """
         try:
             min_part_bytes = -(-int(self._metadata.get("size", 0)) // MAX_PARTS)
-            async for part, is_last in parts_of(content, part_bytes=max(PART_BYTES, min_part_bytes)):
+            async for part, is_last in split_parts(content, part_bytes=max(PART_BYTES, min_part_bytes)):
                 await self._add_part(part, is_last=is_last)
         except BaseException:
             # BaseException: also when the process is being stopped. Parts cost money until they are removed.
@@ -85,10 +91,10 @@ class Upload:
     def _check(self) -> None:
         size = int(self._metadata.get("size", self.size))
         if size != self.size:
-            raise BytesDiffer(f"{self._key}: received {self.size} bytes, expected {size}")
+            raise ChecksumMismatch(f"{self._key}: received {self.size} bytes, expected {size}")
         sha256 = self._metadata.get("sha256", self.sha256)
         if sha256 != self.sha256:
-            raise BytesDiffer(f"{self._key}: received SHA-256 {self.sha256}, expected {sha256}")
+            raise ChecksumMismatch(f"{self._key}: received SHA-256 {self.sha256}, expected {sha256}")
 
     async def _put_whole(self, content: bytes) -> None:
         headers = self._object_headers({"sha256": self.sha256, "size": str(self.size)})
@@ -161,7 +167,7 @@ async def abort_upload(calls: S3Calls, key: str, number: str, *, is_fenced: bool
             raise
 
 
-async def parts_of(content: AsyncIterator[bytes], *, part_bytes: int) -> AsyncIterator[tuple[bytes, bool]]:
+async def split_parts(content: AsyncIterator[bytes], *, part_bytes: int) -> AsyncIterator[tuple[bytes, bool]]:
     """Yield the content in parts of this size, each with True if it is the last one, which may be smaller."""
     buffer = bytearray()
     async for chunk in content:

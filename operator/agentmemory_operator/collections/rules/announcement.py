@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from agentmemory_operator.collections.rules.epochs import closed_until
+from agentmemory_operator.collections.rules.epochs import read_closed_until
 
 Json = dict[str, Any]
 
@@ -31,7 +31,7 @@ class Phase(StrEnum):
     FINAL = "Final"
 
 
-def announced(
+def build_announcement(
     source: str, target: str, token: str, phase: Phase, *, carries: bool, embedding: Mapping[str, Any] | None
 ) -> Json:
     """Build the change of the source's metadata that announces a move.
@@ -56,14 +56,14 @@ def embedding_after(metadata: Mapping[str, Any] | None) -> Mapping[str, Any] | N
     return _announcement_in(metadata).get("embedding") or None
 
 
-def carries(metadata: Mapping[str, Any] | None) -> bool:
+def copies_writes(metadata: Mapping[str, Any] | None) -> bool:
     """Return False if an announced move does not copy the source's writes to the target."""
     return _announcement_in(metadata).get("carries") is not False
 
 
-def is_held(metadata: Mapping[str, Any] | None) -> bool:
+def must_clients_wait(metadata: Mapping[str, Any] | None) -> bool:
     """Return whether the clients of a collection must wait: it is closed, or a move is announced or final."""
-    return phase_of(metadata) is not None or closed_until(metadata) is not None
+    return phase_of(metadata) is not None or read_closed_until(metadata) is not None
 
 
 def phase_of(metadata: Mapping[str, Any] | None) -> Phase | None:

@@ -25,17 +25,17 @@ from agentmemory_operator.collections.rules.collection import Collection
 from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason
 from agentmemory_operator.spec.kinds.status_connection import CapacityStatus, UsedStatus
 
-NEW_AGENTS, EXISTING_AGENTS = 0.80, 0.95
+MAX_SHARE_NEW_AGENTS, MAX_SHARE_EXISTING_AGENTS = 0.80, 0.95
 """Shares of a limit up to which collections are created: for agents without one, and for all other purposes."""
 
-MAPS, MAPS_A_SEGMENT, MAPS_AN_INDEX = 4, 7, 12
-MOST_CHOSEN_SEGMENTS = 8
+BASE_MAPS, MAPS_PER_SEGMENT, MAPS_PER_INDEX = 4, 7, 12
+MAX_DEFAULT_SEGMENTS = 8
 """Maximum number of segments if Qdrant chooses it: 2 to 8, by its CPUs (`default_segment_number`)."""
 
-USUAL_SEGMENTS, USUAL_INDEXES = 2, 12
+DEFAULT_SEGMENTS, DEFAULT_INDEXES = 2, 12
 """Assumed layout of a collection whose layout is unknown: that of the shipped presets."""
 
-MOVED = 0.01
+MIN_REPORTED_CHANGE = 0.01
 """Share of a limit by which a number must change before the status is updated."""
 
 CONDITION = "NearCapacity"
@@ -59,7 +59,7 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class MapDemand:
     """Resources that a collection needs.
 
     Attributes:
@@ -68,7 +68,7 @@ class Need:
     """
 
     maps: int = 0
-    told: str = ""
+    explanation: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Load:
     resource: str
     used: int
     limit: int
-    each: int
+    per_collection: int
     is_estimated: bool = False
 
     @property
@@ -100,7 +100,7 @@ class Level(IntEnum):
     FULL = 2
 
 
-THRESHOLDS = {Level.ROOM: 0.0, Level.NEAR: 0.70, Level.FULL: NEW_AGENTS}
+THRESHOLDS = {Level.ROOM: 0.0, Level.NEAR: 0.70, Level.FULL: MAX_SHARE_NEW_AGENTS}
 
 _STATES: Mapping[Level | None, tuple[bool | None, Reason]] = {
     None: (None, Reason.CAPACITY_UNKNOWN),
@@ -117,33 +117,34 @@ _WAYS = {
 }
 
 
-def need_of(collection: Collection, *, peers: int = 1) -> Need:
+def need_of(collection: Collection, *, peers: int = 1) -> MapDemand:
     """Return the resources that a collection needs on one node: its share of the replicas, rounded up.
 
     Args:
         peers: Number of nodes over which its shards are spread.
     """
-    segments = collection.optimizers.default_segment_number or MOST_CHOSEN_SEGMENTS
+    segments = collection.optimizers.default_segment_number or MAX_DEFAULT_SEGMENTS
     indexes = len(collection.indexes)
     replicas = (collection.shard_number or peers) * (collection.replication_factor or 1)
     shards = max(1, math.ceil(replicas / max(1, peers)))
     return _need(segments, indexes, shards)
 
 
-def need_of_indexes(number: int) -> Need:
+def need_of_indexes(number: int) -> MapDemand:
     """Return the resources of payload indexes that are added to an existing collection."""
-    return Need(
-        USUAL_SEGMENTS * MAPS_AN_INDEX * number, f"{number} more payload indexes in each of {USUAL_SEGMENTS} segments"
+    return MapDemand(
+        DEFAULT_SEGMENTS * MAPS_PER_INDEX * number,
+        f"{number} more payload indexes in each of {DEFAULT_SEGMENTS} segments",
     )
 
 
-def _need(segments: int, indexes: int, shards: int = 1) -> Need:
-    maps = shards * (MAPS + segments * (MAPS_A_SEGMENT + MAPS_AN_INDEX * indexes))
+def _need(segments: int, indexes: int, shards: int = 1) -> MapDemand:
+    maps = shards * (BASE_MAPS + segments * (MAPS_PER_SEGMENT + MAPS_PER_INDEX * indexes))
     each_shard = f" in each of {shards} shards" if shards > 1 else ""
-    return Need(maps, f"{indexes} payload indexes in each of {segments} segments{each_shard}")
+    return MapDemand(maps, f"{indexes} payload indexes in each of {segments} segments{each_shard}")
 
 
-USUAL = _need(USUAL_SEGMENTS, USUAL_INDEXES)
+DEFAULT_NEED = _need(DEFAULT_SEGMENTS, DEFAULT_INDEXES)
 
 
 def loads_of(process: Process, max_memory_maps: int | None = None) -> tuple[Load, ...]:
@@ -156,17 +157,17 @@ def loads_of(process: Process, max_memory_maps: int | None = None) -> tuple[Load
     loads = []
     used = process.open_maps
     if used is None and process.collections is not None and max_memory_maps:
-        used = process.collections * USUAL.maps
+        used = process.collections * DEFAULT_NEED.maps
     if bounds and used is not None:
-        loads.append(Load(MEMORY_MAPS, used, min(bounds), USUAL.maps, is_estimated=process.open_maps is None))
+        loads.append(Load(MEMORY_MAPS, used, min(bounds), DEFAULT_NEED.maps, is_estimated=process.open_maps is None))
     if process.open_files is not None and process.max_files:
         each = math.ceil(process.open_files / process.collections) if process.collections else 0
         loads.append(Load(OPEN_FILES, process.open_files, process.max_files, each))
     return tuple(loads)
 
 
-def shortage_of(
-    loads: Sequence[Load], need: Need, others: Sequence[Need] = (), *, share: float = NEW_AGENTS
+def find_shortage(
+    loads: Sequence[Load], need: MapDemand, others: Sequence[MapDemand] = (), *, share: float = MAX_SHARE_NEW_AGENTS
 ) -> str | None:
     """Return why a collection does not fit, with a remedy, or None if it fits.
 
@@ -177,10 +178,12 @@ def shortage_of(
         share: Share of each limit that may be used.
     """
     for load in loads:
-        pending = sum(other.maps for other in others) if load.resource == MEMORY_MAPS else load.each * len(others)
-        needed = need.maps if load.resource == MEMORY_MAPS else load.each
+        pending = (
+            sum(other.maps for other in others) if load.resource == MEMORY_MAPS else load.per_collection * len(others)
+        )
+        needed = need.maps if load.resource == MEMORY_MAPS else load.per_collection
         if load.used + pending + needed > share * load.limit:
-            why = f" ({need.told})" if load.resource == MEMORY_MAPS and need.told else ""
+            why = f" ({need.explanation})" if load.resource == MEMORY_MAPS and need.explanation else ""
             return (
                 f"Qdrant's process has a limit of {load.limit:,} {load.resource}. With about {needed:,} more{why} it "
                 f"would use over {share:.0%} of them, {_until(share)}: {_WAYS[load.resource]}"
@@ -189,7 +192,7 @@ def shortage_of(
 
 
 def _until(share: float) -> str:
-    if share < EXISTING_AGENTS:
+    if share < MAX_SHARE_EXISTING_AGENTS:
         return "the limit for new agents"
     return "the limit for restores, rebuilds and verifications"
 
@@ -204,12 +207,12 @@ def level_of(loads: Sequence[Load], before: Level | None = None) -> Level | None
     level = max(level for level, least in THRESHOLDS.items() if share >= least)
     if not any(load.resource == MEMORY_MAPS for load in loads) and level is Level.ROOM:
         return None
-    if before is not None and before > level and share >= THRESHOLDS[before] - MOVED:
+    if before is not None and before > level and share >= THRESHOLDS[before] - MIN_REPORTED_CHANGE:
         return before
     return level
 
 
-def level_in(condition: Mapping[str, Any]) -> Level | None:
+def read_level(condition: Mapping[str, Any]) -> Level | None:
     """Return the level that a condition reports, or None."""
     reason = condition.get("reason")
     return next((level for level, (_, listed) in _STATES.items() if listed == reason), None)
@@ -242,19 +245,20 @@ def _is_near(old: CapacityStatus, new: CapacityStatus) -> bool:
     if old.is_estimated != new.is_estimated:
         return False
     return all(
-        was == now or (was and now and was.limit == now.limit and abs(was.used - now.used) < MOVED * now.limit)
+        was == now
+        or (was and now and was.limit == now.limit and abs(was.used - now.used) < MIN_REPORTED_CHANGE * now.limit)
         for was, now in ((old.memory_maps, new.memory_maps), (old.open_files, new.open_files))
     )
 
 
-def capacity_state(level: Level | None, told: CapacityStatus | None) -> ConditionState:
+def build_condition(level: Level | None, status: CapacityStatus | None) -> ConditionState:
     """Build the condition `NearCapacity`.
 
     Args:
         told: Reported loads. The message is built from them, so that it changes only with the status.
     """
     holds, reason = _STATES[level]
-    if level is None or told is None:
+    if level is None or status is None:
         return ConditionState(
             CONDITION,
             None,
@@ -262,12 +266,16 @@ def capacity_state(level: Level | None, told: CapacityStatus | None) -> Conditio
             "the server does not report memory maps and their limit, or the key has no access to "
             "/metrics: set spec.capacity.maxMemoryMaps",
         )
-    named = ((MEMORY_MAPS, told.memory_maps), (OPEN_FILES, told.open_files))
+    named = ((MEMORY_MAPS, status.memory_maps), (OPEN_FILES, status.open_files))
     known = [(resource, used) for resource, used in named if used is not None]
-    about = "about " if told.is_estimated else ""
+    about = "about " if status.is_estimated else ""
     usage = " and ".join(f"{about}{used.used:,} of {used.limit:,} {resource}" for resource, used in known)
     if level is Level.ROOM:
         return ConditionState(CONDITION, holds, reason, f"Qdrant's process uses {usage}")
     fullest = max(known, key=lambda item: item[1].used / item[1].limit)[0]
-    until = "new agents are refused" if level is Level.FULL else f"new agents are refused from {NEW_AGENTS:.0%} on"
+    until = (
+        "new agents are refused"
+        if level is Level.FULL
+        else f"new agents are refused from {MAX_SHARE_NEW_AGENTS:.0%} on"
+    )
     return ConditionState(CONDITION, holds, reason, f"Qdrant's process uses {usage}; {until}: {_WAYS[fullest]}")

@@ -10,10 +10,10 @@ from typing import Any
 from agentmemory_operator.collections.rules.collection import Marker
 from agentmemory_operator.spec.effective.settings import AgentSettings
 
-MOST_CONNECTIONS = 4
+MAX_CONNECTIONS = 4
 """Maximum number of connections in a claim: those that the agent used last, which may still have its collections."""
 
-MOST_WITHOUT_OBJECT = 1_000
+MAX_WITHOUT_OBJECT = 1_000
 """Maximum number of collections of one namespace without an object that count: a tenant's own server may list any
 number."""
 
@@ -32,12 +32,12 @@ class SlugClaim:
     namespace: str
     uid: str
     connections: tuple[str, ...] = ()
-    least_epoch: int = 0
+    min_epoch: int = 0
 
     def used_by(self, uid: str, connection: str) -> "SlugClaim":
         """Return the claim after an object of its namespace has used a connection."""
         others = tuple(name for name in self.connections if name != connection)
-        return replace(self, uid=uid, connections=(connection, *others)[:MOST_CONNECTIONS])
+        return replace(self, uid=uid, connections=(connection, *others)[:MAX_CONNECTIONS])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,17 +59,17 @@ class ClaimSet:
         claim = self.claims.get(slug)
         return claim.namespace if claim and self.is_complete else None
 
-    def least_epoch(self, slug: str) -> int:
+    def min_epoch_of(self, slug: str) -> int:
         """Return the lowest epoch number with which an agent is served; 0 accepts any."""
         claim = self.claims.get(slug)
-        return claim.least_epoch if claim else 0
+        return claim.min_epoch if claim else 0
 
 
 NO_CLAIMS = ClaimSet()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Witness:
+class ClaimEvidence:
     """A collection whose marker is evidence of the owner of a slug.
 
     Attributes:
@@ -85,38 +85,38 @@ class Witness:
     is_live: bool
 
 
-def claims_from(witnesses: Iterable[Witness]) -> dict[str, SlugClaim]:
+def derive_claims(witnesses: Iterable[ClaimEvidence]) -> dict[str, SlugClaim]:
     """Return the claims that collections prove, by slug.
 
     If collections name several namespaces, the order is: existing objects first, the oldest of them; then the
     collection behind the alias; then by name, so that the result is deterministic.
     """
-    by_slug: dict[str, list[Witness]] = {}
+    by_slug: dict[str, list[ClaimEvidence]] = {}
     numbers: dict[str, int] = {}
     for witness in witnesses:
         namespace = witness.marker.namespace
         numbers[namespace] = numbers.get(namespace, 0) + (not witness.created)
-        if witness.created or numbers[namespace] <= MOST_WITHOUT_OBJECT:
+        if witness.created or numbers[namespace] <= MAX_WITHOUT_OBJECT:
             by_slug.setdefault(witness.slug, []).append(witness)
     return {slug: _claim_from(sorted(found, key=_rank)) for slug, found in by_slug.items()}
 
 
-def _rank(witness: Witness) -> tuple[Any, ...]:
+def _rank(witness: ClaimEvidence) -> tuple[Any, ...]:
     marker = witness.marker
     return not witness.created, witness.created, not witness.is_live, marker.namespace, marker.name, witness.connection
 
 
-def _claim_from(witnesses: Sequence[Witness]) -> SlugClaim:
+def _claim_from(witnesses: Sequence[ClaimEvidence]) -> SlugClaim:
     first = witnesses[0].marker
     used = [witness.connection for witness in witnesses if witness.marker.namespace == first.namespace]
-    connections = tuple(dict.fromkeys(used))[:MOST_CONNECTIONS]
+    connections = tuple(dict.fromkeys(used))[:MAX_CONNECTIONS]
     return SlugClaim(namespace=first.namespace, uid=first.uid, connections=connections)
 
 
 def claim_to_json(claim: SlugClaim) -> dict[str, Any]:
     """Render a claim as it is stored."""
     document = {"namespace": claim.namespace, "uid": claim.uid, "connections": list(claim.connections)}
-    return document | ({"leastEpoch": claim.least_epoch} if claim.least_epoch else {})
+    return document | ({"leastEpoch": claim.min_epoch} if claim.min_epoch else {})
 
 
 def claim_from_json(document: Any) -> SlugClaim | None:
@@ -128,7 +128,7 @@ def claim_from_json(document: Any) -> SlugClaim | None:
         namespace=document["namespace"],
         uid=str(document.get("uid", "")),
         connections=tuple(str(one) for one in connections) if isinstance(connections, list) else (),
-        least_epoch=least_epoch if isinstance(least_epoch, int) and least_epoch > 0 else 0,
+        min_epoch=least_epoch if isinstance(least_epoch, int) and least_epoch > 0 else 0,
     )
 
 

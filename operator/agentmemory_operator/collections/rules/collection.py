@@ -37,7 +37,7 @@ Limit = bool | int | float
 Limits = tuple[tuple[str, Limit], ...]
 
 UNLIMITED = 4_294_967_295
-LIFTED: dict[str, Limit] = {
+LIFTED_LIMITS: dict[str, Limit] = {
     "max_query_limit": UNLIMITED,
     "search_max_hnsw_ef": UNLIMITED,
     "search_max_oversampling": 1_000_000.0,
@@ -48,7 +48,7 @@ LIFTED: dict[str, Limit] = {
 }
 
 DEFAULT_LANGUAGE = "english"
-WINDOW = 2
+KEYWORD_WINDOW = 2
 """Number of preceding memories of the session whose text is part of a memory's keyword text."""
 
 
@@ -77,7 +77,7 @@ def is_owner(named: Owner, ours: Owner) -> bool:
     return all(named) and named == ours
 
 
-def owner_in(metadata: Mapping[str, Any] | None) -> Owner:
+def read_owner(metadata: Mapping[str, Any] | None) -> Owner:
     """Return the owner in the marker of a collection's metadata; empty strings if it is missing or malformed."""
     marker = (metadata or {}).get(METADATA_KEY)
     return _owner_from(marker) if isinstance(marker, Mapping) else ("", "", "")
@@ -156,7 +156,7 @@ class Collection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
+class ObservedCollection:
     """Observed state of the collection behind an alias.
 
     Attributes:
@@ -180,7 +180,7 @@ class Observed:
     is_busy: bool
     fault: str = ""
     record: RebuildRecord | None = None
-    is_held: bool = False
+    must_clients_wait: bool = False
 
     @property
     def is_plain(self) -> bool:
@@ -190,7 +190,7 @@ class Observed:
     placement: Placement | None = None
 
 
-def figures_in(collection: Collection) -> dict[str, Any]:
+def settings_by_name(collection: Collection) -> dict[str, Any]:
     """Return the fields of a collection by name.
 
     Settings of HNSW and optimizers are separate entries, as in digests.
@@ -207,7 +207,7 @@ def has_same_vectors(live: Collection, desired: Collection) -> bool:
     return live.marker.embedding.identity == desired.marker.embedding.identity
 
 
-def handed_over(found: Marker, ours: Marker) -> Marker:
+def with_owner(found: Marker, ours: Marker) -> Marker:
     """Return a marker with the same description of the vectors and another owner."""
     return replace(
         found,
@@ -268,9 +268,9 @@ def placeholder_metadata(owner: Tenant | None) -> dict[str, Any]:
     return {METADATA_KEY: {PLACEHOLDER_KEY: True, **named}}
 
 
-def tenant_in(metadata: Mapping[str, Any] | None) -> Tenant | None:
+def read_tenant(metadata: Mapping[str, Any] | None) -> Tenant | None:
     """Return the tenant that a collection's metadata names, or None if cluster or namespace is missing."""
-    cluster_id, namespace, _ = owner_in(metadata)
+    cluster_id, namespace, _ = read_owner(metadata)
     return Tenant(cluster_id, namespace) if cluster_id and namespace else None
 
 
@@ -321,7 +321,7 @@ def _camel_keys(values: Mapping[str, Any]) -> dict[str, Any]:
     return {to_camel(key): _camel_keys(value) if isinstance(value, dict) else value for key, value in kept}
 
 
-def desired_limits(spec: StrictModeSpec | None) -> Limits | None:
+def build_limits(spec: StrictModeSpec | None) -> Limits | None:
     """Return the limits that the spec configures, or None without `strictMode`: then the existing ones stay."""
     if spec is None:
         return None
@@ -329,19 +329,19 @@ def desired_limits(spec: StrictModeSpec | None) -> Limits | None:
     return tuple(sorted(({"enabled": True} | given).items()))
 
 
-def limits_to_set(desired: Limits | None, live: Limits | None) -> Limits:
+def diff_limits(desired: Limits | None, live: Limits | None) -> Limits:
     """Return the limits for a PATCH. Limits that the spec does not offer stay unchanged."""
     if not desired:
         return ()
     required, existing = dict(desired), dict(live or ())
     if required["enabled"]:
-        required |= {name: LIFTED[name] for name in existing.keys() & LIFTED.keys() - required.keys()}
+        required |= {name: LIFTED_LIMITS[name] for name in existing.keys() & LIFTED_LIMITS.keys() - required.keys()}
     return tuple(sorted((name, value) for name, value in required.items() if existing.get(name) != value))
 
 
-def limits_in_force(live: Limits | None) -> dict[str, Limit]:
+def effective_limits(live: Limits | None) -> dict[str, Limit]:
     """Return the limits that restrict something; empty if strict mode is off."""
     existing = dict(live or ())
     if not existing.get("enabled"):
         return {}
-    return {name: value for name, value in existing.items() if LIFTED.get(name) != value}
+    return {name: value for name, value in existing.items() if LIFTED_LIMITS.get(name) != value}

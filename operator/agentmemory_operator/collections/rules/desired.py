@@ -7,16 +7,16 @@ from dataclasses import asdict, dataclass, field, replace
 
 from agentmemory_operator.collections.rules.collection import (
     DEFAULT_LANGUAGE,
-    WINDOW,
+    KEYWORD_WINDOW,
     Collection,
     KeywordSource,
     Marker,
-    desired_limits,
-    figures_in,
+    build_limits,
+    settings_by_name,
 )
 from agentmemory_operator.collections.rules.drift import DriftPolicy
-from agentmemory_operator.collections.rules.rebuild_costs import Survey
-from agentmemory_operator.collections.rules.takeovers import TakeoverTerms, takeover_terms
+from agentmemory_operator.collections.rules.rebuild_costs import CollectionSample
+from agentmemory_operator.collections.rules.takeovers import TakeoverTerms, build_terms
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.spec.effective.embedding import (
     EMBEDDING_BATCH_SIZE,
@@ -24,8 +24,8 @@ from agentmemory_operator.spec.effective.embedding import (
     effective_embedding,
     embedding_source,
 )
-from agentmemory_operator.spec.effective.policies import RebuildSettings, ends_sooner, rebuild_settings
-from agentmemory_operator.spec.effective.revisions import at_revision, is_undecided, preset_of, revisions_of
+from agentmemory_operator.spec.effective.policies import RebuildSettings, describe_earlier_endings, rebuild_settings
+from agentmemory_operator.spec.effective.revisions import at_revision, is_preset_undecided, preset_of, revisions_of
 from agentmemory_operator.spec.effective.settings import (
     effective_indexes,
     effective_tuning,
@@ -44,7 +44,7 @@ from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.kinds.spec_index import Index, ShardingSpec
 from agentmemory_operator.spec.presets import CORTEX, PRESETS
 
-DEFAULT_OF_OLD_MARKERS = CORTEX.name
+UNMARKED_PRESET = CORTEX.name
 """Preset of a collection whose marker has none: it was the only preset at that time."""
 
 
@@ -69,14 +69,14 @@ class PassTerms:
     takeover: TakeoverTerms | None = None
     approved: str | None = None
     older: Mapping[int, Collection] = field(default_factory=dict)
-    ends: Mapping[int, str] = field(default_factory=dict)
+    earlier_endings: Mapping[int, str] = field(default_factory=dict)
     drift_policy: DriftPolicy = DriftPolicy.CORRECT
     wants_alias: bool = False
     rebuild: RebuildSettings = field(default_factory=RebuildSettings)
-    batch: int = EMBEDDING_BATCH_SIZE
+    batch_size: int = EMBEDDING_BATCH_SIZE
     cancelled: str | None = None
-    taken_back: str | None = None
-    survey: Survey | None = None
+    rolled_back: str | None = None
+    survey: CollectionSample | None = None
 
 
 def desired_collection(memory: AgentMemory, *, cluster_id: str) -> Collection:
@@ -97,7 +97,7 @@ def desired_collection(memory: AgentMemory, *, cluster_id: str) -> Collection:
         payload_on_disk=index.payload.on_disk if index.payload else None,
         shard_number=sharding.shard_number,
         replication_factor=sharding.replication_factor,
-        strict_mode=desired_limits(index.strict_mode),
+        strict_mode=build_limits(index.strict_mode),
         indexes=tuple(sorted(_indexes(memory, keyword).items())),
         has_keyword=keyword is not None,
     )
@@ -111,7 +111,7 @@ def desired_collection(memory: AgentMemory, *, cluster_id: str) -> Collection:
         preset_revision=preset.revision,
         embedding=embedding,
         keyword=keyword,
-        connection=connection_named(memory),
+        connection=connection_name(memory),
         preset=preset.name,
         agent=memory.slug,
     )
@@ -123,30 +123,33 @@ def _indexes(memory: AgentMemory, keyword: KeywordSource | None) -> dict[str, st
     return effective_indexes(memory) | (keyword_indexes(memory) if keyword else {})
 
 
-def terms_of(memory: AgentMemory, *, cluster_id: str) -> PassTerms:
+def build_terms(memory: AgentMemory, *, cluster_id: str) -> PassTerms:
     """Build the terms of a pass from the object's annotations and the older revisions of its preset."""
     older = {
         preset_of(before).revision: desired_collection(before, cluster_id=cluster_id)
         for before in revisions_of(memory)[:-1]
     }
     newest = endings_of(revisions_of(memory)[-1])
-    ends = {preset_of(before).revision: ends_sooner(endings_of(before), newest) for before in revisions_of(memory)[:-1]}
+    ends = {
+        preset_of(before).revision: describe_earlier_endings(endings_of(before), newest)
+        for before in revisions_of(memory)[:-1]
+    }
     annotations = memory.metadata.annotations
     return PassTerms(
-        takeover=takeover_terms(memory.slug, annotations),
+        takeover=build_terms(memory.slug, annotations),
         approved=annotations.get(APPROVE_PLAN),
         older=older,
-        ends=ends,
+        earlier_endings=ends,
         drift_policy=DriftPolicy(memory.spec.drift_policy or DriftPolicy.CORRECT),
         wants_alias=annotations.get(MOVE_TO_ALIAS) == "true",
         rebuild=rebuild_settings(memory.spec),
-        batch=effective_embedding(memory).batch_size,
+        batch_size=effective_embedding(memory).batch_size,
         cancelled=annotations.get(CANCEL_REBUILD),
-        taken_back=annotations.get(ROLLBACK_REBUILD),
+        rolled_back=annotations.get(ROLLBACK_REBUILD),
     )
 
 
-def on_record(memory: AgentMemory, live: Marker | None) -> AgentMemory:
+def with_recorded_preset(memory: AgentMemory, live: Marker | None) -> AgentMemory:
     """Return the object with the preset of its collection, if neither its spec nor its status has one.
 
     Args:
@@ -155,9 +158,9 @@ def on_record(memory: AgentMemory, live: Marker | None) -> AgentMemory:
     Raises:
         SpecInvalid: If this version does not define the preset.
     """
-    if live is None or not is_undecided(memory):
+    if live is None or not is_preset_undecided(memory):
         return memory
-    name = live.preset or DEFAULT_OF_OLD_MARKERS
+    name = live.preset or UNMARKED_PRESET
     if name not in PRESETS:
         way_out = "name one in spec.preset, or run a version that knows it"
         raise SpecInvalid(
@@ -166,7 +169,7 @@ def on_record(memory: AgentMemory, live: Marker | None) -> AgentMemory:
     return at_revision(memory, live.preset_revision, preset=name)
 
 
-def connection_named(memory: AgentMemory) -> str:
+def connection_name(memory: AgentMemory) -> str:
     """Return NAMESPACE/NAME of the QdrantConnection that the object refers to."""
     ref = memory.spec.connection_ref
     return f"{ref.namespace or memory.metadata.namespace}/{ref.name}"
@@ -182,10 +185,10 @@ def keyword_source(memory: AgentMemory) -> KeywordSource | None:
     keyword = memory.spec.index.keyword if memory.spec.index else None
     if not has_keyword(memory):
         return None
-    return KeywordSource(language=(keyword and keyword.language) or DEFAULT_LANGUAGE, window=WINDOW)
+    return KeywordSource(language=(keyword and keyword.language) or DEFAULT_LANGUAGE, window=KEYWORD_WINDOW)
 
 
 def hash_config(shape: Collection, embedding: EmbeddingSource, keyword: KeywordSource | None = None) -> str:
     """Return the first 12 hex digits of the SHA-256 of the whole configuration of a collection."""
-    config = figures_in(shape) | {"embedding": embedding, "keyword": keyword}
+    config = settings_by_name(shape) | {"embedding": embedding, "keyword": keyword}
     return hashlib.sha256(json.dumps(config, sort_keys=True, default=asdict).encode()).hexdigest()[:12]

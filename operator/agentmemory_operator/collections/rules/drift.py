@@ -23,7 +23,7 @@ from agentmemory_operator.collections.rules.changes import (
     WakeOptimizers,
     WriteMarker,
 )
-from agentmemory_operator.collections.rules.collection import Collection, Observed, figures_in
+from agentmemory_operator.collections.rules.collection import Collection, ObservedCollection, settings_by_name
 from agentmemory_operator.collections.rules.plan import Plan
 from agentmemory_operator.spec.kinds.base import manifest_name
 from agentmemory_operator.spec.presets.table import Hnsw, Optimizers
@@ -37,9 +37,9 @@ class DriftPolicy(StrEnum):
     IGNORE = "Ignore"
 
 
-OWN = (CreateCollection, SetAlias, WakeOptimizers, WriteMarker)
+OWN_CHANGES = (CreateCollection, SetAlias, WakeOptimizers, WriteMarker)
 
-PATHS = {
+SPEC_PATHS = {
     **{figure.name: f"index.hnsw.{manifest_name(figure.name)}" for figure in fields(Hnsw)},
     **{figure.name: f"index.optimizers.{manifest_name(figure.name)}" for figure in fields(Optimizers)},
     "quantization": "index.quantization",
@@ -48,7 +48,7 @@ PATHS = {
     "has_keyword": "index.keyword.enabled",
     "replication_factor": "index.sharding.replicationFactor",
 }
-NOTHING = "None"
+NO_INDEX = "None"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Difference:
         return f"{self.path} is {self.observed}, expected {self.desired}"
 
 
-def is_drift(desired: Collection, observed: Observed | None, *, last_physical: str | None) -> bool:
+def is_drift(desired: Collection, observed: ObservedCollection | None, *, last_physical: str | None) -> bool:
     """Return whether the differences of a collection were not made by the operator.
 
     An interrupted creation differs too, but it has no alias, which is set last.
@@ -91,7 +91,7 @@ def differences(desired: Collection, live: Collection, changes: Iterable[Change]
 
 
 def _is_own(change: Change) -> bool:
-    return isinstance(change, OWN) or change == BEHIND_ALIAS
+    return isinstance(change, OWN_CHANGES) or change == BEHIND_ALIAS
 
 
 def _differences(desired: Collection, live: Collection, change: Change) -> Iterator[Difference]:
@@ -105,13 +105,13 @@ def _differences(desired: Collection, live: Collection, change: Change) -> Itera
         case CreateIndexes(indexes):
             indexed = dict(live.indexes)
             for field, kind in indexes:
-                yield Difference(f"index.payloadIndexes[{field}]", kind, indexed.get(field, NOTHING))
+                yield Difference(f"index.payloadIndexes[{field}]", kind, indexed.get(field, NO_INDEX))
         case _:
-            ours, theirs = figures_in(desired), figures_in(live)
+            ours, theirs = settings_by_name(desired), settings_by_name(live)
             for name in (figure.name for figure in fields(change) if figure.compare):
                 expected, found = ours[name], theirs[name]
                 if expected != found and (expected is not None or name == "quantization"):
-                    yield Difference(PATHS.get(name, f"index.{name}"), _shown(expected), _shown(found))
+                    yield Difference(SPEC_PATHS.get(name, f"index.{name}"), _shown(expected), _shown(found))
 
 
 def _shown(value: Any) -> str:

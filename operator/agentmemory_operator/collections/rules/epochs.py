@@ -34,7 +34,7 @@ class Epoch:
     contents: int = 0
 
 
-def epoch_in(metadata: Mapping[str, Any] | None) -> Epoch:
+def read_epoch(metadata: Mapping[str, Any] | None) -> Epoch:
     """Read the epoch from a collection's metadata; missing or invalid numbers are 0."""
     stored = (metadata or {}).get(EPOCH_KEY)
     if not isinstance(stored, Mapping):
@@ -47,18 +47,18 @@ def epoch_to_json(epoch: Epoch) -> dict[str, Any]:
     return {EPOCH_KEY: {"number": epoch.number, "contents": epoch.contents}}
 
 
-def next_epoch(last: Epoch, now_ms: int, *, carries: bool, least: int = 0) -> Epoch:
+def next_epoch(last: Epoch, now_ms: int, *, copies_writes: bool, min_number: int = 0) -> Epoch:
     """Return the epoch of the next change.
 
     Args:
         carries: True if the change copies all earlier writes.
         least: Minimum number; see `SlugClaim.least_epoch`.
     """
-    number = max(now_ms, last.number + 1, least)
-    return Epoch(number=number, contents=last.contents if carries else number)
+    number = max(now_ms, last.number + 1, min_number)
+    return Epoch(number=number, contents=last.contents if copies_writes else number)
 
 
-def closing_to_json(restore: str, since: str | None, epoch: int) -> dict[str, Any]:
+def closed_to_json(restore: str, since: str | None, epoch: int) -> dict[str, Any]:
     """Build the change of metadata that closes a collection.
 
     Args:
@@ -69,7 +69,7 @@ def closing_to_json(restore: str, since: str | None, epoch: int) -> dict[str, An
     return {CLOSED_KEY: {"restore": restore, "since": since, "epoch": epoch}}
 
 
-def closed_until(metadata: Mapping[str, Any] | None) -> int | None:
+def read_closed_until(metadata: Mapping[str, Any] | None) -> int | None:
     """Return the number of the epoch with which a closed collection reopens, or None if it is open.
 
     The number is 0 if the metadata has no valid one.

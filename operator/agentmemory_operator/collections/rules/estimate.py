@@ -29,15 +29,15 @@ from agentmemory_operator.spec.presets.table import (
 )
 
 MIB = 1024**2
-SIZES = (10_000, 100_000, 1_000_000)
-AS_ASKED = "AsAsked"
+ESTIMATED_SIZES = (10_000, 100_000, 1_000_000)
+AS_CONFIGURED = "AsAsked"
 """Name of the row for the collection itself, in addition to the profiles."""
 
 PAYLOAD_BYTES, INDEX_BYTES, EXTRA_INDEX_BYTES, ID_BYTES = 400, 400, 40, 30
 PAYLOAD_PAGE_BYTES = 32 * MIB
-LOG_OVERHEAD_BYTES, LOG_MAX_BYTES = 500, 64 * MIB
+LOG_OVERHEAD_BYTES, MAX_LOG_BYTES = 500, 64 * MIB
 # Distinct words, without stop words, of a memory of 200 characters and the two before it in its session.
-KEYWORDS = 58
+DISTINCT_KEYWORDS = 58
 CENTROIDS = 256
 BITS = {"OneBit": 1, "OneAndHalfBits": 1.5, "TwoBits": 2, "Bits1": 1, "Bits1_5": 1.5, "Bits2": 2, "Bits4": 4}
 
@@ -79,7 +79,7 @@ def estimate(layout: Layout, memories: int) -> Estimate:
     copies = _compressed(layout, memories)
     graph = memories * _graph_bytes(layout, memories)
     indexes = memories * (INDEX_BYTES + EXTRA_INDEX_BYTES * layout.extra_indexes + ID_BYTES)
-    log = min(LOG_MAX_BYTES, memories * (4 * layout.dimensions + 8 * layout.keywords + LOG_OVERHEAD_BYTES))
+    log = min(MAX_LOG_BYTES, memories * (4 * layout.dimensions + 8 * layout.keywords + LOG_OVERHEAD_BYTES))
     words = _keyword_vectors(layout, memories)
     has_copies_in_ram = not layout.is_cold or (layout.quantization is not None and layout.quantization.always_ram)
     payload = _payload_in_ram(layout, memories) if layout.has_payload_in_ram else 0
@@ -95,7 +95,7 @@ def estimate(layout: Layout, memories: int) -> Estimate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CopiesInRam:
+class QuantizedRam:
     """Effect of quantized copies of the vectors on the RAM of a collection, in bytes.
 
     Attributes:
@@ -109,7 +109,7 @@ class CopiesInRam:
     vectors_on_disk: float
 
 
-def copies_in_ram(layout: Layout, memories: int) -> CopiesInRam | None:
+def quantized_in_ram(layout: Layout, memories: int) -> QuantizedRam | None:
     """Return the RAM that quantized copies need and save, or None if the layout has none in RAM."""
     plain = replace(layout, quantization=None)
     copies = estimate(layout, memories).ram - estimate(plain, memories).ram
@@ -119,13 +119,13 @@ def copies_in_ram(layout: Layout, memories: int) -> CopiesInRam | None:
         estimate(replace(plain, is_cold=False), memories).ram - estimate(replace(plain, is_cold=True), memories).ram
     )
     cold = vectors if layout.is_cold else 0
-    return CopiesInRam(copies=copies, vectors=vectors - cold, vectors_on_disk=cold)
+    return QuantizedRam(copies=copies, vectors=vectors - cold, vectors_on_disk=cold)
 
 
 def estimates(collection: Collection, expected_memories: int) -> Mapping[str, Mapping[int, Estimate]]:
     """Return the estimates of the collection and of every profile, by name and number of memories."""
-    sizes = sorted({*SIZES, expected_memories})
-    by_name = {AS_ASKED: {memories: estimate(layout_of(collection), memories) for memories in sizes}}
+    sizes = sorted({*ESTIMATED_SIZES, expected_memories})
+    by_name = {AS_CONFIGURED: {memories: estimate(layout_of(collection), memories) for memories in sizes}}
     for name in PROFILES:
         by_name[name] = {memories: estimate(profile_layout(name, collection, memories), memories) for memories in sizes}
     return by_name
@@ -147,7 +147,7 @@ def layout_of(collection: Collection) -> Layout:
         is_cold=collection.memory == COLD,
         quantization=collection.quantization,
         extra_indexes=len(set(collection.indexes) - set(RETRIEVAL_INDEXES)),
-        keywords=KEYWORDS if collection.has_keyword else 0,
+        keywords=DISTINCT_KEYWORDS if collection.has_keyword else 0,
         has_payload_in_ram=collection.payload_on_disk is False,
     )
 

@@ -4,15 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from agentmemory_operator.collections.rules.changes import ChangeClass, WakeOptimizers, class_of
-from agentmemory_operator.collections.rules.collection import Marker, Observed
+from agentmemory_operator.collections.rules.collection import Marker, ObservedCollection
 from agentmemory_operator.collections.rules.drift import Difference
 from agentmemory_operator.collections.rules.plan import Plan
 from agentmemory_operator.collections.rules.refusals import Refusal
-from agentmemory_operator.collections.rules.replicas import Replication
+from agentmemory_operator.collections.rules.replicas import ReplicationGap
 
 
 @dataclass(frozen=True, slots=True)
-class Reconciled:
+class PassOutcome:
     """State of a collection after a pass.
 
     Attributes:
@@ -29,7 +29,7 @@ class Reconciled:
         replication: Differences of the collection's replicas from the configuration. None without any.
     """
 
-    observed: Observed
+    observed: ObservedCollection
     plan: Plan
     refusal: Refusal | None
     applied: Plan
@@ -39,8 +39,8 @@ class Reconciled:
     is_queued: bool = False
     unlisted: Mapping[str, int] = field(default_factory=dict)
     memories: int | None = None
-    to_reseal: int | None = None
-    replication: Replication | None = None
+    memories_to_reseal: int | None = None
+    replication: ReplicationGap | None = None
 
     @property
     def has_reindexed(self) -> bool:

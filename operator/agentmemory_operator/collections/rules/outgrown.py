@@ -8,19 +8,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentmemory_operator.collections.rules.collection import Collection, Observed
-from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason, condition_of
+from agentmemory_operator.collections.rules.collection import Collection, ObservedCollection
+from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason, find_condition
 
 CONDITION = "Outgrown"
-M, EF_CONSTRUCT = 32, 256
+LARGE_GRAPH_M, LARGE_GRAPH_EF_CONSTRUCT = 32, 256
 """Parameters of the graph above the first step."""
 
-FALLEN = 0.9
+HYSTERESIS_SHARE = 0.9
 """Share of a step below which it counts as no longer passed (hysteresis): numbers of points are approximate."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class GrowthStep:
     """A number of memories, and the advice above it."""
 
     memories: int
@@ -29,18 +29,18 @@ class Step:
 
 
 STEPS = (
-    Step(
+    GrowthStep(
         100_000,
         Reason.GRAPH_OUTGROWN,
-        f"a larger graph improves recall: set spec.index.hnsw to m {M} and efConstruct {EF_CONSTRUCT}, or set a "
+        f"a larger graph improves recall: set spec.index.hnsw to m {LARGE_GRAPH_M} and efConstruct {LARGE_GRAPH_EF_CONSTRUCT}, or set a "
         f"profile",
     ),
-    Step(
+    GrowthStep(
         500_000,
         Reason.SERVER_OUTGROWN,
         "use a dedicated Qdrant with at least 4 GiB of RAM, or spec.index.profile LowMemory",
     ),
-    Step(
+    GrowthStep(
         1_000_000,
         Reason.NODE_OUTGROWN,
         "spread it over several nodes with spec.index.sharding.shardNumber (docs/clusters.md)",
@@ -48,7 +48,9 @@ STEPS = (
 )
 
 
-def outgrown(observed: Observed, expected_memories: int, old: Mapping[str, Any]) -> ConditionState | None:
+def build_condition(
+    observed: ObservedCollection, expected_memories: int, old: Mapping[str, Any]
+) -> ConditionState | None:
     """Return the condition of an agent that has passed a step, or None.
 
     Args:
@@ -60,7 +62,7 @@ def outgrown(observed: Observed, expected_memories: int, old: Mapping[str, Any])
         step
         for step in STEPS
         if expected_memories <= step.memories
-        and observed.points > step.memories * (FALLEN if before and step.memories <= before.memories else 1)
+        and observed.points > step.memories * (HYSTERESIS_SHARE if before and step.memories <= before.memories else 1)
         and not _is_met(step, observed.collection)
     ]
     if not passed:
@@ -74,18 +76,18 @@ def outgrown(observed: Observed, expected_memories: int, old: Mapping[str, Any])
     return ConditionState(CONDITION, True, last.reason, message)
 
 
-def passed_another(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+def has_passed_step(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     """Return whether the new status reports a higher step than the old one."""
     old_step, new_step = _step_in(old), _step_in(new)
     return new_step is not None and (old_step is None or old_step.memories < new_step.memories)
 
 
-def _step_in(status: Mapping[str, Any]) -> Step | None:
-    reason = condition_of(status, CONDITION).get("reason")
+def _step_in(status: Mapping[str, Any]) -> GrowthStep | None:
+    reason = find_condition(status, CONDITION).get("reason")
     return next((step for step in STEPS if step.reason == reason), None)
 
 
-def _is_met(step: Step, live: Collection) -> bool:
+def _is_met(step: GrowthStep, live: Collection) -> bool:
     if step is not STEPS[0]:
         return False
-    return (live.hnsw.m or 0) >= M and (live.hnsw.ef_construct or 0) >= EF_CONSTRUCT
+    return (live.hnsw.m or 0) >= LARGE_GRAPH_M and (live.hnsw.ef_construct or 0) >= LARGE_GRAPH_EF_CONSTRUCT

@@ -55,12 +55,12 @@ from agentmemory_operator.collections.rules.collection import (
     Collection,
     KeywordSource,
     Marker,
-    Observed,
-    figures_in,
-    limits_to_set,
+    ObservedCollection,
+    diff_limits,
+    settings_by_name,
 )
 from agentmemory_operator.collections.rules.estimate import shard_bytes
-from agentmemory_operator.collections.rules.replicas import moves_to
+from agentmemory_operator.collections.rules.replicas import plan_moves
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource, Prefixes
 from agentmemory_operator.spec.presets.table import figures_to_set
 
@@ -92,7 +92,11 @@ def _content_of(change: Change) -> dict[str, Any]:
     if isinstance(change, WriteMarker):
         change = replace(change, marker=replace(change.marker, generation=0))
     content = {name: value for name, value in asdict(change).items() if name not in _OUTSIDE}
-    return content | {"collection": figures_in(change.collection)} if isinstance(change, CreateCollection) else content
+    return (
+        content | {"collection": settings_by_name(change.collection)}
+        if isinstance(change, CreateCollection)
+        else content
+    )
 
 
 def has_rebuild(plan: Plan) -> bool:
@@ -105,13 +109,13 @@ def rebuild_digest(plan: Plan) -> str:
     return Plan(plan.physical, tuple(change for change in plan.changes if isinstance(change, Rebuild))).digest
 
 
-def without_wake(plan: Plan) -> Plan:
+def drop_wake(plan: Plan) -> Plan:
     """Return the plan without WakeOptimizers: Qdrant may report grey for a moment after that."""
     return replace(plan, changes=tuple(change for change in plan.changes if not isinstance(change, WakeOptimizers)))
 
 
 def plan_changes(
-    desired: Collection, observed: Observed | None, *, alias: str, physical: str, wants_alias: bool = False
+    desired: Collection, observed: ObservedCollection | None, *, alias: str, physical: str, wants_alias: bool = False
 ) -> Plan:
     """Plan the changes from the observed to the desired collection; empty if there are no differences.
 
@@ -130,17 +134,17 @@ def plan_changes(
         changes.append(SetAlias(alias, observed.physical))
     if wants_alias and observed.physical == alias and not any(isinstance(change, Rebuild) for change in changes):
         changes.insert(0, BEHIND_ALIAS)
-    return with_wake(Plan(observed.physical, tuple(changes)), observed)
+    return add_wake(Plan(observed.physical, tuple(changes)), observed)
 
 
-def with_wake(plan: Plan, observed: Observed) -> Plan:
+def add_wake(plan: Plan, observed: ObservedCollection) -> Plan:
     """Add WakeOptimizers for a grey collection, unless another change wakes the optimizers anyway."""
     if observed.state != GREY or any(isinstance(change, WAKING) for change in plan.changes):
         return plan
     return replace(plan, changes=(*plan.changes, WakeOptimizers()))
 
 
-def _differences(desired: Collection, observed: Observed) -> Iterator[Change]:
+def _differences(desired: Collection, observed: ObservedCollection) -> Iterator[Change]:
     live = observed.collection
     rebuilds = (*_rebuilds(desired, live), *_immovable(desired, observed))
     yield from rebuilds
@@ -169,7 +173,7 @@ def _tuned(desired: Collection, live: Collection) -> Iterator[Tuned]:
         yield UpdatePayload(desired.payload_on_disk)
     if optimizers := figures_to_set(desired.optimizers, live.optimizers):
         yield UpdateOptimizers(**optimizers)
-    if limits := limits_to_set(desired.strict_mode, live.strict_mode):
+    if limits := diff_limits(desired.strict_mode, live.strict_mode):
         yield UpdateStrictMode(limits)
 
 
@@ -201,21 +205,21 @@ def _words_of(prefixes: Prefixes | None) -> str:
     return f"query {prefixes.query!r}, passage {prefixes.passage!r}" if prefixes else "none"
 
 
-def _replication(desired: Collection, observed: Observed) -> Iterator[UpdateReplication]:
+def _replication(desired: Collection, observed: ObservedCollection) -> Iterator[UpdateReplication]:
     factor, placement = desired.replication_factor, observed.placement
     if factor is None or factor == observed.collection.replication_factor:
         return
-    moves = moves_to(placement, factor) if placement else ()
+    moves = plan_moves(placement, factor) if placement else ()
     if placement is None or placement.can_move or not moves:
         yield UpdateReplication(factor, moves, shard_bytes(observed.collection, observed.points) if placement else 0)
 
 
-def _immovable(desired: Collection, observed: Observed) -> Iterator[Rebuild]:
+def _immovable(desired: Collection, observed: ObservedCollection) -> Iterator[Rebuild]:
     """Yield a difference in replicas that needs a new collection, because the cluster has no API to move them."""
     factor, placement = desired.replication_factor, observed.placement
     if factor is None or placement is None or placement.can_move:
         return
-    if moves_to(placement, factor):
+    if plan_moves(placement, factor):
         fewest = min(len(states) for states in placement.shards.values())
         yield Rebuild("index.sharding.replicationFactor", str(fewest), str(factor))
 

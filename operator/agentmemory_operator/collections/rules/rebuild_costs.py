@@ -17,15 +17,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from agentmemory_operator.collections.rules.changes import Rebuild
-from agentmemory_operator.collections.rules.collection import Collection, Observed
+from agentmemory_operator.collections.rules.collection import Collection, ObservedCollection
 from agentmemory_operator.collections.rules.estimate import Estimate, estimate, layout_of
 from agentmemory_operator.collections.rules.plan import Plan
 from agentmemory_operator.connections.rules.capabilities import ServerCapabilities
 from agentmemory_operator.spec.effective.policies import RebuildSettings
 
 GIB = 1024**3
-COPIED_PER_S = 2_000
-SAMPLED = 256
+MIN_COPY_RATE = 2_000
+SAMPLE_SIZE = 256
 """Number of memories whose length is sampled."""
 
 # Content length that the estimate of a payload assumes.
@@ -33,7 +33,7 @@ _ESTIMATED_CHARACTERS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class ServerResources:
     """Resources that are available for a Rebuild.
 
     Attributes:
@@ -46,22 +46,22 @@ class Room:
     nodes: int = 1
     disk_bytes: int | None = None
     ram_bytes: int | None = None
-    most_bytes: int | None = None
+    max_rebuild_bytes: int | None = None
 
 
-def room_of(server: ServerCapabilities, *, most_bytes: int | None = None) -> Room:
+def server_resources(server: ServerCapabilities, *, most_bytes: int | None = None) -> ServerResources:
     """Return the resources that a server reports.
 
     Args:
         most_bytes: Maximum disk for a Rebuild, set by the administrator. None without one.
     """
-    return Room(
-        nodes=server.peers or 1, disk_bytes=server.disk_bytes, ram_bytes=server.ram_bytes, most_bytes=most_bytes
+    return ServerResources(
+        nodes=server.peers or 1, disk_bytes=server.disk_bytes, ram_bytes=server.ram_bytes, max_rebuild_bytes=most_bytes
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class CollectionSample:
     """Facts about a collection that is to be rebuilt.
 
     Attributes:
@@ -70,7 +70,7 @@ class Survey:
     """
 
     lengths: tuple[int, ...]
-    room: Room = Room()
+    room: ServerResources = ServerResources()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,8 +109,14 @@ class Costs:
         return math.ceil(self.ram_bytes / self.nodes)
 
 
-def costs_of(
-    plan: Plan, desired: Collection, observed: Observed, *, settings: RebuildSettings, batch: int, survey: Survey | None
+def estimate_costs(
+    plan: Plan,
+    desired: Collection,
+    observed: ObservedCollection,
+    *,
+    settings: RebuildSettings,
+    batch: int,
+    survey: CollectionSample | None,
 ) -> Costs:
     """Estimate the costs of a plan's Rebuild.
 
@@ -119,9 +125,9 @@ def costs_of(
         batch: Number of texts in one request to the embedding provider.
         survey: Facts about the collection. None estimates without lengths and limits.
     """
-    room = survey.room if survey else Room()
+    room = survey.room if survey else ServerResources()
     lengths = survey.lengths if survey else ()
-    is_embedded = embeds(plan)
+    is_embedded = needs_embedding(plan)
     calls = math.ceil(observed.points / batch) if is_embedded else 0
     tokens = _tokens(lengths, observed.points) if is_embedded else None
     needed, nodes = _needed(desired, observed.points, lengths, room)
@@ -143,7 +149,7 @@ def costs_of(
     return replace(costs, shortage=_shortage(costs, present, room))
 
 
-def embeds(plan: Plan) -> bool:
+def needs_embedding(plan: Plan) -> bool:
     """Return whether a plan's Rebuild computes new embeddings, because it changes the vector space."""
     return any(isinstance(change, Rebuild) and change.field.startswith("embedding.") for change in plan.changes)
 
@@ -167,17 +173,17 @@ def _tokens(lengths: Sequence[int], points: int) -> int | None:
     """Return the tokens of all contents, rounded to two digits, the precision of the sample."""
     if not lengths:
         return None
-    exact = round(points * sum(lengths) / len(lengths) / CHARACTERS_A_TOKEN)
+    exact = round(points * sum(lengths) / len(lengths) / CHARS_PER_TOKEN)
     return round(exact, 2 - len(str(exact)))
 
 
 def _seconds(points: int, calls: int, settings: RebuildSettings) -> float:
     limit = settings.max_calls_per_hour
     embedding_s = calls * 3600 / limit if limit else 0.0
-    return max(points / COPIED_PER_S, embedding_s)
+    return max(points / MIN_COPY_RATE, embedding_s)
 
 
-def _needed(collection: Collection, points: int, lengths: Sequence[int], room: Room) -> tuple[Estimate, int]:
+def _needed(collection: Collection, points: int, lengths: Sequence[int], room: ServerResources) -> tuple[Estimate, int]:
     """Return the disk and RAM of a collection on all nodes together, and the number of nodes."""
     copies = collection.replication_factor or 1
     nodes = max(1, min(room.nodes, copies * (collection.shard_number or room.nodes)))
@@ -187,7 +193,7 @@ def _needed(collection: Collection, points: int, lengths: Sequence[int], room: R
     return Estimate(single.ram * copies, (single.disk + longer) * copies), nodes
 
 
-def _obstacle(desired: Collection, observed: Observed, lengths: Sequence[int]) -> str | None:
+def _obstacle(desired: Collection, observed: ObservedCollection, lengths: Sequence[int]) -> str | None:
     """Return why the points cannot be embedded again, or None."""
     if not observed.points:
         return None
@@ -205,13 +211,13 @@ def _obstacle(desired: Collection, observed: Observed, lengths: Sequence[int]) -
     return None
 
 
-def _shortage(costs: Costs, present: Estimate, room: Room) -> str | None:
-    if room.most_bytes is not None and costs.disk_bytes > room.most_bytes:
+def _shortage(costs: Costs, present: Estimate, room: ServerResources) -> str | None:
+    if room.max_rebuild_bytes is not None and costs.disk_bytes > room.max_rebuild_bytes:
         return (
             f"it needs about {_gib(costs.disk_bytes)} of disk, but the operator's AGENTMEMORY_MAX_REBUILD_GIB allows "
-            f"{_gib(room.most_bytes)}: raise it"
+            f"{_gib(room.max_rebuild_bytes)}: raise it"
         )
-    disk_bytes = room.disk_bytes if room.most_bytes is None else None
+    disk_bytes = room.disk_bytes if room.max_rebuild_bytes is None else None
     for resource, needed, taken, total in (
         ("disk", costs.disk_per_node, present.disk / costs.nodes, disk_bytes),
         ("RAM", costs.ram_per_node, present.ram / costs.nodes, room.ram_bytes),
@@ -241,5 +247,5 @@ def _duration(seconds: float) -> str:
     return f"{math.ceil(seconds)} seconds" if seconds > 1 else "a second"
 
 
-TOKENS_MAX, CHARACTERS_A_TOKEN = 2048, 4
+MAX_TOKENS, CHARS_PER_TOKEN = 2048, 4
 """Token limit of the design, estimated from characters as there: a tokenizer would be specific to one model."""

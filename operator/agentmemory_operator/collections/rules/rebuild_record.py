@@ -25,8 +25,8 @@ from enum import StrEnum
 from typing import Any
 
 from agentmemory_operator.collections.rules.announcement import MOVING_KEY
-from agentmemory_operator.collections.rules.epochs import CLOSED_KEY, EPOCH_KEY, epoch_in
-from agentmemory_operator.spec.kinds.rebuild import is_under_way
+from agentmemory_operator.collections.rules.epochs import CLOSED_KEY, EPOCH_KEY, read_epoch
+from agentmemory_operator.spec.kinds.rebuild import is_active
 
 Json = dict[str, Any]
 
@@ -142,7 +142,7 @@ class RebuildRecord:
         return self.step in (RebuildStep.DRAIN, RebuildStep.SETTLE, RebuildStep.DONE)
 
 
-def way_back(record: RebuildRecord, now_ms: int) -> RebuildRecord:
+def rollback_record(record: RebuildRecord, now_ms: int) -> RebuildRecord:
     """Build the record of a rollback of a completed rebuild. Writes since its move are copied back."""
     return RebuildRecord(
         kind=RebuildKind.ROLLBACK,
@@ -155,7 +155,7 @@ def way_back(record: RebuildRecord, now_ms: int) -> RebuildRecord:
     )
 
 
-def resume_at(step: RebuildStep, *, is_moved: bool) -> RebuildStep:
+def resume_step(step: RebuildStep, *, is_moved: bool) -> RebuildStep:
     """Return the step at which a rebuild continues; `step` may be half done.
 
     Args:
@@ -195,12 +195,12 @@ def record_from_json(metadata: Mapping[str, Any] | None) -> RebuildRecord | None
         return None
 
 
-def copied_elsewhere() -> dict[str, Any]:
+def clear_copied_keys() -> dict[str, Any]:
     """Build the change of metadata for a copy under another name: it removes keys that describe the original."""
     return dict.fromkeys((REBUILD_KEY, MOVING_KEY, EPOCH_KEY, CLOSED_KEY))
 
 
-def copied_back(before: Mapping[str, Any] | None) -> dict[str, Any]:
+def keep_as_completed(before: Mapping[str, Any] | None) -> dict[str, Any]:
     """Build the change of metadata for a collection into which a snapshot was restored in place.
 
     Args:
@@ -211,19 +211,19 @@ def copied_back(before: Mapping[str, Any] | None) -> dict[str, Any]:
     return {REBUILD_KEY: ended, MOVING_KEY: None}
 
 
-def epoch_of(metadata: Mapping[str, Any] | None) -> str:
+def read_epoch_text(metadata: Mapping[str, Any] | None) -> str:
     """Return the epoch of a collection as text; no two targets of one alias have the same.
 
     It consists of the target's name in the rebuild record, if any, and the number, if valid.
     """
-    record, number = record_from_json(metadata), epoch_in(metadata).number
+    record, number = record_from_json(metadata), read_epoch(metadata).number
     name = record.target if record else ""
     return f"{name}@{number}" if number else name
 
 
-def is_moving(told: Mapping[str, Any]) -> bool:
+def is_moving(status: Mapping[str, Any]) -> bool:
     """Return whether a status reports a rebuild that is about to move the alias, or has moved it and not ended."""
-    return is_under_way(told) and told.get("step") in (
+    return is_active(status) and status.get("step") in (
         RebuildStep.KEEP,
         RebuildStep.MOVE,
         RebuildStep.DRAIN,

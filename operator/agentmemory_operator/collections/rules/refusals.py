@@ -15,13 +15,13 @@ from agentmemory_operator.collections.rules.changes import (
     class_of,
 )
 from agentmemory_operator.collections.rules.claims import SlugClaim
-from agentmemory_operator.collections.rules.collection import Collection, Marker, Observed
+from agentmemory_operator.collections.rules.collection import Collection, Marker, ObservedCollection
 from agentmemory_operator.collections.rules.desired import PassTerms
 from agentmemory_operator.collections.rules.drift import DriftPolicy
 from agentmemory_operator.collections.rules.plan import Plan, has_rebuild, rebuild_digest
 from agentmemory_operator.collections.rules.rebuild_costs import Costs, describe_costs
-from agentmemory_operator.collections.rules.replicas import too_few
-from agentmemory_operator.collections.rules.takeovers import TakeoverTerms, is_same_tenant, may_take
+from agentmemory_operator.collections.rules.replicas import too_few_peers
+from agentmemory_operator.collections.rules.takeovers import TakeoverTerms, is_same_tenant, may_take_over
 from agentmemory_operator.errors import NotOwned, SpecInvalid
 from agentmemory_operator.spec.effective.policies import ChangePolicy
 from agentmemory_operator.spec.kinds.agent_memory import (
@@ -34,10 +34,10 @@ from agentmemory_operator.spec.kinds.agent_memory import (
 )
 from agentmemory_operator.spec.kinds.conditions import Reason
 
-REQUESTS = "takeoverRequests"
+TAKEOVER_REQUESTS_FIELD = "takeoverRequests"
 """Field of a QdrantConnection's status: objects whose takeover its owner may allow."""
 
-RECALL_SUFFIX = "-recall"
+RECALL_APPROVAL_SUFFIX = "-recall"
 """Suffix of an approval's digest that also accepts the loss of recall that a Rebuild has measured."""
 
 _SERVING = (SetAlias, WakeOptimizers, CreateIndexes, UpdateStrictMode)
@@ -57,19 +57,19 @@ class Refusal:
 
     reason: str
     message: str
-    held: tuple[Change, ...]
+    withheld: tuple[Change, ...]
     digest: str | None = None
     costs: Costs | None = None
     revision: int | None = None
 
     @property
-    def is_carried_out(self) -> bool:
+    def is_running(self) -> bool:
         """True if no decision is needed: the Rebuild is running, outside the passes."""
         return self.reason == Reason.REBUILD_RUNNING
 
 
-def refuse(
-    plan: Plan, observed: Observed | None, *, terms: PassTerms | None = None, costs: Costs | None = None
+def find_refusal(
+    plan: Plan, observed: ObservedCollection | None, *, terms: PassTerms | None = None, costs: Costs | None = None
 ) -> Refusal | None:
     """Return the changes of a plan that are withheld, or None.
 
@@ -83,7 +83,7 @@ def refuse(
     | it was rolled back | RolledBack | the Rebuild |
     | it was cancelled | RebuildCancelled | the Rebuild |
     | the server lacks space | InsufficientSpace | the Rebuild |
-    | neither approved, nor changePolicy Apply, nor empty (`holds_nothing`) | AwaitingApproval | the Rebuild |
+    | neither approved, nor changePolicy Apply, nor empty (`is_empty`) | AwaitingApproval | the Rebuild |
     | any other | RebuildRunning: outside the passes | the Rebuild, and all changes that searches do not need |
 
     Args:
@@ -105,7 +105,9 @@ def refuse(
     return Refusal(Reason.REBUILD_RUNNING, message, replaced, digest, costs)
 
 
-def _why_held(plan: Plan, observed: Observed, terms: PassTerms, costs: Costs | None) -> tuple[Reason, str] | None:
+def _why_held(
+    plan: Plan, observed: ObservedCollection, terms: PassTerms, costs: Costs | None
+) -> tuple[Reason, str] | None:
     """Return reason and message for withholding a Rebuild, or None if it may run."""
     digest = rebuild_digest(plan)
     undo = f"remove the annotation {MOVE_TO_ALIAS}" if BEHIND_ALIAS in plan.changes else "revert the field"
@@ -113,9 +115,9 @@ def _why_held(plan: Plan, observed: Observed, terms: PassTerms, costs: Costs | N
         return Reason.REBUILD_NOT_ALLOWED, f"blocked by spec.changePolicy Never: {undo}, or change the policy"
     if costs and costs.obstacle:
         return Reason.CANNOT_REBUILD, costs.obstacle
-    if terms.taken_back:
+    if terms.rolled_back:
         return Reason.ROLLED_BACK, (
-            f"{terms.taken_back} was rolled back: {undo}, or run it again (agentmemory approve, "
+            f"{terms.rolled_back} was rolled back: {undo}, or run it again (agentmemory approve, "
             f"which removes the annotation {ROLLBACK_REBUILD})"
         )
     if terms.cancelled in (digest, plan.digest):
@@ -126,7 +128,7 @@ def _why_held(plan: Plan, observed: Observed, terms: PassTerms, costs: Costs | N
     if costs and costs.shortage:
         return Reason.INSUFFICIENT_SPACE, costs.shortage
     is_permitted = terms.rebuild.change_policy is ChangePolicy.APPLY or is_approved(plan, terms.approved)
-    if is_permitted or holds_nothing(observed):
+    if is_permitted or is_empty(observed):
         return None
     stale = f"the approval of {terms.approved} is for another plan: " if terms.approved else ""
     return Reason.AWAITING_APPROVAL, (
@@ -134,7 +136,7 @@ def _why_held(plan: Plan, observed: Observed, terms: PassTerms, costs: Costs | N
     )
 
 
-def holds_nothing(observed: Observed) -> bool:
+def is_empty(observed: ObservedCollection) -> bool:
     """Return whether a collection is empty, so that its Rebuild needs no approval.
 
     The number of points is an estimate, and writers may add some: the rebuild reads a point (`rebuilds/begin.py`) again
@@ -151,15 +153,15 @@ def is_approved(plan: Plan, approved: str | None) -> bool:
     digests = {plan.digest}
     if has_rebuild(plan):
         digests |= {rebuild_digest(plan), lasting_digest(plan)}
-    return approved.removesuffix(RECALL_SUFFIX) in digests
+    return approved.removesuffix(RECALL_APPROVAL_SUFFIX) in digests
 
 
-def _burden(observed: Observed, costs: Costs | None) -> str:
+def _burden(observed: ObservedCollection, costs: Costs | None) -> str:
     described = f": {describe_costs(costs)}" if costs else ""
     return f"{observed.points} points{described}"
 
 
-def _meanwhile(observed: Observed) -> str:
+def _meanwhile(observed: ObservedCollection) -> str:
     if observed.collection.marker is None:
         return "Until then the collection is not served, because it has no ownership marker"
     if observed.is_plain:
@@ -170,7 +172,7 @@ def _meanwhile(observed: Observed) -> str:
     return "The current collection keeps serving"
 
 
-def _is_of_serving(change: Change, observed: Observed) -> bool:
+def _is_of_serving(change: Change, observed: ObservedCollection) -> bool:
     """Return whether a change is made even though the collection is being replaced."""
     if isinstance(change, WriteMarker):
         live = observed.collection.marker
@@ -178,8 +180,8 @@ def _is_of_serving(change: Change, observed: Observed) -> bool:
     return isinstance(change, _SERVING)
 
 
-def hold_upgrade(
-    plan: Plan, base: Plan | None, observed: Observed | None, *, terms: PassTerms, costs: Costs | None = None
+def refuse_upgrade(
+    plan: Plan, base: Plan | None, observed: ObservedCollection | None, *, terms: PassTerms, costs: Costs | None = None
 ) -> Refusal | None:
     """Return the refusal of a plan for a newer preset revision, or None if it may be carried out.
 
@@ -196,11 +198,11 @@ def hold_upgrade(
     base_changes = base.changes if base else ()
     costly = [c for c in plan.changes if class_of(c) is not ChangeClass.IN_PLACE and c not in base_changes]
     live = observed.collection.marker if observed else None
-    ends = terms.ends.get(live.preset_revision, "") if live else ""
+    ends = terms.earlier_endings.get(live.preset_revision, "") if live else ""
     if observed is None or not (costly or ends):
         return None
     named = " and ".join(sorted({class_of(change) for change in costly}))
-    rebuild = refuse(plan, observed, terms=terms, costs=costs)
+    rebuild = find_refusal(plan, observed, terms=terms, costs=costs)
     if rebuild and rebuild.reason not in (Reason.REBUILD_RUNNING, Reason.AWAITING_APPROVAL):
         return replace(rebuild, held=plan.changes)
     has_own = any(isinstance(change, Rebuild) for change in base_changes)
@@ -218,7 +220,7 @@ def hold_upgrade(
     return Refusal(Reason.AWAITING_APPROVAL, message, plan.changes, digest, costs if rebuild else None)
 
 
-def upgraded_from(desired: Collection, observed: Observed | None) -> int | None:
+def find_older_revision(desired: Collection, observed: ObservedCollection | None) -> int | None:
     """Return the preset revision in force, or None if it is the newest, of another preset, or unknown."""
     live, ours = observed.collection.marker if observed else None, desired.marker
     if live is None or ours is None or live.preset_revision == ours.preset_revision:
@@ -230,7 +232,7 @@ def upgraded_from(desired: Collection, observed: Observed | None) -> int | None:
 
 def _ends_as_approved(plan: Plan, approved: str | None) -> bool:
     """Return whether an approval covers that memories end earlier. One of the Rebuild only may predate that."""
-    return approved in (plan.digest, lasting_digest(plan), rebuild_digest(plan) + RECALL_SUFFIX)
+    return approved in (plan.digest, lasting_digest(plan), rebuild_digest(plan) + RECALL_APPROVAL_SUFFIX)
 
 
 def lasting_digest(plan: Plan) -> str:
@@ -238,7 +240,7 @@ def lasting_digest(plan: Plan) -> str:
     return Plan(plan.physical, tuple(change for change in plan.changes if not isinstance(change, _SERVING))).digest
 
 
-def hold_queued(queued: tuple[Change, ...], refusal: Refusal | None, waits_for: str) -> Refusal:
+def refuse_queued(queued: tuple[Change, ...], refusal: Refusal | None, waits_for: str) -> Refusal:
     """Add changes that wait for the Reindex slot to a refusal.
 
     Args:
@@ -249,17 +251,17 @@ def hold_queued(queued: tuple[Change, ...], refusal: Refusal | None, waits_for: 
     message = f"the Reindex is queued: one collection per connection at a time, {waits_for} is first"
     if refusal is None:
         return Refusal(Reason.REINDEX_QUEUED, message, queued)
-    return replace(refusal, message=f"{refusal.message}. Also, {message}", held=(*refusal.held, *queued))
+    return replace(refusal, message=f"{refusal.message}. Also, {message}", held=(*refusal.withheld, *queued))
 
 
-def allowed(plan: Plan, refusal: Refusal | None) -> tuple[Change, ...]:
+def allowed_changes(plan: Plan, refusal: Refusal | None) -> tuple[Change, ...]:
     """Return the changes that are not withheld, in order."""
-    held = refusal.held if refusal else ()
+    held = refusal.withheld if refusal else ()
     return tuple(change for change in plan.changes if change not in held)
 
 
 def check_lost(
-    alias: str, observed: Observed | None, *, last_physical: str | None, last_points: int, policy: DriftPolicy
+    alias: str, observed: ObservedCollection | None, *, last_physical: str | None, last_points: int, policy: DriftPolicy
 ) -> None:
     """Raise if a collection no longer exists that had points, or that the drift policy does not recreate.
 
@@ -284,7 +286,7 @@ def check_lost(
         )
 
 
-def check_replicas(desired: Collection, observed: Observed | None) -> None:
+def check_replicas(desired: Collection, observed: ObservedCollection | None) -> None:
     """Raise if the number of replicas is to change to more than the cluster has peers.
 
     Raises:
@@ -294,11 +296,11 @@ def check_replicas(desired: Collection, observed: Observed | None) -> None:
     if placement is None or observed is None or factor is None or factor == observed.collection.replication_factor:
         return
     if factor > len(placement.peers):
-        raise SpecInvalid(Reason.INVALID_SPEC, too_few(len(placement.peers), factor))
+        raise SpecInvalid(Reason.INVALID_SPEC, too_few_peers(len(placement.peers), factor))
 
 
 def check_ownership(
-    observed: Observed | None, desired: Collection, *, takeover: TakeoverTerms | None = None
+    observed: ObservedCollection | None, desired: Collection, *, takeover: TakeoverTerms | None = None
 ) -> Marker | None:
     """Return the owner from which the collection is taken over. None if it has no marker or belongs to this object.
 
@@ -312,9 +314,9 @@ def check_ownership(
     live, ours = observed.collection.marker if observed else None, desired.marker
     if live is None or ours is None or live.is_same_object(ours):
         return None
-    if may_take(live, ours, takeover):
+    if may_take_over(live, ours, takeover):
         return live
-    raise not_owned(
+    raise build_not_owned(
         Reason.COLLECTION_NOT_OWNED,
         "the collection",
         live,
@@ -323,7 +325,7 @@ def check_ownership(
     )
 
 
-def not_owned(reason: Reason, what: str, live: Marker, ours: Marker, *, way_out: str) -> NotOwned:
+def build_not_owned(reason: Reason, what: str, live: Marker, ours: Marker, *, way_out: str) -> NotOwned:
     """Build the refusal of a collection or other resource that carries another object's marker.
 
     Args:
@@ -336,11 +338,13 @@ def not_owned(reason: Reason, what: str, live: Marker, ours: Marker, *, way_out:
         how = f"with the annotation {TAKEOVER}={live.uid} on this object"
         return NotOwned(reason, f"{what} belongs to {owner_text}: {way_out} {how}", owner=owner, is_same_tenant=True)
     # The refused tenant must not learn the owner, nor the values that would permit a takeover.
-    how = f"with spec.takeovers of its QdrantConnection, whose owner sees this object in status.{REQUESTS}"
+    how = (
+        f"with spec.takeovers of its QdrantConnection, whose owner sees this object in status.{TAKEOVER_REQUESTS_FIELD}"
+    )
     return NotOwned(reason, f"{what} belongs to another namespace or cluster: {way_out} {how}", owner=owner)
 
 
-def slug_taken(slug: str, claim: SlugClaim | None = None) -> NotOwned:
+def build_slug_taken(slug: str, claim: SlugClaim | None = None) -> NotOwned:
     """Build the refusal of a slug that belongs to another namespace, without naming it.
 
     Args:
@@ -352,7 +356,7 @@ def slug_taken(slug: str, claim: SlugClaim | None = None) -> NotOwned:
     return NotOwned(
         Reason.SLUG_TAKEN,
         f"agent {slug!r} is taken: it still has memories. Choose another spec.agent, or transfer them to this "
-        f"namespace with spec.takeovers of their QdrantConnection, whose owner sees this object in status.{REQUESTS}",
+        f"namespace with spec.takeovers of their QdrantConnection, whose owner sees this object in status.{TAKEOVER_REQUESTS_FIELD}",
         owner=owner | ({"connection": claim.connections[0]} if claim.connections else {}),
     )
 
@@ -371,7 +375,7 @@ def describe_owner(marker: Marker, *, cluster_id: str) -> str:
     return f"AgentMemory {marker.namespace}/{marker.name}{where} (uid {marker.uid})"
 
 
-def check_destroy(alias: str, *, points: int, confirmation: str | None) -> str | None:
+def find_deletion_obstacle(alias: str, *, points: int, confirmation: str | None) -> str | None:
     """Return why a collection is kept although its deletion was requested, or None if it may be deleted."""
     if points == 0 or confirmation == alias:
         return None

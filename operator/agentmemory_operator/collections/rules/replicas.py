@@ -17,7 +17,7 @@ from agentmemory_operator.spec.kinds.conditions import Reason
 ACTIVE, DEAD = "Active", "Dead"
 
 # Maximum number of items that a message lists.
-NAMED = 8
+MAX_LISTED_REPLICAS = 8
 
 States = Mapping[int, str]
 """State of each replica by peer, in Qdrant's terms."""
@@ -81,7 +81,7 @@ class Placement:
         )
 
 
-def moves_to(placement: Placement, factor: int) -> tuple[Move, ...]:
+def plan_moves(placement: Placement, factor: int) -> tuple[Move, ...]:
     """Return the moves that give each shard `factor` replicas, in order. Moves that are unsafe now are left out."""
     shards = {shard: dict(states) for shard, states in sorted(placement.shards.items())}
     loads = Counter(peer for states in shards.values() for peer in states)
@@ -91,7 +91,7 @@ def moves_to(placement: Placement, factor: int) -> tuple[Move, ...]:
 
 def next_move(placement: Placement, factor: int) -> Move | None:
     """Return the next move, or None if there is none or one is in progress."""
-    return None if placement.copying else next(iter(moves_to(placement, factor)), None)
+    return None if placement.copying else next(iter(plan_moves(placement, factor)), None)
 
 
 def _copies(
@@ -130,7 +130,7 @@ def _is_enough_without(states: States, dropped: int, factor: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Replication:
+class ReplicationGap:
     """A difference between a collection's replicas and the configuration.
 
     Attributes:
@@ -142,31 +142,31 @@ class Replication:
 
     reason: Reason
     message: str
-    begun: Move | None = None
+    started: Move | None = None
     is_under_way: bool = False
-    before: str | None = None
+    slot_holder: str | None = None
 
 
-def replication_of(placement: Placement, factor: int | None, *, begun: Move | None = None) -> Replication | None:
+def find_gap(placement: Placement, factor: int | None, *, begun: Move | None = None) -> ReplicationGap | None:
     """Return the difference between a collection's replicas and the configuration, or None without one.
 
     Args:
         factor: Configured number of replicas. None if the number is not configured or not changed now.
         begun: Move that was started after `placement` was read.
     """
-    remaining = len(moves_to(placement, factor)) if factor else 0
+    remaining = len(plan_moves(placement, factor)) if factor else 0
     if begun or placement.copying:
         move = begun or placement.copying[0]
         verb = "dropping" if isinstance(move, DropReplica) else "copying"
         rest = remaining - (begun is not None)
         more = f"; {rest} more to go" if rest else ""
-        return Replication(Reason.REPLICATING, f"{verb} {move}{more}", begun, is_under_way=True)
+        return ReplicationGap(Reason.REPLICATING, f"{verb} {move}{more}", begun, is_under_way=True)
     if remaining:
-        return Replication(Reason.REPLICATING, f"{remaining} replicas left to move", is_under_way=True)
-    if pending := unsettled(placement):
-        return Replication(Reason.REPLICAS_INACTIVE, f"{pending}: {_WAY_OUT}")
+        return ReplicationGap(Reason.REPLICATING, f"{remaining} replicas left to move", is_under_way=True)
+    if pending := describe_unsettled(placement):
+        return ReplicationGap(Reason.REPLICAS_INACTIVE, f"{pending}: {_WAY_OUT}")
     if factor and factor > len(placement.peers):
-        return Replication(Reason.TOO_FEW_PEERS, too_few(len(placement.peers), factor))
+        return ReplicationGap(Reason.TOO_FEW_PEERS, too_few_peers(len(placement.peers), factor))
     return None
 
 
@@ -176,7 +176,7 @@ _WAY_OUT = (
 )
 
 
-def too_few(peers: int, factor: int) -> str:
+def too_few_peers(peers: int, factor: int) -> str:
     """Return the error message for more replicas than peers."""
     return (
         f"spec.index.sharding.replicationFactor {factor} is more than the number of peers in the cluster "
@@ -184,14 +184,14 @@ def too_few(peers: int, factor: int) -> str:
     )
 
 
-def unsettled(placement: Placement) -> str:
+def describe_unsettled(placement: Placement) -> str:
     """Return the replicas that are missing, inactive or being copied, as text; empty if all are active."""
     missing = [f"shard {shard} has no replica" for shard, states in sorted(placement.shards.items()) if not states]
     copied = [f"{copy} is being copied" for copy in placement.copying]
-    return named([*missing, *placement.inactive, *copied])
+    return join_limited([*missing, *placement.inactive, *copied])
 
 
-def named(items: list[str] | tuple[str, ...]) -> str:
+def join_limited(items: list[str] | tuple[str, ...]) -> str:
     """Join a list for a message, truncated after NAMED items."""
-    more = [f"and {len(items) - NAMED} more"] if len(items) > NAMED else []
-    return ", ".join([*items[:NAMED], *more])
+    more = [f"and {len(items) - MAX_LISTED_REPLICAS} more"] if len(items) > MAX_LISTED_REPLICAS else []
+    return ", ".join([*items[:MAX_LISTED_REPLICAS], *more])

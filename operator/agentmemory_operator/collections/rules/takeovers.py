@@ -12,10 +12,10 @@ from agentmemory_operator.collections.rules.collection import Marker
 from agentmemory_operator.spec.kinds.agent_memory import TAKEOVER
 from agentmemory_operator.spec.kinds.connection import QdrantConnection, Takeover
 
-MOST_REQUESTS = 50
+MAX_REQUESTS = 50
 """Maximum number of requests in a connection's status."""
 
-MOST_OF_NAMESPACE = 10
+MAX_REQUESTS_PER_NAMESPACE = 10
 """Maximum number of these from one namespace, so that it cannot hide the requests of other namespaces."""
 
 
@@ -38,7 +38,7 @@ class TakeoverTerms:
     granted: Sequence[Takeover] = ()
 
 
-def takeover_terms(
+def build_terms(
     agent: str, annotations: Mapping[str, str], connection: QdrantConnection | None = None
 ) -> TakeoverTerms:
     """Return the takeovers that an object's annotations and its connection permit.
@@ -62,7 +62,7 @@ def is_same_tenant(live: Marker, ours: Marker) -> bool:
     return all(place) and place == (ours.cluster_id, ours.namespace)
 
 
-def may_take(live: Marker, ours: Marker, terms: TakeoverTerms | None) -> bool:
+def may_take_over(live: Marker, ours: Marker, terms: TakeoverTerms | None) -> bool:
     """Return whether an object may take over a collection with another object's marker.
 
     The first matching row decides:
@@ -93,10 +93,10 @@ def _grants(grant: Takeover, live: Marker, ours: Marker, agent: str) -> bool:
     if grant.from_cluster_id is not None:
         is_same_name = (live.namespace, live.name) == (ours.namespace, ours.name)
         return is_same_name and live.cluster_id == grant.from_cluster_id != ours.cluster_id
-    return releases(grant, agent=agent, uid=live.uid, namespace=ours.namespace)
+    return grants(grant, agent=agent, uid=live.uid, namespace=ours.namespace)
 
 
-def releases(grant: Takeover, *, agent: str, uid: str, namespace: str) -> bool:
+def grants(grant: Takeover, *, agent: str, uid: str, namespace: str) -> bool:
     """Return whether an entry grants the collection of an agent, owned by the object `uid`, to a namespace."""
     return bool(uid) and (grant.agent, grant.from_uid, grant.to_namespace) == (agent, uid, namespace)
 
@@ -123,12 +123,12 @@ class TakeoverRequest:
         return asdict(self) | {"owner": dict(self.owner)}
 
 
-def shown(requests: Sequence[TakeoverRequest]) -> list[TakeoverRequest]:
+def limit_requests(requests: Sequence[TakeoverRequest]) -> list[TakeoverRequest]:
     """Return the requests that a status lists: the oldest first, with a limit for each namespace and in total."""
     listed: list[TakeoverRequest] = []
     numbers: dict[str, int] = {}
     for request in sorted(requests):
         numbers[request.namespace] = numbers.get(request.namespace, 0) + 1
-        if numbers[request.namespace] <= MOST_OF_NAMESPACE:
+        if numbers[request.namespace] <= MAX_REQUESTS_PER_NAMESPACE:
             listed.append(request)
-    return listed[:MOST_REQUESTS]
+    return listed[:MAX_REQUESTS]

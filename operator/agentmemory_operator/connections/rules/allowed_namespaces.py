@@ -13,7 +13,7 @@ _MAX_SELECTOR_CHARS = 1_000
 _EXPRESSIONS = {"In": "{0} in ({1})", "NotIn": "{0} notin ({1})", "Exists": "{0}", "DoesNotExist": "!{0}"}
 
 
-def asks_labels(connection: QdrantConnection, namespace: str) -> bool:
+def needs_labels(connection: QdrantConnection, namespace: str) -> bool:
     """Return whether the decision for a namespace depends on its labels."""
     allowed = connection.spec.namespaces
     return namespace != connection.metadata.namespace and allowed is not None and allowed.from_ == "Selector"

@@ -60,7 +60,7 @@ class KeyOwner:
     slug: str
 
 
-def owner_of(key: str) -> KeyOwner | None:
+def parse_owner(key: str) -> KeyOwner | None:
     """Return the owner of an object, or None if the key has another shape or ambiguous segments."""
     segments = key.split("/")
     if len(key) > MAX_KEY_CHARS or not all(text not in (".", "..") and _SEGMENT.fullmatch(text) for text in segments):
@@ -73,7 +73,7 @@ def owner_of(key: str) -> KeyOwner | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Area:
+class BucketArea:
     """The part of a shared bucket that one namespace may use.
 
     Attributes:
@@ -83,21 +83,21 @@ class Area:
     namespace: str
     namespace_of: NamespaceOf
 
-    def holds(self, key: str) -> bool:
+    def contains(self, key: str) -> bool:
         """Return whether an object belongs to the namespace."""
-        owner = owner_of(key)
+        owner = parse_owner(key)
         if owner is None or owner.namespace != self.namespace:
             return False
         # Objects of a deleted agent still belong to the namespace in their key.
         return self.namespace_of(owner.slug) in (self.namespace, None)
 
-    def holds_folder(self, folder: str) -> bool:
+    def contains_folder(self, folder: str) -> bool:
         """Return whether a folder belongs to the namespace: of an agent, of its erasures, or of one snapshot's copies.
 
         Deeper objects may belong to other namespaces, if a prefix points there: check each key too.
         """
         below = ("file", f"{ERASED}/file")
-        return folder.endswith("/") and any(self.holds(folder + rest) for rest in below)
+        return folder.endswith("/") and any(self.contains(folder + rest) for rest in below)
 
 
 def check_copy(location: Mapping[str, Any], snapshot: Mapping[str, Any]) -> None:
@@ -155,7 +155,7 @@ def _location(bucket: S3Bucket, key: str) -> Json:
     return {field: value for field, value in document.items() if value is not None}
 
 
-def object_at(location: Mapping[str, Any], *, sha256: str | None = None) -> S3Object:
+def parse_location(location: Mapping[str, Any], *, sha256: str | None = None) -> S3Object:
     """Parse a location in a status.
 
     Raises:
@@ -174,7 +174,7 @@ def object_at(location: Mapping[str, Any], *, sha256: str | None = None) -> S3Ob
         ) from exc
 
 
-def place_of(bucket: S3Bucket) -> str:
+def bucket_name(bucket: S3Bucket) -> str:
     """Return the unique name of a bucket: its name at Amazon, otherwise endpoint and name."""
     return f"{bucket.endpoint.rstrip('/')}/{bucket.bucket}" if bucket.endpoint else bucket.bucket
 

@@ -42,7 +42,7 @@ class ServerCapabilities:
     ram_bytes: int | None = None
 
 
-def minor_of(version: str) -> tuple[int, int] | None:
+def parse_version(version: str) -> tuple[int, int] | None:
     """Parse a version to (major, minor), or None if it is not numeric."""
     parts = version.removeprefix("v").split(".")[:2]
     if len(parts) < 2 or not all(part.isdigit() for part in parts):
@@ -50,8 +50,8 @@ def minor_of(version: str) -> tuple[int, int] | None:
     return int(parts[0]), int(parts[1])
 
 
-def capabilities_of(server: ServerCapabilities) -> tuple[str, ...]:
+def derive_capabilities(server: ServerCapabilities) -> tuple[str, ...]:
     """Return the names of the server's capabilities, sorted. A non-numeric version has none that depend on it."""
-    minor = minor_of(server.version)
+    minor = parse_version(server.version)
     named = {name for name, since in SINCE.items() if minor is not None and minor >= since}
     return tuple(sorted(named | ({JWT_RBAC} if server.has_jwt_rbac else set())))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
 
-from agentmemory_operator.connections.rules.hosts import Address, address_of, matches, parts_of, spelled
+from agentmemory_operator.connections.rules.hosts import Address, matches, normalise_host, parse_address, parse_pattern
 
 Network = IPv4Network | IPv6Network
 
@@ -59,15 +59,15 @@ class AllowedHosts:
     patterns: tuple[str, ...]
     networks: tuple[tuple[Network, int | None], ...]
 
-    def names(self, host: str, port: int) -> bool:
+    def lists_name(self, host: str, port: int) -> bool:
         """Return whether a host is listed as it is written."""
         return any(matches(pattern, host, port) for pattern in self.patterns)
 
-    def holds(self, address: Address, port: int) -> bool:
+    def lists_address(self, address: Address, port: int) -> bool:
         """Return whether an address is listed."""
         return any(_is_in(address, network) and only in (None, port) for network, only in self.networks)
 
-    def names_loopback(self, host: str, address: Address, port: int) -> bool:
+    def lists_loopback(self, host: str, address: Address, port: int) -> bool:
         """Return whether a loopback address is listed explicitly.
 
         A network that contains more than loopback does not count.
@@ -76,7 +76,7 @@ class AllowedHosts:
             _is_own_loopback(network) and _is_in(address, network) and only in (None, port)
             for network, only in self.networks
         )
-        return listed or (spelled(host) == LOCALHOST and self.names(host, port))
+        return listed or (normalise_host(host) == LOCALHOST and self.lists_name(host, port))
 
 
 def parse_allowed(text: str) -> AllowedHosts | None:
@@ -91,9 +91,9 @@ def parse_allowed(text: str) -> AllowedHosts | None:
         if "/" in entry:
             networks.append((_network_of(entry), None))
             continue
-        host, port = parts_of(entry)
+        host, port = parse_pattern(entry)
         patterns.append(entry)
-        if (address := address_of(host)) is not None:
+        if (address := parse_address(host)) is not None:
             networks.append((ip_network(address), port))
     return AllowedHosts(tuple(patterns), tuple(networks)) if patterns or networks else None
 
@@ -110,7 +110,7 @@ class EgressPolicy:
     allowed: AllowedHosts | None = None
     is_in_cluster: bool = False
 
-    def refuses(
+    def find_refusal(
         self, host: str, port: int, address: Address, *, api_server: Collection[tuple[Address, int]] = ()
     ) -> EgressRefusal | None:
         """Return why a resolved address of a host is refused, or None.
@@ -118,25 +118,27 @@ class EgressPolicy:
         Args:
             api_server: Addresses and ports of the Kubernetes API server.
         """
-        forms = tuple(forms_of(address))
+        forms = tuple(equivalent_addresses(address))
         if any(_is_never(form) or (form, port) in api_server for form in forms):
             return EgressRefusal.NEVER
         if self.is_in_cluster and (loopback := next(filter(_is_loopback, forms), None)) is not None:
-            is_named = self.allowed is not None and self.allowed.names_loopback(host, loopback, port)
+            is_named = self.allowed is not None and self.allowed.lists_loopback(host, loopback, port)
             return None if is_named else EgressRefusal.LOOPBACK
-        if self.allowed is None or self.allowed.names(host, port):
+        if self.allowed is None or self.allowed.lists_name(host, port):
             return None
-        return None if any(self.allowed.holds(form, port) for form in _same(address)) else EgressRefusal.NOT_LISTED
+        return (
+            None if any(self.allowed.lists_address(form, port) for form in _same(address)) else EgressRefusal.NOT_LISTED
+        )
 
-    def refuses_unresolved(self, host: str, port: int) -> EgressRefusal | None:
+    def find_unresolved_refusal(self, host: str, port: int) -> EgressRefusal | None:
         """Return why a name must not be resolved: every address would be refused. None if it may be resolved."""
-        if spelled(host) in _NEVER_NAMES:
+        if normalise_host(host) in _NEVER_NAMES:
             return EgressRefusal.NEVER
-        if self.allowed is None or self.allowed.networks or self.allowed.names(host, port):
+        if self.allowed is None or self.allowed.networks or self.allowed.lists_name(host, port):
             return None
         return EgressRefusal.NOT_LISTED
 
-    def refuses_name(
+    def find_name_refusal(
         self, host: str, port: int, *, api_server: Collection[tuple[str, int]] = ()
     ) -> EgressRefusal | None:
         """Return why a host is refused if a proxy resolves it, so that only its name can be checked. None if allowed.
@@ -144,19 +146,19 @@ class EgressPolicy:
         Args:
             api_server: Hosts and ports of the Kubernetes API server.
         """
-        name = spelled(host)
-        if (address := address_of(name)) is not None:
-            known = {(found, at) for entry, at in api_server if (found := address_of(entry)) is not None}
-            return self.refuses(host, port, address, api_server=known)
-        if name in _NEVER_NAMES or any((spelled(entry), at) == (name, port) for entry, at in api_server):
+        name = normalise_host(host)
+        if (address := parse_address(name)) is not None:
+            known = {(found, at) for entry, at in api_server if (found := parse_address(entry)) is not None}
+            return self.find_refusal(host, port, address, api_server=known)
+        if name in _NEVER_NAMES or any((normalise_host(entry), at) == (name, port) for entry, at in api_server):
             return EgressRefusal.NEVER
-        is_listed = self.allowed is not None and self.allowed.names(host, port)
+        is_listed = self.allowed is not None and self.allowed.lists_name(host, port)
         if self.is_in_cluster and (name == LOCALHOST or name.endswith(f".{LOCALHOST}")):
             return None if is_listed else EgressRefusal.LOOPBACK
         return None if self.allowed is None or is_listed else EgressRefusal.NOT_LISTED
 
 
-def told(refusal: EgressRefusal, field: str, host: str, port: int) -> str:
+def refusal_message(refusal: EgressRefusal, field: str, host: str, port: int) -> str:
     """Return the message of a refusal. It repeats what the tenant has written, never the resolved address."""
     place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     match refusal:
@@ -177,7 +179,7 @@ def told(refusal: EgressRefusal, field: str, host: str, port: int) -> str:
             )
 
 
-def forms_of(address: Address) -> Iterator[Address]:
+def equivalent_addresses(address: Address) -> Iterator[Address]:
     """Yield an address, and every IPv4 address that a gateway or tunnel would derive from it."""
     yield address
     if isinstance(address, IPv4Address):

@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from agentmemory_operator.connections.rules.secret_hosts import NOWHERE, Destination, Exempt, goes_to
+from agentmemory_operator.connections.rules.secret_hosts import NOWHERE, Destination, Exempt, destinations_of
 from agentmemory_operator.spec.effective.consolidation import ModelSettings
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
 from agentmemory_operator.spec.kinds.cel.embedding import OPENAI_URL
@@ -26,7 +26,7 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HandedOver:
+class AgentSecret:
     """Secret with the values for one agent.
 
     Attributes:
@@ -41,7 +41,7 @@ class HandedOver:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyToHand:
+class RequiredKey:
     """A key that the API needs, to call a service or to sign, and the hosts that it may be sent to."""
 
     name: str
@@ -49,7 +49,7 @@ class KeyToHand:
     to: Destination
 
 
-def embedding_key(source: EmbeddingSource) -> KeyToHand | None:
+def embedding_key(source: EmbeddingSource) -> RequiredKey | None:
     """Return the key that an embedding sends to its service, or None.
 
     Raises:
@@ -57,10 +57,10 @@ def embedding_key(source: EmbeddingSource) -> KeyToHand | None:
     """
     if source.provider != "openai" or not source.secret_name or not source.secret_key:
         return None
-    return KeyToHand(source.secret_name, source.secret_key, goes_to(source.base_url or OPENAI_URL))
+    return RequiredKey(source.secret_name, source.secret_key, destinations_of(source.base_url or OPENAI_URL))
 
 
-def model_key(settings: ModelSettings) -> KeyToHand | None:
+def model_key(settings: ModelSettings) -> RequiredKey | None:
     """Return the key that is sent to a language model, or None.
 
     Raises:
@@ -68,10 +68,10 @@ def model_key(settings: ModelSettings) -> KeyToHand | None:
     """
     if settings.secret is None:
         return None
-    return KeyToHand(settings.secret.name, settings.secret.key, goes_to(settings.base_url or OPENAI_URL))
+    return RequiredKey(settings.secret.name, settings.secret.key, destinations_of(settings.base_url or OPENAI_URL))
 
 
-def slot_of(reference: Reference, to: Destination) -> str:
+def slot_name(reference: Reference, to: Destination) -> str:
     """Return the name under which a value is stored: a digest of the reference, and one of the allowed hosts.
 
     A changed URL leads to another slot, which is empty. Values that are not sent anywhere have a slot without hosts.
@@ -87,11 +87,11 @@ def is_bound(slot: str) -> bool:
     return "." in slot
 
 
-def handed_before(reference: Reference, to: Destination, values: Mapping[str, str]) -> str:
+def find_stored(reference: Reference, to: Destination, values: Mapping[str, str]) -> str:
     """Return the stored value of a reference: for these hosts, otherwise for any others; "" if there is none."""
-    of_reference = slot_of(reference, NOWHERE)
+    of_reference = slot_name(reference, NOWHERE)
     found = (value for slot, value in values.items() if slot.partition(".")[0] == of_reference)
-    return values.get(slot_of(reference, to)) or next(found, "")
+    return values.get(slot_name(reference, to)) or next(found, "")
 
 
 def _digest(text: str) -> str:

@@ -7,47 +7,47 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 
 Address = IPv4Address | IPv6Address
 
-LEVEL = "*."
-LAST_PORT = 65_535
+WILDCARD_PREFIX = "*."
+MAX_PORT = 65_535
 
 
 def matches(pattern: str, host: str, port: int) -> bool:
     """Return whether a pattern matches a host.
 
     Args:
-        pattern: See `parts_of`. An invalid one matches nothing.
+        pattern: See `parse_pattern`. An invalid one matches nothing.
         host: Host of a URL, in any spelling.
     """
     try:
-        pattern_host, pattern_port = parts_of(pattern)
+        pattern_host, pattern_port = parse_pattern(pattern)
     except ValueError:
         return False
     if pattern_port not in (None, port):
         return False
-    name = spelled(host)
-    if pattern_host.startswith(LEVEL):
+    name = normalise_host(host)
+    if pattern_host.startswith(WILDCARD_PREFIX):
         level, _, rest = name.partition(".")
-        return bool(level) and address_of(name) is None and rest == pattern_host.removeprefix(LEVEL)
+        return bool(level) and parse_address(name) is None and rest == pattern_host.removeprefix(WILDCARD_PREFIX)
     return name == pattern_host
 
 
-def parts_of(pattern: str) -> tuple[str, int | None]:
-    """Return the host, normalised by `spelled`, and the port of a pattern. None if it has no port.
+def parse_pattern(pattern: str) -> tuple[str, int | None]:
+    """Return the host, normalised by `normalise_host`, and the port of a pattern. None if it has no port.
 
     Raises:
         ValueError: If the pattern is invalid.
     """
     host, port = _split(pattern.strip())
-    bare = spelled(host.removeprefix(LEVEL))
-    if not bare or any(sign in bare for sign in "*/@?# ") or (":" in bare and address_of(bare) is None):
+    bare = normalise_host(host.removeprefix(WILDCARD_PREFIX))
+    if not bare or any(sign in bare for sign in "*/@?# ") or (":" in bare and parse_address(bare) is None):
         raise ValueError(f"{pattern!r} is not a host: use NAME, *.NAME or an address, with :PORT for a single port")
-    return (LEVEL + bare if host.startswith(LEVEL) else bare), port
+    return (WILDCARD_PREFIX + bare if host.startswith(WILDCARD_PREFIX) else bare), port
 
 
-def spelled(host: str) -> str:
+def normalise_host(host: str) -> str:
     """Normalise a host: lower case, without trailing dot, brackets and zone, IDNA-encoded."""
     bare = host.strip().removeprefix("[").removesuffix("]").partition("%")[0].rstrip(".").lower()
-    if (address := address_of(bare)) is not None:
+    if (address := parse_address(bare)) is not None:
         return str(address)
     try:
         return bare if bare.isascii() else bare.encode("idna").decode()
@@ -56,7 +56,7 @@ def spelled(host: str) -> str:
         return bare
 
 
-def address_of(host: str) -> Address | None:
+def parse_address(host: str) -> Address | None:
     """Parse a host that is an address, without brackets and zone; None for a name."""
     try:
         return ip_address(host.removeprefix("[").removesuffix("]").partition("%")[0])
@@ -69,6 +69,6 @@ def _split(pattern: str) -> tuple[str, int | None]:
     is_address = ":" in host and not host.endswith("]")
     if not colon or is_address or pattern.endswith("]"):
         return pattern, None
-    if not (port.isascii() and port.isdecimal() and 0 < int(port) <= LAST_PORT):
-        raise ValueError(f"{pattern!r} needs a port from 1 to {LAST_PORT} after the colon")
+    if not (port.isascii() and port.isdecimal() and 0 < int(port) <= MAX_PORT):
+        raise ValueError(f"{pattern!r} needs a port from 1 to {MAX_PORT} after the colon")
     return host, int(port)

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
-from agentmemory_operator.spec.kinds.parse import is_ours
+from agentmemory_operator.spec.kinds.parse import is_own_group
 
 Json = dict[str, Any]
 
 # Default address of a local Qdrant.
-USUAL_URL = "http://127.0.0.1:6333"
+DEFAULT_URL = "http://127.0.0.1:6333"
 
 
 def implied_connections(documents: Sequence[Json]) -> list[Json]:
@@ -20,7 +20,7 @@ def implied_connections(documents: Sequence[Json]) -> list[Json]:
     Args:
         documents: Objects with `kind` and `metadata.name`. Their `spec` may be anything.
     """
-    ours = [document for document in documents if is_ours(document)]
+    ours = [document for document in documents if is_own_group(document)]
     if any(document["kind"] == "QdrantConnection" for document in ours):
         return []
     references = {_reference_of(document): None for document in ours if document["kind"] == "AgentMemory"}
@@ -39,6 +39,6 @@ def _reference_of(memory: Json) -> tuple[str, str] | None:
 
 
 def _connection(namespace: str, name: str) -> Json:
-    spec = {"url": USUAL_URL, "namespaces": {"from": "All"}}
+    spec = {"url": DEFAULT_URL, "namespaces": {"from": "All"}}
     metadata = {"name": name, "namespace": namespace}
     return {"apiVersion": API_VERSION, "kind": "QdrantConnection", "metadata": metadata, "spec": spec}

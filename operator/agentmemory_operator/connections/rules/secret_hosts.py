@@ -15,15 +15,15 @@ from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.spec.kinds.agent_memory import GROUP
 from agentmemory_operator.spec.kinds.conditions import Reason
 
-HOSTS = f"{GROUP}/hosts"
+HOSTS_ANNOTATION = f"{GROUP}/hosts"
 """Annotation of a Secret: comma-separated hosts that its values may be sent to. `*.` matches one label."""
 
-USUAL_PORTS = {"http": 80, "https": 443}
-MAX_PORT, MAX_NAME, MAX_LABEL = 65_535, 253, 63
+DEFAULT_PORTS = {"http": 80, "https": 443}
+MAX_PORT, MAX_NAME_CHARS, MAX_LABEL_CHARS = 65_535, 253, 63
 FIRST_SIGN, DELETE = 0x20, 0x7F
 # Maximum characters of hosts in a message: Kubernetes would truncate an event over 1,024 characters, and with it the
 # command.
-MAX_NAMED = 150
+MAX_LISTED_CHARS = 150
 
 # Strict, so that every client reads the same host: no user info, and only a port before the path.
 _URL = re.compile(r"(https?)://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?(?:/[!-~]*)?")
@@ -43,14 +43,14 @@ class HostPort:
 
     host: str
     port: int
-    is_usual: bool = field(default=False, compare=False)
+    is_default_port: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
-        return self.host if self.is_usual else f"{self.host}:{self.port}"
+        return self.host if self.is_default_port else f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
-class GoesTo:
+class Destinations:
     """The destinations of a value, sorted; at least one."""
 
     places: tuple[HostPort, ...]
@@ -66,12 +66,12 @@ class Exempt(Enum):
     """The user of the command line, who reads the Secret with their own rights, has entered the URL."""
 
 
-Destination = GoesTo | Exempt
+Destination = Destinations | Exempt
 NOWHERE, BY_HAND = Exempt.NOWHERE, Exempt.BY_HAND
 
 
 @dataclass(frozen=True, slots=True)
-class KeptSecret:
+class AnnotatedSecret:
     """A Secret with its annotation, from a single read.
 
     Attributes:
@@ -83,24 +83,24 @@ class KeptSecret:
     hosts: str | None = None
 
 
-def goes_to(url: str, *more: str) -> GoesTo:
+def destinations_of(url: str, *more: str) -> Destinations:
     """Return the destinations of a value that is sent to URLs.
 
     Raises:
         SpecInvalid: If one is not an HTTP URL with a host.
     """
-    return GoesTo(tuple(sorted({_place_of(each) for each in (url, *more)})))
+    return Destinations(tuple(sorted({_place_of(each) for each in (url, *more)})))
 
 
-def may_exist(name: str, key: str) -> bool:
+def is_valid_reference(name: str, key: str) -> bool:
     """Return whether Kubernetes permits the names of a Secret and a key.
 
     Others could change the path of the request.
     """
-    return bool(len(name) <= MAX_NAME and _SECRET_NAME.fullmatch(name) and _SECRET_KEY.fullmatch(key))
+    return bool(len(name) <= MAX_NAME_CHARS and _SECRET_NAME.fullmatch(name) and _SECRET_KEY.fullmatch(key))
 
 
-def unlisted(to: Destination, hosts: str | None) -> tuple[HostPort, ...]:
+def find_unlisted(to: Destination, hosts: str | None) -> tuple[HostPort, ...]:
     """Return the destinations that a Secret's annotation does not list.
 
     Args:
@@ -113,7 +113,7 @@ def unlisted(to: Destination, hosts: str | None) -> tuple[HostPort, ...]:
     return tuple(place for place in to.places if not _is_listed(place, written))
 
 
-def refusal(namespace: str, name: str, places: tuple[HostPort, ...], hosts: str | None) -> str:
+def refusal_message(namespace: str, name: str, places: tuple[HostPort, ...], hosts: str | None) -> str:
     """Return the message for a Secret that may not be sent to hosts, with the command that permits it.
 
     The message reveals nothing else about the annotation: the command itself reads the present value.
@@ -122,10 +122,10 @@ def refusal(namespace: str, name: str, places: tuple[HostPort, ...], hosts: str 
     secret = f"kubectl -n {namespace}"
     jsonpath = r"jsonpath='{.metadata.annotations.agentmemory\.dev/hosts}'"
     listed = f"$({secret} get secret {name} -o {jsonpath})," if hosts and hosts.strip(" ,") else ""
-    value = f'"{HOSTS}={listed}{named}"' if listed else shlex.quote(f"{HOSTS}={named}")
+    value = f'"{HOSTS_ANNOTATION}={listed}{named}"' if listed else shlex.quote(f"{HOSTS_ANNOTATION}={named}")
     more = f" (and {rest} more hosts, which the next message names)" if rest else ""
     return (
-        f"Secret {namespace}/{name} must not be sent to {named.replace(',', ', ')}{more}: its annotation {HOSTS} does"
+        f"Secret {namespace}/{name} must not be sent to {named.replace(',', ', ')}{more}: its annotation {HOSTS_ANNOTATION} does"
         f" not list it. If the owner of the Secret wants its values to be sent there:"
         f" {secret} annotate secret {name} {value} --overwrite"
     )
@@ -136,7 +136,7 @@ def can_be_sent(value: str) -> bool:
     return not any(ord(sign) < FIRST_SIGN or ord(sign) == DELETE for sign in value)
 
 
-def unsendable(namespace: str, name: str, key: str) -> str:
+def unsendable_message(namespace: str, name: str, key: str) -> str:
     """Return the message for a value that no header can contain, without the value."""
     return (
         f"Secret {namespace}/{name}: the value of {key!r} contains a line break or another control character, which no"
@@ -149,7 +149,7 @@ def _named(places: tuple[HostPort, ...]) -> tuple[str, int]:
     names = [str(place) for place in places]
     named = names[:1]
     for name in names[1:]:
-        if len(",".join((*named, name))) > MAX_NAMED:
+        if len(",".join((*named, name))) > MAX_LISTED_CHARS:
             break
         named.append(name)
     return ",".join(named), len(names) - len(named)
@@ -158,12 +158,13 @@ def _named(places: tuple[HostPort, ...]) -> tuple[str, int]:
 def _place_of(url: str) -> HostPort:
     found = _URL.fullmatch(url)
     host = _host_of(found[2].lower()) if found else None
-    port = int(found[3]) if found and found[3] else USUAL_PORTS.get(found[1], 0) if found else 0
+    port = int(found[3]) if found and found[3] else DEFAULT_PORTS.get(found[1], 0) if found else 0
     if found is None or host is None or not 0 < port <= MAX_PORT:
         raise SpecInvalid(
-            Reason.INVALID_SPEC, f"{url[:MAX_NAMED]!r} is not an http:// or https:// URL: no Secret is sent to it"
+            Reason.INVALID_SPEC,
+            f"{url[:MAX_LISTED_CHARS]!r} is not an http:// or https:// URL: no Secret is sent to it",
         )
-    return HostPort(host, port, port == USUAL_PORTS[found[1]])
+    return HostPort(host, port, port == DEFAULT_PORTS[found[1]])
 
 
 def _host_of(text: str) -> str | None:
@@ -171,7 +172,7 @@ def _host_of(text: str) -> str | None:
         return _address(text[1:-1])
     name = text.removesuffix(".")
     labels = name.split(".")
-    return name if len(name) <= MAX_NAME and all(0 < len(label) <= MAX_LABEL for label in labels) else None
+    return name if len(name) <= MAX_NAME_CHARS and all(0 < len(label) <= MAX_LABEL_CHARS for label in labels) else None
 
 
 def _address(text: str) -> str | None:

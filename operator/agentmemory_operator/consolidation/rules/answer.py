@@ -10,20 +10,20 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agentmemory_operator.entities.rules.sheet import RELATIONS, RelationName
-from agentmemory_operator.memories.rules.entities import MODEL_KINDS, ModelKind, spelt
+from agentmemory_operator.memories.rules.entities import MODEL_KINDS, ModelKind, normalize_spelling
 
-SaidRelation = tuple[str, RelationName, str]
+ExtractedRelation = tuple[str, RelationName, str]
 """Source, relation and target."""
 
 CATEGORIES = ("brand", "strategy", "meeting", "content", "technical", "relationship")
 
-BATCH = 50
+MAX_BATCH_MEMORIES = 50
 MAX_FACT_CHARS, MAX_NOTE_CHARS, MAX_NAME_CHARS = 2_000, 500, 60
-MAX_FACTS = MAX_PAIRS = MAX_ENTITIES = BATCH
+MAX_FACTS = MAX_PAIRS = MAX_ENTITIES = MAX_BATCH_MEMORIES
 MAX_ALIASES = 4
 
 _ID = {"type": "string", "maxLength": 64}
-_IDS = {"type": "array", "maxItems": BATCH, "items": _ID}
+_IDS = {"type": "array", "maxItems": MAX_BATCH_MEMORIES, "items": _ID}
 _NAME = {"type": "string", "minLength": 1, "maxLength": MAX_NAME_CHARS}
 _NOTE = {"type": "string", "minLength": 1, "maxLength": MAX_NOTE_CHARS}
 
@@ -57,7 +57,7 @@ SCHEMA: Mapping[str, Any] = {
         ),
         "contradictions": _list_of(MAX_PAIRS, memory_ids=_IDS, description=_NOTE),
         "connections": _list_of(MAX_PAIRS, memory_ids=_IDS, description=_NOTE),
-        "categories": _list_of(BATCH, memory_id=_ID, category=_one_of(CATEGORIES)),
+        "categories": _list_of(MAX_BATCH_MEMORIES, memory_id=_ID, category=_one_of(CATEGORIES)),
         "entities": {"type": "array", "maxItems": MAX_ENTITIES, "items": _ENTITY},
         "aliases": _list_of(MAX_PAIRS, name=_NAME, alias=_NAME),
         "relations": _list_of(MAX_PAIRS, source=_NAME, relation=_one_of(RELATIONS), target=_NAME),
@@ -85,7 +85,7 @@ Leave out what you are not sure of: an empty answer is a good answer."""
 
 
 @dataclass(frozen=True, slots=True)
-class SaidFact:
+class ExtractedFact:
     """Fact that the model made from memories of the batch.
 
     Attributes:
@@ -98,7 +98,7 @@ class SaidFact:
 
 
 @dataclass(frozen=True, slots=True)
-class SaidNote:
+class ModelNote:
     """Contradiction or connection that the model found, with the distinct ids of the memories and its description."""
 
     ids: tuple[str, ...]
@@ -106,7 +106,7 @@ class SaidNote:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SaidEntity:
+class ExtractedEntity:
     """Entity that the model found.
 
     Attributes:
@@ -123,7 +123,7 @@ class SaidEntity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class ModelFindings:
     """Findings of a model about a batch. All memory ids are in the batch.
 
     Attributes:
@@ -137,16 +137,16 @@ class Reading:
         dropped: Number of ids in the answer that are not in the batch.
     """
 
-    facts: tuple[SaidFact, ...] = ()
-    contradictions: tuple[SaidNote, ...] = ()
-    connections: tuple[SaidNote, ...] = ()
+    facts: tuple[ExtractedFact, ...] = ()
+    contradictions: tuple[ModelNote, ...] = ()
+    connections: tuple[ModelNote, ...] = ()
     categories: Mapping[str, str] = field(default_factory=dict)
-    entities: tuple[SaidEntity, ...] = ()
+    entities: tuple[ExtractedEntity, ...] = ()
     aliases: tuple[tuple[str, str], ...] = ()
-    relations: tuple[SaidRelation, ...] = ()
+    relations: tuple[ExtractedRelation, ...] = ()
     dropped: int = 0
 
-    def under(self, ids: Mapping[str, str]) -> "Reading":
+    def with_ids(self, ids: Mapping[str, str]) -> "ModelFindings":
         """Return the findings with the model's short names of memories replaced by their ids.
 
         Args:
@@ -158,15 +158,15 @@ class Reading:
 
         return replace(
             self,
-            facts=tuple(SaidFact(fact.content, named(fact.sources)) for fact in self.facts),
-            contradictions=tuple(SaidNote(named(note.ids), note.description) for note in self.contradictions),
-            connections=tuple(SaidNote(named(note.ids), note.description) for note in self.connections),
+            facts=tuple(ExtractedFact(fact.content, named(fact.sources)) for fact in self.facts),
+            contradictions=tuple(ModelNote(named(note.ids), note.description) for note in self.contradictions),
+            connections=tuple(ModelNote(named(note.ids), note.description) for note in self.connections),
             categories={ids[name]: category for name, category in self.categories.items()},
             entities=tuple(replace(entity, ids=named(entity.ids)) for entity in self.entities),
         )
 
 
-def findings_of(answer: Mapping[str, Any], batch: AbstractSet[str]) -> Reading:
+def parse_findings(answer: Mapping[str, Any], batch: AbstractSet[str]) -> ModelFindings:
     """Parse an answer.
 
     Args:
@@ -175,34 +175,38 @@ def findings_of(answer: Mapping[str, Any], batch: AbstractSet[str]) -> Reading:
     """
     dropped = sum(id_ not in batch for id_ in _ids_in(answer))
     facts = (
-        SaidFact(item["content"].strip(), _of(item["source_ids"], batch)) for item in _items(answer, "merged_facts")
+        ExtractedFact(item["content"].strip(), _of(item["source_ids"], batch))
+        for item in _items(answer, "merged_facts")
     )
     categories = {item["memory_id"]: item["category"] for item in _items(answer, "categories")}
-    return Reading(
+    return ModelFindings(
         facts=tuple(fact for fact in facts if fact.content and len(fact.sources) > 1),
         contradictions=_notes(answer, "contradictions", batch),
         connections=tuple(note for note in _notes(answer, "connections", batch) if len(note.ids) == 2),
         categories={id_: category for id_, category in categories.items() if id_ in batch},
         entities=tuple(_entities(answer, batch)),
-        aliases=tuple((spelt(item["name"]), spelt(item["alias"])) for item in _items(answer, "aliases")),
+        aliases=tuple(
+            (normalize_spelling(item["name"]), normalize_spelling(item["alias"])) for item in _items(answer, "aliases")
+        ),
         relations=tuple(
-            (spelt(item["source"]), item["relation"], spelt(item["target"])) for item in _items(answer, "relations")
+            (normalize_spelling(item["source"]), item["relation"], normalize_spelling(item["target"]))
+            for item in _items(answer, "relations")
         ),
         dropped=dropped,
     )
 
 
-def _notes(answer: Mapping[str, Any], name: str, batch: AbstractSet[str]) -> tuple[SaidNote, ...]:
-    notes = (SaidNote(_of(item["memory_ids"], batch), item["description"].strip()) for item in _items(answer, name))
+def _notes(answer: Mapping[str, Any], name: str, batch: AbstractSet[str]) -> tuple[ModelNote, ...]:
+    notes = (ModelNote(_of(item["memory_ids"], batch), item["description"].strip()) for item in _items(answer, name))
     return tuple(note for note in notes if len(note.ids) > 1)
 
 
-def _entities(answer: Mapping[str, Any], batch: AbstractSet[str]) -> Iterator[SaidEntity]:
+def _entities(answer: Mapping[str, Any], batch: AbstractSet[str]) -> Iterator[ExtractedEntity]:
     for item in _items(answer, "entities"):
-        name, ids = spelt(item["name"]), _of(item["memory_ids"], batch)
-        aliases = tuple(filter(None, map(spelt, item.get("aliases") or ())))
+        name, ids = normalize_spelling(item["name"]), _of(item["memory_ids"], batch)
+        aliases = tuple(filter(None, map(normalize_spelling, item.get("aliases") or ())))
         if name and ids:
-            yield SaidEntity(name=name, kind=item["kind"], ids=ids, aliases=aliases)
+            yield ExtractedEntity(name=name, kind=item["kind"], ids=ids, aliases=aliases)
 
 
 def _items(answer: Mapping[str, Any], name: str) -> Sequence[Mapping[str, Any]]:

@@ -7,15 +7,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from agentmemory_operator.consolidation.rules.answer import BATCH
+from agentmemory_operator.consolidation.rules.answer import MAX_BATCH_MEMORIES
 from agentmemory_operator.memories.rules.filters import (
     IS_WORKING,
     NOT_SUPERSEDED,
-    STORED,
+    STORED_FILTER,
     UNSEALED,
     Filter,
-    both,
     equals_any,
+    narrow,
 )
 from agentmemory_operator.memories.rules.record import (
     CONSOLIDATED_KEY,
@@ -28,11 +28,11 @@ Row = Mapping[str, Any]
 CANDIDATE_KEYS = ("id", "userId", "type", "createdAt")
 """Payload keys read to choose batches. None of them contains text."""
 
-MATERIAL_CHARS = 120_000
+MAX_MATERIAL_CHARS = 120_000
 """Maximum number of characters of the contents in one batch."""
 
 
-def candidates(created_before_ms: int, types: Sequence[str]) -> Filter:
+def candidate_filter(created_before_ms: int, types: Sequence[str]) -> Filter:
     """Build the filter for memories that no run has read yet.
 
     It excludes memories with a zone, items, working memories, and memories with an expiry time: a fact made from one
@@ -44,7 +44,9 @@ def candidates(created_before_ms: int, types: Sequence[str]) -> Filter:
     """
     unread = [{"is_empty": {"key": key}} for key in (CONSOLIDATED_KEY, SEALED_KEY, ITEM_NAMESPACE_KEY, "expiresAt")]
     old = {"key": "createdAt", "range": {"lte": created_before_ms}}
-    filter_ = both(STORED, UNSEALED, NOT_SUPERSEDED, *unread, old, *([equals_any("type", types)] if types else []))
+    filter_ = narrow(
+        STORED_FILTER, UNSEALED, NOT_SUPERSEDED, *unread, old, *([equals_any("type", types)] if types else [])
+    )
     return filter_ | {"must_not": [IS_WORKING]}
 
 
@@ -55,7 +57,7 @@ def is_candidate(row: Row) -> bool:
     return not any(row.get(key) for key in (*hidden_keys, *read_keys)) and bool(row.get("content"))
 
 
-def batches(rows: Iterable[Row], *, least: int) -> Iterator[list[str]]:
+def split_batches(rows: Iterable[Row], *, min_memories: int) -> Iterator[list[str]]:
     """Yield batches of ids, each of one user, oldest memories first. Users are ordered by their oldest memory.
 
     Args:
@@ -66,16 +68,19 @@ def batches(rows: Iterable[Row], *, least: int) -> Iterator[list[str]]:
     for row in rows:
         of_user[row["userId"]].append(row)
     for own in sorted((sorted(rows, key=_age) for rows in of_user.values()), key=lambda own: _age(own[0])):
-        if len(own) >= least:
-            yield from ([row["id"] for row in own[at : at + BATCH]] for at in range(0, len(own), BATCH))
+        if len(own) >= min_memories:
+            yield from (
+                [row["id"] for row in own[at : at + MAX_BATCH_MEMORIES]]
+                for at in range(0, len(own), MAX_BATCH_MEMORIES)
+            )
 
 
-def within(rows: Sequence[Row], most: int = MATERIAL_CHARS) -> list[Row]:
+def take_within(rows: Sequence[Row], max_chars: int = MAX_MATERIAL_CHARS) -> list[Row]:
     """Return the first rows with contents of at most `most` characters in total, but at least one row."""
     kept: list[Row] = []
     for row in rows:
-        most -= len(row["content"])
-        if most < 0 and kept:
+        max_chars -= len(row["content"])
+        if max_chars < 0 and kept:
             break
         kept.append(row)
     return kept

@@ -49,7 +49,7 @@ without work worked works would yes you your
 _USUAL = frozenset(_USUAL_TEXT.split())
 
 
-def unfounded(statement: str, sources: Iterable[str], *, words: Iterable[str] = ()) -> tuple[str, ...]:
+def find_ungrounded(statement: str, sources: Iterable[str], *, words: Iterable[str] = ()) -> tuple[str, ...]:
     """Return the numbers, dates and names of a statement that no source contains, each once, in order.
 
     Args:

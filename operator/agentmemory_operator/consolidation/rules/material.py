@@ -26,7 +26,7 @@ _RULE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Material:
+class PromptMaterial:
     """Material for a model.
 
     Attributes:
@@ -38,7 +38,7 @@ class Material:
     rule: str
 
 
-def wrap(rows: Sequence[Row], mark: str) -> Material:
+def render_material(rows: Sequence[Row], mark: str) -> PromptMaterial:
     """Render rows as material.
 
     Args:
@@ -47,10 +47,10 @@ def wrap(rows: Sequence[Row], mark: str) -> Material:
     """
     text = json.dumps(list(rows), ensure_ascii=False, separators=(",", ":"))
     escaped_text = text.translate({ord(char): _escaped(char) for char in set(text) if _is_hidden(char)})
-    return Material(f"<material {mark}>\n{escaped_text}\n</material {mark}>", _RULE.format(mark=mark))
+    return PromptMaterial(f"<material {mark}>\n{escaped_text}\n</material {mark}>", _RULE.format(mark=mark))
 
 
-def instruct(task: str, material: Material, schema: Mapping[str, Any]) -> str:
+def build_instructions(task: str, material: PromptMaterial, schema: Mapping[str, Any]) -> str:
     """Build the instructions of a model call: task, rule for the material, JSON Schema of the output."""
     form = json.dumps(schema, separators=(",", ":"))
     return f"{task}\n\n{material.rule}\n\nAnswer with one JSON object of this JSON Schema, and nothing else:\n{form}"

@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from agentmemory_operator.consolidation.rules.shapes import Fitted, Misfit, Schema, fit
+from agentmemory_operator.consolidation.rules.shapes import Fitted, Schema, SchemaMismatch, fit
 
 _THOUGHT = re.compile(r"<(think(?:ing)?)>.*?(?:</\1>|\Z)", re.DOTALL | re.IGNORECASE)
 _THOUGHT_END = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
@@ -25,20 +25,20 @@ MAX_ATTEMPTS = 100
 _DECODER = JSONDecoder()
 
 
-def read_answer(text: str, schema: Schema) -> Fitted:
+def parse_answer(text: str, schema: Schema) -> Fitted:
     """Return the last JSON object of a text that fits a schema, without its parts that do not fit.
 
     Raises:
         Misfit: If the text is empty, has no JSON object, or none that fits.
     """
     if not text.strip():
-        raise Misfit("it is empty")
-    misfit = Misfit("it is not JSON")
+        raise SchemaMismatch("it is empty")
+    misfit = SchemaMismatch("it is not JSON")
     fitting: Fitted | None = None
     for value in _objects_in(_without_thoughts(text)):
         try:
             fitting = fit(value, schema)
-        except Misfit as found:
+        except SchemaMismatch as found:
             misfit = found
     if fitting is None:
         raise misfit

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from agentmemory_operator.consolidation.rules.answer import Reading, SaidEntity, SaidRelation
+from agentmemory_operator.consolidation.rules.answer import ExtractedEntity, ExtractedRelation, ModelFindings
 from agentmemory_operator.entities.rules.lists import EntityLists, may_be_name
 from agentmemory_operator.memories.rules.entities import Entity, fold
-from agentmemory_operator.memories.rules.words import SearchedText, searched
+from agentmemory_operator.memories.rules.words import SearchedText, prepare_search
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,21 +28,21 @@ class BatchNames:
         relations: Triples of source, relation and target.
     """
 
-    entities: tuple[SaidEntity, ...] = ()
-    of_memories: Mapping[str, tuple[Entity, ...]] = field(default_factory=dict)
+    entities: tuple[ExtractedEntity, ...] = ()
+    by_memory: Mapping[str, tuple[Entity, ...]] = field(default_factory=dict)
     aliases: tuple[tuple[str, str], ...] = ()
-    relations: tuple[SaidRelation, ...] = ()
+    relations: tuple[ExtractedRelation, ...] = ()
 
-    def named_by(self, content: str) -> tuple[tuple[str, str], ...]:
+    def find_in(self, content: str) -> tuple[tuple[str, str], ...]:
         """Return name and kind of the entities that a text names."""
-        text = searched(content)
+        text = prepare_search(content)
         return tuple((entity.name, entity.kind) for entity in self.entities if _names(text, entity))
 
 
 NO_NAMES = BatchNames()
 
 
-def names_of(by_id: Mapping[str, Mapping[str, Any]], findings: Reading, lists: EntityLists) -> BatchNames:
+def select_names(by_id: Mapping[str, Mapping[str, Any]], findings: ModelFindings, lists: EntityLists) -> BatchNames:
     """Select the accepted names of an answer.
 
     Args:
@@ -50,12 +50,12 @@ def names_of(by_id: Mapping[str, Mapping[str, Any]], findings: Reading, lists: E
         findings: Findings with memory ids.
         lists: Words that are not names.
     """
-    texts = {id_: searched(row["content"]) for id_, row in by_id.items()}
+    texts = {id_: prepare_search(row["content"]) for id_, row in by_id.items()}
 
     def are_said(names: Iterable[str], ids: Iterable[str] = by_id.keys()) -> bool:
         return all(may_be_name(name, lists) and any(texts[id_].has(name) for id_ in ids) for name in names)
 
-    entities: list[SaidEntity] = []
+    entities: list[ExtractedEntity] = []
     of_memories: dict[str, tuple[Entity, ...]] = {}
     for candidate in findings.entities:
         if are_said([candidate.name], candidate.ids):
@@ -73,5 +73,5 @@ def names_of(by_id: Mapping[str, Mapping[str, Any]], findings: Reading, lists: E
     return BatchNames(tuple(entities), of_memories, tuple(distinct.values()), relations)
 
 
-def _names(text: SearchedText, entity: SaidEntity) -> bool:
+def _names(text: SearchedText, entity: ExtractedEntity) -> bool:
     return any(text.has(spelling) for spelling in (entity.name, *entity.aliases))

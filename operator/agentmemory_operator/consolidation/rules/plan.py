@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from agentmemory_operator.consolidation.rules.answer import Reading, SaidFact, SaidNote, SaidRelation
-from agentmemory_operator.consolidation.rules.names import NO_NAMES, names_of
+from agentmemory_operator.consolidation.rules.answer import ExtractedFact, ExtractedRelation, ModelFindings, ModelNote
+from agentmemory_operator.consolidation.rules.names import NO_NAMES, select_names
 from agentmemory_operator.entities.rules.lists import EntityLists
 from agentmemory_operator.memories.rules.entities import Entity
 from agentmemory_operator.spec.memory_types import MemoryType
@@ -38,7 +38,7 @@ MAX_CONNECTIONS = 20
 CONTRADICTION = "These memories contradict each other"
 CONNECTION = "These memories belong together"
 
-Ungrounded = Callable[[str, Sequence[str]], Sequence[str]]
+FindUngrounded = Callable[[str, Sequence[str]], Sequence[str]]
 """Returns the numbers, names and dates of a text that none of the source texts contains."""
 
 
@@ -107,13 +107,13 @@ class BatchPlan:
     categories: Mapping[str, str] = field(default_factory=dict)
     entities: Mapping[str, tuple[Entity, ...]] = field(default_factory=dict)
     aliases: tuple[tuple[str, str], ...] = ()
-    relations: tuple[SaidRelation, ...] = ()
-    seen: tuple[str, ...] = ()
+    relations: tuple[ExtractedRelation, ...] = ()
+    memory_ids: tuple[str, ...] = ()
     dropped: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Kinds:
+class AgentTypes:
     """Memory types of an agent.
 
     Attributes:
@@ -124,46 +124,50 @@ class Kinds:
     types: tuple[MemoryType, ...]
     default: str
 
-    def of(self, name: str) -> MemoryType | None:
+    def find(self, name: str) -> MemoryType | None:
         """Return the type with this name, or None."""
         return next((type_ for type_ in self.types if type_.name == name), None)
 
-    def knowledge(self, rows: Sequence[Row]) -> str:
+    def fact_type(self, rows: Sequence[Row]) -> str:
         """Return the type of a fact made from some memories.
 
         That is their common type if its memories may be superseded, else `fact`, `semantic` or the default type.
         """
         same: set[str] = {row["type"] for row in rows}
-        if len(same) == 1 and (only := same.pop()) not in CITED_TYPES and self.is_free(only):
+        if len(same) == 1 and (only := same.pop()) not in CITED_TYPES and self.is_supersedable(only):
             return only
         return self._first(KNOWLEDGE_TYPES)
 
-    def event(self) -> str:
+    def event_type(self) -> str:
         """Return the type for events: `event`, `episodic` or the default type."""
         return self._first(EVENT_TYPES)
 
-    def is_free(self, name: str) -> bool:
+    def is_supersedable(self, name: str) -> bool:
         """Return whether memories of a type may be superseded and outlive their session."""
-        kind = self.of(name)
-        return kind is None or not (kind.immutable or kind.lasts_a_session)
+        kind = self.find(name)
+        return kind is None or not (kind.immutable or kind.ends_with_session)
 
     def _first(self, names: Sequence[str]) -> str:
-        return next((name for name in names if self.of(name)), self.default if self.types else names[0])
+        return next((name for name in names if self.find(name)), self.default if self.types else names[0])
 
 
-def may_be_superseded(row: Row, kinds: Kinds) -> bool:
+def may_be_superseded(row: Row, kinds: AgentTypes) -> bool:
     """Return whether a fact may supersede a memory. Otherwise it cites the memory.
 
     A memory with an identity is not superseded: its next version is the next memory stored under its key or subject.
     Neither is a pinned or locked memory.
     """
-    if row["type"] in CITED_TYPES or not kinds.is_free(row["type"]):
+    if row["type"] in CITED_TYPES or not kinds.is_supersedable(row["type"]):
         return False
     return not (row.get("identityId") or row.get("pinned") or row.get("locked"))
 
 
 def plan_batch(
-    rows: Sequence[Row], findings: Reading, kinds: Kinds, ungrounded: Ungrounded, lists: EntityLists | None
+    rows: Sequence[Row],
+    findings: ModelFindings,
+    kinds: AgentTypes,
+    ungrounded: FindUngrounded,
+    lists: EntityLists | None,
 ) -> BatchPlan:
     """Build the plan for a batch.
 
@@ -175,10 +179,9 @@ def plan_batch(
         lists: Words that are not names. None if the agent has no entities.
     """
     by_id = {row["id"]: row for row in rows}
-    names = names_of(by_id, findings, lists) if lists else NO_NAMES
+    names = select_names(by_id, findings, lists) if lists else NO_NAMES
     facts = [
-        replace(fact, entities=names.named_by(fact.content))
-        for fact in _facts(by_id, findings.facts, kinds, ungrounded)
+        replace(fact, entities=names.find_in(fact.content)) for fact in _facts(by_id, findings.facts, kinds, ungrounded)
     ]
     return BatchPlan(
         user_id=rows[0]["userId"],
@@ -191,22 +194,24 @@ def plan_batch(
             for id_, category in findings.categories.items()
             if by_id[id_].get("knowledgeCategory") in (None, GENERAL)
         },
-        entities=names.of_memories,
+        entities=names.by_memory,
         aliases=names.aliases,
         relations=names.relations,
-        seen=tuple(by_id),
+        memory_ids=tuple(by_id),
         dropped=findings.dropped,
     )
 
 
-def _facts(by_id: Mapping[str, Row], found: Sequence[SaidFact], kinds: Kinds, ungrounded: Ungrounded) -> Iterator[Fact]:
+def _facts(
+    by_id: Mapping[str, Row], found: Sequence[ExtractedFact], kinds: AgentTypes, ungrounded: FindUngrounded
+) -> Iterator[Fact]:
     """Yield the facts. The first fact made from a memory supersedes it; further ones cite it."""
     superseded_ids: set[str] = set()
     for fact in found:
         rows = [by_id[id_] for id_ in fact.sources]
         missing = tuple(ungrounded(fact.content, [row["content"] for row in rows]))
         replaceable = [row["id"] for row in rows if may_be_superseded(row, kinds) and row["id"] not in superseded_ids]
-        type_ = kinds.knowledge(rows)
+        type_ = kinds.fact_type(rows)
         superseded_ids.update(replaceable)
         yield Fact(
             content=fact.content,
@@ -215,14 +220,16 @@ def _facts(by_id: Mapping[str, Row], found: Sequence[SaidFact], kinds: Kinds, un
             replaced=tuple(replaceable),
             importance=max(row.get("importance", 0.5) for row in rows),
             missing=missing,
-            domain=_domain(rows, kinds.of(type_)),
+            domain=_domain(rows, kinds.find(type_)),
             knowledge_category=_same(rows, "knowledgeCategory"),
         )
 
 
-def _contradiction(by_id: Mapping[str, Row], note: SaidNote, kinds: Kinds, ungrounded: Ungrounded) -> Contradiction:
-    type_ = kinds.event()
-    kind = kinds.of(type_)
+def _contradiction(
+    by_id: Mapping[str, Row], note: ModelNote, kinds: AgentTypes, ungrounded: FindUngrounded
+) -> Contradiction:
+    type_ = kinds.event_type()
+    kind = kinds.find(type_)
     description = _grounded(note, by_id, ungrounded)
     events = kind.event_types if kind else ()
     return Contradiction(
@@ -234,7 +241,7 @@ def _contradiction(by_id: Mapping[str, Row], note: SaidNote, kinds: Kinds, ungro
 
 
 def _connections(
-    by_id: Mapping[str, Row], notes: Sequence[SaidNote], ungrounded: Ungrounded
+    by_id: Mapping[str, Row], notes: Sequence[ModelNote], ungrounded: FindUngrounded
 ) -> dict[str, dict[str, str]]:
     connected: dict[str, dict[str, str]] = {}
     for note in notes:
@@ -246,7 +253,7 @@ def _connections(
     return connected
 
 
-def _grounded(note: SaidNote, by_id: Mapping[str, Row], ungrounded: Ungrounded) -> str:
+def _grounded(note: ModelNote, by_id: Mapping[str, Row], ungrounded: FindUngrounded) -> str:
     """Return a description, or '' if it has parts without a source."""
     return "" if ungrounded(note.description, [by_id[id_]["content"] for id_ in note.ids]) else note.description
 

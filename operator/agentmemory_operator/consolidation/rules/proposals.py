@@ -10,18 +10,18 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from agentmemory_operator.consolidation.rules.plan import Fact
-from agentmemory_operator.memories.rules.filters import Filter, both
+from agentmemory_operator.memories.rules.filters import Filter, narrow
 from agentmemory_operator.memories.rules.record import RUN_KEY, TOMBSTONE_KEY, Payload
 
 PROPOSAL_KEY = "proposal"
 
-PROPOSED: Filter = {"must": [{"must_not": [{"is_empty": {"key": f"{PROPOSAL_KEY}.content"}}]}]}
+IS_PROPOSAL: Filter = {"must": [{"must_not": [{"is_empty": {"key": f"{PROPOSAL_KEY}.content"}}]}]}
 """Filter for proposals."""
 
 
-def proposed_of(ids: Iterable[str]) -> Filter:
+def proposals_filter(ids: Iterable[str]) -> Filter:
     """Build the filter for proposals made from any of these memories."""
-    return both(PROPOSED, {"key": f"{PROPOSAL_KEY}.sources", "match": {"any": list(ids)}})
+    return narrow(IS_PROPOSAL, {"key": f"{PROPOSAL_KEY}.sources", "match": {"any": list(ids)}})
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Proposal:
     fact: Fact
 
 
-def proposal_of(fact: Fact, *, id_: str, user_id: str, run_id: str, now_ms: int) -> Payload:
+def proposal_to_payload(fact: Fact, *, id_: str, user_id: str, run_id: str, now_ms: int) -> Payload:
     """Build the payload of a proposal's point."""
     times = {"updatedAt": now_ms, TOMBSTONE_KEY: now_ms}
     kept = {key: value for key, value in asdict(fact).items() if value is not None}
@@ -42,7 +42,7 @@ def proposal_of(fact: Fact, *, id_: str, user_id: str, run_id: str, now_ms: int)
     return own | times | {PROPOSAL_KEY: {key: _plain(value) for key, value in kept.items()}}
 
 
-def proposal_in(payload: Mapping[str, Any]) -> Proposal | None:
+def proposal_from_payload(payload: Mapping[str, Any]) -> Proposal | None:
     """Parse the proposal in a payload; None if it has none, or a malformed one."""
     stored: Any = payload.get(PROPOSAL_KEY)
     try:

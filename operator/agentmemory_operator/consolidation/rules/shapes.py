@@ -29,7 +29,7 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = {
 }
 
 
-class Misfit(Exception):
+class SchemaMismatch(Exception):
     """A value does not match its schema. The message has a path of the schema and no part of the value."""
 
 
@@ -57,7 +57,7 @@ def fit(value: Any, schema: Schema, path: str = "") -> Fitted:
     if kind == "integer" and isinstance(value, float) and value.is_integer():
         value = int(value)
     if not isinstance(value, _TYPES[kind]) or (isinstance(value, bool) and kind != "boolean"):
-        raise Misfit(f"{path or 'the answer'} is not of type {kind}")
+        raise SchemaMismatch(f"{path or 'the answer'} is not of type {kind}")
     if isinstance(value, dict):
         return _fit_object(value, schema, path)
     if isinstance(value, list):
@@ -73,11 +73,11 @@ def _fit_object(value: dict[str, Any], schema: Schema, path: str) -> Fitted:
         place = f"{path}.{name}".removeprefix(".")
         if name not in value:
             if name in required:
-                raise Misfit(f"{place} is missing")
+                raise SchemaMismatch(f"{place} is missing")
             continue
         try:
             fitted = fit(value[name], child, place)
-        except Misfit as misfit:
+        except SchemaMismatch as misfit:
             if name in required:
                 raise
             dropped, fault = dropped + 1, fault or str(misfit)
@@ -86,7 +86,7 @@ def _fit_object(value: dict[str, Any], schema: Schema, path: str) -> Fitted:
             dropped += fitted.dropped
     # An object of nothing but bad parts is a wrong answer, not an empty one.
     if fault and not any(kept.values()):
-        raise Misfit(fault)
+        raise SchemaMismatch(fault)
     return Fitted(kept, dropped)
 
 
@@ -98,13 +98,13 @@ def _fit_list(value: list[Any], schema: Schema, path: str) -> Fitted:
             break
         try:
             fitted = fit(item, schema["items"], f"{path}[]")
-        except Misfit as misfit:
+        except SchemaMismatch as misfit:
             fault = fault or str(misfit)
         else:
             kept.append(fitted.value)
             dropped += fitted.dropped
     if fault and not kept:
-        raise Misfit(fault)
+        raise SchemaMismatch(fault)
     return Fitted(kept, dropped + len(value) - len(kept))
 
 
@@ -113,12 +113,12 @@ def _fit_scalar(value: Any, schema: Schema, path: str) -> Any:
         folded = value.strip().casefold() if isinstance(value, str) else value
         matches = [name for name in schema["enum"] if name == value or name.casefold() == folded]
         if not matches:
-            raise Misfit(f"{path} is not one of the allowed values")
+            raise SchemaMismatch(f"{path} is not one of the allowed values")
         # Names that differ only in case are distinguished by their exact spelling.
         return value if value in matches else matches[0]
     if isinstance(value, str):
         if not schema.get("minLength", 0) <= len(value) <= schema["maxLength"]:
-            raise Misfit(f"{path} is too short or too long")
+            raise SchemaMismatch(f"{path} is too short or too long")
     elif not schema.get("minimum", value) <= value <= schema.get("maximum", value):
-        raise Misfit(f"{path} is too small or too large")
+        raise SchemaMismatch(f"{path} is too small or too large")
     return value

@@ -9,7 +9,7 @@ from typing import Any
 
 from agentmemory_operator.spec.effective.consolidation import ConsolidationSettings
 from agentmemory_operator.spec.kinds.agent_memory import CONSOLIDATION_REQUESTED, AgentMemory
-from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason, condition_of, merge_conditions
+from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason, find_condition, merge_conditions
 from agentmemory_operator.spec.schedule import next_run_ms
 from agentmemory_operator.spec.times import parse_time, render_second
 
@@ -17,11 +17,11 @@ Json = dict[str, Any]
 
 CONSOLIDATED = "Consolidated"
 """Type of the condition."""
-LAST, NEXT = "lastConsolidation", "nextConsolidationTime"
+LAST_FIELD, NEXT_FIELD = "lastConsolidation", "nextConsolidationTime"
 
 RETRY_MS = 900_000
 """Delay before a failed run is repeated, unless the next scheduled run is earlier."""
-MOST_ASKED_CHARS = 128
+MAX_REQUEST_CHARS = 128
 TIME_ZONE = "Etc/UTC"
 # Ids of consolidations are hex digits, those of distillations UUIDs: both may be undone.
 _RUN_ID = re.compile(r"[0-9a-f]{12}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -42,7 +42,7 @@ NEEDS_MODEL = frozenset({Action.RUN, Action.DRY_RUN})
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class PendingAction:
     """Next action for an object.
 
     Attributes:
@@ -55,10 +55,10 @@ class Errand:
     action: Action
     run: str
     due_ms: int
-    asked: str | None = None
+    request: str | None = None
 
 
-def asking(stamp: str, action: Action, run: str | None = None) -> str:
+def request_annotation(stamp: str, action: Action, run: str | None = None) -> str:
     """Build the value of the annotation that requests an action.
 
     Args:
@@ -74,7 +74,9 @@ def is_run_id(text: str) -> bool:
     return bool(_RUN_ID.fullmatch(text))
 
 
-def errand_of(memory: AgentMemory, settings: ConsolidationSettings | None, last: Mapping[str, Any]) -> Errand | None:
+def next_action(
+    memory: AgentMemory, settings: ConsolidationSettings | None, last: Mapping[str, Any]
+) -> PendingAction | None:
     """Return the next action for an object, or None.
 
     Args:
@@ -91,21 +93,21 @@ def errand_of(memory: AgentMemory, settings: ConsolidationSettings | None, last:
         return None
     if since and last.get("reason") and last.get("action") == Action.RUN:
         due = min(due, parse_time(since) + RETRY_MS)
-    return Errand(Action.RUN, _run_id(memory, str(due)), due)
+    return PendingAction(Action.RUN, _run_id(memory, str(due)), due)
 
 
-def _requested_action(memory: AgentMemory, last: Mapping[str, Any]) -> Errand | None:
+def _requested_action(memory: AgentMemory, last: Mapping[str, Any]) -> PendingAction | None:
     """Return the action that the annotation requests. None if it was done, or the value is not valid."""
     text = memory.metadata.annotations.get(CONSOLIDATION_REQUESTED, "")
-    if not text or len(text) > MOST_ASKED_CHARS or text == last.get("requested"):
+    if not text or len(text) > MAX_REQUEST_CHARS or text == last.get("requested"):
         return None
     match text.split():
         case [_]:
-            return Errand(Action.RUN, _run_id(memory, text), 0, text)
+            return PendingAction(Action.RUN, _run_id(memory, text), 0, text)
         case [_, "dry-run"]:
-            return Errand(Action.DRY_RUN, _run_id(memory, text), 0, text)
+            return PendingAction(Action.DRY_RUN, _run_id(memory, text), 0, text)
         case [_, ("undo" | "approve" | "reject") as word, run] if is_run_id(run):
-            return Errand(_WORDS[word], run, 0, text)
+            return PendingAction(_WORDS[word], run, 0, text)
     return None
 
 
@@ -123,7 +125,7 @@ class Failure:
 
 
 def last_status(
-    errand: Errand, told: Mapping[str, Any], failure: Failure | None, *, begun_ms: int, took_ms: float
+    errand: PendingAction, result: Mapping[str, Any], failure: Failure | None, *, begun_ms: int, took_ms: float
 ) -> Json:
     """Build `status.lastConsolidation` after an action.
 
@@ -138,17 +140,17 @@ def last_status(
         "durationSeconds": round(took_ms / 1000),
         "action": str(errand.action),
         "run": errand.run,
-        **{name: value for name, value in told.items() if value not in (None, {})},
+        **{name: value for name, value in result.items() if value not in (None, {})},
     }
-    if errand.asked is not None:
-        status["requested"] = errand.asked
+    if errand.request is not None:
+        status["requested"] = errand.request
     if failure:
         status |= {"reason": failure.reason, "message": failure.message[:1024]}
     return status
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ConsolidationState:
     """State of consolidation for an object.
 
     Attributes:
@@ -162,7 +164,9 @@ class Standing:
     fault: str | None = None
 
 
-def with_consolidation(status: Json, standing: Standing, *, old: Mapping[str, Any], generation: int, now: str) -> Json:
+def with_consolidation(
+    status: Json, standing: ConsolidationState, *, old: Mapping[str, Any], generation: int, now: str
+) -> Json:
     """Return the status with the fields and the condition about consolidation.
 
     Args:
@@ -172,9 +176,11 @@ def with_consolidation(status: Json, standing: Standing, *, old: Mapping[str, An
         now: RFC 3339 UTC.
     """
     other_fields, last, next_ms = without_consolidation(status), standing.last, standing.next_ms
-    fields: Json = ({LAST: dict(last)} if last else {}) | ({NEXT: render_second(next_ms / 1000)} if next_ms else {})
+    fields: Json = ({LAST_FIELD: dict(last)} if last else {}) | (
+        {NEXT_FIELD: render_second(next_ms / 1000)} if next_ms else {}
+    )
     state = _rejected(standing.fault) if standing.fault else _state(last)
-    old_condition = condition_of(old, CONSOLIDATED)
+    old_condition = find_condition(old, CONSOLIDATED)
     if state is None:
         states = [dict(old_condition)] if old_condition and last else []
     else:
@@ -184,7 +190,7 @@ def with_consolidation(status: Json, standing: Standing, *, old: Mapping[str, An
 
 def without_consolidation(status: Json) -> Json:
     """Return the status without fields and condition about consolidation, for an object without a model."""
-    others = {name: value for name, value in status.items() if name not in (LAST, NEXT)}
+    others = {name: value for name, value in status.items() if name not in (LAST_FIELD, NEXT_FIELD)}
     if "conditions" in others:
         others["conditions"] = [item for item in others["conditions"] or [] if item["type"] != CONSOLIDATED]
     return others
@@ -208,9 +214,9 @@ def _state(last: Mapping[str, Any]) -> ConditionState | None:
     if stopped := last.get("stoppedBy"):
         message = f"the run stopped at its limit ({stopped}); {counts.get('left', 0)} batches remain for the next run"
         return ConditionState("Consolidated", True, Reason.CONSOLIDATION_LIMITED, message)
-    return ConditionState("Consolidated", True, Reason.CONSOLIDATION_DONE, described(counts))
+    return ConditionState("Consolidated", True, Reason.CONSOLIDATION_DONE, render_counts(counts))
 
 
-def described(counts: Mapping[str, Any]) -> str:
+def render_counts(counts: Mapping[str, Any]) -> str:
     """Render counts as text, e.g. `read 12, merged 3`."""
     return ", ".join(f"{name} {number}" for name, number in counts.items() if number) or "nothing to consolidate"

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from agentmemory_operator.rebuilds.rules.probes import approval_of
+from agentmemory_operator.rebuilds.rules.probes import approval_value
 from agentmemory_operator.spec.kinds.agent_memory import APPROVE_PLAN, CANCEL_REBUILD, ROLLBACK_REBUILD
-from agentmemory_operator.spec.kinds.conditions import Reason, condition_of
-from agentmemory_operator.spec.kinds.rebuild import RebuildState, is_under_way
+from agentmemory_operator.spec.kinds.conditions import Reason, find_condition
+from agentmemory_operator.spec.kinds.rebuild import RebuildState, is_active
 
 Json = Mapping[str, Any]
 
@@ -23,7 +23,7 @@ _GOES_ON = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+class PendingApproval:
     """Plan that waits for an approval.
 
     Attributes:
@@ -45,63 +45,65 @@ class ApprovalProgress(StrEnum):
     """Progress of an approved plan."""
 
     WAITS = "waits"
-    GOES_ON = "goes on"
+    IN_PROGRESS = "goes on"
     DONE = "done"
     FAILED = "failed"
 
 
-def waiting_of(document: Json) -> Waiting | None:
+def find_pending_approval(document: Json) -> PendingApproval | None:
     """Return the plan of an AgentMemory that waits for an approval, or None."""
     status = document.get("status") or {}
     plan, rebuild = status.get("plan") or {}, status.get("rebuild") or {}
     changes, costs = tuple(plan.get("changes") or ()), plan.get("costs") or {}
     if rebuild.get("state") == RebuildState.HELD:
-        value = approval_of(rebuild.get("digest", ""))
-        return Waiting(value=value, message=rebuild.get("message", ""), changes=changes, costs=costs)
-    in_sync = condition_of(status, "InSync")
+        value = approval_value(rebuild.get("digest", ""))
+        return PendingApproval(value=value, message=rebuild.get("message", ""), changes=changes, costs=costs)
+    in_sync = find_condition(status, "InSync")
     if in_sync.get("reason") not in APPROVABLE or "digest" not in plan:
         return None
     revision = plan.get("presetRevision")
-    return Waiting(value=plan["digest"], message=in_sync["message"], changes=changes, costs=costs, revision=revision)
+    return PendingApproval(
+        value=plan["digest"], message=in_sync["message"], changes=changes, costs=costs, revision=revision
+    )
 
 
-def approval(value: str) -> dict[str, str | None]:
+def approval_annotations(value: str) -> dict[str, str | None]:
     """Return the annotations that approve a plan. They also remove a cancellation or rollback."""
     return {APPROVE_PLAN: value, CANCEL_REBUILD: None, ROLLBACK_REBUILD: None}
 
 
-def is_seen(document: Json) -> bool:
+def is_status_current(document: Json) -> bool:
     """Return whether the status is about the present generation of the object."""
     status = document.get("status") or {}
     return bool(status.get("observedGeneration") == document["metadata"].get("generation", 1))
 
 
-def progress_of(document: Json, approved: str) -> tuple[ApprovalProgress, str]:
+def read_progress(document: Json, approval_value: str) -> tuple[ApprovalProgress, str]:
     """Return the progress of an approved plan and a message about it.
 
     Args:
         approved: Value of the approval.
     """
     status = document.get("status") or {}
-    ready, in_sync = condition_of(status, "Ready"), condition_of(status, "InSync")
+    ready, in_sync = find_condition(status, "Ready"), find_condition(status, "InSync")
     reason, message = in_sync.get("reason", ""), in_sync.get("message", "")
-    waiting = waiting_of(document)
+    waiting = find_pending_approval(document)
     if waiting is not None:
-        return (ApprovalProgress.WAITS if waiting.value == approved else ApprovalProgress.FAILED), waiting.message
+        return (ApprovalProgress.WAITS if waiting.value == approval_value else ApprovalProgress.FAILED), waiting.message
     if ready.get("status") != "True":
         is_transient = ready.get("reason") in _GOES_ON
-        return (ApprovalProgress.GOES_ON if is_transient else ApprovalProgress.FAILED), ready.get(
+        return (ApprovalProgress.IN_PROGRESS if is_transient else ApprovalProgress.FAILED), ready.get(
             "message", "not reconciled yet"
         )
-    if is_under_way(status.get("rebuild") or {}) or "reindexSince" in status:
-        return ApprovalProgress.GOES_ON, message
+    if is_active(status.get("rebuild") or {}) or "reindexSince" in status:
+        return ApprovalProgress.IN_PROGRESS, message
     # Drift that is not corrected is not part of the plan.
     if in_sync.get("status") == "True" or reason == Reason.DRIFTED:
         return ApprovalProgress.DONE, message
-    return (ApprovalProgress.GOES_ON if reason in _GOES_ON else ApprovalProgress.FAILED), message
+    return (ApprovalProgress.IN_PROGRESS if reason in _GOES_ON else ApprovalProgress.FAILED), message
 
 
-def describe_waiting(waiting: Waiting) -> str:
+def describe_pending(waiting: PendingApproval) -> str:
     """Return a short text about the changes that an approval permits."""
     changes = ", ".join(str(change.get("change")) for change in waiting.changes if change.get("held"))
     return f"{waiting.value}: {changes or waiting.message}"

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from agentmemory_operator.collections.rules.collection import Marker
-from agentmemory_operator.spec.naming import ALIAS_PREFIX, alias_of, slug_in
+from agentmemory_operator.spec.naming import ALIAS_PREFIX, alias_of, find_slug
 
 
 class OrphanKind(StrEnum):
@@ -18,7 +18,7 @@ class OrphanKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holding:
+class CollectionSummary:
     """Facts about one collection that has a name or alias of an agent's collection.
 
     Attributes:
@@ -41,7 +41,7 @@ class Holding:
 
 
 @dataclass(frozen=True, slots=True)
-class Owners:
+class OwnershipClaims:
     """AgentMemory objects of a cluster, and the collections that they claim.
 
     Attributes:
@@ -57,9 +57,9 @@ class Owners:
     slugs: Mapping[str, str]
     reported: frozenset[tuple[str, str]]
 
-    def claim(self, holding: Holding) -> bool:
+    def has_claimed(self, holding: CollectionSummary) -> bool:
         """Return whether an object claims a collection: by the alias of its slug, or by its status."""
-        slugs = {name: slug_in(name) or "" for name in (holding.physical, *holding.aliases)}
+        slugs = {name: find_slug(name) or "" for name in (holding.physical, *holding.aliases)}
         if any(slug in self.slugs and alias_of(slug) == name for name, slug in slugs.items()):
             return True
         marker = holding.marker
@@ -72,12 +72,12 @@ class Orphan:
     """Collection without an owner."""
 
     kind: OrphanKind
-    holding: Holding
+    holding: CollectionSummary
 
 
-def owners_of(
+def build_claims(
     documents: Iterable[Mapping[str, Any]], *, cluster_id: str, restores: Iterable[Mapping[str, Any]] = ()
-) -> Owners:
+) -> OwnershipClaims:
     """Build the claims of all objects. An AgentMemory counts in any state and with any connection.
 
     Args:
@@ -98,7 +98,7 @@ def owners_of(
         status, namespace = document.get("status") or {}, document["metadata"]["namespace"]
         collections = (status, status.get("previousCollection") or {})
         reported |= {(namespace, str(one.get("physical"))) for one in collections}
-    return Owners(cluster_id, frozenset(objects), slugs, frozenset(reported))
+    return OwnershipClaims(cluster_id, frozenset(objects), slugs, frozenset(reported))
 
 
 def _age(document: Mapping[str, Any]) -> tuple[str, str]:
@@ -106,7 +106,7 @@ def _age(document: Mapping[str, Any]) -> tuple[str, str]:
     return metadata.get("creationTimestamp") or "", metadata.get("uid") or ""
 
 
-def orphans_of(holdings: Iterable[Holding], owners: Owners) -> Iterator[Orphan]:
+def find_orphans_in(holdings: Iterable[CollectionSummary], owners: OwnershipClaims) -> Iterator[Orphan]:
     """Yield the collections without an owner in this cluster. Collections marked by another cluster are skipped."""
     for holding in holdings:
         kind = _kind_of(holding, owners)
@@ -114,13 +114,13 @@ def orphans_of(holdings: Iterable[Holding], owners: Owners) -> Iterator[Orphan]:
             yield Orphan(kind, holding)
 
 
-def foreign_count(holdings: Iterable[Holding], owners: Owners) -> int:
+def count_foreign(holdings: Iterable[CollectionSummary], owners: OwnershipClaims) -> int:
     """Return the number of collections marked by another cluster."""
     return sum(1 for holding in holdings if holding.marker and holding.marker.cluster_id != owners.cluster_id)
 
 
-def _kind_of(holding: Holding, owners: Owners) -> OrphanKind | None:
-    marker, is_claimed = holding.marker, owners.claim(holding)
+def _kind_of(holding: CollectionSummary, owners: OwnershipClaims) -> OrphanKind | None:
+    marker, is_claimed = holding.marker, owners.has_claimed(holding)
     if marker is None:
         return None if is_claimed else OrphanKind.UNMARKED
     if marker.cluster_id != owners.cluster_id:
@@ -131,7 +131,7 @@ def _kind_of(holding: Holding, owners: Owners) -> OrphanKind | None:
     return None if is_claimed or holding.aliases or holding.is_kept else OrphanKind.UNREFERENCED
 
 
-def slug_behind(holding: Holding) -> str:
+def slug_of_collection(holding: CollectionSummary) -> str:
     """Return the slug that a collection was created for, from its alias or its name."""
     name = next((alias for alias in holding.aliases if alias.startswith(ALIAS_PREFIX)), holding.physical)
     return name.removeprefix(ALIAS_PREFIX).partition("__")[0]

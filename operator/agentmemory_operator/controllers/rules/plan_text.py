@@ -23,11 +23,11 @@ from agentmemory_operator.collections.rules.changes import (
     class_of,
 )
 from agentmemory_operator.collections.rules.collection import Collection
-from agentmemory_operator.collections.rules.estimate import MIB, Layout, copies_in_ram, estimate
+from agentmemory_operator.collections.rules.estimate import MIB, Layout, estimate, quantized_in_ram
 from agentmemory_operator.collections.rules.plan import Plan
 from agentmemory_operator.collections.rules.rebuild_costs import Costs
 from agentmemory_operator.collections.rules.refusals import Refusal
-from agentmemory_operator.collections.rules.replicas import DropReplica, named
+from agentmemory_operator.collections.rules.replicas import DropReplica, join_limited
 from agentmemory_operator.spec.kinds.base import manifest_name
 from agentmemory_operator.spec.kinds.status_plan import CostsStatus, PlannedChange, PlanStatus
 from agentmemory_operator.spec.presets.table import Quantization
@@ -44,7 +44,7 @@ REBUILD_COSTS = {
 
 
 ADD_KEYWORD = "add the keyword vector; the API adds it to existing memories in the background"
-ALWAYS_THE_SAME = {WakeOptimizers: "wake the optimizers", WriteMarker: "write the ownership marker"}
+FIXED_TEXTS = {WakeOptimizers: "wake the optimizers", WriteMarker: "write the ownership marker"}
 
 
 def describe_change(change: Change) -> str:
@@ -59,7 +59,7 @@ def describe_change(change: Change) -> str:
         case CreateIndexes(indexes):
             return "index " + ", ".join(field for field, _ in indexes)
         case WakeOptimizers() | WriteMarker():
-            return ALWAYS_THE_SAME[type(change)]
+            return FIXED_TEXTS[type(change)]
         case Rebuild(field, observed, desired):
             return f"rebuild for {field} {observed} -> {desired}"
         case _:
@@ -87,15 +87,15 @@ def _describe_tuning(change: Tuned) -> str:
 def _describe_replication(change: UpdateReplication) -> str:
     parts = [f"set replication_factor {change.replication_factor}"]
     if change.copies:
-        parts.append(f"copy {named([str(move) for move in change.copies])}")
+        parts.append(f"copy {join_limited([str(move) for move in change.copies])}")
     if drops := [str(move) for move in change.moves if isinstance(move, DropReplica)]:
-        parts.append(f"drop {named(drops)}")
+        parts.append(f"drop {join_limited(drops)}")
     return "; ".join(parts)
 
 
-def compression_text(layout: Layout, memories: int) -> str | None:
+def describe_compression(layout: Layout, memories: int) -> str | None:
     """Return a text about the RAM that a layout's compressed copies use and save. None if it has none in RAM."""
-    found = copies_in_ram(layout, memories)
+    found = quantized_in_ram(layout, memories)
     if found is None or layout.quantization is None:
         return None
     kind, copies = quantization_type(layout.quantization), math.ceil(found.copies / MIB)
@@ -108,7 +108,7 @@ def compression_text(layout: Layout, memories: int) -> str | None:
     )
 
 
-def layout_text(collection: Collection) -> str:
+def describe_layout(collection: Collection) -> str:
     """Return the figures of a new collection as text, with the names of the manifest's fields."""
     figures = {
         "dimensions": collection.size,
@@ -125,7 +125,7 @@ def layout_text(collection: Collection) -> str:
     return f"index: {named}; indexes: {', '.join(f'{field} {type_}' for field, type_ in collection.indexes)}"
 
 
-def payload_text(layout: Layout) -> str | None:
+def describe_payload_memory(layout: Layout) -> str | None:
     """Return a text about the RAM that payloads use in an empty collection. None if payloads are on disk."""
     if not layout.has_payload_in_ram:
         return None
@@ -150,7 +150,7 @@ def plan_status(plan: Plan, refusal: Refusal | None) -> PlanStatus | None:
     """Build `status.plan`; None without changes."""
     if not plan.changes:
         return None
-    held = refusal.held if refusal and not refusal.is_carried_out else ()
+    held = refusal.withheld if refusal and not refusal.is_running else ()
     costs = refusal.costs if refusal else None
     return PlanStatus(
         digest=(refusal and refusal.digest) or plan.digest,

@@ -7,7 +7,7 @@ from agentmemory_operator.collections.rules.desired import keyword_source
 from agentmemory_operator.spec.effective.consolidation import duplicate_similarity
 from agentmemory_operator.spec.effective.embedding import effective_embedding
 from agentmemory_operator.spec.effective.entities import Spreading
-from agentmemory_operator.spec.effective.policies import NONE_BY_0
+from agentmemory_operator.spec.effective.policies import DISABLED_BY_ZERO
 from agentmemory_operator.spec.effective.ranking_figures import model_figures
 from agentmemory_operator.spec.effective.revisions import preset_of
 from agentmemory_operator.spec.effective.settings import (
@@ -17,7 +17,7 @@ from agentmemory_operator.spec.effective.settings import (
     effective_tuning,
     effective_types,
 )
-from agentmemory_operator.spec.expression.models import name_of
+from agentmemory_operator.spec.expression.models import model_name
 from agentmemory_operator.spec.kinds.agent_memory import (
     AgentMemory,
     AgentMemorySpec,
@@ -36,18 +36,18 @@ from agentmemory_operator.spec.presets.table import Quantization
 
 Json = dict[str, Any]
 
-CONNECTION = "main"
+CONNECTION_NAME = "main"
 
 
-def expanded_spec(preset: str) -> Json:
+def expand_preset(preset: str) -> Json:
     """Build a spec with every figure of the preset. It has the same effect as `preset` alone."""
     memory = AgentMemory(
         metadata=Metadata(name=preset),
-        spec=AgentMemorySpec.model_validate({"connectionRef": {"name": CONNECTION}, "preset": preset}),
+        spec=AgentMemorySpec.model_validate({"connectionRef": {"name": CONNECTION_NAME}, "preset": preset}),
     )
     types = [_type(type_) for type_ in effective_types(memory)]
     return {
-        "connectionRef": {"name": CONNECTION},
+        "connectionRef": {"name": CONNECTION_NAME},
         "preset": preset,
         "embedding": _embedding(memory),
         "index": _index(memory),
@@ -61,7 +61,7 @@ def expanded_spec(preset: str) -> Json:
 
 
 def fixed_figures(preset: str) -> Json:
-    """Return the figures of the preset that have no field in `expanded_spec`."""
+    """Return the figures of the preset that have no field in `expand_preset`."""
     figures = PRESETS[preset][-1]
     terms = figures.consolidation
     known: Json = {
@@ -73,7 +73,7 @@ def fixed_figures(preset: str) -> Json:
         "consolidation": {
             "schedule": terms.schedule,
             "olderThanDays": terms.older_than_days,
-            "atLeast": terms.least,
+            "atLeast": terms.min_memories,
             "types": list(terms.types) or "all",
         },
     }
@@ -122,13 +122,13 @@ def _type(type_: MemoryType) -> Json:
 def _lifecycle(lifecycle: Lifecycle) -> Json:
     known = {name: value for name, value in asdict(lifecycle).items() if name in LifecycleSpec.model_fields}
     # Write 0 for absent limits: a field that is left out takes the figure of the object's preset.
-    none: Json = dict.fromkeys(NONE_BY_0, 0) | {"prune": {"priority_below": 0}}
+    none: Json = dict.fromkeys(DISABLED_BY_ZERO, 0) | {"prune": {"priority_below": 0}}
     return _written(LifecycleSpec, known | {name: known[name] or none[name] for name in none})
 
 
 def _scoring(ranking: Ranking) -> Json:
     figures = {
-        "model": name_of(ranking.model),
+        "model": model_name(ranking.model),
         **model_figures(ranking),
         "limit": ranking.limit,
         "score_threshold": ranking.score_threshold,

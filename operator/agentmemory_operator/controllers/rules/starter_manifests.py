@@ -4,7 +4,7 @@ import json
 import re
 from typing import Any
 
-from agentmemory_operator.controllers.rules.preset_manifest import CONNECTION, expanded_spec
+from agentmemory_operator.controllers.rules.preset_manifest import CONNECTION_NAME, expand_preset
 from agentmemory_operator.spec.kubectl_yaml import dump_yaml
 from agentmemory_operator.spec.presets import PRESETS
 
@@ -73,16 +73,16 @@ spec:
 CONNECTION_FILE = "connection.yaml"
 
 
-def connection_text(namespace: str | None = None) -> str:
+def render_connection(namespace: str | None = None) -> str:
     """Render the manifest of a QdrantConnection.
 
     Args:
         namespace: None to omit it: then `kubectl apply` decides.
     """
-    return _CONNECTION.format(connection=CONNECTION, namespace=_namespace(namespace))
+    return _CONNECTION.format(connection=CONNECTION_NAME, namespace=_namespace(namespace))
 
 
-def memory_text(name: str, preset: str, namespace: str | None = None) -> str:
+def render_memory(name: str, preset: str, namespace: str | None = None) -> str:
     """Render the manifest of an AgentMemory. Its comments contain every figure of the preset.
 
     Args:
@@ -93,11 +93,11 @@ def memory_text(name: str, preset: str, namespace: str | None = None) -> str:
     return _MEMORY.format(
         name=_scalar(name),
         namespace=_namespace(namespace),
-        connection=CONNECTION,
+        connection=CONNECTION_NAME,
         connection_file=CONNECTION_FILE,
         preset=preset,
         summary=PRESETS[preset][-1].summary,
-        figures=_figures(expanded_spec(preset)),
+        figures=_figures(expand_preset(preset)),
     )
 
 

@@ -5,19 +5,19 @@ from dataclasses import asdict
 from typing import Any
 
 from agentmemory_operator.collections.rules.capacity import CONDITION as NEAR_CAPACITY
-from agentmemory_operator.collections.rules.capacity import Load, capacity_state, capacity_status, level_in, level_of
+from agentmemory_operator.collections.rules.capacity import Load, build_condition, capacity_status, level_of, read_level
 from agentmemory_operator.collections.rules.collection import (
     GREEN,
     RED,
     Collection,
-    Observed,
-    limits_in_force,
+    ObservedCollection,
+    effective_limits,
 )
 from agentmemory_operator.collections.rules.drift import Difference
-from agentmemory_operator.collections.rules.outcome import Reconciled
-from agentmemory_operator.collections.rules.outgrown import outgrown
-from agentmemory_operator.collections.rules.replicas import named
-from agentmemory_operator.connections.rules.capabilities import ServerCapabilities, capabilities_of
+from agentmemory_operator.collections.rules.outcome import PassOutcome
+from agentmemory_operator.collections.rules.outgrown import build_condition
+from agentmemory_operator.collections.rules.replicas import join_limited
+from agentmemory_operator.connections.rules.capabilities import ServerCapabilities, derive_capabilities
 from agentmemory_operator.controllers.rules.plan_text import plan_status, quantization_type
 from agentmemory_operator.spec.access import Subject, Verb
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
@@ -26,7 +26,7 @@ from agentmemory_operator.spec.effective.ranking_figures import ranking_status
 from agentmemory_operator.spec.effective.scoring_model import FIELD as SCORING_EXPRESSION
 from agentmemory_operator.spec.effective.settings import AgentSettings, Ranking
 from agentmemory_operator.spec.expression.variables import UNLISTED_RECENCY
-from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason, condition_of, merge_conditions
+from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason, find_condition, merge_conditions
 from agentmemory_operator.spec.kinds.status_agent_memory import (
     MAX_DRIFT,
     AccessStatus,
@@ -74,7 +74,7 @@ def unlisted_states(unlisted: Mapping[str, int]) -> Iterator[ConditionState]:
 
 Json = dict[str, Any]
 
-_HANDLED, MAX_HANDLED = "lastHandledReconcileAt", 128
+_HANDLED, MAX_HANDLED_CHARS = "lastHandledReconcileAt", 128
 
 # True if the server of an error with this reason was reached. For a reason not listed, it was not called.
 _REACHABLE: dict[str, bool] = {
@@ -85,7 +85,7 @@ _REACHABLE: dict[str, bool] = {
 }
 
 
-def converged_status(settings: AgentSettings, done: Reconciled, *, old: Mapping[str, Any], now: str) -> Json:
+def converged_status(settings: AgentSettings, done: PassOutcome, *, old: Mapping[str, Any], now: str) -> Json:
     """Build the status of an object with a usable collection.
 
     Args:
@@ -107,28 +107,28 @@ def converged_status(settings: AgentSettings, done: Reconciled, *, old: Mapping[
         plan=plan_status(done.plan, done.refusal),
         drift=_drift(done.drift, old, now),
         drift_count=len(done.drift),
-        zones=None if done.to_reseal is None else ZonesStatus(to_reseal=done.to_reseal),
+        zones=None if done.memories_to_reseal is None else ZonesStatus(to_reseal=done.memories_to_reseal),
     )
     return _dump(status)
 
 
-def access_status(settings: AgentSettings, opened_by: str | None) -> Json:
+def access_status(settings: AgentSettings, credential_kind: str | None) -> Json:
     """Build `status.access`: numbers of readers and writers, and the API's access to Qdrant.
 
     Args:
         opened_by: Kind of credential that the retrieval API has for Qdrant: `Token` or `Key`. None if it needs none.
     """
-    return _dump(AccessStatus(**_counts(settings.subjects), qdrant=opened_by))
+    return _dump(AccessStatus(**_counts(settings.subjects), qdrant=credential_kind))
 
 
-def with_request_handled(status: Json, asked: str | None) -> Json:
+def with_request_handled(status: Json, requested_at: str | None) -> Json:
     """Return the status with the handled reconcile request, cut to 128 characters.
 
     Args:
         asked: Value of the annotation as the pass read it. None removes the field.
     """
     kept = {name: value for name, value in status.items() if name != _HANDLED}
-    return kept if asked is None else kept | {_HANDLED: asked[:MAX_HANDLED]}
+    return kept if requested_at is None else kept | {_HANDLED: requested_at[:MAX_HANDLED_CHARS]}
 
 
 def with_access_counted(status: Json, subjects: Sequence[Subject]) -> Json:
@@ -224,7 +224,7 @@ def connection_status(
         observed_generation=generation,
         conditions=tuple(QdrantConnectionCondition.model_validate(condition) for condition in conditions),
         version=server.version,
-        capabilities=capabilities_of(server),
+        capabilities=derive_capabilities(server),
         peers=server.peers,
         capacity=capacity,
     )
@@ -233,15 +233,15 @@ def connection_status(
 
 def _capacity(loads: Sequence[Load], old: Mapping[str, Any]) -> tuple[CapacityStatus | None, ConditionState]:
     """Build capacity status and condition. Both stay unchanged until a figure moves enough or the level changes."""
-    old_level = level_in(condition_of(old, NEAR_CAPACITY))
+    old_level = read_level(find_condition(old, NEAR_CAPACITY))
     level = level_of(loads, old_level)
     old_capacity = old.get("capacity")
     reported = CapacityStatus.model_validate(old_capacity) if old_capacity and level is old_level else None
     capacity = capacity_status(loads, reported)
-    return capacity, capacity_state(level, capacity)
+    return capacity, build_condition(level, capacity)
 
 
-def _states(settings: AgentSettings, done: Reconciled, old: Mapping[str, Any]) -> list[ConditionState]:
+def _states(settings: AgentSettings, done: PassOutcome, old: Mapping[str, Any]) -> list[ConditionState]:
     states = list(_serving(done))
     fault = lifecycle_fault(settings.lifecycle)
     if settings.scoring_fault:
@@ -249,7 +249,7 @@ def _states(settings: AgentSettings, done: Reconciled, old: Mapping[str, Any]) -
     elif fault:
         message = f"{': '.join(fault)}; cleanup is off until this is fixed"
         states.append(ConditionState("Stalled", True, Reason.SCHEDULE_REJECTED, message))
-    if state := outgrown(done.observed, settings.expected_memories, old):
+    if state := build_condition(done.observed, settings.expected_memories, old):
         states.append(state)
     return [*states, *unlisted_states(done.unlisted)]
 
@@ -260,7 +260,7 @@ def _rejected(settings: AgentSettings) -> str:
     return f"{SCORING_EXPRESSION}: {settings.scoring_fault}\n  Until this is fixed, search ranks by {meanwhile}"
 
 
-def _serving(done: Reconciled) -> Sequence[ConditionState]:
+def _serving(done: PassOutcome) -> Sequence[ConditionState]:
     refusal = done.refusal
     if refusal and done.observed.collection.marker is None:
         # Without a marker the embedding of its vectors is unknown, so the API cannot serve it.
@@ -270,7 +270,7 @@ def _serving(done: Reconciled) -> Sequence[ConditionState]:
     return ready, _in_sync(done)
 
 
-def _in_sync(done: Reconciled) -> ConditionState:
+def _in_sync(done: PassOutcome) -> ConditionState:
     observed, refusal = done.observed, done.refusal
     if observed.state == RED:
         words = observed.fault or "see its log"
@@ -301,7 +301,7 @@ def _drift(drift: Sequence[Difference], old: Mapping[str, Any], now: str) -> tup
     return entries or None
 
 
-def _woken_at(done: Reconciled, old: Mapping[str, Any], now: str) -> str | None:
+def _woken_at(done: PassOutcome, old: Mapping[str, Any], now: str) -> str | None:
     """Return when the optimizers were last triggered; None once the collection is green."""
     if done.is_woken:
         return now
@@ -309,7 +309,7 @@ def _woken_at(done: Reconciled, old: Mapping[str, Any], now: str) -> str | None:
     return None if done.observed.state == GREEN else before
 
 
-def _collection(alias: str, done: Reconciled, *, woken_at: str | None) -> CollectionStatus:
+def _collection(alias: str, done: PassOutcome, *, woken_at: str | None) -> CollectionStatus:
     observed = done.observed
     marker = observed.collection.marker
     return CollectionStatus(
@@ -326,14 +326,14 @@ def _collection(alias: str, done: Reconciled, *, woken_at: str | None) -> Collec
     )
 
 
-def _rebuilt_time(observed: Observed) -> str | None:
+def _rebuilt_time(observed: ObservedCollection) -> str | None:
     record = observed.record
     if record is None or record.target != observed.physical or record.moved_ms is None:
         return None
     return render_time(record.moved_ms)
 
 
-def _replicas(observed: Observed) -> ReplicasStatus | None:
+def _replicas(observed: ObservedCollection) -> ReplicasStatus | None:
     placement, factor = observed.placement, observed.collection.replication_factor
     if placement is None:
         return None
@@ -342,8 +342,8 @@ def _replicas(observed: Observed) -> ReplicasStatus | None:
         shards=len(placement.shards),
         wanted=len(placement.shards) * factor if factor else None,
         active=placement.active,
-        inactive=named(placement.inactive) or None,
-        copying=named([str(copy) for copy in placement.copying]) or None,
+        inactive=join_limited(placement.inactive) or None,
+        copying=join_limited([str(copy) for copy in placement.copying]) or None,
     )
 
 
@@ -359,7 +359,7 @@ def _effective(settings: AgentSettings, live: Collection) -> EffectiveStatus:
         distance=live.distance,
         quantization=_quantization(live.quantization, ranking),
         sharding=ShardingStatus(shard_number=live.shard_number, replication_factor=live.replication_factor),
-        strict_mode=StrictModeStatus.model_validate(limits_in_force(live.strict_mode)),
+        strict_mode=StrictModeStatus.model_validate(effective_limits(live.strict_mode)),
         keyword=KeywordStatus(language=keyword.language, window=keyword.window) if keyword else None,
         vectors=VectorsStatus(datatype=live.datatype, memory=live.memory),
         optimizers=OptimizersStatus.model_validate(asdict(live.optimizers)),

@@ -12,7 +12,7 @@ from agentmemory_operator.spec.kinds.agent_memory import CONFIRM_DELETE, GROUP
 
 Json = dict[str, Any]
 
-ORDER = ("MemoryRestore", "AgentMemory", "MemorySnapshot", "QdrantConnection")
+DELETION_ORDER = ("MemoryRestore", "AgentMemory", "MemorySnapshot", "QdrantConnection")
 """Kinds in order of deletion: each kind precedes those that it depends on."""
 
 KEPT_METADATA = ("name", "namespace", "labels", "annotations")
@@ -28,7 +28,7 @@ _OF_AGENTS = {
 _KEPT_BYTES = "its bytes stay in Qdrant or S3; only the catalogue records where"
 
 
-def catalogued(document: Json) -> Json:
+def catalogue_entry(document: Json) -> Json:
     """Return an object's document for the catalogue: it can be applied again and includes the status."""
     metadata = {key: value for key, value in document["metadata"].items() if key in KEPT_METADATA}
     if notes := metadata.get("annotations"):
@@ -37,7 +37,7 @@ def catalogued(document: Json) -> Json:
     return kept | {part: document[part] for part in ("spec", "status") if part in document}
 
 
-def fate_of(document: Json, *, is_released: bool) -> str:
+def describe_deletion(document: Json, *, is_released: bool) -> str:
     """Return a text about the effect of deleting an object.
 
     Args:
@@ -59,22 +59,24 @@ def _fate_of_snapshot(document: Json, *, is_released: bool) -> str:
     if not is_ended(document.get("status") or {}):
         return "in progress: it is cancelled" + ("; its partial result stays" if is_released else "")
     return (
-        "deletionPolicy Delete: its bytes are deleted too" if takes_bytes(document) and not is_released else _KEPT_BYTES
+        "deletionPolicy Delete: its bytes are deleted too"
+        if deletes_files(document) and not is_released
+        else _KEPT_BYTES
     )
 
 
-def takes_bytes(document: Json) -> bool:
+def deletes_files(document: Json) -> bool:
     """Return whether the operator deletes a snapshot's files when its object is deleted."""
     spec, notes = document.get("spec") or {}, document["metadata"].get("annotations") or {}
     is_asked = spec.get("deletionPolicy") == "Delete" or notes.get(CONFIRM_DELETE) == document["metadata"]["name"]
     return document["kind"] == "MemorySnapshot" and is_asked and has_succeeded(document.get("status") or {})
 
 
-def held_by_us(document: Json) -> list[str]:
+def operator_finalizers(document: Json) -> list[str]:
     """Return the operator's finalizers of an object."""
     return [name for name in document["metadata"].get("finalizers") or () if name.startswith(f"{GROUP}/")]
 
 
-def named(document: Json) -> tuple[str, str, str]:
+def object_key(document: Json) -> tuple[str, str, str]:
     """Return kind, namespace and name of an object."""
     return document["kind"], document["metadata"]["namespace"], document["metadata"]["name"]

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentmemory_operator.consolidation.rules.grounding import unfounded
+from agentmemory_operator.consolidation.rules.grounding import find_ungrounded
 from agentmemory_operator.consolidation.rules.plan import Fact
 from agentmemory_operator.memories.rules.record import IMPORTANCE_LEVELS, MemoryRecord
 from agentmemory_operator.spec.memory_types import WORKING, MemoryType
@@ -87,7 +87,7 @@ class DistilledFact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadAnswer:
+class ParsedAnswer:
     """Accepted part of an answer.
 
     Attributes:
@@ -99,7 +99,7 @@ class ReadAnswer:
     unsourced: int = 0
 
 
-def parts_of(turns: Sequence[MemoryRecord]) -> list[list[MemoryRecord]]:
+def split_turns(turns: Sequence[MemoryRecord]) -> list[list[MemoryRecord]]:
     """Split turns into parts for one call each. A turn is never split, so a part with one long turn may be larger."""
     parts: list[list[MemoryRecord]] = []
     remaining_chars = 0
@@ -112,7 +112,7 @@ def parts_of(turns: Sequence[MemoryRecord]) -> list[list[MemoryRecord]]:
     return parts
 
 
-def rows_of(turns: Sequence[MemoryRecord]) -> list[dict[str, str]]:
+def render_turns(turns: Sequence[MemoryRecord]) -> list[dict[str, str]]:
     """Render turns for the model."""
     return [
         {
@@ -126,7 +126,7 @@ def rows_of(turns: Sequence[MemoryRecord]) -> list[dict[str, str]]:
     ]
 
 
-def newest_of(versions: Sequence[MemoryRecord]) -> list[MemoryRecord]:
+def newest_versions(versions: Sequence[MemoryRecord]) -> list[MemoryRecord]:
     """Return the newest versions without a zone that fit into one call, oldest first. A version is never split."""
     newest: list[MemoryRecord] = []
     remaining_chars = MAX_MATERIAL_CHARS
@@ -139,7 +139,7 @@ def newest_of(versions: Sequence[MemoryRecord]) -> list[MemoryRecord]:
     return newest[::-1]
 
 
-def version_rows(versions: Sequence[MemoryRecord]) -> list[dict[str, str]]:
+def render_versions(versions: Sequence[MemoryRecord]) -> list[dict[str, str]]:
     """Render versions for the model."""
     return [
         {"id": f"v{number}", "at": render_time(version.created_at), "content": version.content}
@@ -147,7 +147,7 @@ def version_rows(versions: Sequence[MemoryRecord]) -> list[dict[str, str]]:
     ]
 
 
-def read_head(answer: Mapping[str, Any], versions: Sequence[MemoryRecord]) -> Fact | None:
+def parse_head(answer: Mapping[str, Any], versions: Sequence[MemoryRecord]) -> Fact | None:
     """Parse an answer of `HEAD_SCHEMA`; None if its text is blank.
 
     Args:
@@ -162,12 +162,12 @@ def read_head(answer: Mapping[str, Any], versions: Sequence[MemoryRecord]) -> Fa
         sources=tuple(version.id for version in versions),
         replaced=(head.id,),
         importance=head.importance,
-        missing=unfounded(content, _texts_of(versions), words=[_day(version) for version in versions]),
+        missing=find_ungrounded(content, _texts_of(versions), words=[_day(version) for version in versions]),
         collapses=True,
     )
 
 
-def schema_of(types: Sequence[MemoryType]) -> dict[str, Any]:
+def build_schema(types: Sequence[MemoryType]) -> dict[str, Any]:
     """Build the JSON Schema of an answer about turns.
 
     Args:
@@ -200,7 +200,7 @@ def schema_of(types: Sequence[MemoryType]) -> dict[str, Any]:
     }
 
 
-def read_answer(answer: Mapping[str, Any], turns: Sequence[MemoryRecord]) -> ReadAnswer:
+def parse_facts(answer: Mapping[str, Any], turns: Sequence[MemoryRecord]) -> ParsedAnswer:
     """Parse an answer about turns.
 
     Args:
@@ -223,10 +223,10 @@ def read_answer(answer: Mapping[str, Any], turns: Sequence[MemoryRecord]) -> Rea
                     importance=IMPORTANCE_LEVELS[item["importance"]],
                     domain=" ".join(item.get(DOMAIN, "").split()) or None,
                     source_ids=tuple(turn.id for turn in sources),
-                    missing=unfounded(content, _texts_of(sources), words=[_day(turn) for turn in sources]),
+                    missing=find_ungrounded(content, _texts_of(sources), words=[_day(turn) for turn in sources]),
                 )
             )
-    return ReadAnswer(facts=tuple(facts), unsourced=unsourced)
+    return ParsedAnswer(facts=tuple(facts), unsourced=unsourced)
 
 
 def _texts_of(turns: Sequence[MemoryRecord]) -> list[str]:
@@ -248,7 +248,7 @@ def turn_type(types: Sequence[MemoryType]) -> str | None:
     return next((name for name in TURN_TYPES if name in names or not names), names[0] if names else None)
 
 
-def needs_event(types: Sequence[MemoryType], name: str | None) -> bool:
+def requires_event_type(types: Sequence[MemoryType], name: str | None) -> bool:
     """Return whether a type requires an `event_type`."""
     return any(type_.name == name and "event_type" in type_.required for type_ in types)
 
@@ -271,7 +271,7 @@ def distilled_types(types: Sequence[MemoryType], default: str, *, has_session: b
         type_
         for type_ in types
         if type_.name != WORKING
-        and not type_.lasts_a_session
+        and not type_.ends_with_session
         and not type_.immutable
         and given.union((DOMAIN,)).issuperset(type_.required)
     )

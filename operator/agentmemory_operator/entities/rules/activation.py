@@ -13,39 +13,41 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
-from agentmemory_operator.entities.rules.extract import mentioned, occurrences
+from agentmemory_operator.entities.rules.extract import find_mentions, find_occurrences
 from agentmemory_operator.entities.rules.graph import ScopeGraph
-from agentmemory_operator.entities.rules.lists import EntityLists, word_starts
+from agentmemory_operator.entities.rules.lists import EntityLists, word_spans
 from agentmemory_operator.memories.rules.entities import fold
 from agentmemory_operator.spec.effective.entities import Spreading
 
-WHOLE_STRENGTH = 5
+FULL_STRENGTH = 5
 """Strength from which a link passes on the full share."""
 
-DESIGN = Spreading()
+DEFAULT_SPREADING = Spreading()
 
-QUERY_CHARS = 4_000
+MAX_QUERY_CHARS = 4_000
 """Maximum number of characters of a query that are searched for names."""
 
-SEEDS_MAX, ACTIVATED_MAX = 16, 32
-LINKS_MAX = 200
+MAX_SEEDS, MAX_ACTIVATED = 16, 32
+MAX_LINKS = 200
 """Maximum number of links followed from one name: typed ones first, then the strongest."""
 
-FOUND_MAX = 100
+MAX_FOUND_MEMORIES = 100
 """Maximum number of memories found through entities."""
 
 
-def seeds_of(graph: ScopeGraph, text: str, lists: EntityLists) -> list[str]:
+def find_seeds(graph: ScopeGraph, text: str, lists: EntityLists) -> list[str]:
     """Return the entities of a scope that a text names, by folded name; at most 16. Aliases of the scope count."""
-    text = text[:QUERY_CHARS]
-    words = word_starts(text)
-    spelt = (graph.spellings.spellings[spelling].name for _, spelling in occurrences(text, words, graph.spellings))
-    known = (graph.sheet.resolve(entity.name) for entity in mentioned(text, lists))
+    text = text[:MAX_QUERY_CHARS]
+    words = word_spans(text)
+    spelt = (graph.spellings.spellings[spelling].name for _, spelling in find_occurrences(text, words, graph.spellings))
+    known = (graph.sheet.resolve(entity.name) for entity in find_mentions(text, lists))
     found = dict.fromkeys(fold(name) for names in (spelt, known) for name in names)
-    return list(islice((key for key in found if key in graph.nodes), SEEDS_MAX))
+    return list(islice((key for key in found if key in graph.nodes), MAX_SEEDS))
 
 
-def activated(graph: ScopeGraph, seeds: Iterable[str], figures: Spreading = DESIGN) -> dict[str, float]:
+def spread_activation(
+    graph: ScopeGraph, seeds: Iterable[str], figures: Spreading = DEFAULT_SPREADING
+) -> dict[str, float]:
     """Return the activation of each reached name, at most 32.
 
     Args:
@@ -56,29 +58,29 @@ def activated(graph: ScopeGraph, seeds: Iterable[str], figures: Spreading = DESI
     for _ in range(figures.max_depth):
         next_frontier: dict[str, float] = {}
         for key, activation in frontier.items():
-            for link in islice(graph.links_of(key), LINKS_MAX):
-                strength = min(link.strength / WHOLE_STRENGTH, 1.0)
+            for link in islice(graph.links_of(key), MAX_LINKS):
+                strength = min(link.strength / FULL_STRENGTH, 1.0)
                 passed = activation * (figures.decay * strength * (figures.typed_boost if link.is_typed else 1.0))
                 if passed >= figures.min_activation and link.target not in reached:
                     next_frontier[link.target] = max(next_frontier.get(link.target, 0.0), passed)
-        capacity = max(0, ACTIVATED_MAX - len(reached))
+        capacity = max(0, MAX_ACTIVATED - len(reached))
         frontier = dict(heapq.nlargest(capacity, next_frontier.items(), key=lambda pair: (pair[1], pair[0])))
         reached |= frontier
     return reached
 
 
-def found_along(graph: ScopeGraph, activations: Mapping[str, float]) -> list[tuple[str, float]]:
+def rank_memories(graph: ScopeGraph, activations: Mapping[str, float]) -> list[tuple[str, float]]:
     """Return the memories with activated names, the most activated first, then the newest; at most 100."""
     sums: defaultdict[int, float] = defaultdict(float)
     for key, activation in activations.items():
         for place in graph.nodes[key].memories:
             sums[place] += activation
-    best = heapq.nlargest(FOUND_MAX, sums.items(), key=lambda pair: (pair[1], -pair[0]))
+    best = heapq.nlargest(MAX_FOUND_MEMORIES, sums.items(), key=lambda pair: (pair[1], -pair[0]))
     return [(graph.memory_ids[place], activation) for place, activation in best]
 
 
-def found_by_query(
-    graphs: Sequence[ScopeGraph], text: str, lists: EntityLists, figures: Spreading = DESIGN
+def find_by_query(
+    graphs: Sequence[ScopeGraph], text: str, lists: EntityLists, figures: Spreading = DEFAULT_SPREADING
 ) -> dict[str, float]:
     """Return the memories that a query's names activate, by id; at most 100.
 
@@ -86,5 +88,5 @@ def found_by_query(
     """
     found: list[tuple[str, float]] = []
     for graph in graphs:
-        found += found_along(graph, activated(graph, seeds_of(graph, text, lists), figures))
-    return dict(sorted(found, key=lambda pair: -pair[1])[:FOUND_MAX])
+        found += rank_memories(graph, spread_activation(graph, find_seeds(graph, text, lists), figures))
+    return dict(sorted(found, key=lambda pair: -pair[1])[:MAX_FOUND_MEMORIES])

@@ -17,18 +17,18 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from agentmemory_operator.entities.rules.lists import Dictionary, EntityLists, dictionary_of, word_starts
-from agentmemory_operator.entities.rules.names import begins_sentence, is_quoted_name, phrases_in
-from agentmemory_operator.memories.rules.entities import ENTITIES_MAX, NAME_MAX, Entity, EntityKind, fold
+from agentmemory_operator.entities.rules.lists import EntityLists, NameDictionary, build_known_dictionary, word_spans
+from agentmemory_operator.entities.rules.names import find_phrases, is_quoted_name, starts_sentence
+from agentmemory_operator.memories.rules.entities import MAX_ENTITIES, MAX_ENTITY_NAME_CHARS, Entity, EntityKind, fold
 from agentmemory_operator.spec.access import GLOBAL, GROUP_PREFIX
 
-READ_CHARS = 8_000
+MAX_READ_CHARS = 8_000
 """Maximum number of characters that are searched for names. Most memories have some hundred."""
 
-QUOTED_MIN, QUOTED_MAX = 3, 60
+MIN_QUOTED_CHARS, MAX_QUOTED_NAME_CHARS = 3, 60
 _QUOTED = re.compile(
     "|".join(
-        f"{begin}([^{begins_and_ends}\n]{{{QUOTED_MIN},{QUOTED_MAX}}})[{end}]"
+        f"{begin}([^{begins_and_ends}\n]{{{MIN_QUOTED_CHARS},{MAX_QUOTED_NAME_CHARS}}})[{end}]"
         for begin, end, begins_and_ends in (
             ('"', '"', '"'),
             ("`", "`", "`"),
@@ -67,31 +67,31 @@ class _Reading:
         return not any(start < span[1] and span[0] < end for start, end in self.taken)
 
 
-def extract(text: str, lists: EntityLists, *, user_id: str, author: str | None) -> tuple[Entity, ...]:
+def extract_entities(text: str, lists: EntityLists, *, user_id: str, author: str | None) -> tuple[Entity, ...]:
     """Return the entities of a memory, each name once, at most 32. User and author come first."""
-    found = [*_around(user_id, author), *mentioned(text, lists)]
+    found = [*_around(user_id, author), *find_mentions(text, lists)]
     first: dict[str, Entity] = {}
     for entity in found:
         first.setdefault(fold(entity.name), entity)
-    return tuple(first.values())[:ENTITIES_MAX]
+    return tuple(first.values())[:MAX_ENTITIES]
 
 
-def mentioned(text: str, lists: EntityLists) -> list[Entity]:
+def find_mentions(text: str, lists: EntityLists) -> list[Entity]:
     """Return the names in a text, in order of their position. Only its first 8,000 characters are read."""
-    text = text[:READ_CHARS]
-    reading = _Reading(text, lists, word_starts(text))
+    text = text[:MAX_READ_CHARS]
+    reading = _Reading(text, lists, word_spans(text))
     _find_known(reading)
     _find_domains(reading)
     for match in _QUOTED.finditer(reading.text):
         name = " ".join(next(group for group in match.groups() if group is not None).split())
         if reading.is_free(match.span()) and is_quoted_name(name, reading.lists):
             reading.take(match.span(), name, "quoted")
-    for span, name in phrases_in(text, reading.words, reading.taken, lists):
+    for span, name in find_phrases(text, reading.words, reading.taken, lists):
         reading.take(span, name, "phrase")
     return [entity for _, entity in sorted(reading.found, key=lambda entry: entry[0])]
 
 
-def occurrences(text: str, words: list[Span], dictionary: Dictionary) -> Iterator[tuple[Span, str]]:
+def find_occurrences(text: str, words: list[Span], dictionary: NameDictionary) -> Iterator[tuple[Span, str]]:
     """Yield span and spelling of each dictionary entry in a text.
 
     Of several with the same start, the longest counts.
@@ -110,7 +110,7 @@ def occurrences(text: str, words: list[Span], dictionary: Dictionary) -> Iterato
         place += matched
 
 
-def _spelling_at(text: str, start: int, end: int, dictionary: Dictionary) -> tuple[Span, str] | None:
+def _spelling_at(text: str, start: int, end: int, dictionary: NameDictionary) -> tuple[Span, str] | None:
     """Find the spelling from `start` to `end`, including signs that are part of it: C++, C#, .NET."""
     longer = end
     while longer < len(text) and longer < end + 2 and text[longer] in _AROUND_NAMES:
@@ -125,17 +125,17 @@ def _spelling_at(text: str, start: int, end: int, dictionary: Dictionary) -> tup
 
 def _around(user_id: str, author: str | None) -> Iterator[Entity]:
     if user_id != GLOBAL:
-        yield Entity(user_id.removeprefix(GROUP_PREFIX)[:NAME_MAX], "client", "about")
+        yield Entity(user_id.removeprefix(GROUP_PREFIX)[:MAX_ENTITY_NAME_CHARS], "client", "about")
     if author:
-        yield Entity(author[:NAME_MAX], "agent", "source")
+        yield Entity(author[:MAX_ENTITY_NAME_CHARS], "agent", "source")
 
 
 def _find_known(reading: _Reading) -> None:
-    text, dictionary = reading.text, dictionary_of(reading.lists)
-    for span, spelling in occurrences(text, reading.words, dictionary):
+    text, dictionary = reading.text, build_known_dictionary(reading.lists)
+    for span, spelling in find_occurrences(text, reading.words, dictionary):
         known = dictionary.spellings[spelling]
         is_spelt = known.exact is None or text[span[0] : span[1]] == known.exact
-        is_word = known.exact is not None and (begins_sentence(text, span[0]) or _is_in_name(text, span))
+        is_word = known.exact is not None and (starts_sentence(text, span[0]) or _is_in_name(text, span))
         if is_spelt and not is_word and _stands_alone(text, span):
             reading.take(span, known.name, known.kind)
 

@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentmemory_operator.entities.rules.lists import Dictionary, Known, dictionary_over
+from agentmemory_operator.entities.rules.lists import KnownName, NameDictionary, build_dictionary
 from agentmemory_operator.entities.rules.sheet import EntitySheet, Relation
 from agentmemory_operator.memories.rules.entities import (
     ENTITIES_KEY,
@@ -81,7 +81,7 @@ class ScopeGraph:
     mentioned: Sequence[Sequence[str]]
     nodes: Mapping[str, GraphNode]
     sheet: EntitySheet
-    spellings: Dictionary
+    spellings: NameDictionary
     size_bytes: int
 
     def find(self, name: str) -> GraphNode | None:
@@ -104,7 +104,7 @@ class ScopeGraph:
             yield GraphLink(other, CO_OCCURRENCE, count)
 
 
-def graph_of(rows: Sequence[Mapping[str, Any]], sheet: EntitySheet) -> Generator[None, None, ScopeGraph]:
+def build_graph(rows: Sequence[Mapping[str, Any]], sheet: EntitySheet) -> Generator[None, None, ScopeGraph]:
     """Build a graph. It is a generator that yields after each memory, so that the caller can divide the work.
 
     Args:
@@ -135,12 +135,12 @@ def graph_of(rows: Sequence[Mapping[str, Any]], sheet: EntitySheet) -> Generator
     return ScopeGraph(ids, mentioned, nodes, sheet, spellings, _size_of(nodes, mentioned, sheet))
 
 
-def _spellings(nodes: Mapping[str, GraphNode], sheet: EntitySheet) -> Dictionary:
-    found = {key: Known(node.name, "phrase") for key, node in nodes.items()}
+def _spellings(nodes: Mapping[str, GraphNode], sheet: EntitySheet) -> NameDictionary:
+    found = {key: KnownName(node.name, "phrase") for key, node in nodes.items()}
     for key, alias in sheet.aliases.items():
         if fold(alias.name) in nodes:
-            found.setdefault(key, Known(alias.name, "phrase"))
-    return dictionary_over(found)
+            found.setdefault(key, KnownName(alias.name, "phrase"))
+    return build_dictionary(found)
 
 
 # Memory use of the parts, measured with tracemalloc on CPython 3.11, rounded up.

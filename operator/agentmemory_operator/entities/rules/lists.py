@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from agentmemory_operator.memories.rules.entities import EntityKind, fold
-from agentmemory_operator.spec.effective.entities import EntitySettings, OwnName
+from agentmemory_operator.spec.effective.entities import EntitySettings, ListedName
 
 _WORD = re.compile(r"[^\W_]+")
 
@@ -27,7 +27,7 @@ class ListedName:
 
     name: str
     aliases: tuple[str, ...] = ()
-    cased: bool = False
+    is_case_sensitive: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class EntityLists:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownName:
     """Name that a spelling stands for.
 
     Attributes:
@@ -71,7 +71,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Dictionary:
+class NameDictionary:
     """Lookup of names by spelling.
 
     Attributes:
@@ -79,19 +79,19 @@ class Dictionary:
         lengths: Word counts of the spellings by their first word, longest first.
     """
 
-    spellings: Mapping[str, Known] = field(default_factory=dict)
+    spellings: Mapping[str, KnownName] = field(default_factory=dict)
     lengths: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
-def word_starts(text: str) -> list[tuple[int, int]]:
+def word_spans(text: str) -> list[tuple[int, int]]:
     """Return start and end of each word of a text: a run of letters and digits."""
     return [match.span() for match in _WORD.finditer(text)]
 
 
 @lru_cache(maxsize=256)
-def dictionary_of(lists: EntityLists) -> Dictionary:
+def build_known_dictionary(lists: EntityLists) -> NameDictionary:
     """Build the dictionary of the known names. A technology takes precedence over a system with the same spelling."""
-    found: dict[str, Known] = {}
+    found: dict[str, KnownName] = {}
     listed: tuple[tuple[EntityKind, tuple[ListedName, ...]], ...] = (
         ("technology", lists.technologies),
         ("system", lists.systems),
@@ -100,19 +100,19 @@ def dictionary_of(lists: EntityLists) -> Dictionary:
         for spelling, known in _spellings(kind, names):
             if spelling not in lists.ignored:
                 found.setdefault(spelling, known)
-    return dictionary_over(found)
+    return build_dictionary(found)
 
 
-def dictionary_over(found: Mapping[str, Known]) -> Dictionary:
+def build_dictionary(found: Mapping[str, KnownName]) -> NameDictionary:
     """Build a dictionary of folded spellings. A spelling without a word is left out."""
-    spellings: dict[str, Known] = {}
+    spellings: dict[str, KnownName] = {}
     lengths: dict[str, set[int]] = {}
     for spelling, known in found.items():
-        if words := word_starts(spelling):
+        if words := word_spans(spelling):
             start, end = words[0]
             lengths.setdefault(spelling[start:end], set()).add(len(words))
             spellings.setdefault(_within_signs(spelling, start, words[-1][1]), known)
-    return Dictionary(spellings, {first: sorted(counts, reverse=True) for first, counts in lengths.items()})
+    return NameDictionary(spellings, {first: sorted(counts, reverse=True) for first, counts in lengths.items()})
 
 
 def _within_signs(spelling: str, start: int, end: int) -> str:
@@ -123,7 +123,7 @@ def _within_signs(spelling: str, start: int, end: int) -> str:
     return spelling[begin:end]
 
 
-def lists_of(settings: EntitySettings, product: EntityLists) -> EntityLists:
+def build_lists(settings: EntitySettings, product: EntityLists) -> EntityLists:
     """Build the lists of an object.
 
     Its technologies and systems, if set, replace the product's lists. Its ignored texts extend them.
@@ -136,7 +136,7 @@ def lists_of(settings: EntitySettings, product: EntityLists) -> EntityLists:
     )
 
 
-def _own(own: Sequence[OwnName] | None, product: tuple[ListedName, ...]) -> tuple[ListedName, ...]:
+def _own(own: Sequence[ListedName] | None, product: tuple[ListedName, ...]) -> tuple[ListedName, ...]:
     return (
         product
         if own is None
@@ -154,7 +154,7 @@ def may_be_name(name: str, lists: EntityLists) -> bool:
     return bool(folded) and not (folded in lists.ignored or folded in lists.noise or folded in lists.times or is_word)
 
 
-def names_in(document: Iterable[Mapping[str, Any]]) -> tuple[ListedName, ...]:
+def parse_names(document: Iterable[Mapping[str, Any]]) -> tuple[ListedName, ...]:
     """Parse the names of a list file."""
     return tuple(
         ListedName(str(entry["name"]), tuple(map(str, entry.get("aliases", ()))), bool(entry.get("cased", False)))
@@ -162,8 +162,8 @@ def names_in(document: Iterable[Mapping[str, Any]]) -> tuple[ListedName, ...]:
     )
 
 
-def _spellings(kind: EntityKind, names: Iterable[ListedName]) -> Iterator[tuple[str, Known]]:
+def _spellings(kind: EntityKind, names: Iterable[ListedName]) -> Iterator[tuple[str, KnownName]]:
     for listed in names:
-        yield fold(listed.name), Known(listed.name, kind, listed.name if listed.cased else None)
+        yield fold(listed.name), KnownName(listed.name, kind, listed.name if listed.is_case_sensitive else None)
         for alias in listed.aliases:
-            yield fold(alias), Known(listed.name, kind)
+            yield fold(alias), KnownName(listed.name, kind)

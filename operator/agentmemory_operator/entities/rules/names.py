@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
 
-from agentmemory_operator.entities.rules.lists import EntityLists, word_starts
+from agentmemory_operator.entities.rules.lists import EntityLists, word_spans
 from agentmemory_operator.memories.rules.entities import fold
 
 Span = tuple[int, int]
 
-WORDS_MAX = 6
-COMMON_SHARE = 0.5
+MAX_PHRASE_WORDS = 6
+MAX_COMMON_SHARE = 0.5
 """Maximum share of everyday words in a name. More is prose; New York has exactly half."""
 
 _CODE = frozenset("/\\<>{}=()[];|*$%^~_@")
@@ -23,7 +23,7 @@ _JOINTS = frozenset({" ", "-", "\u2019", "'", " & ", ". "})
 _QUOTED_WORDS_MAX = 8
 
 
-def begins_sentence(text: str, start: int) -> bool:
+def starts_sentence(text: str, start: int) -> bool:
     """Return whether a sentence starts at an index of a text, judged by punctuation."""
     before = text[:start].rstrip(_OPENING)
     return not before or before[-1] in _SENTENCE_END
@@ -31,7 +31,7 @@ def begins_sentence(text: str, start: int) -> bool:
 
 def is_quoted_name(text: str, lists: EntityLists) -> bool:
     """Return whether a text between quotation marks is a name."""
-    words = [text[start:end] for start, end in word_starts(text)]
+    words = [text[start:end] for start, end in word_spans(text)]
     if (
         not words
         or not text.isprintable()
@@ -45,7 +45,7 @@ def is_quoted_name(text: str, lists: EntityLists) -> bool:
     return not _is_prose(words, lists)
 
 
-def phrases_in(
+def find_phrases(
     text: str, words: Sequence[Span], taken: Sequence[Span], lists: EntityLists
 ) -> Iterator[tuple[Span, str]]:
     """Yield span and text of each name of several capitalised words.
@@ -56,7 +56,7 @@ def phrases_in(
     """
     for run in _runs(text, words, sorted(taken), lists):
         trimmed = _trimmed(text, run, lists)
-        if 2 <= len(trimmed) <= WORDS_MAX and _is_name([text[start:end] for start, end in trimmed], lists):
+        if 2 <= len(trimmed) <= MAX_PHRASE_WORDS and _is_name([text[start:end] for start, end in trimmed], lists):
             span = trimmed[0][0], trimmed[-1][1]
             yield span, " ".join(text[span[0] : span[1]].split())
 
@@ -124,7 +124,7 @@ def _is_noise(text: str, span: Span, lists: EntityLists) -> bool:
     True for articles, pronouns, words for times, and at the start of a sentence.
     """
     word = fold(text[span[0] : span[1]])
-    return word in lists.noise or word in lists.times or begins_sentence(text, span[0])
+    return word in lists.noise or word in lists.times or starts_sentence(text, span[0])
 
 
 def _is_name(words: Sequence[str], lists: EntityLists) -> bool:
@@ -135,7 +135,7 @@ def _is_name(words: Sequence[str], lists: EntityLists) -> bool:
 
 def _is_prose(words: Sequence[str], lists: EntityLists) -> bool:
     common = sum(fold(word) in lists.words for word in words)
-    return common > COMMON_SHARE * len(words)
+    return common > MAX_COMMON_SHARE * len(words)
 
 
 def _is_code_word(word: str) -> bool:

@@ -10,17 +10,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from agentmemory_operator.memories.rules.entities import NAME_MAX, fold
+from agentmemory_operator.memories.rules.entities import MAX_ENTITY_NAME_CHARS, fold
 from agentmemory_operator.memories.rules.ids import keyed_id
-from agentmemory_operator.memories.rules.record import SHEET_KEY
+from agentmemory_operator.memories.rules.record import ENTITY_SHEET_KEY
 
 RelationName = Literal["contact_of", "same_owner", "uses", "works_on", "competitor_of"]
 RELATIONS: tuple[RelationName, ...] = ("contact_of", "same_owner", "uses", "works_on", "competitor_of")
 
-RELATIONS_MAX, ALIASES_MAX = 1_000, 1_000
+MAX_RELATIONS, MAX_SHEET_ALIASES = 1_000, 1_000
 """Maximum numbers per scope."""
 
-STRENGTH_MAX = 1_000_000
+MAX_STRENGTH = 1_000_000
 _SHEET_FORM = 1
 
 
@@ -64,7 +64,7 @@ class EntitySheet:
         alias = self.aliases.get(fold(name))
         return alias.name if alias else name
 
-    def related(self, source: str, relation: RelationName, target: str, *, times: int = 1) -> "EntitySheet":
+    def with_relation(self, source: str, relation: RelationName, target: str, *, times: int = 1) -> "EntitySheet":
         """Return the sheet with a relation added or strengthened.
 
         A relation between two spellings of one name changes nothing.
@@ -76,15 +76,15 @@ class EntitySheet:
         if fold(added.source) == fold(added.target):
             return self
         existing = self.relations.get(added.key)
-        strength = min((existing.strength if existing else 0) + times, STRENGTH_MAX)
+        strength = min((existing.strength if existing else 0) + times, MAX_STRENGTH)
         return replace(self, relations={**self.relations, added.key: replace(existing or added, strength=strength)})
 
-    def aliased(self, alias: str, name: str) -> "EntitySheet":
+    def with_alias(self, alias: str, name: str) -> "EntitySheet":
         """Return the sheet with another spelling of a name. Relations of the spelling move to the name."""
         canonical = self.resolve(name)
-        return self if fold(alias) == fold(canonical) else self.renamed(alias, canonical)
+        return self if fold(alias) == fold(canonical) else self.with_renamed(alias, canonical)
 
-    def renamed(self, old: str, new: str) -> "EntitySheet":
+    def with_renamed(self, old: str, new: str) -> "EntitySheet":
         """Return the sheet with a name replaced by another.
 
         The old name becomes an alias, and the new one ceases to be one.
@@ -97,7 +97,7 @@ class EntitySheet:
         aliases[fold(old)] = Alias(old, new)
         return EntitySheet(_together(_renamed(relation, old, new) for relation in self.relations.values()), aliases)
 
-    def joined(self, other: "EntitySheet") -> "EntitySheet":
+    def merged_with(self, other: "EntitySheet") -> "EntitySheet":
         """Return the sheet with aliases and relations of another one added.
 
         An entry that this sheet has already stays unchanged.
@@ -105,17 +105,19 @@ class EntitySheet:
         sheet = self
         for key, alias in other.aliases.items():
             if key not in sheet.aliases:
-                sheet = sheet.aliased(alias.alias, alias.name)
+                sheet = sheet.with_alias(alias.alias, alias.name)
         for relation in other.relations.values():
             resolved = Relation(sheet.resolve(relation.source), relation.relation, sheet.resolve(relation.target))
             if resolved.key not in sheet.relations:
-                sheet = sheet.related(relation.source, relation.relation, relation.target, times=relation.strength)
+                sheet = sheet.with_relation(
+                    relation.source, relation.relation, relation.target, times=relation.strength
+                )
         return sheet
 
     @property
     def is_full(self) -> bool:
         """True if the sheet exceeds the limits of a scope."""
-        return len(self.relations) > RELATIONS_MAX or len(self.aliases) > ALIASES_MAX
+        return len(self.relations) > MAX_RELATIONS or len(self.aliases) > MAX_SHEET_ALIASES
 
 
 NO_SHEET = EntitySheet()
@@ -126,8 +128,8 @@ def sheet_id(agent_scope: str, user_id: str) -> str:
     return keyed_id(agent_scope, user_id, "entities\x1fsheet")
 
 
-def sheet_to_facts(sheet: EntitySheet) -> dict[str, Any]:
-    """Render a sheet as the value of `SHEET_KEY` in its point."""
+def sheet_to_json(sheet: EntitySheet) -> dict[str, Any]:
+    """Render a sheet as the value of `ENTITY_SHEET_KEY` in its point."""
     return {
         "form": _SHEET_FORM,
         "relations": [[one.source, one.relation, one.target, one.strength] for one in sheet.relations.values()],
@@ -137,10 +139,10 @@ def sheet_to_facts(sheet: EntitySheet) -> dict[str, Any]:
 
 def sheet_from_payload(payload: Mapping[str, Any] | None) -> EntitySheet:
     """Parse the sheet in a payload. Malformed entries are skipped; without a sheet the result is empty."""
-    stored = (payload or {}).get(SHEET_KEY)
+    stored = (payload or {}).get(ENTITY_SHEET_KEY)
     stored = stored if isinstance(stored, dict) else {}
-    relations = (Relation(*entry) for entry in _listed(stored.get("relations"), RELATIONS_MAX) if _is_relation(entry))
-    aliases = (Alias(*entry) for entry in _listed(stored.get("aliases"), ALIASES_MAX) if _are_names(entry, 2))
+    relations = (Relation(*entry) for entry in _listed(stored.get("relations"), MAX_RELATIONS) if _is_relation(entry))
+    aliases = (Alias(*entry) for entry in _listed(stored.get("aliases"), MAX_SHEET_ALIASES) if _are_names(entry, 2))
     return EntitySheet({entry.key: entry for entry in relations}, {fold(entry.alias): entry for entry in aliases})
 
 
@@ -150,13 +152,15 @@ def _listed(value: Any, max_entries: int) -> list[Any]:
 
 def _are_names(value: Any, count: int) -> bool:
     is_list = isinstance(value, list) and len(value) == count
-    return is_list and all(isinstance(name, str) and len(name) <= NAME_MAX and fold(name) for name in value)
+    return is_list and all(
+        isinstance(name, str) and len(name) <= MAX_ENTITY_NAME_CHARS and fold(name) for name in value
+    )
 
 
 def _is_relation(value: Any) -> bool:
     if not isinstance(value, list) or len(value) != 4 or not _are_names(value[:3], 3) or value[1] not in RELATIONS:
         return False
-    return isinstance(value[3], int) and 0 < value[3] <= STRENGTH_MAX
+    return isinstance(value[3], int) and 0 < value[3] <= MAX_STRENGTH
 
 
 def _renamed(relation: Relation, old: str, new: str) -> Relation:
@@ -171,6 +175,6 @@ def _together(relations: Iterable[Relation]) -> dict[tuple[str, str, str], Relat
     for relation in relations:
         if fold(relation.source) != fold(relation.target):
             existing = found.get(relation.key)
-            strength = min(relation.strength + (existing.strength if existing else 0), STRENGTH_MAX)
+            strength = min(relation.strength + (existing.strength if existing else 0), MAX_STRENGTH)
             found[relation.key] = replace(relation, strength=strength)
     return found

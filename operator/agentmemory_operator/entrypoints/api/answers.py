@@ -20,19 +20,19 @@ from agentmemory_operator.memories.hierarchy import MemoryTree, Node
 from agentmemory_operator.memories.history import History
 from agentmemory_operator.memories.insert import StoredMemory
 from agentmemory_operator.memories.item_writes import Outcome
-from agentmemory_operator.memories.items import Put
+from agentmemory_operator.memories.items import StoredItem
 from agentmemory_operator.memories.rules.entities import entities_to_payload
-from agentmemory_operator.memories.rules.record import RENAMED, MemoryRecord
+from agentmemory_operator.memories.rules.record import ATTRIBUTES_BY_API_NAME, MemoryRecord
 from agentmemory_operator.memories.stored import MemoryPage
-from agentmemory_operator.memories.working import KeptMemory
+from agentmemory_operator.memories.working import StoredWorkingMemory
 from agentmemory_operator.search.rules.counts import STATES, Statistics
-from agentmemory_operator.search.rules.score import ScoreTerms, priority
-from agentmemory_operator.search.search import Candidates, Hit, SearchAnswer
+from agentmemory_operator.search.rules.score import ScoreTerms, compute_priority
+from agentmemory_operator.search.search import CandidateCounts, SearchAnswer, SearchHit
 from agentmemory_operator.spec.effective.ranking_figures import model_figures
 from agentmemory_operator.spec.effective.settings import AgentSettings, Ranking
-from agentmemory_operator.spec.expression.models import Priority, name_of
+from agentmemory_operator.spec.expression.models import Priority, model_name
 from agentmemory_operator.spec.expression.typing import CheckedExpression
-from agentmemory_operator.spec.nearest import nearest
+from agentmemory_operator.spec.nearest import nearest_name
 from agentmemory_operator.spec.presets import NO_GATE
 from agentmemory_operator.spec.times import render_time
 
@@ -44,15 +44,15 @@ _PUT_MESSAGES: Mapping[Outcome, str] = {
     "repeated": "already stored under the same Idempotency-Key",
 }
 
-NAME_MAX = 64
+MAX_FIELD_NAME_CHARS = 64
 _KNOWN = tuple(MemoryOut.model_fields)
 # Computed, not stored.
 _MEMORY = tuple(name for name in _KNOWN if name != "priority")
 _HINTS = get_type_hints(MemoryOut, include_extras=True)
 _TIMES = tuple(name for name in _MEMORY if Time in (_HINTS[name], *get_args(_HINTS[name])))
-_ABSENT = {name: getattr(MemoryRecord, RENAMED.get(name, name), None) for name in _MEMORY}
+_ABSENT = {name: getattr(MemoryRecord, ATTRIBUTES_BY_API_NAME.get(name, name), None) for name in _MEMORY}
 # Maps attributes of a record to field names. `updated_at` is computed, because access counts change the stored one.
-_NAMES = {RENAMED.get(name, name): name for name in _MEMORY if name != "updated_at"}
+_NAMES = {ATTRIBUTES_BY_API_NAME.get(name, name): name for name in _MEMORY if name != "updated_at"}
 COMPACT_DECIMALS = 4
 _STORED_AS_GIVEN = ("metadata", "context")
 _TYPE_FIELDS = ("name", "meaning", "half_life_days", "boost", "confidence", "event_types", "required")
@@ -68,7 +68,7 @@ def json_response(content: Any, status: int = 200, headers: dict[str, str] | Non
     return Response(orjson.dumps(content), status, media_type="application/json", headers=headers)
 
 
-def memory(record: MemoryRecord, agent: Agent | None = None) -> Json:
+def render_memory(record: MemoryRecord, agent: Agent | None = None) -> Json:
     """Render a `MemoryOut`.
 
     Args:
@@ -86,7 +86,7 @@ def memory(record: MemoryRecord, agent: Agent | None = None) -> Json:
         rendered["entities"] = entities_to_payload(record.entities)
     rendered["priority"] = None
     if agent and isinstance(model := agent.settings.ranking.model, Priority):
-        rendered["priority"] = priority(record, model, now_ms=agent.clock.now_ms())
+        rendered["priority"] = compute_priority(record, model, now_ms=agent.clock.now_ms())
     return rendered
 
 
@@ -94,7 +94,7 @@ def check_name(value: str) -> str:
     """Reject an unknown field name, and suggest the nearest one."""
     if value in _KNOWN:
         return value
-    near = nearest(value, _KNOWN)
+    near = nearest_name(value, _KNOWN)
     way_out = f"did you mean {near}?" if near else f"use one of {', '.join(_KNOWN)}"
     message = f"memories have no field {value!r}: {way_out}"
     raise PydanticCustomError("value", "{message}", {"message": message})
@@ -102,13 +102,13 @@ def check_name(value: str) -> str:
 
 FieldName = Annotated[
     str,
-    Field(max_length=NAME_MAX),
+    Field(max_length=MAX_FIELD_NAME_CHARS),
     AfterValidator(check_name),
     WithJsonSchema({"type": "string", "enum": list(_KNOWN)}),
 ]
 
 
-class Shown(BaseModel):
+class MemoryView(BaseModel):
     """Which fields of memories to return, and in which format."""
 
     fields: Annotated[list[FieldName], Field(max_length=len(_KNOWN))] = Field(
@@ -118,18 +118,18 @@ class Shown(BaseModel):
         default="full", description="compact: what is null is left out, and numbers have four decimals."
     )
 
-    def of(self, record: MemoryRecord, agent: Agent) -> Json:
+    def render(self, record: MemoryRecord, agent: Agent) -> Json:
         """Render a memory with the requested fields."""
-        rendered = memory(record, agent)
+        rendered = render_memory(record, agent)
         return {name: rendered[name] for name in self.fields} if self.fields else rendered
 
-    def shown(self, memory: Json) -> Json:
+    def apply_format(self, memory: Json) -> Json:
         """Apply the requested format to a rendered memory and the additional fields of its result."""
         shown: Json = _compact(memory) if self.format == "compact" else memory
         return shown
 
 
-WHOLE = Shown()
+FULL_VIEW = MemoryView()
 
 
 def _compact(value: Any) -> Any:
@@ -148,10 +148,10 @@ def _compact(value: Any) -> Any:
     return value
 
 
-def search(answer: SearchAnswer, agent: Agent, view: Shown) -> Json:
+def render_search(answer: SearchAnswer, agent: Agent, view: MemoryView) -> Json:
     """Render a `SearchOut`."""
     return {
-        "results": [view.shown(_found(found, answer, agent, view)) for found in answer.results],
+        "results": [view.apply_format(_found(found, answer, agent, view)) for found in answer.results],
         "generation": answer.generation,
         "total_candidates": answer.total_candidates,
         "removed_by_threshold": answer.removed_by_threshold,
@@ -164,59 +164,59 @@ def search(answer: SearchAnswer, agent: Agent, view: Shown) -> Json:
     }
 
 
-def stored(result: StoredMemory) -> Json:
+def render_stored(result: StoredMemory) -> Json:
     """Render a `StoredOut`."""
     return {
         "id": result.id,
         "event": result.event,
         "supersedes": result.supersedes,
-        "recorded": result.recorded,
+        "recorded": result.is_recorded,
         "warnings": result.warnings,
     }
 
 
-def item_stored(put: Put) -> Json:
+def render_stored_item(put: StoredItem) -> Json:
     """Render an `ItemStoredOut`."""
     message = _PUT_MESSAGES[put.outcome]
     stored = {"success": True, "memory_id": put.memory_id, "key": put.key, "message": message}
     return stored | {"warnings": put.warnings}
 
 
-def page(found: MemoryPage, agent: Agent, view: Shown = WHOLE) -> Json:
+def render_page(found: MemoryPage, agent: Agent, view: MemoryView = FULL_VIEW) -> Json:
     """Render a `PageOut`."""
-    results = [view.shown(view.of(record, agent)) for record in found.records]
+    results = [view.apply_format(view.render(record, agent)) for record in found.records]
     return {"results": results, "next_cursor": found.next_cursor}
 
 
-def history(found: History, agent: Agent) -> Json:
+def render_history(found: History, agent: Agent) -> Json:
     """Render a `HistoryOut`."""
-    return {"results": [memory(record, agent) for record in found.records], "truncated": found.is_truncated}
+    return {"results": [render_memory(record, agent) for record in found.records], "truncated": found.is_truncated}
 
 
-def tree(found: MemoryTree, agent: Agent) -> Json:
+def render_tree(found: MemoryTree, agent: Agent) -> Json:
     """Render a `TreeOut`."""
     return {"root": _node(found.root, agent), "truncated": found.is_truncated}
 
 
-def working(records: Sequence[MemoryRecord], agent: Agent) -> Json:
+def render_working_memories(records: Sequence[MemoryRecord], agent: Agent) -> Json:
     """Render a `WorkingOut`."""
     slots = agent.settings.working_memory_slots
-    return {"results": [memory(record, agent) for record in records], "slots": slots}
+    return {"results": [render_memory(record, agent) for record in records], "slots": slots}
 
 
-def kept(result: KeptMemory, agent: Agent) -> Json:
+def render_kept(result: StoredWorkingMemory, agent: Agent) -> Json:
     """Render a `KeptOut`."""
-    evicted = None if result.evicted is None else memory(result.evicted, agent)
+    evicted = None if result.evicted is None else render_memory(result.evicted, agent)
     return {"id": result.record.id, "event": result.event, "evicted": evicted, "warnings": result.warnings}
 
 
-def ended(result: SessionEnd) -> Json:
+def render_session_end(result: SessionEnd) -> Json:
     """Render an `EndedOut`."""
     counts = result.ended.counts
     return {"dropped": sum(counts.values()), "counts": counts, "run": result.run}
 
 
-def stats(found: Statistics, user_id: str | None) -> Json:
+def render_stats(found: Statistics, user_id: str | None) -> Json:
     """Render a `StatsOut`."""
     states = {state: found.of_state(state) for state in STATES}
     return {
@@ -230,7 +230,7 @@ def stats(found: Statistics, user_id: str | None) -> Json:
     }
 
 
-def agent_line(settings: AgentSettings, *, memories: int | None) -> Json:
+def render_agent_line(settings: AgentSettings, *, memories: int | None) -> Json:
     """Render an `AgentOut`. `memories` is None if the agent is not ready."""
     return {
         "agent": settings.slug,
@@ -242,13 +242,13 @@ def agent_line(settings: AgentSettings, *, memories: int | None) -> Json:
     }
 
 
-def agent_detail(agent: Agent, *, memories: int) -> Json:
+def render_agent_detail(agent: Agent, *, memories: int) -> Json:
     """Render an `AgentDetailOut`."""
     ranking, source = agent.settings.ranking, agent.source
     types = [{name: getattr(type_, name) for name in _TYPE_FIELDS} for type_ in ranking.types]
-    return agent_line(agent.settings, memories=memories) | {
+    return render_agent_line(agent.settings, memories=memories) | {
         "types": types,
-        "model": name_of(ranking.model),
+        "model": model_name(ranking.model),
         **dict.fromkeys(_MODEL_FIGURES),
         **model_figures(ranking),
         "scoring_fault": agent.settings.scoring_fault,
@@ -264,17 +264,17 @@ def agent_detail(agent: Agent, *, memories: int) -> Json:
     }
 
 
-def agents(lines: Sequence[Json]) -> Json:
+def render_agents(lines: Sequence[Json]) -> Json:
     """Render an `AgentsOut`."""
     return {"results": lines}
 
 
 def _node(node: Node, agent: Agent) -> Json:
-    return memory(node.record, agent) | {"children": [_node(child, agent) for child in node.children]}
+    return render_memory(node.record, agent) | {"children": [_node(child, agent) for child in node.children]}
 
 
-def _found(found: Hit, answer: SearchAnswer, agent: Agent, view: Shown) -> Json:
-    rendered = view.of(found.record, agent)
+def _found(found: SearchHit, answer: SearchAnswer, agent: Agent, view: MemoryView) -> Json:
+    rendered = view.render(found.record, agent)
     rendered["score"] = found.score
     if found.terms is not None and answer.has_terms:
         terms = found.terms.terms
@@ -282,7 +282,7 @@ def _found(found: Hit, answer: SearchAnswer, agent: Agent, view: Shown) -> Json:
         rendered |= {"similarity": similarity, "recency": terms.get("recency"), "utility": terms.get("utility")}
     if answer.neighbours is not None:
         around = answer.neighbours.get(found.record.id, ())
-        rendered["neighbours"] = [view.of(record, agent) for record in around]
+        rendered["neighbours"] = [view.render(record, agent) for record in around]
     if found.terms is not None and answer.candidates is not None:
         rank = {"rank_before": found.rank_before, "rerank": found.rerank, "candidates": _candidates(answer.candidates)}
         rendered["explain"] = _terms(found.terms, answer.ranking) | _match(found) | rank
@@ -312,7 +312,7 @@ def _model_terms(terms: ScoreTerms, ranking: Ranking) -> Json:
     return {**absent, "terms": terms.terms, "variables": variables}
 
 
-def _match(found: Hit) -> Json:
+def _match(found: SearchHit) -> Json:
     match = found.match
     if match is None:
         return {}
@@ -320,7 +320,7 @@ def _match(found: Hit) -> Json:
     return matched | {"evidence": match.evidence, "fused": match.fused}
 
 
-def _candidates(candidates: Candidates) -> Json:
+def _candidates(candidates: CandidateCounts) -> Json:
     return {
         "scored": candidates.scored,
         "below_threshold": candidates.below_threshold,

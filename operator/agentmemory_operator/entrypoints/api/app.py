@@ -23,12 +23,12 @@ from agentmemory_operator import __version__
 from agentmemory_operator.agents.user_tokens import UserTokens
 from agentmemory_operator.entrypoints.api import openapi
 from agentmemory_operator.entrypoints.api.answers import json_response
-from agentmemory_operator.entrypoints.api.bodies import invalid
+from agentmemory_operator.entrypoints.api.bodies import request_invalid
 from agentmemory_operator.entrypoints.api.edge import MCP_PATH, REQUEST_ID, Edge
 from agentmemory_operator.entrypoints.api.identity import routes as identity
 from agentmemory_operator.entrypoints.api.identity.auth import Guard, UserTokenGuard
 from agentmemory_operator.entrypoints.api.load.in_flight import Limits
-from agentmemory_operator.entrypoints.api.load.pressure import Pressure
+from agentmemory_operator.entrypoints.api.load.pressure import AdmissionControl
 from agentmemory_operator.entrypoints.api.mcp.server import McpEndpoint
 from agentmemory_operator.entrypoints.api.memories import (
     entity_routes,
@@ -126,7 +126,7 @@ def create_app(
         sources: State of the source of objects.
         limits: Limits on concurrent requests and their memory.
     """
-    pressure, user_guard = Pressure(limits or Limits()), UserTokenGuard(guard, user_tokens)
+    pressure, user_guard = AdmissionControl(limits or Limits()), UserTokenGuard(guard, user_tokens)
     app = _bare_app(
         partial(Edge, guard=user_guard, meter=services.meter, pressure=pressure, settings_age_s=sources.age_s)
     )
@@ -136,7 +136,7 @@ def create_app(
         app.router.routes.extend(router.routes)
     _add_root(app)
     _add_probes(app, sources)
-    meters = (*services.meter.metrics(), *services.access_counts.metrics(), *gauges_of(pressure, sources), PROCESS)
+    meters = (*services.meter.metrics(), *services.access_counts.metrics(), *build_gauges(pressure, sources), PROCESS)
     _add_metrics(app, meters)
     _add_problem_pages(app)
     app.state.mcp = McpEndpoint()
@@ -216,7 +216,7 @@ def _describe_once(app: FastAPI) -> None:
 
     def describe_once() -> dict[str, object]:
         nonlocal described
-        described = described or openapi.document(app)
+        described = described or openapi.build_document(app)
         return described
 
     app.openapi = describe_once  # type: ignore[method-assign]
@@ -254,7 +254,7 @@ def _add_metrics(app: FastAPI, metrics: Sequence[Collector]) -> None:
         return Response(render(metrics), headers={"content-type": CONTENT_TYPE_PLAIN_0_0_4})
 
 
-def gauges_of(pressure: Pressure, sources: SourceState) -> list[Collector]:
+def build_gauges(pressure: AdmissionControl, sources: SourceState) -> list[Collector]:
     """Return gauges that are evaluated at each scrape."""
     return [
         LiveGauge(
@@ -307,7 +307,7 @@ def _add_error_handlers(app: FastAPI) -> None:
     async def of_parameters(request: Request, error: RequestValidationError) -> Response:
         # The location starts with the kind of parameter: query, path or header.
         errors = [item | {"loc": tuple(item["loc"])[1:]} for item in error.errors()]
-        return problem_of(invalid(errors)).response(request.scope[REQUEST_ID])
+        return problem_of(request_invalid(errors)).response(request.scope[REQUEST_ID])
 
     @app.exception_handler(HTTPException)
     async def of_framework(request: Request, error: HTTPException) -> Response:

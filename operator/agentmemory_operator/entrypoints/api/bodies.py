@@ -19,14 +19,14 @@ from starlette.requests import Request
 
 from agentmemory_operator.agents.authorisation import AgentRights
 from agentmemory_operator.entrypoints.api.identity.rights import rights_of
-from agentmemory_operator.entrypoints.api.load.in_flight import HOLD, MIB
+from agentmemory_operator.entrypoints.api.load.in_flight import MIB, REQUEST_SLOT
 from agentmemory_operator.entrypoints.api.load.json_limits import (
     PART_BYTES,
-    NoJson,
-    TooMuch,
+    LimitExceeded,
+    MalformedJson,
+    check_unique_keys,
     count_parts,
-    few_parts,
-    refuse_repeated_keys,
+    parts_if_small,
 )
 from agentmemory_operator.entrypoints.api.load.receiving import has_body
 from agentmemory_operator.entrypoints.api.problems import (
@@ -38,16 +38,16 @@ from agentmemory_operator.entrypoints.api.problems import (
 )
 from agentmemory_operator.errors import FieldError, RequestInvalid
 from agentmemory_operator.memories.rules.exact_numbers import OUT_OF_INT64, is_int64, may_exceed_int64, read_integer
-from agentmemory_operator.runtime.rules.json_keys import RepeatedKey, once
-from agentmemory_operator.runtime.slices import in_slices
+from agentmemory_operator.runtime.rules.json_keys import RepeatedKey, reject_repeated_keys
+from agentmemory_operator.runtime.slices import run_in_slices
 from agentmemory_operator.spec.names import VISIBLE_PATTERN
 from agentmemory_operator.spec.nearest import did_you_mean, unknown_field
 
 BODY, PARTS = "body", "parts"
-BODY_MAX_BYTES = MIB
-BATCH_MAX_BYTES = 16 * MIB
+MAX_BODY_BYTES = MIB
+MAX_BATCH_BYTES = 16 * MIB
 # Maximum length of a quoted header or key in an error.
-SHOWN_CHARS = 100
+MAX_QUOTED_CHARS = 100
 
 # These are simpler than pydantic's messages.
 _MESSAGES = {
@@ -99,7 +99,7 @@ async def read_body(request: Request, *, max_bytes: int) -> bytes:
     if has_body(headers):
         media_type = media_type_of(headers)
         if media_type != "application/json" and not media_type.endswith("+json"):
-            raise not_declared(media_type, wanted="application/json")
+            raise wrong_media_type(media_type, expected="application/json")
     declared = headers.get(b"content-length", b"")
     if declared.isdigit() and int(declared) > max_bytes:
         raise _too_large(max_bytes)
@@ -118,51 +118,51 @@ def media_type_of(headers: Mapping[bytes, bytes]) -> str:
     return headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
 
 
-def not_declared(media_type: str, *, wanted: str) -> ProblemRaised:
+def wrong_media_type(media_type: str, *, expected: str) -> ProblemRaised:
     """Build the error for a missing or wrong Content-Type.
 
     The check also prevents cross-site requests: a web page can send any body to any server, but a body declared as JSON
     only after a preflight request.
     """
-    fault = f"Content-Type is {media_type[:SHOWN_CHARS]!a}" if media_type else "Content-Type is missing"
-    return ProblemRaised(Problem(type=UNSUPPORTED_MEDIA_TYPE, detail=f"{fault}: send {wanted}"))
+    fault = f"Content-Type is {media_type[:MAX_QUOTED_CHARS]!a}" if media_type else "Content-Type is missing"
+    return ProblemRaised(Problem(type=UNSUPPORTED_MEDIA_TYPE, detail=f"{fault}: send {expected}"))
 
 
-async def hold_parts(request: Request, body: bytes) -> None:
+async def reserve_parsed_body(request: Request, body: bytes) -> None:
     """Reserve memory for the parsed body before it is parsed.
 
     Raises:
         RequestInvalid: If the body has too many parts or is nested too deeply.
         ProblemRaised: If the process has no capacity now.
     """
-    parts = few_parts(body)
+    parts = parts_if_small(body)
     if parts is None:
         try:
-            parts = await in_slices(count_parts(body))
-        except (TooMuch, NoJson) as error:
-            raise not_readable(error) from None
-    take_room(request, parts)
+            parts = await run_in_slices(count_parts(body))
+        except (LimitExceeded, MalformedJson) as error:
+            raise limit_problem(error) from None
+    reserve_parts(request, parts)
 
 
-def take_room(request: Request, parts: int) -> None:
+def reserve_parts(request: Request, parts: int) -> None:
     """Reserve memory for the parts of a request's body. Later calls for the same request do nothing.
 
     Raises:
         ProblemRaised: If the process has no capacity now.
     """
     if PARTS not in request.scope:
-        request.scope[HOLD].take(parts * PART_BYTES)
+        request.scope[REQUEST_SLOT].take(parts * PART_BYTES)
         request.scope[PARTS] = parts
 
 
-def not_readable(error: TooMuch | NoJson) -> RequestInvalid | ProblemRaised:
+def limit_problem(error: LimitExceeded | MalformedJson) -> RequestInvalid | ProblemRaised:
     """Convert the error of a body that cannot be parsed to the one for the caller."""
-    if isinstance(error, TooMuch):
+    if isinstance(error, LimitExceeded):
         return RequestInvalid([FieldError(error.field, str(error))])
-    return not_json(str(error))
+    return invalid_json(str(error))
 
 
-def not_json(reason: str) -> ProblemRaised:
+def invalid_json(reason: str) -> ProblemRaised:
     """Build the error for a body that is not JSON."""
     return ProblemRaised(Problem(type=INVALID_JSON, detail=f"the body is not JSON: {reason}"))
 
@@ -182,8 +182,8 @@ def parse_json(body: bytes) -> ParsedBody:
     except orjson.JSONDecodeError as error:
         parsed, reason = None, str(error)
     try:
-        value = json.loads(body.decode(), parse_int=read_integer, object_pairs_hook=once)
-        faults = tuple(islice(_faults(value, ()), RequestInvalid.MAX))
+        value = json.loads(body.decode(), parse_int=read_integer, object_pairs_hook=reject_repeated_keys)
+        faults = tuple(islice(_faults(value, ()), RequestInvalid.MAX_ERRORS))
     except RepeatedKey as error:
         raise _key_repeated(error) from None
     except (ValueError, RecursionError):
@@ -191,7 +191,7 @@ def parse_json(body: bytes) -> ParsedBody:
     if not faults:
         if parsed is not None:
             return parsed
-        raise not_json(reason + (": texts are in double quotes" if b"'" in body.lstrip()[:2] else ""))
+        raise invalid_json(reason + (": texts are in double quotes" if b"'" in body.lstrip()[:2] else ""))
     return ParsedBody(value, faults)
 
 
@@ -205,7 +205,7 @@ def check_keys(body: bytes, value: Any) -> None:
         ProblemRaised: If it has. Parsers differ in which of the values they keep.
     """
     try:
-        refuse_repeated_keys(body, value)
+        check_unique_keys(body, value)
     except RepeatedKey as error:
         raise _key_repeated(error) from None
 
@@ -214,7 +214,7 @@ def _key_repeated(error: RepeatedKey) -> ProblemRaised:
     return ProblemRaised(Problem(type=INVALID_JSON, detail=f"the body is ambiguous: {error}: send it once"))
 
 
-def check(model: type[Model], document: ParsedBody) -> Model:
+def validate_body(model: type[Model], document: ParsedBody) -> Model:
     """Validate a parsed body.
 
     Raises:
@@ -225,7 +225,7 @@ def check(model: type[Model], document: ParsedBody) -> Model:
     try:
         return model.model_validate(document.value)
     except ValidationError as error:
-        raise invalid(error.errors(include_url=False), known=model.model_fields) from None
+        raise request_invalid(error.errors(include_url=False), known=model.model_fields) from None
 
 
 async def read_model(
@@ -240,15 +240,15 @@ async def read_model(
         Forbidden: If the body names a user, scope or author that the caller may not act for.
         RequestInvalid: Names each invalid field.
     """
-    body = await read_body(request, max_bytes=BODY_MAX_BYTES)
-    await hold_parts(request, body)
+    body = await read_body(request, max_bytes=MAX_BODY_BYTES)
+    await reserve_parsed_body(request, body)
     document = parse_json(body)
-    sent = check(choose(document.value) if choose else model, document)
-    check_names(rights_of(request), sent)
+    sent = validate_body(choose(document.value) if choose else model, document)
+    check_named_users(rights_of(request), sent)
     return sent
 
 
-def check_names(rights: AgentRights, sent: BaseModel) -> None:
+def check_named_users(rights: AgentRights, sent: BaseModel) -> None:
     """Raise unless the caller may act for all users, scopes and authors that a body names.
 
     Raises:
@@ -267,18 +267,18 @@ def field_errors_of_faults(faults: Iterable[tuple[Location, str]]) -> list[Field
     return [FieldError(field_name(location), message) for location, message in faults]
 
 
-def invalid(errors: Sequence[Mapping[str, Any]], *, known: Iterable[str] = ()) -> RequestInvalid:
+def request_invalid(errors: Sequence[Mapping[str, Any]], *, known: Iterable[str] = ()) -> RequestInvalid:
     """Convert pydantic's errors to field errors with public names. An error of the whole body may name its field."""
     reported = [
         FieldError(error.get("ctx", {}).get("field") or field_name(error["loc"]), _message(error, known))
-        for error in errors[: RequestInvalid.MAX]
+        for error in errors[: RequestInvalid.MAX_ERRORS]
     ]
     return RequestInvalid(reported, more=len(errors) - len(reported))
 
 
 def field_name(location: Location) -> str:
     """Render a location as a field name: `("tags", 3)` as `tags[3]`, the whole body as `body`."""
-    name = "".join(f"[{part}]" if isinstance(part, int) else f".{part[:SHOWN_CHARS]}" for part in location)
+    name = "".join(f"[{part}]" if isinstance(part, int) else f".{part[:MAX_QUOTED_CHARS]}" for part in location)
     return name.removeprefix(".") or "body"
 
 

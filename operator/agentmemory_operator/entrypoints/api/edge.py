@@ -25,9 +25,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from agentmemory_operator import __version__
 from agentmemory_operator.entrypoints.api.identity.auth import Address, Guard
 from agentmemory_operator.entrypoints.api.identity.rights import CALLER
-from agentmemory_operator.entrypoints.api.load.in_flight import HOLD, Hold
-from agentmemory_operator.entrypoints.api.load.pressure import Pressure, key_of
-from agentmemory_operator.entrypoints.api.load.receiving import Receiving, has_body, timed
+from agentmemory_operator.entrypoints.api.load.in_flight import REQUEST_SLOT, RequestSlot
+from agentmemory_operator.entrypoints.api.load.pressure import AdmissionControl, caller_key
+from agentmemory_operator.entrypoints.api.load.receiving import BodyReceiver, has_body, run_timed
 from agentmemory_operator.entrypoints.api.problems import (
     BAD_REQUEST,
     CROSS_ORIGIN,
@@ -38,8 +38,8 @@ from agentmemory_operator.entrypoints.api.problems import (
 )
 from agentmemory_operator.errors import AgentMemoryError, FieldError
 from agentmemory_operator.runtime.metrics_api import ApiMeter, ServedRequest
-from agentmemory_operator.runtime.rules.web_origin import why_foreign
-from agentmemory_operator.spec.access import ANYBODY, NOBODY
+from agentmemory_operator.runtime.rules.web_origin import foreign_reason
+from agentmemory_operator.spec.access import UNBOUNDED_CALLER, UNKNOWN_CALLER
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ STALE_S = 60.0
 _GOOD_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
 _TRACE_HEADERS = (b"traceparent", b"tracestate")
 _HOOK = re.compile(r"/v1/agents/[^/]+/hooks/[^/]+")
-SHOWN_PATH = 256
+MAX_LOGGED_PATH_CHARS = 256
 
 
 class Edge:
@@ -70,7 +70,12 @@ class Edge:
     """
 
     def __init__(
-        self, app: ASGIApp, guard: Guard, meter: ApiMeter, pressure: Pressure, settings_age_s: Callable[[], float]
+        self,
+        app: ASGIApp,
+        guard: Guard,
+        meter: ApiMeter,
+        pressure: AdmissionControl,
+        settings_age_s: Callable[[], float],
     ) -> None:
         self._app = app
         self._guard = guard
@@ -97,13 +102,15 @@ class Edge:
         exchange = _Exchange(send, added, is_head=is_head)
         started = time.perf_counter()
         carried = {name.decode(): headers[name].decode("latin-1") for name in _TRACE_HEADERS if name in headers}
-        with self._meter.request(method, carried) as served:
-            await self._answer(scope, receive, exchange, headers)
+        with self._meter.measure_request(method, carried) as served:
+            await self._respond(scope, receive, exchange, headers)
             served.status, served.route = exchange.status, getattr(scope.get("route"), "path_format", "")
-            served.agent = str(scope.get("path_params", {}).get("agent", ""))[:SHOWN_PATH] if served.route else ""
+            served.agent = (
+                str(scope.get("path_params", {}).get("agent", ""))[:MAX_LOGGED_PATH_CHARS] if served.route else ""
+            )
         _log(scope, served, method=method, took_ms=(time.perf_counter() - started) * 1000)
 
-    async def _answer(
+    async def _respond(
         self, scope: Scope, receive: Receive, exchange: "_Exchange", headers: Mapping[bytes, bytes]
     ) -> None:
         try:
@@ -112,11 +119,11 @@ class Edge:
             is_page = not is_guarded and scope["method"] == "GET"
             # The MCP specification requires the check for every client.
             demanded: Address | None = "network" if scope["path"] == MCP_PATH else None
-            if address := self._guard.serves_anybody_on or demanded:
+            if address := self._guard.open_address or demanded:
                 is_local = address == "loopback"
-                if reason := why_foreign(headers, scheme=scope["scheme"], is_local=is_local, is_page=is_page):
+                if reason := foreign_reason(headers, scheme=scope["scheme"], is_local=is_local, is_page=is_page):
                     raise ProblemRaised(Problem(type=CROSS_ORIGIN, detail=reason))
-            serve = self._answer_caller if is_guarded else self._answer_anybody
+            serve = self._respond_authenticated if is_guarded else self._respond_public
             await serve(scope, receive, exchange, headers)
         except ProblemRaised as refusal:
             await refusal.problem.response(scope[REQUEST_ID])(scope, receive, exchange)
@@ -131,35 +138,35 @@ class Edge:
                 problem = Problem(type=INTERNAL_ERROR, detail="unexpected error: see the log for this request_id")
                 await problem.response(scope[REQUEST_ID])(scope, receive, exchange)
 
-    async def _answer_anybody(
+    async def _respond_public(
         self, scope: Scope, receive: Receive, exchange: "_Exchange", _: Mapping[bytes, bytes]
     ) -> None:
         """Serve a path without authentication. Probes are exempt from the limit of such requests."""
-        with nullcontext() if scope["path"] in PROBES else self._pressure.stranger():
+        with nullcontext() if scope["path"] in PROBES else self._pressure.admit_unauthenticated():
             await self._app(scope, receive, exchange)
 
-    async def _answer_caller(
+    async def _respond_authenticated(
         self, scope: Scope, receive: Receive, exchange: "_Exchange", headers: Mapping[bytes, bytes]
     ) -> None:
         """Authenticate before the body is read, then serve the request within the caller's share of the capacity."""
         # A hook's signature can only be checked with the body, so until then the share is that of the client's address.
         is_signed = scope["method"] == "POST" and _HOOK.fullmatch(scope["path"])
         authorization = headers.get(b"authorization", b"")
-        caller = ANYBODY if is_signed else self._guard.known(authorization)
+        caller = UNBOUNDED_CALLER if is_signed else self._guard.authenticate_cached(authorization)
         if caller is None:
-            with self._pressure.stranger():
-                caller = await self._guard.admit(authorization)
-        scope[CALLER] = NOBODY if is_signed else caller
+            with self._pressure.admit_unauthenticated():
+                caller = await self._guard.authenticate(authorization)
+        scope[CALLER] = UNKNOWN_CALLER if is_signed else caller
         client = scope.get("client")
-        key = key_of(caller, client[0] if client else None)
-        with self._pressure.admit(key) as scope[HOLD]:
-            hold: Hold = scope[HOLD]
+        key = caller_key(caller, client[0] if client else None)
+        with self._pressure.admit(key) as scope[REQUEST_SLOT]:
+            hold: RequestSlot = scope[REQUEST_SLOT]
             if scope["method"] in WITH_BODY and has_body(headers):
-                hold.begin_receiving()
-                receive = Receiving(receive, hold, self._pressure.limits.pace)
+                hold.start_receiving()
+                receive = BodyReceiver(receive, hold, self._pressure.limits.pace)
             else:
-                await hold.enter()
-            await timed(self._app(scope, receive, exchange), self._pressure.times, key)
+                await hold.start()
+            await run_timed(self._app(scope, receive, exchange), self._pressure.times, key)
 
 
 @dataclass(slots=True)
@@ -201,7 +208,7 @@ def _log(scope: Scope, served: ServedRequest, *, method: str, took_ms: float) ->
         return
     request = {
         "method": method,
-        "path": scope["path"][:SHOWN_PATH],
+        "path": scope["path"][:MAX_LOGGED_PATH_CHARS],
         "status": served.status,
         "took_ms": round(took_ms, 1),
         "request_id": scope[REQUEST_ID],
@@ -216,7 +223,7 @@ NAME_HEADERS = {
 }
 """Headers with names or keys that callers choose, by lower-case name."""
 
-SHOWN_CHARS = 64
+MAX_QUOTED_CHARS = 64
 
 
 def check_text(scope: Scope) -> None:
@@ -241,7 +248,7 @@ def check_text(scope: Scope) -> None:
 def _check_query(query: bytes) -> None:
     for pair in query.split(b"&"):
         if not _is_utf8(unquote_to_bytes(pair)):
-            name = unquote_to_bytes(pair.partition(b"=")[0]).decode(errors="backslashreplace")[:SHOWN_CHARS]
+            name = unquote_to_bytes(pair.partition(b"=")[0]).decode(errors="backslashreplace")[:MAX_QUOTED_CHARS]
             raise _not_utf8(name, f"the query parameter {name}")
 
 

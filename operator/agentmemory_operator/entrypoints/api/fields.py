@@ -14,22 +14,22 @@ from agentmemory_operator.spec.effective.settings import MAX_TOP_K
 from agentmemory_operator.spec.names import NAME_PATTERN, VISIBLE_PATTERN, canonical_name, is_blank
 from agentmemory_operator.spec.times import parse_time
 
-ID_MAX = 256
-AUTHOR_MAX = 320
-TAG_MAX = 128
-TAGS_MAX = 64
-SOURCES_MAX = 1_000
-SOURCE_MAX = 66
-TYPE_MAX = 64
+MAX_ID_CHARS = 256
+MAX_AUTHOR_CHARS = 320
+MAX_TAG_CHARS = 128
+MAX_TAGS = 64
+MAX_SOURCE_IDS = 1_000
+MAX_SOURCE_CHARS = 66
+MAX_TYPE_CHARS = 64
 # Equals the maximum number of types of an agent.
-TYPES_MAX = 64
+MAX_TYPES = 64
 # Lengths of the longest UUID, time and scope.
 MEMORY_ID_CHARS, TIME_CHARS, SCOPE_CHARS = 36, 35, 69
-NAMESPACE_MAX = 16
-CONTENT_MAX = 65_536
-ITEM_CONTENT_MAX = 1 << 20
-METADATA_DEPTH_MAX = 16
-VECTOR_MAX = 65_536
+MAX_NAMESPACE_PARTS = 16
+MAX_CONTENT_CHARS = 65_536
+MAX_ITEM_CONTENT_CHARS = 1 << 20
+MAX_METADATA_DEPTH = 16
+MAX_VECTOR_DIMENSIONS = 65_536
 
 SOURCES = ("conversation", "tool_result", "reflection", "distillation", "consolidation", "import")
 OWN_SOURCE = r"^x-[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
@@ -80,21 +80,21 @@ def parse_memory_id(value: str) -> str:
 def check_metadata(value: dict[str, Any]) -> dict[str, Any]:
     """Reject metadata that is nested deeper than other readers of the collection support."""
     level: list[Any] = [value]
-    for _ in range(METADATA_DEPTH_MAX):
+    for _ in range(MAX_METADATA_DEPTH):
         parts = (part for node in level for part in (node.values() if isinstance(node, dict) else node))
         level = [part for part in parts if isinstance(part, (dict, list))]
         if not level:
             return value
-    raise _refuse(f"must not be nested deeper than {METADATA_DEPTH_MAX} levels")
+    raise _refuse(f"must not be nested deeper than {MAX_METADATA_DEPTH} levels")
 
 
 def check_context(value: Any) -> str | dict[str, Any]:
     """Accept a non-blank text, or an object that is valid as metadata."""
     if isinstance(value, dict):
         return check_metadata(value)
-    if isinstance(value, str) and 0 < len(value) <= CONTENT_MAX and not is_blank(value):
+    if isinstance(value, str) and 0 < len(value) <= MAX_CONTENT_CHARS and not is_blank(value):
         return value
-    raise _refuse(f"must be a JSON object, or a non-blank text of at most {CONTENT_MAX:,} characters")
+    raise _refuse(f"must be a JSON object, or a non-blank text of at most {MAX_CONTENT_CHARS:,} characters")
 
 
 def drop_repeats(values: list[str]) -> list[str]:
@@ -121,23 +121,23 @@ def check_source(value: str) -> str:
 
 # Names are normalised to NFC before the length check, so the checked value is the stored one.
 _NAME = BeforeValidator(canonical_name)
-Id = Annotated[str, Field(min_length=1, max_length=ID_MAX, pattern=NAME_PATTERN), _NAME]
+Id = Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARS, pattern=NAME_PATTERN), _NAME]
 HeaderName = Annotated[Id, BeforeValidator(header_text)]
 # Longer than other names, because a ServiceAccount is NAMESPACE/NAME.
-Author = Annotated[str, Field(min_length=1, max_length=AUTHOR_MAX, pattern=NAME_PATTERN), _NAME]
+Author = Annotated[str, Field(min_length=1, max_length=MAX_AUTHOR_CHARS, pattern=NAME_PATTERN), _NAME]
 UserId = Annotated[Id, AfterValidator(check_user)]
 ScopeName = Annotated[str, Field(max_length=SCOPE_CHARS, pattern=SCOPE_PATTERN), _NAME]
 ScopeNames = Annotated[list[ScopeName], Field(max_length=MAX_SCOPES)]
-TypeName = Annotated[str, Field(min_length=1, max_length=TYPE_MAX, pattern=NAME_PATTERN), _NAME]
-TypeNames = Annotated[list[TypeName], Field(max_length=TYPES_MAX)]
-Tag = Annotated[str, Field(min_length=1, max_length=TAG_MAX, pattern=NAME_PATTERN), _NAME]
-Tags = Annotated[list[Tag], Field(max_length=TAGS_MAX), AfterValidator(drop_repeats)]
-AskedTags = Annotated[list[Tag], Field(max_length=TAGS_MAX)]
-Namespace = Annotated[list[Id], Field(max_length=NAMESPACE_MAX)]
-ItemNamespace = Annotated[list[Id], Field(min_length=2, max_length=NAMESPACE_MAX)]
-Content = Annotated[str, Field(min_length=1, max_length=CONTENT_MAX, pattern=VISIBLE_PATTERN)]
+TypeName = Annotated[str, Field(min_length=1, max_length=MAX_TYPE_CHARS, pattern=NAME_PATTERN), _NAME]
+TypeNames = Annotated[list[TypeName], Field(max_length=MAX_TYPES)]
+Tag = Annotated[str, Field(min_length=1, max_length=MAX_TAG_CHARS, pattern=NAME_PATTERN), _NAME]
+Tags = Annotated[list[Tag], Field(max_length=MAX_TAGS), AfterValidator(drop_repeats)]
+FilterTags = Annotated[list[Tag], Field(max_length=MAX_TAGS)]
+Namespace = Annotated[list[Id], Field(max_length=MAX_NAMESPACE_PARTS)]
+ItemNamespace = Annotated[list[Id], Field(min_length=2, max_length=MAX_NAMESPACE_PARTS)]
+Content = Annotated[str, Field(min_length=1, max_length=MAX_CONTENT_CHARS, pattern=VISIBLE_PATTERN)]
 # The use case limits the tokens; this limit only matches the maximum body.
-ItemText = Annotated[str, Field(min_length=1, max_length=ITEM_CONTENT_MAX, pattern=VISIBLE_PATTERN)]
+ItemText = Annotated[str, Field(min_length=1, max_length=MAX_ITEM_CONTENT_CHARS, pattern=VISIBLE_PATTERN)]
 MemoryId = Annotated[
     str,
     AfterValidator(parse_memory_id),
@@ -159,20 +159,20 @@ Importance = Annotated[
 ]
 # Size and range depend on the agent, so the use cases check them.
 # Only the first invalid number is reported, because a list of 1,536 errors would be useless.
-Numbers = Annotated[list[float], Field(min_length=1, max_length=VECTOR_MAX, fail_fast=True)]
-SourceIds = Annotated[list[MemoryId], Field(max_length=SOURCES_MAX), AfterValidator(drop_repeats)]
+Numbers = Annotated[list[float], Field(min_length=1, max_length=MAX_VECTOR_DIMENSIONS, fail_fast=True)]
+SourceIds = Annotated[list[MemoryId], Field(max_length=MAX_SOURCE_IDS), AfterValidator(drop_repeats)]
 Role = Literal["user", "assistant", "tool", "system"]
 KnowledgeCategory = Literal["brand", "strategy", "meeting", "content", "technical", "relationship", "general"]
 # The prefix `x-` separates callers' own names from names that are added to `SOURCES` later.
 Source = Annotated[
     str,
-    Field(max_length=SOURCE_MAX),
+    Field(max_length=MAX_SOURCE_CHARS),
     AfterValidator(check_source),
     WithJsonSchema(
         {
             "anyOf": [
                 {"type": "string", "enum": list(SOURCES)},
-                {"type": "string", "maxLength": SOURCE_MAX, "pattern": OWN_SOURCE},
+                {"type": "string", "maxLength": MAX_SOURCE_CHARS, "pattern": OWN_SOURCE},
             ]
         }
     ),
@@ -180,7 +180,7 @@ Source = Annotated[
 Context = Annotated[
     str | dict[str, Any],
     PlainValidator(check_context),
-    WithJsonSchema({"anyOf": [{"type": "object"}, {"type": "string", "minLength": 1, "maxLength": CONTENT_MAX}]}),
+    WithJsonSchema({"anyOf": [{"type": "object"}, {"type": "string", "minLength": 1, "maxLength": MAX_CONTENT_CHARS}]}),
 ]
 Metadata = Annotated[dict[str, Any], AfterValidator(check_metadata)]
 # `memories/rules/criteria_json.py` parses them, and names an invalid condition by its path.

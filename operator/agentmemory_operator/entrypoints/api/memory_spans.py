@@ -12,7 +12,7 @@ from starlette.requests import Request
 from agentmemory_operator.runtime.metrics_api import ApiMeter
 
 SPAN = "memory_span"
-STORE_MAX = 64
+MAX_STORE_NAME_CHARS = 64
 
 _AGENT = "/v1/agents/{agent}"
 OPERATIONS: Mapping[tuple[str, str], str] = MappingProxyType(
@@ -44,7 +44,7 @@ def memory_span(request: Request, operation: str | None) -> AbstractContextManag
     return nullcontext() if operation is None or not meter.is_tracing else _opened(request, operation, meter)
 
 
-def note_records(request: Request, count: int, *, id: str | None = None, top_k: int | None = None) -> None:
+def record_result(request: Request, count: int, *, id: str | None = None, top_k: int | None = None) -> None:
     """Add the result of a memory operation to its span, if it has one.
 
     Args:
@@ -63,5 +63,5 @@ def note_records(request: Request, count: int, *, id: str | None = None, top_k: 
 
 @contextmanager
 def _opened(request: Request, operation: str, meter: ApiMeter) -> Iterator[None]:
-    with meter.memory_operation(operation, request.path_params["agent"][:STORE_MAX]) as request.scope[SPAN]:
+    with meter.memory_operation(operation, request.path_params["agent"][:MAX_STORE_NAME_CHARS]) as request.scope[SPAN]:
         yield

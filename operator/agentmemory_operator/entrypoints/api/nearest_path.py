@@ -6,9 +6,9 @@ from functools import lru_cache
 from urllib.parse import quote
 
 # Longer paths are not compared: it takes long, and unauthenticated callers can request any path.
-PARTS_MAX, PART_CHARS = 10, 32
+MAX_PARTS, MAX_PART_CHARS = 10, 32
 # Minimum similarity (difflib, at most 1.0) of two names that may be the same one misspelt.
-_LIKE = 0.7
+_MIN_SIMILARITY = 0.7
 _MISSING_COST, _LEFT_OVER_COST, _VALUE_COST, _OTHER_COST, _MAX_COST = 0.5, 0.6, 0.05, 9.0, 1.5
 
 Parts = tuple[str, ...]
@@ -24,11 +24,11 @@ def nearest_path(path: str, templates: Iterable[str]) -> str:
     """
     sent = _parts(path)
     known = [_parts(template) for template in templates]
-    if len(sent) <= PARTS_MAX and all(len(part) <= PART_CHARS for part in sent):
+    if len(sent) <= MAX_PARTS and all(len(part) <= MAX_PART_CHARS for part in sent):
         cost, near = min((_aligned(sent, template) for template in known), default=(_OTHER_COST, ()))
         if cost <= _MAX_COST:
             return _written(near)
-    for length in range(min(len(sent), PARTS_MAX), 0, -1):
+    for length in range(min(len(sent), MAX_PARTS), 0, -1):
         if any(_fits(sent[:length], template) for template in known):
             return _written(sent[:length])
     return "/"
@@ -73,7 +73,7 @@ def _step(sent: str, part: str) -> tuple[float, str]:
     if _is_value(part):
         return _VALUE_COST, sent
     likeness = _likeness(sent.lower(), part)
-    return (1 - likeness if likeness >= _LIKE else _OTHER_COST), part
+    return (1 - likeness if likeness >= _MIN_SIMILARITY else _OTHER_COST), part
 
 
 @lru_cache(maxsize=4096)
@@ -96,4 +96,4 @@ def _is_value(part: str) -> bool:
 
 
 def _written(parts: Sequence[str]) -> str:
-    return "/" + "/".join(part if _is_value(part) else quote(part[:PART_CHARS], safe=":@") for part in parts)
+    return "/" + "/".join(part if _is_value(part) else quote(part[:MAX_PART_CHARS], safe=":@") for part in parts)

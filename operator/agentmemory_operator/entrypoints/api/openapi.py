@@ -163,7 +163,7 @@ def describe(
     return arguments
 
 
-def router_of(tag: str, route_class: type[APIRoute], *, prefix: str = "/v1/agents") -> APIRouter:
+def build_router(tag: str, route_class: type[APIRoute], *, prefix: str = "/v1/agents") -> APIRouter:
     """Create a router with one tag of `TAGS` for its operations, and function names as operation ids."""
     return APIRouter(
         prefix=prefix,
@@ -180,7 +180,7 @@ def operation_id(route: APIRoute) -> str:
     return first + "".join(word.capitalize() for word in words)
 
 
-def document(app: FastAPI) -> dict[str, Any]:
+def build_document(app: FastAPI) -> dict[str, Any]:
     """Generate the OpenAPI document of the application."""
     tags = [{"name": name, "description": meaning} for name, meaning in TAGS.items()]
     described = get_openapi(title=TITLE, version=__version__, description=DESCRIPTION, routes=app.routes, tags=tags)

@@ -30,7 +30,7 @@ TYPE_PREFIX = "/problems/"
 # An invalid object stays invalid until somebody edits it, so more frequent retries are useless.
 MISCONFIGURED_RETRY_AFTER_S = 30.0
 # Errors may quote input of any length; these limits keep the response small.
-FIELD_MAX, MESSAGE_MAX, DETAIL_MAX = 256, 512, 4096
+MAX_FIELD_CHARS, MAX_MESSAGE_CHARS, MAX_DETAIL_CHARS = 256, 512, 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,20 +234,20 @@ class Problem:
     more_errors: int = 0
     headers: Mapping[str, str] = field(default_factory=dict)
 
-    def body(self, request_id: str, *, errors_max: int = RequestInvalid.MAX) -> dict[str, Any]:
+    def body(self, request_id: str, *, max_errors: int = RequestInvalid.MAX_ERRORS) -> dict[str, Any]:
         """Build the JSON object of the response, or of one item of a batch.
 
         Args:
             errors_max: Maximum number of invalid fields to list. A smaller limit shortens the detail in proportion.
         """
-        listed = self.errors[:errors_max]
+        listed = self.errors[:max_errors]
         return {
             "type": self.type.uri,
             "title": self.type.title,
             "status": self.type.status,
-            "detail": _clean(self.detail, DETAIL_MAX * errors_max // RequestInvalid.MAX),
+            "detail": _clean(self.detail, MAX_DETAIL_CHARS * max_errors // RequestInvalid.MAX_ERRORS),
             "errors": [
-                {"field": _clean(error.field, FIELD_MAX), "message": _clean(error.message, MESSAGE_MAX)}
+                {"field": _clean(error.field, MAX_FIELD_CHARS), "message": _clean(error.message, MAX_MESSAGE_CHARS)}
                 for error in listed
             ],
             "more_errors": self.more_errors + len(self.errors) - len(listed),
@@ -272,15 +272,15 @@ def problem_of(error: AgentMemoryError) -> Problem:
     """Convert an error of a use case to a problem."""
     type_ = _PROBLEM_OF_NAME[row_of(error)[1]]
     errors = error.errors if isinstance(error, RequestInvalid | Forbidden) else ()
-    more = error.more if isinstance(error, RequestInvalid) else 0
-    detail = f"{error}: {error.words}" if error.words else str(error)
+    more = error.more_errors if isinstance(error, RequestInvalid) else 0
+    detail = f"{error}: {error.server_message}" if error.server_message else str(error)
     return Problem(type=type_, detail=detail, errors=errors, more_errors=more, headers=_headers_of(error))
 
 
-def problem_of_status(status: int, headers: Mapping[str, str] | None, way_out: str = "") -> Problem:
+def problem_of_status(status: int, headers: Mapping[str, str] | None, remedy: str = "") -> Problem:
     """Build the problem for a status that the web framework chose."""
     type_ = _PROBLEM_OF_STATUS.get(status, BAD_REQUEST if status < 500 else INTERNAL_ERROR)
-    remedy = f"{way_out}; " if way_out else ""
+    remedy = f"{remedy}; " if remedy else ""
     detail = f"{HTTPStatus(status).phrase}: {remedy}see /openapi.json, or /docs in a browser"
     return Problem(type=type_, detail=detail, headers=dict(headers or {}))
 

@@ -5,13 +5,13 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, model_validator
 from pydantic_core import PydanticCustomError
 
-from agentmemory_operator.entrypoints.api.answers import Shown
+from agentmemory_operator.entrypoints.api.answers import MemoryView
 from agentmemory_operator.entrypoints.api.fields import (
-    AskedTags,
     Author,
     Content,
     Context,
     Filters,
+    FilterTags,
     Id,
     Importance,
     KnowledgeCategory,
@@ -37,19 +37,19 @@ from agentmemory_operator.entrypoints.api.fields import (
 )
 from agentmemory_operator.memories.hierarchy import TreeRequest
 from agentmemory_operator.memories.incoming import IncomingMemory
-from agentmemory_operator.memories.rules.criteria_json import read_filters
+from agentmemory_operator.memories.rules.criteria_json import parse_filters
 from agentmemory_operator.memories.rules.filters import Selection, TagsMatch
-from agentmemory_operator.memories.rules.record import LISTS, PAYLOAD_KEYS, filled
+from agentmemory_operator.memories.rules.record import LIST_ATTRIBUTES, PAYLOAD_KEYS, build_fast
 from agentmemory_operator.memories.stored import ListRequest
 from agentmemory_operator.search.requests import SearchRequest
 from agentmemory_operator.spec.expression.variables import MAX_DECAY_RATE
 from agentmemory_operator.spec.presets.table import Weights
 
-BATCH_MAX = 1_000
-LIST_LIMIT = 50
+MAX_BATCH_ITEMS = 1_000
+DEFAULT_PAGE_SIZE = 50
 # As for the object's weights in `spec/kinds/cel/scoring.py`.
 WEIGHTS_TOLERANCE = 1e-6
-LIST_LIMIT_MAX = 1_000
+MAX_PAGE_SIZE = 1_000
 
 
 class Body(BaseModel):
@@ -122,21 +122,21 @@ class MemoryIn(Body):
         values = self.__dict__ | {"stored_by": stored_by, "idempotency_key": idempotency_key}
         if self.type is None:
             values["type"] = default_type
-        for name in values.keys() & LISTS:
+        for name in values.keys() & LIST_ATTRIBUTES:
             values[name] = tuple(values[name])
-        return filled(IncomingMemory, values)
+        return build_fast(IncomingMemory, values)
 
 
 class BatchIn(Body):
     """Memories to store; each is stored or rejected individually."""
 
-    memories: Annotated[list[MemoryIn], Field(min_length=1, max_length=BATCH_MAX)]
+    memories: Annotated[list[MemoryIn], Field(min_length=1, max_length=MAX_BATCH_ITEMS)]
 
 
 class BatchEnvelope(Body):
     """A batch with unvalidated items, so that an invalid item does not reject the others."""
 
-    memories: Annotated[list[Any], Field(min_length=1, max_length=BATCH_MAX)]
+    memories: Annotated[list[Any], Field(min_length=1, max_length=MAX_BATCH_ITEMS)]
 
 
 class WeightsIn(Body):
@@ -167,7 +167,7 @@ class IncludeIn(Body):
     )
 
 
-class SearchIn(Body, Shown):
+class SearchIn(Body, MemoryView):
     """A search: either `query` or `vector`, or both if callers send vectors and the agent has a keyword index."""
 
     user_id: UserId = Field(description="User whose memories are used.")
@@ -191,7 +191,7 @@ class SearchIn(Body, Shown):
         description="Minimum priority, with the model Priority. Default: the object's `minPriority`.",
     )
     types: TypeNames | None = Field(default=None, min_length=1, description="Only memories of these types.")
-    tags: AskedTags | None = Field(default=None, min_length=1, description="Only memories with any of these tags.")
+    tags: FilterTags | None = Field(default=None, min_length=1, description="Only memories with any of these tags.")
     tags_match: TagsMatch = Field(default="any", description="`all` requires every tag in `tags`.")
     session_id: Id | None = Field(default=None, description="Only memories of this session.")
     namespace: Namespace = Field(default=[], description="Only memories whose namespace starts with these parts.")
@@ -241,7 +241,7 @@ class SearchIn(Body, Shown):
             namespace=tuple(self.namespace),
             at_time=self.at_time,
             include_superseded=self.include_superseded,
-            criterion=read_filters(self.filters),
+            criterion=parse_filters(self.filters),
         )
         return SearchRequest(
             **{name: getattr(self, name) for name in _SENT_AS_IS},
@@ -342,7 +342,7 @@ class UserParameters(Parameters):
 class ChildrenParameters(UserParameters):
     """Query parameters for listing children."""
 
-    limit: int = Field(default=LIST_LIMIT, ge=1, le=LIST_LIMIT_MAX, description="Memories per page.")
+    limit: int = Field(default=DEFAULT_PAGE_SIZE, ge=1, le=MAX_PAGE_SIZE, description="Memories per page.")
     cursor: str | None = Field(default=None, max_length=1024, description="`next_cursor` of the previous page.")
 
 
@@ -350,7 +350,7 @@ class TreeParameters(UserParameters):
     """Query parameters for reading a tree."""
 
     depth: int = Field(default=8, ge=1, le=32, description="Maximum number of levels below the memory.")
-    limit: int = Field(default=100, ge=1, le=LIST_LIMIT_MAX, description="Maximum number of descendants.")
+    limit: int = Field(default=100, ge=1, le=MAX_PAGE_SIZE, description="Maximum number of descendants.")
 
     def tree_request(self) -> TreeRequest:
         """Convert to the `TreeRequest` of the use case."""
@@ -365,24 +365,24 @@ class StatsParameters(Parameters):
     )
 
 
-class MemoryParameters(UserParameters, Shown):
+class MemoryParameters(UserParameters, MemoryView):
     """Query parameters for reading a memory."""
 
 
-class ListParameters(Parameters, Shown):
+class ListParameters(Parameters, MemoryView):
     """Query parameters for listing memories."""
 
     user_id: UserId = Field(description="User whose memories are used.")
     include_scopes: ScopeNames = Field(default=[], description="Shared scope to include; may be repeated.")
     type: TypeNames = Field(default=[], description="Only this type; may be repeated for any of several.")
-    tag: AskedTags = Field(default=[], description="Only memories with this tag; may be repeated for any of several.")
+    tag: FilterTags = Field(default=[], description="Only memories with this tag; may be repeated for any of several.")
     tags_match: TagsMatch = Field(default="any", description="`all` requires every `tag`.")
     session_id: Id | None = Field(default=None, description="Only this session.")
     namespace: Namespace = Field(
         default=[], description="Only this namespace; repeat it for each leading part, in order."
     )
     include_superseded: bool = Field(default=False, description="Also return superseded versions.")
-    limit: int = Field(default=LIST_LIMIT, ge=1, le=LIST_LIMIT_MAX, description="Memories per page.")
+    limit: int = Field(default=DEFAULT_PAGE_SIZE, ge=1, le=MAX_PAGE_SIZE, description="Memories per page.")
     cursor: str | None = Field(default=None, max_length=1024, description="`next_cursor` of the previous page.")
 
     def list_request(self) -> ListRequest:

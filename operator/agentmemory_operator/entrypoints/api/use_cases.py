@@ -9,8 +9,8 @@ from agentmemory_operator.agents.directory import Agent, AgentDirectory
 from agentmemory_operator.distillation.queue import DistillationQueue, OpenModel
 from agentmemory_operator.entities.graphs import EntityGraphs
 from agentmemory_operator.errors import NotFound
-from agentmemory_operator.lifecycle.erase import Erasing
-from agentmemory_operator.lifecycle.forget import Forgetting
+from agentmemory_operator.lifecycle.erase import Eraser
+from agentmemory_operator.lifecycle.forget import ForgetUseCase
 from agentmemory_operator.memories.access_counts import AccessCounts
 from agentmemory_operator.memories.items import Items
 from agentmemory_operator.memories.remember import Remember
@@ -19,8 +19,8 @@ from agentmemory_operator.memories.working import WorkingMemory
 from agentmemory_operator.ports.models import Reranker
 from agentmemory_operator.runtime.metrics_api import ApiMeter
 from agentmemory_operator.search.results import MeteredReranker
-from agentmemory_operator.search.search import Recall
-from agentmemory_operator.webhooks.receive import Hooks
+from agentmemory_operator.search.search import SearchService
+from agentmemory_operator.webhooks.receive import HookVerifier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,20 +28,26 @@ class Services:
     """The use cases behind the routes."""
 
     directory: AgentDirectory
-    recall: Recall
+    recall: SearchService
     remember: Remember
     items: Items
     working: WorkingMemory
-    forgetting: Forgetting
+    forgetting: ForgetUseCase
     access_counts: AccessCounts
     graphs: EntityGraphs
-    hooks: Hooks
+    hooks: HookVerifier
     distilling: DistillationQueue
     meter: ApiMeter = field(default_factory=ApiMeter)
 
 
-def compose(
-    directory: AgentDirectory, reranker: Reranker, hooks: Hooks, open_model: OpenModel, *, meter: ApiMeter, writer: str
+def build_services(
+    directory: AgentDirectory,
+    reranker: Reranker,
+    hooks: HookVerifier,
+    open_model: OpenModel,
+    *,
+    meter: ApiMeter,
+    writer: str,
 ) -> Services:
     """Build the use cases for the agents of a directory.
 
@@ -50,15 +56,18 @@ def compose(
         writer: Unique name of this process in the access counts that it writes.
     """
     clock, graphs = hooks.clock, EntityGraphs()
-    access_counts, remember = AccessCounts(directory.open, clock, writer=writer), Remember(meter.models.long_chain)
+    access_counts, remember = (
+        AccessCounts(directory.open, clock, writer=writer),
+        Remember(meter.models.count_long_chain),
+    )
     return Services(
         directory=directory,
-        recall=Recall(clock, access_counts, MeteredReranker(reranker, meter), graphs),
+        recall=SearchService(clock, access_counts, MeteredReranker(reranker, meter), graphs),
         graphs=graphs,
         remember=remember,
         items=Items(clock),
         working=WorkingMemory(access_counts),
-        forgetting=Forgetting(clock, Erasing(clock, access_counts.forget)),
+        forgetting=ForgetUseCase(clock, Eraser(clock, access_counts.forget)),
         access_counts=access_counts,
         hooks=hooks,
         distilling=DistillationQueue(directory, open_model, remember, meter.models),
@@ -76,7 +85,7 @@ async def open_agent(request: Request, agent: str) -> Agent:
     return await services_of(request).directory.open(agent)
 
 
-def known_id(sent: str) -> str:
+def parse_id(sent: str) -> str:
     """Return the id in its stored spelling.
 
     Raises:

@@ -12,20 +12,20 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
 from agentmemory_operator import __version__
-from agentmemory_operator.entrypoints.cli.completing import CompletedVerbs
-from agentmemory_operator.entrypoints.cli.composition import Verbs
+from agentmemory_operator.entrypoints.cli.completing import CompletionCommands
+from agentmemory_operator.entrypoints.cli.composition import CommandDependencies
 from agentmemory_operator.entrypoints.cli.program import COMPLETE, PROGRAM
 
 
 @dataclass(frozen=True, slots=True)
-class ListedVerb:
+class CommandEntry:
     """Entry of a command in the table.
 
     Attributes:
         panel: Group of the command in `--help`.
         help: Help text. A test compares it with that of the command itself.
         adder: Module and function that add the command to a command line.
-        needs: Fields of `Verbs` that the function takes.
+        needs: Fields of `CommandDependencies` that the function takes.
     """
 
     panel: str
@@ -42,121 +42,121 @@ MIN_HELP_WIDTH = 78
 NO_BREAK_HYPHEN = "\u2011"
 PRINTERS = "install.prints.add_printers"
 _NOT_ONE_OF, _QUOTED = re.compile(r"'(.*)' is not one of (.*)", re.DOTALL), re.compile("'([^']*)'")
-VERBS = {
-    "operator": ListedVerb(
+COMMANDS = {
+    "operator": CommandEntry(
         "Run",
         "Run the operator, in a cluster or with a kubeconfig. Only the replica that holds the lease is active.",
         *_SERVERS,
     ),
-    "api": ListedVerb("Run", "Run the retrieval API.", *_SERVERS),
-    "dev": ListedVerb(
+    "api": CommandEntry("Run", "Run the retrieval API.", *_SERVERS),
+    "dev": CommandEntry(
         "Run", "Run a development stack in one process: Qdrant, operator and API for a folder of manifests.", *_SERVERS
     ),
-    "init": ListedVerb(
+    "init": CommandEntry(
         "Run",
         "Write commented manifests of an agent, for a cluster or `dev`; existing files are never overwritten.",
         "install.init.add_init",
     ),
-    "devserver": ListedVerb("Run", "Run the development Qdrant server alone.", *_SERVERS),
-    "validate": ListedVerb(
+    "devserver": CommandEntry("Run", "Run the development Qdrant server alone.", *_SERVERS),
+    "validate": CommandEntry(
         "Look",
         "Validate manifests as strictly as the API server does; exit 1 if something is wrong.",
         "look.validate.add_checks",
     ),
-    "plan": ListedVerb(
+    "plan": CommandEntry(
         "Look",
         "Preview the changes that manifests would make to their collections.",
         "look.plan.add_plan",
         ("inspection",),
     ),
-    "orphans": ListedVerb(
+    "orphans": CommandEntry(
         "Look",
         "List collections that no AgentMemory owns, with the commands to adopt or delete each.",
         "look.orphans.add_orphans",
         ("inspection",),
     ),
-    "status": ListedVerb(
+    "status": CommandEntry(
         "Look",
         "Show an AgentMemory: conditions, held plan with the suggested fix, and collection.",
         "look.status.add_status",
         _JOBS,
     ),
-    "preset": ListedVerb("Look", "List the presets, or print one.", "look.preset.add_presets"),
-    "search": ListedVerb("Memories", "Search a user's memories, ranked by the AgentMemory's settings.", *_ASKING),
-    "remember": ListedVerb("Memories", "Store a memory for a user.", *_ASKING),
-    "forget": ListedVerb(
+    "preset": CommandEntry("Look", "List the presets, or print one.", "look.preset.add_presets"),
+    "search": CommandEntry("Memories", "Search a user's memories, ranked by the AgentMemory's settings.", *_ASKING),
+    "remember": CommandEntry("Memories", "Store a memory for a user.", *_ASKING),
+    "forget": CommandEntry(
         "Memories",
         "Erase a user's memories permanently, including copies; all of them only with --everything.",
         *_ASKING,
     ),
-    "receipts": ListedVerb("Memories", "List the receipts of erased memories.", *_ASKING),
-    "export": ListedVerb("Memories", "Export all memories of a user as JSON lines.", *_TRANSFER),
-    "import": ListedVerb(
+    "receipts": CommandEntry("Memories", "List the receipts of erased memories.", *_ASKING),
+    "export": CommandEntry("Memories", "Export all memories of a user as JSON lines.", *_TRANSFER),
+    "import": CommandEntry(
         "Memories", "Import exported memories for a user; memories that already exist stay unchanged.", *_TRANSFER
     ),
-    "approve": ListedVerb(
+    "approve": CommandEntry(
         "Decide",
         "Approve a held plan, or with --all every plan that a new preset revision holds.",
         "decide.approve.add_approve",
         _JOBS,
     ),
-    "cleanup": ListedVerb(
+    "cleanup": CommandEntry(
         "Decide",
         "Request a cleanup now; with --dry-run, list what it would remove and why.",
         "decide.cleanup.add_cleanup",
         ("inspection",),
     ),
-    "consolidate": ListedVerb(
+    "consolidate": CommandEntry(
         "Decide",
         "Request a consolidation now, undo a run, or approve or reject its proposals.",
         "decide.consolidate.add_consolidate",
         ("inspection",),
     ),
-    "rebuild": ListedVerb(
+    "rebuild": CommandEntry(
         "Decide",
         "Show a rebuild's progress, or watch, pause, resume, cancel or roll it back.",
         "decide.rebuild.add_rebuild",
         _JOBS,
     ),
-    "takeover": ListedVerb(
+    "takeover": CommandEntry(
         "Decide",
         "Transfer collections of a lost cluster, or of another object, to their new AgentMemory objects.",
         "decide.takeover.add_takeover",
         _JOBS,
     ),
-    "snapshot": ListedVerb(
+    "snapshot": CommandEntry(
         "Snapshots",
         "Create, list, verify, download and delete snapshots.",
         "snapshots.snapshot.add_snapshots",
         ("open_jobs", "downloads"),
     ),
-    "restore": ListedVerb(
+    "restore": CommandEntry(
         "Snapshots",
         "Restore an agent from a snapshot, roll back its last restore, or restore all lost agents with --all.",
         "snapshots.restore.add_restore",
         _JOBS,
     ),
-    "uninstall": ListedVerb(
+    "uninstall": CommandEntry(
         "Install",
         "Delete all objects and CustomResourceDefinitions, after saving a catalogue of the objects to a file.",
         "install.uninstall.add_uninstall",
         ("open_installed",),
     ),
-    "crds": ListedVerb("Install", "Print the CustomResourceDefinitions.", "install.crds.add_crds"),
-    "schema": ListedVerb("Install", "Print the JSON Schema of the kinds, for editors.", "install.crds.add_crds"),
-    "completion": ListedVerb(
+    "crds": CommandEntry("Install", "Print the CustomResourceDefinitions.", "install.crds.add_crds"),
+    "schema": CommandEntry("Install", "Print the JSON Schema of the kinds, for editors.", "install.crds.add_crds"),
+    "completion": CommandEntry(
         "Install",
         "Print a shell completion script: source <(agentmemory completion bash).",
         PRINTERS,
     ),
-    "version": ListedVerb("Install", "Print the version.", PRINTERS),
+    "version": CommandEntry("Install", "Print the version.", PRINTERS),
 }
 
 
 _Formatter: Any = typer.Context.formatter_class  # typer does not export its type
 
 
-class WholeWords(_Formatter):  # type: ignore[misc] # as above
+class UnbrokenHelpFormatter(_Formatter):  # type: ignore[misc] # as above
     """Help formatter that wraps only between words, so that options and settings can be copied."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -178,9 +178,9 @@ class WholeWords(_Formatter):  # type: ignore[misc] # as above
 
 
 class HelpContext(typer.Context):
-    """Context of a command that formats its help with `WholeWords`."""
+    """Context of a command that formats its help with `UnbrokenHelpFormatter`."""
 
-    formatter_class = WholeWords
+    formatter_class = UnbrokenHelpFormatter
 
 
 def _unbroken(text: str) -> str:
@@ -197,14 +197,14 @@ def _with_plain_help(command: Any) -> Any:
     return command
 
 
-class LazyVerbs(Mapping[str, Any]):
+class LazyCommands(Mapping[str, Any]):
     """The commands by name. A command's module is imported at its first lookup."""
 
-    def __init__(self, verbs: Verbs) -> None:
+    def __init__(self, verbs: CommandDependencies) -> None:
         self._verbs = verbs
 
     def __getitem__(self, name: str) -> Any:
-        verb = VERBS[name]
+        verb = COMMANDS[name]
         module, _, adder = verb.adder.rpartition(".")
         app = typer.Typer(callback=lambda: None)
         add = getattr(import_module(f"{__package__}.{module}"), adder)
@@ -212,10 +212,10 @@ class LazyVerbs(Mapping[str, Any]):
         return _with_plain_help(get_group(app).commands[name])
 
     def __iter__(self) -> Iterator[str]:
-        return iter(VERBS)
+        return iter(COMMANDS)
 
     def __len__(self) -> int:
-        return len(VERBS)
+        return len(COMMANDS)
 
 
 class LazyGroup(TyperGroup):
@@ -225,17 +225,17 @@ class LazyGroup(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of all commands."""
-        return list(VERBS)
+        return list(COMMANDS)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands by group."""
-        for panel in dict.fromkeys(verb.panel for verb in VERBS.values()):
+        for panel in dict.fromkeys(verb.panel for verb in COMMANDS.values()):
             with formatter.section(panel):
-                formatter.write_dl([(name, verb.help) for name, verb in VERBS.items() if verb.panel == panel])
+                formatter.write_dl([(name, verb.help) for name, verb in COMMANDS.items() if verb.panel == panel])
 
     def get_command(self, ctx: Any, cmd_name: str) -> TyperCommand | None:
         """Return a stub with name and help of a command, without importing it."""
-        verb = VERBS.get(cmd_name)
+        verb = COMMANDS.get(cmd_name)
         return TyperCommand(cmd_name, help=verb.help, rich_help_panel=verb.panel) if verb else None
 
     def invoke(self, ctx: Any) -> Any:
@@ -256,9 +256,9 @@ class LazyGroup(TyperGroup):
         return name, self.commands[name] if name else listed, rest
 
 
-def build_cli(verbs: Verbs) -> typer.Typer:
+def build_cli(verbs: CommandDependencies) -> typer.Typer:
     """Build the command `agentmemory`."""
-    commands = CompletedVerbs() if COMPLETE in os.environ else LazyVerbs(verbs)
+    commands = CompletionCommands() if COMPLETE in os.environ else LazyCommands(verbs)
 
     class Group(LazyGroup):
         def __init__(self, **attributes: Any) -> None:
@@ -287,7 +287,7 @@ def build_cli(verbs: Verbs) -> typer.Typer:
     ) -> None:
         """Prepare a command."""
         ctx.obj = verbs.stacks
-        if VERBS[str(ctx.invoked_subcommand)].adder != PRINTERS:
+        if COMMANDS[str(ctx.invoked_subcommand)].adder != PRINTERS:
             verbs.prepare()
 
     return cli

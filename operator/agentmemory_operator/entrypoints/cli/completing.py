@@ -16,7 +16,7 @@ from typer.main import get_command
 TABLE = Path(__file__).with_name("completions.json")
 
 
-class CompletedVerbs(Mapping[str, Any]):
+class CompletionCommands(Mapping[str, Any]):
     """The commands as needed for completion. They cannot be run."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from agentmemory_operator.settings import SecretHosts
 if TYPE_CHECKING:
     from agentmemory_client import AsyncClient
     from agentmemory_operator.connections.link import Endpoint
-    from agentmemory_operator.controllers.uninstall import Installed
+    from agentmemory_operator.controllers.uninstall import InstallationApi
     from agentmemory_operator.ports.collections import CollectionCatalogue, CollectionStore
     from agentmemory_operator.ports.kubernetes import JobObjects
     from agentmemory_operator.ports.objects import Bucket, ObjectStore
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 OpenJobs = Callable[[str | None, Path | None], "AbstractAsyncContextManager[tuple[JobObjects, str]]"]
 """Opens a kubeconfig context (None: the current one) or a folder of manifests; yields its namespace too."""
-OpenInstalled = Callable[[str | None], "AbstractAsyncContextManager[Installed]"]
+OpenInstalled = Callable[[str | None], "AbstractAsyncContextManager[InstallationApi]"]
 
 
 class AgentSource(StrEnum):
@@ -90,7 +90,7 @@ class DevOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Serving:
+class ServerCommands:
     """Functions that run the servers, each until it is stopped."""
 
     operator: Callable[[OperatorOptions], Awaitable[None]]
@@ -102,7 +102,7 @@ class Serving:
 
 
 @dataclass(frozen=True, slots=True)
-class Inspection:
+class QdrantAccess:
     """Dependencies of commands that read from a Qdrant server.
 
     Attributes:
@@ -123,7 +123,7 @@ class Inspection:
 
 
 @dataclass(frozen=True, slots=True)
-class Downloads:
+class SnapshotAccess:
     """Dependencies of `snapshot download`.
 
     Attributes:
@@ -142,7 +142,7 @@ class Downloads:
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class ApiAccess:
     """Dependencies of commands that call the retrieval API.
 
     Attributes:
@@ -157,7 +157,7 @@ class Asking:
 
 
 @dataclass(frozen=True, slots=True)
-class Verbs:
+class CommandDependencies:
     """Dependencies of all commands.
 
     Attributes:
@@ -166,10 +166,10 @@ class Verbs:
     """
 
     prepare: Callable[[], None]
-    servers: Serving
-    inspection: Inspection
+    servers: ServerCommands
+    inspection: QdrantAccess
     open_jobs: OpenJobs
-    downloads: Downloads
-    asking: Asking
+    downloads: SnapshotAccess
+    api_access: ApiAccess
     open_installed: OpenInstalled
     stacks: Stacks

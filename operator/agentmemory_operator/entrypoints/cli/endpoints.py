@@ -1,19 +1,19 @@
 """Find the Qdrant server of a command, with its API key."""
 
-from agentmemory_operator.connections.link import DEFAULT_TIMEOUT_S, Endpoint, endpoint_of
+from agentmemory_operator.connections.link import DEFAULT_TIMEOUT_S, Endpoint, read_endpoint
 from agentmemory_operator.connections.secret_hosts import GuardedSecrets
-from agentmemory_operator.entrypoints.cli.composition import Inspection
+from agentmemory_operator.entrypoints.cli.composition import QdrantAccess
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.ports.kubernetes import SecretSource
 from agentmemory_operator.spec.kinds.connection import QdrantConnection
 
 
-def endpoint_at(inspection: Inspection, url: str) -> Endpoint:
+def endpoint_at(inspection: QdrantAccess, url: str) -> Endpoint:
     """Return the endpoint for a URL, with the API key of the environment."""
     return Endpoint(url.rstrip("/"), inspection.qdrant_api_key, DEFAULT_TIMEOUT_S)
 
 
-def dev_endpoint(inspection: Inspection, qdrant: str | None) -> Endpoint:
+def dev_endpoint(inspection: QdrantAccess, qdrant: str | None) -> Endpoint:
     """Return the endpoint of the development stack's server, which replaces those of all connections.
 
     Raises:
@@ -25,12 +25,12 @@ def dev_endpoint(inspection: Inspection, qdrant: str | None) -> Endpoint:
     return endpoint_at(inspection, url)
 
 
-async def endpoint_through(
-    inspection: Inspection, objects: SecretSource, connection: QdrantConnection, *, at: str | None
+async def connection_endpoint(
+    inspection: QdrantAccess, objects: SecretSource, connection: QdrantConnection, *, at: str | None
 ) -> Endpoint:
     """Return the endpoint of a connection with its API key, optionally at another URL.
 
     Raises:
         SpecInvalid: If its Secret is missing, or does not list the host.
     """
-    return await endpoint_of(connection, GuardedSecrets(objects, inspection.secret_hosts), at=at, has_nodes=False)
+    return await read_endpoint(connection, GuardedSecrets(objects, inspection.secret_hosts), url=at, has_nodes=False)

@@ -14,8 +14,8 @@ from rich.progress import Progress as Bars
 from agentmemory_operator.ports.base import Json
 
 # Seconds after which a missing status is reported.
-UNSEEN_S = 15.0
-UNSEEN = "not reconciled yet: is an operator running, and does it watch this namespace?"
+RECONCILE_WARNING_S = 15.0
+NOT_RECONCILED = "not reconciled yet: is an operator running, and does it watch this namespace?"
 
 _SHARE = re.compile(r"(\d+) of (\d+)")
 
@@ -28,8 +28,8 @@ class JobOutcome:
         told: Text that follows the object's name in messages.
     """
 
-    is_good: bool
-    told: str
+    has_succeeded: bool
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Stage:
     total: int = 0
 
 
-def outcome_of(document: Json) -> JobOutcome | None:
+def read_outcome(document: Json) -> JobOutcome | None:
     """Return the result of a job, or None if it has not ended."""
     conditions = {item["type"]: item for item in (document.get("status") or {}).get("conditions") or []}
     succeeded = conditions.get("Succeeded")
@@ -64,7 +64,7 @@ def _holds(conditions: Json, kind: str) -> bool:
     return bool(conditions.get(kind, {}).get("status") == "True")
 
 
-def stage_of(document: Json) -> Stage:
+def read_stage(document: Json) -> Stage:
     """Read the progress of a job from its status."""
     status = document.get("status") or {}
     text = str(status.get("progress") or "")
@@ -106,9 +106,9 @@ class JobProgress:
 
     def show(self, document: Json) -> None:
         """Show the progress of a job."""
-        stage = stage_of(document)
-        is_unseen = not document.get("status") and time.monotonic() - self._begun > UNSEEN_S
-        text = UNSEEN if is_unseen else stage.text
+        stage = read_stage(document)
+        is_unseen = not document.get("status") and time.monotonic() - self._begun > RECONCILE_WARNING_S
+        text = NOT_RECONCILED if is_unseen else stage.text
         self.advance(text, stage.done, stage.total)
 
     def advance(self, text: str, done: int = 0, total: int = 0) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from agentmemory_operator.entrypoints.cli.composition import OpenJobs
-from agentmemory_operator.entrypoints.cli.job_progress import JobProgress, outcome_of
+from agentmemory_operator.entrypoints.cli.job_progress import JobProgress, read_outcome
 from agentmemory_operator.entrypoints.cli.look.status_view import status_document
 from agentmemory_operator.entrypoints.cli.options import (
     Context,
@@ -20,8 +20,8 @@ from agentmemory_operator.entrypoints.cli.options import (
     print_document,
     take_options,
 )
-from agentmemory_operator.entrypoints.cli.run import ending_in_one_line, run_verb
-from agentmemory_operator.entrypoints.cli.stacks import Stacks, stacks_of
+from agentmemory_operator.entrypoints.cli.run import exit_on_error, run_command
+from agentmemory_operator.entrypoints.cli.stacks import Stacks, read_stacks
 from agentmemory_operator.errors import AgentMemoryError, NotFound, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import JobObjects
@@ -64,13 +64,13 @@ class JobsPlace:
         return "".join(f" {option} {value}" for option, value in named if value)
 
 
-def place_of(stacks: Stacks, namespace: str | None, context: str | None, manifests: Path | None) -> JobsPlace:
+def find_place(stacks: Stacks, namespace: str | None, context: str | None, manifests: Path | None) -> JobsPlace:
     """Determine where the objects are from the options and the running stacks (see `stacks`)."""
     if manifests is not None:
-        place, stack = JobsPlace(namespace, context, manifests), stacks.on(manifests)
+        place, stack = JobsPlace(namespace, context, manifests), stacks.find_on(manifests)
         return replace(place, qdrant=stack.qdrant) if stack else place
-    with ending_in_one_line():
-        stack = None if context else stacks.meant("name one's folder with --manifests")
+    with exit_on_error():
+        stack = None if context else stacks.find_default("name one's folder with --manifests")
     if stack is None:
         return JobsPlace(namespace, context, None)
     return JobsPlace(namespace, None, stack.manifests, stack.qdrant, is_found=True)
@@ -92,7 +92,7 @@ def add_verb(cli: typer.Typer, name: str, options: type[T], run: Callable[[T, Jo
         manifests: Manifests = None,
         **chosen: Any,
     ) -> None:
-        place = place_of(stacks_of(ctx), namespace, context, manifests)
+        place = find_place(read_stacks(ctx), namespace, context, manifests)
         # Use the Qdrant URL of the running stack.
         found = {"qdrant": place.qdrant} if place.qdrant and chosen.get("qdrant", "") is None else {}
         run(options(**chosen | found), place)
@@ -101,12 +101,12 @@ def add_verb(cli: typer.Typer, name: str, options: type[T], run: Callable[[T, Jo
     cli.command(name, help=options.__doc__)(command)
 
 
-def in_place(
+def run_in_place(
     open_jobs: OpenJobs,
     place: JobsPlace,
-    work: Callable[[JobObjects, str], Coroutine[Any, Any, T]],
+    operation: Callable[[JobObjects, str], Coroutine[Any, Any, T]],
     *,
-    going_on: str = "",
+    interrupt_message: str = "",
 ) -> T:
     """Run an operation on the objects of a place and a namespace; return its result.
 
@@ -116,12 +116,12 @@ def in_place(
 
     async def opened() -> T:
         async with open_jobs(place.context, place.manifests) as (objects, default):
-            return await work(objects, place.namespace or default)
+            return await operation(objects, place.namespace or default)
 
     try:
-        return run_verb(opened())
+        return run_command(opened())
     except KeyboardInterrupt:
-        typer.echo(going_on or "interrupted", err=True)
+        typer.echo(interrupt_message or "interrupted", err=True)
         raise typer.Exit(INTERRUPTED) from None
 
 
@@ -130,12 +130,12 @@ def new_object(kind: str, namespace: str, name: str, *, spec: Json) -> Json:
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name, "namespace": namespace}, "spec": spec}
 
 
-def stamped(name: str) -> str:
+def timestamped_name(name: str) -> str:
     """Append the current time to a name, to the second."""
     return f"{name}-{datetime.now(UTC).strftime('%Y%m%dt%H%M%Sz')}"
 
 
-def tell(text: str, output: TableJsonOrYaml) -> None:
+def print_message(text: str, output: TableJsonOrYaml) -> None:
     """Print a message; to standard error if standard output is for programs."""
     typer.echo(text, err=output is not TableJsonOrYaml.TABLE)
 
@@ -156,9 +156,9 @@ async def create(objects: JobObjects, document: Json, output: TableJsonOrYaml, *
         AgentMemoryError: If an object of that name exists, or the new one fails or is deleted.
     """
     if not await objects.create_object(document):
-        raise AgentMemoryError(f"{titled(document)} exists already: choose another --name")
-    tell(f"created {titled(document)}", output)
-    document = await read_again(objects, document)
+        raise AgentMemoryError(f"{title_of(document)} exists already: choose another --name")
+    print_message(f"created {title_of(document)}", output)
+    document = await reread(objects, document)
     return await follow(objects, document, output) if waits else document
 
 
@@ -174,19 +174,21 @@ async def follow(
         AgentMemoryError: If it failed, or was deleted before it ended.
     """
     kind, metadata = document["kind"], document["metadata"]
-    with JobProgress(titled(document)) as progress:
-        while (outcome := outcome_of(document)) is None or not until(document):
+    with JobProgress(title_of(document)) as progress:
+        while (outcome := read_outcome(document)) is None or not until(document):
             progress.show(document)
             await asyncio.sleep(POLL_S)
-            document = await read_again(objects, document)
+            document = await reread(objects, document)
         progress.show(document)
-    if not outcome.is_good:
-        raise AgentMemoryError(f"{kind} {metadata['namespace']}/{metadata['name']} {outcome.told}")
-    tell(f"{titled(document)} {outcome.told}", output)
+    if not outcome.has_succeeded:
+        raise AgentMemoryError(f"{kind} {metadata['namespace']}/{metadata['name']} {outcome.message}")
+    print_message(f"{title_of(document)} {outcome.message}", output)
     return document
 
 
-async def read_again(objects: JobObjects, document: Json, *, gone: str = "was deleted before it finished") -> Json:
+async def reread(
+    objects: JobObjects, document: Json, *, deleted_message: str = "was deleted before it finished"
+) -> Json:
     """Read an object again; if the API server is unavailable, return the last version.
 
     Args:
@@ -199,7 +201,7 @@ async def read_again(objects: JobObjects, document: Json, *, gone: str = "was de
     try:
         return await objects.read_object(kind, metadata["namespace"], metadata["name"])
     except NotFound as exc:
-        raise AgentMemoryError(f"{titled(document)} {gone}") from exc
+        raise AgentMemoryError(f"{title_of(document)} {deleted_message}") from exc
     except TransientError:
         # The job continues while the API server is unavailable.
         return document
@@ -210,7 +212,7 @@ def status_of(document: Json) -> Json:
     return document.get("status") or {}
 
 
-def titled(document: Json) -> str:
+def title_of(document: Json) -> str:
     """Render kind, namespace and name of an object."""
     metadata = document["metadata"]
     return f"{document['kind']} {metadata['namespace']}/{metadata['name']}"

@@ -44,10 +44,10 @@ Manifests = Annotated[
     Path | None,
     typer.Option(exists=True, file_okay=False, help="Folder of `agentmemory dev`, in place of a cluster."),
 ]
-ReachedAt = Annotated[str | None, typer.Option("--qdrant", help="URL of Qdrant, if the connection's is not reachable.")]
+QdrantUrl = Annotated[str | None, typer.Option("--qdrant", help="URL of Qdrant, if the connection's is not reachable.")]
 
 
-def take_options(command: Callable[..., None], of: Callable[..., Any], *, after: int = 0) -> None:
+def take_options(command: Callable[..., None], source: Callable[..., Any], *, after: int = 0) -> None:
     """Add the parameters of another callable to those of a command, which receives them as keywords.
 
     Args:
@@ -55,7 +55,7 @@ def take_options(command: Callable[..., None], of: Callable[..., Any], *, after:
         after: Number of the command's own parameters that precede them.
     """
     *own, _ = signature(command).parameters.values()
-    taken = [part.replace(kind=Parameter.KEYWORD_ONLY) for part in signature(of).parameters.values()]
+    taken = [part.replace(kind=Parameter.KEYWORD_ONLY) for part in signature(source).parameters.values()]
     parameters = [*own[:after], *taken, *own[after:]]
     command.__annotations__ = {part.name: part.annotation for part in parameters}
     command.__signature__ = Signature(parameters)  # type: ignore[attr-defined] # `inspect.signature` prefers this attribute

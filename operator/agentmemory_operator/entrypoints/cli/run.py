@@ -19,17 +19,17 @@ from agentmemory_operator.spec.printable import printable_lines
 T = TypeVar("T")
 
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation; required without a terminal.")]
-UNANSWERED = 2
+USAGE_ERROR = 2
 
 
-def run_verb(verb: Awaitable[T]) -> T:
+def run_command(verb: Awaitable[T]) -> T:
     """Run a command and return its result. Errors that the user can fix become one line and exit status 1."""
-    with ending_in_one_line(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with exit_on_error(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_awaited(verb))
 
 
 @contextmanager
-def ending_in_one_line() -> Iterator[None]:
+def exit_on_error() -> Iterator[None]:
     """Convert errors that the user can fix to one line and exit status 1."""
     try:
         yield
@@ -55,7 +55,7 @@ def check_answerable(question: str, *, yes: bool) -> None:
         f"agentmemory: {question} Standard input is not a terminal, so nothing was done: add --yes",
         err=True,
     )
-    raise typer.Exit(UNANSWERED)
+    raise typer.Exit(USAGE_ERROR)
 
 
 def confirm(question: str, *, yes: bool, err: bool = False) -> None:

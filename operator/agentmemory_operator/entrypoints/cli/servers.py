@@ -11,10 +11,10 @@ from agentmemory_operator.entrypoints.cli.composition import (
     ApiOptions,
     DevOptions,
     OperatorOptions,
-    Serving,
+    ServerCommands,
 )
 from agentmemory_operator.entrypoints.cli.options import DATA
-from agentmemory_operator.entrypoints.cli.run import run_verb
+from agentmemory_operator.entrypoints.cli.run import run_command
 
 Namespaces = Annotated[
     list[str] | None, typer.Option("--namespace", help="Namespace to watch; repeatable. Default: all.")
@@ -30,14 +30,14 @@ ApiNamespace = Annotated[
 Port = Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on; 0 picks a free one.")]
 
 
-def add_servers(cli: typer.Typer, servers: Serving) -> None:
+def add_servers(cli: typer.Typer, servers: ServerCommands) -> None:
     """Add the commands to the command line."""
     _add_operator(cli, servers)
     _add_api(cli, servers)
     _add_development(cli, servers)
 
 
-def _add_operator(cli: typer.Typer, servers: Serving) -> None:
+def _add_operator(cli: typer.Typer, servers: ServerCommands) -> None:
     @cli.command()
     def operator(
         namespace: Namespaces = None,
@@ -55,10 +55,10 @@ def _add_operator(cli: typer.Typer, servers: Serving) -> None:
         options = OperatorOptions(
             namespaces=named, lease_namespace=lease_namespace, api_namespace=api_namespace, health_port=health_port
         )
-        run_verb(servers.operator(options))
+        run_command(servers.operator(options))
 
 
-def _add_api(cli: typer.Typer, servers: Serving) -> None:
+def _add_api(cli: typer.Typer, servers: ServerCommands) -> None:
     @cli.command()
     def api(  # noqa: PLR0913 # each is an option
         host: Annotated[
@@ -90,11 +90,11 @@ def _add_api(cli: typer.Typer, servers: Serving) -> None:
             lease_namespace=lease_namespace,
             api_namespace=api_namespace,
         )
-        run_verb(_serve_api(servers, options, source, manifests, data))
+        run_command(_serve_api(servers, options, source, manifests, data))
 
 
 def _serve_api(
-    servers: Serving, options: ApiOptions, source: AgentSource, manifests: Path | None, data: Path | None
+    servers: ServerCommands, options: ApiOptions, source: AgentSource, manifests: Path | None, data: Path | None
 ) -> Awaitable[None]:
     if source is AgentSource.KUBERNETES:
         if data is not None:
@@ -107,7 +107,7 @@ def _serve_api(
     return servers.api_files(options, manifests, data or DATA)
 
 
-def _add_development(cli: typer.Typer, servers: Serving) -> None:
+def _add_development(cli: typer.Typer, servers: ServerCommands) -> None:
     @cli.command()
     def dev(
         manifests: Annotated[
@@ -132,7 +132,7 @@ def _add_development(cli: typer.Typer, servers: Serving) -> None:
         ] = None,
     ) -> None:
         """Run a development stack in one process: Qdrant, operator and API for a folder of manifests."""
-        run_verb(servers.dev(DevOptions(manifests=manifests, data=data, port=port, qdrant=qdrant)))
+        run_command(servers.dev(DevOptions(manifests=manifests, data=data, port=port, qdrant=qdrant)))
 
     @cli.command()
     def devserver(
@@ -141,4 +141,4 @@ def _add_development(cli: typer.Typer, servers: Serving) -> None:
         version: Annotated[str, typer.Option("--qdrant-version", help="Qdrant version to report.")] = "1.18.3",
     ) -> None:
         """Run the development Qdrant server alone."""
-        run_verb(servers.devserver(data, port, version))
+        run_command(servers.devserver(data, port, version))

@@ -39,7 +39,7 @@ class Stacks:
     has_cluster: bool = False
     means_cluster: bool = False
 
-    def meant(self, way_out: str) -> "RunningStack | None":
+    def find_default(self, way_out: str) -> "RunningStack | None":
         """Return the stack to use if no option names one; None if none runs or the command means a cluster.
 
         Raises:
@@ -54,12 +54,12 @@ class Stacks:
             typer.echo(f"agentmemory: asking {running[0]}; --context names a cluster", err=True)
         return running[0]
 
-    def on(self, manifests: Path) -> "RunningStack | None":
+    def find_on(self, manifests: Path) -> "RunningStack | None":
         """Return the running stack on a folder, or None."""
         folder = manifests.resolve()
         return next((stack for stack in self.find() if stack.manifests.resolve() == folder), None)
 
-    def api(self, url: str | None, context: str | None) -> "tuple[str, RunningStack | None]":
+    def find_api(self, url: str | None, context: str | None) -> "tuple[str, RunningStack | None]":
         """Return the URL of the API to use, and its stack if it belongs to one.
 
         Args:
@@ -72,7 +72,7 @@ class Stacks:
         if url is not None:
             named = (stack for stack in self.find() if stack.api == url.rstrip("/"))
             return url, None if context else next(named, None)
-        if context is None and (stack := self.meant("name one with --url")):
+        if context is None and (stack := self.find_default("name one with --url")):
             return stack.api, stack
         for stack in self.find():
             if stack.api == DEFAULT_API_URL:
@@ -80,6 +80,6 @@ class Stacks:
         return DEFAULT_API_URL, None
 
 
-def stacks_of(ctx: typer.Context) -> Stacks:
+def read_stacks(ctx: typer.Context) -> Stacks:
     """Return the stacks of the command line; none if it was built without them."""
     return ctx.obj if isinstance(ctx.obj, Stacks) else Stacks()

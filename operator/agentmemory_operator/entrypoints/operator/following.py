@@ -22,14 +22,14 @@ CLAIMS = ("claims", "")
 """Key of the claims (the namespace of each slug) as a source, in addition to the kinds."""
 
 
-class Served(Protocol):
+class ApiProcess(Protocol):
     """The API as composed by `main`."""
 
     feed: ApiFeed
     readiness: Readiness
 
 
-class Fed(Protocol):
+class OperatorProcess(Protocol):
     """The operator as composed by `main`."""
 
     feed: OperatorFeed
@@ -40,44 +40,44 @@ def sources(namespaces: Sequence[str] = ()) -> list[tuple[str, str]]:
     return [(kind, namespace) for kind in KINDS for namespace in namespaces or ("",)]
 
 
-async def follow(api: Served, cluster: KubernetesCluster, kind: str, namespace: str) -> None:
+async def follow(api: ApiProcess, cluster: KubernetesCluster, kind: str, namespace: str) -> None:
     """Feed the objects of one source to the API until cancelled. An empty namespace means all."""
     source = kind, namespace
-    heard, failed = partial(api.readiness.heard, source), partial(api.readiness.failed, source)
-    async for event, content in cluster.follow(kind, heard, failed=failed, namespace=namespace):
+    heard, failed = partial(api.readiness.record_activity, source), partial(api.readiness.record_failure, source)
+    async for event, content in cluster.follow(kind, heard, on_failure=failed, namespace=namespace):
         if isinstance(content, list):
-            api.feed.take_list(kind, content, namespace=namespace)
-            api.readiness.synced(source)
+            api.feed.apply_list(kind, content, namespace=namespace)
+            api.readiness.record_synced(source)
         else:
-            api.feed.take(event, content)
+            api.feed.apply_event(event, content)
 
 
-async def follow_claimed(api: Served, claims: AsyncGenerator[ClaimSet, None]) -> None:
+async def follow_claims(api: ApiProcess, claims: AsyncGenerator[ClaimSet, None]) -> None:
     """Feed the claims to the API until cancelled."""
     async for found in claims:
-        api.feed.take_claims(found)
-        api.readiness.synced(CLAIMS)
+        api.feed.apply_claims(found)
+        api.readiness.record_synced(CLAIMS)
 
 
-async def follow_folder(folder: "ManifestFolder", api: Served, operator: Fed | None) -> None:
+async def follow_folder(folder: "ManifestFolder", api: ApiProcess, operator: OperatorProcess | None) -> None:
     """Feed a folder's objects to the API, and to the operator if it runs in this process, until cancelled."""
     async for events in folder.follow():
         for event, document in events:
             feed_all(event, document, api, operator)
         for source in sources():
-            api.readiness.synced(source)
+            api.readiness.record_synced(source)
 
 
-async def pass_on(folder: "ManifestFolder", api: Served, operator: Fed) -> None:
+async def feed_own_changes(folder: "ManifestFolder", api: ApiProcess, operator: OperatorProcess) -> None:
     """Feed the changes that the operator makes to the folder's objects, such as deletions, until cancelled."""
     while True:
-        event, document = await folder.caused()
+        event, document = await folder.next_caused_event()
         feed_all(event, document, api, operator)
 
 
-def feed_all(event: str, document: Json, api: Served, operator: Fed | None) -> None:
+def feed_all(event: str, document: Json, api: ApiProcess, operator: OperatorProcess | None) -> None:
     """Feed one event to the API, and to the operator if it runs in this process."""
     if document["kind"] in KINDS:
-        api.feed.take(event, document)
+        api.feed.apply_event(event, document)
     if operator is not None:
         operator.feed.take(event, document)

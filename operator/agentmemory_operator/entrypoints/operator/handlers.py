@@ -12,7 +12,7 @@ from typing import Any
 import kopf
 from kubernetes.aio import client
 
-from agentmemory_operator.adapters.kubernetes.cluster import PAGE, kept_part
+from agentmemory_operator.adapters.kubernetes.cluster import PAGE_SIZE, strip_managed_fields
 from agentmemory_operator.adapters.kubernetes.transport import user_agent
 from agentmemory_operator.runtime.feed import OperatorFeed
 from agentmemory_operator.spec.kinds.agent_memory import GROUP, VERSION
@@ -37,7 +37,7 @@ class NamedConnection(kopf.ConnectionInfo):
         return super().as_http_headers() | {"User-Agent": self.user_agent}
 
 
-class NothingKept(kopf.DiffBaseStorage):
+class NoDiffBaseStorage(kopf.DiffBaseStorage):
     """Storage without last-handled configurations. Only change handlers need these, and there are none."""
 
     def build(self, **_: Any) -> kopf.BodyEssence:
@@ -74,7 +74,7 @@ def build_registry(
 
         @kopf.on.event(GROUP, VERSION, kind.plural, registry=registry, id=f"take-{kind.plural}")
         async def take(event: kopf.RawEvent, body: kopf.Body, _kind: str = kind.name, **__: Any) -> None:
-            feed.take(event["type"] or "ADDED", kept_part(_kind, event["object"]))
+            feed.take(event["type"] or "ADDED", strip_managed_fields(_kind, event["object"]))
 
     return registry
 
@@ -85,12 +85,12 @@ def operator_settings() -> kopf.OperatorSettings:
     settings.posting.enabled = False
     # Watching CRDs and namespaces needs cluster-wide rights, and the kinds exist before kopf starts.
     settings.scanning.disabled = True
-    settings.watching.chunk_size = PAGE
+    settings.watching.chunk_size = PAGE_SIZE
     settings.watching.server_timeout = WATCH_TIMEOUT_S
     settings.watching.client_timeout = WATCH_TIMEOUT_S + 10
     # A worker keeps its slot this long after its object is processed. For the same reason there is no worker_limit.
     settings.queueing.idle_timeout = 0.5
-    settings.persistence.diffbase_storage = NothingKept()
+    settings.persistence.diffbase_storage = NoDiffBaseStorage()
     # No progress is stored either; this storage costs the least per event.
     settings.persistence.progress_storage = kopf.StatusProgressStorage()
     settings.persistence.finalizer = f"{GROUP}/kopf"

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster
 from agentmemory_operator.adapters.kubernetes.transport import Configuration
-from agentmemory_operator.connections.handover import Handover
+from agentmemory_operator.connections.handover import AgentSecrets
 from agentmemory_operator.controllers.periods import Periods
 from agentmemory_operator.errors import AgentMemoryError, LeadershipLost, TransientError
 from agentmemory_operator.ports.access import SigningKeyMaker
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 KINDS = (QDRANT_CONNECTION, AGENT_MEMORY, MEMORY_SNAPSHOT, MEMORY_RESTORE)
 LIST_RETRY_S = 2.0
 # The same time as Kubernetes controllers wait for their first lists.
-PATIENCE_S = 120.0
+STARTUP_TIMEOUT_S = 120.0
 
 
 class Startup:
@@ -43,7 +43,7 @@ class Startup:
         ready: Set when all objects are listed and the watches start.
     """
 
-    def __init__(self, patience_s: float = PATIENCE_S, *, now_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, patience_s: float = STARTUP_TIMEOUT_S, *, now_s: Callable[[], float] = time.monotonic) -> None:
         self.ready = asyncio.Event()
         self._patience_s, self._now_s = patience_s, now_s
         self._began_s = now_s()
@@ -69,12 +69,12 @@ class Startup:
         self._trouble = trouble
 
 
-class Operated(Protocol):
+class ReconcilingOperator(Protocol):
     """The operator as composed by `main`."""
 
     feed: OperatorFeed
     periods: Periods
-    handover: Handover | None
+    handover: AgentSecrets | None
     signing_key: SigningKeyMaker | None
 
     async def run(self) -> None:
@@ -83,7 +83,7 @@ class Operated(Protocol):
 
 
 async def operate(
-    operator: Operated,
+    operator: ReconcilingOperator,
     cluster: KubernetesCluster,
     configuration: Configuration,
     *,
@@ -106,8 +106,8 @@ async def operate(
     from agentmemory_operator.entrypoints.operator.handlers import build_registry, run_kopf
 
     startup = startup or Startup()
-    await fill(operator.feed, cluster, startup)
-    tasks = begin(operator, cluster, leadership, namespaces)
+    await list_all_objects(operator.feed, cluster, startup)
+    tasks = start_background(operator, cluster, leadership, namespaces)
 
     async def stop() -> None:
         await cancel(*tasks)
@@ -118,24 +118,24 @@ async def operate(
     log.info("watching %s of %s", ", ".join(KINDS), where)
     registry = build_registry(operator.feed, configuration, on_stop=stop)
     watching = asyncio.create_task(run_kopf(registry, namespaces, started=startup.ready))
-    await until_any_ends(tasks, watching, stop)
+    await wait_for_first_end(tasks, watching, stop)
 
 
-def begin(
-    operator: Operated, cluster: KubernetesCluster, leadership: Leadership | None, namespaces: Sequence[str]
+def start_background(
+    operator: ReconcilingOperator, cluster: KubernetesCluster, leadership: Leadership | None, namespaces: Sequence[str]
 ) -> tuple[asyncio.Task[None], ...]:
     """Start the background tasks: the work, which runs only while this process leads, and the resync."""
     period_s = operator.periods.resync_s
     runs = [operator.run()]
     if operator.handover is not None:
-        runs.append(sweep(operator.handover, cluster, namespaces, period_s=period_s))
+        runs.append(sweep_secrets(operator.handover, cluster, namespaces, period_s=period_s))
     if operator.signing_key is not None:
         runs.append(keep_signing_key(operator.signing_key, period_s=period_s))
-    working = asyncio.create_task(work(runs, leadership))
+    working = asyncio.create_task(run_while_leading(runs, leadership))
     return working, asyncio.create_task(resync(operator.feed, cluster, period_s=period_s))
 
 
-async def until_any_ends(
+async def wait_for_first_end(
     tasks: Sequence[asyncio.Task[None]], watching: asyncio.Task[None], stop: Callable[[], Awaitable[None]]
 ) -> None:
     """Wait until the watches or a task end, stop the others in order, and raise the error of any of them.
@@ -155,7 +155,7 @@ async def until_any_ends(
             task.result()
 
 
-async def work(runs: Sequence[Coroutine[Any, Any, None]], leadership: Leadership | None) -> None:
+async def run_while_leading(runs: Sequence[Coroutine[Any, Any, None]], leadership: Leadership | None) -> None:
     """Wait for the lease, then run everything that writes until the lease is lost or a run ends."""
     if leadership is None:
         await race(*runs)
@@ -170,7 +170,9 @@ async def work(runs: Sequence[Coroutine[Any, Any, None]], leadership: Leadership
     await race(*runs, leadership.keep())
 
 
-async def sweep(handover: Handover, cluster: KubernetesCluster, namespaces: Sequence[str], *, period_s: float) -> None:
+async def sweep_secrets(
+    handover: AgentSecrets, cluster: KubernetesCluster, namespaces: Sequence[str], *, period_s: float
+) -> None:
     """Periodically delete the Secret copies of deleted agents."""
     while True:
         try:
@@ -202,7 +204,7 @@ async def resync(feed: OperatorFeed, cluster: KubernetesCluster, *, period_s: fl
     while True:
         await asyncio.sleep(period_s)
         for kind in KINDS:
-            known = feed.known(kind)
+            known = feed.read_uids(kind)
             try:
                 documents = await cluster.list_all(kind)
             except TransientError as exc:
@@ -211,7 +213,7 @@ async def resync(feed: OperatorFeed, cluster: KubernetesCluster, *, period_s: fl
                 feed.drop_absent(known, documents)
 
 
-async def fill(feed: OperatorFeed, cluster: KubernetesCluster, startup: Startup) -> None:
+async def list_all_objects(feed: OperatorFeed, cluster: KubernetesCluster, startup: Startup) -> None:
     """List every object before the first pass, because the owner of a slug is decided among all of them.
 
     Objects with an unfinished one-off operation are fed first.

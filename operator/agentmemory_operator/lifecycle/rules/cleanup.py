@@ -3,7 +3,7 @@
 A reason applies either to one row or to the row's surroundings:
 - One row (`own_reason`): expired, past the time to live of its type, hidden for too long, decayed or pruned.
 - A chain (`chain_removals`): the middle versions of a chain that is too long.
-- A user (`plan`): the least valuable memories of a user above the cap.
+- A user (`plan_removals`): the least valuable memories of a user above the cap.
 
 Invariant: a cleanup makes no hidden memory visible, because removing a head also removes its earlier versions. The
 exception is a head that ends with its session: earlier versions that outlast the session become visible again.
@@ -18,16 +18,16 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from agentmemory_operator.memories.rules.expiry import hidden_since_ms, is_past, past_condition, ttl_of
+from agentmemory_operator.memories.rules.expiry import expired_condition, hidden_since_ms, is_expired_by_type, ttl_of
 from agentmemory_operator.memories.rules.filters import NOT_DELETED, NOT_PENDING, NOT_SUPERSEDED, Condition, Filter
 from agentmemory_operator.memories.rules.links import LINK_KEYS, is_merged, predecessors
 from agentmemory_operator.memories.rules.record import ORDER_KEY, TOMBSTONE_KEY, Payload
-from agentmemory_operator.search.rules.score_trees import priority_of
+from agentmemory_operator.search.rules.score_trees import build_priority
 from agentmemory_operator.spec.effective.settings import Ranking
 from agentmemory_operator.spec.expression.models import Priority
-from agentmemory_operator.spec.expression.variables import DAY_MS, UNLISTED_RECENCY, Scored, values_of
+from agentmemory_operator.spec.expression.variables import DAY_MS, UNLISTED_RECENCY, ScoreInput, values_of
 from agentmemory_operator.spec.memory_types import SESSION_USED_KEY, MemoryType, Ttl
-from agentmemory_operator.spec.presets import Lifecycle, Prune
+from agentmemory_operator.spec.presets import Lifecycle, PruneCriteria
 
 ROW_KEYS = (
     *("id", "agentId", "userId", "type", "createdAt", "rev", "importance", "accessCount", "lastAccessedAt"),
@@ -46,7 +46,7 @@ Row = Mapping[str, Any]
 """Payload with at least the keys in `ROW_KEYS`."""
 
 
-class Removal(StrEnum):
+class RemovalReason(StrEnum):
     """Reason for removing a memory. `docs/lifecycle.md` explains each."""
 
     EXPIRED = "expired"
@@ -59,7 +59,7 @@ class Removal(StrEnum):
     OVER_CAP = "overCap"
 
 
-UNBRAKED = frozenset({Removal.EXPIRED, Removal.SESSION})
+UNLIMITED_REASONS = frozenset({RemovalReason.EXPIRED, RemovalReason.SESSION})
 """Reasons that do not count towards the removal limit: the author chose the end, and the memory is already unreadable.
 """
 
@@ -89,12 +89,12 @@ class CleanupRules:
     unlisted: tuple[MemoryType, ...] = ()
 
     @property
-    def endings(self) -> tuple[MemoryType, ...]:
+    def types_with_ttl(self) -> tuple[MemoryType, ...]:
         """Memory types whose time to live applies: `types`, or `unlisted` if there are none."""
         return self.types or self.unlisted
 
 
-def rules_of(lifecycle: Lifecycle, ranking: Ranking, now_ms: int) -> CleanupRules:
+def build_rules(lifecycle: Lifecycle, ranking: Ranking, now_ms: int) -> CleanupRules:
     """Build the rules of an object at a time.
 
     The priority comes from the object's ranking model; any other model gives the default parameters.
@@ -104,23 +104,23 @@ def rules_of(lifecycle: Lifecycle, ranking: Ranking, now_ms: int) -> CleanupRule
     return CleanupRules(lifecycle, ranking.types, now_ms, priority, ranking.unlisted)
 
 
-def own_reason(row: Row, rules: CleanupRules) -> Removal | None:
+def own_reason(row: Row, rules: CleanupRules) -> RemovalReason | None:
     """Return the reason to remove a row regardless of its chain, or None to keep it. A pinned row has none."""
     if row.get("pinned"):
         return None
     end = row.get("expiresAt")
     if end is not None and end <= rules.now_ms:
-        return Removal.EXPIRED
-    ttl = ttl_of(row, rules.endings)
+        return RemovalReason.EXPIRED
+    ttl = ttl_of(row, rules.types_with_ttl)
     if ttl is not None and (ended := _ended(row, ttl, rules)):
         return ended
     if _recency(row, rules) < (rules.lifecycle.decay_floor or 0):
-        return Removal.DECAYED
+        return RemovalReason.DECAYED
     prune = rules.lifecycle.prune
-    return Removal.PRUNED if prune is not None and _is_pruned(row, prune, rules) else None
+    return RemovalReason.PRUNED if prune is not None and _is_pruned(row, prune, rules) else None
 
 
-def candidates(rules: CleanupRules, *, heads: bool) -> Filter:
+def candidate_filter(rules: CleanupRules, *, heads: bool) -> Filter:
     """Build the filter for rows that may have a reason of their own.
 
     It matches every such row and possibly more: `own_reason` decides.
@@ -130,8 +130,8 @@ def candidates(rules: CleanupRules, *, heads: bool) -> Filter:
     """
     floor = rules.lifecycle.decay_floor
     should: list[Condition] = [{"key": "expiresAt", "range": {"lte": rules.now_ms}}]
-    for type_ in rules.endings:
-        if type_.ttl and type_.ttl.ends:
+    for type_ in rules.types_with_ttl:
+        if type_.ttl and type_.ttl.expires:
             should.extend(_ended_condition(type_.name, type_.ttl, rules))
     for type_ in rules.types:
         if type_.half_life_days and floor:
@@ -143,7 +143,7 @@ def candidates(rules: CleanupRules, *, heads: bool) -> Filter:
     return {"must": [NOT_DELETED, NOT_PENDING, place, {"should": should}], "must_not": [IS_PINNED]}
 
 
-def with_chain(chain: Sequence[Row]) -> Sequence[Row]:
+def removable_chain(chain: Sequence[Row]) -> Sequence[Row]:
     """Return the rows to remove together with a head.
 
     Args:
@@ -162,12 +162,12 @@ def lasting_length(chain: Sequence[Row], rules: CleanupRules) -> int:
         chain: Versions, oldest first.
     """
     length = len(chain)
-    while length and own_reason(chain[length - 1], rules) is Removal.SESSION:
+    while length and own_reason(chain[length - 1], rules) is RemovalReason.SESSION:
         length -= 1
     return length
 
 
-def collapsed(chain: Sequence[Row], rules: CleanupRules) -> list[Row]:
+def surplus_versions(chain: Sequence[Row], rules: CleanupRules) -> list[Row]:
     """Return the middle versions of a chain that exceeds the maximum length.
 
     The newest versions stay. With a limit of 3 or more, the first version stays too. Predecessors of a merge do not
@@ -192,13 +192,13 @@ def value_rank(row: Row, rules: CleanupRules) -> tuple[int, float, int, str]:
     Order: earlier versions, then hidden memories, then visible ones. Within each group by importance * (1 + log10(1 +
     accesses)) * recency, then by age and id.
     """
-    ttl = ttl_of(row, rules.endings)
-    group = 0 if row.get("supersededById") else 1 if is_past(row, ttl, rules.now_ms) else 2
+    ttl = ttl_of(row, rules.types_with_ttl)
+    group = 0 if row.get("supersededById") else 1 if is_expired_by_type(row, ttl, rules.now_ms) else 2
     utility = row.get("importance", 0.5) * (1 + math.log10(1 + row.get("accessCount", 0)))
     return group, utility * _recency(row, rules), row["createdAt"], row["id"]
 
 
-def plan(rows: Iterable[Row], rules: CleanupRules) -> dict[str, Removal]:
+def plan_removals(rows: Iterable[Row], rules: CleanupRules) -> dict[str, RemovalReason]:
     """Return the removals of a run without concurrent writes, by memory id.
 
     Args:
@@ -208,11 +208,11 @@ def plan(rows: Iterable[Row], rules: CleanupRules) -> dict[str, Removal]:
     removals = {row["id"]: reason for chain in chains for row, reason in chain_removals(chain, rules)}
     if rules.lifecycle.max_memories_per_user:
         remaining = [[row for row in chain if row["id"] not in removals] for chain in chains]
-        removals |= dict.fromkeys(_over_cap([chain for chain in remaining if chain], rules), Removal.OVER_CAP)
+        removals |= dict.fromkeys(_over_cap([chain for chain in remaining if chain], rules), RemovalReason.OVER_CAP)
     return removals
 
 
-def chain_removals(chain: Sequence[Row], rules: CleanupRules) -> Iterator[tuple[Row, Removal]]:
+def chain_removals(chain: Sequence[Row], rules: CleanupRules) -> Iterator[tuple[Row, RemovalReason]]:
     """Yield the rows of a chain to remove, oldest first, each with its reason.
 
     A memory without other versions is a chain of one. Versions that outlast the session of their successors stay and
@@ -222,16 +222,16 @@ def chain_removals(chain: Sequence[Row], rules: CleanupRules) -> Iterator[tuple[
     lasting = lasting_length(chain, rules)
     if 0 < lasting < len(chain):
         yield from chain_removals(chain[:lasting], rules)
-        yield from ((row, Removal.SESSION) for row in chain[lasting:])
+        yield from ((row, RemovalReason.SESSION) for row in chain[lasting:])
         return
     head_reason = reasons[chain[-1]["id"]]
-    if head_reason and with_chain(chain):
+    if head_reason and removable_chain(chain):
         for row in chain:
             yield row, reasons[row["id"]] or head_reason
         return
     reasons[chain[-1]["id"]] = None
     staying = [row for row in chain if reasons[row["id"]] is None]
-    reasons |= {row["id"]: Removal.CHAIN for row in collapsed(staying, rules)}
+    reasons |= {row["id"]: RemovalReason.CHAIN for row in surplus_versions(staying, rules)}
     yield from ((row, reason) for row in chain if (reason := reasons[row["id"]]))
 
 
@@ -256,31 +256,31 @@ def surplus_of(count: int, rules: CleanupRules) -> int:
     return max(0, count - (rules.lifecycle.max_memories_per_user or count))
 
 
-def brake(counts: Mapping[Removal, int], total: int, lifecycle: Lifecycle) -> bool:
+def exceeds_allowance(counts: Mapping[RemovalReason, int], total: int, lifecycle: Lifecycle) -> bool:
     """Return whether a run needs an approval because it would remove too large a share of an agent's memories."""
-    return braked(counts) > allowance(total, lifecycle)
+    return count_limited(counts) > removal_allowance(total, lifecycle)
 
 
-def braked(counts: Mapping[Removal, int]) -> int:
+def count_limited(counts: Mapping[RemovalReason, int]) -> int:
     """Count the removals that are subject to the limit."""
-    return sum(number for reason, number in counts.items() if reason not in UNBRAKED)
+    return sum(number for reason, number in counts.items() if reason not in UNLIMITED_REASONS)
 
 
-ALWAYS_ALLOWED = 10
+MIN_ALLOWANCE = 10
 """Removals that are allowed in any run: a percentage of few memories would allow none."""
 
 
-def allowance(total: int, lifecycle: Lifecycle) -> int:
+def removal_allowance(total: int, lifecycle: Lifecycle) -> int:
     """Return the number of memories that one run may remove without an approval.
 
     Args:
         total: Number of memories of the agent.
     """
-    return max(ALWAYS_ALLOWED, total * lifecycle.max_removal_percent // 100)
+    return max(MIN_ALLOWANCE, total * lifecycle.max_removal_percent // 100)
 
 
 def _over_cap(chains: Sequence[Sequence[Row]], rules: CleanupRules) -> Iterator[str]:
-    kept = {chain[-1]["id"] for chain in chains if not with_chain(chain)}
+    kept = {chain[-1]["id"] for chain in chains if not removable_chain(chain)}
     of_user: defaultdict[str, list[Row]] = defaultdict(list)
     for chain in chains:
         of_user[chain[-1]["userId"]].extend(chain)
@@ -299,40 +299,40 @@ def _recency(row: Row, rules: CleanupRules) -> float:
     return math.pow(0.5, max(0, rules.now_ms - row["createdAt"]) / DAY_MS / listed.half_life_days)
 
 
-def _is_pruned(row: Row, prune: Prune, rules: CleanupRules) -> bool:
+def _is_pruned(row: Row, prune: PruneCriteria, rules: CleanupRules) -> bool:
     if rules.now_ms - row["createdAt"] <= prune.older_than_days * DAY_MS:
         return False
     of_type = next((type_.confidence for type_ in rules.types if type_.name == row["type"]), None)
     confidence = row.get("confidence", of_type)
     if confidence is not None and confidence >= prune.confidence_below:
         return False
-    memory = Scored(
+    memory = ScoreInput(
         type=row["type"],
         similarity=0.0,
         created_at=row["createdAt"],
         importance=row.get("importance", 0.5),
         access_count=row.get("accessCount", 0),
     )
-    return priority_of(rules.priority).evaluate(values_of(memory, now_ms=rules.now_ms)) < prune.priority_below
+    return build_priority(rules.priority).evaluate(values_of(memory, now_ms=rules.now_ms)) < prune.priority_below
 
 
-def _ended(row: Row, ttl: Ttl, rules: CleanupRules) -> Removal | None:
+def _ended(row: Row, ttl: Ttl, rules: CleanupRules) -> RemovalReason | None:
     """Return the removal reason given by the time to live of the row's type, or None."""
-    if not is_past(row, ttl, _ended_by_ms(ttl, rules)):
+    if not is_expired_by_type(row, ttl, _ended_by_ms(ttl, rules)):
         return None
     if ttl.removes:
-        return Removal.TTL if ttl.days is not None else Removal.SESSION
+        return RemovalReason.TTL if ttl.days is not None else RemovalReason.SESSION
     days = rules.lifecycle.remove_hidden_days
     is_due = days is not None and hidden_since_ms(row, ttl) <= rules.now_ms - round(days * DAY_MS)
-    return Removal.HIDDEN if is_due else None
+    return RemovalReason.HIDDEN if is_due else None
 
 
 def _ended_condition(name: str, ttl: Ttl, rules: CleanupRules) -> Iterator[Condition]:
     """Yield the condition for rows that `_ended` may remove; nothing if the type only hides and hidden rows stay."""
     if ttl.removes:
-        yield past_condition(name, ttl, _ended_by_ms(ttl, rules))
+        yield expired_condition(name, ttl, _ended_by_ms(ttl, rules))
     elif rules.lifecycle.remove_hidden_days is not None:
-        yield past_condition(name, ttl, rules.now_ms - round(rules.lifecycle.remove_hidden_days * DAY_MS))
+        yield expired_condition(name, ttl, rules.now_ms - round(rules.lifecycle.remove_hidden_days * DAY_MS))
 
 
 def _ended_by_ms(ttl: Ttl, rules: CleanupRules) -> int:

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from agentmemory_operator.lifecycle.rules.cleanup import Removal
-from agentmemory_operator.spec.effective.policies import is_cleaned
+from agentmemory_operator.lifecycle.rules.cleanup import RemovalReason
+from agentmemory_operator.spec.effective.policies import has_cleanup_schedule
 from agentmemory_operator.spec.kinds.agent_memory import APPROVE_CLEANUP, CLEANUP_REQUESTED_AT, AgentMemory
 from agentmemory_operator.spec.presets import Lifecycle
 from agentmemory_operator.spec.schedule import next_run_ms
@@ -22,21 +22,21 @@ def due_ms(memory: AgentMemory, lifecycle: Lifecycle, last: Mapping[str, Any]) -
     Args:
         last: Present value of `status.lastCleanup`.
     """
-    if is_asked_for(memory, last) or approval_of(memory, last) is not None:
+    if is_requested(memory, last) or find_approved_run(memory, last) is not None:
         return 0
-    if not is_cleaned(lifecycle):
+    if not has_cleanup_schedule(lifecycle):
         return None
     since = last.get("time") or memory.metadata.creation_timestamp
     return next_run_ms(memory.metadata.uid, lifecycle.schedule, lifecycle.time_zone, after=since)
 
 
-def is_asked_for(memory: AgentMemory, last: Mapping[str, Any]) -> bool:
+def is_requested(memory: AgentMemory, last: Mapping[str, Any]) -> bool:
     """Return whether the annotation requests a run that `lastCleanup` does not list yet."""
     requested_at = memory.metadata.annotations.get(CLEANUP_REQUESTED_AT)
     return requested_at is not None and requested_at != last.get("requestedAt")
 
 
-def approval_of(memory: AgentMemory, last: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def find_approved_run(memory: AgentMemory, last: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the withheld run if the annotation approves its digest, else None."""
     held = last.get("held") or {}
     approved = memory.metadata.annotations.get(APPROVE_CLEANUP)
@@ -44,7 +44,7 @@ def approval_of(memory: AgentMemory, last: Mapping[str, Any]) -> Mapping[str, An
 
 
 def run_status(
-    counts: Mapping[Removal, int], *, time_ms: int, took_ms: float, memory: AgentMemory, held: Json | None
+    counts: Mapping[RemovalReason, int], *, time_ms: int, took_ms: float, memory: AgentMemory, held: Json | None
 ) -> Json:
     """Build `status.lastCleanup` after a run.
 
@@ -57,14 +57,14 @@ def run_status(
         "time": render_second(time_ms / 1000),
         "durationSeconds": round(took_ms / 1000),
         "removed": sum(counts.values()),
-        "reasons": {str(reason): counts[reason] for reason in Removal if counts.get(reason)},
+        "reasons": {str(reason): counts[reason] for reason in RemovalReason if counts.get(reason)},
     }
     if requested_at := memory.metadata.annotations.get(CLEANUP_REQUESTED_AT):
         status["requestedAt"] = requested_at
     return status | ({"held": held} if held else {})
 
 
-def held_status(counts: Mapping[Removal, int], *, total: int, digest: str, as_of_ms: int, percent: int) -> Json:
+def held_status(counts: Mapping[RemovalReason, int], *, total: int, digest: str, as_of_ms: int, percent: int) -> Json:
     """Build the status of a withheld run: its planned removals, and a message that explains how to approve it.
 
     Args:
@@ -77,13 +77,13 @@ def held_status(counts: Mapping[Removal, int], *, total: int, digest: str, as_of
         "time": render_second(as_of_ms / 1000),
         "wouldRemove": removals,
         "memories": total,
-        "reasons": {str(reason): counts[reason] for reason in Removal if counts.get(reason)},
+        "reasons": {str(reason): counts[reason] for reason in RemovalReason if counts.get(reason)},
         "message": f"would remove {removals} of {total} memories, more than the limit of {percent} % per run: review it"
         f" with `agentmemory cleanup NAME --dry-run`, and approve it with the annotation {APPROVE_CLEANUP}: {digest},"
         " or change the limits",
     }
 
 
-def described(counts: Mapping[Removal, int]) -> str:
+def render_counts(counts: Mapping[RemovalReason, int]) -> str:
     """Render counts as text, e.g. `3 decayed, 1 expired`."""
-    return ", ".join(f"{counts[reason]} {reason}" for reason in Removal if counts.get(reason))
+    return ", ".join(f"{counts[reason]} {reason}" for reason in RemovalReason if counts.get(reason))

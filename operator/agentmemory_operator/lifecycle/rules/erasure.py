@@ -19,7 +19,6 @@ from agentmemory_operator.memories.rules.filters import IS_PENDING, NOT_DELETED,
 from agentmemory_operator.memories.rules.ids import keyed_id
 from agentmemory_operator.memories.rules.links import LINK_KEYS
 from agentmemory_operator.memories.rules.record import (
-    DUE_KEY,
     ERASED_ID_KEY,
     ERASURE_KEY,
     LOGGED_KEY,
@@ -27,6 +26,7 @@ from agentmemory_operator.memories.rules.record import (
     STORED_KEY,
     TOMBSTONE_KEY,
     VERSIONS_SINCE_KEY,
+    WINDOW_DUE_KEY,
     Payload,
     erasure_trace,
     window_mark,
@@ -35,16 +35,16 @@ from agentmemory_operator.zones.rules.sealing import ZONE_KEY
 
 Row = Mapping[str, Any]
 
-WRITERS_AHEAD_MS = 2_000
+MAX_CLOCK_LEAD_MS = 2_000
 """Milliseconds by which the clock of a writing process may be ahead of the clock of the erasing process."""
 
-ORGANISATION = "\x00organisation"
+ORGANISATION_OWNER = "\x00organisation"
 """Key owner of PROFESSIONAL memories, which belong to no user. The null character keeps it distinct from user names."""
 
 KEYS_FOUND_KEY = "zonesWithKeys"
 """Payload key of a point that becomes a receipt: the zones whose keys the request deletes."""
 
-JOINING_KEY = "joining"
+WAS_PENDING_KEY = "joining"
 """Payload key that marks the tombstone of a memory that was erased while it was still pending."""
 
 IS_RECEIPT: Condition = {"must_not": [{"is_empty": {"key": f"{RECEIPT_KEY}.at"}}]}
@@ -55,7 +55,7 @@ _IS_ERASED: Condition = {"must_not": [{"is_empty": {"key": ERASURE_KEY}}]}
 _WAS_MEMORY: Condition = {"must_not": [{"is_empty": {"key": "type"}}]}
 
 
-UNFINISHED: Filter = {"must": [IS_PENDING, _IS_ERASED]}
+PENDING_ERASURES: Filter = {"must": [IS_PENDING, _IS_ERASED]}
 """Tombstones of erasures with pending chain links."""
 
 TOMBSTONES: Filter = {"must": [IS_TOMBSTONE, _IS_ERASED]}
@@ -63,7 +63,7 @@ TOMBSTONES: Filter = {"must": [IS_TOMBSTONE, _IS_ERASED]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scope:
+class ErasureScope:
     """Memories of a user to erase: those that match all conditions, or the whole user.
 
     Attributes:
@@ -99,7 +99,7 @@ class Scope:
 
         It decides about the candidates of `filter_at`.
         """
-        if row.get("userId") != self.user_id or stored_first(row) > until_ms:
+        if row.get("userId") != self.user_id or first_stored_ms(row) > until_ms:
             return False
         if self.is_whole:
             return True
@@ -116,7 +116,7 @@ class Scope:
             until_ms: Unix milliseconds.
             indexes: Type of the payload index by key.
         """
-        must: list[Condition] = [equals("userId", self.user_id), stored_by(until_ms)]
+        must: list[Condition] = [equals("userId", self.user_id), stored_by_condition(until_ms)]
         if self.is_whole:
             # Include tombstones of the user: they contain the user id.
             return {"must": must}
@@ -131,7 +131,7 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
+class MemoryCounts:
     """Number of memories by type."""
 
     types: Mapping[str, int] = field(default_factory=dict)
@@ -169,7 +169,7 @@ class ErasureReceipt:
     older_than: int | None
     until_ms: int
     at: int
-    counts: Counts
+    counts: MemoryCounts
     sha256: str
     request_hash: str
     zone: str | None = None
@@ -183,22 +183,22 @@ class ErasureReceipt:
         return "zone" if self.zone else "filters" if self.older_than is None else "older_than"
 
     @property
-    def is_filter_known(self) -> bool:
-        """True if `scope_of` can rebuild the scope, so that a repetition needs no ids of memories."""
+    def is_repeatable(self) -> bool:
+        """True if `rebuild_scope` can rebuild the scope, so that a repetition needs no ids of memories."""
         return self.is_whole or self.zone is not None or self.older_than is not None
 
-    def scope_of(self, user_id: str) -> Scope | None:
+    def rebuild_scope(self, user_id: str) -> ErasureScope | None:
         """Rebuild the scope for another copy. None if the request had filters, which the receipt does not store.
 
         It relies on the API, which never combines `zone` with other conditions.
         """
         if self.is_whole or self.zone is not None:
-            return Scope(user_id=user_id, zone=self.zone, is_whole=self.is_whole)
-        return None if self.older_than is None else Scope(user_id=user_id, older_than=self.older_than)
+            return ErasureScope(user_id=user_id, zone=self.zone, is_whole=self.is_whole)
+        return None if self.older_than is None else ErasureScope(user_id=user_id, older_than=self.older_than)
 
 
 @dataclass(frozen=True, slots=True)
-class Tombstone:
+class TombstoneTrace:
     """Trace of one erased memory.
 
     Attributes:
@@ -213,9 +213,9 @@ class Tombstone:
     at: int
     is_replaced: bool = False
 
-    def names(self, row: Row) -> bool:
+    def matches(self, row: Row) -> bool:
         """Return whether a row of a copy is the erased memory, rather than a later one with the same id."""
-        return TOMBSTONE_KEY not in row and stored_first(row) <= self.at
+        return TOMBSTONE_KEY not in row and first_stored_ms(row) <= self.at
 
     @property
     def payload(self) -> Payload:
@@ -226,7 +226,7 @@ class Tombstone:
         return {"id": self.id, "rev": 1, **times, "pending": False, ERASURE_KEY: self.erasure_id}
 
 
-Trace = ErasureReceipt | Tombstone
+ErasureTrace = ErasureReceipt | TombstoneTrace
 """Trace of an erasure, as it is transferred to copies."""
 
 
@@ -235,7 +235,7 @@ def hash_user(agent_id: str, user_id: str) -> str:
     return _hash("user", agent_id, user_id)[:32]
 
 
-def hash_request(receipt_id: str, scope: Scope, filters: Mapping[str, Any]) -> str:
+def hash_request(receipt_id: str, scope: ErasureScope, filters: Mapping[str, Any]) -> str:
     """Return a digest that shows whether two requests under one idempotency key are equal: 16 hex digits."""
     conditions = (repr(scope.older_than), json.dumps(filters, sort_keys=True), scope.zone or "")
     return _hash(receipt_id, scope.user_id, *conditions)[:16]
@@ -246,7 +246,7 @@ def receipt_id(agent_id: str, user_id: str, idempotency_key: str) -> str:
     return keyed_id(agent_id, user_id, f"forget\x1f{idempotency_key}")
 
 
-def stored_by(until_ms: int) -> Condition:
+def stored_by_condition(until_ms: int) -> Condition:
     """Build the condition for points stored by `until_ms`. A point without a time counts as old.
 
     An item that keeps a previous version from that time counts as stored then, although its last write is newer.
@@ -260,39 +260,39 @@ def stored_by(until_ms: int) -> Condition:
     }
 
 
-def stored_first(row: Row) -> int:
+def first_stored_ms(row: Row) -> int:
     """Return when the oldest version in a row was stored, Unix milliseconds; 0 if unknown."""
     stored: int = row.get(STORED_KEY) or 0
     oldest: int = row.get(VERSIONS_SINCE_KEY, stored)
     return min(stored, oldest)
 
 
-def erased_by(erasure_id: str, *conditions: Condition) -> Filter:
+def erased_by_filter(erasure_id: str, *conditions: Condition) -> Filter:
     """Build the filter for the tombstones of one erasure."""
     return {"must": [IS_TOMBSTONE, equals(ERASURE_KEY, erasure_id), *conditions]}
 
 
-def memories_erased_by(erasure_id: str) -> Filter:
+def erased_memories_filter(erasure_id: str) -> Filter:
     """Build the filter for those tombstones of an erasure that were memories, not older tombstones."""
-    return erased_by(erasure_id, _WAS_MEMORY)
+    return erased_by_filter(erasure_id, _WAS_MEMORY)
 
 
-def tombstones_since(since_ms: int) -> Filter:
+def tombstones_since_filter(since_ms: int) -> Filter:
     """Build the filter for tombstones of erasures at `since_ms` or later."""
     return {"must": [{"key": TOMBSTONE_KEY, "range": {"gte": since_ms}}, _IS_ERASED]}
 
 
-def receipts_since(since_ms: int, *conditions: Condition) -> Filter:
+def receipts_since_filter(since_ms: int, *conditions: Condition) -> Filter:
     """Build the filter for receipts at `since_ms` or later."""
     return {"must": [{"key": TOMBSTONE_KEY, "range": {"gte": since_ms}}, IS_RECEIPT, *conditions]}
 
 
-def receipts_of(agent_id: str, user_id: str) -> Condition:
+def user_receipts_condition(agent_id: str, user_id: str) -> Condition:
     """Build the condition for receipts of a user."""
     return equals(f"{RECEIPT_KEY}.userHash", hash_user(agent_id, user_id))
 
 
-def erased(row: Row, erasure_id: str, now_ms: int, *, at_ms: int | None = None) -> Payload:
+def erasure_tombstone(row: Row, erasure_id: str, now_ms: int, *, at_ms: int | None = None) -> Payload:
     """Build the tombstone of an erased memory, or of an older tombstone of the user.
 
     It contains neither user nor content.
@@ -300,7 +300,7 @@ def erased(row: Row, erasure_id: str, now_ms: int, *, at_ms: int | None = None) 
     Its time is at least the time at which the memory was stored, even if the clocks of the processes differ.
 
     Args:
-        row: Payload with at least the keys in `lifecycle/erase.py: KEYS`.
+        row: Payload with at least the keys in `lifecycle/erase.py: ERASURE_ROW_KEYS`.
         now_ms: Present, Unix milliseconds.
         at_ms: Time of the original erasure if this is a copy, Unix milliseconds. None for `now_ms`.
     """
@@ -309,14 +309,14 @@ def erased(row: Row, erasure_id: str, now_ms: int, *, at_ms: int | None = None) 
     kept = {key: row[key] for key in kept_keys if row.get(key) is not None}
     time_ms = max(now_ms if at_ms is None else at_ms, row.get(STORED_KEY) or 0)
     pending = not kept.keys().isdisjoint(LINK_KEYS)
-    due = window_mark(row) if was_memory else {DUE_KEY: True} if row.get(DUE_KEY) else {}
+    due = window_mark(row) if was_memory else {WINDOW_DUE_KEY: True} if row.get(WINDOW_DUE_KEY) else {}
     # Another process may be about to link an earlier version to the pending row.
-    joining = {JOINING_KEY: True} if was_memory and row.get("pending") else {}
+    joining = {WAS_PENDING_KEY: True} if was_memory and row.get("pending") else {}
     marks = {"id": row["id"], "rev": (row.get("rev") or 0) + 1, "updatedAt": now_ms, TOMBSTONE_KEY: time_ms}
     return kept | marks | due | joining | {ERASURE_KEY: erasure_id, "pending": pending}
 
 
-def bare(tombstone: Row) -> Payload:
+def without_links(tombstone: Row) -> Payload:
     """Return an erasure's tombstone without its links, for a chain that is erased completely."""
     kept = {key: value for key, value in tombstone.items() if key not in ("identityId", *LINK_KEYS)}
     return kept | {"rev": tombstone["rev"] + 1, "pending": False}
@@ -342,7 +342,7 @@ def receipt_to_payload(receipt: ErasureReceipt) -> Payload:
     return {"id": receipt.id, "rev": 1, **times, "pending": False, RECEIPT_KEY: kept}
 
 
-def keys_to_delete(receipt_id: str, zones: Sequence[str], now_ms: int) -> Payload:
+def keys_found_payload(receipt_id: str, zones: Sequence[str], now_ms: int) -> Payload:
     """Build the payload of a receipt's point before any key is deleted. Readers of memories treat it as a tombstone."""
     times = {"updatedAt": now_ms, TOMBSTONE_KEY: now_ms}
     return {"id": receipt_id, "rev": 1, **times, "pending": False, KEYS_FOUND_KEY: list(zones)}
@@ -359,7 +359,7 @@ def receipt_from_payload(payload: Row) -> ErasureReceipt:
         older_than=stored.get("olderThan"),
         until_ms=stored["untilMs"],
         at=stored["at"],
-        counts=Counts(types=dict(stored["types"])),
+        counts=MemoryCounts(types=dict(stored["types"])),
         sha256=stored["sha256"],
         request_hash=stored["requestHash"],
         zone=stored.get("zone"),
@@ -367,15 +367,15 @@ def receipt_from_payload(payload: Row) -> ErasureReceipt:
     )
 
 
-def trace_from_payload(payload: Row) -> Trace:
+def trace_from_payload(payload: Row) -> ErasureTrace:
     """Parse the trace in a point's payload."""
     if RECEIPT_KEY in payload:
         return receipt_from_payload(payload)
     id_ = payload.get(ERASED_ID_KEY, payload["id"])
-    return Tombstone(id_, payload[ERASURE_KEY], payload[TOMBSTONE_KEY], is_replaced=ERASED_ID_KEY in payload)
+    return TombstoneTrace(id_, payload[ERASURE_KEY], payload[TOMBSTONE_KEY], is_replaced=ERASED_ID_KEY in payload)
 
 
-def trace_to_line(trace: Trace) -> bytes:
+def trace_to_line(trace: ErasureTrace) -> bytes:
     """Render a trace as a line of JSON, including the line feed."""
     payload = receipt_to_payload(trace) if isinstance(trace, ErasureReceipt) else trace.payload
     names = ("id", TOMBSTONE_KEY, ERASURE_KEY, RECEIPT_KEY, ERASED_ID_KEY)
@@ -383,7 +383,7 @@ def trace_to_line(trace: Trace) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode() + b"\n"
 
 
-def trace_from_line(line: bytes) -> Trace:
+def trace_from_line(line: bytes) -> ErasureTrace:
     """Parse a line of JSON.
 
     Raises:

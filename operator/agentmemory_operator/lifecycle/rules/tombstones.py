@@ -8,18 +8,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from agentmemory_operator.memories.rules.filters import NOT_PENDING, NOT_SUPERSEDED, Filter
-from agentmemory_operator.memories.rules.record import DUE_KEY, RECEIPT_KEY, TOMBSTONE_KEY
+from agentmemory_operator.memories.rules.record import RECEIPT_KEY, TOMBSTONE_KEY, WINDOW_DUE_KEY
 from agentmemory_operator.spec.expression.variables import DAY_MS
-from agentmemory_operator.spec.kinds.conditions import condition_of
+from agentmemory_operator.spec.kinds.conditions import find_condition
 from agentmemory_operator.spec.times import parse_time
 
-LEAST_KEPT_MS = 7 * DAY_MS
+MIN_KEPT_MS = 7 * DAY_MS
 """Minimum age of a tombstone before it is purged: 7 days, because requests are repeated and clocks differ."""
 
 Document = Mapping[str, Any]
 
 
-def keep_since_ms(
+def find_keep_since_ms(
     snapshots: Sequence[Document],
     restores: Sequence[Document],
     *,
@@ -51,11 +51,11 @@ def keep_since_ms(
         return None
     times = [*_of_snapshots(snapshots), *_of_restores(restores, now_ms)]
     known = [time for time in times if time is not None]
-    least = [now_ms - LEAST_KEPT_MS, *([rebuilt_ms] if rebuilt_ms is not None else [])]
+    least = [now_ms - MIN_KEPT_MS, *([rebuilt_ms] if rebuilt_ms is not None else [])]
     return min([*known, *least]) if len(known) == len(times) else None
 
 
-def purgeable(before_ms: int) -> Filter:
+def purgeable_filter(before_ms: int) -> Filter:
     """Build the filter for tombstones older than a time, without receipts and those that are still needed.
 
     A tombstone is needed while it has a successor, is pending, or its session's keyword texts need an update. Points
@@ -63,15 +63,15 @@ def purgeable(before_ms: int) -> Filter:
     """
     is_old = {"key": TOMBSTONE_KEY, "range": {"gt": 0, "lt": before_ms}}
     is_no_receipt = {"is_empty": {"key": f"{RECEIPT_KEY}.at"}}
-    not_due = {"must_not": [{"key": DUE_KEY, "match": {"value": True}}]}
+    not_due = {"must_not": [{"key": WINDOW_DUE_KEY, "match": {"value": True}}]}
     return {"must": [is_old, is_no_receipt, NOT_PENDING, NOT_SUPERSEDED, not_due]}
 
 
-PURGEABLE_KEYS = (TOMBSTONE_KEY, RECEIPT_KEY, "pending", "supersededById", DUE_KEY)
+PURGEABLE_KEYS = (TOMBSTONE_KEY, RECEIPT_KEY, "pending", "supersededById", WINDOW_DUE_KEY)
 
 
 def is_purgeable(row: Mapping[str, Any], before_ms: int) -> bool:
-    """Return whether a row matches `purgeable`. It needs the keys in `PURGEABLE_KEYS`."""
+    """Return whether a row matches `purgeable_filter`. It needs the keys in `PURGEABLE_KEYS`."""
     is_needed = any(row.get(key) for key in PURGEABLE_KEYS if key != TOMBSTONE_KEY)
     return 0 < row.get(TOMBSTONE_KEY, 0) < before_ms and not is_needed
 
@@ -79,7 +79,7 @@ def is_purgeable(row: Mapping[str, Any], before_ms: int) -> bool:
 def _of_snapshots(snapshots: Iterable[Document]) -> Iterator[int | None]:
     for document in snapshots:
         status = document.get("status") or {}
-        if condition_of(status, "Succeeded").get("status") == "False":
+        if find_condition(status, "Succeeded").get("status") == "False":
             continue
         is_imported = bool((document.get("spec") or {}).get("import"))
         begun = status.get("startTime") or document["metadata"].get("creationTimestamp")
@@ -89,7 +89,7 @@ def _of_snapshots(snapshots: Iterable[Document]) -> Iterator[int | None]:
 def _of_restores(restores: Iterable[Document], now_ms: int) -> Iterator[int | None]:
     for document in restores:
         status = document.get("status") or {}
-        if condition_of(status, "Succeeded").get("status") not in ("True", "False"):
+        if find_condition(status, "Succeeded").get("status") not in ("True", "False"):
             yield None
         elif previous := status.get("previousCollection"):
             until = _time(previous.get("until"))

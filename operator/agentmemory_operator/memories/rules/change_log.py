@@ -34,12 +34,21 @@ from agentmemory_operator.memories.rules.record import (
     hash_content,
 )
 
-CLOCKS_MS = 4_000
+MAX_CLOCK_DIFFERENCE_MS = 4_000
 """Maximum clock difference between a writing and a reading process."""
 
 Kind = Literal["stored", "superseded", "deleted", "expired", "forgotten", "consolidated", "restored", "rebuilt"]
 
-KEYS = ("userId", "supersededById", TOMBSTONE_KEY, EXPIRED_KEY, LOGGED_KEY, CHANGED_KEY, RUN_KEY, f"{RECEIPT_KEY}.at")
+LOG_PAYLOAD_KEYS = (
+    "userId",
+    "supersededById",
+    TOMBSTONE_KEY,
+    EXPIRED_KEY,
+    LOGGED_KEY,
+    CHANGED_KEY,
+    RUN_KEY,
+    f"{RECEIPT_KEY}.at",
+)
 """Payload keys that the log reads; no text."""
 
 _IS_VISIBLE: Condition = {"must_not": [{"must": [IS_PENDING, NOT_DELETED]}]}
@@ -89,7 +98,7 @@ class Change:
         return self.position.epoch.number if self.kind in ("restored", "rebuilt") else self.position.at
 
 
-def position_of(cursor: str, slug: str) -> Position | None:
+def decode_position(cursor: str, slug: str) -> Position | None:
     """Decode a cursor; None if it is malformed or belongs to another agent."""
     match decode_cursor(cursor):
         case [number, contents, at, id_, seal]:
@@ -102,7 +111,7 @@ def position_of(cursor: str, slug: str) -> Position | None:
     return Position(Epoch(number=number, contents=contents), at, id_)
 
 
-def moved(position: Position, now: Epoch) -> Change | None:
+def find_move(position: Position, now: Epoch) -> Change | None:
     """Return the change if the alias points to another collection than at `position`; None if it does not.
 
     A process that has not seen the move yet returns None to a reader that came from one that has.
@@ -113,28 +122,28 @@ def moved(position: Position, now: Epoch) -> Change | None:
     return Change(position=replace(position, epoch=now), kind=kind, id=str(now.number))
 
 
-def change_of(id_: str | int, payload: Mapping[str, Any], epoch: Epoch) -> Change:
+def build_change(id_: str | int, payload: Mapping[str, Any], epoch: Epoch) -> Change:
     """Return the log entry of a point."""
     user_id = payload.get("userId")
     return Change(
-        position=Position(epoch, time_of(payload), id_),
+        position=Position(epoch, logged_at_ms(payload), id_),
         kind=_kind(payload),
         id=str(id_),
         user_id=user_id if isinstance(user_id, str) else None,
     )
 
 
-def time_of(payload: Mapping[str, Any]) -> int:
+def logged_at_ms(payload: Mapping[str, Any]) -> int:
     """Return the time of a point's last logged change, Unix milliseconds."""
     return int(payload[LOGGED_KEY])
 
 
-def logged(since: Position, until_ms: int, of_user: Condition | None = None) -> Filter:
+def changes_filter(since: Position, until_ms: int, of_user: Condition | None = None) -> Filter:
     """Return the filter for changes after a position's time, up to and including `until_ms`."""
     return _within({"gt": since.at, "lte": until_ms}, of_user)
 
 
-def logged_at(at_ms: int, of_user: Condition | None = None) -> Filter:
+def changes_at_filter(at_ms: int, of_user: Condition | None = None) -> Filter:
     """Return the filter for changes at exactly this time."""
     return _within({"gte": at_ms, "lte": at_ms}, of_user)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR
-from agentmemory_operator.memories.rules.record import DUE_KEY, ORDER_KEY, PAYLOAD_KEYS, is_emptied
+from agentmemory_operator.memories.rules.record import ORDER_KEY, PAYLOAD_KEYS, WINDOW_DUE_KEY, is_emptied
 from agentmemory_operator.zones.rules.sealing import is_locked
 
 Json = dict[str, Any]
@@ -24,11 +24,11 @@ Rows = dict[PointId, Json]
 VERSION_KEYS = ("rev", "updatedAt")
 """Payload keys that identify a version of a point."""
 
-SAMPLED = 256
+SAMPLE_SIZE = 256
 """Number of points compared bit for bit. If 1 % of all points are damaged, the sample has one with a probability of 92
 %."""
 
-UNREVISED = frozenset({DUE_KEY, ORDER_KEY})
+UNREVISED_KEYS = frozenset({WINDOW_DUE_KEY, ORDER_KEY})
 """Keys that change without a new `rev`; see `memories/session_keywords.py`."""
 
 _TOLERANCE = 1e-6
@@ -52,7 +52,7 @@ class Divergence:
     extra: tuple[PointId, ...]
 
 
-def divergence(live: Rows, copy: Rows) -> Divergence:
+def find_divergence(live: Rows, copy: Rows) -> Divergence:
     """Compare points by version. Points read without version keys count as alike if both collections have them.
 
     Args:
@@ -92,7 +92,7 @@ def is_unchanged(copy: Mapping[str, Any], live: Mapping[str, Any]) -> bool:
 
 
 @dataclass(slots=True)
-class Draw:
+class BottomKSample:
     """Bottom-k sample: the `size` points with the smallest seeded hash, independent of their order.
 
     Args:
@@ -101,10 +101,10 @@ class Draw:
     """
 
     seed: str
-    size: int = SAMPLED
+    size: int = SAMPLE_SIZE
     _heap: list[tuple[int, str, PointId]] = field(default_factory=list)
 
-    def offer(self, ids: Iterable[PointId]) -> None:
+    def add(self, ids: Iterable[PointId]) -> None:
         """Add candidates, each id once."""
         for id_ in ids:
             rank = -self._hash(id_)
@@ -114,7 +114,7 @@ class Draw:
                 heapq.heapreplace(self._heap, (rank, str(id_), id_))
 
     @property
-    def drawn(self) -> list[PointId]:
+    def ids(self) -> list[PointId]:
         """Ids of the sample, in the order of their hashes."""
         return [id_ for _, _, id_ in sorted(self._heap, reverse=True)]
 
@@ -124,7 +124,7 @@ class Draw:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
+class SampleResult:
     """Result of comparing a sample of points.
 
     Attributes:
@@ -137,9 +137,9 @@ class Compared:
     changed: int
     differing: tuple[tuple[PointId, tuple[str, ...]], ...]
 
-    def reread(self, again: "Compared") -> "Compared":
+    def with_second_read(self, again: "SampleResult") -> "SampleResult":
         """Return the result after a second comparison, `again`, of the points that differed."""
-        return Compared(
+        return SampleResult(
             equal=self.equal + again.equal,
             # Points that the second read did not find were removed.
             changed=self.changed + len(self.differing) - len(again.equal) - len(again.differing),
@@ -169,12 +169,12 @@ class Equality:
 
     has_keyword: bool
     is_same: SameVector = is_bit_for_bit
-    ignored: frozenset[str] = UNREVISED
-    leaves_sealed: bool = False
-    described: str = "bit for bit"
+    ignored: frozenset[str] = UNREVISED_KEYS
+    ignores_locked: bool = False
+    description: str = "bit for bit"
 
 
-def compare_points(copies: Iterable[Json], lives: Iterable[Json], equality: Equality) -> Compared:
+def compare_points(copies: Iterable[Json], lives: Iterable[Json], equality: Equality) -> SampleResult:
     """Compare points with payload and vectors.
 
     Args:
@@ -193,10 +193,10 @@ def compare_points(copies: Iterable[Json], lives: Iterable[Json], equality: Equa
             differing.append((copy["id"], parts))
         else:
             equal.append(copy["id"])
-    return Compared(equal=tuple(equal), changed=changed, differing=tuple(differing))
+    return SampleResult(equal=tuple(equal), changed=changed, differing=tuple(differing))
 
 
-def score_differences(copy: Iterable[Json], live: Iterable[Json]) -> set[PointId]:
+def find_score_differences(copy: Iterable[Json], live: Iterable[Json]) -> set[PointId]:
     """Return the ids whose scores differ, and those that only one search found."""
     copied, found = ({point["id"]: point["score"] for point in points} for points in (copy, live))
     both = copied.keys() & found.keys()
@@ -230,7 +230,7 @@ def _differences(copy: Json, live: Json, equality: Equality) -> tuple[str, ...]:
         others.pop(KEYWORD_VECTOR, None)
     # A tombstone may have been copied before its vectors were deleted: vectors of tombstones do not matter.
     are_emptied = is_emptied(before) and is_emptied(now)
-    if are_emptied or (equality.leaves_sealed and is_locked(now)):
+    if are_emptied or (equality.ignores_locked and is_locked(now)):
         return tuple(parts)
     names = sorted(vectors.keys() | others.keys())
     unlike = [name for name in names if not equality.is_same(name, vectors.get(name), others.get(name))]

@@ -12,8 +12,8 @@ from types import MappingProxyType
 from typing import Any, TypeAlias, TypeGuard, assert_never
 from uuid import UUID
 
-from agentmemory_operator.memories.rules.exact_numbers import around, is_compared_exactly, is_int64
-from agentmemory_operator.memories.rules.record import PAYLOAD_KEYS, RENAMED
+from agentmemory_operator.memories.rules.exact_numbers import is_compared_exactly, is_int64, stored_float_bounds
+from agentmemory_operator.memories.rules.record import ATTRIBUTES_BY_API_NAME, PAYLOAD_KEYS
 
 Condition = dict[str, Any]
 Value: TypeAlias = str | float | bool
@@ -56,7 +56,9 @@ _NAMES = {
     FieldKind.TIME: ("created_at", "last_accessed_at", "expires_at", "valid_from", "valid_to", "superseded_at"),
 }
 FIELDS = {
-    name: Field(name, PAYLOAD_KEYS[RENAMED.get(name, name)], kind) for kind, names in _NAMES.items() for name in names
+    name: Field(name, PAYLOAD_KEYS[ATTRIBUTES_BY_API_NAME.get(name, name)], kind)
+    for kind, names in _NAMES.items()
+    for name in names
 }
 """All fields by API name, except those of `metadata`. `presets.RETRIEVAL_INDEXES` indexes those that every search uses.
 """
@@ -206,7 +208,7 @@ def _compile_leaf(leaf: Leaf, indexes: Mapping[str, str], *, is_wider: bool) -> 
 def _wider_than_numbers(leaf: Equals | Within) -> Condition:
     """Return a condition for all stored floats that may represent a number meeting the condition."""
     if isinstance(leaf, Equals):
-        below, above = around(float(leaf.value))
+        below, above = stored_float_bounds(float(leaf.value))
         near = {"key": leaf.field.key, "range": {"gte": below, "lte": above}}
         return {"should": [near, _matching(leaf)]} if _is_integer(leaf.value) else near
     return {"key": leaf.field.key, "range": _moved(leaf.bounds, is_inwards=False)}
@@ -237,7 +239,7 @@ def _moved(bounds: Mapping[str, float | str], *, is_inwards: bool) -> dict[str, 
         if is_compared_exactly(number):
             moved[name] = number
         else:
-            below, above = around(number)
+            below, above = stored_float_bounds(number)
             # A lower bound (`g`) moves up to narrow the range.
             name_moved = f"{side}t" if is_inwards else f"{side}te"
             moved[name_moved] = above if (side == "g") is is_inwards else below
@@ -312,7 +314,7 @@ def _values_of_text(parts: tuple[Criterion, ...]) -> Condition | None:
     return {"key": fields.pop().key, "match": {"any": texts}}
 
 
-def unindexed(criterion: Criterion, indexes: Mapping[str, str]) -> dict[str, str]:
+def find_unindexed(criterion: Criterion, indexes: Mapping[str, str]) -> dict[str, str]:
     """Return the keys without a suitable index, each with the type of the index to add. No index supports `Contains`.
 
     Args:

@@ -22,14 +22,14 @@ from agentmemory_operator.memories.rules.criteria import (
     Within,
 )
 from agentmemory_operator.memories.rules.exact_numbers import OUT_OF_INT64, is_int64
-from agentmemory_operator.memories.rules.words import words_of
+from agentmemory_operator.memories.rules.words import split_words
 from agentmemory_operator.spec.names import canonical
 from agentmemory_operator.spec.nearest import did_you_mean
 from agentmemory_operator.spec.times import parse_time
 
-DEPTH_MAX = 8
-CONDITIONS_MAX = 256
-TEXT_MAX = 1024
+MAX_DEPTH = 8
+MAX_CONDITIONS = 256
+MAX_TEXT_CHARS = 1024
 
 GROUPS: dict[str, Callable[[tuple[Criterion, ...]], Criterion]] = {"AND": AllOf, "OR": AnyOf, "NOT": NoneOf}
 BOUNDS = ("gt", "gte", "lt", "lte")
@@ -53,7 +53,7 @@ class _WrongError(Exception):
         self.error = FieldError(path, message)
 
 
-def read_filters(document: Mapping[str, Any]) -> Criterion | None:
+def parse_filters(document: Mapping[str, Any]) -> Criterion | None:
     """Parse `filters`; return None if there are no conditions.
 
     Raises:
@@ -77,8 +77,8 @@ class _Reader:
 
     def group(self, document: object, path: str, *, depth: int) -> Criterion:
         """Parse an object of fields and groups; all entries must hold."""
-        if depth > DEPTH_MAX:
-            raise _WrongError(path, f"must not be nested deeper than {DEPTH_MAX} levels")
+        if depth > MAX_DEPTH:
+            raise _WrongError(path, f"must not be nested deeper than {MAX_DEPTH} levels")
         if not isinstance(document, Mapping) or not document:
             raise _WrongError(path, 'must be an object with at least one field, or "AND", "OR" or "NOT"')
         return _all([self._entry(name, value, f"{path}.{name}", depth=depth) for name, value in document.items()])
@@ -136,7 +136,7 @@ class _Reader:
             return self._equals(field, value, path)
         self._count(path)
         text = _text(value, path)
-        if not words_of(text):
+        if not split_words(text):
             raise _WrongError(path, "must have at least one letter or digit")
         return Contains(field, text)
 
@@ -149,8 +149,8 @@ class _Reader:
 
     def _count(self, path: str) -> None:
         self._conditions += 1
-        if self._conditions > CONDITIONS_MAX:
-            raise _WrongError(path, f"must not have more than {CONDITIONS_MAX} conditions and values")
+        if self._conditions > MAX_CONDITIONS:
+            raise _WrongError(path, f"must not have more than {MAX_CONDITIONS} conditions and values")
 
 
 def _all(parts: list[Criterion]) -> Criterion:
@@ -163,7 +163,7 @@ def _field(name: str, path: str) -> Field:
     if not name.startswith(METADATA):
         question = did_you_mean(name, (*GROUPS, *FIELDS))
         raise _WrongError(path, f"unknown{question}; known are AND, OR, NOT, {', '.join(FIELDS)} and {METADATA}NAME")
-    if not _METADATA_PATH.fullmatch(name) or len(name) > TEXT_MAX:
+    if not _METADATA_PATH.fullmatch(name) or len(name) > MAX_TEXT_CHARS:
         raise _WrongError(path, "must be metadata.NAME or metadata.NAME.NAME with only letters, digits, _ and -")
     return Field(name, name, FieldKind.ANY)
 
@@ -209,6 +209,6 @@ def _number(value: Any, path: str, expected: str = "a number") -> float:
 
 
 def _text(value: object, path: str) -> str:
-    if isinstance(value, str) and 1 <= len(value) <= TEXT_MAX:
+    if isinstance(value, str) and 1 <= len(value) <= MAX_TEXT_CHARS:
         return value
-    raise _WrongError(path, f"must be a text of 1 to {TEXT_MAX} characters")
+    raise _WrongError(path, f"must be a text of 1 to {MAX_TEXT_CHARS} characters")

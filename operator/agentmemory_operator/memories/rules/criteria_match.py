@@ -23,7 +23,7 @@ from agentmemory_operator.memories.rules.criteria import (
     Within,
     leaves,
 )
-from agentmemory_operator.memories.rules.words import words_of
+from agentmemory_operator.memories.rules.words import split_words
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY, sealed_keys
 
 _COMPARED: dict[str, Callable[[Any, Any], bool]] = {"gt": gt, "gte": ge, "lt": lt, "lte": le}
@@ -33,7 +33,7 @@ _TIME = re.compile(
 )
 _NANOSECONDS = re.compile(r"(?<=\.)\d+")
 
-_words_of = lru_cache(maxsize=64)(words_of)
+_words_of = lru_cache(maxsize=64)(split_words)
 
 
 def matches(criterion: Criterion, payload: Mapping[str, Any]) -> bool:
@@ -69,7 +69,7 @@ def _matches(criterion: Criterion, payload: Mapping[str, Any]) -> bool:
             return any(_is_within(value, criterion.bounds) for value in values)
         case Contains(text=text):
             words = _words_of(text)
-            return any(isinstance(value, str) and words_of(value).contain(words) for value in values)
+            return any(isinstance(value, str) and split_words(value).contain(words) for value in values)
         case _ as never:
             assert_never(never)
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 ENTITIES_KEY = "entities"
-ENTITIES_MAX = 32
-NAME_MAX = 320
+MAX_ENTITIES = 32
+MAX_ENTITY_NAME_CHARS = 320
 """Same limit as that of an author, which is an entity too."""
 
 EntityKind = Literal[
@@ -56,7 +56,7 @@ def fold(name: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", name).casefold().split())
 
 
-def spelt(name: str) -> str:
+def normalize_spelling(name: str) -> str:
     """Return the stored spelling of a name: NFC, with single spaces. Empty if it has invisible characters."""
     kept = " ".join(unicodedata.normalize("NFC", name).split())
     shown = kept.translate(_JOINERS)
@@ -68,14 +68,14 @@ def is_specific(kind: EntityKind | None) -> bool:
     return kind is not None and kind not in _SPELT_KINDS
 
 
-def with_found(before: Iterable[Entity], found: Iterable[Entity]) -> tuple[Entity, ...]:
+def merge_entities(before: Iterable[Entity], found: Iterable[Entity]) -> tuple[Entity, ...]:
     """Add found names to those of a memory, at most 32. A known name gets a specific kind if it has none."""
     by_name = {fold(entity.name): entity for entity in before}
     for entity in found:
         known = by_name.setdefault(fold(entity.name), entity)
         if not is_specific(known.kind):
             by_name[fold(entity.name)] = replace(known, kind=entity.kind)
-    return tuple(by_name.values())[:ENTITIES_MAX]
+    return tuple(by_name.values())[:MAX_ENTITIES]
 
 
 def entities_to_payload(entities: Iterable[Entity]) -> list[dict[str, str]]:
@@ -85,7 +85,7 @@ def entities_to_payload(entities: Iterable[Entity]) -> list[dict[str, str]]:
 
 def entities_from_payload(values: Any) -> tuple[Entity, ...]:
     """Parse the entities of a point; skip malformed entries, which other tools may have written."""
-    listed = values[:ENTITIES_MAX] if isinstance(values, list) else ()
+    listed = values[:MAX_ENTITIES] if isinstance(values, list) else ()
     return tuple(Entity(entry["name"], entry["kind"], entry["role"]) for entry in listed if _is_entity(entry))
 
 
@@ -94,4 +94,4 @@ def _is_entity(value: Any) -> bool:
         return False
     name, kind, role = (value.get(part) for part in ("name", "kind", "role"))
     has_known_kind = isinstance(kind, str) and isinstance(role, str) and kind in _KINDS and role in _ROLES
-    return has_known_kind and isinstance(name, str) and 0 < len(name) <= NAME_MAX and bool(fold(name))
+    return has_known_kind and isinstance(name, str) and 0 < len(name) <= MAX_ENTITY_NAME_CHARS and bool(fold(name))

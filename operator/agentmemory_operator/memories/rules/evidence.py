@@ -14,18 +14,18 @@ from agentmemory_operator.memories.rules.words import content_words
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY
 
 EVIDENCE_KEY = "evidence"
-"""Result of `evidence_of`, on memories with weighted keyword text."""
+"""Result of `compute_evidence`, on memories with weighted keyword text."""
 
-SAYS, MARKS = "says", "marks"
-"""Keys of the evidence: a number (`evidence_of`), and a list of words. There are two keys because each key that a score
+TERSE_KEY, MARKS_KEY = "says", "marks"
+"""Keys of the evidence: a number (`compute_evidence`), and a list of words. There are two keys because each key that a score
 reads needs an index: for a key without one, the engine reads the whole payload of a candidate."""
 
-HAS_TIME, ASKED, BY_USER = "time", "asked", "user"
-"""Marks: the text mentions a time, follows a question by another speaker, or is by the user. See also `name_mark` for
-speakers and `held_mark` for neighbours."""
+HAS_TIME, ANSWERS_QUESTION, BY_USER = "time", "asked", "user"
+"""Marks: the text mentions a time, follows a question by another speaker, or is by the user. See also `speaker_mark` for
+speakers and `neighbour_mark` for neighbours."""
 
-ENOUGH_WORDS = 30
-"""Number of content words from which `terse` is 1."""
+MAX_TERSE_WORDS = 30
+"""Number of content words from which `compute_terse` is 1."""
 
 DEFAULT_TERSE = 0.5
 """Value for memories without evidence: encrypted ones, and those stored before evidence existed."""
@@ -46,12 +46,12 @@ _TIMES = re.compile(rf"\b(?:{_DIGITS})\b")
 _ENGLISH_TIMES = re.compile(rf"\b(?:{_DIGITS}|{_NAMED_TIME})\b", re.IGNORECASE)
 
 
-def evidence_of(
+def compute_evidence(
     row: Mapping[str, Any], before: Sequence[Mapping[str, Any]], language: str, held: Sequence[str] = ()
 ) -> Payload:
     """Return the evidence of a stored memory; empty for an encrypted one, because evidence is stored in plain text.
 
-    `says` is the value of `terse`, negated if an assistant is the speaker, so one number encodes both.
+    `says` is the value of `compute_terse`, negated if an assistant is the speaker, so one number encodes both.
 
     Args:
         before: The preceding memories of its session, the nearest last.
@@ -59,30 +59,30 @@ def evidence_of(
     """
     if row.get(ZONE_KEY):
         return {}
-    says = terse(row["content"], language)
+    says = compute_terse(row["content"], language)
     marks = [
         *([HAS_TIME] if has_time(row["content"], language) else []),
-        *([ASKED] if before and _answers(row, before[-1]) else []),
+        *([ANSWERS_QUESTION] if before and _answers(row, before[-1]) else []),
         *([BY_USER] if row.get("role") == "user" else []),
-        *(name_mark(name) for name in names_of(row.get("speaker") or "")),
-        *map(held_mark, held),
+        *(speaker_mark(name) for name in names_of(row.get("speaker") or "")),
+        *map(neighbour_mark, held),
     ]
-    return {SAYS: -says if row.get("role") == ASSISTANT else says} | ({MARKS: marks} if marks else {})
+    return {TERSE_KEY: -says if row.get("role") == ASSISTANT else says} | ({MARKS_KEY: marks} if marks else {})
 
 
-def name_mark(name: str) -> str:
+def speaker_mark(name: str) -> str:
     """Return the mark of a memory by a speaker with this name."""
     return f"by {name}"
 
 
-def held_mark(memory_id: str) -> str:
+def neighbour_mark(memory_id: str) -> str:
     """Return the mark of a keyword text that includes the words of another memory."""
     return f"holds {memory_id}"
 
 
-def terse(text: str, language: str) -> float:
-    """Return how much a text states, 0..1: the logarithm of its content words, 1 from `ENOUGH_WORDS`."""
-    return min(math.log1p(len(content_words(text, language))) / math.log1p(ENOUGH_WORDS), 1.0)
+def compute_terse(text: str, language: str) -> float:
+    """Return how much a text states, 0..1: the logarithm of its content words, 1 from `MAX_TERSE_WORDS`."""
+    return min(math.log1p(len(content_words(text, language))) / math.log1p(MAX_TERSE_WORDS), 1.0)
 
 
 def has_time(text: str, language: str) -> bool:

@@ -58,7 +58,7 @@ def is_int64(value: int) -> bool:
     return INT64_MIN <= value <= INT64_MAX
 
 
-def encoded(payload: Mapping[str, Any], *, is_part: bool = False) -> Mapping[str, Any]:
+def encode_numbers(payload: Mapping[str, Any], *, is_part: bool = False) -> Mapping[str, Any]:
     """Return a payload in the form that Qdrant stores without changing a number.
 
     Args:
@@ -74,7 +74,7 @@ def encoded(payload: Mapping[str, Any], *, is_part: bool = False) -> Mapping[str
     return {**payload, **changed} if changed else payload
 
 
-def decoded(payload: Payload) -> Payload:
+def decode_numbers(payload: Payload) -> Payload:
     """Return a stored payload with the numbers that its caller sent."""
     kept = {name: _decoded(value) for name, value in payload.items()}
     for name in NUMBERS:
@@ -92,7 +92,7 @@ def keys_with_texts(keys: Iterable[str]) -> list[str]:
     return requested + [text for key, text in zip(requested, texts, strict=True) if "." in key or key in NUMBERS]
 
 
-def stored_float(value: float) -> float:
+def find_stored_float(value: float) -> float:
     """Return the float to store for a value: one near it that Qdrant's parser returns unchanged.
 
     Usually the value itself. If possible, no number of 15 digits is between the two: comparisons with such numbers then
@@ -120,7 +120,7 @@ def is_compared_exactly(value: float) -> bool:
     return value == 0 or (_MIN_EXACT <= abs(value) < _MAX_EXACT and float(f"{value:.15g}") == value)
 
 
-def around(value: float) -> tuple[float, float]:
+def stored_float_bounds(value: float) -> tuple[float, float]:
     """Return bounds for all floats that may be stored for a value."""
     margin = (MAX_STEPS + 1) * math.ulp(value)
     return max(value - margin, -_LARGEST), min(value + margin, _LARGEST)
@@ -157,7 +157,7 @@ def _encoded(value: Any) -> tuple[Any, bool, bool]:
     """Return the stored form of a value, whether it differs, and whether its parent object needs its exact text."""
     match value:
         case float():
-            stored = stored_float(value)
+            stored = find_stored_float(value)
             return stored, stored != value, stored != value
         case list() | tuple():
             parts = [_encoded(part) for part in value]

@@ -18,13 +18,13 @@ HOUR_MS = 3_600_000
 Condition = dict[str, Any]
 
 
-def not_past(types: Iterable[MemoryType], now_ms: int) -> list[Condition]:
+def unexpired_conditions(types: Iterable[MemoryType], now_ms: int) -> list[Condition]:
     """Return the conditions that exclude memories expired by their type; empty if no type expires memories."""
-    past = [past_condition(type_.name, type_.ttl, now_ms) for type_ in types if type_.ttl and type_.ttl.ends]
+    past = [expired_condition(type_.name, type_.ttl, now_ms) for type_ in types if type_.ttl and type_.ttl.expires]
     return [{"must_not": past}] if past else []
 
 
-def past_condition(type_name: str, ttl: Ttl, now_ms: int) -> Condition:
+def expired_condition(type_name: str, ttl: Ttl, now_ms: int) -> Condition:
     """Return the condition that a memory of the type has expired. The type must have `days` or `idle_hours`."""
     of_type: Condition = {"key": "type", "match": {"value": type_name}}
     if ttl.days is None:
@@ -37,8 +37,8 @@ def past_condition(type_name: str, ttl: Ttl, now_ms: int) -> Condition:
     return {"must": must}
 
 
-def is_past(payload: Mapping[str, Any], ttl: Ttl | None, now_ms: int) -> bool:
-    """Return whether a memory has expired by its type, with the same result as `past_condition`."""
+def is_expired_by_type(payload: Mapping[str, Any], ttl: Ttl | None, now_ms: int) -> bool:
+    """Return whether a memory has expired by its type, with the same result as `expired_condition`."""
     begin_ms = _begin_ms(ttl, now_ms) if ttl else None
     if ttl is None or begin_ms is None:
         return False
@@ -58,7 +58,7 @@ def is_expired(payload: Mapping[str, Any], types: Iterable[MemoryType], now_ms: 
     if end is not None and end <= now_ms:
         return True
     ttl = ttl_of(payload, types)
-    return ttl is not None and ttl.removes and is_past(payload, ttl, now_ms)
+    return ttl is not None and ttl.removes and is_expired_by_type(payload, ttl, now_ms)
 
 
 def ttl_of(payload: Mapping[str, Any], types: Iterable[MemoryType]) -> Ttl | None:

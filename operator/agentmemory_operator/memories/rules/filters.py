@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from agentmemory_operator.memories.rules import criteria
 from agentmemory_operator.memories.rules.criteria import Criterion, compile_criterion
-from agentmemory_operator.memories.rules.expiry import not_past
+from agentmemory_operator.memories.rules.expiry import unexpired_conditions
 from agentmemory_operator.memories.rules.record import (
     DISTIL_DUE_KEY,
     NAMESPACE_PATHS_KEY,
@@ -37,7 +37,7 @@ _SELDOM_INDEXED = (
     ("namespace", NAMESPACE_PATHS_KEY, "keyword"),
 )
 
-STORED: Filter = {"must": [NOT_DELETED, NOT_PENDING]}
+STORED_FILTER: Filter = {"must": [NOT_DELETED, NOT_PENDING]}
 """Every memory of every user, including superseded and expired ones."""
 
 
@@ -71,19 +71,21 @@ class Selection:
         return list(dict.fromkeys([self.user_id, *self.scopes]))
 
 
-def of_owners(selection: Selection) -> Filter:
+def owners_filter(selection: Selection) -> Filter:
     """Return the filter for all points of a selection's owners, ignoring its other fields."""
     return {"must": [_owned_by(selection.owners)]}
 
 
-def unindexed_keys(selection: Selection, indexes: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+def find_unindexed_keys(selection: Selection, indexes: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
     """Yield each condition of a selection that has no index: request field, payload key, type of the index to add.
 
     Args:
         indexes: Type of the payload index by key.
     """
     if selection.criterion is not None:
-        yield from (("filters", key, type_) for key, type_ in criteria.unindexed(selection.criterion, indexes).items())
+        yield from (
+            ("filters", key, type_) for key, type_ in criteria.find_unindexed(selection.criterion, indexes).items()
+        )
     is_used = {
         "types": bool(selection.types),
         "tags": bool(selection.tags),
@@ -105,7 +107,7 @@ def equals_any(key: str, values: Sequence[str]) -> Condition:
     return {"key": key, "match": {"any": list(values)}}
 
 
-def visible(
+def visible_filter(
     selection: Selection,
     now_ms: int,
     types: Iterable[MemoryType] = (),
@@ -122,7 +124,7 @@ def visible(
     """
     unexpired = {"should": [{"is_empty": {"key": "expiresAt"}}, {"key": "expiresAt", "range": {"gt": now_ms}}]}
     must = [_owned_by(selection.owners), NOT_DELETED, NOT_PENDING, unexpired]
-    must.extend(not_past(types, now_ms))
+    must.extend(unexpired_conditions(types, now_ms))
     if selection.at_time is not None:
         must.extend(_valid_at(selection.at_time))
     elif not selection.include_superseded:
@@ -144,12 +146,12 @@ def _owned_by(owners: list[str]) -> Condition:
     return equals("userId", owners[0]) if len(owners) == 1 else {"key": "userId", "match": {"any": owners}}
 
 
-def only(memory_id: str, *conditions: Condition) -> Filter:
+def point_filter(memory_id: str, *conditions: Condition) -> Filter:
     """Return the filter for one point if the conditions hold: the precondition of a compare-and-set."""
     return {"must": [{"has_id": [memory_id]}, *conditions]}
 
 
-def both(filter_: Filter, *conditions: Condition) -> Filter:
+def narrow(filter_: Filter, *conditions: Condition) -> Filter:
     """Return the filter with additional conditions."""
     return {"must": [*filter_["must"], *conditions]}
 

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
 
-from agentmemory_operator.memories.rules.comparison import Compared, PointId
+from agentmemory_operator.memories.rules.comparison import PointId, SampleResult
 from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason
 
-VERIFIED = "Verified"
+VERIFIED_CONDITION = "Verified"
 """Type of the condition that reports the verdict."""
 
-SHOWN = 3
+MAX_EXAMPLES = 3
 """Maximum number of ids and fields in a message; the rest is only counted."""
 
 
@@ -94,13 +94,13 @@ class VerificationVerdict:
     def state(self) -> ConditionState:
         """The condition `Verified`; its status is unknown if nothing was compared."""
         is_open = self.is_good and self.reason in (Reason.NOT_VERIFIED, Reason.NOT_RESTORABLE)
-        return ConditionState(VERIFIED, None if is_open else self.is_good, self.reason, self.message)
+        return ConditionState(VERIFIED_CONDITION, None if is_open else self.is_good, self.reason, self.message)
 
 
-def points_differ(check: Check, ids: Iterable[PointId], message: str, *, compared: int) -> CheckFinding:
+def points_differ_finding(check: Check, ids: Iterable[PointId], message: str, *, compared: int) -> CheckFinding:
     """Return the finding that some points do not match."""
     names = [str(id_) for id_ in ids]
-    return CheckFinding(check, False, message, compared=compared, differing=len(names), ids=tuple(names[:SHOWN]))
+    return CheckFinding(check, False, message, compared=compared, differing=len(names), ids=tuple(names[:MAX_EXAMPLES]))
 
 
 def judge_missing(both: int, faults: Mapping[str, Sequence[PointId]], *, removed: int = 0) -> CheckFinding:
@@ -116,11 +116,11 @@ def judge_missing(both: int, faults: Mapping[str, Sequence[PointId]], *, removed
         since = f", {removed} removed since" if removed else ""
         message = f"{both} points are in both{since}"
         return CheckFinding(Check.MISSING, True, message, compared=both + removed)
-    parts = [f"{len(ids)} points {what}: {first_of(map(str, ids))}" for what, ids in faults.items() if ids]
-    return points_differ(Check.MISSING, missing, "; ".join(parts), compared=both + len(missing))
+    parts = [f"{len(ids)} points {what}: {list_examples(map(str, ids))}" for what, ids in faults.items() if ids]
+    return points_differ_finding(Check.MISSING, missing, "; ".join(parts), compared=both + len(missing))
 
 
-def off_by(found: int, before: int, after: int, *, changed: int) -> int:
+def distance_outside(found: int, before: int, after: int, *, changed: int) -> int:
     """Return the distance of a number from the range counted before and after; 0 if it is inside.
 
     Args:
@@ -130,7 +130,7 @@ def off_by(found: int, before: int, after: int, *, changed: int) -> int:
     return max(lowest - found, found - highest, 0)
 
 
-def judge_sample(compared: Compared, *, how: str = "bit for bit") -> CheckFinding:
+def judge_sample(compared: SampleResult, *, how: str = "bit for bit") -> CheckFinding:
     """Return the finding about a sample of points.
 
     Args:
@@ -139,19 +139,19 @@ def judge_sample(compared: Compared, *, how: str = "bit for bit") -> CheckFindin
     total = len(compared.equal) + len(compared.differing)
     since = f", {compared.changed} written since" if compared.changed else ""
     if compared.differing:
-        examples = first_of(f"{id_} ({', '.join(parts)})" for id_, parts in compared.differing)
+        examples = list_examples(f"{id_} ({', '.join(parts)})" for id_, parts in compared.differing)
         message = f"{len(compared.differing)} of {total} points differ: {examples}{since}"
-        return points_differ(Check.SAMPLE, (id_ for id_, _ in compared.differing), message, compared=total)
+        return points_differ_finding(Check.SAMPLE, (id_ for id_, _ in compared.differing), message, compared=total)
     if not total:
         return CheckFinding(Check.SAMPLE, None, f"no points to compare{since}")
     return CheckFinding(Check.SAMPLE, True, f"{total} points equal {how}{since}", compared=total)
 
 
-def first_of(names: Iterable[str]) -> str:
-    """List the first `SHOWN` names, and the number of the rest."""
+def list_examples(names: Iterable[str]) -> str:
+    """List the first `MAX_EXAMPLES` names, and the number of the rest."""
     listed = list(names)
-    more = f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""
-    return ", ".join(listed[:SHOWN]) + more
+    more = f" and {len(listed) - MAX_EXAMPLES} more" if len(listed) > MAX_EXAMPLES else ""
+    return ", ".join(listed[:MAX_EXAMPLES]) + more
 
 
 _FAULTS = {Check.CHECKSUM: Reason.CHECKSUM_DIFFERS, Check.RESTORE: Reason.NOT_RESTORABLE}

@@ -30,7 +30,7 @@ def time_ordered_id(now_ms: int, sequence: int, *, randomness: int) -> str:
     return str(uuid.UUID(int=(now_ms << 80) | _VERSION | order | _VARIANT | randomness % (1 << _RANDOM_BITS)))
 
 
-def secret_scope(scope: str, secret: str) -> str:
+def zone_scope(scope: str, secret: str) -> str:
     """Return the scope that derives ids in a zone.
 
     Without the secret, no one can test which value an id was derived from.
@@ -48,7 +48,7 @@ def item_id(agent_id: str, user_id: str, namespace: Sequence[str], key: str) -> 
     return str(uuid.uuid5(NAMESPACE, "\x00".join((agent_id, user_id, "\x1f".join(namespace), "item", key))))
 
 
-def place_id(agent_id: str, user_id: str, session_id: str, number: int) -> str:
+def slot_id(agent_id: str, user_id: str, session_id: str, number: int) -> str:
     """Return the UUIDv5 of a slot in a session's working memory.
 
     It differs from that of any idempotency key, which has fewer parts.

@@ -22,7 +22,7 @@ from agentmemory_operator.memories.rules.record import (
     record_of,
 )
 
-MAX_CHARS = 256 * 1024
+MAX_VERSIONS_CHARS = 256 * 1024
 """Maximum size of all versions of an item, as JSON: every write of the item sends them."""
 
 NUMBER_KEY = PAYLOAD_KEYS["item_version"]
@@ -52,7 +52,7 @@ class ItemVersion:
     updated_at: int | None = None
     version: int | None = None
 
-    def stored(self, now_ms: int) -> Payload:
+    def to_payload(self, now_ms: int) -> Payload:
         """Return the payload of the version, with `now_ms` as its time of storage."""
         state = {
             "content": self.content,
@@ -78,25 +78,25 @@ def versions_after(row: Mapping[str, Any] | None, writes: Sequence[Payload], *, 
     """
     versions: list[Payload] = list((row or {}).get(VERSIONS_KEY) or ())
     contents = [*([row] if row else []), *writes]
-    number = number_of(row) if row else 1
+    number = version_number(row) if row else 1
     for before, after in pairwise(contents):
         if _has_same_content(before, after):
             continue
         if not before.get("expiresAt"):
             versions.insert(0, _version(before, ended_at=after["validFrom"], number=number))
         number += 1
-    return bounded(versions, keep=keep) | {NUMBER_KEY: number}
+    return bounded_versions(versions, keep=keep) | {NUMBER_KEY: number}
 
 
-def number_of(row: Mapping[str, Any]) -> int:
+def version_number(row: Mapping[str, Any]) -> int:
     """Return the version number of an item. Items stored before numbers existed count their kept versions."""
     return int(row.get(NUMBER_KEY) or len(row.get(VERSIONS_KEY) or ()) + 1)
 
 
-def bounded(versions: Sequence[Payload], *, keep: int) -> Payload:
+def bounded_versions(versions: Sequence[Payload], *, keep: int) -> Payload:
     """Return the payload with versions, newest first, within both limits. A None value deletes stored versions."""
     kept: list[Payload] = []
-    remaining_chars = MAX_CHARS
+    remaining_chars = MAX_VERSIONS_CHARS
     for version in versions[:keep]:
         remaining_chars -= len(json.dumps(version, ensure_ascii=False))
         if remaining_chars < 0:

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentmemory_operator.collections.rules.rebuild_costs import CHARACTERS_A_TOKEN
+from agentmemory_operator.collections.rules.rebuild_costs import CHARS_PER_TOKEN
 from agentmemory_operator.errors import FieldError, NotFound, RequestInvalid
 from agentmemory_operator.memories.rules.expiry import is_expired
-from agentmemory_operator.memories.rules.filters import Condition, Filter, Selection, both, equals, visible
+from agentmemory_operator.memories.rules.filters import Condition, Filter, Selection, equals, narrow, visible_filter
 from agentmemory_operator.memories.rules.ids import item_id
 from agentmemory_operator.memories.rules.record import (
     ITEM_NAMESPACE_KEY,
@@ -33,7 +33,7 @@ If the request also has a user, the namespace belongs to that user instead.
 PREFERRED_TYPES = ("item", "fact", "semantic")
 """Type of an item: the first of these that the agent has, because they do not expire; else the agent's default type."""
 
-KEPT_MARKS = 16
+MAX_WRITE_MARKS = 16
 """Number of write marks, and of request marks, that a point keeps."""
 
 
@@ -61,7 +61,7 @@ class Address:
         return item_id(scope, self.user_id, self.namespace, self.key)
 
 
-def named_owner(namespace: Sequence[str], *, has_user: bool) -> str | None:
+def owner_in_namespace(namespace: Sequence[str], *, has_user: bool) -> str | None:
     """Return the owner that a namespace names, or None. The caller checks that it is a valid user or scope.
 
     Args:
@@ -96,7 +96,7 @@ def owner_of(namespace: tuple[str, ...], user_id: str | None) -> str:
 
 def _shared_owner(namespace: tuple[str, ...]) -> str:
     """Return the scope that owns a namespace in a request without a user."""
-    owner = named_owner(namespace, has_user=False)
+    owner = owner_in_namespace(namespace, has_user=False)
     if owner is None:
         way_out = (
             f"required unless the namespace starts with {USER_NAMESPACE!r} and a user, or with"
@@ -109,14 +109,12 @@ def _shared_owner(namespace: tuple[str, ...]) -> str:
     return owner
 
 
-def check_content(content: str, tokens_max: int | None) -> list[FieldError]:
+def find_length_errors(content: str, max_tokens: int | None) -> list[FieldError]:
     """Return an error if the content has more tokens than the limit; None is no limit."""
-    tokens = -(-len(content) // CHARACTERS_A_TOKEN)
-    if tokens_max is None or tokens <= tokens_max:
+    tokens = -(-len(content) // CHARS_PER_TOKEN)
+    if max_tokens is None or tokens <= max_tokens:
         return []
-    message = (
-        f"has {tokens} tokens ({CHARACTERS_A_TOKEN} characters each), more than the limit of {tokens_max}: split it"
-    )
+    message = f"has {tokens} tokens ({CHARS_PER_TOKEN} characters each), more than the limit of {max_tokens}: split it"
     return [FieldError("content", message)]
 
 
@@ -131,25 +129,25 @@ def namespace_word(namespace: tuple[str, ...]) -> str:
     return namespace_paths(namespace)[-1]
 
 
-def items_below(user_id: str, prefix: tuple[str, ...], now_ms: int, types: Iterable[MemoryType]) -> Filter:
+def prefix_filter(user_id: str, prefix: tuple[str, ...], now_ms: int, types: Iterable[MemoryType]) -> Filter:
     """Return the filter for a user's items in namespaces with this prefix; () matches all.
 
     Args:
         types: Types of the object, for their times to live.
     """
     is_item: Condition = {"must_not": [{"is_empty": {"key": ITEM_NAMESPACE_KEY}}]}
-    return both(visible(Selection(user_id=user_id, namespace=prefix), now_ms, types), is_item)
+    return narrow(visible_filter(Selection(user_id=user_id, namespace=prefix), now_ms, types), is_item)
 
 
-def items_in(user_id: str, namespace: tuple[str, ...], now_ms: int, types: Iterable[MemoryType]) -> Filter:
+def namespace_filter(user_id: str, namespace: tuple[str, ...], now_ms: int, types: Iterable[MemoryType]) -> Filter:
     """Return the filter for a user's items in exactly this namespace."""
-    below = items_below(user_id, namespace, now_ms, types)
-    return both(below, equals(ITEM_NAMESPACE_KEY, namespace_word(namespace)))
+    below = prefix_filter(user_id, namespace, now_ms, types)
+    return narrow(below, equals(ITEM_NAMESPACE_KEY, namespace_word(namespace)))
 
 
-def marked(row: Mapping[str, Any] | None, mark: str) -> list[str]:
+def append_mark(row: Mapping[str, Any] | None, mark: str) -> list[str]:
     """Return the write marks of a point after one more write."""
-    return [*marks_of(row), mark][-KEPT_MARKS:]
+    return [*marks_of(row), mark][-MAX_WRITE_MARKS:]
 
 
 def marks_of(row: Mapping[str, Any] | None, key: str = WRITE_MARKS_KEY) -> list[str]:
@@ -157,10 +155,10 @@ def marks_of(row: Mapping[str, Any] | None, key: str = WRITE_MARKS_KEY) -> list[
     return list((row or {}).get(key) or ())
 
 
-def tells_all_since(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> bool:
+def has_all_marks_since(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> bool:
     """Return whether `after` has the marks of all writes since `before`: a missing mark then proves a missing write."""
     known, marks = marks_of(before), marks_of(after)
-    return len(marks) < KEPT_MARKS or (bool(known) and known[-1] in marks)
+    return len(marks) < MAX_WRITE_MARKS or (bool(known) and known[-1] in marks)
 
 
 def is_live(row: Mapping[str, Any], types: Sequence[MemoryType], now_ms: int) -> bool:
@@ -168,6 +166,6 @@ def is_live(row: Mapping[str, Any], types: Sequence[MemoryType], now_ms: int) ->
     return TOMBSTONE_KEY not in row and not is_expired(row, types, now_ms)
 
 
-def buried(row: Mapping[str, Any], mark: str, now_ms: int) -> Payload:
+def item_tombstone(row: Mapping[str, Any], mark: str, now_ms: int) -> Payload:
     """Return the tombstone of an item. It keeps the write marks, which show the writes before the deletion."""
-    return tombstone_of(row, now_ms) | {WRITE_MARKS_KEY: marked(row, mark)}
+    return tombstone_of(row, now_ms) | {WRITE_MARKS_KEY: append_mark(row, mark)}

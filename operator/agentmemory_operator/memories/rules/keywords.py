@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from agentmemory_operator.collections.rules.collection import DEFAULT_LANGUAGE, KEYWORD_VECTOR, KeywordSource
-from agentmemory_operator.memories.rules.evidence import EVIDENCE_KEY, evidence_of, held_mark
+from agentmemory_operator.memories.rules.evidence import EVIDENCE_KEY, compute_evidence, neighbour_mark
 from agentmemory_operator.memories.rules.filters import (
     NOT_DELETED,
     NOT_PENDING,
@@ -22,15 +22,15 @@ from agentmemory_operator.memories.rules.filters import (
     equals,
     equals_any,
 )
-from agentmemory_operator.memories.rules.record import DUE_KEY, ORDER_KEY, TOMBSTONE_KEY, WINDOW_KEY, Payload
+from agentmemory_operator.memories.rules.record import ORDER_KEY, TOMBSTONE_KEY, WINDOW_DUE_KEY, WINDOW_KEY, Payload
 from agentmemory_operator.memories.rules.words import engine_text, first_content_words
 from agentmemory_operator.spec.presets.table import MARKS_PATH
 
-MODEL = "qdrant/bm25"
-PLACES = 1000
+BM25_MODEL = "qdrant/bm25"
+ORDER_STEP = 1000
 """Maximum number of memories in a request: memories of one time are ordered by their place in the request."""
 
-OWN_TIMES = 3
+OWN_REPETITIONS = 3
 """Repetitions of the memory's own words and date in its text; the nearest neighbour has one less, the next two less."""
 
 NEIGHBOUR_WORDS = 30
@@ -38,7 +38,7 @@ NEIGHBOUR_WORDS = 30
 
 _OPTIONS = {"avg_len": 80.0, "k": 1.2}
 
-IS_DUE: Condition = {"key": DUE_KEY, "match": {"value": True}}
+IS_DUE: Condition = {"key": WINDOW_DUE_KEY, "match": {"value": True}}
 
 _RECOMPUTED = frozenset({WINDOW_KEY, EVIDENCE_KEY})
 
@@ -50,7 +50,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class KeywordText:
     """Keyword text of a memory, with the payload that depends on it.
 
     Attributes:
@@ -65,7 +65,7 @@ class Words:
     order: int | None = None
     evidence: Payload = field(default_factory=dict)
 
-    def on(self, point: Mapping[str, Any], source: KeywordSource) -> dict[str, Any]:
+    def add_to_point(self, point: Mapping[str, Any], source: KeywordSource) -> dict[str, Any]:
         """Return a point with its keyword vector and the payload that finds its neighbours.
 
         Args:
@@ -74,7 +74,7 @@ class Words:
         payload: Payload = {key: value for key, value in point["payload"].items() if key not in _RECOMPUTED}
         if self.order is not None:
             # Due until its neighbours are checked again: a neighbour may be added or deleted concurrently.
-            payload |= {ORDER_KEY: self.order, DUE_KEY: True}
+            payload |= {ORDER_KEY: self.order, WINDOW_DUE_KEY: True}
         if self.window_ids:
             payload[WINDOW_KEY] = list(self.window_ids)
         if self.evidence:
@@ -85,7 +85,9 @@ class Words:
         return {"id": point["id"], "vector": dense | words, "payload": payload}
 
 
-def words_of(row: Mapping[str, Any], before: Sequence[Mapping[str, Any]], source: KeywordSource) -> Words:
+def build_keyword_text(
+    row: Mapping[str, Any], before: Sequence[Mapping[str, Any]], source: KeywordSource
+) -> KeywordText:
     """Return the keyword text of a stored memory.
 
     Args:
@@ -94,7 +96,7 @@ def words_of(row: Mapping[str, Any], before: Sequence[Mapping[str, Any]], source
     near = before[-source.window :] if source.window else ()
     text = keyword_text(row, [neighbour["content"] for neighbour in near], source)
     window_ids = tuple(neighbour["id"] for neighbour in near)
-    return Words(text, window_ids, row.get(ORDER_KEY), evidence_of(row, before, source.language, window_ids))
+    return KeywordText(text, window_ids, row.get(ORDER_KEY), compute_evidence(row, before, source.language, window_ids))
 
 
 def keyword_text(row: Mapping[str, Any], before: Sequence[str], source: KeywordSource) -> str:
@@ -104,15 +106,15 @@ def keyword_text(row: Mapping[str, Any], before: Sequence[str], source: KeywordS
         before: The contents of its window, the nearest last.
     """
     own = [date_text(row["createdAt"], source.language), row["content"]]
-    parts = own * OWN_TIMES
-    for times, text in zip(range(OWN_TIMES - 1, 0, -1), reversed(before), strict=False):
+    parts = own * OWN_REPETITIONS
+    for times, text in zip(range(OWN_REPETITIONS - 1, 0, -1), reversed(before), strict=False):
         parts += [first_content_words(text, NEIGHBOUR_WORDS, source.language)] * times
     return "\n".join(parts)
 
 
 def keyword_document(text: str, source: KeywordSource) -> dict[str, Any]:
     """Return the document from which the engine computes the keyword vector."""
-    return {"text": engine_text(text), "model": MODEL, "options": {"language": source.language, **_OPTIONS}}
+    return {"text": engine_text(text), "model": BM25_MODEL, "options": {"language": source.language, **_OPTIONS}}
 
 
 def date_text(created_at: int, language: str) -> str:
@@ -123,10 +125,10 @@ def date_text(created_at: int, language: str) -> str:
 
 def order_of(created_at: int, place: int) -> int:
     """Return the sort position in the session. It is below 2**53 until 2255, so every engine compares it exactly."""
-    return created_at * PLACES + place
+    return created_at * ORDER_STEP + place
 
 
-def position(row: Mapping[str, Any]) -> tuple[int, str]:
+def session_sort_key(row: Mapping[str, Any]) -> tuple[int, str]:
     """Return the sort key of a memory in its session."""
     return row[ORDER_KEY], row["id"]
 
@@ -137,18 +139,18 @@ def is_member(row: Mapping[str, Any]) -> bool:
     return not is_hidden and ORDER_KEY in row
 
 
-def holders_of(ids: Sequence[str]) -> Condition:
+def includes_words_of(ids: Sequence[str]) -> Condition:
     """Return the condition that a keyword text includes the words of at least one of these memories."""
-    return equals_any(MARKS_PATH, list(map(held_mark, ids)))
+    return equals_any(MARKS_PATH, list(map(neighbour_mark, ids)))
 
 
-def members_of(user_id: str, session_id: str, *conditions: Condition) -> Filter:
+def session_members_filter(user_id: str, session_id: str, *conditions: Condition) -> Filter:
     """Return the filter for the visible memories of a session, as in `is_member`."""
     session = [equals("userId", user_id), equals("sessionId", session_id)]
     return {"must": [*session, NOT_DELETED, NOT_PENDING, NOT_SUPERSEDED, *conditions]}
 
 
-def stale_ids(members: Sequence[Mapping[str, Any]], window: int, *, known: int) -> set[str]:
+def find_stale_ids(members: Sequence[Mapping[str, Any]], window: int, *, known: int) -> set[str]:
     """Return the ids of members whose stored window differs from the members before them.
 
     Args:
@@ -163,9 +165,9 @@ def stale_ids(members: Sequence[Mapping[str, Any]], window: int, *, known: int) 
     return stale
 
 
-def by_session(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
+def group_by_session(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
     """Group rows by user and session, each group in order. Omits rows without a session."""
     sessions: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for row in sorted((row for row in rows if ORDER_KEY in row), key=position):
+    for row in sorted((row for row in rows if ORDER_KEY in row), key=session_sort_key):
         sessions.setdefault((row["userId"], row["sessionId"]), []).append(row)
     return sessions

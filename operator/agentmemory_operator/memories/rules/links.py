@@ -45,7 +45,7 @@ def links_to(ids: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def replaced(ids: Sequence[str], deleted: str, by: Iterable[str]) -> list[str]:
+def replace_predecessor(ids: Sequence[str], deleted: str, by: Iterable[str]) -> list[str]:
     """Return the predecessors after a deletion: those in `by` take the position of `deleted`, without duplicates."""
     others = [id_ for id_ in by if id_ not in ids]
     at = ids.index(deleted) if deleted in ids else len(ids)

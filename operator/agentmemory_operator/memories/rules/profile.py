@@ -11,7 +11,7 @@ from typing import Any
 from agentmemory_operator.memories.rules.ids import keyed_id
 from agentmemory_operator.memories.rules.record import PROFILE_KEY
 
-NAME_MAX = 256
+MAX_USER_NAME_CHARS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,6 @@ def profile_from_payload(payload: Mapping[str, Any] | None) -> UserProfile | Non
     if not isinstance(facts, dict):
         return None
     name, created_at = facts.get("name"), facts.get("createdAt")
-    if not isinstance(name, str) or not 0 < len(name) <= NAME_MAX or not isinstance(created_at, int):
+    if not isinstance(name, str) or not 0 < len(name) <= MAX_USER_NAME_CHARS or not isinstance(created_at, int):
         return None
     return UserProfile(name, created_at)

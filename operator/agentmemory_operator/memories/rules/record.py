@@ -34,7 +34,7 @@ IMPORTANCE_LEVELS = {"low": 0.25, "medium": 0.5, "high": 0.75, "critical": 1.0}
 """Importance of each named level."""
 
 
-def filled(kind: type[Filled], values: Mapping[str, Any]) -> Filled:
+def build_fast(kind: type[Filled], values: Mapping[str, Any]) -> Filled:
     """Create an instance of a frozen dataclass without slots, equal to the result of its constructor.
 
     The constructor sets field by field, which takes a third of the time of `record_of` for dozens of fields.
@@ -189,7 +189,7 @@ class MemoryRecord(StatedMemory):
         return self.changed_at or self.stored_at or self.created_at
 
 
-RENAMED = {"supersedes": "supersedes_id", "superseded_by": "superseded_by_id", "version": "item_version"}
+ATTRIBUTES_BY_API_NAME = {"supersedes": "supersedes_id", "superseded_by": "superseded_by_id", "version": "item_version"}
 """Name in the API -> attribute of `MemoryRecord`, where they differ."""
 
 _STORED = [field_.name for field_ in fields(MemoryRecord) if field_.name != "locked"]
@@ -202,7 +202,7 @@ TOMBSTONE_KEY = "deletedAt"
 
 _TOMBSTONE_KEYS = ("id", "agentId", "userId", "type", "requestId", "identityId", "writeMarks", *LINK_KEYS)
 
-ORDER_KEY, WINDOW_KEY, DUE_KEY = "sessionOrder", "windowIds", "windowDue"
+ORDER_KEY, WINDOW_KEY, WINDOW_DUE_KEY = "sessionOrder", "windowIds", "windowDue"
 """Keyword text of a memory in a session: its sort position, the ids of the neighbours whose contents the text includes,
 and whether later texts need an update; see `memories/session_keywords.py`."""
 
@@ -210,7 +210,7 @@ ACCESS_MARKS_KEY = "accessMarks"
 """Last counted flush of each API process; see `memories/access_counts.py`."""
 
 
-USED_KEY = "usedAt"
+WORKING_USED_KEY = "usedAt"
 """Sort key of a working memory, by last use within its session; see `memories/working.py`."""
 
 LOGGED_KEY = "loggedAt"
@@ -220,7 +220,7 @@ the change sets it; access counts do not. See `memories/change_log.py`."""
 EXPIRED_KEY = "expired"
 """Set on a tombstone of a cleanup, as opposed to one of a deletion."""
 
-EDIT_KEY = "editMark"
+EDIT_MARK_KEY = "editMark"
 """Id of the last edit in place. The engine does not report whether a conditional write took effect; the mark does."""
 
 UPDATES_KEY = "updateCount"
@@ -234,7 +234,7 @@ none. The version is abandoned if that head was edited or superseded in the mean
 
 # Omitted if false or 0, as for nearly all memories.
 _SELDOM = ("pinned", "working", CONSOLIDATED_KEY, UPDATES_KEY)
-LISTS = frozenset(field_.name for field_ in fields(MemoryRecord) if field_.default == ())
+LIST_ATTRIBUTES = frozenset(field_.name for field_ in fields(MemoryRecord) if field_.default == ())
 
 NAMESPACE_PATHS_KEY = "namespacePaths"
 """Every prefix of the namespace as one string, because the engine cannot match the order of list values."""
@@ -255,7 +255,7 @@ ERASURE_KEY, RECEIPT_KEY = "erasureId", "receipt"
 ERASED_ID_KEY = "erasedId"
 """Id of the erased memory, on the trace point that is written when another memory replaces the tombstone."""
 
-SHEET_KEY = "entitySheet"
+ENTITY_SHEET_KEY = "entitySheet"
 """Set on the point with a scope's entity data, which is not a memory: `entities/rules/sheet.py`."""
 
 PROFILE_KEY = "userProfile"
@@ -267,10 +267,10 @@ VERSIONS_KEY, VERSIONS_SINCE_KEY = "itemVersions", "itemVersionsSince"
 WRITE_MARKS_KEY, REQUEST_MARKS_KEY = "writeMarks", "requestMarks"
 """Ids of the latest writes of an item, and of the latest requests with an idempotency key; see `memories/items.py`."""
 
-SHOWN: Mapping[str, Any] = {
+PUBLIC_PAYLOAD: Mapping[str, Any] = {
     "exclude": [
-        *(VERSIONS_KEY, ACCESS_MARKS_KEY, WRITE_MARKS_KEY, REQUEST_MARKS_KEY, EDIT_KEY),
-        *("lookupIds", "requestId", "requestHash", "contentHash", WINDOW_KEY, DUE_KEY, LOGGED_KEY),
+        *(VERSIONS_KEY, ACCESS_MARKS_KEY, WRITE_MARKS_KEY, REQUEST_MARKS_KEY, EDIT_MARK_KEY),
+        *("lookupIds", "requestId", "requestHash", "contentHash", WINDOW_KEY, WINDOW_DUE_KEY, LOGGED_KEY),
     ]
 }
 """Payload selector for responses: excludes the keys that only writers need."""
@@ -288,7 +288,7 @@ DISTIL_BY_KEY, DISTIL_UNTIL_KEY = "distilBy", "distilUntil"
 DISTIL_END_KEY = "distilEnd"
 """Set on a turn if a session ended right after it and was queued for a model; see `distillation/session_end.py`."""
 
-TOLD_AT_KEY = "toldSupersededAt"
+IMPORTED_SUPERSEDED_AT_KEY = "toldSupersededAt"
 """`supersededAt` of an imported version, stored until its successor is imported."""
 
 
@@ -310,7 +310,7 @@ def hash_content(content: str, secret: str = "") -> str:
 
 def window_mark(payload: Mapping[str, Any]) -> Payload:
     """Return the payload that marks later keyword texts as stale; empty if the memory has no session."""
-    return {DUE_KEY: True} if ORDER_KEY in payload else {}
+    return {WINDOW_DUE_KEY: True} if ORDER_KEY in payload else {}
 
 
 def is_emptied(payload: Mapping[str, Any]) -> bool:
@@ -329,7 +329,7 @@ def tombstone_of(payload: Mapping[str, Any], now_ms: int) -> Payload:
     return kept | marks | request_marks | {"pending": not kept.keys().isdisjoint(LINK_KEYS)}
 
 
-def root_of(identity_id: str, payload: Mapping[str, Any], now_ms: int) -> Payload:
+def root_tombstone(identity_id: str, payload: Mapping[str, Any], now_ms: int) -> Payload:
     """Return a tombstone for the root of an identity whose point no longer exists."""
     kept = {key: payload[key] for key in ("agentId", "userId", "type")}
     return kept | {"id": identity_id, "rev": 1, "updatedAt": now_ms, TOMBSTONE_KEY: now_ms, "pending": False}
@@ -347,12 +347,12 @@ def erasure_trace(memory_id: str, erasure_id: str, at_ms: int, *, now_ms: int) -
     return marks | {ERASURE_KEY: erasure_id, ERASED_ID_KEY: memory_id}
 
 
-def count_of(observed_by: Sequence[str]) -> int:
+def observation_count(observed_by: Sequence[str]) -> int:
     """Return the observation count: the number of authors, at least 1."""
     return max(1, len(observed_by))
 
 
-def is_long(update_count: int) -> bool:
+def is_long_chain(update_count: int) -> bool:
     """Return whether a version is at least the 20th of its chain since a model last read the chain."""
     return update_count + 1 >= LONG_CHAIN
 
@@ -367,7 +367,9 @@ def payload_of(record: MemoryRecord) -> Payload:
     if record.entities:
         kept[ENTITIES_KEY] = entities_to_payload(record.entities)
     paths = {NAMESPACE_PATHS_KEY: namespace_paths(record.namespace)} if record.namespace else {}
-    due = {DISTIL_DUE_KEY: True} if record.undistilled or (is_long(record.update_count) and not record.zone) else {}
+    due = (
+        {DISTIL_DUE_KEY: True} if record.undistilled or (is_long_chain(record.update_count) and not record.zone) else {}
+    )
     return {key: list(value) if isinstance(value, tuple) else value for key, value in kept.items()} | paths | due
 
 
@@ -375,9 +377,9 @@ def record_of(payload: Mapping[str, Any]) -> MemoryRecord:
     """Return the memory of a point's payload."""
     # Iterate over the keys present, which are fewer than all keys: every search result passes through here.
     values = {_ATTRIBUTES[key]: value for key, value in payload.items() if key in _ATTRIBUTES and value is not None}
-    for name in values.keys() & LISTS:
+    for name in values.keys() & LIST_ATTRIBUTES:
         values[name] = tuple(values[name])
     if ENTITIES_KEY in payload:
         values["entities"] = entities_from_payload(payload[ENTITIES_KEY])
-    values["observation_count"] = count_of(values.get("observed_by", ()))
-    return filled(MemoryRecord, {"content": "", "locked": True} | values if is_locked(payload) else values)
+    values["observation_count"] = observation_count(values.get("observed_by", ()))
+    return build_fast(MemoryRecord, {"content": "", "locked": True} | values if is_locked(payload) else values)

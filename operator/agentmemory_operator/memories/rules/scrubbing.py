@@ -71,7 +71,7 @@ class SecretRule:
 
 
 @dataclass(frozen=True, slots=True)
-class Scrubbed:
+class ScrubbedText:
     """A text without its secrets, and the kinds of secrets that were removed."""
 
     text: str
@@ -91,7 +91,7 @@ def marker(kind: Kind) -> str:
     return f"[REDACTED:{kind}]"
 
 
-def scrub(text: str, rules: Sequence[SecretRule]) -> Steps[Scrubbed]:
+def scrub(text: str, rules: Sequence[SecretRule]) -> Steps[ScrubbedText]:
     """Replace the secrets in a text."""
     kinds: set[Kind] = set()
     for _ in range(_MAX_PASSES):
@@ -100,7 +100,7 @@ def scrub(text: str, rules: Sequence[SecretRule]) -> Steps[Scrubbed]:
             break
         kinds.update(kind for _, _, kind in finds)
         text = _replaced(text, finds)
-    return Scrubbed(text, frozenset(kinds))
+    return ScrubbedText(text, frozenset(kinds))
 
 
 def scrub_object(value: Mapping[str, Any], rules: Sequence[SecretRule]) -> Steps[ScrubbedObject]:

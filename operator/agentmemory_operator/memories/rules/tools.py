@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agentmemory_operator.collections.rules.rebuild_costs import CHARACTERS_A_TOKEN, TOKENS_MAX
+from agentmemory_operator.collections.rules.rebuild_costs import CHARS_PER_TOKEN, MAX_TOKENS
 from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.spec.presets import PRESETS
 
@@ -32,7 +32,7 @@ TIME_PATTERN = (
     "^(19[89][0-9]|2[0-9]{3})-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
     "T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]([.][0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$(?!\\n)"
 )
-TOP_K_MAX = 50
+MAX_TOP_K = 50
 """Maximum number of results that fit into a prompt; the API allows more."""
 
 
@@ -53,7 +53,7 @@ class Tool:
     replaces: bool = False
 
 
-def tools_for(types: Sequence[MemoryType] | None) -> list[Tool]:
+def build_tools(types: Sequence[MemoryType] | None) -> list[Tool]:
     """Return the tools of an agent.
 
     Args:
@@ -62,7 +62,7 @@ def tools_for(types: Sequence[MemoryType] | None) -> list[Tool]:
     return [_remember(types), _search(types), _upsert()]
 
 
-def within(tool: Tool, taken: Mapping[str, Json]) -> Tool:
+def with_api_bounds(tool: Tool, taken: Mapping[str, Json]) -> Tool:
     """Return a tool with the API's bounds on each parameter, so the API accepts every call that matches the schema.
 
     Args:
@@ -79,7 +79,7 @@ def _bounded(own: Json, taken: Json) -> Json:
     return bounds | own | items
 
 
-def in_openai_form(tools: Iterable[Tool]) -> list[Json]:
+def render_openai_tools(tools: Iterable[Tool]) -> list[Json]:
     """Render the tools for `tools` of a chat completion."""
     return [
         {
@@ -90,7 +90,7 @@ def in_openai_form(tools: Iterable[Tool]) -> list[Json]:
     ]
 
 
-def in_mcp_form(tools: Iterable[Tool]) -> list[Json]:
+def render_mcp_tools(tools: Iterable[Tool]) -> list[Json]:
     """Render the tools for `tools/list` of the Model Context Protocol."""
     return [
         {
@@ -199,7 +199,7 @@ def _search(types: Sequence[MemoryType] | None) -> Tool:
                 "top_k": {
                     "type": "integer",
                     "minimum": 1,
-                    "maximum": TOP_K_MAX,
+                    "maximum": MAX_TOP_K,
                     "description": "How many at most.",
                 },
                 "min_similarity": {
@@ -225,7 +225,7 @@ def _upsert() -> Tool:
         ),
         parameters=_object(
             {
-                "content": _content("The text to keep.") | {"maxLength": TOKENS_MAX * CHARACTERS_A_TOKEN},
+                "content": _content("The text to keep.") | {"maxLength": MAX_TOKENS * CHARS_PER_TOKEN},
                 "metadata": {"type": "object", "description": "Anything else that belongs to it, as JSON."},
                 "key": _text("What it is found by; the same key replaces. Without one it is kept under a new key."),
             },

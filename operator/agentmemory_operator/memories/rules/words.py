@@ -27,7 +27,7 @@ _UNSPOKEN = re.compile(
 )
 _LAST_MARK = 0x1FFFF
 
-OCCURRENCES_MAX = 64
+MAX_OCCURRENCES = 64
 """Maximum number of occurrences of a name that are checked for word boundaries; usually the first one matches."""
 
 
@@ -51,7 +51,7 @@ class TextWords:
         return other.spaced <= self.spaced and all(any(run in own for own in self.runs) for run in other.runs)
 
 
-def words_of(text: str) -> TextWords:
+def split_words(text: str) -> TextWords:
     """Return the words of a text."""
     spaced: set[str] = set()
     runs: list[str] = []
@@ -75,11 +75,11 @@ class SearchedText:
 
     def has(self, name: str) -> bool:
         """Return whether the text contains a name as whole words; in a script without spaces, as part of a run."""
-        searched_name = searched(name)
+        searched_name = prepare_search(name)
         if not searched_name.words or not self.words.contain(searched_name.words):
             return False
         at = -1
-        for _ in range(OCCURRENCES_MAX):
+        for _ in range(MAX_OCCURRENCES):
             at = self.folded.find(searched_name.folded, at + 1)
             if at < 0:
                 return False
@@ -88,9 +88,9 @@ class SearchedText:
         return False
 
 
-def searched(text: str) -> SearchedText:
+def prepare_search(text: str) -> SearchedText:
     """Prepare a text for the lookup of names."""
-    return SearchedText(" ".join(_folded(text).split()), words_of(text))
+    return SearchedText(" ".join(_folded(text).split()), split_words(text))
 
 
 def _is_within_word(text: str, at: int) -> bool:

@@ -12,10 +12,10 @@ from agentmemory_operator.memories.rules.filters import (
     IS_PENDING,
     IS_WORKING,
     NOT_SUPERSEDED,
-    STORED,
+    STORED_FILTER,
     Filter,
-    both,
     equals,
+    narrow,
 )
 from agentmemory_operator.memories.rules.item_versions import versions_of
 from agentmemory_operator.memories.rules.links import predecessors
@@ -28,14 +28,14 @@ from agentmemory_operator.memories.rules.record import (
 )
 from agentmemory_operator.ports.base import Json, Vector
 from agentmemory_operator.zones.rules.sealing import SEALED_KEY
-from agentmemory_operator.zones.sealed_store import as_stored
+from agentmemory_operator.zones.sealed_store import without_decryption
 
 PAGE = 100
 _LINK_KEYS = ("supersedesId", "supersedesIds", TOMBSTONE_KEY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exported:
+class ExportedMemory:
     """A memory, with the fields of its point that its record lacks.
 
     Attributes:
@@ -56,15 +56,15 @@ class Exported:
 
 async def export_memories(
     agent: Agent, user_id: str, *, has_vectors: bool, opens_sealed: bool = False
-) -> AsyncIterator[list[Exported]]:
+) -> AsyncIterator[list[ExportedMemory]]:
     """Yield the memories of a user, page by page. A memory that exists during the whole export is yielded once.
 
     Args:
         opens_sealed: True to decrypt memories with a zone; False yields them encrypted, as stored.
     """
-    agent = agent if opens_sealed else replace(agent, store=as_stored(agent.store))
+    agent = agent if opens_sealed else replace(agent, store=without_decryption(agent.store))
     await _settle(agent, user_id)
-    heads = both(STORED, equals("userId", user_id), NOT_SUPERSEDED)
+    heads = narrow(STORED_FILTER, equals("userId", user_id), NOT_SUPERSEDED)
     body = {"filter": heads | {"must_not": [IS_WORKING]}, "limit": PAGE, "with_payload": list(_LINK_KEYS)}
     async for points in read_pages(agent, body):
         ids = await _with_versions(agent, points)
@@ -80,7 +80,7 @@ async def _settle(agent: Agent, user_id: str) -> None:
             await chains.complete(agent, point["payload"])
 
 
-async def _page(agent: Agent, ids: Sequence[str], *, has_vectors: bool) -> list[Exported]:
+async def _page(agent: Agent, ids: Sequence[str], *, has_vectors: bool) -> list[ExportedMemory]:
     body = {"filter": {"must": [{"has_id": list(ids)}]}, "limit": len(ids), "with_payload": True}
     found: dict[str, Json] = {}
     async for points in read_pages(agent, body | {"with_vector": has_vectors}):
@@ -111,10 +111,10 @@ async def _with_versions(agent: Agent, heads: Sequence[Json]) -> list[str]:
     return [memory_id for chain in versions.values() for memory_id in reversed(chain)]
 
 
-def _exported(point: Json, *, has_vector: bool, keep_versions: int) -> Exported:
+def _exported(point: Json, *, has_vector: bool, keep_versions: int) -> ExportedMemory:
     payload = point["payload"]
     vector = point["vector"] if has_vector else None
-    return Exported(
+    return ExportedMemory(
         record=record_of(payload),
         is_item=ITEM_NAMESPACE_KEY in payload,
         versions=tuple(versions_of(payload, keep=keep_versions)),

@@ -21,7 +21,7 @@ _Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class ImportLine:
     """A memory as parsed from a line of an export.
 
     Attributes:
@@ -54,7 +54,7 @@ class Line:
     connections: tuple[Mapping[str, str], ...] = ()
     is_consolidated: bool = False
     vector_of: str | None = None
-    sealed: str | None = None
+    encrypted_text: str | None = None
 
     @property
     def predecessors(self) -> tuple[str, ...]:
@@ -79,24 +79,24 @@ class ImportBatch:
         follows: Predecessors of each draft that are stored or in the batch.
     """
 
-    lines: Sequence[Line]
+    lines: Sequence[ImportLine]
     outcomes: dict[int, Outcome] = field(default_factory=dict)
     drafts: dict[int, MemoryDraft] = field(default_factory=dict)
-    fixed: frozenset[str] = frozenset()
-    kept_types: frozenset[str] = frozenset()
-    known: dict[str, Payload] = field(default_factory=dict)
+    immutable_ids: frozenset[str] = frozenset()
+    immutable_types: frozenset[str] = frozenset()
+    stored_rows: dict[str, Payload] = field(default_factory=dict)
     heads: dict[str, str] = field(default_factory=dict)
-    follows: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    predecessor_ids: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def places(self) -> dict[str, int]:
         """Place of each draft by id."""
         return {draft.record.id: place for place, draft in self.drafts.items()}
 
-    def open(self, opened: Sequence[Line | AgentMemoryError]) -> None:
+    def decrypt_lines(self, opened: Sequence[ImportLine | AgentMemoryError]) -> None:
         """Replace the lines by decrypted ones; an error becomes the outcome of its line."""
         self.outcomes |= {place: line for place, line in enumerate(opened) if isinstance(line, AgentMemoryError)}
-        self.lines = [line if isinstance(line, Line) else self.lines[place] for place, line in enumerate(opened)]
+        self.lines = [line if isinstance(line, ImportLine) else self.lines[place] for place, line in enumerate(opened)]
 
     def refuse(self, place: int, outcome: Outcome) -> None:
         """Set the outcome of a line, which is then not written."""
@@ -104,10 +104,10 @@ class ImportBatch:
         self.drafts.pop(place, None)
 
 
-def refusal_of(batch: ImportBatch, place: int, *, brings_back_erased: bool) -> Outcome | None:
+def find_refusal(batch: ImportBatch, place: int, *, brings_back_erased: bool) -> Outcome | None:
     """Return the outcome of a draft that must not be written: "present" or an error; None if it may be written."""
     draft, line = batch.drafts[place], batch.lines[place]
-    row, user_id = batch.known.get(draft.record.id), draft.record.user_id
+    row, user_id = batch.stored_rows.get(draft.record.id), draft.record.user_id
     if row is not None:
         if TOMBSTONE_KEY not in row and row.get("userId") == user_id:
             return "present"
@@ -129,11 +129,11 @@ def _taken_id(row: _Row, user_id: str, *, brings_back_erased: bool) -> AgentMemo
     return None
 
 
-def _chain_refusal(batch: ImportBatch, place: int, line: Line) -> AgentMemoryError | None:
+def _chain_refusal(batch: ImportBatch, place: int, line: ImportLine) -> AgentMemoryError | None:
     """Return the error if a version does not fit into its chain; otherwise record its predecessors in `follows`."""
     record = batch.drafts[place].record
     successor_id = line.superseded_by
-    successor = batch.known.get(successor_id or "")
+    successor = batch.stored_rows.get(successor_id or "")
     if successor and TOMBSTONE_KEY not in successor and record.id not in predecessors(successor):
         return Conflict(f"superseded_by: {successor_id} exists and does not follow it; send the oldest version first")
     for before in line.predecessors:
@@ -144,19 +144,19 @@ def _chain_refusal(batch: ImportBatch, place: int, line: Line) -> AgentMemoryErr
 
 def _refusal_to_follow(batch: ImportBatch, place: int, before: str) -> AgentMemoryError | None:
     record = batch.drafts[place].record
-    follows = batch.follows.get(record.id, ())
+    follows = batch.predecessor_ids.get(record.id, ())
     immutable = Conflict(f"supersedes: {before} is immutable in this agent (types[].immutable)")
     if (draft := batch.drafts.get(batch.places.get(before, -1))) and draft.place < place:
         is_stated = batch.lines[draft.place].superseded_by == record.id
-        if draft.record.type in batch.kept_types and not is_stated:
+        if draft.record.type in batch.immutable_types and not is_stated:
             return immutable
-        batch.follows[record.id] = (*follows, before)
-    elif (row := batch.known.get(before)) and _may_be_followed(row, record):
+        batch.predecessor_ids[record.id] = (*follows, before)
+    elif (row := batch.stored_rows.get(before)) and _may_be_followed(row, record):
         if row.get("supersededById") not in (None, record.id):
-            return taken_by_another(before)
-        if row["id"] in batch.fixed and row.get("supersededById") is None:
+            return successor_conflict(before)
+        if row["id"] in batch.immutable_ids and row.get("supersededById") is None:
             return immutable
-        batch.follows[record.id] = (*follows, row["id"])
+        batch.predecessor_ids[record.id] = (*follows, row["id"])
     return None
 
 
@@ -165,13 +165,13 @@ def _identity_refusal(batch: ImportBatch, record: MemoryRecord, *, is_head: bool
     if identity is None or not is_head:
         return None
     head = batch.heads.get(identity)
-    if head not in (None, record.id, *batch.follows.get(record.id, ())):
+    if head not in (None, record.id, *batch.predecessor_ids.get(record.id, ())):
         return Conflict(f"{record.id}: {head} exists under the same key or subject and is newer")
     batch.heads[identity] = record.id
     return None
 
 
-def has_successor(batch: ImportBatch, line: Line, memory_id: str) -> bool:
+def has_successor(batch: ImportBatch, line: ImportLine, memory_id: str) -> bool:
     """Return whether the next version of a memory is in the batch or stored."""
     successor_id = line.superseded_by
     if successor_id is None:
@@ -179,7 +179,7 @@ def has_successor(batch: ImportBatch, line: Line, memory_id: str) -> bool:
     place = batch.places.get(successor_id)
     if place is not None and memory_id in batch.lines[place].predecessors:
         return True
-    row = batch.known.get(successor_id)
+    row = batch.stored_rows.get(successor_id)
     return bool(row and TOMBSTONE_KEY not in row and memory_id in predecessors(row))
 
 
@@ -188,6 +188,6 @@ def _may_be_followed(row: _Row, record: MemoryRecord) -> bool:
     return not (is_other or row.get("working") or ITEM_NAMESPACE_KEY in row)
 
 
-def taken_by_another(memory_id: str | None) -> Conflict:
+def successor_conflict(memory_id: str | None) -> Conflict:
     """Return the error of a version whose predecessor has another successor."""
     return Conflict(f"supersedes: {memory_id} already has another successor")

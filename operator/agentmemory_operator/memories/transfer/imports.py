@@ -13,53 +13,53 @@ from typing import Any
 
 from agentmemory_operator.agents.checks import is_immutable
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.errors import AgentMemoryError, Conflict, Unreadable
+from agentmemory_operator.errors import AgentMemoryError, Conflict, DecryptionFailed
 from agentmemory_operator.memories import chains, session_keywords
-from agentmemory_operator.memories.chains import midway
-from agentmemory_operator.memories.draft import MemoryDraft, bare_drafts, worded
-from agentmemory_operator.memories.incoming import IncomingMemory, clean
-from agentmemory_operator.memories.point_pages import read_pages, replacing
-from agentmemory_operator.memories.rules.filters import NOT_DELETED, NOT_SUPERSEDED, equals, equals_any, only
+from agentmemory_operator.memories.chains import outcome_unknown_on_failure
+from agentmemory_operator.memories.draft import MemoryDraft, add_words, build_drafts_without_words
+from agentmemory_operator.memories.incoming import IncomingMemory, scrub_memories
+from agentmemory_operator.memories.point_pages import read_pages, replacement_operations
+from agentmemory_operator.memories.rules.filters import NOT_DELETED, NOT_SUPERSEDED, equals, equals_any, point_filter
 from agentmemory_operator.memories.rules.ids import item_id, keyed_id
-from agentmemory_operator.memories.rules.item_versions import NUMBER_KEY, ItemVersion, bounded
+from agentmemory_operator.memories.rules.item_versions import NUMBER_KEY, ItemVersion, bounded_versions
 from agentmemory_operator.memories.rules.items import namespace_word
 from agentmemory_operator.memories.rules.links import LINK_KEYS
 from agentmemory_operator.memories.rules.record import (
     CHANGED_KEY,
-    DUE_KEY,
     ERASURE_KEY,
+    IMPORTED_SUPERSEDED_AT_KEY,
     ITEM_NAMESPACE_KEY,
     LOGGED_KEY,
     PAYLOAD_KEYS,
     STATED_END_KEY,
-    TOLD_AT_KEY,
     TOMBSTONE_KEY,
     VERSIONS_KEY,
+    WINDOW_DUE_KEY,
     MemoryRecord,
     Payload,
-    count_of,
+    observation_count,
 )
 from agentmemory_operator.memories.session_use import note_stored
 from agentmemory_operator.memories.transfer.import_batch import (
     ImportBatch,
-    Line,
+    ImportLine,
     Outcome,
+    find_refusal,
     has_successor,
-    refusal_of,
-    taken_by_another,
+    successor_conflict,
 )
 from agentmemory_operator.memories.zoned import zone_keys_of
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
 from agentmemory_operator.zones.keyring import DataKey
-from agentmemory_operator.zones.rules.sealing import SEALED_KEY, ZONE_KEY, Envelope, envelope_of
-from agentmemory_operator.zones.sealed_store import opened_with
+from agentmemory_operator.zones.rules.sealing import SEALED_KEY, ZONE_KEY, Envelope, parse_envelope
+from agentmemory_operator.zones.sealed_store import decrypt_fields
 
 BATCH = 100
 
 _KEYS = (
-    *("id", "userId", "rev", "pending", *LINK_KEYS, "identityId", "working", "type", TOLD_AT_KEY),
-    *(TOMBSTONE_KEY, ERASURE_KEY, DUE_KEY, ITEM_NAMESPACE_KEY),
+    *("id", "userId", "rev", "pending", *LINK_KEYS, "identityId", "working", "type", IMPORTED_SUPERSEDED_AT_KEY),
+    *(TOMBSTONE_KEY, ERASURE_KEY, WINDOW_DUE_KEY, ITEM_NAMESPACE_KEY),
 )
 _Row = Mapping[str, Any]
 
@@ -70,7 +70,7 @@ def embedding_name(source: EmbeddingSource) -> str:
     return "/".join(str(part) for part in (*parts, prefixes and prefixes.name) if part is not None)
 
 
-async def import_lines(agent: Agent, lines: Sequence[Line], *, brings_back_erased: bool) -> list[Outcome]:
+async def import_lines(agent: Agent, lines: Sequence[ImportLine], *, brings_back_erased: bool) -> list[Outcome]:
     """Import lines of one user; return one outcome per line, in order.
 
     Args:
@@ -85,9 +85,9 @@ async def import_lines(agent: Agent, lines: Sequence[Line], *, brings_back_erase
     await _draft(agent, batch)
     await _read_known(agent, batch)
     for place in sorted(batch.drafts):
-        if refusal := refusal_of(batch, place, brings_back_erased=brings_back_erased):
+        if refusal := find_refusal(batch, place, brings_back_erased=brings_back_erased):
             batch.refuse(place, refusal)
-    with midway():
+    with outcome_unknown_on_failure():
         await _write(agent, batch)
     for line in lines:
         agent.sizes.forget(line.memory.user_id)
@@ -98,9 +98,9 @@ async def _draft(agent: Agent, batch: ImportBatch) -> None:
     """Check the lines and embed their contents. A vector from the same vector space is kept."""
     # Skip rules that may have changed since a memory was stored. Without `valid_to`: versions of the same moment have
     # an empty validity.
-    batch.open(await open_lines(agent, batch.lines))
+    batch.decrypt_lines(await decrypt_lines(agent, batch.lines))
     bare = [replace(line.memory, supersedes=None, parent_id=None, valid_to=None) for line in batch.lines]
-    cleaned = await clean(agent, bare)
+    cleaned = await scrub_memories(agent, bare)
     given: list[int] = []
     for place, item in enumerate(cleaned):
         if place in batch.outcomes:
@@ -114,7 +114,7 @@ async def _draft(agent: Agent, batch: ImportBatch) -> None:
     taking = replace(agent, source=replace(agent.source, provider="none"))
     others = [place for place in range(len(cleaned)) if place not in {*given, *batch.outcomes}]
     for of, places in ((taking, given), (agent, others)):
-        drafts = await bare_drafts(of, [cleaned[n] for n in places], is_new=False) if places else []
+        drafts = await build_drafts_without_words(of, [cleaned[n] for n in places], is_new=False) if places else []
         for place, draft in zip(places, drafts, strict=True):
             if isinstance(draft, MemoryDraft):
                 batch.drafts[place] = replace(_with_line(draft, batch.lines[place], agent), place=place)
@@ -126,17 +126,19 @@ async def _read_known(agent: Agent, batch: ImportBatch) -> None:
     """Read the stored memories that the lines refer to, after completing their pending changes."""
     linked = [link for line in batch.lines for link in (*line.predecessors, line.superseded_by) if link]
     ids = sorted({*batch.places, *linked})
-    batch.known = await _rows(agent, ids)
-    unfinished = [row for row in batch.known.values() if row.get("pending")]
+    batch.stored_rows = await _rows(agent, ids)
+    unfinished = [row for row in batch.stored_rows.values() if row.get("pending")]
     for row in unfinished:
         await chains.complete(agent, row)
-    due = [id_ for id_, row in batch.known.items() if TOMBSTONE_KEY in row and row.get(DUE_KEY)]
-    await session_keywords.settle(agent, due)
+    due = [id_ for id_, row in batch.stored_rows.items() if TOMBSTONE_KEY in row and row.get(WINDOW_DUE_KEY)]
+    await session_keywords.update_stale_texts(agent, due)
     if unfinished or due:
-        batch.known = await _rows(agent, ids)
-    kept = (row for row in batch.known.values() if TOMBSTONE_KEY not in row and TOLD_AT_KEY not in row)
-    batch.fixed = frozenset(row["id"] for row in kept if is_immutable(agent, row))
-    batch.kept_types = frozenset(type_.name for type_ in agent.settings.ranking.endings if type_.immutable)
+        batch.stored_rows = await _rows(agent, ids)
+    kept = (
+        row for row in batch.stored_rows.values() if TOMBSTONE_KEY not in row and IMPORTED_SUPERSEDED_AT_KEY not in row
+    )
+    batch.immutable_ids = frozenset(row["id"] for row in kept if is_immutable(agent, row))
+    batch.immutable_types = frozenset(type_.name for type_ in agent.settings.ranking.endings if type_.immutable)
     identities = sorted({draft.record.identity_id for draft in batch.drafts.values() if draft.record.identity_id})
     batch.heads = await _heads(agent, identities)
 
@@ -145,26 +147,26 @@ async def _write(agent: Agent, batch: ImportBatch) -> None:
     if not batch.drafts:
         return
     drafts = [_linked(draft, batch) for _, draft in sorted(batch.drafts.items())]
-    ready = [draft for draft in await worded(agent, drafts) if isinstance(draft, MemoryDraft)]
+    ready = [draft for draft in await add_words(agent, drafts) if isinstance(draft, MemoryDraft)]
     versions = await _clean_versions(agent, {draft.place: batch.lines[draft.place].versions for draft in ready})
     points = [_point(draft, batch.lines[draft.place], agent) for draft in ready]
     for draft, point in zip(ready, points, strict=True):
         point["payload"] |= {key: value for key, value in versions[draft.place].items() if value is not None}
-    if new := [point for point in points if point["id"] not in batch.known]:
+    if new := [point for point in points if point["id"] not in batch.stored_rows]:
         await agent.store.upsert(agent.alias, new, insert_only=True, strong=True)
-    known = [point for point in points if point["id"] in batch.known]
-    over = [operation for point in known for operation in _over(agent, point, batch.known[point["id"]])]
+    known = [point for point in points if point["id"] in batch.stored_rows]
+    over = [operation for point in known for operation in _over(agent, point, batch.stored_rows[point["id"]])]
     if over:
         await agent.store.batch(agent.alias, over, strong=True)
     await _join(agent, batch)
     await note_stored(agent, [draft.record for draft in ready], now_ms=agent.clock.now_ms())
-    before = [id_ for draft in ready for id_ in batch.follows.get(draft.record.id, ())]
-    await session_keywords.settle(agent, [*batch.places, *before])
+    before = [id_ for draft in ready for id_ in batch.predecessor_ids.get(draft.record.id, ())]
+    await session_keywords.update_stale_texts(agent, [*batch.places, *before])
 
 
 async def _join(agent: Agent, batch: ImportBatch) -> None:
     """Join each version to its predecessor. Versions whose links are complete only need `pending` cleared."""
-    followed = {before for several in batch.follows.values() for before in several}
+    followed = {before for several in batch.predecessor_ids.values() for before in several}
     rows = await _rows(agent, sorted({*batch.places, *followed}))
     completed: list[Json] = []
     for memory_id, place in batch.places.items():
@@ -173,16 +175,16 @@ async def _join(agent: Agent, batch: ImportBatch) -> None:
         if row is None or TOMBSTONE_KEY in row:
             batch.outcomes[place] = Conflict(f"{memory_id} was deleted during the import")
         elif row.get("pending"):
-            before = batch.follows.get(memory_id, ())
+            before = batch.predecessor_ids.get(memory_id, ())
             if before and all(rows.get(id_, {}).get("supersededById") == memory_id for id_ in before):
                 completed.append(_showing(row, agent.clock.now_ms()))
             elif not await chains.join(agent, row):
-                batch.outcomes[place] = taken_by_another(", ".join(before))
+                batch.outcomes[place] = successor_conflict(", ".join(before))
     if completed:
         await agent.store.batch(agent.alias, completed, strong=True)
 
 
-def _with_line(draft: MemoryDraft, line: Line, agent: Agent) -> MemoryDraft:
+def _with_line(draft: MemoryDraft, line: ImportLine, agent: Agent) -> MemoryDraft:
     """Return a draft with the fields of its line that a new memory lacks."""
     record, slug = draft.record, agent.settings.slug
     memory = line.memory
@@ -197,7 +199,7 @@ def _with_line(draft: MemoryDraft, line: Line, agent: Agent) -> MemoryDraft:
         last_accessed_at=line.last_accessed_at,
         session_used_at=_last_used(record, line.last_accessed_at),
         observed_by=observed_by,
-        observation_count=count_of(observed_by),
+        observation_count=observation_count(observed_by),
         pending=False,
         connections=line.connections,
         consolidated=line.is_consolidated,
@@ -227,7 +229,7 @@ def _id_of(memory: IncomingMemory, record: MemoryRecord, scope: str) -> str:
 def _linked(draft: MemoryDraft, batch: ImportBatch) -> MemoryDraft:
     """Return a draft with its links to stored memories and to others in the batch."""
     line, record = batch.lines[draft.place], draft.record
-    before = batch.follows.get(record.id, ())
+    before = batch.predecessor_ids.get(record.id, ())
     several = before if len(before) > 1 else ()
     record = replace(record, supersedes_id=before[0] if before else None, supersedes_ids=several, pending=bool(before))
     if has_successor(batch, line, record.id):
@@ -239,7 +241,7 @@ def _linked(draft: MemoryDraft, batch: ImportBatch) -> MemoryDraft:
     return replace(draft, record=record)
 
 
-def _point(draft: MemoryDraft, line: Line, agent: Agent) -> Json:
+def _point(draft: MemoryDraft, line: ImportLine, agent: Agent) -> Json:
     point = draft.point(agent)
     payload: Payload = point["payload"]
     if line.is_item:
@@ -248,7 +250,7 @@ def _point(draft: MemoryDraft, line: Line, agent: Agent) -> Json:
     if is_followed and line.stated_end is not None:
         payload[STATED_END_KEY] = line.stated_end
     if line.superseded_by and not is_followed and line.superseded_at is not None:
-        payload[TOLD_AT_KEY] = line.superseded_at
+        payload[IMPORTED_SUPERSEDED_AT_KEY] = line.superseded_at
     return point
 
 
@@ -261,12 +263,12 @@ async def _clean_versions(agent: Agent, given: Mapping[int, Sequence[ItemVersion
     cleaned_versions: dict[int, Payload] = {}
     for place, versions in given.items():
         memories = [IncomingMemory(user_id="", content=old.content, metadata=old.metadata) for old in versions[:keep]]
-        cleaned = [item.memory for item in await clean(agent, memories)]
+        cleaned = [item.memory for item in await scrub_memories(agent, memories)]
         kept = [
             replace(version, content=item.content, metadata=item.metadata)
             for version, item in zip(versions[:keep], cleaned, strict=True)
         ]
-        cleaned_versions[place] = bounded([version.stored(now_ms) for version in kept], keep=keep)
+        cleaned_versions[place] = bounded_versions([version.to_payload(now_ms) for version in kept], keep=keep)
     return cleaned_versions
 
 
@@ -276,13 +278,15 @@ def _over(agent: Agent, point: Json, tombstone: _Row) -> list[Json]:
     This withdraws an erasure: the point is the erased memory, so no trace point is written.
     """
     newer = point | {"payload": point["payload"] | {"rev": tombstone["rev"] + 1}}
-    unchanged = only(point["id"], equals("rev", tombstone["rev"]), NOT_SUPERSEDED)
-    return replacing(agent, newer, unchanged)
+    unchanged = point_filter(point["id"], equals("rev", tombstone["rev"]), NOT_SUPERSEDED)
+    return replacement_operations(agent, newer, unchanged)
 
 
 def _showing(row: _Row, now_ms: int) -> Json:
     payload = {"pending": False, "rev": row["rev"] + 1, "updatedAt": now_ms, LOGGED_KEY: now_ms}
-    return {"set_payload": {"payload": payload, "filter": only(row["id"], equals("rev", row["rev"]), NOT_DELETED)}}
+    return {
+        "set_payload": {"payload": payload, "filter": point_filter(row["id"], equals("rev", row["rev"]), NOT_DELETED)}
+    }
 
 
 async def _rows(agent: Agent, ids: Sequence[str]) -> dict[str, Payload]:
@@ -305,34 +309,38 @@ async def _heads(agent: Agent, identities: Sequence[str]) -> dict[str, str]:
 _STATED = {field.name: PAYLOAD_KEYS[field.name] for field in fields(IncomingMemory) if field.name in PAYLOAD_KEYS}
 
 
-async def open_lines(agent: Agent, lines: Sequence[Line]) -> list[Line | AgentMemoryError]:
+async def decrypt_lines(agent: Agent, lines: Sequence[ImportLine]) -> list[ImportLine | AgentMemoryError]:
     """Decrypt the lines; return each line, or the error if it cannot be decrypted.
 
     Raises:
         KeysUnavailable: If the keys are unavailable.
     """
     envelopes = {
-        place: envelope_of({SEALED_KEY: line.sealed}) for place, line in enumerate(lines) if line.sealed is not None
+        place: parse_envelope({SEALED_KEY: line.encrypted_text})
+        for place, line in enumerate(lines)
+        if line.encrypted_text is not None
     }
     if not envelopes:
         return list(lines)
     zone_keys = zone_keys_of(agent)
-    keys = await zone_keys.reading({envelope.key_id for envelope in envelopes.values() if envelope})
+    keys = await zone_keys.read_keys({envelope.key_id for envelope in envelopes.values() if envelope})
     return [
         _decrypt(zone_keys.scope, line, envelopes[place], keys) if place in envelopes else line
         for place, line in enumerate(lines)
     ]
 
 
-def _decrypt(scope: str, line: Line, envelope: Envelope | None, keys: Mapping[str, DataKey]) -> Line | AgentMemoryError:
+def _decrypt(
+    scope: str, line: ImportLine, envelope: Envelope | None, keys: Mapping[str, DataKey]
+) -> ImportLine | AgentMemoryError:
     key = keys.get(envelope.key_id) if envelope else None
     if envelope is None or key is None:
         way_out = "import it into an installation with its keys, or export it with plain=true"
         return Conflict(f"sealed: its key is unavailable or deleted: {way_out}")
     owner = {"userId": line.memory.user_id, "id": line.id or "", ZONE_KEY: line.memory.zone or ""}
     try:
-        inner = json.loads(opened_with(key, envelope, scope=scope, payload=owner))
-    except Unreadable:
+        inner = json.loads(decrypt_fields(key, envelope, scope=scope, payload=owner))
+    except DecryptionFailed:
         return Conflict("sealed: it was sealed for another agent, user, memory or zone, or was changed concurrently")
     stated = {name: _immutable(inner[payload_key]) for name, payload_key in _STATED.items() if payload_key in inner}
     versions = tuple(map(_version, inner.get(VERSIONS_KEY) or ()))

@@ -25,12 +25,12 @@ COSINE = "Cosine"
 FLOAT16, UINT8 = "Float16", "Uint8"
 
 _SCALED_TOLERANCE, _FLOAT16_TOLERANCE = 1e-6, 1e-3
-SAME_MEANING = 0.99
+MIN_COSINE = 0.99
 """Minimum cosine of two embeddings of the same text by the same model. Providers do not return identical bits twice."""
 
 
 @dataclass(frozen=True, slots=True)
-class CarriedVectors:
+class VectorTolerance:
     """Compares vectors by name.
 
     The unnamed one is the embedding of the memory; every other one must be copied unchanged.
@@ -48,13 +48,13 @@ class CarriedVectors:
         """Return whether a target's vector is a valid copy of the source's."""
         if name or not found or not before:
             return is_bit_for_bit(name, found, before)
-        return self.is_sane(found) if self.is_embedded else self._is_near(found, before)
+        return self.is_valid(found) if self.is_embedded else self._is_near(found, before)
 
-    def is_sane(self, vector: Sequence[float]) -> bool:
+    def is_valid(self, vector: Sequence[float]) -> bool:
         """Return whether a vector has the target's size and a positive, finite length."""
         return len(vector) == self.target.size and 0 < math.hypot(*vector) < math.inf
 
-    def is_meant(self, found: Sequence[float], embedded: Sequence[float]) -> bool:
+    def is_embedding_of(self, found: Sequence[float], embedded: Sequence[float]) -> bool:
         """Return whether a target's vector is the model's embedding of its text.
 
         Args:
@@ -63,10 +63,10 @@ class CarriedVectors:
         """
         expected = _as_bytes(embedded) if self.target.datatype == UINT8 else embedded
         lengths = math.hypot(*found) * math.hypot(*expected)
-        return lengths > 0 and sum(map(mul, found, expected)) / lengths >= SAME_MEANING
+        return lengths > 0 and sum(map(mul, found, expected)) / lengths >= MIN_COSINE
 
     @property
-    def described(self) -> str:
+    def description(self) -> str:
         """Precision of the comparison, for messages."""
         if self.is_embedded:
             return "except for their vectors, which were embedded again"

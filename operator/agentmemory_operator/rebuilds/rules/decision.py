@@ -15,13 +15,13 @@ All other unfinished targets are removed too. A replaced collection is not a tar
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agentmemory_operator.collections.rules.collection import Observed
+from agentmemory_operator.collections.rules.collection import ObservedCollection
 from agentmemory_operator.collections.rules.rebuild_record import RebuildKind, RebuildRecord, RebuildStep
-from agentmemory_operator.rebuilds.rules.plain import is_past_return
+from agentmemory_operator.rebuilds.rules.plain import is_plain_deleted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RebuildWish:
+class RebuildRequest:
     """Request of the object.
 
     Attributes:
@@ -34,7 +34,7 @@ class RebuildWish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class RebuildDecision:
     """Next action for an agent's rebuilds.
 
     Attributes:
@@ -44,21 +44,21 @@ class Decision:
         is_urgent: True if clients are not served until `going_on` continues, or will soon not be.
     """
 
-    going_on: RebuildRecord | None = None
-    begins: RebuildKind | None = None
+    current: RebuildRecord | None = None
+    new_kind: RebuildKind | None = None
     unwanted: tuple[RebuildRecord, ...] = ()
     is_urgent: bool = False
 
     @property
-    def may_wait(self) -> bool:
+    def can_wait_for_restore(self) -> bool:
         """True if a restore may go first: there is something to do, but no rebuild that is past its move or urgent."""
-        current = self.going_on
+        current = self.current
         if current is None:
-            return self.begins is not None or bool(self.unwanted)
+            return self.new_kind is not None or bool(self.unwanted)
         return not (current.is_moved or self.is_urgent)
 
 
-def decide(live: Observed | None, records: Sequence[RebuildRecord], wish: RebuildWish) -> Decision:
+def decide(live: ObservedCollection | None, records: Sequence[RebuildRecord], wish: RebuildRequest) -> RebuildDecision:
     """Apply the module's table.
 
     Args:
@@ -66,28 +66,30 @@ def decide(live: Observed | None, records: Sequence[RebuildRecord], wish: Rebuil
         records: Records of all collections of the agent that have one.
     """
     if live is None:
-        return Decision()
+        return RebuildDecision()
     open_ = [record for record in records if record.step is not RebuildStep.DONE and record.target != live.physical]
     own = live.record
     if own is not None and own.target == live.physical and own.step is not RebuildStep.DONE:
-        return Decision(going_on=own, unwanted=tuple(open_))
-    urgent = next((record for record in open_ if not live.is_aliased and is_past_return(record, live.physical)), None)
+        return RebuildDecision(current=own, unwanted=tuple(open_))
+    urgent = next((record for record in open_ if not live.is_aliased and is_plain_deleted(record, live.physical)), None)
     if urgent is not None:
-        return Decision(going_on=urgent, is_urgent=True)
+        return RebuildDecision(current=urgent, is_urgent=True)
     kind = _requested_kind(live, wish)
     chosen = next((record for record in open_ if _matches_request(record, live, kind, wish)), None)
     unwanted = tuple(record for record in open_ if record is not chosen)
     if chosen is not None:
-        return Decision(going_on=chosen, unwanted=unwanted)
-    return Decision(begins=kind, unwanted=unwanted)
+        return RebuildDecision(current=chosen, unwanted=unwanted)
+    return RebuildDecision(new_kind=kind, unwanted=unwanted)
 
 
-def _requested_kind(live: Observed, wish: RebuildWish) -> RebuildKind | None:
+def _requested_kind(live: ObservedCollection, wish: RebuildRequest) -> RebuildKind | None:
     if wish.rollback is not None and wish.rollback == live.physical:
         return RebuildKind.ROLLBACK
     return RebuildKind.REBUILD if wish.digest is not None else None
 
 
-def _matches_request(record: RebuildRecord, live: Observed, kind: RebuildKind | None, wish: RebuildWish) -> bool:
+def _matches_request(
+    record: RebuildRecord, live: ObservedCollection, kind: RebuildKind | None, wish: RebuildRequest
+) -> bool:
     is_same = record.kind is kind and record.source == live.physical
     return is_same and (kind is RebuildKind.ROLLBACK or record.digest == wish.digest)

@@ -23,7 +23,7 @@ from enum import StrEnum
 from agentmemory_operator.collections.rules.rebuild_record import RebuildRecord, RebuildStep
 
 
-class Next(StrEnum):
+class PlainSwapStep(StrEnum):
     """Next step."""
 
     KEEP = "Keep"
@@ -35,7 +35,7 @@ class Next(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
+class PlainSwapState:
     """State of the collections.
 
     Attributes:
@@ -45,36 +45,36 @@ class Scene:
     """
 
     has_plain: bool
-    leads_to: str | None
+    alias_target: str | None
     record: RebuildRecord
     has_way_back: bool
 
 
-def next_of(scene: Scene) -> Next:
+def next_step(scene: PlainSwapState) -> PlainSwapStep:
     """Return the next step by the module's table."""
-    if scene.leads_to is not None:
-        return Next.DONE if scene.leads_to == scene.record.target else Next.TAKEN
+    if scene.alias_target is not None:
+        return PlainSwapStep.DONE if scene.alias_target == scene.record.target else PlainSwapStep.TAKEN
     if scene.has_plain:
-        return Next.REPLACE if scene.has_way_back else Next.KEEP
-    return Next.LINK if scene.record.step is RebuildStep.MOVE else Next.LOST
+        return PlainSwapStep.REPLACE if scene.has_way_back else PlainSwapStep.KEEP
+    return PlainSwapStep.LINK if scene.record.step is RebuildStep.MOVE else PlainSwapStep.LOST
 
 
-def is_of_plain(record: RebuildRecord, alias: str) -> bool:
+def replaces_plain_collection(record: RebuildRecord, alias: str) -> bool:
     """Return whether a record's source is a plain collection, which has the name of the alias."""
     return record.source == alias
 
 
 def awaits_alias(record: RebuildRecord | None, alias: str) -> bool:
     """Return whether the alias must point to a record's target as soon as the plain collection is deleted."""
-    return record is not None and is_of_plain(record, alias) and record.step is RebuildStep.MOVE
+    return record is not None and replaces_plain_collection(record, alias) and record.step is RebuildStep.MOVE
 
 
-def is_past_return(record: RebuildRecord, alias: str) -> bool:
+def is_plain_deleted(record: RebuildRecord, alias: str) -> bool:
     """Return whether the plain collection was deleted, or was about to be, so that its target must be kept."""
     return awaits_alias(record, alias) and record.gone_ms is not None
 
 
-def without_plain(record: RebuildRecord, alias: str, now_ms: int) -> RebuildRecord:
+def with_way_back_as_source(record: RebuildRecord, alias: str, now_ms: int) -> RebuildRecord:
     """Return the record after the move: its source is now the way back, which has the replaced contents.
 
     Records of other rebuilds are returned unchanged.
@@ -82,7 +82,7 @@ def without_plain(record: RebuildRecord, alias: str, now_ms: int) -> RebuildReco
     Args:
         now_ms: Time at which the alias was first observed there, Unix milliseconds.
     """
-    if not is_of_plain(record, alias):
+    if not replaces_plain_collection(record, alias):
         return record
     since_ms = record.gone_ms if record.gone_ms is not None else now_ms
     pause_ms = record.pause_ms if record.pause_ms is not None else now_ms - since_ms

@@ -19,31 +19,31 @@ from collections.abc import Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from agentmemory_operator.collections.rules.rebuild_record import ProbeRecall
-from agentmemory_operator.collections.rules.refusals import RECALL_SUFFIX
+from agentmemory_operator.collections.rules.refusals import RECALL_APPROVAL_SUFFIX
 from agentmemory_operator.memories.rules.comparison import Json, PointId, is_same_score, vectors_of
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
 from agentmemory_operator.spec.kinds.agent_memory import APPROVE_PLAN
 
-PROBES = 100
+MAX_PROBES = 100
 """Number of searches.
 
 With 100, a share of 95 % has a precision of about 4 percentage points (two standard deviations).
 """
 
-TOP = 10
+TOP_K = 10
 """Number of results that count."""
 
-FETCHED = 2 * TOP
+FETCHED_RESULTS = 2 * TOP_K
 """Number of requested results. Memories that change in the meantime are dropped, and later results take their place."""
 
 _HIDDEN = (TOMBSTONE_KEY, "pending", "supersededById", "expiresAt")
 
 
 @dataclass(frozen=True, slots=True)
-class Drop:
+class RecallDrop:
     """A figure that is lower after the rebuild."""
 
-    what: str
+    figure: str
     before: float
     after: float
 
@@ -54,7 +54,7 @@ class Drop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeAnswer:
+class ProbeResults:
     """Results of a search in one collection.
 
     Attributes:
@@ -64,9 +64,9 @@ class ProbeAnswer:
     exact: Sequence[tuple[PointId, float]]
     approximate: Sequence[tuple[PointId, float]]
 
-    def of(self, ids: Set[PointId]) -> "ProbeAnswer":
+    def restrict_to(self, ids: Set[PointId]) -> "ProbeResults":
         """Return the results with these ids only."""
-        return ProbeAnswer(
+        return ProbeResults(
             exact=[result for result in self.exact if result[0] in ids],
             approximate=[result for result in self.approximate if result[0] in ids],
         )
@@ -78,15 +78,15 @@ class ProbeAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Probed:
+class ProbeComparison:
     """One probe: id of the memory, and the results in both collections."""
 
     id: PointId
-    source: ProbeAnswer
-    target: ProbeAnswer
+    source: ProbeResults
+    target: ProbeResults
 
 
-def probes_among(points: Sequence[Json], ids: Set[PointId], *, needs_content: bool) -> list[Json]:
+def choose_probes(points: Sequence[Json], ids: Set[PointId], *, needs_content: bool) -> list[Json]:
     """Return the points to search for: those visible to their user's searches and alike in both collections.
 
     Args:
@@ -95,7 +95,7 @@ def probes_among(points: Sequence[Json], ids: Set[PointId], *, needs_content: bo
         needs_content: True if only points with a text qualify.
     """
     fit = [point for point in points if point["id"] in ids and _is_searchable(point, needs_content=needs_content)]
-    return fit[:PROBES]
+    return fit[:MAX_PROBES]
 
 
 def _is_searchable(point: Json, *, needs_content: bool) -> bool:
@@ -105,8 +105,8 @@ def _is_searchable(point: Json, *, needs_content: bool) -> bool:
     return is_answer and bool(vectors_of(point).get("")) and (has_text or not needs_content)
 
 
-def recall_of(
-    probed: Sequence[Probed], unchanged: Mapping[PointId, Hashable], *, is_embedded: bool, is_comparable: bool
+def compute_recall(
+    probed: Sequence[ProbeComparison], unchanged: Mapping[PointId, Hashable], *, is_embedded: bool, is_comparable: bool
 ) -> ProbeRecall:
     """Compute the figures of the probes.
 
@@ -117,9 +117,9 @@ def recall_of(
         is_comparable: True if scores of both collections can be compared.
     """
     pairs = [
-        (probe.id, probe.source.of(unchanged.keys()), probe.target.of(unchanged.keys()))
+        (probe.id, probe.source.restrict_to(unchanged.keys()), probe.target.restrict_to(unchanged.keys()))
         for probe in probed
-        if probe.id in unchanged and probe.source.of(unchanged.keys()).exact
+        if probe.id in unchanged and probe.source.restrict_to(unchanged.keys()).exact
     ]
     if not pairs:
         return ProbeRecall(probes=0)
@@ -143,25 +143,25 @@ def _mean(shares: Sequence[float]) -> float:
 def _share(
     expected: Sequence[tuple[PointId, float]], found: Sequence[tuple[PointId, float]], *, by_score: bool = True
 ) -> float:
-    """Return the share of the best `TOP` expected results that were found.
+    """Return the share of the best `TOP_K` expected results that were found.
 
     A result with the score of the last one counts too.
     """
-    best = expected[:TOP]
+    best = expected[:TOP_K]
     if not best:
         return 1.0
     ids = {id_ for id_, _ in best}
     last = best[-1][1]
-    hits = [id_ for id_, score in found[:TOP] if id_ in ids or (by_score and is_same_score(score, last))]
+    hits = [id_ for id_, score in found[:TOP_K] if id_ in ids or (by_score and is_same_score(score, last))]
     return min(len(hits), len(best)) / len(best)
 
 
-def _is_found(id_: PointId, answer: ProbeAnswer, texts: Mapping[PointId, Hashable]) -> float:
+def _is_found(id_: PointId, answer: ProbeResults, texts: Mapping[PointId, Hashable]) -> float:
     """Return 1 if the results contain the text of a memory, else 0. Any memory with the same text counts."""
-    return float(any(texts[other] == texts[id_] for other, _ in answer.exact[:TOP]))
+    return float(any(texts[other] == texts[id_] for other, _ in answer.exact[:TOP_K]))
 
 
-def drops_of(recall: ProbeRecall) -> list[Drop]:
+def find_drops(recall: ProbeRecall) -> list[RecallDrop]:
     """Return the figures that can hold the move and are lower afterwards, largest drop first."""
     neighbours = None if recall.found_before is not None else recall.neighbours
     compared = (
@@ -169,31 +169,33 @@ def drops_of(recall: ProbeRecall) -> list[Drop]:
         ("of memories by their own text", recall.found_before, recall.found_after),
         ("of the nearest 10 by the index", recall.index_before, recall.index_after),
     )
-    drops = (Drop(what, before, after) for what, before, after in compared if before is not None and after is not None)
+    drops = (
+        RecallDrop(what, before, after) for what, before, after in compared if before is not None and after is not None
+    )
     return sorted((drop for drop in drops if drop.percent > 0), key=lambda drop: -drop.percent)
 
 
-def worst_drop(recall: ProbeRecall, *, most_percent: float) -> Drop | None:
+def find_blocking_drop(recall: ProbeRecall, *, max_percent: float) -> RecallDrop | None:
     """Return the drop that holds the move, or None.
 
     Args:
         most_percent: Maximum accepted drop of any figure in percentage points, 0..100.
     """
     # Shares are rounded to 4 digits, so a difference of 0.01 percentage points is noise.
-    return next((drop for drop in drops_of(recall) if drop.percent > most_percent + 0.01), None)
+    return next((drop for drop in find_drops(recall) if drop.percent > max_percent + 0.01), None)
 
 
-def held_message(drop: Drop, recall: ProbeRecall, *, most_percent: float, approval: str) -> str:
+def held_message(drop: RecallDrop, recall: ProbeRecall, *, max_percent: float, approval: str) -> str:
     """Return the message of a held move: both figures and the remedies."""
     return (
-        f"{recall.probes} probe searches found {_percent(drop.before)} {drop.what} before and {_percent(drop.after)}"
+        f"{recall.probes} probe searches found {_percent(drop.before)} {drop.figure} before and {_percent(drop.after)}"
         f" after the rebuild: a drop of {drop.percent:.1f} percentage points, but spec.rebuild.maxRecallDropPercent "
-        f"allows {most_percent:g}. The alias was not switched. To switch anyway, approve with the annotation"
+        f"allows {max_percent:g}. The alias was not switched. To switch anyway, approve with the annotation"
         f" {APPROVE_PLAN}={approval}; otherwise change the spec or cancel the rebuild"
     )
 
 
-def described(recall: ProbeRecall) -> str:
+def describe_recall(recall: ProbeRecall) -> str:
     """Return the figures as text for users."""
     if not recall.probes:
         return "no probe searches: no points to search for, or exact search is not allowed"
@@ -208,6 +210,6 @@ def _percent(share: float | None) -> str:
     return "?" if share is None else f"{share * 100:.1f} %"
 
 
-def approval_of(digest: str) -> str:
+def approval_value(digest: str) -> str:
     """Return the annotation value that approves the move of a rebuild despite its recall."""
-    return f"{digest}{RECALL_SUFFIX}"
+    return f"{digest}{RECALL_APPROVAL_SUFFIX}"

@@ -15,33 +15,39 @@ up in the target, where it must exist by then.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from agentmemory_operator.collections.rules.collection import Collection, Observed
+from agentmemory_operator.collections.rules.collection import Collection, ObservedCollection
 from agentmemory_operator.collections.rules.drift import differences
-from agentmemory_operator.collections.rules.plan import plan_changes, without_wake
+from agentmemory_operator.collections.rules.plan import drop_wake, plan_changes
 from agentmemory_operator.memories.rules.comparison import (
-    UNREVISED,
+    UNREVISED_KEYS,
     Equality,
     Json,
     PointId,
     Rows,
-    divergence,
+    find_divergence,
     rev_of,
     vectors_of,
 )
 from agentmemory_operator.memories.rules.evidence import EVIDENCE_KEY
-from agentmemory_operator.memories.rules.findings import Check, CheckFinding, first_of, off_by, points_differ
+from agentmemory_operator.memories.rules.findings import (
+    Check,
+    CheckFinding,
+    distance_outside,
+    list_examples,
+    points_differ_finding,
+)
 from agentmemory_operator.memories.rules.record import WINDOW_KEY
-from agentmemory_operator.rebuilds.rules.carried_vectors import CarriedVectors
+from agentmemory_operator.rebuilds.rules.carried_vectors import VectorTolerance
 
-REMEMBERED = 100_000
+MAX_RECORDED_POINTS = 100_000
 """Maximum number of points that one walk records as missing or outdated. A target that lacks more was not copied."""
 
-CHECKED = 8
+MAX_CHECKED_TEXTS = 8
 """Number of texts that are embedded again."""
 
 
 @dataclass(slots=True)
-class Behind:
+class CopyGaps:
     """Result of a walk over both collections.
 
     Attributes:
@@ -54,23 +60,23 @@ class Behind:
     revisions: dict[PointId, int] = field(default_factory=dict)
     extra: list[PointId] = field(default_factory=list)
 
-    def take(self, source: Rows, target: Rows) -> frozenset[PointId]:
+    def record(self, source: Rows, target: Rows) -> frozenset[PointId]:
         """Record a stretch of both collections; return the ids of points that are alike."""
-        difference = divergence(source, target)
+        difference = find_divergence(source, target)
         self.both += len(target) - len(difference.extra)
-        behind = difference.behind[: REMEMBERED - len(self.revisions)]
+        behind = difference.behind[: MAX_RECORDED_POINTS - len(self.revisions)]
         self.revisions |= {id_: rev_of(source[id_]) for id_ in behind}
-        self.extra += difference.extra[: REMEMBERED - len(self.extra)]
+        self.extra += difference.extra[: MAX_RECORDED_POINTS - len(self.extra)]
         return difference.alike
 
-    def left(self, target: Rows) -> list[PointId]:
+    def find_remaining(self, target: Rows) -> list[PointId]:
         """Return the recorded points of the source that are still missing or outdated."""
         return [id_ for id_, rev in self.revisions.items() if id_ not in target or rev_of(target[id_]) < rev]
 
 
-def judge_settings(target: Observed, desired: Collection) -> CheckFinding:
+def judge_settings(target: ObservedCollection, desired: Collection) -> CheckFinding:
     """Check that the target has the settings that the object specifies; return the finding."""
-    plan = without_wake(plan_changes(desired, target, alias=target.physical, physical=target.physical))
+    plan = drop_wake(plan_changes(desired, target, alias=target.physical, physical=target.physical))
     if not plan.changes:
         return CheckFinding(Check.CONFIGURATION, True, "settings and indexes match the spec")
     fields = [found.path for found in differences(desired, target.collection, plan.changes)]
@@ -80,7 +86,7 @@ def judge_settings(target: Observed, desired: Collection) -> CheckFinding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counted:
+class PointCounts:
     """Numbers of points of one kind.
 
     Attributes:
@@ -89,13 +95,13 @@ class Counted:
         found: Number in the target.
     """
 
-    what: str
+    kind: str
     before: int
     after: int
     found: int
 
 
-def judge_counts(counts: Iterable[Counted], *, changed: int) -> CheckFinding:
+def judge_counts(counts: Iterable[PointCounts], *, changed: int) -> CheckFinding:
     """Compare the numbers of points; return the finding. Without writes, all three numbers must be equal.
 
     Args:
@@ -103,15 +109,15 @@ def judge_counts(counts: Iterable[Counted], *, changed: int) -> CheckFinding:
     """
     mismatches, parts = 0, []
     for counted in counts:
-        is_off = off_by(counted.found, counted.before, counted.after, changed=changed) > 0
+        is_off = distance_outside(counted.found, counted.before, counted.after, changed=changed) > 0
         mismatches += is_off
-        parts.append(f"{counted.found} {counted.what}{f' instead of {counted.before}' if is_off else ''}")
+        parts.append(f"{counted.found} {counted.kind}{f' instead of {counted.before}' if is_off else ''}")
     meanwhile = f", {changed} written in the meantime" if changed else ""
     message = f"{' and '.join(parts)}{meanwhile}"
     return CheckFinding(Check.COUNT, mismatches == 0, message, compared=len(parts), differing=mismatches)
 
 
-def equality_of(vectors: CarriedVectors) -> Equality:
+def build_equality(vectors: VectorTolerance) -> Equality:
     """Return the criteria by which a copied point equals its original."""
     both = vectors.source, vectors.target
     keywords = [collection.marker.keyword if collection.marker else None for collection in both]
@@ -120,22 +126,22 @@ def equality_of(vectors: CarriedVectors) -> Equality:
         has_keyword=is_same_text and all(collection.has_keyword for collection in both),
         is_same=vectors.is_same,
         # With other keyword rules, the window and evidence of each memory are computed again.
-        ignored=UNREVISED if is_same_text else UNREVISED | {WINDOW_KEY, EVIDENCE_KEY},
-        leaves_sealed=vectors.is_embedded,
-        described=vectors.described,
+        ignored=UNREVISED_KEYS if is_same_text else UNREVISED_KEYS | {WINDOW_KEY, EVIDENCE_KEY},
+        ignores_locked=vectors.is_embedded,
+        description=vectors.description,
     )
 
 
 def judge_embeddings(
-    points: Sequence[Json], embedded: Sequence[Sequence[float]], vectors: CarriedVectors
+    points: Sequence[Json], embedded: Sequence[Sequence[float]], vectors: VectorTolerance
 ) -> CheckFinding:
     """Check that a few of the target's vectors are the model's embeddings of their texts; return the finding."""
     pairs = zip(points, embedded, strict=True)
-    wrong = [str(point["id"]) for point, expected in pairs if not vectors.is_meant(vectors_of(point)[""], expected)]
+    wrong = [
+        str(point["id"]) for point, expected in pairs if not vectors.is_embedding_of(vectors_of(point)[""], expected)
+    ]
     if wrong:
-        message = (
-            f"{len(wrong)} of {len(points)} vectors differ from what the model returns for the text: {first_of(wrong)}"
-        )
-        return points_differ(Check.PROBES, wrong, message, compared=len(points))
+        message = f"{len(wrong)} of {len(points)} vectors differ from what the model returns for the text: {list_examples(wrong)}"
+        return points_differ_finding(Check.PROBES, wrong, message, compared=len(points))
     message = f"{len(points)} texts embedded again returned the same vectors"
     return CheckFinding(Check.PROBES, True if points else None, message, compared=len(points))

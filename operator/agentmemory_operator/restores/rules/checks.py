@@ -28,11 +28,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from agentmemory_operator.collections.rules.changes import Rebuild
-from agentmemory_operator.collections.rules.collection import Collection, Marker, Observed
+from agentmemory_operator.collections.rules.collection import Collection, Marker, ObservedCollection
 from agentmemory_operator.collections.rules.plan import plan_changes
 from agentmemory_operator.collections.rules.rebuild_record import RebuildKind
-from agentmemory_operator.collections.rules.refusals import not_owned
-from agentmemory_operator.collections.rules.takeovers import TakeoverTerms, is_same_tenant, may_take
+from agentmemory_operator.collections.rules.refusals import build_not_owned
+from agentmemory_operator.collections.rules.takeovers import TakeoverTerms, is_same_tenant, may_take_over
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.spec.kinds.agent_memory import MOVE_TO_ALIAS
 from agentmemory_operator.spec.kinds.conditions import Reason
@@ -40,7 +40,7 @@ from agentmemory_operator.spec.kinds.conditions import Reason
 RECORDS_KEY = "agentmemoryRestores"
 """Key of the collection's metadata with the records of restores that its contents went through, oldest first."""
 
-MOST_RECORDS = 64
+MAX_RECORDS = 64
 HTTPS_PORT = 443
 
 _SHA256 = re.compile(r"^[0-9a-f]{64}$")
@@ -75,7 +75,7 @@ def resume_at(step: SwapStep | None, *, is_switched: bool) -> SwapStep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class RestoreIdentity:
     """Identity of a restore. It stays the same if its object is deleted and created again.
 
     Attributes:
@@ -97,7 +97,7 @@ class RestoreRecord:
         rolled_back: True if it was rolled back later.
     """
 
-    identity: Identity
+    identity: RestoreIdentity
     source: str
     applied_at: str
     rolled_back: bool = False
@@ -112,7 +112,7 @@ def digest_of(spec: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def records_from(metadata: Mapping[str, Any] | None) -> tuple[RestoreRecord, ...]:
+def parse_records(metadata: Mapping[str, Any] | None) -> tuple[RestoreRecord, ...]:
     """Parse the records of restores in a collection's metadata. Entries that are not objects are ignored."""
     stored = (metadata or {}).get(RECORDS_KEY)
     documents = stored if isinstance(stored, list) else []
@@ -121,15 +121,15 @@ def records_from(metadata: Mapping[str, Any] | None) -> tuple[RestoreRecord, ...
 
 def records_to_json(records: Sequence[RestoreRecord]) -> dict[str, Any]:
     """Return the metadata field with the newest 64 records."""
-    return {RECORDS_KEY: [_record_to_json(record) for record in records[-MOST_RECORDS:]]}
+    return {RECORDS_KEY: [_record_to_json(record) for record in records[-MAX_RECORDS:]]}
 
 
-def applied_record(records: Iterable[RestoreRecord], identity: Identity) -> RestoreRecord | None:
+def find_record(records: Iterable[RestoreRecord], identity: RestoreIdentity) -> RestoreRecord | None:
     """Return the record of a restore, or None if it was not applied to this collection."""
     return next((record for record in records if record.identity == identity), None)
 
 
-def merged_records(
+def merge_records(
     live: Iterable[RestoreRecord], recovered: Iterable[RestoreRecord], new: RestoreRecord
 ) -> tuple[RestoreRecord, ...]:
     """Return the records for a restored collection, oldest first.
@@ -145,7 +145,7 @@ def merged_records(
     return (*sorted(by_identity.values(), key=lambda record: record.applied_at), new)
 
 
-def rolled_back(records: Iterable[RestoreRecord], identity: Identity) -> tuple[RestoreRecord, ...]:
+def mark_rolled_back(records: Iterable[RestoreRecord], identity: RestoreIdentity) -> tuple[RestoreRecord, ...]:
     """Return the records with the one of a restore marked as rolled back."""
     return tuple(replace(record, rolled_back=True) if record.identity == identity else record for record in records)
 
@@ -162,14 +162,16 @@ def _record_from(document: Mapping[str, Any]) -> RestoreRecord:
         return str(document.get(key, ""))
 
     return RestoreRecord(
-        identity=Identity(namespace=text("namespace"), name=text("name"), digest=text("digest")),
+        identity=RestoreIdentity(namespace=text("namespace"), name=text("name"), digest=text("digest")),
         source=text("source"),
         applied_at=text("appliedAt"),
         rolled_back=bool(document.get("rolledBack", False)),
     )
 
 
-def check_origin(marker: Marker | None, ours: Marker, *, is_named: bool, takeover: TakeoverTerms | None) -> None:
+def check_origin(
+    marker: Marker | None, own_marker: Marker, *, is_from_snapshot_object: bool, takeover: TakeoverTerms | None
+) -> None:
     """Raise if the snapshot belongs to another owner.
 
     Args:
@@ -183,15 +185,15 @@ def check_origin(marker: Marker | None, ours: Marker, *, is_named: bool, takeove
         NotOwned: If it belongs to another namespace or cluster, or is a file of another agent. The message gives the
             remedy.
     """
-    if marker is None or marker.is_same_object(ours) or may_take(marker, ours, takeover):
+    if marker is None or marker.is_same_object(own_marker) or may_take_over(marker, own_marker, takeover):
         return
-    if is_same_tenant(marker, ours) and is_named:
+    if is_same_tenant(marker, own_marker) and is_from_snapshot_object:
         return
     way_out = "choose another source, or allow it"
-    raise not_owned(Reason.SNAPSHOT_NOT_OWNED, "the snapshot", marker, ours, way_out=way_out)
+    raise build_not_owned(Reason.SNAPSHOT_NOT_OWNED, "the snapshot", marker, own_marker, way_out=way_out)
 
 
-def check_fit(desired: Collection, recovered: Observed, live: Observed | None) -> None:
+def check_fit(desired: Collection, recovered: ObservedCollection, live: ObservedCollection | None) -> None:
     """Raise if the restored collection needs a Rebuild that the live one does not need.
 
     Settings that can change in place are accepted: they are changed before the alias moves.
@@ -211,7 +213,7 @@ def check_fit(desired: Collection, recovered: Observed, live: Observed | None) -
     )
 
 
-def _rollback_hint(live: Observed | None) -> str:
+def _rollback_hint(live: ObservedCollection | None) -> str:
     """Return a hint how to restore a snapshot from before a rebuild, or ""."""
     rebuild = live.record if live else None
     if live is None or rebuild is None or rebuild.kind is not RebuildKind.REBUILD or rebuild.target != live.physical:
@@ -222,12 +224,12 @@ def _rollback_hint(live: Observed | None) -> str:
     )
 
 
-def _rebuilds(desired: Collection, observed: Observed) -> list[Rebuild]:
+def _rebuilds(desired: Collection, observed: ObservedCollection) -> list[Rebuild]:
     plan = plan_changes(desired, observed, alias=observed.physical, physical=observed.physical)
     return [change for change in plan.changes if isinstance(change, Rebuild)]
 
 
-def check_size(desired: Collection, *, dimensions: int | None, live: Observed | None = None) -> None:
+def check_size(desired: Collection, *, dimensions: int | None, live: ObservedCollection | None = None) -> None:
     """Raise if a snapshot is known, before its recovery, to have vectors of another size.
 
     Args:
@@ -246,7 +248,7 @@ def check_size(desired: Collection, *, dimensions: int | None, live: Observed | 
     )
 
 
-def check_swappable(alias: str, live: Observed | None) -> None:
+def check_swappable(alias: str, live: ObservedCollection | None) -> None:
     """Raise if the live collection has the name of the alias, so that no alias can be moved.
 
     Raises:
@@ -308,7 +310,7 @@ def _parse_host(host: str) -> tuple[str, int]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contender:
+class PendingRestore:
     """An unfinished restore, as compared with others into the same target.
 
     Attributes:
@@ -320,10 +322,10 @@ class Contender:
     name: str
     created: str
     uid: str
-    has_begun: bool
+    is_started: bool
 
 
-def one_before(own: Contender, others: Iterable[Contender]) -> Contender | None:
+def find_preceding(own: PendingRestore, others: Iterable[PendingRestore]) -> PendingRestore | None:
     """Return the restore that precedes this one, or None. A started one precedes others, then the older one."""
-    first = min((own, *others), key=lambda contender: (not contender.has_begun, contender.created, contender.uid))
+    first = min((own, *others), key=lambda contender: (not contender.is_started, contender.created, contender.uid))
     return None if first == own else first

@@ -14,7 +14,7 @@ Before Recover no contents change. After a failure in Recover or Compare the saf
 
 from enum import StrEnum
 
-from agentmemory_operator.collections.rules.collection import Collection, Observed
+from agentmemory_operator.collections.rules.collection import Collection, ObservedCollection
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.spec.kinds.conditions import Reason
 
@@ -33,7 +33,7 @@ class InPlaceStep(StrEnum):
 UNDO = "Undo"
 """Name of the step that restores the safety snapshot after a failure."""
 
-EQUAL = {
+EQUAL_SETTINGS = {
     "size": "embedding.dimensions",
     "distance": "index.distance",
     "datatype": "index.vectors.datatype",
@@ -44,7 +44,7 @@ EQUAL = {
 """Settings that a server compares before it restores into an existing collection. The first five define its vectors."""
 
 
-def check_replaceable(live: Observed | None) -> None:
+def check_replaceable(live: ObservedCollection | None) -> None:
     """Raise if there is no collection to restore into.
 
     Raises:
@@ -54,7 +54,7 @@ def check_replaceable(live: Observed | None) -> None:
         raise SpecInvalid(Reason.NO_COLLECTION, "there is no collection to replace: restore with mode Swap")
 
 
-def check_same(live: Collection, copy: Collection) -> None:
+def check_equal_layout(live: Collection, copy: Collection) -> None:
     """Raise if a snapshot cannot be restored into the live collection itself.
 
     Raises:
@@ -62,7 +62,7 @@ def check_same(live: Collection, copy: Collection) -> None:
     """
     differences = [
         f"{path} {getattr(copy, name)} instead of {getattr(live, name)}"
-        for name, path in EQUAL.items()
+        for name, path in EQUAL_SETTINGS.items()
         if getattr(copy, name) != getattr(live, name)
     ]
     if differences:

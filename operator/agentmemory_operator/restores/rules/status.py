@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from agentmemory_operator.restores.rules.checks import RestoreRecord, SwapStep
 from agentmemory_operator.restores.rules.in_place import InPlaceStep
-from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason, condition_of, is_true, merge_conditions
+from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason, find_condition, is_true, merge_conditions
 from agentmemory_operator.spec.kinds.status_restore import MemoryRestoreStatus
 from agentmemory_operator.spec.printable import printable_lines
 
@@ -21,7 +21,7 @@ ROLL_BACK = "RollBack"
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class StatusStamp:
     """Time and generation of a status.
 
     Attributes:
@@ -32,8 +32,8 @@ class Moment:
     now: str
 
 
-def begun_status(
-    old: Mapping[str, Any], *, physical: str, previous: str | None, target_uid: str, connection: Json, at: Moment
+def started_status(
+    old: Mapping[str, Any], *, physical: str, previous: str | None, target_uid: str, connection: Json, at: StatusStamp
 ) -> Json:
     """Return the status that names the collections. It is written before any of them is created.
 
@@ -48,7 +48,7 @@ def begun_status(
     return _merge({**old, **fields, **previous_field}, [_progressing(Reason.RESTORING, "starting")], at)
 
 
-def step_status(old: Mapping[str, Any], step: AnyStep, at: Moment, *, came_to: str = "") -> Json:
+def step_status(old: Mapping[str, Any], step: AnyStep, at: StatusStamp, *, last_result: str = "") -> Json:
     """Return the status for the start of a step.
 
     Args:
@@ -56,31 +56,31 @@ def step_status(old: Mapping[str, Any], step: AnyStep, at: Moment, *, came_to: s
     """
     steps_of_mode = list(type(step))
     progress = f"step {steps_of_mode.index(step) + 1} of {len(steps_of_mode)}: {step}"
-    steps = [*_end_steps(old, at, came_to, but=step), _start_step(old, step, at)]
+    steps = [*_end_steps(old, at, last_result, but=step), _start_step(old, step, at)]
     return _merge({**old, "steps": steps, "progress": progress}, [_progressing(Reason.RESTORING, progress)], at)
 
 
-def waiting_status(old: Mapping[str, Any], reason: str, message: str, at: Moment) -> Json:
+def waiting_status(old: Mapping[str, Any], reason: str, message: str, at: StatusStamp) -> Json:
     """Return the status of a restore that waits or is retried."""
     return _merge({**old, "progress": message[:256]}, [_progressing(reason, message)], at)
 
 
-def noted_status(old: Mapping[str, Any], found: Mapping[str, Any]) -> Json:
+def with_fields(old: Mapping[str, Any], fields: Mapping[str, Any]) -> Json:
     """Return the status with fields that a step has determined."""
-    return _validate({**old, **found})
+    return _validate({**old, **fields})
 
 
-def succeeded_status(old: Mapping[str, Any], message: str, at: Moment, *, came_to: str) -> Json:
+def succeeded_status(old: Mapping[str, Any], message: str, at: StatusStamp, *, last_result: str) -> Json:
     """Return the status of an applied restore.
 
     Args:
         came_to: Result of the last step.
     """
-    done = {**old, "steps": _end_steps(old, at, came_to), "endTime": at.now, "progress": "done"}
+    done = {**old, "steps": _end_steps(old, at, last_result), "endTime": at.now, "progress": "done"}
     return _merge(done, [ConditionState(SUCCEEDED, True, Reason.RESTORED, message)], at)
 
 
-def applied_status(old: Mapping[str, Any], record: RestoreRecord, at: Moment) -> Json:
+def applied_status(old: Mapping[str, Any], record: RestoreRecord, at: StatusStamp) -> Json:
     """Return the status of a restore that was applied earlier, so that nothing was done."""
     note = ", and rolled back since" if record.rolled_back else ""
     message = (
@@ -94,7 +94,7 @@ def applied_status(old: Mapping[str, Any], record: RestoreRecord, at: Moment) ->
     return _merge({**old, "endTime": at.now, "progress": "applied before"}, states, at)
 
 
-def failed_status(old: Mapping[str, Any], reason: str, message: str, at: Moment) -> Json:
+def failed_status(old: Mapping[str, Any], reason: str, message: str, at: StatusStamp) -> Json:
     """Return the status of a restore that permanently failed."""
     done = {**old, "steps": _end_steps(old, at, "failed"), "endTime": at.now, "progress": "failed"}
     return _merge(done, [ConditionState(SUCCEEDED, False, reason, message)], at)
@@ -105,14 +105,14 @@ def is_rolling_back(status: Mapping[str, Any]) -> bool:
     return any(step["name"] == ROLL_BACK and "endTime" not in step for step in _steps(status))
 
 
-def rolling_back_status(old: Mapping[str, Any], at: Moment) -> Json:
+def rolling_back_status(old: Mapping[str, Any], at: StatusStamp) -> Json:
     """Return the status for the start of a rollback. It is written before anything changes."""
     steps = [*(step for step in _steps(old) if step["name"] != ROLL_BACK), {"name": ROLL_BACK, "startTime": at.now}]
     return _merge({**old, "steps": steps}, _results(old), at)
 
 
 def rolled_back_status(
-    old: Mapping[str, Any], message: str, at: Moment, *, kept: str, until: str, writes_since: int
+    old: Mapping[str, Any], message: str, at: StatusStamp, *, kept: str, until: str, writes_since: int
 ) -> Json:
     """Return the status of a restore that was rolled back.
 
@@ -127,18 +127,18 @@ def rolled_back_status(
     return _merge(done, [*_results(old), ConditionState(ROLLED_BACK, True, Reason.ROLLED_BACK, message)], at)
 
 
-def put_back_status(old: Mapping[str, Any], message: str, at: Moment) -> Json:
+def rolled_back_in_place_status(old: Mapping[str, Any], message: str, at: StatusStamp) -> Json:
     """Return the status of a restore in place that another MemoryRestore has rolled back."""
     done = {**old, "rolledBackTime": at.now}
     return _merge(done, [*_results(old), ConditionState(ROLLED_BACK, True, Reason.ROLLED_BACK, message)], at)
 
 
-def not_rolled_back_status(old: Mapping[str, Any], reason: str, message: str, at: Moment) -> Json:
+def not_rolled_back_status(old: Mapping[str, Any], reason: str, message: str, at: StatusStamp) -> Json:
     """Return the status of a restore that cannot be rolled back."""
     return _merge(dict(old), [*_results(old), ConditionState(ROLLED_BACK, False, reason, message)], at)
 
 
-def removed_status(old: Mapping[str, Any], at: Moment) -> Json:
+def removed_status(old: Mapping[str, Any], at: StatusStamp) -> Json:
     """Return the status after the removal of the previous collection."""
     previous = {**(old.get("previousCollection") or {}), "removedTime": at.now}
     return _merge({**old, "previousCollection": previous}, _results(old, ROLLED_BACK), at)
@@ -146,7 +146,7 @@ def removed_status(old: Mapping[str, Any], at: Moment) -> Json:
 
 def has_ended(status: Mapping[str, Any]) -> bool:
     """Return whether the restore was applied or has permanently failed."""
-    return bool(condition_of(status, SUCCEEDED))
+    return bool(find_condition(status, SUCCEEDED))
 
 
 def has_succeeded(status: Mapping[str, Any]) -> bool:
@@ -178,20 +178,20 @@ def _steps(status: Mapping[str, Any]) -> list[Json]:
     return list(status.get("steps") or ())
 
 
-def _start_step(old: Mapping[str, Any], step: AnyStep, at: Moment) -> Json:
+def _start_step(old: Mapping[str, Any], step: AnyStep, at: StatusStamp) -> Json:
     """Return the entry of a started step. A resumed step keeps its start time."""
     existing = next((found for found in _steps(old) if found["name"] == step), {})
     return {"name": str(step), "startTime": existing.get("startTime", at.now)}
 
 
-def _end_steps(old: Mapping[str, Any], at: Moment, came_to: str, *, but: AnyStep | None = None) -> list[Json]:
+def _end_steps(old: Mapping[str, Any], at: StatusStamp, came_to: str, *, but: AnyStep | None = None) -> list[Json]:
     """Return the step entries, with an end time for each that had none."""
     message = {"message": printable_lines(came_to)} if came_to else {}
     steps = [step for step in _steps(old) if but is None or step["name"] != but]
     return [step if "endTime" in step else {**step, "endTime": at.now, **message} for step in steps]
 
 
-def _merge(status: Json, states: list[ConditionState], at: Moment) -> Json:
+def _merge(status: Json, states: list[ConditionState], at: StatusStamp) -> Json:
     old = status.get("conditions") or []
     conditions = merge_conditions(old, states, generation=at.generation, now=at.now)
     return _validate({**status, "conditions": conditions, "observedGeneration": at.generation})

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from cachetools import LRUCache
 
 # One in so many slots is reserved for callers that have none.
-KEPT_PART = 8
+RESERVE_DIVISOR = 8
 
 HOUR_S = 3600.0
-WHOLE = ""
+SHARED_KEY = ""
 """Key for a limiter that has only one bucket."""
 
 
-def has_place(own: int, in_use: int, limit: int) -> bool:
+def may_take_slot(own: int, in_use: int, limit: int) -> bool:
     """Return whether a caller may take another slot: fewer of its own than are free beyond a reserve of an eighth.
 
     So a single caller gets seven sixteenths of all slots. The reserve is only for callers without a slot: a new caller
@@ -29,11 +29,11 @@ def has_place(own: int, in_use: int, limit: int) -> bool:
         most: Number of slots.
     """
     free = limit - in_use
-    return own < free - limit // KEPT_PART or (own == 0 and free > 0)
+    return own < free - limit // RESERVE_DIVISOR or (own == 0 and free > 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class MinimumRate:
     """Minimum transfer rate of a client.
 
     Attributes:
@@ -45,13 +45,13 @@ class Pace:
     window_s: float = 30.0
 
     @property
-    def least_bytes(self) -> float:
+    def min_bytes(self) -> float:
         """Minimum number of bytes in one window."""
         return self.bytes_s * self.window_s
 
 
 @dataclass(slots=True)
-class Flow:
+class RecentThroughput:
     """Recent throughput of a stream, as an exponentially decaying sum of bytes.
 
     Attributes:
@@ -59,8 +59,8 @@ class Flow:
         half_s: Half-life in seconds.
     """
 
-    most: int = 1 << 18
-    half_s: float = 5.0
+    max_bytes: int = 1 << 18
+    half_life_s: float = 5.0
     _level: float = math.inf
     _at_s: float = 0.0
 
@@ -70,11 +70,11 @@ class Flow:
 
     def level(self, now_s: float) -> float:
         """Return the decayed sum of bytes; the stream with the lowest is the slowest."""
-        return min(self._level, self.most) * math.exp2((self._at_s - now_s) / self.half_s)
+        return min(self._level, self.max_bytes) * math.exp2((self._at_s - now_s) / self.half_life_s)
 
 
 @dataclass(slots=True)
-class Leaving:
+class StallDetector:
     """Detects a connection that sends its output too slowly; checked periodically.
 
     Attributes:
@@ -83,10 +83,10 @@ class Leaving:
     """
 
     since_s: float | None = None
-    waiting: int = 0
-    left: int = 0
+    waiting_bytes: int = 0
+    sent_bytes: int = 0
 
-    def is_too_slow(self, pace: Pace, *, waiting: int, left: int, now_s: float) -> bool:
+    def is_too_slow(self, pace: MinimumRate, *, waiting: int, sent_bytes: int, now_s: float) -> bool:
         """Check the connection; return True if it sent too little during a complete window.
 
         Too little is less than the bytes that waited at the start of the window, and less than `pace.least_bytes`.
@@ -100,13 +100,13 @@ class Leaving:
             return False
         if self.since_s is not None and now_s - self.since_s < pace.window_s:
             return False
-        is_slow = self.since_s is not None and left - self.left < min(self.waiting, pace.least_bytes)
-        self.since_s, self.waiting, self.left = now_s, waiting, left
+        is_slow = self.since_s is not None and sent_bytes - self.sent_bytes < min(self.waiting_bytes, pace.min_bytes)
+        self.since_s, self.waiting_bytes, self.sent_bytes = now_s, waiting, sent_bytes
         return is_slow
 
 
 @dataclass(slots=True)
-class TimeShares:
+class LoopTimeShares:
     """Seconds of event loop time that each caller used, in the current and the previous window.
 
     Attributes:
@@ -142,7 +142,7 @@ class TimeShares:
 
 
 @dataclass(slots=True)
-class Allowances:
+class TokenBuckets:
     """Token buckets by key.
 
     Attributes:
@@ -154,11 +154,11 @@ class Allowances:
 
     burst: int
     refill_s: float
-    most_keys: int = 10_000
+    max_keys: int = 10_000
     _buckets: LRUCache[Hashable, tuple[float, float]] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._buckets = LRUCache(self.most_keys)
+        self._buckets = LRUCache(self.max_keys)
 
     def take(self, key: Hashable, now_s: float) -> bool:
         """Take one token from the bucket of a key; return False if it is empty."""
@@ -169,14 +169,14 @@ class Allowances:
         return is_allowed
 
 
-def hourly(limit: int, now_s: float) -> Allowances:
-    """Return a token bucket for `most` calls in any hour, evenly spread. Its key is `WHOLE`.
+def hourly_bucket(limit: int, now_s: float) -> TokenBuckets:
+    """Return a token bucket for `most` calls in any hour, evenly spread. Its key is `SHARED_KEY`.
 
     It starts empty, so a restart grants no extra calls.
     """
     # Allow one second's calls at once: shorter waits are inaccurate.
     burst = max(1, int(limit / HOUR_S))
-    allowances = Allowances(burst=burst, refill_s=HOUR_S / (limit - burst + 1))
-    while allowances.take(WHOLE, now_s):
+    allowances = TokenBuckets(burst=burst, refill_s=HOUR_S / (limit - burst + 1))
+    while allowances.take(SHARED_KEY, now_s):
         pass
     return allowances

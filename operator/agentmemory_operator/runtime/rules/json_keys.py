@@ -7,7 +7,7 @@ class RepeatedKey(ValueError):
     """A key occurs twice in one object; the message names it."""
 
 
-def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def reject_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Build an object from its key-value pairs.
 
     Raises:

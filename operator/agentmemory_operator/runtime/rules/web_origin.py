@@ -14,12 +14,12 @@ import ipaddress
 from collections.abc import Mapping
 from functools import lru_cache
 
-SHOWN_CHARS = 100
+MAX_QUOTED_CHARS = 100
 # Values of `Sec-Fetch-Site` for a request of the same origin, and for one that no page caused, such as a typed URL.
 _OWN_SITES = (b"same-origin", b"none")
 
 
-def why_foreign(headers: Mapping[bytes, bytes], *, scheme: str, is_local: bool, is_page: bool = False) -> str | None:
+def foreign_reason(headers: Mapping[bytes, bytes], *, scheme: str, is_local: bool, is_page: bool = False) -> str | None:
     """Return the reason why a request is foreign, or None if it may pass.
 
     Args:
@@ -68,4 +68,4 @@ def is_local_host(host: bytes) -> bool:
 
 
 def _quoted(value: bytes) -> str:
-    return ascii(value.decode("latin-1")[:SHOWN_CHARS])
+    return ascii(value.decode("latin-1")[:MAX_QUOTED_CHARS])

@@ -113,7 +113,7 @@ def _ms(days: float) -> int:
     return int(min(days, RANGES[AGE_DAYS].high) * DAY_MS)
 
 
-EVERYTHING = MemoryClass()
+ALL_MEMORIES = MemoryClass()
 
 # Classes that may rank high, by the variables that the score depends on. Source of the numbers: `docs/adr/0006`.
 BY_TIME = (MemoryClass(recency=0.9),)

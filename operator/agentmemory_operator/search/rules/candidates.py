@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agentmemory_operator.memories.rules.filters import Filter, both
+from agentmemory_operator.memories.rules.filters import Filter, narrow
 from agentmemory_operator.search.rules.candidate_classes import (
+    ALL_MEMORIES,
     BY_HORIZON,
     BY_IDLENESS,
     BY_IDLENESS_AND_ACCESSES,
@@ -18,7 +19,6 @@ from agentmemory_operator.search.rules.candidate_classes import (
     BY_TIME,
     BY_TIME_AND_USE,
     BY_USE,
-    EVERYTHING,
     MemoryClass,
 )
 from agentmemory_operator.search.rules.score_trees import KNOWLEDGE_TYPE
@@ -31,9 +31,9 @@ from agentmemory_operator.spec.expression.variables import ACCESS_COUNT, AGE_DAY
 from agentmemory_operator.spec.presets import NO_GATE
 
 # Maximum number of memories that the engine scores: smaller sets completely, larger ones by lists that share it.
-SCORED = 3_000
+MAX_SCORED = 3_000
 # Below this size the further classes contain too few memories to fill their lists: all lists are longer instead.
-SPARSE = 20_000
+SPARSE_BELOW = 20_000
 ANY_NUMBER = 2**32
 
 
@@ -53,7 +53,7 @@ class CandidatePlan:
             them, and nothing is proven.
     """
 
-    classes: tuple[MemoryClass, ...] = (EVERYTHING,)
+    classes: tuple[MemoryClass, ...] = (ALL_MEMORIES,)
     filters: tuple[Filter, ...]
     limit: int
     is_exact: bool
@@ -69,7 +69,7 @@ class CandidatePlan:
         """Maximum number of candidates."""
         return self.limit * len(self.filters)
 
-    def searched_exactly(self) -> "CandidatePlan":
+    def with_full_scans(self) -> "CandidatePlan":
         """Return the plan with exact lists, which are much more expensive."""
         return replace(self, is_thorough=True, rescore=True)
 
@@ -79,7 +79,7 @@ class CandidatePlan:
         They are scored by the original vectors. Without `rescore` the quantized vectors are used, except for a small
         set, which is fully scanned.
         """
-        threshold = gate_of(distance, self.min_similarity)
+        threshold = score_threshold(distance, self.min_similarity)
         bounds = {"limit": self.total} | ({} if threshold is None else {"score_threshold": threshold})
         if len(self.filters) == 1:
             params = self._whole if self.is_exact else self._params(rescore=self.rescore)
@@ -128,7 +128,7 @@ class CandidatePlan:
 
 
 def plan_candidates(
-    ranking: Ranking, filter_: Filter, *, eligible: int, top_k: int, now_ms: int, beside: int = 0
+    ranking: Ranking, filter_: Filter, *, eligible: int, top_k: int, now_ms: int, extra_lists: int = 0
 ) -> CandidatePlan:
     """Choose the candidates of one search.
 
@@ -137,19 +137,22 @@ def plan_candidates(
         beside: Number of lists in addition to those by similarity, if not all memories are scored.
     """
     max_limit = ranking.max_query_limit or ANY_NUMBER
-    classes: tuple[MemoryClass, ...] = (EVERYTHING,)
-    limit = min(max(ranking.candidates or SCORED, top_k), max_limit)
+    classes: tuple[MemoryClass, ...] = (ALL_MEMORIES,)
+    limit = min(max(ranking.candidates or MAX_SCORED, top_k), max_limit)
     if eligible > limit:
-        limit = min(limit, max_limit // (1 + beside))
+        limit = min(limit, max_limit // (1 + extra_lists))
     if ranking.candidates is None and eligible > limit:
-        all_classes = (EVERYTHING, *_classes_beyond_similarity(ranking))
+        all_classes = (ALL_MEMORIES, *_classes_beyond_similarity(ranking))
         # Lists shorter than `top_k` would lose results of a search by similarity.
-        classes = all_classes if max_limit // (len(all_classes) + beside) >= top_k else classes
-        count = len(classes) + beside
-        limit = min(max(min(SCORED // count * max(SPARSE, eligible) // eligible, SCORED), top_k), max_limit // count)
+        classes = all_classes if max_limit // (len(all_classes) + extra_lists) >= top_k else classes
+        count = len(classes) + extra_lists
+        limit = min(
+            max(min(MAX_SCORED // count * max(SPARSE_BELOW, eligible) // eligible, MAX_SCORED), top_k),
+            max_limit // count,
+        )
     return CandidatePlan(
         classes=classes,
-        filters=(filter_, *(both(filter_, class_.condition(ranking.types, now_ms)) for class_ in classes[1:])),
+        filters=(filter_, *(narrow(filter_, class_.condition(ranking.types, now_ms)) for class_ in classes[1:])),
         limit=limit,
         is_exact=eligible <= limit,
         min_similarity=ranking.min_similarity,
@@ -169,7 +172,7 @@ def similarity_of(distance: str, engine_score: float) -> float:
     return 1 / (1 + engine_score) if distance == "Euclid" else engine_score
 
 
-def gate_of(distance: str, min_similarity: float) -> float | None:
+def score_threshold(distance: str, min_similarity: float) -> float | None:
     """Return the engine's score threshold for a minimum similarity, for Euclid a maximum distance.
 
     None for no threshold.

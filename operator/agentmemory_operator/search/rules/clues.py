@@ -20,28 +20,28 @@ from typing import Any
 
 from agentmemory_operator.collections.rules.collection import DEFAULT_LANGUAGE
 from agentmemory_operator.memories.rules.evidence import (
-    ASKED,
+    ANSWERS_QUESTION,
     BY_USER,
     DEFAULT_TERSE,
     EVIDENCE_KEY,
     HAS_TIME,
-    MARKS,
-    SAYS,
-    name_mark,
+    MARKS_KEY,
+    TERSE_KEY,
+    speaker_mark,
 )
 from agentmemory_operator.memories.rules.words import content_words
-from agentmemory_operator.search.rules.score import gap
+from agentmemory_operator.search.rules.score import placeholder
 from agentmemory_operator.spec.expression.formulas import Formula, product_formula, sum_formula
 from agentmemory_operator.spec.expression.variables import EVIDENCE
-from agentmemory_operator.spec.presets.table import MARKS_PATH, SAYS_PATH, EvidenceWeights
+from agentmemory_operator.spec.presets.table import MARKS_PATH, TERSE_PATH, EvidenceWeights
 
 HALF_SCORE = 10.0
 """BM25 score at which the keyword term is 0.5: one to two rare words in common."""
 
-HALF_A_WORD = 2.0
+HALF_SCORE_PER_WORD = 2.0
 """Increase of that score per word of a long query, because a memory contains some of many words by chance."""
 
-MOST_NAMES, MOST_WORDS = 8, 64
+MAX_QUERY_NAMES, MAX_QUERY_WORDS = 8, 64
 _MAX_DATES = 4
 
 _HALF = "half"
@@ -65,7 +65,7 @@ Condition = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Clues:
+class QueryFeatures:
     """Features of one query.
 
     Attributes:
@@ -77,16 +77,16 @@ class Clues:
 
     half_score: float
     names: tuple[str, ...] = ()
-    is_of_self: bool = False
+    is_first_person: bool = False
     asks_when: bool = False
     dates: tuple[tuple[int, int], ...] = ()
 
     @property
     def authors(self) -> list[str]:
         """Marks of memories by the speakers that the query refers to."""
-        return [*map(name_mark, self.names), *([BY_USER] if self.is_of_self else [])]
+        return [*map(speaker_mark, self.names), *([BY_USER] if self.is_first_person else [])]
 
-    def gaps(self) -> dict[str, Formula]:
+    def placeholder_values(self) -> dict[str, Formula]:
         """Return the values for the placeholders of a scoring query."""
         dates = [{"key": "createdAt", "range": {"gte": since, "lt": until}} for since, until in self.dates]
         return {
@@ -96,36 +96,36 @@ class Clues:
             "date": {"should": dates} if dates else 0.0,
         }
 
-    def numbers(self, payload: Mapping[str, Any], assistant: float) -> dict[str, float]:
+    def compute_evidence_values(self, payload: Mapping[str, Any], assistant: float) -> dict[str, float]:
         """Return the variables' values for a memory, equal to those that the engine computes.
 
         Args:
             assistant: Value of `terse` for memories by an assistant.
         """
         evidence = payload.get(EVIDENCE_KEY) or {}
-        says, marks = float(evidence.get(SAYS, DEFAULT_TERSE)), set(evidence.get(MARKS, ()))
+        says, marks = float(evidence.get(TERSE_KEY, DEFAULT_TERSE)), set(evidence.get(MARKS_KEY, ()))
         values = (
             assistant if says < 0 else says,
             not marks.isdisjoint(self.authors),
             self.asks_when and HAS_TIME in marks,
-            ASKED in marks,
+            ANSWERS_QUESTION in marks,
             any(since <= payload["createdAt"] < until for since, until in self.dates),
         )
         return {name: float(value) for name, value in zip(EVIDENCE, values, strict=True)}
 
 
-def clues_of(query: str, language: str) -> Clues:
+def extract_features(query: str, language: str) -> QueryFeatures:
     """Extract the features of a query. In languages other than English only its names and number of words."""
     words = content_words(query, language)
-    score_at_half = max(HALF_SCORE, HALF_A_WORD * min(len(set(words)), MOST_WORDS))
+    score_at_half = max(HALF_SCORE, HALF_SCORE_PER_WORD * min(len(set(words)), MAX_QUERY_WORDS))
     capitalised = " ".join(word for word in _WORD.findall(query) if word[0].isupper())
-    names = tuple(dict.fromkeys(content_words(capitalised, DEFAULT_LANGUAGE) or words))[:MOST_NAMES]
+    names = tuple(dict.fromkeys(content_words(capitalised, DEFAULT_LANGUAGE) or words))[:MAX_QUERY_NAMES]
     if language != DEFAULT_LANGUAGE:
-        return Clues(half_score=score_at_half, names=names)
-    return Clues(
+        return QueryFeatures(half_score=score_at_half, names=names)
+    return QueryFeatures(
         half_score=score_at_half,
         names=names,
-        is_of_self=bool(_OF_SELF.search(query)),
+        is_first_person=bool(_OF_SELF.search(query)),
         asks_when=bool(_ASKS_WHEN.search(query)),
         dates=tuple(_dates_in(query)),
     )
@@ -137,27 +137,33 @@ def evidence_formulas(assistant: float) -> dict[str, Formula]:
     Args:
         assistant: Value of `terse` for memories by an assistant.
     """
-    is_assistant = {"key": SAYS_PATH, "range": {"lt": 0.0}}
+    is_assistant = {"key": TERSE_PATH, "range": {"lt": 0.0}}
     # The number is negative for memories by an assistant: replace it by the constant.
-    correction = {"mult": [is_assistant, {"sum": [assistant, {"neg": SAYS_PATH}]}]}
-    terse = {"sum": [SAYS_PATH, correction]}
-    asked = _is_marked(ASKED)
-    return {"terse": terse, "author": gap("author"), "time": gap("time"), "asked": asked, "date": gap("date")}
+    correction = {"mult": [is_assistant, {"sum": [assistant, {"neg": TERSE_PATH}]}]}
+    terse = {"sum": [TERSE_PATH, correction]}
+    asked = _is_marked(ANSWERS_QUESTION)
+    return {
+        "terse": terse,
+        "author": placeholder("author"),
+        "time": placeholder("time"),
+        "asked": asked,
+        "date": placeholder("date"),
+    }
 
 
-EVIDENCE_DEFAULTS: Mapping[str, float] = {SAYS_PATH: DEFAULT_TERSE}
+EVIDENCE_DEFAULTS: Mapping[str, float] = {TERSE_PATH: DEFAULT_TERSE}
 
-HALF_GAP: Formula = gap(_HALF)
+HALF_SCORE_PLACEHOLDER: Formula = placeholder(_HALF)
 
 
-def with_evidence(fused: float, weights: EvidenceWeights, numbers: Mapping[str, float]) -> float:
+def add_evidence(fused: float, weights: EvidenceWeights, numbers: Mapping[str, float]) -> float:
     """Return the match of a memory, combined with its evidence."""
     terms = weights.terms
     return (fused + sum(weight * numbers[name] for name, weight in terms.items())) / (1 + sum(terms.values()))
 
 
-def with_evidence_formula(fused: Formula, weights: EvidenceWeights, formulas: Mapping[str, Formula]) -> Formula:
-    """Return `with_evidence` as a formula of the engine."""
+def add_evidence_formula(fused: Formula, weights: EvidenceWeights, formulas: Mapping[str, Formula]) -> Formula:
+    """Return `add_evidence` as a formula of the engine."""
     terms = weights.terms
     if not terms:
         return fused

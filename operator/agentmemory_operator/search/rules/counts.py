@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from agentmemory_operator.memories.rules.expiry import past_condition
+from agentmemory_operator.memories.rules.expiry import expired_condition
 from agentmemory_operator.memories.rules.filters import (
     IS_PENDING,
     NOT_DELETED,
@@ -14,9 +14,9 @@ from agentmemory_operator.memories.rules.filters import (
     Filter,
     equals,
 )
-from agentmemory_operator.search.rules.score_trees import EFFECTIVE_CONFIDENCE, terms_of
+from agentmemory_operator.search.rules.score_trees import EFFECTIVE_CONFIDENCE, build_terms
 from agentmemory_operator.spec.effective.settings import Ranking
-from agentmemory_operator.spec.expression.variables import DEFAULT_CONFIDENCE, Scored, values_of
+from agentmemory_operator.spec.expression.variables import DEFAULT_CONFIDENCE, ScoreInput, values_of
 from agentmemory_operator.spec.memory_types import MemoryType
 
 State = Literal["active", "superseded", "hidden", "expired", "pending"]
@@ -25,7 +25,7 @@ STATES: tuple[State, ...] = ("active", "superseded", "hidden", "expired", "pendi
 DECAY_KEYS = ("type", "createdAt", "confidence", "lastAccessedAt")
 """Payload keys that the effective confidence depends on."""
 
-HALF = 0.5
+DECAYED_BELOW = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,10 +73,10 @@ def state_filters(user_id: str | None, types: Sequence[MemoryType], now_ms: int)
 
 def count_decayed(payloads: Iterable[Mapping[str, Any]], ranking: Ranking, now_ms: int) -> int:
     """Count memories with an effective confidence below .5. The scoring model must be Confidence."""
-    effective = terms_of(ranking)[EFFECTIVE_CONFIDENCE]
+    effective = build_terms(ranking)[EFFECTIVE_CONFIDENCE]
     values = (
         values_of(
-            Scored(
+            ScoreInput(
                 type=payload["type"],
                 similarity=0.0,
                 created_at=payload["createdAt"],
@@ -87,12 +87,12 @@ def count_decayed(payloads: Iterable[Mapping[str, Any]], ranking: Ranking, now_m
         )
         for payload in payloads
     )
-    return sum(effective.evaluate(value) < HALF for value in values)
+    return sum(effective.evaluate(value) < DECAYED_BELOW for value in values)
 
 
 def _past(types: Sequence[MemoryType], now_ms: int, *, removes: bool) -> list[Condition]:
-    expiring = [(type_.name, type_.ttl) for type_ in types if type_.ttl and type_.ttl.ends]
-    return [past_condition(name, ttl, now_ms) for name, ttl in expiring if ttl.removes == removes]
+    expiring = [(type_.name, type_.ttl) for type_ in types if type_.ttl and type_.ttl.expires]
+    return [expired_condition(name, ttl, now_ms) for name, ttl in expiring if ttl.removes == removes]
 
 
 def _any_of(conditions: Sequence[Condition]) -> Condition:

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agentmemory_operator.search.rules.candidate_classes import Box, MemoryClass
-from agentmemory_operator.search.rules.candidates import CandidatePlan, Query, gate_of, similarity_of
-from agentmemory_operator.search.rules.clues import Clues, with_evidence
-from agentmemory_operator.search.rules.hybrid import keyword_of, ranks_evidence
+from agentmemory_operator.search.rules.candidates import CandidatePlan, Query, score_threshold, similarity_of
+from agentmemory_operator.search.rules.clues import QueryFeatures, add_evidence
+from agentmemory_operator.search.rules.hybrid import keyword_term, ranks_evidence
 from agentmemory_operator.search.rules.score import score_bounds, type_names_of
 from agentmemory_operator.spec.effective.settings import Ranking
 from agentmemory_operator.spec.expression.intervals import Interval
@@ -42,7 +42,7 @@ class ListEnd:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unseen:
+class UnlistedMemories:
     """Knowledge about the memories that are on no list.
 
     Attributes:
@@ -58,7 +58,7 @@ class Unseen:
     ends: Sequence[ListEnd]
     by_words: float | None = None
     fusion: Fusion | None = None
-    clues: Clues | None = None
+    clues: QueryFeatures | None = None
     types: Sequence[str] = field(default_factory=tuple)
 
     def may_reach(self, floor: float) -> bool:
@@ -112,17 +112,19 @@ class Unseen:
         """Return the match with any evidence, because that of unlisted memories is unknown."""
         weights = self.ranking.evidence
         low, high = (dict.fromkeys(weights.terms, number) for number in (0.0, 1.0))
-        return Interval(with_evidence(fused.low, weights, low), with_evidence(fused.high, weights, high))
+        return Interval(add_evidence(fused.low, weights, low), add_evidence(fused.high, weights, high))
 
 
-def ask_ends(plan: CandidatePlan, vector: Sequence[float], *, distance: str, words: Query | None = None) -> list[Query]:
+def build_end_queries(
+    plan: CandidatePlan, vector: Sequence[float], *, distance: str, words: Query | None = None
+) -> list[Query]:
     """Return the queries for the first memory beyond each list, the keyword list last.
 
     Args:
         words: As for `hybrid.ask_by_both`.
     """
     beyond: Query = {"limit": 1, "offset": plan.limit, "params": {"exact": True}}
-    gate = gate_of(distance, plan.min_similarity)
+    gate = score_threshold(distance, plan.min_similarity)
     bounds = {} if gate is None else {"score_threshold": gate}
     queries = [{"query": vector, "filter": filter_, **beyond, **bounds} for filter_ in plan.filters]
     if words is not None:
@@ -132,7 +134,7 @@ def ask_ends(plan: CandidatePlan, vector: Sequence[float], *, distance: str, wor
 
 
 def read_ends(plan: CandidatePlan, found: Sequence[Sequence[Mapping[str, float]]], *, distance: str) -> list[ListEnd]:
-    """Return the ends of the similarity lists, from the engine's response to `ask_ends`."""
+    """Return the ends of the similarity lists, from the engine's response to `build_end_queries`."""
     return [
         ListEnd(class_, similarity_of(distance, points[0]["score"]) if points else None)
         for class_, points in zip(plan.classes, found, strict=False)
@@ -140,14 +142,14 @@ def read_ends(plan: CandidatePlan, found: Sequence[Sequence[Mapping[str, float]]
 
 
 def read_words_end(
-    plan: CandidatePlan, found: Sequence[Sequence[Mapping[str, float]]], clues: Clues | None
+    plan: CandidatePlan, found: Sequence[Sequence[Mapping[str, float]]], clues: QueryFeatures | None
 ) -> float | None:
     """Return the keyword score beyond the keyword list; None if there is none."""
     beyond = found[len(plan.filters) :]
-    return keyword_of(beyond[0][0]["score"], clues) if clues and beyond and beyond[0] else None
+    return keyword_term(beyond[0][0]["score"], clues) if clues and beyond and beyond[0] else None
 
 
-def is_settled(unseen: Unseen, scores: Sequence[float], *, top_k: int, threshold: float) -> bool:
+def is_proven_complete(unseen: UnlistedMemories, scores: Sequence[float], *, top_k: int, threshold: float) -> bool:
     """Return whether it is proven that no unlisted memory belongs into the results.
 
     Args:

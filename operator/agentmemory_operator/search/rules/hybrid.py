@@ -27,20 +27,20 @@ from types import MappingProxyType
 from typing import Any
 
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR
-from agentmemory_operator.memories.rules.filters import Selection, both, of_owners
+from agentmemory_operator.memories.rules.filters import Selection, narrow, owners_filter
 from agentmemory_operator.search.rules.candidates import (
     CandidatePlan,
     Query,
-    gate_of,
+    score_threshold,
     similarity_formula,
     similarity_of,
 )
 from agentmemory_operator.search.rules.clues import (
     EVIDENCE_DEFAULTS,
-    HALF_GAP,
-    Clues,
+    HALF_SCORE_PLACEHOLDER,
+    QueryFeatures,
+    add_evidence_formula,
     evidence_formulas,
-    with_evidence_formula,
 )
 from agentmemory_operator.search.rules.score import ScoreTemplate, Signals, score_template
 from agentmemory_operator.spec.effective.settings import Ranking
@@ -56,7 +56,7 @@ HALF_ACTIVATION, ENTITY_SHARE = 0.25, 0.2
 """Activation at which the entity term is 0.5, and the maximum share of the gap to a full match that it closes. Source:
 `docs/adr/0026`."""
 
-NOTHING_ALONG: Mapping[str, float] = MappingProxyType({})
+NO_ACTIVATIONS: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class Match:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class CandidateQueries:
     """The engine's queries for the candidates of one search, and the meaning of their scores.
 
     Attributes:
@@ -91,9 +91,9 @@ class Question:
     lists: tuple[Query, ...]
     distance: str
     fusion: Fusion | None = None
-    along: Mapping[str, float] = field(default_factory=dict)
+    activations: Mapping[str, float] = field(default_factory=dict)
 
-    def matches(self, found: Sequence[Sequence[Mapping[str, Any]]], clues: Clues | None) -> dict[str, Match]:
+    def matches(self, found: Sequence[Sequence[Mapping[str, Any]]], clues: QueryFeatures | None) -> dict[str, Match]:
         """Return the match of each candidate, by id, nearest first.
 
         Args:
@@ -102,15 +102,16 @@ class Question:
         """
         scores = [{point["id"]: float(point["score"]) for point in points} for points in found]
         return {
-            id_: self._match([of.get(id_, 0.0) for of in scores], self.along.get(id_, 0.0), clues) for id_ in scores[0]
+            id_: self._match([of.get(id_, 0.0) for of in scores], self.activations.get(id_, 0.0), clues)
+            for id_ in scores[0]
         }
 
-    def _match(self, scores: Sequence[float], activation: float, clues: Clues | None) -> Match:
+    def _match(self, scores: Sequence[float], activation: float, clues: QueryFeatures | None) -> Match:
         similarity = similarity_of(self.distance, scores[0])
         if self.fusion is None or clues is None:
             return Match(similarity=similarity, fused=similarity)
-        keyword, ranks = keyword_of(scores[1], clues), scores[2:]
-        if not self.along:
+        keyword, ranks = keyword_term(scores[1], clues), scores[2:]
+        if not self.activations:
             fused = _fused(self.fusion, similarity, keyword, ranks, is_along=False)
             return Match(similarity=similarity, keyword=keyword, fused=fused)
         fused = _fused_along(self.fusion, similarity, keyword, ranks, activation)
@@ -132,45 +133,45 @@ def ranks_evidence(fusion: Fusion | None) -> bool:
     return fusion is not None and fusion.method != "None"
 
 
-def look_by_words(document: Query, among: Selection | None) -> Query:
+def build_keyword_query(document: Query, among: Selection | None) -> Query:
     """Return the keyword part of a query.
 
     Args:
         document: Text of the query, in the form that the engine computes its keyword vector from.
         among: Selection whose owners' memories determine the rarity of a word; None for the whole collection.
     """
-    params = {} if among is None else {"params": {"idf": {"corpus": of_owners(among)}}}
+    params = {} if among is None else {"params": {"idf": {"corpus": owners_filter(among)}}}
     return {"query": document, "using": KEYWORD_VECTOR, **params}
 
 
-def ask_by_both(
+def build_hybrid_queries(
     plan: CandidatePlan,
     vector: Sequence[float],
     words: Query,
     *,
     distance: str,
     fusion: Fusion,
-    along: Mapping[str, float] = NOTHING_ALONG,
-) -> Question:
+    activations: Mapping[str, float] = NO_ACTIVATIONS,
+) -> CandidateQueries:
     """Return the queries of a search by vectors and keywords.
 
     A memory is a candidate if it has the minimum similarity, one of the words, or an activated name.
 
     Args:
-        words: See `look_by_words`.
-        along: See `Question`; entries beyond the limit of the plan are omitted.
+        words: See `build_keyword_query`.
+        along: See `CandidateQueries`; entries beyond the limit of the plan are omitted.
     """
-    along = dict(islice(along.items(), plan.limit))
-    entity_lists = [_along_names(plan, along, fusion)] if along else []
+    activations = dict(islice(activations.items(), plan.limit))
+    entity_lists = [_along_names(plan, activations, fusion)] if activations else []
     # If the plan is exact, each list contains all matching memories; otherwise each list adds its own.
-    total = plan.limit if plan.is_exact else plan.limit * (len(plan.filters) + 1) + len(along)
+    total = plan.limit if plan.is_exact else plan.limit * (len(plan.filters) + 1) + len(activations)
     by_words = {**words, "filter": plan.filters[0], "limit": plan.limit}
     by_meaning = _by_meaning(plan, vector, distance)
     union = [*by_meaning, by_words, *entity_lists]
     lists: list[Query] = [
         # The only vector list contains all memories, so the other lists add no candidates.
         by_meaning[0]
-        if plan.is_exact and plan.allows_exact and gate_of(distance, plan.min_similarity) is None
+        if plan.is_exact and plan.allows_exact and score_threshold(distance, plan.min_similarity) is None
         else {"prefetch": union, "query": vector, "params": plan.union_params, "limit": total},
         by_words if plan.is_exact else {**words, "prefetch": union, "limit": total},
     ]
@@ -179,17 +180,17 @@ def ask_by_both(
         lists.extend(_by_rank(ranked, fusion.k) for ranked in union[len(plan.filters) - 1 :])
     else:
         lists.extend(entity_lists)
-    return Question(lists=tuple(lists), distance=distance, fusion=fusion, along=along)
+    return CandidateQueries(lists=tuple(lists), distance=distance, fusion=fusion, activations=activations)
 
 
 @lru_cache(maxsize=1024)
-def scoring_of(
+def build_scoring_template(
     ranking: Ranking,
     fusion: Fusion | None,
     *,
     distance: str,
     has_extremes: bool,
-    is_along: bool = False,
+    has_activations: bool = False,
     has_clues: bool = False,
 ) -> ScoreTemplate:
     """Return the engine's query that scores the lists of a question, with placeholders for time and query features.
@@ -206,22 +207,22 @@ def scoring_of(
     make = partial(score_template, ranking, distance=distance, has_extremes=has_extremes)
     if fusion is None:
         return make(Signals(similarity=similarity, evidence=formulas, defaults=defaults))
-    fused = _fused_formula(fusion, similarity, is_along=is_along)
+    fused = _fused_formula(fusion, similarity, is_along=has_activations)
     # Scores of a candidate that is not on a list.
-    missing_scores = dict.fromkeys(("$score[1]", "$score[2]", *_rank_shares(fusion, is_along)), 0.0)
+    missing_scores = dict.fromkeys(("$score[1]", "$score[2]", *_rank_shares(fusion, has_activations)), 0.0)
     if ranks_evidence(fusion):
-        fused = with_evidence_formula(fused, ranking.evidence, formulas)
+        fused = add_evidence_formula(fused, ranking.evidence, formulas)
     return make(
         Signals(
             similarity=fused,
-            keyword=_saturating("$score[1]", HALF_GAP),
+            keyword=_saturating("$score[1]", HALF_SCORE_PLACEHOLDER),
             evidence=formulas,
             defaults={**missing_scores, **defaults},
         )
     )
 
 
-def keyword_of(score: float, clues: Clues) -> float:
+def keyword_term(score: float, clues: QueryFeatures) -> float:
     """Return the keyword term of a BM25 score: 0 without a common word, approaching 1 for many rare ones."""
     return 1.0 - math.pow(0.5, score / clues.half_score)
 
@@ -237,12 +238,12 @@ def _along_names(plan: CandidatePlan, along: Mapping[str, float], fusion: Fusion
     of_rank = fusion.method == "RRF"
     worth = {id_: float(len(along) - place) if of_rank else value for place, (id_, value) in enumerate(along.items())}
     terms = [{"mult": [value, {"has_id": [id_]}]} for id_, value in worth.items()]
-    among = {"filter": both(plan.filters[0], {"has_id": list(along)}), "limit": len(along)}
+    among = {"filter": narrow(plan.filters[0], {"has_id": list(along)}), "limit": len(along)}
     return {"prefetch": [among], "query": {"formula": {"sum": terms}}, "limit": len(along)}
 
 
 def _by_meaning(plan: CandidatePlan, vector: Sequence[float], distance: str) -> list[Query]:
-    gate = gate_of(distance, plan.min_similarity)
+    gate = score_threshold(distance, plan.min_similarity)
     bounds = {} if gate is None else {"score_threshold": gate}
     return [
         {"query": vector, "filter": filter_, "params": plan.leaf_params, "limit": plan.limit, **bounds}
@@ -273,7 +274,7 @@ def _fused_formula(fusion: Fusion, similarity: Formula, *, is_along: bool) -> Fo
     weight = fusion.keyword_weight
     match fusion.method:
         case "Score":
-            keyword = _saturating("$score[1]", HALF_GAP, weight)
+            keyword = _saturating("$score[1]", HALF_SCORE_PLACEHOLDER, weight)
             fused = sum_formula(product_formula(1 - weight, similarity), keyword)
             if not is_along:
                 return fused

@@ -4,17 +4,17 @@ Measured on conversations of years ago (bench/README.md): the gates cost preset 
 costs the models Confidence and Importance 50 % or more of all memories found.
 """
 
-from agentmemory_operator.search.rules.score import score
+from agentmemory_operator.search.rules.score import compute_score
 from agentmemory_operator.spec.effective.settings import Ranking
-from agentmemory_operator.spec.expression.variables import DAY_MS, Scored
+from agentmemory_operator.spec.expression.variables import DAY_MS, ScoreInput
 
 GOOD_MATCH = 0.5
 """Similarity of a good match. On the public data set, 50 % of the best matches have .54 to .68 (bench/README.md)."""
 
 POOR_MATCH = 0.3
-WITHIN_DAYS, BEFORE_DAYS = 365, 100
+HORIZON_DAYS, AGE_DIFFERENCE_DAYS = 365, 100
 
-DECAYS = {
+DECAY_FIELDS = {
     "Weighted": "weights.recency",
     "Confidence": "confidence.dailyFactor",
     "Priority": "priority.recency",
@@ -24,7 +24,7 @@ DECAYS = {
 """Field of each model that determines the influence of age."""
 
 
-def strict_gate(ranking: Ranking) -> str | None:
+def find_strict_gate(ranking: Ranking) -> str | None:
     """Return the field name of a gate that excludes even new good matches; None if there is none."""
     if ranking.min_similarity > GOOD_MATCH:
         return "minSimilarity"
@@ -32,7 +32,7 @@ def strict_gate(ranking: Ranking) -> str | None:
     return None if any(_is_found(ranking, name, days=0) for name in names) else "scoreThreshold"
 
 
-def cut_off_days(ranking: Ranking) -> dict[str, int]:
+def find_cut_off_days(ranking: Ranking) -> dict[str, int]:
     """Return the types whose memories searches exclude within a year, and after how many days.
 
     Judged by a good match of default importance that was never accessed. Omits types whose new memories are excluded
@@ -42,18 +42,18 @@ def cut_off_days(ranking: Ranking) -> dict[str, int]:
     return {name: day for name, day in days.items() if day is not None}
 
 
-def outranked(ranking: Ranking) -> tuple[str, ...]:
+def find_outranked_types(ranking: Ranking) -> tuple[str, ...]:
     """Return the types whose good matches rank behind poor ones that are 100 days newer and a year old."""
     return tuple(
         type_.name
         for type_ in ranking.types
-        if _score(ranking, type_.name, GOOD_MATCH, days=WITHIN_DAYS + BEFORE_DAYS)
-        < _score(ranking, type_.name, POOR_MATCH, days=WITHIN_DAYS)
+        if _score(ranking, type_.name, GOOD_MATCH, days=HORIZON_DAYS + AGE_DIFFERENCE_DAYS)
+        < _score(ranking, type_.name, POOR_MATCH, days=HORIZON_DAYS)
     )
 
 
 def _first_day_below(ranking: Ranking, type_name: str) -> int | None:
-    below, above = WITHIN_DAYS, 0
+    below, above = HORIZON_DAYS, 0
     if not _is_found(ranking, type_name, days=above) or _is_found(ranking, type_name, days=below):
         return None
     while below - above > 1:
@@ -70,5 +70,5 @@ def _is_found(ranking: Ranking, type_name: str, *, days: int) -> bool:
 
 
 def _score(ranking: Ranking, type_name: str, match: float, *, days: int) -> float:
-    memory = Scored(type=type_name, similarity=match, keyword=match, created_at=-days * DAY_MS)
-    return score(memory, ranking, now_ms=0).score
+    memory = ScoreInput(type=type_name, similarity=match, keyword=match, created_at=-days * DAY_MS)
+    return compute_score(memory, ranking, now_ms=0).score

@@ -20,21 +20,21 @@ from types import MappingProxyType
 import orjson
 
 from agentmemory_operator.memories.rules.record import MemoryRecord
-from agentmemory_operator.search.rules.score_trees import boost_of, combined, priority_of, terms_of
+from agentmemory_operator.search.rules.score_trees import build_boost, build_priority, build_score_tree, build_terms
 from agentmemory_operator.spec.effective.settings import Ranking
 from agentmemory_operator.spec.expression.formulas import Formula, split_constant
 from agentmemory_operator.spec.expression.intervals import Interval
-from agentmemory_operator.spec.expression.models import Priority, name_of
+from agentmemory_operator.spec.expression.models import Priority, model_name
 from agentmemory_operator.spec.expression.tree import Case, Ranges, TypeIn, TypeNotIn, nodes_of, variables_of
 from agentmemory_operator.spec.expression.typing import CheckedExpression
 from agentmemory_operator.spec.expression.variables import (
     DEFAULT_CONFIDENCE,
     DEFAULTS,
     SIMILARITY,
-    Scored,
+    ScoreInput,
+    build_target,
     payload_keys_of,
     ranges_of,
-    target_of,
     values_of,
     variable,
 )
@@ -48,9 +48,9 @@ class JsonText:
 
 
 NO_NUMBERS: Mapping[str, float] = MappingProxyType({})
-NO_GAPS: Mapping[str, Formula] = MappingProxyType({})
+NO_PLACEHOLDERS: Mapping[str, Formula] = MappingProxyType({})
 
-UNLISTED = ""
+OTHER_TYPES = ""
 """Represents all types that a score treats alike."""
 
 # Prefix of a placeholder for a value of the search. No other string in a formula contains a control character.
@@ -82,51 +82,51 @@ class ScoreTerms:
     score: float
 
 
-def score(memory: Scored, ranking: Ranking, *, now_ms: int) -> ScoreTerms:
+def compute_score(memory: ScoreInput, ranking: Ranking, *, now_ms: int) -> ScoreTerms:
     """Compute the score and its terms; the engine's score differs by at most 1e-5."""
     values = values_of(memory, now_ms=now_ms)
     listed = {type_.name: type_ for type_ in ranking.types}.get(memory.type)
     names = variables_of(ranking.model.root) if isinstance(ranking.model, CheckedExpression) else ()
     return ScoreTerms(
-        model=name_of(ranking.model),
+        model=model_name(ranking.model),
         similarity=memory.similarity,
         keyword=memory.keyword,
-        terms={name: term.evaluate(values) for name, term in terms_of(ranking).items()},
+        terms={name: term.evaluate(values) for name, term in build_terms(ranking).items()},
         variables={name: variable(name, ranking.types).evaluate(values) for name in sorted(names)},
         age_days=values.numbers["ageDays"],
         half_life_days=listed.half_life_days if listed else None,
-        boost=boost_of(ranking).evaluate(values),
-        score=combined(ranking).evaluate(values),
+        boost=build_boost(ranking).evaluate(values),
+        score=build_score_tree(ranking).evaluate(values),
     )
 
 
-LEAST_SHARE = 0.05
+MIN_SIMILARITY_WEIGHT = 0.05
 """Minimum weight of the similarity at which a score, a float32, determines it to within 1e-5."""
 
 
-def tells_similarity(ranking: Ranking) -> bool:
+def determines_similarity(ranking: Ranking) -> bool:
     """Return whether the similarity can be computed from the scores of this ranking."""
     is_plain = ranking.model is None and not ranking.confidence_share
-    return is_plain and ranking.weights.similarity >= LEAST_SHARE
+    return is_plain and ranking.weights.similarity >= MIN_SIMILARITY_WEIGHT
 
 
-def similarity_behind(found: float, memory: Scored, ranking: Ranking, *, now_ms: int) -> float:
-    """Compute the similarity of a memory from its score `found`, if `tells_similarity`. The one in `memory` is ignored.
+def solve_similarity(found: float, memory: ScoreInput, ranking: Ranking, *, now_ms: int) -> float:
+    """Compute the similarity of a memory from its score `found`, if `determines_similarity`. The one in `memory` is ignored.
 
     The weighted score is linear in the similarity, so two of its points determine it.
     """
-    tree, values = combined(ranking), values_of(memory, now_ms=now_ms)
+    tree, values = build_score_tree(ranking), values_of(memory, now_ms=now_ms)
     low, high = (
         tree.evaluate(replace(values, numbers={**values.numbers, SIMILARITY: similarity})) for similarity in (0.0, 1.0)
     )
     return (found - low) / (high - low)
 
 
-def scored(
+def score_inputs(
     record: MemoryRecord, *, similarity: float = 0.0, keyword: float = 0.0, evidence: Mapping[str, float] = NO_NUMBERS
-) -> Scored:
+) -> ScoreInput:
     """Return the fields of a memory that its score depends on."""
-    return Scored(
+    return ScoreInput(
         type=record.type,
         similarity=similarity,
         keyword=keyword,
@@ -141,9 +141,9 @@ def scored(
     )
 
 
-def priority(record: MemoryRecord, model: Priority, *, now_ms: int) -> float:
+def compute_priority(record: MemoryRecord, model: Priority, *, now_ms: int) -> float:
     """Return a memory's priority."""
-    return priority_of(model).evaluate(values_of(scored(record), now_ms=now_ms))
+    return build_priority(model).evaluate(values_of(score_inputs(record), now_ms=now_ms))
 
 
 def score_query(
@@ -164,7 +164,7 @@ def score_query(
     """
     signals = Signals(similarity=similarity, keyword=keyword)
     template = score_template(ranking, signals, distance=distance, has_extremes=has_extremes)
-    return orjson.loads(template.at(now_ms).text)
+    return orjson.loads(template.render(now_ms).text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ class ScoreTemplate:
 
     parts: tuple[str, ...]
 
-    def at(self, now_ms: int, gaps: Mapping[str, Formula] = NO_GAPS) -> JsonText:
+    def render(self, now_ms: int, gaps: Mapping[str, Formula] = NO_PLACEHOLDERS) -> JsonText:
         """Return the query at a time.
 
         Args:
@@ -188,7 +188,7 @@ class ScoreTemplate:
         return JsonText("".join(filled[part] if place % 2 else part for place, part in enumerate(self.parts)))
 
 
-def gap(name: str) -> Formula:
+def placeholder(name: str) -> Formula:
     """Return a placeholder for a value of the search in a formula."""
     return f"{_GAP}{name}"
 
@@ -211,8 +211,8 @@ class Signals:
 
 def score_template(ranking: Ranking, signals: Signals, *, distance: str, has_extremes: bool = False) -> ScoreTemplate:
     """Return `score_query` with placeholders for the time and for the values of the search."""
-    tree = combined(ranking)
-    target = target_of(
+    tree = build_score_tree(ranking)
+    target = build_target(
         now=_NOW,
         similarity=signals.similarity,
         keyword=signals.keyword,
@@ -232,7 +232,7 @@ def score_bounds(ranking: Ranking, ranges: Ranges) -> Interval:
     1e-5, so compare with that margin. `ranges_of` returns the ranges of all memories; `Ranges.limited` narrows one
     variable.
     """
-    tree = combined(ranking)
+    tree = build_score_tree(ranking)
     # Type by type: boost, half-life and cases of one type never combine with those of another.
     possible = type_names_of(ranking) if ranges.types is None else ranges.types
     return reduce(Interval.union, (tree.bounds(Ranges(ranges.numbers, frozenset({name}))) for name in sorted(possible)))
@@ -240,10 +240,10 @@ def score_bounds(ranking: Ranking, ranges: Ranges) -> Interval:
 
 def type_names_of(ranking: Ranking) -> frozenset[str]:
     """Return the types that the score distinguishes; the empty name represents all others."""
-    return frozenset({UNLISTED, *(type_.name for type_ in ranking.types), *_named_types(ranking)})
+    return frozenset({OTHER_TYPES, *(type_.name for type_ in ranking.types), *_named_types(ranking)})
 
 
 @lru_cache(maxsize=1024)
 def _named_types(ranking: Ranking) -> frozenset[str]:
-    named = (node.names for node in nodes_of(combined(ranking)) if isinstance(node, TypeIn | TypeNotIn | Case))
+    named = (node.names for node in nodes_of(build_score_tree(ranking)) if isinstance(node, TypeIn | TypeNotIn | Case))
     return frozenset(name for names in named for name in names)

@@ -10,7 +10,7 @@ from dataclasses import astuple
 from functools import lru_cache
 
 from agentmemory_operator.spec.effective.settings import Ranking
-from agentmemory_operator.spec.expression.choices import Compare, If, Least
+from agentmemory_operator.spec.expression.choices import Compare, If, Minimum
 from agentmemory_operator.spec.expression.models import UNIMPORTANT, Confidence, Horizons, Importance, Priority
 from agentmemory_operator.spec.expression.tree import (
     ByType,
@@ -33,39 +33,39 @@ from agentmemory_operator.spec.expression.variables import (
     IDLE_DAYS,
     IMPORTANCE,
     SIMILARITY,
+    by_fading,
     decay_rate_of,
     recency_of,
-    unless_kept,
 )
 from agentmemory_operator.spec.memory_types import MemoryType
 
 # Below the score of every expression: memories with this score are excluded from results.
-LEFT_OUT = -1e6
+EXCLUDED_SCORE = -1e6
 KNOWLEDGE_TYPE = "semantic"
 EFFECTIVE_CONFIDENCE = "effective_confidence"
 CONFIDENCE_FACTOR = "confidence_factor"
 _ONE = Const(1.0)
 
 
-def combined(ranking: Ranking) -> Expression:
+def build_score_tree(ranking: Ranking) -> Expression:
     """Return the complete score."""
-    boost = boost_of(ranking)
+    boost = build_boost(ranking)
     factors = () if boost == _ONE else (boost,)
     match ranking.model:
         case None:
             confidence = (_confidence_factor(ranking),) if ranking.confidence_share else ()
             return _product(*factors, *confidence, _weighted(ranking))
         case Confidence():
-            return _product(*factors, Var(SIMILARITY), *terms_of(ranking).values())
+            return _product(*factors, Var(SIMILARITY), *build_terms(ranking).values())
         case Importance():
-            return _product(*factors, Var(SIMILARITY), *terms_of(ranking).values())
+            return _product(*factors, Var(SIMILARITY), *build_terms(ranking).values())
         case Priority() as model:
             return _priority_score(model, factors)
         case CheckedExpression() as scoring:
             return _product(*factors, scoring.root)
 
 
-def terms_of(ranking: Ranking) -> Mapping[str, Expression]:
+def build_terms(ranking: Ranking) -> Mapping[str, Expression]:
     """Return the model's own terms by the names that `explain` shows."""
     match ranking.model:
         case None:
@@ -73,7 +73,9 @@ def terms_of(ranking: Ranking) -> Mapping[str, Expression]:
             frequency = Sum((_ONE, Function("log10", _one_more_than(ACCESS_COUNT))))
             return {
                 "recency": recency_of(ranking.types, Var(AGE_DAYS)),
-                "utility": Least((Quotient(Product((Var(IMPORTANCE), frequency)), Const(ranking.utility_norm)), _ONE)),
+                "utility": Minimum(
+                    (Quotient(Product((Var(IMPORTANCE), frequency)), Const(ranking.utility_norm)), _ONE)
+                ),
             } | factor
         case Confidence() as model:
             return _confidence_terms(model, ranking.types)
@@ -88,7 +90,7 @@ def terms_of(ranking: Ranking) -> Mapping[str, Expression]:
             return {text: Sum(tuple(values)) for text, values in named.items()}
 
 
-def boost_of(ranking: Ranking) -> Expression:
+def build_boost(ranking: Ranking) -> Expression:
     """Return the factor of the memory's type; 1 by default."""
     names_by_boost: dict[float, list[str]] = defaultdict(list)
     for type_ in ranking.types:
@@ -99,7 +101,7 @@ def boost_of(ranking: Ranking) -> Expression:
 
 
 def _weighted(ranking: Ranking) -> Expression:
-    weights, terms = ranking.weights, terms_of(ranking)
+    weights, terms = ranking.weights, build_terms(ranking)
     return Sum(
         (
             Product((Const(weights.similarity), Var(SIMILARITY))),
@@ -116,12 +118,12 @@ def _confidence_factor(ranking: Ranking) -> Expression:
 
 def _confidence_terms(model: Confidence, types: tuple[MemoryType, ...]) -> Mapping[str, Expression]:
     remaining_share: Expression = Power(Const(model.daily_factor), Var(IDLE_DAYS))
-    fading = unless_kept(types, _ONE, remaining_share)
+    fading = by_fading(types, _ONE, remaining_share)
     doublings = Quotient(Function("ln", _one_more_than(ACCESS_COUNT)), Const(math.log(2)))
     boost = Sum((_ONE, Product((Const(model.access_boost), doublings))))
     return {
         EFFECTIVE_CONFIDENCE: Product((Var(CONFIDENCE), fading)),
-        "access_boost": Least((boost, Const(model.max_boost))),
+        "access_boost": Minimum((boost, Const(model.max_boost))),
     }
 
 
@@ -141,7 +143,7 @@ def _daily_rate(model: Importance) -> Expression:
 
 
 @lru_cache(maxsize=256)
-def priority_of(model: Priority) -> Expression:
+def build_priority(model: Priority) -> Expression:
     """Return the priority of a memory, which is independent of the query."""
     return _priority_terms(model)["priority"]
 
@@ -149,7 +151,7 @@ def priority_of(model: Priority) -> Expression:
 def _priority_terms(model: Priority) -> Mapping[str, Expression]:
     recency = Decay(Var(AGE_DAYS), Const(model.half_life_days))
     accesses = Quotient(Function("log10", _one_more_than(ACCESS_COUNT)), Const(math.log10(model.max_accesses + 1)))
-    frequency = Least((accesses, _ONE))
+    frequency = Minimum((accesses, _ONE))
     priority = Sum(
         (
             Product((Const(model.recency), recency)),
@@ -185,9 +187,9 @@ def _priority_score(model: Priority, factors: tuple[Expression, ...]) -> Express
     )
     score = _product(*factors, terms["horizon"], both)
     if min(astuple(model.horizons)) <= 0:
-        score = If(Compare(">", terms["horizon"], Const(0.0)), score, Const(LEFT_OUT))
+        score = If(Compare(">", terms["horizon"], Const(0.0)), score, Const(EXCLUDED_SCORE))
     if model.min_priority > 0:
-        score = If(Compare(">=", terms["priority"], Const(model.min_priority)), score, Const(LEFT_OUT))
+        score = If(Compare(">=", terms["priority"], Const(model.min_priority)), score, Const(EXCLUDED_SCORE))
     return score
 
 

@@ -16,19 +16,19 @@ from agentmemory_operator.snapshots.rules.facts import (
     RETENTION_LABEL,
     SLOT,
     UNDER_RETENTION,
-    Taken,
+    SnapshotFacts,
     is_restorable,
 )
 from agentmemory_operator.snapshots.rules.retention import RetentionRules
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION, AgentMemory
 from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason
-from agentmemory_operator.spec.kinds.rebuild import is_under_way
+from agentmemory_operator.spec.kinds.rebuild import is_active
 from agentmemory_operator.spec.kinds.spec_snapshot import SnapshotsSpec
 from agentmemory_operator.spec.schedule import (
-    LARGEST_SPREAD_MS,
+    MAX_SPREAD_MS,
     NEVER,
     last_time_ms,
-    longest_gap_ms,
+    max_interval_ms,
     next_time_ms,
     schedule_fault,
     spread_ms,
@@ -47,7 +47,7 @@ MAX_NAME_CHARS, MAX_LABEL_CHARS = 253, 63
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotFigures:
+class SnapshotSettings:
     """The `snapshots` block of an agent with defaults filled in.
 
     Attributes:
@@ -64,24 +64,24 @@ class SnapshotFigures:
     verify: str | None = None
 
     @property
-    def is_followed(self) -> bool:
+    def has_schedule(self) -> bool:
         """True if there is a schedule."""
         return self.schedule != NEVER
 
 
-def figures_of(spec: SnapshotsSpec | None) -> SnapshotFigures:
+def read_settings(spec: SnapshotsSpec | None) -> SnapshotSettings:
     """Return the values in force.
 
     A block with an invalid schedule or time zone counts as no schedule and no retention.
     """
     if spec is None:
-        return SnapshotFigures()
+        return SnapshotSettings()
     zone = spec.time_zone or "Etc/UTC"
     if snapshots_fault(spec):
-        return SnapshotFigures(verify=spec.verify)
+        return SnapshotSettings(verify=spec.verify)
     schedule = spec.schedule or NEVER
     retention = spec.retention.model_dump(exclude_none=True) if spec.retention else {}
-    return SnapshotFigures(
+    return SnapshotSettings(
         schedule=schedule,
         time_zone=zone,
         rules=RetentionRules(**retention, time_zone=zone),
@@ -95,7 +95,7 @@ def _stale_ms(spec: SnapshotsSpec, schedule: str, zone: str) -> int | None:
         return None
     if spec.stale_after_hours is not None:
         return spec.stale_after_hours * HOUR_MS
-    return max(STALE_GAPS * (longest_gap_ms(schedule, zone) or 0), MIN_STALE_MS)
+    return max(STALE_GAPS * (max_interval_ms(schedule, zone) or 0), MIN_STALE_MS)
 
 
 def snapshots_fault(spec: SnapshotsSpec | None) -> tuple[str, str] | None:
@@ -126,11 +126,11 @@ class DueSnapshot:
     name: str
     slot_ms: int | None
     due_ms: int
-    why: str = ""
+    cause: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outlook:
+class SnapshotOverview:
     """Everything that is known of an agent's snapshots at one time.
 
     Attributes:
@@ -140,38 +140,38 @@ class Outlook:
     """
 
     memory: AgentMemory
-    figures: SnapshotFigures
-    taken: Sequence[Taken]
+    figures: SnapshotSettings
+    snapshots: Sequence[SnapshotFacts]
     slot_ms: int
-    running: str | None
+    server_version: str | None
     now_ms: int
 
     @property
-    def made(self) -> list[Taken]:
+    def completed(self) -> list[SnapshotFacts]:
         """Completed snapshots, successful or failed, newest first.
 
         Imports and snapshots that are being removed are excluded.
         """
-        ended = (item for item in self.taken if item.is_ended and not item.is_going and not item.is_imported)
+        ended = (item for item in self.snapshots if item.is_ended and not item.is_removing and not item.is_imported)
         return sorted(ended, key=_start_order, reverse=True)
 
     @property
-    def proven(self) -> list[Taken]:
+    def verified(self) -> list[SnapshotFacts]:
         """Verified snapshots, newest first. With `verify: None`, unverified ones are included."""
         is_trusted = self.figures.verify == "None"
         return [
             snapshot
-            for snapshot in self.made
+            for snapshot in self.completed
             if snapshot.has_succeeded and (snapshot.is_verified or (is_trusted and snapshot.is_verified is None))
         ]
 
     @property
-    def readable(self) -> list[Taken]:
+    def readable(self) -> list[SnapshotFacts]:
         """Verified snapshots that the running server can restore, or whose version is unknown; newest first."""
-        return [snapshot for snapshot in self.proven if is_restorable(snapshot, self.running) is not False]
+        return [snapshot for snapshot in self.verified if is_restorable(snapshot, self.server_version) is not False]
 
     @property
-    def usable(self) -> list[Taken]:
+    def usable(self) -> list[SnapshotFacts]:
         """Readable snapshots that match the agent's present collection."""
         return [snapshot for snapshot in self.readable if self.fits(snapshot)]
 
@@ -181,22 +181,22 @@ class Outlook:
         rebuilt_time = (self.memory.status.get("collection") or {}).get("rebuiltTime")
         return parse_time(rebuilt_time) if rebuilt_time else 0
 
-    def fits(self, one: Taken) -> bool:
+    def fits(self, one: SnapshotFacts) -> bool:
         """Return whether a snapshot is of the live collection, or started after its rebuild."""
-        live = self.memory.told_physical
+        live = self.memory.reported_physical
         return one.begun_ms >= self.rebuilt_ms or one.physical == live
 
     @property
     def is_running(self) -> bool:
         """True if a scheduled snapshot is in progress. The next one waits for it."""
-        return any(item.is_under_retention and not item.is_ended and not item.is_going for item in self.taken)
+        return any(item.is_under_retention and not item.is_ended and not item.is_removing for item in self.snapshots)
 
 
-def _start_order(taken: Taken) -> tuple[int, str]:
+def _start_order(taken: SnapshotFacts) -> tuple[int, str]:
     return taken.begun_ms, taken.name
 
 
-def next_claim(outlook: Outlook) -> DueSnapshot | None:
+def next_scheduled(outlook: SnapshotOverview) -> DueSnapshot | None:
     """Return the next scheduled snapshot, or None if the schedule has no further time."""
     figures, metadata = outlook.figures, outlook.memory.metadata
     created_ms = int(datetime.fromisoformat(metadata.creation_timestamp).timestamp() * 1000)
@@ -211,7 +211,7 @@ def next_claim(outlook: Outlook) -> DueSnapshot | None:
     return DueSnapshot(name=slot_name(metadata.name, slot_ms), slot_ms=slot_ms, due_ms=slot_ms + offset_ms)
 
 
-def version_claim(outlook: Outlook, *, since_ms: int) -> DueSnapshot | None:
+def due_after_upgrade(outlook: SnapshotOverview, *, since_ms: int) -> DueSnapshot | None:
     """Return the snapshot that a new Qdrant version requires, or None. It is requested once for each version.
 
     It is required if there are verified snapshots, but the running version can restore none of them.
@@ -219,28 +219,30 @@ def version_claim(outlook: Outlook, *, since_ms: int) -> DueSnapshot | None:
     Args:
         since_ms: Time at which the version was first observed.
     """
-    if outlook.running is None or not outlook.figures.is_followed or not outlook.proven or outlook.readable:
+    if outlook.server_version is None or not outlook.figures.has_schedule or not outlook.verified or outlook.readable:
         return None
-    name = _truncate(outlook.memory.metadata.name, f"-qdrant-{_name_part(outlook.running)}", MAX_NAME_CHARS)
-    if any(snapshot.name == name for snapshot in outlook.taken):
+    name = _truncate(outlook.memory.metadata.name, f"-qdrant-{_name_part(outlook.server_version)}", MAX_NAME_CHARS)
+    if any(snapshot.name == name for snapshot in outlook.snapshots):
         return None
-    offset_ms = zlib.crc32(outlook.memory.slug.encode()) % (LARGEST_SPREAD_MS + 1)
-    why = f"Qdrant now runs {outlook.running}, which cannot restore the existing snapshots"
-    return DueSnapshot(name=name, slot_ms=None, due_ms=since_ms + offset_ms, why=why)
+    offset_ms = zlib.crc32(outlook.memory.slug.encode()) % (MAX_SPREAD_MS + 1)
+    why = f"Qdrant now runs {outlook.server_version}, which cannot restore the existing snapshots"
+    return DueSnapshot(name=name, slot_ms=None, due_ms=since_ms + offset_ms, cause=why)
 
 
-def rebuild_claim(outlook: Outlook) -> DueSnapshot | None:
+def due_after_rebuild(outlook: SnapshotOverview) -> DueSnapshot | None:
     """Return the snapshot that a completed rebuild requires, or None if a usable one exists or is in progress."""
     memory = outlook.memory
-    is_ended = not is_under_way(memory.status.get("rebuild") or {})
-    if not (outlook.rebuilt_ms and is_ended and outlook.figures.is_followed and outlook.proven):
+    is_ended = not is_active(memory.status.get("rebuild") or {})
+    if not (outlook.rebuilt_ms and is_ended and outlook.figures.has_schedule and outlook.verified):
         return None
     rebuilt = datetime.fromtimestamp(outlook.rebuilt_ms / 1000, UTC)
     name = _truncate(memory.metadata.name, f"-rebuilt-{rebuilt:%Y%m%dt%H%M%Sz}", MAX_NAME_CHARS)
-    if outlook.usable or any(item.name == name or (not item.is_ended and outlook.fits(item)) for item in outlook.taken):
+    if outlook.usable or any(
+        item.name == name or (not item.is_ended and outlook.fits(item)) for item in outlook.snapshots
+    ):
         return None
     why = "the collection was rebuilt, and existing snapshots do not match it"
-    return DueSnapshot(name=name, slot_ms=None, due_ms=outlook.rebuilt_ms, why=why)
+    return DueSnapshot(name=name, slot_ms=None, due_ms=outlook.rebuilt_ms, cause=why)
 
 
 def slot_name(memory_name: str, slot_ms: int) -> str:
@@ -267,7 +269,7 @@ def label_of(memory_name: str) -> str:
     return _truncate(memory_name, "", MAX_LABEL_CHARS)
 
 
-def claimed_object(claim: DueSnapshot, outlook: Outlook) -> Json:
+def build_manifest(claim: DueSnapshot, outlook: SnapshotOverview) -> Json:
     """Build the MemorySnapshot that claims a due snapshot.
 
     It has no owner reference: a backup must survive the deletion of the agent and a prune of its manifests.
@@ -288,9 +290,9 @@ def claimed_object(claim: DueSnapshot, outlook: Outlook) -> Json:
     }
 
 
-def last_status(outlook: Outlook) -> Json:
+def last_snapshot_status(outlook: SnapshotOverview) -> Json:
     """Return `status.lastSnapshot`: the newest snapshot that succeeded, or an empty dict before the first."""
-    for snapshot in outlook.made:
+    for snapshot in outlook.completed:
         if snapshot.has_succeeded:
             fields: Json = {
                 "name": snapshot.name,
@@ -301,7 +303,7 @@ def last_status(outlook: Outlook) -> Json:
     return {}
 
 
-def stale_at_ms(outlook: Outlook) -> int | None:
+def stale_at_ms(outlook: SnapshotOverview) -> int | None:
     """Return the time at which the last usable snapshot becomes too old.
 
     None without a schedule or a usable snapshot.
@@ -310,14 +312,14 @@ def stale_at_ms(outlook: Outlook) -> int | None:
     return usable[0].begun_ms + stale_ms if stale_ms is not None and usable else None
 
 
-def states_of(outlook: Outlook) -> list[ConditionState]:
+def states_of(outlook: SnapshotOverview) -> list[ConditionState]:
     """Return the conditions SnapshotFresh and SnapshotVerified. Empty for an agent without schedule and snapshots."""
     fresh = [_fresh(outlook)] if outlook.figures.stale_ms is not None else []
-    return fresh + [_verified(snapshot) for snapshot in outlook.made[:1]]
+    return fresh + [_verified(snapshot) for snapshot in outlook.completed[:1]]
 
 
-def _fresh(outlook: Outlook) -> ConditionState:
-    proven, usable, stale_ms = outlook.proven, outlook.usable, outlook.figures.stale_ms or 0
+def _fresh(outlook: SnapshotOverview) -> ConditionState:
+    proven, usable, stale_ms = outlook.verified, outlook.usable, outlook.figures.stale_ms or 0
     hours = f"{stale_ms / HOUR_MS:g} h"
     if usable and usable[0].begun_ms + stale_ms > outlook.now_ms:
         message = f"{_dated(usable[0])} is verified; it is overdue after {hours}"
@@ -331,7 +333,7 @@ def _fresh(outlook: Outlook) -> ConditionState:
         return ConditionState("SnapshotFresh", False, Reason.COLLECTION_REBUILT, message)
     if proven and not usable:
         message = (
-            f"the server runs Qdrant {outlook.running}, which cannot restore snapshots of {proven[0].version}: the last"
+            f"the server runs Qdrant {outlook.server_version}, which cannot restore snapshots of {proven[0].version}: the last"
             f" verified snapshot is {_dated(proven[0])}; a new one is taken at once{_failure(outlook)}"
         )
         return ConditionState("SnapshotFresh", False, Reason.SERVER_VERSION_CHANGED, message)
@@ -341,24 +343,24 @@ def _fresh(outlook: Outlook) -> ConditionState:
     return _none_yet(outlook, hours)
 
 
-def _none_yet(outlook: Outlook, hours: str) -> ConditionState:
+def _none_yet(outlook: SnapshotOverview, hours: str) -> ConditionState:
     created_ms = int(datetime.fromisoformat(outlook.memory.metadata.creation_timestamp).timestamp() * 1000)
     is_young = outlook.now_ms < created_ms + (outlook.figures.stale_ms or 0)
-    if not outlook.made and (is_young or outlook.is_running):
+    if not outlook.completed and (is_young or outlook.is_running):
         return ConditionState("SnapshotFresh", None, Reason.NO_SNAPSHOT_YET, "waiting for the first scheduled snapshot")
     message = f"no snapshot was verified within {hours}, or the last one failed{_failure(outlook)}"
     return ConditionState("SnapshotFresh", False, Reason.SNAPSHOT_OVERDUE, message)
 
 
-def _failure(outlook: Outlook) -> str:
+def _failure(outlook: SnapshotOverview) -> str:
     """Return the error of the last snapshot, or "" if it succeeded."""
-    for last in outlook.made[:1]:
+    for last in outlook.completed[:1]:
         if not last.has_succeeded or last.is_verified is False:
             return f". {last.name} failed: {last.message}"
     return ""
 
 
-def _verified(last: Taken) -> ConditionState:
+def _verified(last: SnapshotFacts) -> ConditionState:
     if last.is_verified is False:
         return ConditionState(
             "SnapshotVerified", False, Reason.SNAPSHOT_BAD, f"{_dated(last)} failed verification: {last.message}"
@@ -372,5 +374,5 @@ def _verified(last: Taken) -> ConditionState:
     return ConditionState("SnapshotVerified", True, Reason.SNAPSHOT_PROVEN, f"{_dated(last)} is verified")
 
 
-def _dated(taken: Taken) -> str:
+def _dated(taken: SnapshotFacts) -> str:
     return f"{taken.name} of {render_second(taken.begun_ms / 1000)}"

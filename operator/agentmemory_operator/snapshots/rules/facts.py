@@ -9,7 +9,7 @@ from typing import Any
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.snapshots.rules.retention import Candidate
 from agentmemory_operator.spec.kinds.agent_memory import GROUP, Metadata
-from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason, condition_of, merge_conditions
+from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason, find_condition, merge_conditions
 
 Json = dict[str, Any]
 
@@ -23,7 +23,7 @@ NEVER_MS = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class SnapshotFacts:
     """Facts about one snapshot.
 
     Attributes:
@@ -61,7 +61,7 @@ class Taken:
         return self.begun_ms if self.slot_ms is None else self.slot_ms
 
     @property
-    def is_going(self) -> bool:
+    def is_removing(self) -> bool:
         """True if the snapshot or its object is being removed."""
         return self.is_being_removed or self.metadata.deletion_timestamp is not None
 
@@ -76,13 +76,13 @@ class Taken:
         return self.metadata.annotations.get(PIN, "false").lower() != "false"
 
 
-def taken_of(document: Mapping[str, Any]) -> Taken:
+def parse_facts(document: Mapping[str, Any]) -> SnapshotFacts:
     """Parse the facts from a MemorySnapshot."""
     metadata = Metadata.model_validate(document["metadata"])
     status = document.get("status") or {}
-    succeeded, verified = (condition_of(status, kind) for kind in ("Succeeded", "Verified"))
+    succeeded, verified = (find_condition(status, kind) for kind in ("Succeeded", "Verified"))
     start_time = status.get("startTime") or metadata.creation_timestamp
-    return Taken(
+    return SnapshotFacts(
         metadata=metadata,
         slot_ms=_ms(metadata.annotations.get(SLOT)),
         begun_ms=_ms(start_time) or NEVER_MS,
@@ -97,7 +97,7 @@ def taken_of(document: Mapping[str, Any]) -> Taken:
     )
 
 
-def being_removed(status: Mapping[str, Any], why: str, *, generation: int, now: str) -> Json:
+def removal_status(status: Mapping[str, Any], why: str, *, generation: int, now: str) -> Json:
     """Return the status of a snapshot whose bytes are removed next, so that nothing relies on it any more."""
     message = f"retention removes it: {why}"
     other_conditions = [item for item in status.get("conditions") or [] if item["type"] != "Succeeded"]
@@ -106,7 +106,7 @@ def being_removed(status: Mapping[str, Any], why: str, *, generation: int, now: 
     return {**status, "conditions": [*changed, *other_conditions]}
 
 
-def is_restorable(taken: Taken, running: str | None) -> bool | None:
+def is_restorable(taken: SnapshotFacts, running: str | None) -> bool | None:
     """Return whether the running server can restore a snapshot; None if a version is unknown."""
     if running is None or taken.version is None:
         return None
@@ -117,7 +117,7 @@ def is_restorable(taken: Taken, running: str | None) -> bool | None:
     return True
 
 
-def candidate_of(taken: Taken, running: str | None, users: Sequence[str]) -> Candidate:
+def candidate_of(taken: SnapshotFacts, running: str | None, users: Sequence[str]) -> Candidate:
     """Return the facts that retention decides by.
 
     Args:
@@ -133,7 +133,7 @@ def candidate_of(taken: Taken, running: str | None, users: Sequence[str]) -> Can
         is_verified=taken.is_verified,
         is_restorable=is_restorable(taken, running),
         is_pinned=taken.is_pinned,
-        is_going=taken.is_going,
+        is_removing=taken.is_removing,
         users=tuple(users),
     )
 
@@ -146,7 +146,7 @@ def _ms(time: object) -> int | None:
         return None
 
 
-def points_held(physical: str | None, snapshots: Iterable[Mapping[str, Any]]) -> int:
+def max_recorded_points(physical: str | None, snapshots: Iterable[Mapping[str, Any]]) -> int:
     """Return the largest number of memories that a snapshot of a collection recorded; 0 if none did.
 
     Args:

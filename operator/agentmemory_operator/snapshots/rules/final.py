@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from agentmemory_operator.errors import DeletionWaiting
+from agentmemory_operator.errors import DeletionPending
 from agentmemory_operator.snapshots.rules.due import label_of
 from agentmemory_operator.snapshots.rules.facts import AGENT_MEMORY_LABEL
 from agentmemory_operator.snapshots.rules.steps import is_ended, is_verified
@@ -12,7 +12,7 @@ from agentmemory_operator.spec.kinds.agent_memory import API_VERSION, AgentMemor
 Json = dict[str, Any]
 
 UID_DIGITS = 8
-MAX_NAME = 253
+MAX_NAME_CHARS = 253
 
 
 def final_name(metadata: Metadata) -> str:
@@ -21,10 +21,10 @@ def final_name(metadata: Metadata) -> str:
     It contains the start of the UID, so a recreated object gets another.
     """
     suffix = f"-final-{metadata.uid[:UID_DIGITS].lower().strip('-')}"
-    return metadata.name[: MAX_NAME - len(suffix)].rstrip("-.") + suffix
+    return metadata.name[: MAX_NAME_CHARS - len(suffix)].rstrip("-.") + suffix
 
 
-def final_manifest(memory: AgentMemory) -> Json:
+def build_final_manifest(memory: AgentMemory) -> Json:
     """Build the manifest of the final MemorySnapshot.
 
     It is always verified: by checksum if the agent's `verify` is Checksum, else by a restore.
@@ -46,7 +46,7 @@ def final_manifest(memory: AgentMemory) -> Json:
     }
 
 
-def final_state(document: Mapping[str, Any] | None, name: str) -> str | None:
+def find_fault(document: Mapping[str, Any] | None, name: str) -> str | None:
     """Return the reason why a final snapshot is not usable, or None if it is verified.
 
     Args:
@@ -57,7 +57,7 @@ def final_state(document: Mapping[str, Any] | None, name: str) -> str | None:
     """
     status = (document or {}).get("status") or {}
     if not is_ended(status):
-        raise DeletionWaiting(f"the deletion waits for the final MemorySnapshot {name}: {status.get('progress', '')}")
+        raise DeletionPending(f"the deletion waits for the final MemorySnapshot {name}: {status.get('progress', '')}")
     if is_verified(status):
         return None
     faults = [item for item in status["conditions"] if item["status"] != "True"]

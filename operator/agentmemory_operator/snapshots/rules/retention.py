@@ -12,11 +12,11 @@ from agentmemory_operator.spec.schedule import zone_of
 
 DAY_MS = 86_400_000
 # Users need recent failures for diagnosis. More than ten of a series add nothing.
-FAILED_DAYS = 7
-FAILED_AT_MOST = 10
+KEEP_FAILED_DAYS = 7
+MAX_KEPT_FAILURES = 10
 
 
-class Why(StrEnum):
+class RetentionReason(StrEnum):
     """Reason to keep or remove a snapshot."""
 
     PINNED = "pinned"
@@ -47,7 +47,7 @@ class KeepReason:
         detail: Details, such as the day of a daily snapshot; empty if there are none.
     """
 
-    why: Why
+    why: RetentionReason
     detail: str = ""
 
     def __str__(self) -> str:
@@ -79,7 +79,7 @@ class Candidate:
     is_verified: bool | None = True
     is_restorable: bool | None = True
     is_pinned: bool = False
-    is_going: bool = False
+    is_removing: bool = False
     users: tuple[str, ...] = ()
 
     @property
@@ -131,13 +131,13 @@ class _Case:
     now_ms: int
     keeps: dict[str, list[KeepReason]] = field(default_factory=dict)
 
-    def keep(self, candidate: Candidate, why: Why, detail: str = "") -> None:
+    def keep(self, candidate: Candidate, why: RetentionReason, detail: str = "") -> None:
         self.keeps.setdefault(candidate.name, []).append(KeepReason(why, detail))
 
     @property
     def subjects(self) -> list[Candidate]:
         """Snapshots that retention may remove."""
-        return [item for item in self.ordered if item.is_scheduled and item.is_finished and not item.is_going]
+        return [item for item in self.ordered if item.is_scheduled and item.is_finished and not item.is_removing]
 
     def is_old(self, candidate: Candidate, days: int | None) -> bool:
         return days is not None and candidate.time_ms < self.now_ms - days * DAY_MS
@@ -176,16 +176,16 @@ def _time_order(candidate: Candidate) -> tuple[int, str]:
 
 def _keep_untouchable(case: _Case, candidate: Candidate) -> None:
     for user in candidate.users:
-        case.keep(candidate, Why.IN_USE, user)
-    if candidate.is_going:
+        case.keep(candidate, RetentionReason.IN_USE, user)
+    if candidate.is_removing:
         # Some of its bytes may be deleted. Only a reader that has it open delays its removal.
         return
     if candidate.is_pinned:
-        case.keep(candidate, Why.PINNED)
+        case.keep(candidate, RetentionReason.PINNED)
     if not candidate.is_scheduled:
-        case.keep(candidate, Why.MANUAL)
+        case.keep(candidate, RetentionReason.MANUAL)
     if not candidate.is_finished:
-        case.keep(candidate, Why.RUNNING)
+        case.keep(candidate, RetentionReason.RUNNING)
 
 
 def _keep_last_resorts(case: _Case) -> None:
@@ -193,12 +193,12 @@ def _keep_last_resorts(case: _Case) -> None:
     good = [candidate for candidate in case.subjects if candidate.is_good]
     verified = [candidate for candidate in good if candidate.is_verified]
     for newest in good[:1]:
-        case.keep(newest, Why.NEWEST)
+        case.keep(newest, RetentionReason.NEWEST)
     for last in [candidate for candidate in verified if candidate.is_restorable][:1] or verified[:1]:
-        case.keep(last, Why.LAST_VERIFIED)
+        case.keep(last, RetentionReason.LAST_VERIFIED)
     for unsure in verified:
         if unsure.is_restorable is None:
-            case.keep(unsure, Why.VERSION_UNKNOWN)
+            case.keep(unsure, RetentionReason.VERSION_UNKNOWN)
 
 
 def _keep_by_figures(case: _Case) -> None:
@@ -206,25 +206,25 @@ def _keep_by_figures(case: _Case) -> None:
     recent = [item for item in case.subjects if item.is_good and not case.is_old(item, rules.max_age_days)]
     if not (rules.keep_last or rules.daily or rules.weekly or rules.monthly):
         for item in recent:
-            case.keep(item, Why.NO_LIMIT)
+            case.keep(item, RetentionReason.NO_LIMIT)
     for number, item in enumerate(recent[: rules.keep_last], start=1):
-        case.keep(item, Why.KEEP_LAST, f"{number}/{rules.keep_last}")
+        case.keep(item, RetentionReason.KEEP_LAST, f"{number}/{rules.keep_last}")
     for why, number, label in _periods(rules):
         for chosen, period in _newest_of_each(recent, number, label):
             case.keep(chosen, why, period)
 
 
-def _periods(rules: RetentionRules) -> tuple[tuple[Why, int, Callable[[Candidate], str]], ...]:
+def _periods(rules: RetentionRules) -> tuple[tuple[RetentionReason, int, Callable[[Candidate], str]], ...]:
     zone = zone_of(rules.time_zone)
 
     def formatted(pattern: str) -> Callable[[Candidate], str]:
         return lambda candidate: datetime.fromtimestamp(candidate.time_ms / 1000, zone).strftime(pattern)
 
     return (
-        (Why.DAILY, rules.daily, formatted("%Y-%m-%d")),
+        (RetentionReason.DAILY, rules.daily, formatted("%Y-%m-%d")),
         # %G is the year of the ISO week: 1 January 2027 is in 2026-W53.
-        (Why.WEEKLY, rules.weekly, formatted("%G-W%V")),
-        (Why.MONTHLY, rules.monthly, formatted("%Y-%m")),
+        (RetentionReason.WEEKLY, rules.weekly, formatted("%G-W%V")),
+        (RetentionReason.MONTHLY, rules.monthly, formatted("%Y-%m")),
     )
 
 
@@ -242,23 +242,23 @@ def _newest_of_each(
 def _keep_failures(case: _Case) -> None:
     failed = [candidate for candidate in case.subjects if not candidate.is_good]
     newest_good_ms = max((candidate.time_ms for candidate in case.subjects if candidate.is_good), default=-1)
-    for candidate in failed[:FAILED_AT_MOST]:
+    for candidate in failed[:MAX_KEPT_FAILURES]:
         if candidate.time_ms > newest_good_ms:
-            case.keep(candidate, Why.FAILED_LAST)
-        if not case.is_old(candidate, FAILED_DAYS):
-            case.keep(candidate, Why.FAILED_LATELY)
+            case.keep(candidate, RetentionReason.FAILED_LAST)
+        if not case.is_old(candidate, KEEP_FAILED_DAYS):
+            case.keep(candidate, RetentionReason.FAILED_LATELY)
 
 
 def _verdict(case: _Case, candidate: Candidate) -> RetentionVerdict:
     keeps = case.keeps.get(candidate.name)
     if keeps:
         return RetentionVerdict(candidate.name, True, tuple(keeps))
-    if candidate.is_going:
-        why = KeepReason(Why.GOING)
+    if candidate.is_removing:
+        why = KeepReason(RetentionReason.GOING)
     elif not candidate.is_good:
-        why = KeepReason(Why.FAILED)
+        why = KeepReason(RetentionReason.FAILED)
     elif case.is_old(candidate, case.rules.max_age_days):
-        why = KeepReason(Why.TOO_OLD, str(case.rules.max_age_days))
+        why = KeepReason(RetentionReason.TOO_OLD, str(case.rules.max_age_days))
     else:
-        why = KeepReason(Why.NOT_KEPT)
+        why = KeepReason(RetentionReason.NOT_KEPT)
     return RetentionVerdict(candidate.name, False, (why,))

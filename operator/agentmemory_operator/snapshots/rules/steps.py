@@ -17,7 +17,7 @@ from typing import Any
 
 from agentmemory_operator.collections.rules.collection import Marker, marker_from_json
 from agentmemory_operator.spec.kinds.agent_memory import GROUP
-from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason, condition_of, merge_conditions
+from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason, find_condition, merge_conditions
 
 Json = dict[str, Any]
 
@@ -38,7 +38,7 @@ class SnapshotStep(StrEnum):
     CLEAN = "Clean"
 
 
-TOLD = {
+PROGRESS_MESSAGES = {
     SnapshotStep.CREATE: "Qdrant is taking the snapshot",
     SnapshotStep.TAKE_IN: "importing the snapshot",
     SnapshotStep.COPY: "copying the snapshot off the server",
@@ -63,7 +63,7 @@ def is_verified(status: Mapping[str, Any]) -> bool:
 
 
 def _has_condition(status: Mapping[str, Any], kind: str, value: str) -> bool:
-    return condition_of(status, kind).get("status") == value
+    return find_condition(status, kind).get("status") == value
 
 
 _REQUIRED_FIELDS: Mapping[SnapshotStep, tuple[str, ...]] = {
@@ -72,7 +72,7 @@ _REQUIRED_FIELDS: Mapping[SnapshotStep, tuple[str, ...]] = {
 }
 
 
-def step_of(status: Mapping[str, Any]) -> SnapshotStep | None:
+def current_step(status: Mapping[str, Any]) -> SnapshotStep | None:
     """Return the current step of a snapshot, or None before its first step."""
     return next((step for step in SnapshotStep if step == status.get("step")), None)
 
@@ -82,11 +82,11 @@ def resumed_step(status: Mapping[str, Any]) -> SnapshotStep | None:
 
     Without the fields that precede its step, a status was not written by the operator, so the snapshot starts again.
     """
-    step = step_of(status)
+    step = current_step(status)
     return step if step and all(name in status for name in _REQUIRED_FIELDS.get(step, ())) else None
 
 
-def running(
+def running_status(
     status: Mapping[str, Any],
     *,
     generation: int,
@@ -101,32 +101,34 @@ def running(
         detail: Progress of the step, or the cause of a wait. For Clean, the reason of the failure.
         proof: Condition Verified; None keeps the old one.
     """
-    step = step_of(status)
-    progress = TOLD[step] if step else "starting"
+    step = current_step(status)
+    progress = PROGRESS_MESSAGES[step] if step else "starting"
     message = detail if step is SnapshotStep.CLEAN else ": ".join(filter(None, (progress, detail)))
     states = [ConditionState(SUCCEEDED, None, reason, message), ConditionState("Progressing", True, reason, message)]
     return _with_conditions(status, states, proof=proof, generation=generation, now=now) | {"progress": message}
 
 
-def failed(status: Mapping[str, Any], reason: str, message: str, *, generation: int, now: str) -> Json:
+def failed_status(status: Mapping[str, Any], reason: str, message: str, *, generation: int, now: str) -> Json:
     """Return the status of a snapshot that has permanently failed."""
     states = [ConditionState(SUCCEEDED, False, reason, message)]
     return _complete(_with_conditions(status, states, proof=None, generation=generation, now=now), now)
 
 
-def failure_of(status: Mapping[str, Any]) -> tuple[str, str]:
+def read_failure(status: Mapping[str, Any]) -> tuple[str, str]:
     """Return the reason and message of a snapshot in step Clean."""
-    succeeded = condition_of(status, SUCCEEDED)
+    succeeded = find_condition(status, SUCCEEDED)
     return succeeded.get("reason", Reason.RUNNING), succeeded.get("message", "")
 
 
-def made(status: Mapping[str, Any], proof: ConditionState, *, generation: int, now: str) -> Json:
+def succeeded_status(status: Mapping[str, Any], proof: ConditionState, *, generation: int, now: str) -> Json:
     """Return the status of a snapshot that was created."""
     states = [ConditionState(SUCCEEDED, True, Reason.SNAPSHOT_TAKEN, _message_of(status))]
     return _complete(_with_conditions(status, states, proof=proof, generation=generation, now=now), now)
 
 
-def proven_again(status: Mapping[str, Any], proof: ConditionState, *, request: str, generation: int, now: str) -> Json:
+def reverified_status(
+    status: Mapping[str, Any], proof: ConditionState, *, request: str, generation: int, now: str
+) -> Json:
     """Return the status of an existing snapshot that was verified again.
 
     Args:
@@ -136,7 +138,7 @@ def proven_again(status: Mapping[str, Any], proof: ConditionState, *, request: s
     return _with_conditions({**status, "verifyRequest": request}, states, proof=proof, generation=generation, now=now)
 
 
-def lost(status: Mapping[str, Any], *, generation: int, now: str) -> Json:
+def lost_status(status: Mapping[str, Any], *, generation: int, now: str) -> Json:
     """Return the status of a snapshot that was created, but whose bytes no longer exist."""
     without_locations = {**status, "locations": []}
     states = [ConditionState(SUCCEEDED, True, Reason.SNAPSHOT_TAKEN, "taken, but its bytes no longer exist")]
@@ -147,7 +149,7 @@ def lost(status: Mapping[str, Any], *, generation: int, now: str) -> Json:
 
 
 def _message_of(status: Mapping[str, Any]) -> str:
-    places = [place["type"] for place in places_of(status)]
+    places = [place["type"] for place in locations_of(status)]
     size = f"{status.get('sizeBytes', 0)} bytes"
     if S3 in places:
         return f"{size}, off the server too" if QDRANT in places else f"{size}, off the server"
@@ -196,7 +198,7 @@ def owner_status(marker: Marker) -> Json:
     return {"owner": owner, "embedding": {key: value for key, value in embedding.items() if value is not None}}
 
 
-def owner_of(status: Mapping[str, Any]) -> Marker | None:
+def read_owner(status: Mapping[str, Any]) -> Marker | None:
     """Return the marker recorded in a snapshot's status, or None if it has no owner."""
     owner = status.get("owner")
     return marker_from_json({**owner, "embedding": status.get("embedding")}) if owner else None
@@ -212,7 +214,7 @@ def qdrant_location(physical: str, name: str, *, is_on_disk: bool = True) -> Jso
     return {"type": QDRANT, "physical": physical, "name": name, **storage}
 
 
-def places_of(status: Mapping[str, Any]) -> list[Json]:
+def locations_of(status: Mapping[str, Any]) -> list[Json]:
     """Return the complete locations of a snapshot's bytes. Locations without the required fields are ignored."""
     return [dict(place) for place in status.get("locations") or [] if _is_complete(place)]
 
@@ -223,7 +225,7 @@ def _is_complete(place: Mapping[str, Any]) -> bool:
 
 def location_of(status: Mapping[str, Any], kind: str) -> Json | None:
     """Return the first location of a type, or None."""
-    return next((place for place in places_of(status) if place["type"] == kind), None)
+    return next((place for place in locations_of(status) if place["type"] == kind), None)
 
 
 def without_location(status: Mapping[str, Any], kind: str) -> Json:
@@ -231,18 +233,22 @@ def without_location(status: Mapping[str, Any], kind: str) -> Json:
     return {**status, "locations": [place for place in status.get("locations") or [] if place.get("type") != kind]}
 
 
-def files_named(statuses: Iterable[Mapping[str, Any]], physical: str) -> frozenset[str]:
+def recorded_files(statuses: Iterable[Mapping[str, Any]], physical: str) -> frozenset[str]:
     """Return the names of a collection's files that snapshots record."""
     places = (location_of(status, QDRANT) for status in statuses)
     return frozenset(place["name"] for place in places if place and place.get("physical") == physical)
 
 
-def files_copied(statuses: Iterable[Mapping[str, Any]], physical: str) -> frozenset[str]:
+def copied_files(statuses: Iterable[Mapping[str, Any]], physical: str) -> frozenset[str]:
     """Return the names of a collection's files that also have a copy in object storage, so that they may be deleted."""
-    return files_named((status for status in statuses if has_succeeded(status) and location_of(status, S3)), physical)
+    return recorded_files(
+        (status for status in statuses if has_succeeded(status) and location_of(status, S3)), physical
+    )
 
 
-def lost_files(names_by_time: Sequence[tuple[int, str]], *, newest_before_ms: int, named: AnyOf[str]) -> list[str]:
+def unrecorded_files(
+    names_by_time: Sequence[tuple[int, str]], *, newest_before_ms: int, named: AnyOf[str]
+) -> list[str]:
     """Return the files that an interrupted create has left, oldest first.
 
     Args:

@@ -21,40 +21,40 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
-from agentmemory_operator.collections.rules.collection import Collection, Marker, figures_in
-from agentmemory_operator.collections.rules.drift import PATHS
+from agentmemory_operator.collections.rules.collection import Collection, Marker, settings_by_name
+from agentmemory_operator.collections.rules.drift import SPEC_PATHS
 from agentmemory_operator.memories.rules.comparison import Json, PointId, vectors_of
 from agentmemory_operator.memories.rules.findings import (
-    SHOWN,
-    VERIFIED,
+    MAX_EXAMPLES,
+    VERIFIED_CONDITION,
     Check,
     CheckFinding,
-    first_of,
-    off_by,
-    points_differ,
+    distance_outside,
+    list_examples,
+    points_differ_finding,
 )
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
 from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason
 
-SURELY_BEFORE_MS = 300_000
+CLOCK_MARGIN_MS = 300_000
 """Margin for clock differences between machines and for writes in transit.
 
 A point whose time is more than this before the start of a snapshot was written before it. A point with a later time may
 have been written at any time.
 """
 
-PROBES = 8
+MAX_PROBES = 8
 """Number of exact searches."""
 
-SHA_SHOWN = 12
+MAX_SHA_DIGITS = 12
 """Number of hex digits of a SHA-256 in a message."""
 
-UNVERIFIED = ConditionState(VERIFIED, None, Reason.NOT_VERIFIED, "not verified: verify is None")
+UNVERIFIED = ConditionState(VERIFIED_CONDITION, None, Reason.NOT_VERIFIED, "not verified: verify is None")
 """Condition of a snapshot with `verify: None`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
+class SnapshotRecord:
     """Facts that were recorded when the snapshot was created. None if a fact was not recorded.
 
     Attributes:
@@ -64,7 +64,7 @@ class Recorded:
         config_hash: See `hash_configuration`.
     """
 
-    begun_ms: int | None = None
+    started_ms: int | None = None
     before: int | None = None
     after: int | None = None
     deleted: int | None = None
@@ -80,7 +80,7 @@ def hash_configuration(collection: Collection) -> str:
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
-def compare_checksum(computed: str, *, recorded: str | None, told: str | None, size: int) -> CheckFinding:
+def compare_checksum(computed: str, *, recorded: str | None, listed: str | None, size: int) -> CheckFinding:
     """Compare the SHA-256 of the bytes that were read.
 
     Args:
@@ -88,10 +88,10 @@ def compare_checksum(computed: str, *, recorded: str | None, told: str | None, s
         told: SHA-256 that the server lists now.
         size: Number of bytes read.
     """
-    expected = {name: value for name, value in (("recorded", recorded), ("Qdrant's", told)) if value}
-    mismatches = [f"{name} is {value[:SHA_SHOWN]}" for name, value in expected.items() if value != computed]
+    expected = {name: value for name, value in (("recorded", recorded), ("Qdrant's", listed)) if value}
+    mismatches = [f"{name} is {value[:MAX_SHA_DIGITS]}" for name, value in expected.items() if value != computed]
     if mismatches:
-        message = f"SHA-256 of its {size} bytes is {computed[:SHA_SHOWN]}, {', '.join(mismatches)}"
+        message = f"SHA-256 of its {size} bytes is {computed[:MAX_SHA_DIGITS]}, {', '.join(mismatches)}"
         return CheckFinding(Check.CHECKSUM, False, message, compared=size, differing=len(mismatches))
     if not expected:
         return CheckFinding(Check.CHECKSUM, None, "no SHA-256 to compare with")
@@ -122,7 +122,7 @@ def compare_configuration(
     """
     if hash_configuration(copy) == recorded:
         return (
-            CheckFinding(Check.CONFIGURATION, True, "settings match the record", compared=len(COMPARED)),
+            CheckFinding(Check.CONFIGURATION, True, "settings match the record", compared=len(COMPARED_SETTINGS)),
             CheckFinding(Check.INDEXES, True, "indexes match the record", compared=len(copy.indexes)),
         )
     if live is None:
@@ -144,26 +144,28 @@ def _compare_settings(copy: Collection, live: Collection, *, has_changed: bool) 
     Args:
         has_changed: True if the live collection differs from the record too. An equal copy then fails.
     """
-    found, expected = figures_in(copy), figures_in(live)
-    differing = [name for name in COMPARED if found[name] != expected[name]]
+    found, expected = settings_by_name(copy), settings_by_name(live)
+    differing = [name for name in COMPARED_SETTINGS if found[name] != expected[name]]
     named = ", ".join(
-        f"{PATHS.get(name, name)} {found[name]} instead of {expected[name]}" for name in differing[:SHOWN]
+        f"{SPEC_PATHS.get(name, name)} {found[name]} instead of {expected[name]}" for name in differing[:MAX_EXAMPLES]
     )
     if not differing and not has_changed:
-        return CheckFinding(Check.CONFIGURATION, True, "settings match the live collection", compared=len(COMPARED))
+        return CheckFinding(
+            Check.CONFIGURATION, True, "settings match the live collection", compared=len(COMPARED_SETTINGS)
+        )
     text = f"settings differ from the live collection: {named}" if differing else "settings differ from the record"
-    return CheckFinding(Check.CONFIGURATION, False, text, compared=len(COMPARED), differing=len(differing))
+    return CheckFinding(Check.CONFIGURATION, False, text, compared=len(COMPARED_SETTINGS), differing=len(differing))
 
 
 def _compare_indexes(copy: Collection, live: Collection) -> CheckFinding:
     differing = sorted({field for field, _ in set(copy.indexes) ^ set(live.indexes)})
     if not differing:
         return CheckFinding(Check.INDEXES, True, "indexes match the live collection", compared=len(live.indexes))
-    message = f"indexes differ from the live collection: {first_of(differing)}"
+    message = f"indexes differ from the live collection: {list_examples(differing)}"
     return CheckFinding(Check.INDEXES, False, message, compared=len(live.indexes), differing=len(differing))
 
 
-def compare_count(copied: int, recorded: Recorded, deleted_since: int | None) -> CheckFinding:
+def compare_count(copied: int, recorded: SnapshotRecord, deleted_since: int | None) -> CheckFinding:
     """Compare the number of memories.
 
     Each memory that was deleted during the snapshot widens the accepted range by one.
@@ -179,17 +181,17 @@ def compare_count(copied: int, recorded: Recorded, deleted_since: int | None) ->
     when = "since" if recorded.deleted is None else "meanwhile"
     note = f", {deletions_count} deleted {when}" if deletions_count else ""
     message = f"{copied} memories, {before} before and {after} after it was made{note}"
-    excess = off_by(copied, before, after, changed=deletions_count)
+    excess = distance_outside(copied, before, after, changed=deletions_count)
     return CheckFinding(Check.COUNT, not excess, message, compared=copied, differing=excess)
 
 
-def was_there(updated_at: object, begun_ms: int | None) -> bool:
+def must_contain(updated_at: object, begun_ms: int | None) -> bool:
     """Return whether a live point was last written well before the snapshot, so that the snapshot must contain it."""
     is_number = isinstance(updated_at, int) and not isinstance(updated_at, bool)
-    return begun_ms is not None and is_number and updated_at < begun_ms - SURELY_BEFORE_MS  # type: ignore[operator]
+    return begun_ms is not None and is_number and updated_at < begun_ms - CLOCK_MARGIN_MS  # type: ignore[operator]
 
 
-def probes_of(points: Sequence[Json], equal: Iterable[PointId], *, most: int = PROBES) -> list[Json]:
+def build_probes(points: Sequence[Json], equal: Iterable[PointId], *, max_probes: int = MAX_PROBES) -> list[Json]:
     """Build one search for each of the first vectors among points that are equal in both.
 
     Each must return all these points.
@@ -199,10 +201,10 @@ def probes_of(points: Sequence[Json], equal: Iterable[PointId], *, most: int = P
     equal_ids = set(equal)
     living = [point for point in points if point["id"] in equal_ids and TOMBSTONE_KEY not in point["payload"]]
     ids = [point["id"] for point in living]
-    return [probe_of(point, ids) for point in living if vectors_of(point).get("")][:most]
+    return [build_probe(point, ids) for point in living if vectors_of(point).get("")][:max_probes]
 
 
-def probe_of(point: Json, ids: Sequence[PointId]) -> Json:
+def build_probe(point: Json, ids: Sequence[PointId]) -> Json:
     """Build the exact search for a point's vector among points. It must return all of them with their scores.
 
     It is limited to the point's user, if it has one, so that it uses the payload index.
@@ -231,17 +233,19 @@ def judge_probes(searches: int, differing: Sequence[PointId], *, refused: str = 
     if not searches:
         return CheckFinding(Check.PROBES, None, "nothing to search for")
     if differing:
-        examples = first_of(map(str, differing))
+        examples = list_examples(map(str, differing))
         message = f"{len(differing)} points rank differently in exact searches: {examples}"
-        return points_differ(Check.PROBES, differing, message, compared=searches)
+        return points_differ_finding(Check.PROBES, differing, message, compared=searches)
     return CheckFinding(Check.PROBES, True, f"{searches} exact searches returned the same results", compared=searches)
 
 
 def _settings(collection: Collection) -> dict[str, object]:
-    values = figures_in(collection)
+    values = settings_by_name(collection)
     kind = type(collection.quantization).__name__ if collection.quantization else None
-    return {name: values[name] for name in (*COMPARED, "indexes")} | {"quantization kind": kind}
+    return {name: values[name] for name in (*COMPARED_SETTINGS, "indexes")} | {"quantization kind": kind}
 
 
-COMPARED = tuple(name for name in figures_in(Collection(size=0, distance="")) if name not in ("indexes", "marker"))
+COMPARED_SETTINGS = tuple(
+    name for name in settings_by_name(Collection(size=0, distance="")) if name not in ("indexes", "marker")
+)
 """Names of the settings that must be equal."""

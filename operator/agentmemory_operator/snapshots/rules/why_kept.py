@@ -1,18 +1,20 @@
-"""Retention verdict of each snapshot of an agent, from an `Outlook` or from the objects as received."""
+"""Retention verdict of each snapshot of an agent, from an `SnapshotOverview` or from the objects as received."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentmemory_operator.snapshots.rules.due import Outlook, figures_of
-from agentmemory_operator.snapshots.rules.facts import candidate_of, taken_of
+from agentmemory_operator.snapshots.rules.due import SnapshotOverview, read_settings
+from agentmemory_operator.snapshots.rules.facts import candidate_of, parse_facts
 from agentmemory_operator.snapshots.rules.retention import RetentionVerdict, judge
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
-from agentmemory_operator.spec.kinds.conditions import condition_of
+from agentmemory_operator.spec.kinds.conditions import find_condition
 
 Documents = Sequence[Mapping[str, Any]]
 
 
-def verdicts_of(outlook: Outlook, users: Mapping[str, Sequence[str]] | None = None) -> tuple[RetentionVerdict, ...]:
+def judge_overview(
+    outlook: SnapshotOverview, users: Mapping[str, Sequence[str]] | None = None
+) -> tuple[RetentionVerdict, ...]:
     """Return the verdict on each snapshot of an agent, newest first; empty without a valid `snapshots` block.
 
     Args:
@@ -20,11 +22,13 @@ def verdicts_of(outlook: Outlook, users: Mapping[str, Sequence[str]] | None = No
     """
     if outlook.figures.rules is None:
         return ()
-    candidates = [candidate_of(item, outlook.running, (users or {}).get(item.name, ())) for item in outlook.taken]
+    candidates = [
+        candidate_of(item, outlook.server_version, (users or {}).get(item.name, ())) for item in outlook.snapshots
+    ]
     return judge(candidates, outlook.figures.rules, now_ms=outlook.now_ms)
 
 
-def reasons_of(
+def judge_documents(
     memory: AgentMemory,
     snapshots: Documents,
     *,
@@ -42,20 +46,20 @@ def reasons_of(
         running: Qdrant version of its server, from the connection's status.
         now_ms: Unix milliseconds.
     """
-    taken = [taken_of(document) for document in snapshots]
-    outlook = Outlook(
+    taken = [parse_facts(document) for document in snapshots]
+    outlook = SnapshotOverview(
         memory=memory,
-        figures=figures_of(memory.spec.snapshots),
-        taken=taken,
+        figures=read_settings(memory.spec.snapshots),
+        snapshots=taken,
         slot_ms=0,
-        running=running,
+        server_version=running,
         now_ms=now_ms,
     )
-    users = {snapshot.name: users_of(snapshot.name, restores=restores, memories=memories) for snapshot in taken}
-    return {verdict.name: verdict for verdict in verdicts_of(outlook, users)}
+    users = {snapshot.name: find_users(snapshot.name, restores=restores, memories=memories) for snapshot in taken}
+    return {verdict.name: verdict for verdict in judge_overview(outlook, users)}
 
 
-def users_of(name: str, *, restores: Documents, memories: Documents) -> list[str]:
+def find_users(name: str, *, restores: Documents, memories: Documents) -> list[str]:
     """Return the objects that need a snapshot: unfinished restores from it, and agents not yet bootstrapped from it.
 
     Args:
@@ -67,7 +71,7 @@ def users_of(name: str, *, restores: Documents, memories: Documents) -> list[str
 
 
 def _restores_from(restore: Mapping[str, Any], name: str) -> bool:
-    succeeded = condition_of(restore.get("status"), "Succeeded").get("status", "Unknown")
+    succeeded = find_condition(restore.get("status"), "Succeeded").get("status", "Unknown")
     return succeeded == "Unknown" and _referenced_name(restore, "source", "snapshotRef") == name
 
 

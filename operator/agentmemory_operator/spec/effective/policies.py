@@ -9,7 +9,7 @@ from agentmemory_operator.spec.kinds.agent_memory import AgentMemory, AgentMemor
 from agentmemory_operator.spec.kinds.lifecycle import LifecycleSpec
 from agentmemory_operator.spec.kinds.rebuild import RebuildSpec
 from agentmemory_operator.spec.memory_types import MemoryType
-from agentmemory_operator.spec.presets import Lifecycle, Prune
+from agentmemory_operator.spec.presets import Lifecycle, PruneCriteria
 from agentmemory_operator.spec.schedule import NEVER, schedule_fault, zone_fault
 from agentmemory_operator.spec.times import parse_second
 from agentmemory_operator.spec.zones import DEFAULT_SECRET_KEY, DEFAULT_VECTORS, Zone, ZoneSettings
@@ -19,18 +19,18 @@ Endings = tuple[tuple[MemoryType, ...], Lifecycle]
 
 FIELD = "spec.lifecycle"
 # A 0 in these fields disables a rule of the preset.
-NONE_BY_0 = ("decay_floor", "max_chain_length", "session_idle_hours", "remove_hidden_days")
+DISABLED_BY_ZERO = ("decay_floor", "max_chain_length", "session_idle_hours", "remove_hidden_days")
 # Figures of design R4, for an object that prunes under a preset that does not.
-DEFAULT_PRUNE = Prune(older_than_days=365, priority_below=0.2, confidence_below=0.3)
+DEFAULT_PRUNE = PruneCriteria(older_than_days=365, priority_below=0.2, confidence_below=0.3)
 
 
-def figures_over(spec: LifecycleSpec | None, base: Lifecycle) -> Lifecycle:
+def lifecycle_figures(spec: LifecycleSpec | None, base: Lifecycle) -> Lifecycle:
     """Return the lifecycle figures in force: each figure of the object overrides the preset's."""
     given = spec.model_dump(exclude_none=True) if spec else {}
     if "prune" in given:
         prune = replace(base.prune or DEFAULT_PRUNE, **given["prune"])
         given["prune"] = prune if prune.priority_below else None
-    return replace(base, **given | {name: given[name] or None for name in NONE_BY_0 if name in given})
+    return replace(base, **given | {name: given[name] or None for name in DISABLED_BY_ZERO if name in given})
 
 
 def lifecycle_fault(lifecycle: Lifecycle) -> tuple[str, str] | None:
@@ -42,12 +42,12 @@ def lifecycle_fault(lifecycle: Lifecycle) -> tuple[str, str] | None:
     return None
 
 
-def is_cleaned(lifecycle: Lifecycle) -> bool:
+def has_cleanup_schedule(lifecycle: Lifecycle) -> bool:
     """Return whether cleanups run on a schedule."""
     return lifecycle.schedule != NEVER and lifecycle_fault(lifecycle) is None
 
 
-def ends_sooner(before: Endings, after: Endings) -> str:
+def describe_earlier_endings(before: Endings, after: Endings) -> str:
     """Describe the memories that new figures end or reject earlier than the present ones. Empty if none.
 
     Args:

@@ -4,7 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from agentmemory_operator.spec.effective.settings import Ranking
-from agentmemory_operator.spec.expression.models import Confidence, Importance, Model, Priority, name_of
+from agentmemory_operator.spec.expression.models import Confidence, Importance, Model, Priority, model_name
 from agentmemory_operator.spec.expression.typing import CheckedExpression
 from agentmemory_operator.spec.kinds.status_agent_memory import RankingStatus
 
@@ -13,7 +13,7 @@ def ranking_status(ranking: Ranking) -> RankingStatus:
     """Build `RankingStatus` from the ranking in force."""
     return RankingStatus.model_validate(
         {
-            "model": name_of(ranking.model),
+            "model": model_name(ranking.model),
             "limit": ranking.limit,
             "score_threshold": ranking.score_threshold,
             "min_similarity": ranking.min_similarity,

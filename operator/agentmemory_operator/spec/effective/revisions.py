@@ -17,7 +17,7 @@ def preset_name(memory: AgentMemory) -> str:
     return memory.spec.preset or (str(name) if is_known else DEFAULT_PRESET)
 
 
-def is_undecided(memory: AgentMemory) -> bool:
+def is_preset_undecided(memory: AgentMemory) -> bool:
     """Return whether neither spec nor status decides the preset. Then the object's collection decides, if it exists."""
     return memory.spec.preset is None and _pinned_revision(memory) is None
 

@@ -9,10 +9,10 @@ from agentmemory_operator.spec.expression.models import (
     Importance,
     Model,
     Priority,
-    name_of,
+    model_name,
 )
 from agentmemory_operator.spec.expression.syntax import ExpressionInvalid
-from agentmemory_operator.spec.expression.typing import checked_expression
+from agentmemory_operator.spec.expression.typing import check_expression
 from agentmemory_operator.spec.kinds.spec_scoring import ScoringSpec
 from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.spec.presets import Preset, Weights
@@ -52,7 +52,7 @@ class RankingModel:
     generation: int | None = None
 
 
-def choose(
+def choose_model(
     spec: ScoringSpec | None,
     status: Mapping[str, Any],
     *,
@@ -99,7 +99,7 @@ def _part_of(status: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def _chosen(spec: ScoringSpec, preset: Preset, types: tuple[MemoryType, ...], *, distance: str) -> RankingModel:
     base = preset.model
-    match spec.model or name_of(base):
+    match spec.model or model_name(base):
         case "Confidence":
             base = base if isinstance(base, Confidence) else Confidence()
             return RankingModel(model=replace(base, **_given(spec.confidence)))
@@ -111,7 +111,7 @@ def _chosen(spec: ScoringSpec, preset: Preset, types: tuple[MemoryType, ...], *,
             base = base if isinstance(base, Importance) else Importance()
             return RankingModel(model=replace(base, **_given(spec.importance)))
         case "Expression":
-            return RankingModel(model=checked_expression(spec.expression or "", types, distance))
+            return RankingModel(model=check_expression(spec.expression or "", types, distance))
     weights = Weights(**spec.weights.model_dump()) if spec.weights else None
     share = spec.confidence_share or 0.0
     return RankingModel(weights=weights, utility_norm=spec.utility_norm, confidence_share=share)

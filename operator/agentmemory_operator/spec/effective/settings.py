@@ -10,18 +10,18 @@ from agentmemory_operator.spec.access import Subject, Verb
 from agentmemory_operator.spec.effective.consolidation import ModelSettings, duplicate_similarity, effective_model
 from agentmemory_operator.spec.effective.embedding import EmbeddingSettings, effective_embedding
 from agentmemory_operator.spec.effective.entities import EntitySettings, effective_entities
-from agentmemory_operator.spec.effective.policies import Endings, effective_zones, figures_over
+from agentmemory_operator.spec.effective.policies import Endings, effective_zones, lifecycle_figures
 from agentmemory_operator.spec.effective.revisions import preset_of
-from agentmemory_operator.spec.effective.scoring_model import RankingModel, choose
+from agentmemory_operator.spec.effective.scoring_model import RankingModel, choose_model
 from agentmemory_operator.spec.effective.tuning import Tuning, tuning_of
-from agentmemory_operator.spec.expression.models import Model, variables_read
+from agentmemory_operator.spec.expression.models import Model, read_variables
 from agentmemory_operator.spec.expression.typing import CheckedExpression
 from agentmemory_operator.spec.expression.variables import CONFIDENCE, IDLE_DAYS
 from agentmemory_operator.spec.kinds.agent_memory import Access, AgentMemory, TypeSpec
 from agentmemory_operator.spec.kinds.parse import parse_access
 from agentmemory_operator.spec.kinds.spec_index import Index
 from agentmemory_operator.spec.kinds.spec_webhooks import Hook
-from agentmemory_operator.spec.memory_types import SESSION_USED_KEY, WORKING, MemoryType, Ttl, ending_with_session
+from agentmemory_operator.spec.memory_types import SESSION_USED_KEY, WORKING, MemoryType, Ttl, with_session_end
 from agentmemory_operator.spec.names import canonical
 from agentmemory_operator.spec.naming import alias_of
 from agentmemory_operator.spec.presets import (
@@ -42,7 +42,7 @@ from agentmemory_operator.spec.presets.table import (
     Fusion,
     Reranking,
 )
-from agentmemory_operator.spec.zones import KEY_MADE_KEY, ZoneSettings
+from agentmemory_operator.spec.zones import KEY_CREATED_KEY, ZoneSettings
 
 # Type of a memory stored without one, if the object allows any type.
 UNTYPED = "memory"
@@ -57,7 +57,7 @@ SESSION_INDEXES = ((SESSION_USED_KEY, "integer"),)
 ZONE_INDEXES = (("zone", "keyword"),)
 
 # Finds memories to be encrypted again, if data keys are rotated.
-ROTATION_INDEXES = ((KEY_MADE_KEY, "integer"),)
+ROTATION_INDEXES = ((KEY_CREATED_KEY, "integer"),)
 
 # Finds conversations that a model has not read yet.
 MODEL_INDEXES = (("distilDue", "bool"),)
@@ -194,7 +194,7 @@ class AgentSettings:
     @property
     def session_types(self) -> tuple[str, ...]:
         """Types whose memories end with their session. It always includes `working`, even if that is not listed."""
-        listed = (type_.name for type_ in self.ranking.types if type_.lasts_a_session)
+        listed = (type_.name for type_ in self.ranking.types if type_.ends_with_session)
         return tuple(dict.fromkeys((WORKING, *listed)))
 
     @property
@@ -241,7 +241,7 @@ def effective_settings(memory: AgentMemory) -> AgentSettings:
 
 def effective_lifecycle(memory: AgentMemory) -> Lifecycle:
     """Return the lifecycle figures: each of the object overrides its preset's."""
-    return figures_over(memory.spec.lifecycle, preset_of(memory).lifecycle)
+    return lifecycle_figures(memory.spec.lifecycle, preset_of(memory).lifecycle)
 
 
 def endings_of(memory: AgentMemory) -> Endings:
@@ -264,7 +264,7 @@ def subjects_of(access: Access | None) -> tuple[Subject, ...]:
     )
 
 
-def subjects_now(document: Mapping[str, Any]) -> tuple[Subject, ...]:
+def read_subjects(document: Mapping[str, Any]) -> tuple[Subject, ...]:
     """Return the subjects of a document that may be invalid in other parts. Empty if its access part is invalid."""
     try:
         return subjects_of(parse_access(document))
@@ -276,7 +276,7 @@ def effective_indexes(memory: AgentMemory) -> dict[str, str]:
     """Return the type of every payload index by field: of the preset, the scoring model, features and the object."""
     extra = (memory.spec.index and memory.spec.index.payload_indexes) or ()
     choice = scoring_choice(memory)
-    read = variables_read(choice.model) | ({CONFIDENCE} if choice.confidence_share else set())
+    read = read_variables(choice.model) | ({CONFIDENCE} if choice.confidence_share else set())
     scored = dict(index for variable, index in SCORED_INDEXES.items() if variable in read)
     endings = endings_of(memory)[0]
     # Every search filters out memories that expired unused, so it reads their use.
@@ -302,7 +302,7 @@ def keyword_indexes(memory: AgentMemory) -> dict[str, str]:
     """Return the type of each payload index for keyword texts and their evidence, by field."""
     model = scoring_choice(memory).model
     weighted = effective_ranking(memory).evidence.terms
-    read = variables_read(model) if isinstance(model, CheckedExpression) else weighted
+    read = read_variables(model) if isinstance(model, CheckedExpression) else weighted
     return dict(KEYWORD_INDEXES) | (dict(TERSE_INDEXES) if "terse" in read else {})
 
 
@@ -345,7 +345,7 @@ def scoring_choice(memory: AgentMemory) -> RankingModel:
     """Return the selected scoring model: the one in the spec, else the last accepted one."""
     index, preset = memory.spec.index, preset_of(memory)
     distance = index.distance if index and index.distance else preset.distance
-    return choose(
+    return choose_model(
         memory.spec.scoring,
         memory.status,
         preset=preset,
@@ -359,14 +359,12 @@ def effective_types(memory: AgentMemory) -> tuple[MemoryType, ...]:
     """Return the memory types of the object, else its preset's, with the idle time of sessions filled in."""
     types = preset_of(memory).types if memory.spec.types is None else tuple(map(memory_type, memory.spec.types))
     idle_hours = effective_lifecycle(memory).session_idle_hours
-    return tuple(ending_with_session(type_, idle_hours) for type_ in types)
+    return tuple(with_session_end(type_, idle_hours) for type_ in types)
 
 
 def unlisted_types(memory: AgentMemory) -> tuple[MemoryType, ...]:
     """Return the types that end with their session if the object allows any type."""
-    working = ending_with_session(
-        MemoryType(WORKING, half_life_days=None), effective_lifecycle(memory).session_idle_hours
-    )
+    working = with_session_end(MemoryType(WORKING, half_life_days=None), effective_lifecycle(memory).session_idle_hours)
     return (working,) if working.ttl and not effective_types(memory) else ()
 
 

@@ -12,7 +12,7 @@ from agentmemory_operator.spec.presets.table import (
     Quantization,
     ScalarQuantization,
     TurboQuantization,
-    with_given,
+    with_overrides,
 )
 
 SINGLE_PRECISION_DIGITS = 6
@@ -59,8 +59,8 @@ def tuning_of(index: Index | None, preset: Preset, *, dimensions: int) -> Tuning
         profile=index.profile,
         expected_memories=expected,
         datatype=datatype,
-        hnsw=with_given(base.hnsw, index.hnsw),
-        optimizers=with_given(base.optimizers, index.optimizers),
+        hnsw=with_overrides(base.hnsw, index.hnsw),
+        optimizers=with_overrides(base.optimizers, index.optimizers),
         memory=vectors.memory or base.memory,
         quantization=quantization,
         rescore=compressed is None or compressed.rescore is not False,

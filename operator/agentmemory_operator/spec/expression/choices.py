@@ -14,13 +14,13 @@ from functools import reduce
 from types import MappingProxyType
 
 from agentmemory_operator.spec.expression.formulas import Formula
-from agentmemory_operator.spec.expression.intervals import TRUTH, Interval
+from agentmemory_operator.spec.expression.intervals import ZERO_TO_ONE, Interval
 from agentmemory_operator.spec.expression.tree import Const, Expression, Ranges, Target, TypeIn, TypeNotIn, Values, Var
 
 # Up to this magnitude, |a - b| loses no more than 1e-10 of the smaller number.
-PLAIN_MAGNITUDE = 1e6
+MAX_PLAIN_MAGNITUDE = 1e6
 # Variables with integer values: above 0 means at least 1.
-WHOLE = frozenset({"accessCount"})
+INTEGER_VARIABLES = frozenset({"accessCount"})
 
 OPERATORS: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(
     {
@@ -56,7 +56,7 @@ class Compare:
                 return _at_most(right, left)
             case "==":
                 return {"pow": {"base": 0.0, "exponent": {"abs": _difference(left, right)}}}
-        return _unless(self.opposite.compile(target))
+        return _unless(self.negation.compile(target))
 
     def bounds(self, ranges: Ranges) -> Interval:
         left, right = self.left.bounds(ranges), self.right.bounds(ranges)
@@ -68,11 +68,11 @@ class Compare:
             case "==":
                 is_sure = left.low == left.high == right.low == right.high
                 return _decided(is_sure=is_sure, is_ruled_out=left.high < right.low or right.high < left.low)
-        other = self.opposite.bounds(ranges)
+        other = self.negation.bounds(ranges)
         return Interval(1 - other.high, 1 - other.low)
 
     @property
-    def opposite(self) -> "Compare":
+    def negation(self) -> "Compare":
         """Negation of this comparison."""
         return Compare(_OPPOSITES[self.sign], self.left, self.right)
 
@@ -93,22 +93,22 @@ class If:
 
     def compile(self, target: Target) -> Formula:
         condition = self.condition.compile(target)
-        otherwise = opposite_of(self.condition)
+        otherwise = negate(self.condition)
         chosen = [condition, self.then.compile(target)]
         rest = _unless(condition) if otherwise is None else otherwise.compile(target)
         return {"sum": [{"mult": chosen}, {"mult": [rest, self.otherwise.compile(target)]}]}
 
     def bounds(self, ranges: Ranges) -> Interval:
         decided = self.condition.bounds(ranges)
-        then = self.then.bounds(narrowed(ranges, self.condition, holds=True))
-        otherwise = self.otherwise.bounds(narrowed(ranges, self.condition, holds=False))
+        then = self.then.bounds(narrow_ranges(ranges, self.condition, holds=True))
+        otherwise = self.otherwise.bounds(narrow_ranges(ranges, self.condition, holds=False))
         if decided.low > 0:
             return then
         return otherwise if decided.high <= 0 else then.union(otherwise)
 
 
 @dataclass(frozen=True, slots=True)
-class Least:
+class Minimum:
     """Minimum of its operands. Without `min` in the engine it is (a + b - |a - b|) / 2."""
 
     operands: tuple[Expression, ...]
@@ -125,7 +125,7 @@ class Least:
 
 
 @dataclass(frozen=True, slots=True)
-class Greatest:
+class Maximum:
     """Maximum of its operands. Without `max` in the engine it is (a + b + |a - b|) / 2."""
 
     operands: tuple[Expression, ...]
@@ -141,11 +141,11 @@ class Greatest:
         return Interval(max(interval.low for interval in intervals), max(interval.high for interval in intervals))
 
 
-def opposite_of(condition: Expression) -> Expression | None:
+def negate(condition: Expression) -> Expression | None:
     """Return the negated condition. None if the negation is not a single node."""
     match condition:
         case Compare():
-            return condition.opposite
+            return condition.negation
         case TypeIn(names):
             return TypeNotIn(names)
         case TypeNotIn(names):
@@ -153,13 +153,13 @@ def opposite_of(condition: Expression) -> Expression | None:
     return None
 
 
-def narrowed(ranges: Ranges, condition: Expression, *, holds: bool) -> Ranges:
+def narrow_ranges(ranges: Ranges, condition: Expression, *, holds: bool) -> Ranges:
     """Return the ranges of the memories for which a condition holds (or does not).
 
     Only comparisons of a variable with a number, and conditions on the type, narrow the ranges. Other conditions do
     not.
     """
-    condition = condition if holds else opposite_of(condition) or Const(0.0)
+    condition = condition if holds else negate(condition) or Const(0.0)
     match condition:
         case Compare(sign, Var(name), Const(value)):
             return _limited(ranges, name, sign, value)
@@ -179,9 +179,9 @@ def _limited(ranges: Ranges, name: str, sign: str, value: float) -> Ranges:
     known = ranges.numbers[name]
     cut = _cut(known, sign, value)
     low, high = max(known.low, cut.low), min(known.high, cut.high)
-    if name in WHOLE:
+    if name in INTEGER_VARIABLES:
         low, high = math.ceil(low), math.floor(high)
-    return ranges.limited(name, Interval(low, high)) if low <= high else ranges
+    return ranges.with_interval(name, Interval(low, high)) if low <= high else ranges
 
 
 def _cut(known: Interval, sign: str, value: float) -> Interval:
@@ -200,7 +200,7 @@ def _cut(known: Interval, sign: str, value: float) -> Interval:
 def _decided(*, is_sure: bool, is_ruled_out: bool) -> Interval:
     if is_sure:
         return Interval(1.0, 1.0)
-    return Interval(0.0, 0.0) if is_ruled_out else TRUTH
+    return Interval(0.0, 0.0) if is_ruled_out else ZERO_TO_ONE
 
 
 def _extreme(name: str, operands: Sequence[Expression], target: Target) -> Formula:
@@ -208,7 +208,7 @@ def _extreme(name: str, operands: Sequence[Expression], target: Target) -> Formu
     if target.has_extremes:
         return {name: formulas}
     ranges = [operand.bounds(target.ranges).magnitude().high for operand in operands]
-    spell = _plain_extreme if max(ranges) <= PLAIN_MAGNITUDE else _chosen_extreme
+    spell = _plain_extreme if max(ranges) <= MAX_PLAIN_MAGNITUDE else _chosen_extreme
     return reduce(lambda a, b: spell(name, a, b), formulas)
 
 

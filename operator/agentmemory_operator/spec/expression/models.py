@@ -88,7 +88,7 @@ Model = Confidence | Priority | Importance | CheckedExpression
 """Scoring model that replaces the weighted sum."""
 
 
-def variables_read(model: Model | None) -> frozenset[str]:
+def read_variables(model: Model | None) -> frozenset[str]:
     """Return the variables, besides age, importance and accesses, that a model's score depends on."""
     match model:
         case Confidence():
@@ -101,7 +101,7 @@ def variables_read(model: Model | None) -> frozenset[str]:
             return frozenset()
 
 
-def name_of(model: Model | None) -> str:
+def model_name(model: Model | None) -> str:
     """Return the model's name as in manifests."""
     if model is None:
         return WEIGHTED

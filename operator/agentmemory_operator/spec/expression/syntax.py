@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.spec.printable import printable
 
-MAX_LENGTH, MAX_DEPTH, MAX_TOKENS = 1000, 24, 400
-SNIPPET = 72
+MAX_EXPRESSION_CHARS, MAX_DEPTH, MAX_TOKENS = 1000, 24, 400
+MAX_SNIPPET_CHARS = 72
 
 _TOKEN = re.compile(
     r"(?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)"
@@ -35,8 +35,8 @@ class ExpressionInvalid(AgentMemoryError):
         self.position = start + 1
         line_start = text.rfind("\n", 0, start) + 1
         line = text[line_start:].partition("\n")[0]
-        first = max(0, start - line_start - SNIPPET // 2)
-        snippet = printable(line[first : first + SNIPPET])
+        first = max(0, start - line_start - MAX_SNIPPET_CHARS // 2)
+        snippet = printable(line[first : first + MAX_SNIPPET_CHARS])
         caret = " " * len(printable(line[first : start - line_start])) + "^"
         super().__init__(f"character {self.position}: {message}\n  {snippet}\n  {caret}")
 
@@ -79,7 +79,7 @@ class FunctionCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Negative:
+class Negation:
     """A negated operand."""
 
     start: int
@@ -88,18 +88,18 @@ class Negative:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class BinaryOperation:
     """Two operands of a binary operator, whose position is `at`."""
 
     start: int
     end: int
     sign: str
-    at: int
+    operator_start: int
     left: "Part"
     right: "Part"
 
 
-Part = NumberLiteral | TextLiteral | Name | FunctionCall | Negative | Pair
+Part = NumberLiteral | TextLiteral | Name | FunctionCall | Negation | BinaryOperation
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +119,10 @@ def parse_expression(text: str) -> Part:
     Raises:
         ExpressionInvalid: If it has a syntax error, or more than 1,000 characters, 24 levels or 400 tokens.
     """
-    if len(text) > MAX_LENGTH:
-        raise ExpressionInvalid(text, MAX_LENGTH, f"longer than {MAX_LENGTH} characters: shorten it")
+    if len(text) > MAX_EXPRESSION_CHARS:
+        raise ExpressionInvalid(
+            text, MAX_EXPRESSION_CHARS, f"longer than {MAX_EXPRESSION_CHARS} characters: shorten it"
+        )
     return _Parser(text).whole()
 
 
@@ -189,7 +191,7 @@ class _Parser:
             if not (is_first or is_chain):
                 raise self._fault(sign, "comparisons cannot be chained: use min(a < b, b < c)")
             right = operand()
-            left, is_first = Pair(left.start, right.end, sign.value, sign.start, left, right), False
+            left, is_first = BinaryOperation(left.start, right.end, sign.value, sign.start, left, right), False
         return left
 
     def _unary(self) -> Part:
@@ -197,7 +199,7 @@ class _Parser:
             return self._primary()
         minus = self._take()
         operand = self._primary()
-        return Negative(minus.start, operand.end, operand)
+        return Negation(minus.start, operand.end, operand)
 
     def _primary(self) -> Part:
         token = self._take()

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from agentmemory_operator.spec.expression.formulas import Formula, exact_constant, product_formula, sum_formula
-from agentmemory_operator.spec.expression.intervals import ANYWHERE, TRUTH, Interval
+from agentmemory_operator.spec.expression.intervals import UNBOUNDED, ZERO_TO_ONE, Interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +37,15 @@ class Ranges:
     numbers: Mapping[str, Interval]
     types: frozenset[str] | None = None
 
-    def limited(self, name: str, interval: Interval) -> "Ranges":
+    def with_interval(self, name: str, interval: Interval) -> "Ranges":
         """Return the ranges with another interval for a variable."""
         return replace(self, numbers={**self.numbers, name: interval})
 
-    def may_be(self, names: tuple[str, ...]) -> bool:
+    def may_include(self, names: tuple[str, ...]) -> bool:
         """Return whether a memory may have one of the types."""
         return self.types is None or not self.types.isdisjoint(names)
 
-    def may_be_none_of(self, names: tuple[str, ...]) -> bool:
+    def may_include_others(self, names: tuple[str, ...]) -> bool:
         """Return whether a memory may have a type other than these."""
         return self.types is None or not self.types.issubset(names)
 
@@ -114,11 +114,11 @@ class Var:
         return target.variables[self.name]
 
     def bounds(self, ranges: Ranges) -> Interval:
-        return ranges.numbers.get(self.name, ANYWHERE)
+        return ranges.numbers.get(self.name, UNBOUNDED)
 
 
 @dataclass(frozen=True, slots=True)
-class OwnOr:
+class VarOrDefault:
     """Value of a variable if the memory has it, else a default.
 
     The payload key must have the variable's name, and 0 as its default in the engine.
@@ -136,7 +136,7 @@ class OwnOr:
         return {"sum": [target.variables[self.name], {"mult": [is_absent, self.default.compile(target)]}]}
 
     def bounds(self, ranges: Ranges) -> Interval:
-        return ranges.numbers.get(self.name, ANYWHERE).union(self.default.bounds(ranges))
+        return ranges.numbers.get(self.name, UNBOUNDED).union(self.default.bounds(ranges))
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class TypeIn:
         return {"key": "type", "match": {"any": list(self.names)}}
 
     def bounds(self, ranges: Ranges) -> Interval:
-        return Interval(float(not ranges.may_be_none_of(self.names)), float(ranges.may_be(self.names)))
+        return Interval(float(not ranges.may_include_others(self.names)), float(ranges.may_include(self.names)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ class TypeNotIn:
         return {"must_not": [TypeIn(self.names).compile(target)]}
 
     def bounds(self, ranges: Ranges) -> Interval:
-        return Interval(float(not ranges.may_be(self.names)), float(ranges.may_be_none_of(self.names)))
+        return Interval(float(not ranges.may_include(self.names)), float(ranges.may_include_others(self.names)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ class HasTag:
         return {"key": "tags", "match": {"value": self.name}}
 
     def bounds(self, ranges: Ranges) -> Interval:
-        return TRUTH
+        return ZERO_TO_ONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +233,7 @@ class Quotient:
         return {"div": {"left": self.dividend.compile(target), "right": self.divisor.compile(target)}}
 
     def bounds(self, ranges: Ranges) -> Interval:
-        return self.dividend.bounds(ranges).over_by(self.divisor.bounds(ranges))
+        return self.dividend.bounds(ranges).divided_by(self.divisor.bounds(ranges))
 
 
 # Name -> evaluation and bounds. The engine has each function under the same name.
@@ -280,7 +280,7 @@ class Power:
         return {"pow": {"base": self.base.compile(target), "exponent": self.exponent.compile(target)}}
 
     def bounds(self, ranges: Ranges) -> Interval:
-        return self.base.bounds(ranges).raised(self.exponent.bounds(ranges))
+        return self.base.bounds(ranges).power(self.exponent.bounds(ranges))
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,8 +305,8 @@ class Decay:
     def bounds(self, ranges: Ranges) -> Interval:
         half_life = self.half_life.bounds(ranges)
         if half_life.low <= 0:
-            return ANYWHERE
-        return self.age.bounds(ranges).over_by(half_life).mapped(lambda halvings: math.pow(0.5, halvings))
+            return UNBOUNDED
+        return self.age.bounds(ranges).divided_by(half_life).mapped(lambda halvings: math.pow(0.5, halvings))
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,8 +333,8 @@ class ByType:
         return Sum((*terms, Product((TypeNotIn(self._listed), self.other)))).compile(target)
 
     def bounds(self, ranges: Ranges) -> Interval:
-        possible = [case.value.bounds(ranges) for case in self.cases if ranges.may_be(case.names)]
-        if ranges.may_be_none_of(self._listed) or not possible:
+        possible = [case.value.bounds(ranges) for case in self.cases if ranges.may_include(case.names)]
+        if ranges.may_include_others(self._listed) or not possible:
             possible.append(self.other.bounds(ranges))
         return reduce(Interval.union, possible)
 
@@ -345,7 +345,7 @@ class ByType:
 
 def variables_of(expression: Expression) -> frozenset[str]:
     """Return the variables that an expression depends on."""
-    return frozenset(node.name for node in nodes_of(expression) if isinstance(node, Var | OwnOr))
+    return frozenset(node.name for node in nodes_of(expression) if isinstance(node, Var | VarOrDefault))
 
 
 def nodes_of(value: object) -> Iterator[object]:

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 
-from agentmemory_operator.spec.expression.choices import Compare, Greatest, If, Least, narrowed
+from agentmemory_operator.spec.expression.choices import Compare, If, Maximum, Minimum, narrow_ranges
 from agentmemory_operator.spec.expression.formulas import Formula, split_constant
 from agentmemory_operator.spec.expression.intervals import Interval
 from agentmemory_operator.spec.expression.syntax import (
+    BinaryOperation,
     ExpressionInvalid,
     FunctionCall,
     Name,
-    Negative,
+    Negation,
     NumberLiteral,
-    Pair,
     Part,
     TextLiteral,
     parse_expression,
@@ -39,13 +39,13 @@ from agentmemory_operator.spec.expression.variables import (
     HALF_LIFE_DAYS,
     NAMES,
     TYPE,
+    build_target,
     ranges_of,
     recency_of,
-    target_of,
     variable,
 )
 from agentmemory_operator.spec.memory_types import MemoryType
-from agentmemory_operator.spec.nearest import nearest
+from agentmemory_operator.spec.nearest import nearest_name
 
 # Name -> minimum and maximum number of arguments.
 ARITIES: Mapping[str, tuple[int, int]] = MappingProxyType(
@@ -59,9 +59,9 @@ _DOMAINS: Mapping[str, tuple[str, Callable[[Interval], bool]]] = MappingProxyTyp
     | {"sqrt": ("of at least 0", lambda interval: interval.low >= 0)}
 )
 # Constants outside this range lose digits in float32.
-SMALLEST_NUMBER, LARGEST_NUMBER = 1e-30, 1e30
+MIN_NUMBER, MAX_NUMBER = 1e-30, 1e30
 # Multiplied by the largest boost (10), it stays above the score of -1e6 that removes a memory from results.
-LARGEST_SCORE = 90_000
+MAX_SCORE = 90_000
 # The engine's parser stops at a depth of 128. The limit of parts keeps a search below a few milliseconds.
 MAX_FORMULA_PARTS, MAX_FORMULA_DEPTH = 2000, 60
 
@@ -92,7 +92,7 @@ class CheckedExpression:
 
 
 @lru_cache(maxsize=1024)
-def checked_expression(text: str, types: tuple[MemoryType, ...], distance: str) -> CheckedExpression:
+def check_expression(text: str, types: tuple[MemoryType, ...], distance: str) -> CheckedExpression:
     """Return the tree of an expression for an object's types and its collection's distance.
 
     Raises:
@@ -110,8 +110,8 @@ def checked_expression(text: str, types: tuple[MemoryType, ...], distance: str) 
 
 def _terms(part: Part) -> Sequence[Part]:
     """Return the terms of the outermost sum. A subtracted term includes its minus."""
-    if isinstance(part, Pair) and part.sign in ("+", "-"):
-        right = part.right if part.sign == "+" else Negative(part.at, part.right.end, part.right)
+    if isinstance(part, BinaryOperation) and part.sign in ("+", "-"):
+        right = part.right if part.sign == "+" else Negation(part.operator_start, part.right.end, part.right)
         return [*_terms(part.left), right]
     return [part]
 
@@ -122,14 +122,14 @@ def _quoted(text: str, part: Part) -> str:
 
 def _check_whole(scoring: CheckedExpression, ranges: Ranges) -> None:
     bounds = scoring.root.bounds(ranges)
-    if max(abs(bounds.low), abs(bounds.high)) > LARGEST_SCORE:
+    if max(abs(bounds.low), abs(bounds.high)) > MAX_SCORE:
         raise ExpressionInvalid(
             scoring.text,
             0,
-            f"the score can be {_render(bounds)}, but the limit is {LARGEST_SCORE} in either direction: scale it down",
+            f"the score can be {_render(bounds)}, but the limit is {MAX_SCORE} in either direction: scale it down",
         )
     # Compile for the oldest server, so that an accepted expression works on all of them.
-    target = target_of(now=split_constant(2**40), similarity="$score", keyword="$score", ranges=ranges)
+    target = build_target(now=split_constant(2**40), similarity="$score", keyword="$score", ranges=ranges)
     formula = scoring.root.compile(target)
     parts, depth = _measure(formula)
     if parts > MAX_FORMULA_PARTS or depth > MAX_FORMULA_DEPTH:
@@ -174,16 +174,16 @@ class _Builder:
                 )
             case Name():
                 return self._variable(part)
-            case Negative(operand=operand):
+            case Negation(operand=operand):
                 return _negative(self.number(operand, ranges))
-            case Pair():
+            case BinaryOperation():
                 return self._pair(part, ranges)
             case FunctionCall():
                 return self._call(part, ranges)
 
     def _checked(self, part: NumberLiteral, value: float) -> float:
-        if value and not SMALLEST_NUMBER <= value <= LARGEST_NUMBER:
-            raise self._fault(part, f"a number must be 0 or {SMALLEST_NUMBER:g} to {LARGEST_NUMBER:g}")
+        if value and not MIN_NUMBER <= value <= MAX_NUMBER:
+            raise self._fault(part, f"a number must be 0 or {MIN_NUMBER:g} to {MAX_NUMBER:g}")
         return value
 
     def _variable(self, part: Name) -> Expression:
@@ -193,7 +193,7 @@ class _Builder:
             raise self._fault(part, _unknown(part.name, "variable", NAMES))
         return variable(part.name, self.types)
 
-    def _pair(self, part: Pair, ranges: Ranges) -> Expression:
+    def _pair(self, part: BinaryOperation, ranges: Ranges) -> Expression:
         if part.sign in "+-":
             left, right = self.number(part.left, ranges), self.number(part.right, ranges)
             right = right if part.sign == "+" else _negative(right)
@@ -204,7 +204,7 @@ class _Builder:
             return Product((*(left.factors if isinstance(left, Product) else (left,)), right))
         return self._quotient(part, ranges) if part.sign == "/" else self._comparison(part, ranges)
 
-    def _quotient(self, part: Pair, ranges: Ranges) -> Expression:
+    def _quotient(self, part: BinaryOperation, ranges: Ranges) -> Expression:
         left, right = self.number(part.left, ranges), self.number(part.right, ranges)
         bounds = right.bounds(ranges)
         if bounds.low <= 0 <= bounds.high:
@@ -214,19 +214,19 @@ class _Builder:
             raise ExpressionInvalid(self.text, part.right.start, f"{problem} it with max or if")
         return Quotient(left, right)
 
-    def _comparison(self, part: Pair, ranges: Ranges) -> Expression:
+    def _comparison(self, part: BinaryOperation, ranges: Ranges) -> Expression:
         if _is_text(part.left) or _is_text(part.right):
             return self._type_comparison(part)
         return Compare(part.sign, self.number(part.left, ranges), self.number(part.right, ranges))
 
-    def _type_comparison(self, part: Pair) -> Expression:
+    def _type_comparison(self, part: BinaryOperation) -> Expression:
         is_type_first = isinstance(part.left, Name) and part.left.name == TYPE
         name, text = (part.left, part.right) if is_type_first else (part.right, part.left)
         if not (isinstance(name, Name) and name.name == TYPE and isinstance(text, TextLiteral)):
             wrong = text if isinstance(name, Name) and name.name == TYPE else name
             raise self._fault(wrong, 'only type can be compared with a text, for example type == "fact"')
         if part.sign not in ("==", "!="):
-            raise ExpressionInvalid(self.text, part.at, "type has no order: compare it with == or !=")
+            raise ExpressionInvalid(self.text, part.operator_start, "type has no order: compare it with == or !=")
         names = [type_.name for type_ in self.types]
         if names and text.value not in names:
             raise self._fault(text, _unknown(text.value, "type of this object", names))
@@ -250,11 +250,11 @@ class _Builder:
     def _function(self, part: FunctionCall, arguments: Sequence[Expression], ranges: Ranges) -> Expression:
         match part.name:
             case "min":
-                return Least(tuple(arguments))
+                return Minimum(tuple(arguments))
             case "max":
-                return Greatest(tuple(arguments))
+                return Maximum(tuple(arguments))
             case "clamp":
-                return Least((Greatest((arguments[0], arguments[1])), arguments[2]))
+                return Minimum((Maximum((arguments[0], arguments[1])), arguments[2]))
             case "pow":
                 return self._power(part, arguments, ranges)
         if part.name in _DOMAINS:
@@ -283,8 +283,8 @@ class _Builder:
         condition = self._raw(part.arguments[0], ranges)
         if not _is_condition(condition):
             raise self._fault(part.arguments[0], 'a condition is expected: a comparison, or tag("…")')
-        then = self.number(part.arguments[1], narrowed(ranges, condition, holds=True))
-        return If(condition, then, self.number(part.arguments[2], narrowed(ranges, condition, holds=False)))
+        then = self.number(part.arguments[1], narrow_ranges(ranges, condition, holds=True))
+        return If(condition, then, self.number(part.arguments[2], narrow_ranges(ranges, condition, holds=False)))
 
     def _decay(self, part: FunctionCall, ranges: Ranges) -> Expression:
         age, half_life = part.arguments
@@ -316,7 +316,7 @@ def _is_condition(expression: Expression) -> bool:
     match expression:
         case Compare() | TypeIn() | TypeNotIn() | HasTag():
             return True
-        case Product(parts) | Least(parts) | Greatest(parts):
+        case Product(parts) | Minimum(parts) | Maximum(parts):
             return all(map(_is_condition, parts))
     return False
 
@@ -326,7 +326,7 @@ def _negative(expression: Expression) -> Expression:
 
 
 def _unknown(name: str, kind: str, known: Sequence[str]) -> str:
-    suggestion = nearest(name, known)
+    suggestion = nearest_name(name, known)
     remedy = f"did you mean {suggestion}?" if suggestion else f"use one of {', '.join(known)}"
     return f"{json.dumps(name)} is not a {kind}: {remedy}"
 

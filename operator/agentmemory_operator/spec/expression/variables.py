@@ -16,11 +16,11 @@ from agentmemory_operator.spec.expression.tree import (
     Const,
     Decay,
     Expression,
-    OwnOr,
     Ranges,
     Target,
     Values,
     Var,
+    VarOrDefault,
 )
 from agentmemory_operator.spec.memory_types import MemoryType
 
@@ -63,7 +63,7 @@ NAMES = (SIMILARITY, *RANGES, HALF_LIFE_DAYS, TYPE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scored:
+class ScoreInput:
     """The fields of a memory, and of its match with the query, that a score depends on.
 
     Attributes:
@@ -86,7 +86,7 @@ class Scored:
     evidence: Mapping[str, float] = field(default_factory=dict)
 
 
-def values_of(memory: Scored, *, now_ms: int) -> Values:
+def values_of(memory: ScoreInput, *, now_ms: int) -> Values:
     """Return the values of the variables for one memory."""
     last_ms = memory.created_at if memory.last_accessed_at is None else memory.last_accessed_at
     numbers: dict[str, float] = {
@@ -131,7 +131,7 @@ def payload_keys_of(names: Iterable[str]) -> frozenset[str]:
     return frozenset(key for name in names for key in _PAYLOAD_KEYS.get(name, ()))
 
 
-def target_of(
+def build_target(
     *,
     now: Formula,
     similarity: Formula,
@@ -202,10 +202,10 @@ def recency_of(types: Sequence[MemoryType], age: Expression) -> Expression:
 
 def decay_rate_of(types: Sequence[MemoryType], rate: Expression) -> Expression:
     """Return the expression of the decay rate: the memory's own, else 0 for a type that does not fade, else `rate`."""
-    return OwnOr(DECAY_RATE, unless_kept(types, Const(0.0), rate))
+    return VarOrDefault(DECAY_RATE, by_fading(types, Const(0.0), rate))
 
 
-def unless_kept(types: Sequence[MemoryType], kept: Expression, fading: Expression) -> Expression:
+def by_fading(types: Sequence[MemoryType], kept: Expression, fading: Expression) -> Expression:
     """Return `kept` for the types that do not fade and `fading` for others. Without listed types it is `kept`."""
     if not types:
         return kept

@@ -17,7 +17,7 @@ from agentmemory_operator.spec.nearest import did_you_mean
 
 _Model = TypeVar("_Model", bound=BaseModel)
 _Path = tuple[str | int, ...]
-Further = Callable[[Mapping[str, Any]], Iterable[tuple[tuple[str, ...], str]]]
+FurtherCheck = Callable[[Mapping[str, Any]], Iterable[tuple[tuple[str, ...], str]]]
 """Finds errors that schema rules cannot detect, in a document whose fields have the right types: paths and messages."""
 
 _MAX_QUOTED_CHARS = 60
@@ -57,14 +57,14 @@ class _Problem:
     blocks_rules: bool = False
 
 
-def problems_of(
+def find_problems(
     model: type[_Model],
     schema: Schema,
     document: object,
     *,
     old: object,
     spared: Collection[CelRule] = (),
-    further: Further | None = None,
+    further: FurtherCheck | None = None,
 ) -> tuple[_Model | None, list[FieldError]]:
     """Validate a document. Return the parsed object, or None if its fields are invalid, and all errors.
 
@@ -95,7 +95,7 @@ def problems_of(
     return parsed, [FieldError(_render_path(problem.path), problem.message) for problem in problems]
 
 
-def _more_problems(document: Any, further: Further | None, blocked: Iterable[_Path]) -> Iterator[_Problem]:
+def _more_problems(document: Any, further: FurtherCheck | None, blocked: Iterable[_Path]) -> Iterator[_Problem]:
     """Yield errors of the further check, unless a part of the spec has the wrong type."""
     if further and not any(path[:1] in ((), ("spec",)) for path in blocked):
         yield from (_Problem(path, message) for path, message in further(document))

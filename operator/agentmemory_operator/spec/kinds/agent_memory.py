@@ -14,10 +14,10 @@ from pydantic.alias_generators import to_camel
 from agentmemory_operator.spec.access import SCOPE_PATTERN
 from agentmemory_operator.spec.kinds.base import Model, NamespaceName, ObjectName
 from agentmemory_operator.spec.kinds.cel import agent_memory as rules
-from agentmemory_operator.spec.kinds.cel.agent_memory import SLUG_MAX_LENGTH
+from agentmemory_operator.spec.kinds.cel.agent_memory import MAX_SLUG_CHARS
 from agentmemory_operator.spec.kinds.lifecycle import ItemsSpec, LifecycleSpec, TtlSpec
 from agentmemory_operator.spec.kinds.rebuild import ChangePolicyName, RebuildSpec
-from agentmemory_operator.spec.kinds.schema import distinct, keyed_by, validated
+from agentmemory_operator.spec.kinds.schema import list_map_keys, set_list, validation_rules
 from agentmemory_operator.spec.kinds.spec_consolidation import ConsolidationSpec
 from agentmemory_operator.spec.kinds.spec_embedding import Embedding
 from agentmemory_operator.spec.kinds.spec_entities import EntitiesSpec
@@ -52,7 +52,7 @@ UserName = Annotated[
         max_length=256,
         pattern=r"^[^\x00-\x1f\x7f-\x9f]+$",
         description="A user's id.",
-        json_schema_extra=validated(rules.NO_SCOPE),
+        json_schema_extra=validation_rules(rules.NOT_A_SCOPE),
     ),
 ]
 VerbName = Annotated[Literal["read", "write", "admin", "impersonate", "delegate"], Field(description="A permission.")]
@@ -71,7 +71,7 @@ class AccessSubject(Model):
         description="Permissions, each granted separately: read (get, list, search), write (store, delete one),"
         " admin (delete many memories at once, list users), impersonate (set an author other than itself), delegate"
         " (mint user tokens).",
-        json_schema_extra=distinct(),
+        json_schema_extra=set_list(),
     )
     scopes: tuple[ScopeName, ...] | None = Field(
         default=None,
@@ -79,7 +79,7 @@ class AccessSubject(Model):
         max_length=64,
         description="Shared scopes that the verbs apply to, in addition to users' own memories: global or"
         " group:NAME; at most 64. Default: none.",
-        json_schema_extra=distinct(),
+        json_schema_extra=set_list(),
     )
     users: tuple[UserName, ...] | None = Field(
         default=None,
@@ -88,7 +88,7 @@ class AccessSubject(Model):
         max_length=64,
         description="Users whose memories the verbs apply to, 1..64; requests for other users are refused. Default:"
         " all users.",
-        json_schema_extra=distinct(),
+        json_schema_extra=set_list(),
     )
 
 
@@ -101,7 +101,7 @@ class Access(Model):
         max_length=256,
         description="Callers and their permissions, each ServiceAccount once, at most 256. Changes apply to the"
         " next request. Default: nobody.",
-        json_schema_extra=keyed_by("kind", "namespace", "name"),
+        json_schema_extra=list_map_keys("kind", "namespace", "name"),
     )
 
 
@@ -142,7 +142,7 @@ RequiredField = Annotated[
 class TypeSpec(Model):
     """A type of memory."""
 
-    model_config = ConfigDict(json_schema_extra=validated(*rules.TYPE))
+    model_config = ConfigDict(json_schema_extra=validation_rules(*rules.TYPE))
 
     name: Annotated[str, Field(min_length=1, max_length=48, pattern=r"^[a-z][a-z0-9]*([-_][a-z0-9]+)*$")] = Field(
         description="Name of the type, stored with each memory: lower-case letters, digits, single - or _; at most"
@@ -197,7 +197,7 @@ class TypeSpec(Model):
         max_length=32,
         description="Allowed values of event_type, 1..32. A memory without event_type is refused only if required"
         " lists that field. Applies to the next write. Default: any value.",
-        json_schema_extra=distinct(),
+        json_schema_extra=set_list(),
     )
     required: tuple[RequiredField, ...] | None = Field(
         default=None,
@@ -206,7 +206,7 @@ class TypeSpec(Model):
         max_length=10,
         description="API field names that a memory of this type must have, 1..10. Applies to the next write, but"
         " not to items, working memories and imports. Default: none.",
-        json_schema_extra=distinct(),
+        json_schema_extra=set_list(),
     )
     ttl: TtlSpec | None = Field(default=None, description="Time to live of this type's memories. Default: unlimited.")
 
@@ -214,7 +214,7 @@ class TypeSpec(Model):
 class AgentMemorySpec(Model):
     """Desired state of an agent's long-term memory."""
 
-    agent: Annotated[str, Field(max_length=SLUG_MAX_LENGTH)] | None = Field(
+    agent: Annotated[str, Field(max_length=MAX_SLUG_CHARS)] | None = Field(
         default=None,
         description="Name of the agent in the API, unique in the installation: lower-case letters, digits and"
         " single hyphens, at most 48 characters. It names the collection (agent_memory_NAME) and cannot change."
@@ -238,7 +238,7 @@ class AgentMemorySpec(Model):
         min_length=1,
         max_length=64,
         description="Memory types, 1..64, unique by name. Replaces the preset's list. Default: the preset's.",
-        json_schema_extra=keyed_by("name"),
+        json_schema_extra=list_map_keys("name"),
     )
     scoring: ScoringSpec | None = Field(
         default=None,
@@ -265,7 +265,7 @@ class AgentMemorySpec(Model):
         max_length=8,
         description="URLs that receive events about memories, at most 8, unique by name (docs/webhooks.md)."
         " Default: none.",
-        json_schema_extra=keyed_by("name"),
+        json_schema_extra=list_map_keys("name"),
     )
     hooks: tuple[Hook, ...] | None = Field(
         default=None,
@@ -273,7 +273,7 @@ class AgentMemorySpec(Model):
         max_length=8,
         description="API paths that accept signed memories, at most 8, unique by name (docs/webhooks.md). Default:"
         " none.",
-        json_schema_extra=keyed_by("name"),
+        json_schema_extra=list_map_keys("name"),
     )
     zones: ZonesSpec | None = Field(
         default=None,
@@ -348,7 +348,7 @@ class AgentMemory(BaseModel):
         return self.spec.agent or self.metadata.name
 
     @property
-    def told_physical(self) -> str | None:
+    def reported_physical(self) -> str | None:
         """Collection that the status names, or None. A hint where to look first: statuses prove nothing."""
         physical: str | None = (self.status.get("collection") or {}).get("physical")
         return physical

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from agentmemory_operator.spec.kinds.conditions import TYPES
-from agentmemory_operator.spec.kinds.schema import CelRule, of_one_writer, validated
+from agentmemory_operator.spec.kinds.schema import CelRule, atomic_map, validation_rules
 from agentmemory_operator.spec.schedule import SCHEDULE_PATTERN
 
 _UNITS = {"Kb": "KB", "Mib": "MiB", "Url": "URL"}
@@ -49,7 +49,7 @@ _CRON = CelRule(
     f"self.matches(r'{SCHEDULE_PATTERN}')",
     "a schedule must be Never, or minute, hour, day, month and weekday as cron has them, for example 0 3 * * *",
 )
-Schedule = Annotated[str, Field(max_length=256, json_schema_extra=validated(_CRON))]
+Schedule = Annotated[str, Field(max_length=256, json_schema_extra=validation_rules(_CRON))]
 
 
 class SecretKeyRef(Model):
@@ -73,13 +73,13 @@ class StatusModel(BaseModel):
 GENERATION = "Last metadata.generation that the operator acted on."
 
 
-class WholeStatus(StatusModel):
+class KindStatus(StatusModel):
     """Base of a kind's status. Only the operator writes it, as a whole.
 
     It is atomic: managedFields of its single fields would be larger than the status, and part of every list response.
     """
 
-    model_config = ConfigDict(json_schema_extra=of_one_writer())
+    model_config = ConfigDict(json_schema_extra=atomic_map())
 
 
 class Condition(StatusModel):
@@ -101,6 +101,6 @@ class Condition(StatusModel):
     )
 
 
-def types_of(kind: str) -> str:
+def describe_types(kind: str) -> str:
     """Return the description of a condition's `type`: the types of a kind and their meanings."""
     return f"One of: {'; '.join(f'{name} ({meaning})' for name, meaning in TYPES[kind].items())}."

@@ -201,7 +201,7 @@ def _condition(state: ConditionState, before: Mapping[str, Any] | None, *, gener
     }
 
 
-def condition_of(status: Mapping[str, Any] | None, kind: str) -> Mapping[str, Any]:
+def find_condition(status: Mapping[str, Any] | None, kind: str) -> Mapping[str, Any]:
     """Return the condition of a type in a status. Empty if the status lacks it."""
     conditions = (status or {}).get("conditions") or []
     return next((condition for condition in conditions if condition.get("type") == kind), {})

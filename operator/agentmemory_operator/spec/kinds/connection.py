@@ -7,8 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 from agentmemory_operator.spec.kinds.base import HostName, Model, SecretKeyRef
 from agentmemory_operator.spec.kinds.cel import other_kinds as rules
-from agentmemory_operator.spec.kinds.cel.agent_memory import SLUG_MAX_LENGTH
-from agentmemory_operator.spec.kinds.schema import distinct, is_url, validated
+from agentmemory_operator.spec.kinds.cel.agent_memory import MAX_SLUG_CHARS
+from agentmemory_operator.spec.kinds.schema import set_list, url_rule, validation_rules
 
 MAX_LABELS, MAX_LABEL_LENGTH = 64, 63
 _LABEL_KEY = (
@@ -16,14 +16,14 @@ _LABEL_KEY = (
 )
 
 QdrantUrl = Annotated[
-    str, Field(max_length=2048, json_schema_extra=validated(is_url("url", "http://qdrant.qdrant.svc:6333")))
+    str, Field(max_length=2048, json_schema_extra=validation_rules(url_rule("url", "http://qdrant.qdrant.svc:6333")))
 ]
 NodeUrl = Annotated[
     str,
     Field(
         max_length=512,
         description="Base URL of a node.",
-        json_schema_extra=validated(is_url("nodes", "http://qdrant-0.qdrant.svc:6333")),
+        json_schema_extra=validation_rules(url_rule("nodes", "http://qdrant-0.qdrant.svc:6333")),
     ),
 ]
 
@@ -44,7 +44,7 @@ Labels = Annotated[dict[str, LabelText], Field(min_length=1, max_length=MAX_LABE
 class LabelRequirement(Model):
     """A requirement on a label of a namespace."""
 
-    model_config = ConfigDict(json_schema_extra=validated(*rules.LABEL_REQUIREMENT))
+    model_config = ConfigDict(json_schema_extra=validation_rules(*rules.LABEL_REQUIREMENT))
 
     key: Annotated[str, Field(min_length=1, max_length=317, pattern=_LABEL_KEY)] = Field(
         description="Label key, for example kubernetes.io/metadata.name, the namespace's name."
@@ -64,7 +64,7 @@ class LabelRequirement(Model):
 class NamespaceSelector(Model):
     """Selects namespaces whose labels meet all requirements."""
 
-    model_config = ConfigDict(json_schema_extra=validated(*rules.NAMESPACE_SELECTOR))
+    model_config = ConfigDict(json_schema_extra=validation_rules(*rules.NAMESPACE_SELECTOR))
 
     match_labels: Labels | None = Field(
         default=None, description="Labels that a namespace must have, with their values; 1..64."
@@ -77,7 +77,7 @@ class NamespaceSelector(Model):
 class AllowedNamespaces(Model):
     """Namespaces that may use the object."""
 
-    model_config = ConfigDict(json_schema_extra=validated(*rules.ALLOWED_NAMESPACES))
+    model_config = ConfigDict(json_schema_extra=validation_rules(*rules.ALLOWED_NAMESPACES))
 
     from_: Literal["Same", "All", "Selector"] = Field(
         alias="from",
@@ -91,9 +91,9 @@ class AllowedNamespaces(Model):
 class Takeover(Model):
     """Memories that may be transferred to another owner."""
 
-    model_config = ConfigDict(json_schema_extra=validated(*rules.TAKEOVER))
+    model_config = ConfigDict(json_schema_extra=validation_rules(*rules.TAKEOVER))
 
-    agent: Annotated[str, Field(min_length=1, max_length=SLUG_MAX_LENGTH)] | None = Field(
+    agent: Annotated[str, Field(min_length=1, max_length=MAX_SLUG_CHARS)] | None = Field(
         default=None, description="Agent whose memories are transferred."
     )
     from_uid: Annotated[str, Field(min_length=1, max_length=64)] | None = Field(
@@ -131,7 +131,7 @@ class CapacitySpec(Model):
 class QdrantConnectionSpec(Model):
     """A Qdrant server or cluster."""
 
-    model_config = ConfigDict(json_schema_extra=validated(rules.CONNECTION))
+    model_config = ConfigDict(json_schema_extra=validation_rules(rules.CONNECTION))
 
     url: QdrantUrl = Field(description="Base URL of Qdrant's REST API, for example http://qdrant.qdrant.svc:6333.")
     nodes: tuple[NodeUrl, ...] | None = Field(
@@ -155,7 +155,7 @@ class QdrantConnectionSpec(Model):
         max_length=32,
         description="Hosts that a MemoryRestore may download from by url, for example backups.example.com or"
         " backups.example.com:8443 (default port 443); at most 32. The operator connects to them. Default: none.",
-        json_schema_extra=distinct(),
+        json_schema_extra=set_list(),
     )
     namespaces: AllowedNamespaces | None = Field(
         default=None,

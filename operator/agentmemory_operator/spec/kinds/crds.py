@@ -17,7 +17,7 @@ from agentmemory_operator.spec.kinds.documents import (
     MemorySnapshotDocument,
     QdrantConnectionDocument,
 )
-from agentmemory_operator.spec.kinds.schema import INT_OR_STRING, Schema, structural
+from agentmemory_operator.spec.kinds.schema import INT_OR_STRING, Schema, structural_schema
 from agentmemory_operator.spec.kinds.status_agent_memory import AgentMemoryStatus
 from agentmemory_operator.spec.kinds.status_connection import QdrantConnectionStatus
 from agentmemory_operator.spec.kinds.status_restore import MemoryRestoreStatus
@@ -165,13 +165,13 @@ KINDS = (AGENT_MEMORY, QDRANT_CONNECTION, MEMORY_SNAPSHOT, MEMORY_RESTORE)
 
 def object_schema(kind: KindDefinition) -> Schema:
     """Return the schema of a whole object. A CRD may state of metadata only that it is an object."""
-    schema = structural(kind.document)
+    schema = structural_schema(kind.document)
     properties = {
         "apiVersion": {"description": API_VERSION, "type": "string"},
         "kind": {"description": kind.name, "type": "string"},
         "metadata": {"type": "object"},
         "spec": schema["properties"]["spec"],
-        "status": structural(kind.status),
+        "status": structural_schema(kind.status),
     }
     return schema | {"description": kind.description, "required": ["spec"], "properties": properties}
 

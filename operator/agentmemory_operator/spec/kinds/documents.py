@@ -8,7 +8,7 @@ from agentmemory_operator.spec.kinds.agent_memory import Access, AgentMemorySpec
 from agentmemory_operator.spec.kinds.base import Model, ObjectName
 from agentmemory_operator.spec.kinds.cel import agent_memory as rules
 from agentmemory_operator.spec.kinds.connection import QdrantConnectionSpec
-from agentmemory_operator.spec.kinds.schema import validated
+from agentmemory_operator.spec.kinds.schema import validation_rules
 from agentmemory_operator.spec.kinds.spec_restore import MemoryRestoreSpec
 from agentmemory_operator.spec.kinds.spec_snapshot import MemorySnapshotSpec
 
@@ -46,7 +46,7 @@ class KindDocument(Model):
 class AgentMemoryDocument(KindDocument):
     """A whole AgentMemory."""
 
-    model_config = ConfigDict(json_schema_extra=validated(*rules.AGENT_MEMORY))
+    model_config = ConfigDict(json_schema_extra=validation_rules(*rules.AGENT_MEMORY))
 
     kind: Literal["AgentMemory"]
     spec: AgentMemorySpec

@@ -6,7 +6,7 @@ from pydantic import ConfigDict, Field
 
 from agentmemory_operator.spec.kinds.base import Model, Schedule, StatusModel
 from agentmemory_operator.spec.kinds.cel import agent_memory as rules
-from agentmemory_operator.spec.kinds.schema import validated
+from agentmemory_operator.spec.kinds.schema import validation_rules
 from agentmemory_operator.spec.memory_types import MAX_ITEM_VERSIONS, MAX_WORKING_MEMORY_SLOTS, TtlMode
 from agentmemory_operator.spec.schedule import ZONE_PATTERN
 
@@ -17,7 +17,7 @@ Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 class TtlSpec(Model):
     """Time to live of a type's memories."""
 
-    model_config = ConfigDict(json_schema_extra=validated(*rules.TTL))
+    model_config = ConfigDict(json_schema_extra=validation_rules(*rules.TTL))
 
     mode: TtlMode = Field(
         description="Handling of expired memories. Hard: no call returns them, and the next cleanup removes them."
@@ -39,7 +39,7 @@ class TtlSpec(Model):
 class PruneSpec(Model):
     """Criteria of old, low-value memories that a cleanup removes. All three must be met; at least one is set."""
 
-    model_config = ConfigDict(json_schema_extra=validated(*rules.PRUNE))
+    model_config = ConfigDict(json_schema_extra=validation_rules(*rules.PRUNE))
 
     older_than_days: Days | None = Field(default=None, description="Minimum age in days, 0.001..36500. Default: 365.")
     priority_below: Share | None = Field(
@@ -82,12 +82,12 @@ class LifecycleSpec(Model):
         description="Recency, 0.5^(age / half-life of the type), below which a cleanup removes memories, 0..0.5; 0"
         " removes none. Types without decay are kept. Default: the preset's (cortex 0.01).",
     )
-    max_chain_length: Annotated[int, Field(ge=0, le=10_000, json_schema_extra=validated(rules.CHAIN_LENGTH))] | None = (
-        Field(
-            default=None,
-            description="Versions of a memory that a cleanup keeps, 2..10000: the newest and, from 3 on, the first;"
-            " 0 keeps all. Default: the preset's (cortex 5, else all).",
-        )
+    max_chain_length: (
+        Annotated[int, Field(ge=0, le=10_000, json_schema_extra=validation_rules(rules.CHAIN_LENGTH))] | None
+    ) = Field(
+        default=None,
+        description="Versions of a memory that a cleanup keeps, 2..10000: the newest and, from 3 on, the first;"
+        " 0 keeps all. Default: the preset's (cortex 5, else all).",
     )
     max_memories_per_user: Annotated[int, Field(ge=1, le=100_000_000)] | None = Field(
         default=None,

@@ -8,13 +8,13 @@ older CRD would judge objects by outdated figures. So the API server accepts suc
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from agentmemory_operator.spec.expression.models import name_of
+from agentmemory_operator.spec.expression.models import model_name
 from agentmemory_operator.spec.kinds.cel.index import EF_BELOW_M
 from agentmemory_operator.spec.kinds.cel.scoring import (
-    MODELS_FIGURES,
-    ONLY_RANKS_HAVE_K,
-    RANKS_WEIGH_BOTH,
-    belongs_to,
+    K_NEEDS_RRF,
+    MODEL_OF_FIGURE,
+    RRF_NEEDS_BOTH_WEIGHTS,
+    foreign_figure_error,
 )
 from agentmemory_operator.spec.presets import DEFAULT_PRESET, PRESETS, Preset
 from agentmemory_operator.spec.presets.profiles import DEFAULT_EXPECTED_MEMORIES, PROFILES, graph_of
@@ -25,7 +25,7 @@ Fault = tuple[tuple[str, ...], str]
 _Json = Mapping[str, Any]
 
 
-def faults_over_preset(document: _Json) -> Iterator[Fault]:
+def find_preset_faults(document: _Json) -> Iterator[Fault]:
     """Yield the errors of a document. Its fields must have the right types; values may be out of bounds."""
     spec = document["spec"]
     preset = _preset_of(spec.get("preset"), _in_force(document))
@@ -56,18 +56,18 @@ def _preset_of(named: object, in_force: _Json) -> Preset | None:
 
 
 def _of_models(scoring: _Json, preset: Preset) -> Iterator[Fault]:
-    chosen = scoring.get("model", name_of(preset.model))
-    for field, model in MODELS_FIGURES.items():
+    chosen = scoring.get("model", model_name(preset.model))
+    for field, model in MODEL_OF_FIGURE.items():
         if field in scoring and chosen != model:
-            yield ("spec", "scoring", field), belongs_to(field, model)
+            yield ("spec", "scoring", field), foreign_figure_error(field, model)
 
 
 def _of_fusion(fusion: _Json, preset: Preset) -> Iterator[Fault]:
     is_by_ranks, share = fusion.get("method", preset.fusion.method) == "RRF", fusion.get("keywordWeight")
     if "k" in fusion and not is_by_ranks:
-        yield ("spec", "scoring", "fusion", "k"), ONLY_RANKS_HAVE_K
+        yield ("spec", "scoring", "fusion", "k"), K_NEEDS_RRF
     if share is not None and is_by_ranks and not 0 < share < 1:
-        yield ("spec", "scoring", "fusion", "keywordWeight"), RANKS_WEIGH_BOTH
+        yield ("spec", "scoring", "fusion", "keywordWeight"), RRF_NEEDS_BOTH_WEIGHTS
 
 
 def _of_graph(index: _Json, preset: Preset) -> Iterator[Fault]:

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from agentmemory_operator.errors import FieldError, SpecInvalid
-from agentmemory_operator.spec.kinds.admission import Further, problems_of
+from agentmemory_operator.spec.kinds.admission import FurtherCheck, find_problems
 from agentmemory_operator.spec.kinds.agent_memory import (
     API_VERSION,
     GROUP,
@@ -31,8 +31,8 @@ from agentmemory_operator.spec.kinds.documents import (
     ObjectMeta,
     QdrantConnectionDocument,
 )
-from agentmemory_operator.spec.kinds.over_preset import faults_over_preset
-from agentmemory_operator.spec.kinds.schema import plain, structural
+from agentmemory_operator.spec.kinds.over_preset import find_preset_faults
+from agentmemory_operator.spec.kinds.schema import as_plain_json, structural_schema
 
 _MAX_REPORTED = 20
 _MAX_QUOTED_CHARS = 60
@@ -44,8 +44,8 @@ _Document = TypeVar("_Document", bound=Model)
 # Rules that were added after objects existed that violate them. Admission applies them to new objects only.
 _LATER_RULES = (snapshot_rules.KEY,)
 # Checks that the CRD in a cluster cannot contain: they depend on the preset's figures in this version.
-_FURTHER: dict[type[Model], Further] = {AgentMemoryDocument: faults_over_preset}
-_schema_of = cache(structural)
+_FURTHER: dict[type[Model], FurtherCheck] = {AgentMemoryDocument: find_preset_faults}
+_schema_of = cache(structural_schema)
 _DOCUMENTS: dict[str, type[Model]] = {
     "AgentMemory": AgentMemoryDocument,
     "QdrantConnection": QdrantConnectionDocument,
@@ -80,7 +80,7 @@ def parse_access(document: Mapping[str, Any]) -> Access | None:
     return _parsed(AccessDocument, {"spec": part}, None).spec.access
 
 
-def told_of_access(document: Mapping[str, Any]) -> str:
+def access_notice(document: Mapping[str, Any]) -> str:
     """Return a sentence for users: which callers the API accepts while the AgentMemory is invalid."""
     try:
         parse_access(document)
@@ -113,7 +113,7 @@ def parse_restore(document: Mapping[str, Any], *, old: Mapping[str, Any] | None 
     return MemoryRestore.model_construct(metadata=metadata, spec=parsed.spec, status=_status_of(document))
 
 
-def is_ours(document: Mapping[str, Any]) -> bool:
+def is_own_group(document: Mapping[str, Any]) -> bool:
     """Return whether a document's group is agentmemory.dev, whatever its kind."""
     return str(document.get("apiVersion", "")).partition("/")[0] == GROUP
 
@@ -129,7 +129,7 @@ def kind_error(document: Mapping[str, Any]) -> FieldError | None:
         if not isinstance(value, str) or not value:
             return FieldError(field, f"{_quoted(value)}: every Kubernetes object has one, as text")
     group = str(version).rpartition("/")[0] or str(version)
-    if is_ours(document):
+    if is_own_group(document):
         return _error_in_our_group(str(version), str(kind))
     suggestion, likeness = (
         _nearest(str(kind), _SLIP),
@@ -150,15 +150,15 @@ def _error_in_our_group(version: str, kind: str) -> FieldError | None:
     return None if version == API_VERSION else FieldError("apiVersion", f"{_quoted(version)}: give {API_VERSION}")
 
 
-def errors_of(document: Mapping[str, Any]) -> list[FieldError]:
+def find_errors(document: Mapping[str, Any]) -> list[FieldError]:
     """Return all errors that admission would report for a document. For kinds of other groups, only `kind_error`."""
     if unknown := kind_error(document):
         return [unknown]
-    if not is_ours(document):
+    if not is_own_group(document):
         return []
     model = _DOCUMENTS[document["kind"]]
     schema = _schema_of(model)
-    return problems_of(model, schema, plain(schema, document), old=None, further=_FURTHER.get(model))[1]
+    return find_problems(model, schema, as_plain_json(schema, document), old=None, further=_FURTHER.get(model))[1]
 
 
 def _nearest(kind: str, cutoff: float) -> str | None:
@@ -173,11 +173,11 @@ def _quoted(value: object) -> str:
 
 def _parsed(model: type[_Document], document: object, old: object) -> _Document:
     schema = _schema_of(model)
-    parsed, problems = problems_of(
+    parsed, problems = find_problems(
         model,
         schema,
-        plain(schema, document),
-        old=plain(schema, old),
+        as_plain_json(schema, document),
+        old=as_plain_json(schema, old),
         spared=_LATER_RULES,
         further=_FURTHER.get(model),
     )

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from agentmemory_operator.spec.kinds.base import StatusModel
-from agentmemory_operator.spec.kinds.schema import Schema, structural
+from agentmemory_operator.spec.kinds.schema import Schema, structural_schema
 from agentmemory_operator.spec.kinds.status_agent_memory import AgentMemoryStatus
 from agentmemory_operator.spec.kinds.status_connection import QdrantConnectionStatus
 from agentmemory_operator.spec.kinds.status_restore import MemoryRestoreStatus
@@ -36,7 +36,7 @@ _FILLED: Json = {"reason": "Unknown", "message": "", "lastTransitionTime": "1970
 # Statuses that the operator validates as a whole when it writes them: drop harmless violations too.
 _WHOLE = (MemoryRestoreStatus,)
 
-_schema_of = cache(structural)
+_schema_of = cache(structural_schema)
 
 
 def with_readable_status(document: Json) -> Json:

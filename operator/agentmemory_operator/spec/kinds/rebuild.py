@@ -46,7 +46,7 @@ class RebuildState(StrEnum):
     DONE = "Done"
 
 
-UNDER_WAY = frozenset({RebuildState.RUNNING, RebuildState.WAITING, RebuildState.PAUSED, RebuildState.HELD})
+ACTIVE_STATES = frozenset({RebuildState.RUNNING, RebuildState.WAITING, RebuildState.PAUSED, RebuildState.HELD})
 
 
 class RecallStatus(StatusModel):
@@ -104,6 +104,6 @@ class RebuildStatus(StatusModel):
     )
 
 
-def is_under_way(status: Mapping[str, Any]) -> bool:
+def is_active(status: Mapping[str, Any]) -> bool:
     """Return whether a rebuild's status reports one that has not ended."""
-    return status.get("state") in UNDER_WAY
+    return status.get("state") in ACTIVE_STATES

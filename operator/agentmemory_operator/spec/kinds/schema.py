@@ -45,7 +45,7 @@ class CelRule:
     field_path: str | None = None
 
 
-def is_url(name: str, example: str) -> CelRule:
+def url_rule(name: str, example: str) -> CelRule:
     """Return the rule that a field is an HTTP URL without credentials."""
     return CelRule(
         f"self.matches('{_HTTP_URL}')",
@@ -53,33 +53,33 @@ def is_url(name: str, example: str) -> CelRule:
     )
 
 
-def validated(*rules: CelRule) -> JsonDict:
+def validation_rules(*rules: CelRule) -> JsonDict:
     """Return the schema keys that contain the rules, for `json_schema_extra` of a model or field."""
     return {RULES: [_rendered(rule) for rule in rules]}
 
 
-def keyed_by(*keys: str) -> JsonDict:
+def list_map_keys(*keys: str) -> JsonDict:
     """Return the schema keys of a list whose entries are identified by these fields. All of them must be required."""
     return {LIST_TYPE: "map", LIST_KEYS: [*keys]}
 
 
-def of_one_writer() -> JsonDict:
+def atomic_map() -> JsonDict:
     """Return the schema key of an object that is always replaced as a whole, so managedFields has one entry for it."""
     return {MAP_TYPE: "atomic"}
 
 
-def distinct() -> JsonDict:
+def set_list() -> JsonDict:
     """Return the schema keys of a list without duplicates."""
     return {LIST_TYPE: "set"}
 
 
-def structural(model: type[BaseModel]) -> Schema:
+def structural_schema(model: type[BaseModel]) -> Schema:
     """Return the structural schema of a model: references inlined, no defaults, manifest names."""
     raw = model.model_json_schema(by_alias=True)
     return _inlined(raw, raw.get("$defs", {}))
 
 
-def plain(schema: Schema, value: Any) -> Any:
+def as_plain_json(schema: Schema, value: Any) -> Any:
     """Convert a value to the form in which the API server reads it.
 
     Mappings become dicts, sequences become lists, and null fields are dropped. Whole numbers become int or float as the
@@ -87,9 +87,11 @@ def plain(schema: Schema, value: Any) -> Any:
     """
     if isinstance(value, Mapping) and "properties" in schema:
         fields = ((str(name), child, schema["properties"].get(str(name))) for name, child in value.items())
-        return {name: plain(node or {}, child) for name, child, node in fields if child is not None or node is None}
+        return {
+            name: as_plain_json(node or {}, child) for name, child, node in fields if child is not None or node is None
+        }
     if isinstance(value, Sequence) and not isinstance(value, str) and "items" in schema:
-        return [plain(schema["items"], child) for child in value]
+        return [as_plain_json(schema["items"], child) for child in value]
     return _number(schema, value)
 
 
@@ -130,7 +132,7 @@ def _bounded(schema: Schema) -> Schema:
         return schema
     # A rule, because the API server compares integers with the bound rounded down (0 >= 0.5).
     lower, upper = schema["minimum"], schema["maximum"]
-    return schema | validated(CelRule(f"self >= {lower}", f"must be {lower:g}..{upper:g}"))
+    return schema | validation_rules(CelRule(f"self >= {lower}", f"must be {lower:g}..{upper:g}"))
 
 
 def _target(node: Mapping[str, Any], defs: Mapping[str, Any]) -> Schema:

@@ -5,11 +5,11 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from agentmemory_operator.spec.kinds.base import Model, Schedule, SecretKeyRef
-from agentmemory_operator.spec.kinds.schema import CelRule, is_url, validated
+from agentmemory_operator.spec.kinds.schema import CelRule, url_rule, validation_rules
 
 ModelUrl = Annotated[
     str,
-    Field(max_length=2048, json_schema_extra=validated(is_url("baseURL", "http://llm.ml.svc/v1"))),
+    Field(max_length=2048, json_schema_extra=validation_rules(url_rule("baseURL", "http://llm.ml.svc/v1"))),
 ]
 
 
@@ -44,7 +44,7 @@ SPEND = CelRule(
 class LimitsSpec(Model):
     """Limits of one run; the next run continues with the rest."""
 
-    model_config = ConfigDict(json_schema_extra=validated(SPEND))
+    model_config = ConfigDict(json_schema_extra=validation_rules(SPEND))
 
     calls: int | None = Field(
         default=None,

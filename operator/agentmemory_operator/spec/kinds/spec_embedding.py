@@ -7,11 +7,11 @@ from pydantic import ConfigDict, Field
 from agentmemory_operator.spec.kinds.base import Model, SecretKeyRef
 from agentmemory_operator.spec.kinds.cel import embedding as rules
 from agentmemory_operator.spec.kinds.cel.embedding import FASTEMBED_DEFAULT_MODEL, OPENAI_DEFAULT_MODEL, WORDLLAMA_MODEL
-from agentmemory_operator.spec.kinds.schema import is_url, validated
+from agentmemory_operator.spec.kinds.schema import url_rule, validation_rules
 
 ProviderUrl = Annotated[
     str,
-    Field(max_length=2048, json_schema_extra=validated(is_url("baseURL", "http://embedder.ml.svc/v1"))),
+    Field(max_length=2048, json_schema_extra=validation_rules(url_rule("baseURL", "http://embedder.ml.svc/v1"))),
 ]
 Prefix = Annotated[str, Field(max_length=512)]
 
@@ -32,7 +32,7 @@ class PrefixesSpec(Model):
 class Embedding(Model):
     """Conversion of texts to vectors."""
 
-    model_config = ConfigDict(json_schema_extra=validated(*rules.EMBEDDING))
+    model_config = ConfigDict(json_schema_extra=validation_rules(*rules.EMBEDDING))
 
     provider: Literal["openai", "wordllama", "fastembed", "none"] = Field(
         description="Embedding provider: openai is any OpenAI-compatible HTTP API, wordllama a small model in the"

@@ -5,15 +5,15 @@ from typing import Annotated
 from pydantic import Field
 
 from agentmemory_operator.spec.kinds.base import Model
-from agentmemory_operator.spec.kinds.schema import distinct, keyed_by
+from agentmemory_operator.spec.kinds.schema import list_map_keys, set_list
 
-NAMES_MAX, ALIASES_MAX, NAME_CHARS = 200, 8, 60
+MAX_NAMES, MAX_ALIASES, MAX_NAME_CHARS = 200, 8, 60
 
 ListedText = Annotated[
     str,
     Field(
         min_length=1,
-        max_length=NAME_CHARS,
+        max_length=MAX_NAME_CHARS,
         pattern=r"^[^\s\x00-\x1f\x7f-\x9f]([^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f])?$",
         description="A spelling.",
     ),
@@ -27,9 +27,9 @@ class ListedNameSpec(Model):
     aliases: tuple[ListedText, ...] | None = Field(
         default=None,
         strict=False,
-        max_length=ALIASES_MAX,
+        max_length=MAX_ALIASES,
         description="Other spellings, case-insensitive, at most 8. Default: none.",
-        json_schema_extra=distinct(),
+        json_schema_extra=set_list(),
     )
     cased: bool | None = Field(
         default=None,
@@ -49,25 +49,25 @@ class EntitiesSpec(Model):
     technologies: tuple[ListedNameSpec, ...] | None = Field(
         default=None,
         strict=False,
-        max_length=NAMES_MAX,
+        max_length=MAX_NAMES,
         description="Known technologies, at most 200: literal names, no patterns. Replaces the built-in list."
         " Default: the built-in list.",
-        json_schema_extra=keyed_by("name"),
+        json_schema_extra=list_map_keys("name"),
     )
     systems: tuple[ListedNameSpec, ...] | None = Field(
         default=None,
         strict=False,
-        max_length=NAMES_MAX,
+        max_length=MAX_NAMES,
         description="Known systems and products, at most 200, like technologies. Replaces the built-in list."
         " Default: the built-in list.",
-        json_schema_extra=keyed_by("name"),
+        json_schema_extra=list_map_keys("name"),
     )
     ignore: tuple[ListedText, ...] | None = Field(
         default=None,
         strict=False,
-        max_length=NAMES_MAX,
+        max_length=MAX_NAMES,
         description="Names that are not entities, at most 200, in addition to the built-in list. Default: none.",
-        json_schema_extra=distinct(),
+        json_schema_extra=set_list(),
     )
     decay: float | None = Field(
         default=None,

@@ -6,7 +6,7 @@ from pydantic import ConfigDict, Field
 
 from agentmemory_operator.spec.kinds.base import Model
 from agentmemory_operator.spec.kinds.cel import index as rules
-from agentmemory_operator.spec.kinds.schema import keyed_by, validated
+from agentmemory_operator.spec.kinds.schema import list_map_keys, validation_rules
 
 KeywordLanguage = Literal[
     "arabic",
@@ -84,7 +84,7 @@ class HnswSpec(Model):
 class QuantizationSpec(Model):
     """Compressed vectors for search in the graph. A given block replaces the default one completely."""
 
-    model_config = ConfigDict(json_schema_extra=validated(*rules.QUANTIZATION))
+    model_config = ConfigDict(json_schema_extra=validation_rules(*rules.QUANTIZATION))
 
     type: Literal["None", "Scalar", "Product", "Binary", "Turbo"] = Field(
         description="Compression method: Scalar keeps one byte per number, Turbo 1 to 4 bits of the rotated vector,"
@@ -242,7 +242,7 @@ class StrictModeSpec(Model):
 class PayloadIndexSpec(Model):
     """An index on a field of memories."""
 
-    model_config = ConfigDict(json_schema_extra=validated(*rules.PAYLOAD_INDEX))
+    model_config = ConfigDict(json_schema_extra=validation_rules(*rules.PAYLOAD_INDEX))
 
     field: Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$")] = Field(
         description="Path of the field, for example metadata.ticket."
@@ -271,7 +271,7 @@ class KeywordSpec(Model):
 class Index(Model):
     """Layout and tuning of the collection."""
 
-    model_config = ConfigDict(json_schema_extra=validated(*rules.INDEX))
+    model_config = ConfigDict(json_schema_extra=validation_rules(*rules.INDEX))
 
     profile: Literal["Balanced", "LowLatency", "LowMemory", "HighRecall", "Custom"] | None = Field(
         default=None,
@@ -315,7 +315,7 @@ class Index(Model):
         max_length=32,
         description="Payload indexes for filters, in addition to those for retrieval, at most 32, unique by field."
         " If an entry is removed, the index stays.",
-        json_schema_extra=keyed_by("field"),
+        json_schema_extra=list_map_keys("field"),
     )
     optimizers: OptimizersSpec | None = Field(
         default=None, description="Merging and indexing of segments. Default: the profile's or preset's."

@@ -6,7 +6,7 @@ from pydantic import ConfigDict, Field
 
 from agentmemory_operator.spec.kinds.base import Model, ObjectName
 from agentmemory_operator.spec.kinds.cel import other_kinds as rules
-from agentmemory_operator.spec.kinds.schema import validated
+from agentmemory_operator.spec.kinds.schema import validation_rules
 from agentmemory_operator.spec.kinds.spec_snapshot import AgentMemoryRef, S3Object, Sha256
 
 
@@ -19,11 +19,11 @@ class SnapshotRef(Model):
 class RestoreSource(Model):
     """Source of the snapshot: exactly one of snapshotRef, s3 and url."""
 
-    model_config = ConfigDict(json_schema_extra=validated(*rules.SOURCE))
+    model_config = ConfigDict(json_schema_extra=validation_rules(*rules.SOURCE))
 
     snapshot_ref: SnapshotRef | None = Field(default=None, description="MemorySnapshot to restore. Default: none.")
     s3: S3Object | None = Field(default=None, description="Object in S3-compatible storage. Default: none.")
-    url: Annotated[str, Field(max_length=2048, json_schema_extra=validated(rules.SOURCE_URL))] | None = Field(
+    url: Annotated[str, Field(max_length=2048, json_schema_extra=validation_rules(rules.SOURCE_URL))] | None = Field(
         default=None,
         description="https URL on a host that the connection lists in restoreSources; requires sha256. Default: none.",
     )
@@ -35,7 +35,7 @@ class RestoreSource(Model):
 class MemoryRestoreSpec(Model):
     """One restore into one agent."""
 
-    model_config = ConfigDict(json_schema_extra=validated(rules.RESTORE_IMMUTABLE))
+    model_config = ConfigDict(json_schema_extra=validation_rules(rules.RESTORE_IMMUTABLE))
 
     target: AgentMemoryRef = Field(
         description="AgentMemory whose memories are replaced. If it is not the snapshot's own, it becomes a clone."

@@ -4,10 +4,10 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from agentmemory_operator.spec.expression.syntax import MAX_LENGTH
+from agentmemory_operator.spec.expression.syntax import MAX_EXPRESSION_CHARS
 from agentmemory_operator.spec.kinds.base import Model
 from agentmemory_operator.spec.kinds.cel import scoring as rules
-from agentmemory_operator.spec.kinds.schema import INT_OR_STRING, validated
+from agentmemory_operator.spec.kinds.schema import INT_OR_STRING, validation_rules
 from agentmemory_operator.spec.presets.table import DEFAULT_ASSISTANT, DEFAULT_CANDIDATES, MAX_CANDIDATES
 
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
@@ -17,7 +17,7 @@ Similarity = Annotated[float, Field(ge=-1, le=1, allow_inf_nan=False)]
 class WeightsSpec(Model):
     """Weights of the combined score, each 0..1, together 1."""
 
-    model_config = ConfigDict(json_schema_extra=validated(*rules.WEIGHTS))
+    model_config = ConfigDict(json_schema_extra=validation_rules(*rules.WEIGHTS))
 
     similarity: Share = Field(description="Weight of the similarity to the query, 0..1.")
     recency: Share = Field(
@@ -52,7 +52,7 @@ class ConfidenceSpec(Model):
 class PrioritySpec(Model):
     """Similarity and a priority of recency, frequency and importance."""
 
-    model_config = ConfigDict(json_schema_extra=validated(*rules.PRIORITY))
+    model_config = ConfigDict(json_schema_extra=validation_rules(*rules.PRIORITY))
 
     recency: Share | None = Field(
         default=None, description="Weight of the recency in the priority, 0..1. Default: 0.3."
@@ -86,7 +86,7 @@ class PrioritySpec(Model):
 class HorizonsSpec(Model):
     """Weights by age, each divided by the largest; 0 leaves memories of that age out of results."""
 
-    model_config = ConfigDict(json_schema_extra=validated(*rules.HORIZONS))
+    model_config = ConfigDict(json_schema_extra=validation_rules(*rules.HORIZONS))
 
     hourly: Share | None = Field(default=None, description="Weight up to an hour of age, 0..1. Default: 0.1.")
     daily: Share | None = Field(default=None, description="Weight up to a day of age, 0..1. Default: 0.3.")
@@ -129,7 +129,7 @@ class ImportanceSpec(Model):
 class FusionSpec(Model):
     """Combination of similarity and keyword score into one number, if the collection has keywords (`index.keyword`)."""
 
-    model_config = ConfigDict(json_schema_extra=validated(*rules.FUSION))
+    model_config = ConfigDict(json_schema_extra=validation_rules(*rules.FUSION))
 
     method: Literal["Score", "RRF", "None"] | None = Field(
         default=None,
@@ -203,7 +203,7 @@ class RerankSpec(Model):
 class ScoringSpec(Model):
     """Ranking of search results. Changes apply to the next request."""
 
-    model_config = ConfigDict(json_schema_extra=validated(*rules.SCORING))
+    model_config = ConfigDict(json_schema_extra=validation_rules(*rules.SCORING))
 
     model: Literal["Weighted", "Confidence", "Priority", "Importance", "Expression"] | None = Field(
         default=None,
@@ -233,13 +233,13 @@ class ScoringSpec(Model):
         default=None, description="Weights by age of the model Priority, each divided by the largest."
     )
     importance: ImportanceSpec | None = Field(default=None, description="Settings of the model Importance.")
-    expression: Annotated[str, Field(min_length=1, max_length=MAX_LENGTH, pattern=rules.EXPRESSION_PATTERN)] | None = (
-        Field(
-            default=None,
-            description="Score of the model Expression, at most 1000 characters, for example 0.7*similarity +"
-            " 0.3*decay(ageDays, halfLifeDays). docs/scoring.md lists variables and functions. If it cannot be used,"
-            " the last accepted one stays in force, and the condition Stalled gives the reason.",
-        )
+    expression: (
+        Annotated[str, Field(min_length=1, max_length=MAX_EXPRESSION_CHARS, pattern=rules.EXPRESSION_PATTERN)] | None
+    ) = Field(
+        default=None,
+        description="Score of the model Expression, at most 1000 characters, for example 0.7*similarity +"
+        " 0.3*decay(ageDays, halfLifeDays). docs/scoring.md lists variables and functions. If it cannot be used,"
+        " the last accepted one stays in force, and the condition Stalled gives the reason.",
     )
     limit: int | None = Field(
         default=None,
@@ -284,5 +284,5 @@ class ScoringSpec(Model):
         default=None,
         description="Memories that the engine scores per search: Auto or 1..10000. Auto derives it from the number"
         " of memories that pass the filter. Default: Auto.",
-        json_schema_extra={INT_OR_STRING: True} | validated(rules.CANDIDATES),
+        json_schema_extra={INT_OR_STRING: True} | validation_rules(rules.CANDIDATES),
     )

@@ -6,7 +6,7 @@ from pydantic import ConfigDict, Field
 
 from agentmemory_operator.spec.kinds.base import Model, ObjectName, Schedule
 from agentmemory_operator.spec.kinds.cel import other_kinds as rules
-from agentmemory_operator.spec.kinds.schema import validated
+from agentmemory_operator.spec.kinds.schema import validation_rules
 from agentmemory_operator.spec.schedule import ZONE_PATTERN
 
 BUCKET_PATTERN = r"^[a-z0-9][a-z0-9.-]*[a-z0-9]$"
@@ -17,7 +17,8 @@ SHA256_PATTERN = r"^[0-9a-f]{64}$"
 Verify = Literal["Full", "Checksum", "None"]
 Sha256 = Annotated[str, Field(min_length=64, max_length=64, pattern=SHA256_PATTERN)]
 ObjectKey = Annotated[
-    str, Field(min_length=1, max_length=MAX_KEY_CHARS, pattern=KEY_PATTERN, json_schema_extra=validated(rules.KEY))
+    str,
+    Field(min_length=1, max_length=MAX_KEY_CHARS, pattern=KEY_PATTERN, json_schema_extra=validation_rules(rules.KEY)),
 ]
 Kept = Annotated[int, Field(ge=0, le=1000)]
 
@@ -31,7 +32,7 @@ class SecretRef(Model):
 class Encryption(Model):
     """Server-side encryption of the storage."""
 
-    model_config = ConfigDict(json_schema_extra=validated(*rules.ENCRYPTION))
+    model_config = ConfigDict(json_schema_extra=validation_rules(*rules.ENCRYPTION))
 
     type: Literal["AES256", "KMS"] = Field(description="AES256 with the storage's own keys, or KMS.")
     kms_key_id: Annotated[str, Field(min_length=1, max_length=2048, pattern=r"^[A-Za-z0-9:/_.-]+$")] | None = Field(
@@ -42,7 +43,7 @@ class Encryption(Model):
 class S3Bucket(Model):
     """A bucket in S3-compatible storage, with its credentials."""
 
-    endpoint: Annotated[str, Field(max_length=2048, json_schema_extra=validated(rules.ENDPOINT))] | None = Field(
+    endpoint: Annotated[str, Field(max_length=2048, json_schema_extra=validation_rules(rules.ENDPOINT))] | None = Field(
         default=None,
         description="URL of the storage, for example https://minio.storage.svc:9000. Default: Amazon's.",
     )
@@ -158,7 +159,7 @@ class ImportSource(Model):
 class MemorySnapshotSpec(Model):
     """One snapshot of one agent."""
 
-    model_config = ConfigDict(json_schema_extra=validated(rules.SNAPSHOT_IMMUTABLE))
+    model_config = ConfigDict(json_schema_extra=validation_rules(rules.SNAPSHOT_IMMUTABLE))
 
     agent_memory_ref: AgentMemoryRef = Field(description="AgentMemory to snapshot.")
     verify: Verify | None = Field(

@@ -5,11 +5,11 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from agentmemory_operator.spec.kinds.base import Model, SecretKeyRef
-from agentmemory_operator.spec.kinds.schema import distinct, is_url, validated
+from agentmemory_operator.spec.kinds.schema import set_list, url_rule, validation_rules
 
 WebhookUrl = Annotated[
     str,
-    Field(max_length=2048, json_schema_extra=validated(is_url("url", "https://hooks.example.com/memories"))),
+    Field(max_length=2048, json_schema_extra=validation_rules(url_rule("url", "https://hooks.example.com/memories"))),
 ]
 EventName = Annotated[
     Literal["memory_superseded", "cleanup_done", "erased", "restored"], Field(description="An event type.")
@@ -44,7 +44,7 @@ class Webhook(Model):
         max_length=4,
         description="Event types to send: memory_superseded, cleanup_done, erased (a user, or some memories of"
         " one), restored.",
-        json_schema_extra=distinct(),
+        json_schema_extra=set_list(),
     )
     secret_ref: SecretKeyRef = Field(
         description="Signing key (HMAC-SHA256): whsec_ and Base64, or any text of 24 bytes or more."

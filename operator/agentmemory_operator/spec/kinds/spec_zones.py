@@ -6,7 +6,7 @@ from pydantic import ConfigDict, Field
 
 from agentmemory_operator.spec.kinds.base import Model, ObjectName
 from agentmemory_operator.spec.kinds.cel import agent_memory as rules
-from agentmemory_operator.spec.kinds.schema import distinct, validated
+from agentmemory_operator.spec.kinds.schema import set_list, validation_rules
 from agentmemory_operator.spec.zones import DEFAULT_SECRET_KEY, PREVIOUS_SUFFIX
 
 # Leaves room for the suffix of the previous key's entry within the length limit of a Secret's keys.
@@ -29,7 +29,7 @@ class WrappingKeyRef(Model):
 class ZonesSpec(Model):
     """Privacy zones: memories that are stored encrypted, under keys outside every collection."""
 
-    model_config = ConfigDict(json_schema_extra=validated(*rules.ZONES))
+    model_config = ConfigDict(json_schema_extra=validation_rules(*rules.ZONES))
 
     allowed: tuple[ZoneName, ...] = Field(
         strict=False,
@@ -37,7 +37,7 @@ class ZonesSpec(Model):
         max_length=3,
         description="Zones that memories may use: SENSITIVE and PERSONAL have a key per user, PROFESSIONAL one for"
         " the organisation. A removed zone accepts no new memories; stored ones stay readable.",
-        json_schema_extra=distinct(),
+        json_schema_extra=set_list(),
     )
     key_secret_ref: WrappingKeyRef = Field(
         description="Wrapping key, which encrypts the data keys. Without it, memories with a zone cannot be read or"
@@ -56,7 +56,7 @@ class ZonesSpec(Model):
         max_length=3,
         description="Allowed zones whose memories keep a vector, for search by meaning; a vector reveals much of"
         " its text. Default: PERSONAL and PROFESSIONAL, if allowed.",
-        json_schema_extra=distinct(),
+        json_schema_extra=set_list(),
     )
     words: tuple[ZoneName, ...] | None = Field(
         default=None,
@@ -64,9 +64,11 @@ class ZonesSpec(Model):
         max_length=3,
         description="Zones from vectors whose memories are also found by keywords; the keyword index reveals which"
         " words occur. Default: none.",
-        json_schema_extra=distinct(),
+        json_schema_extra=set_list(),
     )
-    rotate_keys_before: Annotated[str, Field(max_length=20, json_schema_extra=validated(rules.SECOND))] | None = Field(
+    rotate_keys_before: (
+        Annotated[str, Field(max_length=20, json_schema_extra=validation_rules(rules.SECOND))] | None
+    ) = Field(
         default=None,
         description="Time before which data keys are replaced, for example 2026-11-21T08:00:00Z: new memories use a"
         " new key at once, stored ones are encrypted again with it in the background. A future time has no effect"

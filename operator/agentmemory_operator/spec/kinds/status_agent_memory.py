@@ -4,10 +4,10 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from agentmemory_operator.spec.kinds.base import GENERATION, Condition, StatusModel, WholeStatus, types_of
+from agentmemory_operator.spec.kinds.base import GENERATION, Condition, KindStatus, StatusModel, describe_types
 from agentmemory_operator.spec.kinds.lifecycle import CleanupStatus
 from agentmemory_operator.spec.kinds.rebuild import RebuildStatus
-from agentmemory_operator.spec.kinds.schema import keyed_by
+from agentmemory_operator.spec.kinds.schema import list_map_keys
 from agentmemory_operator.spec.kinds.status_consolidation import ConsolidationStatus
 from agentmemory_operator.spec.kinds.status_plan import PlanStatus
 
@@ -319,22 +319,22 @@ class ZonesStatus(StatusModel):
 
 
 MAX_DRIFT = 64
-Drift = Annotated[tuple[DriftStatus, ...], Field(max_length=MAX_DRIFT, json_schema_extra=keyed_by("path"))]
+Drift = Annotated[tuple[DriftStatus, ...], Field(max_length=MAX_DRIFT, json_schema_extra=list_map_keys("path"))]
 
 
 class AgentMemoryCondition(Condition):
     """One condition, as the Kubernetes API conventions describe it."""
 
-    type: Annotated[str, Field(max_length=316)] = Field(description=types_of("AgentMemory"))
+    type: Annotated[str, Field(max_length=316)] = Field(description=describe_types("AgentMemory"))
 
 
 AgentMemoryConditions = Annotated[
-    tuple[AgentMemoryCondition, ...], Field(max_length=16, json_schema_extra=keyed_by("type"))
+    tuple[AgentMemoryCondition, ...], Field(max_length=16, json_schema_extra=list_map_keys("type"))
 ]
 CONDITIONS = "Conditions by type; Ready is always present, Reconciling and Stalled only while True."
 
 
-class AgentMemoryStatus(WholeStatus):
+class AgentMemoryStatus(KindStatus):
     """Observed state; written by the operator only."""
 
     observed_generation: int | None = Field(default=None, description=GENERATION)
@@ -374,7 +374,7 @@ class AgentMemoryStatus(WholeStatus):
         default=None,
         max_length=8,
         description="Delivery status of the webhooks.",
-        json_schema_extra=keyed_by("name"),
+        json_schema_extra=list_map_keys("name"),
     )
     zones: ZonesStatus | None = Field(default=None, description="Data keys of privacy zones; only with spec.zones.")
     closed: ClosedStatus | None = Field(

@@ -4,19 +4,19 @@ from typing import Annotated
 
 from pydantic import Field
 
-from agentmemory_operator.spec.kinds.base import GENERATION, Condition, StatusModel, WholeStatus, types_of
-from agentmemory_operator.spec.kinds.schema import keyed_by
+from agentmemory_operator.spec.kinds.base import GENERATION, Condition, KindStatus, StatusModel, describe_types
+from agentmemory_operator.spec.kinds.schema import list_map_keys
 from agentmemory_operator.spec.kinds.status_agent_memory import CONDITIONS, OwnerStatus
 
 
 class QdrantConnectionCondition(Condition):
     """One condition, as the Kubernetes API conventions describe it."""
 
-    type: Annotated[str, Field(max_length=316)] = Field(description=types_of("QdrantConnection"))
+    type: Annotated[str, Field(max_length=316)] = Field(description=describe_types("QdrantConnection"))
 
 
 QdrantConnectionConditions = Annotated[
-    tuple[QdrantConnectionCondition, ...], Field(max_length=16, json_schema_extra=keyed_by("type"))
+    tuple[QdrantConnectionCondition, ...], Field(max_length=16, json_schema_extra=list_map_keys("type"))
 ]
 
 
@@ -56,7 +56,7 @@ TakeoverRequests = Annotated[tuple[TakeoverRequestStatus, ...], Field(max_length
 Capability = Annotated[str, Field(max_length=64, description="A capability, for example updateMode.")]
 
 
-class QdrantConnectionStatus(WholeStatus):
+class QdrantConnectionStatus(KindStatus):
     """Observed state of the server; written by the operator only."""
 
     observed_generation: int | None = Field(default=None, description=GENERATION)

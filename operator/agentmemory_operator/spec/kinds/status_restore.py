@@ -4,20 +4,22 @@ from typing import Annotated
 
 from pydantic import Field
 
-from agentmemory_operator.spec.kinds.base import GENERATION, Condition, StatusModel, WholeStatus, types_of
-from agentmemory_operator.spec.kinds.schema import keyed_by
+from agentmemory_operator.spec.kinds.base import GENERATION, Condition, KindStatus, StatusModel, describe_types
+from agentmemory_operator.spec.kinds.schema import list_map_keys
 from agentmemory_operator.spec.kinds.status_snapshot import JOB_CONDITIONS, ConnectionStatus, PointsStatus
 
-MOST_ABANDONED = 64
+MAX_ABANDONED = 64
 
 
 class RestoreCondition(Condition):
     """One condition, as the Kubernetes API conventions describe it."""
 
-    type: Annotated[str, Field(max_length=316)] = Field(description=types_of("MemoryRestore"))
+    type: Annotated[str, Field(max_length=316)] = Field(description=describe_types("MemoryRestore"))
 
 
-RestoreConditions = Annotated[tuple[RestoreCondition, ...], Field(max_length=16, json_schema_extra=keyed_by("type"))]
+RestoreConditions = Annotated[
+    tuple[RestoreCondition, ...], Field(max_length=16, json_schema_extra=list_map_keys("type"))
+]
 
 
 class StepStatus(StatusModel):
@@ -60,20 +62,20 @@ class SafetyStatus(StatusModel):
     )
 
 
-class MemoryRestoreStatus(WholeStatus):
+class MemoryRestoreStatus(KindStatus):
     """Observed state; written by the operator only."""
 
     observed_generation: int | None = Field(default=None, description=GENERATION)
     conditions: RestoreConditions | None = Field(default=None, description=JOB_CONDITIONS)
-    steps: Annotated[tuple[StepStatus, ...], Field(max_length=32, json_schema_extra=keyed_by("name"))] | None = Field(
-        default=None, description="Steps, in order."
+    steps: Annotated[tuple[StepStatus, ...], Field(max_length=32, json_schema_extra=list_map_keys("name"))] | None = (
+        Field(default=None, description="Steps, in order.")
     )
     connection: ConnectionStatus | None = Field(default=None, description="QdrantConnection of the target.")
     target_uid: str | None = Field(default=None, description="uid of the target AgentMemory.")
     physical: str | None = Field(default=None, description="Collection that is restored into.")
     abandoned: (
         Annotated[
-            tuple[Annotated[str, Field(description="Name of a collection.")], ...], Field(max_length=MOST_ABANDONED)
+            tuple[Annotated[str, Field(description="Name of a collection.")], ...], Field(max_length=MAX_ABANDONED)
         ]
         | None
     ) = Field(

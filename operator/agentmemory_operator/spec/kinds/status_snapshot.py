@@ -4,8 +4,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from agentmemory_operator.spec.kinds.base import GENERATION, Condition, StatusModel, WholeStatus, types_of
-from agentmemory_operator.spec.kinds.schema import keyed_by
+from agentmemory_operator.spec.kinds.base import GENERATION, Condition, KindStatus, StatusModel, describe_types
+from agentmemory_operator.spec.kinds.schema import list_map_keys
 
 JOB_CONDITIONS = "Conditions by type; Progressing is present while it runs, Succeeded after it ends."
 
@@ -13,10 +13,12 @@ JOB_CONDITIONS = "Conditions by type; Progressing is present while it runs, Succ
 class SnapshotCondition(Condition):
     """One condition, as the Kubernetes API conventions describe it."""
 
-    type: Annotated[str, Field(max_length=316)] = Field(description=types_of("MemorySnapshot"))
+    type: Annotated[str, Field(max_length=316)] = Field(description=describe_types("MemorySnapshot"))
 
 
-SnapshotConditions = Annotated[tuple[SnapshotCondition, ...], Field(max_length=16, json_schema_extra=keyed_by("type"))]
+SnapshotConditions = Annotated[
+    tuple[SnapshotCondition, ...], Field(max_length=16, json_schema_extra=list_map_keys("type"))
+]
 
 
 class ConnectionStatus(StatusModel):
@@ -77,7 +79,7 @@ class PointsStatus(StatusModel):
     after: int | None = Field(default=None, description="Number after the snapshot.")
 
 
-class MemorySnapshotStatus(WholeStatus):
+class MemorySnapshotStatus(KindStatus):
     """Observed state; written by the operator only."""
 
     observed_generation: int | None = Field(default=None, description=GENERATION)
@@ -90,9 +92,9 @@ class MemorySnapshotStatus(WholeStatus):
     name: str | None = Field(default=None, description="File name in Qdrant.")
     size_bytes: int | None = Field(default=None, description="Size of the file in bytes.")
     sha256: str | None = Field(default=None, description="SHA-256 of the file, hexadecimal.")
-    shards: Annotated[tuple[ShardStatus, ...], Field(max_length=1024, json_schema_extra=keyed_by("shard"))] | None = (
-        Field(default=None, description="In a cluster: file of each shard; name stands for all of them.")
-    )
+    shards: (
+        Annotated[tuple[ShardStatus, ...], Field(max_length=1024, json_schema_extra=list_map_keys("shard"))] | None
+    ) = Field(default=None, description="In a cluster: file of each shard; name stands for all of them.")
     points: PointsStatus | None = Field(default=None, description="Points of the collection, without tombstones.")
     deleted_meanwhile: int | None = Field(default=None, description="Memories deleted while it was made, if known.")
     qdrant_version: str | None = Field(default=None, description="Qdrant version of the server that made it.")

@@ -11,7 +11,7 @@ from agentmemory_operator.spec.presets.table import (
     RETRIEVAL_INDEXES,
     Lifecycle,
     Preset,
-    Prune,
+    PruneCriteria,
     Weights,
 )
 
@@ -41,6 +41,6 @@ __all__ = (
     "STANDARD",
     "Lifecycle",
     "Preset",
-    "Prune",
+    "PruneCriteria",
     "Weights",
 )

@@ -12,7 +12,7 @@ from agentmemory_operator.spec.presets.table import (
     Lifecycle,
     Optimizers,
     Preset,
-    Prune,
+    PruneCriteria,
     ScalarQuantization,
     Weights,
 )
@@ -199,9 +199,9 @@ COGNITIVE = Preset(
     lifecycle=Lifecycle(
         working_memory_slots=4,
         session_idle_hours=24,
-        prune=Prune(older_than_days=365, priority_below=0.2, confidence_below=0.3),
+        prune=PruneCriteria(older_than_days=365, priority_below=0.2, confidence_below=0.3),
     ),
-    consolidation=ConsolidationTerms(schedule="0 2 * * *", older_than_days=7, least=5, types=("episodic",)),
+    consolidation=ConsolidationTerms(schedule="0 2 * * *", older_than_days=7, min_memories=5, types=("episodic",)),
 )
 
 # R5: important memories stay findable. Importance fades with age and idle time.

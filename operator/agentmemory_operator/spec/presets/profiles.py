@@ -16,7 +16,7 @@ from agentmemory_operator.spec.presets.table import (
 
 KIBIBYTE, GIBIBYTE = 1024, 1024**3
 DEFAULT_EXPECTED_MEMORIES = 100_000
-LARGE_MEMORIES = 100_000
+LARGE_GRAPH_MEMORIES = 100_000
 """Above this number of expected memories a profile uses its larger graph (reference design R1)."""
 
 DATATYPE_BYTES = {"Float32": 4, "Float16": 2}
@@ -30,7 +30,7 @@ class Profile:
     """One row of the table in `docs/tuning.md`.
 
     Attributes:
-        graph: Graph for up to `LARGE_MEMORIES` expected memories.
+        graph: Graph for up to `LARGE_GRAPH_MEMORIES` expected memories.
         large_graph: Graph for more expected memories.
         full_scan_memories: A filter that matches at most this many memories is scanned instead of searched in the
             graph. 0 uses the engine's threshold.
@@ -121,7 +121,7 @@ ENGINE_FULL_SCAN_KB = 10_000
 
 def graph_of(profile: Profile, expected_memories: int) -> Hnsw:
     """Return the profile's graph for this size. Its full-scan threshold is not set: it depends on the vectors too."""
-    return profile.large_graph if expected_memories > LARGE_MEMORIES else profile.graph
+    return profile.large_graph if expected_memories > LARGE_GRAPH_MEMORIES else profile.graph
 
 
 def figures_of(profile: Profile, *, expected_memories: int, dimensions: int, datatype: str) -> CollectionFigures:

@@ -75,7 +75,7 @@ class Optimizers:
 FiguresT = TypeVar("FiguresT", bound=Hnsw | Optimizers)
 
 
-def with_given(base: FiguresT, given: object) -> FiguresT:
+def with_overrides(base: FiguresT, given: object) -> FiguresT:
     """Return `base` with the figures that `given` has under the same names and that are not None."""
     named = {figure.name: getattr(given, figure.name, None) for figure in fields(base)}
     return replace(base, **{name: value for name, value in named.items() if value is not None})
@@ -146,7 +146,7 @@ class Fusion:
     k: int = DEFAULT_K
 
 
-SAYS_PATH, MARKS_PATH = "evidence.says", "evidence.marks"
+TERSE_PATH, MARKS_PATH = "evidence.says", "evidence.marks"
 """Paths of a memory's evidence in its payload: see `memories/rules/evidence.py`."""
 
 # `sessionOrder` finds the neighbours of a memory in its session. The marks find the keyword texts that contain words of
@@ -156,7 +156,7 @@ KEYWORD_INDEXES: Indexes = (("sessionOrder", "integer"), (MARKS_PATH, "keyword")
 
 # The other part of the evidence that a score reads. Without an index the engine reads the whole payload of every
 # candidate.
-TERSE_INDEXES: Indexes = ((SAYS_PATH, "float"),)
+TERSE_INDEXES: Indexes = ((TERSE_PATH, "float"),)
 
 DEFAULT_ASSISTANT = 0.5
 
@@ -204,7 +204,7 @@ class Weights:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prune:
+class PruneCriteria:
     """Conditions to prune a memory: old, of low priority, and of low confidence. All must hold.
 
     Attributes:
@@ -244,7 +244,7 @@ class Lifecycle:
     max_chain_length: int | None = None
     max_memories_per_user: int | None = None
     max_removal_percent: int = 20
-    prune: Prune | None = None
+    prune: PruneCriteria | None = None
     scrub_secrets: bool = True
     deduplicate: bool = False
     working_memory_slots: int = 4
@@ -266,7 +266,7 @@ class ConsolidationTerms:
 
     schedule: str = NEVER
     older_than_days: float = 0.0
-    least: int = 2
+    min_memories: int = 2
     types: tuple[str, ...] = ()
     duplicate_similarity: float = 0.92
 

@@ -16,12 +16,12 @@ from typing import Any
 from agentmemory_operator.memories.rules.change_log import Change, Kind
 from agentmemory_operator.spec.times import render_time
 
-KEPT_MS = 72 * 3_600_000
+MAX_EVENT_AGE_MS = 72 * 3_600_000
 """Age above which an event is dropped and counted instead of sent."""
 
-FIRST_RETRY_S, LAST_RETRY_S = 10.0, 3_600.0
-LEAST_KEY_BYTES = 24
-REPLAYED_S = 300
+FIRST_RETRY_S, MAX_RETRY_S = 10.0, 3_600.0
+MIN_KEY_BYTES = 24
+MAX_CLOCK_SKEW_S = 300
 # Room for several signatures: senders add one for each key during a key rotation.
 MAX_SIGNATURES_CHARS = 1024
 _ID = re.compile(r"[!-~]{1,128}")
@@ -57,11 +57,11 @@ class WebhookEvent:
             "Content-Type": "application/json",
             "webhook-id": self.id,
             "webhook-timestamp": str(now_s),
-            "webhook-signature": signature_of(key, self.id, str(now_s), self.body),
+            "webhook-signature": sign(key, self.id, str(now_s), self.body),
         }
 
 
-def event_of(change: Change, uid: str, slug: str) -> WebhookEvent | None:
+def to_event(change: Change, uid: str, slug: str) -> WebhookEvent | None:
     """Convert a change to an event; None if webhooks do not report its kind."""
     name = _EVENTS.get(change.kind)
     if name is None:
@@ -81,7 +81,7 @@ def cleanup_event(last: Mapping[str, Any], at_ms: int, uid: str, slug: str) -> W
     return WebhookEvent(_id(uid, "cleanup_done", str(last.get("time"))), "cleanup_done", at_ms, data)
 
 
-def key_of(secret: str) -> bytes | None:
+def decode_key(secret: str) -> bytes | None:
     """Decode a signing key; None if it has fewer than 24 bytes, or the text after `whsec_` is not Base64."""
     text = secret.strip()
     try:
@@ -92,28 +92,28 @@ def key_of(secret: str) -> bytes | None:
         )
     except (binascii.Error, ValueError):
         return None
-    return key if len(key) >= LEAST_KEY_BYTES else None
+    return key if len(key) >= MIN_KEY_BYTES else None
 
 
-def signature_of(key: bytes, id_: str, time_s: str, body: bytes) -> str:
+def sign(key: bytes, id_: str, time_s: str, body: bytes) -> str:
     """Return the signature of a message in the form of its header."""
     signed = b".".join((id_.encode(), time_s.encode(), body))
     return f"v1,{base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()}"
 
 
-def is_signed(key: bytes, headers: Mapping[str, str], body: bytes, now_s: int) -> bool:
+def verify_signature(key: bytes, headers: Mapping[str, str], body: bytes, now_s: int) -> bool:
     """Return whether a message has a valid signature and a time at most five minutes from now."""
     id_, time_s = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
-    if not _ID.fullmatch(id_) or not _SECONDS.fullmatch(time_s) or abs(int(time_s) - now_s) > REPLAYED_S:
+    if not _ID.fullmatch(id_) or not _SECONDS.fullmatch(time_s) or abs(int(time_s) - now_s) > MAX_CLOCK_SKEW_S:
         return False
-    expected = signature_of(key, id_, time_s, body).encode()
+    expected = sign(key, id_, time_s, body).encode()
     sent = headers.get("webhook-signature", "").encode()[:MAX_SIGNATURES_CHARS].split(b" ")
     return any(hmac.compare_digest(signature, expected) for signature in sent)
 
 
-def retry_s(attempts: int) -> float:
+def retry_delay_s(attempts: int) -> float:
     """Return the delay after a failed attempt: 10 s, doubled for each further failure, at most an hour."""
-    return min(FIRST_RETRY_S * 2.0 ** min(attempts - 1, 20), LAST_RETRY_S)
+    return min(FIRST_RETRY_S * 2.0 ** min(attempts - 1, 20), MAX_RETRY_S)
 
 
 def _id(*parts: str) -> str:

@@ -18,7 +18,7 @@ LEVELS = 4
 FIRST_SHARD = "0"
 """Name of the shard at level 0. Every agent that has keys, or had some, has it."""
 
-SHARD_KEYS = 64
+MAX_SHARD_KEYS = 64
 """Number of keys with which a shard closes. The shards at the last level do not close."""
 
 KEY_BYTES = 64
@@ -73,9 +73,9 @@ class KeyEntry:
     zone: str
     scope: str
     wrapped: str = field(repr=False)
-    by: str
-    at: int
-    active: bool = True
+    wrapping_fingerprint: str
+    created_ms: int
+    is_active: bool = True
 
 
 def scope_hash(zone: str, owner: str) -> str:
@@ -108,7 +108,9 @@ def shard_of_key(key_id: str) -> str | None:
     return key_id[: int(key_id[0]) + 1] if KEY_ID.fullmatch(key_id) else None
 
 
-def active_in(entries: Mapping[str, KeyEntry], scope: str) -> str | None:
+def find_active_key_id(entries: Mapping[str, KeyEntry], scope: str) -> str | None:
     """Return the id of the key that encrypts new memories of a scope, or None. Of several, the newest."""
-    active_keys = [(entry.at, key_id) for key_id, entry in entries.items() if entry.scope == scope and entry.active]
+    active_keys = [
+        (entry.created_ms, key_id) for key_id, entry in entries.items() if entry.scope == scope and entry.is_active
+    ]
     return max(active_keys)[1] if active_keys else None

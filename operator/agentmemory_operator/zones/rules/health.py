@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason, condition_of, merge_conditions
+from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason, find_condition, merge_conditions
 
 Json = dict[str, Any]
 
@@ -13,7 +13,7 @@ KEYS_UNAVAILABLE = "KeysUnavailable"
 
 FIELD, TO_RESEAL = "zones", "toReseal"
 
-TROUBLES = (
+TROUBLE_REASONS = (
     Reason.WRAPPING_KEY_MISSING,
     Reason.WRAPPING_KEY_INVALID,
     Reason.KEY_STORE_MISSING,
@@ -61,7 +61,7 @@ def with_health(status: Json, health: KeyHealth | None, *, old: Mapping[str, Any
     bare, given = without_health(status), status.get(FIELD) or {}
     conditions = bare.get("conditions") or []
     if health is None:
-        old_condition = condition_of(old, KEYS_UNAVAILABLE)
+        old_condition = find_condition(old, KEYS_UNAVAILABLE)
         zones = {FIELD: fields} if (fields := _counted(KeyHealth("", ""), old.get(FIELD) or {}, given)) else {}
         return bare | zones | {"conditions": [*conditions, *([dict(old_condition)] if old_condition else [])]}
     state = ConditionState("KeysUnavailable", health.is_trouble, health.reason, health.message)
@@ -77,12 +77,12 @@ def without_health(status: Json) -> Json:
     return remaining
 
 
-def own_part(status: Mapping[str, Any]) -> tuple[Json, Json]:
+def key_fields(status: Mapping[str, Any]) -> tuple[Json, Json]:
     """Return the condition KeysUnavailable and `zones` of a status."""
-    return dict(condition_of(status, KEYS_UNAVAILABLE)), dict(status.get(FIELD) or {})
+    return dict(find_condition(status, KEYS_UNAVAILABLE)), dict(status.get(FIELD) or {})
 
 
-def most_shards(status: Mapping[str, Any]) -> int:
+def recorded_shards(status: Mapping[str, Any]) -> int:
     """Return the largest number of shards that a status records. No shard is deleted while the object exists."""
     return int((status.get(FIELD) or {}).get("shards") or 0)
 

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentmemory_operator.errors import Unreadable
-from agentmemory_operator.spec.zones import KEY_MADE_KEY, Zone
+from agentmemory_operator.errors import DecryptionFailed
+from agentmemory_operator.spec.zones import KEY_CREATED_KEY, Zone
 
 Payload = dict[str, Any]
 
@@ -75,7 +75,7 @@ def is_locked(payload: Mapping[str, Any]) -> bool:
     return SEALED_KEY in payload
 
 
-def envelope_of(payload: Mapping[str, Any]) -> Envelope | None:
+def parse_envelope(payload: Mapping[str, Any]) -> Envelope | None:
     """Parse the encrypted text of a payload; None if it is absent or malformed."""
     key_id, dot, text = str(payload.get(SEALED_KEY) or "").partition(".")
     try:
@@ -84,7 +84,7 @@ def envelope_of(payload: Mapping[str, Any]) -> Envelope | None:
         return None
 
 
-def bound_to(scope: str, payload: Mapping[str, Any]) -> bytes:
+def associated_data(scope: str, payload: Mapping[str, Any]) -> bytes:
     """Return the associated data of a memory's ciphertext: agent, user, memory and zone.
 
     Args:
@@ -94,7 +94,7 @@ def bound_to(scope: str, payload: Mapping[str, Any]) -> bytes:
     return "\x00".join(fields).encode()
 
 
-def split(payload: Mapping[str, Any]) -> tuple[Payload, bytes]:
+def split_encrypted(payload: Mapping[str, Any]) -> tuple[Payload, bytes]:
     """Return the fields of a payload that stay plain, and the JSON of the fields to encrypt.
 
     Fields that are None are dropped from the JSON.
@@ -105,9 +105,9 @@ def split(payload: Mapping[str, Any]) -> tuple[Payload, bytes]:
     return plain, json.dumps(encrypted, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def joined(payload: Mapping[str, Any], inner: bytes) -> Payload:
+def merge_decrypted(payload: Mapping[str, Any], inner: bytes) -> Payload:
     """Return a payload with the decrypted fields, without the ciphertext and the creation time of its key."""
-    plain = {key: value for key, value in payload.items() if key not in (SEALED_KEY, KEY_MADE_KEY)}
+    plain = {key: value for key, value in payload.items() if key not in (SEALED_KEY, KEY_CREATED_KEY)}
     decrypted: Payload = json.loads(inner)
     return plain | decrypted
 
@@ -139,11 +139,11 @@ def open_sealed(key: bytes, blob: bytes, aad: bytes) -> bytes:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     if len(blob) < NONCE_BYTES + TAG_BYTES:
-        raise Unreadable("too short to be sealed")
+        raise DecryptionFailed("too short to be sealed")
     try:
         return AESGCM(key).decrypt(blob[:NONCE_BYTES], blob[NONCE_BYTES:], aad)
     except InvalidTag as exc:
-        raise Unreadable("not sealed with this key for this location, or changed") from exc
+        raise DecryptionFailed("not sealed with this key for this location, or changed") from exc
 
 
 def keyed_hash(mac: bytes, text: str) -> str:

@@ -12,20 +12,20 @@ from typing import Any
 
 from agentmemory_operator.zones.rules.entries import (
     LEVELS,
-    SHARD_KEYS,
+    MAX_SHARD_KEYS,
     SHARD_NAME,
     KeyEntry,
     Ring,
     shard_of_key,
 )
 
-SHARD_BYTES = 700_000
+MAX_SHARD_BYTES = 700_000
 """Maximum size of a shard's text.
 
 A Secret holds 1 MiB, and the request body with the text in base64 must be smaller too.
 """
 
-ENTRY_BYTES = 284
+MAX_ENTRY_BYTES = 284
 """Maximum size of one key in a shard's text."""
 
 _FORMAT = 1
@@ -51,18 +51,18 @@ class Shard:
     name: str
     entries: Mapping[str, KeyEntry] = field(default_factory=dict)
     is_closed: bool = False
-    below: str = ""
+    child_digits: str = ""
     version: str = ""
 
     @property
     def is_full(self) -> bool:
         """True if the text has no capacity for another key."""
-        return (len(self.entries) + 1) * ENTRY_BYTES > SHARD_BYTES
+        return (len(self.entries) + 1) * MAX_ENTRY_BYTES > MAX_SHARD_BYTES
 
     def with_key(self, key_id: str, entry: KeyEntry) -> "Shard":
         """Return the shard with one more key. The 64th key closes the shard, unless it is at the last level."""
         entries = {**self.entries, key_id: entry}
-        is_last = int(self.name[0]) < LEVELS - 1 and len(entries) >= SHARD_KEYS
+        is_last = int(self.name[0]) < LEVELS - 1 and len(entries) >= MAX_SHARD_KEYS
         return replace(self, entries=entries, is_closed=self.is_closed or is_last)
 
     def with_successor(self, key_id: str, new_id: str, entry: KeyEntry) -> "Shard":
@@ -73,27 +73,27 @@ class Shard:
         replaced = replace(self.entries[key_id], active=False)
         return replace(self, entries={**self.entries, key_id: replaced, new_id: entry})
 
-    def leads_to(self, name: str) -> bool:
+    def has_child(self, name: str) -> bool:
         """Return whether a child shard is recorded in `below`."""
-        return name[-1] in self.below
+        return name[-1] in self.child_digits
 
-    def leading_to(self, name: str) -> "Shard":
+    def with_child(self, name: str) -> "Shard":
         """Return the shard with a child recorded in `below`."""
-        return replace(self, below="".join(sorted({*self.below, name[-1]})))
+        return replace(self, below="".join(sorted({*self.child_digits, name[-1]})))
 
     def without(self, chosen: Callable[[KeyEntry], bool]) -> "Shard":
         """Return the shard without the keys for which `chosen` returns True."""
         return replace(self, entries={key_id: entry for key_id, entry in self.entries.items() if not chosen(entry)})
 
 
-def shard_to_text(shard: Shard) -> str:
+def render_shard(shard: Shard) -> str:
     """Render a shard as JSON, one line for each key, sorted by id."""
     rows = ",\n".join(f"{json.dumps(key_id)}:{_row(entry)}" for key_id, entry in sorted(shard.entries.items()))
-    head = f'"format":{_FORMAT},"closed":{json.dumps(shard.is_closed)},"below":{json.dumps(shard.below)}'
+    head = f'"format":{_FORMAT},"closed":{json.dumps(shard.is_closed)},"below":{json.dumps(shard.child_digits)}'
     return f'{{{head},"keys":{{\n{rows}\n}}}}'
 
 
-def shard_from_text(text: str, *, ring: Ring, name: str, version: str) -> Shard:
+def parse_shard(text: str, *, ring: Ring, name: str, version: str) -> Shard:
     """Parse the text of a shard.
 
     Raises:
@@ -108,7 +108,7 @@ def shard_from_text(text: str, *, ring: Ring, name: str, version: str) -> Shard:
     if any(shard_of_key(key_id) != name for key_id in rows):
         raise ValueError("it contains the keys of another shard")
     entries = {key_id: _entry(row) for key_id, row in rows.items()}
-    return Shard(ring=ring, name=name, entries=entries, is_closed=is_closed, below=below, version=version)
+    return Shard(ring=ring, name=name, entries=entries, is_closed=is_closed, child_digits=below, version=version)
 
 
 def is_shard_name(name: str) -> bool:
@@ -117,7 +117,7 @@ def is_shard_name(name: str) -> bool:
 
 
 def _row(entry: KeyEntry) -> str:
-    row = [entry.zone, entry.scope, entry.wrapped, entry.by, entry.at, int(entry.active)]
+    row = [entry.zone, entry.scope, entry.wrapped, entry.wrapping_fingerprint, entry.created_ms, int(entry.is_active)]
     return json.dumps(row, separators=(",", ":"))
 
 
@@ -130,4 +130,6 @@ def _entry(row: Any) -> KeyEntry:
         raise ValueError("a field of a key is malformed")
     if type(at) is not int or active not in (0, 1):
         raise ValueError("a field of a key is malformed")
-    return KeyEntry(zone=zone, scope=scope, wrapped=wrapped, by=by, at=at, active=bool(active))
+    return KeyEntry(
+        zone=zone, scope=scope, wrapped=wrapped, wrapping_fingerprint=by, created_ms=at, is_active=bool(active)
+    )

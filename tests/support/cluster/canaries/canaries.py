@@ -14,11 +14,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-PIECE = 12
+FRAGMENT_CHARS = 12
 # Signed tokens of any issuer: header and claims of a JSON Web Token.
 TOKEN = re.compile(r"eyJ[\w-]{10,}\.eyJ[\w-]{10,}")
 A_TOKEN = "a JSON Web Token"
-SHOWN_BESIDE = 60
+CONTEXT_CHARS = 60
 _RANDOM = random.SystemRandom()
 
 
@@ -62,8 +62,8 @@ class Canaries:
 
     def plant(self, name: str, value: str) -> str:
         """Plant a value. A search does not distinguish several canaries with the same name."""
-        assert len(value) >= PIECE, f"{name}: too short to tell it from anything else"
-        self.forms[name] = self.forms.get(name, frozenset()) | frozenset(forms_of(value))
+        assert len(value) >= FRAGMENT_CHARS, f"{name}: too short to tell it from anything else"
+        self.forms[name] = self.forms.get(name, frozenset()) | frozenset(fragments_of(value))
         return value
 
     def vector(self, name: str, size: int) -> list[float]:
@@ -76,11 +76,11 @@ class Canaries:
         """Plant the numbers of a vector, in double and single precision."""
         packed = struct.pack(f"<{len(vector)}f", *vector)
         short = struct.unpack(f"<{len(vector)}f", packed)
-        numbers = {repr(number)[: PIECE - 2] for number in (*vector, *short)}
+        numbers = {repr(number)[: FRAGMENT_CHARS - 2] for number in (*vector, *short)}
         self.forms[name] = frozenset(numbers | {form for shift in range(3) for form in _pieces(_base64(packed, shift))})
         return list(vector)
 
-    def found_in(self, text: str, place: str, *, besides: Iterable[str] = ()) -> list[Leak]:
+    def find_leaks(self, text: str, place: str, *, besides: Iterable[str] = ()) -> list[Leak]:
         """Return the canaries that a text leaks.
 
         Args:
@@ -98,9 +98,9 @@ class Canaries:
             leaks.append(Leak(A_TOKEN, place, _around(text, token.start())))
         return leaks
 
-    def named_in(self, *texts: str) -> frozenset[str]:
+    def names_in(self, *texts: str) -> frozenset[str]:
         """Return the names of the canaries in the texts. The response to a request may contain the request's own."""
-        return frozenset(leak.canary for text in texts for leak in self.found_in(text, ""))
+        return frozenset(leak.canary for text in texts for leak in self.find_leaks(text, ""))
 
     def search(self, evidence: Mapping[str, str]) -> list[Leak]:
         """Return the canaries that any of the texts leaks.
@@ -108,10 +108,10 @@ class Canaries:
         Args:
             evidence: Texts by place.
         """
-        return [leak for place, text in evidence.items() for leak in self.found_in(text, place)]
+        return [leak for place, text in evidence.items() for leak in self.find_leaks(text, place)]
 
 
-def forms_of(value: str) -> set[str]:
+def fragments_of(value: str) -> set[str]:
     """Return all fragments that reveal a value: its start and its end, in each encoding."""
     said = json.dumps(value)[1:-1]
     ways = (
@@ -136,7 +136,7 @@ def _base64(data: bytes, shift: int) -> str:
 
 
 def _pieces(text: str) -> set[str]:
-    return {text[:PIECE], text[-PIECE:]}
+    return {text[:FRAGMENT_CHARS], text[-FRAGMENT_CHARS:]}
 
 
 def _first(text: str, forms: Iterable[str]) -> int:
@@ -144,4 +144,4 @@ def _first(text: str, forms: Iterable[str]) -> int:
 
 
 def _around(text: str, at: int) -> str:
-    return text[max(at - SHOWN_BESIDE, 0) : at + SHOWN_BESIDE].replace("\n", " ")
+    return text[max(at - CONTEXT_CHARS, 0) : at + CONTEXT_CHARS].replace("\n", " ")

@@ -8,13 +8,13 @@ from typing import Any
 import httpx
 
 from tests.support.cluster.canaries.canaries import Canaries, Leak
-from tests.support.cluster.canaries.echoes import Answering, EchoingEmbedder, EchoingProxy
+from tests.support.cluster.canaries.echoes import EchoingEmbedder, EchoingProxy, ResponseBuilder
 
 Json = dict[str, Any]
 OK, CREATED, DONE = 200, 201, 204
 UNKNOWN = "018f0000-0000-7000-8000-000000000000"
 # Characters at the start and at the end of a body. A longer text repeats itself in between.
-SHOWN_CHARS = 20_000
+MAX_SEARCHED_CHARS = 20_000
 JSON_TYPE = {"Content-Type": "application/json"}
 
 
@@ -41,16 +41,21 @@ class Conversation:
         if answer.is_error or '"error"' in answer.text:
             self.errors += 1
             body = built.content.decode(errors="replace")
-            own = (str(built.url), body[:SHOWN_CHARS], body[-SHOWN_CHARS:], built.headers.get("Idempotency-Key", ""))
-            besides = self.canaries.named_in(*own)
+            own = (
+                str(built.url),
+                body[:MAX_SEARCHED_CHARS],
+                body[-MAX_SEARCHED_CHARS:],
+                built.headers.get("Idempotency-Key", ""),
+            )
+            besides = self.canaries.names_in(*own)
             place = f"the answer {answer.status_code} to {method} {built.url.path}"
-            self.leaks += self.canaries.found_in(answer.text, place, besides=besides)
-            self.leaks += self.canaries.found_in(str(answer.headers), f"the headers of {place}")
+            self.leaks += self.canaries.find_leaks(answer.text, place, besides=besides)
+            self.leaks += self.canaries.find_leaks(str(answer.headers), f"the headers of {place}")
         return answer
 
 
 @dataclass(slots=True)
-class Said:
+class CanaryFields:
     """Builds texts and names for requests, each a canary of its own."""
 
     canaries: Canaries
@@ -82,9 +87,9 @@ class Said:
         } | more
 
 
-def talk(conversation: Conversation, slug: str, user: str) -> None:
+def send_all_requests(conversation: Conversation, slug: str, user: str) -> None:
     """Send each request of the API once, in valid form, for an agent that embeds texts."""
-    send, said = conversation.send, Said(conversation.canaries)
+    send, said = conversation.send, CanaryFields(conversation.canaries)
     at = f"/v1/agents/{slug}"
     key = {"Idempotency-Key": said.name("idempotency key")}
     first = said.memory(user)
@@ -107,8 +112,8 @@ def talk(conversation: Conversation, slug: str, user: str) -> None:
     filters = {"AND": [{f"metadata.{field_}": first["metadata"][field_]}]}
     searched = {**mine, "query": said.text("a query"), "filters": filters, "tags": first["tags"], "explain": True}
     send(OK, "POST", f"{at}/search", json=searched)
-    talk_of_items(conversation, at, user)
-    talk_of_sessions(conversation, at, user)
+    send_item_requests(conversation, at, user)
+    send_session_requests(conversation, at, user)
     send(OK, "GET", f"{at}/export", params={**mine, "vectors": "true"})
     lines = [said.memory(user, "an imported line"), {**mine, "content": said.text("a bad line"), "importance": "huge"}]
     send(
@@ -125,9 +130,9 @@ def talk(conversation: Conversation, slug: str, user: str) -> None:
     send(DONE, "DELETE", f"{at}/memories/{head}", params=mine)
 
 
-def talk_of_items(conversation: Conversation, at: str, user: str) -> None:
+def send_item_requests(conversation: Conversation, at: str, user: str) -> None:
     """Store, read and delete items under keys."""
-    send, said = conversation.send, Said(conversation.canaries)
+    send, said = conversation.send, CanaryFields(conversation.canaries)
     namespace = [said.text("part of an item's namespace"), said.text("another part")]
     place = {"user_id": user, "namespace": namespace, "key": said.text("key of an item")}
     item = {"content": said.text("an item"), "metadata": {"k": said.text("metadata of an item")}}
@@ -143,18 +148,18 @@ def talk_of_items(conversation: Conversation, at: str, user: str) -> None:
     send(404, "GET", f"{at}/items", params=place)
 
 
-def talk_of_sessions(conversation: Conversation, at: str, user: str) -> None:
+def send_session_requests(conversation: Conversation, at: str, user: str) -> None:
     """Use the working memory of a session."""
-    send, said = conversation.send, Said(conversation.canaries)
+    send, said = conversation.send, CanaryFields(conversation.canaries)
     mine = {"user_id": user}
     send(OK, "PUT", f"{at}/sessions/s1/working", params=mine, json={"content": said.text("in mind")})
     send(OK, "GET", f"{at}/sessions/s1/working", params=mine)
     send(OK, "POST", f"{at}/sessions/s1/end", params=mine)
 
 
-def talk_badly(conversation: Conversation, slug: str, user: str, vector: list[float]) -> None:
+def send_invalid_requests(conversation: Conversation, slug: str, user: str, vector: list[float]) -> None:
     """Send invalid requests of each kind, each with canaries."""
-    send, said = conversation.send, Said(conversation.canaries)
+    send, said = conversation.send, CanaryFields(conversation.canaries)
     at = f"/v1/agents/{slug}"
     memories, search, mine = f"{at}/memories", f"{at}/search", {"user_id": user}
     for body in (b'{"user_id": "u", "content": "%s', b'{"content": %s}', b'\xff"%s"', b"%s"):
@@ -191,7 +196,7 @@ def talk_badly(conversation: Conversation, slug: str, user: str, vector: list[fl
     send(404, "GET", "/v1/agents/none/memories", params={"user_id": said.text("user of none")})
 
 
-def bad_changes(said: Said, vector: list[float]) -> Iterable[Json]:
+def bad_changes(said: CanaryFields, vector: list[float]) -> Iterable[Json]:
     """Return fields that make a memory invalid."""
     return (
         {"content": {said.name("a key for content"): said.text("an object for content")}},
@@ -211,7 +216,7 @@ def bad_changes(said: Said, vector: list[float]) -> Iterable[Json]:
     )
 
 
-def bad_searches(said: Said, vector: list[float]) -> Iterable[Json]:
+def bad_searches(said: CanaryFields, vector: list[float]) -> Iterable[Json]:
     """Return fields that make a search invalid."""
     return (
         {"query": said.text("a long query") * 2_000},
@@ -227,7 +232,7 @@ def bad_searches(said: Said, vector: list[float]) -> Iterable[Json]:
     )
 
 
-def look_from_outside(conversation: Conversation, slug: str, user: str, memory: str, *, expected: int) -> None:
+def send_foreign_requests(conversation: Conversation, slug: str, user: str, memory: str, *, expected: int) -> None:
     """Request another tenant's data. No response may reveal more than the request contains."""
     send, at, mine = conversation.send, f"/v1/agents/{slug}", {"user_id": user}
     for path in (
@@ -252,30 +257,30 @@ def ndjson(*lines: str) -> Json:
     return {"content": "\n".join(lines).encode(), "headers": {"Content-Type": "application/x-ndjson"}}
 
 
-def talk_to_a_broken_embedder(
-    conversation: Conversation, slug: str, user: str, embedder: EchoingEmbedder, faults: Iterable[Answering]
+def send_with_failing_embedder(
+    conversation: Conversation, slug: str, user: str, embedder: EchoingEmbedder, faults: Iterable[ResponseBuilder]
 ) -> None:
     """Store and search while the embedding service fails and repeats the request in its responses."""
     for fault in faults:
-        embedder.answering, embedder.answered = fault, 0
-        talk_in_vain(conversation, slug, user)
-        assert embedder.answered
-    embedder.answering = None
+        embedder.failure, embedder.failure_count = fault, 0
+        send_failing_requests(conversation, slug, user)
+        assert embedder.failure_count
+    embedder.failure = None
 
 
-def talk_to_a_broken_server(
-    conversation: Conversation, slug: str, user: str, proxy: EchoingProxy, faults: Iterable[Answering]
+def send_with_failing_qdrant(
+    conversation: Conversation, slug: str, user: str, proxy: EchoingProxy, faults: Iterable[ResponseBuilder]
 ) -> None:
     """Store and search while Qdrant refuses all requests for the agent's points and repeats them in its responses."""
-    pattern = points_of(slug)
+    pattern = points_path_pattern(slug)
     for fault in faults:
         proxy.faults[pattern], proxy.answered[pattern] = fault, 0
-        talk_in_vain(conversation, slug, user)
+        send_failing_requests(conversation, slug, user)
         assert proxy.answered[pattern]
     del proxy.faults[pattern]
 
 
-def points_of(slug: str, number: str = r"\d+") -> str:
+def points_path_pattern(slug: str, number: str = r"\d+") -> str:
     """Return a pattern for the paths of an agent's points.
 
     Args:
@@ -284,9 +289,9 @@ def points_of(slug: str, number: str = r"\d+") -> str:
     return rf"agent_memory_{slug}(__{number})?/points"
 
 
-def talk_in_vain(conversation: Conversation, slug: str, user: str) -> None:
+def send_failing_requests(conversation: Conversation, slug: str, user: str) -> None:
     """Store and search while both fail."""
-    send, said, at = conversation.send, Said(conversation.canaries), f"/v1/agents/{slug}"
+    send, said, at = conversation.send, CanaryFields(conversation.canaries), f"/v1/agents/{slug}"
     send(range(400, 600), "POST", f"{at}/memories", json=said.memory(user, "while it fails"))
     send(range(400, 600), "POST", f"{at}/search", json={"user_id": user, "query": said.text("query then")})
     send(range(200, 600), "POST", f"{at}/memories/batch", json={"memories": [said.memory(user, "in a batch then")]})

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from tests.support.web.services import embedding_of
 
 METHODS = ["GET", "PUT", "POST", "PATCH", "DELETE"]
-Answering = Callable[[str, Mapping[str, str]], Response]
+ResponseBuilder = Callable[[str, Mapping[str, str]], Response]
 """Builds the response to a request from its body and headers."""
 
 
@@ -43,24 +43,24 @@ def _texts_in(value: Any) -> Iterator[str]:
                 yield from _texts_in(inner)
 
 
-def openai_error(status: int) -> Answering:
+def openai_error(status: int) -> ResponseBuilder:
     """Return a builder of errors in OpenAI's format that repeat the request."""
     return lambda body, headers: JSONResponse(
         {"error": {"message": _echo_of(body, headers), "type": "t", "param": body, "code": body}}, status
     )
 
 
-def qdrant_error(status: int) -> Answering:
+def qdrant_error(status: int) -> ResponseBuilder:
     """Return a builder of errors in Qdrant's format that repeat the request."""
     return lambda body, headers: JSONResponse({"status": {"error": _echo_of(body, headers)}, "time": 0.0}, status)
 
 
-def page(status: int) -> Answering:
+def page(status: int) -> ResponseBuilder:
     """Return a builder of HTML pages that repeat the request, as a gateway may do."""
     return lambda body, headers: Response(f"<pre>{_echo_of(body, headers)}</pre>", status, media_type="text/html")
 
 
-def key_first(status: int) -> Answering:
+def key_first(status: int) -> ResponseBuilder:
     """Return a builder of errors that repeat only the key, as OpenAI does for an invalid one."""
 
     def answer(_: str, headers: Mapping[str, str]) -> Response:
@@ -86,17 +86,17 @@ class EchoingEmbedder:
     """
 
     size: int
-    answering: Answering | None = None
-    answered: int = 0
+    failure: ResponseBuilder | None = None
+    failure_count: int = 0
 
     def app(self) -> Starlette:
         return Starlette(routes=[Route("/v1/embeddings", self._embed, methods=["POST"])])
 
     async def _embed(self, request: Request) -> Response:
         body = (await request.body()).decode()
-        if self.answering is not None:
-            self.answered += 1
-            return self.answering(body, request.headers)
+        if self.failure is not None:
+            self.failure_count += 1
+            return self.failure(body, request.headers)
         asked = json.loads(body)
         rows = [
             {"object": "embedding", "index": place, "embedding": embedding_of(text, self.size)}
@@ -115,7 +115,7 @@ class EchoingProxy:
     """
 
     target: str
-    faults: dict[str, Answering] = field(default_factory=dict)
+    faults: dict[str, ResponseBuilder] = field(default_factory=dict)
     answered: Counter[str] = field(default_factory=Counter)
     url: str = ""
 

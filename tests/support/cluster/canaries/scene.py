@@ -20,7 +20,7 @@ from tests.support.cluster.tenants import KEY_REF, QDRANT_KEY, Caller, Platform,
 from tests.support.cluster.workspace import PLURALS, Workspace
 from tests.support.spec.documents import Document
 from tests.support.web.http_server import serve
-from tests.support.web.s3_server import BUCKET, S3Server, serving_s3
+from tests.support.web.s3_server import BUCKET, S3Server, serve_s3
 from tests.support.web.services import Collector
 
 SIZE = 8
@@ -65,7 +65,7 @@ class Scene:
         return [leak for conversation in self.conversations for leak in conversation.leaks]
 
     def leaks_in(self, place: str) -> list[Leak]:
-        return self.canaries.found_in(self.evidence[place], place)
+        return self.canaries.find_leaks(self.evidence[place], place)
 
     def conversation(self, caller: Caller) -> Conversation:
         """Open a conversation of a caller, with paths from the API's root."""
@@ -96,7 +96,7 @@ class Scene:
         """Build the target of snapshot copies, with a key from alpha's Secret."""
         return {"endpoint": self.storage.url, "bucket": BUCKET, "secretRef": {"name": secret}}
 
-    def plant_what_was_handed_over(self) -> None:
+    def plant_agent_secrets(self) -> None:
         """Plant the tokens for Qdrant and all other values in the API's Secrets."""
         found = self.platform.control_plane.http.get(f"/api/v1/namespaces/{NAMESPACE}/secrets").json()["items"]
         for secret in found:
@@ -107,14 +107,16 @@ class Scene:
 
 
 @contextlib.contextmanager
-def playing(control_plane: ControlPlane, folder: pathlib.Path, perform: Callable[[Scene], None]) -> Iterator[Scene]:
+def running_scene(
+    control_plane: ControlPlane, folder: pathlib.Path, perform: Callable[[Scene], None]
+) -> Iterator[Scene]:
     """Set up the scene with JSON logs at level debug, run `perform`, collect the evidence, and yield the scene."""
     canaries = Canaries()
     collector, embedder = Collector(), EchoingEmbedder(SIZE)
     key = AccessKey(canaries.secret("id of the storage's key"), canaries.secret("key of the storage"))
     with (
         serve(collector.app()) as collector_url,
-        serving_s3(folder / "s3", key=key) as storage,
+        serve_s3(folder / "s3", key=key) as storage,
         serve(embedder.app()) as embedder_url,
     ):
         more = {
@@ -137,9 +139,9 @@ def playing(control_plane: ControlPlane, folder: pathlib.Path, perform: Callable
                     proxy=proxy,
                     storage=storage,
                 )
-                prepare(scene)
+                create_fixtures(scene)
                 perform(scene)
-                scene.plant_what_was_handed_over()
+                scene.plant_agent_secrets()
                 scene.evidence |= evidence_of_metrics(platform) | evidence_of_cluster(scene)
                 platform.operator.stop()
                 platform.api.stop()
@@ -147,20 +149,20 @@ def playing(control_plane: ControlPlane, folder: pathlib.Path, perform: Callable
                 scene.evidence["the traces"] = b"\n".join(collector.bodies).decode(errors="replace")
                 scene.evidence["names in the bucket"] = "\n".join(str(path) for path in storage.folder.rglob("*"))
                 yield scene
-                leave(scene)
+                clean_up(scene)
 
 
-def prepare(scene: Scene) -> None:
+def create_fixtures(scene: Scene) -> None:
     """Create the connection and the Secrets."""
     alpha, infra, canaries, key = scene.alpha, scene.infra, scene.canaries, scene.storage.key
     scene.secret(infra, KEY_REF["name"], **{KEY_REF["key"]: QDRANT_KEY})
     infra.qdrant.headers["api-key"] = QDRANT_KEY
     infra.connect(url=scene.proxy.url, apiKeySecretRef=KEY_REF, namespaces={"from": "All"})
-    scene.secret(alpha.seen, "embedder", key=canaries.secret("key of the embedding service"))
-    scene.secret(alpha.seen, "s3", **{"access-key-id": key.id, "secret-access-key": key.secret})
+    scene.secret(alpha.admin_workspace, "embedder", key=canaries.secret("key of the embedding service"))
+    scene.secret(alpha.admin_workspace, "s3", **{"access-key-id": key.id, "secret-access-key": key.secret})
 
 
-def leave(scene: Scene) -> None:
+def clean_up(scene: Scene) -> None:
     """Close the clients and remove the objects."""
     for conversation in scene.conversations:
         conversation.http.close()

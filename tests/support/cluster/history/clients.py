@@ -18,8 +18,8 @@ from tests.support.cluster.witness.witness import unit_vector_of
 PATIENCE_S = 12.0
 # Maximum number of results of a search; more memories than any user has.
 PAGE = 100
-MEMORIES_OF_A_USER = 24
-USERS_AT_ONCE = 4
+MAX_MEMORIES_PER_USER = 24
+ACTIVE_USERS = 4
 KEYS = ("weather", "menu")
 PAUSE_S = 0.3
 # The connection failed, so the request was not sent.
@@ -39,7 +39,7 @@ SHARES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownMemory:
     """A memory with an id from a response."""
 
     user: str
@@ -54,8 +54,8 @@ class Pool:
 
     chance: random.Random
     users: list[str] = field(default_factory=list)
-    known: dict[str, list[Known]] = field(default_factory=dict)
-    everybody: list[str] = field(default_factory=list)
+    known: dict[str, list[KnownMemory]] = field(default_factory=dict)
+    all_users: list[str] = field(default_factory=list)
     _count: int = 0
     _stored: dict[str, int] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -63,33 +63,33 @@ class Pool:
     def user(self) -> str:
         """Return one of the users that currently get new memories."""
         with self._lock:
-            while len(self.users) < USERS_AT_ONCE:
-                name = f"user-{len(self.everybody)}"
+            while len(self.users) < ACTIVE_USERS:
+                name = f"user-{len(self.all_users)}"
                 self.users.append(name)
-                self.everybody.append(name)
+                self.all_users.append(name)
             return self.chance.choice(self.users)
 
     def any_user(self) -> str:
         """Return a user with memories, mostly one that currently gets new ones."""
         user = self.user()
         with self._lock:
-            return self.chance.choice(self.everybody) if self.chance.random() < 0.3 else user
+            return self.chance.choice(self.all_users) if self.chance.random() < 0.3 else user
 
     def content(self, user: str) -> str:
         """Return a unique text. A user with enough memories gets no further ones."""
         with self._lock:
             self._count += 1
             self._stored[user] = self._stored.get(user, 0) + 1
-            if self._stored[user] >= MEMORIES_OF_A_USER and user in self.users:
+            if self._stored[user] >= MAX_MEMORIES_PER_USER and user in self.users:
                 self.users.remove(user)
             return f"{user} says {self._count}"
 
-    def learn(self, memory: Known) -> None:
+    def add(self, memory: KnownMemory) -> None:
         """Record a stored memory."""
         with self._lock:
             self.known.setdefault(memory.user, []).append(memory)
 
-    def memory(self, *, is_plain: bool = False) -> Known | None:
+    def memory(self, *, is_plain: bool = False) -> KnownMemory | None:
         """Return a memory to change: a recent one, because fewer of these are superseded already.
 
         Args:
@@ -104,7 +104,7 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CompletedRequest:
     """A completed request. `status` is None if there was no response; `body` is None if it was empty."""
 
     process: str
@@ -131,7 +131,7 @@ class _Tried:
         return self.is_done or (self.status is not None and 400 <= self.status < 500 and self.status != BUSY)
 
 
-class Asker:
+class ApiCaller:
     """Sends requests to any of the API processes and records the results."""
 
     def __init__(self, urls: Sequence[str], agent: str, journal: HistoryJournal, chance: random.Random) -> None:
@@ -142,7 +142,7 @@ class Asker:
     def close(self) -> None:
         self._http.close()
 
-    def store(self, user: str, content: str, *, tries: int = 1, **more: Any) -> Known | None:
+    def store(self, user: str, content: str, *, tries: int = 1, **more: Any) -> KnownMemory | None:
         """Store a memory; return it if that was acknowledged.
 
         Args:
@@ -153,12 +153,12 @@ class Asker:
         asked = self._send("POST", "/memories", tries=tries, json=body, headers=headers)
         known, follows = None, more.get("supersedes")
         if asked.status in (200, 201):
-            known, follows = Known(user, content, asked.body["id"], "key" in more), asked.body["supersedes"]
+            known, follows = KnownMemory(user, content, asked.body["id"], "key" in more), asked.body["supersedes"]
             self._journal.name(known.id, content)
         self._write(Kind.STORE, user, asked, content=content, chain=more.get("key", ""), target_id=follows)
         return known
 
-    def delete(self, memory: Known) -> None:
+    def delete(self, memory: KnownMemory) -> None:
         asked = self._send("DELETE", f"/memories/{memory.id}", params={"user_id": memory.user})
         self._write(Kind.DELETE, memory.user, asked, target_id=memory.id)
 
@@ -170,19 +170,21 @@ class Asker:
         body = {"user_id": user, "vector": unit_vector_of(user), "top_k": PAGE}
         return self._read(Kind.SEARCH, user, self._send("POST", "/search", process=process, json=body))
 
-    def listed(self, user: str, *, process: int | None = None) -> bool:
+    def list_all(self, user: str, *, process: int | None = None) -> bool:
         """List all memories of a user, including superseded ones; return whether that succeeded."""
         parameters = {"user_id": user, "include_superseded": "true", "limit": PAGE}
         return self._read(Kind.LIST, user, self._send("GET", "/memories", process=process, params=parameters))
 
-    def _read(self, kind: Kind, user: str, asked: Asked) -> bool:
+    def _read(self, kind: Kind, user: str, asked: CompletedRequest) -> bool:
         rows = asked.body["results"] if asked.status == 200 else []
         for row in rows:
             self._journal.name(row["id"], row["content"])
         self._write(kind, user, asked, found=frozenset(row["content"] for row in rows))
         return asked.status == 200
 
-    def _send(self, method: str, path: str, *, tries: int = 1, process: int | None = None, **request: Any) -> Asked:
+    def _send(
+        self, method: str, path: str, *, tries: int = 1, process: int | None = None, **request: Any
+    ) -> CompletedRequest:
         begun, doubt = time.monotonic(), None
         for number in range(tries):
             time.sleep(PAUSE_S if number else 0)
@@ -193,7 +195,7 @@ class Asker:
             # The refusal of a later attempt does not undo the effect of an earlier one.
             doubt = doubt or (None if tried.status in REFUSALS else tried)
         told = tried if tried.is_done else doubt or tried
-        return Asked(f"api-{place}", begun, time.monotonic(), told.status, told.body, told.note)
+        return CompletedRequest(f"api-{place}", begun, time.monotonic(), told.status, told.body, told.note)
 
     def _once(self, method: str, url: str, **request: Any) -> "_Tried":
         try:
@@ -203,12 +205,14 @@ class Asker:
         except httpx.TransportError as error:
             return _Tried(None, None, repr(error))
         if answer.status_code not in ALLOWED:
-            self._journal.blame(f"{method} {url} was answered {answer.status_code} {answer.text[:300]}")
+            self._journal.record_fault(f"{method} {url} was answered {answer.status_code} {answer.text[:300]}")
         body = answer.json() if answer.content else None
         note = str((body or {}).get("detail", "")) if answer.status_code >= 400 else ""
         return _Tried(answer.status_code, body, note)
 
-    def _write(self, kind: Kind, user: str, asked: Asked, *, target_id: str | None = None, **more: Any) -> None:
+    def _write(
+        self, kind: Kind, user: str, asked: CompletedRequest, *, target_id: str | None = None, **more: Any
+    ) -> None:
         operation = Operation(
             kind=kind,
             user=user,
@@ -226,7 +230,7 @@ class Client(threading.Thread):
     """Runs random operations one after another until it is stopped."""
 
     def __init__(
-        self, name: str, asker: Asker, pool: Pool, journal: HistoryJournal, *, seed: str, pace_s: float
+        self, name: str, asker: ApiCaller, pool: Pool, journal: HistoryJournal, *, seed: str, pace_s: float
     ) -> None:
         super().__init__(name=name, daemon=True)
         self._asker, self._pool, self._journal = asker, pool, journal
@@ -240,7 +244,7 @@ class Client(threading.Thread):
             try:
                 getattr(self, name)()
             except Exception as exc:
-                self._journal.blame(f"{self.name} died in {name}: {exc!r}")
+                self._journal.record_fault(f"{self.name} died in {name}: {exc!r}")
                 raise
         self._asker.close()
 
@@ -276,8 +280,8 @@ class Client(threading.Thread):
         self._asker.search(self._pool.any_user())
 
     def listed(self) -> None:
-        self._asker.listed(self._pool.any_user())
+        self._asker.list_all(self._pool.any_user())
 
-    def _learn(self, known: Known | None) -> None:
+    def _learn(self, known: KnownMemory | None) -> None:
         if known is not None:
-            self._pool.learn(known)
+            self._pool.add(known)

@@ -14,7 +14,7 @@ from tests.support.cluster.history.rows import Kill
 
 # Statuses that mean, by the API's contract, "nothing was done".
 BUSY, AWAY = 429, 503
-EXCERPT_MAX = 30
+MAX_EXCERPT_LINES = 30
 
 
 def outcome_of(kind: Kind, status: int | None) -> Outcome:
@@ -68,17 +68,17 @@ class HistoryJournal:
             if content not in known:
                 known.append(content)
 
-    def blame(self, fault: str) -> None:
+    def record_fault(self, fault: str) -> None:
         """Record a response that must never occur."""
         with self._lock:
             self.faults.append(f"{self.at(time.monotonic())} {fault}")
 
-    def tell(self, event: str) -> None:
+    def record_event(self, event: str) -> None:
         """Record a fault or a move."""
         with self._lock:
             self.events.append((time.monotonic(), event))
 
-    def killed(self, process: str) -> None:
+    def record_kill(self, process: str) -> None:
         """Record that a process was killed."""
         with self._lock:
             self.kills.append(Kill(process, time.monotonic()))
@@ -97,7 +97,7 @@ class HistoryJournal:
         # A memory that no response contained has no known content. Its id replaces the content.
         return replace(entry.operation, targets=tuple(self.contents.get(entry.target_id, [entry.target_id])))
 
-    def same(self) -> dict[str, frozenset[str]]:
+    def contents_by_id(self) -> dict[str, frozenset[str]]:
         """Return for each content all contents that had the same id."""
         return {content: frozenset(all_) for all_ in self.contents.values() for content in all_}
 
@@ -167,11 +167,11 @@ class HistoryJournal:
 
 def _around(lines: list[tuple[float, str]], at: float) -> Iterable[tuple[float, str]]:
     """Return the lines nearest to a time, in order."""
-    nearest = sorted(lines, key=lambda line: abs(line[0] - at))[:EXCERPT_MAX]
+    nearest = sorted(lines, key=lambda line: abs(line[0] - at))[:MAX_EXCERPT_LINES]
     return sorted(nearest)
 
 
-def each_once(violations: Iterable[Violation], by: Callable[[Violation], object]) -> list[Violation]:
+def deduplicate(violations: Iterable[Violation], by: Callable[[Violation], object]) -> list[Violation]:
     """Return the first violation for each key."""
     found: dict[object, Violation] = {}
     for violation in violations:

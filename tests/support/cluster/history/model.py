@@ -43,7 +43,7 @@ class Outcome(Enum):
     UNKNOWN = "unknown"
 
 
-class Sure(IntEnum):
+class Certainty(IntEnum):
     """Certainty that an operation took effect."""
 
     NO = 0
@@ -98,15 +98,15 @@ class Segment:
     begun: Span
     ended: Span | None = None
 
-    def holds(self, operation: Operation) -> Sure:
+    def holds(self, operation: Operation) -> Certainty:
         """Return how certain it is that the segment contains an operation."""
         if operation.outcome is Outcome.REFUSED:
-            return Sure.NO
+            return Certainty.NO
         ended = self.ended or Span(FOREVER, FOREVER)
         if operation.until < self.begun.first or operation.begun > ended.last:
-            return Sure.NO
+            return Certainty.NO
         is_within = operation.begun >= self.begun.last and operation.ended <= ended.first
-        return Sure.YES if is_within and operation.outcome is Outcome.OK else Sure.PERHAPS
+        return Certainty.YES if is_within and operation.outcome is Outcome.OK else Certainty.PERHAPS
 
 
 Lineage = tuple[Segment, ...]
@@ -149,7 +149,7 @@ class Timeline:
         """Record that the last restore was rolled back."""
         self._add(self._replaced.pop(), moved, calm, "rollback")
 
-    def during(self, begun: float, ended: float) -> list[Era]:
+    def eras_during(self, begun: float, ended: float) -> list[Era]:
         """Return the eras that an operation in this interval may have seen."""
         ends = [era.begun.last for era in self.eras[1:]] + [FOREVER]
         return [era for era, end in zip(self.eras, ends, strict=True) if era.begun.first <= ended and end >= begun]
@@ -188,46 +188,50 @@ class _View:
     since: float
     until: float
 
-    def _placed(self, operation: Operation) -> Sure:
+    def _placed(self, operation: Operation) -> Certainty:
         if operation.begun > self.until:
-            return Sure.NO
+            return Certainty.NO
         sure = max(segment.holds(operation) for segment in self.era.lineage)
-        return sure if operation.ended < self.since else min(sure, Sure.PERHAPS)
+        return sure if operation.ended < self.since else min(sure, Certainty.PERHAPS)
 
-    def _is_gone(self, store: Operation) -> Sure:
+    def _is_gone(self, store: Operation) -> Certainty:
         """Return how certain it is that the memory was deleted or forgotten."""
         found = [_among(each, self._placed(each)) for each in self.history.deletes[store.content]]
         found += [self._forgotten(store, each) for each in self.history.forgets[store.user]]
-        return max(found, default=Sure.NO)
+        return max(found, default=Certainty.NO)
 
-    def _forgotten(self, store: Operation, forget: Operation) -> Sure:
+    def _forgotten(self, store: Operation, forget: Operation) -> Certainty:
         """Return how certain it is that the memory was forgotten. A restore never brings it back."""
         if forget.outcome is Outcome.REFUSED or forget.begun > self.until or forget.until < store.begun:
-            return Sure.NO
+            return Certainty.NO
         is_after = store.outcome is Outcome.OK and store.ended <= forget.begun and forget.outcome is Outcome.OK
-        return Sure.YES if is_after and forget.ended < self.since and self.since >= self.era.calm else Sure.PERHAPS
+        return (
+            Certainty.YES
+            if is_after and forget.ended < self.since and self.since >= self.era.calm
+            else Certainty.PERHAPS
+        )
 
-    def exists(self, store: Operation) -> Sure:
+    def exists(self, store: Operation) -> Certainty:
         """Return how certain it is that a memory exists, in its newest or an earlier version."""
         gone = self._is_gone(store)
-        if gone is Sure.YES:
-            return Sure.NO
-        return min(self._placed(store), Sure.YES if gone is Sure.NO else Sure.PERHAPS)
+        if gone is Certainty.YES:
+            return Certainty.NO
+        return min(self._placed(store), Certainty.YES if gone is Certainty.NO else Certainty.PERHAPS)
 
-    def answers(self, store: Operation) -> Sure:
+    def answers(self, store: Operation) -> Certainty:
         """Return how certain it is that a memory exists and is the newest version."""
         followers = self.history.followers(store)
-        if any(_among(each, self.exists(each)) is Sure.YES for each in followers):
-            return Sure.NO
-        later = max(map(self.exists, self.history.descendants(store)), default=Sure.NO)
+        if any(_among(each, self.exists(each)) is Certainty.YES for each in followers):
+            return Certainty.NO
+        later = max(map(self.exists, self.history.descendants(store)), default=Certainty.NO)
         # A store that is in progress or was interrupted hides the head of its chain for a while.
-        beside = any(self.exists(each) is Sure.PERHAPS for each in self.history.beside(store))
-        return min(self.exists(store), Sure.PERHAPS if beside or later is not Sure.NO else Sure.YES)
+        beside = any(self.exists(each) is Certainty.PERHAPS for each in self.history.same_key(store))
+        return min(self.exists(store), Certainty.PERHAPS if beside or later is not Certainty.NO else Certainty.YES)
 
 
-def _among(operation: Operation, sure: Sure) -> Sure:
+def _among(operation: Operation, sure: Certainty) -> Certainty:
     """Return how certain it is that an operation affected this one of its targets."""
-    return sure if len(operation.targets) == 1 else min(sure, Sure.PERHAPS)
+    return sure if len(operation.targets) == 1 else min(sure, Certainty.PERHAPS)
 
 
 @dataclass(slots=True)
@@ -266,7 +270,7 @@ class History:
                 waiting += self.followers(each)
         return list(found.values())
 
-    def beside(self, store: Operation) -> list[Operation]:
+    def same_key(self, store: Operation) -> list[Operation]:
         """Return the other stores with the same key."""
         return [each for each in self._in_chain[store.user, store.chain] if each is not store]
 
@@ -286,10 +290,10 @@ class History:
     def expected(self, store: Operation, read: Operation) -> tuple[bool, bool]:
         """Return whether a read must return a memory, and whether it may."""
         found = []
-        for era in self.timeline.during(read.begun, read.ended):
+        for era in self.timeline.eras_during(read.begun, read.ended):
             view = _View(self, era, read.begun, read.ended)
             found.append(view.answers(store) if read.kind is Kind.SEARCH else view.exists(store))
-        return min(found) is Sure.YES, max(found) is not Sure.NO
+        return min(found) is Certainty.YES, max(found) is not Certainty.NO
 
 
 def _grouped(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import httpx
 
 from tests.support.cluster.history.model import Span, Timeline
-from tests.support.cluster.history.world import HistoryWorld, Part
+from tests.support.cluster.history.world import HistoryWorld, ManagedProcess
 from tests.support.cluster.workspace import conditions_of, is_observed, is_ready
 
 SNAPSHOT, RESTORE = "MemorySnapshot", "MemoryRestore"
@@ -19,15 +19,15 @@ BREAKS = ("kill api", "pause api", "kill operator", "pause operator", "kill engi
 # Some pauses exceed a limit: the timeout of calls to the engine, the API's lease, or the operator's lease.
 PAUSED_S = {"api": (2.0, 7.0), "operator": (4.0, 18.0), "engine": (1.0, 8.0)}
 KILLED_S = (0.2, 2.0)
-BETWEEN_S = (1.0, 5.0)
+PAUSE_S = (1.0, 5.0)
 MOVED_WITHIN_S = 240.0
-LOOK_S = 0.1
+POLL_S = 0.1
 # More steps than the longest run needs.
-STEPS_MAX = 1000
+MAX_STEPS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Break:
+class Fault:
     """One fault.
 
     Attributes:
@@ -48,7 +48,7 @@ class Schedule:
     """Moves and faults of a run, determined by its seed."""
 
     moves: tuple[tuple[str, float], ...]
-    breaks: tuple[Break, ...]
+    breaks: tuple[Fault, ...]
 
     @classmethod
     def of(cls, seed: int, moves: Sequence[str] = MOVES, breaks: Sequence[str] = BREAKS) -> "Schedule":
@@ -63,15 +63,15 @@ class Schedule:
 def _dealt(chance: random.Random, kinds: Sequence[str]) -> list[str]:
     """Return the kinds in rounds; each round contains all of them in random order."""
     dealt: list[str] = []
-    while kinds and len(dealt) < STEPS_MAX:
+    while kinds and len(dealt) < MAX_STEPS:
         dealt += chance.sample(kinds, len(kinds))
     return dealt
 
 
-def _break(chance: random.Random, what: str) -> Break:
+def _break(chance: random.Random, what: str) -> Fault:
     part = what.split()[-1]
     times = PAUSED_S.get(part, (3.0, 10.0)) if not what.startswith("kill") else KILLED_S
-    return Break(what, chance.uniform(*BETWEEN_S), chance.uniform(*times), chance.randrange(6))
+    return Fault(what, chance.uniform(*PAUSE_S), chance.uniform(*times), chance.randrange(6))
 
 
 class Breaker:
@@ -80,7 +80,7 @@ class Breaker:
     It runs in the thread that started them: they die with that thread.
     """
 
-    def __init__(self, world: HistoryWorld, breaks: Sequence[Break]) -> None:
+    def __init__(self, world: HistoryWorld, breaks: Sequence[Fault]) -> None:
         self._world, self._breaks = world, breaks
         self._until = 0.0
         self.done: list[str] = []
@@ -100,7 +100,7 @@ class Breaker:
         """Sleep, but not beyond the end of the run."""
         time.sleep(max(0.0, min(seconds, self._until - time.monotonic())))
 
-    def _break(self, each: Break) -> None:
+    def _break(self, each: Fault) -> None:
         verb, _, kind = each.what.partition(" ")
         parts = {"api": self._world.apis, "operator": self._world.operators, "engine": [self._world.engine]}
         if verb == "clock":
@@ -114,17 +114,17 @@ class Breaker:
             mend(part)
         self.done.append(each.what)
 
-    def _verbs(self, verb: str) -> tuple[Callable[[Part], None], Callable[[Part], None]]:
+    def _verbs(self, verb: str) -> tuple[Callable[[ManagedProcess], None], Callable[[ManagedProcess], None]]:
         world = self._world
-        return (world.kill, world.start) if verb == "kill" else (world.pause, world.go_on)
+        return (world.kill, world.start) if verb == "kill" else (world.pause, world.resume)
 
-    def _shift(self, part: Part, for_s: float) -> None:
+    def _shift(self, part: ManagedProcess, for_s: float) -> None:
         """Set the wall clock of a process ahead, and back."""
-        self._world.journal.tell(f"clock of {part.name} ahead")
-        part.program.jump()
+        self._world.journal.record_event(f"clock of {part.name} ahead")
+        part.program.toggle_clock()
         self._rest(for_s)
-        part.program.jump()
-        self._world.journal.tell(f"clock of {part.name} as before")
+        part.program.toggle_clock()
+        self._world.journal.record_event(f"clock of {part.name} as before")
 
 
 class Mover(threading.Thread):
@@ -149,18 +149,18 @@ class Mover(threading.Thread):
                     break
                 getattr(self, move)()
         except Exception as exc:
-            self._journal.blame(f"the mover died: {exc!r}")
+            self._journal.record_fault(f"the mover died: {exc!r}")
             raise
 
     def snapshot(self) -> None:
         """Take a snapshot."""
         self._count += 1
         name, begun = f"snapshot-{self._count}", time.monotonic()
-        self._journal.tell(f"{name} is asked for")
+        self._journal.record_event(f"{name} is asked for")
         self._call(lambda: self._workspace.create_snapshot(name, verify="None"))
         if self._succeeds(SNAPSHOT, name):
             ended = time.monotonic()
-            self._journal.tell(f"{name} is made")
+            self._journal.record_event(f"{name} is made")
             self.timeline.snapshot(name, Span(begun, ended))
             self._fit.append(name)
 
@@ -168,7 +168,7 @@ class Mover(threading.Thread):
         """Restore a snapshot into a new collection."""
         if (restored := self._restore("Swap")) is not None:
             name, snapshot, begun, ended = restored
-            self.timeline.restore(snapshot, self._world.aliases.moved(begun)[-1], calm=ended)
+            self.timeline.restore(snapshot, self._world.aliases.moves_since(begun)[-1], calm=ended)
             self._last_swap = name
             self.done.append("swap")
 
@@ -186,28 +186,28 @@ class Mover(threading.Thread):
             self.swap()
             return
         name, self._last_swap, begun = self._last_swap, None, time.monotonic()
-        self._journal.tell(f"rollback of {name} is asked for")
+        self._journal.record_event(f"rollback of {name} is asked for")
         self._call(lambda: self._workspace.annotate(name, of=RESTORE, rollback="yes"))
         if self._comes(RESTORE, name, "RolledBack", "True"):
-            self._journal.tell(f"{name} is rolled back")
-            self.timeline.roll_back(self._world.aliases.moved(begun)[-1], calm=time.monotonic())
+            self._journal.record_event(f"{name} is rolled back")
+            self.timeline.roll_back(self._world.aliases.moves_since(begun)[-1], calm=time.monotonic())
             self.done.append("rollback")
 
     def rebuild(self) -> None:
         """Change a setting that requires another collection. The memories are copied."""
-        self._journal.tell("rebuild is asked for")
+        self._journal.record_event("rebuild is asked for")
         self._is_dot = not self._is_dot
         self._call(lambda: self._workspace.patch(index={"distance": "Dot" if self._is_dot else "Cosine"}))
         # Earlier snapshots do not fit the new collection.
         self._fit, self._last_swap = [], None
         if self._wait(self._is_rebuilt, "the end of the rebuild"):
-            self._journal.tell("rebuilt")
+            self._journal.record_event("rebuilt")
             self.done.append("rebuild")
 
     def takeover(self) -> None:
         """Delete the agent's object and let another one take its memories over unchanged."""
         uid = self._workspace.must_get()["metadata"]["uid"]
-        self._journal.tell("takeover is asked for")
+        self._journal.record_event("takeover is asked for")
         self._drop_accesses()
         self._call(self._workspace.delete)
         if not self._wait(lambda: self._workspace.get() is None, "the end of the object"):
@@ -216,13 +216,13 @@ class Mover(threading.Thread):
         self._fit, self._last_swap = [], None
         if self._wait(lambda: is_ready(self._workspace.must_get()), "the takeover"):
             self._drop_accesses()
-            self._journal.tell("taken over")
+            self._journal.record_event("taken over")
             self.done.append("takeover")
 
     def _drop_accesses(self) -> None:
         """Record that processes drop unwritten accesses of a deleted agent, as if they were killed."""
         for part in self._world.apis:
-            self._journal.killed(part.name)
+            self._journal.record_kill(part.name)
 
     def _restore(self, mode: str) -> tuple[str, str, float, float] | None:
         """Restore a snapshot; return the names of restore and snapshot, and the start and end times.
@@ -237,12 +237,12 @@ class Mover(threading.Thread):
         self._count += 1
         name, snapshot = f"restore-{self._count}", self._fit[-1 - (self._count % 3) % len(self._fit)]
         begun = time.monotonic()
-        self._journal.tell(f"{name} of {snapshot} {mode} is asked for")
+        self._journal.record_event(f"{name} of {snapshot} {mode} is asked for")
         source = {"snapshotRef": {"name": snapshot}}
         self._call(lambda: self._workspace.create_restore(name, source, mode=mode))
         if not self._succeeds(RESTORE, name):
             return None
-        self._journal.tell(f"{name} is done")
+        self._journal.record_event(f"{name} is done")
         return name, snapshot, begun, time.monotonic()
 
     def _is_rebuilt(self) -> bool:
@@ -264,7 +264,7 @@ class Mover(threading.Thread):
 
         came = self._wait(ended, f"{condition} of {name}")
         if came and not came.startswith(wanted):
-            self._journal.tell(f"{name} came to {condition} {came}")
+            self._journal.record_event(f"{name} came to {condition} {came}")
         return came.startswith(wanted) if came else False
 
     def _wait(self, holds: Callable[[], object], what: str) -> str:
@@ -273,8 +273,8 @@ class Mover(threading.Thread):
             with contextlib.suppress(httpx.TransportError, AssertionError):
                 if found := holds():
                     return str(found)
-            time.sleep(LOOK_S)
-        self._journal.blame(f"{what} did not come within {MOVED_WITHIN_S:.0f} s")
+            time.sleep(POLL_S)
+        self._journal.record_fault(f"{what} did not come within {MOVED_WITHIN_S:.0f} s")
         self.is_over.set()
         return ""
 

@@ -14,22 +14,22 @@ from typing import Any
 from agentmemory_operator.memories.rules.links import predecessors
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.history.clients import Asker, Client, Pool
-from tests.support.cluster.history.journal import HistoryJournal, each_once
+from tests.support.cluster.history.clients import ApiCaller, Client, Pool
+from tests.support.cluster.history.journal import HistoryJournal, deduplicate
 from tests.support.cluster.history.model import Outcome, Violation, violations
 from tests.support.cluster.history.nemesis import BREAKS, MOVES, Breaker, Mover, Schedule
 from tests.support.cluster.history.rows import Row, chain_violations, count_violations
 from tests.support.cluster.history.world import HistoryWorld, running_world
-from tests.support.cluster.witness.audit import malformed, read_points, settled_points
+from tests.support.cluster.witness.audit import find_malformed, read_points, settled_points
 from tests.support.cluster.witness.witness import engine_at
 from tests.support.patience import wait_until
 
 CLIENTS = 4
 PACE_S = 0.08
-CALM_S = 3.0
+QUIET_S = 3.0
 ENDS_WITHIN_S = 300.0
 STOPS_WITHIN_S = 40.0
-SHOWN = 5
+MAX_EXCERPTS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,9 +109,9 @@ def run(control_plane: ControlPlane, folder: pathlib.Path, plan: Plan) -> Report
     found = (
         violations(history)
         + chain_violations(rows, ended)
-        + count_violations(history, rows, journal.kills, ended, journal.same())
+        + count_violations(history, rows, journal.kills, ended, journal.contents_by_id())
     )
-    found = each_once(found, lambda each: (each.content, each.what))
+    found = deduplicate(found, lambda each: (each.content, each.what))
     journal.write(folder / "journal.jsonl")
     refused = {store.content for store in history.stores.values() if store.outcome is Outcome.REFUSED}
     conflicts = {store.content for store in history.stores.values() if store.status == "409"}
@@ -125,7 +125,7 @@ def run(control_plane: ControlPlane, folder: pathlib.Path, plan: Plan) -> Report
         refusals=len(conflicts),
         refused_kept=len({each.content for each in found} & refused),
         took_s=ended - begun,
-        excerpts=[journal.excerpt(each) for each in each_once(found, lambda each: each.what)[:SHOWN]],
+        excerpts=[journal.excerpt(each) for each in deduplicate(found, lambda each: each.what)[:MAX_EXCERPTS]],
     )
     print(report, flush=True)
     return report
@@ -145,7 +145,7 @@ def _disturb(world: HistoryWorld, plan: Plan) -> tuple[Mover, Breaker, Pool]:
     world.revive()
     world.wait_served()
     # Reads in this quiet period must find everything.
-    time.sleep(CALM_S)
+    time.sleep(QUIET_S)
     for client in clients:
         client.is_over.set()
     _join(clients, world)
@@ -158,7 +158,7 @@ def _join(threads: Sequence[threading.Thread], world: HistoryWorld) -> None:
     while any(thread.is_alive() for thread in threads):
         world.revive()
         if time.monotonic() > until:
-            world.journal.blame(
+            world.journal.record_fault(
                 f"{[thread.name for thread in threads if thread.is_alive()]} did not end; {world.logs()}"
             )
             return
@@ -171,8 +171,8 @@ def _client(world: HistoryWorld, pool: Pool, plan: Plan, number: int) -> Client:
     return Client(f"client-{number}", asker, pool, world.journal, seed=seed, pace_s=plan.pace_s)
 
 
-def _asker(world: HistoryWorld, chance: random.Random) -> Asker:
-    return Asker(world.urls, world.workspace.slug, world.journal, chance)
+def _asker(world: HistoryWorld, chance: random.Random) -> ApiCaller:
+    return ApiCaller(world.urls, world.workspace.slug, world.journal, chance)
 
 
 def _last_look(world: HistoryWorld, pool: Pool) -> tuple[dict[str, Row], list[str]]:
@@ -180,16 +180,16 @@ def _last_look(world: HistoryWorld, pool: Pool) -> tuple[dict[str, Row], list[st
     alias = world.workspace.alias
     with engine_at(world.workspace.qdrant_url) as engine, contextlib.closing(_asker(world, random.Random(0))) as asker:
         settled_points(engine, alias)
-        for number, user in enumerate(pool.everybody):
+        for number, user in enumerate(pool.all_users):
             process = number % len(world.urls)
-            for read in (asker.search, asker.listed):
+            for read in (asker.search, asker.list_all):
                 wait_until(partial(read, user, process=process), seconds=60, what=f"{user}'s memories")
         for part in world.apis:
             part.program.terminate()
         for part in world.apis:
             wait_until(lambda part=part: part.program.returncode is not None, seconds=STOPS_WITHIN_S, what=part.name)
         points = {str(point["id"]): point["payload"] for point in read_points(engine, alias)}
-    return _rows(points, world.journal), [f"at the end: {told}" for told in malformed(points)]
+    return _rows(points, world.journal), [f"at the end: {told}" for told in find_malformed(points)]
 
 
 def _rows(points: dict[str, dict[str, Any]], journal: HistoryJournal) -> dict[str, Row]:

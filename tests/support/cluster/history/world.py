@@ -31,7 +31,7 @@ NO_CLEANUP = {"deduplicate": False, "schedule": "0 3 29 2 *"}
 
 
 @dataclass(slots=True)
-class Part:
+class ManagedProcess:
     """A named process.
 
     Attributes:
@@ -51,14 +51,14 @@ class HistoryWorld:
 
     workspace: Workspace
     journal: HistoryJournal
-    engine: Part
-    apis: list[Part]
-    operators: list[Part]
+    engine: ManagedProcess
+    apis: list[ManagedProcess]
+    operators: list[ManagedProcess]
     urls: list[str]
     aliases: "AliasWatch" = field(init=False)
 
     @property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[ManagedProcess]:
         return [self.engine, *self.apis, *self.operators]
 
     def create_agent(self, *, is_dot: bool = False, takeover: str = "") -> None:
@@ -73,38 +73,38 @@ class HistoryWorld:
         annotations = {TAKEOVER: takeover} if takeover else {}
         self.workspace.create(**spec, changePolicy="Apply", annotations=annotations)
 
-    def kill(self, part: Part) -> None:
+    def kill(self, part: ManagedProcess) -> None:
         """Kill a process with SIGKILL."""
-        self.journal.tell(f"kill {part.name}")
+        self.journal.record_event(f"kill {part.name}")
         part.is_held = True
-        self.journal.killed(part.name)
+        self.journal.record_kill(part.name)
         part.program.kill()
 
-    def start(self, part: Part) -> None:
+    def start(self, part: ManagedProcess) -> None:
         """Start a killed process."""
         part.program.restart(part.ready)
         part.is_held = False
-        self.journal.tell(f"{part.name} is back")
+        self.journal.record_event(f"{part.name} is back")
 
-    def pause(self, part: Part) -> None:
+    def pause(self, part: ManagedProcess) -> None:
         """Pause a process."""
-        self.journal.tell(f"pause {part.name}")
+        self.journal.record_event(f"pause {part.name}")
         part.is_held = True
         part.program.pause()
 
-    def go_on(self, part: Part) -> None:
+    def resume(self, part: ManagedProcess) -> None:
         """Resume a paused process."""
-        part.program.go_on()
+        part.program.resume()
         part.is_held = False
-        self.journal.tell(f"{part.name} goes on")
+        self.journal.record_event(f"{part.name} goes on")
 
     def revive(self) -> None:
         """Restart processes that ended by themselves, as an operator does when it may have lost the lease."""
         for part in self.parts:
             if not part.is_held and part.program.returncode is not None:
-                self.journal.tell(f"{part.name} had ended with {part.program.returncode}")
+                self.journal.record_event(f"{part.name} had ended with {part.program.returncode}")
                 if part not in self.operators:
-                    self.journal.blame(f"{part.name} ended by itself: {part.program.log[-800:]}")
+                    self.journal.record_fault(f"{part.name} ended by itself: {part.program.log[-800:]}")
                 self.start(part)
 
     def wait_served(self) -> None:
@@ -152,7 +152,7 @@ class AliasWatch(threading.Thread):
         """The target in the last read."""
         return self._seen[-1][0]
 
-    def moved(self, since: float) -> list[Span]:
+    def moves_since(self, since: float) -> list[Span]:
         """Return the spans of all moves since a time: from the start of one read to the response of the next."""
         now = time.monotonic()
         wait_until(lambda: self._seen and self._seen[-1][2] >= now, seconds=60, what="a look at the alias")
@@ -201,7 +201,9 @@ def running_world(
         workspace = Workspace(control_plane, control_plane.create_namespace("history-"), url)
         stack.callback(workspace.clean)
         urls = [f"http://127.0.0.1:{port}" for port in ports]
-        world = HistoryWorld(workspace, HistoryJournal(), Part("engine", engine, "Qdrant http"), apis, operators, urls)
+        world = HistoryWorld(
+            workspace, HistoryJournal(), ManagedProcess("engine", engine, "Qdrant http"), apis, operators, urls
+        )
         for part in (*apis, *operators):
             part.program.wait_for(part.ready)
         workspace.connect(url=url, timeoutSeconds=TIMEOUT_S)
@@ -214,6 +216,6 @@ def running_world(
         yield world
 
 
-def _start(folder: pathlib.Path, name: str, ready: str, *command: str, **environment: str) -> Part:
+def _start(folder: pathlib.Path, name: str, ready: str, *command: str, **environment: str) -> ManagedProcess:
     program = Program(folder / f"{name}.log", *HISTORY_PROCESS, *command, **environment)
-    return Part(name, program, ready)
+    return ManagedProcess(name, program, ready)

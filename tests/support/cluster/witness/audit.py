@@ -12,10 +12,10 @@ from agentmemory_operator.memories.rules.links import predecessors
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
 from tests.support.cluster.witness.calls import WitnessCaller
 from tests.support.cluster.witness.journal import CROWD, Journal, Unit
-from tests.support.cluster.witness.readers import SIMILAR, Looks, looks_at
+from tests.support.cluster.witness.readers import MIN_SIMILARITY, UnitReads, reads_for
 from tests.support.cluster.witness.writers import VectorOf
 from tests.support.patience import Patience
-from tests.support.web.http_server import well
+from tests.support.web.http_server import check_success
 
 Row = dict[str, Any]
 PAGE = 500
@@ -40,7 +40,7 @@ def audit(
         vector_of: Returns the vector that a text must have now.
         sends_vectors: True if the agent does not embed texts itself.
     """
-    looks = Looks(caller, vector_of=vector_of if sends_vectors else None)
+    looks = UnitReads(caller, vector_of=vector_of if sends_vectors else None)
     found = list(_faults_of_answers(journal, looks))
     points = settled_points(engine, alias)
     rows = {str(point["id"]): point["payload"] for point in points}
@@ -64,7 +64,7 @@ def read_points(engine: httpx.Client, collection: str) -> list[Row]:
     points: list[Row] = []
     body: Row = {"limit": PAGE, "with_payload": True, "with_vector": True}
     while True:
-        answer = well(engine.post(f"/collections/{collection}/points/scroll", json=body)).json()["result"]
+        answer = check_success(engine.post(f"/collections/{collection}/points/scroll", json=body)).json()["result"]
         points += answer["points"]
         if answer["next_page_offset"] is None:
             return points
@@ -74,7 +74,7 @@ def read_points(engine: httpx.Client, collection: str) -> list[Row]:
 def faults_of_rows(rows: Mapping[str, Row], journal: Journal) -> list[str]:
     """Return the points that contradict the journal."""
     living = {key: row for key, row in rows.items() if TOMBSTONE_KEY not in row}
-    found = [*malformed(rows), *_doubled(living, journal), *_unlinked(rows, living), *_many_headed(living)]
+    found = [*find_malformed(rows), *_doubled(living, journal), *_unlinked(rows, living), *_many_headed(living)]
     for unit in journal.units:
         found += _misplaced(unit, rows, living)
     for key, versions in journal.crowd.items():
@@ -93,20 +93,20 @@ def faults_of_vectors(points: Iterable[Row], vector_of: VectorOf) -> list[str]:
             found += [f"the tombstone {point['id']} has a vector"] if vector else []
         elif not vector:
             found.append(f"{content!r} has no vector")
-        elif (likeness := _cosine(vector, vector_of(content))) < SIMILAR:
+        elif (likeness := _cosine(vector, vector_of(content))) < MIN_SIMILARITY:
             found.append(f"{content!r} has another text's or model's vector, at {likeness:.3f}")
     return found
 
 
-def _faults_of_answers(journal: Journal, looks: Looks) -> Iterator[str]:
+def _faults_of_answers(journal: Journal, looks: UnitReads) -> Iterator[str]:
     for unit in journal.units:
         if unit.is_settled:
-            wrong = [seen for look in looks_at(unit, looks) if (seen := look(unit))]
+            wrong = [seen for look in reads_for(unit, looks) if (seen := look(unit))]
             wrong += [seen for version in unit.versions[1:-1] if (seen := looks.get_version(unit.user, version))]
             yield from (f"{unit.kind} {unit.name}: {seen}" for seen in wrong)
 
 
-def malformed(rows: Mapping[str, Row]) -> Iterator[str]:
+def find_malformed(rows: Mapping[str, Row]) -> Iterator[str]:
     """Yield invalid payload fields. No change may be pending."""
     newest_ms = time.time() * 1000 + AHEAD_MS
     for key, row in rows.items():

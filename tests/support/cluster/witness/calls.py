@@ -14,7 +14,7 @@ from tests.support.cluster.witness.journal import Journal
 PATIENCE_S = 120.0
 PAUSE_S = 0.1
 # Statuses of writes that the contract allows at any time. A 503 must have Retry-After, and nothing was written.
-REFUSED_FOR_NOW = (429, 503)
+RETRYABLE_STATUSES = (429, 503)
 UNKNOWN = 504
 
 
@@ -60,7 +60,7 @@ class WitnessCaller:
             begun = time.monotonic()
             answer = self._send(method, path, **request)
             status = self._judged(f"{method} {path}", answer, begun)
-            if answer is not None and status is not None and status not in REFUSED_FOR_NOW:
+            if answer is not None and status is not None and status not in RETRYABLE_STATUSES:
                 return Answer(status, answer.json() if answer.content else None, was_repeated)
             if status is None:
                 if not is_repeatable or self.is_over.is_set():
@@ -69,7 +69,7 @@ class WitnessCaller:
             elif self.is_over.is_set():
                 return Answer(None if was_repeated else status, None, was_repeated)
             time.sleep(PAUSE_S)
-        self._journal.blame(f"{method} {path}: not acknowledged within {PATIENCE_S:.0f} s")
+        self._journal.record_fault(f"{method} {path}: not acknowledged within {PATIENCE_S:.0f} s")
         return Answer(None)
 
     def read(self, method: str, path: str, **request: Any) -> httpx.Response | None:
@@ -79,14 +79,14 @@ class WitnessCaller:
         """
         begun = time.monotonic()
         answer = self._send(method, path, **request)
-        broken = self._journal.was_troubled(begun, "api")
+        broken = self._journal.had_fault(begun, "api")
         if answer is None:
             self._blame_unless(broken, f"{method} {path}: no answer")
             return None
         if answer.status_code in (200, 404):
             return None if broken and answer.status_code == 404 else answer
-        away = self._journal.was_troubled(begun, "api", "store", "embedder")
-        self._blame_unless(away and answer.status_code == 503, f"{method} {path}: {shown(answer)}")
+        away = self._journal.had_fault(begun, "api", "store", "embedder")
+        self._blame_unless(away and answer.status_code == 503, f"{method} {path}: {format_response(answer)}")
         return None
 
     def is_served(self, question: dict[str, Any]) -> bool:
@@ -98,9 +98,9 @@ class WitnessCaller:
         try:
             answer = self._http.request(method, self._chance.choice(self._urls) + path, **request)
         except httpx.TransportError:
-            self._journal.note("lost")
+            self._journal.count_response("lost")
             return None
-        self._journal.note(answer.status_code)
+        self._journal.count_response(answer.status_code)
         return answer
 
     def _judged(self, what: str, answer: httpx.Response | None, begun: float) -> int | None:
@@ -108,7 +108,7 @@ class WitnessCaller:
 
         Report statuses that the contract forbids.
         """
-        broken = self._journal.was_troubled(begun, "api")
+        broken = self._journal.had_fault(begun, "api")
         if answer is None:
             self._blame_unless(broken, f"{what}: no answer")
             return None
@@ -117,15 +117,15 @@ class WitnessCaller:
             return None
         if broken and status == 404:  # The process has not read its objects yet.
             return 503
-        self._blame_unless(status < 500 or status == 503, f"{what}: {shown(answer)}")
+        self._blame_unless(status < 500 or status == 503, f"{what}: {format_response(answer)}")
         self._blame_unless(status != 503 or "retry-after" in answer.headers, f"{what}: 503 without Retry-After")
         return None if status >= 500 and status != 503 else status
 
     def _blame_unless(self, is_well: bool, fault: str) -> None:
         if not is_well:
-            self._journal.blame(fault)
+            self._journal.record_fault(fault)
 
 
-def shown(answer: httpx.Response) -> str:
+def format_response(answer: httpx.Response) -> str:
     """Format a response in one line."""
     return f"{answer.status_code} {answer.text[:300]}"

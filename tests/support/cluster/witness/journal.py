@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Kind = Literal["plain", "keyed", "subject", "item"]
-Trouble = Literal["api", "store", "embedder"]
+FaultKind = Literal["api", "store", "embedder"]
 
 CROWD = "crowd"
 """User with keys that all writers write concurrently."""
 
-FAULTS_MAX = 20
+MAX_FAULTS = 20
 
 
 @dataclass(slots=True, eq=False)
@@ -92,14 +92,14 @@ class Journal:
 
     units: list[Unit] = field(default_factory=list)
     crowd: dict[str, dict[str, str]] = field(default_factory=dict)
-    perhaps: set[str] = field(default_factory=set)
+    unconfirmed: set[str] = field(default_factory=set)
     forgotten: set[str] = field(default_factory=set)
     statuses: Counter[str] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
-    _troubles: list[tuple[Trouble, float, float]] = field(default_factory=list)
+    _troubles: list[tuple[FaultKind, float, float]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def note(self, status: int | str) -> None:
+    def count_response(self, status: int | str) -> None:
         """Count a response."""
         with self._lock:
             self.statuses[str(status)] += 1
@@ -109,10 +109,10 @@ class Journal:
         with self._lock:
             self.statuses -= Counter({str(status): 1})
 
-    def blame(self, fault: str) -> None:
+    def record_fault(self, fault: str) -> None:
         """Record a fault."""
         with self._lock:
-            if len(self.faults) < FAULTS_MAX:
+            if len(self.faults) < MAX_FAULTS:
                 self.faults.append(f"{time.strftime('%H:%M:%S')} {fault}")
 
     def stored_in_crowd(self, key: str, memory_id: str, content: str) -> None:
@@ -123,7 +123,7 @@ class Journal:
     def known_contents(self) -> set[str]:
         """Return all contents that may be stored."""
         crowd = {content for versions in self.crowd.values() for content in versions.values()}
-        return crowd | self.perhaps | {version.content for unit in self.units for version in unit.versions}
+        return crowd | self.unconfirmed | {version.content for unit in self.units for version in unit.versions}
 
     @property
     def acknowledged(self) -> int:
@@ -131,7 +131,7 @@ class Journal:
         return sum(len(unit.versions) for unit in self.units) + sum(map(len, self.crowd.values()))
 
     @contextlib.contextmanager
-    def trouble(self, kind: Trouble) -> Iterator[None]:
+    def fault(self, kind: FaultKind) -> Iterator[None]:
         """Record that a fault is injected until the context ends."""
         begun, place = time.monotonic(), len(self._troubles)
         self._troubles.append((kind, begun, float("inf")))
@@ -140,6 +140,6 @@ class Journal:
         finally:
             self._troubles[place] = (kind, begun, time.monotonic())
 
-    def was_troubled(self, since: float, *kinds: Trouble) -> bool:
+    def had_fault(self, since: float, *kinds: FaultKind) -> bool:
         """Return whether one of these faults was active at any time since `since`, in monotonic seconds."""
         return any(kind in kinds and ended >= since for kind, _, ended in self._troubles)

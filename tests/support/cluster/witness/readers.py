@@ -10,52 +10,52 @@ from tests.support.cluster.witness.calls import WitnessCaller
 from tests.support.cluster.witness.journal import CROWD, Journal, Unit, Version
 from tests.support.cluster.witness.writers import VectorOf, place_of
 
-SIMILAR = 0.97
+MIN_SIMILARITY = 0.97
 """Minimum similarity of a text to itself with vectors of one model. Quantized vectors differ slightly."""
 
-Seen = str | None
+ReadError = str | None
 """Description of a wrong response; None if it was right."""
 
 
-class Looks:
+class UnitReads:
     """Reads of a settled unit, one method per endpoint; each returns a description of the error, or None."""
 
     def __init__(self, caller: WitnessCaller, *, vector_of: VectorOf | None) -> None:
         self._caller, self._vector_of = caller, vector_of
 
-    def search(self, unit: Unit) -> Seen:
+    def search(self, unit: Unit) -> ReadError:
         """Search with the head's own text. It must find only the head, with a vector of the current model."""
         head = unit.head
         content = head.content if head else unit.versions[-1].content
         rows = self._found(unit, content)
         if rows is None or (wrong := _differ(rows, [head] if head else [])):
             return None if rows is None else f"a search {wrong}"
-        if head and (similarity := rows[0]["explain"]["similarity"]) < SIMILAR:
+        if head and (similarity := rows[0]["explain"]["similarity"]) < MIN_SIMILARITY:
             return f"a search finds {head.content!r} at similarity {similarity:.3f} to itself"
         return None
 
-    def search_all(self, unit: Unit) -> Seen:
+    def search_all(self, unit: Unit) -> ReadError:
         """Search for all versions."""
         rows = self._found(unit, unit.versions[-1].content, include_superseded=True)
         wrong = None if rows is None else _differ(rows, unit.stored)
         return wrong and f"a search for superseded ones too {wrong}"
 
-    def in_list(self, unit: Unit) -> Seen:
+    def in_list(self, unit: Unit) -> ReadError:
         """List its current memories."""
         parameters = {"user_id": unit.user, "tag": unit.name}
         answer = self._caller.read("GET", "/memories", params=parameters)
         wrong = answer and _differ(answer.json()["results"], [unit.head] if unit.head else [])
         return f"a list {wrong}" if wrong else None
 
-    def get(self, unit: Unit) -> Seen:
+    def get(self, unit: Unit) -> ReadError:
         """Read its newest version by id, deleted or not."""
         return self.get_version(unit.user, unit.versions[-1])
 
-    def get_first(self, unit: Unit) -> Seen:
+    def get_first(self, unit: Unit) -> ReadError:
         """Read its first version by id, deleted or not."""
         return self.get_version(unit.user, unit.versions[0])
 
-    def get_version(self, user: str, version: Version) -> Seen:
+    def get_version(self, user: str, version: Version) -> ReadError:
         answer = self._caller.read("GET", f"/memories/{version.id}", params={"user_id": user})
         if answer is None:
             return None
@@ -66,7 +66,7 @@ class Looks:
             return f"{version.id} has {row['content']!r} of importance {row['importance']}, not {version}"
         return None
 
-    def history(self, unit: Unit) -> Seen:
+    def history(self, unit: Unit) -> ReadError:
         """Read the complete chain."""
         if unit.head is None:
             return None
@@ -78,7 +78,7 @@ class Looks:
         wanted = [version.content for version in unit.stored]
         return None if told == wanted else f"the history is {told}, not {wanted}"
 
-    def item(self, unit: Unit) -> Seen:
+    def item(self, unit: Unit) -> ReadError:
         answer = self._caller.read("GET", "/items", params=place_of(unit))
         if answer is None:
             return None
@@ -94,7 +94,7 @@ class Looks:
         return list(answer.json().get("results", ()))
 
 
-def looks_at(unit: Unit, looks: Looks) -> list[Callable[[Unit], Seen]]:
+def reads_for(unit: Unit, looks: UnitReads) -> list[Callable[[Unit], ReadError]]:
     """Return all reads that apply to a unit."""
     if unit.kind == "item":
         return [looks.item]
@@ -109,7 +109,7 @@ class Reader(threading.Thread):
     ) -> None:
         super().__init__(name=name, daemon=True)
         self._caller, self._journal, self._pace_s = caller, journal, pace_s
-        self._looks = Looks(caller, vector_of=vector_of)
+        self._looks = UnitReads(caller, vector_of=vector_of)
         self._chance = random.Random(name)
         self.judged = 0
 
@@ -118,7 +118,7 @@ class Reader(threading.Thread):
             try:
                 self._look()
             except Exception as exc:
-                self._journal.blame(f"{self.name} died: {exc!r}")
+                self._journal.record_fault(f"{self.name} died: {exc!r}")
                 raise
             time.sleep(self._pace_s)
 
@@ -132,22 +132,22 @@ class Reader(threading.Thread):
         turn = unit.turn
         if not unit.is_settled:
             return
-        look = self._chance.choice(looks_at(unit, self._looks))
+        look = self._chance.choice(reads_for(unit, self._looks))
         seen = look(unit)
         if unit.turn == turn and unit.is_settled:
             self.judged += 1
             if seen:
-                self._journal.blame(f"{unit.kind} {unit.name}: {seen}")
+                self._journal.record_fault(f"{unit.kind} {unit.name}: {seen}")
 
     def _look_at_crowd(self) -> None:
         key = self._chance.choice(list(self._journal.crowd))
         memory_id, content = self._chance.choice(list(self._journal.crowd[key].items()))
         answer = self._caller.read("GET", f"/memories/{memory_id}", params={"user_id": CROWD})
         if answer is not None and answer.json().get("content") != content:
-            self._journal.blame(f"{CROWD} {key}: {content!r}, {memory_id}: {answer.status_code}")
+            self._journal.record_fault(f"{CROWD} {key}: {content!r}, {memory_id}: {answer.status_code}")
 
 
-def _differ(rows: list[dict[str, Any]], wanted: list[Version]) -> Seen:
+def _differ(rows: list[dict[str, Any]], wanted: list[Version]) -> ReadError:
     """Compare the memories in a response with the expected versions."""
     told = {row["id"]: row["content"] for row in rows}
     if told == {version.id: version.content for version in wanted} and len(rows) == len(told):

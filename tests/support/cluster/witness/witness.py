@@ -14,7 +14,7 @@ import httpx
 
 from tests.support.cluster.witness.audit import audit, read_points
 from tests.support.cluster.witness.calls import WitnessCaller
-from tests.support.cluster.witness.journal import Journal, Trouble
+from tests.support.cluster.witness.journal import FaultKind, Journal
 from tests.support.cluster.witness.readers import Reader
 from tests.support.cluster.witness.writers import VectorOf, Writer, join_all
 from tests.support.engine.agents import vector_of as numbers_of
@@ -86,7 +86,7 @@ class Witness:
         for caller in self._callers:
             caller.is_over.set()
         if stuck := join_all((*self._writers, *self.readers), seconds=90):
-            self.journal.blame(f"these did not end: {stuck}")
+            self.journal.record_fault(f"these did not end: {stuck}")
         for caller in self._callers:
             caller.close()
 
@@ -98,9 +98,9 @@ class Witness:
         )
 
     @contextlib.contextmanager
-    def trouble(self, kind: Trouble) -> Iterator[None]:
+    def trouble(self, kind: FaultKind) -> Iterator[None]:
         """Allow failures within the contract during a fault, and until searches succeed again."""
-        with self.journal.trouble(kind):
+        with self.journal.fault(kind):
             yield
             wait_until(self._is_served, seconds=WELL_WITHIN_S, what="searches after what was broken")
 

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import Any
 
-from tests.support.cluster.witness.calls import PAUSE_S, REFUSED_FOR_NOW, Answer, WitnessCaller
+from tests.support.cluster.witness.calls import PAUSE_S, RETRYABLE_STATUSES, Answer, WitnessCaller
 from tests.support.cluster.witness.journal import CROWD, Journal, Kind, Unit, Version
 
 WORDS = ("invoice", "garden", "harbour", "train", "letter", "winter", "piano", "bicycle", "cheese", "mountain")
 CROWD_KEYS = ("weather", "menu")
 BATCH = 5
 # Maximum units of a writer: enough to detect losses, few enough for the final check.
-UNITS_MAX = 80
+MAX_UNITS = 80
 TYPES = {"plain": "note", "keyed": "fact", "subject": "status"}
 # Relative frequencies of the operations.
 SHARES = {
@@ -58,12 +58,12 @@ class Writer(threading.Thread):
             self._done += 1
             # The first round is in order, so that a short run includes all operations.
             name = names[self._done - 1] if self._done <= len(names) else self._chance.choices(names, shares)[0]
-            if name.startswith("store") and len(self._units) >= UNITS_MAX:
+            if name.startswith("store") and len(self._units) >= MAX_UNITS:
                 name = "renew"
             try:
                 getattr(self, name)()
             except Exception as exc:
-                self._journal.blame(f"{self.name} died: {exc!r}")
+                self._journal.record_fault(f"{self.name} died: {exc!r}")
                 raise
             time.sleep(self._pace_s)
 
@@ -76,21 +76,21 @@ class Writer(threading.Thread):
         """Store a memory without an Idempotency-Key. It is sent once, whatever the outcome."""
         unit = self._new_unit("plain")
         content = self._new_content()
-        self._journal.perhaps.add(content)
+        self._journal.unconfirmed.add(content)
         answer = self._caller.write("POST", "/memories", json=self._body(unit, content), is_repeatable=False)
         self._take_in(unit, content, answer)
         if answer.status is not None:
-            self._journal.perhaps.discard(content)
+            self._journal.unconfirmed.discard(content)
 
     def store_batch(self) -> None:
         """Store several memories of all kinds in one batch."""
         kinds: tuple[Kind, ...] = ("plain", "keyed", "subject")
         units = [self._new_unit(self._chance.choice(kinds)) for _ in range(BATCH)]
         contents = [self._new_content() for _ in units]
-        self._journal.perhaps.update(contents)
+        self._journal.unconfirmed.update(contents)
         bodies = [self._body(unit, content) for unit, content in zip(units, contents, strict=True)]
         headers, answers = {"Idempotency-Key": str(uuid.uuid4())}, [Answer(None)] * BATCH
-        while any(answer.status is None or answer.status in REFUSED_FOR_NOW for answer in answers):
+        while any(answer.status is None or answer.status in RETRYABLE_STATUSES for answer in answers):
             if self._caller.is_over.is_set():
                 break
             answer = self._caller.write(
@@ -101,9 +101,9 @@ class Writer(threading.Thread):
         for unit, content, answer in zip(units, contents, answers, strict=True):
             self._take_in(unit, content, answer)
             if answer.is_acknowledged:
-                self._journal.perhaps.discard(content)
+                self._journal.unconfirmed.discard(content)
 
-    def renew(self) -> None:
+    def store_version(self) -> None:
         """Store another version: by key, by subject, or by naming the superseded memory."""
         for unit in self._pick(lambda unit: unit.kind != "item" and unit.head is not None):
             self._add_version(unit)
@@ -143,7 +143,7 @@ class Writer(threading.Thread):
                 unit.versions[:] = [Version(content, answer.body["memory_id"])]
                 self._own(unit)
             else:
-                self._journal.perhaps.add(content)
+                self._journal.unconfirmed.add(content)
 
     def delete_item(self) -> None:
         for unit in self._pick(lambda unit: unit.kind == "item" and unit.head is not None):
@@ -160,13 +160,13 @@ class Writer(threading.Thread):
             answer = self._send(*(version.request or ("", {})))
             self._settle(unit, answer)
             if answer.is_acknowledged and answer.body["id"] != version.id:
-                self._journal.blame(f"sent again, {version.content!r} was stored as {answer.body['id']} too")
+                self._journal.record_fault(f"sent again, {version.content!r} was stored as {answer.body['id']} too")
 
     def join_crowd(self) -> None:
         """Write a key that the other writers write concurrently."""
         key, content = self._chance.choice(CROWD_KEYS), self._new_content()
         body = {"user_id": CROWD, "type": "fact", "key": key, "content": content, "tags": [key]}
-        self._journal.perhaps.add(content)
+        self._journal.unconfirmed.add(content)
         answer = self._send(str(uuid.uuid4()), body | self._vector(content))
         if answer.is_acknowledged:
             self._journal.stored_in_crowd(key, answer.body["id"], content)
@@ -177,7 +177,7 @@ class Writer(threading.Thread):
         user = f"{self.user}-guest-{self._count}"
         contents = [self._new_content(user) for _ in range(2)]
         bodies = [{"user_id": user, "content": text, "type": "note"} | self._vector(text) for text in contents]
-        self._journal.perhaps.update(contents)
+        self._journal.unconfirmed.update(contents)
         stored = [self._caller.write("POST", "/memories", json=body, is_repeatable=False) for body in bodies]
         if not all(answer.is_acknowledged for answer in stored):
             return  # A write that completes later would be stored after the erasure, and stay.
@@ -194,7 +194,7 @@ class Writer(threading.Thread):
         """Store a version with an Idempotency-Key, so that it can be retried."""
         with unit.changing():
             content, head = self._new_content(), unit.head
-            self._journal.perhaps.add(content)
+            self._journal.unconfirmed.add(content)
             body = self._body(unit, content)
             if unit.kind == "plain" and head is not None:
                 body["supersedes"] = head.id
@@ -203,10 +203,10 @@ class Writer(threading.Thread):
             self._take_in(unit, content, answer)
             if answer.is_acknowledged:
                 unit.versions[-1].request = (key, body)
-                self._journal.perhaps.discard(content)
+                self._journal.unconfirmed.discard(content)
                 told = answer.body["supersedes"]
                 if told != (head.id if head else None):
-                    self._journal.blame(f"{content!r} replaced {told}, not {head and head.id}")
+                    self._journal.record_fault(f"{content!r} replaced {told}, not {head and head.id}")
 
     def _take_in(self, unit: Unit, content: str, answer: Answer) -> None:
         """Record the outcome of a store."""
@@ -219,8 +219,10 @@ class Writer(threading.Thread):
         """Record an unknown outcome. Report a refusal, because all requests are valid."""
         if answer.status is None:
             unit.in_doubt = True
-        elif not answer.is_acknowledged and answer.status not in REFUSED_FOR_NOW:
-            self._journal.blame(f"{unit.kind} {unit.name}: a change was refused with {answer.status}: {answer.body}")
+        elif not answer.is_acknowledged and answer.status not in RETRYABLE_STATUSES:
+            self._journal.record_fault(
+                f"{unit.kind} {unit.name}: a change was refused with {answer.status}: {answer.body}"
+            )
             unit.in_doubt = True
 
     def _send(self, key: str, body: dict[str, Any]) -> Answer:

@@ -5,28 +5,28 @@ import pytest
 from agentmemory_operator.collections.rules.announcement import (
     MOVING_KEY,
     Phase,
-    announced,
-    carries,
+    build_announcement,
+    copies_writes,
     embedding_after,
     is_announced,
-    is_held,
+    must_clients_wait,
     phase_of,
 )
 
 
 @pytest.mark.parametrize("phase", Phase)
 def test_what_is_announced_is_read(phase: Phase) -> None:
-    metadata = announced("a__1", "a__2", "t", phase, carries=True, embedding={"provider": "none"})
+    metadata = build_announcement("a__1", "a__2", "t", phase, carries=True, embedding={"provider": "none"})
 
-    assert (phase_of(metadata), carries(metadata), is_held(metadata)) == (phase, True, True)
+    assert (phase_of(metadata), copies_writes(metadata), must_clients_wait(metadata)) == (phase, True, True)
     assert embedding_after(metadata) == {"provider": "none"}
     assert (is_announced(metadata, "t"), is_announced(metadata, "u")) == (True, False)
 
 
 def test_a_restore_carries_nothing_over_and_may_keep_the_embedding() -> None:
-    metadata = announced("a__1", "a__2", "t", Phase.FINAL, carries=False, embedding=None)
+    metadata = build_announcement("a__1", "a__2", "t", Phase.FINAL, carries=False, embedding=None)
 
-    assert not carries(metadata)
+    assert not copies_writes(metadata)
     assert embedding_after(metadata) is None
 
 
@@ -34,6 +34,6 @@ def test_a_restore_carries_nothing_over_and_may_keep_the_embedding() -> None:
 def test_what_is_no_announcement_is_none(told: object) -> None:
     metadata = {MOVING_KEY: told}
 
-    assert (phase_of(metadata), carries(metadata), embedding_after(metadata)) == (None, True, None)
+    assert (phase_of(metadata), copies_writes(metadata), embedding_after(metadata)) == (None, True, None)
     assert not is_announced(metadata, "t")
-    assert not is_held(None)
+    assert not must_clients_wait(None)

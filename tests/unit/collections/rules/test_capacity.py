@@ -7,19 +7,19 @@ import pytest
 import yaml
 
 from agentmemory_operator.collections.rules.capacity import (
+    DEFAULT_NEED,
     MEMORY_MAPS,
-    USUAL,
     Level,
     Load,
-    Need,
+    MapDemand,
     Process,
-    capacity_state,
+    build_condition,
     capacity_status,
-    level_in,
+    find_shortage,
     level_of,
     loads_of,
     need_of,
-    shortage_of,
+    read_level,
 )
 from agentmemory_operator.collections.rules.collection import Collection
 from agentmemory_operator.spec.kinds.conditions import merge_conditions
@@ -48,7 +48,7 @@ def test_a_collection_takes_what_was_seen_of_a_real_server_or_a_little_more(row:
 
 
 def test_a_collection_of_unknown_layout_is_taken_for_one_of_the_designs() -> None:
-    assert need_of(shape(2, len(RETRIEVAL_INDEXES))).maps == USUAL.maps
+    assert need_of(shape(2, len(RETRIEVAL_INDEXES))).maps == DEFAULT_NEED.maps
 
 
 def test_segments_that_the_server_chooses_are_as_many_as_it_may_choose() -> None:
@@ -73,15 +73,15 @@ def test_whether_it_fits(case: dict[str, Any]) -> None:
         max_files=case.get("max_files"),
         collections=case.get("collections"),
     )
-    others = [Need(making) for making in case.get("making", [])]
+    others = [MapDemand(making) for making in case.get("making", [])]
 
-    short = shortage_of(loads_of(process, case.get("spec")), Need(case["need"]), others, share=case["share"])
+    short = find_shortage(loads_of(process, case.get("spec")), MapDemand(case["need"]), others, share=case["share"])
 
     assert (short is None) is case["fits"], short
 
 
 def test_a_refusal_says_the_cost_the_limit_and_the_way_out() -> None:
-    short = shortage_of(maps(60_000, limit=65_530), need_of(shape(2, 11)))
+    short = find_shortage(maps(60_000, limit=65_530), need_of(shape(2, 11)))
 
     assert short is not None
     for word in ("65,530 memory maps", "282", "11 payload indexes", "80%", "vm.max_map_count", "fewer payload indexes"):
@@ -91,7 +91,7 @@ def test_a_refusal_says_the_cost_the_limit_and_the_way_out() -> None:
 def test_a_refusal_reads_the_same_while_the_numbers_move() -> None:
     need = need_of(shape(2, 11))
 
-    assert shortage_of(maps(60_000, limit=65_530), need) == shortage_of(maps(60_017, limit=65_530), need)
+    assert find_shortage(maps(60_000, limit=65_530), need) == find_shortage(maps(60_017, limit=65_530), need)
 
 
 @pytest.mark.parametrize(
@@ -140,9 +140,9 @@ def test_another_bound_is_written_at_once() -> None:
 
 @pytest.mark.parametrize(("used", "level"), [(1, Level.ROOM), (750, Level.NEAR), (900, Level.FULL)])
 def test_a_condition_tells_its_level_again(used: int, level: Level) -> None:
-    state = capacity_state(level, capacity_status(maps(used), None))
+    state = build_condition(level, capacity_status(maps(used), None))
     (condition,) = merge_conditions([], [state], generation=1, now="2026-01-01T00:00:00Z")
 
-    assert level_in(condition) is level
+    assert read_level(condition) is level
     assert MEMORY_MAPS in condition["message"]
     assert ("vm.max_map_count" in condition["message"]) is (level is not Level.ROOM)

@@ -3,14 +3,14 @@
 from dataclasses import replace
 
 from agentmemory_operator.collections.rules.claims import (
-    MOST_CONNECTIONS,
-    MOST_WITHOUT_OBJECT,
+    MAX_CONNECTIONS,
+    MAX_WITHOUT_OBJECT,
+    ClaimEvidence,
     ClaimSet,
     SlugClaim,
-    Witness,
     claim_from_json,
     claim_to_json,
-    claims_from,
+    derive_claims,
 )
 from tests.support.spec.plans import desired_of
 
@@ -18,18 +18,18 @@ MARKER = desired_of().marker
 assert MARKER is not None
 
 
-def witness(namespace: str, *, slug: str = "bot", created: str = "", is_live: bool = True) -> Witness:
+def witness(namespace: str, *, slug: str = "bot", created: str = "", is_live: bool = True) -> ClaimEvidence:
     assert MARKER is not None
     marker = replace(MARKER, namespace=namespace, uid=f"uid-{namespace}")
-    return Witness(slug=slug, marker=marker, connection="infra/main", created=created, is_live=is_live)
+    return ClaimEvidence(slug=slug, marker=marker, connection="infra/main", created=created, is_live=is_live)
 
 
-def owner(*witnesses: Witness) -> str:
-    return claims_from(witnesses)["bot"].namespace
+def owner(*witnesses: ClaimEvidence) -> str:
+    return derive_claims(witnesses)["bot"].namespace
 
 
 def test_the_marker_says_whose_a_slug_is_though_the_object_is_gone() -> None:
-    assert claims_from([witness("alpha")]) == {
+    assert derive_claims([witness("alpha")]) == {
         "bot": SlugClaim(namespace="alpha", uid="uid-alpha", connections=("infra/main",))
     }
 
@@ -44,12 +44,12 @@ def test_of_several_the_oldest_object_has_it_then_what_the_alias_leads_to_whatev
 
 
 def test_a_server_that_lists_endless_collections_claims_only_so_many() -> None:
-    endless = [witness("loud", slug=f"a{number}") for number in range(MOST_WITHOUT_OBJECT + 5)]
+    endless = [witness("loud", slug=f"a{number}") for number in range(MAX_WITHOUT_OBJECT + 5)]
     real = witness("loud", slug="real", created="2026-01-01T00:00:00Z")
 
-    claims = claims_from([*endless, real, witness("quiet", slug="kept")])
+    claims = derive_claims([*endless, real, witness("quiet", slug="kept")])
 
-    assert len(claims) == MOST_WITHOUT_OBJECT + 2
+    assert len(claims) == MAX_WITHOUT_OBJECT + 2
     assert {"real", "kept"} <= claims.keys()
 
 
@@ -69,11 +69,11 @@ def test_a_claim_remembers_the_connections_that_were_used_last() -> None:
 
     assert claim.connections == ("infra/5", "infra/4", "infra/3", "infra/2")
     assert again.connections == ("infra/3", "infra/5", "infra/4", "infra/2")
-    assert len(again.connections) == MOST_CONNECTIONS
+    assert len(again.connections) == MAX_CONNECTIONS
     assert claim_from_json(claim_to_json(again)) == again
     closed = replace(again, least_epoch=7).used_by("other", "infra/other")
     assert claim_from_json(claim_to_json(closed)) == closed
-    assert closed.least_epoch == 7
+    assert closed.min_epoch == 7
 
 
 def test_what_is_no_claim_is_none() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.adapters.qdrant.configuration import creation_of
-from agentmemory_operator.collections.rules.collection import Marker, figures_in, marker_from_json, marker_to_json
+from agentmemory_operator.collections.rules.collection import Marker, marker_from_json, marker_to_json, settings_by_name
 from agentmemory_operator.collections.rules.desired import hash_config
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
 from agentmemory_operator.spec.presets import CORTEX, RETRIEVAL_INDEXES
@@ -93,7 +93,7 @@ def test_the_marker_names_the_secret_and_never_more() -> None:
     ],
 )
 def test_a_field_stands_over_the_preset(index: Mapping[str, Any], field: str, value: object) -> None:
-    desired, preset = figures_in(desired_of({"index": index})), figures_in(desired_of())
+    desired, preset = settings_by_name(desired_of({"index": index})), settings_by_name(desired_of())
 
     assert desired[field] == value
     others = preset.keys() - {field, "marker"}

@@ -7,14 +7,14 @@ import pytest
 
 from agentmemory_operator.collections.rules.changes import Change, CreateIndexes, Rebuild, UpdateStrictMode
 from agentmemory_operator.collections.rules.collection import Collection
-from agentmemory_operator.collections.rules.drift import OWN, PATHS, Difference, differences, is_drift
+from agentmemory_operator.collections.rules.drift import OWN_CHANGES, SPEC_PATHS, Difference, differences, is_drift
 from agentmemory_operator.collections.rules.plan import plan_changes
 from agentmemory_operator.spec.presets.table import ScalarQuantization
 from tests.support.spec.plans import (
     ALIAS,
-    altered,
     desired_of,
     observed_of,
+    with_changes,
 )
 
 DESIRED = desired_of()
@@ -29,9 +29,9 @@ def told(live: Collection) -> list[str]:
 @pytest.mark.parametrize(
     ("live", "words"),
     [
-        (altered(DESIRED, m=24), ["index.hnsw.m is 24, expected 16"]),
+        (with_changes(DESIRED, m=24), ["index.hnsw.m is 24, expected 16"]),
         (
-            altered(DESIRED, m=24, ef_construct=7, indexing_threshold_kb=1),
+            with_changes(DESIRED, m=24, ef_construct=7, indexing_threshold_kb=1),
             [
                 "index.hnsw.m is 24, expected 16",
                 "index.hnsw.efConstruct is 7, expected 128",
@@ -80,13 +80,13 @@ def test_a_limit_of_the_strict_mode_is_a_difference_of_its_own() -> None:
 
 
 def test_every_figure_that_can_drift_has_the_path_of_its_field() -> None:
-    tuning = [kind for kind in get_args(Change) if kind not in (*OWN, Rebuild, CreateIndexes, UpdateStrictMode)]
+    tuning = [kind for kind in get_args(Change) if kind not in (*OWN_CHANGES, Rebuild, CreateIndexes, UpdateStrictMode)]
 
-    assert {figure.name for kind in tuning for figure in fields(kind) if figure.compare} <= set(PATHS)
+    assert {figure.name for kind in tuning for figure in fields(kind) if figure.compare} <= set(SPEC_PATHS)
 
 
 def test_a_collection_that_says_it_is_as_asked_has_drifted_where_it_differs() -> None:
-    live = observed_of(altered(DESIRED, m=24))
+    live = observed_of(with_changes(DESIRED, m=24))
 
     assert is_drift(DESIRED, live, last_physical=PHYSICAL)
     assert is_drift(DESIRED, live, last_physical=None)
@@ -107,6 +107,6 @@ def test_what_was_never_as_asked_has_not_drifted(observed: object) -> None:
 
 
 def test_a_plain_collection_that_was_adopted_can_drift() -> None:
-    plain = observed_of(altered(DESIRED, m=24), physical=ALIAS, is_aliased=False)
+    plain = observed_of(with_changes(DESIRED, m=24), physical=ALIAS, is_aliased=False)
 
     assert is_drift(DESIRED, plain, last_physical=ALIAS)

@@ -6,11 +6,11 @@ from agentmemory_operator.collections.rules.epochs import (
     CLOSED_KEY,
     EPOCH_KEY,
     Epoch,
-    closed_until,
-    closing_to_json,
-    epoch_in,
+    closed_to_json,
     epoch_to_json,
     next_epoch,
+    read_closed_until,
+    read_epoch,
 )
 
 
@@ -20,22 +20,22 @@ def test_the_next_epoch_is_greater_than_the_last_and_what_is_carried_over_keeps_
 ) -> None:
     last = Epoch(number=100, contents=50)
 
-    moved, restored = (next_epoch(last, now_ms, carries=carries, least=least) for carries in (True, False))
+    moved, restored = (next_epoch(last, now_ms, copies_writes=carries, min_number=least) for carries in (True, False))
 
     assert moved.number == restored.number == max(101, now_ms, least)
     assert (moved.contents, restored.contents) == (50, restored.number)
-    assert epoch_in(epoch_to_json(restored)) == restored
+    assert read_epoch(epoch_to_json(restored)) == restored
 
 
 @pytest.mark.parametrize(
     "told", [None, 7, "7", {}, {"number": True}, {"number": -1}, {"number": 1 << 60}, {"number": "x"}]
 )
 def test_what_is_no_epoch_is_the_first(told: object) -> None:
-    assert epoch_in({EPOCH_KEY: told}) == Epoch()
+    assert read_epoch({EPOCH_KEY: told}) == Epoch()
 
 
 def test_a_closed_collection_says_until_when_and_one_that_an_older_version_closed_does_not() -> None:
-    assert closed_until(closing_to_json("agents/undo", None, 7)) == 7
-    assert closed_until({CLOSED_KEY: {"restore": "agents/undo"}}) == 0
-    assert closed_until({CLOSED_KEY: "yes"}) == 0
-    assert closed_until({}) is None is closed_until(None)
+    assert read_closed_until(closed_to_json("agents/undo", None, 7)) == 7
+    assert read_closed_until({CLOSED_KEY: {"restore": "agents/undo"}}) == 0
+    assert read_closed_until({CLOSED_KEY: "yes"}) == 0
+    assert read_closed_until({}) is None is read_closed_until(None)

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from agentmemory_operator.collections.rules.estimate import AS_ASKED, MIB, Layout, estimate, estimates
-from agentmemory_operator.controllers.rules.plan_text import compression_text, payload_text
+from agentmemory_operator.collections.rules.estimate import AS_CONFIGURED, MIB, Layout, estimate, estimates
+from agentmemory_operator.controllers.rules.plan_text import describe_compression, describe_payload_memory
 from agentmemory_operator.spec.presets.profiles import PROFILES
 from agentmemory_operator.spec.presets.table import (
     BinaryQuantization,
@@ -68,15 +68,15 @@ def test_copies_outside_ram_count_on_disk_alone() -> None:
 def test_a_design_s_size_is_near_the_engine_s_own_rule() -> None:
     desired = desired_of({"embedding": {"provider": "none", "dimensions": 1536}})
 
-    assert estimates(desired, 100_000)[AS_ASKED][100_000].ram / MIB == pytest.approx(878, rel=0.15)
+    assert estimates(desired, 100_000)[AS_CONFIGURED][100_000].ram / MIB == pytest.approx(878, rel=0.15)
 
 
 def test_there_is_a_row_for_every_profile_and_a_size_for_what_is_expected() -> None:
     rows = estimates(desired_of(), 250_000)
 
-    assert list(rows) == [AS_ASKED, *PROFILES]
+    assert list(rows) == [AS_CONFIGURED, *PROFILES]
     assert [list(sizes) for sizes in rows.values()] == [[10_000, 100_000, 250_000, 1_000_000]] * len(rows)
-    assert list(estimates(desired_of(), 10_000)[AS_ASKED]) == [10_000, 100_000, 1_000_000]
+    assert list(estimates(desired_of(), 10_000)[AS_CONFIGURED]) == [10_000, 100_000, 1_000_000]
 
 
 @pytest.mark.parametrize("memories", [10_000, 100_000, 1_000_000])
@@ -90,7 +90,9 @@ def test_low_memory_needs_the_least_ram_and_more_memories_need_more(memories: in
 def test_whole_number_vectors_of_an_adopted_collection_count_one_byte() -> None:
     found = replace(desired_of(), datatype="Uint8", quantization=None)
 
-    assert estimates(found, 10_000)[AS_ASKED][10_000].ram < estimates(desired_of(), 10_000)[AS_ASKED][10_000].ram
+    assert (
+        estimates(found, 10_000)[AS_CONFIGURED][10_000].ram < estimates(desired_of(), 10_000)[AS_CONFIGURED][10_000].ram
+    )
 
 
 def test_keywords_take_ram_whatever_the_profile() -> None:
@@ -98,7 +100,7 @@ def test_keywords_take_ram_whatever_the_profile() -> None:
     worded = desired_of({"index": {"profile": "LowMemory", "keyword": {"enabled": True}}})
     without, with_ = estimates(plain, 10_000), estimates(worded, 10_000)
 
-    for row in (AS_ASKED, *PROFILES):
+    for row in (AS_CONFIGURED, *PROFILES):
         assert with_[row][10_000].ram - without[row][10_000].ram > 10_000 * 500
         assert with_[row][10_000].disk - without[row][10_000].disk > 10_000 * 800
 
@@ -114,20 +116,20 @@ def test_contents_in_ram_take_a_page_a_segment_of_an_empty_agent_too() -> None:
 
 def test_what_copies_cost_and_save_is_told_apart() -> None:
     int8 = replace(FLOATS, quantization=ScalarQuantization(0.99, True))
-    cached, cold = compression_text(int8, 100_000), compression_text(replace(int8, is_cold=True), 100_000)
+    cached, cold = describe_compression(int8, 100_000), describe_compression(replace(int8, is_cold=True), 100_000)
 
     assert cached
     assert "RAM is not saved" in cached
     assert cold
     assert "in place of 50 MiB of vectors, which are on disk" in cold
-    assert compression_text(FLOATS, 100_000) is None
+    assert describe_compression(FLOATS, 100_000) is None
     unheld = replace(int8, is_cold=True, quantization=ScalarQuantization(0.99, False))
-    assert compression_text(unheld, 100_000) is None
+    assert describe_compression(unheld, 100_000) is None
 
 
 def test_what_contents_in_ram_cost_is_told() -> None:
-    told = payload_text(replace(FLOATS, has_payload_in_ram=True))
+    told = describe_payload_memory(replace(FLOATS, has_payload_in_ram=True))
 
     assert told
     assert "uses 64 MiB of RAM even when empty" in told
-    assert payload_text(FLOATS) is None
+    assert describe_payload_memory(FLOATS) is None

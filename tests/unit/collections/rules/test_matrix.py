@@ -4,7 +4,7 @@ import pytest
 
 from agentmemory_operator.collections.rules.changes import WriteMarker
 from agentmemory_operator.collections.rules.plan import plan_changes
-from agentmemory_operator.collections.rules.refusals import refuse
+from agentmemory_operator.collections.rules.refusals import find_refusal
 from agentmemory_operator.spec.kinds.spec_index import Index
 from tests.support.spec.golden import MatrixRow, entries, load_matrix
 from tests.support.spec.plans import ALIAS, desired_of, observed_of, plan_entries, small_form
@@ -17,7 +17,7 @@ def planned(desired_spec: object, live_spec: object, *, held: bool) -> list[dict
     """Return the plan from one spec to the other, without the marker that every change of shape writes."""
     desired, observed = desired_of(desired_spec), observed_of(desired_of(live_spec), points=5)  # type: ignore[arg-type]
     plan = plan_changes(desired, observed, alias=ALIAS, physical="x")
-    refusal = refuse(plan, observed)
+    refusal = find_refusal(plan, observed)
     assert bool(refusal) == held
     found = plan_entries(plan, ())
     wrote = [change for change in plan.changes if isinstance(change, WriteMarker)]

@@ -4,20 +4,20 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.collections.rules.outgrown import CONDITION, outgrown, passed_another
+from agentmemory_operator.collections.rules.outgrown import CONDITION, has_passed_step, build_condition
 from tests.support.spec.plans import (
-    altered,
     desired_of,
     observed_of,
+    with_changes,
 )
 
 SMALL = desired_of()
-LARGE = altered(SMALL, m=32, ef_construct=256)
+LARGE = with_changes(SMALL, m=32, ef_construct=256)
 
 
 def reason_of(points: int, *, expected: int = 100_000, before: str | None = None, is_large: bool = False) -> str | None:
     old = status_of(before)
-    state = outgrown(observed_of(LARGE if is_large else SMALL, points=points), expected, old)
+    state = build_condition(observed_of(LARGE if is_large else SMALL, points=points), expected, old)
     return state and state.reason
 
 
@@ -61,7 +61,9 @@ def test_a_number_around_a_step_does_not_come_and_go() -> None:
 
 def test_the_message_stays_while_memories_come() -> None:
     messages = {
-        state.message for points in (150_000, 160_000) if (state := outgrown(observed_of(SMALL, points=points), 1, {}))
+        state.message
+        for points in (150_000, 160_000)
+        if (state := build_condition(observed_of(SMALL, points=points), 1, {}))
     }
 
     assert len(messages) == 1
@@ -78,4 +80,4 @@ def test_the_message_stays_while_memories_come() -> None:
     ],
 )
 def test_only_a_step_further_is_news(old: str | None, new: str | None, is_news: bool) -> None:
-    assert passed_another(status_of(old), status_of(new)) is is_news
+    assert has_passed_step(status_of(old), status_of(new)) is is_news

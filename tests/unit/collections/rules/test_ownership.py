@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.collections.rules.collection import METADATA_KEY, Owner, is_owner, marker_from_json, owner_in
+from agentmemory_operator.collections.rules.collection import (
+    METADATA_KEY,
+    Owner,
+    is_owner,
+    marker_from_json,
+    read_owner,
+)
 from agentmemory_operator.collections.rules.refusals import check_ownership
 from agentmemory_operator.errors import NotOwned
 from agentmemory_operator.restores.rules.checks import check_origin
@@ -42,13 +48,13 @@ def test_what_two_leave_out_makes_them_no_owner(missing: int) -> None:
     ],
 )
 def test_whatever_else_lies_in_a_markers_place_names_nobody(metadata: dict[str, Any] | None) -> None:
-    assert owner_in(metadata) == ("", "", "")
+    assert read_owner(metadata) == ("", "", "")
 
 
 def test_what_a_marker_says_is_read_the_same_by_both() -> None:
     marker = {"clusterId": "cluster-1", "namespace": "agents", "name": "probe", "uid": "u"}
 
-    assert owner_in({METADATA_KEY: marker}) == marker_from_json(marker).owner == OURS
+    assert read_owner({METADATA_KEY: marker}) == marker_from_json(marker).owner == OURS
 
 
 @pytest.mark.parametrize("field", ["cluster_id", "namespace", "name"])
@@ -60,5 +66,5 @@ def test_half_a_marker_is_refused_by_operator_restore_and_verification(field: st
     with pytest.raises(NotOwned, match=r"an unknown owner|another namespace or cluster"):
         check_ownership(observed_of(replace(desired, marker=half)), desired)
     with pytest.raises(NotOwned, match=r"an unknown owner|another namespace or cluster"):
-        check_origin(half, desired.marker, is_named=False, takeover=None)
+        check_origin(half, desired.marker, is_from_snapshot_object=False, takeover=None)
     assert compare_owner(half, half).is_good is False

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from agentmemory_operator.collections.reconcile import PassDraft, draft
+from agentmemory_operator.collections.reconcile import PassDraft, plan_pass
 from agentmemory_operator.collections.rules.changes import (
     BEHIND_ALIAS,
     ChangeClass,
@@ -14,29 +14,29 @@ from agentmemory_operator.collections.rules.changes import (
     WriteMarker,
     class_of,
 )
-from agentmemory_operator.collections.rules.collection import Observed
+from agentmemory_operator.collections.rules.collection import ObservedCollection
 from agentmemory_operator.collections.rules.desired import PassTerms
 from agentmemory_operator.collections.rules.drift import DriftPolicy
 from agentmemory_operator.collections.rules.plan import Plan, plan_changes
-from agentmemory_operator.collections.rules.refusals import allowed
+from agentmemory_operator.collections.rules.refusals import allowed_changes
 from agentmemory_operator.errors import NotOwned, SpecInvalid
 from tests.support.spec.plans import (
     ALIAS,
     PlanCase,
-    altered,
     apply_changes,
     desired_of,
     load_plan_cases,
     observed_of,
     plan_entries,
+    with_changes,
 )
 
 CASES = load_plan_cases()
 
 
-def draft_of(case: PlanCase, observed: Observed | None) -> PassDraft:
+def draft_of(case: PlanCase, observed: ObservedCollection | None) -> PassDraft:
     terms = PassTerms(drift_policy=DriftPolicy(case.drift_policy))
-    return draft(
+    return plan_pass(
         ALIAS, case.desired, observed, last_physical=case.last_physical, last_points=case.last_points, terms=terms
     )
 
@@ -56,10 +56,10 @@ def test_what_a_golden_case_allows_leaves_only_what_it_holds(case: PlanCase) -> 
     found = draft_of(case, case.observed)
     plan, refusal = found.plan, found.refusal
 
-    after = apply_changes(case.observed, allowed(plan, refusal))
+    after = apply_changes(case.observed, allowed_changes(plan, refusal))
 
     rest = draft_of(case, after).plan
-    assert rest.changes == (refusal.held if refusal else ())
+    assert rest.changes == (refusal.withheld if refusal else ())
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.error], ids=lambda case: case.name)
@@ -91,7 +91,7 @@ def test_a_created_body_carries_the_marker_but_no_indexes() -> None:
 
 def test_what_the_desired_value_leaves_open_is_not_compared() -> None:
     live = desired_of()
-    desired = altered(live, m=None, ef_construct=None, default_segment_number=None, indexes=(), marker=None)
+    desired = with_changes(live, m=None, ef_construct=None, default_segment_number=None, indexes=(), marker=None)
 
     assert plan_changes(desired, observed_of(live), alias=ALIAS, physical="x").changes == ()
 

@@ -7,7 +7,14 @@ import pytest
 
 from agentmemory_operator.collections.rules.estimate import MIB, estimate, layout_of
 from agentmemory_operator.collections.rules.plan import plan_changes
-from agentmemory_operator.collections.rules.rebuild_costs import GIB, Costs, Room, Survey, costs_of, describe_costs
+from agentmemory_operator.collections.rules.rebuild_costs import (
+    GIB,
+    CollectionSample,
+    Costs,
+    ServerResources,
+    describe_costs,
+    estimate_costs,
+)
 from agentmemory_operator.spec.effective.policies import RebuildSettings
 from tests.support.spec.plans import ALIAS, desired_of, observed_of
 
@@ -24,14 +31,14 @@ def costs(
     live: dict[str, Any] = A,
     points: int = 10_000,
     lengths: tuple[int, ...] | None = (100, 300),
-    room: Room | None = None,
+    room: ServerResources | None = None,
     **settings: Any,
 ) -> Costs:
     """Return what it costs to bring a collection of one spec to another."""
     desired, observed = desired_of(spec), observed_of(desired_of(live), points=points)
     plan = plan_changes(desired, observed, alias=ALIAS, physical="x")
-    survey = None if lengths is None else Survey(lengths, room or Room())
-    return costs_of(plan, desired, observed, settings=RebuildSettings(**settings), batch=64, survey=survey)
+    survey = None if lengths is None else CollectionSample(lengths, room or ServerResources())
+    return estimate_costs(plan, desired, observed, settings=RebuildSettings(**settings), batch=64, survey=survey)
 
 
 @pytest.mark.parametrize(("points", "calls"), [(0, 0), (1, 1), (64, 1), (65, 2), (10_000, 157)])
@@ -54,7 +61,7 @@ def test_of_a_plain_collection_a_copy_takes_its_room_too() -> None:
     plan = plan_changes(desired_of(B), behind, alias=ALIAS, physical="x")
 
     one, other = (
-        costs_of(plan, desired_of(B), there, settings=RebuildSettings(), batch=64, survey=None)
+        estimate_costs(plan, desired_of(B), there, settings=RebuildSettings(), batch=64, survey=None)
         for there in (behind, plain)
     )
 
@@ -110,7 +117,7 @@ def test_room_is_that_of_the_new_layout_with_contents_as_long_as_the_sampled_one
 
 @pytest.mark.parametrize(("nodes", "spread"), [(1, 1), (3, 3), (9, 4)])
 def test_copies_are_spread_over_as_many_nodes_as_there_are_copies_of_shards(nodes: int, spread: int) -> None:
-    found, alone = costs(SPREAD, room=Room(nodes=nodes)), costs()
+    found, alone = costs(SPREAD, room=ServerResources(nodes=nodes)), costs()
 
     assert found.nodes == spread
     assert found.disk_bytes == pytest.approx(2 * alone.disk_bytes, rel=0.01)
@@ -145,15 +152,21 @@ SMALL, LARGE = 20 * MIB, 200 * MIB
 @pytest.mark.parametrize(
     ("room", "words"),
     [
-        (Room(), None),
-        (Room(disk_bytes=LARGE, ram_bytes=LARGE, most_bytes=LARGE), None),
-        (Room(most_bytes=SMALL // 4), ["AGENTMEMORY_MAX_REBUILD_GIB", "allows 5 MiB", "needs about 14 MiB"]),
-        (Room(disk_bytes=SMALL), ["of disk on each node", "20 MiB in total", "14 MiB", "AGENTMEMORY_MAX_REBUILD_GIB"]),
-        (Room(disk_bytes=SMALL, most_bytes=LARGE), None),
-        (Room(ram_bytes=SMALL // 4), ["of RAM on each node", "5 MiB in total", "LowMemory"]),
+        (ServerResources(), None),
+        (ServerResources(disk_bytes=LARGE, ram_bytes=LARGE, max_rebuild_bytes=LARGE), None),
+        (
+            ServerResources(max_rebuild_bytes=SMALL // 4),
+            ["AGENTMEMORY_MAX_REBUILD_GIB", "allows 5 MiB", "needs about 14 MiB"],
+        ),
+        (
+            ServerResources(disk_bytes=SMALL),
+            ["of disk on each node", "20 MiB in total", "14 MiB", "AGENTMEMORY_MAX_REBUILD_GIB"],
+        ),
+        (ServerResources(disk_bytes=SMALL, max_rebuild_bytes=LARGE), None),
+        (ServerResources(ram_bytes=SMALL // 4), ["of RAM on each node", "5 MiB in total", "LowMemory"]),
     ],
 )
-def test_what_there_is_no_room_for_is_told_with_both_numbers(room: Room, words: list[str] | None) -> None:
+def test_what_there_is_no_room_for_is_told_with_both_numbers(room: ServerResources, words: list[str] | None) -> None:
     shortage = costs(room=room).shortage
 
     assert (shortage is None) == (words is None)
@@ -163,7 +176,7 @@ def test_what_there_is_no_room_for_is_told_with_both_numbers(room: Room, words: 
 
 def test_what_is_spread_over_nodes_needs_its_share_on_each() -> None:
     spread = SPREAD | {"index": {"sharding": {"shardNumber": 4, "replicationFactor": 1}}}
-    room = Room(disk_bytes=SMALL, nodes=4)
+    room = ServerResources(disk_bytes=SMALL, nodes=4)
 
     assert costs(spread, live=spread | B, room=room).shortage is None
     assert costs(spread, live=spread | B, room=replace(room, nodes=1)).shortage is not None

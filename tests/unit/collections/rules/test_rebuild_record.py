@@ -7,7 +7,7 @@ from agentmemory_operator.collections.rules.rebuild_record import (
     RebuildKind,
     RebuildRecord,
     RebuildStep,
-    epoch_of,
+    read_epoch_text,
     record_from_json,
     record_to_json,
 )
@@ -39,5 +39,5 @@ def test_a_key_of_a_newer_version_is_passed_over() -> None:
 
 
 def test_a_collection_is_known_by_the_rebuild_that_made_it() -> None:
-    assert epoch_of({REBUILD_KEY: record_to_json(RECORD)}) == "agent_memory_a__2"
-    assert epoch_of({}) == "" == epoch_of(None)
+    assert read_epoch_text({REBUILD_KEY: record_to_json(RECORD)}) == "agent_memory_a__2"
+    assert read_epoch_text({}) == "" == read_epoch_text(None)

@@ -20,7 +20,13 @@ from agentmemory_operator.collections.rules.desired import PassTerms
 from agentmemory_operator.collections.rules.drift import DriftPolicy
 from agentmemory_operator.collections.rules.plan import Plan, rebuild_digest
 from agentmemory_operator.collections.rules.rebuild_costs import Costs
-from agentmemory_operator.collections.rules.refusals import allowed, check_destroy, check_lost, check_ownership, refuse
+from agentmemory_operator.collections.rules.refusals import (
+    allowed_changes,
+    check_lost,
+    check_ownership,
+    find_deletion_obstacle,
+    find_refusal,
+)
 from agentmemory_operator.collections.rules.takeovers import TakeoverTerms
 from agentmemory_operator.errors import NotOwned, SpecInvalid
 from agentmemory_operator.spec.effective.policies import ChangePolicy, RebuildSettings
@@ -38,11 +44,11 @@ COSTS = Costs(points=41, calls=0, seconds=1, disk_bytes=9 << 20, ram_bytes=3 << 
 
 
 def test_a_plan_without_a_rebuild_is_not_refused() -> None:
-    assert refuse(Plan("p", (UPDATE,)), observed_of(desired_of())) is None
+    assert find_refusal(Plan("p", (UPDATE,)), observed_of(desired_of())) is None
 
 
 def test_a_plan_for_nothing_is_not_refused() -> None:
-    assert refuse(PLAN, None, terms=PassTerms(rebuild=NEVER)) is None
+    assert find_refusal(PLAN, None, terms=PassTerms(rebuild=NEVER)) is None
 
 
 REFUSALS: list[tuple[str, PassTerms, str, list[str]]] = [
@@ -58,7 +64,12 @@ REFUSALS: list[tuple[str, PassTerms, str, list[str]]] = [
     ("it was stopped", PassTerms(approved=DIGEST, cancelled=DIGEST), "RebuildCancelled", ["agentmemory approve"]),
     ("Apply, and it was stopped", PassTerms(rebuild=APPLY, cancelled=DIGEST), "RebuildCancelled", []),
     ("another was stopped", PassTerms(approved=DIGEST, cancelled="0" * 12), "RebuildRunning", []),
-    ("it was taken back", PassTerms(approved=DIGEST, taken_back="x__2"), "RolledBack", ["x__2", "agentmemory approve"]),
+    (
+        "it was taken back",
+        PassTerms(approved=DIGEST, rolled_back="x__2"),
+        "RolledBack",
+        ["x__2", "agentmemory approve"],
+    ),
 ]
 
 
@@ -74,14 +85,14 @@ REFUSALS: list[tuple[str, PassTerms, str, list[str]]] = [
 def test_what_is_empty_and_ours_alone_needs_no_approval(
     collection: dict[str, Any], terms: PassTerms, reason: str
 ) -> None:
-    refusal = refuse(PLAN, observed_of(replace(desired_of(), **collection)), terms=terms)
+    refusal = find_refusal(PLAN, observed_of(replace(desired_of(), **collection)), terms=terms)
 
     assert refusal is not None
     assert refusal.reason == reason
 
 
 def test_an_empty_collection_of_the_alias_s_own_name_is_held() -> None:
-    refusal = refuse(PLAN, observed_of(desired_of(), physical=ALIAS, is_aliased=False), terms=PassTerms())
+    refusal = find_refusal(PLAN, observed_of(desired_of(), physical=ALIAS, is_aliased=False), terms=PassTerms())
 
     assert refusal is not None
     assert refusal.reason == "AwaitingApproval"
@@ -89,11 +100,11 @@ def test_an_empty_collection_of_the_alias_s_own_name_is_held() -> None:
 
 @pytest.mark.parametrize(("terms", "reason", "words"), [pytest.param(*row[1:], id=row[0]) for row in REFUSALS])
 def test_a_rebuild_is_refused_by_what_somebody_decided(terms: PassTerms, reason: str, words: list[str]) -> None:
-    refusal = refuse(PLAN, observed_of(desired_of(), points=41), terms=terms)
+    refusal = find_refusal(PLAN, observed_of(desired_of(), points=41), terms=terms)
 
     assert refusal is not None
     assert (refusal.reason, refusal.digest) == (reason, DIGEST)
-    assert REBUILD in refusal.held
+    assert REBUILD in refusal.withheld
     for expected in ("index.distance Cosine -> Dot", "41 points", "keeps serving", *words):
         assert expected in refusal.message
 
@@ -107,7 +118,7 @@ def test_a_rebuild_is_refused_by_what_somebody_decided(terms: PassTerms, reason:
     ],
 )
 def test_what_cannot_be_done_is_refused_whoever_approved_it(terms: PassTerms, costs: Costs, reason: str) -> None:
-    refusal = refuse(PLAN, observed_of(desired_of(), points=41), terms=terms, costs=costs)
+    refusal = find_refusal(PLAN, observed_of(desired_of(), points=41), terms=terms, costs=costs)
 
     assert refusal is not None
     assert refusal.reason == reason
@@ -115,7 +126,7 @@ def test_what_cannot_be_done_is_refused_whoever_approved_it(terms: PassTerms, co
 
 
 def test_a_refusal_says_what_the_rebuild_costs() -> None:
-    refusal = refuse(PLAN, observed_of(desired_of(), points=41), costs=COSTS)
+    refusal = find_refusal(PLAN, observed_of(desired_of(), points=41), costs=COSTS)
 
     assert refusal is not None
     assert (
@@ -125,10 +136,10 @@ def test_a_refusal_says_what_the_rebuild_costs() -> None:
 
 
 def test_what_is_not_a_rebuild_is_done_until_there_is_one() -> None:
-    refusal = refuse(PLAN, observed_of(desired_of(), points=1))
+    refusal = find_refusal(PLAN, observed_of(desired_of(), points=1))
 
     assert refusal is not None
-    assert refusal.held == (REBUILD,)
+    assert refusal.withheld == (REBUILD,)
 
 
 def test_a_collection_that_is_about_to_be_replaced_gets_no_more_than_searches_need() -> None:
@@ -139,10 +150,10 @@ def test_a_collection_that_is_about_to_be_replaced_gets_no_more_than_searches_ne
     optimizers = UpdateOptimizers(default_segment_number=4)
     plan = Plan("p", (REBUILD, UPDATE, optimizers, ours, *needed))
 
-    refusal = refuse(plan, observed_of(live), terms=PassTerms(rebuild=APPLY))
+    refusal = find_refusal(plan, observed_of(live), terms=PassTerms(rebuild=APPLY))
 
     assert refusal is not None
-    assert refusal.held == (REBUILD, UPDATE, optimizers, ours)
+    assert refusal.withheld == (REBUILD, UPDATE, optimizers, ours)
 
 
 def test_a_new_owner_is_written_though_the_collection_is_about_to_be_replaced() -> None:
@@ -151,31 +162,31 @@ def test_a_new_owner_is_written_though_the_collection_is_about_to_be_replaced() 
     theirs = replace(live, marker=replace(live.marker, uid="uid-of-the-first"))
     marker = WriteMarker(live.marker)
 
-    refusal = refuse(Plan("p", (REBUILD, marker)), observed_of(theirs), terms=PassTerms(rebuild=APPLY))
+    refusal = find_refusal(Plan("p", (REBUILD, marker)), observed_of(theirs), terms=PassTerms(rebuild=APPLY))
 
     assert refusal is not None
-    assert refusal.held == (REBUILD,)
+    assert refusal.withheld == (REBUILD,)
 
 
 def test_an_unmarked_collection_is_not_said_to_serve() -> None:
-    refusal = refuse(PLAN, observed_of(replace(desired_of(), marker=None)))
+    refusal = find_refusal(PLAN, observed_of(replace(desired_of(), marker=None)))
 
     assert refusal is not None
     assert "is not served" in refusal.message
 
 
 def test_the_digest_of_a_rebuild_outlives_what_else_changes() -> None:
-    other = refuse(Plan("q", (UpdateHnsw(m=8), REBUILD)), observed_of(desired_of()))
+    other = find_refusal(Plan("q", (UpdateHnsw(m=8), REBUILD)), observed_of(desired_of()))
 
     assert other is not None
     assert other.digest == DIGEST
 
 
 def test_what_is_not_held_is_allowed_in_order() -> None:
-    refusal = refuse(PLAN, observed_of(desired_of(), points=1))
+    refusal = find_refusal(PLAN, observed_of(desired_of(), points=1))
 
-    assert allowed(PLAN, refusal) == (UPDATE,)
-    assert allowed(PLAN, None) == (REBUILD, UPDATE)
+    assert allowed_changes(PLAN, refusal) == (UPDATE,)
+    assert allowed_changes(PLAN, None) == (REBUILD, UPDATE)
 
 
 PHYSICAL = f"{ALIAS}__1"
@@ -269,12 +280,12 @@ def test_a_takeover_of_what_is_ours_takes_nothing() -> None:
 
 @pytest.mark.parametrize(("points", "confirmation"), [(0, None), (0, "other"), (3, ALIAS)])
 def test_an_empty_or_confirmed_collection_may_go(points: int, confirmation: str | None) -> None:
-    assert check_destroy(ALIAS, points=points, confirmation=confirmation) is None
+    assert find_deletion_obstacle(ALIAS, points=points, confirmation=confirmation) is None
 
 
 @pytest.mark.parametrize("confirmation", [None, "", "agent_memory_other"])
 def test_a_collection_with_memories_is_kept_unless_its_alias_confirms(confirmation: str | None) -> None:
-    kept = check_destroy(ALIAS, points=3, confirmation=confirmation)
+    kept = find_deletion_obstacle(ALIAS, points=3, confirmation=confirmation)
 
     assert kept is not None
     assert f"agentmemory.dev/confirm-delete={ALIAS}" in kept
@@ -284,7 +295,7 @@ def test_a_collection_with_memories_is_kept_unless_its_alias_confirms(confirmati
 def test_of_a_plain_collection_it_is_said_what_else_becomes_of_it() -> None:
     plain = observed_of(desired_of(), physical=ALIAS, is_aliased=False)
 
-    told = refuse(Plan(ALIAS, (BEHIND_ALIAS,)), plain)
+    told = find_refusal(Plan(ALIAS, (BEHIND_ALIAS,)), plain)
 
     assert told is not None
     assert "stop direct writers to it" in told.message

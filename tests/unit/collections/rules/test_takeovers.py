@@ -6,13 +6,13 @@ import pytest
 
 from agentmemory_operator.collections.rules.collection import Marker
 from agentmemory_operator.collections.rules.takeovers import (
-    MOST_OF_NAMESPACE,
-    MOST_REQUESTS,
+    MAX_REQUESTS,
+    MAX_REQUESTS_PER_NAMESPACE,
     TakeoverRequest,
     TakeoverTerms,
-    may_take,
-    shown,
-    takeover_terms,
+    build_terms,
+    limit_requests,
+    may_take_over,
 )
 from agentmemory_operator.spec.kinds.agent_memory import TAKEOVER
 from agentmemory_operator.spec.kinds.connection import Takeover
@@ -75,21 +75,21 @@ OLD_CLUSTER = {"cluster_id": "cluster-0"}
     ],
 )
 def test_a_takeover_is_allowed_where_its_owner_says_so(live: Marker, allowed: TakeoverTerms, is_taken: bool) -> None:
-    assert may_take(live, ours(), allowed) is is_taken
-    assert not may_take(live, ours(), None)
+    assert may_take_over(live, ours(), allowed) is is_taken
+    assert not may_take_over(live, ours(), None)
 
 
 def test_an_entry_without_a_uid_gives_nothing_away() -> None:
     nobody = Takeover.model_construct(agent=AGENT, from_uid="", to_namespace="agents", from_cluster_id=None)
 
-    assert not may_take(replace(theirs(**IN_ALPHA), uid=""), ours(), terms(nobody))
+    assert not may_take_over(replace(theirs(**IN_ALPHA), uid=""), ours(), terms(nobody))
 
 
 def test_terms_are_read_of_the_object_and_its_connection() -> None:
     spec = {"takeovers": [{"fromClusterId": "cluster-0"}], "apiKeySecretRef": {"name": "key", "key": "api-key"}}
     connection = parse_connection(connection_document(namespace="infra", **spec))
 
-    read = takeover_terms(AGENT, {TAKEOVER: "their-uid"}, connection)
+    read = build_terms(AGENT, {TAKEOVER: "their-uid"}, connection)
 
     assert read == terms(REBUILT, has_key=True)
 
@@ -109,9 +109,9 @@ def test_one_namespace_cannot_hide_the_requests_of_another() -> None:
     loud = [request(number, "loud") for number in range(50)]
     quiet = request(59, "quiet")
 
-    told = shown([*loud, quiet])
+    told = limit_requests([*loud, quiet])
 
     assert quiet in told
     assert told.count(loud[0]) == 1
-    assert len(told) == MOST_OF_NAMESPACE + 1
-    assert len(shown([request(number % 60, f"n{number}") for number in range(200)])) == MOST_REQUESTS
+    assert len(told) == MAX_REQUESTS_PER_NAMESPACE + 1
+    assert len(limit_requests([request(number % 60, f"n{number}") for number in range(200)])) == MAX_REQUESTS

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.connections.rules.allowed_namespaces import asks_labels, check_allowed
+from agentmemory_operator.connections.rules.allowed_namespaces import check_allowed, needs_labels
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.spec.kinds.connection import QdrantConnection
 from agentmemory_operator.spec.kinds.parse import parse_connection
-from tests.support.spec.documents import allowing, connection_document
+from tests.support.spec.documents import allowed_namespaces, connection_document
 
 LABELS = {"tier": "gold", "team": "support"}
 ONE, BOTH, OTHER = {"tier": "gold"}, LABELS, {"tier": "silver"}
@@ -17,7 +17,7 @@ THERE, NOT_THERE = ({"key": "tier", "operator": operator} for operator in ("Exis
 
 
 def connection(allowed: Any) -> QdrantConnection:
-    return parse_connection(connection_document(namespace="infra", **allowing(allowed)))
+    return parse_connection(connection_document(namespace="infra", **allowed_namespaces(allowed)))
 
 
 def check(allowed: Any, namespace: str, labels: dict[str, str] | None = None) -> None:
@@ -57,7 +57,7 @@ def test_another_namespace_may_not_otherwise_and_is_told_the_way_out(allowed: An
     [({"matchLabels": ONE}, "agents", True), ({"matchLabels": ONE}, "infra", False), ("All", "agents", False)],
 )
 def test_labels_are_asked_only_where_they_decide(allowed: Any, namespace: str, asks: bool) -> None:
-    assert asks_labels(connection(allowed), namespace) is asks
+    assert needs_labels(connection(allowed), namespace) is asks
 
 
 @pytest.mark.parametrize(

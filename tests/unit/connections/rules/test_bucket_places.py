@@ -3,13 +3,13 @@
 import pytest
 
 from agentmemory_operator.connections.rules.bucket_places import (
-    Area,
+    BucketArea,
     KeyOwner,
     check_copy,
     copy_location,
     erasure_folder,
-    object_at,
-    owner_of,
+    parse_location,
+    parse_owner,
 )
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
@@ -21,8 +21,8 @@ STORAGE = S3Storage.model_validate({"bucket": "copies", "prefix": "prod"})
 NIGHTLY = Metadata(name="nightly.of-may", namespace="alpha", uid="1b2c3d4e-5f60")
 
 
-def area(namespace: str) -> Area:
-    return Area(namespace, HOLDERS.get)
+def area(namespace: str) -> BucketArea:
+    return BucketArea(namespace, HOLDERS.get)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def area(namespace: str) -> Area:
     ],
 )
 def test_a_key_says_whose_it_is_by_its_last_segments(key: str, owner: KeyOwner | None) -> None:
-    assert owner_of(key) == owner
+    assert parse_owner(key) == owner
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_key_says_whose_it_is_by_its_last_segments(key: str, owner: KeyOwner |
 def test_an_object_is_the_namespaces_that_the_key_names_or_that_has_the_agents_name(
     key: str, namespaces: set[str]
 ) -> None:
-    assert {namespace for namespace in ("alpha", "beta", "prod", "bot") if area(namespace).holds(key)} == namespaces
+    assert {namespace for namespace in ("alpha", "beta", "prod", "bot") if area(namespace).contains(key)} == namespaces
 
 
 @pytest.mark.parametrize(
@@ -110,15 +110,17 @@ def test_an_object_is_the_namespaces_that_the_key_names_or_that_has_the_agents_n
     ],
 )
 def test_a_folder_is_the_namespaces_that_its_objects_are(folder: str, namespaces: set[str]) -> None:
-    assert {namespace for namespace in ("alpha", "beta", "prod") if area(namespace).holds_folder(folder)} == namespaces
+    assert {
+        namespace for namespace in ("alpha", "beta", "prod") if area(namespace).contains_folder(folder)
+    } == namespaces
 
 
 def test_what_is_written_is_the_namespaces_that_writes_it() -> None:
     place = copy_location(STORAGE, NIGHTLY, slug="bot", file="agent_memory_bot__1-17.snapshot")
     assert place["key"] == "prod/alpha/bot/nightly.of-may_1b2c3d4e/agent_memory_bot__1-17.snapshot"
-    assert owner_of(place["key"]) == KeyOwner("alpha", "bot")
+    assert parse_owner(place["key"]) == KeyOwner("alpha", "bot")
     folder = erasure_folder(STORAGE, namespace="alpha", slug="bot")
-    assert owner_of(f"{folder}1") == KeyOwner("alpha", "bot")
+    assert parse_owner(f"{folder}1") == KeyOwner("alpha", "bot")
 
 
 SPEC = {"bucket": "copies", "endpoint": "https://minio:9000", "key": "old/a.snapshot", "secretRef": {"name": "s3"}}
@@ -180,5 +182,5 @@ def test_nothing_else_does_whatever_its_status_names_and_the_namespaces_secrets_
 )
 def test_a_place_of_a_status_that_is_none_is_refused_in_words(location: dict[str, object], told: str) -> None:
     with pytest.raises(SpecInvalid, match=told) as caught:
-        object_at(location)
+        parse_location(location)
     assert caught.value.reason == Reason.SOURCE_NOT_ALLOWED

@@ -4,7 +4,13 @@ from ipaddress import ip_address
 
 import pytest
 
-from agentmemory_operator.connections.rules.egress import EgressPolicy, EgressRefusal, forms_of, parse_allowed, told
+from agentmemory_operator.connections.rules.egress import (
+    EgressPolicy,
+    EgressRefusal,
+    equivalent_addresses,
+    parse_allowed,
+    refusal_message,
+)
 
 PORT = 6333
 API = (ip_address("10.96.0.1"), 443)
@@ -30,7 +36,7 @@ def test_some_addresses_are_never_connected_to_whatever_is_listed(
 ) -> None:
     asked = policy(f"{listed},{address}" if listed else "", is_in_cluster=is_in_cluster)
 
-    assert asked.refuses("qdrant.infra.svc", PORT, ip_address(address)) is EgressRefusal.NEVER
+    assert asked.find_refusal("qdrant.infra.svc", PORT, ip_address(address)) is EgressRefusal.NEVER
 
 
 @pytest.mark.parametrize(
@@ -52,8 +58,8 @@ def test_some_addresses_are_never_connected_to_whatever_is_listed(
     ],
 )
 def test_an_address_inside_an_address_counts(address: str) -> None:
-    assert ip_address("169.254.169.254") in set(forms_of(ip_address(address)))
-    assert policy().refuses("h", PORT, ip_address(address)) is EgressRefusal.NEVER
+    assert ip_address("169.254.169.254") in set(equivalent_addresses(ip_address(address)))
+    assert policy().find_refusal("h", PORT, ip_address(address)) is EgressRefusal.NEVER
 
 
 @pytest.mark.parametrize(
@@ -65,7 +71,7 @@ def test_an_address_inside_an_address_counts(address: str) -> None:
     ],
 )
 def test_everything_else_is_allowed_where_nothing_is_set(address: str) -> None:
-    assert policy().refuses("h", PORT, ip_address(address), api_server={API}) is None
+    assert policy().find_refusal("h", PORT, ip_address(address), api_server={API}) is None
 
 
 @pytest.mark.parametrize(
@@ -81,7 +87,7 @@ def test_everything_else_is_allowed_where_nothing_is_set(address: str) -> None:
 def test_the_api_server_is_an_address_and_a_port(address: str, port: int, refusal: EgressRefusal | None) -> None:
     asked = policy("10.96.0.0/16")
 
-    assert asked.refuses("kubernetes.default.svc", port, ip_address(address), api_server={API}) is refusal
+    assert asked.find_refusal("kubernetes.default.svc", port, ip_address(address), api_server={API}) is refusal
 
 
 LOOPBACK = ["127.0.0.1", "127.255.0.7", "::1", "::ffff:127.0.0.1", "64:ff9b::127.0.0.1"]
@@ -89,8 +95,8 @@ LOOPBACK = ["127.0.0.1", "127.255.0.7", "::1", "::ffff:127.0.0.1", "64:ff9b::127
 
 @pytest.mark.parametrize("address", LOOPBACK)
 def test_loopback_is_for_whoever_is_not_in_a_pod(address: str) -> None:
-    assert policy(is_in_cluster=False).refuses("localhost", PORT, ip_address(address)) is None
-    assert policy().refuses("localhost", PORT, ip_address(address)) is EgressRefusal.LOOPBACK
+    assert policy(is_in_cluster=False).find_refusal("localhost", PORT, ip_address(address)) is None
+    assert policy().find_refusal("localhost", PORT, ip_address(address)) is EgressRefusal.LOOPBACK
 
 
 @pytest.mark.parametrize(
@@ -115,7 +121,7 @@ def test_loopback_is_for_whoever_is_not_in_a_pod(address: str) -> None:
 def test_in_a_pod_loopback_is_listed_as_what_it_is(
     listed: str, host: str, address: str, refusal: EgressRefusal | None
 ) -> None:
-    assert policy(listed).refuses(host, PORT, ip_address(address)) is refusal
+    assert policy(listed).find_refusal(host, PORT, ip_address(address)) is refusal
 
 
 @pytest.mark.parametrize(
@@ -144,7 +150,7 @@ def test_in_a_pod_loopback_is_listed_as_what_it_is(
 def test_what_is_set_allows_what_it_lists(
     listed: str, host: str, port: int, address: str, refusal: EgressRefusal | None
 ) -> None:
-    assert policy(listed).refuses(host, port, ip_address(address)) is refusal
+    assert policy(listed).find_refusal(host, port, ip_address(address)) is refusal
 
 
 @pytest.mark.parametrize(
@@ -160,7 +166,7 @@ def test_what_is_set_allows_what_it_lists(
 def test_a_name_is_looked_up_only_where_an_address_of_it_may_be_listed(
     listed: str, host: str, refusal: EgressRefusal | None
 ) -> None:
-    assert policy(listed).refuses_unresolved(host, PORT) is refusal
+    assert policy(listed).find_unresolved_refusal(host, PORT) is refusal
 
 
 @pytest.mark.parametrize(
@@ -186,7 +192,7 @@ def test_a_name_is_looked_up_only_where_an_address_of_it_may_be_listed(
 def test_behind_a_proxy_names_are_checked(listed: str, host: str, port: int, refusal: EgressRefusal | None) -> None:
     api = {("kubernetes.default.svc", 443), ("10.96.0.1", 443)}
 
-    assert policy(listed).refuses_name(host, port, api_server=api) is refusal
+    assert policy(listed).find_name_refusal(host, port, api_server=api) is refusal
 
 
 @pytest.mark.parametrize(
@@ -218,7 +224,7 @@ def test_an_empty_setting_lists_nothing() -> None:
 
 @pytest.mark.parametrize("refusal", list(EgressRefusal))
 def test_what_is_told_names_field_host_and_way_out(refusal: EgressRefusal) -> None:
-    said = told(refusal, "spec.url", "qdrant.example.com", 6333)
+    said = refusal_message(refusal, "spec.url", "qdrant.example.com", 6333)
 
     assert said.startswith("spec.url: connections to qdrant.example.com:6333 are blocked: ")
     assert "use another host" in said

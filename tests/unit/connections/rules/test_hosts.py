@@ -2,7 +2,7 @@
 
 import pytest
 
-from agentmemory_operator.connections.rules.hosts import matches, parts_of, spelled
+from agentmemory_operator.connections.rules.hosts import matches, normalise_host, parse_pattern
 
 
 @pytest.mark.parametrize(
@@ -50,9 +50,9 @@ def test_a_pattern_means_one_host_or_one_level(pattern: str, host: str, port: in
     ],
 )
 def test_a_pattern_is_host_and_port(pattern: str, parts: tuple[str, int | None]) -> None:
-    assert parts_of(pattern) == parts
+    assert parse_pattern(pattern) == parts
 
 
 @pytest.mark.parametrize(("host", "one"), [("A.Example.", "a.example"), ("[::0:1]", "::1"), ("fe80::1%lo", "fe80::1")])
 def test_a_host_has_one_spelling(host: str, one: str) -> None:
-    assert spelled(host) == one
+    assert normalise_host(host) == one

@@ -10,10 +10,10 @@ import pytest
 from agentmemory_operator.connections.rules.secret_hosts import (
     BY_HAND,
     NOWHERE,
-    goes_to,
-    may_exist,
-    refusal,
-    unlisted,
+    destinations_of,
+    find_unlisted,
+    is_valid_reference,
+    refusal_message,
 )
 from agentmemory_operator.errors import SpecInvalid
 
@@ -92,12 +92,12 @@ NOT_LISTED = [
 
 @pytest.mark.parametrize(("annotation", "url"), LISTED)
 def test_a_value_goes_where_the_annotation_says(annotation: str, url: str) -> None:
-    assert unlisted(goes_to(url), annotation) == ()
+    assert find_unlisted(destinations_of(url), annotation) == ()
 
 
 @pytest.mark.parametrize(("annotation", "url"), NOT_LISTED)
 def test_and_nowhere_else(annotation: str | None, url: str) -> None:
-    assert unlisted(goes_to(url), annotation) == goes_to(url).places
+    assert find_unlisted(destinations_of(url), annotation) == destinations_of(url).places
 
 
 @pytest.mark.parametrize(
@@ -135,20 +135,20 @@ def test_and_nowhere_else(annotation: str | None, url: str) -> None:
 )
 def test_a_url_that_clients_may_read_in_two_ways_gets_no_secret(url: str) -> None:
     with pytest.raises(SpecInvalid, match="no Secret is sent to it") as told:
-        goes_to(url)
+        destinations_of(url)
     assert told.value.reason == "InvalidSpec"
 
 
 def test_every_node_of_a_cluster_has_to_be_listed() -> None:
-    to = goes_to("http://qdrant.infra.svc:6333", "http://qdrant-0.qdrant.infra.svc:6333", "http://evil.example")
+    to = destinations_of("http://qdrant.infra.svc:6333", "http://qdrant-0.qdrant.infra.svc:6333", "http://evil.example")
 
-    missing = unlisted(to, "qdrant.infra.svc,*.qdrant.infra.svc")
+    missing = find_unlisted(to, "qdrant.infra.svc,*.qdrant.infra.svc")
 
     assert [str(place) for place in missing] == ["evil.example"]
 
 
 def test_what_goes_nowhere_and_what_a_person_typed_needs_no_annotation() -> None:
-    assert (unlisted(NOWHERE, None), unlisted(BY_HAND, None)) == ((), ())
+    assert (find_unlisted(NOWHERE, None), find_unlisted(BY_HAND, None)) == ((), ())
 
 
 def test_an_annotation_as_large_as_kubernetes_takes_is_read_at_once() -> None:
@@ -157,8 +157,8 @@ def test_an_annotation_as_large_as_kubernetes_takes_is_read_at_once() -> None:
 
     began = time.perf_counter()
     for url in ("https://api.openai.com", "http://[::1]"):
-        assert unlisted(goes_to(url), crowd) != ()
-        assert unlisted(goes_to(url), f"{crowd},api.openai.com,[::1]") == ()
+        assert find_unlisted(destinations_of(url), crowd) != ()
+        assert find_unlisted(destinations_of(url), f"{crowd},api.openai.com,[::1]") == ()
     assert time.perf_counter() - began < 2
 
 
@@ -178,24 +178,24 @@ def test_an_annotation_as_large_as_kubernetes_takes_is_read_at_once() -> None:
     ],
 )
 def test_a_name_that_would_lead_to_another_path_names_no_secret(name: str, key: str, may: bool) -> None:
-    assert may_exist(name, key) is may
+    assert is_valid_reference(name, key) is may
 
 
 class TestCommand:
     def test_it_is_one_line_that_lists_the_host(self) -> None:
-        told = refusal("agents", "openai", goes_to("https://api.openai.com/v1").places, None)
+        told = refusal_message("agents", "openai", destinations_of("https://api.openai.com/v1").places, None)
 
         assert told.endswith(
             "kubectl -n agents annotate secret openai agentmemory.dev/hosts=api.openai.com --overwrite"
         )
 
     def test_a_port_of_its_own_is_listed_with_the_host(self) -> None:
-        told = refusal("infra", "qdrant", goes_to("http://qdrant.infra.svc:6333").places, "")
+        told = refusal_message("infra", "qdrant", destinations_of("http://qdrant.infra.svc:6333").places, "")
 
         assert "agentmemory.dev/hosts=qdrant.infra.svc:6333 --overwrite" in told
 
     def test_it_keeps_what_is_listed_and_does_not_tell_it(self, tmp_path: pathlib.Path) -> None:
-        told = refusal("infra", "qdrant", goes_to("http://[::1]:6333").places, "secret.corp.example, b")
+        told = refusal_message("infra", "qdrant", destinations_of("http://[::1]:6333").places, "secret.corp.example, b")
 
         assert "corp" not in told
         assert _run(told.partition("to be sent there: ")[2], tmp_path, answer="secret.corp.example, b") == [
@@ -206,14 +206,14 @@ class TestCommand:
 
     def test_the_shell_takes_an_address_in_brackets_as_it_is(self, tmp_path: pathlib.Path) -> None:
         (tmp_path / "agentmemory.dev").mkdir()
-        told = refusal("infra", "qdrant", goes_to("http://[::1]").places, None)
+        told = refusal_message("infra", "qdrant", destinations_of("http://[::1]").places, None)
 
         assert "agentmemory.dev/hosts=[::1]" in _run(told.partition("to be sent there: ")[2], tmp_path)
 
     def test_it_is_not_cut_where_a_cluster_has_many_nodes(self) -> None:
         urls = [f"http://qdrant-{number}.{'x' * 60}.infra.svc:6333" for number in range(64)]
 
-        told = refusal("i" * 63, "q" * 60, goes_to(*urls).places, "a")
+        told = refusal_message("i" * 63, "q" * 60, destinations_of(*urls).places, "a")
 
         assert len(told) <= 1024
         assert "and 63 more hosts" in told

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agentmemory_operator.consolidation.rules.grounding import unfounded
+from agentmemory_operator.consolidation.rules.grounding import find_ungrounded
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ from agentmemory_operator.consolidation.rules.grounding import unfounded
     ],
 )
 def test_what_the_sources_say_is_founded(statement: str, sources: list[str]) -> None:
-    assert unfounded(statement, sources) == ()
+    assert find_ungrounded(statement, sources) == ()
 
 
 @pytest.mark.parametrize(
@@ -50,8 +50,8 @@ def test_what_the_sources_say_is_founded(statement: str, sources: list[str]) -> 
     ],
 )
 def test_what_they_do_not_say_is_told(statement: str, sources: list[str], missing: tuple[str, ...]) -> None:
-    assert unfounded(statement, sources) == missing
+    assert find_ungrounded(statement, sources) == missing
 
 
 def test_a_long_text_takes_its_length() -> None:
-    assert unfounded("Ada " * 20_000, ["Ada " * 20_000]) == ()
+    assert find_ungrounded("Ada " * 20_000, ["Ada " * 20_000]) == ()

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from agentmemory_operator.consolidation.rules.material import instruct, wrap
+from agentmemory_operator.consolidation.rules.material import build_instructions, render_material
 from tests.support.web.language_models import rows_of
 
 HOSTILE = (
@@ -23,7 +23,7 @@ HOSTILE = (
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_text_comes_as_it_is_and_ends_nothing(text: str) -> None:
-    material = wrap([{"id": "m1", "content": text}, {"id": "m2", "content": "b"}], "mark").text
+    material = render_material([{"id": "m1", "content": text}, {"id": "m2", "content": "b"}], "mark").text
 
     assert rows_of(material) == [{"id": "m1", "content": text}, {"id": "m2", "content": "b"}]
     assert len(material.splitlines()) == 3
@@ -31,13 +31,13 @@ def test_a_text_comes_as_it_is_and_ends_nothing(text: str) -> None:
 
 
 def test_letters_of_every_script_stay_readable() -> None:
-    assert "Grüße, 東京, 🦆" in wrap([{"id": "m1", "content": "Grüße, 東京, 🦆"}], "mark").text
+    assert "Grüße, 東京, 🦆" in render_material([{"id": "m1", "content": "Grüße, 東京, 🦆"}], "mark").text
 
 
 def test_the_instructions_name_the_mark_and_the_form() -> None:
-    material = wrap([{"id": "m1"}], "a1b2")
+    material = render_material([{"id": "m1"}], "a1b2")
 
-    told = instruct("Merge them.", material, {"type": "object"})
+    told = build_instructions("Merge them.", material, {"type": "object"})
 
     assert told.startswith("Merge them.")
     assert "<material a1b2>" in told

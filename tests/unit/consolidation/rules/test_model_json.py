@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.consolidation.rules.model_json import MAX_ATTEMPTS, read_answer
-from agentmemory_operator.consolidation.rules.shapes import Fitted, Misfit
+from agentmemory_operator.consolidation.rules.model_json import MAX_ATTEMPTS, parse_answer
+from agentmemory_operator.consolidation.rules.shapes import Fitted, SchemaMismatch
 
 SCHEMA = {
     "type": "object",
@@ -40,13 +40,13 @@ DRAFT = '{"ids": ["draft"]}'
     ids=repr,
 )
 def test_the_answer_is_found(text: str) -> None:
-    assert read_answer(text, SCHEMA) == Fitted({"ids": ["m1"]}, 0)
+    assert parse_answer(text, SCHEMA) == Fitted({"ids": ["m1"]}, 0)
 
 
 def test_an_answer_about_thoughts_is_kept_whole() -> None:
     text = json.dumps({"ids": ["a } { b", 'c "{" d', "<think>\\{</think>"]})
 
-    assert read_answer(text, SCHEMA).value == json.loads(text)
+    assert parse_answer(text, SCHEMA).value == json.loads(text)
 
 
 @pytest.mark.parametrize(
@@ -65,19 +65,19 @@ def test_an_answer_about_thoughts_is_kept_whole() -> None:
     ids=repr,
 )
 def test_no_answer_is_an_error(text: str, fault: str) -> None:
-    with pytest.raises(Misfit, match=fault):
-        read_answer(text, SCHEMA)
+    with pytest.raises(SchemaMismatch, match=fault):
+        parse_answer(text, SCHEMA)
 
 
 @pytest.mark.parametrize("text", ['{"a":' * 200_000, "{" * 1_000_000, '{"a" ' * 200_000, "<think>" * 150_000])
 def test_hostile_texts_end(text: str) -> None:
-    with pytest.raises(Misfit):
-        read_answer(text, SCHEMA)
+    with pytest.raises(SchemaMismatch):
+        parse_answer(text, SCHEMA)
 
 
 def test_braces_before_the_answer_are_tried_up_to_a_bound() -> None:
-    values: list[Any] = [read_answer("{" * (MAX_ATTEMPTS - 1) + ANSWER, SCHEMA).value]
+    values: list[Any] = [parse_answer("{" * (MAX_ATTEMPTS - 1) + ANSWER, SCHEMA).value]
 
     assert values == [{"ids": ["m1"]}]
-    with pytest.raises(Misfit):
-        read_answer("{" * MAX_ATTEMPTS + ANSWER, SCHEMA)
+    with pytest.raises(SchemaMismatch):
+        parse_answer("{" * MAX_ATTEMPTS + ANSWER, SCHEMA)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.consolidation.rules.shapes import Fitted, Misfit, fit
+from agentmemory_operator.consolidation.rules.shapes import Fitted, SchemaMismatch, fit
 
 SCHEMA = {
     "type": "object",
@@ -77,7 +77,7 @@ def test_a_part_that_does_not_match_loses_only_itself(value: Any, kept: Any, dro
     ids=str,
 )
 def test_a_required_part_must_match(value: Any, fault: str) -> None:
-    with pytest.raises(Misfit) as raised:
+    with pytest.raises(SchemaMismatch) as raised:
         fit(value, SCHEMA)
 
     assert str(raised.value) == fault
@@ -88,7 +88,7 @@ def test_an_answer_of_bad_parts_alone_is_not_empty() -> None:
 
     assert fit({}, optional) == fit({"more": 1}, optional) == Fitted({}, 0)
     assert fit({"parts": []}, optional) == Fitted({"parts": []}, 0)
-    with pytest.raises(Misfit, match=r"parts\[\].id is missing"):
+    with pytest.raises(SchemaMismatch, match=r"parts\[\].id is missing"):
         fit({"parts": [{}]}, optional)
 
 

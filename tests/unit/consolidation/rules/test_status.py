@@ -6,12 +6,12 @@ import pytest
 
 from agentmemory_operator.consolidation.rules.status import (
     Action,
-    Errand,
+    ConsolidationState,
     Failure,
-    Standing,
-    asking,
-    errand_of,
+    PendingAction,
     last_status,
+    next_action,
+    request_annotation,
     with_consolidation,
     without_consolidation,
 )
@@ -38,8 +38,8 @@ def memory(asked: str | None = None, **consolidation: Any) -> AgentMemory:
     return parse_agent_memory(document)
 
 
-def errand(object_: AgentMemory, last: dict[str, Any] | None = None) -> Errand | None:
-    return errand_of(object_, effective_consolidation(object_), last or {})
+def errand(object_: AgentMemory, last: dict[str, Any] | None = None) -> PendingAction | None:
+    return next_action(object_, effective_consolidation(object_), last or {})
 
 
 @pytest.mark.parametrize(("preset", "hour"), [("brain", 6), ("cognitive", 2)])
@@ -48,7 +48,7 @@ def test_a_run_is_due_by_the_schedule_of_its_preset(preset: str, hour: int) -> N
 
     assert due is not None
     assert 0 <= due.due_ms - parse_time(f"2026-11-25T0{hour}:00:00Z") <= 300_000
-    assert (due.action, due.asked) == (Action.RUN, None)
+    assert (due.action, due.request) == (Action.RUN, None)
 
 
 @pytest.mark.parametrize(
@@ -91,9 +91,9 @@ def test_what_is_asked_for_is_due_once(asked: str, action: Action, run: str | No
     due = errand(object_)
 
     assert due is not None
-    assert (due.action, due.due_ms, due.asked) == (action, 0, asked)
+    assert (due.action, due.due_ms, due.request) == (action, 0, asked)
     assert run in (None, due.run)
-    assert asking("now", action, run) == asked
+    assert request_annotation("now", action, run) == asked
     assert errand(object_, {"requested": asked}) is None
 
 
@@ -134,10 +134,10 @@ def test_a_run_that_failed_is_made_again_after_a_quarter_of_an_hour() -> None:
 
 def told(last: dict[str, Any], old: dict[str, Any] | None = None, fault: str | None = None) -> dict[str, Any]:
     status: dict[str, Any] = {"conditions": [{"type": "Ready", "status": "True"}]}
-    return with_consolidation(status, Standing(last, fault=fault), old=old or {}, generation=1, now=CREATED)
+    return with_consolidation(status, ConsolidationState(last, fault=fault), old=old or {}, generation=1, now=CREATED)
 
 
-DONE = Errand(Action.RUN, RUN, 0)
+DONE = PendingAction(Action.RUN, RUN, 0)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_the_condition_says_what_came_of_the_last_run(
 
 def test_what_is_asked_of_a_run_leaves_the_condition_of_the_last_one() -> None:
     before = told(last_status(DONE, {}, None, begun_ms=0, took_ms=0))
-    undone = last_status(Errand(Action.UNDO, RUN, 0, "now"), {}, None, begun_ms=0, took_ms=0)
+    undone = last_status(PendingAction(Action.UNDO, RUN, 0, "now"), {}, None, begun_ms=0, took_ms=0)
 
     after = told(undone, before)
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.controllers.rules.approval import ApprovalProgress, progress_of, waiting_of
+from agentmemory_operator.controllers.rules.approval import ApprovalProgress, find_pending_approval, read_progress
 
 DIGEST = "0123456789ab"
 PLAN = {"digest": DIGEST, "changes": []}
@@ -25,12 +25,12 @@ NOT_READY = READY | {"status": "False"}
     [
         (told("AwaitingApproval", plan=PLAN), ApprovalProgress.WAITS),
         (told("AwaitingApproval", plan=PLAN | {"digest": "ba9876543210"}), ApprovalProgress.FAILED),
-        (told("RebuildRunning", plan=PLAN), ApprovalProgress.GOES_ON),
-        (told("RebuildPaused", plan=PLAN), ApprovalProgress.GOES_ON),
-        (told("ReindexQueued", plan=PLAN), ApprovalProgress.GOES_ON),
-        (told("Indexing"), ApprovalProgress.GOES_ON),
-        (told("Converged", status="True", reindexSince="2026-11-22T08:00:00Z"), ApprovalProgress.GOES_ON),
-        (told("Converged", status="True", rebuild={"state": "Running"}), ApprovalProgress.GOES_ON),
+        (told("RebuildRunning", plan=PLAN), ApprovalProgress.IN_PROGRESS),
+        (told("RebuildPaused", plan=PLAN), ApprovalProgress.IN_PROGRESS),
+        (told("ReindexQueued", plan=PLAN), ApprovalProgress.IN_PROGRESS),
+        (told("Indexing"), ApprovalProgress.IN_PROGRESS),
+        (told("Converged", status="True", reindexSince="2026-11-22T08:00:00Z"), ApprovalProgress.IN_PROGRESS),
+        (told("Converged", status="True", rebuild={"state": "Running"}), ApprovalProgress.IN_PROGRESS),
         (told("Converged", status="True", rebuild={"state": "Done"}), ApprovalProgress.DONE),
         (told("Converged", status="True"), ApprovalProgress.DONE),
         (told("Drifted"), ApprovalProgress.DONE),
@@ -39,24 +39,24 @@ NOT_READY = READY | {"status": "False"}
         (told("CannotRebuild", plan=PLAN), ApprovalProgress.FAILED),
         (told("CollectionRed"), ApprovalProgress.FAILED),
         (told("RebuildRunning", plan=PLAN, rebuild={"state": "Held", "digest": DIGEST}), ApprovalProgress.FAILED),
-        (told("Indexing", ready=NOT_READY | {"reason": "QdrantUnavailable"}), ApprovalProgress.GOES_ON),
-        (told("RebuildRunning", ready=NOT_READY | {"reason": "RebuildRunning"}), ApprovalProgress.GOES_ON),
+        (told("Indexing", ready=NOT_READY | {"reason": "QdrantUnavailable"}), ApprovalProgress.IN_PROGRESS),
+        (told("RebuildRunning", ready=NOT_READY | {"reason": "RebuildRunning"}), ApprovalProgress.IN_PROGRESS),
         (told("Indexing", ready=NOT_READY | {"reason": "CollectionLost"}), ApprovalProgress.FAILED),
         ({"metadata": {"name": "bot"}}, ApprovalProgress.FAILED),
     ],
 )
 def test_how_far_it_is_is_read_from_the_conditions(document: dict[str, Any], expected: ApprovalProgress) -> None:
-    assert progress_of(document, DIGEST)[0] == expected
+    assert read_progress(document, DIGEST)[0] == expected
 
 
 def test_a_drop_of_the_recall_that_was_approved_is_waited_for() -> None:
     document = told("RebuildRunning", plan=PLAN, rebuild={"state": "Held", "digest": DIGEST})
 
-    assert progress_of(document, f"{DIGEST}-recall")[0] == ApprovalProgress.WAITS
+    assert read_progress(document, f"{DIGEST}-recall")[0] == ApprovalProgress.WAITS
 
 
 def test_what_waits_is_named_with_the_revision_that_asks_for_it() -> None:
-    waiting = waiting_of(told("AwaitingApproval", plan=PLAN | {"presetRevision": 3, "costs": {"points": 1}}))
+    waiting = find_pending_approval(told("AwaitingApproval", plan=PLAN | {"presetRevision": 3, "costs": {"points": 1}}))
 
     assert waiting is not None
     assert (waiting.value, waiting.revision, waiting.costs) == (DIGEST, 3, {"points": 1})

@@ -5,24 +5,30 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.controllers.rules.orphans import Holding, foreign_count, orphans_of, owners_of, slug_behind
+from agentmemory_operator.controllers.rules.orphans import (
+    CollectionSummary,
+    build_claims,
+    count_foreign,
+    find_orphans_in,
+    slug_of_collection,
+)
 from tests.support.spec.documents import memory_document
 from tests.support.spec.plans import ALIAS, desired_of
 
 PHYSICAL = f"{ALIAS}__1"
 
 
-def holding(physical: str = PHYSICAL, *, aliases: tuple[str, ...] = (ALIAS,), **marker: Any) -> Holding:
+def holding(physical: str = PHYSICAL, *, aliases: tuple[str, ...] = (ALIAS,), **marker: Any) -> CollectionSummary:
     """Return the collection of agents/probe of cluster-1; `marker=None` is one without."""
     made = desired_of().marker
     assert made is not None
     owner = None if marker.get("marker", made) is None else replace(made, **marker)
-    return Holding(physical=physical, aliases=aliases, points=3, size=8, distance="Cosine", marker=owner)
+    return CollectionSummary(physical=physical, aliases=aliases, points=3, size=8, distance="Cosine", marker=owner)
 
 
-def found(held: Holding, *documents: dict[str, Any]) -> list[str]:
-    owners = owners_of(documents, cluster_id="cluster-1")
-    return [str(orphan.kind) for orphan in orphans_of([held], owners)]
+def found(held: CollectionSummary, *documents: dict[str, Any]) -> list[str]:
+    owners = build_claims(documents, cluster_id="cluster-1")
+    return [str(orphan.kind) for orphan in find_orphans_in([held], owners)]
 
 
 def restore_document(status: object, *, namespace: str = "agents") -> dict[str, Any]:
@@ -47,7 +53,7 @@ OBJECT = memory_document()
         pytest.param(replace(holding(aliases=()), is_kept=True), [], ["ObjectGone"], id="kept, and its object is gone"),
     ],
 )
-def test_a_collection_is_an_orphan(held: Holding, documents: list[dict[str, Any]], kinds: list[str]) -> None:
+def test_a_collection_is_an_orphan(held: CollectionSummary, documents: list[dict[str, Any]], kinds: list[str]) -> None:
     assert found(held, *documents) == kinds
 
 
@@ -62,25 +68,25 @@ def test_an_object_that_cannot_be_read_still_owns() -> None:
 
 
 def test_other_clusters_collections_are_counted() -> None:
-    owners = owners_of([], cluster_id="cluster-1")
+    owners = build_claims([], cluster_id="cluster-1")
 
-    assert foreign_count([holding(), holding(cluster_id="elsewhere"), holding(marker=None)], owners) == 1
+    assert count_foreign([holding(), holding(cluster_id="elsewhere"), holding(marker=None)], owners) == 1
 
 
 @pytest.mark.parametrize(
     ("physical", "aliases"), [(PHYSICAL, (ALIAS,)), (PHYSICAL, ()), (ALIAS, ()), ("plain", ("b", ALIAS))]
 )
 def test_the_agent_is_read_from_alias_or_name(physical: str, aliases: tuple[str, ...]) -> None:
-    assert slug_behind(holding(physical, aliases=aliases)) == "probe"
+    assert slug_of_collection(holding(physical, aliases=aliases)) == "probe"
 
 
 @pytest.mark.parametrize(
     "status", [{"physical": f"{ALIAS}__2"}, {"previousCollection": {"physical": f"{ALIAS}__2"}}, None]
 )
 def test_what_a_restore_makes_or_replaces_is_not_left_behind(status: dict[str, Any] | None) -> None:
-    owners = owners_of([OBJECT], cluster_id="cluster-1", restores=[restore_document(status)])
+    owners = build_claims([OBJECT], cluster_id="cluster-1", restores=[restore_document(status)])
 
-    orphans = list(orphans_of([holding(f"{ALIAS}__2", aliases=())], owners))
+    orphans = list(find_orphans_in([holding(f"{ALIAS}__2", aliases=())], owners))
 
     assert bool(orphans) == (status is None)
 
@@ -90,8 +96,8 @@ def test_what_another_namespaces_status_says_hides_no_collection(marker: dict[st
     forged = {"collection": {"physical": f"{ALIAS}__2"}, "rebuild": {"source": f"{ALIAS}__2"}}
     thief = memory_document("thief", metadata={"namespace": "beta"}) | {"status": forged}
     restore = restore_document({"physical": f"{ALIAS}__2"}, namespace="beta")
-    owners = owners_of([OBJECT, thief], cluster_id="cluster-1", restores=[restore])
+    owners = build_claims([OBJECT, thief], cluster_id="cluster-1", restores=[restore])
 
-    (orphan,) = orphans_of([holding(f"{ALIAS}__2", aliases=(), **marker)], owners)
+    (orphan,) = find_orphans_in([holding(f"{ALIAS}__2", aliases=(), **marker)], owners)
 
     assert str(orphan.kind) == ("Unmarked" if marker else "Unreferenced")

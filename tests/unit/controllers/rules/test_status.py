@@ -9,10 +9,10 @@ import pytest
 from agentmemory_operator.collections.rules.changes import Change, Rebuild, UpdateHnsw, WakeOptimizers
 from agentmemory_operator.collections.rules.collection import Collection
 from agentmemory_operator.collections.rules.drift import Difference
-from agentmemory_operator.collections.rules.outcome import Reconciled
+from agentmemory_operator.collections.rules.outcome import PassOutcome
 from agentmemory_operator.collections.rules.plan import Plan, plan_changes
 from agentmemory_operator.collections.rules.rebuild_record import RebuildRecord
-from agentmemory_operator.collections.rules.refusals import refuse
+from agentmemory_operator.collections.rules.refusals import find_refusal
 from agentmemory_operator.connections.rules.capabilities import ServerCapabilities
 from agentmemory_operator.controllers.rules.status import (
     connection_status,
@@ -46,7 +46,7 @@ def status_of(
     """Return the status of agents/probe over `live`, which is as the object asks unless given."""
     found = observed_of(live or desired_of(spec), **observed)
     plan = plan_changes(desired_of(spec), found, alias=ALIAS, physical="x")
-    done = Reconciled(found, plan, refuse(plan, found), Plan("x", applied), drift=drift)
+    done = PassOutcome(found, plan, find_refusal(plan, found), Plan("x", applied), drift=drift)
     return converged_status(effective_settings(probe(spec)), done, old=old or {}, now=now)
 
 
@@ -196,7 +196,7 @@ def test_changes_beside_a_held_one_are_shown_as_not_held() -> None:
     rebuild = Rebuild("index.distance", "Cosine", "Dot")
     plan = Plan("p", (rebuild, UpdateHnsw(m=4)))
 
-    done = Reconciled(found, plan, refuse(plan, found), Plan("p", ()))
+    done = PassOutcome(found, plan, find_refusal(plan, found), Plan("p", ()))
     status = converged_status(effective_settings(probe()), done, old={}, now=NOW)
 
     assert [(change["class"], change["held"]) for change in status["plan"]["changes"]] == [
@@ -207,7 +207,7 @@ def test_changes_beside_a_held_one_are_shown_as_not_held() -> None:
 
 
 def test_a_plan_that_nothing_refuses_is_shown_without_refusal() -> None:
-    done = Reconciled(observed_of(desired_of()), Plan("p", (UpdateHnsw(m=4),)), None, Plan("p", ()))
+    done = PassOutcome(observed_of(desired_of()), Plan("p", (UpdateHnsw(m=4),)), None, Plan("p", ()))
 
     status = converged_status(effective_settings(probe()), done, old={}, now=NOW)
 

@@ -4,7 +4,12 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.controllers.rules.uninstall import LAST_APPLIED, catalogued, fate_of, takes_bytes
+from agentmemory_operator.controllers.rules.uninstall import (
+    LAST_APPLIED,
+    catalogue_entry,
+    deletes_files,
+    describe_deletion,
+)
 
 MADE = {"conditions": [{"type": "Succeeded", "status": "True", "reason": "SnapshotTaken"}]}
 
@@ -27,7 +32,7 @@ def test_a_catalogue_keeps_what_another_object_may_have_and_the_status() -> None
         "ownerReferences": [{"kind": "ConfigMap", "name": "x", "uid": "gone", "apiVersion": "v1"}],
     }
 
-    kept = catalogued(found)
+    kept = catalogue_entry(found)
 
     assert kept["metadata"] == {
         "name": "one",
@@ -58,7 +63,7 @@ def test_a_catalogue_keeps_what_another_object_may_have_and_the_status() -> None
 def test_people_are_told_what_becomes_of_what_an_object_stands_for(
     found: dict[str, Any], is_released: bool, told: str
 ) -> None:
-    assert told in fate_of(found, is_released=is_released)
+    assert told in describe_deletion(found, is_released=is_released)
 
 
 @pytest.mark.parametrize(("name", "goes"), [("one", True), ("another", False)])
@@ -66,4 +71,4 @@ def test_bytes_go_where_somebody_confirmed_it_of_this_object(name: str, goes: bo
     found = document("MemorySnapshot", status=MADE)
     found["metadata"]["annotations"] = {"agentmemory.dev/confirm-delete": name}
 
-    assert takes_bytes(found) is goes
+    assert deletes_files(found) is goes

@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.consolidation.rules.shapes import Fitted, Misfit, fit
+from agentmemory_operator.consolidation.rules.shapes import Fitted, SchemaMismatch, fit
 from agentmemory_operator.distillation.rules.answers import (
     MAX_MATERIAL_CHARS,
     MAX_MEMORIES,
     MAX_SOURCES,
-    parts_of,
-    read_answer,
-    rows_of,
-    schema_of,
+    build_schema,
+    parse_facts,
+    render_turns,
+    split_turns,
 )
 from agentmemory_operator.memories.rules.record import MemoryRecord
 from agentmemory_operator.spec.memory_types import MemoryType
@@ -37,7 +37,7 @@ def said(**more: Any) -> dict[str, Any]:
 
 
 def test_a_memory_is_of_the_turns_that_it_names() -> None:
-    [fact] = read_answer(said(sources=["t0", "t1", "t0", "t7", "id1"]), TURNS).facts
+    [fact] = parse_facts(said(sources=["t0", "t1", "t0", "t7", "id1"]), TURNS).facts
 
     assert (fact.content, fact.importance, fact.source_ids) == ("Ada moved to Lisbon.", 0.75, ("id0", "id1"))
     assert (fact.missing, fact.domain) == ((), None)
@@ -45,7 +45,7 @@ def test_a_memory_is_of_the_turns_that_it_names() -> None:
 
 @pytest.mark.parametrize("sources", [[], ["t2"], ["id0"], ["m0", "T0"]])
 def test_a_memory_of_nothing_that_was_shown_is_dropped(sources: list[str]) -> None:
-    read = read_answer(said(sources=sources), TURNS)
+    read = parse_facts(said(sources=sources), TURNS)
 
     assert (read.facts, read.unsourced) == ((), 1)
 
@@ -59,23 +59,23 @@ def test_a_memory_of_nothing_that_was_shown_is_dropped(sources: list[str]) -> No
     ],
 )
 def test_what_no_turn_says_is_told(content: str, missing: tuple[str, ...]) -> None:
-    [fact] = read_answer(said(content=content), TURNS).facts
+    [fact] = parse_facts(said(content=content), TURNS).facts
 
     assert fact.missing == missing
 
 
 def test_line_ends_and_spaces_become_one_space() -> None:
-    [fact] = read_answer(said(content=" Ada moved\n\n to\tLisbon. ", domain=" home \n life "), TURNS).facts
+    [fact] = parse_facts(said(content=" Ada moved\n\n to\tLisbon. ", domain=" home \n life "), TURNS).facts
 
     assert (fact.content, fact.domain) == ("Ada moved to Lisbon.", "home life")
 
 
 def test_a_domain_is_asked_for_where_a_type_demands_one() -> None:
-    plain, demanding = schema_of([FACT]), schema_of([FACT, KNOWLEDGE])
+    plain, demanding = build_schema([FACT]), build_schema([FACT, KNOWLEDGE])
 
     assert fit(said(domain="home"), plain) == fit(said(), plain) == Fitted(said(), 0)
     assert fit(said(domain="home", type="semantic"), demanding).dropped == 0
-    with pytest.raises(Misfit, match="domain is missing"):
+    with pytest.raises(SchemaMismatch, match="domain is missing"):
         fit(said(), demanding)
 
 
@@ -83,7 +83,7 @@ def test_one_bad_memory_of_several_loses_only_itself() -> None:
     [memory] = said()["memories"]
     spoiled = [{**memory, "sources": []}, {**memory, "type": "unheard"}, {**memory, "importance": "HIGH"}]
 
-    fitted = fit({"memories": [*spoiled, *[memory] * MAX_MEMORIES]}, schema_of([FACT]))
+    fitted = fit({"memories": [*spoiled, *[memory] * MAX_MEMORIES]}, build_schema([FACT]))
 
     assert fitted.dropped == 3
     assert len(fitted.value["memories"]) == MAX_MEMORIES
@@ -91,7 +91,7 @@ def test_one_bad_memory_of_several_loses_only_itself() -> None:
 
 
 def test_turns_are_shown_with_who_said_them_when_and_by_names_of_ours() -> None:
-    assert rows_of(TURNS) == [
+    assert render_turns(TURNS) == [
         {
             "id": "t0",
             "role": "user",
@@ -101,15 +101,15 @@ def test_turns_are_shown_with_who_said_them_when_and_by_names_of_ours() -> None:
         },
         {"id": "t1", "role": "assistant", "at": "2026-05-03T10:00:00.000Z", "content": "Noted."},
     ]
-    assert rows_of([turn(0, "an open order", is_working=True)])[0]["role"] == "note"
+    assert render_turns([turn(0, "an open order", is_working=True)])[0]["role"] == "note"
 
 
 def test_no_part_is_larger_than_one_call_takes_and_no_turn_is_cut() -> None:
     turns = [turn(number, "x" * 20_000) for number in range(5)] + [turn(5, "y" * (MAX_MATERIAL_CHARS + 1))]
 
-    parts = parts_of(turns)
+    parts = split_turns(turns)
 
     assert [len(part) for part in parts] == [2, 2, 1, 1]
     assert [one for part in parts for one in part] == turns
-    assert [len(part) for part in parts_of([turn(0, "x")] * (MAX_SOURCES + 1))] == [MAX_SOURCES, 1]
-    assert parts_of([]) == []
+    assert [len(part) for part in split_turns([turn(0, "x")] * (MAX_SOURCES + 1))] == [MAX_SOURCES, 1]
+    assert split_turns([]) == []

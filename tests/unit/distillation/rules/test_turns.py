@@ -2,7 +2,7 @@
 
 import pytest
 
-from agentmemory_operator.distillation.rules.answers import distilled_types, needs_event, turn_type
+from agentmemory_operator.distillation.rules.answers import distilled_types, requires_event_type, turn_type
 from agentmemory_operator.spec.memory_types import WORKING, MemoryType, Ttl
 from agentmemory_operator.spec.presets import PRESETS
 
@@ -72,4 +72,4 @@ def test_a_type_that_demands_a_session_needs_one() -> None:
 def test_an_event_type_is_given_where_the_type_demands_one() -> None:
     types = (kind("episodic", required=("event_type",)), kind("fact"))
 
-    assert (needs_event(types, "episodic"), needs_event(types, "fact")) == (True, False)
+    assert (requires_event_type(types, "episodic"), requires_event_type(types, "fact")) == (True, False)

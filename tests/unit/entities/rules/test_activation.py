@@ -8,16 +8,16 @@ from hypothesis import strategies as st
 
 from agentmemory_operator.adapters.entity_lists import read_entity_lists
 from agentmemory_operator.entities.rules.activation import (
-    ACTIVATED_MAX,
-    FOUND_MAX,
-    activated,
-    found_along,
-    found_by_query,
-    seeds_of,
+    MAX_ACTIVATED,
+    MAX_FOUND_MEMORIES,
+    find_by_query,
+    find_seeds,
+    rank_memories,
+    spread_activation,
 )
-from agentmemory_operator.entities.rules.graph import ScopeGraph, graph_of
+from agentmemory_operator.entities.rules.graph import ScopeGraph, build_graph
 from agentmemory_operator.entities.rules.sheet import NO_SHEET, EntitySheet
-from agentmemory_operator.runtime.slices import at_once
+from agentmemory_operator.runtime.slices import run_without_pause
 from agentmemory_operator.spec.effective.entities import Spreading
 
 
@@ -26,30 +26,30 @@ def row(number: int, *names: str, role: str = "mentioned") -> dict[str, Any]:
 
 
 def graph(*rows: dict[str, Any], sheet: EntitySheet = NO_SHEET) -> ScopeGraph:
-    return at_once(graph_of(rows, sheet))
+    return run_without_pause(build_graph(rows, sheet))
 
 
 @pytest.mark.parametrize(("times", "passed"), [(1, 0.16), (3, 0.48), (5, 0.8), (9, 0.8)])
 def test_activation_falls_along_links_as_the_design_says(times: int, passed: float) -> None:
     made = graph(*(row(number, "A A", "B B") for number in range(times)))
 
-    assert activated(made, ["a a"]) == pytest.approx({"a a": 1.0, "b b": passed})
+    assert spread_activation(made, ["a a"]) == pytest.approx({"a a": 1.0, "b b": passed})
 
 
 @pytest.mark.parametrize(("times", "passed"), [(1, 0.32), (5, 1.6)])
 def test_a_typed_relation_passes_twice_as_much_both_ways(times: int, passed: float) -> None:
-    sheet = NO_SHEET.related("A A", "uses", "B B", times=times)
+    sheet = NO_SHEET.with_relation("A A", "uses", "B B", times=times)
 
     for seed, other in (("a a", "b b"), ("b b", "a a")):
-        assert activated(graph(sheet=sheet), [seed]) == pytest.approx({seed: 1.0, other: passed})
+        assert spread_activation(graph(sheet=sheet), [seed]) == pytest.approx({seed: 1.0, other: passed})
 
 
 def test_it_ends_after_two_links_and_below_a_tenth() -> None:
     strong = [row(5 * hop + n, f"N{hop} X", f"N{hop + 1} X") for hop in range(3) for n in range(5)]
 
-    assert activated(graph(*strong), ["n0 x"]) == pytest.approx({"n0 x": 1.0, "n1 x": 0.8, "n2 x": 0.64})
+    assert spread_activation(graph(*strong), ["n0 x"]) == pytest.approx({"n0 x": 1.0, "n1 x": 0.8, "n2 x": 0.64})
     weak = graph(row(0, "A A", "B B"), row(1, "B B", "C C"))
-    assert activated(weak, ["a a"]) == pytest.approx({"a a": 1.0, "b b": 0.16})
+    assert spread_activation(weak, ["a a"]) == pytest.approx({"a a": 1.0, "b b": 0.16})
 
 
 @pytest.mark.parametrize(
@@ -67,10 +67,10 @@ def test_it_ends_after_two_links_and_below_a_tenth() -> None:
     ],
 )
 def test_an_object_s_figures_say_how_far_it_goes(figures: Spreading, reached: dict[str, float]) -> None:
-    sheet = NO_SHEET.related("A A", "uses", "B B", times=5)
+    sheet = NO_SHEET.with_relation("A A", "uses", "B B", times=5)
     rows = [*(row(number, "B B", "C C") for number in range(5)), row(9, "C C", "D D")]
 
-    assert activated(graph(*rows, sheet=sheet), ["a a"], figures) == pytest.approx(reached)
+    assert spread_activation(graph(*rows, sheet=sheet), ["a a"], figures) == pytest.approx(reached)
 
 
 def test_whose_it_is_and_who_stored_it_link_nothing() -> None:
@@ -78,32 +78,32 @@ def test_whose_it_is_and_who_stored_it_link_nothing() -> None:
     rows[0]["entities"] += row(0, "A A")["entities"]
     rows[1]["entities"] += row(0, "B B")["entities"]
 
-    assert activated(graph(*rows), ["a a"]) == {"a a": 1.0}
-    assert found_along(graph(*rows), {"acme": 1.0}) == [("m0", 1.0), ("m1", 1.0), ("m2", 1.0)]
+    assert spread_activation(graph(*rows), ["a a"]) == {"a a": 1.0}
+    assert rank_memories(graph(*rows), {"acme": 1.0}) == [("m0", 1.0), ("m1", 1.0), ("m2", 1.0)]
 
 
 def test_a_memory_has_the_sum_of_its_names_and_the_newest_comes_first() -> None:
     made = graph(row(0, "B B"), row(1, "A A"), row(2, "A A", "B B"), row(3, "A A"))
 
-    assert found_along(made, {"a a": 1.0, "b b": 0.5}) == [("m2", 1.5), ("m1", 1.0), ("m3", 1.0), ("m0", 0.5)]
+    assert rank_memories(made, {"a a": 1.0, "b b": 0.5}) == [("m2", 1.5), ("m1", 1.0), ("m3", 1.0), ("m0", 0.5)]
 
 
 def test_what_is_found_is_bounded() -> None:
     crowd = graph(*(row(number, "A A", *(f"N{number}x{other} X" for other in range(20))) for number in range(300)))
 
-    reached = activated(crowd, ["a a"])
+    reached = spread_activation(crowd, ["a a"])
 
-    assert len(reached) == ACTIVATED_MAX
-    assert len(found_along(crowd, reached)) == FOUND_MAX
+    assert len(reached) == MAX_ACTIVATED
+    assert len(rank_memories(crowd, reached)) == MAX_FOUND_MEMORIES
 
 
 def test_names_of_a_query_are_found_by_any_spelling_of_their_scope() -> None:
     lists = read_entity_lists()
-    sheet = NO_SHEET.aliased("the boss", "Anna Schmidt").aliased("B.H.L.", "Blue Heron Labs")
+    sheet = NO_SHEET.with_alias("the boss", "Anna Schmidt").with_alias("B.H.L.", "Blue Heron Labs")
     made = graph(row(0, "Anna Schmidt", "Next.js"), row(1, "Blue Heron Labs"), row(2, "Redis"), sheet=sheet)
 
     def seeds(text: str) -> list[str]:
-        return seeds_of(made, text, lists)
+        return find_seeds(made, text, lists)
 
     assert seeds("what does THE BOSS use?") == ["anna schmidt"]
     assert seeds("nextjs or next.js at B.H.L.") == ["next.js", "blue heron labs"]
@@ -115,7 +115,7 @@ def test_names_of_a_query_are_found_by_any_spelling_of_their_scope() -> None:
 def test_scopes_are_followed_each_by_itself() -> None:
     one, other = graph(row(0, "Anna Schmidt", "B B")), graph({**row(1, "B B"), "id": "z1"})
 
-    found = found_by_query([one, other], "Anna Schmidt", read_entity_lists())
+    found = find_by_query([one, other], "Anna Schmidt", read_entity_lists())
 
     assert found == pytest.approx({"m0": 1.16})
 
@@ -139,13 +139,13 @@ NAMES = st.sampled_from([f"{letter} {letter}" for letter in "ABCDEF"])
 def test_activation_stays_within_its_bounds(memories: Any, said: Any, seeds: list[str], figures: Spreading) -> None:
     sheet = NO_SHEET
     for source, relation, target in said:
-        sheet = sheet.related(source, relation, target)
+        sheet = sheet.with_relation(source, relation, target)
     made = graph(*(row(number, *names) for number, names in enumerate(memories)), sheet=sheet)
     known = [name.casefold() for name in seeds if name.casefold() in made.nodes]
 
-    reached = activated(made, known, figures)
+    reached = spread_activation(made, known, figures)
 
     assert all(reached[name] == 1.0 for name in known)
     most = max(1, figures.typed_boost * figures.decay) ** figures.max_depth
     assert all(value == 1 or figures.min_activation <= value <= most + 1e-9 for value in reached.values())
-    assert all(value > 0 for _, value in found_along(made, reached))
+    assert all(value > 0 for _, value in rank_memories(made, reached))

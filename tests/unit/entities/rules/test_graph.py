@@ -4,10 +4,10 @@ from itertools import permutations
 
 import pytest
 
-from agentmemory_operator.entities.rules.graph import graph_of
+from agentmemory_operator.entities.rules.graph import build_graph
 from agentmemory_operator.entities.rules.sheet import NO_SHEET
-from agentmemory_operator.memories.rules.entities import Entity, EntityKind, spelt, with_found
-from agentmemory_operator.runtime.slices import at_once
+from agentmemory_operator.memories.rules.entities import Entity, EntityKind, merge_entities, normalize_spelling
+from agentmemory_operator.runtime.slices import run_without_pause
 
 KINDS: tuple[EntityKind, ...] = ("phrase", "organisation", "quoted")
 
@@ -21,7 +21,7 @@ def test_a_kind_that_tells_what_a_thing_is_counts_more_than_how_its_name_is_writ
         for place, kind in enumerate(kinds)
     ]
 
-    node = at_once(graph_of(rows, NO_SHEET)).find("blue heron")
+    node = run_without_pause(build_graph(rows, NO_SHEET)).find("blue heron")
 
     assert node is not None
     assert node.kind == "organisation"
@@ -36,14 +36,14 @@ def test_what_is_found_in_a_memory_joins_what_it_names() -> None:
         Entity("Lisbon", "place"),
     )
 
-    assert with_found(before, found) == (
+    assert merge_entities(before, found) == (
         Entity("ada", "client", "about"),
         Entity("Anna Schmidt", "person"),
         Entity("Redis", "technology"),
         Entity("Lisbon", "place"),
     )
-    assert with_found(before, ()) == before
-    assert len(with_found(before, [Entity(f"n{number}", "person") for number in range(99)])) == 32
+    assert merge_entities(before, ()) == before
+    assert len(merge_entities(before, [Entity(f"n{number}", "person") for number in range(99)])) == 32
 
 
 @pytest.mark.parametrize(
@@ -60,4 +60,4 @@ def test_what_is_found_in_a_memory_joins_what_it_names() -> None:
     ],
 )
 def test_a_name_is_kept_composed_or_not_at_all(said: str, kept: str) -> None:
-    assert spelt(said) == kept
+    assert normalize_spelling(said) == kept

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from agentmemory_operator.adapters.entity_lists import read_entity_lists
-from agentmemory_operator.entities.rules.extract import extract
+from agentmemory_operator.entities.rules.extract import extract_entities
 
 GOLDEN = pathlib.Path(__file__).parents[3] / "golden" / "entities.yaml"
 KINDS = ("client", "agent", "domain", "technology", "system", "quoted", "phrase")
@@ -18,7 +18,7 @@ SENTENCES: list[dict[str, Any]] = yaml.safe_load(GOLDEN.read_text(encoding="utf-
 
 
 def found_in(sentence: dict[str, Any]) -> set[tuple[str, str]]:
-    named = extract(
+    named = extract_entities(
         sentence["text"], read_entity_lists(), user_id=sentence.get("of", "global"), author=sentence.get("by")
     )
     return {(entity.kind, entity.name) for entity in named}

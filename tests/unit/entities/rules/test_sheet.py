@@ -11,10 +11,10 @@ from agentmemory_operator.entities.rules.sheet import (
     EntitySheet,
     sheet_from_payload,
     sheet_id,
-    sheet_to_facts,
+    sheet_to_json,
 )
 from agentmemory_operator.memories.rules.entities import entities_from_payload, fold
-from agentmemory_operator.memories.rules.record import SHEET_KEY
+from agentmemory_operator.memories.rules.record import ENTITY_SHEET_KEY
 
 NAMES = st.sampled_from(["Anna", "anna", "Bob", "Carl", "Dora", "Å b", "ÅB"])
 STEPS = st.lists(
@@ -51,30 +51,30 @@ def test_no_alias_leads_to_another_and_relations_know_no_alias(steps: Any) -> No
 @given(STEPS)
 def test_a_sheet_comes_back_from_its_point(steps: Any) -> None:
     sheet = made_by(steps)
-    assert sheet_from_payload({SHEET_KEY: sheet_to_facts(sheet)}) == sheet
+    assert sheet_from_payload({ENTITY_SHEET_KEY: sheet_to_json(sheet)}) == sheet
 
 
 @given(STEPS)
 def test_joining_a_sheet_with_itself_or_twice_changes_nothing(steps: Any) -> None:
     sheet = made_by(steps)
 
-    assert sheet.joined(sheet) == sheet
-    taken = NO_SHEET.joined(sheet)
-    assert taken.joined(sheet) == taken
+    assert sheet.merged_with(sheet) == sheet
+    taken = NO_SHEET.merged_with(sheet)
+    assert taken.merged_with(sheet) == taken
 
 
 def test_merging_adds_strengths_and_drops_what_relates_a_name_to_itself() -> None:
-    sheet = NO_SHEET.related("Anna", "uses", "Redis", times=2).related("A. S.", "uses", "redis")
-    sheet = sheet.related("Anna", "contact_of", "A. S.")
+    sheet = NO_SHEET.with_relation("Anna", "uses", "Redis", times=2).with_relation("A. S.", "uses", "redis")
+    sheet = sheet.with_relation("Anna", "contact_of", "A. S.")
 
-    merged = sheet.aliased("A. S.", "Anna")
+    merged = sheet.with_alias("A. S.", "Anna")
 
     assert [(one.source, one.relation, one.strength) for one in merged.relations.values()] == [("Anna", "uses", 3)]
     assert merged.resolve("a. s.") == "Anna"
 
 
 def test_a_name_may_get_its_former_name_back() -> None:
-    sheet = NO_SHEET.renamed("Anna", "Bob").renamed("Bob", "Anna")
+    sheet = NO_SHEET.with_renamed("Anna", "Bob").with_renamed("Bob", "Anna")
 
     assert (sheet.resolve("Anna"), sheet.resolve("BOB")) == ("Anna", "Anna")
 

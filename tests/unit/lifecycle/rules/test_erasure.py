@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.lifecycle.rules.erasure import erased
-from agentmemory_operator.memories.rules.record import DUE_KEY, ORDER_KEY, TOMBSTONE_KEY
+from agentmemory_operator.lifecycle.rules.erasure import erasure_tombstone
+from agentmemory_operator.memories.rules.record import ORDER_KEY, TOMBSTONE_KEY, WINDOW_DUE_KEY
 
 MEMORY = {"id": "m", "userId": "u", "content": "secret", "type": "fact", "rev": 3}
 TOMBSTONE = {"id": "m", "userId": "u", "rev": 3, TOMBSTONE_KEY: 5}
@@ -13,7 +13,7 @@ TOMBSTONE = {"id": "m", "userId": "u", "rev": 3, TOMBSTONE_KEY: 5}
 
 @pytest.mark.parametrize("before", [MEMORY, TOMBSTONE])
 def test_it_is_another_revision_so_that_nobody_writes_over_it_who_read_the_one_before(before: dict[str, Any]) -> None:
-    assert erased(before, "e", 10)["rev"] == 4
+    assert erasure_tombstone(before, "e", 10)["rev"] == 4
 
 
 @pytest.mark.parametrize(
@@ -23,10 +23,10 @@ def test_it_is_another_revision_so_that_nobody_writes_over_it_who_read_the_one_b
         (MEMORY | {ORDER_KEY: 1}, True),
         (TOMBSTONE, False),
         (TOMBSTONE | {ORDER_KEY: 1}, False),
-        (TOMBSTONE | {DUE_KEY: True}, True),
+        (TOMBSTONE | {WINDOW_DUE_KEY: True}, True),
     ],
 )
 def test_texts_around_it_are_due_where_it_was_of_a_session_and_none_has_looked_since(
     before: dict[str, Any], is_due: bool
 ) -> None:
-    assert erased(before, "e", 10).get(DUE_KEY, False) is is_due
+    assert erasure_tombstone(before, "e", 10).get(WINDOW_DUE_KEY, False) is is_due

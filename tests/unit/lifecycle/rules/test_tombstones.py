@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.lifecycle.rules.tombstones import LEAST_KEPT_MS, keep_since_ms
+from agentmemory_operator.lifecycle.rules.tombstones import MIN_KEPT_MS, find_keep_since_ms
 
 NOW_MS = int(datetime(2026, 11, 22, tzinfo=UTC).timestamp() * 1000)
-LEAST_MS = NOW_MS - LEAST_KEPT_MS
+LEAST_MS = NOW_MS - MIN_KEPT_MS
 AUGUST, AUGUST_MS = "2026-08-01T00:00:00Z", int(datetime(2026, 8, 1, tzinfo=UTC).timestamp() * 1000)
 JULY_MS = int(datetime(2026, 7, 1, tzinfo=UTC).timestamp() * 1000)
 TODAY = "2026-11-22T00:00:00Z"
@@ -51,12 +51,12 @@ CASES: dict[str, tuple[list[Json], list[Json], int | None]] = {
 def test_tombstones_are_kept_as_long_as_a_copy_may_need_them(
     snapshots: list[Json], restores: list[Json], expected: int | None
 ) -> None:
-    assert keep_since_ms(snapshots, restores, last_snapshot=None, now_ms=NOW_MS) == expected
+    assert find_keep_since_ms(snapshots, restores, last_snapshot=None, now_ms=NOW_MS) == expected
 
 
 def test_while_the_last_snapshot_is_not_known_all_are_kept() -> None:
-    assert keep_since_ms([], [], last_snapshot="s", now_ms=NOW_MS) is None
-    assert keep_since_ms([made(start=TODAY)], [], last_snapshot="s", now_ms=NOW_MS) == LEAST_MS
+    assert find_keep_since_ms([], [], last_snapshot="s", now_ms=NOW_MS) is None
+    assert find_keep_since_ms([made(start=TODAY)], [], last_snapshot="s", now_ms=NOW_MS) == LEAST_MS
 
 
 @pytest.mark.parametrize(
@@ -67,8 +67,8 @@ def test_while_the_last_snapshot_is_not_known_all_are_kept() -> None:
 def test_a_collection_that_a_rebuild_has_replaced_keeps_those_since_it_was_begun(
     snapshots: list[Json], expected: int | None
 ) -> None:
-    assert keep_since_ms(snapshots, [], last_snapshot=None, now_ms=NOW_MS, rebuilt_ms=AUGUST_MS) == expected
+    assert find_keep_since_ms(snapshots, [], last_snapshot=None, now_ms=NOW_MS, rebuilt_ms=AUGUST_MS) == expected
 
 
 def test_a_rebuild_of_today_lets_none_go_sooner() -> None:
-    assert keep_since_ms([], [], last_snapshot=None, now_ms=NOW_MS, rebuilt_ms=NOW_MS) == LEAST_MS
+    assert find_keep_since_ms([], [], last_snapshot=None, now_ms=NOW_MS, rebuilt_ms=NOW_MS) == LEAST_MS

@@ -6,12 +6,12 @@ import pytest
 
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR
 from agentmemory_operator.memories.rules.comparison import (
-    Compared,
-    Draw,
+    BottomKSample,
     Equality,
+    SampleResult,
     compare_points,
-    divergence,
-    score_differences,
+    find_divergence,
+    find_score_differences,
 )
 
 Row = dict[str, Any]
@@ -52,7 +52,7 @@ def both(**vectors: Any) -> dict[str, Any]:
 def test_a_point_that_is_not_the_same_at_the_same_revision_differs(copy, live, parts) -> None:
     compared = compare_points([copy], [live], WITH_WORDS)
 
-    assert compared == Compared(equal=(), changed=0, differing=(("a", parts),))
+    assert compared == SampleResult(equal=(), changed=0, differing=(("a", parts),))
 
 
 @pytest.mark.parametrize(
@@ -82,23 +82,23 @@ def test_keyword_vectors_count_only_where_both_collections_have_them() -> None:
     ],
 )
 def test_a_point_that_was_written_or_removed_since_is_not_judged(copy, lives) -> None:
-    assert compare_points([copy], lives, WITHOUT_WORDS) == Compared(equal=(), changed=1, differing=())
+    assert compare_points([copy], lives, WITHOUT_WORDS) == SampleResult(equal=(), changed=1, differing=())
 
 
 def test_only_what_differs_again_counts_and_what_is_gone_by_then_was_removed() -> None:
-    first = Compared(equal=("a",), changed=1, differing=(("b", ("vector",)), ("c", ("tags",)), ("d", ("vector",))))
-    again = Compared(equal=("b",), changed=0, differing=(("c", ("tags",)),))
+    first = SampleResult(equal=("a",), changed=1, differing=(("b", ("vector",)), ("c", ("tags",)), ("d", ("vector",))))
+    again = SampleResult(equal=("b",), changed=0, differing=(("c", ("tags",)),))
 
-    assert first.reread(again) == Compared(equal=("a", "b"), changed=2, differing=(("c", ("tags",)),))
+    assert first.with_second_read(again) == SampleResult(equal=("a", "b"), changed=2, differing=(("c", ("tags",)),))
 
 
 def test_the_draw_is_the_same_in_any_order_and_others_for_another_snapshot() -> None:
     ids = [f"id-{number}" for number in range(50)]
     drawn = []
     for seed, order in (("s", ids), ("s", ids[::-1]), ("t", ids)):
-        draw = Draw(seed, 5)
-        draw.offer(order)
-        drawn.append(draw.drawn)
+        draw = BottomKSample(seed, 5)
+        draw.add(order)
+        drawn.append(draw.ids)
 
     assert drawn[0] == drawn[1]
     assert drawn[0] != drawn[2]
@@ -116,7 +116,7 @@ def test_the_draw_is_the_same_in_any_order_and_others_for_another_snapshot() -> 
 def test_searches_differ_in_points_and_scores_not_in_the_order_of_equals(copy, live, off) -> None:
     rows = [[{"id": id_, "score": score} for id_, score in found.items()] for found in (copy, live)]
 
-    assert score_differences(*rows) == off
+    assert find_score_differences(*rows) == off
 
 
 V1, V2 = {"rev": 1, "updatedAt": 10}, {"rev": 2, "updatedAt": 20}
@@ -142,13 +142,13 @@ V1, V2 = {"rev": 1, "updatedAt": 10}, {"rev": 2, "updatedAt": 20}
 def test_what_differs(
     live: dict[Any, Row], copy: dict[Any, Row], behind: tuple[Any, ...], strayed: Row, extra: tuple[Any, ...]
 ) -> None:
-    found = divergence(live, copy)
+    found = find_divergence(live, copy)
 
     assert (found.behind, dict(found.strayed), found.extra) == (behind, strayed, extra)
     assert found.alike == live.keys() - {*behind, *strayed}
 
 
 def test_of_points_read_without_their_versions_all_that_are_in_both_are_alike() -> None:
-    found = divergence({1: {}, 2: {}}, {2: {}, 3: {}})
+    found = find_divergence({1: {}, 2: {}}, {2: {}, 3: {}})
 
     assert (found.alike, found.behind, found.extra) == ({2}, (1,), (3,))

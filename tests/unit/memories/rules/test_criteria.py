@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.errors import RequestInvalid
-from agentmemory_operator.memories.rules.criteria import FIELDS, Field, FieldKind, compile_criterion, unindexed
-from agentmemory_operator.memories.rules.criteria_json import CONDITIONS_MAX, DEPTH_MAX, read_filters
+from agentmemory_operator.memories.rules.criteria import FIELDS, Field, FieldKind, compile_criterion, find_unindexed
+from agentmemory_operator.memories.rules.criteria_json import MAX_CONDITIONS, MAX_DEPTH, parse_filters
 from agentmemory_operator.spec.presets import RETRIEVAL_INDEXES
 
 INDEXES = dict(RETRIEVAL_INDEXES)
@@ -15,7 +15,7 @@ DAY_MS = 1_795_219_200_000.0
 
 
 def compiled(document: dict[str, Any]) -> dict[str, Any]:
-    criterion = read_filters(document)
+    criterion = parse_filters(document)
     assert criterion is not None
     return compile_criterion(criterion)
 
@@ -74,7 +74,7 @@ def test_filters_become_conditions_of_the_engine(document: dict[str, Any], condi
 
 
 def test_no_filters_are_no_condition() -> None:
-    assert read_filters({}) is None
+    assert parse_filters({}) is None
 
 
 @pytest.mark.parametrize(
@@ -117,20 +117,20 @@ def test_no_filters_are_no_condition() -> None:
         ({"NOT": ["fact"]}, "filters.NOT[0]"),
         ({"AND": [{"type": "fact"}, {}]}, "filters.AND[1]"),
         ({"AND": [{"OR": [{"colour": 1}]}]}, "filters.AND[0].OR[0].colour"),
-        (nested(DEPTH_MAX), "filters" + ".AND[0]" * DEPTH_MAX),
-        ({"type": {"in": ["x"] * (CONDITIONS_MAX + 1)}}, f"filters.type.in[{CONDITIONS_MAX}]"),
+        (nested(MAX_DEPTH), "filters" + ".AND[0]" * MAX_DEPTH),
+        ({"type": {"in": ["x"] * (MAX_CONDITIONS + 1)}}, f"filters.type.in[{MAX_CONDITIONS}]"),
     ],
 )
 def test_what_is_wrong_is_named_by_its_path(document: dict[str, Any], path: str) -> None:
     with pytest.raises(RequestInvalid) as raised:
-        read_filters(document)
+        parse_filters(document)
 
     assert [error.field for error in raised.value.errors] == [path]
 
 
 def test_what_is_just_within_the_bounds_is_read() -> None:
-    assert read_filters(nested(DEPTH_MAX - 1)) is not None
-    assert read_filters({"type": {"in": ["x"] * CONDITIONS_MAX}}) is not None
+    assert parse_filters(nested(MAX_DEPTH - 1)) is not None
+    assert parse_filters({"type": {"in": ["x"] * MAX_CONDITIONS}}) is not None
 
 
 ASKED: dict[FieldKind, Any] = {
@@ -144,13 +144,13 @@ ASKED: dict[FieldKind, Any] = {
 @pytest.mark.parametrize("field", FIELDS.values(), ids=FIELDS)
 @pytest.mark.parametrize("asks_for_none", [False, True])
 def test_a_field_is_indexed_as_what_it_holds_or_the_advised_index_serves_it(field: Field, asks_for_none: bool) -> None:
-    criterion = read_filters({field.name: None if asks_for_none else ASKED[field.kind]})
+    criterion = parse_filters({field.name: None if asks_for_none else ASKED[field.kind]})
     assert criterion is not None
 
-    missing = unindexed(criterion, INDEXES)
+    missing = find_unindexed(criterion, INDEXES)
 
     assert set(missing) == {field.key} - set(INDEXES)
-    assert unindexed(criterion, INDEXES | missing) == {}
+    assert find_unindexed(criterion, INDEXES | missing) == {}
     kinds = {
         FieldKind.WORD: {"keyword"},
         FieldKind.WORDS: {"keyword"},
@@ -184,16 +184,16 @@ def test_a_field_is_indexed_as_what_it_holds_or_the_advised_index_serves_it(fiel
 def test_a_metadata_field_without_a_fitting_index_is_told_with_the_one_to_add(
     condition: Any, indexed_as: str | None, advised: str | None
 ) -> None:
-    criterion = read_filters({"OR": [{"type": "fact"}, {"NOT": [{"metadata.a": condition}]}]})
+    criterion = parse_filters({"OR": [{"type": "fact"}, {"NOT": [{"metadata.a": condition}]}]})
     assert criterion is not None
 
-    missing = unindexed(criterion, INDEXES | ({"metadata.a": indexed_as} if indexed_as else {}))
+    missing = find_unindexed(criterion, INDEXES | ({"metadata.a": indexed_as} if indexed_as else {}))
 
     assert missing == ({"metadata.a": advised} if advised else {})
 
 
 def test_a_field_of_a_memory_without_an_index_is_told_too() -> None:
-    criterion = read_filters({"author": "ada", "status_value": None, "type": "fact"})
+    criterion = parse_filters({"author": "ada", "status_value": None, "type": "fact"})
     assert criterion is not None
 
-    assert unindexed(criterion, INDEXES) == {"author": "keyword", "statusValue": "keyword"}
+    assert find_unindexed(criterion, INDEXES) == {"author": "keyword", "statusValue": "keyword"}

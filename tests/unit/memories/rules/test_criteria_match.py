@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.memories.rules.criteria import compile_criterion, is_exact
-from agentmemory_operator.memories.rules.criteria_json import read_filters
+from agentmemory_operator.memories.rules.criteria_json import parse_filters
 from agentmemory_operator.memories.rules.criteria_match import keys_of, matches
 
 HAS_NOTE = {"must_not": [{"is_empty": {"key": "metadata.note"}}]}
@@ -13,7 +13,7 @@ CONTAINS = {"metadata.note": {"contains": "ant"}}
 
 
 def matched(filters: dict[str, Any], payload: dict[str, Any]) -> bool:
-    criterion = read_filters(filters)
+    criterion = parse_filters(filters)
     assert criterion is not None
     return matches(criterion, payload)
 
@@ -89,7 +89,7 @@ def test_a_memory_does_not_meet_a_filter(filters: dict[str, Any], payload: dict[
     ],
 )
 def test_the_engine_is_asked_for_more_than_a_text_match(filters: dict[str, Any], condition: dict[str, Any]) -> None:
-    criterion = read_filters(filters)
+    criterion = parse_filters(filters)
     assert criterion is not None
 
     assert not is_exact(criterion)
@@ -109,7 +109,7 @@ def test_the_engine_is_asked_for_more_than_a_text_match(filters: dict[str, Any],
     ],
 )
 def test_an_index_of_another_type_is_not_asked(filters: dict[str, Any], index: str) -> None:
-    criterion = read_filters(filters)
+    criterion = parse_filters(filters)
     assert criterion is not None
 
     assert is_exact(criterion)

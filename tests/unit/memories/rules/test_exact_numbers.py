@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.memories.rules.exact_numbers import EXACT, decoded, encoded, stored_float
+from agentmemory_operator.memories.rules.exact_numbers import EXACT, decode_numbers, encode_numbers, find_stored_float
 
 CHANGED = -12.070162795213857
 EDGES = (0.0, -0.0, 5e-324, 2.2250738585072014e-308, 1.7976931348623157e308, 1e22, 9.999999999999999e22, 1e23, 2.0**53)
@@ -44,29 +44,31 @@ def payloads(generator: random.Random) -> Iterator[dict[str, Any]]:
 def test_a_payload_keeps_every_double() -> None:
     given = list(payloads(random.Random(41)))
 
-    assert sum(encoded(payload) is not payload for payload in given) > 100
-    assert [bits(decoded(dict(encoded(payload)))) for payload in given] == [bits(payload) for payload in given]
+    assert sum(encode_numbers(payload) is not payload for payload in given) > 100
+    assert [bits(decode_numbers(dict(encode_numbers(payload)))) for payload in given] == [
+        bits(payload) for payload in given
+    ]
 
 
 @pytest.mark.parametrize("value", EDGES)
 def test_an_edge_of_the_doubles_is_kept(value: float) -> None:
     payload = {"confidence": value, "metadata": {"list": [value, CHANGED]}}
 
-    assert bits(decoded(dict(encoded(payload)))) == bits(payload)
+    assert bits(decode_numbers(dict(encode_numbers(payload)))) == bits(payload)
 
 
 def test_what_is_stored_is_near_and_not_changed_again() -> None:
     generator = random.Random(42)
     values = [any_double(generator) for _ in range(5_000)]
-    stored = [stored_float(value) for value in values]
+    stored = [find_stored_float(value) for value in values]
 
     assert 500 < sum(one != other for one, other in zip(values, stored, strict=True)) < 2_500
-    assert [stored_float(value) for value in stored] == stored
+    assert [find_stored_float(value) for value in stored] == stored
     assert all(math.isclose(one, other, rel_tol=1e-13) for one, other in zip(values, stored, strict=True))
 
 
 def test_a_partial_payload_takes_an_earlier_text_away() -> None:
-    before = dict(encoded({"importance": CHANGED, "confidence": CHANGED}))
-    after = decoded(before | dict(encoded({"importance": 0.5}, is_part=True)))
+    before = dict(encode_numbers({"importance": CHANGED, "confidence": CHANGED}))
+    after = decode_numbers(before | dict(encode_numbers({"importance": 0.5}, is_part=True)))
 
     assert after == {"importance": 0.5, "confidence": CHANGED}

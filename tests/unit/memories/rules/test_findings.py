@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from agentmemory_operator.memories.rules.comparison import Compared
+from agentmemory_operator.memories.rules.comparison import SampleResult
 from agentmemory_operator.memories.rules.findings import (
-    VERIFIED,
+    VERIFIED_CONDITION,
     Check,
     CheckFinding,
     VerificationVerdict,
+    distance_outside,
     judge_missing,
     judge_sample,
-    off_by,
 )
 from agentmemory_operator.spec.kinds.conditions import ConditionState
 
@@ -20,15 +20,15 @@ from agentmemory_operator.spec.kinds.conditions import ConditionState
 @pytest.mark.parametrize(
     ("compared", "is_good", "message"),
     [
-        (Compared(equal=("a", "b"), changed=0, differing=()), True, "2 points equal bit for bit"),
-        (Compared(equal=(), changed=3, differing=()), None, "no points to compare, 3 written since"),
+        (SampleResult(equal=("a", "b"), changed=0, differing=()), True, "2 points equal bit for bit"),
+        (SampleResult(equal=(), changed=3, differing=()), None, "no points to compare, 3 written since"),
         (
-            Compared(equal=("a",), changed=1, differing=(("b", ("content",)), ("c", ("tags", "vector")))),
+            SampleResult(equal=("a",), changed=1, differing=(("b", ("content",)), ("c", ("tags", "vector")))),
             False,
             "2 of 3 points differ: b (content), c (tags, vector), 1 written since",
         ),
         (
-            Compared(equal=(), changed=0, differing=tuple((id_, ("vector",)) for id_ in "abcde")),
+            SampleResult(equal=(), changed=0, differing=tuple((id_, ("vector",)) for id_ in "abcde")),
             False,
             "5 of 5 points differ: a (vector), b (vector), c (vector) and 2 more",
         ),
@@ -69,7 +69,7 @@ def test_each_fault_of_points_is_told() -> None:
     ],
 )
 def test_a_number_lies_between_two_counts_or_off_by_more_than_was_changed(found, before, after, changed, off) -> None:
-    assert off_by(found, before, after, changed=changed) == off
+    assert distance_outside(found, before, after, changed=changed) == off
 
 
 def test_points_removed_since_are_no_fault() -> None:
@@ -110,4 +110,4 @@ LATE = CheckFinding(check=Check.RESTORE, is_good=False, message="the server does
 def test_a_condition_says_what_is_wrong_and_never_true_where_nothing_was_proven(
     verdict, status, reason, message
 ) -> None:
-    assert verdict.state == ConditionState(VERIFIED, status, reason, message)
+    assert verdict.state == ConditionState(VERIFIED_CONDITION, status, reason, message)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, KeywordSource
-from agentmemory_operator.memories.rules.keywords import Words
+from agentmemory_operator.memories.rules.keywords import KeywordText
 
 SOURCE = KeywordSource(language="english", window=2)
 
@@ -14,4 +14,4 @@ SOURCE = KeywordSource(language="english", window=2)
 def test_a_point_without_a_vector_gets_words_and_no_empty_vector(vector: Any, names: set[str]) -> None:
     point = {"id": "1", "vector": vector, "payload": {"content": "pear tart"}}
 
-    assert set(Words("pear tart").on(point, SOURCE)["vector"]) == names
+    assert set(KeywordText("pear tart").add_to_point(point, SOURCE)["vector"]) == names

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from agentmemory_operator.memories.rules.record import MemoryRecord, filled, payload_of, record_of, tombstone_of
+from agentmemory_operator.memories.rules.record import MemoryRecord, build_fast, payload_of, record_of, tombstone_of
 
 RECORD = MemoryRecord(
     id="i",
@@ -62,10 +62,10 @@ class TestFilled:
     def test_it_is_what_the_constructor_makes(self) -> None:
         values = self.VALUES | {"updated_at": 2, "tags": ("a",)}
 
-        assert filled(MemoryRecord, values) == MemoryRecord(**values)
-        assert filled(MemoryRecord, values).metadata is not filled(MemoryRecord, values).metadata
+        assert build_fast(MemoryRecord, values) == MemoryRecord(**values)
+        assert build_fast(MemoryRecord, values).metadata is not build_fast(MemoryRecord, values).metadata
 
     @pytest.mark.parametrize("wrong", [{}, {"updated_at": 2, "colour": "red"}], ids=["missing", "unknown"])
     def test_what_the_constructor_refuses_is_refused(self, wrong: dict[str, object]) -> None:
         with pytest.raises(TypeError):
-            filled(MemoryRecord, self.VALUES | wrong)
+            build_fast(MemoryRecord, self.VALUES | wrong)

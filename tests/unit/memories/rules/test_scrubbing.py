@@ -12,7 +12,7 @@ from agentmemory_operator.adapters.detect_secrets_rules import library_rules
 from agentmemory_operator.memories.rules import scrubbing
 from agentmemory_operator.memories.rules.scrubbing import SecretRule
 from agentmemory_operator.memories.rules.secret_patterns import OWN_RULES, PREFIXED
-from agentmemory_operator.runtime.slices import at_once
+from agentmemory_operator.runtime.slices import run_without_pause
 from tests.support.spec.golden import read_table
 
 RULES = (*library_rules(), *OWN_RULES)
@@ -22,8 +22,8 @@ LOOKALIKES: list[str] = TABLE["lookalikes"]
 MIB = 1 << 20
 
 
-def scrub(text: str, rules: Sequence[SecretRule] = RULES) -> scrubbing.Scrubbed:
-    return at_once(scrubbing.scrub(text, rules))
+def scrub(text: str, rules: Sequence[SecretRule] = RULES) -> scrubbing.ScrubbedText:
+    return run_without_pause(scrubbing.scrub(text, rules))
 
 
 def _text(entry: dict[str, Any]) -> str:
@@ -38,7 +38,7 @@ def test_a_secret_becomes_the_marker_of_its_kind(entry: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("text", LOOKALIKES, ids=lambda text: str(text)[:40])
 def test_what_only_looks_like_a_secret_stays(text: str) -> None:
-    assert scrub(text) == scrubbing.Scrubbed(text)
+    assert scrub(text) == scrubbing.ScrubbedText(text)
 
 
 def test_the_table_is_as_large_as_it_was_agreed() -> None:
@@ -56,7 +56,7 @@ PIECES = (
 @given(st.lists(st.sampled_from(PIECES) | st.text(max_size=12), max_size=8), st.sampled_from(["", " ", "\n", ".", "@"]))
 def test_scrubbing_again_changes_nothing(pieces: list[str], between: str) -> None:
     once = scrub(between.join(pieces)).text
-    assert scrub(once) == scrubbing.Scrubbed(once)
+    assert scrub(once) == scrubbing.ScrubbedText(once)
 
 
 @given(st.lists(st.sampled_from(LOOKALIKES), max_size=4), st.sampled_from(SECRETS))
@@ -171,14 +171,14 @@ def test_a_long_text_is_read_in_short_steps() -> None:
 def test_what_stands_under_a_key_is_read_once_with_it_and_once_alone(value: dict[str, Any]) -> None:
     """Read with the whole of its key, each of 2,000 values under a key of 1 MiB would be a MiB."""
     began = time.process_time()
-    at_once(scrubbing.scrub_object(value, RULES))
+    run_without_pause(scrubbing.scrub_object(value, RULES))
 
     assert time.process_time() - began < 2
 
 
 def test_a_long_value_is_scrubbed_by_its_key_at_its_beginning_and_by_itself_everywhere() -> None:
     value = "x1" * 300 + " and " * 2000 + "password: hunter2 " + "and " * 20_000
-    scrubbed = at_once(scrubbing.scrub_object({"token": value}, RULES)).value["token"]
+    scrubbed = run_without_pause(scrubbing.scrub_object({"token": value}, RULES)).value["token"]
 
     assert scrubbed.startswith("[REDACTED:token]")
     assert "password: [REDACTED:password] " in scrubbed

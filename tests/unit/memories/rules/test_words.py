@@ -5,7 +5,7 @@ import unicodedata
 import pytest
 import qdrant_edge as edge
 
-from agentmemory_operator.memories.rules.words import OCCURRENCES_MAX, engine_text, searched, words_of
+from agentmemory_operator.memories.rules.words import MAX_OCCURRENCES, engine_text, prepare_search, split_words
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ from agentmemory_operator.memories.rules.words import OCCURRENCES_MAX, engine_te
     ],
 )
 def test_a_text_contains_words_in_any_order_case_and_script(text: str, wanted: str) -> None:
-    assert words_of(text).contain(words_of(wanted))
+    assert split_words(text).contain(split_words(wanted))
 
 
 @pytest.mark.parametrize(
@@ -49,12 +49,12 @@ def test_a_text_contains_words_in_any_order_case_and_script(text: str, wanted: s
     ],
 )
 def test_a_text_does_not_contain_a_part_of_a_word(text: str, wanted: str) -> None:
-    assert not words_of(text).contain(words_of(wanted))
+    assert not split_words(text).contain(split_words(wanted))
 
 
 @pytest.mark.parametrize("text", ["", " ", "!?", "🙂", "_-_", "\u200b"])
 def test_punctuation_and_symbols_are_no_words(text: str) -> None:
-    assert not words_of(text)
+    assert not split_words(text)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_the_engine_takes_each_part_for_one_word() -> None:
         for code in range(0x0E00, 0x30000)
         if unicodedata.category(chr(code))[0] in "LM" and unicodedata.normalize("NFKC", chr(code)) == chr(code)
     ]
-    spaceless = [character for character in characters if words_of(character).runs]
+    spaceless = [character for character in characters if split_words(character).runs]
     parts = [part for character in spaceless for part in engine_text(f"中{character}").split()]
 
     split = [part for part in set(parts) if len(model.embed_query(part).indices) != 1]
@@ -103,7 +103,7 @@ def test_the_engine_takes_each_part_for_one_word() -> None:
     ],
 )
 def test_a_name_stands_in_a_text_as_whole_words(text: str, name: str) -> None:
-    assert searched(text).has(name)
+    assert prepare_search(text).has(name)
 
 
 @pytest.mark.parametrize(
@@ -121,9 +121,9 @@ def test_a_name_stands_in_a_text_as_whole_words(text: str, name: str) -> None:
     ],
 )
 def test_a_part_of_a_word_or_other_words_are_no_name(text: str, name: str) -> None:
-    assert not searched(text).has(name)
+    assert not prepare_search(text).has(name)
 
 
 def test_so_many_places_are_looked_at_for_a_name() -> None:
-    assert searched("ab" * (OCCURRENCES_MAX - 1) + " a").has("a")
-    assert not searched("aab" * OCCURRENCES_MAX + " a").has("a")
+    assert prepare_search("ab" * (MAX_OCCURRENCES - 1) + " a").has("a")
+    assert not prepare_search("aab" * MAX_OCCURRENCES + " a").has("a")

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, Collection
-from agentmemory_operator.rebuilds.rules.carried_vectors import CarriedVectors
+from agentmemory_operator.rebuilds.rules.carried_vectors import VectorTolerance
 
 UNIT = [0.6, 0.8]
 NEAR = [0.6 + 1e-8, 0.8]
@@ -14,8 +14,8 @@ HALVED = [0.6001, 0.7999]
 
 def carried(
     *, source: str = "Float32", target: str = "Float32", distance: str = "Cosine", was: str | None = None, **more: bool
-) -> CarriedVectors:
-    return CarriedVectors(
+) -> VectorTolerance:
+    return VectorTolerance(
         Collection(size=2, distance=was or distance, datatype=source),
         Collection(size=2, distance=distance, datatype=target),
         **{"is_embedded": False} | more,
@@ -43,7 +43,7 @@ def carried(
     ],
 )
 def test_a_copied_vector_is_as_near_as_both_store_it(
-    how: CarriedVectors, found: list[float], before: list[float], is_same: bool
+    how: VectorTolerance, found: list[float], before: list[float], is_same: bool
 ) -> None:
     assert how.is_same("", found, before) is is_same
 
@@ -79,4 +79,4 @@ def test_any_other_vector_is_carried_bit_for_bit() -> None:
     ],
 )
 def test_a_vector_is_meant_where_the_model_makes_its_direction(target: str, found: list[float], is_meant: bool) -> None:
-    assert carried(target=target, is_embedded=True).is_meant(found, [3.2, 4.2]) is is_meant
+    assert carried(target=target, is_embedded=True).is_embedding_of(found, [3.2, 4.2]) is is_meant

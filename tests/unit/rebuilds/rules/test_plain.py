@@ -11,12 +11,12 @@ from agentmemory_operator.collections.rules.rebuild_record import (
     record_to_json,
 )
 from agentmemory_operator.rebuilds.rules.plain import (
-    Next,
-    Scene,
+    PlainSwapState,
+    PlainSwapStep,
     awaits_alias,
-    is_past_return,
-    next_of,
-    without_plain,
+    is_plain_deleted,
+    next_step,
+    with_way_back_as_source,
 )
 
 ALIAS = "agent_memory_bot"
@@ -31,22 +31,24 @@ def record_of(step: RebuildStep, source: str = ALIAS) -> RebuildRecord:
 @pytest.mark.parametrize(
     ("has_plain", "leads_to", "step", "has_way_back", "then"),
     [
-        (True, None, RebuildStep.MOVE, False, Next.KEEP),
-        (True, None, RebuildStep.MOVE, True, Next.REPLACE),
-        (False, None, RebuildStep.MOVE, True, Next.LINK),
-        (False, None, RebuildStep.MOVE, False, Next.LINK),
-        *((False, None, step, True, Next.LOST) for step in OTHERS),
-        (False, TARGET, RebuildStep.MOVE, True, Next.DONE),
-        (False, TARGET, RebuildStep.MOVE, False, Next.DONE),
-        (False, f"{ALIAS}__7", RebuildStep.MOVE, True, Next.TAKEN),
+        (True, None, RebuildStep.MOVE, False, PlainSwapStep.KEEP),
+        (True, None, RebuildStep.MOVE, True, PlainSwapStep.REPLACE),
+        (False, None, RebuildStep.MOVE, True, PlainSwapStep.LINK),
+        (False, None, RebuildStep.MOVE, False, PlainSwapStep.LINK),
+        *((False, None, step, True, PlainSwapStep.LOST) for step in OTHERS),
+        (False, TARGET, RebuildStep.MOVE, True, PlainSwapStep.DONE),
+        (False, TARGET, RebuildStep.MOVE, False, PlainSwapStep.DONE),
+        (False, f"{ALIAS}__7", RebuildStep.MOVE, True, PlainSwapStep.TAKEN),
     ],
 )
 def test_what_is_there_says_what_is_next(
-    has_plain: bool, leads_to: str | None, step: RebuildStep, has_way_back: bool, then: Next
+    has_plain: bool, leads_to: str | None, step: RebuildStep, has_way_back: bool, then: PlainSwapStep
 ) -> None:
-    scene = Scene(has_plain=has_plain, leads_to=leads_to, record=record_of(step), has_way_back=has_way_back)
+    scene = PlainSwapState(
+        has_plain=has_plain, alias_target=leads_to, record=record_of(step), has_way_back=has_way_back
+    )
 
-    assert next_of(scene) is then
+    assert next_step(scene) is then
 
 
 @pytest.mark.parametrize("step", list(RebuildStep))
@@ -62,20 +64,20 @@ def test_another_collection_awaits_no_alias(record: RebuildRecord | None) -> Non
 def test_the_target_is_to_stay_from_the_moment_on_in_which_the_collection_goes() -> None:
     before = record_of(RebuildStep.MOVE)
 
-    assert (is_past_return(before, ALIAS), is_past_return(replace(before, gone_ms=2), ALIAS)) == (False, True)
+    assert (is_plain_deleted(before, ALIAS), is_plain_deleted(replace(before, gone_ms=2), ALIAS)) == (False, True)
 
 
 def test_what_was_replaced_lies_in_the_way_back_and_stays_there() -> None:
-    moved = without_plain(replace(record_of(RebuildStep.MOVE), gone_ms=100), ALIAS, 350)
+    moved = with_way_back_as_source(replace(record_of(RebuildStep.MOVE), gone_ms=100), ALIAS, 350)
 
     assert (moved.source, moved.pause_ms) == (WAY_BACK, 250)
-    assert without_plain(moved, ALIAS, 900) == moved
+    assert with_way_back_as_source(moved, ALIAS, 900) == moved
 
 
 def test_a_pause_that_was_measured_counts() -> None:
     measured = replace(record_of(RebuildStep.MOVE), gone_ms=100, pause_ms=7)
 
-    assert without_plain(measured, ALIAS, 350).pause_ms == 7
+    assert with_way_back_as_source(measured, ALIAS, 350).pause_ms == 7
 
 
 def test_the_way_back_is_on_record() -> None:

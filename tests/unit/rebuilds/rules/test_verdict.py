@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.collections.rules.collection import Collection, KeywordSource, Observed
+from agentmemory_operator.collections.rules.collection import Collection, KeywordSource, ObservedCollection
 from agentmemory_operator.memories.rules.comparison import compare_points
 from agentmemory_operator.memories.rules.findings import judge_sample
-from agentmemory_operator.rebuilds.rules.carried_vectors import CarriedVectors
+from agentmemory_operator.rebuilds.rules.carried_vectors import VectorTolerance
 from agentmemory_operator.rebuilds.rules.verdict import (
-    Behind,
-    Counted,
-    equality_of,
+    CopyGaps,
+    PointCounts,
+    build_equality,
     judge_counts,
     judge_embeddings,
     judge_settings,
@@ -24,8 +24,8 @@ MARKER = marker_of(dimensions=2, provider="fake", model="new")
 DESIRED = Collection(size=2, distance="Dot", hnsw=Hnsw(m=16), indexes=(("userId", "keyword"),), marker=MARKER)
 
 
-def observed(**changes: Any) -> Observed:
-    return Observed(
+def observed(**changes: Any) -> ObservedCollection:
+    return ObservedCollection(
         physical="agent_memory_mine__2",
         is_aliased=False,
         collection=replace(DESIRED, **changes),
@@ -62,9 +62,9 @@ def row(rev: int | None = 1, updated: int | None = 5) -> dict[str, Any]:
 
 
 def test_what_is_missing_older_and_beyond_the_source_is_noted() -> None:
-    behind = Behind()
+    behind = CopyGaps()
 
-    alike = behind.take(
+    alike = behind.record(
         {"same": row(), "newer": row(2), "missing": row(3), "accessed": row(updated=9), 7: {}},
         {"same": row(), "newer": row(1), "accessed": row(), 7: {}, "extra": row()},
     )
@@ -75,10 +75,10 @@ def test_what_is_missing_older_and_beyond_the_source_is_noted() -> None:
 
 
 def test_what_was_carried_since_is_behind_no_more() -> None:
-    behind = Behind()
-    behind.take({"a": row(2), "b": row(2), "c": row(2)}, {})
+    behind = CopyGaps()
+    behind.record({"a": row(2), "b": row(2), "c": row(2)}, {})
 
-    assert behind.left({"a": row(2), "b": row(1), "d": row()}) == ["b", "c"]
+    assert behind.find_remaining({"a": row(2), "b": row(1), "d": row()}) == ["b", "c"]
 
 
 @pytest.mark.parametrize(
@@ -96,15 +96,15 @@ def test_what_was_carried_since_is_behind_no_more() -> None:
 def test_numbers_may_differ_by_what_was_written_meanwhile(
     before: int, after: int, found: int, changed: int, is_good: bool
 ) -> None:
-    counted = Counted(what="memories", before=before, after=after, found=found)
+    counted = PointCounts(kind="memories", before=before, after=after, found=found)
 
     assert judge_counts([counted], changed=changed).is_good is is_good
 
 
 def test_a_number_that_is_off_is_told_beside_the_other() -> None:
     counts = [
-        Counted(what="memories", before=5, after=5, found=5),
-        Counted(what="tombstones", before=2, after=2, found=1),
+        PointCounts(kind="memories", before=5, after=5, found=5),
+        PointCounts(kind="tombstones", before=2, after=2, found=1),
     ]
 
     assert judge_counts(counts, changed=0).message == "5 memories and 1 tombstones instead of 2"
@@ -115,12 +115,12 @@ def point(id_: str = "a", vector: Any = (1.0, 2.0), **changes: Any) -> dict[str,
     return {"id": id_, "payload": payload, "vector": list(vector) if isinstance(vector, tuple) else vector}
 
 
-def vectors(*, language: str = "english", is_embedded: bool = False) -> CarriedVectors:
+def vectors(*, language: str = "english", is_embedded: bool = False) -> VectorTolerance:
     def with_words(language: str) -> Collection:
         keyword = KeywordSource(language=language, window=2)
         return replace(DESIRED, has_keyword=True, datatype="Float32", marker=replace(MARKER, keyword=keyword))
 
-    return CarriedVectors(with_words("english"), with_words(language), is_embedded)
+    return VectorTolerance(with_words("english"), with_words(language), is_embedded)
 
 
 @pytest.mark.parametrize(
@@ -143,9 +143,9 @@ def vectors(*, language: str = "english", is_embedded: bool = False) -> CarriedV
     ],
 )
 def test_points_are_the_same_as_far_as_they_were_copied(
-    target: dict[str, Any], how: CarriedVectors, is_good: bool | None
+    target: dict[str, Any], how: VectorTolerance, is_good: bool | None
 ) -> None:
-    compared = compare_points([target], [point()], equality_of(how))
+    compared = compare_points([target], [point()], build_equality(how))
 
     assert judge_sample(compared).is_good is is_good
 

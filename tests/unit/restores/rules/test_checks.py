@@ -9,33 +9,33 @@ from agentmemory_operator.collections.rules.rebuild_record import RebuildKind, R
 from agentmemory_operator.collections.rules.takeovers import TakeoverTerms
 from agentmemory_operator.errors import NotOwned, SpecInvalid
 from agentmemory_operator.restores.rules.checks import (
-    MOST_RECORDS,
-    Contender,
-    Identity,
+    MAX_RECORDS,
+    PendingRestore,
+    RestoreIdentity,
     RestoreRecord,
     SwapStep,
-    applied_record,
     check_fit,
     check_origin,
     check_size,
     check_swappable,
     check_url,
     digest_of,
-    merged_records,
-    one_before,
-    records_from,
+    find_preceding,
+    find_record,
+    mark_rolled_back,
+    merge_records,
+    parse_records,
     records_to_json,
     resume_at,
-    rolled_back,
 )
 from agentmemory_operator.snapshots.rules.facts import check_version
 from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.naming import next_physical
 from tests.support.spec.plans import (
     ALIAS,
-    altered,
     desired_of,
     observed_of,
+    with_changes,
 )
 
 SHA = "ab" * 32
@@ -70,20 +70,20 @@ class TestVersion:
 class TestOrigin:
     @pytest.mark.parametrize("is_named", [True, False])
     def test_a_snapshot_of_the_agent_or_of_nobody_is_restored(self, is_named: bool) -> None:
-        check_origin(replace(ours(), uid="of-its-time"), ours(), is_named=is_named, takeover=None)
-        check_origin(None, ours(), is_named=is_named, takeover=None)
+        check_origin(replace(ours(), uid="of-its-time"), ours(), is_from_snapshot_object=is_named, takeover=None)
+        check_origin(None, ours(), is_from_snapshot_object=is_named, takeover=None)
 
     def test_a_snapshot_object_of_another_agent_of_the_namespace_is_a_clone(self) -> None:
-        check_origin(replace(ours(), name="another"), ours(), is_named=True, takeover=None)
+        check_origin(replace(ours(), name="another"), ours(), is_from_snapshot_object=True, takeover=None)
 
     def test_a_file_of_another_agent_of_the_namespace_is_refused_but_by_the_annotation(self) -> None:
         marker = replace(ours(), uid="theirs", name="another")
 
         with pytest.raises(NotOwned, match=r"agentmemory\.dev/takeover=theirs on this object") as caught:
-            check_origin(marker, ours(), is_named=False, takeover=TakeoverTerms(annotation="somebody"))
+            check_origin(marker, ours(), is_from_snapshot_object=False, takeover=TakeoverTerms(annotation="somebody"))
 
         assert caught.value.reason == Reason.SNAPSHOT_NOT_OWNED
-        check_origin(marker, ours(), is_named=False, takeover=TakeoverTerms(annotation="theirs"))
+        check_origin(marker, ours(), is_from_snapshot_object=False, takeover=TakeoverTerms(annotation="theirs"))
 
     @pytest.mark.parametrize("other", [{"cluster_id": "old"}, {"namespace": "alpha"}, {"cluster_id": "", "name": ""}])
     @pytest.mark.parametrize("is_named", [True, False])
@@ -93,13 +93,15 @@ class TestOrigin:
         marker = replace(ours(), uid="theirs", **other)
 
         with pytest.raises(NotOwned, match=r"spec\.takeovers of its QdrantConnection") as caught:
-            check_origin(marker, ours(), is_named=is_named, takeover=TakeoverTerms(annotation="theirs"))
+            check_origin(marker, ours(), is_from_snapshot_object=is_named, takeover=TakeoverTerms(annotation="theirs"))
 
         assert not any(word in str(caught.value) for word in ("theirs", "alpha", "old"))
 
     def test_no_annotation_takes_over_a_snapshot_without_a_uid(self) -> None:
         with pytest.raises(NotOwned):
-            check_origin(replace(ours(), name="another", uid=""), ours(), is_named=False, takeover=TakeoverTerms())
+            check_origin(
+                replace(ours(), name="another", uid=""), ours(), is_from_snapshot_object=False, takeover=TakeoverTerms()
+            )
 
 
 def other_model(collection: Collection) -> Collection:
@@ -131,7 +133,7 @@ class TestFit:
         check_fit(DESIRED, observed_of(shape), observed_of(shape))
 
     def test_without_a_live_collection_the_spec_decides(self) -> None:
-        check_fit(DESIRED, observed_of(altered(DESIRED, m=4, indexes=())), None)
+        check_fit(DESIRED, observed_of(with_changes(DESIRED, m=4, indexes=())), None)
         with pytest.raises(SpecInvalid):
             check_fit(DESIRED, observed_of(other_model(DESIRED)), None)
 
@@ -232,7 +234,7 @@ class TestNames:
 
 def record(name: str, *, applied_at: str = "2026-11-22T08:00:00Z", digest: str = "d") -> RestoreRecord:
     """Return a restore on record."""
-    identity = Identity(namespace="agents", name=name, digest=digest)
+    identity = RestoreIdentity(namespace="agents", name=name, digest=digest)
     return RestoreRecord(identity=identity, source="snapshot a", applied_at=applied_at)
 
 
@@ -240,32 +242,32 @@ class TestRecords:
     def test_what_is_written_is_read(self) -> None:
         records = (record("a"), replace(record("b"), rolled_back=True))
 
-        assert records_from(records_to_json(records)) == records
+        assert parse_records(records_to_json(records)) == records
 
     @pytest.mark.parametrize("metadata", [None, {}, {"agentmemoryRestores": "x"}, {"agentmemoryRestores": [1]}])
     def test_what_another_hand_wrote_is_none(self, metadata: dict[str, object] | None) -> None:
-        assert records_from(metadata) == ()
+        assert parse_records(metadata) == ()
 
     def test_the_oldest_beyond_the_most_are_dropped(self) -> None:
-        records = [record(str(number)) for number in range(MOST_RECORDS + 3)]
+        records = [record(str(number)) for number in range(MAX_RECORDS + 3)]
 
-        assert records_from(records_to_json(records)) == tuple(records[3:])
+        assert parse_records(records_to_json(records)) == tuple(records[3:])
 
     def test_the_same_object_with_another_spec_is_another_restore(self) -> None:
         applied = record("a", digest="one")
 
-        assert applied_record([applied], applied.identity) == applied
-        assert applied_record([applied], replace(applied.identity, digest="two")) is None
+        assert find_record([applied], applied.identity) == applied
+        assert find_record([applied], replace(applied.identity, digest="two")) is None
 
     def test_a_restore_from_before_others_forgets_none_of_them(self) -> None:
         first, second, third = (record(name, applied_at=f"2026-11-2{name}T08:00:00Z") for name in "123")
 
-        assert merged_records([second, first], [first], third) == (first, second, third)
+        assert merge_records([second, first], [first], third) == (first, second, third)
 
     def test_one_that_was_taken_back_stays_on_record(self) -> None:
         first, second = record("a"), record("b")
 
-        assert rolled_back([first, second], second.identity) == (first, replace(second, rolled_back=True))
+        assert mark_rolled_back([first, second], second.identity) == (first, replace(second, rolled_back=True))
 
     def test_how_long_the_previous_one_is_kept_does_not_make_it_another_restore(self) -> None:
         spec = {"target": {"name": "a"}, "source": {"snapshotRef": {"name": "s"}}}
@@ -287,18 +289,18 @@ class TestSteps:
         assert resume_at(step, is_switched=True) is SwapStep.SETTLE
 
 
-def contender(name: str, *, created: str = "2026-11-22T08:00:00Z", has_begun: bool = False) -> Contender:
+def contender(name: str, *, created: str = "2026-11-22T08:00:00Z", has_begun: bool = False) -> PendingRestore:
     """Return a restore into the one target."""
-    return Contender(namespace="agents", name=name, created=created, uid=name, has_begun=has_begun)
+    return PendingRestore(namespace="agents", name=name, created=created, uid=name, is_started=has_begun)
 
 
 class TestContenders:
     def test_the_older_of_two_goes_first_and_of_the_same_second_one_of_them(self) -> None:
         old, young = contender("b", created="2026-11-22T07:00:00Z"), contender("a")
 
-        assert one_before(old, [young]) is None
-        assert one_before(young, [old]) == old
-        assert [one_before(contender("a"), [contender("c")]), one_before(contender("c"), [contender("a")])] == [
+        assert find_preceding(old, [young]) is None
+        assert find_preceding(young, [old]) == old
+        assert [find_preceding(contender("a"), [contender("c")]), find_preceding(contender("c"), [contender("a")])] == [
             None,
             contender("a"),
         ]
@@ -306,5 +308,5 @@ class TestContenders:
     def test_one_that_has_begun_goes_first_whatever_its_age(self) -> None:
         old, begun = contender("b", created="2026-11-22T07:00:00Z"), contender("a", has_begun=True)
 
-        assert one_before(old, [begun]) == begun
-        assert one_before(begun, [old]) is None
+        assert find_preceding(old, [begun]) == begun
+        assert find_preceding(begun, [old]) is None

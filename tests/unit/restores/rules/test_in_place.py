@@ -6,8 +6,8 @@ import pytest
 
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.restores.rules.in_place import (
+    check_equal_layout,
     check_replaceable,
-    check_same,
     rollback_name,
     safety_name,
 )
@@ -30,7 +30,7 @@ LIVE = replace(desired_of(), datatype="Float32", memory="Cached", shard_number=2
 )
 def test_vectors_or_shards_that_differ_are_refused_by_name(changes, named) -> None:
     with pytest.raises(SpecInvalid, match="mode Swap") as raised:
-        check_same(LIVE, replace(LIVE, **changes))
+        check_equal_layout(LIVE, replace(LIVE, **changes))
 
     assert raised.value.reason == "SnapshotUnfit"
     assert named in str(raised.value)
@@ -40,7 +40,7 @@ def test_vectors_or_shards_that_differ_are_refused_by_name(changes, named) -> No
     "changes", [{}, {"hnsw": Hnsw(m=99)}, {"quantization": None}, {"indexes": ()}, {"strict_mode": ()}]
 )
 def test_settings_that_the_collection_keeps_are_no_obstacle(changes) -> None:
-    check_same(LIVE, replace(LIVE, **changes))
+    check_equal_layout(LIVE, replace(LIVE, **changes))
 
 
 def test_without_a_collection_there_is_nothing_to_restore_into() -> None:

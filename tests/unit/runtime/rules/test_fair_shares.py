@@ -8,17 +8,17 @@ from hypothesis import strategies as st
 
 from agentmemory_operator.runtime.rules.fair_shares import (
     HOUR_S,
-    WHOLE,
-    Allowances,
-    Flow,
-    Leaving,
-    Pace,
-    TimeShares,
-    has_place,
-    hourly,
+    SHARED_KEY,
+    LoopTimeShares,
+    MinimumRate,
+    RecentThroughput,
+    StallDetector,
+    TokenBuckets,
+    hourly_bucket,
+    may_take_slot,
 )
 
-PACE = Pace(bytes_s=100, window_s=10.0)
+PACE = MinimumRate(bytes_s=100, window_s=10.0)
 
 
 @pytest.mark.parametrize(("most", "callers", "each"), [(1, 1, 1), (2, 1, 1), (512, 1, 224), (9, 2, 3), (256, 3, 56)])
@@ -26,7 +26,7 @@ def test_each_of_some_greedy_callers_has_as_much_as_is_left(most: int, callers: 
     mine = [0] * callers
     for _ in range(most):
         for caller in range(callers):
-            mine[caller] += has_place(mine[caller], sum(mine), most)
+            mine[caller] += may_take_slot(mine[caller], sum(mine), most)
 
     assert mine == [each] * callers
 
@@ -35,23 +35,23 @@ def test_each_of_some_greedy_callers_has_as_much_as_is_left(most: int, callers: 
 def test_whoever_comes_new_finds_a_place_however_greedy_the_others_are_in_turn(wants: list[int], most: int) -> None:
     mine: dict[int, int] = {}
     for caller in wants:
-        mine[caller] = mine.get(caller, 0) + has_place(mine.get(caller, 0), sum(mine.values()), most)
+        mine[caller] = mine.get(caller, 0) + may_take_slot(mine.get(caller, 0), sum(mine.values()), most)
 
-    assert has_place(0, sum(mine.values()), most)
+    assert may_take_slot(0, sum(mine.values()), most)
 
 
 def test_callers_who_come_one_after_the_other_do_not_take_all() -> None:
     taken = 0
     for _ in range(40):
         mine = 0
-        while has_place(mine, taken, 512):
+        while may_take_slot(mine, taken, 512):
             mine, taken = mine + 1, taken + 1
 
-    assert has_place(0, taken, 512)
+    assert may_take_slot(0, taken, 512)
 
 
-def flow(*came: tuple[int, float]) -> Flow:
-    made = Flow(most=1000, half_s=5.0)
+def flow(*came: tuple[int, float]) -> RecentThroughput:
+    made = RecentThroughput(max_bytes=1000, half_life_s=5.0)
     for size, now_s in came:
         made.add(size, now_s)
     return made
@@ -67,8 +67,8 @@ def test_the_slowest_is_whose_bytes_came_long_ago_however_many_they_were() -> No
 
 
 def looks(*seen: tuple[float, int, int]) -> list[bool]:
-    leaving = Leaving()
-    return [leaving.is_too_slow(PACE, now_s=now_s, waiting=waiting, left=left) for now_s, waiting, left in seen]
+    leaving = StallDetector()
+    return [leaving.is_too_slow(PACE, now_s=now_s, waiting=waiting, sent_bytes=left) for now_s, waiting, left in seen]
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_who_takes_enough_is_not(seen: str, ends: list[tuple[float, int, int]]) 
 
 
 def test_who_takes_more_than_an_equal_part_of_a_busy_process_takes_too_much() -> None:
-    times = TimeShares()
+    times = LoopTimeShares()
     times.add("idle", 0.0, 100.0)
     for _ in range(6):
         times.add("greedy", 0.1, 100.1)
@@ -109,7 +109,7 @@ def test_who_takes_more_than_an_equal_part_of_a_busy_process_takes_too_much() ->
 
 
 def test_one_alone_never_takes_too_much_nor_anybody_of_an_idle_process() -> None:
-    times = TimeShares()
+    times = LoopTimeShares()
     times.add("alone", 0.9, 100.0)
     times.add("alone", 0.4, 101.0)
 
@@ -119,28 +119,28 @@ def test_one_alone_never_takes_too_much_nor_anybody_of_an_idle_process() -> None
 
 
 def test_a_burst_is_granted_and_then_one_at_a_time() -> None:
-    allowances = Allowances(burst=3, refill_s=60)
+    allowances = TokenBuckets(burst=3, refill_s=60)
 
     assert [allowances.take("a", 0) for _ in range(5)] == [True, True, True, False, False]
     assert [allowances.take("a", 59.9), allowances.take("a", 60), allowances.take("a", 60)] == [False, True, False]
 
 
 def test_one_key_takes_nothing_from_another() -> None:
-    allowances = Allowances(burst=1, refill_s=60)
+    allowances = TokenBuckets(burst=1, refill_s=60)
     allowances.take("a", 0)
 
     assert allowances.take("b", 0)
 
 
 def test_a_long_rest_saves_up_no_more_than_a_burst() -> None:
-    allowances = Allowances(burst=2, refill_s=60)
+    allowances = TokenBuckets(burst=2, refill_s=60)
     allowances.take("a", 0)
 
     assert [allowances.take("a", 10_000) for _ in range(3)] == [True, True, False]
 
 
 def test_the_key_that_was_asked_about_longest_ago_is_forgotten() -> None:
-    allowances = Allowances(burst=1, refill_s=60, most_keys=2)
+    allowances = TokenBuckets(burst=1, refill_s=60, max_keys=2)
     for key in ("a", "b", "c"):
         allowances.take(key, 0)
 
@@ -151,12 +151,12 @@ def test_the_key_that_was_asked_about_longest_ago_is_forgotten() -> None:
 def test_in_no_hour_more_is_taken_than_allowed_though_whoever_takes_begins_anew(
     most: int, waits: list[float], restarts: set[int]
 ) -> None:
-    allowances, now_s, taken = hourly(most, 0), 0.0, deque[float]()
+    allowances, now_s, taken = hourly_bucket(most, 0), 0.0, deque[float]()
     for number, wait_s in enumerate(waits):
         now_s += wait_s
         if number in restarts:
-            allowances = hourly(most, now_s)
-        while allowances.take(WHOLE, now_s):
+            allowances = hourly_bucket(most, now_s)
+        while allowances.take(SHARED_KEY, now_s):
             taken.append(now_s)
         while taken and taken[0] <= now_s - HOUR_S:
             taken.popleft()
@@ -164,6 +164,6 @@ def test_in_no_hour_more_is_taken_than_allowed_though_whoever_takes_begins_anew(
 
 
 def test_an_hour_of_asking_gives_all_that_is_allowed() -> None:
-    allowances = hourly(60, 0)
+    allowances = hourly_bucket(60, 0)
 
-    assert sum(allowances.take(WHOLE, second) for second in range(3601)) == 60
+    assert sum(allowances.take(SHARED_KEY, second) for second in range(3601)) == 60

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agentmemory_operator.runtime.rules.web_origin import is_local_host, why_foreign
+from agentmemory_operator.runtime.rules.web_origin import foreign_reason, is_local_host
 
 OURS = b"127.0.0.1:8080"
 
@@ -68,7 +68,7 @@ def test_a_host_of_another(host: str) -> None:
     ],
 )
 def test_whose_page_asks(sent: dict[bytes, bytes], is_local: bool, passes: bool) -> None:
-    assert (why_foreign(sent, scheme="http", is_local=is_local) is None) is passes
+    assert (foreign_reason(sent, scheme="http", is_local=is_local) is None) is passes
 
 
 @pytest.mark.parametrize(
@@ -85,11 +85,11 @@ def test_a_link_to_a_page_may_be_followed_and_nothing_else(
 ) -> None:
     sent = {b"host": OURS, b"sec-fetch-site": b"cross-site", b"sec-fetch-mode": mode, b"sec-fetch-dest": dest}
 
-    assert (why_foreign(sent, scheme="http", is_local=True, is_page=is_page) is None) is passes
+    assert (foreign_reason(sent, scheme="http", is_local=True, is_page=is_page) is None) is passes
 
 
 def test_what_was_sent_is_told_short_and_in_ascii() -> None:
-    told = why_foreign({b"host": b"\x1b[2Jevil\r\n\xff" + b"x" * 9000}, scheme="http", is_local=True)
+    told = foreign_reason({b"host": b"\x1b[2Jevil\r\n\xff" + b"x" * 9000}, scheme="http", is_local=True)
 
     assert told is not None
     assert told.isascii()

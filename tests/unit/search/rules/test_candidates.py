@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.memories.rules.filters import Selection, visible
+from agentmemory_operator.memories.rules.filters import Selection, visible_filter
 from agentmemory_operator.search.rules.candidate_classes import (
     BY_HORIZON,
     BY_IDLENESS,
@@ -17,21 +17,21 @@ from agentmemory_operator.search.rules.candidate_classes import (
     BY_USE,
     MemoryClass,
 )
-from agentmemory_operator.search.rules.candidates import gate_of, plan_candidates, similarity_of
+from agentmemory_operator.search.rules.candidates import plan_candidates, score_threshold, similarity_of
 from agentmemory_operator.spec.effective.settings import Ranking
 from agentmemory_operator.spec.expression.models import Confidence, Importance, Model, Priority
-from agentmemory_operator.spec.expression.typing import CheckedExpression, checked_expression
+from agentmemory_operator.spec.expression.typing import CheckedExpression, check_expression
 from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.spec.presets import Weights
 from tests.support.engine.agents import EVERYTHING
 
 
 def expression(text: str) -> CheckedExpression:
-    return checked_expression(text, EVERYTHING.types, "Cosine")
+    return check_expression(text, EVERYTHING.types, "Cosine")
 
 
 NOW_MS = 1_795_000_000_000
-FILTER = visible(Selection(user_id="u"), NOW_MS)
+FILTER = visible_filter(Selection(user_id="u"), NOW_MS)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_a_small_set_is_compared_whole_whatever_the_copies() -> None:
     ],
 )
 def test_a_least_similarity_is_the_engines_bound(distance: str, min_similarity: float, gate: float | None) -> None:
-    assert gate_of(distance, min_similarity) == gate
+    assert score_threshold(distance, min_similarity) == gate
 
 
 @pytest.mark.parametrize(("distance", "similarity"), [("Cosine", 3), ("Dot", 3), ("Euclid", 0.25)])

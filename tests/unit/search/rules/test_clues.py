@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.memories.rules.evidence import EVIDENCE_KEY, evidence_of
+from agentmemory_operator.memories.rules.evidence import EVIDENCE_KEY, compute_evidence
 from agentmemory_operator.memories.rules.words import content_words, first_content_words
-from agentmemory_operator.search.rules.clues import MOST_NAMES, Clues, clues_of, with_evidence
+from agentmemory_operator.search.rules.clues import MAX_QUERY_NAMES, QueryFeatures, add_evidence, extract_features
 from agentmemory_operator.spec.presets.table import NO_EVIDENCE, EvidenceWeights
 
 
@@ -22,11 +22,11 @@ def row(content: str, **more: Any) -> dict[str, Any]:
 def stored(content: str, before: tuple[dict[str, Any], ...] = (), **more: Any) -> dict[str, Any]:
     """A memory's payload with its evidence."""
     bare = row(content, **more)
-    return bare | {EVIDENCE_KEY: evidence_of(bare, before, "english")}
+    return bare | {EVIDENCE_KEY: compute_evidence(bare, before, "english")}
 
 
 def numbers(question: str, payload: dict[str, Any]) -> dict[str, float]:
-    return clues_of(question, "english").numbers(payload, assistant=0.5)
+    return extract_features(question, "english").compute_evidence_values(payload, assistant=0.5)
 
 
 @pytest.mark.parametrize(
@@ -34,13 +34,13 @@ def numbers(question: str, payload: dict[str, Any]) -> dict[str, float]:
     [("Where is it?", 10.0), ("red green blue cyan pink", 10.0), ("red green blue cyan pink grey", 12.0)],
 )
 def test_a_question_of_many_words_needs_more_of_them_in_common(question: str, half: float) -> None:
-    assert clues_of(question, "english").half_score == half
+    assert extract_features(question, "english").half_score == half
 
 
 def test_a_long_question_is_bounded() -> None:
-    long = clues_of(" ".join(f"Word{n}" for n in range(5_000)), "english")
+    long = extract_features(" ".join(f"Word{n}" for n in range(5_000)), "english")
 
-    assert (long.half_score, len(long.names)) == (128.0, MOST_NAMES)
+    assert (long.half_score, len(long.names)) == (128.0, MAX_QUERY_NAMES)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_what_answers_another_one_s_question_is_known() -> None:
     ],
 )
 def test_the_dates_that_a_question_names(question: str, days: list[tuple[int, int]]) -> None:
-    assert list(clues_of(question, "english").dates) == days
+    assert list(extract_features(question, "english").dates) == days
 
 
 def test_a_memory_of_a_date_that_the_question_names_is_known() -> None:
@@ -111,19 +111,19 @@ def test_what_an_assistant_said_and_what_has_no_evidence_count_by_a_constant() -
 
 
 def test_what_is_sealed_has_no_evidence() -> None:
-    assert evidence_of(row("we met yesterday", zone="SENSITIVE", speaker="Ann"), (), "english") == {}
+    assert compute_evidence(row("we met yesterday", zone="SENSITIVE", speaker="Ann"), (), "english") == {}
 
 
 def test_evidence_stays_within_0_and_1_whatever_the_weights() -> None:
     weights = EvidenceWeights(terse=1.0, author=1.0, time=1.0, asked=1.0, date=1.0)
 
-    assert with_evidence(1.0, weights, dict.fromkeys(weights.terms, 1.0)) == 1.0
-    assert with_evidence(0.4, weights, dict.fromkeys(weights.terms, 0.0)) == pytest.approx(0.4 / 6)
-    assert with_evidence(0.4, NO_EVIDENCE, {}) == 0.4
+    assert add_evidence(1.0, weights, dict.fromkeys(weights.terms, 1.0)) == 1.0
+    assert add_evidence(0.4, weights, dict.fromkeys(weights.terms, 0.0)) == pytest.approx(0.4 / 6)
+    assert add_evidence(0.4, NO_EVIDENCE, {}) == 0.4
 
 
 def test_of_other_languages_names_and_the_number_of_words_are_known() -> None:
-    assert clues_of("Wann hat Hans die Wohnung gekauft?", "german") == Clues(
+    assert extract_features("Wann hat Hans die Wohnung gekauft?", "german") == QueryFeatures(
         half_score=10.0, names=("wann", "hans", "wohnung")
     )
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentmemory_operator.search.rules.score import score, score_query
+from agentmemory_operator.search.rules.score import compute_score, score_query
 from agentmemory_operator.spec.effective.settings import Ranking
 from agentmemory_operator.spec.expression.formulas import split_constant
-from agentmemory_operator.spec.expression.variables import DAY_MS, Scored
+from agentmemory_operator.spec.expression.variables import DAY_MS, ScoreInput
 from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.spec.presets import Weights
 from tests.support.engine.agents import EVERYTHING
@@ -23,15 +23,15 @@ NOW_MS = 1_795_000_000_000
 
 
 def rank(ranking: Ranking = EVERYTHING, *, age_days: float = 0, **more: object) -> float:
-    memory = Scored(**{"type": "fact", "similarity": 0.0, "created_at": NOW_MS - round(age_days * DAY_MS)} | more)
-    return score(memory, ranking, now_ms=NOW_MS).score
+    memory = ScoreInput(**{"type": "fact", "similarity": 0.0, "created_at": NOW_MS - round(age_days * DAY_MS)} | more)
+    return compute_score(memory, ranking, now_ms=NOW_MS).score
 
 
 @pytest.mark.parametrize("case", GOLDEN, ids=range(len(GOLDEN)))
 def test_the_oracle_equals_the_reference_values(case: dict[str, dict[str, float]]) -> None:
     given_, wanted = case["in"], case["out"]
     ranking = replace(EVERYTHING, weights=Weights(**given_["weights"]), utility_norm=given_["utilityNorm"])
-    memory = Scored(
+    memory = ScoreInput(
         type=given_["type"],
         similarity=given_["similarity"],
         created_at=NOW_MS - round(given_["ageDays"] * DAY_MS),
@@ -39,7 +39,7 @@ def test_the_oracle_equals_the_reference_values(case: dict[str, dict[str, float]
         access_count=given_["accessCount"],
     )
 
-    terms = score(memory, ranking, now_ms=NOW_MS)
+    terms = compute_score(memory, ranking, now_ms=NOW_MS)
 
     assert abs(terms.age_days - given_["ageDays"]) < 1e-8
     assert abs(terms.terms["recency"] - wanted["recency"]) < 1e-9

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.snapshots.rules.facts import points_held
+from agentmemory_operator.snapshots.rules.facts import max_recorded_points
 
 Json = dict[str, Any]
 
@@ -25,4 +25,4 @@ def seen(physical: str, after: int | None) -> Json:
     ids=["none", "not made yet", "the most of several", "another collection's"],
 )
 def test_what_a_collection_held_is_known_from_its_snapshots(snapshots: list[Json], held: int) -> None:
-    assert points_held("a__1", snapshots) == held
+    assert max_recorded_points("a__1", snapshots) == held

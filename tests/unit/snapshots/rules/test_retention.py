@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.snapshots.rules.retention import (
-    FAILED_AT_MOST,
+    MAX_KEPT_FAILURES,
     Candidate,
     RetentionRules,
     RetentionVerdict,
@@ -48,7 +48,7 @@ def test_of_a_long_row_of_failures_the_newest_stay() -> None:
 
     kept = [verdict.name for verdict in judge(row, RetentionRules(), now_ms=50 * hour) if verdict.is_kept]
 
-    assert kept == [f"s{n}" for n in range(49, 49 - FAILED_AT_MOST, -1)]
+    assert kept == [f"s{n}" for n in range(49, 49 - MAX_KEPT_FAILURES, -1)]
 
 
 def test_the_reasons_are_one_line_for_people() -> None:

@@ -4,20 +4,20 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.errors import DeletionWaiting
-from agentmemory_operator.snapshots.rules.final import final_manifest, final_name, final_state
+from agentmemory_operator.errors import DeletionPending
+from agentmemory_operator.snapshots.rules.final import build_final_manifest, final_name, find_fault
 from agentmemory_operator.snapshots.rules.steps import (
     SnapshotStep,
-    failed,
-    failure_of,
-    files_copied,
-    files_named,
+    copied_files,
+    failed_status,
     has_succeeded,
     is_ended,
     is_verified,
-    lost_files,
-    made,
-    running,
+    read_failure,
+    recorded_files,
+    running_status,
+    succeeded_status,
+    unrecorded_files,
 )
 from agentmemory_operator.spec.kinds.conditions import ConditionState
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
@@ -31,7 +31,7 @@ PHYSICAL = "agent_memory_bot__1"
 
 def status_of(*places: str, file: str = "a", proof: ConditionState = GOOD) -> dict[str, Any]:
     locations = [{"type": place, "physical": PHYSICAL, "name": file} for place in places]
-    return made({"locations": locations, "sizeBytes": 7, "step": "Verify"}, proof, generation=1, now=NOW)
+    return succeeded_status({"locations": locations, "sizeBytes": 7, "step": "Verify"}, proof, generation=1, now=NOW)
 
 
 def conditions(status: dict[str, Any]) -> dict[str, str]:
@@ -39,7 +39,7 @@ def conditions(status: dict[str, Any]) -> dict[str, str]:
 
 
 def test_one_under_way_says_what_it_is_at_and_has_not_ended() -> None:
-    status = running({"step": SnapshotStep.COPY}, generation=1, now=NOW, detail="3 of 7 bytes")
+    status = running_status({"step": SnapshotStep.COPY}, generation=1, now=NOW, detail="3 of 7 bytes")
 
     assert conditions(status) == {"Succeeded": "Unknown/Running", "Progressing": "True/Running"}
     assert status["progress"] == "copying the snapshot off the server: 3 of 7 bytes"
@@ -57,7 +57,7 @@ def test_one_that_was_made_makes_no_progress_any_more() -> None:
 
 
 def test_one_that_failed_keeps_why_while_it_is_cleaned_and_after() -> None:
-    cleaning = running(
+    cleaning = running_status(
         {"step": SnapshotStep.CLEAN},
         generation=1,
         now=NOW,
@@ -65,10 +65,10 @@ def test_one_that_failed_keeps_why_while_it_is_cleaned_and_after() -> None:
         reason="CopyDiffers",
         proof=BAD,
     )
-    status = failed(cleaning, *failure_of(cleaning), generation=1, now=NOW)
+    status = failed_status(cleaning, *read_failure(cleaning), generation=1, now=NOW)
 
     assert conditions(status) == {"Succeeded": "False/CopyDiffers", "Verified": "False/CopyDiffers"}
-    assert failure_of(status) == ("CopyDiffers", "3 points are missing")
+    assert read_failure(status) == ("CopyDiffers", "3 points are missing")
     assert is_ended(status)
     assert not is_verified(status)
 
@@ -84,21 +84,21 @@ def test_where_the_bytes_are_is_said(places: tuple[str, ...], words: str) -> Non
 def test_files_are_named_by_their_snapshots_and_copied_where_they_lie_elsewhere_too() -> None:
     statuses = [status_of("Qdrant", file="a"), status_of("Qdrant", "S3", file="b"), status_of("S3", file="c"), {}]
 
-    assert files_named(statuses, PHYSICAL) == {"a", "b"}
-    assert files_copied(statuses, PHYSICAL) == {"b"}
-    assert files_named(statuses, "another") == set()
+    assert recorded_files(statuses, PHYSICAL) == {"a", "b"}
+    assert copied_files(statuses, PHYSICAL) == {"b"}
+    assert recorded_files(statuses, "another") == set()
 
 
 def test_a_copy_that_is_not_whole_yet_is_none() -> None:
-    status = running(status_of("Qdrant", "S3"), generation=1, now=NOW)
+    status = running_status(status_of("Qdrant", "S3"), generation=1, now=NOW)
 
-    assert files_copied([status], PHYSICAL) == set()
+    assert copied_files([status], PHYSICAL) == set()
 
 
 def test_lost_files_are_those_that_came_since_and_that_nobody_names() -> None:
     files = [(30, "c"), (10, "old"), (20, "b"), (25, "another's")]
 
-    assert lost_files(files, newest_before_ms=10, named={"another's"}) == ["b", "c"]
+    assert unrecorded_files(files, newest_before_ms=10, named={"another's"}) == ["b", "c"]
 
 
 class TestLastOne:
@@ -110,15 +110,15 @@ class TestLastOne:
 
         assert made_name.endswith("-final-1234abcd")
         assert len(made_name) <= 253
-        assert final_manifest(memory)["metadata"]["name"] == made_name
+        assert build_final_manifest(memory)["metadata"]["name"] == made_name
 
-    @pytest.mark.parametrize("document", [None, {}, {"status": running({}, generation=1, now=NOW)}])
+    @pytest.mark.parametrize("document", [None, {}, {"status": running_status({}, generation=1, now=NOW)}])
     def test_it_is_waited_for(self, document: dict[str, Any] | None) -> None:
-        with pytest.raises(DeletionWaiting, match="MemorySnapshot last"):
-            final_state(document, "last")
+        with pytest.raises(DeletionPending, match="MemorySnapshot last"):
+            find_fault(document, "last")
 
     def test_only_a_proven_one_is_relied_on(self) -> None:
         unknown = ConditionState("Verified", None, "DeadlineExceeded", "not in time")
 
-        assert final_state({"status": status_of("Qdrant")}, "last") is None
-        assert "DeadlineExceeded: not in time" in str(final_state({"status": status_of(proof=unknown)}, "last"))
+        assert find_fault({"status": status_of("Qdrant")}, "last") is None
+        assert "DeadlineExceeded: not in time" in str(find_fault({"status": status_of(proof=unknown)}, "last"))

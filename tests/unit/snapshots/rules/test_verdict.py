@@ -7,28 +7,28 @@ import pytest
 
 from agentmemory_operator.collections.rules.collection import Collection
 from agentmemory_operator.snapshots.rules.verdict import (
-    SURELY_BEFORE_MS,
-    Recorded,
+    CLOCK_MARGIN_MS,
+    SnapshotRecord,
+    build_probe,
+    build_probes,
     compare_checksum,
     compare_configuration,
     compare_count,
     compare_owner,
     hash_configuration,
     judge_probes,
-    probe_of,
-    probes_of,
-    was_there,
+    must_contain,
 )
 from agentmemory_operator.spec.presets.table import Hnsw, Optimizers, ScalarQuantization
 from tests.support.spec.plans import (
-    altered,
     desired_of,
+    with_changes,
 )
 
 LIVE = replace(desired_of(), strict_mode=(("enabled", True), ("max_query_limit", 100)))
 MARKER = LIVE.marker
 HASH = hash_configuration(LIVE)
-WIDER = altered(LIVE, m=24)
+WIDER = with_changes(LIVE, m=24)
 LACKING = replace(LIVE, indexes=LIVE.indexes[1:])
 
 
@@ -83,8 +83,8 @@ def test_what_0_1_0_recorded_is_recognised() -> None:
     recorded = "1d01e68395fd2a6d"
     assert hash_configuration(SHAPE) == recorded
     assert compare_configuration(SHAPE, None, recorded)[0].is_good
-    assert compare_configuration(SHAPE, altered(SHAPE, m=24), recorded)[0].is_good
-    assert not compare_configuration(altered(SHAPE, m=24), None, recorded)[0].is_good
+    assert compare_configuration(SHAPE, with_changes(SHAPE, m=24), recorded)[0].is_good
+    assert not compare_configuration(with_changes(SHAPE, m=24), None, recorded)[0].is_good
     assert hash_configuration(replace(SHAPE, payload_on_disk=False)) != hash_configuration(SHAPE)
 
 
@@ -128,14 +128,14 @@ def test_a_snapshot_of_another_agent_is_found_out(copy, owner, is_good) -> None:
 def test_the_count_lies_between_those_before_and_after_unless_memories_were_deleted(
     copied, before, after, deleted, is_good
 ) -> None:
-    assert compare_count(copied, Recorded(before=before, after=after), deleted).is_good is is_good
+    assert compare_count(copied, SnapshotRecord(before=before, after=after), deleted).is_good is is_good
 
 
 @pytest.mark.parametrize(("copied", "deleted", "is_good"), [(10, 0, True), (9, 0, False), (9, 1, True), (8, 1, False)])
 def test_what_was_counted_as_deleted_while_it_was_made_goes_before_what_seems_so_now(
     copied: int, deleted: int, is_good: bool
 ) -> None:
-    finding = compare_count(copied, Recorded(before=10, after=10, deleted=deleted), 7)
+    finding = compare_count(copied, SnapshotRecord(before=10, after=10, deleted=deleted), 7)
 
     assert finding.is_good is is_good
     assert finding.message.endswith(", 1 deleted meanwhile" if deleted else "after it was made")
@@ -143,14 +143,14 @@ def test_what_was_counted_as_deleted_while_it_was_made_goes_before_what_seems_so
 
 @pytest.mark.parametrize(
     ("updated_at", "was_in"),
-    [(0, True), (1_000_000 - SURELY_BEFORE_MS, False), (1_000_000, False), (None, False), ("0", False), (True, False)],
+    [(0, True), (1_000_000 - CLOCK_MARGIN_MS, False), (1_000_000, False), (None, False), ("0", False), (True, False)],
 )
 def test_only_what_was_last_written_well_before_the_snapshot_has_to_be_in_it(updated_at, was_in) -> None:
-    assert was_there(updated_at, 1_000_000) is was_in
+    assert must_contain(updated_at, 1_000_000) is was_in
 
 
 def test_nothing_has_to_be_in_a_snapshot_of_an_unknown_time() -> None:
-    assert not was_there(0, None)
+    assert not must_contain(0, None)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_nothing_has_to_be_in_a_snapshot_of_an_unknown_time() -> None:
     ],
 )
 def test_the_bytes_have_to_be_those_recorded_and_those_that_the_server_tells_of(recorded, told, is_good) -> None:
-    assert compare_checksum("aa", recorded=recorded, told=told, size=9).is_good is is_good
+    assert compare_checksum("aa", recorded=recorded, listed=told, size=9).is_good is is_good
 
 
 def point(id_: str, *, vector: Any = (0.1, 0.2), **changes: Any) -> dict[str, Any]:
@@ -175,13 +175,13 @@ def point(id_: str, *, vector: Any = (0.1, 0.2), **changes: Any) -> dict[str, An
 def test_probes_search_for_equal_points_that_have_a_vector() -> None:
     points = [point("a"), point("b", vector=None), point("c", deletedAt=1), point("d"), point("e"), point("f")]
 
-    probes = probes_of(points, ("a", "b", "c", "e", "f"), most=2)
+    probes = build_probes(points, ("a", "b", "c", "e", "f"), max_probes=2)
 
-    assert probes == [probe_of(found, ["a", "b", "e", "f"]) for found in (points[0], points[4])]
+    assert probes == [build_probe(found, ["a", "b", "e", "f"]) for found in (points[0], points[4])]
 
 
 def test_a_probe_is_exact_and_asks_for_every_point_of_its_user() -> None:
-    probe = probe_of(point("a"), ["a", "b"])
+    probe = build_probe(point("a"), ["a", "b"])
 
     assert probe["params"] == {"exact": True}
     assert probe["limit"] == 2

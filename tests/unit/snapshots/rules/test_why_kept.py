@@ -1,6 +1,6 @@
 """Why snapshots stay, from the objects as a command lists them."""
 
-from agentmemory_operator.snapshots.rules.why_kept import reasons_of
+from agentmemory_operator.snapshots.rules.why_kept import judge_documents
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from tests.support.job.schedule_world import ms, scheduled_agent, snapshot_document
 
@@ -8,7 +8,7 @@ NOW_MS = ms("2026-11-22T12:00:00Z")
 
 
 def told(**snapshots: object) -> dict[str, str]:
-    found = reasons_of(
+    found = judge_documents(
         parse_agent_memory(scheduled_agent(**snapshots)),
         [
             snapshot_document("c", begun="2026-11-22T03:01:00Z", slot="2026-11-22T03:00:00Z"),

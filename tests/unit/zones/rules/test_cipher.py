@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentmemory_operator.errors import Unreadable
+from agentmemory_operator.errors import DecryptionFailed
 from agentmemory_operator.zones.rules.sealing import NONCE_BYTES, TAG_BYTES, keyed_hash, open_sealed, seal
 
 KEY = os.urandom(32)
@@ -26,22 +26,22 @@ def test_a_changed_bit_shows(position: int) -> None:
     blob = bytearray(seal(KEY, b"content", b"place"))
     blob[position] ^= 1
 
-    with pytest.raises(Unreadable):
+    with pytest.raises(DecryptionFailed):
         open_sealed(KEY, bytes(blob), b"place")
 
 
 @pytest.mark.parametrize("blob", [b"", b"short", bytes(NONCE_BYTES + TAG_BYTES - 1)])
 def test_what_is_too_short_is_unreadable(blob: bytes) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(DecryptionFailed):
         open_sealed(KEY, blob, b"")
 
 
 def test_another_key_and_another_place_do_not_open() -> None:
     blob = seal(KEY, b"content", b"place")
 
-    with pytest.raises(Unreadable):
+    with pytest.raises(DecryptionFailed):
         open_sealed(os.urandom(32), blob, b"place")
-    with pytest.raises(Unreadable):
+    with pytest.raises(DecryptionFailed):
         open_sealed(KEY, blob, b"another place")
 
 

@@ -6,7 +6,7 @@ from agentmemory_operator.zones.rules.entries import (
     LEVELS,
     KeyEntry,
     Ring,
-    active_in,
+    find_active_key_id,
     new_key_id,
     scope_hash,
     shard_at,
@@ -50,11 +50,11 @@ def test_a_ring_is_of_a_namespace_and_an_agent(namespace: str, agent: str) -> No
 def test_the_newest_active_key_seals() -> None:
     mine, other = scope_hash("PERSONAL", "ada"), scope_hash("PERSONAL", "bob")
     entries = {
-        "1": KeyEntry(zone="PERSONAL", scope=mine, wrapped="", by="", at=1),
-        "2": KeyEntry(zone="PERSONAL", scope=mine, wrapped="", by="", at=3),
-        "3": KeyEntry(zone="PERSONAL", scope=mine, wrapped="", by="", at=4, active=False),
-        "4": KeyEntry(zone="PERSONAL", scope=other, wrapped="", by="", at=5),
+        "1": KeyEntry(zone="PERSONAL", scope=mine, wrapped="", wrapping_fingerprint="", created_ms=1),
+        "2": KeyEntry(zone="PERSONAL", scope=mine, wrapped="", wrapping_fingerprint="", created_ms=3),
+        "3": KeyEntry(zone="PERSONAL", scope=mine, wrapped="", wrapping_fingerprint="", created_ms=4, is_active=False),
+        "4": KeyEntry(zone="PERSONAL", scope=other, wrapped="", wrapping_fingerprint="", created_ms=5),
     }
 
-    assert active_in(entries, mine) == "2"
-    assert active_in(entries, scope_hash("SENSITIVE", "ada")) is None
+    assert find_active_key_id(entries, mine) == "2"
+    assert find_active_key_id(entries, scope_hash("SENSITIVE", "ada")) is None

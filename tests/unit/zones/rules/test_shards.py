@@ -10,7 +10,7 @@ import pytest
 
 from agentmemory_operator.zones.rules.entries import (
     LEVELS,
-    SHARD_KEYS,
+    MAX_SHARD_KEYS,
     KeyEntry,
     Ring,
     new_key_id,
@@ -18,11 +18,11 @@ from agentmemory_operator.zones.rules.entries import (
     shard_at,
 )
 from agentmemory_operator.zones.rules.shards import (
-    ENTRY_BYTES,
-    SHARD_BYTES,
+    MAX_ENTRY_BYTES,
+    MAX_SHARD_BYTES,
     Shard,
-    shard_from_text,
-    shard_to_text,
+    parse_shard,
+    render_shard,
 )
 
 RING = Ring("agents", "support-bot")
@@ -30,7 +30,13 @@ RING = Ring("agents", "support-bot")
 
 def entry(owner: str = "ada", zone: str = "PROFESSIONAL") -> KeyEntry:
     wrapped = base64.b64encode(os.urandom(92)).decode()
-    return KeyEntry(zone=zone, scope=scope_hash(zone, owner), wrapped=wrapped, by="0" * 16, at=1_795_000_000_000)
+    return KeyEntry(
+        zone=zone,
+        scope=scope_hash(zone, owner),
+        wrapped=wrapped,
+        wrapping_fingerprint="0" * 16,
+        created_ms=1_795_000_000_000,
+    )
 
 
 def shard(name: str = "0", keys: int = 3) -> Shard:
@@ -38,44 +44,44 @@ def shard(name: str = "0", keys: int = 3) -> Shard:
 
 
 def read(text: str, name: str = "0") -> Shard:
-    return shard_from_text(text, ring=RING, name=name, version="")
+    return parse_shard(text, ring=RING, name=name, version="")
 
 
 def test_what_is_written_is_read() -> None:
     written = shard()
 
-    assert read(shard_to_text(written)) == written
+    assert read(render_shard(written)) == written
 
 
 def test_a_shard_says_which_of_the_next_level_are_there() -> None:
-    above = shard("1a").leading_to("1af").leading_to("1a0").leading_to("1af")
+    above = shard("1a").with_child("1af").with_child("1a0").with_child("1af")
 
-    assert (above.below, above.leads_to("1a0"), above.leads_to("1a1")) == ("0f", True, False)
-    assert read(shard_to_text(above), name="1a") == above
-    assert read(shard_to_text(shard()).replace('"below":"",', "")).below == ""
+    assert (above.child_digits, above.has_child("1a0"), above.has_child("1a1")) == ("0f", True, False)
+    assert read(render_shard(above), name="1a") == above
+    assert read(render_shard(shard()).replace('"below":"",', "")).child_digits == ""
 
 
 def test_a_shard_closes_with_its_last_key_and_stays_closed() -> None:
-    grown = shard(keys=SHARD_KEYS - 2)
+    grown = shard(keys=MAX_SHARD_KEYS - 2)
     grown = grown.with_key(new_key_id("0"), entry("x"))
     assert not grown.is_closed
     grown = grown.with_key(new_key_id("0"), entry("y"))
     assert grown.is_closed
 
     assert grown.without(lambda entry: entry.zone == "PROFESSIONAL").is_closed
-    assert read(shard_to_text(grown)).is_closed
+    assert read(render_shard(grown)).is_closed
 
 
 def test_a_shard_of_the_last_level_closes_never() -> None:
-    assert not shard("3abc", SHARD_KEYS + 1).with_key(new_key_id("3abc"), entry("x")).is_closed
+    assert not shard("3abc", MAX_SHARD_KEYS + 1).with_key(new_key_id("3abc"), entry("x")).is_closed
 
 
 def test_a_full_shard_fits_a_secret() -> None:
-    most = shard("3abc", SHARD_BYTES // ENTRY_BYTES)
+    most = shard("3abc", MAX_SHARD_BYTES // MAX_ENTRY_BYTES)
 
     assert most.is_full
-    assert not shard("3abc", SHARD_BYTES // ENTRY_BYTES - 1).is_full
-    assert len(shard_to_text(most)) <= SHARD_BYTES + 100 < 1 << 20
+    assert not shard("3abc", MAX_SHARD_BYTES // MAX_ENTRY_BYTES - 1).is_full
+    assert len(render_shard(most)) <= MAX_SHARD_BYTES + 100 < 1 << 20
 
 
 def test_100_000_users_have_room_and_small_shards() -> None:
@@ -85,16 +91,18 @@ def test_100_000_users_have_room_and_small_shards() -> None:
         for zone in ("SENSITIVE", "PERSONAL"):
             scope = scope_hash(zone, f"user-{user}")
             open_level = next(
-                level for level in range(LEVELS) if places[shard_at(scope, level)] < SHARD_KEYS or level == LEVELS - 1
+                level
+                for level in range(LEVELS)
+                if places[shard_at(scope, level)] < MAX_SHARD_KEYS or level == LEVELS - 1
             )
             places[shard_at(scope, open_level)] += 1
 
     assert len(places) == 1 + 16 + 256 + 4096
-    assert max(places.values()) * ENTRY_BYTES < 32 * 1024
+    assert max(places.values()) * MAX_ENTRY_BYTES < 32 * 1024
 
 
 def whole() -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(shard_to_text(shard()))
+    document: dict[str, Any] = json.loads(render_shard(shard()))
     return document
 
 
@@ -106,7 +114,7 @@ def test_what_is_not_whole_is_refused(change: dict[str, Any]) -> None:
 
 def test_the_keys_of_another_shard_are_refused() -> None:
     with pytest.raises(ValueError, match="another shard"):
-        read(shard_to_text(shard("1a")))
+        read(render_shard(shard("1a")))
 
 
 @pytest.mark.parametrize(("field", "value"), [(0, 7), (1, "short"), (2, "c2hvcnQ="), (3, ""), (4, "now"), (5, 2)])

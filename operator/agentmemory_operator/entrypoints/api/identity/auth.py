@@ -8,11 +8,11 @@ import ipaddress
 import logging
 from typing import Literal, Protocol
 
-from agentmemory_operator.agents.callers import Callers
+from agentmemory_operator.agents.callers import CallerCache
 from agentmemory_operator.agents.user_tokens import UserTokens
 from agentmemory_operator.errors import Unauthenticated
 from agentmemory_operator.settings import SettingInvalid, Settings
-from agentmemory_operator.spec.access import ANYBODY, Caller
+from agentmemory_operator.spec.access import UNBOUNDED_CALLER, Caller
 
 log = logging.getLogger(__name__)
 
@@ -28,9 +28,9 @@ class Guard(Protocol):
             a token that is unnecessary: pages do not have it, and browsers do not add it.
     """
 
-    serves_anybody_on: Address | None
+    open_address: Address | None
 
-    def known(self, authorization: bytes) -> Caller | None:
+    def authenticate_cached(self, authorization: bytes) -> Caller | None:
         """Authenticate from the cache; None if `admit` has to be called.
 
         Raises:
@@ -38,7 +38,7 @@ class Guard(Protocol):
         """
         ...
 
-    async def admit(self, authorization: bytes) -> Caller:
+    async def authenticate(self, authorization: bytes) -> Caller:
         """Authenticate the caller, with a remote call if necessary.
 
         Raises:
@@ -56,11 +56,11 @@ class OpenGuard:
 
     def known(self, authorization: bytes) -> Caller | None:
         """Return the anonymous caller."""
-        return ANYBODY
+        return UNBOUNDED_CALLER
 
     async def admit(self, authorization: bytes) -> Caller:
         """Return the anonymous caller."""
-        return ANYBODY
+        return UNBOUNDED_CALLER
 
 
 class TokenGuard:
@@ -75,11 +75,11 @@ class TokenGuard:
         """Return the anonymous caller if the token is correct."""
         if not hmac.compare_digest(_bearer_token(authorization), self._token):
             raise Unauthenticated("the token is not valid")
-        return ANYBODY
+        return UNBOUNDED_CALLER
 
     async def admit(self, authorization: bytes) -> Caller:
         """Return the anonymous caller if the token is correct."""
-        return self.known(authorization) or ANYBODY
+        return self.known(authorization) or UNBOUNDED_CALLER
 
 
 class IdentityGuard:
@@ -87,12 +87,12 @@ class IdentityGuard:
 
     serves_anybody_on: Address | None = None
 
-    def __init__(self, callers: Callers) -> None:
+    def __init__(self, callers: CallerCache) -> None:
         self._callers = callers
 
     def known(self, authorization: bytes) -> Caller | None:
         """Return the ServiceAccount of a token that was reviewed recently."""
-        return self._callers.known(_ascii_token(authorization))
+        return self._callers.find_cached(_ascii_token(authorization))
 
     async def admit(self, authorization: bytes) -> Caller:
         """Return the ServiceAccount of the token."""
@@ -105,22 +105,22 @@ class UserTokenGuard:
     def __init__(self, guard: Guard, tokens: UserTokens) -> None:
         self._guard = guard
         self._tokens = tokens
-        self.serves_anybody_on: Address | None = guard.serves_anybody_on
+        self.serves_anybody_on: Address | None = guard.open_address
 
     def known(self, authorization: bytes) -> Caller | None:
         """Return the caller of a user token, else the result of the other guard."""
         token = self._user_token(authorization)
-        return self._guard.known(authorization) if token is None else self._tokens.known(token)
+        return self._guard.authenticate_cached(authorization) if token is None else self._tokens.find_cached(token)
 
     async def admit(self, authorization: bytes) -> Caller:
         """Return the caller of a user token, else the result of the other guard."""
         token = self._user_token(authorization)
-        return await (self._guard.admit(authorization) if token is None else self._tokens.identify(token))
+        return await (self._guard.authenticate(authorization) if token is None else self._tokens.identify(token))
 
     def _user_token(self, authorization: bytes) -> str | None:
         scheme, _, sent = authorization.partition(b" ")
         token = sent.strip().decode("ascii", "replace")
-        return token if scheme.lower() == b"bearer" and self._tokens.form.is_one(token) else None
+        return token if scheme.lower() == b"bearer" and self._tokens.codec.is_one(token) else None
 
 
 def _ascii_token(authorization: bytes) -> str:
@@ -142,7 +142,7 @@ def _bearer_token(authorization: bytes) -> bytes:
     return token.strip()
 
 
-def build_guard(settings: Settings, host: str, *, callers: Callers | None = None) -> Guard:
+def build_guard(settings: Settings, host: str, *, callers: CallerCache | None = None) -> Guard:
     """Build the guard that the settings select.
 
     Args:

@@ -7,18 +7,18 @@ from pydantic import Field
 from agentmemory_operator.agents.user_tokens import MintedToken
 from agentmemory_operator.entrypoints.api.answers import Json
 from agentmemory_operator.entrypoints.api.fields import Id, Time, UserId, Whole
-from agentmemory_operator.entrypoints.api.requests import LIST_LIMIT, Body, Parameters
+from agentmemory_operator.entrypoints.api.requests import DEFAULT_PAGE_SIZE, Body, Parameters
 from agentmemory_operator.entrypoints.api.schemas import Answer
-from agentmemory_operator.memories.rules.profile import NAME_MAX
+from agentmemory_operator.memories.rules.profile import MAX_USER_NAME_CHARS
 from agentmemory_operator.search.users import UserDetails, UserPage
-from agentmemory_operator.spec.access import TOKEN_TTL_MAX_S
+from agentmemory_operator.spec.access import MAX_TOKEN_TTL_S
 from agentmemory_operator.spec.times import render_time
 
 # Each user costs two requests to Qdrant.
-USERS_LIMIT_MAX = 200
-CURSOR_CHARS = 2048
+MAX_USERS_PER_PAGE = 200
+MAX_CURSOR_CHARS = 2048
 
-UserName = Annotated[Id, Field(max_length=NAME_MAX)]
+UserName = Annotated[Id, Field(max_length=MAX_USER_NAME_CHARS)]
 
 
 class TokenIn(Body):
@@ -28,7 +28,7 @@ class TokenIn(Body):
     verbs: Annotated[list[Literal["read", "write", "admin", "impersonate"]], Field(min_length=1, max_length=4)] = Field(
         description="Verbs of the token; the caller must have them too."
     )
-    ttl_seconds: Whole = Field(default=TOKEN_TTL_MAX_S, ge=1, le=TOKEN_TTL_MAX_S, description="Lifetime of the token.")
+    ttl_seconds: Whole = Field(default=MAX_TOKEN_TTL_S, ge=1, le=MAX_TOKEN_TTL_S, description="Lifetime of the token.")
 
 
 class TokenOut(Answer):
@@ -41,8 +41,10 @@ class TokenOut(Answer):
 class UsersParameters(Parameters):
     """Query parameters for listing users."""
 
-    limit: int = Field(default=LIST_LIMIT, ge=1, le=USERS_LIMIT_MAX, description="Users per page.")
-    cursor: str | None = Field(default=None, max_length=CURSOR_CHARS, description="`next_cursor` of the previous page.")
+    limit: int = Field(default=DEFAULT_PAGE_SIZE, ge=1, le=MAX_USERS_PER_PAGE, description="Users per page.")
+    cursor: str | None = Field(
+        default=None, max_length=MAX_CURSOR_CHARS, description="`next_cursor` of the previous page."
+    )
 
 
 class UserOut(Answer):
@@ -79,12 +81,12 @@ class UsersOut(Answer):
     truncated: bool = Field(description="There are more users than listed; those with the fewest memories are omitted.")
 
 
-def token(minted: MintedToken) -> Json:
+def render_token(minted: MintedToken) -> Json:
     """Render a `TokenOut`."""
     return {"token": minted.token, "expires_at": render_time(minted.expires_at_ms)}
 
 
-def user(found: UserDetails) -> Json:
+def render_user(found: UserDetails) -> Json:
     """Render a `UserDetailsOut`."""
     profile = found.profile
     times = {"created_at": profile.created_at if profile else None, "oldest": found.oldest, "newest": found.newest}
@@ -96,7 +98,7 @@ def user(found: UserDetails) -> Json:
     }
 
 
-def users(page: UserPage) -> Json:
+def render_users(page: UserPage) -> Json:
     """Render a `UsersOut`."""
     results = [
         {

@@ -16,11 +16,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from agentmemory_operator.agents.authorisation import AgentRights, rights_to
-from agentmemory_operator.agents.fenced_store import again_if_moved
+from agentmemory_operator.agents.authorisation import AgentRights, check_rights
+from agentmemory_operator.agents.fenced_store import retry_if_moved
 from agentmemory_operator.entrypoints.api.memory_spans import OPERATIONS, memory_span
 from agentmemory_operator.errors import Forbidden, NotFound
-from agentmemory_operator.memories.rules.items import named_owner
+from agentmemory_operator.memories.rules.items import owner_in_namespace
 from agentmemory_operator.spec.access import Caller, Verb
 
 CALLER, RIGHTS = "caller", "rights"
@@ -73,7 +73,7 @@ VERBS: Mapping[tuple[str, str], Verb | None] = MappingProxyType(
 )
 
 # Without a `user_id` these requests concern all users, so the caller must not be limited to some.
-OF_EVERYBODY = frozenset(
+ALL_USERS_ENDPOINTS = frozenset(
     {
         ("GET", "/v1/agents/{agent}/changes"),
         ("GET", "/v1/agents/{agent}/stats"),
@@ -89,7 +89,7 @@ class GuardedRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
         """Wrap the framework's handler in the checks, the trace and the repetition."""
         handle, (method, path) = super().get_route_handler(), self.endpoint_name
-        verb, is_of_everybody = VERBS[method, path], (method, path) in OF_EVERYBODY
+        verb, is_of_everybody = VERBS[method, path], (method, path) in ALL_USERS_ENDPOINTS
         operation = OPERATIONS.get((method, path))
 
         async def handle_allowed(request: Request) -> Response:
@@ -97,7 +97,7 @@ class GuardedRoute(APIRoute):
             if is_of_everybody and not request.query_params.get("user_id"):
                 rights_of(request).check_all_users()
             with memory_span(request, operation):
-                return await again_if_moved(lambda: handle(request))
+                return await retry_if_moved(lambda: handle(request))
 
         return handle_allowed
 
@@ -124,14 +124,14 @@ class PlainRoute(GuardedRoute):
         _check(request, VERBS[self.endpoint_name])
         agent = scope["path_params"]["agent"]
         with memory_span(request, OPERATIONS.get(self.endpoint_name)):
-            response: Response = await again_if_moved(lambda: self.endpoint(agent, request))
+            response: Response = await retry_if_moved(lambda: self.endpoint(agent, request))
         await response(scope, receive, send)
 
 
 def _check(request: Request, verb: Verb | None) -> None:
     if verb is not None:
         directory, agent = request.app.state.services.directory, request.path_params["agent"]
-        request.scope[RIGHTS] = rights_to(directory, agent, caller=caller_of(request), verb=verb)
+        request.scope[RIGHTS] = check_rights(directory, agent, caller=caller_of(request), verb=verb)
         if user_id := request.path_params.get("user_id"):
             rights_of(request).check_users([user_id])
         # Searches have no query string, so parsing is skipped for them.
@@ -142,7 +142,7 @@ def _check(request: Request, verb: Verb | None) -> None:
 def _check_query(request: Request) -> None:
     query, rights = request.query_params, rights_of(request)
     users = query.getlist("user_id")
-    owner = named_owner(query.getlist("namespace"), has_user=bool(users))
+    owner = owner_in_namespace(query.getlist("namespace"), has_user=bool(users))
     try:
         rights.check_users(users)
         rights.check_users(query.getlist("include_scopes"), field="include_scopes")

@@ -24,14 +24,14 @@ from agentmemory_operator.entrypoints.api.openapi import (
     READ_PROBLEMS,
     SEARCH_PROBLEMS,
     WRITE_PROBLEMS,
+    build_router,
     describe,
-    router_of,
 )
 from agentmemory_operator.entrypoints.api.use_cases import open_agent
 from agentmemory_operator.search import users
 from agentmemory_operator.spec.access import Verb
 
-router = router_of("Access", GuardedRoute)
+router = build_router("Access", GuardedRoute)
 
 PathUser = Annotated[UserId, Path()]
 
@@ -44,11 +44,11 @@ async def create_user_token(agent: str, request: Request) -> Response:
     tokens: UserTokens = request.app.state.user_tokens
     sent, rights = await read_model(request, TokenIn), rights_of(request)
     verbs = [Verb(name) for name in sent.verbs]
-    rights.check_verbs(verbs)
+    rights.check_has_verbs(verbs)
     minted = await tokens.mint(
         rights.caller, rights.settings, user_id=sent.user_id, verbs=verbs, ttl_s=sent.ttl_seconds
     )
-    return json_response(identity_requests.token(minted), headers={"Cache-Control": "no-store"})
+    return json_response(identity_requests.render_token(minted), headers={"Cache-Control": "no-store"})
 
 
 @router.get("/{agent}/users", summary="List users", **describe(UsersOut, problems=READ_PROBLEMS))
@@ -56,14 +56,14 @@ async def list_users(agent: str, request: Request, parameters: Annotated[UsersPa
     """List the users and scopes that have memories, by name, with counts and the oldest and newest time."""
     opened = await open_agent(request, agent)
     page = await users.list_users(opened, limit=parameters.limit, cursor=parameters.cursor)
-    return json_response(identity_requests.users(page))
+    return json_response(identity_requests.render_users(page))
 
 
 @router.get("/{agent}/users/{user_id:path}", summary="Read a user", **describe(UserDetailsOut, problems=READ_PROBLEMS))
 async def get_user(agent: str, user_id: PathUser, request: Request) -> Response:
     """Read a user or scope: its name, number of memories, and times."""
     opened = await open_agent(request, agent)
-    return json_response(identity_requests.user(await users.read_user(opened, user_id)))
+    return json_response(identity_requests.render_user(await users.read_user(opened, user_id)))
 
 
 @router.put(
@@ -76,4 +76,4 @@ async def put_user(agent: str, user_id: PathUser, request: Request) -> Response:
     sent = await read_model(request, UserIn)
     opened = await open_agent(request, agent)
     await users.name_user(opened, user_id, sent.name)
-    return json_response(identity_requests.user(await users.read_user(opened, user_id)))
+    return json_response(identity_requests.render_user(await users.read_user(opened, user_id)))

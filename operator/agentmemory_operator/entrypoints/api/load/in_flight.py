@@ -1,12 +1,12 @@
 """Account for the resources that each request uses until it is answered, and share them fairly among callers.
 
 A request is *receiving* until its body is complete. Then it is *under way*: it may wait for other requests of its
-caller, and then it *runs*. A request without a body is under way from its start. `InFlight` has the totals, `Share`
-those of one caller, `Hold` those of one request.
+caller, and then it *runs*. A request without a body is under way from its start. `RequestTotals` has the totals, `CallerUsage`
+those of one caller, `RequestSlot` those of one request.
 
 - Places for receiving: if none is free, the slowest request is dropped. It is one of the caller with the most, if that
   caller has at least two more than this one; otherwise it is one of this caller.
-- Places under way: a caller may have as many as are free, except for a reserve (`has_place`).
+- Places under way: a caller may have as many as are free, except for a reserve (`may_take_slot`).
 - Body bytes: beyond the limit, the slowest large request of the caller with the most bytes is dropped.
 - Large bodies of one caller wait for each other if they would exceed half of the byte limit together.
 - Processor time: if the process is busy, a caller that uses more than an equal share has at most 8 requests running.
@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from agentmemory_operator.entrypoints.api.problems import OVERLOADED, Problem, ProblemRaised
-from agentmemory_operator.runtime.rules.fair_shares import Flow, Pace, TimeShares, has_place
+from agentmemory_operator.runtime.rules.fair_shares import LoopTimeShares, MinimumRate, RecentThroughput, may_take_slot
 
 RETRY_AFTER_S = 1
 MIB = 1 << 20
@@ -45,12 +45,12 @@ class Limits:
     receiving: int = 256
     body_bytes: int = 32 * MIB
     exports: int = 32
-    strangers: int = 64
+    unauthenticated: int = 64
     caller_rate: int = 0
-    pace: Pace = field(default_factory=Pace)
+    pace: MinimumRate = field(default_factory=MinimumRate)
 
 
-def overloaded(reason: str) -> ProblemRaised:
+def overload_problem(reason: str) -> ProblemRaised:
     """Build the 429 error of a request that exceeds a limit."""
     detail = f"{reason}: retry in {RETRY_AFTER_S} s"
     return ProblemRaised(Problem(type=OVERLOADED, detail=detail, headers={"Retry-After": str(RETRY_AFTER_S)}))
@@ -58,19 +58,19 @@ def overloaded(reason: str) -> ProblemRaised:
 
 T = TypeVar("T")
 
-HOLD = "hold"
+REQUEST_SLOT = "hold"
 # This much of each body is not counted, so large bodies cannot displace small ones.
 SMALL_BYTES = 1 << 15
 # Maximum running requests of a caller that uses more than an equal share of a busy process.
-MOST_RUNNING = 8
+MAX_RUNNING = 8
 # Maximum wait for other requests of the same caller, in seconds.
-TURN_S = 10.0
+MAX_TURN_WAIT_S = 10.0
 # Poll interval of a request that waits between pieces, in seconds.
-LOOK_S = 0.05
+POLL_S = 0.05
 
 
 @dataclass(slots=True, eq=False)
-class Share:
+class CallerUsage:
     """Resources that one caller uses.
 
     Attributes:
@@ -82,16 +82,16 @@ class Share:
     """
 
     key: Hashable
-    under_way: int = 0
+    in_progress: int = 0
     running: int = 0
     exports: int = 0
     large_bytes: int = 0
-    large_under_way: int = 0
-    receiving: "set[Hold]" = field(default_factory=set)
-    turns: "deque[asyncio.Event]" = field(default_factory=deque)
+    running_large_bytes: int = 0
+    receiving: "set[RequestSlot]" = field(default_factory=set)
+    waiters: "deque[asyncio.Event]" = field(default_factory=deque)
 
 
-class InFlight:
+class RequestTotals:
     """Resources that all requests use, with the share of each caller that has requests in progress."""
 
     def __init__(self, limits: Limits) -> None:
@@ -101,12 +101,12 @@ class InFlight:
         self.body_bytes = 0
         self.large_bytes = 0
         self.exports = 0
-        self.times = TimeShares()
-        self.shares: dict[Hashable, Share] = {}
+        self.times = LoopTimeShares()
+        self.shares: dict[Hashable, CallerUsage] = {}
 
 
 @dataclass(slots=True, eq=False)
-class Hold:
+class RequestSlot:
     """Resources that one request uses, until it is answered.
 
     Attributes:
@@ -115,12 +115,12 @@ class Hold:
         is_in_pieces: True if the body is processed in pieces while it is received, as for an import.
     """
 
-    _pressure: InFlight
-    _share: Share
+    _pressure: RequestTotals
+    _share: CallerUsage
     body_bytes: int = 0
-    waited_s: float = 0.0
+    receive_wait_s: float = 0.0
     is_in_pieces: bool = False
-    _flow: Flow = field(default_factory=Flow)
+    _flow: RecentThroughput = field(default_factory=RecentThroughput)
     _large: int = 0
     _is_under_way: bool = False
     _is_running: bool = False
@@ -130,7 +130,7 @@ class Hold:
     _since_s: float | None = None
     _dropped: str | None = None
 
-    def __enter__(self) -> "Hold":
+    def __enter__(self) -> "RequestSlot":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -142,50 +142,50 @@ class Hold:
             self._is_export = False
             self._share.exports -= 1
             self._pressure.exports -= 1
-        if not (self._share.under_way or self._share.receiving):
+        if not (self._share.in_progress or self._share.receiving):
             self._pressure.shares.pop(self._share.key, None)
 
-    def begin_receiving(self) -> None:
+    def start_receiving(self) -> None:
         """Reserve a place for a request with an incomplete body, if necessary by dropping a slower request.
 
         Raises:
             ProblemRaised: If no place is free, and no request can be dropped for it.
         """
         pressure, share = self._pressure, self._share
-        if not has_place(len(share.receiving), pressure.receiving, pressure.limits.receiving):
+        if not may_take_slot(len(share.receiving), pressure.receiving, pressure.limits.receiving):
             busiest = max(pressure.shares.values(), key=lambda other: len(other.receiving))
             owner = busiest if len(busiest.receiving) > len(share.receiving) + 1 else share
             slowest = _slowest(owner)
             if slowest is None:
-                raise overloaded(f"{len(share.receiving)} request bodies of this caller are being received")
+                raise overload_problem(f"{len(share.receiving)} request bodies of this caller are being received")
             slowest.drop(
                 f"{len(owner.receiving)} request bodies of this caller are being received, and this is the slowest"
             )
         share.receiving.add(self)
         pressure.receiving += 1
 
-    async def enter(self) -> None:
+    async def start(self) -> None:
         """Start processing the request, after a wait for other requests of its caller if necessary.
 
         Raises:
-            ProblemRaised: If the caller has too many requests under way, or the wait takes more than `TURN_S`.
+            ProblemRaised: If the caller has too many requests under way, or the wait takes more than `MAX_TURN_WAIT_S`.
         """
         pressure, share = self._pressure, self._share
         if not self._try_reserve():
-            in_progress = f"{share.under_way} requests of this caller ({pressure.requests} in total)"
-            raise overloaded(f"{in_progress} are in progress")
+            in_progress = f"{share.in_progress} requests of this caller ({pressure.requests} in total)"
+            raise overload_problem(f"{in_progress} are in progress")
         if self._must_wait():
             turn = asyncio.Event()
-            share.turns.append(turn)
+            share.waiters.append(turn)
             try:
                 await self._wait_for(turn)
             finally:
-                share.turns.remove(turn)
+                share.waiters.remove(turn)
         self._leave_receiving()
         self._run()
 
     def _run(self) -> None:
-        self._share.large_under_way += self._large
+        self._share.running_large_bytes += self._large
         self._share.running += 1
         self._is_running = True
 
@@ -196,48 +196,48 @@ class Hold:
                 await turn.wait()
 
         try:
-            await self.waiting(come(), TURN_S, is_awaited=False)
+            await self.await_droppable(come(), MAX_TURN_WAIT_S, is_awaited=False)
         except TimeoutError:
             self.check()
-            raise overloaded(f"other requests of this caller took {TURN_S:.0f} s") from None
+            raise overload_problem(f"other requests of this caller took {MAX_TURN_WAIT_S:.0f} s") from None
 
     def _try_reserve(self) -> bool:
         """Reserve a place under way; return whether one was free."""
         pressure, share = self._pressure, self._share
-        if not has_place(share.under_way, pressure.requests, pressure.limits.requests):
+        if not may_take_slot(share.in_progress, pressure.requests, pressure.limits.requests):
             return False
         self._is_under_way = True
-        share.under_way += 1
+        share.in_progress += 1
         pressure.requests += 1
         return True
 
     def _must_wait(self) -> bool:
         """Return whether other requests of the caller must end first."""
         share, pressure = self._share, self._pressure
-        if share.running >= MOST_RUNNING and pressure.times.takes_too_much(share.key, time.perf_counter()):
+        if share.running >= MAX_RUNNING and pressure.times.takes_too_much(share.key, time.perf_counter()):
             return True
-        large_bytes = share.large_under_way
+        large_bytes = share.running_large_bytes
         return bool(self._large and large_bytes) and large_bytes + self._large > pressure.limits.body_bytes // 2
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
+    async def run_piece(self) -> AsyncIterator[None]:
         """Process one piece of a body inside the context, after a wait for other requests of the caller if necessary.
 
         Raises:
-            ProblemRaised: If the wait takes more than `TURN_S`.
+            ProblemRaised: If the wait takes more than `MAX_TURN_WAIT_S`.
         """
-        until_s = time.monotonic() + TURN_S
+        until_s = time.monotonic() + MAX_TURN_WAIT_S
         while self._must_wait() or not self._try_reserve():
             if time.monotonic() >= until_s:
-                raise overloaded(f"other requests of this caller took {TURN_S:.0f} s")
-            await asyncio.sleep(LOOK_S)
+                raise overload_problem(f"other requests of this caller took {MAX_TURN_WAIT_S:.0f} s")
+            await asyncio.sleep(POLL_S)
         self._run()
         try:
             yield
         finally:
             self._stop()
 
-    def begin_export(self) -> None:
+    def start_export(self) -> None:
         """Reserve a place for an export.
 
         The request keeps its place under way, but no longer counts as running, because an export is long and uses
@@ -249,14 +249,16 @@ class Hold:
         if self._is_export:
             return
         pressure, share = self._pressure, self._share
-        if not has_place(share.exports, pressure.exports, pressure.limits.exports):
-            raise overloaded(f"{share.exports} exports of this caller ({pressure.exports} in total) are in progress")
+        if not may_take_slot(share.exports, pressure.exports, pressure.limits.exports):
+            raise overload_problem(
+                f"{share.exports} exports of this caller ({pressure.exports} in total) are in progress"
+            )
         self._stop(gives_place=False)
         self._is_export = True
         share.exports += 1
         pressure.exports += 1
 
-    def take(self, body_bytes: int) -> None:
+    def add_body_bytes(self, body_bytes: int) -> None:
         """Count further bytes of the body in memory, if necessary by dropping a slower request.
 
         A body is always accepted while no other large body is in memory.
@@ -265,13 +267,13 @@ class Hold:
             ProblemRaised: If there is no capacity and this request is the one to drop, or it was dropped before.
         """
         self.check()
-        self._flow.add(body_bytes, self.waited_s)
+        self._flow.add(body_bytes, self.receive_wait_s)
         self._keep(self.body_bytes + body_bytes)
         pressure = self._pressure
         while self._large and pressure.large_bytes > max(pressure.limits.body_bytes, self._large):
             self._make_room()
 
-    def give_back(self, body_bytes: int) -> None:
+    def release_body_bytes(self, body_bytes: int) -> None:
         """Stop counting bytes of the body that are no longer in memory."""
         self._keep(self.body_bytes - body_bytes)
 
@@ -280,7 +282,7 @@ class Hold:
         victim = self
         for share in sorted(pressure.shares.values(), key=lambda share: share.large_bytes, reverse=True):
             if share is own_share or share.large_bytes < own_share.large_bytes:
-                victim = _slowest(own_share, large=True, beside=self) or self
+                victim = _slowest(own_share, large=True, candidate=self) or self
                 break
             if slowest := _slowest(share, large=True):
                 victim = slowest
@@ -288,7 +290,7 @@ class Hold:
         reason = f"request bodies of {pressure.large_bytes // MIB} MiB are being received or processed"
         if victim is self:
             self._keep(0)
-            raise overloaded(reason)
+            raise overload_problem(reason)
         victim.drop(f"{reason}, and this is the slowest of the caller with the most")
 
     def _keep(self, body_bytes: int) -> None:
@@ -300,9 +302,9 @@ class Hold:
             self._share.large_bytes += more
             self._pressure.large_bytes += more
             if self._is_running:
-                self._share.large_under_way += more
+                self._share.running_large_bytes += more
 
-    async def waiting(self, operation: Awaitable[T], seconds: float, *, is_awaited: bool = True) -> T:
+    async def await_droppable(self, operation: Awaitable[T], seconds: float, *, is_awaited: bool = True) -> T:
         """Await an operation. The request may be dropped during the wait.
 
         Args:
@@ -319,17 +321,17 @@ class Hold:
         finally:
             self._timeout = None
             if self._since_s is not None:
-                self.waited_s += time.monotonic() - self._since_s
+                self.receive_wait_s += time.monotonic() - self._since_s
                 self._since_s = None
 
     @property
-    def liveliness(self) -> float:
+    def arrival_rate(self) -> float:
         """Recent arrival rate of its body, as decaying bytes. Only time spent waiting for the body counts."""
         so_far_s = 0.0 if self._since_s is None else time.monotonic() - self._since_s
-        return self._flow.level(self.waited_s + so_far_s)
+        return self._flow.level(self.receive_wait_s + so_far_s)
 
     @property
-    def may_be_dropped(self) -> bool:
+    def is_droppable(self) -> bool:
         """True if the request waits, and is not dropped yet."""
         return self._timeout is not None and self._dropped is None
 
@@ -353,18 +355,18 @@ class Hold:
             ProblemRaised: If it was. The message has the reason.
         """
         if self._dropped is not None:
-            raise overloaded(self._dropped)
+            raise overload_problem(self._dropped)
 
     def _stop(self, *, gives_place: bool = True) -> None:
         if self._is_running:
             self._is_running = False
             self._share.running -= 1
-            self._share.large_under_way -= self._large
-            for turn in self._share.turns:
+            self._share.running_large_bytes -= self._large
+            for turn in self._share.waiters:
                 turn.set()
         if gives_place and self._is_under_way:
             self._is_under_way = False
-            self._share.under_way -= 1
+            self._share.in_progress -= 1
             self._pressure.requests -= 1
 
     def _leave_receiving(self) -> None:
@@ -373,12 +375,12 @@ class Hold:
             self._pressure.receiving -= 1
 
 
-def _slowest(share: Share, *, large: bool = False, beside: Hold | None = None) -> Hold | None:
+def _slowest(share: CallerUsage, *, large: bool = False, candidate: RequestSlot | None = None) -> RequestSlot | None:
     """Return the request of a caller with the slowest body, among those that may be dropped; None if there is none.
 
     Args:
         large: True to consider only requests with counted bytes.
         beside: An additional candidate, though it does not wait.
     """
-    able = [hold for hold in share.receiving if hold.may_be_dropped and (hold.is_large or not large)]
-    return min([*able, *([beside] if beside else [])], key=lambda hold: hold.liveliness, default=None)
+    able = [hold for hold in share.receiving if hold.is_droppable and (hold.is_large or not large)]
+    return min([*able, *([candidate] if candidate else [])], key=lambda hold: hold.arrival_rate, default=None)

@@ -17,18 +17,18 @@ from typing import Any
 import orjson
 
 from agentmemory_operator.entrypoints.api.load.in_flight import MIB
-from agentmemory_operator.runtime.rules.json_keys import RepeatedKey, once
+from agentmemory_operator.runtime.rules.json_keys import RepeatedKey, reject_repeated_keys
 
-ITEM_MAX_BYTES = MIB
+MAX_ITEM_BYTES = MIB
 # A vector of maximum size is a single list; the longest `source_ids` have 1,000 strings.
-ITEM_MAX_PARTS = 32_768
-BATCH_MAX_PARTS = 16 * ITEM_MAX_PARTS
+MAX_ITEM_PARTS = 32_768
+MAX_BATCH_PARTS = 16 * MAX_ITEM_PARTS
 # Includes the parts of rejected items. Counting this many takes about a second.
-SEEN_MAX_PARTS = 2 * BATCH_MAX_PARTS
+MAX_SCANNED_PARTS = 2 * MAX_BATCH_PARTS
 # Metadata has 16 levels; filters have 8, each with two.
 MAX_DEPTH = 32
 # Maximum depth of the parser.
-PARSED_DEPTH = 1_024
+MAX_PARSER_DEPTH = 1_024
 # Memory charged per part. An object with one short key takes about 300 bytes, including copies.
 PART_BYTES = 32
 
@@ -44,7 +44,7 @@ _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _OPENING, _CLOSING, _BLANK = frozenset(b"[{"), frozenset(b"]}"), b" \t\r\n"
 
 
-class TooMuch(Exception):
+class LimitExceeded(Exception):
     """A document exceeds a limit, as a whole or in one field."""
 
     def __init__(self, message: str, *, field: str = "body") -> None:
@@ -52,7 +52,7 @@ class TooMuch(Exception):
         self.field = field
 
 
-class NoJson(Exception):
+class MalformedJson(Exception):
     """A document is not JSON by its brackets and quotes, or too deep for the parser."""
 
 
@@ -66,7 +66,7 @@ class ItemSpan:
 
 
 @dataclass(slots=True)
-class Cut:
+class SplitDocument:
     """A document whose list has been split off.
 
     Attributes:
@@ -90,23 +90,23 @@ class _Count:
     @property
     def fault(self) -> str:
         """The reason why it must not be parsed, or an empty string."""
-        if self.parts > ITEM_MAX_PARTS:
-            return f"has more than {ITEM_MAX_PARTS:,} strings, lists and objects: send less, or split it"
+        if self.parts > MAX_ITEM_PARTS:
+            return f"has more than {MAX_ITEM_PARTS:,} strings, lists and objects: send less, or split it"
         return f"is nested deeper than {MAX_DEPTH} levels" if self.depth > MAX_DEPTH else ""
 
 
-def parts_at_most(document: bytes) -> int:
+def max_parts(document: bytes) -> int:
     """Return an upper bound for the parts of a document, which also counts brackets and quotes inside strings."""
     return document.count(b"[") + document.count(b"{") + document.count(b'"') // 2
 
 
-def few_parts(document: bytes) -> int | None:
+def parts_if_small(document: bytes) -> int | None:
     """Return an upper bound for the parts of a document that certainly keeps the limits; None if a scan is needed."""
-    if len(document) > ITEM_MAX_BYTES:
+    if len(document) > MAX_ITEM_BYTES:
         return None
     opened = document.count(b"[") + document.count(b"{")
     max_parts = opened + document.count(b'"') // 2
-    if max_parts > ITEM_MAX_PARTS:
+    if max_parts > MAX_ITEM_PARTS:
         return None
     return max_parts if opened <= MAX_DEPTH or _is_shallow(document) else None
 
@@ -130,7 +130,7 @@ def count_parts(document: bytes) -> Generator[None, None, int]:
         TooMuch: If there are too many, or they are nested too deeply.
         NoJson: If brackets or quotes do not match.
     """
-    if (few := few_parts(document)) is not None:
+    if (few := parts_if_small(document)) is not None:
         return few
     count, depth = _Count(), 0
     for number, (start, _) in enumerate(_tokens(document)):
@@ -139,14 +139,14 @@ def count_parts(document: bytes) -> Generator[None, None, int]:
         depth = _deeper(depth, document[start])
         count.parts += document[start] not in _CLOSING
         count.depth = max(count.depth, depth)
-        if count.parts > ITEM_MAX_PARTS:
+        if count.parts > MAX_ITEM_PARTS:
             break
     if count.fault:
-        raise TooMuch(count.fault)
+        raise LimitExceeded(count.fault)
     return count.parts
 
 
-def cut_list(document: bytes, name: str, *, max_items: int) -> Generator[None, None, Cut]:
+def split_list(document: bytes, name: str, *, max_items: int) -> Generator[None, None, SplitDocument]:
     """Split the items of the list `name` off a document.
 
     The document is valid JSON if the rest and every item are.
@@ -155,7 +155,7 @@ def cut_list(document: bytes, name: str, *, max_items: int) -> Generator[None, N
         TooMuch: If there are too many items, too many parts in total, or too much besides the list.
         NoJson: If brackets or quotes do not match.
     """
-    cutter = _Cutter(document, name, max_items)
+    cutter = _Splitter(document, name, max_items)
     for number, (start, end) in enumerate(_tokens(document)):
         if number % _TOKENS_AT_ONCE == 0:
             yield
@@ -164,7 +164,7 @@ def cut_list(document: bytes, name: str, *, max_items: int) -> Generator[None, N
 
 
 @dataclass(slots=True)
-class _Cutter:
+class _Splitter:
     """Processes the tokens of a document in order."""
 
     document: bytes
@@ -201,25 +201,25 @@ class _Cutter:
         count.parts += not is_closing
         count.depth = max(count.depth, self._depth - 2 * self._is_inside)
         self._total_parts += not is_closing
-        if self._total_parts > SEEN_MAX_PARTS:
-            raise TooMuch(f"has more than {SEEN_MAX_PARTS:,} strings, lists and objects: send less")
-        if self._around.parts > ITEM_MAX_PARTS:
-            raise TooMuch(self._around.fault)
+        if self._total_parts > MAX_SCANNED_PARTS:
+            raise LimitExceeded(f"has more than {MAX_SCANNED_PARTS:,} strings, lists and objects: send less")
+        if self._around.parts > MAX_ITEM_PARTS:
+            raise LimitExceeded(self._around.fault)
         if before == 1 and self._depth == 2 and self._begins_list(start):
             self._enter(end)
         self._last = start, end
 
-    def cut(self) -> Cut:
+    def cut(self) -> SplitDocument:
         """Return the result after the last token."""
         if self._depth:
-            raise NoJson("a bracket is not closed")
+            raise MalformedJson("a bracket is not closed")
         if self._around.fault:
-            raise TooMuch(self._around.fault)
+            raise LimitExceeded(self._around.fault)
         kept = [*self._kept, (self._kept_start, len(self.document))]
-        if sum(end - start for start, end in kept) > ITEM_MAX_BYTES:
-            raise TooMuch(f"has more than {ITEM_MAX_BYTES // MIB} MiB besides {self.name!r}")
+        if sum(end - start for start, end in kept) > MAX_ITEM_BYTES:
+            raise LimitExceeded(f"has more than {MAX_ITEM_BYTES // MIB} MiB besides {self.name!r}")
         rest = b"".join(self.document[start:end] for start, end in kept)
-        return Cut(rest, self._items, self._accepted_parts + self._around.parts)
+        return SplitDocument(rest, self._items, self._accepted_parts + self._around.parts)
 
     def _begins_list(self, start: int) -> bool:
         """Return whether the bracket opens the value of the key `name`."""
@@ -230,7 +230,7 @@ class _Cutter:
         try:
             return bool(orjson.loads(name) == self.name)
         except orjson.JSONDecodeError:
-            raise NoJson("a key is not a string") from None
+            raise MalformedJson("a key is not a string") from None
 
     def _enter(self, end: int) -> None:
         self._is_inside, self._items, self._item = True, [], _Count()
@@ -247,15 +247,15 @@ class _Cutter:
     def _end_item(self, end: int) -> None:
         assert self._items is not None
         fault = self._item.fault
-        if end - self._item_start > ITEM_MAX_BYTES:
-            fault = f"is larger than {ITEM_MAX_BYTES // MIB} MiB"
+        if end - self._item_start > MAX_ITEM_BYTES:
+            fault = f"is larger than {MAX_ITEM_BYTES // MIB} MiB"
         self._items.append(ItemSpan(self._item_start, end, fault))
         self._accepted_parts += 0 if fault else self._item.parts
         self._item = _Count()
-        if self._accepted_parts > BATCH_MAX_PARTS:
-            raise TooMuch(f"has more than {BATCH_MAX_PARTS:,} strings, lists and objects: send several batches")
+        if self._accepted_parts > MAX_BATCH_PARTS:
+            raise LimitExceeded(f"has more than {MAX_BATCH_PARTS:,} strings, lists and objects: send several batches")
         if len(self._items) > self.max_items:
-            raise TooMuch(f"has more than {self.max_items:,} items: send several batches", field=self.name)
+            raise LimitExceeded(f"has more than {self.max_items:,} items: send several batches", field=self.name)
 
 
 def _tokens(document: bytes) -> Iterator[tuple[int, int]]:
@@ -283,23 +283,23 @@ def _end_of_string(document: bytes, place: int) -> int:
         if inside.end() == place:
             break
         place = inside.end()
-    raise NoJson("a string is not closed")
+    raise MalformedJson("a string is not closed")
 
 
 def _deeper(depth: int, token: int) -> int:
     """Return the depth after a token, which is given by its first byte."""
     if token in _OPENING:
-        if depth == PARSED_DEPTH:
-            raise NoJson(f"it is nested deeper than {PARSED_DEPTH:,} levels")
+        if depth == MAX_PARSER_DEPTH:
+            raise MalformedJson(f"it is nested deeper than {MAX_PARSER_DEPTH:,} levels")
         return depth + 1
     if token in _CLOSING:
         if depth == 0:
-            raise NoJson("a bracket was not opened")
+            raise MalformedJson("a bracket was not opened")
         return depth - 1
     return depth
 
 
-def refuse_repeated_keys(document: bytes, value: Any) -> None:
+def check_unique_keys(document: bytes, value: Any) -> None:
     """Raise if an object of a document has a key twice, also if the two are escaped differently.
 
     Parsers keep the last of two values, which would silently lose the other. If a key is repeated, the parsed document
@@ -319,7 +319,7 @@ def refuse_repeated_keys(document: bytes, value: Any) -> None:
     # Some colons or braces are inside strings.
     bare = _STRING.sub(b"", document)
     if _keys_of(value, bare.count(b"{")) != bare.count(b":"):
-        json.loads(document, object_pairs_hook=once)
+        json.loads(document, object_pairs_hook=reject_repeated_keys)
         raise RepeatedKey("a key is repeated in one object")
 
 

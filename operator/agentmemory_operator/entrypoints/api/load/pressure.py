@@ -12,37 +12,44 @@ from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from agentmemory_operator.entrypoints.api.load.in_flight import RETRY_AFTER_S, Hold, InFlight, Limits, Share, overloaded
+from agentmemory_operator.entrypoints.api.load.in_flight import (
+    RETRY_AFTER_S,
+    CallerUsage,
+    Limits,
+    RequestSlot,
+    RequestTotals,
+    overload_problem,
+)
 from agentmemory_operator.entrypoints.api.problems import RATE_LIMITED, Problem, ProblemRaised
-from agentmemory_operator.runtime.rules.fair_shares import Allowances
+from agentmemory_operator.runtime.rules.fair_shares import TokenBuckets
 from agentmemory_operator.spec.access import Caller
 
 
-class Pressure(InFlight):
+class AdmissionControl(RequestTotals):
     """Admits requests within the limits, and rejects the others."""
 
     def __init__(self, limits: Limits) -> None:
         super().__init__(limits)
-        self.strangers = 0
+        self.unauthenticated = 0
         rate = limits.caller_rate
-        self._allowances = Allowances(rate, 1 / rate) if rate else None
+        self._allowances = TokenBuckets(rate, 1 / rate) if rate else None
 
     @contextmanager
-    def stranger(self) -> Iterator[None]:
+    def admit_unauthenticated(self) -> Iterator[None]:
         """Count an unauthenticated request while the context is open.
 
         Raises:
             ProblemRaised: If there are too many.
         """
-        if self.strangers >= self.limits.strangers:
-            raise overloaded(f"{self.strangers} requests of unauthenticated callers are in progress")
-        self.strangers += 1
+        if self.unauthenticated >= self.limits.unauthenticated:
+            raise overload_problem(f"{self.unauthenticated} requests of unauthenticated callers are in progress")
+        self.unauthenticated += 1
         try:
             yield
         finally:
-            self.strangers -= 1
+            self.unauthenticated -= 1
 
-    def admit(self, key: Hashable) -> Hold:
+    def admit(self, key: Hashable) -> RequestSlot:
         """Return the hold of a new request. Its context must be left for the resources to be released.
 
         Raises:
@@ -53,11 +60,11 @@ class Pressure(InFlight):
             raise ProblemRaised(Problem(type=RATE_LIMITED, detail=detail, headers={"Retry-After": str(RETRY_AFTER_S)}))
         share = self.shares.get(key)
         if share is None:
-            share = self.shares[key] = Share(key)
-        return Hold(self, share)
+            share = self.shares[key] = CallerUsage(key)
+        return RequestSlot(self, share)
 
 
-def key_of(caller: Caller, address: str | None) -> Hashable:
+def caller_key(caller: Caller, address: str | None) -> Hashable:
     """Return the key of a caller's share: its ServiceAccount, or its client address (IPv6: the /64 network)."""
     if not caller.is_unbounded:
         # User tokens of a ServiceAccount share its key, so creating many tokens gains no capacity.

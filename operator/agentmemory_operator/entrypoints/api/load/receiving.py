@@ -8,13 +8,13 @@ from typing import Any
 
 from starlette.types import Message, Receive
 
-from agentmemory_operator.entrypoints.api.load.in_flight import Hold
+from agentmemory_operator.entrypoints.api.load.in_flight import RequestSlot
 from agentmemory_operator.entrypoints.api.problems import TOO_SLOW, Problem, ProblemRaised
-from agentmemory_operator.runtime.rules.fair_shares import Pace, TimeShares
+from agentmemory_operator.runtime.rules.fair_shares import LoopTimeShares, MinimumRate
 
 KIB = 1 << 10
 # Time after which the processor time of a running request is added to its caller's share.
-TOLD_S = 0.01
+MEASURE_PERIOD_S = 0.01
 
 
 def has_body(headers: Mapping[bytes, bytes]) -> bool:
@@ -23,7 +23,7 @@ def has_body(headers: Mapping[bytes, bytes]) -> bool:
 
 
 @dataclass(slots=True)
-class Receiving:
+class BodyReceiver:
     """Wraps the ASGI `receive` of a request. The request occupies a place for receiving until its body is complete.
 
     Only time in which the application waits for the body counts for its rate.
@@ -34,12 +34,12 @@ class Receiving:
     """
 
     receive: Receive
-    hold: Hold
-    pace: Pace
+    hold: RequestSlot
+    pace: MinimumRate
     _is_complete: bool = False
     # State of the window over which the rate is measured.
     _began_waited_s: float = 0.0
-    _came: int = 0
+    _received_bytes: int = 0
 
     async def __call__(self) -> Message:
         """Return the next message.
@@ -53,24 +53,24 @@ class Receiving:
         hold, pace = self.hold, self.pace
         message: Message | None = None
         while message is None:
-            left_s = pace.window_s - (hold.waited_s - self._began_waited_s)
+            left_s = pace.window_s - (hold.receive_wait_s - self._began_waited_s)
             if left_s <= 0:
                 self._judge()
                 continue
             try:
-                message = await hold.waiting(self.receive(), left_s)
+                message = await hold.await_droppable(self.receive(), left_s)
             except TimeoutError:
                 hold.check()
         if message["type"] != "http.request":
             return message
         size = len(message.get("body", b""))
-        self._came += size
-        hold.take(size)
+        self._received_bytes += size
+        hold.add_body_bytes(size)
         if not message.get("more_body", False):
             self._is_complete = True
             # A request that is processed in pieces takes a turn for each of them.
             if not hold.is_in_pieces:
-                await hold.enter()
+                await hold.start()
         return message
 
     def _judge(self) -> None:
@@ -79,18 +79,18 @@ class Receiving:
         Raises:
             ProblemRaised: If too few bytes arrived.
         """
-        if self._came < self.pace.least_bytes:
+        if self._received_bytes < self.pace.min_bytes:
             detail = (
-                f"{self._came} bytes of the body arrived in {self.pace.window_s:.0f} s: send at least"
-                f" {self.pace.least_bytes / KIB:.0f} KiB, or all of it"
+                f"{self._received_bytes} bytes of the body arrived in {self.pace.window_s:.0f} s: send at least"
+                f" {self.pace.min_bytes / KIB:.0f} KiB, or all of it"
             )
             # Close the connection, so the rest of the body need not be read.
             raise ProblemRaised(Problem(type=TOO_SLOW, detail=detail, headers={"Connection": "close"}))
-        self._came, self._began_waited_s = 0, self.hold.waited_s
+        self._received_bytes, self._began_waited_s = 0, self.hold.receive_wait_s
 
 
 @coroutine
-def timed(operation: Awaitable[None], times: TimeShares, key: Hashable) -> Generator[Any, Any, None]:
+def run_timed(operation: Awaitable[None], times: LoopTimeShares, key: Hashable) -> Generator[Any, Any, None]:
     """Await an operation step by step, and add the processor time of its steps to the caller's share."""
     steps, clock, took_s = operation.__await__(), time.perf_counter, 0.0
     began_s = clock()
@@ -98,7 +98,7 @@ def timed(operation: Awaitable[None], times: TimeShares, key: Hashable) -> Gener
         awaited = steps.send(None)
         while True:
             took_s += clock() - began_s
-            if took_s > TOLD_S:
+            if took_s > MEASURE_PERIOD_S:
                 times.add(key, took_s, clock())
                 took_s = 0.0
             try:

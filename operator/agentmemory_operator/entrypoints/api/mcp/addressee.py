@@ -18,12 +18,12 @@ from agentmemory_operator.spec.names import canonical
 AGENT_HEADER, USER_HEADER = "X-AgentMemory-Agent", "X-AgentMemory-User"
 
 
-class NotAddressed(AgentMemoryError):
+class TargetUnresolved(AgentMemoryError):
     """Agent or user of a request is missing or ambiguous. The message names the places where it can be set."""
 
 
 @dataclass(frozen=True, slots=True)
-class Addressee:
+class RequestTarget:
     """Agent and user of an MCP request.
 
     Attributes:
@@ -36,10 +36,10 @@ class Addressee:
 
     def lets_model_name_user(self, rights: AgentRights) -> bool:
         """Return whether tools get an argument `user_id`: no user is named, and the caller has the verb impersonate."""
-        return self.user_id is None and rights.may(Verb.IMPERSONATE)
+        return self.user_id is None and rights.has_verb(Verb.IMPERSONATE)
 
 
-def addressee_of(request: Request) -> Addressee:
+def read_target(request: Request) -> RequestTarget:
     """Read agent and user from the URL, the headers and the user token.
 
     Raises:
@@ -56,28 +56,28 @@ def addressee_of(request: Request) -> Addressee:
         f"the header {USER_HEADER}": header_text(request.headers.get(USER_HEADER)),
         "the user token": token.user_id if token else None,
     }
-    return Addressee(_only("agent", agent), _only("user", user))
+    return RequestTarget(_only("agent", agent), _only("user", user))
 
 
 def _only(kind: str, named: Mapping[str, str | None]) -> str | None:
     given = {where: canonical(name) for where, name in named.items() if name}
     if len(set(given.values())) > 1:
         places = " and ".join(given)
-        raise NotAddressed(f"{places} name different {kind}s: set the {kind} in one place")
+        raise TargetUnresolved(f"{places} name different {kind}s: set the {kind} in one place")
     return next(iter(given.values()), None)
 
 
-def no_agent() -> NotAddressed:
+def agent_missing() -> TargetUnresolved:
     """Build the error for a missing agent."""
-    return NotAddressed(
+    return TargetUnresolved(
         f"no agent is set: the client must set ?agent=NAME in the URL of the MCP server, the header"
         f" {AGENT_HEADER}, or send a user token"
     )
 
 
-def no_user() -> NotAddressed:
+def user_missing() -> TargetUnresolved:
     """Build the error for a missing user."""
-    return NotAddressed(
+    return TargetUnresolved(
         f"no user is set: the client must set ?user_id=USER in the URL of the MCP server, the header"
         f" {USER_HEADER}, or send a user token. A model may set user_id only if the caller has the verb impersonate"
     )

@@ -13,10 +13,10 @@ from urllib.parse import quote, urlencode
 from pydantic import BaseModel
 
 from agentmemory_operator.agents.authorisation import AgentRights
-from agentmemory_operator.entrypoints.api.mcp.addressee import Addressee
+from agentmemory_operator.entrypoints.api.mcp.addressee import RequestTarget
 from agentmemory_operator.entrypoints.api.memories.item_requests import ItemIn, PutParameters
 from agentmemory_operator.entrypoints.api.requests import MemoryIn, SearchIn
-from agentmemory_operator.memories.rules.tools import Tool, tools_for, within
+from agentmemory_operator.memories.rules.tools import Tool, build_tools, with_api_bounds
 from agentmemory_operator.spec.access import Verb
 from agentmemory_operator.spec.memory_types import MemoryType
 
@@ -25,8 +25,8 @@ Json = dict[str, Any]
 TOP_K = 10
 """Number of results of a search without `top_k`."""
 
-CONTENT_CHARS = 2_000
-ANSWER_CHARS = 32_000
+MAX_CONTENT_CHARS = 2_000
+MAX_RESULT_CHARS = 32_000
 """Maximum characters of one memory's text, and of the memories of one call, to leave room in the model's prompt."""
 
 NOTE = (
@@ -56,30 +56,30 @@ class ApiRequest:
     query: str = ""
 
 
-def tools_of(rights: AgentRights | None, addressee: Addressee) -> list[Tool]:
+def list_tools(rights: AgentRights | None, addressee: RequestTarget) -> list[Tool]:
     """Return the tools that the caller may use.
 
     Args:
         rights: Rights to the agent; None if no agent is named.
     """
     if rights is None:
-        return offered_tools(None)
+        return build_tools(None)
     verbs = {True: Verb.READ, False: Verb.WRITE}
-    tools = [tool for tool in offered_tools(rights.settings.ranking.endings) if rights.may(verbs[tool.reads_only])]
+    tools = [tool for tool in build_tools(rights.settings.ranking.endings) if rights.has_verb(verbs[tool.reads_only])]
     return [_with_user(tool) for tool in tools] if addressee.lets_model_name_user(rights) else tools
 
 
-def offered_tools(types: Sequence[MemoryType] | None) -> list[Tool]:
+def build_tools(types: Sequence[MemoryType] | None) -> list[Tool]:
     """Return the tools of an agent, with the limits of the API's request fields.
 
     Args:
         types: Memory types of the agent. None or an empty sequence allows any type.
     """
-    return [within(tool, _taken_by(tool.name)) for tool in tools_for(types)]
+    return [with_api_bounds(tool, _accepted_fields(tool.name)) for tool in build_tools(types)]
 
 
 @cache
-def _taken_by(tool: str) -> dict[str, Json]:
+def _accepted_fields(tool: str) -> dict[str, Json]:
     """Return the JSON Schema of each request field that a tool's arguments become, without null."""
     fields: dict[str, Json] = {}
     for model in _REQUESTS[tool]:
@@ -90,7 +90,7 @@ def _taken_by(tool: str) -> dict[str, Json]:
     return fields
 
 
-def request_of(tool: Tool, arguments: Mapping[str, Any], addressee: Addressee, slug: str) -> ApiRequest:
+def build_request(tool: Tool, arguments: Mapping[str, Any], addressee: RequestTarget, slug: str) -> ApiRequest:
     """Convert a tool call to an API request.
 
     Args:
@@ -108,7 +108,7 @@ def request_of(tool: Tool, arguments: Mapping[str, Any], addressee: Addressee, s
     return ApiRequest("PUT", f"{path}/items", given, urlencode(place))
 
 
-def answer_of(tool: Tool, document: Json) -> Json:
+def render_result(tool: Tool, document: Json) -> Json:
     """Convert an API response to the result for the model."""
     if tool.name == "search":
         return _found(document)
@@ -117,7 +117,7 @@ def answer_of(tool: Tool, document: Json) -> Json:
     return {name: document[name] for name in ("success", "memory_id", "key", "message", "warnings") if name in document}
 
 
-def refusal_of(document: Json) -> str:
+def render_problem(document: Json) -> str:
     """Convert a problem of the API to one text with fault and remedy."""
     errors = "; ".join(f"{error['field']}: {error['message']}" for error in document.get("errors", ()))
     return f"{document['title']}: {errors or document['detail']}"
@@ -137,7 +137,7 @@ def _with_user(tool: Tool) -> Tool:
 
 def _found(document: Json) -> Json:
     answer: Json = {"note": NOTE, "memories": []}
-    remaining_chars = ANSWER_CHARS
+    remaining_chars = MAX_RESULT_CHARS
     for place, found in enumerate(document["results"]):
         memory = _shown(found)
         remaining_chars -= len(json.dumps(memory, ensure_ascii=False))
@@ -149,5 +149,5 @@ def _found(document: Json) -> Json:
 
 def _shown(found: Json) -> Json:
     content = found["content"] or ""
-    shown = {"content": content[:CONTENT_CHARS]} | {name: found[name] for name in _KEPT if found.get(name)}
-    return shown | ({"cut": True} if len(content) > CONTENT_CHARS else {})
+    shown = {"content": content[:MAX_CONTENT_CHARS]} | {name: found[name] for name in _KEPT if found.get(name)}
+    return shown | ({"cut": True} if len(content) > MAX_CONTENT_CHARS else {})

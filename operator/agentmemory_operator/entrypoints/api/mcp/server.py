@@ -19,17 +19,23 @@ from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from agentmemory_operator import __version__
-from agentmemory_operator.agents.authorisation import AgentRights, rights_to
-from agentmemory_operator.entrypoints.api.bodies import BODY_MAX_BYTES, check_keys, hold_parts, read_body
+from agentmemory_operator.agents.authorisation import AgentRights, check_rights
+from agentmemory_operator.entrypoints.api.bodies import MAX_BODY_BYTES, check_keys, read_body, reserve_parsed_body
 from agentmemory_operator.entrypoints.api.identity.rights import caller_of
-from agentmemory_operator.entrypoints.api.mcp.addressee import addressee_of, no_agent, no_user
-from agentmemory_operator.entrypoints.api.mcp.calls import ApiRequest, answer_of, refusal_of, request_of, tools_of
+from agentmemory_operator.entrypoints.api.mcp.addressee import agent_missing, read_target, user_missing
+from agentmemory_operator.entrypoints.api.mcp.calls import (
+    ApiRequest,
+    build_request,
+    list_tools,
+    render_problem,
+    render_result,
+)
 from agentmemory_operator.entrypoints.api.use_cases import services_of
 from agentmemory_operator.errors import AgentMemoryError
-from agentmemory_operator.memories.rules.tools import Tool, in_mcp_form
+from agentmemory_operator.memories.rules.tools import Tool, render_mcp_tools
 
 # Entries of the ASGI scope that an inner request sets itself. It inherits the rest, such as the caller and the hold.
-_OWN = ("body", "parts", "route", "path_params", "endpoint", "rights")
+_INNER_SCOPE_KEYS = ("body", "parts", "route", "path_params", "endpoint", "rights")
 
 
 class McpEndpoint:
@@ -43,8 +49,8 @@ class McpEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Read the body and enforce the JSON limits, then let the SDK handle the request."""
         request = Request(scope, receive)
-        body = await read_body(request, max_bytes=BODY_MAX_BYTES)
-        await hold_parts(request, body)
+        body = await read_body(request, max_bytes=MAX_BODY_BYTES)
+        await reserve_parsed_body(request, body)
         # The SDK responds to invalid JSON.
         with contextlib.suppress(ValueError):
             check_keys(body, from_json(body))
@@ -88,11 +94,11 @@ async def _list_tools(context: Any, _: Any) -> Any:
     types = import_module("mcp_types")
     request = context.request
     try:
-        addressee = addressee_of(request)
+        addressee = read_target(request)
         rights = None if addressee.agent is None else _rights(request, addressee.agent)
     except AgentMemoryError as error:
         raise import_module("mcp.shared.exceptions").MCPError(types.INVALID_PARAMS, str(error)) from error
-    tools = [types.Tool.model_validate(tool) for tool in in_mcp_form(tools_of(rights, addressee))]
+    tools = [types.Tool.model_validate(tool) for tool in render_mcp_tools(list_tools(rights, addressee))]
     return types.ListToolsResult(tools=tools)
 
 
@@ -106,27 +112,27 @@ async def _call_tool(context: Any, sent: Any) -> Any:
     return types.CallToolResult(content=[types.TextContent(type="text", text=text)], structured_content=answer)
 
 
-class ToolRefused(AgentMemoryError):
+class ToolCallRejected(AgentMemoryError):
     """A tool call that is invalid or that the API rejects. The message is for the model."""
 
 
 async def _run_tool(request: Request, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    addressee = addressee_of(request)
+    addressee = read_target(request)
     if addressee.agent is None:
-        raise no_agent()
+        raise agent_missing()
     rights = _rights(request, addressee.agent)
-    tool = _tool(name, tools_of(rights, addressee))
+    tool = _tool(name, list_tools(rights, addressee))
     if addressee.user_id is None and not addressee.lets_model_name_user(rights):
-        raise no_user()
+        raise user_missing()
     _check_arguments(tool, arguments)
-    status, document = await _send_request(request, request_of(tool, arguments, addressee, addressee.agent))
+    status, document = await _send_request(request, build_request(tool, arguments, addressee, addressee.agent))
     if status >= 400:
-        raise ToolRefused(refusal_of(document))
-    return answer_of(tool, document)
+        raise ToolCallRejected(render_problem(document))
+    return render_result(tool, document)
 
 
 def _rights(request: Request, slug: str) -> AgentRights:
-    return rights_to(services_of(request).directory, slug, caller=caller_of(request), verb=None)
+    return check_rights(services_of(request).directory, slug, caller=caller_of(request), verb=None)
 
 
 def _tool(name: str, tools: list[Tool]) -> Tool:
@@ -134,7 +140,7 @@ def _tool(name: str, tools: list[Tool]) -> Tool:
         if tool.name == name:
             return tool
     names = ", ".join(tool.name for tool in tools) or "none"
-    raise ToolRefused(f"this caller has no tool {name[:64]!r}: use one of {names}")
+    raise ToolCallRejected(f"this caller has no tool {name[:64]!r}: use one of {names}")
 
 
 def _check_arguments(tool: Tool, arguments: Mapping[str, Any]) -> None:
@@ -142,7 +148,7 @@ def _check_arguments(tool: Tool, arguments: Mapping[str, Any]) -> None:
     validator = import_module("jsonschema").Draft202012Validator(tool.parameters)
     for error in validator.iter_errors(arguments):
         where = f"{error.json_path.removeprefix('$.')}: " if error.json_path != "$" else ""
-        raise ToolRefused(f"{tool.name}: {where}{_message_of(error)}")
+        raise ToolCallRejected(f"{tool.name}: {where}{_message_of(error)}")
 
 
 def _message_of(error: Any) -> str:
@@ -157,7 +163,7 @@ async def _send_request(request: Request, api_request: ApiRequest) -> tuple[int,
     """Send a request to the application inside `Edge`, with the caller of this one."""
     body = json.dumps(api_request.body).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    scope = {name: value for name, value in request.scope.items() if name not in _OWN}
+    scope = {name: value for name, value in request.scope.items() if name not in _INNER_SCOPE_KEYS}
     scope |= {
         "method": api_request.method,
         "path": api_request.path,

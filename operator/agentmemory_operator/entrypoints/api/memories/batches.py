@@ -7,10 +7,17 @@ from typing import Any, Generic, TypeVar
 import orjson
 from pydantic import BaseModel
 
-from agentmemory_operator.entrypoints.api.bodies import ParsedBody, check, check_keys, not_readable, parse_json
-from agentmemory_operator.entrypoints.api.load.json_limits import Cut, ItemSpan, NoJson, TooMuch, cut_list, few_parts
+from agentmemory_operator.entrypoints.api.bodies import ParsedBody, check_keys, limit_problem, parse_json, validate_body
+from agentmemory_operator.entrypoints.api.load.json_limits import (
+    ItemSpan,
+    LimitExceeded,
+    MalformedJson,
+    SplitDocument,
+    parts_if_small,
+    split_list,
+)
 from agentmemory_operator.entrypoints.api.problems import problem_of
-from agentmemory_operator.entrypoints.api.requests import BATCH_MAX
+from agentmemory_operator.entrypoints.api.requests import MAX_BATCH_ITEMS
 from agentmemory_operator.errors import AgentMemoryError, FieldError, RequestInvalid
 from agentmemory_operator.memories.rules.exact_numbers import may_exceed_int64
 
@@ -18,7 +25,7 @@ T = TypeVar("T")
 Stored = TypeVar("Stored")
 
 # A result with this many errors is about as long as that of a stored item.
-ITEM_ERRORS_MAX = 5
+MAX_ITEM_ERRORS = 5
 # A caller cannot send a key with this character, so keys of items never equal keys of single requests.
 _KEY_AND_PLACE = "{key}\x1f{place}"
 
@@ -49,9 +56,9 @@ class BatchReader(Generic[T]):
         items = self._small(body)
         if items is None:
             try:
-                cut = yield from cut_list(body, self._list, max_items=BATCH_MAX)
-            except (TooMuch, NoJson) as error:
-                raise not_readable(error) from None
+                cut = yield from split_list(body, self._list, max_items=MAX_BATCH_ITEMS)
+            except (LimitExceeded, MalformedJson) as error:
+                raise limit_problem(error) from None
             self.take_room(cut.parts)
             items = self._items_of(cut)
         read: list[T | AgentMemoryError] = []
@@ -64,7 +71,7 @@ class BatchReader(Generic[T]):
 
     def _small(self, body: bytes) -> list[Any] | None:
         """Return the items of a batch within the limits of one item; None if it is larger or anything is invalid."""
-        parts = few_parts(body)
+        parts = parts_if_small(body)
         if parts is None or may_exceed_int64(body):
             return None
         self.take_room(parts)
@@ -75,14 +82,14 @@ class BatchReader(Generic[T]):
         except (orjson.JSONDecodeError, RequestInvalid):
             return None
 
-    def _items_of(self, cut: Cut) -> list[Any]:
+    def _items_of(self, cut: SplitDocument) -> list[Any]:
         document, name = parse_json(cut.rest), self._list
         if cut.items is not None and isinstance(document.value, dict) and document.value.get(name) == []:
             document.value[name] = cut.items
         return self._checked(document)
 
     def _checked(self, document: ParsedBody) -> list[Any]:
-        items: list[Any] = getattr(check(self.envelope, document), self._list)
+        items: list[Any] = getattr(validate_body(self.envelope, document), self._list)
         return items
 
     @property
@@ -119,7 +126,7 @@ def render_results(
     outcomes = iter(stored)
     results = [item if isinstance(item, AgentMemoryError) else next(outcomes) for item in items]
     return [
-        {"error": problem_of(result).body(request_id, errors_max=ITEM_ERRORS_MAX)}
+        {"error": problem_of(result).body(request_id, max_errors=MAX_ITEM_ERRORS)}
         if isinstance(result, AgentMemoryError)
         else render(result)
         for result in results

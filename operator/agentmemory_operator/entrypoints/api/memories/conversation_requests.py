@@ -9,7 +9,7 @@ from agentmemory_operator.entrypoints.api.fields import Author, Content, Id, Num
 from agentmemory_operator.entrypoints.api.requests import Body, MemoryIn
 from agentmemory_operator.entrypoints.api.schemas import Answer
 
-MESSAGES_MAX = 256
+MAX_MESSAGES = 256
 _MESSAGES = "messages"
 
 
@@ -29,7 +29,7 @@ class ConversationIn(Body):
     """Turns to store; if the agent has a language model, memories are distilled from them."""
 
     user_id: UserId = Field(description="Owner of the memories: a user, `group:NAME` or `global`.")
-    messages: Annotated[list[TurnIn], Field(min_length=1, max_length=MESSAGES_MAX)] = Field(
+    messages: Annotated[list[TurnIn], Field(min_length=1, max_length=MAX_MESSAGES)] = Field(
         description="The turns in order."
     )
     session_id: Id | None = Field(default=None, description="Session of the conversation.")
@@ -66,12 +66,12 @@ def is_conversation(sent: Any) -> bool:
     return isinstance(sent, dict) and _MESSAGES in sent
 
 
-def body_of(sent: Any) -> type[Body]:
+def choose_model(sent: Any) -> type[Body]:
     """Return the model of a body that is either a memory or a conversation."""
     return ConversationIn if is_conversation(sent) else MemoryIn
 
 
-def conversation(stored: StoredConversation) -> dict[str, Any]:
+def render_conversation(stored: StoredConversation) -> dict[str, Any]:
     """Render a `ConversationOut`."""
     return {"turns": stored.turns, "run": stored.run, "warnings": stored.warnings}
 

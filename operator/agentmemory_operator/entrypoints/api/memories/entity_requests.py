@@ -11,13 +11,13 @@ from agentmemory_operator.entities.rules.sheet import RELATIONS, Relation, Relat
 from agentmemory_operator.entrypoints.api.fields import UserId
 from agentmemory_operator.entrypoints.api.requests import Body, UserParameters
 from agentmemory_operator.entrypoints.api.schemas import Answer
-from agentmemory_operator.memories.rules.entities import NAME_MAX, EntityKind
+from agentmemory_operator.memories.rules.entities import MAX_ENTITY_NAME_CHARS, EntityKind
 from agentmemory_operator.spec.names import NAME_PATTERN, canonical_name
 
 Json = dict[str, Any]
 
-NAME_CHARS = 100
-ENTITIES_LIMIT, ENTITIES_LIMIT_MAX = 100, 1_000
+MAX_NAME_CHARS = 100
+DEFAULT_ENTITIES_PER_PAGE, MAX_ENTITIES_PER_PAGE = 100, 1_000
 
 
 def _spaced(value: str) -> str:
@@ -27,10 +27,10 @@ def _spaced(value: str) -> str:
 
 _NAME = BeforeValidator(canonical_name)
 EntityName = Annotated[
-    str, Field(min_length=1, max_length=NAME_CHARS, pattern=NAME_PATTERN), AfterValidator(_spaced), _NAME
+    str, Field(min_length=1, max_length=MAX_NAME_CHARS, pattern=NAME_PATTERN), AfterValidator(_spaced), _NAME
 ]
 # Existing names may be longer, because an author is an entity too.
-KnownName = Annotated[str, Field(min_length=1, max_length=NAME_MAX, pattern=NAME_PATTERN), _NAME]
+KnownName = Annotated[str, Field(min_length=1, max_length=MAX_ENTITY_NAME_CHARS, pattern=NAME_PATTERN), _NAME]
 
 
 class RelationIn(Body):
@@ -58,7 +58,7 @@ class EntityChangeIn(Body):
 class EntitiesParameters(UserParameters):
     """Query parameters for listing a user's entity names, page by page."""
 
-    limit: int = Field(default=ENTITIES_LIMIT, ge=1, le=ENTITIES_LIMIT_MAX, description="Names per page.")
+    limit: int = Field(default=DEFAULT_ENTITIES_PER_PAGE, ge=1, le=MAX_ENTITIES_PER_PAGE, description="Names per page.")
     cursor: str | None = Field(default=None, max_length=4096, description="`next_cursor` of the previous page.")
 
 
@@ -106,18 +106,18 @@ class EntityViewOut(Answer):
     neighbours: list[NeighbourOut] = Field(description="At most 100; typed relations first, then by strength.")
 
 
-def relation(stored: Relation) -> Json:
+def render_relation(stored: Relation) -> Json:
     """Render a `RelationOut`."""
     return {"source": stored.source, "relation": stored.relation, "target": stored.target, "strength": stored.strength}
 
 
-def entities(page: EntityPage) -> Json:
+def render_entities(page: EntityPage) -> Json:
     """Render an `EntitiesOut`."""
     results = [{"name": entity.name, "kind": entity.kind, "memories": entity.memories} for entity in page.results]
     return {"results": results, "next_cursor": page.next_cursor}
 
 
-def entity(view: EntityView) -> Json:
+def render_entity(view: EntityView) -> Json:
     """Render an `EntityViewOut`."""
     return {
         "name": view.name,

@@ -20,11 +20,11 @@ from agentmemory_operator.entrypoints.api.memories.entity_requests import (
     RelationIn,
     RelationOut,
 )
-from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, WRITE_PROBLEMS, describe, router_of
+from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, WRITE_PROBLEMS, build_router, describe
 from agentmemory_operator.entrypoints.api.requests import UserParameters
 from agentmemory_operator.entrypoints.api.use_cases import services_of
 
-router = router_of("Entities", GuardedRoute)
+router = build_router("Entities", GuardedRoute)
 
 Name = Annotated[KnownName, Path()]
 User = Annotated[UserParameters, Query()]
@@ -39,7 +39,7 @@ async def put_relation(agent: str, request: Request) -> Response:
     sent = await read_model(request, RelationIn)
     opened = await services.directory.open(agent)
     relation = await sheets.put_relation(opened, sent.user_id, sent.source, sent.relation, sent.target)
-    return json_response(entity_requests.relation(relation))
+    return json_response(entity_requests.render_relation(relation))
 
 
 @router.get("/{agent}/entities", summary="List names", **describe(EntitiesOut, problems=READ_PROBLEMS))
@@ -49,7 +49,7 @@ async def list_entities(agent: str, request: Request, parameters: Annotated[Enti
     opened = await services.directory.open(agent)
     user_id, limit, cursor = parameters.user_id, parameters.limit, parameters.cursor
     page = await browse.list_entities(services.graphs, opened, user_id, limit=limit, cursor=cursor)
-    return json_response(entity_requests.entities(page))
+    return json_response(entity_requests.render_entities(page))
 
 
 @router.get("/{agent}/entities/{name:path}", summary="Read a name", **describe(EntityViewOut, problems=READ_PROBLEMS))
@@ -58,7 +58,7 @@ async def get_entity(agent: str, name: Name, request: Request, parameters: User)
     services = services_of(request)
     opened = await services.directory.open(agent)
     view = await browse.read_entity(services.graphs, opened, parameters.user_id, name)
-    return json_response(entity_requests.entity(view))
+    return json_response(entity_requests.render_entity(view))
 
 
 @router.patch(
@@ -75,4 +75,4 @@ async def update_entity(agent: str, name: Name, request: Request, parameters: Us
         view = await browse.merge_entity(services.graphs, opened, parameters.user_id, name, sent.merge_into)
     else:
         view = await browse.rename_entity(services.graphs, opened, parameters.user_id, name, sent.name or name)
-    return json_response(entity_requests.entity(view))
+    return json_response(entity_requests.render_entity(view))

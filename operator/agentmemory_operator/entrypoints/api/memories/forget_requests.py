@@ -6,12 +6,12 @@ from pydantic import Field, RootModel, StrictBool, model_validator
 from pydantic_core import PydanticCustomError
 
 from agentmemory_operator.entrypoints.api.fields import Filters, Time, UserId, ZoneName
-from agentmemory_operator.entrypoints.api.requests import LIST_LIMIT, LIST_LIMIT_MAX, Body, Parameters
+from agentmemory_operator.entrypoints.api.requests import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, Body, Parameters
 from agentmemory_operator.entrypoints.api.schemas import Answer
 from agentmemory_operator.lifecycle.erase import ErasurePreview
-from agentmemory_operator.lifecycle.forget import ForgetRequest, Receipts
-from agentmemory_operator.lifecycle.rules.erasure import ORGANISATION, Counts, ErasureReceipt, Scope
-from agentmemory_operator.memories.rules.criteria_json import read_filters
+from agentmemory_operator.lifecycle.forget import ForgetRequest, ReceiptPage
+from agentmemory_operator.lifecycle.rules.erasure import ORGANISATION_OWNER, ErasureReceipt, ErasureScope, MemoryCounts
+from agentmemory_operator.memories.rules.criteria_json import parse_filters
 from agentmemory_operator.spec.times import render_time
 from agentmemory_operator.zones.rules.sealing import PROFESSIONAL
 
@@ -77,9 +77,9 @@ class ForgetIn(Body):
         Raises:
             RequestInvalid: If `filters` are invalid.
         """
-        scope = Scope(
-            user_id=ORGANISATION if self.user_id is None else self.user_id,
-            criterion=read_filters(self.filters),
+        scope = ErasureScope(
+            user_id=ORGANISATION_OWNER if self.user_id is None else self.user_id,
+            criterion=parse_filters(self.filters),
             older_than=self.older_than,
             zone=self.zone,
             is_whole=self.everything,
@@ -93,7 +93,7 @@ class ReceiptParameters(Parameters):
     """Query parameters for listing receipts."""
 
     user_id: UserId | None = Field(default=None, description="Only receipts of this user.")
-    limit: int = Field(default=LIST_LIMIT, ge=1, le=LIST_LIMIT_MAX, description="Receipts per page.")
+    limit: int = Field(default=DEFAULT_PAGE_SIZE, ge=1, le=MAX_PAGE_SIZE, description="Receipts per page.")
     before: Time | None = Field(default=None, description="`next_before` of the previous page: only earlier receipts.")
 
 
@@ -143,7 +143,7 @@ class ReceiptsOut(Answer):
     next_before: Time | None
 
 
-def receipt(issued: ErasureReceipt) -> Json:
+def render_receipt(issued: ErasureReceipt) -> Json:
     """Render a `ReceiptOut`."""
     times = {"at": render_time(issued.at)}
     return {
@@ -155,14 +155,14 @@ def receipt(issued: ErasureReceipt) -> Json:
     }
 
 
-def would_forget(found: ErasurePreview) -> Json:
+def render_preview(found: ErasurePreview) -> Json:
     """Render a `WouldForgetOut`."""
-    return {"dry_run": True, "counts": _counts(found.counts), "ids": found.ids, "more": found.more}
+    return {"dry_run": True, "counts": _counts(found.counts), "ids": found.ids, "more": found.unlisted_count}
 
 
-def receipts(page: Receipts) -> Json:
+def render_receipts(page: ReceiptPage) -> Json:
     """Render a `ReceiptsOut`."""
-    results = [receipt(issued) | {"scope": issued.scope_name} for issued in page.receipts]
+    results = [render_receipt(issued) | {"scope": issued.scope_name} for issued in page.receipts]
     return {"results": results, "next_before": None if page.next_before is None else render_time(page.next_before)}
 
 
@@ -170,5 +170,5 @@ def _wrong(field: str, message: str) -> PydanticCustomError:
     return PydanticCustomError("forget", "{message}", {"message": message, "field": field})
 
 
-def _counts(counts: Counts) -> Json:
+def _counts(counts: MemoryCounts) -> Json:
     return {"total": counts.total, "types": counts.types}

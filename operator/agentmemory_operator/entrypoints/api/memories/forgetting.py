@@ -17,11 +17,11 @@ from agentmemory_operator.entrypoints.api.memories.forget_requests import (
     ReceiptParameters,
     ReceiptsOut,
 )
-from agentmemory_operator.entrypoints.api.memory_spans import note_records
-from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, WRITE_PROBLEMS, describe, router_of
+from agentmemory_operator.entrypoints.api.memory_spans import record_result
+from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, WRITE_PROBLEMS, build_router, describe
 from agentmemory_operator.entrypoints.api.use_cases import services_of
 
-router = router_of("Erasure", GuardedRoute)
+router = build_router("Erasure", GuardedRoute)
 
 
 @router.post(
@@ -43,12 +43,12 @@ async def forget_memories(
     forget_request = sent.forget_request(idempotency_key)
     opened = await services.directory.open(agent)
     if sent.dry_run:
-        preview = await services.forgetting.would_forget(opened, forget_request)
-        note_records(request, 0)
-        return json_response(forget_requests.would_forget(preview))
+        preview = await services.forgetting.preview(opened, forget_request)
+        record_result(request, 0)
+        return json_response(forget_requests.render_preview(preview))
     receipt = await services.forgetting.forget(opened, forget_request)
-    note_records(request, receipt.counts.total)
-    return json_response(forget_requests.receipt(receipt))
+    record_result(request, receipt.counts.total)
+    return json_response(forget_requests.render_receipt(receipt))
 
 
 @router.get("/{agent}/receipts", summary="List receipts", **describe(ReceiptsOut, problems=READ_PROBLEMS))
@@ -56,7 +56,7 @@ async def list_receipts(agent: str, request: Request, parameters: Annotated[Rece
     """List what was erased and when, newest first. Receipts contain no erased content."""
     services = services_of(request)
     opened = await services.directory.open(agent)
-    page = await services.forgetting.receipts(
+    page = await services.forgetting.list_receipts(
         opened, limit=parameters.limit, before=parameters.before, user_id=parameters.user_id
     )
-    return json_response(forget_requests.receipts(page))
+    return json_response(forget_requests.render_receipts(page))

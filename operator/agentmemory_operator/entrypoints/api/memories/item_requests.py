@@ -18,11 +18,11 @@ from agentmemory_operator.entrypoints.api.fields import (
     UserId,
     ZoneName,
 )
-from agentmemory_operator.entrypoints.api.requests import BATCH_MAX, Body, Parameters
+from agentmemory_operator.entrypoints.api.requests import MAX_BATCH_ITEMS, Body, Parameters
 from agentmemory_operator.memories.item_writes import ItemContent
 from agentmemory_operator.memories.rules.items import Address, owner_of
 
-KEYS_LIMIT = 1_000
+MAX_KEYS_PER_PAGE = 1_000
 
 
 class ItemIn(Body):
@@ -73,13 +73,13 @@ class PlacedItemIn(ItemIn):
 class ItemsIn(Body):
     """Items to store; each is stored or rejected individually."""
 
-    items: Annotated[list[PlacedItemIn], Field(min_length=1, max_length=BATCH_MAX)]
+    items: Annotated[list[PlacedItemIn], Field(min_length=1, max_length=MAX_BATCH_ITEMS)]
 
 
 class ItemsEnvelope(Body):
     """A batch with unvalidated items, so that an invalid item does not reject the others."""
 
-    items: Annotated[list[Any], Field(min_length=1, max_length=BATCH_MAX)]
+    items: Annotated[list[Any], Field(min_length=1, max_length=MAX_BATCH_ITEMS)]
 
 
 class NamespaceParameters(Parameters):
@@ -129,7 +129,7 @@ class ItemParameters(ZonedParameters):
 class KeysParameters(NamespaceParameters):
     """Query parameters for listing keys."""
 
-    limit: int = Field(default=KEYS_LIMIT, ge=1, le=KEYS_LIMIT, description="Keys per page.")
+    limit: int = Field(default=MAX_KEYS_PER_PAGE, ge=1, le=MAX_KEYS_PER_PAGE, description="Keys per page.")
     cursor: str | None = Field(default=None, max_length=64, description="`next_cursor` of the previous page.")
 
 

@@ -9,13 +9,13 @@ from starlette.responses import Response
 
 from agentmemory_operator.entrypoints.api import answers
 from agentmemory_operator.entrypoints.api.bodies import (
-    BATCH_MAX_BYTES,
+    MAX_BATCH_BYTES,
     ParsedBody,
-    check,
-    check_names,
+    check_named_users,
     read_body,
     read_model,
-    take_room,
+    reserve_parts,
+    validate_body,
 )
 from agentmemory_operator.entrypoints.api.edge import REQUEST_ID
 from agentmemory_operator.entrypoints.api.fields import HeaderName
@@ -31,8 +31,8 @@ from agentmemory_operator.entrypoints.api.memories.item_requests import (
     PlacedItemIn,
     PutParameters,
 )
-from agentmemory_operator.entrypoints.api.memory_spans import note_records
-from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, WRITE_PROBLEMS, describe, router_of
+from agentmemory_operator.entrypoints.api.memory_spans import record_result
+from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, WRITE_PROBLEMS, build_router, describe
 from agentmemory_operator.entrypoints.api.schemas import (
     ItemsStoredOut,
     ItemStoredOut,
@@ -43,12 +43,12 @@ from agentmemory_operator.entrypoints.api.schemas import (
 )
 from agentmemory_operator.entrypoints.api.use_cases import services_of
 from agentmemory_operator.errors import AgentMemoryError
-from agentmemory_operator.memories.items import PlacedItem, Put
-from agentmemory_operator.memories.rules.items import named_owner
-from agentmemory_operator.runtime.slices import in_slices
+from agentmemory_operator.memories.items import PlacedItem, StoredItem
+from agentmemory_operator.memories.rules.items import owner_in_namespace
+from agentmemory_operator.runtime.slices import run_in_slices
 from agentmemory_operator.spec.access import Verb
 
-router = router_of("Items", GuardedRoute)
+router = build_router("Items", GuardedRoute)
 
 
 @router.put("/{agent}/items", summary="Put an item", **describe(ItemStoredOut, problems=WRITE_PROBLEMS, body=ItemIn))
@@ -67,8 +67,8 @@ async def put_item(
     sent = await read_model(request, ItemIn)
     item = sent.new_item(author=rights_of(request).author, idempotency_key=idempotency_key)
     put = await services.items.put(await services.directory.open(agent), address, item)
-    note_records(request, 1, id=put.memory_id)
-    return answers.json_response(answers.item_stored(put))
+    record_result(request, 1, id=put.memory_id)
+    return answers.json_response(answers.render_stored_item(put))
 
 
 @router.post(
@@ -85,20 +85,20 @@ async def put_items(
     services, rights = services_of(request), rights_of(request)
 
     def read_item(document: ParsedBody, key: str | None) -> PlacedItem:
-        sent = check(PlacedItemIn, document)
-        check_names(rights, sent)
-        owner = named_owner(sent.namespace, has_user=sent.user_id is not None)
+        sent = validate_body(PlacedItemIn, document)
+        check_named_users(rights, sent)
+        owner = owner_in_namespace(sent.namespace, has_user=sent.user_id is not None)
         rights.check_users([owner] if owner else [], field="namespace")
         address = sent.address_of(sent.key or services.items.new_key(key))
         return address, sent.new_item(author=rights.author, idempotency_key=key)
 
-    body = await read_body(request, max_bytes=BATCH_MAX_BYTES)
-    reader = BatchReader(ItemsEnvelope, read_item, partial(take_room, request), idempotency_key)
-    items = await in_slices(reader.read(body))
+    body = await read_body(request, max_bytes=MAX_BATCH_BYTES)
+    reader = BatchReader(ItemsEnvelope, read_item, partial(reserve_parts, request), idempotency_key)
+    items = await run_in_slices(reader.read(body))
     placed = [item for item in items if not isinstance(item, AgentMemoryError)]
     stored = await services.items.put_many(await services.directory.open(agent), placed) if placed else []
-    note_records(request, sum(isinstance(result, Put) for result in stored))
-    results = render_results(items, stored, answers.item_stored, request_id=request.scope[REQUEST_ID])
+    record_result(request, sum(isinstance(result, StoredItem) for result in stored))
+    results = render_results(items, stored, answers.render_stored_item, request_id=request.scope[REQUEST_ID])
     return answers.json_response({"results": results})
 
 
@@ -108,8 +108,8 @@ async def get_item(agent: str, request: Request, parameters: Annotated[ItemParam
     services, address = services_of(request), parameters.address
     opened = await services.directory.open(agent)
     record = await services.items.get(opened, address)
-    note_records(request, 1, id=record.id)
-    return answers.json_response(answers.memory(record, opened))
+    record_result(request, 1, id=record.id)
+    return answers.json_response(answers.render_memory(record, opened))
 
 
 @router.get(
@@ -120,16 +120,16 @@ async def list_item_versions(agent: str, request: Request, parameters: Annotated
     services, address = services_of(request), parameters.address
     opened = await services.directory.open(agent)
     found = await services.items.versions(opened, address)
-    return answers.json_response({"results": [answers.memory(record, opened) for record in found]})
+    return answers.json_response({"results": [answers.render_memory(record, opened) for record in found]})
 
 
 @router.delete("/{agent}/items", summary="Delete an item", **describe(None, problems=(*READ_PROBLEMS, 504), status=204))
 async def delete_item(agent: str, request: Request, parameters: Annotated[ItemParameters, Query()]) -> Response:
     """Delete the item of a key."""
     services, address = services_of(request), parameters.address
-    is_admin = rights_of(request).may(Verb.ADMIN)
+    is_admin = rights_of(request).has_verb(Verb.ADMIN)
     await services.items.delete(await services.directory.open(agent), address, is_admin=is_admin)
-    note_records(request, 1)
+    record_result(request, 1)
     return Response(status_code=204)
 
 

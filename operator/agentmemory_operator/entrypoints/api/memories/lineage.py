@@ -9,18 +9,18 @@ from starlette.responses import Response
 from agentmemory_operator.entrypoints.api import answers
 from agentmemory_operator.entrypoints.api.bodies import read_model
 from agentmemory_operator.entrypoints.api.identity.rights import GuardedRoute, rights_of
-from agentmemory_operator.entrypoints.api.memory_spans import note_records
-from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, WRITE_PROBLEMS, describe, router_of
+from agentmemory_operator.entrypoints.api.memory_spans import record_result
+from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, WRITE_PROBLEMS, build_router, describe
 from agentmemory_operator.entrypoints.api.requests import ChangeIn, ChildrenParameters, TreeParameters, UserParameters
 from agentmemory_operator.entrypoints.api.schemas import HistoryOut, MemoryOut, PageOut, TreeOut
-from agentmemory_operator.entrypoints.api.use_cases import known_id, open_agent
-from agentmemory_operator.memories.hierarchy import list_children, tree_below
+from agentmemory_operator.entrypoints.api.use_cases import open_agent, parse_id
+from agentmemory_operator.memories.hierarchy import list_children, read_tree
 from agentmemory_operator.memories.history import read_history
 from agentmemory_operator.memories.stored import change_head
 from agentmemory_operator.memories.zone_changes import change_zone
 from agentmemory_operator.spec.access import Verb
 
-router = router_of("Memories", GuardedRoute)
+router = build_router("Memories", GuardedRoute)
 
 
 @router.patch(
@@ -33,15 +33,15 @@ async def update_memory(
 ) -> Response:
     """Change fields of the newest version of a memory. To change its content, store a new memory with `supersedes`."""
     sent = await read_model(request, ChangeIn)
-    memory_id = known_id(id)
+    memory_id = parse_id(id)
     opened = await open_agent(request, agent)
     if "zone" in sent.model_fields_set:
-        is_admin = rights_of(request).may(Verb.ADMIN)
+        is_admin = rights_of(request).has_verb(Verb.ADMIN)
         record = await change_zone(opened, memory_id, sent.zone, user_id=parameters.user_id, is_admin=is_admin)
     else:
         record = await change_head(opened, memory_id, sent.changes(), user_id=parameters.user_id)
-    note_records(request, 1, id=memory_id)
-    return answers.json_response(answers.memory(record, opened))
+    record_result(request, 1, id=memory_id)
+    return answers.json_response(answers.render_memory(record, opened))
 
 
 @router.get(
@@ -53,10 +53,10 @@ async def get_memory_history(
     agent: str, id: str, request: Request, parameters: Annotated[UserParameters, Query()]
 ) -> Response:
     """List all versions of a memory, oldest first. Any version's ID names the chain."""
-    memory_id = known_id(id)
+    memory_id = parse_id(id)
     opened = await open_agent(request, agent)
     found = await read_history(opened, memory_id, user_id=parameters.user_id)
-    return answers.json_response(answers.history(found, opened))
+    return answers.json_response(answers.render_history(found, opened))
 
 
 @router.get(
@@ -68,10 +68,10 @@ async def list_memory_children(
     agent: str, id: str, request: Request, parameters: Annotated[ChildrenParameters, Query()]
 ) -> Response:
     """List the direct children of a memory, newest first, page by page."""
-    memory_id = known_id(id)
+    memory_id = parse_id(id)
     opened = await open_agent(request, agent)
     found = await list_children(opened, memory_id, **dict(parameters))
-    return answers.json_response(answers.page(found, opened))
+    return answers.json_response(answers.render_page(found, opened))
 
 
 @router.get(
@@ -83,7 +83,7 @@ async def get_memory_tree(
     agent: str, id: str, request: Request, parameters: Annotated[TreeParameters, Query()]
 ) -> Response:
     """Read a memory with its descendants, up to `depth` levels and `limit` memories."""
-    memory_id = known_id(id)
+    memory_id = parse_id(id)
     opened = await open_agent(request, agent)
-    found = await tree_below(opened, memory_id, parameters.tree_request())
-    return answers.json_response(answers.tree(found, opened))
+    found = await read_tree(opened, memory_id, parameters.tree_request())
+    return answers.json_response(answers.render_tree(found, opened))

@@ -8,32 +8,36 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from agentmemory_operator.agents.authorisation import readable_agents, rights_to
+from agentmemory_operator.agents.authorisation import check_rights, readable_agents
 from agentmemory_operator.entrypoints.api import answers
 from agentmemory_operator.entrypoints.api.agent_schemas import AgentDetailOut, AgentsOut, StatsOut
 from agentmemory_operator.entrypoints.api.bodies import (
-    BATCH_MAX_BYTES,
+    MAX_BATCH_BYTES,
     ParsedBody,
-    check,
-    check_names,
+    check_named_users,
     read_body,
     read_model,
-    take_room,
+    reserve_parts,
+    validate_body,
 )
 from agentmemory_operator.entrypoints.api.edge import REQUEST_ID
 from agentmemory_operator.entrypoints.api.fields import HeaderName, Id
 from agentmemory_operator.entrypoints.api.identity.rights import GuardedRoute, PlainRoute, caller_of, rights_of
-from agentmemory_operator.entrypoints.api.mcp.calls import offered_tools
+from agentmemory_operator.entrypoints.api.mcp.calls import build_tools
 from agentmemory_operator.entrypoints.api.memories import sessions
 from agentmemory_operator.entrypoints.api.memories.batches import BatchReader, render_results
-from agentmemory_operator.entrypoints.api.memories.conversation_requests import ConversationIn, ConversationOut, body_of
-from agentmemory_operator.entrypoints.api.memory_spans import note_records
+from agentmemory_operator.entrypoints.api.memories.conversation_requests import (
+    ConversationIn,
+    ConversationOut,
+    choose_model,
+)
+from agentmemory_operator.entrypoints.api.memory_spans import record_result
 from agentmemory_operator.entrypoints.api.openapi import (
     READ_PROBLEMS,
     SEARCH_PROBLEMS,
     WRITE_PROBLEMS,
+    build_router,
     describe,
-    router_of,
 )
 from agentmemory_operator.entrypoints.api.requests import (
     BatchEnvelope,
@@ -49,25 +53,25 @@ from agentmemory_operator.entrypoints.api.requests import (
 )
 from agentmemory_operator.entrypoints.api.schemas import BatchOut, MemoryOut, PageOut, SearchOut, StoredOut, ToolsOut
 from agentmemory_operator.entrypoints.api.shown_schemas import ShownMemoryOut, ShownPageOut, ShownSearchOut
-from agentmemory_operator.entrypoints.api.use_cases import Services, known_id, open_agent, services_of
+from agentmemory_operator.entrypoints.api.use_cases import Services, open_agent, parse_id, services_of
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.memories.incoming import IncomingMemory
-from agentmemory_operator.memories.rules.tools import PREFERRED_TYPE, in_mcp_form, in_openai_form
+from agentmemory_operator.memories.rules.tools import PREFERRED_TYPE, render_mcp_tools, render_openai_tools
 from agentmemory_operator.memories.stored import count_stored, delete_head, list_page, read_memory
-from agentmemory_operator.runtime.slices import in_slices
-from agentmemory_operator.runtime.tasks import side_by_side
+from agentmemory_operator.runtime.slices import run_in_slices
+from agentmemory_operator.runtime.tasks import gather_bounded
 from agentmemory_operator.search.counts import count_memories
 from agentmemory_operator.spec.access import Verb
 from agentmemory_operator.spec.effective.settings import AgentSettings
 
 GENERATION_HEADER = "X-AgentMemory-Generation"
 # Maximum number of agents to count concurrently for the list of agents.
-COUNTED_AT_ONCE = 8
+MAX_CONCURRENT_COUNTS = 8
 
-searching = router_of("Search", PlainRoute)
-agents = router_of("Agents", GuardedRoute)
-router = router_of("Memories", GuardedRoute)
-tools = router_of("Tools", GuardedRoute, prefix="/v1")
+searching = build_router("Search", PlainRoute)
+agents = build_router("Agents", GuardedRoute)
+router = build_router("Memories", GuardedRoute)
+tools = build_router("Tools", GuardedRoute, prefix="/v1")
 
 
 @agents.get("", summary="List agents", **describe(AgentsOut, problems=(401, 429, 500, 503)))
@@ -77,16 +81,18 @@ async def list_agents(request: Request) -> Response:
     readable = readable_agents(services.directory, caller_of(request))
 
     async def line(settings: AgentSettings) -> dict[str, Any]:
-        return answers.agent_line(settings, memories=await _count(services, settings.slug))
+        return answers.render_agent_line(settings, memories=await _count(services, settings.slug))
 
-    return answers.json_response({"results": await side_by_side(map(line, readable), at_once=COUNTED_AT_ONCE)})
+    return answers.json_response(
+        {"results": await gather_bounded(map(line, readable), concurrency=MAX_CONCURRENT_COUNTS)}
+    )
 
 
 @agents.get("/{agent}", summary="Read an agent's settings", **describe(AgentDetailOut, problems=READ_PROBLEMS))
 async def get_agent(agent: str, request: Request) -> Response:
     """Read the types, weights, thresholds and embedding in effect. 503 until the agent is ready."""
     opened = await open_agent(request, agent)
-    return answers.json_response(answers.agent_detail(opened, memories=await count_stored(opened)))
+    return answers.json_response(answers.render_agent_detail(opened, memories=await count_stored(opened)))
 
 
 @agents.get("/{agent}/stats", summary="Count memories", **describe(StatsOut, problems=READ_PROBLEMS))
@@ -94,7 +100,7 @@ async def get_stats(agent: str, request: Request, parameters: Annotated[StatsPar
     """Count the memories of a user, or of the whole agent, by type and state."""
     opened = await open_agent(request, agent)
     found = await count_memories(opened, parameters.user_id)
-    return answers.json_response(answers.stats(found, parameters.user_id))
+    return answers.json_response(answers.render_stats(found, parameters.user_id))
 
 
 @router.post(
@@ -111,10 +117,10 @@ async def store_memory(
     """
     services = services_of(request)
     rights = rights_of(request)
-    sent = await read_model(request, Body, choose=body_of)
+    sent = await read_model(request, Body, choose=choose_model)
     if isinstance(sent, ConversationIn):
         conversation = sent.conversation(stored_by=rights.author, idempotency_key=idempotency_key)
-        return await sessions.store_spoken(request, agent, conversation, 201)
+        return await sessions.store_and_queue(request, agent, conversation, 201)
     assert isinstance(sent, MemoryIn)
     memory = sent.new_memory(
         default_type=default_type_of(rights.settings), stored_by=rights.author, idempotency_key=idempotency_key
@@ -122,8 +128,8 @@ async def store_memory(
     [result] = await services.remember.store(await services.directory.open(agent), [memory])
     if isinstance(result, AgentMemoryError):
         raise result
-    note_records(request, 1, id=result.id)
-    return answers.json_response(answers.stored(result), 201)
+    record_result(request, 1, id=result.id)
+    return answers.json_response(answers.render_stored(result), 201)
 
 
 @router.post(
@@ -140,21 +146,21 @@ async def store_memories(
     """
     services = services_of(request)
     rights = rights_of(request)
-    body = await read_body(request, max_bytes=BATCH_MAX_BYTES)
+    body = await read_body(request, max_bytes=MAX_BATCH_BYTES)
 
     def read_item(document: ParsedBody, key: str | None) -> IncomingMemory:
-        sent = check(MemoryIn, document)
-        check_names(rights, sent)
+        sent = validate_body(MemoryIn, document)
+        check_named_users(rights, sent)
         return sent.new_memory(
             default_type=default_type_of(rights.settings), stored_by=rights.author, idempotency_key=key
         )
 
-    reader = BatchReader(BatchEnvelope, read_item, partial(take_room, request), idempotency_key)
-    items = await in_slices(reader.read(body))
+    reader = BatchReader(BatchEnvelope, read_item, partial(reserve_parts, request), idempotency_key)
+    items = await run_in_slices(reader.read(body))
     memories = [item for item in items if isinstance(item, IncomingMemory)]
     stored = await services.remember.store(await services.directory.open(agent), memories) if memories else []
-    note_records(request, sum(not isinstance(result, AgentMemoryError) for result in stored))
-    results = render_results(items, stored, answers.stored, request_id=request.scope[REQUEST_ID])
+    record_result(request, sum(not isinstance(result, AgentMemoryError) for result in stored))
+    results = render_results(items, stored, answers.render_stored, request_id=request.scope[REQUEST_ID])
     return answers.json_response({"results": results})
 
 
@@ -163,8 +169,8 @@ async def list_memories(agent: str, request: Request, parameters: Annotated[List
     """List a user's memories, newest first, page by page."""
     opened = await open_agent(request, agent)
     page = await list_page(opened, parameters.list_request())
-    note_records(request, len(page.records))
-    return answers.json_response(answers.page(page, opened, parameters))
+    record_result(request, len(page.records))
+    return answers.json_response(answers.render_page(page, opened, parameters))
 
 
 @router.get(
@@ -175,13 +181,13 @@ async def get_memory(
 ) -> Response:
     """Read one memory, superseded or not. Another user's memory is a 404."""
     services = services_of(request)
-    memory_id = known_id(id)
+    memory_id = parse_id(id)
     opened = await services.directory.open(agent)
     record = await read_memory(opened, memory_id, user_id=parameters.user_id)
-    note_records(request, 1, id=memory_id)
+    record_result(request, 1, id=memory_id)
     if record.type in opened.settings.session_types:
-        await services.working.touch(opened, record)
-    return answers.json_response(parameters.shown(parameters.of(record, opened)))
+        await services.working.mark_used(opened, record)
+    return answers.json_response(parameters.apply_format(parameters.render(record, opened)))
 
 
 @router.delete(
@@ -193,11 +199,11 @@ async def delete_memory(
     agent: str, id: str, request: Request, parameters: Annotated[UserParameters, Query()]
 ) -> Response:
     """Delete the newest version of a memory. The version before it becomes the newest."""
-    memory_id = known_id(id)
+    memory_id = parse_id(id)
     opened = await open_agent(request, agent)
-    is_admin = rights_of(request).may(Verb.ADMIN)
+    is_admin = rights_of(request).has_verb(Verb.ADMIN)
     await delete_head(opened, memory_id, user_id=parameters.user_id, is_admin=is_admin)
-    note_records(request, 1, id=memory_id)
+    record_result(request, 1, id=memory_id)
     return Response(status_code=204)
 
 
@@ -217,9 +223,9 @@ async def search_memories(agent: str, request: Request) -> Response:
     sent = await read_model(request, SearchIn)
     opened = await services.directory.open(agent)
     answer = await services.recall.search(opened, sent.search_request(default_scopes=rights_of(request).default_scopes))
-    services.meter.searched(answer.total_candidates)
-    note_records(request, len(answer.results), top_k=sent.top_k)
-    content = answers.search(answer, opened, sent)
+    services.meter.record_candidates(answer.total_candidates)
+    record_result(request, len(answer.results), top_k=sent.top_k)
+    content = answers.render_search(answer, opened, sent)
     return answers.json_response(content, headers={GENERATION_HEADER: str(answer.generation)})
 
 
@@ -231,7 +237,7 @@ def default_type_of(settings: AgentSettings) -> str | None:
 async def _count(services: Services, slug: str) -> int | None:
     """Return the number of stored memories, or None if the agent cannot be opened."""
     try:
-        return await count_stored(await services.directory.open(slug, reads_ahead=False))
+        return await count_stored(await services.directory.open(slug, renews_lease=False))
     except AgentMemoryError:
         return None
 
@@ -250,7 +256,7 @@ async def list_tools(request: Request, parameters: Annotated[ToolsParameters, Qu
     """List the schemas of remember, search and upsertMemory, with the meaning of each type of memory."""
     directory, types = services_of(request).directory, None
     if parameters.agent is not None:
-        rights = rights_to(directory, parameters.agent, caller=caller_of(request), verb=Verb.READ)
+        rights = check_rights(directory, parameters.agent, caller=caller_of(request), verb=Verb.READ)
         types = rights.settings.ranking.endings
-    render = in_openai_form if parameters.format == "openai" else in_mcp_form
-    return answers.json_response({"tools": render(offered_tools(types))})
+    render = render_openai_tools if parameters.format == "openai" else render_mcp_tools
+    return answers.json_response({"tools": render(build_tools(types))})

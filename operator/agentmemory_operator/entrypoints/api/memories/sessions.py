@@ -15,17 +15,17 @@ from agentmemory_operator.entrypoints.api.identity.rights import GuardedRoute, r
 from agentmemory_operator.entrypoints.api.memories.conversation_requests import (
     ConversationIn,
     ConversationOut,
-    conversation,
+    render_conversation,
 )
-from agentmemory_operator.entrypoints.api.memory_spans import note_records
-from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, WRITE_PROBLEMS, describe, router_of
+from agentmemory_operator.entrypoints.api.memory_spans import record_result
+from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, WRITE_PROBLEMS, build_router, describe
 from agentmemory_operator.entrypoints.api.requests import UserParameters, WorkingIn
 from agentmemory_operator.entrypoints.api.schemas import EndedOut, KeptOut, WorkingOut
 from agentmemory_operator.entrypoints.api.use_cases import services_of
 from agentmemory_operator.memories.working import Session
 
-router = router_of("Sessions", GuardedRoute)
-conversations = router_of("Conversations", GuardedRoute)
+router = build_router("Sessions", GuardedRoute)
+conversations = build_router("Conversations", GuardedRoute)
 
 SessionId = Annotated[Id, Path()]
 User = Annotated[UserParameters, Query()]
@@ -41,7 +41,7 @@ async def get_working_memory(agent: str, session_id: SessionId, request: Request
     services = services_of(request)
     opened = await services.directory.open(agent)
     records = await services.working.read(opened, Session(parameters.user_id, session_id))
-    return answers.json_response(answers.working(records, opened))
+    return answers.json_response(answers.render_working_memories(records, opened))
 
 
 @router.put(
@@ -56,9 +56,9 @@ async def put_working_memory(agent: str, session_id: SessionId, request: Request
     opened = await services.directory.open(agent)
     author = rights_of(request).author
     memory = sent.new_memory(user_id=parameters.user_id, session_id=session_id, stored_by=author)
-    kept = await services.working.keep(opened, memory)
-    note_records(request, 1, id=kept.record.id)
-    return answers.json_response(answers.kept(kept, opened))
+    kept = await services.working.store(opened, memory)
+    record_result(request, 1, id=kept.record.id)
+    return answers.json_response(answers.render_kept(kept, opened))
 
 
 @router.post(
@@ -75,8 +75,8 @@ async def end_session(agent: str, session_id: SessionId, request: Request, param
     opened = await services.directory.open(agent)
     ended = await end_and_distil(opened, services.working, Session(parameters.user_id, session_id))
     if ended.run is not None:
-        services.distilling.offer(agent, ended.last)
-    return answers.json_response(answers.ended(ended))
+        services.distilling.enqueue(agent, ended.request_row_id)
+    return answers.json_response(answers.render_session_end(ended))
 
 
 @conversations.post(
@@ -93,14 +93,14 @@ async def store_messages(
     """
     sent = await read_model(request, ConversationIn)
     spoken = sent.conversation(stored_by=rights_of(request).author, idempotency_key=idempotency_key)
-    return await store_spoken(request, agent, spoken, 201)
+    return await store_and_queue(request, agent, spoken, 201)
 
 
-async def store_spoken(request: Request, agent: str, sent: Conversation, status: int) -> Response:
+async def store_and_queue(request: Request, agent: str, sent: Conversation, status: int) -> Response:
     """Store a conversation, and queue it for distillation if the agent has a language model."""
     services = services_of(request)
     stored = await store_conversation(await services.directory.open(agent), services.remember, sent)
-    note_records(request, sum(turn is not None for turn in stored.turns))
+    record_result(request, sum(turn is not None for turn in stored.turns))
     if stored.run is not None:
-        services.distilling.offer(agent, stored.last)
-    return answers.json_response(conversation(stored), status)
+        services.distilling.enqueue(agent, stored.last_turn_id)
+    return answers.json_response(render_conversation(stored), status)

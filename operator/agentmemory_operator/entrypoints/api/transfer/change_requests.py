@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from agentmemory_operator.entrypoints.api.fields import Time, UserId
-from agentmemory_operator.entrypoints.api.requests import LIST_LIMIT, LIST_LIMIT_MAX, Parameters
+from agentmemory_operator.entrypoints.api.requests import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, Parameters
 from agentmemory_operator.entrypoints.api.schemas import Answer
 from agentmemory_operator.memories.change_log import ChangePage, ChangesRequest
 from agentmemory_operator.memories.rules.change_log import Change
@@ -13,7 +13,7 @@ from agentmemory_operator.spec.times import render_time
 
 Json = dict[str, Any]
 
-CURSOR_MAX = 512
+MAX_CURSOR_CHARS = 512
 
 
 class ChangesParameters(Parameters):
@@ -25,10 +25,10 @@ class ChangesParameters(Parameters):
     )
     cursor: str | None = Field(
         default=None,
-        max_length=CURSOR_MAX,
+        max_length=MAX_CURSOR_CHARS,
         description="`next_cursor`, or the cursor of an entry. Default: the start of the log.",
     )
-    limit: int = Field(default=LIST_LIMIT, ge=1, le=LIST_LIMIT_MAX, description="Entries per page.")
+    limit: int = Field(default=DEFAULT_PAGE_SIZE, ge=1, le=MAX_PAGE_SIZE, description="Entries per page.")
 
     def changes_request(self, *, cursor: str | None) -> ChangesRequest:
         """Convert to the `ChangesRequest` of the use case."""
@@ -57,7 +57,7 @@ class ChangesOut(Answer):
     next_cursor: str = Field(description="Cursor to continue from; set even if there are no results.")
 
 
-def change(found: Change, slug: str) -> Json:
+def render_change(found: Change, slug: str) -> Json:
     """Render a `ChangeOut`."""
     return {
         "cursor": found.position.encode(slug),
@@ -68,6 +68,6 @@ def change(found: Change, slug: str) -> Json:
     }
 
 
-def changes(page: ChangePage, slug: str) -> Json:
+def render_changes(page: ChangePage, slug: str) -> Json:
     """Render a `ChangesOut`."""
-    return {"results": [change(found, slug) for found in page.changes], "next_cursor": page.next_cursor}
+    return {"results": [render_change(found, slug) for found in page.changes], "next_cursor": page.next_cursor}

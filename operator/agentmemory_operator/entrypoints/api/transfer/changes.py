@@ -14,14 +14,18 @@ from fastapi import Header, Query
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from agentmemory_operator.agents.authorisation import rights_to
-from agentmemory_operator.agents.fenced_store import again_if_moved
+from agentmemory_operator.agents.authorisation import check_rights
+from agentmemory_operator.agents.fenced_store import retry_if_moved
 from agentmemory_operator.entrypoints.api.answers import json_response
 from agentmemory_operator.entrypoints.api.identity.rights import GuardedRoute, caller_of
-from agentmemory_operator.entrypoints.api.load.in_flight import HOLD, Hold
-from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, describe, router_of
+from agentmemory_operator.entrypoints.api.load.in_flight import REQUEST_SLOT, RequestSlot
+from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, build_router, describe
 from agentmemory_operator.entrypoints.api.transfer import change_requests
-from agentmemory_operator.entrypoints.api.transfer.change_requests import CURSOR_MAX, ChangesOut, ChangesParameters
+from agentmemory_operator.entrypoints.api.transfer.change_requests import (
+    MAX_CURSOR_CHARS,
+    ChangesOut,
+    ChangesParameters,
+)
 from agentmemory_operator.entrypoints.api.use_cases import services_of
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.memories.change_log import ChangePage, ChangesRequest, read_changes
@@ -29,12 +33,12 @@ from agentmemory_operator.spec.access import Verb
 
 EVENTS = "text/event-stream"
 # Pause after a read without changes.
-LOOK_S = 2.0
-BEAT_S = 15.0
+POLL_S = 2.0
+KEEP_ALIVE_PERIOD_S = 15.0
 # Maximum duration of a stream. The reader then has to authenticate again.
-STREAM_S = 300.0
+MAX_STREAM_S = 300.0
 
-router = router_of("Changes", GuardedRoute)
+router = build_router("Changes", GuardedRoute)
 
 ReadOn = Callable[[str], Awaitable[ChangePage]]
 """Reads the log after a cursor."""
@@ -45,44 +49,44 @@ async def list_changes(
     agent: str,
     request: Request,
     parameters: Annotated[ChangesParameters, Query()],
-    last_event_id: Annotated[str | None, Header(max_length=CURSOR_MAX)] = None,
+    last_event_id: Annotated[str | None, Header(max_length=MAX_CURSOR_CHARS)] = None,
 ) -> Response:
     """List changes, oldest first: IDs and kinds, no text. `Accept: text/event-stream` streams them as they happen."""
     services = services_of(request)
 
     async def read(changes_request: ChangesRequest) -> ChangePage:
         verb = Verb.READ if parameters.user_id is not None else Verb.ADMIN
-        rights_to(services.directory, agent, caller=caller_of(request), verb=verb)
+        check_rights(services.directory, agent, caller=caller_of(request), verb=verb)
         return await read_changes(await services.directory.open(agent), changes_request)
 
     is_stream = EVENTS in request.headers.get("accept", "")
     if is_stream:
-        hold: Hold = request.scope[HOLD]
-        hold.begin_export()
+        hold: RequestSlot = request.scope[REQUEST_SLOT]
+        hold.start_export()
     first = await read(parameters.changes_request(cursor=last_event_id or parameters.cursor))
     if not is_stream:
-        return json_response(change_requests.changes(first, agent))
+        return json_response(change_requests.render_changes(first, agent))
 
     async def read_on(cursor: str) -> ChangePage:
-        return await again_if_moved(lambda: read(parameters.changes_request(cursor=cursor)))
+        return await retry_if_moved(lambda: read(parameters.changes_request(cursor=cursor)))
 
     return StreamingResponse(_events(agent, first, read_on), media_type=EVENTS, headers={"Cache-Control": "no-store"})
 
 
 async def _events(agent: str, page: ChangePage, read_on: ReadOn) -> AsyncIterator[bytes]:
     """Yield events until the stream times out or the log cannot be read. The reader reconnects and gets the error."""
-    until_s = time.monotonic() + STREAM_S
+    until_s = time.monotonic() + MAX_STREAM_S
     # Send something at once: some proxies forward the response headers only with the first data.
     yield _beat(page.next_cursor)
     beat_s = time.monotonic()
     while time.monotonic() < until_s:
         if page.changes:
-            yield b"".join(_event(change_requests.change(change, agent)) for change in page.changes)
+            yield b"".join(_event(change_requests.render_change(change, agent)) for change in page.changes)
         else:
-            if (now_s := time.monotonic()) - beat_s >= BEAT_S:
+            if (now_s := time.monotonic()) - beat_s >= KEEP_ALIVE_PERIOD_S:
                 yield _beat(page.next_cursor)
                 beat_s = now_s
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
         try:
             page = await read_on(page.next_cursor)
         except AgentMemoryError:

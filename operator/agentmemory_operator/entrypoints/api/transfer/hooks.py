@@ -6,12 +6,12 @@ from starlette.responses import Response
 from agentmemory_operator.agents.authorisation import AgentRights
 from agentmemory_operator.entrypoints.api import answers
 from agentmemory_operator.entrypoints.api.bodies import (
-    BODY_MAX_BYTES,
-    check,
-    check_names,
-    hold_parts,
+    MAX_BODY_BYTES,
+    check_named_users,
     parse_json,
     read_body,
+    reserve_parsed_body,
+    validate_body,
 )
 from agentmemory_operator.entrypoints.api.identity.rights import GuardedRoute
 from agentmemory_operator.entrypoints.api.memories import sessions
@@ -22,14 +22,14 @@ from agentmemory_operator.entrypoints.api.memories.conversation_requests import 
     is_conversation,
 )
 from agentmemory_operator.entrypoints.api.memories.routes import default_type_of
-from agentmemory_operator.entrypoints.api.memory_spans import note_records
-from agentmemory_operator.entrypoints.api.openapi import WRITE_PROBLEMS, describe, router_of
+from agentmemory_operator.entrypoints.api.memory_spans import record_result
+from agentmemory_operator.entrypoints.api.openapi import WRITE_PROBLEMS, build_router, describe
 from agentmemory_operator.entrypoints.api.schemas import StoredOut
 from agentmemory_operator.entrypoints.api.use_cases import services_of
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.spec.access import Caller, Scopes, Verb
 
-router = router_of("Webhooks", GuardedRoute)
+router = build_router("Webhooks", GuardedRoute)
 
 
 @router.post(
@@ -44,22 +44,22 @@ async def receive_hook(agent: str, name: str, request: Request) -> Response:
     """
     services = services_of(request)
     settings, hook = services.hooks.find(agent, name)
-    body = await read_body(request, max_bytes=BODY_MAX_BYTES)
+    body = await read_body(request, max_bytes=MAX_BODY_BYTES)
     await services.hooks.check(settings, hook, request.headers, body)
-    await hold_parts(request, body)
+    await reserve_parsed_body(request, body)
     rights = AgentRights(Caller(hook=name), settings, Scopes(), frozenset({Verb.WRITE}))
     key = f"hook:{name}:{request.headers['webhook-id']}"
     document = parse_json(body)
     if is_conversation(document.value):
-        spoken = check(ConversationIn, document)
-        check_names(rights, spoken)
+        spoken = validate_body(ConversationIn, document)
+        check_named_users(rights, spoken)
         conversation = spoken.conversation(stored_by=rights.author, idempotency_key=key)
-        return await sessions.store_spoken(request, agent, conversation, 202)
-    sent = check(HookIn, document).memory
-    check_names(rights, sent)
+        return await sessions.store_and_queue(request, agent, conversation, 202)
+    sent = validate_body(HookIn, document).memory
+    check_named_users(rights, sent)
     memory = sent.new_memory(default_type=default_type_of(settings), stored_by=rights.author, idempotency_key=key)
     [result] = await services.remember.store(await services.directory.open(agent), [memory])
     if isinstance(result, AgentMemoryError):
         raise result
-    note_records(request, 1, id=result.id)
-    return answers.json_response(answers.stored(result), 202)
+    record_result(request, 1, id=result.id)
+    return answers.json_response(answers.render_stored(result), 202)

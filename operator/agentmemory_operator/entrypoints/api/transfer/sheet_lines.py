@@ -6,9 +6,9 @@ import orjson
 from pydantic import Field
 
 from agentmemory_operator.entities.rules.sheet import (
-    ALIASES_MAX,
-    RELATIONS_MAX,
-    STRENGTH_MAX,
+    MAX_RELATIONS,
+    MAX_SHEET_ALIASES,
+    MAX_STRENGTH,
     Alias,
     EntitySheet,
     Relation,
@@ -25,27 +25,27 @@ from agentmemory_operator.spec.times import render_time
 SHEET_FIELD, PROFILE_FIELD = "entities", "user"
 
 
-class ToldRelation(Body):
+class ExportedRelation(Body):
     """A relation in an export."""
 
     source: KnownName
     relation: RelationName
     target: KnownName
-    strength: Whole = Field(default=1, ge=1, le=STRENGTH_MAX)
+    strength: Whole = Field(default=1, ge=1, le=MAX_STRENGTH)
 
 
-class ToldAlias(Body):
+class ExportedAlias(Body):
     """An alias in an export."""
 
     alias: KnownName
     name: EntityName
 
 
-class ToldSheet(Body):
+class ExportedSheet(Body):
     """Relations and aliases of a user's entities."""
 
-    relations: list[ToldRelation] = Field(default=[], max_length=RELATIONS_MAX)
-    aliases: list[ToldAlias] = Field(default=[], max_length=ALIASES_MAX)
+    relations: list[ExportedRelation] = Field(default=[], max_length=MAX_RELATIONS)
+    aliases: list[ExportedAlias] = Field(default=[], max_length=MAX_SHEET_ALIASES)
 
     def sheet(self) -> EntitySheet:
         """Convert to the `EntitySheet` of the use case."""
@@ -57,7 +57,7 @@ class ToldSheet(Body):
 class SheetLine(Body):
     """The line with relations and aliases."""
 
-    entities: ToldSheet
+    entities: ExportedSheet
 
 
 def render_sheet_line(sheet: EntitySheet) -> bytes:

@@ -8,12 +8,12 @@ from pydantic import Field, StrictBool, model_validator
 from pydantic_core import PydanticCustomError
 
 from agentmemory_operator.agents.authorisation import AgentRights
-from agentmemory_operator.consolidation.rules.answer import BATCH as MOST_MERGED
+from agentmemory_operator.consolidation.rules.answer import MAX_BATCH_MEMORIES as MOST_MERGED
 from agentmemory_operator.consolidation.rules.answer import MAX_NOTE_CHARS
 from agentmemory_operator.consolidation.rules.plan import MAX_CONNECTIONS
 from agentmemory_operator.entities.rules.sheet import EntitySheet
 from agentmemory_operator.entrypoints.api import answers
-from agentmemory_operator.entrypoints.api.bodies import check, parse_json
+from agentmemory_operator.entrypoints.api.bodies import parse_json, validate_body
 from agentmemory_operator.entrypoints.api.fields import (
     Author,
     Content,
@@ -27,28 +27,28 @@ from agentmemory_operator.entrypoints.api.fields import (
     UserId,
     Whole,
 )
-from agentmemory_operator.entrypoints.api.load.json_limits import NoJson, TooMuch, count_parts
+from agentmemory_operator.entrypoints.api.load.json_limits import LimitExceeded, MalformedJson, count_parts
 from agentmemory_operator.entrypoints.api.problems import ProblemRaised
 from agentmemory_operator.entrypoints.api.requests import Body, MemoryIn, Parameters, UserParameters
 from agentmemory_operator.entrypoints.api.schemas import Answer, ProblemOut
 from agentmemory_operator.entrypoints.api.transfer.sheet_lines import PROFILE_FIELD, SHEET_FIELD, ProfileLine, SheetLine
 from agentmemory_operator.errors import FieldError, RequestInvalid
-from agentmemory_operator.memories.rules.entities import ENTITIES_MAX, NAME_MAX, EntityKind, EntityRole
+from agentmemory_operator.memories.rules.entities import MAX_ENTITIES, MAX_ENTITY_NAME_CHARS, EntityKind, EntityRole
 from agentmemory_operator.memories.rules.item_versions import ItemVersion
 from agentmemory_operator.memories.rules.profile import UserProfile
 from agentmemory_operator.memories.rules.record import MemoryRecord
-from agentmemory_operator.memories.transfer.exports import Exported
-from agentmemory_operator.memories.transfer.import_batch import Line
-from agentmemory_operator.runtime.slices import at_once
+from agentmemory_operator.memories.transfer.exports import ExportedMemory
+from agentmemory_operator.memories.transfer.import_batch import ImportLine
+from agentmemory_operator.runtime.slices import run_without_pause
 from agentmemory_operator.spec.access import Verb
 from agentmemory_operator.spec.memory_types import MAX_ITEM_VERSIONS
 from agentmemory_operator.spec.times import render_time
 
 Json = dict[str, Any]
 MEDIA_TYPE = "application/x-ndjson"
-ERRORS_MAX = 100
+MAX_ERRORS = 100
 # Equals the maximum length of a line.
-SEALED_MAX = 1 << 20
+MAX_SEALED_CHARS = 1 << 20
 _NEW = frozenset(MemoryIn.model_fields) - {"user_id"}
 
 
@@ -89,7 +89,7 @@ class VersionIn(Body):
 class NamedIn(Body):
     """A name that a memory mentions."""
 
-    name: Annotated[str, Field(min_length=1, max_length=NAME_MAX)]
+    name: Annotated[str, Field(min_length=1, max_length=MAX_ENTITY_NAME_CHARS)]
     kind: EntityKind
     role: EntityRole
 
@@ -111,7 +111,7 @@ class LineIn(MemoryIn):
     content: Content | None = Field(default=None, description="The text; required without `sealed`.")  # type: ignore[assignment]
     sealed: str | None = Field(
         default=None,
-        max_length=SEALED_MAX,
+        max_length=MAX_SEALED_CHARS,
         description="Sealed text of a memory with a zone; opened with the agent's keys.",
     )
     locked: StrictBool = Field(default=False, description="The content is not included; ignored on import.")
@@ -141,7 +141,7 @@ class LineIn(MemoryIn):
     item: StrictBool = Field(default=False, description="It is an item: `key` in `namespace`.")
     entities: list[NamedIn] = Field(
         default=[],
-        max_length=ENTITIES_MAX,
+        max_length=MAX_ENTITIES,
         description="Names that it mentions; ignored on import, which extracts them again.",
     )
     embedding: str | None = Field(default=None, max_length=1024, description="Embedding that created `vector`.")
@@ -162,8 +162,8 @@ class LineIn(MemoryIn):
             raise PydanticCustomError("item", "{message}", {"message": message, "field": "item"})
         return self
 
-    def line(self, user_id: str, *, default_type: str | None, rights: AgentRights) -> Line:
-        """Convert to the `Line` of the use case.
+    def line(self, user_id: str, *, default_type: str | None, rights: AgentRights) -> ImportLine:
+        """Convert to the `ImportLine` of the use case.
 
         Raises:
             Forbidden: If it names an author that the caller may not name.
@@ -178,7 +178,7 @@ class LineIn(MemoryIn):
         # A line without an author stays without one if the caller may impersonate; otherwise the caller is its author.
         stored_by = None if Verb.IMPERSONATE in rights.verbs else rights.author
         memory = MemoryIn.model_construct(**values).new_memory(default_type=default_type, stored_by=stored_by)
-        return Line(
+        return ImportLine(
             memory=memory,
             id=self.id,
             supersedes_ids=tuple(self.supersedes_ids),
@@ -197,7 +197,7 @@ class LineIn(MemoryIn):
             versions=tuple(version.item_version() for version in self.versions),
             item_version=self.version,
             vector_of=self.embedding,
-            sealed=self.sealed,
+            encrypted_text=self.sealed,
         )
 
 
@@ -227,7 +227,7 @@ class ImportedOut(Answer):
 
 def read_line(
     text: bytes, *, user_id: str, default_type: str | None, rights: AgentRights
-) -> Line | EntitySheet | UserProfile | None:
+) -> ImportLine | EntitySheet | UserProfile | None:
     """Parse a line: a memory, the entity sheet, or the user's name. Return None for the counts at the end.
 
     Raises:
@@ -235,9 +235,9 @@ def read_line(
         RequestInvalid: If it is invalid, belongs to another user, or marks the end of an interrupted export.
     """
     try:
-        at_once(count_parts(text))
+        run_without_pause(count_parts(text))
         document = parse_json(text)
-    except (TooMuch, NoJson) as error:
+    except (LimitExceeded, MalformedJson) as error:
         raise RequestInvalid([FieldError("line", str(error))]) from None
     except ProblemRaised as error:
         raise RequestInvalid([FieldError("line", error.problem.detail.replace("the body", "it"))]) from None
@@ -245,17 +245,17 @@ def read_line(
     if isinstance(value, dict) and value.keys() == {"counts"}:
         return None
     if isinstance(value, dict) and value.keys() == {SHEET_FIELD}:
-        return check(SheetLine, document).entities.sheet()
+        return validate_body(SheetLine, document).entities.sheet()
     if isinstance(value, dict) and value.keys() == {PROFILE_FIELD}:
-        return check(ProfileLine, document).profile()
+        return validate_body(ProfileLine, document).profile()
     if isinstance(value, dict) and value.keys() == {"error"}:
         raise RequestInvalid([FieldError("line", "the export was interrupted here: export again")])
-    return check(LineIn, document).line(user_id, default_type=default_type, rights=rights)
+    return validate_body(LineIn, document).line(user_id, default_type=default_type, rights=rights)
 
 
-def render_line(exported: Exported, *, embedding: str) -> bytes:
+def render_line(exported: ExportedMemory, *, embedding: str) -> bytes:
     """Render a memory as a line without null and empty fields."""
-    rendered = answers.memory(exported.record)
+    rendered = answers.render_memory(exported.record)
     line = {name: value for name, value in rendered.items() if value not in (None, (), [], {})}
     if exported.sealed is not None:
         line["sealed"] = exported.sealed
@@ -271,7 +271,7 @@ def render_line(exported: Exported, *, embedding: str) -> bytes:
 
 
 def _version(record: MemoryRecord) -> Json:
-    rendered = answers.memory(record)
+    rendered = answers.render_memory(record)
     return {name: rendered[name] for name in VersionIn.model_fields if rendered[name] not in (None, (), [], {})}
 
 

@@ -13,24 +13,24 @@ from starlette.responses import Response, StreamingResponse
 
 from agentmemory_operator.agents.authorisation import AgentRights
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.agents.fenced_store import again_if_moved
+from agentmemory_operator.agents.fenced_store import retry_if_moved
 from agentmemory_operator.entities.rules.sheet import EntitySheet
 from agentmemory_operator.entities.sheets import change_sheet, read_sheet
 from agentmemory_operator.entrypoints.api.answers import json_response
-from agentmemory_operator.entrypoints.api.bodies import media_type_of, not_declared
+from agentmemory_operator.entrypoints.api.bodies import media_type_of, wrong_media_type
 from agentmemory_operator.entrypoints.api.edge import REQUEST_ID
 from agentmemory_operator.entrypoints.api.identity.rights import GuardedRoute, rights_of
-from agentmemory_operator.entrypoints.api.load.in_flight import HOLD, MIB, RETRY_AFTER_S, Hold
-from agentmemory_operator.entrypoints.api.load.json_limits import ITEM_MAX_PARTS, parts_at_most
+from agentmemory_operator.entrypoints.api.load.in_flight import MIB, REQUEST_SLOT, RETRY_AFTER_S, RequestSlot
+from agentmemory_operator.entrypoints.api.load.json_limits import MAX_ITEM_PARTS, max_parts
 from agentmemory_operator.entrypoints.api.load.receiving import has_body
-from agentmemory_operator.entrypoints.api.memories.batches import ITEM_ERRORS_MAX
+from agentmemory_operator.entrypoints.api.memories.batches import MAX_ITEM_ERRORS
 from agentmemory_operator.entrypoints.api.memories.routes import default_type_of
-from agentmemory_operator.entrypoints.api.memory_spans import note_records
-from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, WRITE_PROBLEMS, describe, router_of
+from agentmemory_operator.entrypoints.api.memory_spans import record_result
+from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, WRITE_PROBLEMS, build_router, describe
 from agentmemory_operator.entrypoints.api.problems import ProblemRaised, problem_of
 from agentmemory_operator.entrypoints.api.transfer.sheet_lines import render_profile_line, render_sheet_line
 from agentmemory_operator.entrypoints.api.transfer.transfer_requests import (
-    ERRORS_MAX,
+    MAX_ERRORS,
     MEDIA_TYPE,
     ExportParameters,
     ImportedOut,
@@ -52,19 +52,19 @@ from agentmemory_operator.errors import (
     TransientError,
 )
 from agentmemory_operator.memories.rules.profile import UserProfile
-from agentmemory_operator.memories.transfer.exports import Exported, export_memories
-from agentmemory_operator.memories.transfer.import_batch import Line, Outcome
+from agentmemory_operator.memories.transfer.exports import ExportedMemory, export_memories
+from agentmemory_operator.memories.transfer.import_batch import ImportLine, Outcome
 from agentmemory_operator.memories.transfer.imports import BATCH, embedding_name, import_lines
-from agentmemory_operator.runtime.slices import in_slices
+from agentmemory_operator.runtime.slices import run_in_slices
 from agentmemory_operator.search.users import import_profile, read_profile
 from agentmemory_operator.spec.access import Verb
 
-LINE_MAX_BYTES = MIB
+MAX_LINE_BYTES = MIB
 # Lines are imported in batches of about this size.
 BATCH_BYTES = MIB // 2
 MEDIA_TYPES = frozenset({MEDIA_TYPE, "application/ndjson", "application/jsonl", "application/json"})
 
-router = router_of("Transfer", GuardedRoute)
+router = build_router("Transfer", GuardedRoute)
 
 
 @router.get(
@@ -76,25 +76,30 @@ async def export_user_memories(
     agent: str, request: Request, parameters: Annotated[ExportParameters, Query()]
 ) -> Response:
     """Stream every memory of a user as NDJSON, one per line, oldest version first. The last line has the counts."""
-    hold: Hold = request.scope[HOLD]
-    hold.begin_export()
+    hold: RequestSlot = request.scope[REQUEST_SLOT]
+    hold.start_export()
     opened = await open_agent(request, agent)
-    if parameters.plain and not rights_of(request).may(Verb.ADMIN):
+    if parameters.plain and not rights_of(request).has_verb(Verb.ADMIN):
         raise Forbidden("exporting sealed memories in plain text needs the verb admin: omit plain", field="plain")
     pages = export_memories(opened, parameters.user_id, has_vectors=parameters.vectors, opens_sealed=parameters.plain)
     # Read the first page before the response starts, so that an error gets its own status.
-    nothing: list[Exported] = []
+    nothing: list[ExportedMemory] = []
     first = await anext(pages, nothing)
     lines = _lines(opened, first, pages, user_id=parameters.user_id, request_id=request.scope[REQUEST_ID])
     return StreamingResponse(lines, media_type=MEDIA_TYPE)
 
 
 async def _lines(
-    agent: Agent, first: list[Exported], pages: AsyncIterator[list[Exported]], *, user_id: str, request_id: str
+    agent: Agent,
+    first: list[ExportedMemory],
+    pages: AsyncIterator[list[ExportedMemory]],
+    *,
+    user_id: str,
+    request_id: str,
 ) -> AsyncIterator[bytes]:
     counts: Counter[str] = Counter()
     render = partial(render_line, embedding=embedding_name(agent.source))
-    page: list[Exported] | None = first
+    page: list[ExportedMemory] | None = first
     try:
         while page is not None:
             counts.update(exported.record.type for exported in page)
@@ -123,19 +128,19 @@ async def import_user_memories(
     _check_media_type(request)
     # Check before the body is read that the agent can be opened.
     await services.directory.open(agent)
-    hold: Hold = request.scope[HOLD]
+    hold: RequestSlot = request.scope[REQUEST_SLOT]
     hold.is_in_pieces = True
     open_agent = partial(services.directory.open, agent)
     run = _Import(open_agent, parameters, rights, request.scope[REQUEST_ID])
     try:
-        async for batch in _batches(request.stream(), hold.give_back):
-            async with hold.turn():
-                await run.take_in(batch)
-            hold.give_back(batch.body_bytes)
+        async for batch in _batches(request.stream(), hold.release_body_bytes):
+            async with hold.run_piece():
+                await run.import_batch(batch)
+            hold.release_body_bytes(batch.body_bytes)
     except ProblemRaised as refusal:
-        raise run.broken_off_by(refusal) from refusal
-    note_records(request, run.counts["imported"])
-    return json_response(run.told())
+        raise run.interrupted_by(refusal) from refusal
+    record_result(request, run.counts["imported"])
+    return json_response(run.render())
 
 
 @dataclass(slots=True)
@@ -151,43 +156,43 @@ class _Import:
     request_id: str
     counts: Counter[str] = field(default_factory=Counter)
     errors: list[dict[str, Any]] = field(default_factory=list)
-    seen: int = 0
+    processed_lines: int = 0
 
-    async def take_in(self, batch: "_Batch") -> None:
+    async def import_batch(self, batch: "_Batch") -> None:
         """Import a batch of lines.
 
         Raises:
             TransientError: If the batch failed. The message has the number of imported lines.
         """
-        read = await in_slices(self._read_all(batch))
-        memories = [(number, line) for number, line in read if isinstance(line, Line)]
+        read = await run_in_slices(self._read_all(batch))
+        memories = [(number, line) for number, line in read if isinstance(line, ImportLine)]
         try:
-            outcomes = await again_if_moved(partial(self._store, [line for _, line in memories])) if memories else []
+            outcomes = await retry_if_moved(partial(self._store, [line for _, line in memories])) if memories else []
             await self._join(
                 [(number, facts) for number, facts in read if isinstance(facts, EntitySheet | UserProfile)]
             )
         except TransientError as error:
             raise _interrupted(error, batch.first - 1) from error
-        self.seen = batch.first + len(batch.lines) - 1
+        self.processed_lines = batch.first + len(batch.lines) - 1
         for (number, _), outcome in zip(memories, outcomes, strict=True):
             if isinstance(outcome, AgentMemoryError):
                 self._fail(number, outcome)
             else:
                 self.counts[outcome] += 1
 
-    def broken_off_by(self, refusal: ProblemRaised) -> Exception:
+    def interrupted_by(self, refusal: ProblemRaised) -> Exception:
         """Return the error of an import that is rejected midway; it is unchanged if nothing was imported yet."""
-        if not self.seen:
+        if not self.processed_lines:
             return refusal
-        return _interrupted(TransientError(refusal.problem.detail, retry_after_s=RETRY_AFTER_S), self.seen)
+        return _interrupted(TransientError(refusal.problem.detail, retry_after_s=RETRY_AFTER_S), self.processed_lines)
 
-    def told(self) -> dict[str, Any]:
+    def render(self) -> dict[str, Any]:
         """Render an `ImportedOut`."""
         counts = {name: self.counts[name] for name in ("imported", "present", "failed")}
         more = self.counts["failed"] - len(self.errors)
         return {"counts": {"lines": sum(counts.values()), **counts}, "errors": self.errors, "more_errors": more}
 
-    async def _store(self, lines: Sequence[Line]) -> list[Outcome]:
+    async def _store(self, lines: Sequence[ImportLine]) -> list[Outcome]:
         erased = self.parameters.include_erased
         return await import_lines(await self.open_agent(), lines, brings_back_erased=erased)
 
@@ -201,17 +206,19 @@ class _Import:
                 if isinstance(fact, UserProfile):
                     await import_profile(agent, user_id, fact)
                 elif agent.entity_lists is not None:
-                    await change_sheet(agent, user_id, lambda there: there.joined(fact))
+                    await change_sheet(agent, user_id, lambda there: there.merged_with(fact))
 
             try:
-                await again_if_moved(join)
+                await retry_if_moved(join)
             except TransientError:
                 raise
             except AgentMemoryError as error:
                 self._fail(number, error)
 
-    def _read_all(self, batch: "_Batch") -> Generator[None, None, list[tuple[int, Line | EntitySheet | UserProfile]]]:
-        read: list[tuple[int, Line | EntitySheet | UserProfile]] = []
+    def _read_all(
+        self, batch: "_Batch"
+    ) -> Generator[None, None, list[tuple[int, ImportLine | EntitySheet | UserProfile]]]:
+        read: list[tuple[int, ImportLine | EntitySheet | UserProfile]] = []
         for number, text in enumerate(batch.lines, batch.first):
             if text is not None and not text.strip():
                 continue
@@ -224,17 +231,17 @@ class _Import:
             yield
         return read
 
-    def _read(self, text: bytes | None) -> Line | EntitySheet | UserProfile | None:
+    def _read(self, text: bytes | None) -> ImportLine | EntitySheet | UserProfile | None:
         if text is None:
-            raise RequestInvalid([FieldError("line", f"is longer than {LINE_MAX_BYTES // MIB} MiB")])
+            raise RequestInvalid([FieldError("line", f"is longer than {MAX_LINE_BYTES // MIB} MiB")])
         user_id, default_type = self.parameters.user_id, default_type_of(self.rights.settings)
         return read_line(text, user_id=user_id, default_type=default_type, rights=self.rights)
 
     def _fail(self, number: int, error: AgentMemoryError) -> None:
         self.counts["failed"] += 1
-        if len(self.errors) < ERRORS_MAX:
+        if len(self.errors) < MAX_ERRORS:
             self.errors.append(
-                {"line": number, "error": problem_of(error).body(self.request_id, errors_max=ITEM_ERRORS_MAX)}
+                {"line": number, "error": problem_of(error).body(self.request_id, max_errors=MAX_ITEM_ERRORS)}
             )
 
 
@@ -263,8 +270,8 @@ async def _batches(stream: AsyncIterator[bytes], give_back: Callable[[int], None
         size += 1 if line is None else len(line) + 1
         is_start = first == 1 and not lines
         lines.append(line.removeprefix(BOM_UTF8) if line and is_start else line)
-        parts += parts_at_most(line or b"")
-        if len(lines) == BATCH or size >= BATCH_BYTES or parts >= ITEM_MAX_PARTS:
+        parts += max_parts(line or b"")
+        if len(lines) == BATCH or size >= BATCH_BYTES or parts >= MAX_ITEM_PARTS:
             yield _Batch(first, lines, size)
             first, lines, size, parts = first + len(lines), [], 0, 0
     if lines:
@@ -277,13 +284,13 @@ async def _split(stream: AsyncIterator[bytes], give_back: Callable[[int], None])
     async for chunk in stream:
         *ends, last = chunk.split(b"\n")
         for end in ends:
-            if is_too_long or len(rest) + len(end) > LINE_MAX_BYTES:
+            if is_too_long or len(rest) + len(end) > MAX_LINE_BYTES:
                 give_back(len(rest) + len(end))
                 yield None
             else:
                 yield bytes(rest + end)
             rest, is_too_long = bytearray(), False
-        if is_too_long or len(rest) + len(last) > LINE_MAX_BYTES:
+        if is_too_long or len(rest) + len(last) > MAX_LINE_BYTES:
             give_back(len(rest) + len(last))
             rest, is_too_long = bytearray(), True
         else:
@@ -304,4 +311,4 @@ def _check_media_type(request: Request) -> None:
     headers = dict(request.scope["headers"])
     sent = media_type_of(headers)
     if has_body(headers) and sent not in MEDIA_TYPES:
-        raise not_declared(sent, wanted=MEDIA_TYPE)
+        raise wrong_media_type(sent, expected=MEDIA_TYPE)

@@ -8,10 +8,16 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from agentmemory_operator.controllers.approve_all import ApproveAll, ApprovedObject, Chosen
-from agentmemory_operator.controllers.rules.approval import Waiting, approval, describe_waiting, is_seen, waiting_of
+from agentmemory_operator.controllers.approve_all import ApprovalResult, ApprovalTarget, BulkApproval
+from agentmemory_operator.controllers.rules.approval import (
+    PendingApproval,
+    approval_annotations,
+    describe_pending,
+    find_pending_approval,
+    is_status_current,
+)
 from agentmemory_operator.entrypoints.cli.composition import OpenJobs
-from agentmemory_operator.entrypoints.cli.jobs import POLL_S, JobsPlace, Output, add_verb, in_place, titled
+from agentmemory_operator.entrypoints.cli.jobs import POLL_S, JobsPlace, Output, add_verb, run_in_place, title_of
 from agentmemory_operator.entrypoints.cli.look.status_view import PLAN_COLUMNS, change_rows
 from agentmemory_operator.entrypoints.cli.options import TableJsonOrYaml, print_document
 from agentmemory_operator.entrypoints.cli.program import called_as
@@ -21,7 +27,7 @@ from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import JobObjects
 from agentmemory_operator.runtime.cache import AGENT_MEMORY
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
-from agentmemory_operator.spec.kinds.conditions import condition_of
+from agentmemory_operator.spec.kinds.conditions import find_condition
 from agentmemory_operator.spec.presets import PRESETS
 
 EVERYWHERE = ""
@@ -70,53 +76,57 @@ def _run(open_jobs: OpenJobs, options: Approve, place: JobsPlace) -> None:
             known = ", ".join(PRESETS)
             raise typer.BadParameter(f"--all takes --preset ({known}), and no AgentMemory or --digest")
         going_on = "approved plans continue; run the command again to wait for them and approve the rest"
-        in_place(open_jobs, place, partial(_approve_all, options, place.namespace or EVERYWHERE), going_on=going_on)
+        run_in_place(
+            open_jobs, place, partial(_approve_all, options, place.namespace or EVERYWHERE), interrupt_message=going_on
+        )
         return
     if not options.name or options.preset or options.keep_going:
         raise typer.BadParameter("name an AgentMemory, or give --all --preset NAME")
-    document, waiting = in_place(open_jobs, place, partial(_approve, options))
+    document, waiting = run_in_place(open_jobs, place, partial(_approve, options))
     if options.output is TableJsonOrYaml.TABLE:
         show([_section(document, waiting, place)], Console())
     else:
         print_document(_document(document, waiting), options.output)
 
 
-async def _approve(options: Approve, objects: JobObjects, namespace: str) -> tuple[Json, Waiting]:
+async def _approve(options: Approve, objects: JobObjects, namespace: str) -> tuple[Json, PendingApproval]:
     document = await objects.read_object(AGENT_MEMORY, namespace, options.name)
     waiting = _find_pending(document, options.digest)
-    await objects.annotate(AGENT_MEMORY, Metadata.model_validate(document["metadata"]), approval(waiting.value))
+    await objects.annotate(
+        AGENT_MEMORY, Metadata.model_validate(document["metadata"]), approval_annotations(waiting.value)
+    )
     return document, waiting
 
 
-def _find_pending(document: Json, digest: str | None) -> Waiting:
+def _find_pending(document: Json, digest: str | None) -> PendingApproval:
     """Return the pending approval of an object.
 
     Raises:
         AgentMemoryError: If the last edit is not reconciled yet, nothing waits, or `digest` is not the pending plan.
     """
-    name, waiting = titled(document), waiting_of(document)
-    if not is_seen(document):
+    name, waiting = title_of(document), find_pending_approval(document)
+    if not is_status_current(document):
         raise AgentMemoryError(f"{name}: its last edit is not reconciled yet: run the command again")
     if waiting is None:
-        in_sync = condition_of(document.get("status"), "InSync")
+        in_sync = find_condition(document.get("status"), "InSync")
         state = f"{in_sync.get('reason')}: {in_sync.get('message')}" if in_sync else "it has no collection yet"
         raise AgentMemoryError(f"{name}: no plan is waiting for approval ({state})")
     if digest is not None and digest != waiting.value:
         raise AgentMemoryError(
-            f"{name}: the plan {digest} is outdated. The current plan is {describe_waiting(waiting)}. Review "
+            f"{name}: the plan {digest} is outdated. The current plan is {describe_pending(waiting)}. Review "
             f"it ({called_as()} status {document['metadata']['name']}), then approve {waiting.value}"
         )
     return waiting
 
 
-def _section(document: Json, waiting: Waiting, place: JobsPlace) -> Section:
+def _section(document: Json, waiting: PendingApproval, place: JobsPlace) -> Section:
     rows = change_rows(waiting.changes)
     words = COSTS | (COSTS_OF_NODES if waiting.costs.get("nodes", 1) > 1 else {})
     costs = ", ".join(text.format(waiting.costs[name]) for name, text in words.items() if name in waiting.costs)
     name = document["metadata"]["name"]
     shown = f"{called_as()} status {name}{place.options}"
     return Section(
-        f"{titled(document)}: approved {waiting.value}",
+        f"{title_of(document)}: approved {waiting.value}",
         "good",
         PLAN_COLUMNS if rows else (),
         rows,
@@ -125,36 +135,36 @@ def _section(document: Json, waiting: Waiting, place: JobsPlace) -> Section:
     )
 
 
-def _document(document: Json, waiting: Waiting) -> Mapping[str, Any]:
+def _document(document: Json, waiting: PendingApproval) -> Mapping[str, Any]:
     metadata = document["metadata"]
     agent = {"namespace": metadata["namespace"], "name": metadata["name"]}
     return {"agent": agent, "approved": waiting.value, "changes": list(waiting.changes), "costs": dict(waiting.costs)}
 
 
 async def _approve_all(options: Approve, where: str, objects: JobObjects, _: str) -> None:
-    done: list[ApprovedObject] = []
+    done: list[ApprovalResult] = []
 
-    def begin(one: Chosen) -> None:
-        typer.echo(f"{one}: approved {one.approved} ({one.points} points)")
+    def begin(one: ApprovalTarget) -> None:
+        typer.echo(f"{one}: approved {one.approval_value} ({one.points} points)")
 
-    def tell(result: ApprovedObject) -> None:
+    def tell(result: ApprovalResult) -> None:
         done.append(result)
         outcome = "done" if result.is_done else "FAILED"
         typer.echo(f"{len(done)} of {len(chosen)}: {result.agent} {outcome}: {result.message}")
 
     preset = options.preset or ""
-    everything = ApproveAll(
+    everything = BulkApproval(
         objects=objects,
         preset=preset,
         namespace=where,
-        begin=begin,
-        tell=tell,
-        at_once=options.at_once,
-        keeps_going=options.keep_going,
+        report_started=begin,
+        report=tell,
+        concurrency=options.at_once,
+        continues_on_failure=options.keep_going,
         poll_s=POLL_S,
     )
     chosen = await everything.find()
-    under_way = sum(one.waiting is None for one in chosen)
+    under_way = sum(one.pending is None for one in chosen)
     typer.echo(
         f"{len(chosen) - under_way} AgentMemories wait for approval of a newer revision of preset {preset}, "
         f"{under_way} are in progress; {options.at_once} at a time"

@@ -12,17 +12,23 @@ from rich.console import Console
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.adapters.embedding.choice import CallerVectors
 from agentmemory_operator.agents.directory import open_collection
-from agentmemory_operator.entrypoints.cli.composition import Inspection
-from agentmemory_operator.entrypoints.cli.endpoints import dev_endpoint, endpoint_through
-from agentmemory_operator.entrypoints.cli.jobs import JobsPlace, add_verb, in_place
-from agentmemory_operator.entrypoints.cli.options import Output, ReachedAt, TableOrJson, print_json
+from agentmemory_operator.entrypoints.cli.composition import QdrantAccess
+from agentmemory_operator.entrypoints.cli.endpoints import connection_endpoint, dev_endpoint
+from agentmemory_operator.entrypoints.cli.jobs import JobsPlace, add_verb, run_in_place
+from agentmemory_operator.entrypoints.cli.options import Output, QdrantUrl, TableOrJson, print_json
 from agentmemory_operator.entrypoints.cli.program import called_as
 from agentmemory_operator.entrypoints.cli.run import Yes, confirm
 from agentmemory_operator.entrypoints.cli.tables import Section, show
 from agentmemory_operator.lifecycle.cleanup import Cleanup
-from agentmemory_operator.lifecycle.rules.cleanup import Removal, Row, allowance, braked, rules_of
-from agentmemory_operator.lifecycle.rules.cleanup_status import described
-from agentmemory_operator.memories.rules.filters import STORED
+from agentmemory_operator.lifecycle.rules.cleanup import (
+    RemovalReason,
+    Row,
+    build_rules,
+    count_limited,
+    removal_allowance,
+)
+from agentmemory_operator.lifecycle.rules.cleanup_status import render_counts
+from agentmemory_operator.memories.rules.filters import STORED_FILTER
 from agentmemory_operator.ports.kubernetes import JobObjects
 from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.runtime.cache import AGENT_MEMORY, QDRANT_CONNECTION
@@ -32,7 +38,7 @@ from agentmemory_operator.spec.kinds.parse import parse_agent_memory, parse_conn
 from agentmemory_operator.spec.times import render_time
 
 COLUMNS = ("ID", "USER", "TYPE", "CREATED", "REASON")
-MOST_SHOWN = 100
+MAX_LISTED_REMOVALS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +52,22 @@ class CleanupDraft:
     """
 
     memories: int
-    removals: tuple[tuple[Row, Removal], ...]
+    removals: tuple[tuple[Row, RemovalReason], ...]
     allowed: int
 
     @property
-    def counts(self) -> Counter[Removal]:
+    def counts(self) -> Counter[RemovalReason]:
         """Number of removals by reason."""
         return Counter(reason for _, reason in self.removals)
 
     @property
     def is_held(self) -> bool:
         """True if the run would exceed the limit and wait for approval."""
-        return braked(self.counts) > self.allowed
+        return count_limited(self.counts) > self.allowed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskedCleanup:
+class CleanupOptions:
     """Request a cleanup now; with --dry-run, list what it would remove and why."""
 
     name: Annotated[str, typer.Argument(help="Name of the AgentMemory.")]
@@ -69,25 +75,25 @@ class AskedCleanup:
         False
     )
     yes: Yes = False
-    qdrant: ReachedAt = None
+    qdrant: QdrantUrl = None
     output: Output = TableOrJson.TABLE
 
 
-def add_cleanup(cli: typer.Typer, inspection: Inspection) -> None:
+def add_cleanup(cli: typer.Typer, inspection: QdrantAccess) -> None:
     """Add the command to the command line."""
-    add_verb(cli, "cleanup", AskedCleanup, partial(_run, inspection))
+    add_verb(cli, "cleanup", CleanupOptions, partial(_run, inspection))
 
 
-def _run(inspection: Inspection, options: AskedCleanup, place: JobsPlace) -> None:
+def _run(inspection: QdrantAccess, options: CleanupOptions, place: JobsPlace) -> None:
     if not options.dry_run:
         question = f"Run a cleanup of {options.name} now? Removed memories cannot be recovered; --dry-run lists them."
         confirm(question, yes=options.yes)
-        in_place(inspection.open_objects, place, partial(_ask, options.name))
+        run_in_place(inspection.open_objects, place, partial(_ask, options.name))
         see = f"`{called_as()} status {options.name}{place.options}`"
         typer.echo(f"cleanup requested; see {see} for the result")
         return
     is_folder = place.manifests is not None
-    draft = in_place(inspection.open_objects, place, partial(_draft, inspection, options, is_folder))
+    draft = run_in_place(inspection.open_objects, place, partial(_draft, inspection, options, is_folder))
     if options.output is TableOrJson.JSON:
         print_json(draft_document(draft))
     else:
@@ -101,7 +107,7 @@ async def _ask(name: str, objects: JobObjects, namespace: str) -> None:
 
 
 async def _draft(
-    inspection: Inspection, options: AskedCleanup, is_folder: bool, objects: JobObjects, namespace: str
+    inspection: QdrantAccess, options: CleanupOptions, is_folder: bool, objects: JobObjects, namespace: str
 ) -> CleanupDraft:
     memory = await _memory(objects, options.name, namespace)
     if is_folder:
@@ -109,13 +115,13 @@ async def _draft(
     else:
         ref = memory.spec.connection_ref
         document = await objects.read_object(QDRANT_CONNECTION, ref.namespace or namespace, ref.name)
-        endpoint = await endpoint_through(inspection, objects, parse_connection(document), at=options.qdrant)
+        endpoint = await connection_endpoint(inspection, objects, parse_connection(document), at=options.qdrant)
     cluster_id = await objects.cluster_id()
     async with inspection.open_points(endpoint) as store:
-        return await draft_of(memory, store, cluster_id)
+        return await preview_cleanup(memory, store, cluster_id)
 
 
-async def draft_of(memory: AgentMemory, store: PointStore, cluster_id: str) -> CleanupDraft:
+async def preview_cleanup(memory: AgentMemory, store: PointStore, cluster_id: str) -> CleanupDraft:
     """Compute the preview of a cleanup that runs now."""
 
     async def known() -> str:
@@ -124,11 +130,11 @@ async def draft_of(memory: AgentMemory, store: PointStore, cluster_id: str) -> C
     settings, clock = effective_settings(memory), SystemClock()
     embedder = CallerVectors(settings.embedding.dimensions)
     agent = await open_collection(store, settings, embedder, clock, cluster_id=known)
-    rules = rules_of(settings.lifecycle, settings.ranking, clock.now_ms())
+    rules = build_rules(settings.lifecycle, settings.ranking, clock.now_ms())
     cleanup = Cleanup(clock)
-    total = await store.count(settings.alias, STORED)
-    removals = tuple([entry async for entry in cleanup.would_remove(agent, rules)])
-    return CleanupDraft(total, removals, allowance(total, settings.lifecycle))
+    total = await store.count(settings.alias, STORED_FILTER)
+    removals = tuple([entry async for entry in cleanup.preview(agent, rules)])
+    return CleanupDraft(total, removals, removal_allowance(total, settings.lifecycle))
 
 
 async def _memory(objects: JobObjects, name: str, namespace: str) -> AgentMemory:
@@ -152,15 +158,17 @@ def draft_sections(draft: CleanupDraft) -> Sequence[Section]:
     """Render a draft as a table of at most 100 removals."""
     rows = tuple(_rows(draft))
     heading = f"{len(rows)} of {draft.memories} memories would be removed" + (
-        f": {described(draft.counts)}" if rows else ""
+        f": {render_counts(draft.counts)}" if rows else ""
     )
-    notes = [f"and {len(rows) - MOST_SHOWN} more; -o json lists all"] if len(rows) > MOST_SHOWN else []
+    notes = (
+        [f"and {len(rows) - MAX_LISTED_REMOVALS} more; -o json lists all"] if len(rows) > MAX_LISTED_REMOVALS else []
+    )
     if draft.is_held:
         notes.append(f"More than the limit of {draft.allowed} per run: it would wait for approval.")
     notes.append("Nothing was changed.")
     columns = COLUMNS if rows else ()
     mood = "busy" if draft.is_held else ""
-    return [Section(heading, mood, columns=columns, rows=rows[:MOST_SHOWN], notes=tuple(notes))]
+    return [Section(heading, mood, columns=columns, rows=rows[:MAX_LISTED_REMOVALS], notes=tuple(notes))]
 
 
 def _rows(draft: CleanupDraft) -> list[tuple[str, ...]]:

@@ -13,12 +13,18 @@ from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.adapters.embedding.choice import CallerVectors
 from agentmemory_operator.agents.directory import open_collection
 from agentmemory_operator.consolidation.rules.proposals import Proposal
-from agentmemory_operator.consolidation.rules.status import LAST, Action, asking, described, is_run_id
-from agentmemory_operator.consolidation.undo import proposals_of
-from agentmemory_operator.entrypoints.cli.composition import Inspection
-from agentmemory_operator.entrypoints.cli.endpoints import dev_endpoint, endpoint_through
-from agentmemory_operator.entrypoints.cli.jobs import JobsPlace, add_verb, in_place
-from agentmemory_operator.entrypoints.cli.options import Output, ReachedAt, TableOrJson, print_json
+from agentmemory_operator.consolidation.rules.status import (
+    LAST_FIELD,
+    Action,
+    is_run_id,
+    render_counts,
+    request_annotation,
+)
+from agentmemory_operator.consolidation.undo import read_proposals
+from agentmemory_operator.entrypoints.cli.composition import QdrantAccess
+from agentmemory_operator.entrypoints.cli.endpoints import connection_endpoint, dev_endpoint
+from agentmemory_operator.entrypoints.cli.jobs import JobsPlace, add_verb, run_in_place
+from agentmemory_operator.entrypoints.cli.options import Output, QdrantUrl, TableOrJson, print_json
 from agentmemory_operator.entrypoints.cli.program import called_as
 from agentmemory_operator.entrypoints.cli.run import Yes, confirm
 from agentmemory_operator.entrypoints.cli.tables import Section, show
@@ -39,7 +45,7 @@ FAILED = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskedConsolidation:
+class ConsolidationOptions:
     """Request a consolidation now, undo a run, or approve or reject its proposals."""
 
     name: Annotated[str, typer.Argument(help="Name of the AgentMemory.")]
@@ -56,11 +62,11 @@ class AskedConsolidation:
     reject: Annotated[str | None, typer.Option("--reject", metavar="RUN", help="Run whose proposals to drop.")] = None
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the end; exit 1 if it failed.")] = False
     yes: Yes = False
-    qdrant: ReachedAt = None
+    qdrant: QdrantUrl = None
     output: Output = TableOrJson.TABLE
 
     @property
-    def errand(self) -> tuple[Action, str | None]:
+    def requested_action(self) -> tuple[Action, str | None]:
         """The requested action, and the id of the run that it concerns, if any."""
         chosen = [
             (action, run)
@@ -80,23 +86,23 @@ class AskedConsolidation:
         return action, run or None
 
 
-def add_consolidate(cli: typer.Typer, inspection: Inspection) -> None:
+def add_consolidate(cli: typer.Typer, inspection: QdrantAccess) -> None:
     """Add the command to the command line."""
-    add_verb(cli, "consolidate", AskedConsolidation, partial(_run, inspection))
+    add_verb(cli, "consolidate", ConsolidationOptions, partial(_run, inspection))
 
 
-def _run(inspection: Inspection, options: AskedConsolidation, place: JobsPlace) -> None:
-    action, run = options.errand
+def _run(inspection: QdrantAccess, options: ConsolidationOptions, place: JobsPlace) -> None:
+    action, run = options.requested_action
     if options.proposals:
         is_folder = place.manifests is not None
         _show(
-            in_place(inspection.open_objects, place, partial(_proposals, inspection, options, is_folder)),
+            run_in_place(inspection.open_objects, place, partial(_proposals, inspection, options, is_folder)),
             options.output,
         )
         return
     if action is Action.UNDO:
         confirm(f"Undo run {run} of {options.name}? The memories that it merged become active again.", yes=options.yes)
-    last = in_place(inspection.open_objects, place, partial(_ask, options, action, run))
+    last = run_in_place(inspection.open_objects, place, partial(_ask, options, action, run))
     if last is None:
         see = f"`{called_as()} status {options.name}{place.options}`"
         typer.echo(f"requested; see {see} for the result")
@@ -105,25 +111,25 @@ def _run(inspection: Inspection, options: AskedConsolidation, place: JobsPlace) 
         print_json(last)
     else:
         typer.echo(
-            f"{last.get('action')} {last.get('run')}: {last.get('message') or described(last.get('counts') or {})}"
+            f"{last.get('action')} {last.get('run')}: {last.get('message') or render_counts(last.get('counts') or {})}"
         )
     if last.get("reason"):
         raise typer.Exit(FAILED)
 
 
 async def _ask(
-    options: AskedConsolidation, action: Action, run: str | None, objects: JobObjects, namespace: str
+    options: ConsolidationOptions, action: Action, run: str | None, objects: JobObjects, namespace: str
 ) -> Json | None:
     """Request the action. With --wait, return `status.lastConsolidation` once it has the result, else None."""
     memory = await _memory(objects, options.name, namespace)
     if action in (Action.RUN, Action.DRY_RUN) and effective_model(memory) is None:
         message = f"spec.consolidation.model: {options.name} has no language model: set one to consolidate memories"
         raise SpecInvalid(Reason.INVALID_SPEC, message)
-    value = asking(render_time(SystemClock().now_ms()), action, run)
+    value = request_annotation(render_time(SystemClock().now_ms()), action, run)
     await objects.annotate(AGENT_MEMORY, memory.metadata, {CONSOLIDATION_REQUESTED: value})
     while options.wait:
         document = await objects.read_object(AGENT_MEMORY, namespace, options.name)
-        last: Json = (document.get("status") or {}).get(LAST) or {}
+        last: Json = (document.get("status") or {}).get(LAST_FIELD) or {}
         if last.get("requested") == value:
             return last
         await asyncio.sleep(POLL_S)
@@ -131,7 +137,7 @@ async def _ask(
 
 
 async def _proposals(
-    inspection: Inspection, options: AskedConsolidation, is_folder: bool, objects: JobObjects, namespace: str
+    inspection: QdrantAccess, options: ConsolidationOptions, is_folder: bool, objects: JobObjects, namespace: str
 ) -> list[Proposal]:
     """Read the proposals from Qdrant, because statuses and events never contain texts of memories."""
     memory = await _memory(objects, options.name, namespace)
@@ -140,12 +146,12 @@ async def _proposals(
     else:
         ref = memory.spec.connection_ref
         document = await objects.read_object(QDRANT_CONNECTION, ref.namespace or namespace, ref.name)
-        endpoint = await endpoint_through(inspection, objects, parse_connection(document), at=options.qdrant)
+        endpoint = await connection_endpoint(inspection, objects, parse_connection(document), at=options.qdrant)
     settings = effective_settings(memory)
     embedder = CallerVectors(settings.embedding.dimensions)
     async with inspection.open_points(endpoint) as store:
         agent = await open_collection(store, settings, embedder, SystemClock(), cluster_id=objects.cluster_id)
-        return [proposal async for proposal in proposals_of(agent)]
+        return [proposal async for proposal in read_proposals(agent)]
 
 
 async def _memory(objects: JobObjects, name: str, namespace: str) -> AgentMemory:

@@ -15,9 +15,9 @@ from agentmemory_operator.collections.rules.rebuild_record import RebuildKind, R
 from agentmemory_operator.entrypoints.cli.composition import OpenJobs
 from agentmemory_operator.entrypoints.cli.decide.rebuild_view import (
     ReportedRebuild,
-    headline_of,
+    headline,
+    read_rebuild,
     rebuild_document,
-    rebuild_of,
     rebuild_sections,
 )
 from agentmemory_operator.entrypoints.cli.job_progress import JobProgress
@@ -26,10 +26,10 @@ from agentmemory_operator.entrypoints.cli.jobs import (
     JobsPlace,
     Output,
     add_verb,
-    in_place,
-    read_again,
-    tell,
-    titled,
+    print_message,
+    reread,
+    run_in_place,
+    title_of,
 )
 from agentmemory_operator.entrypoints.cli.options import TableJsonOrYaml, print_document
 from agentmemory_operator.entrypoints.cli.program import called_as
@@ -44,12 +44,12 @@ from agentmemory_operator.spec.kinds.rebuild import RebuildState
 from agentmemory_operator.spec.times import render_time
 
 # Time in which a running operator should start a requested action, in seconds.
-BEGUN_WITHIN_S = 30.0
-GONE = "was deleted; its rebuild's target collection is removed too"
+START_TIMEOUT_S = 30.0
+DELETED_MESSAGE = "was deleted; its rebuild's target collection is removed too"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class RebuildOptions:
     """Show a rebuild's progress, or watch, pause, resume, cancel or roll it back."""
 
     name: Annotated[str, typer.Argument(help="Name of the AgentMemory.")]
@@ -80,20 +80,20 @@ class Options:
 
 def add_rebuild(cli: typer.Typer, open_jobs: OpenJobs) -> None:
     """Add the command to the command line."""
-    add_verb(cli, "rebuild", Options, partial(_run, open_jobs))
+    add_verb(cli, "rebuild", RebuildOptions, partial(_run, open_jobs))
 
 
-def _run(open_jobs: OpenJobs, options: Options, place: JobsPlace) -> None:
+def _run(open_jobs: OpenJobs, options: RebuildOptions, place: JobsPlace) -> None:
     if len(options.actions) > 1:
         raise typer.BadParameter(f"give one of {', '.join(f'--{name}' for name in options.actions)}")
     going_on = f"the rebuild continues; `{called_as()} rebuild {options.name}{place.options}` shows it"
     if options.rollback:
-        _confirm(in_place(open_jobs, place, partial(_describe_rollback, options)), options)
-    document = in_place(open_jobs, place, partial(_act, options), going_on=going_on)
+        _confirm(run_in_place(open_jobs, place, partial(_describe_rollback, options)), options)
+    document = run_in_place(open_jobs, place, partial(_act, options), interrupt_message=going_on)
     _print(document, options, place)
 
 
-def _print(document: Json, options: Options, place: JobsPlace) -> None:
+def _print(document: Json, options: RebuildOptions, place: JobsPlace) -> None:
     now_ms = SystemClock().now_ms()
     if options.output is not TableJsonOrYaml.TABLE:
         print_document(rebuild_document(document, now_ms=now_ms), options.output)
@@ -101,37 +101,39 @@ def _print(document: Json, options: Options, place: JobsPlace) -> None:
         show(rebuild_sections(document, now_ms=now_ms, options=place.options), Console())
 
 
-def _confirm(back: str, options: Options) -> None:
+def _confirm(back: str, options: RebuildOptions) -> None:
     """Print the effect of a rollback, and ask for confirmation unless --yes is given."""
     if options.yes:
-        tell(back, options.output)
+        print_message(back, options.output)
     confirm(f"{back} Continue?", yes=options.yes, err=options.output is not TableJsonOrYaml.TABLE)
 
 
-async def _read(options: Options, objects: JobObjects, namespace: str) -> Json:
+async def _read(options: RebuildOptions, objects: JobObjects, namespace: str) -> Json:
     return await objects.read_object(AGENT_MEMORY, namespace, options.name)
 
 
-async def _describe_rollback(options: Options, objects: JobObjects, namespace: str) -> str:
+async def _describe_rollback(options: RebuildOptions, objects: JobObjects, namespace: str) -> str:
     """Describe the effect of a rollback.
 
     Raises:
         AgentMemoryError: If the rebuild cannot be rolled back.
     """
     document = await _read(options, objects, namespace)
-    rebuild = rebuild_of(document)
+    rebuild = read_rebuild(document)
     _check_rollback(document, rebuild)
     return (
-        f"{titled(document)}: {rebuild.previous} becomes live again instead of {rebuild.live}, with everything"
+        f"{title_of(document)}: {rebuild.previous} becomes live again instead of {rebuild.live}, with everything"
         f" written since then. Searches and writes continue."
     )
 
 
 def _check_rollback(document: Json, rebuild: ReportedRebuild) -> None:
-    name, until = titled(document), rebuild.kept_until_ms
+    name, until = title_of(document), rebuild.kept_until_ms
     if rebuild.is_under_way:
-        raise AgentMemoryError(f"{name}: a {rebuild.told['kind']} is in progress: --cancel stops it before the switch")
-    if rebuild.told.get("kind") == RebuildKind.ROLLBACK and rebuild.live:
+        raise AgentMemoryError(
+            f"{name}: a {rebuild.status['kind']} is in progress: --cancel stops it before the switch"
+        )
+    if rebuild.status.get("kind") == RebuildKind.ROLLBACK and rebuild.live:
         raise AgentMemoryError(
             f"{name} is already rolled back: {rebuild.live} is live. Approve the pending plan to go forward again"
         )
@@ -144,22 +146,22 @@ def _check_rollback(document: Json, rebuild: ReportedRebuild) -> None:
         )
 
 
-async def _act(options: Options, objects: JobObjects, namespace: str) -> Json:
+async def _act(options: RebuildOptions, objects: JobObjects, namespace: str) -> Json:
     document = await _read(options, objects, namespace)
     if not options.actions:
         return await _follow(objects, document, options) if _is_watched(options, document) else document
-    annotations, message = _ACTIONS[options.actions[0]](document, rebuild_of(document))
+    annotations, message = _ACTIONS[options.actions[0]](document, read_rebuild(document))
     await objects.annotate(AGENT_MEMORY, Metadata.model_validate(document["metadata"]), annotations)
-    tell(f"{titled(document)}: {message}", options.output)
+    print_message(f"{title_of(document)}: {message}", options.output)
     if options.watch or (options.rollback and not options.no_wait):
         return await _follow(objects, document, options)
     return await _read(options, objects, namespace)
 
 
-def _is_watched(options: Options, document: Json) -> bool:
+def _is_watched(options: RebuildOptions, document: Json) -> bool:
     """Return whether there is a rebuild to watch, in progress or planned."""
-    rebuild = rebuild_of(document)
-    return options.watch and (rebuild.is_under_way or rebuild.asked is not None)
+    rebuild = read_rebuild(document)
+    return options.watch and (rebuild.is_under_way or rebuild.planned_digest is not None)
 
 
 Action = Callable[[Json, ReportedRebuild], tuple[Mapping[str, str | None], str]]
@@ -168,19 +170,19 @@ Action = Callable[[Json, ReportedRebuild], tuple[Mapping[str, str | None], str]]
 
 def _pause(document: Json, rebuild: ReportedRebuild) -> tuple[Mapping[str, str | None], str]:
     _check_before_move(document, rebuild, "paused")
-    message = f"pause requested; {rebuild.told['source']} keeps serving, --resume continues"
+    message = f"pause requested; {rebuild.status['source']} keeps serving, --resume continues"
     return {PAUSE_REBUILD: render_time(SystemClock().now_ms())}, message
 
 
 def _resume(document: Json, rebuild: ReportedRebuild) -> tuple[Mapping[str, str | None], str]:
     if PAUSE_REBUILD not in rebuild.annotations:
-        raise AgentMemoryError(f"{titled(document)} is not paused: it has no annotation {PAUSE_REBUILD}")
+        raise AgentMemoryError(f"{title_of(document)} is not paused: it has no annotation {PAUSE_REBUILD}")
     return {PAUSE_REBUILD: None}, "goes on"
 
 
 def _cancel(document: Json, rebuild: ReportedRebuild) -> tuple[Mapping[str, str | None], str]:
     _check_before_move(document, rebuild, "cancelled")
-    status = rebuild.told
+    status = rebuild.status
     message = (
         f"cancellation of plan {status['digest']} requested: {status['target']} is removed, {status['source']} keeps"
         f" serving"
@@ -197,58 +199,58 @@ _ACTIONS: Mapping[str, Action] = {"pause": _pause, "resume": _resume, "cancel": 
 
 
 def _check_before_move(document: Json, rebuild: ReportedRebuild, done: str) -> None:
-    name = titled(document)
+    name = title_of(document)
     if not rebuild.is_under_way:
         raise AgentMemoryError(f"{name}: no rebuild in progress that can be {done}")
-    if "digest" not in rebuild.told:
+    if "digest" not in rebuild.status:
         raise AgentMemoryError(
-            f"{name}: its rebuild has not started yet: {rebuild.told.get('message', 'it is queued')}"
+            f"{name}: its rebuild has not started yet: {rebuild.status.get('message', 'it is queued')}"
         )
     if rebuild.is_moved:
         raise AgentMemoryError(
-            f"{name}: the alias already points to {rebuild.told['target']}; the remaining steps cannot be {done} and "
+            f"{name}: the alias already points to {rebuild.status['target']}; the remaining steps cannot be {done} and "
             f"complete automatically. Use --rollback afterwards"
         )
 
 
-async def _follow(objects: JobObjects, before: Json, options: Options) -> Json:
+async def _follow(objects: JobObjects, before: Json, options: RebuildOptions) -> Json:
     """Poll the object until its rebuild ends, showing the progress; return the final object.
 
     Raises:
         AgentMemoryError: If the rebuild failed or was abandoned, or did not start.
     """
-    started_s, document, then = time.monotonic(), before, rebuild_of(before)
-    with JobProgress(titled(before)) as progress:
-        while not _has_ended(now := rebuild_of(document), then):
-            late = time.monotonic() - started_s > BEGUN_WITHIN_S
-            if not now.is_under_way and (late if options.actions else now.asked is None):
-                raise AgentMemoryError(f"{titled(document)}: no rebuild has started: is an operator running?")
+    started_s, document, then = time.monotonic(), before, read_rebuild(before)
+    with JobProgress(title_of(before)) as progress:
+        while not _has_ended(now := read_rebuild(document), then):
+            late = time.monotonic() - started_s > START_TIMEOUT_S
+            if not now.is_under_way and (late if options.actions else now.planned_digest is None):
+                raise AgentMemoryError(f"{title_of(document)}: no rebuild has started: is an operator running?")
             progress.advance(_line(document), *_bar(now))
             await asyncio.sleep(POLL_S)
-            document = await read_again(objects, document, gone=GONE)
-    ended = f"{titled(document)}: {now.told['kind']} {headline_of(now.told)}: {now.told.get('message', '')}"
-    if now.told["state"] != (RebuildState.STOPPED if options.cancel else RebuildState.DONE):
+            document = await reread(objects, document, deleted_message=DELETED_MESSAGE)
+    ended = f"{title_of(document)}: {now.status['kind']} {headline(now.status)}: {now.status.get('message', '')}"
+    if now.status["state"] != (RebuildState.STOPPED if options.cancel else RebuildState.DONE):
         raise AgentMemoryError(ended)
-    tell(ended, options.output)
+    print_message(ended, options.output)
     return document
 
 
 def _has_ended(now: ReportedRebuild, then: ReportedRebuild) -> bool:
     """Return whether the followed rebuild has ended. One that had ended before is not the followed one."""
-    is_new = now.told.get("startTime") != then.told.get("startTime")
-    return bool(now.told) and not now.is_under_way and (is_new or then.is_under_way)
+    is_new = now.status.get("startTime") != then.status.get("startTime")
+    return bool(now.status) and not now.is_under_way and (is_new or then.is_under_way)
 
 
 def _line(document: Json) -> str:
     """Describe the progress in one line."""
-    rebuild, status = rebuild_of(document), rebuild_of(document).told
+    rebuild, status = read_rebuild(document), read_rebuild(document).status
     if not rebuild.is_under_way:
         return (
-            f"plan {rebuild.asked} is waiting for approval: {_pending_reason(document)}"
+            f"plan {rebuild.planned_digest} is waiting for approval: {_pending_reason(document)}"
             if rebuild.is_held
             else "waits for the operator"
         )
-    text = headline_of(status)
+    text = headline(status)
     if status.get("step") == RebuildStep.COPY and status.get("total"):
         text += f": {status.get('copied', 0):,} of {status['total']:,} points"
     return f"{text}: {status['message']}" if status.get("message") else text
@@ -261,6 +263,6 @@ def _pending_reason(document: Json) -> str:
 
 
 def _bar(rebuild: ReportedRebuild) -> tuple[int, int]:
-    status = rebuild.told
+    status = rebuild.status
     is_copying = status.get("step") == RebuildStep.COPY
     return (status.get("copied") or 0, status.get("total") or 0) if is_copying else (0, 0)

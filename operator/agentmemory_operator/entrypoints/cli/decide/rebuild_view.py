@@ -9,7 +9,7 @@ from agentmemory_operator.collections.rules.rebuild_record import RebuildKind, R
 from agentmemory_operator.entrypoints.cli.program import called_as
 from agentmemory_operator.entrypoints.cli.tables import Section
 from agentmemory_operator.spec.kinds.agent_memory import CANCEL_REBUILD, PAUSE_REBUILD, ROLLBACK_REBUILD
-from agentmemory_operator.spec.kinds.rebuild import RebuildState, is_under_way
+from agentmemory_operator.spec.kinds.rebuild import RebuildState, is_active
 from agentmemory_operator.spec.times import parse_time, render_time
 
 Json = Mapping[str, Any]
@@ -39,82 +39,82 @@ class ReportedRebuild:
         is_held: True if that plan waits for approval.
     """
 
-    told: Json
+    status: Json
     annotations: Json
     keep_hours: int
     calls_per_hour: int | None
-    asked: str | None
+    planned_digest: str | None
     is_held: bool
 
     @property
     def is_under_way(self) -> bool:
         """True if it was started and has not ended."""
-        return is_under_way(self.told)
+        return is_active(self.status)
 
     @property
     def is_moved(self) -> bool:
         """True if the alias points to the target collection."""
-        return self.told.get("moveTime") is not None or self.told.get("step") in _BEHIND_MOVE
+        return self.status.get("moveTime") is not None or self.status.get("step") in _BEHIND_MOVE
 
     @property
     def live(self) -> str | None:
         """Collection that the last completed rebuild or rollback has made live, or None."""
-        return self.told.get("target") if self.told.get("state") == RebuildState.DONE else None
+        return self.status.get("target") if self.status.get("state") == RebuildState.DONE else None
 
     @property
     def previous(self) -> str | None:
         """Collection to which a rollback would return, or None if a rollback is impossible."""
-        is_rebuild = self.told.get("kind") == RebuildKind.REBUILD
-        return self.told.get("source") if is_rebuild and self.live and self.keep_hours else None
+        is_rebuild = self.status.get("kind") == RebuildKind.REBUILD
+        return self.status.get("source") if is_rebuild and self.live and self.keep_hours else None
 
     @property
     def kept_until_ms(self) -> int | None:
         """End of the time for which the previous collection is kept, in Unix milliseconds."""
-        ended = self.told.get("endTime")
+        ended = self.status.get("endTime")
         return parse_time(ended) + self.keep_hours * HOUR_MS if self.previous and ended else None
 
     @property
     def share(self) -> float:
         """Completed share of the copy, 0..1."""
-        total = self.told.get("total") or 0
-        return min(1.0, (self.told.get("copied") or 0) / total) if total else 0.0
+        total = self.status.get("total") or 0
+        return min(1.0, (self.status.get("copied") or 0) / total) if total else 0.0
 
     def rate(self, now_ms: int) -> float:
         """Return the average number of points copied per second since the start."""
-        started = self.told.get("startTime")
+        started = self.status.get("startTime")
         took_s = (now_ms - parse_time(started)) / 1000 if started else 0.0
-        return (self.told.get("copied") or 0) / took_s if took_s > 0 else 0.0
+        return (self.status.get("copied") or 0) / took_s if took_s > 0 else 0.0
 
 
-def rebuild_of(document: Json) -> ReportedRebuild:
+def read_rebuild(document: Json) -> ReportedRebuild:
     """Read the rebuild that an AgentMemory reports."""
     status, spec = document.get("status") or {}, document.get("spec") or {}
     keep, plan = spec.get("keepPreviousHours"), status.get("plan") or {}
     waits = [change for change in plan.get("changes") or [] if change.get("class") == ChangeClass.REBUILD]
     return ReportedRebuild(
-        told=status.get("rebuild") or {},
+        status=status.get("rebuild") or {},
         annotations=document["metadata"].get("annotations") or {},
         keep_hours=24 if keep is None else keep,
         calls_per_hour=(spec.get("rebuild") or {}).get("maxEmbeddingCallsPerHour"),
-        asked=plan.get("digest") if waits else None,
+        planned_digest=plan.get("digest") if waits else None,
         is_held=any(change.get("held") for change in waits),
     )
 
 
 def rebuild_document(document: Json, *, now_ms: int) -> dict[str, Any]:
     """Render the rebuild as JSON."""
-    rebuild, metadata = rebuild_of(document), document["metadata"]
+    rebuild, metadata = read_rebuild(document), document["metadata"]
     previous = None
     if rebuild.previous:
         until = rebuild.kept_until_ms
         previous = {"physical": rebuild.previous, "until": render_time(until) if until is not None else None}
     return {
         "agent": {"namespace": metadata["namespace"], "name": metadata["name"]},
-        "rebuild": dict(rebuild.told),
+        "rebuild": dict(rebuild.status),
         "underWay": rebuild.is_under_way,
         "pointsPerSecond": round(rebuild.rate(now_ms), 1) if rebuild.is_under_way else None,
         "secondsLeft": _seconds_left(rebuild, now_ms),
-        "heldPlan": rebuild.asked if rebuild.is_held else None,
+        "heldPlan": rebuild.planned_digest if rebuild.is_held else None,
         "previousCollection": previous,
     }
 
@@ -125,19 +125,19 @@ def rebuild_sections(document: Json, *, now_ms: int, options: str = "") -> list[
     Args:
         options: Options that make other commands refer to the same object.
     """
-    rebuild, metadata = rebuild_of(document), document["metadata"]
-    name, status = f"{metadata['namespace']}/{metadata['name']}", rebuild.told
+    rebuild, metadata = read_rebuild(document), document["metadata"]
+    name, status = f"{metadata['namespace']}/{metadata['name']}", rebuild.status
     rows = tuple((label, text) for label, text in _rows(rebuild, now_ms) if text)
     commands = tuple(_commands(rebuild, metadata["name"], options))
     if not status:
         return [Section(f"{name} has never been rebuilt", "quiet", rows=rows, commands=commands)]
-    heading = f"{status.get('kind', RebuildKind.REBUILD)} of {name}: {headline_of(status)}"
+    heading = f"{status.get('kind', RebuildKind.REBUILD)} of {name}: {headline(status)}"
     return [Section(heading, _MOODS.get(RebuildState(status["state"]), "busy"), rows=rows, commands=commands)]
 
 
-def headline_of(status: Json) -> str:
+def headline(status: Json) -> str:
     """Describe the state of a rebuild in a few words."""
-    if not is_under_way(status):
+    if not is_active(status):
         return str(status.get("state", "")).lower()
     step = status.get("step")
     if step is None:
@@ -147,7 +147,7 @@ def headline_of(status: Json) -> str:
 
 
 def _rows(rebuild: ReportedRebuild, now_ms: int) -> Iterator[tuple[str, str]]:
-    status = rebuild.told
+    status = rebuild.status
     yield "said", str(status.get("message") or "")
     yield "from", str(status.get("source") or "")
     yield "into", str(status.get("target") or "")
@@ -159,35 +159,35 @@ def _rows(rebuild: ReportedRebuild, now_ms: int) -> Iterator[tuple[str, str]]:
     yield "ended", str(status.get("endTime") or "")
     if rebuild.previous and (until := rebuild.kept_until_ms) is not None:
         yield "kept", f"{rebuild.previous} until {render_time(until)}, for a rollback"
-    if rebuild.asked and not rebuild.is_under_way:
-        yield "held" if rebuild.is_held else "asked for", f"plan {rebuild.asked} needs a Rebuild"
+    if rebuild.planned_digest and not rebuild.is_under_way:
+        yield "held" if rebuild.is_held else "asked for", f"plan {rebuild.planned_digest} needs a Rebuild"
     for annotation in (PAUSE_REBUILD, CANCEL_REBUILD, ROLLBACK_REBUILD):
         if annotation in rebuild.annotations:
             yield "annotation", f"{annotation}: {rebuild.annotations[annotation]}"
 
 
 def _copied(rebuild: ReportedRebuild, now_ms: int) -> str:
-    copied, total = rebuild.told.get("copied"), rebuild.told.get("total")
+    copied, total = rebuild.status.get("copied"), rebuild.status.get("total")
     if not total or copied is None:
         return ""
     text = f"{copied:,} of {total:,} points ({rebuild.share:.0%})"
-    if rebuild.is_under_way and rebuild.told.get("step") == RebuildStep.COPY:
+    if rebuild.is_under_way and rebuild.status.get("step") == RebuildStep.COPY:
         text += f", {rebuild.rate(now_ms):,.0f} a second"
         left_s = _seconds_left(rebuild, now_ms)
-        text += f", about {spoken(left_s)} left" if left_s is not None else ""
+        text += f", about {render_duration(left_s)} left" if left_s is not None else ""
     return text
 
 
 def _seconds_left(rebuild: ReportedRebuild, now_ms: int) -> int | None:
     """Estimate the remaining seconds of the copy from its average rate; None if unknown."""
-    is_copying = rebuild.is_under_way and rebuild.told.get("step") == RebuildStep.COPY
+    is_copying = rebuild.is_under_way and rebuild.status.get("step") == RebuildStep.COPY
     rate = rebuild.rate(now_ms) if is_copying else 0.0
-    remaining = (rebuild.told.get("total") or 0) - (rebuild.told.get("copied") or 0)
+    remaining = (rebuild.status.get("total") or 0) - (rebuild.status.get("copied") or 0)
     return round(remaining / rate) if rate > 0 else None
 
 
 def _calls(rebuild: ReportedRebuild) -> str:
-    calls = rebuild.told.get("embeddingCalls")
+    calls = rebuild.status.get("embeddingCalls")
     if not calls:
         return ""
     budget = f", at most {rebuild.calls_per_hour:,} an hour" if rebuild.calls_per_hour else ""
@@ -206,7 +206,7 @@ def _recall(recall: Json) -> str:
     return f"{recall.get('probes')} probe searches: {', '.join(parts)}" if parts else ""
 
 
-def spoken(seconds: float) -> str:
+def render_duration(seconds: float) -> str:
     """Render a duration in at most two units."""
     if seconds < 90:
         return f"{seconds:.0f} s"

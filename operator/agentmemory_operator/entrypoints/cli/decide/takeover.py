@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from agentmemory_operator.collections.takeover import Refused, allow_takeover, of_rebuilt_cluster, refused_in
+from agentmemory_operator.collections.takeover import RefusedAgent, allow_takeover, filter_rebuilt_cluster, find_refused
 from agentmemory_operator.entrypoints.cli.composition import OpenJobs
-from agentmemory_operator.entrypoints.cli.jobs import JobsPlace, add_verb, in_place
+from agentmemory_operator.entrypoints.cli.jobs import JobsPlace, add_verb, run_in_place
 from agentmemory_operator.entrypoints.cli.tables import Section, show
 from agentmemory_operator.errors import NotFound, TransientError
 from agentmemory_operator.ports.base import Json
@@ -48,11 +48,13 @@ def _run(open_jobs: OpenJobs, options: TakeoverOptions, place: JobsPlace) -> Non
         raise typer.BadParameter("give either NAME or --all")
     if options.every and not options.cluster_id:
         raise typer.BadParameter("--all needs --cluster-id: the cluster whose collections are taken over")
-    chosen = in_place(open_jobs, place, partial(_take_over, options, place.namespace))
+    chosen = run_in_place(open_jobs, place, partial(_take_over, options, place.namespace))
     show([_section(chosen, is_done=options.yes)], Console())
 
 
-async def _take_over(options: TakeoverOptions, named: str | None, objects: JobObjects, namespace: str) -> list[Refused]:
+async def _take_over(
+    options: TakeoverOptions, named: str | None, objects: JobObjects, namespace: str
+) -> list[RefusedAgent]:
     """Return the selected objects; allow their takeover if --yes is given.
 
     Args:
@@ -62,7 +64,7 @@ async def _take_over(options: TakeoverOptions, named: str | None, objects: JobOb
         NotFound: If the named object is not blocked by such a collection.
     """
     memories, _ = await objects.list_objects("AgentMemory")
-    refused = list(refused_in(memories, await _connections(objects)))
+    refused = list(find_refused(memories, await _connections(objects)))
     if options.name:
         chosen = [memory for memory in refused if memory.name == options.name and memory.namespace == namespace]
         chosen = [memory for memory in chosen if options.cluster_id in (None, memory.owner.get("clusterId"))]
@@ -70,7 +72,7 @@ async def _take_over(options: TakeoverOptions, named: str | None, objects: JobOb
             place = f"{namespace}/{options.name}"
             raise NotFound(f"AgentMemory {place} is not blocked by such a collection: see its conditions")
     else:
-        chosen = of_rebuilt_cluster(refused, options.cluster_id or "")
+        chosen = filter_rebuilt_cluster(refused, options.cluster_id or "")
         chosen = [memory for memory in chosen if named in (None, memory.namespace)]
     if options.yes:
         await allow_takeover(chosen, objects, cluster_id=options.cluster_id)
@@ -85,7 +87,7 @@ async def _connections(objects: JobObjects) -> list[Json]:
         return []
 
 
-def _section(refused: Sequence[Refused], *, is_done: bool) -> Section:
+def _section(refused: Sequence[RefusedAgent], *, is_done: bool) -> Section:
     rows = tuple((item.namespace, item.name, item.alias, *_owner_columns(item)) for item in refused)
     section = Section("", columns=COLUMNS if rows else (), rows=rows)
     if not rows:
@@ -94,7 +96,7 @@ def _section(refused: Sequence[Refused], *, is_done: bool) -> Section:
     return replace(section, notes=(done if is_done else LATER,))
 
 
-def _owner_columns(refused: Refused) -> tuple[str, str, str, str]:
+def _owner_columns(refused: RefusedAgent) -> tuple[str, str, str, str]:
     """Return the collection's owner, its cluster and uid, and the object that allows the takeover."""
     owner = refused.owner
     named = "/".join(filter(None, (owner.get("namespace"), owner.get("name"))))

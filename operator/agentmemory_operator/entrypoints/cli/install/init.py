@@ -9,14 +9,14 @@ from typing import Annotated
 import typer
 
 from agentmemory_operator.adapters.folder.manifests import SUFFIXES
-from agentmemory_operator.adapters.folder.own_files import make_file
-from agentmemory_operator.controllers.rules.starter_manifests import CONNECTION_FILE, connection_text, memory_text
+from agentmemory_operator.adapters.folder.own_files import create_file
+from agentmemory_operator.controllers.rules.starter_manifests import CONNECTION_FILE, render_connection, render_memory
 from agentmemory_operator.entrypoints.cli.look.preset import PresetName
 from agentmemory_operator.entrypoints.cli.program import called_as
-from agentmemory_operator.entrypoints.cli.run import ending_in_one_line
+from agentmemory_operator.entrypoints.cli.run import exit_on_error
 from agentmemory_operator.errors import AgentMemoryError
-from agentmemory_operator.spec.kinds.cel.agent_memory import SLUG_MAX_LENGTH
-from agentmemory_operator.spec.naming import alias_of, slug_in
+from agentmemory_operator.spec.kinds.cel.agent_memory import MAX_SLUG_CHARS
+from agentmemory_operator.spec.naming import alias_of, find_slug
 from agentmemory_operator.spec.presets import DEFAULT_PRESET
 
 FIRST_PRESET = PresetName(DEFAULT_PRESET)
@@ -39,7 +39,7 @@ def add_init(cli: typer.Typer) -> None:
         ] = None,
     ) -> None:
         """Write commented manifests of an agent, for a cluster or `dev`; existing files are never overwritten."""
-        with ending_in_one_line():
+        with exit_on_error():
             check_names(name, namespace)
             folder = into or Path(name)
             written = write_manifests(folder, name, preset.value, namespace)
@@ -55,12 +55,12 @@ def check_names(name: str, namespace: str | None) -> None:
     Raises:
         AgentMemoryError: If a name is invalid. The message has the rule and the nearest valid name.
     """
-    if len(name) > SLUG_MAX_LENGTH or slug_in(alias_of(name)) != name:
-        near = re.sub(r"[^a-z0-9]+", "-", name[:200].lower()).strip("-")[:SLUG_MAX_LENGTH].strip("-")
+    if len(name) > MAX_SLUG_CHARS or find_slug(alias_of(name)) != name:
+        near = re.sub(r"[^a-z0-9]+", "-", name[:200].lower()).strip("-")[:MAX_SLUG_CHARS].strip("-")
         rule = (
             f"{name[:60]!r} cannot be an agent's name: lower case letters, digits and single '-' between them, at most"
         )
-        raise AgentMemoryError(f"{rule} {SLUG_MAX_LENGTH} characters" + (f", as {near}" if near else ""))
+        raise AgentMemoryError(f"{rule} {MAX_SLUG_CHARS} characters" + (f", as {near}" if near else ""))
     if namespace is not None and not NAMESPACE.fullmatch(namespace):
         raise AgentMemoryError(
             f"{namespace[:60]!r} cannot be a namespace: lower case letters, digits and '-' between them, at most 63"
@@ -84,7 +84,7 @@ def write_manifests(folder: Path, name: str, preset: str, namespace: str | None)
         raise AgentMemoryError(f"{memory} is there already: nothing was written")
     written = [memory]
     if not any(path.suffix in SUFFIXES for path in folder.iterdir()):
-        make_file(connection, connection_text(namespace))
+        create_file(connection, render_connection(namespace))
         written.insert(0, connection)
-    make_file(memory, memory_text(name, preset, namespace))
+    create_file(memory, render_memory(name, preset, namespace))
     return written

@@ -11,11 +11,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from agentmemory_operator.controllers.rules.uninstall import Json, catalogued, fate_of
-from agentmemory_operator.controllers.uninstall import Installation, Uninstall, check_way, look
+from agentmemory_operator.controllers.rules.uninstall import Json, catalogue_entry, describe_deletion
+from agentmemory_operator.controllers.uninstall import Installation, Uninstall, check_uninstallable, read_installation
 from agentmemory_operator.entrypoints.cli.composition import OpenInstalled
 from agentmemory_operator.entrypoints.cli.options import Context
-from agentmemory_operator.entrypoints.cli.run import Yes, check_answerable, confirm, run_verb
+from agentmemory_operator.entrypoints.cli.run import Yes, check_answerable, confirm, run_command
 from agentmemory_operator.entrypoints.cli.tables import Section, show
 
 QUESTION = "Delete every object and the definitions, in every namespace of this cluster?"
@@ -47,7 +47,7 @@ def add_uninstall(cli: typer.Typer, open_installed: OpenInstalled) -> None:
         if not dry_run:
             check_answerable(QUESTION, yes=yes)
         file = catalogue or Path(f"agentmemory-catalogue-{datetime.now(UTC):%Y%m%dt%H%M%Sz}.json")
-        run_verb(_uninstall(open_installed, context, CatalogueFile(file), dry_run=dry_run, release=release, yes=yes))
+        run_command(_uninstall(open_installed, context, CatalogueFile(file), dry_run=dry_run, release=release, yes=yes))
 
 
 class CatalogueFile:
@@ -75,14 +75,14 @@ async def _uninstall(
     open_installed: OpenInstalled, context: str | None, file: CatalogueFile, *, dry_run: bool, release: bool, yes: bool
 ) -> None:
     async with open_installed(context) as installed:
-        found = await look(installed)
+        found = await read_installation(installed)
         show(found_sections(found, is_released=release), Console())
-        file.keep([catalogued(document) for document in found.objects])
+        file.keep([catalogue_entry(document) for document in found.objects])
         typer.echo(f"catalogue: {file.path}")
         if dry_run:
             typer.echo("nothing was changed")
             return
-        check_way(found, is_released=release)
+        check_uninstallable(found, is_released=release)
         confirm(QUESTION, yes=yes)
         await Uninstall(installed, release, file.keep, typer.echo).run(found)
     typer.echo("to finish: kubectl delete -f examples/install/ --ignore-not-found")
@@ -90,9 +90,15 @@ async def _uninstall(
 
 def found_sections(found: Installation, *, is_released: bool) -> list[Section]:
     """Render the objects that will be deleted, with the effect on their collections and files."""
-    counts = Counter((document["kind"], fate_of(document, is_released=is_released)) for document in found.objects)
+    counts = Counter(
+        (document["kind"], describe_deletion(document, is_released=is_released)) for document in found.objects
+    )
     rows = tuple((kind, str(number), fate) for (kind, fate), number in counts.items())
     works = f"an operator is running in {', '.join(found.operators)}" if found.operators else "no operator is running"
     heading = f"{len(found.definitions)} definitions with {len(found.objects)} objects; {works}"
-    notes = [f"{len(found.held)} objects wait for an operator before they are deleted"] if found.held else []
+    notes = (
+        [f"{len(found.waiting_objects)} objects wait for an operator before they are deleted"]
+        if found.waiting_objects
+        else []
+    )
     return [Section(heading, columns=COLUMNS if rows else (), rows=rows, notes=tuple(notes))]

@@ -11,12 +11,12 @@ import typer
 from rich.console import Console
 
 from agentmemory_operator.connections.link import Endpoint
-from agentmemory_operator.controllers.inspection import Findings, find_orphans
-from agentmemory_operator.controllers.rules.orphans import Holding, Orphan, OrphanKind, slug_behind
-from agentmemory_operator.entrypoints.cli.composition import Inspection
-from agentmemory_operator.entrypoints.cli.endpoints import dev_endpoint, endpoint_at, endpoint_through
-from agentmemory_operator.entrypoints.cli.jobs import JobsPlace, add_verb, in_place
-from agentmemory_operator.entrypoints.cli.options import Output, ReachedAt, TableOrJson, print_json
+from agentmemory_operator.controllers.inspection import OrphanReport, find_orphans
+from agentmemory_operator.controllers.rules.orphans import CollectionSummary, Orphan, OrphanKind, slug_of_collection
+from agentmemory_operator.entrypoints.cli.composition import QdrantAccess
+from agentmemory_operator.entrypoints.cli.endpoints import connection_endpoint, dev_endpoint, endpoint_at
+from agentmemory_operator.entrypoints.cli.jobs import JobsPlace, add_verb, run_in_place
+from agentmemory_operator.entrypoints.cli.options import Output, QdrantUrl, TableOrJson, print_json
 from agentmemory_operator.entrypoints.cli.tables import Section, show
 from agentmemory_operator.errors import SpecInvalid, StoreRejected, StoreUnavailable
 from agentmemory_operator.ports.base import Json
@@ -29,7 +29,7 @@ from agentmemory_operator.spec.presets import DEFAULT_PRESET, PRESETS
 
 
 @dataclass(frozen=True, slots=True)
-class AskedServer:
+class ServerReport:
     """A queried server and the result.
 
     Attributes:
@@ -42,7 +42,7 @@ class AskedServer:
     url: str
     connection: tuple[str, str] | None
     has_key: bool
-    findings: Findings | None
+    findings: OrphanReport | None
     error: str = ""
 
 
@@ -53,18 +53,18 @@ class Orphans:
     connection: Annotated[
         str | None, typer.Option(help="QdrantConnection as [NAMESPACE/]NAME. Default: all of the cluster.")
     ] = None
-    qdrant: ReachedAt = None
+    qdrant: QdrantUrl = None
     output: Output = TableOrJson.TABLE
 
 
-def add_orphans(cli: typer.Typer, inspection: Inspection) -> None:
+def add_orphans(cli: typer.Typer, inspection: QdrantAccess) -> None:
     """Add the command to the command line."""
     add_verb(cli, "orphans", Orphans, partial(_run, inspection))
 
 
-def _run(inspection: Inspection, options: Orphans, place: JobsPlace) -> None:
+def _run(inspection: QdrantAccess, options: Orphans, place: JobsPlace) -> None:
     look = _in_folder if place.manifests else _in_cluster
-    servers = in_place(inspection.open_objects, place, partial(look, inspection, options))
+    servers = run_in_place(inspection.open_objects, place, partial(look, inspection, options))
     if options.output is TableOrJson.JSON:
         print_json(orphans_document(servers))
     else:
@@ -72,14 +72,16 @@ def _run(inspection: Inspection, options: Orphans, place: JobsPlace) -> None:
     raise typer.Exit(any(server.findings is None for server in servers))
 
 
-async def _in_folder(inspection: Inspection, options: Orphans, objects: JobObjects, _: str) -> list[AskedServer]:
+async def _in_folder(inspection: QdrantAccess, options: Orphans, objects: JobObjects, _: str) -> list[ServerReport]:
     return [await _query(inspection, objects, dev_endpoint(inspection, options.qdrant), None)]
 
 
-async def _in_cluster(inspection: Inspection, options: Orphans, objects: JobObjects, default: str) -> list[AskedServer]:
+async def _in_cluster(
+    inspection: QdrantAccess, options: Orphans, objects: JobObjects, default: str
+) -> list[ServerReport]:
     if options.qdrant and options.connection is None:
         return [await _query(inspection, objects, endpoint_at(inspection, options.qdrant), None)]
-    servers: dict[str, AskedServer] = {}
+    servers: dict[str, ServerReport] = {}
     for document in await _connections(objects, options.connection, default):
         url = options.qdrant or document["spec"]["url"]
         if url not in servers:
@@ -94,23 +96,23 @@ async def _connections(objects: JobObjects, named: str | None, default: str) -> 
     return [await objects.read_object(QDRANT_CONNECTION, namespace or default, name)]
 
 
-async def _through(inspection: Inspection, objects: JobObjects, document: Json, qdrant: str | None) -> AskedServer:
+async def _through(inspection: QdrantAccess, objects: JobObjects, document: Json, qdrant: str | None) -> ServerReport:
     """Query the server of a connection, optionally at another URL. Errors become part of the result."""
     name = (document["metadata"]["namespace"], document["metadata"]["name"])
     url = qdrant or document["spec"]["url"]
     try:
-        endpoint = await endpoint_through(inspection, objects, parse_connection(document), at=qdrant)
+        endpoint = await connection_endpoint(inspection, objects, parse_connection(document), at=qdrant)
         return await _query(inspection, objects, endpoint, name)
     except (SpecInvalid, StoreRejected, StoreUnavailable) as exc:
-        return AskedServer(url, name, False, None, f"{exc}; if it has another address from here, set --qdrant URL")
+        return ServerReport(url, name, False, None, f"{exc}; if it has another address from here, set --qdrant URL")
 
 
 async def _query(
-    inspection: Inspection, objects: JobObjects, endpoint: Endpoint, connection: tuple[str, str] | None
-) -> AskedServer:
+    inspection: QdrantAccess, objects: JobObjects, endpoint: Endpoint, connection: tuple[str, str] | None
+) -> ServerReport:
     async with inspection.open_store(endpoint) as store:
         findings = await find_orphans(objects, store)
-    return AskedServer(endpoint.url, connection, endpoint.api_key is not None, findings)
+    return ServerReport(endpoint.url, connection, endpoint.api_key is not None, findings)
 
 
 COLUMNS = ("COLLECTION", "ALIAS", "POINTS", "WHOSE IT WAS", "SINCE", "WHY")
@@ -123,12 +125,12 @@ UNKNOWN = "-"
 ANY_CONNECTION, ANY_NAMESPACE = "CONNECTION", "NAMESPACE"
 
 
-def orphans_document(servers: Sequence[AskedServer]) -> dict[str, Any]:
+def orphans_document(servers: Sequence[ServerReport]) -> dict[str, Any]:
     """Render the findings as JSON."""
     return {"servers": [_document(server) for server in servers]}
 
 
-def _document(server: AskedServer) -> dict[str, Any]:
+def _document(server: ServerReport) -> dict[str, Any]:
     named = {"connection": "/".join(server.connection)} if server.connection else {}
     document = {"qdrant": server.url} | named
     if server.findings is None:
@@ -137,7 +139,7 @@ def _document(server: AskedServer) -> dict[str, Any]:
     return document | {"orphans": entries, "otherClusters": server.findings.foreign}
 
 
-def _entry(orphan: Orphan, server: AskedServer) -> dict[str, Any]:
+def _entry(orphan: Orphan, server: ServerReport) -> dict[str, Any]:
     holding = orphan.holding
     return {
         "collection": holding.physical,
@@ -151,12 +153,12 @@ def _entry(orphan: Orphan, server: AskedServer) -> dict[str, Any]:
     }
 
 
-def orphans_sections(servers: Sequence[AskedServer]) -> list[Section]:
+def orphans_sections(servers: Sequence[ServerReport]) -> list[Section]:
     """Render the findings: a table per server, then the commands for each collection."""
     return [section for server in servers for section in _sections(server)]
 
 
-def _sections(server: AskedServer) -> list[Section]:
+def _sections(server: ServerReport) -> list[Section]:
     named = f" (QdrantConnection {'/'.join(server.connection)})" if server.connection else ""
     if server.findings is None:
         return [Section(f"Qdrant {server.url}{named} could not be queried", "bad", notes=(server.error,))]
@@ -180,14 +182,14 @@ def _commands(entry: dict[str, Any]) -> Section:
     return Section(entry["collection"], "quiet", commands=(*adopt, f"delete: {entry['delete']}"))
 
 
-def _since(orphan: Orphan, server: AskedServer) -> str | None:
+def _since(orphan: Orphan, server: ServerReport) -> str | None:
     marker = orphan.holding.marker
     if marker is None or server.findings is None or orphan.kind is not OrphanKind.OBJECT_GONE:
         return None
-    return server.findings.since.get((marker.namespace, marker.name))
+    return server.findings.kept_times.get((marker.namespace, marker.name))
 
 
-def delete_command(holding: Holding, server: AskedServer) -> str:
+def delete_command(holding: CollectionSummary, server: ServerReport) -> str:
     """Return the command that deletes a collection permanently."""
     key = ' -H "api-key: $QDRANT_API_KEY"' if server.has_key else ""
     return f"curl -X DELETE{key} {shlex.quote(f'{server.url}/collections/{holding.physical}')}"
@@ -201,13 +203,13 @@ def adopt_command(orphan: Orphan, connection: tuple[str, str] | None) -> str | N
     return f"echo {shlex.quote(json.dumps(manifest))} | kubectl apply -f -"
 
 
-def adopting_manifest(holding: Holding, connection: tuple[str, str] | None) -> dict[str, Any]:
+def adopting_manifest(holding: CollectionSummary, connection: tuple[str, str] | None) -> dict[str, Any]:
     """Build an AgentMemory manifest that adopts a collection: name of the last owner, and the collection's shape.
 
     Unknown values are placeholders in capitals to be filled in, such as the connection. Without a recorded embedding,
     `provider: none` lets callers send the vectors.
     """
-    marker, slug = holding.marker, slug_behind(holding)
+    marker, slug = holding.marker, slug_of_collection(holding)
     namespace, name = (marker.namespace, marker.name) if marker else (ANY_NAMESPACE, slug)
     if marker is None and connection:
         namespace = connection[0]

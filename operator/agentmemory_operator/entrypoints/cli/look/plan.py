@@ -13,18 +13,29 @@ import typer
 from rich.console import Console
 
 from agentmemory_operator.collections.rules.changes import CreateCollection
-from agentmemory_operator.collections.rules.desired import connection_named, desired_collection
+from agentmemory_operator.collections.rules.desired import connection_name, desired_collection
 from agentmemory_operator.collections.rules.estimate import MIB, Estimate, estimates, layout_of
 from agentmemory_operator.connections.resolve import Sharing, connection_missing
-from agentmemory_operator.controllers.inspection import PassPreview, PreviewOutcome, Reached, previews_of, worst_of
+from agentmemory_operator.controllers.inspection import (
+    CollectionTarget,
+    PassPreview,
+    PreviewOutcome,
+    preview_passes,
+    worst_outcome,
+)
 from agentmemory_operator.controllers.rules.applying import with_kept_annotations
-from agentmemory_operator.controllers.rules.plan_text import compression_text, layout_text, payload_text, plan_status
-from agentmemory_operator.entrypoints.cli.composition import Inspection
-from agentmemory_operator.entrypoints.cli.endpoints import endpoint_at, endpoint_through
+from agentmemory_operator.controllers.rules.plan_text import (
+    describe_compression,
+    describe_layout,
+    describe_payload_memory,
+    plan_status,
+)
+from agentmemory_operator.entrypoints.cli.composition import QdrantAccess
+from agentmemory_operator.entrypoints.cli.endpoints import connection_endpoint, endpoint_at
 from agentmemory_operator.entrypoints.cli.look.status_view import PLAN_COLUMNS, change_rows
-from agentmemory_operator.entrypoints.cli.look.validate import checked
+from agentmemory_operator.entrypoints.cli.look.validate import check_manifests
 from agentmemory_operator.entrypoints.cli.options import Files, Output, Recursive, TableOrJson, print_json
-from agentmemory_operator.entrypoints.cli.run import ending_in_one_line, run_verb
+from agentmemory_operator.entrypoints.cli.run import exit_on_error, run_command
 from agentmemory_operator.entrypoints.cli.tables import Section, show
 from agentmemory_operator.errors import NotFound
 from agentmemory_operator.ports.base import Json
@@ -42,7 +53,7 @@ CONTEXT_HELP = "kubeconfig context to read connections and their keys from. Defa
 NAMESPACE_HELP = "Namespace of manifests without one. Default: the context's, else default."
 
 
-def add_plan(cli: typer.Typer, inspection: Inspection) -> None:
+def add_plan(cli: typer.Typer, inspection: QdrantAccess) -> None:
     """Add the command to the command line."""
 
     @cli.command()
@@ -66,11 +77,11 @@ def add_plan(cli: typer.Typer, inspection: Inspection) -> None:
         if context is None:
             url = (qdrant or inspection.qdrant_url or "").rstrip("/") or None
             against = f"the Qdrant at {url}" if url else "an empty Qdrant"
-            previews = run_verb(_on_one(inspection, documents, namespace or DEFAULT_NAMESPACE, url))
+            previews = run_command(_on_one(inspection, documents, namespace or DEFAULT_NAMESPACE, url))
         else:
             url = qdrant
             against = f"the connections of context {context}" + (f", at {url}" if url else "")
-            previews = run_verb(_through(inspection, documents, namespace, context=context, at=qdrant))
+            previews = run_command(_through(inspection, documents, namespace, context=context, at=qdrant))
         if output is TableOrJson.JSON:
             print_json(plan_document(previews, url))
         else:
@@ -78,22 +89,24 @@ def add_plan(cli: typer.Typer, inspection: Inspection) -> None:
         raise typer.Exit(exit_status(previews))
 
 
-async def _on_one(inspection: Inspection, documents: list[Json], namespace: str, url: str | None) -> list[PassPreview]:
+async def _on_one(
+    inspection: QdrantAccess, documents: list[Json], namespace: str, url: str | None
+) -> list[PassPreview]:
     """Preview the passes against one server, or against an empty one without a URL."""
     memories, connections = _objects_of([_placed(document, namespace) for document in documents])
     async with inspection.open_store(endpoint_at(inspection, url)) if url else nullcontext() as store:
-        return [preview async for preview in previews_of(memories, store, connections)]
+        return [preview async for preview in preview_passes(memories, store, connections)]
 
 
 async def _through(
-    inspection: Inspection, documents: list[Json], namespace: str | None, *, context: str, at: str | None
+    inspection: QdrantAccess, documents: list[Json], namespace: str | None, *, context: str, at: str | None
 ) -> list[PassPreview]:
     """Preview the passes against the servers of the objects' connections."""
     async with inspection.open_objects(context, None) as (objects, default), AsyncExitStack() as stack:
         placed = [_placed(document, namespace or default) for document in documents]
         memories, connections = _objects_of([await _applied(objects, document) for document in placed])
         reach = _Connections(inspection, objects, stack, at, connections)
-        return [preview async for preview in previews_of(memories, None, reach=reach.of)]
+        return [preview async for preview in preview_passes(memories, None, find_target=reach.of)]
 
 
 async def _applied(objects: JobObjects, manifest: Json) -> Json:
@@ -116,7 +129,7 @@ class _Connections:
         at: URL that replaces those of the connections.
     """
 
-    inspection: Inspection
+    inspection: QdrantAccess
     objects: JobObjects
     stack: AsyncExitStack
     at: str | None
@@ -129,17 +142,17 @@ class _Connections:
             f"{connection.metadata.namespace}/{connection.metadata.name}": connection for connection in self.given
         }
 
-    async def of(self, memory: AgentMemory) -> Reached:
+    async def of(self, memory: AgentMemory) -> CollectionTarget:
         """Return the store of an object's connection, and the connection.
 
         Raises:
             SpecInvalid: If it does not exist, may not be used from the object's namespace, or its Secret is unusable.
         """
-        named = connection_named(memory)
+        named = connection_name(memory)
         connection = self._known.get(named) or await self._read(named)
         await Sharing(self.objects).check(connection, memory.metadata.namespace)
         if named not in self._stores:
-            endpoint = await endpoint_through(self.inspection, self.objects, connection, at=self.at)
+            endpoint = await connection_endpoint(self.inspection, self.objects, connection, at=self.at)
             self._stores[named] = await self.stack.enter_async_context(self.inspection.open_store(endpoint))
         return self._stores[named], connection
 
@@ -154,15 +167,15 @@ class _Connections:
 
 def _documents_in(paths: list[Path], *, is_recursive: bool) -> list[dict[str, Any]]:
     """Return the documents of our kinds in the files. Print errors as `validate` does, and exit if there are any."""
-    with ending_in_one_line():
-        found = checked(paths, is_recursive=is_recursive)
+    with exit_on_error():
+        found = check_manifests(paths, is_recursive=is_recursive)
     for finding in found.findings:
         typer.echo(str(finding), err=True)
     if found.findings or found.paths.skipped:
         typer.echo(str(found), err=True)
     if found.findings:
         raise typer.Exit(1)
-    return [manifest.document for _, manifest in found.ours]
+    return [manifest.document for _, manifest in found.valid]
 
 
 def _objects_of(documents: list[dict[str, Any]]) -> tuple[list[AgentMemory], list[QdrantConnection]]:
@@ -200,12 +213,12 @@ COUNTED = {
 }
 
 # Maximum number of agents in the heading of a size table.
-SIZES_NAMED = 3
+MAX_LISTED_NAMES = 3
 
 
 def exit_status(previews: Sequence[PassPreview]) -> int:
     """Return 0 if nothing changes, 2 for changes, 3 if a change is held or refused."""
-    return EXIT_STATUS[worst_of(previews)]
+    return EXIT_STATUS[worst_outcome(previews)]
 
 
 def plan_document(previews: Sequence[PassPreview], qdrant: str | None) -> dict[str, Any]:
@@ -216,7 +229,7 @@ def plan_document(previews: Sequence[PassPreview], qdrant: str | None) -> dict[s
     """
     return {
         "qdrant": qdrant,
-        "outcome": str(worst_of(previews)),
+        "outcome": str(worst_outcome(previews)),
         "plans": [_document(preview) for preview in previews],
     }
 
@@ -226,13 +239,13 @@ def _document(preview: PassPreview) -> dict[str, Any]:
     document: dict[str, Any] = {
         "namespace": memory.metadata.namespace,
         "name": memory.metadata.name,
-        "connection": connection_named(memory),
+        "connection": connection_name(memory),
         "alias": alias_of(memory.slug),
         "outcome": str(preview.outcome),
         "changes": [],
     }
-    if preview.refused:
-        reason, message = preview.refused
+    if preview.refusal:
+        reason, message = preview.refusal
         return document | {"reason": reason, "refusal": message}
     if preview.draft is None:
         return document
@@ -255,8 +268,12 @@ def notes_of(memory: AgentMemory, *, is_new: bool) -> list[str]:
     """
     desired = desired_collection(memory, cluster_id="")
     layout = layout_of(desired)
-    layout_note = layout_text(desired) if is_new else None
-    texts = (layout_note, compression_text(layout, effective_tuning(memory).expected_memories), payload_text(layout))
+    layout_note = describe_layout(desired) if is_new else None
+    texts = (
+        layout_note,
+        describe_compression(layout, effective_tuning(memory).expected_memories),
+        describe_payload_memory(layout),
+    )
     return [text for text in texts if text]
 
 
@@ -269,7 +286,7 @@ def plan_sections(previews: Sequence[PassPreview], against: str) -> list[Section
     counted = Counter(preview.outcome for preview in previews)
     named = ", ".join(f"{counted[outcome]} {text}" for outcome, text in COUNTED.items() if counted[outcome])
     summary = f"Against {against}: {named or 'no AgentMemory'}. Nothing was changed."
-    return [*map(_section, previews), *_size_sections(previews), Section(summary, MOODS[worst_of(previews)])]
+    return [*map(_section, previews), *_size_sections(previews), Section(summary, MOODS[worst_outcome(previews)])]
 
 
 def _section(preview: PassPreview) -> Section:
@@ -289,7 +306,7 @@ def _section(preview: PassPreview) -> Section:
 
 def _sizes(preview: PassPreview) -> list[dict[str, Any]]:
     """Estimate the size of one copy of the collection for each profile."""
-    wish = preview.draft.wish if preview.draft else None
+    wish = preview.draft.goal if preview.draft else None
     if wish is None:
         return []
     rows = estimates(wish, effective_tuning(preview.memory).expected_memories)
@@ -310,8 +327,8 @@ def _size_sections(previews: Sequence[PassPreview]) -> Iterator[Section]:
         rows = json.loads(text)
         if not rows:
             continue
-        listed = ", ".join(names[:SIZES_NAMED]) + (
-            f" and {len(names) - SIZES_NAMED} more" if names[SIZES_NAMED:] else ""
+        listed = ", ".join(names[:MAX_LISTED_NAMES]) + (
+            f" and {len(names) - MAX_LISTED_NAMES} more" if names[MAX_LISTED_NAMES:] else ""
         )
         columns = ("PROFILE", *(f"{size['memories']:,} MEMORIES" for size in rows[0]["sizes"]))
         yield Section(f"Size of one copy, estimated: {listed}", "", columns, tuple(map(_size_row, rows)))

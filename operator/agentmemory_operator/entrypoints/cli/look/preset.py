@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from agentmemory_operator.controllers.rules.preset_manifest import expanded_spec, fixed_figures
+from agentmemory_operator.controllers.rules.preset_manifest import expand_preset, fixed_figures
 from agentmemory_operator.entrypoints.cli.tables import Section, show
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
 from agentmemory_operator.spec.kubectl_yaml import dump_yaml
@@ -55,7 +55,7 @@ def add_presets(cli: typer.Typer) -> None:
 def manifest_of(preset: str) -> dict[str, Any]:
     """Build an AgentMemory with all settings of the preset."""
     header = {"apiVersion": API_VERSION, "kind": "AgentMemory", "metadata": {"name": f"my-{preset}"}}
-    return header | {"spec": expanded_spec(preset)}
+    return header | {"spec": expand_preset(preset)}
 
 
 def _rendered(document: dict[str, Any], output: SpecFormat) -> str:

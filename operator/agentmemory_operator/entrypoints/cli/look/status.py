@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from agentmemory_operator.entrypoints.cli.composition import OpenJobs
-from agentmemory_operator.entrypoints.cli.jobs import JobsPlace, Output, add_verb, in_place
+from agentmemory_operator.entrypoints.cli.jobs import JobsPlace, Output, add_verb, run_in_place
 from agentmemory_operator.entrypoints.cli.look.status_view import status_document, status_sections
 from agentmemory_operator.entrypoints.cli.options import TableJsonOrYaml, print_document
 from agentmemory_operator.entrypoints.cli.tables import show
@@ -19,7 +19,7 @@ from agentmemory_operator.runtime.cache import AGENT_MEMORY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Status:
+class StatusOptions:
     """Show an AgentMemory: conditions, held plan with the suggested fix, and collection."""
 
     name: Annotated[str, typer.Argument(help="Name of the AgentMemory.")]
@@ -29,11 +29,11 @@ class Status:
 
 def add_status(cli: typer.Typer, open_jobs: OpenJobs) -> None:
     """Add the command to the command line."""
-    add_verb(cli, "status", Status, partial(_run, open_jobs))
+    add_verb(cli, "status", StatusOptions, partial(_run, open_jobs))
 
 
-def _run(open_jobs: OpenJobs, options: Status, place: JobsPlace) -> None:
-    document = in_place(open_jobs, place, partial(_read, options.name))
+def _run(open_jobs: OpenJobs, options: StatusOptions, place: JobsPlace) -> None:
+    document = run_in_place(open_jobs, place, partial(_read, options.name))
     if options.output is TableJsonOrYaml.TABLE:
         show(status_sections(document, options=place.options, kubectl=_kubectl(place), is_full=options.full), Console())
     else:

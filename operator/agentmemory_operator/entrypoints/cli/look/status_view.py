@@ -6,26 +6,26 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from agentmemory_operator.entrypoints.cli.decide.rebuild_view import headline_of
+from agentmemory_operator.entrypoints.cli.decide.rebuild_view import headline
 from agentmemory_operator.entrypoints.cli.program import called_as
 from agentmemory_operator.entrypoints.cli.tables import Section
 from agentmemory_operator.spec.kinds.agent_memory import APPROVE_PLAN, CANCEL_REBUILD, ROLLBACK_REBUILD
-from agentmemory_operator.spec.kinds.conditions import Reason, condition_of
+from agentmemory_operator.spec.kinds.conditions import Reason, find_condition
 
 Json = Mapping[str, Any]
 
 CONDITION_COLUMNS = ("TYPE", "STATUS", "REASON", "SINCE", "MESSAGE")
 # Parts of the status that have a section of their own, or repeat other parts.
-TOLD_ELSEWHERE = {"conditions", "collection", "effective", "plan", "scoring", "lastSnapshot", "rebuild"}
+SECTIONED_FIELDS = {"conditions", "collection", "effective", "plan", "scoring", "lastSnapshot", "rebuild"}
 VERIFIED = {True: "verified", False: "not verified", None: "verification unknown"}
 # Reasons of InSync whose plan can be approved, and annotations that must be removed for it, in kubectl's syntax.
-TAKEN_OFF: Mapping[str, tuple[str, ...]] = {
+APPROVABLE_REASONS: Mapping[str, tuple[str, ...]] = {
     Reason.AWAITING_APPROVAL: (),
     Reason.REBUILD_CANCELLED: (f"{CANCEL_REBUILD}-",),
     Reason.ROLLED_BACK: (f"{ROLLBACK_REBUILD}-",),
 }
 # Prefixes of fields that can be reset to their values in effect.
-UNDONE = ("embedding.", "index.")
+REVERTIBLE_PREFIXES = ("embedding.", "index.")
 PLAN_COLUMNS = ("CLASS", "CHANGE", "COST", "HELD")
 
 
@@ -125,7 +125,7 @@ def _rebuild(document: Json, status: Json) -> Section | None:
         return None
     message = "" if _is_reported(status, rebuild.get("message")) else rebuild.get("message")
     rows = {
-        "stands": headline_of(rebuild),
+        "stands": headline(rebuild),
         "from": rebuild.get("source"),
         "into": rebuild.get("target"),
         "said": message,
@@ -170,17 +170,17 @@ def _figures(status: Json) -> Section | None:
 def _others(status: Json) -> Iterator[Section]:
     """Yield a section for each other part of the status: lists as tables, other values with dotted names."""
     for name, value in status.items():
-        if name in TOLD_ELSEWHERE or not isinstance(value, list | dict) or not value:
+        if name in SECTIONED_FIELDS or not isinstance(value, list | dict) or not value:
             continue
         if isinstance(value, list):
             columns = tuple(dict.fromkeys(key for entry in value for key in entry))
             rows = tuple(tuple(_text(entry.get(column, "-")) for column in columns) for entry in value)
-            yield Section(titled(name), columns=tuple(map(str.upper, columns)), rows=rows)
+            yield Section(heading_of(name), columns=tuple(map(str.upper, columns)), rows=rows)
         else:
-            yield Section(titled(name), rows=tuple(flat(value)))
+            yield Section(heading_of(name), rows=tuple(flat(value)))
 
 
-def titled(name: str) -> str:
+def heading_of(name: str) -> str:
     """Convert a field name to a heading: `foreignOwner` to `Foreign owner`."""
     return re.sub(r"(?<!^)([A-Z])", lambda match: f" {match[1].lower()}", name).capitalize()
 
@@ -223,12 +223,12 @@ def change_rows(changes: Iterable[Json]) -> tuple[tuple[str, ...], ...]:
 def _ways_on(document: Json, plan: Json, options: str, kubectl: str | None) -> Iterator[str]:
     """Yield the commands that approve or undo held changes."""
     held = [change for change in plan.get("changes") or [] if change.get("held")]
-    reason, metadata = condition_of(document.get("status"), "InSync").get("reason", ""), document["metadata"]
-    if held and reason in TAKEN_OFF:
+    reason, metadata = find_condition(document.get("status"), "InSync").get("reason", ""), document["metadata"]
+    if held and reason in APPROVABLE_REASONS:
         named = f"-n {metadata['namespace']} annotate amem {metadata['name']} --overwrite"
-        annotate = " ".join((f"{kubectl} {named} {APPROVE_PLAN}={plan['digest']}", *TAKEN_OFF[reason]))
+        annotate = " ".join((f"{kubectl} {named} {APPROVE_PLAN}={plan['digest']}", *APPROVABLE_REASONS[reason]))
         yield f"approve: {annotate}" if kubectl else f"approve: {called_as()} approve {metadata['name']}{options}"
-    fields = [change for change in held if change.get("field", "").startswith(UNDONE)]
+    fields = [change for change in held if change.get("field", "").startswith(REVERTIBLE_PREFIXES)]
     if fields and kubectl:
         yield f"undo: {undo_command(document, fields, kubectl)}"
 

@@ -9,26 +9,32 @@ import typer
 
 from agentmemory_operator.adapters.folder.manifests import (
     STDIN,
+    InvalidDocument,
     Manifest,
     ManifestPaths,
-    Misread,
     UnreadableManifest,
-    count_of,
-    line_of,
-    manifest_paths,
-    manifests_of,
+    count_noun,
+    expand_paths,
+    find_line,
+    read_manifests,
 )
 from agentmemory_operator.entrypoints.cli.options import Files, Recursive
-from agentmemory_operator.entrypoints.cli.run import ending_in_one_line
+from agentmemory_operator.entrypoints.cli.run import exit_on_error
 from agentmemory_operator.errors import AgentMemoryError, FieldError
 from agentmemory_operator.runtime.cache import AGENT_MEMORY
-from agentmemory_operator.search.rules.reach import DECAYS, GOOD_MATCH, cut_off_days, outranked, strict_gate
+from agentmemory_operator.search.rules.reach import (
+    DECAY_FIELDS,
+    GOOD_MATCH,
+    find_cut_off_days,
+    find_outranked_types,
+    find_strict_gate,
+)
 from agentmemory_operator.snapshots.rules.due import snapshots_fault
 from agentmemory_operator.spec.effective.policies import lifecycle_fault
 from agentmemory_operator.spec.effective.scoring_model import FIELD as SCORING_EXPRESSION
 from agentmemory_operator.spec.effective.settings import effective_lifecycle, effective_ranking, scoring_choice
-from agentmemory_operator.spec.expression.models import name_of
-from agentmemory_operator.spec.kinds.parse import errors_of, is_ours, parse_agent_memory
+from agentmemory_operator.spec.expression.models import model_name
+from agentmemory_operator.spec.kinds.parse import find_errors, is_own_group, parse_agent_memory
 from agentmemory_operator.spec.printable import printable
 
 STRICT_GATES = {"minSimilarity": "min_similarity", "scoreThreshold": "score_threshold"}
@@ -58,21 +64,23 @@ class CheckedManifests:
     """
 
     paths: ManifestPaths
-    ours: list[tuple[Path, Manifest]] = field(default_factory=list)
+    valid: list[tuple[Path, Manifest]] = field(default_factory=list)
     findings: list[ManifestFinding] = field(default_factory=list)
     ignored: int = 0
     wrong: int = 0
 
     def __str__(self) -> str:
-        summary = f"{count_of(len(self.ours) + self.wrong, 'object')} checked, {self.ignored} of other groups ignored, "
-        summary += count_of(len(self.findings), "error")
-        skipped = count_of(len(self.paths.skipped), "subfolder")
+        summary = (
+            f"{count_noun(len(self.valid) + self.wrong, 'object')} checked, {self.ignored} of other groups ignored, "
+        )
+        summary += count_noun(len(self.findings), "error")
+        skipped = count_noun(len(self.paths.skipped), "subfolder")
         return f"{summary}; {skipped} skipped: -R includes them" if self.paths.skipped else summary
 
     @property
-    def is_nothing(self) -> bool:
+    def is_empty(self) -> bool:
         """True if the files contain no objects."""
-        return not (self.ours or self.findings or self.ignored)
+        return not (self.valid or self.findings or self.ignored)
 
 
 def add_checks(cli: typer.Typer) -> None:
@@ -81,8 +89,8 @@ def add_checks(cli: typer.Typer) -> None:
     @cli.command()
     def validate(paths: Files, is_recursive: Recursive = False) -> None:
         """Validate manifests as strictly as the API server does; exit 1 if something is wrong."""
-        with ending_in_one_line():
-            found = checked(paths, is_recursive=is_recursive)
+        with exit_on_error():
+            found = check_manifests(paths, is_recursive=is_recursive)
         for finding in found.findings:
             typer.echo(str(finding))
         if not found.findings:
@@ -92,45 +100,45 @@ def add_checks(cli: typer.Typer) -> None:
         raise typer.Exit(bool(found.findings))
 
 
-def checked(paths: Sequence[Path], *, is_recursive: bool) -> CheckedManifests:
+def check_manifests(paths: Sequence[Path], *, is_recursive: bool) -> CheckedManifests:
     """Check the files that a command line names, as admission would.
 
     Raises:
         AgentMemoryError: If a path does not exist, a folder has no manifest, or the files contain no object.
         OSError: If a folder cannot be read.
     """
-    found = CheckedManifests(manifest_paths(paths, is_recursive=is_recursive))
+    found = CheckedManifests(expand_paths(paths, is_recursive=is_recursive))
     for path in found.paths.files:
         _check(path, found)
-    if found.is_nothing:
+    if found.is_empty:
         raise AgentMemoryError(f"no objects found in {', '.join(map(str, paths))}")
     return found
 
 
 def _check(path: Path, found: CheckedManifests) -> None:
     try:
-        manifests, misread = manifests_of(path)
+        manifests, misread = read_manifests(path)
     except UnreadableManifest as exc:
         manifests, misread = [], [exc.misread]
     except OSError as exc:
-        manifests, misread = [], [Misread(1, FieldError("file", f"cannot be read: {exc.strerror}"))]
+        manifests, misread = [], [InvalidDocument(1, FieldError("file", f"cannot be read: {exc.strerror}"))]
     findings = [ManifestFinding(path, item.line, item.error) for item in misread]
     found.wrong += len(misread)
     for manifest in manifests:
         document = manifest.document
-        if errors := errors_of(document) or figure_errors_of(document):
-            findings += [ManifestFinding(path, line_of(manifest.node, error.field), error) for error in errors]
+        if errors := find_errors(document) or find_figure_errors(document):
+            findings += [ManifestFinding(path, find_line(manifest.node, error.field), error) for error in errors]
             found.wrong += 1
-        elif is_ours(document):
-            found.ours.append((path, manifest))
+        elif is_own_group(document):
+            found.valid.append((path, manifest))
         else:
             found.ignored += 1
     found.findings += sorted(findings, key=lambda finding: finding.line)
 
 
-def figure_errors_of(document: dict[str, Any]) -> list[FieldError]:
+def find_figure_errors(document: dict[str, Any]) -> list[FieldError]:
     """Return errors that admission cannot detect: in the scoring expression and the schedules."""
-    if not (is_ours(document) and document["kind"] == AGENT_MEMORY):
+    if not (is_own_group(document) and document["kind"] == AGENT_MEMORY):
         return []
     memory = parse_agent_memory(document)
     scoring = scoring_choice(memory).fault
@@ -141,20 +149,20 @@ def figure_errors_of(document: dict[str, Any]) -> list[FieldError]:
 
 def warnings_in(found: CheckedManifests) -> Iterator[ManifestFinding]:
     """Yield warnings about valid objects."""
-    for path, manifest in found.ours:
+    for path, manifest in found.valid:
         for warning in _forgetting(manifest.document) if manifest.document["kind"] == "AgentMemory" else ():
-            yield ManifestFinding(path, line_of(manifest.node, warning.field), warning)
+            yield ManifestFinding(path, find_line(manifest.node, warning.field), warning)
 
 
 def _forgetting(document: dict[str, Any]) -> Iterator[FieldError]:
     ranking = effective_ranking(parse_agent_memory(document))
-    if gate := strict_gate(ranking):
+    if gate := find_strict_gate(ranking):
         yield FieldError(
             f"spec.scoring.{gate}",
             f"{getattr(ranking, STRICT_GATES[gate]):g} excludes good matches (a similarity of {GOOD_MATCH}), however"
             " new they are: lower it, or measure the effect with your embedder (docs/presets.md)",
         )
-    cut_off = cut_off_days(ranking)
+    cut_off = find_cut_off_days(ranking)
     if cut_off:
         named = ", ".join(f"{name} from {days} days on" for name, days in sorted(cut_off.items(), key=lambda of: of[1]))
         yield FieldError(
@@ -162,10 +170,10 @@ def _forgetting(document: dict[str, Any]) -> Iterator[FieldError]:
             f"{ranking.score_threshold:g} hides old memories that match well ({named}): set it to 0 to find them, or "
             f"set decay: false for types that must not decay (docs/presets.md)",
         )
-    if types := outranked(ranking):
-        model = name_of(ranking.model)
+    if types := find_outranked_types(ranking):
+        model = model_name(ranking.model)
         yield FieldError(
-            f"spec.scoring.{DECAYS[model]}",
+            f"spec.scoring.{DECAY_FIELDS[model]}",
             f"under model {model} a good match of {', '.join(types)} ranks below a poor one that is 100 days newer"
             " when both are a year old: lower the weight of recency, or set decay: false for types that must not decay"
             " (docs/presets.md)",

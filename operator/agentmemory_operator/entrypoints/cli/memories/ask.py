@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from agentmemory_operator.entrypoints.cli.composition import Asking, Inspection
+from agentmemory_operator.entrypoints.cli.composition import ApiAccess, QdrantAccess
 from agentmemory_operator.entrypoints.cli.memories.found import found_section
 from agentmemory_operator.entrypoints.cli.options import Context, TableJsonOrYaml, print_document, take_options
-from agentmemory_operator.entrypoints.cli.run import Yes, check_answerable, confirm, run_verb
-from agentmemory_operator.entrypoints.cli.stacks import Stacks, stacks_of
+from agentmemory_operator.entrypoints.cli.run import Yes, check_answerable, confirm, run_command
+from agentmemory_operator.entrypoints.cli.stacks import Stacks, read_stacks
 from agentmemory_operator.entrypoints.cli.tables import Section, show
 from agentmemory_operator.runtime.cache import AGENT_MEMORY
-from agentmemory_operator.runtime.rules.json_keys import once
+from agentmemory_operator.runtime.rules.json_keys import reject_repeated_keys
 
 if TYPE_CHECKING:
     # The import takes half a second, which other commands should not wait for.
@@ -71,20 +71,20 @@ class ServerOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class AskedApi:
+class ApiTarget:
     """The retrieval API, and the objects that contain the agents' names in it."""
 
-    asking: Asking
-    inspection: Inspection
+    asking: ApiAccess
+    inspection: QdrantAccess
 
     @asynccontextmanager
-    async def of(self, name: str, options: "ServerOptions") -> "AsyncIterator[AsyncAgent]":
+    async def open_agent(self, name: str, options: "ServerOptions") -> "AsyncIterator[AsyncAgent]":
         """Yield a client of the agent. Its name is the argument, or read from the object if the options select one.
 
         Raises:
             AgentMemoryError: If the options do not determine the API.
         """
-        url, stack = options.stacks.api(options.url or self.asking.url, options.context)
+        url, stack = options.stacks.find_api(options.url or self.asking.url, options.context)
         agent = name
         if options.namespace is not None or options.context is not None:
             agent = await self._agent_of(name, options, stack.manifests if stack else None)
@@ -97,13 +97,13 @@ class AskedApi:
         return str(document["spec"].get("agent") or name)
 
 
-def add_asking(cli: typer.Typer, asking: Asking, inspection: Inspection) -> None:
+def add_asking(cli: typer.Typer, asking: ApiAccess, inspection: QdrantAccess) -> None:
     """Add the commands to the command line."""
-    api = AskedApi(asking, inspection)
-    _add_verb(cli, search, _Way(api, found_section))
-    _add_verb(cli, remember, _Way(api, _stored_section))
-    _add_verb(cli, forget, _Way(api, _forgotten_section))
-    _add_verb(cli, receipts, _Way(api, _receipts_section))
+    api = ApiTarget(asking, inspection)
+    _add_verb(cli, search, _ApiCommand(api, found_section))
+    _add_verb(cli, remember, _ApiCommand(api, _stored_section))
+    _add_verb(cli, forget, _ApiCommand(api, _forgotten_section))
+    _add_verb(cli, receipts, _ApiCommand(api, _receipts_section))
 
 
 def search(  # noqa: PLR0913 # each is an option
@@ -218,14 +218,14 @@ def receipts(
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
+class _ApiCommand:
     """Connects the request of a command with the rendering of its response."""
 
-    api: AskedApi
+    api: ApiTarget
     section: Callable[[Any], Section]
 
 
-def _add_verb(cli: typer.Typer, choose: "Callable[..., Call]", way: _Way) -> None:
+def _add_verb(cli: typer.Typer, choose: "Callable[..., Call]", way: _ApiCommand) -> None:
     """Add a command with the options of `choose`, which builds the request, and those that select the API."""
 
     def command(  # noqa: PLR0913 # each is an option
@@ -240,13 +240,13 @@ def _add_verb(cli: typer.Typer, choose: "Callable[..., Call]", way: _Way) -> Non
         **chosen: Any,
     ) -> None:
         call = choose(**chosen)
-        options = ServerOptions(stacks=stacks_of(ctx), namespace=namespace, context=context, url=url, token=token)
+        options = ServerOptions(stacks=read_stacks(ctx), namespace=namespace, context=context, url=url, token=token)
 
         async def ask() -> Any:
-            async with way.api.of(name, options) as agent:
+            async with way.api.open_agent(name, options) as agent:
                 return await call(agent)
 
-        _print(run_verb(ask()), way.section, output)
+        _print(run_command(ask()), way.section, output)
 
     # Order of the parameters: name, those of the request, those that select the API.
     take_options(command, choose, after=2)
@@ -257,7 +257,7 @@ def _filters_of(text: str | None) -> dict[str, Any] | None:
     if text is None:
         return None
     try:
-        filters = json.loads(text, object_pairs_hook=once)
+        filters = json.loads(text, object_pairs_hook=reject_repeated_keys)
     except ValueError as error:
         raise typer.BadParameter(f"--filters is not JSON: {error}") from error
     if not isinstance(filters, dict):

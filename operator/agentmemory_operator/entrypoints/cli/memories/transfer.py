@@ -11,29 +11,37 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 from rich.filesize import decimal
 
-from agentmemory_operator.adapters.folder.own_files import replacing
-from agentmemory_operator.entrypoints.cli.composition import Asking, Inspection
+from agentmemory_operator.adapters.folder.own_files import open_replacement
+from agentmemory_operator.entrypoints.cli.composition import ApiAccess, QdrantAccess
 from agentmemory_operator.entrypoints.cli.job_progress import JobProgress
-from agentmemory_operator.entrypoints.cli.memories.ask import AskedApi, Name, Namespace, ServerOptions, Token, Url, User
+from agentmemory_operator.entrypoints.cli.memories.ask import (
+    ApiTarget,
+    Name,
+    Namespace,
+    ServerOptions,
+    Token,
+    Url,
+    User,
+)
 from agentmemory_operator.entrypoints.cli.options import Context
-from agentmemory_operator.entrypoints.cli.run import run_verb
-from agentmemory_operator.entrypoints.cli.stacks import stacks_of
+from agentmemory_operator.entrypoints.cli.run import run_command
+from agentmemory_operator.entrypoints.cli.stacks import read_stacks
 
 if TYPE_CHECKING:
     from agentmemory_client import Imported
 
-TOLD_EVERY_S = 1.0
-SENT_BYTES = 256 << 10
+PROGRESS_PERIOD_S = 1.0
+CHUNK_BYTES = 256 << 10
 
 
-def add_transferring(cli: typer.Typer, asking: Asking, inspection: Inspection) -> None:
+def add_transferring(cli: typer.Typer, asking: ApiAccess, inspection: QdrantAccess) -> None:
     """Add the commands to the command line."""
-    api = AskedApi(asking, inspection)
+    api = ApiTarget(asking, inspection)
     _add_export(cli, api)
     _add_import(cli, api)
 
 
-def _add_export(cli: typer.Typer, api: AskedApi) -> None:
+def _add_export(cli: typer.Typer, api: ApiTarget) -> None:
     @cli.command("export")
     def export(  # noqa: PLR0913 # each is an option
         ctx: typer.Context,
@@ -54,16 +62,16 @@ def _add_export(cli: typer.Typer, api: AskedApi) -> None:
         token: Token = None,
     ) -> None:
         """Export all memories of a user as JSON lines."""
-        options = ServerOptions(stacks=stacks_of(ctx), namespace=namespace, context=context, url=url, token=token)
+        options = ServerOptions(stacks=read_stacks(ctx), namespace=namespace, context=context, url=url, token=token)
 
         async def work() -> int:
-            async with api.of(name, options) as agent:
+            async with api.open_agent(name, options) as agent:
                 return await _export(file, agent.user(user).export(vectors=vectors, plain=plain), name)
 
-        typer.echo(f"exported {run_verb(work())} memories", err=True)
+        typer.echo(f"exported {run_command(work())} memories", err=True)
 
 
-def _add_import(cli: typer.Typer, api: AskedApi) -> None:
+def _add_import(cli: typer.Typer, api: ApiTarget) -> None:
     @cli.command("import")
     def import_(  # noqa: PLR0913 # each is an option
         ctx: typer.Context,
@@ -80,22 +88,22 @@ def _add_import(cli: typer.Typer, api: AskedApi) -> None:
         token: Token = None,
     ) -> None:
         """Import exported memories for a user; memories that already exist stay unchanged."""
-        options = ServerOptions(stacks=stacks_of(ctx), namespace=namespace, context=context, url=url, token=token)
+        options = ServerOptions(stacks=read_stacks(ctx), namespace=namespace, context=context, url=url, token=token)
 
         async def work() -> "Imported":
-            async with api.of(name, options) as agent:
+            async with api.open_agent(name, options) as agent:
                 with JobProgress(f"{file} to {name}") as progress, file.open("rb") as content:
                     lines = _read_chunks(content, progress)
                     return await agent.user(user).import_memories(lines, include_erased=include_erased)
 
-        _print_result(run_verb(work()))
+        _print_result(run_command(work()))
 
 
 async def _export(file: Path | None, lines: AsyncIterator[dict[str, Any]], agent: str) -> int:
     """Write the lines to a file that is replaced when complete, or to standard output; return their number."""
     if file is None:
         return await _write(sys.stdout.buffer, lines, agent)
-    with replacing(file) as draft:
+    with open_replacement(file) as draft:
         return await _write(draft, lines, agent)
 
 
@@ -105,7 +113,7 @@ async def _write(out: IO[bytes], lines: AsyncIterator[dict[str, Any]], agent: st
         async for line in lines:
             out.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
             count += 1
-            if time.monotonic() - told_s > TOLD_EVERY_S:
+            if time.monotonic() - told_s > PROGRESS_PERIOD_S:
                 # Flush before the progress: on a terminal, both streams are visible.
                 out.flush()
                 progress.advance(f"{count} memories")
@@ -117,10 +125,10 @@ async def _write(out: IO[bytes], lines: AsyncIterator[dict[str, Any]], agent: st
 def _read_chunks(content: IO[bytes], progress: JobProgress) -> Iterator[bytes]:
     """Yield the content of a file and show the progress. The API reads on when it has imported the last batch."""
     total, sent, told_s = os.fstat(content.fileno()).st_size, 0, time.monotonic()
-    while chunk := content.read(SENT_BYTES):
+    while chunk := content.read(CHUNK_BYTES):
         yield chunk
         sent += len(chunk)
-        if time.monotonic() - told_s > TOLD_EVERY_S:
+        if time.monotonic() - told_s > PROGRESS_PERIOD_S:
             progress.advance(f"{decimal(sent)} of {decimal(total)}", sent, total)
             told_s = time.monotonic()
 

@@ -10,9 +10,9 @@ from typing import Annotated
 import typer
 
 from agentmemory_operator.entrypoints.cli.composition import OpenJobs
-from agentmemory_operator.entrypoints.cli.jobs import POLL_S, JobsPlace, add_verb, in_place, titled
+from agentmemory_operator.entrypoints.cli.jobs import POLL_S, JobsPlace, add_verb, run_in_place, title_of
 from agentmemory_operator.entrypoints.cli.run import Yes, confirm
-from agentmemory_operator.entrypoints.cli.snapshots.listing import places_of
+from agentmemory_operator.entrypoints.cli.snapshots.listing import describe_locations
 from agentmemory_operator.errors import AgentMemoryError, NotFound
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import JobObjects
@@ -21,11 +21,11 @@ from agentmemory_operator.snapshots.rules.steps import FINALIZER, has_succeeded
 from agentmemory_operator.spec.kinds.agent_memory import CONFIRM_DELETE, Metadata
 
 # Time in which a running operator should add the finalizer. Deleting the files of a copy may take longer.
-HELD_WITHIN_S, GONE_WITHIN_S = 30.0, 330.0
+FINALIZER_TIMEOUT_S, DELETION_TIMEOUT_S = 30.0, 330.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Delete:
+class DeleteOptions:
     """Delete a snapshot and its files on the server and in S3, regardless of its deletionPolicy."""
 
     name: Annotated[str, typer.Argument(metavar="SNAPSHOT", help="Name of the MemorySnapshot.")]
@@ -34,19 +34,19 @@ class Delete:
 
 def add_delete(snapshots: typer.Typer, open_jobs: OpenJobs) -> None:
     """Add the command to the command line."""
-    add_verb(snapshots, "delete", Delete, partial(_run, open_jobs))
+    add_verb(snapshots, "delete", DeleteOptions, partial(_run, open_jobs))
 
 
-def _run(open_jobs: OpenJobs, options: Delete, place: JobsPlace) -> None:
-    found = in_place(open_jobs, place, partial(_find, options))
-    where = places_of(found.get("status") or {})
-    confirm(f"Delete {titled(found)} and its bytes ({where})?", yes=options.yes)
+def _run(open_jobs: OpenJobs, options: DeleteOptions, place: JobsPlace) -> None:
+    found = run_in_place(open_jobs, place, partial(_find, options))
+    where = describe_locations(found.get("status") or {})
+    confirm(f"Delete {title_of(found)} and its bytes ({where})?", yes=options.yes)
     going_on = "interrupted: the deletion may continue; `kubectl get msnap` shows whether the object is still there"
-    in_place(open_jobs, place, partial(_delete, found), going_on=going_on)
-    typer.echo(f"deleted {titled(found)} and its bytes ({where})")
+    run_in_place(open_jobs, place, partial(_delete, found), interrupt_message=going_on)
+    typer.echo(f"deleted {title_of(found)} and its bytes ({where})")
 
 
-async def _find(options: Delete, objects: JobObjects, namespace: str) -> Json:
+async def _find(options: DeleteOptions, objects: JobObjects, namespace: str) -> Json:
     return await objects.read_object(MEMORY_SNAPSHOT, namespace, options.name)
 
 
@@ -59,7 +59,7 @@ async def _delete(found: Json, objects: JobObjects, _: str) -> None:
             lambda now: now is None or FINALIZER in (now["metadata"].get("finalizers") or ()),
             objects,
             metadata,
-            within_s=HELD_WITHIN_S,
+            within_s=FINALIZER_TIMEOUT_S,
             otherwise="was not deleted: no operator acted on it. Is one running, and does it watch this namespace?",
         )
     await objects.delete_object(MEMORY_SNAPSHOT, metadata)
@@ -67,7 +67,7 @@ async def _delete(found: Json, objects: JobObjects, _: str) -> None:
         lambda now: now is None or now["metadata"].get("uid") != metadata.uid,
         objects,
         metadata,
-        within_s=GONE_WITHIN_S,
+        within_s=DELETION_TIMEOUT_S,
         otherwise="is still being deleted: see its events",
     )
 

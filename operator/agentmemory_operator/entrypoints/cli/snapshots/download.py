@@ -11,27 +11,27 @@ from typing import IO, Annotated
 import typer
 from rich.filesize import decimal
 
-from agentmemory_operator.adapters.folder.own_files import replacing
-from agentmemory_operator.collections.rules.collection import tenant_in
+from agentmemory_operator.adapters.folder.own_files import open_replacement
+from agentmemory_operator.collections.rules.collection import read_tenant
 from agentmemory_operator.connections.buckets import Storages
-from agentmemory_operator.connections.link import DEFAULT_TIMEOUT_S, Endpoint, endpoint_of
-from agentmemory_operator.connections.rules.bucket_places import S3, object_at
+from agentmemory_operator.connections.link import DEFAULT_TIMEOUT_S, Endpoint, read_endpoint
+from agentmemory_operator.connections.rules.bucket_places import S3, parse_location
 from agentmemory_operator.connections.secret_hosts import GuardedSecrets
-from agentmemory_operator.connections.streams import CheckedStream, told
-from agentmemory_operator.entrypoints.cli.composition import Downloads, OpenJobs
+from agentmemory_operator.connections.streams import CheckedStream, with_progress
+from agentmemory_operator.entrypoints.cli.composition import OpenJobs, SnapshotAccess
 from agentmemory_operator.entrypoints.cli.job_progress import JobProgress
-from agentmemory_operator.entrypoints.cli.jobs import JobsPlace, add_verb, in_place, titled
-from agentmemory_operator.errors import AgentMemoryError, BytesDiffer
+from agentmemory_operator.entrypoints.cli.jobs import JobsPlace, add_verb, run_in_place, title_of
+from agentmemory_operator.errors import AgentMemoryError, ChecksumMismatch
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import JobObjects
 from agentmemory_operator.ports.snapshots import SnapshotStore
 from agentmemory_operator.runtime.cache import MEMORY_SNAPSHOT, QDRANT_CONNECTION
 from agentmemory_operator.snapshots.copies import Copies
-from agentmemory_operator.snapshots.rules.steps import places_of
+from agentmemory_operator.snapshots.rules.steps import locations_of
 from agentmemory_operator.spec.kinds.parse import parse_connection
-from agentmemory_operator.spec.naming import is_collection_name, is_file_of
+from agentmemory_operator.spec.naming import is_collection_name, is_snapshot_file_of
 
-TOLD_EVERY_S = 0.2
+PROGRESS_PERIOD_S = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,22 +46,22 @@ class SnapshotDownload:
     ] = None
 
 
-def add_download(snapshots: typer.Typer, open_jobs: OpenJobs, downloads: Downloads) -> None:
+def add_download(snapshots: typer.Typer, open_jobs: OpenJobs, downloads: SnapshotAccess) -> None:
     """Add the command to the command line."""
     add_verb(snapshots, "download", SnapshotDownload, partial(_download, open_jobs, downloads))
 
 
-def _download(open_jobs: OpenJobs, downloads: Downloads, options: SnapshotDownload, place: JobsPlace) -> None:
+def _download(open_jobs: OpenJobs, downloads: SnapshotAccess, options: SnapshotDownload, place: JobsPlace) -> None:
     is_folder = place.manifests is not None
 
     async def work(objects: JobObjects, namespace: str) -> str:
         document = await objects.read_object(MEMORY_SNAPSHOT, namespace, options.name)
         url = options.qdrant or (downloads.qdrant_url if is_folder else None)
         source = _Source(downloads, objects, document, url, is_folder)
-        with JobProgress(f"{titled(document)} to {options.file}") as progress:
+        with JobProgress(f"{title_of(document)} to {options.file}") as progress:
             return await save(source, options.file, progress)
 
-    summary = in_place(open_jobs, place, work, going_on=f"interrupted: {options.file} is unchanged")
+    summary = run_in_place(open_jobs, place, work, interrupt_message=f"interrupted: {options.file} is unchanged")
     typer.echo(f"{options.file}: {summary}")
 
 
@@ -74,7 +74,7 @@ class _Source:
         is_folder: True if the objects are manifests, whose connections have no reachable URLs.
     """
 
-    downloads: Downloads
+    downloads: SnapshotAccess
     objects: JobObjects
     document: Json
     url: str | None
@@ -91,11 +91,11 @@ class _Source:
         Raises:
             AgentMemoryError: If no location is recorded.
         """
-        places = {place["type"]: place for place in places_of(self.status)}
+        places = {place["type"]: place for place in locations_of(self.status)}
         order = ("Qdrant", S3) if self.url else (S3, "Qdrant")
         found = next((places[kind] for kind in order if kind in places), None)
         if found is None:
-            raise AgentMemoryError(f"{titled(self.document)} has no recorded bytes: see its conditions")
+            raise AgentMemoryError(f"{title_of(self.document)} has no recorded bytes: see its conditions")
         return dict(found)
 
     @asynccontextmanager
@@ -104,7 +104,7 @@ class _Source:
         place, namespace = self.place(), self.document["metadata"]["namespace"]
         if place["type"] == S3:
             copies = Copies(Storages(self._secrets, self.downloads.open_objects))
-            copy = object_at(place, sha256=self.status.get("sha256"))
+            copy = parse_location(place, sha256=self.status.get("sha256"))
             async with copies.open(copy, namespace=namespace) as (content, _):
                 yield aiter(content)
             return
@@ -127,11 +127,11 @@ class _Source:
             AgentMemoryError: If it belongs to another namespace, or is not a snapshot of an agent.
         """
         namespace = self.document["metadata"]["namespace"]
-        is_named_so = is_collection_name(physical) and is_file_of(physical, name)
-        owner = tenant_in(await store.metadata(physical)) if is_named_so else None
+        is_named_so = is_collection_name(physical) and is_snapshot_file_of(physical, name)
+        owner = read_tenant(await store.metadata(physical)) if is_named_so else None
         if not is_named_so or (owner is not None and owner.namespace != namespace):
             raise AgentMemoryError(
-                f"{titled(self.document)} names a file that is not a snapshot of an agent in namespace {namespace}: "
+                f"{title_of(self.document)} names a file that is not a snapshot of an agent in namespace {namespace}: "
                 f"its status was changed by another client. Delete it and create it under another name"
             )
         async with store.download(physical, name) as received:
@@ -144,7 +144,7 @@ class _Source:
             return Endpoint(self.url, self.downloads.qdrant_api_key, DEFAULT_TIMEOUT_S)
         connection = self.status["connection"]
         document = await self.objects.read_object(QDRANT_CONNECTION, connection["namespace"], connection["name"])
-        return await endpoint_of(parse_connection(document), self._secrets, at=self.url)
+        return await read_endpoint(parse_connection(document), self._secrets, url=self.url)
 
     @property
     def _secrets(self) -> GuardedSecrets:
@@ -158,10 +158,10 @@ async def save(source: _Source, path: Path, progress: JobProgress) -> str:
         BytesDiffer: If the content differs from the record. The existing file is unchanged.
     """
     total = source.status.get("sizeBytes") or 0
-    with replacing(path) as draft:
+    with open_replacement(path) as draft:
         size, sha256 = await _receive(source, draft, progress)
         if size != total:
-            raise BytesDiffer(f"{path}: received {size} bytes, expected {total}")
+            raise ChecksumMismatch(f"{path}: received {size} bytes, expected {total}")
     checked = "as recorded" if source.status.get("sha256") else f"{sha256}; no checksum was recorded, the size matches"
     return f"{decimal(size)}, SHA-256 {checked}"
 
@@ -174,7 +174,7 @@ async def _receive(source: _Source, draft: IO[bytes], progress: JobProgress) -> 
         progress.advance(f"{decimal(done)} of {decimal(total)}", done, total)
 
     async with source.open() as content:
-        async for chunk in told(content, total, show, every_s=TOLD_EVERY_S):
+        async for chunk in with_progress(content, total, show, every_s=PROGRESS_PERIOD_S):
             size += draft.write(chunk)
             digest.update(chunk)
     return size, digest.hexdigest()

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.filesize import decimal
 
-from agentmemory_operator.entrypoints.cli.job_progress import stage_of
+from agentmemory_operator.entrypoints.cli.job_progress import read_stage
 from agentmemory_operator.entrypoints.cli.program import called_as
 from agentmemory_operator.entrypoints.cli.tables import Section
 from agentmemory_operator.ports.base import Json
@@ -18,7 +18,7 @@ NO_RULES = "no rules"
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class SnapshotList:
     """The snapshots of an agent.
 
     Attributes:
@@ -36,12 +36,12 @@ class Listed:
         return verdict.text if verdict.is_kept else f"goes: {verdict.text}"
 
 
-def snapshots_document(listed: Listed) -> dict[str, Any]:
+def snapshots_document(listed: SnapshotList) -> dict[str, Any]:
     """Render the snapshots as JSON, newest first."""
     return {"snapshots": [_entry(document, listed) for document in _newest_first(listed.documents)]}
 
 
-def snapshot_sections(listed: Listed) -> list[Section]:
+def snapshot_sections(listed: SnapshotList) -> list[Section]:
     """Render the snapshots as a table, newest first."""
     rows = tuple((*_row(document), listed.kept(document)) for document in _newest_first(listed.documents))
     if not rows:
@@ -50,23 +50,23 @@ def snapshot_sections(listed: Listed) -> list[Section]:
 
 
 def _newest_first(documents: Sequence[Json]) -> list[Json]:
-    return sorted(documents, key=lambda found: (time_of(found), found["metadata"]["name"]), reverse=True)
+    return sorted(documents, key=lambda found: (start_time(found), found["metadata"]["name"]), reverse=True)
 
 
-def time_of(document: Json) -> str:
+def start_time(document: Json) -> str:
     """Return the start time of a snapshot, or its creation time before that."""
     started = (document.get("status") or {}).get("startTime")
     return str(started or document["metadata"].get("creationTimestamp") or "")
 
 
-def _entry(document: Json, listed: Listed) -> dict[str, Any]:
+def _entry(document: Json, listed: SnapshotList) -> dict[str, Any]:
     status, metadata = document.get("status") or {}, document["metadata"]
     conditions = {item["type"]: item["status"] for item in status.get("conditions") or []}
     verdict = listed.verdicts.get(metadata["name"])
     entry = {
         "name": metadata["name"],
         "namespace": metadata["namespace"],
-        "time": time_of(document),
+        "time": start_time(document),
         "points": (status.get("points") or {}).get("after"),
         "sizeBytes": status.get("sizeBytes"),
         "sha256": status.get("sha256"),
@@ -85,21 +85,21 @@ def _row(document: Json) -> tuple[str, ...]:
     points, size = (status.get("points") or {}).get("after"), status.get("sizeBytes")
     return (
         document["metadata"]["name"],
-        time_of(document),
+        start_time(document),
         "-" if points is None else str(points),
         "-" if size is None else decimal(size),
-        state_of(document),
-        places_of(status),
+        describe_state(document),
+        describe_locations(status),
         status.get("qdrantVersion") or "-",
     )
 
 
-def state_of(document: Json) -> str:
+def describe_state(document: Json) -> str:
     """Describe in a few words whether a snapshot is verified, and why not."""
     conditions = {item["type"]: item for item in (document.get("status") or {}).get("conditions") or []}
     succeeded, verified = conditions.get("Succeeded"), conditions.get("Verified")
     if succeeded is None or succeeded["status"] == "Unknown":
-        return f"not finished: {stage_of(document).text or 'waits for the operator'}"
+        return f"not finished: {read_stage(document).text or 'waits for the operator'}"
     if succeeded["status"] == "False":
         return f"failed: {succeeded['reason']}"
     if verified is None or verified["status"] == "Unknown":
@@ -107,7 +107,7 @@ def state_of(document: Json) -> str:
     return "yes" if verified["status"] == "True" else f"no: {verified['reason']}"
 
 
-def places_of(status: Json) -> str:
+def describe_locations(status: Json) -> str:
     """Describe where a snapshot's files are. `SAME_DISK` means only on the disk of the agent's own server."""
     places = status.get("locations") or []
     buckets = [f"s3://{place['bucket']}" for place in places if place.get("type") == "S3"]

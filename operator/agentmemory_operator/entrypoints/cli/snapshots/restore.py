@@ -18,12 +18,12 @@ from agentmemory_operator.entrypoints.cli.jobs import (
     Wait,
     add_verb,
     create,
-    in_place,
     new_object,
+    print_message,
     print_object,
-    stamped,
-    tell,
-    titled,
+    run_in_place,
+    timestamped_name,
+    title_of,
 )
 from agentmemory_operator.entrypoints.cli.options import TableJsonOrYaml
 from agentmemory_operator.entrypoints.cli.program import called_as
@@ -35,7 +35,7 @@ from agentmemory_operator.runtime.cache import AGENT_MEMORY, MEMORY_RESTORE, MEM
 from agentmemory_operator.spec.kinds.agent_memory import ROLLBACK, Metadata
 from agentmemory_operator.spec.times import render_time
 
-SAME_ANSWER_S = 10.0
+UNCHANGED_RESULT_S = 10.0
 
 
 class Mode(StrEnum):
@@ -46,7 +46,7 @@ class Mode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Restore:
+class RestoreOptions:
     """Restore an agent from a snapshot, roll back its last restore, or restore all lost agents with --all."""
 
     name: Annotated[str, typer.Argument(help="Name of the AgentMemory; omitted with --all.")] = ""
@@ -80,40 +80,42 @@ class Restore:
         """Build the MemoryRestore manifest from the options."""
         mode = {"mode": str(self.mode)} if self.mode else {}
         spec = {"target": {"name": self.target}, "source": {"snapshotRef": {"name": self.snapshot}}} | mode
-        return new_object(MEMORY_RESTORE, namespace, self.restore_name or stamped(self.target), spec=spec)
+        return new_object(MEMORY_RESTORE, namespace, self.restore_name or timestamped_name(self.target), spec=spec)
 
 
 def add_restore(cli: typer.Typer, open_jobs: OpenJobs) -> None:
     """Add the command to the command line."""
-    add_verb(cli, "restore", Restore, partial(_run, open_jobs))
+    add_verb(cli, "restore", RestoreOptions, partial(_run, open_jobs))
 
 
-def _run(open_jobs: OpenJobs, options: Restore, place: JobsPlace) -> None:
+def _run(open_jobs: OpenJobs, options: RestoreOptions, place: JobsPlace) -> None:
     if options.all:
         excluded = (options.name, options.snapshot, options.into, options.mode, options.restore_name, options.rollback)
         if any(excluded) or options.connection is None or not options.latest_verified:
             raise typer.BadParameter(
                 "--all takes --connection NAME and --latest-verified, and no AgentMemory, --from or --rollback"
             )
-        in_place(open_jobs, place, partial(_restore_all, options), going_on="run the command again to continue")
+        run_in_place(
+            open_jobs, place, partial(_restore_all, options), interrupt_message="run the command again to continue"
+        )
         return
     if not options.name:
         raise typer.BadParameter("name an AgentMemory, or give --all --connection NAME --latest-verified")
     if options.rollback:
         if any((options.snapshot, options.into, options.mode, options.restore_name)):
             raise typer.BadParameter("--rollback cannot be combined with --from and its options: remove them")
-        print_object(in_place(open_jobs, place, partial(_roll_back, options)), options.output)
+        print_object(run_in_place(open_jobs, place, partial(_roll_back, options)), options.output)
         return
     if options.snapshot is None:
         raise typer.BadParameter(
             f"give --from SNAPSHOT (`{called_as()} snapshot list {options.name}` shows them), or --rollback"
         )
     going_on = "the restore continues; see `kubectl get mrest`. Use --rollback once it is done"
-    document = in_place(open_jobs, place, partial(_restore, options), going_on=going_on)
+    document = run_in_place(open_jobs, place, partial(_restore, options), interrupt_message=going_on)
     print_object(document, options.output)
 
 
-async def _restore_all(options: Restore, objects: JobObjects, namespace: str) -> None:
+async def _restore_all(options: RestoreOptions, objects: JobObjects, namespace: str) -> None:
     done: list[RestoredAgent] = []
 
     def tell(result: RestoredAgent) -> None:
@@ -122,7 +124,9 @@ async def _restore_all(options: Restore, objects: JobObjects, namespace: str) ->
         typer.echo(f"{len(done)} of {len(lost)}: {result.agent} {outcome}: {result.message}")
 
     connection = Key(QDRANT_CONNECTION, namespace, options.connection or "")
-    everything = RestoreAll(objects=objects, connection=connection, tell=tell, at_once=options.at_once, poll_s=POLL_S)
+    everything = RestoreAll(
+        objects=objects, connection=connection, report=tell, concurrency=options.at_once, poll_s=POLL_S
+    )
     lost = await everything.find()
     typer.echo(f"{len(lost)} agents of {connection} have lost their collections; others are not changed")
     await everything.run(lost)
@@ -130,21 +134,21 @@ async def _restore_all(options: Restore, objects: JobObjects, namespace: str) ->
         raise AgentMemoryError(f"{len(failed)} of {len(lost)} agents were not restored: {', '.join(sorted(failed))}")
 
 
-async def _restore(options: Restore, objects: JobObjects, namespace: str) -> Json:
+async def _restore(options: RestoreOptions, objects: JobObjects, namespace: str) -> Json:
     source = await objects.read_object(MEMORY_SNAPSHOT, namespace, options.snapshot or "")
     await objects.read_object(AGENT_MEMORY, namespace, options.target)
     owner = source["spec"]["agentMemoryRef"]["name"]
     if owner != options.name:
         raise AgentMemoryError(
-            f"{titled(source)} is of {owner}, not of {options.name}: choose one of `{called_as()} snapshot list "
+            f"{title_of(source)} is of {owner}, not of {options.name}: choose one of `{called_as()} snapshot list "
             f"{options.name}`, or to clone it run `{called_as()} restore {owner} --from {options.snapshot} --into "
             f"{options.target}`"
         )
     return await create(objects, options.document(namespace), options.output, waits=options.wait)
 
 
-async def _roll_back(options: Restore, objects: JobObjects, namespace: str) -> Json:
-    found = last_restore(await objects.list_in(MEMORY_RESTORE, namespace), options.name)
+async def _roll_back(options: RestoreOptions, objects: JobObjects, namespace: str) -> Json:
+    found = find_last_restore(await objects.list_in(MEMORY_RESTORE, namespace), options.name)
     if found is None:
         raise AgentMemoryError(
             f"no restore into {namespace}/{options.name} can be rolled back: none has succeeded, or the collection that"
@@ -152,26 +156,26 @@ async def _roll_back(options: Restore, objects: JobObjects, namespace: str) -> J
         )
     metadata = Metadata.model_validate(found["metadata"])
     await objects.annotate(MEMORY_RESTORE, metadata, {ROLLBACK: render_time(SystemClock().now_ms())})
-    tell(f"requested the rollback of {titled(found)}", options.output)
+    print_message(f"requested the rollback of {title_of(found)}", options.output)
     return await _wait_rolled_back(options, objects, found) if options.wait else found
 
 
-async def _wait_rolled_back(options: Restore, objects: JobObjects, before: Json) -> Json:
+async def _wait_rolled_back(options: RestoreOptions, objects: JobObjects, before: Json) -> Json:
     metadata, started_s = Metadata.model_validate(before["metadata"]), time.monotonic()
     while True:
         now = await objects.read_object(MEMORY_RESTORE, metadata.namespace, metadata.name)
-        ended = rolled_back(now)
+        ended = rollback_condition(now)
         # An unchanged result may be that of an earlier request, so it is accepted only after a while.
-        if ended and (ended != rolled_back(before) or time.monotonic() - started_s > SAME_ANSWER_S):
+        if ended and (ended != rollback_condition(before) or time.monotonic() - started_s > UNCHANGED_RESULT_S):
             break
         await asyncio.sleep(POLL_S)
     if ended["status"] != "True":
         raise AgentMemoryError(f"it was not rolled back ({ended['reason']}): {ended['message']}")
-    tell(ended["message"], options.output)
+    print_message(ended["message"], options.output)
     return now
 
 
-def last_restore(documents: list[Json], target: str) -> Json | None:
+def find_last_restore(documents: list[Json], target: str) -> Json | None:
     """Return the most recent restore into an AgentMemory that can be rolled back, or None."""
     candidates = [found for found in documents if found["spec"]["target"]["name"] == target and _can_roll_back(found)]
     return max(candidates, key=lambda found: str(found["status"].get("endTime", "")), default=None)
@@ -187,7 +191,7 @@ def _can_roll_back(document: Json) -> bool:
     return conditions.get("Succeeded") == "True" and conditions.get("RolledBack") != "True" and is_kept
 
 
-def rolled_back(document: Json) -> Json | None:
+def rollback_condition(document: Json) -> Json | None:
     """Return the condition with the result of a rollback, or None before."""
     conditions = (document.get("status") or {}).get("conditions") or []
     return next((item for item in conditions if item["type"] == "RolledBack"), None)

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.connections.resolve import connection_of
-from agentmemory_operator.entrypoints.cli.composition import Downloads, OpenJobs
+from agentmemory_operator.entrypoints.cli.composition import OpenJobs, SnapshotAccess
 from agentmemory_operator.entrypoints.cli.jobs import (
     JobsPlace,
     Output,
@@ -18,26 +18,26 @@ from agentmemory_operator.entrypoints.cli.jobs import (
     add_verb,
     create,
     follow,
-    in_place,
     new_object,
+    print_message,
     print_object,
-    stamped,
+    run_in_place,
     status_of,
-    tell,
-    titled,
+    timestamped_name,
+    title_of,
 )
 from agentmemory_operator.entrypoints.cli.options import TableJsonOrYaml, print_document
 from agentmemory_operator.entrypoints.cli.program import called_as
 from agentmemory_operator.entrypoints.cli.snapshots.delete import add_delete
 from agentmemory_operator.entrypoints.cli.snapshots.download import add_download
-from agentmemory_operator.entrypoints.cli.snapshots.listing import Listed, snapshot_sections, snapshots_document
+from agentmemory_operator.entrypoints.cli.snapshots.listing import SnapshotList, snapshot_sections, snapshots_document
 from agentmemory_operator.entrypoints.cli.tables import show
 from agentmemory_operator.errors import AgentMemoryError, NotFound, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import JobObjects
 from agentmemory_operator.runtime.cache import AGENT_MEMORY, MEMORY_RESTORE, MEMORY_SNAPSHOT
 from agentmemory_operator.snapshots.rules.steps import has_succeeded
-from agentmemory_operator.snapshots.rules.why_kept import reasons_of
+from agentmemory_operator.snapshots.rules.why_kept import judge_documents
 from agentmemory_operator.spec.kinds.agent_memory import VERIFY_REQUESTED_AT, AgentMemory, Metadata
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from agentmemory_operator.spec.times import render_time
@@ -54,7 +54,7 @@ class Verify(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Create:
+class CreateOptions:
     """Create a snapshot of an agent now."""
 
     name: Name
@@ -66,11 +66,11 @@ class Create:
     def document(self, namespace: str) -> Json:
         """Build the MemorySnapshot manifest from the options."""
         spec = {"agentMemoryRef": {"name": self.name}} | ({"verify": str(self.verify)} if self.verify else {})
-        return new_object(MEMORY_SNAPSHOT, namespace, self.snapshot_name or stamped(self.name), spec=spec)
+        return new_object(MEMORY_SNAPSHOT, namespace, self.snapshot_name or timestamped_name(self.name), spec=spec)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class List:
+class ListOptions:
     """List an agent's snapshots, newest first."""
 
     name: Name
@@ -78,7 +78,7 @@ class List:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prove:
+class VerifyOptions:
     """Verify an existing snapshot again."""
 
     name: Annotated[str, typer.Argument(help="Name of the AgentMemory.")]
@@ -87,47 +87,47 @@ class Prove:
     output: Output = TableJsonOrYaml.TABLE
 
 
-def add_snapshots(cli: typer.Typer, open_jobs: OpenJobs, downloads: Downloads) -> None:
+def add_snapshots(cli: typer.Typer, open_jobs: OpenJobs, downloads: SnapshotAccess) -> None:
     """Add the commands to the command line."""
     snapshots = typer.Typer(no_args_is_help=True, help="Create, list, verify, download and delete snapshots.")
-    add_verb(snapshots, "create", Create, partial(_create, open_jobs))
-    add_verb(snapshots, "list", List, partial(_list, open_jobs))
-    add_verb(snapshots, "verify", Prove, partial(_verify, open_jobs))
+    add_verb(snapshots, "create", CreateOptions, partial(_create, open_jobs))
+    add_verb(snapshots, "list", ListOptions, partial(_list, open_jobs))
+    add_verb(snapshots, "verify", VerifyOptions, partial(_verify, open_jobs))
     add_download(snapshots, open_jobs, downloads)
     add_delete(snapshots, open_jobs)
     cli.add_typer(snapshots, name="snapshot")
 
 
-def _create(open_jobs: OpenJobs, options: Create, place: JobsPlace) -> None:
+def _create(open_jobs: OpenJobs, options: CreateOptions, place: JobsPlace) -> None:
     async def work(objects: JobObjects, namespace: str) -> Json:
         # The operator would wait for a missing agent; this reports a mistyped name at once.
         await objects.read_object(AGENT_MEMORY, namespace, options.name)
         return await create(objects, options.document(namespace), options.output, waits=options.wait)
 
     see = f"`{called_as()} snapshot list {options.name}{place.options}` shows it"
-    document = in_place(open_jobs, place, work, going_on=f"the snapshot continues; {see}")
+    document = run_in_place(open_jobs, place, work, interrupt_message=f"the snapshot continues; {see}")
     if not options.wait:
-        tell(see, options.output)
+        print_message(see, options.output)
     print_object(document, options.output)
 
 
-def _list(open_jobs: OpenJobs, options: List, place: JobsPlace) -> None:
-    listed = in_place(open_jobs, place, partial(_listed, options))
+def _list(open_jobs: OpenJobs, options: ListOptions, place: JobsPlace) -> None:
+    listed = run_in_place(open_jobs, place, partial(_listed, options))
     if options.output is TableJsonOrYaml.TABLE:
         show(snapshot_sections(listed), Console())
     else:
         print_document(snapshots_document(listed), options.output)
 
 
-async def _listed(options: List, objects: JobObjects, namespace: str) -> Listed:
+async def _listed(options: ListOptions, objects: JobObjects, namespace: str) -> SnapshotList:
     found = await objects.list_in(MEMORY_SNAPSHOT, namespace)
     snapshots = [snapshot for snapshot in found if snapshot["spec"]["agentMemoryRef"]["name"] == options.name]
     try:
         memory = parse_agent_memory(await objects.read_object(AGENT_MEMORY, namespace, options.name))
     except NotFound:
         # Snapshots outlive their agent; without it, no retention rule removes them.
-        return Listed(snapshots, {})
-    verdicts = reasons_of(
+        return SnapshotList(snapshots, {})
+    verdicts = judge_documents(
         memory,
         snapshots,
         restores=await objects.list_in(MEMORY_RESTORE, namespace),
@@ -135,7 +135,7 @@ async def _listed(options: List, objects: JobObjects, namespace: str) -> Listed:
         running=await _running(objects, memory),
         now_ms=SystemClock().now_ms(),
     )
-    return Listed(snapshots, verdicts)
+    return SnapshotList(snapshots, verdicts)
 
 
 async def _running(objects: JobObjects, memory: AgentMemory) -> str | None:
@@ -149,14 +149,14 @@ async def _running(objects: JobObjects, memory: AgentMemory) -> str | None:
     return version
 
 
-def _verify(open_jobs: OpenJobs, options: Prove, place: JobsPlace) -> None:
+def _verify(open_jobs: OpenJobs, options: VerifyOptions, place: JobsPlace) -> None:
     async def work(objects: JobObjects, namespace: str) -> Json:
         document = await objects.read_object(MEMORY_SNAPSHOT, namespace, options.snapshot)
         _check_verifiable(document, options.name)
         request = render_time(SystemClock().now_ms())
         metadata = Metadata.model_validate(document["metadata"])
         await objects.annotate(MEMORY_SNAPSHOT, metadata, {VERIFY_REQUESTED_AT: request})
-        tell(f"verification of {titled(document)} requested", options.output)
+        print_message(f"verification of {title_of(document)} requested", options.output)
         if not options.wait:
             return document
         return await follow(
@@ -164,15 +164,15 @@ def _verify(open_jobs: OpenJobs, options: Prove, place: JobsPlace) -> None:
         )
 
     see = f"`{called_as()} snapshot list {options.name}{place.options}` shows the result"
-    document = in_place(open_jobs, place, work, going_on=f"the verification continues; {see}")
+    document = run_in_place(open_jobs, place, work, interrupt_message=f"the verification continues; {see}")
     if not options.wait:
-        tell(see, options.output)
+        print_message(see, options.output)
     print_object(document, options.output)
 
 
 def _check_verifiable(document: Json, name: str) -> None:
     owner = document["spec"]["agentMemoryRef"]["name"]
     if owner != name:
-        raise AgentMemoryError(f"{titled(document)} is of {owner}, not of {name}")
+        raise AgentMemoryError(f"{title_of(document)} is of {owner}, not of {name}")
     if not has_succeeded(status_of(document)):
-        raise AgentMemoryError(f"{titled(document)} was not taken: see its conditions")
+        raise AgentMemoryError(f"{title_of(document)} was not taken: see its conditions")

@@ -4,9 +4,9 @@ from agentmemory_operator.spec.kinds.schema import CelRule
 from agentmemory_operator.spec.zones import Zone
 
 SLUG_PATTERN = r"^[a-z0-9]+(-[a-z0-9]+)*$"
-SLUG_MAX_LENGTH = 48
+MAX_SLUG_CHARS = 48
 
-NO_SCOPE = CelRule(
+NOT_A_SCOPE = CelRule(
     "self != 'global' && !self.startsWith('group:')",
     "global and group:NAME are scopes, not users: list them in scopes",
 )
@@ -53,8 +53,8 @@ TTL = (
 _SLUG = "(has({0}.spec.agent) ? {0}.spec.agent : {0}.metadata.name)"
 AGENT_MEMORY = (
     CelRule(
-        f"size({_SLUG.format('self')}) <= {SLUG_MAX_LENGTH} && {_SLUG.format('self')}.matches('{SLUG_PATTERN}')",
-        f"agent (metadata.name where agent is not given) must be at most {SLUG_MAX_LENGTH} lower-case letters, digits"
+        f"size({_SLUG.format('self')}) <= {MAX_SLUG_CHARS} && {_SLUG.format('self')}.matches('{SLUG_PATTERN}')",
+        f"agent (metadata.name where agent is not given) must be at most {MAX_SLUG_CHARS} lower-case letters, digits"
         " and single hyphens between them, for example support-bot: correct it, or set spec.agent",
         ".spec.agent",
     ),

@@ -1,6 +1,6 @@
 """CEL rules of QdrantConnection, MemorySnapshot and MemoryRestore."""
 
-from agentmemory_operator.spec.kinds.schema import CelRule, is_url
+from agentmemory_operator.spec.kinds.schema import CelRule, url_rule
 
 CONNECTION = CelRule(
     "!has(self.tls) || self.url.startsWith('https://')",
@@ -51,7 +51,7 @@ TAKEOVER = (
 )
 
 
-ENDPOINT = is_url("endpoint", "https://minio.storage.svc:9000")
+ENDPOINT = url_rule("endpoint", "https://minio.storage.svc:9000")
 SOURCE_URL = CelRule(
     r"self.matches('^https://[A-Za-z0-9._-]+(:[0-9]{1,5})?/[A-Za-z0-9._~%!$&()*+,;=:@/?-]*$')",
     "url must be an https:// URL without user and fragment, for example https://backups.example.com/a.snapshot",

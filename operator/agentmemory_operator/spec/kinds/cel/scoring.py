@@ -10,7 +10,7 @@ WEIGHTS = (
     ),
 )
 
-MODELS_FIGURES = {
+MODEL_OF_FIGURE = {
     "weights": "Weighted",
     "utilityNorm": "Weighted",
     "confidenceShare": "Weighted",
@@ -23,7 +23,7 @@ MODELS_FIGURES = {
 """Model of each figure."""
 
 
-def belongs_to(field: str, model: str) -> str:
+def foreign_figure_error(field: str, model: str) -> str:
     """Return the error of a figure that is set with another model than its own."""
     return f"{field} applies only with model {model}: remove it, or choose model {model}"
 
@@ -35,9 +35,11 @@ EXPRESSION_PATTERN = r"^[^\x00-\x09\x0b-\x1f\x7f]*$"
 SCORING = (
     *(
         CelRule(
-            f"!has(self.{field}) || !has(self.model) || self.model == '{model}'", belongs_to(field, model), f".{field}"
+            f"!has(self.{field}) || !has(self.model) || self.model == '{model}'",
+            foreign_figure_error(field, model),
+            f".{field}",
         )
-        for field, model in MODELS_FIGURES.items()
+        for field, model in MODEL_OF_FIGURE.items()
     ),
     CelRule(
         "!has(self.model) || self.model != 'Expression' || has(self.expression)",
@@ -77,16 +79,16 @@ HORIZONS = (
     ),
 )
 
-ONLY_RANKS_HAVE_K = "k applies only with method RRF: remove it, or choose method RRF"
-RANKS_WEIGH_BOTH = (
+K_NEEDS_RRF = "k applies only with method RRF: remove it, or choose method RRF"
+RRF_NEEDS_BOTH_WEIGHTS = (
     "keywordWeight with method RRF must be more than 0 and less than 1: change it, or choose method Score"
 )
 FUSION = (
-    CelRule("!has(self.k) || !has(self.method) || self.method == 'RRF'", ONLY_RANKS_HAVE_K, ".k"),
+    CelRule("!has(self.k) || !has(self.method) || self.method == 'RRF'", K_NEEDS_RRF, ".k"),
     CelRule(
         "!has(self.keywordWeight) || !has(self.method) || self.method != 'RRF'"
         " || (self.keywordWeight > 0.0 && self.keywordWeight < 1.0)",
-        RANKS_WEIGH_BOTH,
+        RRF_NEEDS_BOTH_WEIGHTS,
         ".keywordWeight",
     ),
     CelRule(
