@@ -18,7 +18,7 @@ from qdrant_devserver.injected_faults import UnreachablePeer
 from qdrant_devserver.rest.access import KeyGuard, LocalOnlyGuard
 from qdrant_devserver.rest.routes import all_routes
 
-__all__ = ["VersionNotServed", "create_app", "create_peers", "serve"]
+__all__ = ["VersionNotEmulated", "create_app", "create_peers", "serve"]
 
 LOOPBACK = "127.0.0.1"
 # Time for requests in progress when the server stops.

@@ -57,7 +57,7 @@ class Settings:
         models: Folder with the models of provider fastembed and the cross-encoders.
         api_url: Retrieval API of `search` and `remember`. None uses a running development stack, else
             `DEFAULT_API_URL`.
-        place: User's data folder for `agentmemory dev`; None if neither HOME nor XDG_DATA_HOME is set.
+        user_data: User's data folder for `agentmemory dev`; None if neither HOME nor XDG_DATA_HOME is set.
         secret_hosts: "Require" rejects a Secret that does not list the host its value is sent to. None allows it.
         is_in_cluster: True in a pod. Decides the defaults of `auth`, `max_caller_rate`, `log_format` and
             `secret_hosts`.
@@ -133,7 +133,7 @@ class Settings:
             zone_keys_namespace=_zone_keys_namespace(environ),
             exports_traces=_exports_traces(environ),
             api_url=_url(environ, "AGENTMEMORY_URL"),
-            place=_user_data(environ),
+            user_data=_user_data(environ),
             models=Path(folder) if (folder := environ.get("AGENTMEMORY_MODELS")) else None,
             may_download_models=_is_yes(environ, "AGENTMEMORY_MODEL_DOWNLOADS"),
             secret_hosts=_secret_hosts(environ, is_in_cluster=is_in_cluster),

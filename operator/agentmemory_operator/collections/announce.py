@@ -112,7 +112,7 @@ class MoveAnnouncer:
             source=source, target=target, token=token, known_at_s=0, embedding=embedding, copies_writes=carries
         )
         await write_phase(server, announcement, Phase.ANNOUNCED)
-        return replace(announcement, known_s=self.monotonic() + self.announce_s)
+        return replace(announcement, known_at_s=self.monotonic() + self.announce_s)
 
     async def wait_until_known(self, announcement: Announcement) -> None:
         """Wait until no API process relies on metadata that was read before the announcement."""
@@ -167,7 +167,7 @@ class AliasSwitch:
         except (AgentMemoryError, asyncio.CancelledError) as exc:
             # A move with an unknown outcome may still take effect: writers wait until it is announced again.
             if announcement is not None and not isinstance(exc, OutcomeUnknown | LeadershipLost):
-                await withdraw_announcement(self.server, announcement.source)
+                await release_writers(self.server, announcement.source)
             raise
 
     async def _prepare(self, announcement: Announcement | None) -> None:
@@ -219,7 +219,7 @@ async def check_announced(server: Server, announcement: Announcement) -> Json:
     return metadata
 
 
-async def withdraw_announcement(server: Server, physical: str) -> None:
+async def release_writers(server: Server, physical: str) -> None:
     """Remove an announcement from a collection, so that its writers continue. Does nothing if there is none."""
     if phase_of(await server.snapshots.metadata(physical)) is not None:
         await server.snapshots.write_metadata(physical, {MOVING_KEY: None})

@@ -74,7 +74,7 @@ class ClaimSurvey:
         """Return the evidence of a connection's collections, or None while it does not respond."""
 
         async def survey(store: CollectionStore) -> list[CollectionSummary]:
-            return await store.holdings()
+            return await store.list_agent_collections()
 
         try:
             async with asyncio.timeout(self.timeout_s):

@@ -172,7 +172,7 @@ class ClaimRegistry:
         if existing is None or not self.table.claims.is_complete:
             raise StoreUnavailable(f"the namespace of agent {slug!r} is not recorded yet; retrying")
         if existing.min_epoch != epoch:
-            await self._save(slug, existing, replace(existing, least_epoch=epoch))
+            await self._save(slug, existing, replace(existing, min_epoch=epoch))
 
     def find_blocking(self, memory: AgentMemory) -> SlugClaim | None:
         """Return the claim of another namespace on the object's slug, or None."""

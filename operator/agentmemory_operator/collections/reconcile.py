@@ -223,7 +223,7 @@ def _judged(found: PassDraft, *, last_physical: str | None) -> PassDraft:
         base = add_wake(without_drift(base), observed)
     refusal = _refused(base, found.goal, observed, terms) if base else None
     todo = allowed_changes(base, refusal) if base else ()
-    judged = replace(found, todo=todo, is_drift=has_drifted, leaves_drift=leaves_drift)
+    judged = replace(found, allowed=todo, is_drift=has_drifted, leaves_drift=leaves_drift)
     return judged if is_held or base is None else replace(judged, plan=base, refusal=refusal)
 
 
@@ -284,7 +284,7 @@ async def _creation(
     plan = found.plan
     if physical != plan.physical:
         plan = plan_changes(desired, None, alias=alias, physical=physical)
-    return replace(found, plan=plan, way=plan, todo=plan.changes)
+    return replace(found, plan=plan, plan_to_goal=plan, allowed=plan.changes)
 
 
 async def _applied(found: PassDraft, alias: str, *, store: CollectionStore) -> ObservedCollection:
@@ -417,4 +417,4 @@ async def _in_turn(found: PassDraft, turn: AcquireSlot | None) -> PassDraft:
     kept = tuple(change for change in markers if live is not None and change.marker.is_same_object(live))
     queued = (*reindex, *kept)
     todo = tuple(change for change in found.allowed if change not in queued)
-    return replace(found, todo=todo, queued=queued, waits_for=waits_for)
+    return replace(found, allowed=todo, queued=queued, slot_holder=waits_for)

@@ -48,7 +48,7 @@ class CapacitySource(Protocol):
         """Return the names of its collections."""
         ...
 
-    async def tenant_of(self, physical: str) -> Tenant | None:
+    async def read_owner(self, physical: str) -> Tenant | None:
         """Return the tenant in a collection's marker, or None."""
         ...
 
@@ -265,7 +265,7 @@ class Capacity:
         for name in names:
             read_s, owner = cached.get(name, (-OTHER_TENANT_TTL_S, None))
             if _now_s() - read_s >= (OWN_TENANT_TTL_S if owner == tenant else OTHER_TENANT_TTL_S):
-                cached[name] = _now_s(), await store.tenant_of(name)
+                cached[name] = _now_s(), await store.read_owner(name)
         return [name for name in names if cached.get(name, (0.0, None))[1] == tenant]
 
     def forget(self, key: Key) -> None:

@@ -53,12 +53,12 @@ class ConfinedObjects:
                 yield stored
 
     async def abort_uploads(
-        self, prefix: str, *, older_than_ms: int, is_meant: Callable[[str], bool] = accept_any_key
+        self, prefix: str, *, older_than_ms: int, matches: Callable[[str], bool] = accept_any_key
     ) -> int:
         """Abort unfinished uploads in the area."""
         before = prefix if self._area.contains(prefix) else self._own_folder(prefix)
         return await self._objects.abort_uploads(
-            before, older_than_ms=older_than_ms, matches=lambda key: self._area.contains(key) and is_meant(key)
+            before, older_than_ms=older_than_ms, matches=lambda key: self._area.contains(key) and matches(key)
         )
 
     def _own(self, key: str) -> str:

@@ -135,11 +135,11 @@ async def embed_question(embedder: Embedder, text: str) -> Vector:
 class EmbeddingMeter(Protocol):
     """Measures embedding calls."""
 
-    def measure_call(self, provider: str, texts: int) -> AbstractContextManager[None]:
+    def measure_embedding(self, provider: str, texts: int) -> AbstractContextManager[None]:
         """Measure one call."""
         ...
 
-    def record_tokens(self, provider: str, tokens: int) -> None:
+    def count_tokens(self, provider: str, tokens: int) -> None:
         """Record the tokens that a service reports for a call."""
         ...
 
@@ -154,7 +154,7 @@ class MeteredEmbedder(WrappedEmbedder):
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         """Return one vector for each text, in order."""
-        with self._meter.measure_call(self._provider, len(texts)):
+        with self._meter.measure_embedding(self._provider, len(texts)):
             return await self._inner.embed(texts)
 
 

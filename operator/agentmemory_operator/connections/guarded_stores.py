@@ -24,7 +24,7 @@ T = TypeVar("T")
 NAMELESS_METHODS = frozenset({"close", "server", "process", "peers", "names", "collections"})
 """Methods that name no collection. They reveal at most the names of collections."""
 
-WITHHELD_METHODS = frozenset({"holdings"})
+WITHHELD_METHODS = frozenset({"list_agent_collections"})
 """Methods that read the collections of all namespaces, which work for one namespace must not call."""
 
 
@@ -68,7 +68,7 @@ class _Collections(_Guarded):
 
     CHECKED = frozenset(
         {
-            "tenant_of",
+            "read_owner",
             "target",
             "count_memories",
             "drop_index",

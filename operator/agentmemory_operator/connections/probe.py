@@ -303,7 +303,7 @@ class _Whole:
     async def names(self) -> list[str]:
         return await self.connections.survey(self.key, lambda store: store.names())
 
-    async def tenant_of(self, physical: str) -> Tenant | None:
+    async def read_owner(self, physical: str) -> Tenant | None:
         return await self.connections.survey(self.key, lambda store: store.read_owner(physical))
 
 

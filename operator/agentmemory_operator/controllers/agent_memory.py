@@ -25,7 +25,7 @@ from agentmemory_operator.collections.rules.collection import RED, Collection, M
 from agentmemory_operator.collections.rules.desired import (
     PassTerms,
     newest_collection,
-    build_terms,
+    build_pass_terms,
     with_recorded_preset,
 )
 from agentmemory_operator.collections.rules.outcome import PassOutcome
@@ -313,7 +313,7 @@ class Passes:
             unlisted = await count_unlisted(memory, done.observed, store)
             to_reseal = await count_to_reseal(memory, done.observed, store, self.clock.now_ms())
             memories = await count_memories(done.observed, store)
-            return replace(done, memories=memories, unlisted=unlisted, to_reseal=to_reseal)
+            return replace(done, memories=memories, unlisted=unlisted, memories_to_reseal=to_reseal)
 
         return await self.connections.use(memory, bring_about)
 
@@ -334,7 +334,7 @@ class Passes:
 
         def decide(live: Marker | None) -> tuple[Collection, PassTerms]:
             recorded = with_recorded_preset(memory, live)
-            terms = replace(build_terms(recorded, cluster_id=cluster_id), takeover=terms_for(recorded, self.table))
+            terms = replace(build_pass_terms(recorded, cluster_id=cluster_id), takeover=terms_for(recorded, self.table))
             collection = desired if recorded is memory else newest_collection(recorded, cluster_id=cluster_id)
             return collection, terms
 

@@ -14,7 +14,7 @@ from agentmemory_operator.collections.rules.collection import Collection, Observ
 from agentmemory_operator.collections.rules.desired import (
     connection_name,
     newest_collection,
-    build_terms,
+    build_pass_terms,
     with_recorded_preset,
 )
 from agentmemory_operator.collections.rules.plan import has_rebuild
@@ -115,7 +115,7 @@ async def _draft(memory: AgentMemory, store: CollectionStore | None, connection:
     likely_physical, _ = physical_names(alias, None)
     observed = await store.observe(alias, likely_physical) if store else None
     memory = with_recorded_preset(memory, observed.collection.marker if observed else None)
-    desired, terms = newest_collection(memory, cluster_id=""), build_terms(memory, cluster_id="")
+    desired, terms = newest_collection(memory, cluster_id=""), build_pass_terms(memory, cluster_id="")
     if store is not None and observed is None:
         await check_peers(desired.replication_factor, store=store)
     older = {revision: with_identity(older_collection, observed) for revision, older_collection in terms.older.items()}
@@ -170,7 +170,7 @@ class OrphanReport:
 
 async def find_orphans(reader: ObjectReader, catalogue: CollectionCatalogue) -> OrphanReport:
     """Find the collections on the catalogue's server that no object in the reader's cluster owns."""
-    holdings = await catalogue.holdings()
+    holdings = await catalogue.list_agent_collections()
     # List objects after collections: an object created in between must not make its collection an orphan.
     documents, _ = await reader.list_objects(AGENT_MEMORY)
     restores, _ = await reader.list_objects(MEMORY_RESTORE)

@@ -36,7 +36,7 @@ from agentmemory_operator.entrypoints.api.identity.auth import build_guard
 from agentmemory_operator.entrypoints.api.load.in_flight import MIB, Limits
 from agentmemory_operator.entrypoints.api.use_cases import build_services
 from agentmemory_operator.entrypoints.cli.composition import ApiOptions
-from agentmemory_operator.entrypoints.operator.following import CLAIMS, follow, follow_claims, sources
+from agentmemory_operator.entrypoints.operator.following import CLAIMS, follow, feed_claims, sources
 from agentmemory_operator.main.egress import build_egress, with_api_server
 from agentmemory_operator.main.embedding import Embedders
 from agentmemory_operator.main.language_model import LanguageModels
@@ -214,7 +214,7 @@ async def run_api_kubernetes(settings: Settings, options: ApiOptions) -> None:
         following = [asyncio.create_task(follow(api, cluster, *source)) for source in sources(options.namespaces)]
         namespace = options.lease_namespace or own_namespace()
         claims = follow_claims(cluster, namespace, lambda: api.readiness.record_activity(CLAIMS))
-        following.append(asyncio.create_task(follow_claims(api, claims)))
+        following.append(asyncio.create_task(feed_claims(api, claims)))
         following.append(asyncio.create_task(api.readiness.check_start()))
         stack.push_async_callback(cancel, *following)
         url = await stack.enter_async_context(api.serving(options.host or default_host(settings), options.port))

@@ -59,7 +59,7 @@ class Embedders:
         """
 
         def make(api_key: str | None) -> Embedder:
-            on_used = partial(self._meter.record_tokens, source.provider)
+            on_used = partial(self._meter.count_tokens, source.provider)
             embedder = build_embedder(
                 source, settings, api_key=api_key, files=self.files, egress=self._egress, on_used=on_used
             )

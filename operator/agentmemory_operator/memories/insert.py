@@ -52,7 +52,7 @@ def stored_outcome(memory_id: str, supersedes: str | None = None, *, update_coun
 
 def duplicate_outcome(outcome: Outcome) -> Outcome:
     """Return the outcome of an item with the same content as an earlier item of the request."""
-    return replace(outcome, event="NONE", recorded=False) if isinstance(outcome, StoredMemory) else outcome
+    return replace(outcome, event="NONE", is_recorded=False) if isinstance(outcome, StoredMemory) else outcome
 
 
 def find_request_conflict(row: Payload | None, record: MemoryRecord) -> Conflict | None:

@@ -10,7 +10,7 @@ from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import AgentMemoryError, Conflict
 from agentmemory_operator.memories import session_keywords
 from agentmemory_operator.memories.incoming import IncomingMemory, scrub_memories
-from agentmemory_operator.memories.naming_walks import extract_entities
+from agentmemory_operator.memories.naming_walks import extract_memory_entities
 from agentmemory_operator.memories.point_pages import replace_row
 from agentmemory_operator.memories.rules.entities import ENTITIES_KEY, entities_to_payload
 from agentmemory_operator.memories.rules.filters import NOT_DELETED, equals, point_filter
@@ -159,7 +159,7 @@ class ItemWrite:
     def build_content(self, now_ms: int) -> Payload:
         """Return the payload of the new content; a None value deletes a stored key."""
         item = self._item
-        named = extract_entities(
+        named = extract_memory_entities(
             self._agent,
             item.content,
             user_id=self._address.user_id,

@@ -302,7 +302,7 @@ class Items:
 
         await self._change(agent, memory_id, write_last)
         if turn is not None:
-            turn.settle()
+            turn.set_outcomes()
 
     async def _change(self, agent: Agent, memory_id: str, write: Write, *, read: Read = read_row) -> None:
         """Write until the point has the mark of the write, or `write` returns False.

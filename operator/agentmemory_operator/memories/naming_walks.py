@@ -113,7 +113,7 @@ def _write(agent: Agent, row: Payload, named: list[dict[str, str]]) -> Json:
     return {"set_payload": {"payload": change, "filter": unchanged}}
 
 
-def extract_entities(
+def extract_memory_entities(
     agent: Agent, content: str, *, user_id: str, author: str | None, zone: str | None
 ) -> tuple[Entity, ...]:
     """Return the names that a text mentions; empty if its agent has no entities, or it has a zone."""
@@ -127,5 +127,5 @@ def extract_row_entities(agent: Agent, row: Mapping[str, Any]) -> list[dict[str,
     if is_locked(row) or not isinstance(row.get("content"), str):
         return None
     author, zone = row.get("author"), row.get(ZONE_KEY)
-    found = extract_entities(agent, row["content"], user_id=row["userId"], author=author, zone=zone)
+    found = extract_memory_entities(agent, row["content"], user_id=row["userId"], author=author, zone=zone)
     return entities_to_payload(found) or None

@@ -116,7 +116,7 @@ class ObjectStore(Protocol):
         Args:
             prefix: Prefix of the keys.
             older_than_ms: Minimum age of an upload; 0 is any.
-            is_meant: Returns whether to abort the upload of a key.
+            matches: Returns whether to abort the upload of a key.
         """
         ...
 

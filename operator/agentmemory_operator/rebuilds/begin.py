@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from agentmemory_operator.collections.reconcile import plan_pass
 from agentmemory_operator.collections.rules.changes import CreateCollection, CreateIndexes
 from agentmemory_operator.collections.rules.collection import PREVIOUS_KEY, ObservedCollection, is_placeholder
-from agentmemory_operator.collections.rules.desired import newest_collection, build_terms
+from agentmemory_operator.collections.rules.desired import newest_collection, build_pass_terms
 from agentmemory_operator.collections.rules.plan import rebuild_digest
 from agentmemory_operator.collections.rules.rebuild_record import (
     REBUILD_KEY,
@@ -52,7 +52,7 @@ class RebuildRequests:
             live,
             last_physical=live.physical,
             last_points=live.points,
-            terms=build_terms(memory, cluster_id=cluster_id),
+            terms=build_pass_terms(memory, cluster_id=cluster_id),
         )
         return rebuild_digest(planned.plan) if has_background_rebuild(planned.refusal) else None
 

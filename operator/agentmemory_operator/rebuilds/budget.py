@@ -99,12 +99,12 @@ class RebuildMeter:
         """Metrics of embeddings for rebuilds."""
         return [self._embeddings, self._tokens]
 
-    def used(self, provider: str, tokens: int) -> None:
+    def count_tokens(self, provider: str, tokens: int) -> None:
         """Count the tokens that a service reports for a call."""
         self._tokens.labels(provider).inc(tokens)
 
     @contextmanager
-    def embedding(self, provider: str, texts: int) -> Iterator[None]:
+    def measure_embedding(self, provider: str, texts: int) -> Iterator[None]:
         """Measure one call for vectors."""
         started_s, outcome = time.monotonic(), "failed"
         try:

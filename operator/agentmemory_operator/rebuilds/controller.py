@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from agentmemory_operator.collections.announce import AliasLocks, withdraw_announcement
+from agentmemory_operator.collections.announce import AliasLocks, release_writers
 from agentmemory_operator.collections.claims import ClaimRegistry
 from agentmemory_operator.collections.previous import alias_points_to, find_live, has_owner
 from agentmemory_operator.collections.rules.collection import (
@@ -230,7 +230,7 @@ class Rebuilds:
         """
         if find_started_restore(key, self.table) is not None:
             return
-        await withdraw_announcement(server, physical)
+        await release_writers(server, physical)
         if await is_abandoned(await server.snapshots.metadata(physical), key, self.cluster):
             await reopen(server, physical, slug, table=self.table, claims=self.claims)
 

@@ -24,7 +24,7 @@ from agentmemory_operator.collections.announce import (
     MoveAnnouncer,
     alias_certainly_points_to,
     check_announced,
-    withdraw_announcement,
+    release_writers,
     write_phase,
 )
 from agentmemory_operator.collections.previous import alias_points_to
@@ -182,7 +182,7 @@ async def withdraw_announcement(task: RebuildRun) -> None:
     """Release the writers of the source, unless it may be deleted: their writes would be lost."""
     task.announcement = None
     if not is_plain_deleted(task.record, task.alias):
-        await withdraw_announcement(task.server, task.source_name)
+        await release_writers(task.server, task.source_name)
 
 
 async def _copy_metadata(task: RebuildRun) -> None:

@@ -116,7 +116,7 @@ async def way_back_runs(task: RebuildRun) -> list[RebuildRun]:
         clock=task.clock,
         embedder=None,
         check=task.check,
-        show=task.report_progress,
+        report_progress=task.report_progress,
     )
     return [way_back_run]
 

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
-from agentmemory_operator.collections.announce import AliasLocks, withdraw_announcement
+from agentmemory_operator.collections.announce import AliasLocks, release_writers
 from agentmemory_operator.collections.previous import alias_points_to, find_live
 from agentmemory_operator.collections.rules.collection import PREVIOUS_KEY, read_owner
 from agentmemory_operator.collections.rules.rebuild_record import (
@@ -56,7 +56,7 @@ class RebuildRemoval:
             if (live is not None and live.physical == record.target) or is_plain_deleted(record, alias_of(memory.slug)):
                 return
             await self.abandon(server, record)
-            await withdraw_announcement(server, record.source)
+            await release_writers(server, record.source)
             if record.kind is RebuildKind.ROLLBACK or PREVIOUS_KEY in metadata:
                 ended = record_to_json(replace(record, step=RebuildStep.DONE))
                 await server.snapshots.write_metadata(record.target, {REBUILD_KEY: ended})

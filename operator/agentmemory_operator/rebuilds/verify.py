@@ -183,7 +183,7 @@ class VerifyStep:
         recall = task.record.recall
         if recall is not None and (reason := _why_held(task, recall)):
             # Users see why the rebuild is held, not the progress of its passes.
-            await catch_up(replace(task, show=_show_nothing))
+            await catch_up(replace(task, report_progress=_show_nothing))
             raise RebuildAwaitsApproval(reason)
         embedder = build_budgeted_embedder(task)
         outcome, verdict = await self._compare_twice(task, embedder)

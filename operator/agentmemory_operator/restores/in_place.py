@@ -17,7 +17,7 @@ from agentmemory_operator.collections.rules.collection import (
     marker_to_json,
     with_owner,
 )
-from agentmemory_operator.collections.rules.desired import build_terms
+from agentmemory_operator.collections.rules.desired import build_pass_terms
 from agentmemory_operator.collections.rules.drift import DriftPolicy
 from agentmemory_operator.collections.rules.epochs import (
     CLOSED_KEY,
@@ -188,7 +188,7 @@ class InPlaceRestore:
 
         The server kept its settings, but not every index.
         """
-        terms = replace(build_terms(task.memory, cluster_id=task.cluster_id), drift_policy=DriftPolicy.CORRECT)
+        terms = replace(build_pass_terms(task.memory, cluster_id=task.cluster_id), drift_policy=DriftPolicy.CORRECT)
         await reconcile(
             task.physical,
             task.desired,

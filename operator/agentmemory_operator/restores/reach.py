@@ -104,7 +104,7 @@ def _marker_in(metadata: Json | None) -> Marker | None:
 class _NewCollections(CheckedStore):
     PASSED = frozenset(
         {
-            *("close", "server", "process", "tenant_of", "target", "observe", "names", "holdings", "apply"),
+            *("close", "server", "process", "read_owner", "target", "observe", "names", "list_agent_collections", "apply"),
             *("drop_index", "placement", "peers", "move_replica", "count", "count_memories", "count_unlisted"),
             *("count_sealed_before", "content_lengths"),
         }

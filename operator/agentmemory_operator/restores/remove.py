@@ -4,7 +4,7 @@ import logging
 from dataclasses import dataclass
 from functools import partial
 
-from agentmemory_operator.collections.announce import withdraw_announcement
+from agentmemory_operator.collections.announce import release_writers
 from agentmemory_operator.collections.previous import find_live
 from agentmemory_operator.connections.resolve import Server, Servers
 from agentmemory_operator.errors import NotOwned
@@ -61,4 +61,4 @@ class RestoreRemoval:
         if live is None or live.physical != physical:
             await server.collections.delete(physical)
         if live is not None and live.physical != physical:
-            await withdraw_announcement(server, live.physical)
+            await release_writers(server, live.physical)

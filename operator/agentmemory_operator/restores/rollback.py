@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from agentmemory_operator.collections.announce import AliasLocks, AliasSwitch, MoveAnnouncer, withdraw_announcement
+from agentmemory_operator.collections.announce import AliasLocks, AliasSwitch, MoveAnnouncer, release_writers
 from agentmemory_operator.collections.previous import find_live, mark_previous
 from agentmemory_operator.collections.rules.announcement import MOVING_KEY
 from agentmemory_operator.collections.rules.collection import PREVIOUS_KEY, is_placeholder
@@ -112,7 +112,7 @@ class Rollback:
         if await server.snapshots.metadata(restored) is not None:
             end_time = job.status.get("endTime")
             changed = await count_changed(server.points, restored, parse_time(end_time)) if end_time else 0
-            await withdraw_announcement(server, restored)
+            await release_writers(server, restored)
             await mark_previous(server, restored, since=job.stamp.now, until=until, by={"restore": str(job.key)})
         message = (
             f"rolled back: {previous} is live again; {restored} is kept until {until}, {changed} memories changed in "

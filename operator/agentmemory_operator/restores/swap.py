@@ -6,7 +6,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from agentmemory_operator.collections.announce import AliasLocks, AliasSwitch, MoveAnnouncer, withdraw_announcement
+from agentmemory_operator.collections.announce import AliasLocks, AliasSwitch, MoveAnnouncer, release_writers
 from agentmemory_operator.collections.previous import drop_rebuild_index, mark_previous
 from agentmemory_operator.collections.reconcile import PassPermit, reconcile
 from agentmemory_operator.collections.rules.collection import (
@@ -19,7 +19,7 @@ from agentmemory_operator.collections.rules.collection import (
     marker_to_json,
     with_owner,
 )
-from agentmemory_operator.collections.rules.desired import build_terms
+from agentmemory_operator.collections.rules.desired import build_pass_terms
 from agentmemory_operator.collections.rules.drift import DriftPolicy
 from agentmemory_operator.collections.rules.rebuild_record import clear_copied_keys
 from agentmemory_operator.errors import ChecksumMismatch, NotFound, SpecInvalid, StoreRejected
@@ -158,7 +158,7 @@ class SwapRestore:
         return count_finding.message
 
     async def _converge(self, task: RestoreRun) -> str:
-        terms = build_terms(task.memory, cluster_id=task.cluster_id)
+        terms = build_pass_terms(task.memory, cluster_id=task.cluster_id)
         result = await reconcile(
             task.physical,
             task.desired,
@@ -236,7 +236,7 @@ class SwapRestore:
             writes = {} if changed is None else {"writesSince": changed}
             summary, until = _describe_changes(changed), job.keep_until
             by = {"restore": str(job.key)}
-            await withdraw_announcement(task.server, previous)
+            await release_writers(task.server, previous)
             await mark_previous(task.server, previous, since=job.stamp.now, until=until, by=by)
             fields["previousCollection"] = {**job.status["previousCollection"], **writes, "until": until}
         await job.write(with_fields(job.status, fields))

@@ -329,7 +329,7 @@ class SnapshotPasses:
         mode = job.status.get("verify") if job.status.get("verify") != "None" else DEFAULT_VERIFY
 
         async def prove(server: Server) -> ConditionState:
-            return await self.prover.verify(server, job.metadata, job.status | {"verify": mode})
+            return await self.prover.verify_status(server, job.metadata, job.status | {"verify": mode})
 
         try:
             proof = await self.servers.use(connection, prove, namespace=job.metadata.namespace)

@@ -68,7 +68,7 @@ log = logging.getLogger(__name__)
 class Verifier(Protocol):
     """Verifies snapshots."""
 
-    async def verify(self, server: Server, metadata: Metadata, status: Json) -> ConditionState:
+    async def verify_status(self, server: Server, metadata: Metadata, status: Json) -> ConditionState:
         """Return the condition Verified of a snapshot that was created, verified as `status.verify` requires.
 
         False means that it is unusable, Unknown that the verification gave no result.
@@ -128,7 +128,7 @@ class SnapshotCreator:
                 await self._create(job, snapshot, connection, server)
             if current_step(job.status) is SnapshotStep.COPY:
                 await self._copy(job, snapshot, server)
-            return await self.prover.verify(server, job.metadata, job.status)
+            return await self.prover.verify_status(server, job.metadata, job.status)
 
         try:
             return await self.servers.use(connection, run_steps, namespace=job.metadata.namespace)

@@ -85,7 +85,7 @@ class WrappingKeys:
         """
         if entry.wrapping_fingerprint == self.fingerprint:
             return entry
-        return self._wrapped(key_id, replace(entry, by=self.fingerprint), self.unwrap(key_id, entry))
+        return self._wrapped(key_id, replace(entry, wrapping_fingerprint=self.fingerprint), self.unwrap(key_id, entry))
 
     def _wrapped(self, key_id: str, entry: KeyEntry, material: bytes) -> KeyEntry:
         if len(material) != KEY_BYTES:

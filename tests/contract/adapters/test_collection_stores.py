@@ -98,9 +98,9 @@ class NamedStore:
         return {
             "names": sorted(self.short(name) for name in await self.store.names() if name in ours),
             "seen": {likely: found and _told(self, found) for likely, found in seen.items()},
-            "holdings": {
+            "list_agent_collections": {
                 self.short(one.physical): (tuple(self.short(alias) for alias in one.aliases), one.points, one.size)
-                for one in await self.store.holdings()
+                for one in await self.store.list_agent_collections()
                 if one.physical in ours
             },
             "targets": targets,

@@ -253,7 +253,7 @@ class TestPlaceholder:
 
         async def seen(server: Server) -> tuple[Any, list[str]]:
             observed = await server.collections.observe(world.alias, world.physical)
-            holdings = await server.collections.holdings()  # type: ignore[attr-defined]
+            holdings = await server.collections.list_agent_collections()  # type: ignore[attr-defined]
             return observed, [holding.physical for holding in holdings]
 
         observed, held = await world.with_server(seen)

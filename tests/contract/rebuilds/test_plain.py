@@ -8,7 +8,7 @@ import pytest
 from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
 from agentmemory_operator.collections.announce import AliasLocks
 from agentmemory_operator.collections.reconcile import PassPermit, reconcile
-from agentmemory_operator.collections.rules.desired import desired_collection, build_terms
+from agentmemory_operator.collections.rules.desired import desired_collection, build_pass_terms
 from agentmemory_operator.collections.rules.rebuild_record import REBUILD_KEY, RebuildStep
 from agentmemory_operator.errors import StoreRejected, StoreUnavailable, TransientError
 from agentmemory_operator.ports.base import Json
@@ -94,7 +94,7 @@ class PlainWorld(RebuildWorld):
             store=store,
             last_physical=last.get("physical"),
             last_points=last.get("points") or 0,
-            permit=PassPermit(terms=build_terms(memory, cluster_id=self.cluster.identity)),
+            permit=PassPermit(terms=build_pass_terms(memory, cluster_id=self.cluster.identity)),
         )
         await store.close()
         found = {"alias": self.alias, "physical": done.observed.physical, "points": done.observed.points}

@@ -102,8 +102,8 @@ class FakeCollectionStore(Plantable):
         self._called("names", "")
         return sorted(self.collections)
 
-    async def holdings(self) -> list[CollectionSummary]:
-        self._called("holdings", "")
+    async def list_agent_collections(self) -> list[CollectionSummary]:
+        self._called("list_agent_collections", "")
         return [
             CollectionSummary(
                 physical=physical,
@@ -162,8 +162,8 @@ class FakeCollectionStore(Plantable):
         self._called("process", "")
         return self.process_figures
 
-    async def tenant_of(self, physical: str) -> Tenant | None:
-        self._called("tenant_of", physical)
+    async def read_owner(self, physical: str) -> Tenant | None:
+        self._called("read_owner", physical)
         marker = self.collections[physical].marker if physical in self.collections else None
         return self.tenants.get(physical) or (Tenant(marker.cluster_id, marker.namespace) if marker else None)
 

@@ -115,13 +115,13 @@ class MemoryObjects:
                 yield StoredObject(key, len(whole), None, self.now_ms)
 
     async def abort_uploads(
-        self, prefix: str, *, older_than_ms: int, is_meant: Callable[[str], bool] = accept_any_key
+        self, prefix: str, *, older_than_ms: int, matches: Callable[[str], bool] = accept_any_key
     ) -> int:
         """Delete incomplete uploads that are old enough; return their number."""
         old = [
             key
             for key, began_ms in self.unfinished.items()
-            if key.startswith(prefix) and is_meant(key) and self.now_ms - began_ms >= older_than_ms
+            if key.startswith(prefix) and matches(key) and self.now_ms - began_ms >= older_than_ms
         ]
         for key in old:
             del self.unfinished[key]

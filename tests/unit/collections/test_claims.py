@@ -219,7 +219,7 @@ class TestFirstSet:
 
     async def test_a_server_that_never_ends_its_answer_holds_nobody_up_for_long(self, bench: Bench) -> None:
         class StandsStill(FakeCollectionStore):
-            async def holdings(self) -> list[CollectionSummary]:
+            async def list_agent_collections(self) -> list[CollectionSummary]:
                 await asyncio.sleep(3600)
                 return []
 

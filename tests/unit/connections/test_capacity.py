@@ -193,7 +193,7 @@ class Namespaces:
     async def names(self) -> list[str]:
         return sorted(self.owners)
 
-    async def tenant_of(self, physical: str) -> Tenant | None:
+    async def read_owner(self, physical: str) -> Tenant | None:
         self.asked.append(physical)
         await asyncio.sleep(0)
         return self.owners[physical]

@@ -6,7 +6,7 @@ import pytest
 
 from agentmemory_operator.entities.rules.lists import EntityLists, ListedName, build_lists
 from agentmemory_operator.errors import SpecInvalid
-from agentmemory_operator.spec.effective.entities import EntitySettings, ListedName, Spreading
+from agentmemory_operator.spec.effective.entities import EntitySettings, DeclaredName, Spreading
 from agentmemory_operator.spec.effective.settings import effective_settings
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from agentmemory_operator.spec.presets import PRESETS
@@ -65,7 +65,7 @@ def test_lists_of_an_object_stand_in_the_place_of_the_product_s() -> None:
     settings = entities_of(
         entities={"systems": [{"name": "Desk", "aliases": ["the desk"], "cased": True}], "ignore": ["Blue  Heron"]}
     )
-    assert settings == EntitySettings(systems=(ListedName("Desk", ("the desk",), True),), ignored=("Blue  Heron",))
+    assert settings == EntitySettings(systems=(DeclaredName("Desk", ("the desk",), True),), ignored=("Blue  Heron",))
     product = EntityLists(
         technologies=(ListedName("Redis"),), systems=(ListedName("Jira"),), ignored=frozenset({"gmail.com"})
     )

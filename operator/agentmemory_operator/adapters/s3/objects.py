@@ -80,7 +80,7 @@ class S3Objects:
                 yield StoredObject(key, int(_text(entry, "Size") or 0), None, _iso_ms(_text(entry, "LastModified")))
 
     async def abort_uploads(
-        self, prefix: str, *, older_than_ms: int, is_meant: Callable[[str], bool] = accept_any_key
+        self, prefix: str, *, older_than_ms: int, matches: Callable[[str], bool] = accept_any_key
     ) -> int:
         """Abort multipart uploads that are still incomplete after a time; return their number."""
         try:
@@ -90,7 +90,7 @@ class S3Objects:
                 raise
             # A storage that cannot list uploads removes them by itself, or by a lifecycle rule.
             return 0
-        selected = [(key, number) for key, number in candidates if is_meant(key.removeprefix(self._before))]
+        selected = [(key, number) for key, number in candidates if matches(key.removeprefix(self._before))]
         for key, number in selected:
             await abort_upload(self._calls, key, number, is_fenced=True)
         return len(selected)

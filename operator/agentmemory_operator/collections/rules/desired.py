@@ -123,7 +123,7 @@ def _indexes(memory: AgentMemory, keyword: KeywordSource | None) -> dict[str, st
     return effective_indexes(memory) | (keyword_indexes(memory) if keyword else {})
 
 
-def build_terms(memory: AgentMemory, *, cluster_id: str) -> PassTerms:
+def build_pass_terms(memory: AgentMemory, *, cluster_id: str) -> PassTerms:
     """Build the terms of a pass from the object's annotations and the older revisions of its preset."""
     older = {
         preset_of(before).revision: desired_collection(before, cluster_id=cluster_id)

@@ -48,7 +48,7 @@ STEPS = (
 )
 
 
-def build_condition(
+def build_outgrown_condition(
     observed: ObservedCollection, expected_memories: int, old: Mapping[str, Any]
 ) -> ConditionState | None:
     """Return the condition of an agent that has passed a step, or None.

@@ -204,7 +204,7 @@ def refuse_upgrade(
     named = " and ".join(sorted({class_of(change) for change in costly}))
     rebuild = find_refusal(plan, observed, terms=terms, costs=costs)
     if rebuild and rebuild.reason not in (Reason.REBUILD_RUNNING, Reason.AWAITING_APPROVAL):
-        return replace(rebuild, held=plan.changes)
+        return replace(rebuild, withheld=plan.changes)
     has_own = any(isinstance(change, Rebuild) for change in base_changes)
     is_brought_along = rebuild is not None and rebuild.reason == Reason.REBUILD_RUNNING and has_own
     if _ends_as_approved(plan, terms.approved) if ends else is_approved(plan, terms.approved) or is_brought_along:
@@ -251,7 +251,7 @@ def refuse_queued(queued: tuple[Change, ...], refusal: Refusal | None, waits_for
     message = f"the Reindex is queued: one collection per connection at a time, {waits_for} is first"
     if refusal is None:
         return Refusal(Reason.REINDEX_QUEUED, message, queued)
-    return replace(refusal, message=f"{refusal.message}. Also, {message}", held=(*refusal.withheld, *queued))
+    return replace(refusal, message=f"{refusal.message}. Also, {message}", withheld=(*refusal.withheld, *queued))
 
 
 def allowed_changes(plan: Plan, refusal: Refusal | None) -> tuple[Change, ...]:

@@ -15,7 +15,7 @@ from agentmemory_operator.collections.rules.collection import (
 )
 from agentmemory_operator.collections.rules.drift import Difference
 from agentmemory_operator.collections.rules.outcome import PassOutcome
-from agentmemory_operator.collections.rules.outgrown import build_condition
+from agentmemory_operator.collections.rules.outgrown import build_outgrown_condition
 from agentmemory_operator.collections.rules.replicas import join_limited
 from agentmemory_operator.connections.rules.capabilities import ServerCapabilities, derive_capabilities
 from agentmemory_operator.controllers.rules.plan_text import plan_status, quantization_type
@@ -249,7 +249,7 @@ def _states(settings: AgentSettings, done: PassOutcome, old: Mapping[str, Any]) 
     elif fault:
         message = f"{': '.join(fault)}; cleanup is off until this is fixed"
         states.append(ConditionState("Stalled", True, Reason.SCHEDULE_REJECTED, message))
-    if state := build_condition(done.observed, settings.expected_memories, old):
+    if state := build_outgrown_condition(done.observed, settings.expected_memories, old):
         states.append(state)
     return [*states, *unlisted_states(done.unlisted)]
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from agentmemory_operator.memories.rules.entities import EntityKind, fold
-from agentmemory_operator.spec.effective.entities import EntitySettings, ListedName
+from agentmemory_operator.spec.effective.entities import EntitySettings, DeclaredName
 
 _WORD = re.compile(r"[^\W_]+")
 
@@ -22,7 +22,7 @@ class ListedName:
     Attributes:
         name: Name as stored on memories.
         aliases: Other spellings, in any case.
-        cased: True if it is also an everyday word: it counts only in this spelling, and not at the start of a sentence.
+        is_case_sensitive: True if it is also an everyday word: it counts only in this spelling, and not at the start of a sentence.
     """
 
     name: str
@@ -136,7 +136,7 @@ def build_lists(settings: EntitySettings, product: EntityLists) -> EntityLists:
     )
 
 
-def _own(own: Sequence[ListedName] | None, product: tuple[ListedName, ...]) -> tuple[ListedName, ...]:
+def _own(own: Sequence[DeclaredName] | None, product: tuple[ListedName, ...]) -> tuple[ListedName, ...]:
     return (
         product
         if own is None

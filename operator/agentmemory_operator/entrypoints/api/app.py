@@ -88,7 +88,7 @@ log = logging.getLogger(__name__)
 class SourceState(Protocol):
     """State of the source of objects, for the readiness probe and the staleness header."""
 
-    def why_not_ready(self) -> str | None:
+    def find_obstacle(self) -> str | None:
         """Return the reason why no agent can be served, or None."""
         ...
 
@@ -98,7 +98,7 @@ class SourceState(Protocol):
 
 
 class _AlwaysReady:
-    def why_not_ready(self) -> str | None:
+    def find_obstacle(self) -> str | None:
         return None
 
     def age_s(self) -> float:
@@ -238,7 +238,7 @@ def _add_probes(app: FastAPI, sources: SourceState) -> None:
     @app.get("/readyz", summary="Check readiness", tags=[SERVICE], **describe(HealthOut, problems=(503,)))
     async def get_readiness(request: Request) -> Response:
         """Return 200 if the API can serve agents, else 503 with the reason."""
-        detail = sources.why_not_ready()
+        detail = sources.find_obstacle()
         if detail is None:
             return json_response({"status": "ok"})
         problem = Problem(type=UNAVAILABLE, detail=detail, headers={"Retry-After": "1"})

@@ -52,7 +52,7 @@ async def follow(api: ApiProcess, cluster: KubernetesCluster, kind: str, namespa
             api.feed.apply_event(event, content)
 
 
-async def follow_claims(api: ApiProcess, claims: AsyncGenerator[ClaimSet, None]) -> None:
+async def feed_claims(api: ApiProcess, claims: AsyncGenerator[ClaimSet, None]) -> None:
     """Feed the claims to the API until cancelled."""
     async for found in claims:
         api.feed.apply_claims(found)

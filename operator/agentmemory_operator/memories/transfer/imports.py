@@ -344,7 +344,7 @@ def _decrypt(
         return Conflict("sealed: it was sealed for another agent, user, memory or zone, or was changed concurrently")
     stated = {name: _immutable(inner[payload_key]) for name, payload_key in _STATED.items() if payload_key in inner}
     versions = tuple(map(_version, inner.get(VERSIONS_KEY) or ()))
-    return replace(line, memory=replace(line.memory, **stated), versions=versions, sealed=None)
+    return replace(line, memory=replace(line.memory, **stated), versions=versions, encrypted_text=None)
 
 
 def _version(stored: Mapping[str, Any]) -> ItemVersion:

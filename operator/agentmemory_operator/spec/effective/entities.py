@@ -9,7 +9,7 @@ from agentmemory_operator.spec.presets.table import Preset
 
 
 @dataclass(frozen=True, slots=True)
-class ListedName:
+class DeclaredName:
     """Known name in an object's own list.
 
     Attributes:
@@ -48,8 +48,8 @@ class EntitySettings:
         ignored: Words that are not names, in addition to the built-in ones.
     """
 
-    technologies: tuple[ListedName, ...] | None = None
-    systems: tuple[ListedName, ...] | None = None
+    technologies: tuple[DeclaredName, ...] | None = None
+    systems: tuple[DeclaredName, ...] | None = None
     ignored: tuple[str, ...] = ()
     spreading: Spreading = Spreading()
 
@@ -77,7 +77,7 @@ def effective_entities(memory: AgentMemory, preset: Preset) -> EntitySettings | 
     )
 
 
-def _names(listed: Sequence[ListedNameSpec] | None) -> tuple[ListedName, ...] | None:
+def _names(listed: Sequence[ListedNameSpec] | None) -> tuple[DeclaredName, ...] | None:
     if listed is None:
         return None
-    return tuple(ListedName(name.name, tuple(name.aliases or ()), bool(name.cased)) for name in listed)
+    return tuple(DeclaredName(name.name, tuple(name.aliases or ()), bool(name.cased)) for name in listed)

@@ -70,7 +70,7 @@ class Shard:
 
         A closed shard accepts it too, because all keys of an owner are in one shard.
         """
-        replaced = replace(self.entries[key_id], active=False)
+        replaced = replace(self.entries[key_id], is_active=False)
         return replace(self, entries={**self.entries, key_id: replaced, new_id: entry})
 
     def has_child(self, name: str) -> bool:
@@ -79,7 +79,7 @@ class Shard:
 
     def with_child(self, name: str) -> "Shard":
         """Return the shard with a child recorded in `below`."""
-        return replace(self, below="".join(sorted({*self.child_digits, name[-1]})))
+        return replace(self, child_digits="".join(sorted({*self.child_digits, name[-1]})))
 
     def without(self, chosen: Callable[[KeyEntry], bool]) -> "Shard":
         """Return the shard without the keys for which `chosen` returns True."""

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.collections.rules.outgrown import CONDITION, has_passed_step, build_condition
+from agentmemory_operator.collections.rules.outgrown import CONDITION, has_passed_step, build_outgrown_condition
 from tests.support.spec.plans import (
     desired_of,
     observed_of,
@@ -17,7 +17,7 @@ LARGE = with_changes(SMALL, m=32, ef_construct=256)
 
 def reason_of(points: int, *, expected: int = 100_000, before: str | None = None, is_large: bool = False) -> str | None:
     old = status_of(before)
-    state = build_condition(observed_of(LARGE if is_large else SMALL, points=points), expected, old)
+    state = build_outgrown_condition(observed_of(LARGE if is_large else SMALL, points=points), expected, old)
     return state and state.reason
 
 
@@ -63,7 +63,7 @@ def test_the_message_stays_while_memories_come() -> None:
     messages = {
         state.message
         for points in (150_000, 160_000)
-        if (state := build_condition(observed_of(SMALL, points=points), 1, {}))
+        if (state := build_outgrown_condition(observed_of(SMALL, points=points), 1, {}))
     }
 
     assert len(messages) == 1

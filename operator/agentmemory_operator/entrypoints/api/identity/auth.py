@@ -23,7 +23,7 @@ class Guard(Protocol):
     """Authenticates the Authorization header of requests under `/v1` and `/mcp`.
 
     Attributes:
-        serves_anybody_on: Kind of the listen address if no token is required, else None. Then
+        open_address: Kind of the listen address if no token is required, else None. Then
             `runtime.rules.web_origin` must reject requests of foreign web pages, whose browser can reach the API. With
             a token that is unnecessary: pages do not have it, and browsers do not add it.
     """
@@ -31,7 +31,7 @@ class Guard(Protocol):
     open_address: Address | None
 
     def authenticate_cached(self, authorization: bytes) -> Caller | None:
-        """Authenticate from the cache; None if `admit` has to be called.
+        """Authenticate from the cache; None if `authenticate` has to be called.
 
         Raises:
             Unauthenticated: If the token is known to be invalid.
@@ -51,14 +51,14 @@ class Guard(Protocol):
 class OpenGuard:
     """Accepts every request without a token."""
 
-    def __init__(self, serves_anybody_on: Address = "loopback") -> None:
-        self.serves_anybody_on: Address | None = serves_anybody_on
+    def __init__(self, open_address: Address = "loopback") -> None:
+        self.open_address: Address | None = open_address
 
-    def known(self, authorization: bytes) -> Caller | None:
+    def authenticate_cached(self, authorization: bytes) -> Caller | None:
         """Return the anonymous caller."""
         return UNBOUNDED_CALLER
 
-    async def admit(self, authorization: bytes) -> Caller:
+    async def authenticate(self, authorization: bytes) -> Caller:
         """Return the anonymous caller."""
         return UNBOUNDED_CALLER
 
@@ -66,35 +66,35 @@ class OpenGuard:
 class TokenGuard:
     """Requires one static bearer token, compared in constant time."""
 
-    serves_anybody_on: Address | None = None
+    open_address: Address | None = None
 
     def __init__(self, token: str) -> None:
         self._token = token.encode()
 
-    def known(self, authorization: bytes) -> Caller | None:
+    def authenticate_cached(self, authorization: bytes) -> Caller | None:
         """Return the anonymous caller if the token is correct."""
         if not hmac.compare_digest(_bearer_token(authorization), self._token):
             raise Unauthenticated("the token is not valid")
         return UNBOUNDED_CALLER
 
-    async def admit(self, authorization: bytes) -> Caller:
+    async def authenticate(self, authorization: bytes) -> Caller:
         """Return the anonymous caller if the token is correct."""
-        return self.known(authorization) or UNBOUNDED_CALLER
+        return self.authenticate_cached(authorization) or UNBOUNDED_CALLER
 
 
 class IdentityGuard:
     """Requires the token of a ServiceAccount."""
 
-    serves_anybody_on: Address | None = None
+    open_address: Address | None = None
 
     def __init__(self, callers: CallerCache) -> None:
         self._callers = callers
 
-    def known(self, authorization: bytes) -> Caller | None:
+    def authenticate_cached(self, authorization: bytes) -> Caller | None:
         """Return the ServiceAccount of a token that was reviewed recently."""
         return self._callers.find_cached(_ascii_token(authorization))
 
-    async def admit(self, authorization: bytes) -> Caller:
+    async def authenticate(self, authorization: bytes) -> Caller:
         """Return the ServiceAccount of the token."""
         return await self._callers.identify(_ascii_token(authorization))
 
@@ -105,14 +105,14 @@ class UserTokenGuard:
     def __init__(self, guard: Guard, tokens: UserTokens) -> None:
         self._guard = guard
         self._tokens = tokens
-        self.serves_anybody_on: Address | None = guard.open_address
+        self.open_address: Address | None = guard.open_address
 
-    def known(self, authorization: bytes) -> Caller | None:
+    def authenticate_cached(self, authorization: bytes) -> Caller | None:
         """Return the caller of a user token, else the result of the other guard."""
         token = self._user_token(authorization)
         return self._guard.authenticate_cached(authorization) if token is None else self._tokens.find_cached(token)
 
-    async def admit(self, authorization: bytes) -> Caller:
+    async def authenticate(self, authorization: bytes) -> Caller:
         """Return the caller of a user token, else the result of the other guard."""
         token = self._user_token(authorization)
         return await (self._guard.authenticate(authorization) if token is None else self._tokens.identify(token))
@@ -120,7 +120,7 @@ class UserTokenGuard:
     def _user_token(self, authorization: bytes) -> str | None:
         scheme, _, sent = authorization.partition(b" ")
         token = sent.strip().decode("ascii", "replace")
-        return token if scheme.lower() == b"bearer" and self._tokens.codec.is_one(token) else None
+        return token if scheme.lower() == b"bearer" and self._tokens.codec.is_user_token(token) else None
 
 
 def _ascii_token(authorization: bytes) -> str:

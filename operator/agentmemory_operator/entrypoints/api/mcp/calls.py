@@ -63,13 +63,13 @@ def list_tools(rights: AgentRights | None, addressee: RequestTarget) -> list[Too
         rights: Rights to the agent; None if no agent is named.
     """
     if rights is None:
-        return build_tools(None)
+        return build_offered_tools(None)
     verbs = {True: Verb.READ, False: Verb.WRITE}
-    tools = [tool for tool in build_tools(rights.settings.ranking.endings) if rights.has_verb(verbs[tool.reads_only])]
+    tools = [tool for tool in build_offered_tools(rights.settings.ranking.endings) if rights.has_verb(verbs[tool.reads_only])]
     return [_with_user(tool) for tool in tools] if addressee.lets_model_name_user(rights) else tools
 
 
-def build_tools(types: Sequence[MemoryType] | None) -> list[Tool]:
+def build_offered_tools(types: Sequence[MemoryType] | None) -> list[Tool]:
     """Return the tools of an agent, with the limits of the API's request fields.
 
     Args:

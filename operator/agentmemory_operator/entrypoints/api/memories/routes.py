@@ -23,7 +23,7 @@ from agentmemory_operator.entrypoints.api.bodies import (
 from agentmemory_operator.entrypoints.api.edge import REQUEST_ID
 from agentmemory_operator.entrypoints.api.fields import HeaderName, Id
 from agentmemory_operator.entrypoints.api.identity.rights import GuardedRoute, PlainRoute, caller_of, rights_of
-from agentmemory_operator.entrypoints.api.mcp.calls import build_tools
+from agentmemory_operator.entrypoints.api.mcp.calls import build_offered_tools
 from agentmemory_operator.entrypoints.api.memories import sessions
 from agentmemory_operator.entrypoints.api.memories.batches import BatchReader, render_results
 from agentmemory_operator.entrypoints.api.memories.conversation_requests import (
@@ -259,4 +259,4 @@ async def list_tools(request: Request, parameters: Annotated[ToolsParameters, Qu
         rights = check_rights(directory, parameters.agent, caller=caller_of(request), verb=Verb.READ)
         types = rights.settings.ranking.endings
     render = render_openai_tools if parameters.format == "openai" else render_mcp_tools
-    return answers.json_response({"tools": render(build_tools(types))})
+    return answers.json_response({"tools": render(build_offered_tools(types))})
