@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterator
 import pytest
 from hypothesis import settings
 
-from tests.support.planted import check_all_effective, clear
+from tests.support.fault_injection import check_all_effective, clear
 
 # The files that take longest, of each suite, longest first. Workers are given files in this order (the Makefile's
 # `--no-loadscope-reorder`), so that none of these is begun when the others have ended.
@@ -46,7 +46,7 @@ LONGEST = (
     "tests/contract/snapshots/test_copies.py",
     "tests/contract/snapshots/test_cluster_jobs.py",
     "tests/contract/lifecycle/test_cleanup.py",
-    "tests/contract/rebuilds/test_carry.py",
+    "tests/contract/rebuilds/test_point_copier.py",
 )
 
 # Some environments forbid it; then each test process, and each program that a test starts, compiles every module.

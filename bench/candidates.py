@@ -20,7 +20,7 @@ from agentmemory_operator.search.rules.candidates import CandidatePlan, plan_can
 from agentmemory_operator.search.rules.exactness import ListEnd, UnlistedMemories, is_proven_complete
 from agentmemory_operator.search.rules.score_trees import build_score_tree
 from agentmemory_operator.spec.effective.settings import Ranking
-from agentmemory_operator.spec.expression.models import Confidence, Importance, Priority
+from agentmemory_operator.spec.expression.scoring_parameters import Confidence, Importance, Priority
 from agentmemory_operator.spec.expression.tree import Values
 from agentmemory_operator.spec.expression.typing import check_expression
 from agentmemory_operator.spec.expression.variables import (

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from agentmemory_operator.adapters.clock import SystemClock
-from agentmemory_operator.adapters.embedding.choice import CallerVectors
+from agentmemory_operator.adapters.embedding.embedder_factory import CallerVectors
 from agentmemory_operator.adapters.qdrant.points import QdrantPoints
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.memories.incoming import IncomingMemory

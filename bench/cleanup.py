@@ -23,7 +23,7 @@ import numpy as np
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.adapters.qdrant.points import QdrantPoints
 from agentmemory_operator.lifecycle.cleanup import Cleanup
-from agentmemory_operator.lifecycle.rules.cleanup import CleanupRules, build_rules
+from agentmemory_operator.lifecycle.rules.cleanup_rules import CleanupRules, build_rules
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.spec.expression.variables import DAY_MS

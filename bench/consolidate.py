@@ -24,10 +24,10 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 from agentmemory_operator.adapters.language_model.openai_chat import ChatOptions, OpenAIChat
-from agentmemory_operator.consolidation.rules.answer import MAX_BATCH_MEMORIES, SCHEMA, TASK, parse_findings
+from agentmemory_operator.consolidation.rules.batch_plan import AgentTypes, BatchPlan, Fact, Row, plan_batch
 from agentmemory_operator.consolidation.rules.grounding import find_ungrounded
-from agentmemory_operator.consolidation.rules.material import build_instructions, render_material
-from agentmemory_operator.consolidation.rules.plan import AgentTypes, BatchPlan, Fact, Row, plan_batch
+from agentmemory_operator.consolidation.rules.model_findings import MAX_BATCH_MEMORIES, SCHEMA, TASK, parse_findings
+from agentmemory_operator.consolidation.rules.prompt_material import build_instructions, render_material
 from agentmemory_operator.consolidation.run import MAX_ANSWER_TOKENS
 from agentmemory_operator.errors import ModelOutputInvalid, ModelUnavailable
 from agentmemory_operator.ports.models import LanguageModel

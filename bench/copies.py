@@ -24,9 +24,9 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from agentmemory_operator.adapters.qdrant.snapshots import QdrantSnapshots
-from agentmemory_operator.adapters.s3.objects import S3Objects
+from agentmemory_operator.adapters.s3.bucket_objects import S3Objects
 from agentmemory_operator.connections.buckets import Storages
-from agentmemory_operator.connections.rules.bucket_places import copy_location, parse_location
+from agentmemory_operator.connections.rules.object_keys import copy_location, parse_location
 from agentmemory_operator.snapshots.copies import Copies, ServerFile
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 from agentmemory_operator.spec.kinds.spec_snapshot import S3Storage

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import orjson
 
-from agentmemory_operator.runtime.queue import LANE_WIDTH
+from agentmemory_operator.runtime.work_queue import LANE_WIDTH
 from agentmemory_operator.spec.naming import ALIAS_PREFIX
 from bench.clients import Client
 from bench.herds import Herd, remove_collections, running_herd, wait

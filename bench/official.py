@@ -15,7 +15,7 @@ import httpx
 import orjson
 from qdrant_client import AsyncQdrantClient, models
 
-from agentmemory_operator.runtime.queue import LANE_WIDTH
+from agentmemory_operator.runtime.work_queue import LANE_WIDTH
 
 
 async def main() -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from agentmemory_operator.adapters.qdrant.calls import is_write
+from agentmemory_operator.adapters.qdrant.call_hooks import is_write
 
 CHUNK = 1 << 16
 

@@ -38,7 +38,7 @@ def features_of(version: str) -> Features:
     """Return the features of a version.
 
     Raises:
-        VersionNotServed: If `version` is not a version number, or is older than 1.18.
+        UnsupportedVersion: If `version` is not a version number, or is older than 1.18.
     """
     parts = version.lstrip("v").split(".")
     if len(parts) < 2 or not all(part.isdigit() for part in parts):

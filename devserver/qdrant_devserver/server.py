@@ -13,12 +13,12 @@ from starlette.middleware import Middleware
 
 from qdrant_devserver.cluster.peers import SINGLE_SERVER, Simulation
 from qdrant_devserver.cluster.state import open_state
-from qdrant_devserver.features import DEFAULT_QDRANT_VERSION, Features, features_of
+from qdrant_devserver.features import DEFAULT_QDRANT_VERSION, Features, UnsupportedVersion, features_of
 from qdrant_devserver.injected_faults import UnreachablePeer
 from qdrant_devserver.rest.access import KeyGuard, LocalOnlyGuard
 from qdrant_devserver.rest.routes import all_routes
 
-__all__ = ["VersionNotEmulated", "create_app", "create_peers", "serve"]
+__all__ = ["UnsupportedVersion", "create_app", "create_peers", "serve"]
 
 LOOPBACK = "127.0.0.1"
 # Time for requests in progress when the server stops.
@@ -61,7 +61,7 @@ def create_peers(
         qdrant_version: Version to report and to emulate.
 
     Raises:
-        VersionNotServed: If the version cannot be emulated.
+        UnsupportedVersion: If the version cannot be emulated.
     """
     guard = Middleware(KeyGuard, api_key=api_key, has_jwt_rbac=has_jwt_rbac) if api_key else Middleware(LocalOnlyGuard)
     middleware = [Middleware(UnreachablePeer), guard] if simulation.peers > 1 else [guard]
@@ -117,7 +117,7 @@ async def serve(
     Raises:
         DataFolderBusy: If another server uses the folder.
         OSError: If the port is taken.
-        VersionNotServed: If the version cannot be emulated.
+        UnsupportedVersion: If the version cannot be emulated.
     """
     peers = create_peers(
         data_dir, simulation, api_key=api_key, has_jwt_rbac=has_jwt_rbac, qdrant_version=qdrant_version

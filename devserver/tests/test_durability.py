@@ -23,7 +23,7 @@ from qdrant_devserver.storage.catalogue import Catalogue
 from qdrant_devserver.storage.configuration import create_configuration
 from qdrant_devserver.storage.files import copy_tree, remove_leftovers
 from qdrant_devserver.storage.snapshot_files import hash_file
-from tests.support.planted import plant, remove_faults
+from tests.support.fault_injection import plant, remove_faults
 from tests.support.web.qdrant_nodes import DevServer, StartServer
 
 FEATURES = features_of("1.18.3")

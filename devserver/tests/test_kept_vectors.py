@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.planted import plant, remove_faults
+from tests.support.fault_injection import plant, remove_faults
 from tests.support.web.qdrant_nodes import DevServer, StartServer
 
 POINTS = "/collections/kept/points"

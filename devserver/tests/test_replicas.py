@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support.fault_injection import plant
 from tests.support.patience import Patience
-from tests.support.planted import plant
 from tests.support.web.qdrant_nodes import DevServer, StartServer
 
 COPY_S = 1.0

@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from qdrant_devserver.injected_faults import FAULT_MARKER
+from tests.support.fault_injection import plant, remove_faults
 from tests.support.patience import Patience
-from tests.support.planted import plant, remove_faults
 from tests.support.web.qdrant_nodes import DevServer, StartServer
 
 VECTORS = {"vectors": {"size": 2, "distance": "Dot"}, "sparse_vectors": {"words": {"modifier": "idf"}}}

@@ -7,7 +7,7 @@ import httpx
 import jwt
 import pytest
 
-from agentmemory_operator.adapters.qdrant.tokens import QdrantTokens
+from agentmemory_operator.adapters.qdrant.access_tokens import QdrantTokens
 from tests.support.web.qdrant_nodes import DevServer, StartServer
 
 KEY = "a key of at least thirty-two characters"

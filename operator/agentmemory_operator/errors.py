@@ -11,35 +11,35 @@ AgentMemoryError
 │   └── CollectionNotFound     Qdrant responds and has neither a collection nor an alias of the name
 ├── Forbidden                  the caller may read the agent, but lacks a right; HTTP 403
 ├── Conflict                   superseding a superseded memory, a reused idempotency key; HTTP 409
-├── RestoreUnderWay            a restore is going to create the collection, so no empty one is created
+├── RestoreInProgress          a restore is going to create the collection, so no empty one is created
 ├── RebuildPaused              a rebuild is paused by its object, or until a person fixes a problem
-├── RebuildHeld                a rebuild is complete and waits for an approval before it moves the alias
-├── RebuildUnwanted            a rebuild is cancelled; the collection that it created is removed
+├── RebuildAwaitsApproval      a rebuild is complete and waits for an approval before it moves the alias
+├── RebuildCancelled           a rebuild is cancelled; the collection that it created is removed
 ├── StoreRejected              Qdrant rejected a call permanently
 │   └── StorageRejected        the object storage rejected a call permanently
 ├── ServerFull                 no collection for a new agent: the Qdrant process is near one of its limits
 ├── NamespaceFull              no collection for a new agent: its namespace has reached the connection's limit
-├── NamespaceEnding            an object cannot be created: its namespace is being deleted
-├── Unreadable                 decryption failed: the bytes were changed, or encrypted with another key or context
-├── ModelAnswerInvalid         the output of a language model is unusable; a retry may fail in the same way
-├── BytesDiffer                size or checksum differs from the recorded one; the bytes were not used
+├── NamespaceTerminating       an object cannot be created: its namespace is being deleted
+├── DecryptionFailed           decryption failed: the bytes were changed, or encrypted with another key or context
+├── ModelOutputInvalid         the output of a language model is unusable; a retry may fail in the same way
+├── ChecksumMismatch           size or checksum differs from the recorded one; the bytes were not used
 └── TransientError             a retry after `retry_after_s` may succeed
     ├── StoreUnavailable       Qdrant is unavailable; nothing was written
-    │   ├── StoreUntrusted     TLS failed, for example an untrusted certificate; nothing was sent
-    │   ├── NoAnswer           response timeout: the server may still execute the call
-    │   ├── RecoveryUnended    response timeout of a snapshot recovery: the server may still complete it
-    │   ├── NotServed          an agent's collection does not exist, or has another owner
-    │   │   └── CollectionGone a served agent's collection or alias no longer exists in Qdrant
+    │   ├── TlsVerificationFailed TLS failed, for example an untrusted certificate; nothing was sent
+    │   ├── ResponseTimeout    response timeout: the server may still execute the call
+    │   ├── RecoveryOutcomeUnknown response timeout of a snapshot recovery: the server may still complete it
+    │   ├── CollectionUnavailable an agent's collection does not exist, or has another owner
+    │   │   └── CollectionDeleted a served agent's collection or alias no longer exists in Qdrant
     │   ├── AgentClosed        a snapshot is being restored into the agent's collection
     │   ├── CollectionMoved    the alias points to another collection than when the agent was opened: open it again
-    │   └── DeletionWaiting    the deletion of an object waits for Qdrant
-    ├── ServerFullForNow       a restore, rebuild or verification waits for capacity of the server
+    │   └── DeletionPending    the deletion of an object waits for Qdrant
+    ├── ServerFullRetryable    a restore, rebuild or verification waits for capacity of the server
     ├── StorageUnavailable     the object storage is unavailable; nothing was stored
     ├── KeysUnavailable        the keys of a privacy zone are unavailable; nothing was read or written; HTTP 503
     │   └── KeysDamaged        a stored key shard is malformed; a person must restore it
     ├── EmbedderUnavailable    the embedding provider is unavailable; nothing was written
     │   └── EmbedderFailed     the provider responded with an internal error
-    │       └── EmbedderAnswerInvalid  the provider returned vectors that cannot be stored
+    │       └── EmbedderOutputInvalid  the provider returned vectors that cannot be stored
     ├── ModelUnavailable       the language model is unavailable; its input was not processed
     ├── RerankerUnavailable    reranking failed; the search returns its results in score order
     ├── OutcomeUnknown         a write may have taken effect; HTTP 504
@@ -129,7 +129,7 @@ class NotOwned(AgentMemoryError):
 
 
 class RequestInvalid(AgentMemoryError):
-    """A request has invalid fields. The message lists the first `MAX_ERRORS` of them and the number of the remaining ones.
+    """A request has invalid fields. The message lists the first `MAX_ERRORS`, and the number of the others.
 
     Args:
         more: Number of further errors that are not in `errors`.

@@ -16,9 +16,9 @@ from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.agents.callers import CallerCache
 from agentmemory_operator.collections.rules.claims import AgentClaim
 from agentmemory_operator.entrypoints.api.identity.auth import IdentityGuard
-from agentmemory_operator.entrypoints.api.load.in_flight import Limits
+from agentmemory_operator.entrypoints.api.load.request_slots import Limits
 from agentmemory_operator.errors import TransientError
-from agentmemory_operator.spec.access import Caller, TokenReviewResult
+from agentmemory_operator.spec.caller_rights import Caller, TokenReviewResult
 from agentmemory_operator.spec.effective.settings import effective_settings
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from tests.support.spec.documents import agent_document

@@ -11,7 +11,7 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from agentmemory_operator.entrypoints.cli.composition import ApiAccess, QdrantAccess
-from agentmemory_operator.entrypoints.cli.memories.ask import add_asking
+from agentmemory_operator.entrypoints.cli.memories.memory_commands import add_asking
 from agentmemory_operator.errors import NotFound
 from agentmemory_operator.main import open_client
 from tests.support.web.api_stack import Stack

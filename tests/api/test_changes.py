@@ -10,8 +10,8 @@ import pytest
 
 from agentmemory_operator.agents.callers import CallerCache
 from agentmemory_operator.entrypoints.api.identity.auth import IdentityGuard
-from agentmemory_operator.entrypoints.api.load.in_flight import Limits
-from agentmemory_operator.entrypoints.api.transfer import changes
+from agentmemory_operator.entrypoints.api.load.request_slots import Limits
+from agentmemory_operator.entrypoints.api.transfer import change_routes
 from tests.api.conftest import PROBE
 from tests.api.test_access import PROBE as GUARDED
 from tests.api.test_access import Reviews, ask
@@ -46,8 +46,8 @@ def api(timed: Stack) -> Iterator[httpx.Client]:
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changes, "POLL_S", 0.02)
-    monkeypatch.setattr(changes, "KEEP_ALIVE_PERIOD_S", 0.1)
+    monkeypatch.setattr(change_routes, "POLL_S", 0.02)
+    monkeypatch.setattr(change_routes, "KEEP_ALIVE_PERIOD_S", 0.1)
 
 
 def store(api: httpx.Client, user: str, content: str, **more: Any) -> str:
@@ -191,7 +191,7 @@ def test_a_stream_without_changes_shows_that_it_lives(api: httpx.Client, user: s
 def test_a_stream_ends_after_a_while_so_that_its_reader_shows_again_that_it_may_read(
     api: httpx.Client, user: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(changes, "MAX_STREAM_S", 0.2)
+    monkeypatch.setattr(change_routes, "MAX_STREAM_S", 0.2)
     with api.stream("GET", CHANGES, params={"user_id": user}, headers=STREAM) as answer:
         assert len(list(events_of(answer.iter_lines()))) >= 2
 

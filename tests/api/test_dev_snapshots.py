@@ -16,7 +16,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from agentmemory_operator.adapters.qdrant.calls import MAX_SAVED_RETRIES, READS_PER_RETRY
+from agentmemory_operator.adapters.qdrant.call_hooks import MAX_SAVED_RETRIES, READS_PER_RETRY
 from agentmemory_operator.entrypoints.cli.composition import SnapshotAccess
 from agentmemory_operator.main.stores import open_jobs, open_objects, open_snapshots
 from agentmemory_operator.settings import Settings

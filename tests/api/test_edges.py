@@ -12,7 +12,7 @@ import pytest
 
 from agentmemory_operator import __version__
 from agentmemory_operator.entrypoints.api.identity.auth import OpenGuard, TokenGuard, build_guard
-from agentmemory_operator.entrypoints.api.memories import routes
+from agentmemory_operator.entrypoints.api.memories import memory_routes
 from agentmemory_operator.entrypoints.api.problems import PROBLEMS
 from agentmemory_operator.settings import SettingInvalid, Settings
 from tests.support.web.api_stack import ConstantSources, Stack, running_api
@@ -157,7 +157,7 @@ def test_an_unexpected_error_is_a_problem_and_leaves_a_trace(
     async def fail(*args: Any, **more: Any) -> None:
         raise ZeroDivisionError("not for callers")
 
-    monkeypatch.setattr(routes, "count_stored", fail)
+    monkeypatch.setattr(memory_routes, "count_stored", fail)
     answer = client.get("/v1/agents/probe", headers={"X-Request-Id": "trace-me"})
 
     assert (answer.status_code, answer.json()["type"]) == (500, "/problems/internal-error")

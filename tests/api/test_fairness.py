@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from agentmemory_operator.entrypoints.api.load.in_flight import Limits
+from agentmemory_operator.entrypoints.api.load.request_slots import Limits
 from agentmemory_operator.runtime.rules.fair_shares import MinimumRate
 from tests.api.conftest import PROBE
 from tests.api.test_processes import JSON, VECTOR, qdrant, serving

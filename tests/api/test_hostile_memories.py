@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agentmemory_operator.entrypoints.api.mcp.calls import MAX_RESULT_CHARS, NOTE
+from agentmemory_operator.entrypoints.api.mcp.tool_calls import MAX_RESULT_CHARS, NOTE
 from tests.api.test_mcp import connected, text_of
 from tests.support.pages import DOCS
 from tests.support.web.api_stack import Stack

@@ -16,7 +16,7 @@ from agentmemory_operator.adapters.user_tokens import PREFIX
 from agentmemory_operator.agents.callers import CallerCache
 from agentmemory_operator.collections.rules.claims import AgentClaim
 from agentmemory_operator.entrypoints.api.identity.auth import IdentityGuard
-from agentmemory_operator.spec.access import Caller, TokenReviewResult
+from agentmemory_operator.spec.caller_rights import Caller, TokenReviewResult
 from agentmemory_operator.spec.effective.settings import AgentSettings, effective_settings
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from tests.support.spec.documents import agent_document

@@ -8,7 +8,7 @@ import pytest
 from starlette.responses import JSONResponse, PlainTextResponse
 
 from agentmemory_operator.adapters.language_model.openai_chat import ChatOptions, OpenAIChat
-from agentmemory_operator.consolidation.rules.material import render_material
+from agentmemory_operator.consolidation.rules.prompt_material import render_material
 from agentmemory_operator.errors import ModelOutputInvalid, ModelUnavailable, SpecInvalid
 from tests.support.web.http_server import serve
 from tests.support.web.language_models import ScriptedModel

@@ -18,7 +18,7 @@ from jsonschema import Draft202012Validator
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 
-from agentmemory_operator.entrypoints.api.mcp.calls import MAX_CONTENT_CHARS, MAX_RESULT_CHARS, NOTE
+from agentmemory_operator.entrypoints.api.mcp.tool_calls import MAX_CONTENT_CHARS, MAX_RESULT_CHARS, NOTE
 from tests.support.spec.documents import agent_document
 from tests.support.web.api_stack import Stack, create_collection, running_api
 

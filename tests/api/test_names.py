@@ -15,7 +15,7 @@ import pytest
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.agents.callers import CallerCache
 from agentmemory_operator.entrypoints.api.identity.auth import IdentityGuard
-from agentmemory_operator.spec.access import Caller, TokenReviewResult
+from agentmemory_operator.spec.caller_rights import Caller, TokenReviewResult
 from tests.support.spec.documents import agent_document
 from tests.support.web.api_stack import Stack, create_collection, running_api
 from tests.support.web.endpoints import VECTOR

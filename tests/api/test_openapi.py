@@ -9,7 +9,7 @@ import httpx
 import pytest
 from pydantic import BaseModel
 
-from agentmemory_operator.entrypoints.api import agent_schemas, schemas
+from agentmemory_operator.entrypoints.api import agent_schemas, memory_schemas
 from agentmemory_operator.entrypoints.api.problems import PROBLEMS
 
 VECTOR = [1.0] * 8
@@ -198,24 +198,24 @@ def test_patterns_are_good_for_other_readers(document: dict[str, Any]) -> None:
     [
         ("GET", "/v1/agents", None, agent_schemas.AgentsOut),
         ("GET", "/v1/agents/probe", None, agent_schemas.AgentDetailOut),
-        ("GET", "/v1/tools", None, schemas.ToolsOut),
-        ("GET", "/v1/agents/nobody", None, schemas.ProblemOut),
-        ("POST", "/v1/agents/probe/memories", {"content": "c", "vector": VECTOR}, schemas.StoredOut),
-        ("POST", "/v1/agents/probe/memories", {"vector": VECTOR}, schemas.ProblemOut),
-        ("POST", "/v1/agents/probe/memories/batch", {"memories": [{}]}, schemas.BatchOut),
-        ("GET", "/v1/agents/probe/memories?user_id=shape", None, schemas.PageOut),
-        ("POST", "/v1/agents/probe/search", {"vector": VECTOR}, schemas.SearchOut),
-        ("GET", "/v1/agents/mind/sessions/s/working?user_id=shape", None, schemas.WorkingOut),
-        ("POST", "/v1/agents/mind/sessions/s/end?user_id=shape", None, schemas.EndedOut),
-        ("POST", "/v1/agents/probe/search", {"vector": VECTOR, "explain": True}, schemas.SearchOut),
-        ("GET", f"/v1/agents/probe/keys?{PLACE}", None, schemas.KeysOut),
-        ("GET", f"/v1/agents/probe/namespaces?{PLACE}", None, schemas.NamespacesOut),
-        ("PUT", f"/v1/agents/probe/items?{PLACE}", {"content": "c", "vector": VECTOR}, schemas.ItemStoredOut),
-        ("POST", "/v1/agents/probe/items/batch", {"items": [{}]}, schemas.ItemsStoredOut),
-        ("GET", f"/v1/agents/probe/items/versions?{PLACE}&key=k", None, schemas.ProblemOut),
-        ("GET", "/", None, schemas.RootOut),
-        ("GET", "/healthz", None, schemas.HealthOut),
-        ("GET", "/problems/conflict", None, schemas.ProblemTypeOut),
+        ("GET", "/v1/tools", None, memory_schemas.ToolsOut),
+        ("GET", "/v1/agents/nobody", None, memory_schemas.ProblemOut),
+        ("POST", "/v1/agents/probe/memories", {"content": "c", "vector": VECTOR}, memory_schemas.StoredOut),
+        ("POST", "/v1/agents/probe/memories", {"vector": VECTOR}, memory_schemas.ProblemOut),
+        ("POST", "/v1/agents/probe/memories/batch", {"memories": [{}]}, memory_schemas.BatchOut),
+        ("GET", "/v1/agents/probe/memories?user_id=shape", None, memory_schemas.PageOut),
+        ("POST", "/v1/agents/probe/search", {"vector": VECTOR}, memory_schemas.SearchOut),
+        ("GET", "/v1/agents/mind/sessions/s/working?user_id=shape", None, memory_schemas.WorkingOut),
+        ("POST", "/v1/agents/mind/sessions/s/end?user_id=shape", None, memory_schemas.EndedOut),
+        ("POST", "/v1/agents/probe/search", {"vector": VECTOR, "explain": True}, memory_schemas.SearchOut),
+        ("GET", f"/v1/agents/probe/keys?{PLACE}", None, memory_schemas.KeysOut),
+        ("GET", f"/v1/agents/probe/namespaces?{PLACE}", None, memory_schemas.NamespacesOut),
+        ("PUT", f"/v1/agents/probe/items?{PLACE}", {"content": "c", "vector": VECTOR}, memory_schemas.ItemStoredOut),
+        ("POST", "/v1/agents/probe/items/batch", {"items": [{}]}, memory_schemas.ItemsStoredOut),
+        ("GET", f"/v1/agents/probe/items/versions?{PLACE}&key=k", None, memory_schemas.ProblemOut),
+        ("GET", "/", None, memory_schemas.RootOut),
+        ("GET", "/healthz", None, memory_schemas.HealthOut),
+        ("GET", "/problems/conflict", None, memory_schemas.ProblemTypeOut),
     ],
 )
 def test_answers_have_the_described_shape(

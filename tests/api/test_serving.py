@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from agentmemory_operator.entrypoints.api.edge import STALE_HEADER
-from agentmemory_operator.entrypoints.api.load.in_flight import Limits
+from agentmemory_operator.entrypoints.api.load.request_slots import Limits
 from agentmemory_operator.entrypoints.logs import JsonFormatter
 from tests.api.conftest import PROBE, WORDS
 from tests.support.metrics import parse_samples

@@ -14,7 +14,7 @@ import pytest
 
 from agentmemory_client import ApiError, AsyncClient, Client
 from agentmemory_operator.entrypoints.cli.composition import ApiAccess, QdrantAccess
-from agentmemory_operator.entrypoints.cli.memories.transfer import add_transferring
+from agentmemory_operator.entrypoints.cli.memories.transfer_commands import add_transferring
 from agentmemory_operator.main import open_client
 from tests.api.test_asking import open_cluster
 from tests.support.patience import wait_until

@@ -11,7 +11,7 @@ import pytest
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.agents.callers import CallerCache
 from agentmemory_operator.entrypoints.api.identity.auth import IdentityGuard
-from agentmemory_operator.spec.access import Caller, TokenReviewResult
+from agentmemory_operator.spec.caller_rights import Caller, TokenReviewResult
 from tests.support.web.api_stack import create_collection, dev_qdrant, running_api
 from tests.support.zone_agents import Keys, zoned_document
 

@@ -15,7 +15,7 @@ from agentmemory_operator.spec.naming import alias_of
 from agentmemory_operator.spec.times import render_second
 from tests.support.engine.fakes import FakeClock
 from tests.support.spec.documents import Document
-from tests.support.web.api_stack import Stack, build_services, create_collection, dev_qdrant, running_api
+from tests.support.web.api_stack import Stack, build_stack_services, create_collection, dev_qdrant, running_api
 from tests.support.zone_agents import Keys, zoned_document
 
 AGENT = "turned"
@@ -61,7 +61,7 @@ class Turned:
 
     @contextlib.asynccontextmanager
     async def sweeper(self, document: Document, clock: FakeClock | None = None) -> AsyncIterator[Sweeper]:
-        services = build_services(
+        services = build_stack_services(
             *(self.stack.qdrant_url, document),
             embedder_of=lambda _: self.embedder,
             clock=clock or self.keys.clock,

@@ -12,7 +12,7 @@ import pytest
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR
 from agentmemory_operator.memories.repair import Sweeper
 from agentmemory_operator.spec.naming import alias_of
-from tests.support.web.api_stack import Stack, build_services, create_collection, dev_qdrant, running_api
+from tests.support.web.api_stack import Stack, build_stack_services, create_collection, dev_qdrant, running_api
 from tests.support.zone_agents import Keys, zoned_document
 
 SEALED, SEEN, FEW, CHAINED, NAMED = "sealed", "seen", "few", "chained", "named"
@@ -439,7 +439,7 @@ async def test_the_sweep_makes_the_vectors_that_a_rebuild_could_not(
     httpx.post(url, json=body).raise_for_status()
     assert search(client, user, "pangolins", agent=SEEN) == []
 
-    services = build_services(zoned.qdrant_url, DOCUMENTS[1], zone_keys_of=keys.of)
+    services = build_stack_services(zoned.qdrant_url, DOCUMENTS[1], zone_keys_of=keys.of)
     await Sweeper(services.directory).sweep(SEEN)
     await (await services.directory.open(SEEN)).store.close()
 
@@ -454,7 +454,7 @@ async def test_the_sweep_deletes_the_vectors_that_an_object_lets_its_zones_have_
     assert point(zoned, ids["SENSITIVE"], SEEN)["vector"]
     assert {"", KEYWORD_VECTOR} == set(point(zoned, ids["PERSONAL"], SEEN)["vector"])
 
-    services = build_services(zoned.qdrant_url, zoned_document(SEEN, **WORDS), zone_keys_of=keys.of)
+    services = build_stack_services(zoned.qdrant_url, zoned_document(SEEN, **WORDS), zone_keys_of=keys.of)
     await Sweeper(services.directory).sweep(SEEN)
     await (await services.directory.open(SEEN)).store.close()
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from agentmemory_operator.entrypoints.api.memories import routes
+from agentmemory_operator.entrypoints.api.memories import memory_routes
 from tests.chart.rendering import COMBINATIONS, DASHBOARD, RATE_INTERVAL, of_kind, render
 from tests.controlplane.build import ALERTS
 from tests.support.pages import DOCS
@@ -96,7 +96,7 @@ def test_the_route_of_searches_is_one_of_the_api() -> None:
     named = {route for query in EVERY for route in re.findall(r'route="([^"]+)"', query)}
 
     assert named
-    assert named <= {getattr(route, "path", "") for route in routes.searching.routes}
+    assert named <= {getattr(route, "path", "") for route in memory_routes.searching.routes}
 
 
 def test_the_reasons_of_stalled_objects_are_those_of_the_page() -> None:

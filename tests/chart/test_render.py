@@ -9,7 +9,7 @@ import pytest
 import typer
 import yaml
 
-from agentmemory_operator.connections.rules.secret_hosts import destinations_of, find_unlisted
+from agentmemory_operator.connections.rules.host_lists import destinations_of, find_unlisted
 from agentmemory_operator.settings import IN_CLUSTER, Settings
 from tests.chart.manifests import FILES, manifests
 from tests.chart.rendering import (

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import pytest
 from kubernetes.aio import client, config
 
+from agentmemory_operator.adapters.kubernetes.key_shard_secrets import KubernetesKeyShards
 from agentmemory_operator.adapters.kubernetes.transport import KubernetesTransport
-from agentmemory_operator.adapters.kubernetes.zone_keys import KubernetesKeyShards
 from agentmemory_operator.errors import TransientError
 from tests.chart.rendering import COMBINATIONS, of_kind, render
 from tests.support.cluster.controlplane import ControlPlane

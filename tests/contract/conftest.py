@@ -20,7 +20,7 @@ from tests.support.engine.agents import (
     settings_of,
     tombstones_with_vectors,
 )
-from tests.support.planted import plant, remove_faults, with_faults
+from tests.support.fault_injection import plant, remove_faults, with_faults
 from tests.support.web.http_server import serve
 from tests.support.web.s3_server import storage
 from tests.support.web.storage_proxy import shared_storage_proxy, storage_proxy

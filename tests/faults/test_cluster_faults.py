@@ -19,8 +19,8 @@ import yaml
 from agentmemory_operator.collections.rules.desired import desired_collection
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
-from agentmemory_operator.spec.kinds.over_preset import find_preset_faults
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
+from agentmemory_operator.spec.kinds.preset_checks import find_preset_faults
 from agentmemory_operator.spec.presets import RETRIEVAL_INDEXES
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.fixtures import CRDS

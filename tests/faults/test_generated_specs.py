@@ -15,7 +15,7 @@ from agentmemory_operator.collections.rules.changes import Change
 from agentmemory_operator.connections.probe import Connections
 from agentmemory_operator.controllers.periods import Periods
 from agentmemory_operator.ports.base import Json
-from agentmemory_operator.runtime.cache import Key, ObjectTable, key_of
+from agentmemory_operator.runtime.object_table import Key, ObjectTable, key_of
 from agentmemory_operator.spec.naming import alias_of
 from agentmemory_operator.spec.presets.table import NEEDED_INDEXES
 from tests.support.engine.fakes import FakeCluster, FakeSecrets

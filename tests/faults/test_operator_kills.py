@@ -9,9 +9,9 @@ from typing import Protocol
 
 import pytest
 
-from agentmemory_operator.adapters.kubernetes.handover import SECRET_PREFIX
-from agentmemory_operator.connections.rules.handover import slot_name
-from agentmemory_operator.connections.rules.secret_hosts import destinations_of
+from agentmemory_operator.adapters.kubernetes.agent_secret_store import SECRET_PREFIX
+from agentmemory_operator.connections.rules.agent_secret_slots import slot_name
+from agentmemory_operator.connections.rules.host_lists import destinations_of
 from agentmemory_operator.spec.presets import RETRIEVAL_INDEXES
 from agentmemory_operator.zones.rules.entries import Ring
 from tests.support.cluster.controlplane import ControlPlane

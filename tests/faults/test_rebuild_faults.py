@@ -25,8 +25,8 @@ from tests.support.cluster.operators import ForkedOperator, OperatorForks
 from tests.support.cluster.witness.witness import SPEC, Witness, unit_vector_of
 from tests.support.cluster.witness.writers import VectorOf
 from tests.support.cluster.workspace import SIZE, Workspace, confirm_delete, is_observed
+from tests.support.fault_injection import with_faults
 from tests.support.patience import Patience, wait_until
-from tests.support.planted import with_faults
 from tests.support.programs import AGENTMEMORY, Program, free_port, start_qdrant
 from tests.support.spec.documents import Document
 

@@ -12,8 +12,8 @@ from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.errors import TransientError
 from qdrant_devserver.injected_faults import FAULT_MARKER
+from tests.support.fault_injection import plant, remove_faults
 from tests.support.job.restore_world import POINTS, RestoreWorld
-from tests.support.planted import plant, remove_faults
 from tests.support.programs import Program, running, start_qdrant
 
 pytestmark = pytest.mark.faults

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.support.engine.meanwhile import ProcessKilled
+from tests.support.engine.interleaved_store import ProcessKilled
 from tests.support.job.restore_world import POINTS, RestoreWorld, open_restore
 
 pytestmark = pytest.mark.faults

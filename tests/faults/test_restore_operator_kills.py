@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from agentmemory_operator.adapters.clock import SystemClock
-from agentmemory_operator.adapters.embedding.choice import CallerVectors
+from agentmemory_operator.adapters.embedding.embedder_factory import CallerVectors
 from agentmemory_operator.adapters.qdrant.points import QdrantPoints
 from agentmemory_operator.agents.directory import open_collection
 from agentmemory_operator.collections.rules.epochs import CLOSED_KEY

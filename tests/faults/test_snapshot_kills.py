@@ -10,8 +10,8 @@ from tests.faults.test_operator_kills import PERIODS, Scenario, kill_at_every_st
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.operators import ForkedOperator, OperatorForks
 from tests.support.cluster.workspace import Workspace, conditions_of
+from tests.support.fault_injection import plant, remove_faults
 from tests.support.patience import wait_until
-from tests.support.planted import plant, remove_faults
 from tests.support.programs import free_port, running, start_qdrant
 
 pytestmark = pytest.mark.faults

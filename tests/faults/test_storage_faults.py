@@ -12,16 +12,16 @@ from multiprocessing.process import BaseProcess
 
 import pytest
 
-from agentmemory_operator.adapters.s3.objects import S3Objects
+from agentmemory_operator.adapters.s3.bucket_objects import S3Objects
 from agentmemory_operator.adapters.s3.uploads import PART_BYTES
 from agentmemory_operator.connections.buckets import Storages
-from agentmemory_operator.connections.rules.bucket_places import copy_location, parse_location
+from agentmemory_operator.connections.rules.object_keys import copy_location, parse_location
 from agentmemory_operator.errors import SpecInvalid, StorageUnavailable
 from agentmemory_operator.snapshots.copies import Copies, ServerFile
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 from agentmemory_operator.spec.kinds.spec_snapshot import S3Storage
 from tests.support.engine.fakes import FakeSecrets
-from tests.support.engine.meanwhile import Moment
+from tests.support.engine.interleaved_store import Moment
 from tests.support.engine.stored_files import FileServer
 from tests.support.web.s3_server import BUCKET, KEY, S3Server, serve_s3
 from tests.support.web.storage_proxy import StorageProxy, serve_storage_proxy

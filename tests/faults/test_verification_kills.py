@@ -12,15 +12,15 @@ import pytest
 from agentmemory_operator.collections.scratch import ScratchCollections
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.errors import AgentMemoryError, OutcomeUnknown, StoreUnavailable
-from agentmemory_operator.snapshots.compare import ComparedSnapshot
-from agentmemory_operator.snapshots.rules.verdict import SnapshotRecord
+from agentmemory_operator.snapshots.copy_comparison import ComparedSnapshot
+from agentmemory_operator.snapshots.rules.copy_verdict import SnapshotRecord
 from agentmemory_operator.snapshots.verify import Verification
 from agentmemory_operator.spec.naming import SCRATCH_PREFIX
 from qdrant_devserver.server import create_app
 from tests.support.engine.agents import World, open_world
-from tests.support.engine.meanwhile import Moment
+from tests.support.engine.interleaved_store import Moment
+from tests.support.fault_injection import plant, remove_faults
 from tests.support.job.job_world import open_server
-from tests.support.planted import plant, remove_faults
 from tests.support.web.http_server import serve
 
 pytestmark = pytest.mark.faults

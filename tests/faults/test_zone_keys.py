@@ -23,16 +23,16 @@ import pytest
 import yaml
 
 from agentmemory_operator.adapters.clock import SystemClock
-from agentmemory_operator.adapters.folder.zone_keys import FileKeyShards
+from agentmemory_operator.adapters.folder.key_shard_files import FileKeyShards
 from agentmemory_operator.spec.naming import alias_of
 from agentmemory_operator.spec.times import parse_time, render_second
 from agentmemory_operator.zones.keyring import AgentKeys, Keyring
 from agentmemory_operator.zones.rewrap import Census, rewrap
 from agentmemory_operator.zones.rules.entries import MAX_SHARD_KEYS, Ring
 from agentmemory_operator.zones.rules.shards import Shard
-from agentmemory_operator.zones.wrapping import WrappingKeys, parse_wrapping_keys
+from agentmemory_operator.zones.wrapping_keys import WrappingKeys, parse_wrapping_keys
 from tests.support.engine.agents import vector_of
-from tests.support.engine.meanwhile import ProcessKilled
+from tests.support.engine.interleaved_store import ProcessKilled
 from tests.support.patience import wait_until
 from tests.support.programs import AGENTMEMORY, Program, free_port, running
 from tests.support.spec.documents import CLUSTER_ID, agent_document, connection_document

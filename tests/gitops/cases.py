@@ -11,7 +11,7 @@ from agentmemory_operator.controllers.rules.status import (
     suspended_status,
 )
 from agentmemory_operator.restores.rules import status as restores
-from agentmemory_operator.restores.rules.checks import RestoreIdentity, RestoreRecord, SwapStep
+from agentmemory_operator.restores.rules.swap_checks import RestoreIdentity, RestoreRecord, SwapStep
 from agentmemory_operator.snapshots.rules import facts, steps
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
 from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason, merge_conditions

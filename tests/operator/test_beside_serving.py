@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agentmemory_operator.adapters.s3.calls import MAX_ATTEMPTS, READ_TIMEOUT_S
+from agentmemory_operator.adapters.s3.signed_calls import MAX_ATTEMPTS, READ_TIMEOUT_S
 from tests.support.cluster.operators import SERVING
 from tests.support.cluster.witness.witness import SPEC, Witness
 from tests.support.cluster.workspace import Workspace, conditions_of

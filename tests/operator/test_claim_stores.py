@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 import pytest
 from kubernetes.aio import client, config
 
-from agentmemory_operator.adapters.folder.kept_files import FileClaims
-from agentmemory_operator.adapters.kubernetes.claims import (
+from agentmemory_operator.adapters.folder.data_files import FileClaims
+from agentmemory_operator.adapters.kubernetes.claim_config_maps import (
     LABEL,
     PARTS,
     PREFIX,

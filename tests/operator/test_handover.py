@@ -13,10 +13,10 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from agentmemory_operator.adapters.kubernetes.handover import SECRET_PREFIX
-from agentmemory_operator.adapters.qdrant.tokens import QdrantTokens
-from agentmemory_operator.connections.rules.handover import slot_name
-from agentmemory_operator.connections.rules.secret_hosts import destinations_of
+from agentmemory_operator.adapters.kubernetes.agent_secret_store import SECRET_PREFIX
+from agentmemory_operator.adapters.qdrant.access_tokens import QdrantTokens
+from agentmemory_operator.connections.rules.agent_secret_slots import slot_name
+from agentmemory_operator.connections.rules.host_lists import destinations_of
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.workspace import SIZE, Workspace
 from tests.support.pages import read_commands

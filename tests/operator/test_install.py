@@ -13,17 +13,23 @@ import pytest
 from kubernetes.aio import client, config
 
 from agentmemory_operator import __version__
-from agentmemory_operator.adapters.kubernetes.claims import LABEL, PARTS, PREFIX, KubernetesClaims, follow_claims
+from agentmemory_operator.adapters.kubernetes.agent_secret_store import SECRET_PREFIX, KubernetesAgentSecrets
+from agentmemory_operator.adapters.kubernetes.claim_config_maps import (
+    LABEL,
+    PARTS,
+    PREFIX,
+    KubernetesClaims,
+    follow_claims,
+)
 from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster
-from agentmemory_operator.adapters.kubernetes.handover import SECRET_PREFIX, KubernetesAgentSecrets
 from agentmemory_operator.adapters.kubernetes.lease import LEASE_NAME, KubernetesLease
-from agentmemory_operator.adapters.kubernetes.tokens import KubernetesTokenReviews
+from agentmemory_operator.adapters.kubernetes.token_reviews import KubernetesTokenReviews
 from agentmemory_operator.adapters.kubernetes.transport import KubernetesTransport
 from agentmemory_operator.collections.rules.claims import ClaimSet, SlugClaim
-from agentmemory_operator.connections.rules.handover import AgentSecret, Owner
+from agentmemory_operator.connections.rules.agent_secret_slots import AgentSecret, Owner
 from agentmemory_operator.errors import TransientError
 from agentmemory_operator.ports.kubernetes import Event, Lease
-from agentmemory_operator.spec.access import Caller
+from agentmemory_operator.spec.caller_rights import Caller
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION, Metadata
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.installation import (

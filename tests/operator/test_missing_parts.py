@@ -11,8 +11,8 @@ import yaml
 from kubernetes.aio import client, config
 
 from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster
-from agentmemory_operator.entrypoints.operator import operating
-from agentmemory_operator.entrypoints.operator.operating import Startup, list_all_objects
+from agentmemory_operator.entrypoints.operator import operator_tasks
+from agentmemory_operator.entrypoints.operator.operator_tasks import Startup, list_all_objects
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.runtime.feed import OperatorFeed
 from tests.support.cluster.controlplane import ControlPlane
@@ -118,7 +118,7 @@ async def test_a_start_ends_with_what_is_missing(
     missing: str,
 ) -> None:
     """The operator's own start, with less patience."""
-    monkeypatch.setattr(operating, "LIST_RETRY_S", 0.01)
+    monkeypatch.setattr(operator_tasks, "LIST_RETRY_S", 0.01)
     path, words = (bare.kubeconfig, CRDS) if missing == "CRDs" else (powerless(control_plane, tmp_path), RIGHT)
     configuration = client.Configuration()
     await config.load_kube_config(config_file=str(path), client_configuration=configuration)

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 from kubernetes.aio import client, config
 
+from agentmemory_operator.adapters.kubernetes.key_shard_secrets import KEY, PREFIX, KubernetesKeyShards
 from agentmemory_operator.adapters.kubernetes.transport import KubernetesTransport
-from agentmemory_operator.adapters.kubernetes.zone_keys import KEY, PREFIX, KubernetesKeyShards
 from agentmemory_operator.errors import KeysUnavailable, TransientError
 from agentmemory_operator.zones.keyring import FRESH_MS, AgentKeys, Keyring
 from agentmemory_operator.zones.rules.entries import LEVELS, MAX_SHARD_KEYS, Ring, new_key_id, scope_hash, shard_at

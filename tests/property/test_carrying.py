@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentmemory_operator.ports.base import Json
-from agentmemory_operator.rebuilds.carry import CopyCounts, PointCopier
-from agentmemory_operator.rebuilds.reshape import CopyEnd
+from agentmemory_operator.rebuilds.point_conversion import CopyEnd
+from agentmemory_operator.rebuilds.point_copier import CopyCounts, PointCopier
 from tests.support.engine.agents import collection_of
 from tests.support.engine.point_memory import BETWEEN, PointMemory
 

@@ -22,7 +22,7 @@ from agentmemory_operator.search.rules.candidates import plan_candidates
 from agentmemory_operator.search.rules.exactness import ListEnd, UnlistedMemories, is_proven_complete
 from agentmemory_operator.search.rules.score_trees import EXCLUDED_SCORE, build_score_tree
 from agentmemory_operator.spec.effective.settings import Ranking
-from agentmemory_operator.spec.expression.models import Confidence, Importance, Model, Priority
+from agentmemory_operator.spec.expression.scoring_parameters import Confidence, Importance, Model, Priority
 from agentmemory_operator.spec.expression.typing import check_expression
 from agentmemory_operator.spec.expression.variables import DAY_MS, ScoreInput, values_of
 from agentmemory_operator.spec.memory_types import MemoryType

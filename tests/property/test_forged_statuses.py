@@ -14,13 +14,13 @@ from agentmemory_operator.collections.reindex_slots import ReindexSlots
 from agentmemory_operator.collections.rules.capacity import Process
 from agentmemory_operator.collections.rules.claims import AgentClaim, ClaimSet
 from agentmemory_operator.collections.scratch import ScratchCollections
-from agentmemory_operator.collections.takeover import TakeoverRequests
+from agentmemory_operator.collections.takeover_requests import TakeoverRequests
 from agentmemory_operator.connections.buckets import Storages
 from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.probe import Connections
 from agentmemory_operator.connections.resolve import Server, Servers
 from agentmemory_operator.connections.rules.capabilities import ServerCapabilities as Capable
-from agentmemory_operator.controllers.agent_memory import Passes
+from agentmemory_operator.controllers.agent_memory_pass import Passes
 from agentmemory_operator.controllers.deletion import FINALIZER as COLLECTION_FINALIZER
 from agentmemory_operator.controllers.periods import Periods
 from agentmemory_operator.controllers.rules.orphans import build_claims
@@ -29,14 +29,15 @@ from agentmemory_operator.errors import StoreUnavailable, TransientError
 from agentmemory_operator.lifecycle.erasure_mirror import ErasureMirror
 from agentmemory_operator.lifecycle.erasure_replay import ErasureReplay
 from agentmemory_operator.lifecycle.erasure_restore import RestoredErasureReplay
-from agentmemory_operator.lifecycle.rules.tombstones import find_keep_since_ms
+from agentmemory_operator.lifecycle.rules.tombstone_retention import find_keep_since_ms
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.restores.controller import RestorePasses
 from agentmemory_operator.restores.in_place import InPlaceRestore
 from agentmemory_operator.restores.job import FINALIZER as RESTORE_FINALIZER
 from agentmemory_operator.restores.precedence import find_started_restore, moving_rebuild_message
 from agentmemory_operator.restores.sources import RestoreSources
-from agentmemory_operator.runtime.cache import (
+from agentmemory_operator.runtime.metrics import OperatorMeter, exported_metrics, render
+from agentmemory_operator.runtime.object_table import (
     AGENT_MEMORY,
     MEMORY_RESTORE,
     MEMORY_SNAPSHOT,
@@ -47,14 +48,13 @@ from agentmemory_operator.runtime.cache import (
     key_of,
     read_recorded_names,
 )
-from agentmemory_operator.runtime.metrics import OperatorMeter, exported_metrics, render
 from agentmemory_operator.snapshots.controller import FINALIZER as SNAPSHOT_FINALIZER
 from agentmemory_operator.snapshots.controller import SnapshotPasses
 from agentmemory_operator.snapshots.copies import Copies
-from agentmemory_operator.snapshots.make import other_statuses
 from agentmemory_operator.snapshots.rules.facts import parse_facts
 from agentmemory_operator.snapshots.rules.steps import copied_files, recorded_files
 from agentmemory_operator.snapshots.schedule import SnapshotSchedule
+from agentmemory_operator.snapshots.snapshot_creation import other_statuses
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 from agentmemory_operator.spec.kinds.conditions import ConditionState
 from agentmemory_operator.spec.kinds.readable_status import with_readable_status
@@ -229,7 +229,7 @@ class FakedOperator:
 
     def snapshots(self) -> SnapshotPasses:
         class Proven:
-            async def prove(self, server: Server, metadata: Metadata, status: Json) -> ConditionState:
+            async def verify_status(self, server: Server, metadata: Metadata, status: Json) -> ConditionState:
                 return ConditionState("Verified", True, "Verified", "proven")
 
         copies, scratch = (

@@ -20,12 +20,12 @@ from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.chains import SWEEP_AFTER_MS
 from agentmemory_operator.memories.insert import StoredMemory
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
-from agentmemory_operator.memories.stored import change_head, delete_head
+from agentmemory_operator.memories.stored_memories import change_head, delete_head
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.spec.memory_types import MemoryType
 from tests.support.engine.agents import EVERYTHING, SIZE, World, agent_of, settings_of
 from tests.support.engine.fakes import START_MS, FakeClock
-from tests.support.engine.meanwhile import ProcessKilled
+from tests.support.engine.interleaved_store import ProcessKilled
 from tests.support.engine.moving_model import TIMEOUT_S, ApiProcess, Engine, Gate, Process, Time, operator_of
 
 TYPES = (MemoryType("fact", None, supersede_by="key"), MemoryType("note", None))

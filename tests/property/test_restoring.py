@@ -16,7 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from agentmemory_operator.collections.announce import AliasLocks, AliasSwitch, MoveAnnouncer
-from agentmemory_operator.collections.claims import ClaimRegistry
+from agentmemory_operator.collections.claim_registry import ClaimRegistry
 from agentmemory_operator.collections.rules.claims import ClaimSet, SlugClaim
 from agentmemory_operator.collections.rules.collection import METADATA_KEY
 from agentmemory_operator.collections.rules.epochs import read_epoch
@@ -29,13 +29,13 @@ from agentmemory_operator.memories.insert import StoredMemory
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.restores.in_place import InPlaceRestore
-from agentmemory_operator.restores.rules.checks import RestoreIdentity
 from agentmemory_operator.restores.rules.status import StatusStamp
-from agentmemory_operator.runtime.cache import AGENT_MEMORY, MEMORY_RESTORE, Key, ObjectTable
+from agentmemory_operator.restores.rules.swap_checks import RestoreIdentity
+from agentmemory_operator.runtime.object_table import AGENT_MEMORY, MEMORY_RESTORE, Key, ObjectTable
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from tests.property.test_moving import MOST_STEPS, ORDERS, Moving, Request
 from tests.support.engine.agents import SIZE
-from tests.support.engine.meanwhile import ProcessKilled
+from tests.support.engine.interleaved_store import ProcessKilled
 from tests.support.engine.moving_model import (
     TIMEOUT_S,
     ApiProcess,

@@ -8,7 +8,12 @@ from hypothesis import strategies as st
 
 from agentmemory_operator.memories.rules.comparison import Equality, compare_points, is_unchanged
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, tombstone_of
-from agentmemory_operator.snapshots.rules.verdict import CLOCK_MARGIN_MS, SnapshotRecord, compare_count, must_contain
+from agentmemory_operator.snapshots.rules.copy_verdict import (
+    CLOCK_MARGIN_MS,
+    SnapshotRecord,
+    compare_count,
+    must_contain,
+)
 
 BEGUN_MS = 10 * CLOCK_MARGIN_MS
 Points = dict[str, dict[str, Any]]

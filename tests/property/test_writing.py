@@ -16,12 +16,12 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 from agentmemory_operator.errors import Conflict, NotFound
 from agentmemory_operator.lifecycle.cleanup import Cleanup
 from agentmemory_operator.lifecycle.removals import RemovalBatch
-from agentmemory_operator.lifecycle.rules.cleanup import RemovalReason
+from agentmemory_operator.lifecycle.rules.cleanup_rules import RemovalReason
 from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.chains import SWEEP_AFTER_MS
 from agentmemory_operator.memories.insert import StoredMemory
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
-from agentmemory_operator.memories.stored import delete_head
+from agentmemory_operator.memories.stored_memories import delete_head
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.spec.memory_types import MemoryType
 from tests.support.engine.agents import EVERYTHING, SIZE, settings_of

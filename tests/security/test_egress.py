@@ -32,9 +32,9 @@ from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
 from agentmemory_operator.adapters.qdrant.points import QdrantPoints
 from agentmemory_operator.adapters.qdrant.shard_snapshots import QdrantShardSnapshots
 from agentmemory_operator.adapters.qdrant.snapshots import QdrantSnapshots
-from agentmemory_operator.adapters.s3.objects import S3Objects
-from agentmemory_operator.connections.rules.egress import EgressPolicy, parse_allowed
-from agentmemory_operator.connections.rules.hosts import Address
+from agentmemory_operator.adapters.s3.bucket_objects import S3Objects
+from agentmemory_operator.connections.rules.egress_policy import EgressPolicy, parse_allowed
+from agentmemory_operator.connections.rules.host_patterns import Address
 from agentmemory_operator.errors import (
     AgentMemoryError,
     OutcomeUnknown,

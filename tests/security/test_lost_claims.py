@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agentmemory_operator.adapters.kubernetes.claims import LABEL, PARTS, PREFIX, parse_claims
+from agentmemory_operator.adapters.kubernetes.claim_config_maps import LABEL, PARTS, PREFIX, parse_claims
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.fixtures import operator
 from tests.support.cluster.operators import LEADING

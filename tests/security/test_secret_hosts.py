@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from agentmemory_operator.connections.rules.secret_hosts import HOSTS_ANNOTATION
+from agentmemory_operator.connections.rules.host_lists import HOSTS_ANNOTATION
 from tests.support.cluster.tenants import QDRANT_KEY, Platform, Rights, Tenant, create_secret, read_agent_secret
 from tests.support.cluster.workspace import AGENT, MERGE, Workspace, conditions_of
 from tests.support.forked import run_agentmemory

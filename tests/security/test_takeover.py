@@ -5,7 +5,7 @@ import json
 import httpx
 import pytest
 
-from agentmemory_operator.adapters.kubernetes.claims import PARTS, PREFIX, parse_claims
+from agentmemory_operator.adapters.kubernetes.claim_config_maps import PARTS, PREFIX, parse_claims
 from tests.support.cluster.installation import NAMESPACE
 from tests.support.cluster.tenants import BOTH, Platform, Tenant
 from tests.support.cluster.workspace import AGENT, CONNECTION, SIZE, Workspace

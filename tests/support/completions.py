@@ -1,7 +1,7 @@
 """Write the table of shell completions: `make completions`."""
 
 from agentmemory_operator.entrypoints.cli.commands import LazyCommands
-from agentmemory_operator.entrypoints.cli.completing import TABLE, render_table
+from agentmemory_operator.entrypoints.cli.completion_table import TABLE, render_table
 from tests.support.command_line import verbs_of
 
 

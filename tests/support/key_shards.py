@@ -8,11 +8,11 @@ from uuid import uuid4
 import pytest
 
 from agentmemory_operator.errors import Conflict
-from agentmemory_operator.ports.zone_keys import KeyShards
+from agentmemory_operator.ports.key_shards import KeyShards
 from agentmemory_operator.zones.keyring import AgentKeys, Keyring
 from agentmemory_operator.zones.rules.entries import MAX_SHARD_KEYS, Ring, new_key_id, scope_hash
 from agentmemory_operator.zones.rules.shards import Shard
-from agentmemory_operator.zones.wrapping import WrappingKeys
+from agentmemory_operator.zones.wrapping_keys import WrappingKeys
 from tests.support.engine.fakes import FakeClock
 from tests.support.zones import FakeWrapping
 

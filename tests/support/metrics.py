@@ -7,15 +7,14 @@ from prometheus_client.metrics import Histogram, MetricWrapperBase
 from prometheus_client.registry import Collector
 
 from agentmemory_operator.adapters.clock import SystemClock
-from agentmemory_operator.connections.capacity import Capacity
-from agentmemory_operator.consolidation.schedule import ConsolidationMeter
+from agentmemory_operator.connections.server_capacity import Capacity
+from agentmemory_operator.consolidation.consolidation_schedule import ConsolidationMeter
 from agentmemory_operator.entrypoints.api.app import ALWAYS_READY, build_gauges
-from agentmemory_operator.entrypoints.api.load.in_flight import Limits
-from agentmemory_operator.entrypoints.api.load.pressure import AdmissionControl
+from agentmemory_operator.entrypoints.api.load.overload import AdmissionControl
+from agentmemory_operator.entrypoints.api.load.request_slots import Limits
 from agentmemory_operator.lifecycle.cleanup_schedule import CleanupMeter
 from agentmemory_operator.memories.access_counts import AccessCounts
 from agentmemory_operator.rebuilds.budget import RebuildMeter
-from agentmemory_operator.runtime.cache import Key, ObjectTable
 from agentmemory_operator.runtime.metrics import (
     PROCESS,
     LiveGauge,
@@ -25,12 +24,13 @@ from agentmemory_operator.runtime.metrics import (
     render,
 )
 from agentmemory_operator.runtime.metrics_api import ApiMeter
-from agentmemory_operator.runtime.queue import WorkQueue
+from agentmemory_operator.runtime.object_table import Key, ObjectTable
+from agentmemory_operator.runtime.work_queue import WorkQueue
 from agentmemory_operator.snapshots.controller import SnapshotMeter
 from agentmemory_operator.snapshots.retention import removed_counter
 from agentmemory_operator.snapshots.schedule import ScheduleMeter
 from agentmemory_operator.webhooks.deliver import WebhookMeter
-from agentmemory_operator.zones.upkeep import trouble_gauge
+from agentmemory_operator.zones.key_checks import trouble_gauge
 
 
 def operator_metrics() -> list[Collector]:

@@ -2,7 +2,8 @@
 
 A limit is the time on an idle machine. With a concurrent test run, or more workers than cores, everything takes longer.
 Linux reports how long tasks waited for a CPU or a disk (`/proc/pressure`, https://docs.kernel.org/accounting/psi.html);
-that time is not counted. Without such a report all time counts. In any case the wait ends after `MAX_EXTENSION` times the limit.
+that time is not counted. Without such a report all time counts. In any case the wait ends after `MAX_EXTENSION` times
+the limit.
 """
 
 import contextlib

@@ -11,8 +11,8 @@ from agentmemory_operator.ports.base import Clock
 from agentmemory_operator.zones.keyring import AgentKeys, Keyring
 from agentmemory_operator.zones.rules.entries import Ring
 from agentmemory_operator.zones.rules.shards import Shard, parse_shard, render_shard
-from agentmemory_operator.zones.wrapping import WRAPPING_KEY_BYTES, WrappingKeys
-from tests.support.planted import Plantable, record_effect
+from agentmemory_operator.zones.wrapping_keys import WRAPPING_KEY_BYTES, WrappingKeys
+from tests.support.fault_injection import Plantable, record_effect
 
 RING = Ring("agents", "support-bot")
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentmemory_operator.collections.rules.collection import ObservedCollection
-from agentmemory_operator.connections.secret_hosts import GuardedSecrets
+from agentmemory_operator.connections.guarded_secrets import GuardedSecrets
 from agentmemory_operator.controllers.periods import Periods
 from agentmemory_operator.errors import StoreUnavailable
 from agentmemory_operator.main.operator import Operator
 from agentmemory_operator.main.operator_ports import OperatorPorts
 from agentmemory_operator.ports.base import Json
-from agentmemory_operator.runtime.cache import AGENT_MEMORY
+from agentmemory_operator.runtime.object_table import AGENT_MEMORY
 from agentmemory_operator.settings import Settings
 from tests.support.engine.collection_store import FakeCollectionStore
 from tests.support.engine.fakes import FakeClaimStore, FakeCluster, FakeSecrets, with_virtual_time

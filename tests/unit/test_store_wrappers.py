@@ -14,15 +14,15 @@ import agentmemory_operator
 from agentmemory_operator.adapters.qdrant.shard_snapshots import QdrantShardSnapshots
 from agentmemory_operator.agents.fenced_store import FencedStore
 from agentmemory_operator.connections import guarded_stores
+from agentmemory_operator.connections.collection_authorizer import CollectionAuthorizer
 from agentmemory_operator.connections.confined_objects import ConfinedObjects
 from agentmemory_operator.connections.guarded_stores import WITHHELD_METHODS, CheckedStore
 from agentmemory_operator.connections.point_stores import LinkedPoints
-from agentmemory_operator.connections.reach import CollectionAuthorizer
 from agentmemory_operator.ports.collections import CollectionStore
 from agentmemory_operator.ports.objects import ObjectStore
 from agentmemory_operator.ports.points import ForwardingPoints, PointCall, PointStore
 from agentmemory_operator.ports.snapshots import SnapshotStore
-from agentmemory_operator.restores import reach as new_only
+from agentmemory_operator.restores import restore_targets as new_only
 from agentmemory_operator.zones.sealed_store import EncryptingPointStore
 from tests.support.engine.fakes import FakeClock
 
@@ -57,7 +57,7 @@ class Steady:
     slug = "mine"
     times = SimpleNamespace(now_s=lambda: 0.0)
 
-    def vouches_for(self, space: Any) -> bool:
+    def has_space_lease(self, space: Any) -> bool:
         return True
 
     async def has_contents(self, contents: Any) -> bool:
@@ -78,7 +78,7 @@ class Linked:
 
 
 def fenced(store: Any) -> FencedStore:
-    facts: Any = SimpleNamespace(space="space", contents="contents", allows_exact=True)
+    facts: Any = SimpleNamespace(space="space", contents_number=1, allows_exact=True)
     fence: Any = Steady()
     return FencedStore(store, fence, facts, clock=FakeClock(), write_s=1.0)
 
@@ -87,7 +87,7 @@ def sealed(store: Any) -> EncryptingPointStore:
     async def confirm(keys: Any, used: Any) -> None:
         assert not used
 
-    keys: Any = SimpleNamespace(keyring=SimpleNamespace(confirm=confirm), keys=None)
+    keys: Any = SimpleNamespace(keyring=SimpleNamespace(check_stored=confirm), keys=None)
     return EncryptingPointStore(store, keys)
 
 

@@ -24,9 +24,9 @@ from qdrant_devserver.error_answers import (
     wrong_input,
 )
 from qdrant_devserver.fields import Document, Json, read_list, read_object, replace_aliases, require
+from qdrant_devserver.points.chunked_work import map_in_chunks
 from qdrant_devserver.points.filters import read_filter
 from qdrant_devserver.points.identifiers import PointId, read_point_id, read_point_ids
-from qdrant_devserver.points.turns import map_in_chunks
 from qdrant_devserver.points.vectors import read_point_vectors
 from qdrant_devserver.storage.collection import ServedCollection
 from qdrant_devserver.storage.shards import Shards

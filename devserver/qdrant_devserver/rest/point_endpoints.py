@@ -7,11 +7,11 @@ from starlette.requests import Request
 
 from qdrant_devserver.error_answers import engine_failure, not_found, wrong_input
 from qdrant_devserver.fields import Document, read_list, read_object, require
+from qdrant_devserver.points.chunked_work import map_in_chunks
 from qdrant_devserver.points.facets import count_values
 from qdrant_devserver.points.identifiers import parse_point_id
 from qdrant_devserver.points.queries import render_record
 from qdrant_devserver.points.reads import count_points, retrieve_point, retrieve_points, scroll_records
-from qdrant_devserver.points.turns import map_in_chunks
 from qdrant_devserver.points.updates import AsyncReader, Reader, Update, apply_update, read_batch
 from qdrant_devserver.rest.requests import collection_of, read_body, read_wait, state_of, update_result
 from qdrant_devserver.storage.strict_mode import active_limits, check_limit

@@ -255,7 +255,7 @@ async def _rebuild(building: pathlib.Path, configuration: Document) -> None:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "qdrant_devserver.storage.rebuilding",
+        "qdrant_devserver.storage.optimize_copy",
         str(building),
         str(os.getpid()),
         stdin=asyncio.subprocess.PIPE,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentmemory_operator.errors import Unauthenticated
 from agentmemory_operator.ports.access import SigningKey
-from agentmemory_operator.spec.access import DELEGATED_VERBS, MAX_TOKEN_TTL_S, Caller, Delegation
+from agentmemory_operator.spec.caller_rights import DELEGATED_VERBS, MAX_TOKEN_TTL_S, Caller, Delegation
 
 # `jwt` imports all of cryptography, 8 MiB: import it on first use.
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from agentmemory_operator.agents.directory import AgentDirectory, agent_not_found
 from agentmemory_operator.errors import Forbidden
-from agentmemory_operator.spec.access import (
+from agentmemory_operator.spec.caller_rights import (
     DEFAULT_SCOPES,
     Caller,
     Scopes,
@@ -15,8 +15,8 @@ from agentmemory_operator.spec.access import (
     scopes_of,
     verbs_of,
 )
+from agentmemory_operator.spec.canonical_names import canonical
 from agentmemory_operator.spec.effective.settings import AgentSettings
-from agentmemory_operator.spec.names import canonical
 
 
 @dataclass(frozen=True, slots=True)

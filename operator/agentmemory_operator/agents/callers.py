@@ -16,7 +16,7 @@ from cachetools import FIFOCache
 from agentmemory_operator.errors import Unauthenticated
 from agentmemory_operator.ports.access import TokenReviews
 from agentmemory_operator.ports.base import Clock
-from agentmemory_operator.spec.access import Caller, TokenReviewResult
+from agentmemory_operator.spec.caller_rights import Caller, TokenReviewResult
 
 # Seconds for which results are cached. A token stays valid this long after it is revoked, or its ServiceAccount or pod
 # is deleted.

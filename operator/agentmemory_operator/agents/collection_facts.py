@@ -78,7 +78,7 @@ async def read_facts(store: PointStore, settings: AgentSettings, cluster_id: Clu
 
     Raises:
         TransientError: If the cluster ID is unknown; nothing was read.
-        NotServed: If the collection does not exist yet, or has another owner.
+        CollectionUnavailable: If the collection does not exist yet, or has another owner.
         AgentClosed: If a snapshot is being restored into it.
     """
     ours = await cluster_id(), settings.namespace, settings.name

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from agentmemory_operator.agents.collection_facts import CollectionFacts, check_epoch, not_ready, read_facts
+from agentmemory_operator.agents.count_cache import CountCache
+from agentmemory_operator.agents.embedder_preloader import EmbedderFactory, EmbedderPreloader
 from agentmemory_operator.agents.fence import DEFAULT_TIMING, Fence, FenceTiming
 from agentmemory_operator.agents.fenced_store import FencedStore
-from agentmemory_operator.agents.next_embedder import EmbedderFactory, EmbedderPreloader
-from agentmemory_operator.agents.sizes import CountCache
 from agentmemory_operator.collections.rules.claims import NO_CLAIMS, AgentClaim
 from agentmemory_operator.collections.rules.collection import KeywordSource
 from agentmemory_operator.collections.rules.epochs import Epoch

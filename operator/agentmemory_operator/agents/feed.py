@@ -8,7 +8,7 @@ from agentmemory_operator.agents.directory import AgentDirectory
 from agentmemory_operator.collections.rules.claims import AgentClaim, ClaimSet
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.ports.base import Json
-from agentmemory_operator.runtime.cache import AGENT_MEMORY, Key, ObjectTable, has_collection, key_of, uid_of
+from agentmemory_operator.runtime.object_table import AGENT_MEMORY, Key, ObjectTable, has_collection, key_of, uid_of
 from agentmemory_operator.spec.effective.settings import effective_settings, read_subjects
 from agentmemory_operator.spec.kinds.parse import access_notice
 

@@ -40,7 +40,8 @@ class FenceTiming:
     """Durations of a fence in seconds, and the clock that measures them.
 
     Attributes:
-        lease_s: Validity of a read, counted from its start. `renew_if_due` renews it in the background after half of it.
+        lease_s: Validity of a read, counted from its start. `renew_if_due` renews it in the background after half of
+            it.
         hold_s: Longest time that a write waits for a final move to end.
         poll_s: Pause between two reads during that wait.
         now_s: Monotonic clock that also counts the time in which the machine sleeps.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from agentmemory_operator.errors import TransientError, Unauthenticated
 from agentmemory_operator.ports.access import SigningKey, SigningKeys, UserTokenCodec
 from agentmemory_operator.ports.base import Clock
-from agentmemory_operator.spec.access import Caller, Delegation, Verb
+from agentmemory_operator.spec.caller_rights import Caller, Delegation, Verb
 from agentmemory_operator.spec.effective.settings import AgentSettings
 
 # Seconds for which the signing key is cached. A replaced key signs and verifies nothing after that.

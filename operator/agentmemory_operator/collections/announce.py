@@ -4,7 +4,8 @@ Actors: the operator, and API processes that read and write through the alias. A
 and clocks are not synchronised. So an API process relies on the metadata for LEASE_S (5 s) at most, and the operator
 waits ANNOUNCE_S (7 s) after the announcement; see `agents/fence.py` for their side and the invariant.
 
-Steps of `AliasSwitch`, which replaces the contents (a restore and its rollback). `rebuilds/move.py` has those of a rebuild.
+Steps of `AliasSwitch`, which replaces the contents (a restore and its rollback). `rebuilds/move.py` has those of a
+rebuild.
 1. Write phase `Announced` into the source. Wait ANNOUNCE_S.
 2. Under the lock of the alias: check that the move is still required, that the alias still points to the source and
    that the announcement is still there. Write the next epoch into the target.
@@ -23,7 +24,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from weakref import WeakValueDictionary
 
-from agentmemory_operator.collections.previous import alias_points_to, find_live
+from agentmemory_operator.collections.replaced_collection import alias_points_to, find_live
 from agentmemory_operator.collections.rules.announcement import (
     ANNOUNCE_S,
     MOVING_KEY,

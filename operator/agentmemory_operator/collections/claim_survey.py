@@ -12,7 +12,7 @@ from agentmemory_operator.connections.probe import Connections
 from agentmemory_operator.controllers.rules.orphans import CollectionSummary, slug_of_collection
 from agentmemory_operator.errors import AgentMemoryError, LeadershipLost, SpecInvalid
 from agentmemory_operator.ports.collections import CollectionStore
-from agentmemory_operator.runtime.cache import (
+from agentmemory_operator.runtime.object_table import (
     AGENT_MEMORY,
     QDRANT_CONNECTION,
     Key,
@@ -20,7 +20,7 @@ from agentmemory_operator.runtime.cache import (
     connection_key,
     slug_of,
 )
-from agentmemory_operator.runtime.queue import gather_by_key
+from agentmemory_operator.runtime.work_queue import gather_by_key
 from agentmemory_operator.spec.naming import alias_of, find_slug
 
 log = logging.getLogger(__name__)

@@ -35,7 +35,7 @@ from agentmemory_operator.collections.rules.refusals import (
 )
 from agentmemory_operator.errors import NotFound, SpecInvalid, StoreRejected
 from agentmemory_operator.ports.collections import CollectionStore
-from agentmemory_operator.rebuilds.rules.plain import awaits_alias
+from agentmemory_operator.rebuilds.rules.plain_swap_steps import awaits_alias
 from agentmemory_operator.spec.naming import next_physical, number_of, physical_names
 
 
@@ -66,8 +66,8 @@ class PassPermit:
         decide: Returns the desired collection and the terms for the collection's marker, or None without a collection.
             None keeps the given ones.
         room: Resources of the server.
-        turn: Acquires the slot for a Reindex of a collection with points; see `replication.AcquireSlot`. None reindexes at
-            once.
+        turn: Acquires the slot for a Reindex of a collection with points; see `replication.AcquireSlot`. None reindexes
+            at once.
         check_creation: Raises if no empty collection may be created now. None permits it.
     """
 

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from agentmemory_operator.collections.rules.collection import RED, ObservedCollection
 from agentmemory_operator.ports.base import Clock, Json
-from agentmemory_operator.runtime.cache import Key, ObjectTable, slug_of
+from agentmemory_operator.runtime.object_table import Key, ObjectTable, slug_of
 from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.naming import alias_of
 

@@ -12,8 +12,8 @@ from functools import partial
 
 from agentmemory_operator.connections.resolve import Server, Servers
 from agentmemory_operator.errors import AgentMemoryError
-from agentmemory_operator.runtime.cache import QDRANT_CONNECTION, ObjectTable
-from agentmemory_operator.runtime.queue import run_periodically
+from agentmemory_operator.runtime.object_table import QDRANT_CONNECTION, ObjectTable
+from agentmemory_operator.runtime.work_queue import run_periodically
 from agentmemory_operator.spec.naming import scratch_name, scratch_prefix
 
 SWEEP_PERIOD_S = 600.0

@@ -5,7 +5,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from agentmemory_operator.connections.confined_objects import ConfinedObjects
-from agentmemory_operator.connections.rules.bucket_places import (
+from agentmemory_operator.connections.rules.host_lists import NOWHERE, Destination, destinations_of
+from agentmemory_operator.connections.rules.object_keys import (
     BucketArea,
     NamespaceOf,
     bucket_name,
@@ -13,7 +14,6 @@ from agentmemory_operator.connections.rules.bucket_places import (
     parse_location,
     storage_url,
 )
-from agentmemory_operator.connections.rules.secret_hosts import NOWHERE, Destination, destinations_of
 from agentmemory_operator.errors import SecretMissing, SpecInvalid
 from agentmemory_operator.ports.kubernetes import Secrets
 from agentmemory_operator.ports.objects import AccessKey, Bucket, ObjectStore
@@ -32,9 +32,9 @@ class Storages:
     Args:
         secrets: Reads keys.
         open_objects: Opens a bucket.
-        shared: Names (`bucket_name`) of the buckets that may be opened without a Secret, by the process's own identity. A
-            namespace may use only its own keys in them. None permits every bucket and key, for processes that run with
-            their user's rights.
+        shared: Names (`bucket_name`) of the buckets that may be opened without a Secret, by the process's own identity.
+            A namespace may use only its own keys in them. None permits every bucket and key, for processes that run
+            with their user's rights.
         namespace_of: Returns the namespace that owns the slug in a key.
     """
 

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 
-from agentmemory_operator.connections.rules.bucket_places import BucketArea
+from agentmemory_operator.connections.rules.object_keys import BucketArea
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.ports.objects import ObjectStore, StoredObject, accept_any_key
 from agentmemory_operator.spec.kinds.conditions import Reason

@@ -1,8 +1,8 @@
 """Cache of embedding vectors in the memory of a process.
 
 A process has one `EmbeddingCache`, which limits the vectors of all its embedders together. Each `CachedEmbedder` has
-its own partition (`CachePartition`), so vectors are cached by agent, provider, model, dimensions and Secret. No agent gets a
-vector from another agent's provider. A partition is freed with its embedder.
+its own partition (`CachePartition`), so vectors are cached by agent, provider, model, dimensions and Secret. No agent
+gets a vector from another agent's provider. A partition is freed with its embedder.
 
 Texts are stored as digests and vectors as float32: a vector of d numbers occupies 4 d + `ENTRY_BYTES` bytes.
 """

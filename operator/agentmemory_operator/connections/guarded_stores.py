@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeVar, cast
 from agentmemory_operator.collections.rules.capacity import DEFAULT_NEED, need_of_indexes
 from agentmemory_operator.collections.rules.changes import Change, CreateCollection, CreateIndexes, SetAlias
 from agentmemory_operator.collections.rules.collection import ObservedCollection, Tenant
-from agentmemory_operator.connections.reach import CollectionAuthorizer
+from agentmemory_operator.connections.collection_authorizer import CollectionAuthorizer
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.collections import CollectionStore
 from agentmemory_operator.ports.points import ForwardingPoints, PointCall, PointStore

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
-from agentmemory_operator.connections.rules.secret_hosts import BY_HAND, NOWHERE, Destination, destinations_of
-from agentmemory_operator.connections.secret_hosts import attribute_reads_to
+from agentmemory_operator.connections.guarded_secrets import attribute_reads_to
+from agentmemory_operator.connections.rules.host_lists import BY_HAND, NOWHERE, Destination, destinations_of
 from agentmemory_operator.errors import (
     AgentMemoryError,
     SecretNotUsable,
@@ -22,9 +22,9 @@ from agentmemory_operator.errors import (
 )
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import Secrets
-from agentmemory_operator.runtime.cache import QDRANT_CONNECTION, Key
-from agentmemory_operator.spec.kinds.base import SecretKeyRef
+from agentmemory_operator.runtime.object_table import QDRANT_CONNECTION, Key
 from agentmemory_operator.spec.kinds.connection import QdrantConnection
+from agentmemory_operator.spec.kinds.model_base import SecretKeyRef
 from agentmemory_operator.spec.kinds.parse import parse_connection
 
 DEFAULT_TIMEOUT_S = 10

@@ -13,7 +13,7 @@ from agentmemory_operator.ports.access import PointsTokens
 from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.ports.kubernetes import Namespaces, Secrets
 from agentmemory_operator.ports.points import ForwardingPoints, PointCall, PointStore
-from agentmemory_operator.runtime.cache import QDRANT_CONNECTION, Key, ObjectTable
+from agentmemory_operator.runtime.object_table import QDRANT_CONNECTION, Key, ObjectTable
 from agentmemory_operator.spec.effective.settings import AgentSettings
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.naming import alias_of

@@ -14,13 +14,13 @@ from typing import TypeVar
 from agentmemory_operator.collections.rules.capacity import Load, Process, need_of
 from agentmemory_operator.collections.rules.collection import Collection, Tenant
 from agentmemory_operator.collections.rules.rebuild_costs import ServerResources, server_resources
-from agentmemory_operator.connections.capacity import Capacity, CollectionRequest
+from agentmemory_operator.connections.collection_authorizer import CollectionAuthorizer
 from agentmemory_operator.connections.guarded_stores import guarded_collections
 from agentmemory_operator.connections.link import Endpoint, Link
-from agentmemory_operator.connections.reach import CollectionAuthorizer
 from agentmemory_operator.connections.resolve import Resolver, connection_of
+from agentmemory_operator.connections.rules.agent_secret_slots import embedding_key
 from agentmemory_operator.connections.rules.capabilities import ServerCapabilities, parse_version
-from agentmemory_operator.connections.rules.handover import embedding_key
+from agentmemory_operator.connections.server_capacity import Capacity, CollectionRequest
 from agentmemory_operator.errors import (
     AgentMemoryError,
     SpecInvalid,
@@ -31,7 +31,7 @@ from agentmemory_operator.errors import (
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.collections import CollectionStore
 from agentmemory_operator.ports.kubernetes import Namespaces, Secrets
-from agentmemory_operator.runtime.cache import Key, ObjectTable, key_of
+from agentmemory_operator.runtime.object_table import Key, ObjectTable, key_of
 from agentmemory_operator.spec.effective.embedding import effective_embedding, embedding_source
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.kinds.connection import QdrantConnection

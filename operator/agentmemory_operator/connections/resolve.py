@@ -1,7 +1,7 @@
 """Resolves a reference to a QdrantConnection: finds it, checks the namespace, parses it once, and links to its server.
 
 `Servers` is for work that needs more than one agent's collection. Work for an object gets stores that accept only
-collections of its namespace (`connections/reach.py`), whatever its status contains.
+collections of its namespace (`connections/collection_authorizer.py`), whatever its status contains.
 """
 
 import asyncio
@@ -11,18 +11,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic, TypeVar
 
-from agentmemory_operator.connections.capacity import Capacity, CollectionRequest
+from agentmemory_operator.connections.collection_authorizer import CollectionAuthorizer, OwnershipReader
 from agentmemory_operator.connections.guarded_stores import guarded_collections, guarded_points, guarded_snapshots
 from agentmemory_operator.connections.link import Closeable, Endpoint, Link
-from agentmemory_operator.connections.reach import CollectionAuthorizer, OwnershipReader
 from agentmemory_operator.connections.rules.allowed_namespaces import check_allowed, needs_labels
+from agentmemory_operator.connections.server_capacity import Capacity, CollectionRequest
 from agentmemory_operator.errors import AgentMemoryError, LeadershipLost, NotOwned, SpecInvalid, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.collections import CollectionStore
 from agentmemory_operator.ports.kubernetes import Namespaces, Secrets
 from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.ports.snapshots import SnapshotStore
-from agentmemory_operator.runtime.cache import QDRANT_CONNECTION, Key, ObjectTable
+from agentmemory_operator.runtime.object_table import QDRANT_CONNECTION, Key, ObjectTable
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.kinds.connection import QdrantConnection

@@ -81,7 +81,7 @@ class CheckedStream:
         """Yield the bytes.
 
         Raises:
-            BytesDiffer: If size or checksum differ.
+            ChecksumMismatch: If size or checksum differ.
         """
         digest, done, last = hashlib.sha256(), 0, b""
         async for chunk in self._content:

@@ -14,7 +14,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.consolidation.rules.plan import Fact
+from agentmemory_operator.consolidation.rules.batch_plan import Fact
 from agentmemory_operator.errors import Conflict, NotFound
 from agentmemory_operator.memories.chains import read_completed, read_rows
 from agentmemory_operator.memories.draft import MemoryDraft, build_drafts
@@ -31,7 +31,7 @@ from agentmemory_operator.memories.rules.record import (
     StatedMemory,
     record_of,
 )
-from agentmemory_operator.memories.stored import delete_head
+from agentmemory_operator.memories.stored_memories import delete_head
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY
 
 DISTILLATION_SOURCE = "distillation"

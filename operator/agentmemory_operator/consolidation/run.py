@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.consolidation.carry_out import Tally, carry_out, planned_effects
-from agentmemory_operator.consolidation.rules.answer import SCHEMA, TASK, parse_findings
-from agentmemory_operator.consolidation.rules.choice import (
+from agentmemory_operator.consolidation.plan_executor import Tally, carry_out, planned_effects
+from agentmemory_operator.consolidation.rules.batch_plan import AgentTypes, BatchPlan, Row, plan_batch
+from agentmemory_operator.consolidation.rules.batch_selection import (
     CANDIDATE_KEYS,
     candidate_filter,
     is_candidate,
@@ -25,8 +25,8 @@ from agentmemory_operator.consolidation.rules.choice import (
     take_within,
 )
 from agentmemory_operator.consolidation.rules.grounding import find_ungrounded
-from agentmemory_operator.consolidation.rules.material import build_instructions, render_material
-from agentmemory_operator.consolidation.rules.plan import AgentTypes, BatchPlan, Row, plan_batch
+from agentmemory_operator.consolidation.rules.model_findings import SCHEMA, TASK, parse_findings
+from agentmemory_operator.consolidation.rules.prompt_material import build_instructions, render_material
 from agentmemory_operator.errors import ModelOutputInvalid
 from agentmemory_operator.memories.point_pages import read_pages
 from agentmemory_operator.ports.models import LanguageModel

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.consolidation.carry_out import PlanEffect, Tally, store_fact
+from agentmemory_operator.consolidation.plan_executor import PlanEffect, Tally, store_fact
 from agentmemory_operator.consolidation.rules.proposals import IS_PROPOSAL, Proposal, proposal_from_payload
 from agentmemory_operator.errors import Conflict, NotFound
 from agentmemory_operator.memories.chains import read_completed
@@ -25,7 +25,7 @@ from agentmemory_operator.memories.rules.record import (
     TOMBSTONE_KEY,
     Payload,
 )
-from agentmemory_operator.memories.stored import delete_head
+from agentmemory_operator.memories.stored_memories import delete_head
 
 PAGE = 100
 

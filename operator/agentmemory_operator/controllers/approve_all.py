@@ -20,7 +20,7 @@ from agentmemory_operator.controllers.rules.approval import (
 from agentmemory_operator.errors import NotFound, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import JobObjects
-from agentmemory_operator.runtime.cache import AGENT_MEMORY
+from agentmemory_operator.runtime.object_table import AGENT_MEMORY
 from agentmemory_operator.spec.kinds.agent_memory import APPROVE_PLAN, Metadata
 from agentmemory_operator.spec.presets import DEFAULT_PRESET
 

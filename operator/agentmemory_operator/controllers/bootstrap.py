@@ -13,7 +13,7 @@ from agentmemory_operator.ports.collections import CollectionStore
 from agentmemory_operator.ports.kubernetes import Cluster
 from agentmemory_operator.restores.precedence import find_started_restore
 from agentmemory_operator.restores.rules.status import SUCCEEDED, has_ended, has_succeeded
-from agentmemory_operator.runtime.cache import AGENT_MEMORY, MEMORY_RESTORE, Key, ObjectTable
+from agentmemory_operator.runtime.object_table import AGENT_MEMORY, MEMORY_RESTORE, Key, ObjectTable
 from agentmemory_operator.spec.effective.policies import effective_zones
 from agentmemory_operator.spec.effective.settings import effective_types
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION, AgentMemory
@@ -32,7 +32,7 @@ async def check_creation(key: Key, memory: AgentMemory, *, table: ObjectTable, c
     Creates the MemoryRestore of an agent that starts from a snapshot.
 
     Raises:
-        RestoreUnderWay: If a restore creates the collection.
+        RestoreInProgress: If a restore creates the collection.
         SpecInvalid: If the snapshot to start from could not be restored.
         TransientError: If the object was deleted and the watch has not delivered that yet.
     """
@@ -91,7 +91,8 @@ def build_bootstrap_restore(memory: AgentMemory, snapshot: str) -> Json:
 async def count_memories(observed: ObservedCollection, store: CollectionStore) -> int | None:
     """Count the memories of a collection; None if the server refuses.
 
-    If the strict mode forbids exact counts, up to `MAX_LISTED_MEMORIES` points are listed to count them; more are estimated.
+    If the strict mode forbids exact counts, up to `MAX_LISTED_MEMORIES` points are listed to count them; more are
+    estimated.
     """
     if not observed.points:
         return 0

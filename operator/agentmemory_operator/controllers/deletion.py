@@ -25,9 +25,9 @@ from agentmemory_operator.connections.resolve import Server, Servers, connection
 from agentmemory_operator.errors import AgentMemoryError, DeletionPending, LeadershipLost, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.collections import CollectionStore
+from agentmemory_operator.ports.key_shards import KeyShards
 from agentmemory_operator.ports.kubernetes import Cluster, Event
-from agentmemory_operator.ports.zone_keys import KeyShards
-from agentmemory_operator.runtime.cache import (
+from agentmemory_operator.runtime.object_table import (
     AGENT_MEMORY,
     MEMORY_SNAPSHOT,
     Key,
@@ -76,7 +76,7 @@ class Deletion:
                 kept.
 
         Raises:
-            DeletionWaiting: If the final snapshot is in progress, or the key store is unavailable.
+            DeletionPending: If the final snapshot is in progress, or the key store is unavailable.
             TransientError: If Qdrant is unavailable and the deletion is not overdue.
         """
         if FINALIZER not in metadata.finalizers:
@@ -122,7 +122,7 @@ class Deletion:
         there was no collection to delete.
 
         Raises:
-            DeletionWaiting: If the key store is unavailable and the deletion is not overdue.
+            DeletionPending: If the key store is unavailable and the deletion is not overdue.
         """
         is_wanted = memory.spec.deletion_policy == "Delete" and self.table.find_owner(memory.slug) == key_of_memory(
             memory
@@ -184,7 +184,7 @@ class Deletion:
         """Return an event with the reason to keep the collection, or None to delete it.
 
         Raises:
-            DeletionWaiting: If the final snapshot is in progress.
+            DeletionPending: If the final snapshot is in progress.
         """
         if points and memory.spec.deletion_policy == "Snapshot":
             kept = await self._ensure_final_snapshot(memory, is_overdue=is_overdue)
@@ -199,9 +199,9 @@ class Deletion:
         Creates the MemorySnapshot if needed.
 
         Raises:
-            DeletionWaiting: If the snapshot is in progress. It has a deadline of its own.
+            DeletionPending: If the snapshot is in progress. It has a deadline of its own.
             TransientError: If the MemorySnapshot cannot be created now.
-            NamespaceEnding: If the namespace is being deleted and accepts no new objects.
+            NamespaceTerminating: If the namespace is being deleted and accepts no new objects.
         """
         name = final_name(memory.metadata)
         document = self.table.get(Key(MEMORY_SNAPSHOT, memory.metadata.namespace, name))

@@ -12,9 +12,9 @@ from agentmemory_operator.collections.reconcile import PassDraft, plan_pass, sur
 from agentmemory_operator.collections.replication import check_peers
 from agentmemory_operator.collections.rules.collection import Collection, ObservedCollection
 from agentmemory_operator.collections.rules.desired import (
+    build_pass_terms,
     connection_name,
     newest_collection,
-    build_pass_terms,
     with_recorded_preset,
 )
 from agentmemory_operator.collections.rules.plan import has_rebuild
@@ -24,7 +24,7 @@ from agentmemory_operator.controllers.rules.orphans import Orphan, build_claims,
 from agentmemory_operator.errors import NotOwned, SpecInvalid
 from agentmemory_operator.ports.collections import CollectionCatalogue, CollectionStore
 from agentmemory_operator.ports.kubernetes import ObjectReader
-from agentmemory_operator.runtime.cache import AGENT_MEMORY, MEMORY_RESTORE
+from agentmemory_operator.runtime.object_table import AGENT_MEMORY, MEMORY_RESTORE
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.kinds.connection import QdrantConnection
 from agentmemory_operator.spec.kinds.readable_status import with_readable_status

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from agentmemory_operator.connections.capacity import READ_TTL_S
-from agentmemory_operator.zones.upkeep import SETTLED_S
+from agentmemory_operator.connections.server_capacity import READ_TTL_S
+from agentmemory_operator.zones.key_checks import SETTLED_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

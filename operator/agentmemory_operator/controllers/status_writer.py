@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentmemory_operator.collections.rules.refusals import TAKEOVER_REQUESTS_FIELD
-from agentmemory_operator.collections.takeover import TakeoverRequests
-from agentmemory_operator.consolidation.schedule import ConsolidationSchedule
+from agentmemory_operator.collections.takeover_requests import TakeoverRequests
+from agentmemory_operator.consolidation.consolidation_schedule import ConsolidationSchedule
 from agentmemory_operator.controllers.rules.status import (
     failed_connection_status,
     failed_status,
@@ -20,7 +20,7 @@ from agentmemory_operator.error_reasons import reason_of
 from agentmemory_operator.errors import AgentMemoryError, NotOwned, StoreUnavailable, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import Cluster, Event
-from agentmemory_operator.runtime.cache import (
+from agentmemory_operator.runtime.object_table import (
     AGENT_MEMORY,
     MEMORY_RESTORE,
     QDRANT_CONNECTION,
@@ -30,12 +30,12 @@ from agentmemory_operator.runtime.cache import (
     key_of,
     slug_of,
 )
-from agentmemory_operator.runtime.queue import Request
+from agentmemory_operator.runtime.work_queue import Request
 from agentmemory_operator.snapshots.schedule import SnapshotSchedule
 from agentmemory_operator.spec.effective.settings import read_subjects
 from agentmemory_operator.spec.kinds.agent_memory import RECONCILE_REQUESTED_AT, Metadata
 from agentmemory_operator.spec.presets import DEFAULT_PRESET, PRESETS
-from agentmemory_operator.zones.upkeep import KeyChecks
+from agentmemory_operator.zones.key_checks import KeyChecks
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Uninstall: delete every object, with or without a running operator, then the custom resource definitions.
 
 1. Save the catalogue of all objects.
-2. For each kind in `DELETION_ORDER`: delete the objects, wait until they are deleted, and save the catalogue again. If no
-   operator is running, `is_released` permits this code to remove the operator's finalizers.
+2. For each kind in `DELETION_ORDER`: delete the objects, wait until they are deleted, and save the catalogue again. If
+   no operator is running, `is_released` permits this code to remove the operator's finalizers.
 3. Delete the definitions, and wait for that.
 
 Every step may be repeated, and a missing object counts as deleted. So an interrupted uninstall continues when it is run
@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from agentmemory_operator.controllers.rules.uninstall import (
+from agentmemory_operator.controllers.rules.uninstall_catalogue import (
     DELETION_ORDER,
     Json,
     catalogue_entry,
@@ -227,6 +227,6 @@ def check_uninstallable(found: Installation, *, is_released: bool) -> None:
         )
     if found.waiting_objects and not found.operators and not is_released:
         raise AgentMemoryError(
-            f"{len(found.waiting_objects)} objects wait for an operator, but none is running: start one, which applies their"
-            " deletionPolicy, or add --release, which leaves their collections and files in Qdrant and S3"
+            f"{len(found.waiting_objects)} objects wait for an operator, but none is running: start one, which applies"
+            " their deletionPolicy, or add --release, which leaves their collections and files in Qdrant and S3"
         )

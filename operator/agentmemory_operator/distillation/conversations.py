@@ -10,7 +10,12 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.distillation.rules.answers import TURN_EVENT, distilled_types, requires_event_type, turn_type
+from agentmemory_operator.distillation.rules.model_output import (
+    TURN_EVENT,
+    distilled_types,
+    requires_event_type,
+    turn_type,
+)
 from agentmemory_operator.errors import AgentMemoryError, Conflict, FieldError, RequestInvalid
 from agentmemory_operator.memories.draft import build_drafts
 from agentmemory_operator.memories.incoming import IncomingMemory, scrub_memories
@@ -18,8 +23,8 @@ from agentmemory_operator.memories.insert import Outcome, StoredMemory, find_req
 from agentmemory_operator.memories.point_pages import read_row
 from agentmemory_operator.memories.remember import Remember
 from agentmemory_operator.memories.rules.ids import keyed_id
-from agentmemory_operator.memories.rules.items import find_length_errors
-from agentmemory_operator.memories.zoned import find_vector_errors
+from agentmemory_operator.memories.rules.item_rules import find_length_errors
+from agentmemory_operator.memories.zone_access import find_vector_errors
 
 CONVERSATION = "conversation"
 # Keys of callers have no control characters, so these never collide with keys of memories and batches.

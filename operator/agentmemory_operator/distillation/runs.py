@@ -23,7 +23,6 @@ from typing import Any
 
 from agentmemory_operator.agents.checks import find_type
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.consolidation.carry_out import store_proposal
 from agentmemory_operator.consolidation.collapse import (
     DISTILLATION_SOURCE,
     collapse,
@@ -31,9 +30,10 @@ from agentmemory_operator.consolidation.collapse import (
     complete_collapse,
     was_written,
 )
-from agentmemory_operator.consolidation.rules.material import build_instructions, render_material
-from agentmemory_operator.consolidation.rules.plan import Fact
-from agentmemory_operator.distillation.rules.answers import (
+from agentmemory_operator.consolidation.plan_executor import store_proposal
+from agentmemory_operator.consolidation.rules.batch_plan import Fact
+from agentmemory_operator.consolidation.rules.prompt_material import build_instructions, render_material
+from agentmemory_operator.distillation.rules.model_output import (
     CHAIN_TASK,
     HEAD_SCHEMA,
     MAX_ANSWER_TOKENS,
@@ -70,7 +70,7 @@ from agentmemory_operator.memories.rules.record import (
     is_long_chain,
     record_of,
 )
-from agentmemory_operator.memories.stored import change_and_confirm, delete_head
+from agentmemory_operator.memories.stored_memories import change_and_confirm, delete_head
 from agentmemory_operator.ports.models import LanguageModel
 from agentmemory_operator.runtime.tasks import update
 from agentmemory_operator.spec.memory_types import MemoryType
@@ -90,7 +90,7 @@ class DistillationResult:
     Attributes:
         stored: Ids of the memories that the run stored.
         proposed: Number of facts that wait for an approval.
-        unsourced: Number of facts dropped because they name no source or have no text; see `rules/answers.py`.
+        unsourced: Number of facts dropped because they name no source or have no text; see `rules/model_output.py`.
         malformed: Number of parts of answers dropped because they do not match the schema.
         tokens_in: Tokens that the model read.
         tokens_out: Tokens that the model wrote.
@@ -130,7 +130,7 @@ class DistillationRun:
         """Distil the sources, unless another process does so.
 
         Raises:
-            ModelAnswerInvalid: If the answer is unusable. The third one ends the run; before that it is retried.
+            ModelOutputInvalid: If the answer is unusable. The third one ends the run; before that it is retried.
             ModelUnavailable, SpecInvalid, TransientError: If the run failed. It is retried after its lease has expired.
         """
         try:

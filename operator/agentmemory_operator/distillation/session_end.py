@@ -12,13 +12,13 @@ from uuid import uuid4
 
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.consolidation.collapse import DISTILLATION_SOURCE
-from agentmemory_operator.distillation.rules.answers import distilled_types, turn_type
+from agentmemory_operator.distillation.rules.model_output import distilled_types, turn_type
 from agentmemory_operator.memories.chains import contention_error
 from agentmemory_operator.memories.point_pages import read_memories, read_row
 from agentmemory_operator.memories.rules.filters import NOT_DELETED, UNSEALED, Selection, narrow, visible_filter
 from agentmemory_operator.memories.rules.record import DISTIL_DUE_KEY, DISTIL_END_KEY, TOMBSTONE_KEY, Payload
-from agentmemory_operator.memories.stored import change_and_confirm
-from agentmemory_operator.memories.working import EndedSession, Session, WorkingMemory
+from agentmemory_operator.memories.stored_memories import change_and_confirm
+from agentmemory_operator.memories.working_memory import EndedSession, Session, WorkingMemory
 from agentmemory_operator.runtime.tasks import update
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY
 

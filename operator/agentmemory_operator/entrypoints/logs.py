@@ -10,8 +10,8 @@ import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
 
-from agentmemory_operator.runtime.cache import Key
-from agentmemory_operator.runtime.queue import CURRENT
+from agentmemory_operator.runtime.object_table import Key
+from agentmemory_operator.runtime.work_queue import CURRENT
 from agentmemory_operator.settings import LogFormat, LogLevel
 from agentmemory_operator.spec.printable import printable
 

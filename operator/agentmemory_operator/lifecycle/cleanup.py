@@ -25,14 +25,14 @@ from agentmemory_operator.collections.rules.collection import is_placeholder
 from agentmemory_operator.collections.rules.rebuild_record import record_from_json
 from agentmemory_operator.errors import NotFound, StoreRejected, TransientError
 from agentmemory_operator.lifecycle.removals import PHASES, Phase, RemovalBatch, RemovalTally, find_removals
-from agentmemory_operator.lifecycle.rules.cleanup import (
+from agentmemory_operator.lifecycle.rules.cleanup_rules import (
     CleanupRules,
     RemovalReason,
     Row,
     count_limited,
     removal_allowance,
 )
-from agentmemory_operator.lifecycle.rules.tombstones import PURGEABLE_KEYS, is_purgeable, purgeable_filter
+from agentmemory_operator.lifecycle.rules.tombstone_retention import PURGEABLE_KEYS, is_purgeable, purgeable_filter
 from agentmemory_operator.memories import chains, session_keywords
 from agentmemory_operator.memories.point_pages import read_pages
 from agentmemory_operator.memories.rules.filters import NOT_SUPERSEDED, STORED_FILTER, narrow

@@ -23,7 +23,7 @@ from agentmemory_operator.lifecycle.cleanup import (
     purge_tombstones,
     read_first_rebuild_ms,
 )
-from agentmemory_operator.lifecycle.rules.cleanup import build_rules
+from agentmemory_operator.lifecycle.rules.cleanup_rules import build_rules
 from agentmemory_operator.lifecycle.rules.cleanup_status import (
     due_ms,
     find_approved_run,
@@ -31,18 +31,18 @@ from agentmemory_operator.lifecycle.rules.cleanup_status import (
     render_counts,
     run_status,
 )
-from agentmemory_operator.lifecycle.rules.tombstones import find_keep_since_ms
+from agentmemory_operator.lifecycle.rules.tombstone_retention import find_keep_since_ms
 from agentmemory_operator.memories.rules.record import LONG_CHAIN
 from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.ports.kubernetes import Cluster, Event
-from agentmemory_operator.runtime.cache import (
+from agentmemory_operator.runtime.jobs import RunSchedule
+from agentmemory_operator.runtime.object_table import (
     AGENT_MEMORY,
     MEMORY_RESTORE,
     MEMORY_SNAPSHOT,
     Key,
     ObjectTable,
 )
-from agentmemory_operator.runtime.jobs import RunSchedule
 from agentmemory_operator.spec.effective.settings import AgentSettings, effective_settings
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.times import parse_time, render_second

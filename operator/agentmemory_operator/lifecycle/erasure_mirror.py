@@ -11,19 +11,19 @@ import logging
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from agentmemory_operator.collections.previous import has_owner
+from agentmemory_operator.collections.replaced_collection import has_owner
 from agentmemory_operator.connections.buckets import Storages
+from agentmemory_operator.connections.guarded_secrets import attribute_reads_to
 from agentmemory_operator.connections.resolve import Server, Servers, connection_of
-from agentmemory_operator.connections.rules.bucket_places import erasure_folder
-from agentmemory_operator.connections.secret_hosts import attribute_reads_to
+from agentmemory_operator.connections.rules.object_keys import erasure_folder
 from agentmemory_operator.connections.streams import CheckedStream
 from agentmemory_operator.errors import AgentMemoryError, ChecksumMismatch, LeadershipLost, NotFound, StoreUnavailable
 from agentmemory_operator.lifecycle.erasure_replay import CLOCK_MARGIN_MS, ErasureReplay
 from agentmemory_operator.ports.base import Clock
 from agentmemory_operator.ports.objects import ObjectStore, StoredObject
-from agentmemory_operator.runtime.cache import AGENT_MEMORY, Key, ObjectTable, key_of_memory, owned_memory
 from agentmemory_operator.runtime.cluster_identity import ClusterId
-from agentmemory_operator.runtime.queue import run_periodically
+from agentmemory_operator.runtime.object_table import AGENT_MEMORY, Key, ObjectTable, key_of_memory, owned_memory
+from agentmemory_operator.runtime.work_queue import run_periodically
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.kinds.spec_snapshot import S3Storage
 from agentmemory_operator.spec.naming import alias_of
@@ -165,7 +165,7 @@ class ErasureMirror:
             since_ms: When the collection was copied, Unix milliseconds. Runs up to two hours earlier are included.
 
         Raises:
-            BytesDiffer: If an object does not have the content that was written.
+            ChecksumMismatch: If an object does not have the content that was written.
             SpecInvalid: If the namespace may not use the bucket or read that agent's folder.
         """
         storage, namespace = snapshot_storage(memory), memory.metadata.namespace

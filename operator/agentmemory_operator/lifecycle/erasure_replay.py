@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from agentmemory_operator.agents.copies import open_by_name
+from agentmemory_operator.agents.direct_agents import open_by_name
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import FieldError, RequestInvalid
 from agentmemory_operator.lifecycle.erase import ERASURE_ROW_KEYS, Eraser, Erasure, FindSpared, read_earlier_versions

@@ -6,14 +6,14 @@ when the snapshot was made are abandoned or completed.
 
 from dataclasses import dataclass
 
-from agentmemory_operator.agents.copies import open_by_name
-from agentmemory_operator.collections.previous import find_live, has_owner
+from agentmemory_operator.agents.direct_agents import open_by_name
+from agentmemory_operator.collections.replaced_collection import find_live, has_owner
 from agentmemory_operator.connections.resolve import Server, Servers
 from agentmemory_operator.lifecycle.erasure_mirror import ErasureMirror
 from agentmemory_operator.lifecycle.erasure_replay import ErasureReplay
 from agentmemory_operator.memories import restored_chains
 from agentmemory_operator.ports.base import Clock
-from agentmemory_operator.runtime.cache import ObjectTable
+from agentmemory_operator.runtime.object_table import ObjectTable
 from agentmemory_operator.spec.effective.settings import effective_settings
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.naming import alias_of

@@ -1,4 +1,4 @@
-"""Find the memories that a cleanup removes, page by page. `lifecycle/rules/cleanup.py` decides.
+"""Find the memories that a cleanup removes, page by page. `lifecycle/rules/cleanup_rules.py` decides.
 
 Four phases run in order. Each assumes that the removals of the earlier ones are gone:
 1. Earlier versions with a reason of their own, found by a filter.
@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.lifecycle.rules.cleanup import (
+from agentmemory_operator.lifecycle.rules.cleanup_rules import (
     IS_CHAIN_HEAD,
     IS_PINNED,
     ROW_KEYS,

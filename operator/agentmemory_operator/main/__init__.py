@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from agentmemory_client import AsyncClient
 
 WRONG_USAGE = 2
-RUNNING = "agentmemory_operator.adapters.folder.running"
+RUNNING = "agentmemory_operator.adapters.folder.running_stacks"
 
 
 def run() -> None:
@@ -83,7 +83,7 @@ def _ending_at_a_setting() -> Iterator[None]:
 def _prepare(settings: Settings) -> None:
     """Check the egress settings and configure logging; every command that does more than print calls this first."""
     with _ending_at_a_setting():
-        _room("egress").policy_of(settings)
+        _room("egress").build_policy(settings)
     logs = import_module("agentmemory_operator.entrypoints.logs")
     logs.configure_logging(settings.log_level, settings.log_format)
 

@@ -12,12 +12,12 @@ from agentmemory_operator.adapters.detect_secrets_rules import library_rules
 from agentmemory_operator.adapters.embedding.fastembed_models import FastEmbedReranker
 from agentmemory_operator.adapters.entity_lists import read_entity_lists
 from agentmemory_operator.adapters.http.asgi_server import serving
-from agentmemory_operator.adapters.kubernetes.claims import follow_claims
+from agentmemory_operator.adapters.kubernetes.agent_secret_store import KubernetesAgentSecrets
+from agentmemory_operator.adapters.kubernetes.claim_config_maps import follow_claims
 from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster
-from agentmemory_operator.adapters.kubernetes.handover import KubernetesAgentSecrets
 from agentmemory_operator.adapters.kubernetes.lease import own_namespace
 from agentmemory_operator.adapters.kubernetes.signing_key import KubernetesSigningKey
-from agentmemory_operator.adapters.kubernetes.tokens import KubernetesTokenReviews
+from agentmemory_operator.adapters.kubernetes.token_reviews import KubernetesTokenReviews
 from agentmemory_operator.adapters.kubernetes.transport import API, KubernetesTransport, load_configuration
 from agentmemory_operator.adapters.user_tokens import JwtUserTokens
 from agentmemory_operator.agents.callers import CallerCache
@@ -25,34 +25,34 @@ from agentmemory_operator.agents.directory import AgentDirectory
 from agentmemory_operator.agents.feed import ApiFeed
 from agentmemory_operator.agents.readiness import Readiness
 from agentmemory_operator.agents.user_tokens import UserTokens
+from agentmemory_operator.connections.agent_secrets import AgentSecretReader
 from agentmemory_operator.connections.embedders import with_prefixes
 from agentmemory_operator.connections.embedding_cache import CachedEmbedder, EmbeddingCache
-from agentmemory_operator.connections.handover import AgentSecretReader
+from agentmemory_operator.connections.guarded_secrets import GuardedSecrets
 from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.point_stores import PointStores
-from agentmemory_operator.connections.secret_hosts import GuardedSecrets
 from agentmemory_operator.entrypoints.api.app import create_app
 from agentmemory_operator.entrypoints.api.identity.auth import build_guard
-from agentmemory_operator.entrypoints.api.load.in_flight import MIB, Limits
+from agentmemory_operator.entrypoints.api.load.request_slots import MIB, Limits
 from agentmemory_operator.entrypoints.api.use_cases import build_services
 from agentmemory_operator.entrypoints.cli.composition import ApiOptions
-from agentmemory_operator.entrypoints.operator.following import CLAIMS, follow, feed_claims, sources
+from agentmemory_operator.entrypoints.operator.watch_feed import CLAIMS, feed_claims, follow, sources
 from agentmemory_operator.main.egress import build_egress, with_api_server
 from agentmemory_operator.main.embedding import Embedders
+from agentmemory_operator.main.key_stores import build_zone_keys, open_key_shards
 from agentmemory_operator.main.language_model import LanguageModels
 from agentmemory_operator.main.processes import default_host, open_tracer, print_line, until_stopped
 from agentmemory_operator.main.stores import Stores
-from agentmemory_operator.main.zone_keys import build_zone_keys, open_key_shards
 from agentmemory_operator.memories.repair import Sweeper
 from agentmemory_operator.memories.rules.secret_patterns import OWN_RULES
 from agentmemory_operator.ports.access import SigningKeys, TokenReviews
+from agentmemory_operator.ports.key_shards import KeyShards
 from agentmemory_operator.ports.kubernetes import AgentSecretStore, ClusterReader, Secrets
 from agentmemory_operator.ports.models import Embedder, LanguageModel
 from agentmemory_operator.ports.points import PointStore
-from agentmemory_operator.ports.zone_keys import KeyShards
-from agentmemory_operator.runtime.cache import ObjectTable
 from agentmemory_operator.runtime.cluster_identity import ClusterIdentity
 from agentmemory_operator.runtime.metrics_api import ApiMeter
+from agentmemory_operator.runtime.object_table import ObjectTable
 from agentmemory_operator.runtime.tasks import cancel
 from agentmemory_operator.settings import Settings
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
@@ -97,7 +97,8 @@ class Api:
         cluster: Reads Secrets, namespace labels and the cluster id.
         open_store: Opens the points of an endpoint.
         meter: Measures requests and calls to the stores.
-        place: Environment of the process. Only `ClusterEnvironment` reads the copied Secrets instead of the original ones.
+        place: Environment of the process. Only `ClusterEnvironment` reads the copied Secrets instead of the original
+            ones.
         namespaces: Namespaces whose objects are served; empty serves all.
     """
 

@@ -6,11 +6,11 @@ from functools import partial
 from pathlib import Path
 
 from agentmemory_operator.adapters.folder.cluster_id import read_cluster_id
-from agentmemory_operator.adapters.folder.kept_files import FileSigningKey
-from agentmemory_operator.adapters.folder.objects import ManifestFolder
-from agentmemory_operator.adapters.folder.zone_keys import FileKeyShards
+from agentmemory_operator.adapters.folder.data_files import FileSigningKey
+from agentmemory_operator.adapters.folder.key_shard_files import FileKeyShards
+from agentmemory_operator.adapters.folder.manifest_folder import ManifestFolder
 from agentmemory_operator.entrypoints.cli.composition import ApiOptions
-from agentmemory_operator.entrypoints.operator.following import follow_folder
+from agentmemory_operator.entrypoints.operator.watch_feed import follow_folder
 from agentmemory_operator.main.api import API_SERVICE, Api, ApiEnvironment
 from agentmemory_operator.main.egress import build_egress
 from agentmemory_operator.main.processes import default_host, open_tracer, print_line, until_stopped

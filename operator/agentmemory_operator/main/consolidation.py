@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 
-from agentmemory_operator.adapters.embedding.choice import CallerVectors
+from agentmemory_operator.adapters.embedding.embedder_factory import CallerVectors
 from agentmemory_operator.adapters.entity_lists import read_entity_lists
 from agentmemory_operator.agents.directory import Agent, open_collection
 from agentmemory_operator.connections.point_stores import ScopedPointStores
@@ -21,8 +21,8 @@ from agentmemory_operator.ports.kubernetes import Secrets
 from agentmemory_operator.ports.models import Embedder, LanguageModel
 from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.rebuilds.controller import OpenEmbedder
-from agentmemory_operator.runtime.cache import ObjectTable
 from agentmemory_operator.runtime.cluster_identity import ClusterId
+from agentmemory_operator.runtime.object_table import ObjectTable
 from agentmemory_operator.settings import Settings
 from agentmemory_operator.spec.effective.consolidation import ConsolidationSettings, ModelSettings
 from agentmemory_operator.spec.effective.settings import effective_settings

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentmemory_operator.adapters.folder.own_files import ignore_in_git, write_file
-from agentmemory_operator.adapters.folder.running import RunningStack
+from agentmemory_operator.adapters.folder.atomic_files import ignore_in_git, write_file
+from agentmemory_operator.adapters.folder.running_stacks import RunningStack
 from agentmemory_operator.controllers.rules.starter_manifests import CONNECTION_FILE, render_connection, render_memory
 from agentmemory_operator.entrypoints.cli.composition import DevOptions
 from agentmemory_operator.entrypoints.cli.options import DATA

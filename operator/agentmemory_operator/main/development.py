@@ -15,18 +15,18 @@ from pathlib import Path
 from types import ModuleType
 
 from agentmemory_operator.adapters.folder.cluster_id import ensure_cluster_id
-from agentmemory_operator.adapters.folder.kept_files import FileClaims, FileSigningKey
-from agentmemory_operator.adapters.folder.objects import ManifestFolder
-from agentmemory_operator.adapters.folder.running import RunningStack, RunningStacks
-from agentmemory_operator.adapters.folder.zone_keys import FileKeyShards
+from agentmemory_operator.adapters.folder.data_files import FileClaims, FileSigningKey
+from agentmemory_operator.adapters.folder.key_shard_files import FileKeyShards
+from agentmemory_operator.adapters.folder.manifest_folder import ManifestFolder
+from agentmemory_operator.adapters.folder.running_stacks import RunningStack, RunningStacks
 from agentmemory_operator.adapters.http.asgi_server import serving
-from agentmemory_operator.adapters.qdrant.calls import CallHooks
+from agentmemory_operator.adapters.qdrant.call_hooks import CallHooks
 from agentmemory_operator.agents.directory import AgentDirectory
 from agentmemory_operator.collections.rules.collection import read_owner
+from agentmemory_operator.connections.guarded_secrets import GuardedSecrets
 from agentmemory_operator.connections.link import Endpoint
-from agentmemory_operator.connections.secret_hosts import GuardedSecrets
 from agentmemory_operator.entrypoints.cli.composition import DevOptions
-from agentmemory_operator.entrypoints.operator.following import feed_own_changes, follow_folder
+from agentmemory_operator.entrypoints.operator.watch_feed import feed_own_changes, follow_folder
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.main.api import Api, ApiEnvironment
 from agentmemory_operator.main.consolidation import open_models
@@ -195,7 +195,7 @@ async def run_devserver(data: Path, port: int, version: str) -> None:
     server = asyncio.create_task(devserver.serve(data, port=port, qdrant_version=version))
     try:
         await until_stopped(server)
-    except devserver.VersionNotServed as exc:
+    except devserver.UnsupportedVersion as exc:
         raise AgentMemoryError(str(exc)) from exc
     finally:
         await cancel(server)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from agentmemory_operator.connections.rules.egress import SETTING, EgressPolicy, parse_allowed
+from agentmemory_operator.connections.rules.egress_policy import SETTING, EgressPolicy, parse_allowed
 from agentmemory_operator.settings import SettingInvalid, Settings
 
 if TYPE_CHECKING:
@@ -44,5 +44,5 @@ def with_api_server(settings: Settings, url: str) -> Settings:
     Args:
         url: URL of the API server from the kubeconfig or the pod.
     """
-    place_of = import_module("agentmemory_operator.adapters.http.egress").place_of
-    return replace(settings, api_server=place_of("the API server's URL", url))
+    host_and_port = import_module("agentmemory_operator.adapters.http.egress").host_and_port
+    return replace(settings, api_server=host_and_port("the API server's URL", url))

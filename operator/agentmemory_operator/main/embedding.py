@@ -4,10 +4,10 @@ from functools import partial
 from typing import Protocol, runtime_checkable
 from weakref import WeakSet
 
-from agentmemory_operator.adapters.embedding.choice import build_embedder
+from agentmemory_operator.adapters.embedding.embedder_factory import build_embedder
 from agentmemory_operator.adapters.embedding.onnx_models import ModelFiles
 from agentmemory_operator.connections.embedders import EmbeddingMeter, MeteredEmbedder, RekeyedEmbedder
-from agentmemory_operator.connections.rules.handover import embedding_key
+from agentmemory_operator.connections.rules.agent_secret_slots import embedding_key
 from agentmemory_operator.main.egress import build_egress
 from agentmemory_operator.ports.kubernetes import Secrets
 from agentmemory_operator.ports.models import Embedder

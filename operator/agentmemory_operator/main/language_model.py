@@ -8,7 +8,7 @@ from weakref import WeakSet
 from cachetools import LRUCache
 
 from agentmemory_operator.connections.embedders import RekeyedModel
-from agentmemory_operator.connections.rules.handover import model_key
+from agentmemory_operator.connections.rules.agent_secret_slots import model_key
 from agentmemory_operator.main.egress import build_egress
 from agentmemory_operator.ports.kubernetes import Secrets
 from agentmemory_operator.ports.models import LanguageModel

@@ -9,35 +9,35 @@ from functools import partial
 from prometheus_client.registry import Collector
 
 from agentmemory_operator.adapters.clock import SystemClock
-from agentmemory_operator.adapters.embedding.choice import CallerVectors
+from agentmemory_operator.adapters.embedding.embedder_factory import CallerVectors
 from agentmemory_operator.adapters.http.asgi_server import serving
 from agentmemory_operator.adapters.http.https_files import HttpsFiles
 from agentmemory_operator.adapters.http.webhook_sender import HttpWebhookSender
-from agentmemory_operator.adapters.kubernetes.claims import KubernetesClaims
-from agentmemory_operator.adapters.kubernetes.handover import KubernetesAgentSecrets
+from agentmemory_operator.adapters.kubernetes.agent_secret_store import KubernetesAgentSecrets
+from agentmemory_operator.adapters.kubernetes.claim_config_maps import KubernetesClaims
 from agentmemory_operator.adapters.kubernetes.lease import own_namespace
 from agentmemory_operator.adapters.kubernetes.signing_key import KubernetesSigningKey
 from agentmemory_operator.adapters.kubernetes.transport import OPERATOR, load_configuration
-from agentmemory_operator.adapters.qdrant.tokens import QdrantTokens
+from agentmemory_operator.adapters.qdrant.access_tokens import QdrantTokens
 from agentmemory_operator.agents.directory import Agent, open_collection
 from agentmemory_operator.agents.fence import DEFAULT_TIMING
 from agentmemory_operator.collections.announce import AliasLocks
-from agentmemory_operator.collections.claims import ClaimRegistry
+from agentmemory_operator.collections.claim_registry import ClaimRegistry
 from agentmemory_operator.collections.rules.claims import ClaimSet
 from agentmemory_operator.collections.scratch import ScratchCollections, ScratchSweeper
-from agentmemory_operator.collections.takeover import TakeoverRequests
+from agentmemory_operator.collections.takeover_requests import TakeoverRequests
+from agentmemory_operator.connections.agent_secrets import AgentSecrets
 from agentmemory_operator.connections.buckets import Storages
-from agentmemory_operator.connections.handover import AgentSecrets
+from agentmemory_operator.connections.guarded_secrets import GuardedSecrets, SecretNotices
 from agentmemory_operator.connections.point_stores import PointStores, ScopedPointStores
 from agentmemory_operator.connections.probe import Connections
 from agentmemory_operator.connections.resolve import Servers
-from agentmemory_operator.connections.secret_hosts import GuardedSecrets, SecretNotices
-from agentmemory_operator.consolidation.schedule import ConsolidationSchedule
-from agentmemory_operator.controllers.agent_memory import Passes
+from agentmemory_operator.consolidation.consolidation_schedule import ConsolidationSchedule
+from agentmemory_operator.controllers.agent_memory_pass import Passes
 from agentmemory_operator.controllers.periods import Periods
 from agentmemory_operator.entrypoints.cli.composition import OperatorOptions
 from agentmemory_operator.entrypoints.operator.health import Probes, create_health_app
-from agentmemory_operator.entrypoints.operator.operating import Startup, operate
+from agentmemory_operator.entrypoints.operator.operator_tasks import Startup, operate
 from agentmemory_operator.lifecycle.cleanup import Cleanup
 from agentmemory_operator.lifecycle.cleanup_schedule import CleanupSchedule
 from agentmemory_operator.lifecycle.erasure_mirror import ErasureMirror
@@ -45,6 +45,7 @@ from agentmemory_operator.lifecycle.erasure_replay import ErasureReplay
 from agentmemory_operator.lifecycle.erasure_restore import RestoredErasureReplay
 from agentmemory_operator.main.consolidation import ConsolidationParts, open_models
 from agentmemory_operator.main.egress import build_egress, with_api_server
+from agentmemory_operator.main.key_stores import open_key_shards
 from agentmemory_operator.main.operator_ports import (
     OperatorPorts,
     guarded_calls,
@@ -55,7 +56,6 @@ from agentmemory_operator.main.operator_ports import (
 from agentmemory_operator.main.processes import default_host, open_tracer, print_line
 from agentmemory_operator.main.rebuilds import RebuildEmbedders, abandon, rebuild_steps
 from agentmemory_operator.main.stores import Stores, load_control_stores
-from agentmemory_operator.main.zone_keys import open_key_shards
 from agentmemory_operator.ports.kubernetes import AgentSecretStore
 from agentmemory_operator.ports.tracing import Tracer
 from agentmemory_operator.rebuilds.controller import Rebuilds
@@ -64,10 +64,10 @@ from agentmemory_operator.restores.controller import RestorePasses
 from agentmemory_operator.restores.in_place import InPlaceRestore
 from agentmemory_operator.restores.previous_sweeper import PreviousSweeper
 from agentmemory_operator.restores.sources import RestoreSources
-from agentmemory_operator.runtime.cache import MEMORY_RESTORE, MEMORY_SNAPSHOT, Key, ObjectTable
 from agentmemory_operator.runtime.feed import OperatorFeed
 from agentmemory_operator.runtime.metrics import NO_TRACES, OperatorMeter, call_counter, exported_metrics, render
-from agentmemory_operator.runtime.queue import Queues, WorkQueue
+from agentmemory_operator.runtime.object_table import MEMORY_RESTORE, MEMORY_SNAPSHOT, Key, ObjectTable
+from agentmemory_operator.runtime.work_queue import Queues, WorkQueue
 from agentmemory_operator.settings import Settings
 from agentmemory_operator.snapshots.controller import SnapshotPasses
 from agentmemory_operator.snapshots.copies import Copies
@@ -75,7 +75,7 @@ from agentmemory_operator.snapshots.schedule import SnapshotSchedule
 from agentmemory_operator.snapshots.verify import Verification
 from agentmemory_operator.spec.effective.settings import AgentSettings
 from agentmemory_operator.webhooks.deliver import WebhookDelivery
-from agentmemory_operator.zones.upkeep import KeyChecks
+from agentmemory_operator.zones.key_checks import KeyChecks
 
 HEALTH_PORT = 8081
 # For one namespace on one connection. Each restore keeps a disk busy.

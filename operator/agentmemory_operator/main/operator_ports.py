@@ -12,19 +12,19 @@ from agentmemory_operator.adapters.http.egress import DEFAULT_EGRESS, Egress
 from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster
 from agentmemory_operator.adapters.kubernetes.lease import KubernetesLease, own_namespace
 from agentmemory_operator.adapters.kubernetes.transport import Configuration, KubernetesTransport
-from agentmemory_operator.adapters.qdrant.calls import CallHooks
+from agentmemory_operator.adapters.qdrant.call_hooks import CallHooks
+from agentmemory_operator.connections.guarded_secrets import GuardedSecrets
 from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.resolve import Server
-from agentmemory_operator.connections.secret_hosts import GuardedSecrets
 from agentmemory_operator.entrypoints.cli.composition import OperatorOptions
 from agentmemory_operator.main.consolidation import OpenLanguageModel
 from agentmemory_operator.ports.access import SigningKeyMaker
 from agentmemory_operator.ports.collections import CollectionStore
+from agentmemory_operator.ports.key_shards import KeyShards
 from agentmemory_operator.ports.kubernetes import AgentSecretStore, ClaimStore, Cluster
 from agentmemory_operator.ports.objects import Bucket, ObjectStore
 from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.ports.tracing import Tracer
-from agentmemory_operator.ports.zone_keys import KeyShards
 from agentmemory_operator.rebuilds.controller import OpenEmbedder
 from agentmemory_operator.runtime.leadership import Leadership
 from agentmemory_operator.settings import Settings

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from agentmemory_operator.collections.announce import AliasLocks
-from agentmemory_operator.collections.previous import drop_rebuild_index
+from agentmemory_operator.collections.replaced_collection import drop_rebuild_index
 from agentmemory_operator.collections.rules.rebuild_record import RebuildRecord, RebuildStep
 from agentmemory_operator.connections.embedders import with_prefixes
 from agentmemory_operator.connections.resolve import Server
@@ -18,9 +18,9 @@ from agentmemory_operator.rebuilds.converge import ConvergeStep
 from agentmemory_operator.rebuilds.copy import CopyStep
 from agentmemory_operator.rebuilds.drain import DrainStep, mark_source_replaced
 from agentmemory_operator.rebuilds.move import MoveStep
-from agentmemory_operator.rebuilds.plain import create_way_back
+from agentmemory_operator.rebuilds.plain_swap import create_way_back
 from agentmemory_operator.rebuilds.verify import VerifyStep
-from agentmemory_operator.runtime.cache import Key, key_of_memory
+from agentmemory_operator.runtime.object_table import Key, key_of_memory
 from agentmemory_operator.settings import Settings
 from agentmemory_operator.spec.effective.embedding import EmbeddingSettings, EmbeddingSource, effective_embedding
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory

@@ -11,7 +11,7 @@ from weakref import WeakSet, WeakValueDictionary
 from agentmemory_operator.adapters.http.egress import DEFAULT_EGRESS, UNCHECKED_EGRESS, Egress
 from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster, KubernetesInstallation
 from agentmemory_operator.adapters.kubernetes.transport import load_context
-from agentmemory_operator.adapters.qdrant.calls import CallHooks, ReadRetries
+from agentmemory_operator.adapters.qdrant.call_hooks import CallHooks, ReadRetries
 from agentmemory_operator.adapters.qdrant.points import QdrantPoints
 from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.resolve import Server
@@ -169,7 +169,7 @@ def open_objects(
 ) -> ObjectStore:
     """Open a bucket; the caller closes it."""
     # Import here: the client takes 10 MiB of memory, and most processes use no bucket.
-    from agentmemory_operator.adapters.s3.objects import S3Objects
+    from agentmemory_operator.adapters.s3.bucket_objects import S3Objects
 
     return S3Objects(bucket, before_write=before_write, egress=egress)
 
@@ -205,7 +205,7 @@ async def open_jobs(
     """Open the objects of a folder or a context; yield them and the default namespace."""
     if manifests is not None:
         # What serves in a cluster reads no folder.
-        from agentmemory_operator.adapters.folder.edits import ManifestFiles
+        from agentmemory_operator.adapters.folder.manifest_files import ManifestFiles
 
         files = ManifestFiles(manifests)
         yield files, files.default_namespace

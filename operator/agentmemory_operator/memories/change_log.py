@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import FieldError, RequestInvalid, StoreRejected, StoreUnavailable
 from agentmemory_operator.lifecycle.rules.erasure import user_receipts_condition
-from agentmemory_operator.memories.rules.change_log import (
+from agentmemory_operator.memories.rules.change_entries import (
     LOG_PAYLOAD_KEYS,
     MAX_CLOCK_DIFFERENCE_MS,
     Change,

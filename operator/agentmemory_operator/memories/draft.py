@@ -19,14 +19,14 @@ from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.connections.embedders import Embedded, embed_each
 from agentmemory_operator.errors import AgentMemoryError, FieldError, KeysUnavailable, RequestInvalid
 from agentmemory_operator.memories import session_keywords
+from agentmemory_operator.memories.entity_extraction import extract_memory_entities
 from agentmemory_operator.memories.hierarchy import find_missing_parents
 from agentmemory_operator.memories.incoming import IncomingMemory, ScrubbedMemory
-from agentmemory_operator.memories.naming_walks import extract_memory_entities
 from agentmemory_operator.memories.rules.ids import content_id, identity_id, is_id, keyed_id, time_ordered_id
-from agentmemory_operator.memories.rules.items import USER_NAMESPACE, find_length_errors
+from agentmemory_operator.memories.rules.item_rules import USER_NAMESPACE, find_length_errors
 from agentmemory_operator.memories.rules.keywords import KeywordText
 from agentmemory_operator.memories.rules.record import LOGGED_KEY, MemoryRecord, StatedMemory, hash_content, payload_of
-from agentmemory_operator.memories.zoned import (
+from agentmemory_operator.memories.zone_access import (
     find_vector_errors,
     find_zone_errors,
     has_vector,
@@ -315,7 +315,9 @@ def _record_of(memory: IncomingMemory, agent: Agent, now_ms: int, *, place: int,
         request_id=(request or str(uuid4())) if is_looked_up else None,
         content_hash=content_hash,
         request_hash=_hash_request(memory, secret) if memory.idempotency_key else None,
-        entities=extract_memory_entities(agent, memory.content, user_id=memory.user_id, author=author, zone=memory.zone),
+        entities=extract_memory_entities(
+            agent, memory.content, user_id=memory.user_id, author=author, zone=memory.zone
+        ),
     )
 
 

@@ -17,7 +17,7 @@ from agentmemory_operator.memories.rules.criteria import FIELDS, AnyOf, Equals
 from agentmemory_operator.memories.rules.expiry import EXPIRY_KEYS, is_expired
 from agentmemory_operator.memories.rules.filters import Selection, equals_any, visible_filter
 from agentmemory_operator.memories.rules.record import PUBLIC_PAYLOAD, TOMBSTONE_KEY, MemoryRecord, Payload, record_of
-from agentmemory_operator.memories.stored import ListRequest, MemoryPage, list_page, read_own_row
+from agentmemory_operator.memories.stored_memories import ListRequest, MemoryPage, list_page, read_own_row
 from agentmemory_operator.spec.memory_types import MemoryType
 
 _Row = Mapping[str, Any]

@@ -15,7 +15,7 @@ from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.rules.expiry import is_expired
 from agentmemory_operator.memories.rules.links import predecessors, successors
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, MemoryRecord, Payload, record_of
-from agentmemory_operator.memories.stored import read_own_row
+from agentmemory_operator.memories.stored_memories import read_own_row
 
 MAX_VERSIONS = 2_000
 # Each further reading means that another writer changed the chain in the meantime.

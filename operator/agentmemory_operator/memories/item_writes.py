@@ -9,13 +9,12 @@ from agentmemory_operator.agents.checks import is_immutable, normalise_vector
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import AgentMemoryError, Conflict
 from agentmemory_operator.memories import session_keywords
+from agentmemory_operator.memories.entity_extraction import extract_memory_entities
 from agentmemory_operator.memories.incoming import IncomingMemory, scrub_memories
-from agentmemory_operator.memories.naming_walks import extract_memory_entities
 from agentmemory_operator.memories.point_pages import replace_row
 from agentmemory_operator.memories.rules.entities import ENTITIES_KEY, entities_to_payload
 from agentmemory_operator.memories.rules.filters import NOT_DELETED, equals, point_filter
-from agentmemory_operator.memories.rules.item_versions import versions_after
-from agentmemory_operator.memories.rules.items import (
+from agentmemory_operator.memories.rules.item_rules import (
     MAX_WRITE_MARKS,
     Address,
     append_mark,
@@ -24,6 +23,7 @@ from agentmemory_operator.memories.rules.items import (
     marks_of,
     namespace_word,
 )
+from agentmemory_operator.memories.rules.item_versions import versions_after
 from agentmemory_operator.memories.rules.record import (
     CHANGED_KEY,
     ITEM_NAMESPACE_KEY,
@@ -37,7 +37,7 @@ from agentmemory_operator.memories.rules.record import (
     payload_of,
     record_of,
 )
-from agentmemory_operator.memories.zoned import has_vector, with_encrypted_fields
+from agentmemory_operator.memories.zone_access import has_vector, with_encrypted_fields
 from agentmemory_operator.ports.base import Json, Vector
 
 _AUTHOR_KEYS = frozenset({"author", "speaker", "role", "observedBy", "observationCount"})

@@ -13,7 +13,7 @@ from agentmemory_operator.memories.rules.record import (
     Payload,
     erasure_trace,
 )
-from agentmemory_operator.memories.zoned import with_encrypted_fields
+from agentmemory_operator.memories.zone_access import with_encrypted_fields
 from agentmemory_operator.ports.base import Json
 
 T = TypeVar("T")

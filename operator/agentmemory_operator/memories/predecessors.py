@@ -20,7 +20,7 @@ from agentmemory_operator.memories.rules.record import (
     MemoryRecord,
     Payload,
 )
-from agentmemory_operator.memories.zoned import is_lower_zone
+from agentmemory_operator.memories.zone_access import is_lower_zone
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY
 
 

@@ -6,9 +6,9 @@ import logging
 from agentmemory_operator.agents.directory import Agent, AgentDirectory
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.memories import chains, session_keywords, zone_vectors
-from agentmemory_operator.memories.naming_walks import EntityBackfill
+from agentmemory_operator.memories.entity_extraction import EntityBackfill
 from agentmemory_operator.memories.tombstone_writes import delete_remaining_vectors
-from agentmemory_operator.zones.reseal_walks import ResealWalks, SealedPoints
+from agentmemory_operator.zones.reencryption_walks import ResealWalks, SealedPoints
 from agentmemory_operator.zones.sealed_store import without_decryption
 
 log = logging.getLogger(__name__)

@@ -52,7 +52,7 @@ from agentmemory_operator.memories.rules.record import (
     Payload,
     payload_of,
 )
-from agentmemory_operator.memories.zoned import has_words
+from agentmemory_operator.memories.zone_access import has_words
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.tasks import gather_bounded
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY, is_locked

@@ -12,8 +12,8 @@ from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import Conflict, Forbidden, RequestInvalid
 from agentmemory_operator.memories import session_keywords
 from agentmemory_operator.memories.chains import MAX_ATTEMPTS, contention_error, outcome_unknown_on_failure
+from agentmemory_operator.memories.entity_extraction import extract_row_entities
 from agentmemory_operator.memories.history import read_version_ids
-from agentmemory_operator.memories.naming_walks import extract_row_entities
 from agentmemory_operator.memories.point_pages import change_row, replace_row
 from agentmemory_operator.memories.rules.comparison import vectors_of
 from agentmemory_operator.memories.rules.entities import ENTITIES_KEY
@@ -35,8 +35,8 @@ from agentmemory_operator.memories.rules.record import (
     hash_content,
     record_of,
 )
-from agentmemory_operator.memories.stored import read_if_marked, read_own_row
-from agentmemory_operator.memories.zoned import (
+from agentmemory_operator.memories.stored_memories import read_if_marked, read_own_row
+from agentmemory_operator.memories.zone_access import (
     check_unlocked,
     find_zone_errors,
     has_vector,

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from agentmemory_operator.collections.rules.claims import ClaimSet
-from agentmemory_operator.connections.rules.handover import AgentSecret
-from agentmemory_operator.connections.rules.secret_hosts import AnnotatedSecret, Destination
+from agentmemory_operator.connections.rules.agent_secret_slots import AgentSecret
+from agentmemory_operator.connections.rules.host_lists import AnnotatedSecret, Destination
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 from agentmemory_operator.spec.printable import printable_lines
@@ -185,7 +185,7 @@ class Cluster(Namespaces, Protocol):
         """Create an object; return False if it exists already.
 
         Raises:
-            NamespaceEnding: If its namespace is being deleted.
+            NamespaceTerminating: If its namespace is being deleted.
             TransientError: If Kubernetes rejects it for another reason.
         """
         ...

@@ -64,13 +64,14 @@ class LanguageModel(Protocol):
 
         Args:
             instructions: Task and output format. Contains no text of users.
-            material: Untrusted text that the task is about (`consolidation/rules/material.py`).
-            schema: JSON Schema of the answer, an object. Only keywords that `consolidation/rules/shapes.py` supports.
+            material: Untrusted text that the task is about (`consolidation/rules/prompt_material.py`).
+            schema: JSON Schema of the answer, an object. Only keywords that `consolidation/rules/schema_fit.py`
+                supports.
             max_tokens: Maximum length of the answer.
 
         Raises:
             ModelUnavailable: If the service is unavailable or throttles, after retries.
-            ModelAnswerInvalid: If the answer has no JSON that matches the schema, was cut off, or was refused.
+            ModelOutputInvalid: If the answer has no JSON that matches the schema, was cut off, or was refused.
             SpecInvalid: If the service rejects key, model or URL, or the egress policy forbids its host.
         """
         ...

@@ -84,7 +84,7 @@ class ObjectStore(Protocol):
                 `sha256` the content can have a few MiB at most, and its own digest is stored.
 
         Raises:
-            BytesDiffer: If the content differs from `sha256` or `size`; nothing was stored.
+            ChecksumMismatch: If the content differs from `sha256` or `size`; nothing was stored.
         """
         ...
 

@@ -46,7 +46,7 @@ class BudgetedEmbedder(WrappedEmbedder):
         """Return one vector for each text, in order. Each call waits until the budget allows it.
 
         Raises:
-            RebuildPaused, RebuildUnwanted: If the rebuild must stop, as found while waiting.
+            RebuildPaused, RebuildCancelled: If the rebuild must stop, as found while waiting.
             EmbedderUnavailable: If the embedder was closed while waiting.
         """
         vectors: list[Vector] = []

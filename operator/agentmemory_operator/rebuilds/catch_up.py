@@ -7,7 +7,7 @@ and physical deletions. The full pass compares all points of both collections by
 import logging
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
-from agentmemory_operator.collections.previous import INDEXED_KEY, UPDATED_AT_INDEX
+from agentmemory_operator.collections.replaced_collection import INDEXED_KEY, UPDATED_AT_INDEX
 from agentmemory_operator.collections.rules.changes import CreateIndexes
 from agentmemory_operator.collections.rules.collection import ObservedCollection
 from agentmemory_operator.connections.resolve import Server
@@ -18,8 +18,8 @@ from agentmemory_operator.memories.rules.filters import Condition, equals
 from agentmemory_operator.memories.rules.ids import chunks_of
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.models import Embedder
-from agentmemory_operator.rebuilds.carry import PointCopier, VectorReuse, build_copier
 from agentmemory_operator.rebuilds.copy import build_budgeted_embedder
+from agentmemory_operator.rebuilds.point_copier import PointCopier, VectorReuse, build_copier
 from agentmemory_operator.rebuilds.task import RebuildRun
 
 MAX_CLOCK_SKEW_MS = 50_000

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from agentmemory_operator.collections.announce import AliasLocks, release_writers
-from agentmemory_operator.collections.claims import ClaimRegistry
-from agentmemory_operator.collections.previous import alias_points_to, find_live, has_owner
+from agentmemory_operator.collections.claim_registry import ClaimRegistry
+from agentmemory_operator.collections.replaced_collection import alias_points_to, find_live, has_owner
 from agentmemory_operator.collections.rules.collection import (
     Collection,
     ObservedCollection,
@@ -42,18 +42,18 @@ from agentmemory_operator.errors import (
 from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.ports.kubernetes import Cluster, Event
 from agentmemory_operator.ports.models import Embedder
-from agentmemory_operator.rebuilds.begin import (
+from agentmemory_operator.rebuilds.converge import await_replicas
+from agentmemory_operator.rebuilds.move import withdraw_announcement
+from agentmemory_operator.rebuilds.rebuild_removal import RebuildRemoval
+from agentmemory_operator.rebuilds.rebuild_start import (
     RebuildRequests,
     RebuildStarter,
     correct_point_count,
     has_background_rebuild,
 )
-from agentmemory_operator.rebuilds.converge import await_replicas
-from agentmemory_operator.rebuilds.move import withdraw_announcement
-from agentmemory_operator.rebuilds.remove import RebuildRemoval
 from agentmemory_operator.rebuilds.reports import RebuildReports
 from agentmemory_operator.rebuilds.rules.decision import RebuildDecision, decide
-from agentmemory_operator.rebuilds.rules.plain import (
+from agentmemory_operator.rebuilds.rules.plain_swap_steps import (
     is_plain_deleted,
     replaces_plain_collection,
     with_way_back_as_source,
@@ -61,9 +61,9 @@ from agentmemory_operator.rebuilds.rules.plain import (
 from agentmemory_operator.rebuilds.task import RebuildRun
 from agentmemory_operator.restores.in_place import is_abandoned, reopen
 from agentmemory_operator.restores.precedence import find_started_restore
-from agentmemory_operator.runtime.cache import Key, ObjectTable, key_of_memory, owned_memory
 from agentmemory_operator.runtime.jobs import run_steps
-from agentmemory_operator.runtime.queue import WorkQueue
+from agentmemory_operator.runtime.object_table import Key, ObjectTable, key_of_memory, owned_memory
+from agentmemory_operator.runtime.work_queue import WorkQueue
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
 from agentmemory_operator.spec.kinds.agent_memory import (
     RECONCILE_REQUESTED_AT,
@@ -71,7 +71,7 @@ from agentmemory_operator.spec.kinds.agent_memory import (
     AgentMemory,
 )
 from agentmemory_operator.spec.kinds.conditions import Reason
-from agentmemory_operator.spec.kinds.rebuild import RebuildState, is_active
+from agentmemory_operator.spec.kinds.spec_rebuild import RebuildState, is_active
 from agentmemory_operator.spec.naming import alias_of, number_of
 
 log = logging.getLogger(__name__)

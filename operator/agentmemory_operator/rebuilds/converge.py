@@ -95,7 +95,7 @@ async def observe_target(task: RebuildRun) -> ObservedCollection:
     """Observe the target.
 
     Raises:
-        RebuildUnwanted: If it was deleted.
+        RebuildCancelled: If it was deleted.
     """
     name = task.target_name
     observed = await task.server.collections.observe(name, name, is_linked=True)
@@ -117,7 +117,7 @@ async def await_replicas(
 
     Raises:
         StoreUnavailable: If some are not active in time. The message names them.
-        RebuildUnwanted: If the target was deleted.
+        RebuildCancelled: If the target was deleted.
     """
     ends_s, target = time.monotonic() + patience_s, task.target_name
     while inactive := await _inactive_replicas(task):

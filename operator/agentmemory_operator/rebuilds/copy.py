@@ -13,7 +13,7 @@ from typing import Any
 from agentmemory_operator.connections.embedding_cache import CachedEmbedder, EmbeddingCache
 from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.rebuilds.budget import BudgetedEmbedder
-from agentmemory_operator.rebuilds.carry import PointCopier, build_copier
+from agentmemory_operator.rebuilds.point_copier import PointCopier, build_copier
 from agentmemory_operator.rebuilds.task import RebuildRun
 from agentmemory_operator.spec.effective.embedding import effective_embedding
 

@@ -23,9 +23,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass
 from typing import Any
 
-from agentmemory_operator.agents.copies import open_by_name
+from agentmemory_operator.agents.direct_agents import open_by_name
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.collections.previous import drop_rebuild_index, mark_previous
+from agentmemory_operator.collections.replaced_collection import drop_rebuild_index, mark_previous
 from agentmemory_operator.collections.retire import delete_keeping_snapshots
 from agentmemory_operator.collections.rules.announcement import MOVING_KEY
 from agentmemory_operator.collections.rules.collection import PREVIOUS_KEY
@@ -38,9 +38,9 @@ from agentmemory_operator.memories.rules.links import LINK_KEYS
 from agentmemory_operator.memories.rules.record import LOGGED_KEY, TOMBSTONE_KEY, Payload, window_mark
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.models import Embedder
-from agentmemory_operator.rebuilds.carry import build_copier, ends_of
 from agentmemory_operator.rebuilds.catch_up import max_write_delay_ms, read_points, walk_all, walk_changed
-from agentmemory_operator.rebuilds.rules.carried_vectors import VectorTolerance
+from agentmemory_operator.rebuilds.point_copier import build_copier, ends_of
+from agentmemory_operator.rebuilds.rules.vector_tolerance import VectorTolerance
 from agentmemory_operator.rebuilds.task import RebuildRun
 from agentmemory_operator.spec.effective.policies import rebuild_settings
 from agentmemory_operator.spec.effective.settings import effective_settings

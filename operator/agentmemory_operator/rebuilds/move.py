@@ -10,7 +10,7 @@ for at most `LEASE_S`, and the move is announced there for longer before writers
 
 If anything fails before the alias has moved, writers continue at once and the move starts again. The same applies if
 another process releases the writers. The writers of a plain collection that may be deleted wait until the alias exists:
-`rebuilds/plain.py`.
+`rebuilds/plain_swap.py`.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from agentmemory_operator.collections.announce import (
     release_writers,
     write_phase,
 )
-from agentmemory_operator.collections.previous import alias_points_to
+from agentmemory_operator.collections.replaced_collection import alias_points_to
 from agentmemory_operator.collections.rules.announcement import ANNOUNCE_S, Phase
 from agentmemory_operator.collections.rules.changes import SetAlias
 from agentmemory_operator.collections.rules.collection import ORIGIN_KEY
@@ -36,10 +36,10 @@ from agentmemory_operator.errors import RebuildCancelled, StoreUnavailable
 from agentmemory_operator.rebuilds.catch_up import copy_changed, copy_differences
 from agentmemory_operator.rebuilds.converge import await_replicas
 from agentmemory_operator.rebuilds.copy import build_budgeted_embedder
-from agentmemory_operator.rebuilds.plain import record_replaced, replace_by_alias, way_back_runs
-from agentmemory_operator.rebuilds.rules.plain import is_plain_deleted, replaces_plain_collection
+from agentmemory_operator.rebuilds.plain_swap import record_replaced, replace_by_alias, way_back_runs
+from agentmemory_operator.rebuilds.rules.plain_swap_steps import is_plain_deleted, replaces_plain_collection
 from agentmemory_operator.rebuilds.task import RebuildRun
-from agentmemory_operator.restores.rules.checks import RECORDS_KEY
+from agentmemory_operator.restores.rules.swap_checks import RECORDS_KEY
 
 MAX_HOLD_S = 3.0
 """Maximum duration of the last pass in seconds. The API rejects held writes after somewhat longer (`Times.hold_s`)."""
@@ -70,7 +70,8 @@ class MoveStep:
     def with_announcement(self, step: Callable[[RebuildRun], Awaitable[str]]) -> Callable[[RebuildRun], Awaitable[str]]:
         """Wrap the step before the move: announce the move when the step starts.
 
-        After a failure of the step the caller must call `withdraw_announcement`. The move of a plain collection is announced later.
+        After a failure of the step the caller must call `withdraw_announcement`. The move of a plain collection is
+        announced later.
         """
 
         async def announce_and_run(task: RebuildRun) -> str:
@@ -85,7 +86,7 @@ class MoveStep:
         """Move the alias.
 
         Raises:
-            RebuildPaused, RebuildUnwanted: If it must not be moved any more.
+            RebuildPaused, RebuildCancelled: If it must not be moved any more.
             TransientError: If it was not moved. The step must be repeated.
         """
         if task.announcement is None:

@@ -1,4 +1,4 @@
-"""Search both collections of a rebuild for the same memories, as in `rebuilds/rules/probes.py`."""
+"""Search both collections of a rebuild for the same memories, as in `rebuilds/rules/recall_probes.py`."""
 
 import logging
 from collections.abc import Hashable, Iterable, Sequence, Set
@@ -12,7 +12,7 @@ from agentmemory_operator.memories.rules.comparison import VERSION_KEYS, PointId
 from agentmemory_operator.memories.rules.filters import Selection, visible_filter
 from agentmemory_operator.ports.base import Json, Vector
 from agentmemory_operator.ports.models import Embedder
-from agentmemory_operator.rebuilds.rules.probes import (
+from agentmemory_operator.rebuilds.rules.recall_probes import (
     FETCHED_RESULTS,
     TOP_K,
     ProbeComparison,

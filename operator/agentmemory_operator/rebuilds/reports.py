@@ -8,11 +8,11 @@ from agentmemory_operator.collections.rules.rebuild_record import RebuildRecord,
 from agentmemory_operator.collections.rules.refusals import Refusal
 from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.ports.kubernetes import Cluster, Event
-from agentmemory_operator.rebuilds.rules.probes import approval_value
-from agentmemory_operator.runtime.cache import AGENT_MEMORY, Key, ObjectTable, Statuses, owned_memory
+from agentmemory_operator.rebuilds.rules.recall_probes import approval_value
+from agentmemory_operator.runtime.object_table import AGENT_MEMORY, Key, ObjectTable, Statuses, owned_memory
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.kinds.conditions import Reason
-from agentmemory_operator.spec.kinds.rebuild import RebuildState, RebuildStatus, RecallStatus, is_active
+from agentmemory_operator.spec.kinds.spec_rebuild import RebuildState, RebuildStatus, RecallStatus, is_active
 from agentmemory_operator.spec.printable import printable_lines
 from agentmemory_operator.spec.times import render_time
 

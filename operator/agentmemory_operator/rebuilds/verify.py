@@ -1,4 +1,4 @@
-"""Step Verify: compare a rebuild's target with its source while writers continue, as in `rebuilds/rules/verdict.py`."""
+"""Step Verify: compare a rebuild's target with its source while writers continue (`rebuilds/rules/target_verdict.py`)."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from agentmemory_operator.collections.rules.collection import ObservedCollection
 from agentmemory_operator.collections.rules.rebuild_record import ProbeRecall, RebuildKind, RebuildRecord
 from agentmemory_operator.errors import RebuildAwaitsApproval, SpecInvalid
-from agentmemory_operator.memories.compare import PointComparer
+from agentmemory_operator.memories.point_comparer import PointComparer
 from agentmemory_operator.memories.point_scan import changed_after_filter, count_changed, count_deleted, page_size, walk
 from agentmemory_operator.memories.rules.comparison import VERSION_KEYS, BottomKSample, PointId, Rows, is_alike
 from agentmemory_operator.memories.rules.findings import (
@@ -21,15 +21,14 @@ from agentmemory_operator.rebuilds.catch_up import catch_up, copy_differences, m
 from agentmemory_operator.rebuilds.converge import observe_target
 from agentmemory_operator.rebuilds.copy import build_budgeted_embedder
 from agentmemory_operator.rebuilds.probe import RecallMeasurement
-from agentmemory_operator.rebuilds.rules.carried_vectors import VectorTolerance
-from agentmemory_operator.rebuilds.rules.probes import (
+from agentmemory_operator.rebuilds.rules.recall_probes import (
     approval_value,
     choose_probes,
     describe_recall,
     find_blocking_drop,
     held_message,
 )
-from agentmemory_operator.rebuilds.rules.verdict import (
+from agentmemory_operator.rebuilds.rules.target_verdict import (
     MAX_CHECKED_TEXTS,
     MAX_RECORDED_POINTS,
     CopyGaps,
@@ -39,6 +38,7 @@ from agentmemory_operator.rebuilds.rules.verdict import (
     judge_embeddings,
     judge_settings,
 )
+from agentmemory_operator.rebuilds.rules.vector_tolerance import VectorTolerance
 from agentmemory_operator.rebuilds.task import RebuildRun
 from agentmemory_operator.spec.effective.policies import rebuild_settings
 from agentmemory_operator.spec.kinds.agent_memory import APPROVE_PLAN
@@ -98,7 +98,7 @@ class RebuildComparison:
         return VerificationVerdict((*findings, *await self._compare_contents()))
 
     async def _read_recent(self, since_ms: int) -> Rows | None:
-        """Return the versions of the source's points that changed since a time; None if they exceed `MAX_RECORDED_POINTS`."""
+        """Return the versions of the source's points that changed since a time; None if there are too many."""
         recent = Rows()
         filter_ = changed_after_filter(since_ms)
         source, points = self.task.source_name, self.task.server.points
@@ -177,7 +177,7 @@ class VerifyStep:
 
         Raises:
             SpecInvalid: If the target differs from the source.
-            RebuildHeld: If searches find less than the object allows, and that is not approved.
+            RebuildAwaitsApproval: If searches find less than the object allows, and that is not approved.
             TransientError: If the step must be repeated.
         """
         recall = task.record.recall

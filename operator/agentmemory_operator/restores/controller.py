@@ -13,7 +13,7 @@ from functools import partial
 
 from agentmemory_operator.collections.announce import AliasLocks, MoveAnnouncer
 from agentmemory_operator.collections.rules.desired import newest_collection
-from agentmemory_operator.collections.takeover import TakeoverRequests, terms_for
+from agentmemory_operator.collections.takeover_requests import TakeoverRequests, terms_for
 from agentmemory_operator.connections.resolve import Server, Servers, connection_of
 from agentmemory_operator.error_reasons import reason_of
 from agentmemory_operator.errors import (
@@ -28,17 +28,14 @@ from agentmemory_operator.errors import (
 from agentmemory_operator.lifecycle.erasure_restore import RestoredErasureReplay
 from agentmemory_operator.ports.base import Clock
 from agentmemory_operator.ports.kubernetes import Cluster
-from agentmemory_operator.restores.begin import RestoreStarter
 from agentmemory_operator.restores.in_place import InPlaceRestore
 from agentmemory_operator.restores.job import FINALIZER, RestoreJob, RestorePeriods, RestoreRun
 from agentmemory_operator.restores.precedence import find_obstacle, find_target_fault, moving_rebuild_message
 from agentmemory_operator.restores.previous_sweeper import ReplacedCollectionRemoval
-from agentmemory_operator.restores.reach import guard_live_collections, may_use_target, read_own_live
-from agentmemory_operator.restores.remove import RestoreRemoval
+from agentmemory_operator.restores.restore_preparation import RestoreStarter
+from agentmemory_operator.restores.restore_removal import RestoreRemoval
+from agentmemory_operator.restores.restore_targets import guard_live_collections, may_use_target, read_own_live
 from agentmemory_operator.restores.rollback import Rollback
-from agentmemory_operator.restores.rules.checks import (
-    SwapStep,
-)
 from agentmemory_operator.restores.rules.status import (
     StatusStamp,
     current_step,
@@ -49,14 +46,17 @@ from agentmemory_operator.restores.rules.status import (
     not_rolled_back_status,
     waiting_status,
 )
+from agentmemory_operator.restores.rules.swap_checks import (
+    SwapStep,
+)
 from agentmemory_operator.restores.sources import RestoreSources, SourceWaiting
 from agentmemory_operator.restores.swap import SwapRestore
-from agentmemory_operator.runtime.cache import (
+from agentmemory_operator.runtime.jobs import Job, JobBook
+from agentmemory_operator.runtime.object_table import (
     MEMORY_RESTORE,
     Key,
     ObjectTable,
 )
-from agentmemory_operator.runtime.jobs import Job, JobBook
 from agentmemory_operator.spec.kinds.agent_memory import ROLLBACK, AgentMemory
 from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.kinds.status_restore import MAX_ABANDONED

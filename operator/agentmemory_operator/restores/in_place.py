@@ -1,6 +1,6 @@
 """Restore into the live collection: rehearsed, with the API closed and a safety snapshot, undone after a failure.
 
-`restores/rules/in_place.py` lists the steps. Each may be repeated after any failure. Only Recover and later steps
+`restores/rules/in_place_steps.py` lists the steps. Each may be repeated after any failure. Only Recover and later steps
 change the contents of the collection. From then on a failure is undone by restoring the safety snapshot.
 """
 
@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from agentmemory_operator.collections.announce import MoveAnnouncer, check_announced
-from agentmemory_operator.collections.claims import ClaimRegistry
+from agentmemory_operator.collections.claim_registry import ClaimRegistry
 from agentmemory_operator.collections.reconcile import PassPermit, reconcile
 from agentmemory_operator.collections.rules.announcement import MOVING_KEY
 from agentmemory_operator.collections.rules.collection import (
@@ -38,15 +38,7 @@ from agentmemory_operator.memories.rules.findings import Check
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import Cluster
 from agentmemory_operator.restores.job import RestoreJob, RestoreRun
-from agentmemory_operator.restores.rules.checks import (
-    RestoreRecord,
-    check_fit,
-    check_origin,
-    merge_records,
-    parse_records,
-    records_to_json,
-)
-from agentmemory_operator.restores.rules.in_place import (
+from agentmemory_operator.restores.rules.in_place_steps import (
     UNDO,
     InPlaceStep,
     check_equal_layout,
@@ -61,11 +53,19 @@ from agentmemory_operator.restores.rules.status import (
     rolled_back_in_place_status,
     with_fields,
 )
+from agentmemory_operator.restores.rules.swap_checks import (
+    RestoreRecord,
+    check_fit,
+    check_origin,
+    merge_records,
+    parse_records,
+    records_to_json,
+)
 from agentmemory_operator.restores.safety_snapshot import SafetyLimits, SafetySnapshots, read_safety_name
-from agentmemory_operator.runtime.cache import MEMORY_RESTORE, Key, ObjectTable
 from agentmemory_operator.runtime.jobs import run_steps
-from agentmemory_operator.snapshots.compare import ComparedSnapshot, compare
-from agentmemory_operator.snapshots.rules.verdict import CLOCK_MARGIN_MS, SnapshotRecord
+from agentmemory_operator.runtime.object_table import MEMORY_RESTORE, Key, ObjectTable
+from agentmemory_operator.snapshots.copy_comparison import ComparedSnapshot, compare
+from agentmemory_operator.snapshots.rules.copy_verdict import CLOCK_MARGIN_MS, SnapshotRecord
 from agentmemory_operator.snapshots.verify import restore_into
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
 from agentmemory_operator.spec.kinds.conditions import Reason, find_condition

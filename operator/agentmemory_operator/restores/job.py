@@ -4,15 +4,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Self
 
-from agentmemory_operator.collections.previous import find_live
+from agentmemory_operator.collections.replaced_collection import find_live
 from agentmemory_operator.collections.rules.collection import Collection, Marker, ObservedCollection
 from agentmemory_operator.collections.rules.takeovers import TakeoverTerms
 from agentmemory_operator.connections.resolve import Server
-from agentmemory_operator.restores.rules.checks import RestoreIdentity, digest_of
 from agentmemory_operator.restores.rules.status import AnyStep, StatusStamp, step_status, succeeded_status
+from agentmemory_operator.restores.rules.swap_checks import RestoreIdentity, digest_of
 from agentmemory_operator.restores.sources import SnapshotSource
-from agentmemory_operator.runtime.cache import AGENT_MEMORY, QDRANT_CONNECTION, Key, slug_of
 from agentmemory_operator.runtime.jobs import Job
+from agentmemory_operator.runtime.object_table import AGENT_MEMORY, QDRANT_CONNECTION, Key, slug_of
 from agentmemory_operator.spec.kinds.agent_memory import GROUP, AgentMemory, MemoryRestore
 from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.kinds.parse import parse_restore

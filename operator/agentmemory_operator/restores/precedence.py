@@ -3,9 +3,9 @@
 from agentmemory_operator.collections.rules.rebuild_record import is_moving
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.restores.job import RestoreJob
-from agentmemory_operator.restores.rules.checks import PendingRestore, find_preceding
 from agentmemory_operator.restores.rules.status import has_ended, is_rolling_back
-from agentmemory_operator.runtime.cache import MEMORY_RESTORE, Key, ObjectTable, slug_of
+from agentmemory_operator.restores.rules.swap_checks import PendingRestore, find_preceding
+from agentmemory_operator.runtime.object_table import MEMORY_RESTORE, Key, ObjectTable, slug_of
 from agentmemory_operator.spec.kinds.conditions import Reason
 
 

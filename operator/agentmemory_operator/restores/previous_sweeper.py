@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
-from agentmemory_operator.collections.previous import find_live, read_replaced_ms, remove_if_due
+from agentmemory_operator.collections.replaced_collection import find_live, read_replaced_ms, remove_if_due
 from agentmemory_operator.collections.rules.collection import PREVIOUS_KEY, is_owner, read_owner
 from agentmemory_operator.connections.resolve import Server, Servers
 from agentmemory_operator.errors import AgentMemoryError, LeadershipLost, TransientError
@@ -14,8 +14,8 @@ from agentmemory_operator.lifecycle.erasure_replay import ErasureReplay
 from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.restores.job import RestoreJob, RestorePeriods, alias_in_name
 from agentmemory_operator.restores.rules.status import removed_status
-from agentmemory_operator.runtime.cache import AGENT_MEMORY, QDRANT_CONNECTION, Key, ObjectTable
-from agentmemory_operator.runtime.queue import run_periodically
+from agentmemory_operator.runtime.object_table import AGENT_MEMORY, QDRANT_CONNECTION, Key, ObjectTable
+from agentmemory_operator.runtime.work_queue import run_periodically
 from agentmemory_operator.spec.naming import ALIAS_PREFIX
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from typing import Any
 from agentmemory_operator.errors import NotFound, SpecInvalid, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import JobObjects
-from agentmemory_operator.runtime.cache import (
+from agentmemory_operator.runtime.object_table import (
     AGENT_MEMORY,
     MEMORY_RESTORE,
     MEMORY_SNAPSHOT,

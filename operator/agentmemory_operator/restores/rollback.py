@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from agentmemory_operator.collections.announce import AliasLocks, AliasSwitch, MoveAnnouncer, release_writers
-from agentmemory_operator.collections.previous import find_live, mark_previous
+from agentmemory_operator.collections.replaced_collection import find_live, mark_previous
 from agentmemory_operator.collections.rules.announcement import MOVING_KEY
 from agentmemory_operator.collections.rules.collection import PREVIOUS_KEY, is_placeholder
 from agentmemory_operator.collections.rules.epochs import CLOSED_KEY
@@ -17,8 +17,8 @@ from agentmemory_operator.lifecycle.erasure_restore import (
 )
 from agentmemory_operator.memories.point_scan import count_changed
 from agentmemory_operator.restores.job import RestoreJob
-from agentmemory_operator.restores.rules.checks import mark_rolled_back, parse_records, records_to_json
 from agentmemory_operator.restores.rules.status import rolled_back_status, rolling_back_status
+from agentmemory_operator.restores.rules.swap_checks import mark_rolled_back, parse_records, records_to_json
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.naming import alias_of

@@ -7,10 +7,10 @@ from agentmemory_operator.memories.point_scan import count_changed
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import Cluster
 from agentmemory_operator.restores.job import RestoreJob, RestoreRun
-from agentmemory_operator.restores.rules.in_place import safety_name
+from agentmemory_operator.restores.rules.in_place_steps import safety_name
 from agentmemory_operator.restores.rules.status import with_fields
-from agentmemory_operator.runtime.cache import MEMORY_SNAPSHOT, Key, ObjectTable
-from agentmemory_operator.snapshots.compare import ComparedSnapshot
+from agentmemory_operator.runtime.object_table import MEMORY_SNAPSHOT, Key, ObjectTable
+from agentmemory_operator.snapshots.copy_comparison import ComparedSnapshot
 from agentmemory_operator.snapshots.rules.facts import AGENT_MEMORY_LABEL, PIN
 from agentmemory_operator.snapshots.rules.steps import QDRANT, is_ended, is_verified, location_of
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION

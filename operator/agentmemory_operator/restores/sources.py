@@ -6,7 +6,7 @@ from typing import Any
 
 from agentmemory_operator.collections.retire import keep_snapshots_available
 from agentmemory_operator.connections.resolve import Server, Servers, connection_of
-from agentmemory_operator.connections.rules.bucket_places import parse_location
+from agentmemory_operator.connections.rules.object_keys import parse_location
 from agentmemory_operator.connections.streams import CheckedStream
 from agentmemory_operator.errors import (
     AgentMemoryError,
@@ -20,10 +20,10 @@ from agentmemory_operator.errors import (
     TransientError,
 )
 from agentmemory_operator.ports.objects import WebFiles
-from agentmemory_operator.restores.rules.checks import check_url
-from agentmemory_operator.runtime.cache import MEMORY_SNAPSHOT, QDRANT_CONNECTION, Key, ObjectTable
-from agentmemory_operator.snapshots.compare import ComparedSnapshot
+from agentmemory_operator.restores.rules.swap_checks import check_url
+from agentmemory_operator.runtime.object_table import MEMORY_SNAPSHOT, QDRANT_CONNECTION, Key, ObjectTable
 from agentmemory_operator.snapshots.copies import Copies
+from agentmemory_operator.snapshots.copy_comparison import ComparedSnapshot
 from agentmemory_operator.snapshots.rules.steps import locations_of
 from agentmemory_operator.snapshots.verify import restore_into
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory, MemorySnapshot

@@ -1,14 +1,15 @@
 """Restore by swap: recover into a new collection, prepare it, and make it live by one move of the alias.
 
-`restores/rules/checks.py` lists the steps. Each may be repeated after any failure. The live collection is not changed.
+`restores/rules/swap_checks.py` lists the steps. Each may be repeated after any failure. The live collection is not
+changed.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from agentmemory_operator.collections.announce import AliasLocks, AliasSwitch, MoveAnnouncer, release_writers
-from agentmemory_operator.collections.previous import drop_rebuild_index, mark_previous
 from agentmemory_operator.collections.reconcile import PassPermit, reconcile
+from agentmemory_operator.collections.replaced_collection import drop_rebuild_index, mark_previous
 from agentmemory_operator.collections.rules.collection import (
     METADATA_KEY,
     ORIGIN_KEY,
@@ -31,7 +32,8 @@ from agentmemory_operator.lifecycle.erasure_restore import (
 from agentmemory_operator.memories.point_scan import count_changed, count_deleted, find_newest_change
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.restores.job import RestoreRun
-from agentmemory_operator.restores.rules.checks import (
+from agentmemory_operator.restores.rules.status import current_step, with_fields
+from agentmemory_operator.restores.rules.swap_checks import (
     RestoreRecord,
     SwapStep,
     check_fit,
@@ -41,9 +43,8 @@ from agentmemory_operator.restores.rules.checks import (
     records_to_json,
     resume_at,
 )
-from agentmemory_operator.restores.rules.status import current_step, with_fields
 from agentmemory_operator.runtime.jobs import run_steps
-from agentmemory_operator.snapshots.rules.verdict import (
+from agentmemory_operator.snapshots.rules.copy_verdict import (
     CLOCK_MARGIN_MS,
     SnapshotRecord,
     compare_configuration,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from agentmemory_operator.ports.base import Json
-from agentmemory_operator.runtime.cache import (
+from agentmemory_operator.runtime.object_table import (
     AGENT_MEMORY,
     Key,
     ObjectTable,

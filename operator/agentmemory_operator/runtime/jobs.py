@@ -14,8 +14,8 @@ from typing import TypeVar
 from agentmemory_operator.errors import AgentMemoryError, LeadershipLost, StoreUnavailable, TransientError
 from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.ports.kubernetes import Cluster, Event
-from agentmemory_operator.runtime.cache import Key, ObjectTable, Statuses, owned_memory
-from agentmemory_operator.runtime.queue import WorkQueue
+from agentmemory_operator.runtime.object_table import Key, ObjectTable, Statuses, owned_memory
+from agentmemory_operator.runtime.work_queue import WorkQueue
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory, Metadata
 from agentmemory_operator.spec.times import parse_time
 

@@ -170,7 +170,8 @@ class Leadership:
         """Wait until this process leads.
 
         Raises:
-            AgentMemoryError: If the lease could not be read or written for `MAX_UNAVAILABLE_S`. The message has the cause.
+            AgentMemoryError: If the lease could not be read or written for `MAX_UNAVAILABLE_S`. The message has the
+                cause.
         """
         since_s = self._now_s()
         while not await self._attempt():

@@ -24,8 +24,8 @@ from prometheus_client.registry import Collector
 
 from agentmemory_operator.errors import StoreUnavailable
 from agentmemory_operator.ports.tracing import Span, SpanKind, Tracer
-from agentmemory_operator.runtime.cache import AGENT_MEMORY, QDRANT_CONNECTION, Key, ObjectTable
-from agentmemory_operator.runtime.queue import WorkQueue
+from agentmemory_operator.runtime.object_table import AGENT_MEMORY, QDRANT_CONNECTION, Key, ObjectTable
+from agentmemory_operator.runtime.work_queue import WorkQueue
 from agentmemory_operator.spec.kinds.conditions import Reason, find_condition
 
 Labels = tuple[str, ...]

@@ -13,8 +13,15 @@ from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import FieldError, RequestInvalid, StoreRejected
 from agentmemory_operator.memories.point_pages import read_memories, read_pages
 from agentmemory_operator.memories.rules.filters import Filter
-from agentmemory_operator.search.rules.counts import DECAY_KEYS, STATES, State, Statistics, count_decayed, state_filters
-from agentmemory_operator.spec.expression.models import Confidence
+from agentmemory_operator.search.rules.memory_states import (
+    DECAY_KEYS,
+    STATES,
+    State,
+    Statistics,
+    count_decayed,
+    state_filters,
+)
+from agentmemory_operator.spec.expression.scoring_parameters import Confidence
 
 # Maximum number of memories that are counted exactly, by listing in ten calls, if the strict mode forbids exact counts.
 MAX_LISTED = 20_000

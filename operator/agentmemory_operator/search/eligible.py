@@ -14,7 +14,7 @@ from agentmemory_operator.memories.rules.criteria import Criterion, compile_cert
 from agentmemory_operator.memories.rules.criteria_match import keys_of, matches
 from agentmemory_operator.memories.rules.filters import Filter, Selection, equals_any, narrow, visible_filter
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
-from agentmemory_operator.memories.zoned import has_vector
+from agentmemory_operator.memories.zone_access import has_vector
 from agentmemory_operator.search.counts import count_matching
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY, ZONES
 from agentmemory_operator.zones.sealed_store import without_decryption

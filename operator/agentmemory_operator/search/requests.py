@@ -9,7 +9,7 @@ from agentmemory_operator.errors import FieldError
 from agentmemory_operator.memories.rules.filters import Selection
 from agentmemory_operator.search.results import MAX_RESULTS_WITH_NEIGHBOURS
 from agentmemory_operator.spec.effective.settings import Ranking
-from agentmemory_operator.spec.expression.models import WEIGHTED, Priority, model_name
+from agentmemory_operator.spec.expression.scoring_parameters import WEIGHTED, Priority, model_name
 from agentmemory_operator.spec.presets.table import Weights
 
 

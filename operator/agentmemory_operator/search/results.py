@@ -90,10 +90,10 @@ async def read_neighbours(agent: Agent, points: Sequence[Json], count: int, *, n
 def _lists(agent: Agent, row: Json, count: int, now_ms: int) -> list[Json]:
     """Return the queries for the memories before a memory, nearest first, and for those after it."""
     session = Selection(user_id=row["userId"], scopes=(), session_id=row["sessionId"])
-    visible_filter = visible_filter(session, now_ms, agent.settings.ranking.endings)
+    visible = visible_filter(session, now_ms, agent.settings.ranking.endings)
     return [
         {
-            "filter": narrow(visible_filter, {"key": ORDER_KEY, "range": {bound: row[ORDER_KEY]}}),
+            "filter": narrow(visible, {"key": ORDER_KEY, "range": {bound: row[ORDER_KEY]}}),
             "query": {"order_by": {"key": ORDER_KEY, "direction": direction}},
             "limit": count,
             "with_payload": PUBLIC_PAYLOAD,

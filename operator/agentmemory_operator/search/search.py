@@ -26,7 +26,6 @@ from agentmemory_operator.search.eligible import find_eligible
 from agentmemory_operator.search.requests import SearchRequest, find_request_errors, resolve_ranking
 from agentmemory_operator.search.results import Neighbours, RerankedPoints, read_neighbours, rerank_points
 from agentmemory_operator.search.rules.candidates import CandidatePlan, plan_candidates
-from agentmemory_operator.search.rules.clues import QueryFeatures, add_evidence, extract_features
 from agentmemory_operator.search.rules.exactness import (
     UnlistedMemories,
     build_end_queries,
@@ -44,6 +43,7 @@ from agentmemory_operator.search.rules.hybrid import (
     fusion_of,
     ranks_evidence,
 )
+from agentmemory_operator.search.rules.query_features import QueryFeatures, add_evidence, extract_features
 from agentmemory_operator.search.rules.score import (
     NO_PLACEHOLDERS,
     ScoreTerms,

@@ -10,9 +10,9 @@ from agentmemory_operator.memories.rules.filters import Filter, equals, equals_a
 from agentmemory_operator.memories.rules.ids import decode_cursor, encode_cursor
 from agentmemory_operator.memories.rules.profile import UserProfile, profile_from_payload, profile_id, profile_to_facts
 from agentmemory_operator.memories.rules.record import PROFILE_KEY, TOMBSTONE_KEY, Payload
-from agentmemory_operator.memories.stored import UserPoint, change_point
+from agentmemory_operator.memories.stored_memories import UserPoint, change_point
 from agentmemory_operator.ports.base import Json
-from agentmemory_operator.search.rules.counts import state_filters
+from agentmemory_operator.search.rules.memory_states import state_filters
 
 # Users per request: even with the longest names, the response stays below the size limit.
 USERS_PER_REQUEST = 5_000

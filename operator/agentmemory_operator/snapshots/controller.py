@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from agentmemory_operator.collections.retire import keep_snapshots_available
 from agentmemory_operator.collections.scratch import ScratchCollections
-from agentmemory_operator.collections.takeover import TakeoverRequests
+from agentmemory_operator.collections.takeover_requests import TakeoverRequests
 from agentmemory_operator.connections.link import REFUSED_KEY_STATUSES
 from agentmemory_operator.connections.resolve import Server, Servers
 from agentmemory_operator.error_reasons import reason_of
@@ -30,12 +30,9 @@ from agentmemory_operator.errors import (
 )
 from agentmemory_operator.ports.base import Clock
 from agentmemory_operator.ports.kubernetes import Cluster
-from agentmemory_operator.runtime.cache import Key, ObjectTable
 from agentmemory_operator.runtime.jobs import Job, JobBook
-from agentmemory_operator.snapshots.adopt import SnapshotImport
+from agentmemory_operator.runtime.object_table import Key, ObjectTable
 from agentmemory_operator.snapshots.copies import Copies
-from agentmemory_operator.snapshots.make import SnapshotCreator, Verifier, recorded_connection, write_progress
-from agentmemory_operator.snapshots.remove import SnapshotRemoval
 from agentmemory_operator.snapshots.rules.steps import (
     DEFAULT_VERIFY,
     FINALIZER,
@@ -54,6 +51,14 @@ from agentmemory_operator.snapshots.rules.steps import (
     succeeded_status,
     without_location,
 )
+from agentmemory_operator.snapshots.snapshot_creation import (
+    SnapshotCreator,
+    Verifier,
+    recorded_connection,
+    write_progress,
+)
+from agentmemory_operator.snapshots.snapshot_file_removal import SnapshotRemoval
+from agentmemory_operator.snapshots.snapshot_import import SnapshotImport
 from agentmemory_operator.spec.kinds.agent_memory import CONFIRM_DELETE, VERIFY_REQUESTED_AT
 from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason
 from agentmemory_operator.spec.kinds.parse import parse_snapshot

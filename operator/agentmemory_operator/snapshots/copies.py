@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentmemory_operator.connections.buckets import Storages
-from agentmemory_operator.connections.rules.bucket_places import KeyOwner, copy_folder, parse_location, parse_owner
+from agentmemory_operator.connections.rules.object_keys import KeyOwner, copy_folder, parse_location, parse_owner
 from agentmemory_operator.connections.streams import (
     CheckedStream,
     Progress,
@@ -79,7 +79,7 @@ class Copies:
             namespace: Namespace of the MemorySnapshot, and of the Secret.
 
         Raises:
-            BytesDiffer: If the server's bytes differ from its checksum, or two uploads were stored with other bytes.
+            ChecksumMismatch: If the server's bytes differ from its checksum, or two uploads were stored with other bytes.
             StorageRejected, SecretMissing: If a user must fix the storage or the Secret.
             TransientError: If the storage or the server is unavailable. Another call continues.
         """
@@ -117,7 +117,7 @@ class Copies:
 
         Raises:
             SpecInvalid: If the object does not exist, or its SHA-256 is unknown.
-            BytesDiffer: If its bytes differ from its SHA-256. No collection was created from them.
+            ChecksumMismatch: If its bytes differ from its SHA-256. No collection was created from them.
             StoreRejected: If the server rejects the bytes.
         """
         async with self.open(place, namespace=namespace, progress=progress) as (content, known):
@@ -149,7 +149,7 @@ class Copies:
 
         Raises:
             SpecInvalid: If the object does not exist, or its SHA-256 is unknown.
-            BytesDiffer: If its bytes differ from its SHA-256.
+            ChecksumMismatch: If its bytes differ from its SHA-256.
         """
         async with self.open(place, namespace=namespace, progress=progress) as (content, known):
             await read_to_end(content)

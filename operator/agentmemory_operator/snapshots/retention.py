@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 from agentmemory_operator.errors import AgentMemoryError, LeadershipLost, NotOwned
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import Cluster, Event
-from agentmemory_operator.runtime.cache import (
+from agentmemory_operator.runtime.object_table import (
     AGENT_MEMORY,
     MEMORY_RESTORE,
     MEMORY_SNAPSHOT,
@@ -29,11 +29,11 @@ from agentmemory_operator.runtime.cache import (
     Statuses,
     key_of,
 )
-from agentmemory_operator.runtime.queue import WorkQueue
+from agentmemory_operator.runtime.work_queue import WorkQueue
 from agentmemory_operator.snapshots.rules.due import SnapshotOverview
 from agentmemory_operator.snapshots.rules.facts import removal_status
 from agentmemory_operator.snapshots.rules.retention import RetentionVerdict
-from agentmemory_operator.snapshots.rules.why_kept import find_users, judge_overview
+from agentmemory_operator.snapshots.rules.retention_verdicts import find_users, judge_overview
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 from agentmemory_operator.spec.times import render_second
 

@@ -15,9 +15,9 @@ from prometheus_client.registry import Collector
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.ports.kubernetes import Cluster, Event
-from agentmemory_operator.runtime.cache import AGENT_MEMORY, MEMORY_SNAPSHOT, Key, ObjectTable, Statuses
 from agentmemory_operator.runtime.metrics import Labels, LiveGauge
-from agentmemory_operator.runtime.queue import WorkQueue
+from agentmemory_operator.runtime.object_table import AGENT_MEMORY, MEMORY_SNAPSHOT, Key, ObjectTable, Statuses
+from agentmemory_operator.runtime.work_queue import WorkQueue
 from agentmemory_operator.snapshots.retention import BytesRemoval, RetentionRuns
 from agentmemory_operator.snapshots.rules.due import (
     DueSnapshot,

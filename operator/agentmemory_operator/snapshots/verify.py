@@ -15,9 +15,9 @@ from agentmemory_operator.connections.streams import hash_stream
 from agentmemory_operator.errors import NotFound, RecoveryOutcomeUnknown, StoreRejected, StoreUnavailable
 from agentmemory_operator.memories.rules.findings import Check, CheckFinding, VerificationVerdict
 from agentmemory_operator.ports.base import Json
-from agentmemory_operator.snapshots.compare import ComparedSnapshot, compare
+from agentmemory_operator.snapshots.copy_comparison import ComparedSnapshot, compare
+from agentmemory_operator.snapshots.rules.copy_verdict import UNVERIFIED, SnapshotRecord, compare_checksum
 from agentmemory_operator.snapshots.rules.steps import QDRANT, S3, location_of
-from agentmemory_operator.snapshots.rules.verdict import UNVERIFIED, SnapshotRecord, compare_checksum
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 from agentmemory_operator.spec.kinds.conditions import ConditionState
 from agentmemory_operator.spec.times import parse_time

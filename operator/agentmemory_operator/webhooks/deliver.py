@@ -20,15 +20,15 @@ from prometheus_client import Counter
 from prometheus_client.registry import Collector
 
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.connections.rules.secret_hosts import NOWHERE
+from agentmemory_operator.connections.rules.host_lists import NOWHERE
 from agentmemory_operator.errors import AgentMemoryError, LeadershipLost, RequestInvalid, TransientError
 from agentmemory_operator.memories.change_log import ChangesRequest, complete_until_ms, read_changes
-from agentmemory_operator.memories.rules.change_log import Change, Position
+from agentmemory_operator.memories.rules.change_entries import Change, Position
 from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.ports.kubernetes import Secrets
 from agentmemory_operator.ports.webhooks import WebhookSender
-from agentmemory_operator.runtime.cache import Key, ObjectTable, owned_memory
-from agentmemory_operator.runtime.queue import Request, WorkQueue, jittered
+from agentmemory_operator.runtime.object_table import Key, ObjectTable, owned_memory
+from agentmemory_operator.runtime.work_queue import Request, WorkQueue, jittered
 from agentmemory_operator.spec.effective.settings import AgentSettings, effective_settings
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.kinds.spec_webhooks import Webhook

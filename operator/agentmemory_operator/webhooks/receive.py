@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from agentmemory_operator.agents.directory import AgentDirectory
-from agentmemory_operator.connections.rules.secret_hosts import NOWHERE
+from agentmemory_operator.connections.rules.host_lists import NOWHERE
 from agentmemory_operator.errors import AgentMemoryError, NotFound, Unauthenticated
 from agentmemory_operator.ports.base import Clock
 from agentmemory_operator.ports.kubernetes import Secrets

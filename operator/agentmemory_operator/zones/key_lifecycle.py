@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from agentmemory_operator.errors import KeysUnavailable
-from agentmemory_operator.zones.known_shards import ShardCache
 from agentmemory_operator.zones.rules.entries import (
     FIRST_SHARD,
     KEY_BYTES,
@@ -24,7 +23,8 @@ from agentmemory_operator.zones.rules.entries import (
     shards_below,
 )
 from agentmemory_operator.zones.rules.shards import Shard
-from agentmemory_operator.zones.wrapping import WrappingKeys
+from agentmemory_operator.zones.shard_cache import ShardCache
+from agentmemory_operator.zones.wrapping_keys import WrappingKeys
 
 
 def is_due(shard: Shard, key_id: str, before_ms: int) -> bool:

@@ -22,7 +22,7 @@ from cachetools import LRUCache
 
 from agentmemory_operator.errors import KeysUnavailable
 from agentmemory_operator.ports.base import Clock
-from agentmemory_operator.ports.zone_keys import KeyShards
+from agentmemory_operator.ports.key_shards import KeyShards
 from agentmemory_operator.zones.key_lifecycle import (
     destroy_scope,
     destroy_zone,
@@ -31,8 +31,6 @@ from agentmemory_operator.zones.key_lifecycle import (
     is_due,
     rotate_due_keys,
 )
-from agentmemory_operator.zones.known_shards import ShardCache
-from agentmemory_operator.zones.known_wrapping import WrappingKeyCache
 from agentmemory_operator.zones.rules.entries import (
     KEY_BYTES,
     LEVELS,
@@ -46,7 +44,9 @@ from agentmemory_operator.zones.rules.entries import (
 )
 from agentmemory_operator.zones.rules.sealing import keyed_hash
 from agentmemory_operator.zones.rules.shards import Shard
-from agentmemory_operator.zones.wrapping import WrappingKeys
+from agentmemory_operator.zones.shard_cache import ShardCache
+from agentmemory_operator.zones.wrapping_key_cache import WrappingKeyCache
+from agentmemory_operator.zones.wrapping_keys import WrappingKeys
 
 FRESH_MS = 60_000
 """Time in milliseconds for which cached shards and wrapping keys are used."""

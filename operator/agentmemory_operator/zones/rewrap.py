@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from agentmemory_operator.errors import Conflict, KeysDamaged, KeysUnavailable, TransientError
-from agentmemory_operator.ports.zone_keys import KeyShards
+from agentmemory_operator.ports.key_shards import KeyShards
 from agentmemory_operator.runtime.tasks import update
 from agentmemory_operator.zones.rules.entries import KeyEntry, Ring, shards_below
 from agentmemory_operator.zones.rules.shards import Shard
-from agentmemory_operator.zones.wrapping import WrappingKeys
+from agentmemory_operator.zones.wrapping_keys import WrappingKeys
 
 MAX_WRITE_ATTEMPTS = 8
 """Maximum number of attempts to write a shard that other processes write too."""

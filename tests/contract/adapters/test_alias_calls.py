@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 import httpx
 import pytest
 
-from agentmemory_operator.adapters.qdrant.calls import CallHooks
+from agentmemory_operator.adapters.qdrant.call_hooks import CallHooks
 from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
 from agentmemory_operator.collections.rules.changes import SetAlias
 from agentmemory_operator.errors import StoreUnavailable

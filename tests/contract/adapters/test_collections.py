@@ -47,8 +47,8 @@ from agentmemory_operator.spec.presets.table import (
     TurboQuantization,
 )
 from qdrant_devserver.server import create_app
+from tests.support.fault_injection import with_faults
 from tests.support.patience import Patience
-from tests.support.planted import with_faults
 from tests.support.programs import free_port
 from tests.support.spec.plans import (
     apply_change,

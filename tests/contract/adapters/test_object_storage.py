@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from agentmemory_operator.adapters.http.egress import DEFAULT_EGRESS
-from agentmemory_operator.adapters.s3.calls import S3Calls, S3Request, bucket_url
-from agentmemory_operator.adapters.s3.objects import S3Objects
+from agentmemory_operator.adapters.s3.bucket_objects import S3Objects
+from agentmemory_operator.adapters.s3.signed_calls import S3Calls, S3Request, bucket_url
 from agentmemory_operator.adapters.s3.uploads import PART_BYTES
 from agentmemory_operator.errors import ChecksumMismatch, LeadershipLost, NotFound, StorageRejected, StorageUnavailable
 from agentmemory_operator.ports.objects import AccessKey, Bucket, ObjectStore

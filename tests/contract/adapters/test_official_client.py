@@ -12,7 +12,7 @@ from qdrant_client import AsyncQdrantClient, models
 from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
 from agentmemory_operator.collections.reconcile import reconcile
 from agentmemory_operator.memories.incoming import IncomingMemory
-from agentmemory_operator.memories.stored import delete_head
+from agentmemory_operator.memories.stored_memories import delete_head
 from tests.support.engine.agents import World, vector_of
 from tests.support.programs import ROOT
 from tests.support.spec.plans import desired_of

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.adapters.qdrant.calls import READS_PER_RETRY
+from agentmemory_operator.adapters.qdrant.call_hooks import READS_PER_RETRY
 from agentmemory_operator.adapters.qdrant.points import QdrantPoints
 from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.errors import (

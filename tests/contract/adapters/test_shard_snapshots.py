@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agentmemory_operator.adapters.qdrant.calls import CallHooks
+from agentmemory_operator.adapters.qdrant.call_hooks import CallHooks
 from agentmemory_operator.adapters.qdrant.nodes import QdrantNode, wait_for_metadata
 from agentmemory_operator.adapters.qdrant.shard_snapshots import QdrantShardSnapshots
 from agentmemory_operator.collections.rules.collection import placeholder_metadata
@@ -20,7 +20,7 @@ from agentmemory_operator.errors import AgentMemoryError, NotFound, StoreRejecte
 from agentmemory_operator.ports.snapshots import SnapshotFile
 from agentmemory_operator.runtime.metrics import NO_TRACES
 from agentmemory_operator.spec.naming import SHARD_SETS_COLLECTION
-from tests.support.engine.meanwhile import ProcessKilled
+from tests.support.engine.interleaved_store import ProcessKilled
 from tests.support.programs import free_port
 from tests.support.web.qdrant_nodes import CLUSTERS, STEADY, DevServer, Peers, open_nodes, wait_for_active_replicas
 

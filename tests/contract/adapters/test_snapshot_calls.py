@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from agentmemory_operator.adapters.qdrant.calls import CallHooks
+from agentmemory_operator.adapters.qdrant.call_hooks import CallHooks
 from agentmemory_operator.adapters.qdrant.snapshots import QdrantSnapshots
 from agentmemory_operator.errors import (
     AgentMemoryError,

@@ -10,7 +10,7 @@ import pytest
 from agentmemory_operator.collections.scratch import ScratchCollections, ScratchSweeper
 from agentmemory_operator.connections.resolve import Server, Servers
 from agentmemory_operator.main.stores import Stores
-from agentmemory_operator.runtime.cache import ObjectTable
+from agentmemory_operator.runtime.object_table import ObjectTable
 from agentmemory_operator.spec.naming import scratch_name
 from tests.support.engine.fakes import FakeSecrets
 from tests.support.job.job_world import open_server

@@ -15,8 +15,8 @@ from agentmemory_operator.collections.rules.collection import KeywordSource
 from agentmemory_operator.errors import DeletionPending, StoreRejected
 from agentmemory_operator.lifecycle.forget import ForgetRequest
 from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
-from agentmemory_operator.memories.stored import delete_head
-from agentmemory_operator.runtime.cache import MEMORY_SNAPSHOT
+from agentmemory_operator.memories.stored_memories import delete_head
+from agentmemory_operator.runtime.object_table import MEMORY_SNAPSHOT
 from agentmemory_operator.search.counts import MAX_LISTED, count_memories
 from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.presets import Lifecycle

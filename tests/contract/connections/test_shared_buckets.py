@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.adapters.s3.objects import S3Objects
+from agentmemory_operator.adapters.s3.bucket_objects import S3Objects
 from agentmemory_operator.connections.buckets import Storages
-from agentmemory_operator.connections.rules.bucket_places import copy_location, erasure_folder, parse_location
+from agentmemory_operator.connections.rules.object_keys import copy_location, erasure_folder, parse_location
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.ports.objects import ObjectStore
 from agentmemory_operator.snapshots.copies import Copies, ServerFile

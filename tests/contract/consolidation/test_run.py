@@ -11,7 +11,7 @@ import pytest
 
 from agentmemory_operator.adapters.entity_lists import read_entity_lists
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.consolidation.carry_out import PlanEffect
+from agentmemory_operator.consolidation.plan_executor import PlanEffect
 from agentmemory_operator.consolidation.run import Consolidation, RunParameters, RunReport
 from agentmemory_operator.consolidation.undo import UndoReport, approve, read_proposals, reject, undo
 from agentmemory_operator.entities.browse import read_entity
@@ -23,15 +23,15 @@ from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
 from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.chains import SWEEP_AFTER_MS
 from agentmemory_operator.memories.rules.criteria_json import parse_filters
-from agentmemory_operator.memories.stored import delete_head
+from agentmemory_operator.memories.stored_memories import delete_head
 from agentmemory_operator.ports.base import Vector
 from agentmemory_operator.spec.effective.consolidation import RunLimits
 from agentmemory_operator.spec.expression.variables import DAY_MS
 from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.spec.presets import PRESETS
 from tests.support.engine.agents import EVERYTHING, FakeEmbedder, World, outcome_of_crash
+from tests.support.engine.interleaved_store import Event, InterleavedStore
 from tests.support.engine.language_models import FunctionModel, ModelResponse, Row, merge_by_first_word
-from tests.support.engine.meanwhile import Event, InterleavedStore
 
 pytestmark = pytest.mark.usefixtures("keeps_vectors")
 

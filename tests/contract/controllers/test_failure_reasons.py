@@ -21,7 +21,7 @@ from agentmemory_operator.errors import (
 from tests.contract.snapshots.test_snapshot_passes import Said, asked, passes_of
 from tests.support.job.restore_world import RestoreWorld, open_restore
 from tests.support.spec.documents import connection_document, memory_document
-from tests.unit.controllers.test_agent_memory import Stage
+from tests.unit.controllers.test_agent_memory_pass import Stage
 
 FOR_NOW: dict[str, AgentMemoryError] = {
     "TLSFailed": TlsVerificationFailed("its certificate is for another host"),

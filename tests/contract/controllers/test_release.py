@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
-from agentmemory_operator.adapters.s3.objects import S3Objects
+from agentmemory_operator.adapters.s3.bucket_objects import S3Objects
 from agentmemory_operator.collections.reconcile import reconcile
 from agentmemory_operator.collections.rules.desired import desired_collection
 from agentmemory_operator.collections.scratch import ScratchCollections
-from agentmemory_operator.collections.takeover import TakeoverRequests
+from agentmemory_operator.collections.takeover_requests import TakeoverRequests
 from agentmemory_operator.connections.buckets import Storages
 from agentmemory_operator.connections.probe import Connections
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.controllers.deletion import FINALIZER, Deletion
 from agentmemory_operator.errors import DeletionPending, NamespaceTerminating, StoreUnavailable
 from agentmemory_operator.ports.base import Json
-from agentmemory_operator.runtime.cache import Key
+from agentmemory_operator.runtime.object_table import Key
 from agentmemory_operator.snapshots.controller import SnapshotPasses
 from agentmemory_operator.snapshots.copies import Copies
 from agentmemory_operator.snapshots.verify import Verification
@@ -176,7 +176,7 @@ class TestLastSnapshot:
 class Unfit:
     """Finds every snapshot unfit."""
 
-    async def prove(self, server: Server, metadata: Metadata, status: Json) -> ConditionState:
+    async def verify_status(self, server: Server, metadata: Metadata, status: Json) -> ConditionState:
         return ConditionState("Verified", False, "CopyDiffers", "3 points are missing")
 
 

@@ -7,29 +7,29 @@ from typing import Any, cast
 
 import pytest
 
-from agentmemory_operator.consolidation.carry_out import PlanEffect
+from agentmemory_operator.consolidation.plan_executor import PlanEffect
 from agentmemory_operator.consolidation.undo import UndoReport, approve, read_proposals, undo
-from agentmemory_operator.distillation.queue import find_due_rows
-from agentmemory_operator.distillation.rules.answers import MAX_HEAD_CHARS, MAX_VERSIONS
+from agentmemory_operator.distillation.rules.model_output import MAX_HEAD_CHARS, MAX_VERSIONS
+from agentmemory_operator.distillation.run_queue import find_due_rows
 from agentmemory_operator.distillation.runs import LEASE_MARGIN_S, MAX_TRIES, DistillationResult, DistillationRun
 from agentmemory_operator.errors import AgentMemoryError, ModelOutputInvalid
 from agentmemory_operator.lifecycle.cleanup import Cleanup, CleanupResult
 from agentmemory_operator.lifecycle.cleanup_schedule import cleanup_events
 from agentmemory_operator.lifecycle.forget import ForgetRequest
-from agentmemory_operator.lifecycle.rules.cleanup import build_rules
+from agentmemory_operator.lifecycle.rules.cleanup_rules import build_rules
 from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
 from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.remember import Remember
 from agentmemory_operator.memories.rules.criteria_json import parse_filters
 from agentmemory_operator.memories.rules.record import LONG_CHAIN
-from agentmemory_operator.memories.stored import change_head
+from agentmemory_operator.memories.stored_memories import change_head
 from agentmemory_operator.ports.models import Completion
 from agentmemory_operator.spec.effective.consolidation import ModelSettings
 from agentmemory_operator.spec.memory_types import MemoryType, Ttl
 from tests.contract.distillation.test_runs import Embedder
 from tests.contract.distillation.test_runs import Meanwhile as While
 from tests.support.engine.agents import EVERYTHING, World
-from tests.support.engine.meanwhile import Event, InterleavedStore
+from tests.support.engine.interleaved_store import Event, InterleavedStore
 from tests.support.web.language_models import rows_of
 
 pytestmark = pytest.mark.usefixtures("keeps_vectors")

@@ -15,10 +15,10 @@ from agentmemory_operator.distillation.conversations import (
     StoredConversation,
     store_conversation,
 )
-from agentmemory_operator.distillation.queue import find_due_rows
+from agentmemory_operator.distillation.run_queue import find_due_rows
 from agentmemory_operator.distillation.runs import LEASE_MARGIN_S, MAX_TRIES, DistillationResult, DistillationRun
 from agentmemory_operator.errors import AgentMemoryError, ModelOutputInvalid, ModelUnavailable
-from agentmemory_operator.memories.stored import change_head, delete_head
+from agentmemory_operator.memories.stored_memories import change_head, delete_head
 from agentmemory_operator.ports.base import Vector
 from agentmemory_operator.ports.models import Completion
 from agentmemory_operator.spec.effective.consolidation import ModelSettings

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.distillation.queue import find_due_rows
+from agentmemory_operator.distillation.run_queue import find_due_rows
 from agentmemory_operator.distillation.runs import DistillationRun
 from agentmemory_operator.distillation.session_end import SessionEnd, end_session
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
-from agentmemory_operator.memories.working import Session
+from agentmemory_operator.memories.working_memory import Session
 from agentmemory_operator.spec.effective.consolidation import ModelSettings
 from agentmemory_operator.spec.memory_types import MemoryType
 from tests.contract.distillation.test_runs import Embedder, Reader

@@ -9,8 +9,8 @@ import pytest
 from agentmemory_operator.adapters.entity_lists import read_entity_lists
 from agentmemory_operator.collections.rules.collection import KeywordSource
 from agentmemory_operator.entities.sheets import put_aliases, put_relation
-from agentmemory_operator.memories.naming_walks import EntityBackfill
-from agentmemory_operator.memories.stored import delete_head
+from agentmemory_operator.memories.entity_extraction import EntityBackfill
+from agentmemory_operator.memories.stored_memories import delete_head
 from agentmemory_operator.search.search import SearchAnswer
 from agentmemory_operator.spec.effective.entities import EntitySettings, Spreading
 from agentmemory_operator.spec.presets import Weights

@@ -11,7 +11,7 @@ from agentmemory_operator.collections.rules.collection import KeywordSource
 from agentmemory_operator.errors import NotFound, TransientError
 from agentmemory_operator.lifecycle.cleanup import Cleanup, CleanupApproval
 from agentmemory_operator.lifecycle.removals import RemovalTally, find_removals
-from agentmemory_operator.lifecycle.rules.cleanup import (
+from agentmemory_operator.lifecycle.rules.cleanup_rules import (
     ROW_KEYS,
     CleanupRules,
     RemovalReason,
@@ -21,12 +21,12 @@ from agentmemory_operator.lifecycle.rules.cleanup import (
 from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.chains import SWEEP_AFTER_MS
 from agentmemory_operator.memories.rules.filters import STORED_FILTER
-from agentmemory_operator.memories.stored import delete_head, read_memory
+from agentmemory_operator.memories.stored_memories import delete_head, read_memory
 from agentmemory_operator.spec.expression.variables import DAY_MS
 from agentmemory_operator.spec.memory_types import MemoryType, Ttl
 from agentmemory_operator.spec.presets import Lifecycle, PruneCriteria
 from tests.support.engine.agents import EVERYTHING, World, open_world, vector_of
-from tests.support.engine.meanwhile import CrashingStore
+from tests.support.engine.interleaved_store import CrashingStore
 
 pytestmark = pytest.mark.usefixtures("keeps_vectors")
 

@@ -16,17 +16,17 @@ from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
 from agentmemory_operator.memories import tombstone_writes as burials
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.item_writes import ItemContent
-from agentmemory_operator.memories.rules.items import Address
-from agentmemory_operator.memories.stored import delete_head
+from agentmemory_operator.memories.rules.item_rules import Address
+from agentmemory_operator.memories.stored_memories import delete_head
 from agentmemory_operator.memories.tombstone_writes import delete_remaining_vectors
 from agentmemory_operator.memories.transfer.import_batch import ImportLine
 from agentmemory_operator.memories.transfer.imports import import_lines
-from agentmemory_operator.memories.working import Session
+from agentmemory_operator.memories.working_memory import Session
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.spec.memory_types import MemoryType
 from tests.support.engine.agents import EVERYTHING, World, open_world, tombstones_with_vectors, vector_of
-from tests.support.engine.meanwhile import CrashingStore
+from tests.support.engine.interleaved_store import CrashingStore
 
 SOURCE = KeywordSource(language="english", window=2)
 TYPES = (MemoryType("fact", 30), MemoryType("status", 30, supersede_by="subject"), MemoryType("working", None))

@@ -18,7 +18,7 @@ from agentmemory_operator.lifecycle.erasure_mirror import ErasureMirror
 from agentmemory_operator.lifecycle.erasure_replay import ErasureReplay
 from agentmemory_operator.lifecycle.forget import ForgetRequest
 from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
-from agentmemory_operator.runtime.cache import Key, ObjectTable
+from agentmemory_operator.runtime.object_table import Key, ObjectTable
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from tests.support.engine.agents import EVERYTHING, World, create_copy, delete_collection, open_world

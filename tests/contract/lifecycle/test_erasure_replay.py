@@ -15,8 +15,8 @@ from agentmemory_operator.lifecycle.forget import ForgetRequest
 from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
 from agentmemory_operator.memories.item_writes import ItemContent
 from agentmemory_operator.memories.rules.criteria_json import parse_filters
-from agentmemory_operator.memories.rules.items import Address
-from agentmemory_operator.memories.stored import change_head, delete_head
+from agentmemory_operator.memories.rules.item_rules import Address
+from agentmemory_operator.memories.stored_memories import change_head, delete_head
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from agentmemory_operator.spec.memory_types import MemoryType
@@ -30,7 +30,7 @@ from tests.support.engine.agents import (
     tombstones_with_vectors,
     vector_of,
 )
-from tests.support.engine.meanwhile import CrashingStore, Event, InterleavedStore, writes
+from tests.support.engine.interleaved_store import CrashingStore, Event, InterleavedStore, writes
 from tests.support.spec.documents import memory_document
 
 pytestmark = pytest.mark.usefixtures("keeps_and_empties")

@@ -4,14 +4,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from agentmemory_operator.adapters.embedding.choice import CallerVectors
+from agentmemory_operator.adapters.embedding.embedder_factory import CallerVectors
 from agentmemory_operator.agents.directory import open_collection
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.errors import StoreUnavailable, TransientError
 from agentmemory_operator.lifecycle.erase import Eraser
 from agentmemory_operator.lifecycle.forget import ForgetRequest, ForgetUseCase
 from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
-from agentmemory_operator.runtime.cache import Key
+from agentmemory_operator.runtime.object_table import Key
 from agentmemory_operator.spec.effective.settings import effective_settings
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from tests.support.job.job_world import EMBEDDING

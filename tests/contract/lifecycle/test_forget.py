@@ -19,16 +19,16 @@ from agentmemory_operator.memories.history import read_history
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.item_writes import ItemContent
 from agentmemory_operator.memories.rules.criteria_json import parse_filters
-from agentmemory_operator.memories.rules.items import Address
-from agentmemory_operator.memories.stored import change_head, count_stored, delete_head, read_memory
-from agentmemory_operator.memories.working import Session
+from agentmemory_operator.memories.rules.item_rules import Address
+from agentmemory_operator.memories.stored_memories import change_head, count_stored, delete_head, read_memory
+from agentmemory_operator.memories.working_memory import Session
 from agentmemory_operator.search.counts import count_memories
 from agentmemory_operator.search.users import name_user, read_profile
 from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.zones.keyring import AgentKeys, Keyring
 from agentmemory_operator.zones.sealed_store import ZoneKeys
 from tests.support.engine.agents import EVERYTHING, World, open_world, search_request, vector_of
-from tests.support.engine.meanwhile import CrashingStore, Event, InterleavedStore, Moment, writes
+from tests.support.engine.interleaved_store import CrashingStore, Event, InterleavedStore, Moment, writes
 from tests.support.zones import RING, FakeKeyShards, FakeWrapping
 
 pytestmark = pytest.mark.usefixtures("keeps_and_empties")

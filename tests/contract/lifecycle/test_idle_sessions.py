@@ -9,20 +9,20 @@ import pytest
 
 from agentmemory_operator.errors import NotFound, RequestInvalid, TransientError
 from agentmemory_operator.lifecycle.cleanup import Cleanup
-from agentmemory_operator.lifecycle.rules.cleanup import SESSION_GRACE_MS, RemovalReason, build_rules
+from agentmemory_operator.lifecycle.rules.cleanup_rules import SESSION_GRACE_MS, RemovalReason, build_rules
 from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.chains import SWEEP_AFTER_MS
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.rules.expiry import HOUR_MS, is_expired_by_type
-from agentmemory_operator.memories.stored import change_head, read_memory
+from agentmemory_operator.memories.stored_memories import change_head, read_memory
 from agentmemory_operator.memories.transfer.import_batch import ImportLine
 from agentmemory_operator.memories.transfer.imports import import_lines
-from agentmemory_operator.memories.working import Session, StoredWorkingMemory
+from agentmemory_operator.memories.working_memory import Session, StoredWorkingMemory
 from agentmemory_operator.spec.expression.variables import DAY_MS
 from agentmemory_operator.spec.memory_types import MemoryType, Ttl
 from agentmemory_operator.spec.presets import Lifecycle
 from tests.support.engine.agents import EVERYTHING, World, open_world, search_request, vector_of
-from tests.support.engine.meanwhile import Event, InterleavedStore, writes
+from tests.support.engine.interleaved_store import Event, InterleavedStore, writes
 
 pytestmark = pytest.mark.usefixtures("keeps_vectors")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.adapters.embedding.choice import CallerVectors
+from agentmemory_operator.adapters.embedding.embedder_factory import CallerVectors
 from agentmemory_operator.adapters.entity_lists import read_entity_lists
 from agentmemory_operator.agents.directory import Agent, open_collection
 from agentmemory_operator.connections.resolve import Server

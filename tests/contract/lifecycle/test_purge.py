@@ -10,10 +10,10 @@ from agentmemory_operator.lifecycle.cleanup import Cleanup, purge_tombstones, re
 from agentmemory_operator.lifecycle.cleanup_schedule import CleanupSchedule
 from agentmemory_operator.lifecycle.forget import ForgetRequest
 from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
-from agentmemory_operator.lifecycle.rules.tombstones import MIN_KEPT_MS
+from agentmemory_operator.lifecycle.rules.tombstone_retention import MIN_KEPT_MS
 from agentmemory_operator.memories import chains
-from agentmemory_operator.memories.stored import delete_head
-from agentmemory_operator.runtime.cache import Key, ObjectTable
+from agentmemory_operator.memories.stored_memories import delete_head
+from agentmemory_operator.runtime.object_table import Key, ObjectTable
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from agentmemory_operator.spec.memory_types import MemoryType
 from tests.support.engine.agents import EVERYTHING, World, move_alias

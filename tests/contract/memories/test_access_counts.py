@@ -10,11 +10,11 @@ from typing import Any, cast
 import pytest
 
 from agentmemory_operator.memories import access_counts
-from agentmemory_operator.memories.stored import delete_head
+from agentmemory_operator.memories.stored_memories import delete_head
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.points import PointStore
 from tests.support.engine.agents import World, search_request, vector_of
-from tests.support.engine.meanwhile import CrashingStore, Event, InterleavedStore, Moment, writes
+from tests.support.engine.interleaved_store import CrashingStore, Event, InterleavedStore, Moment, writes
 
 
 async def counted(world: World) -> dict[str, int]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.adapters.qdrant import points as qdrant_points
-from agentmemory_operator.agents.sizes import CountCache
+from agentmemory_operator.agents.count_cache import CountCache
 from agentmemory_operator.errors import (
     Conflict,
     FieldError,
@@ -19,10 +19,10 @@ from agentmemory_operator.errors import (
 )
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.insert import Outcome, StoredMemory
-from agentmemory_operator.memories.stored import count_stored
+from agentmemory_operator.memories.stored_memories import count_stored
 from agentmemory_operator.ports.base import Json, Vector
 from tests.support.engine.agents import World, search_request, vector_of
-from tests.support.engine.meanwhile import CrashingStore, Moment
+from tests.support.engine.interleaved_store import CrashingStore, Moment
 
 
 def batch(*contents: str, key: str | None = None, **more: Any) -> list[IncomingMemory]:

@@ -12,10 +12,10 @@ from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.chains import SWEEP_AFTER_MS
 from agentmemory_operator.memories.insert import StoredMemory
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
-from agentmemory_operator.memories.stored import delete_head, read_memory
+from agentmemory_operator.memories.stored_memories import delete_head, read_memory
 from agentmemory_operator.spec.memory_types import MemoryType
 from tests.support.engine.agents import EVERYTHING, World, outcome_of_crash
-from tests.support.engine.meanwhile import Event, InterleavedStore, Moment, TornReadStore, writes
+from tests.support.engine.interleaved_store import Event, InterleavedStore, Moment, TornReadStore, writes
 
 pytestmark = pytest.mark.usefixtures("keeps_vectors")
 

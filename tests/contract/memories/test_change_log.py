@@ -11,13 +11,13 @@ from agentmemory_operator.collections.rules.epochs import Epoch
 from agentmemory_operator.errors import RequestInvalid, StoreUnavailable
 from agentmemory_operator.lifecycle.cleanup import Cleanup, purge_tombstones
 from agentmemory_operator.lifecycle.forget import ForgetRequest
-from agentmemory_operator.lifecycle.rules.cleanup import build_rules
+from agentmemory_operator.lifecycle.rules.cleanup_rules import build_rules
 from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
 from agentmemory_operator.memories.change_log import ChangesRequest, read_changes
 from agentmemory_operator.memories.item_writes import ItemContent
-from agentmemory_operator.memories.rules.change_log import MAX_CLOCK_DIFFERENCE_MS, Change, decode_position
-from agentmemory_operator.memories.rules.items import Address
-from agentmemory_operator.memories.stored import change_head, delete_head
+from agentmemory_operator.memories.rules.change_entries import MAX_CLOCK_DIFFERENCE_MS, Change, decode_position
+from agentmemory_operator.memories.rules.item_rules import Address
+from agentmemory_operator.memories.stored_memories import change_head, delete_head
 from tests.support.engine.agents import World, create_copy, delete_collection, move_alias, open_world, vector_of
 
 WRITE_S = 16.0

@@ -12,12 +12,12 @@ from agentmemory_operator.lifecycle.forget import ForgetRequest
 from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
 from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.change_log import ChangesRequest, read_changes
-from agentmemory_operator.memories.rules.change_log import MAX_CLOCK_DIFFERENCE_MS, Change
-from agentmemory_operator.memories.stored import change_head, delete_head
+from agentmemory_operator.memories.rules.change_entries import MAX_CLOCK_DIFFERENCE_MS, Change
+from agentmemory_operator.memories.stored_memories import change_head, delete_head
 from agentmemory_operator.ports.points import PointStore
 from tests.support.engine.agents import World
 from tests.support.engine.fakes import FakeClock
-from tests.support.engine.meanwhile import WRITES
+from tests.support.engine.interleaved_store import WRITES
 
 WRITE_S = 16.0
 WRITE_MS = round(WRITE_S * 1000)

@@ -10,7 +10,7 @@ from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, Ke
 from agentmemory_operator.errors import Conflict, NotFound, OutcomeUnknown, StoreUnavailable
 from agentmemory_operator.memories.rules.filters import Selection
 from agentmemory_operator.memories.rules.record import MemoryRecord
-from agentmemory_operator.memories.stored import change_head, delete_head, read_memory
+from agentmemory_operator.memories.stored_memories import change_head, delete_head, read_memory
 from agentmemory_operator.search.requests import SearchRequest
 from tests.support.engine.agents import World, open_world, vector_of
 

@@ -9,7 +9,7 @@ import pytest
 
 from agentmemory_operator.errors import NotFound
 from agentmemory_operator.memories.rules.expiry import DAY_MS, is_expired_by_type
-from agentmemory_operator.memories.stored import delete_head, read_memory
+from agentmemory_operator.memories.stored_memories import delete_head, read_memory
 from agentmemory_operator.spec.memory_types import MemoryType, Ttl
 from tests.support.engine.agents import EVERYTHING, World, open_world, search_request, vector_of
 

@@ -7,7 +7,7 @@ import pytest
 
 from agentmemory_operator.errors import NotFound, RequestInvalid
 from agentmemory_operator.memories.hierarchy import MemoryTree, Node, TreeRequest, list_children, read_tree
-from agentmemory_operator.memories.stored import delete_head, read_memory
+from agentmemory_operator.memories.stored_memories import delete_head, read_memory
 from agentmemory_operator.spec.memory_types import MemoryType
 from tests.support.engine.agents import EVERYTHING, World
 

@@ -10,7 +10,7 @@ import pytest
 from agentmemory_operator.errors import NotFound
 from agentmemory_operator.memories import history as histories
 from agentmemory_operator.memories.history import History, read_history
-from agentmemory_operator.memories.stored import delete_head
+from agentmemory_operator.memories.stored_memories import delete_head
 from agentmemory_operator.spec.memory_types import MemoryType
 from tests.support.engine.agents import EVERYTHING, World
 

@@ -19,10 +19,10 @@ from agentmemory_operator.memories.point_pages import read_row
 from agentmemory_operator.memories.rules.filters import point_filter
 from agentmemory_operator.memories.rules.ids import identity_id
 from agentmemory_operator.memories.rules.record import MemoryRecord
-from agentmemory_operator.memories.stored import delete_head, read_memory
+from agentmemory_operator.memories.stored_memories import delete_head, read_memory
 from agentmemory_operator.spec.memory_types import MemoryType
 from tests.support.engine.agents import EVERYTHING, World, outcome_of_crash, vector_of
-from tests.support.engine.meanwhile import Event, InterleavedStore, Moment, writes
+from tests.support.engine.interleaved_store import Event, InterleavedStore, Moment, writes
 
 TYPES = (
     MemoryType("event", None),

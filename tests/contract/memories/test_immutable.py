@@ -10,11 +10,11 @@ import pytest
 from agentmemory_operator.entrypoints.api.transfer.transfer_requests import read_line
 from agentmemory_operator.errors import Conflict, Forbidden, NotFound, RequestInvalid
 from agentmemory_operator.lifecycle.forget import ForgetRequest
-from agentmemory_operator.lifecycle.rules.cleanup import RemovalReason, build_rules, own_reason
+from agentmemory_operator.lifecycle.rules.cleanup_rules import RemovalReason, build_rules, own_reason
 from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
 from agentmemory_operator.memories.item_writes import ItemContent
-from agentmemory_operator.memories.rules.items import Address
-from agentmemory_operator.memories.stored import change_head, delete_head, read_memory
+from agentmemory_operator.memories.rules.item_rules import Address
+from agentmemory_operator.memories.stored_memories import change_head, delete_head, read_memory
 from agentmemory_operator.memories.transfer.import_batch import ImportLine
 from agentmemory_operator.memories.transfer.imports import import_lines
 from agentmemory_operator.spec.effective.settings import effective_lifecycle, effective_settings

@@ -11,11 +11,11 @@ from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import NotFound
 from agentmemory_operator.lifecycle.erase import Erasure
 from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
+from agentmemory_operator.memories.item_store import Items, StoredItem
 from agentmemory_operator.memories.item_writes import ItemContent
-from agentmemory_operator.memories.items import Items, StoredItem
 from agentmemory_operator.memories.rules.filters import Selection
-from agentmemory_operator.memories.rules.items import Address
-from agentmemory_operator.memories.stored import count_stored
+from agentmemory_operator.memories.rules.item_rules import Address
+from agentmemory_operator.memories.stored_memories import count_stored
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.search.search import SearchRequest

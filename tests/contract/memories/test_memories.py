@@ -8,7 +8,7 @@ import pytest
 
 from agentmemory_operator.errors import Conflict, NotFound, RequestInvalid
 from agentmemory_operator.memories.incoming import IncomingMemory
-from agentmemory_operator.memories.stored import count_stored, delete_head, list_page, read_memory
+from agentmemory_operator.memories.stored_memories import count_stored, delete_head, list_page, read_memory
 from tests.support.engine.agents import World, list_request, vector_of
 
 UNKNOWN = "018f0000-0000-7000-8000-000000000000"

@@ -8,11 +8,11 @@ import pytest
 from agentmemory_operator.errors import OutcomeUnknown, TransientError
 from agentmemory_operator.lifecycle.cleanup import Cleanup
 from agentmemory_operator.lifecycle.removals import RemovalBatch
-from agentmemory_operator.lifecycle.rules.cleanup import RemovalReason
+from agentmemory_operator.lifecycle.rules.cleanup_rules import RemovalReason
 from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.chains import SWEEP_AFTER_MS
 from agentmemory_operator.memories.history import read_history
-from agentmemory_operator.memories.stored import delete_head
+from agentmemory_operator.memories.stored_memories import delete_head
 from tests.support.engine.agents import World, outcome_of_crash
 from tests.support.engine.merges import merge_memories
 

@@ -8,7 +8,7 @@ from agentmemory_operator.connections.embedders import with_prefixes
 from agentmemory_operator.connections.embedding_cache import CachedEmbedder, EmbeddingCache
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.item_writes import ItemContent
-from agentmemory_operator.memories.rules.items import Address
+from agentmemory_operator.memories.rules.item_rules import Address
 from agentmemory_operator.memories.transfer.import_batch import ImportLine
 from agentmemory_operator.memories.transfer.imports import embedding_name, import_lines
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource, Prefixes

@@ -14,7 +14,7 @@ from agentmemory_operator.errors import (
 )
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.insert import StoredMemory
-from agentmemory_operator.memories.stored import count_stored, delete_head, read_memory
+from agentmemory_operator.memories.stored_memories import count_stored, delete_head, read_memory
 from tests.support.engine.agents import FakeEmbedder, World, vector_of
 
 

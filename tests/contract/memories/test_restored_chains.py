@@ -8,7 +8,7 @@ from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.point_pages import read_row
 from agentmemory_operator.memories.restored_chains import repair_chains, repair_links
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
-from agentmemory_operator.memories.stored import delete_head
+from agentmemory_operator.memories.stored_memories import delete_head
 from tests.support.engine.agents import World
 
 MISSING = "00000000-0000-4000-8000-000000000001"

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.errors import NotFound
-from agentmemory_operator.memories.stored import list_page, read_memory
+from agentmemory_operator.memories.stored_memories import list_page, read_memory
 from tests.support.engine.agents import World, list_request, search_request, vector_of
 
 

@@ -10,7 +10,7 @@ from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.insert import StoredMemory
 from agentmemory_operator.memories.rules.record import hash_content
 from agentmemory_operator.memories.rules.secret_patterns import OWN_RULES
-from agentmemory_operator.memories.stored import change_head, read_memory
+from agentmemory_operator.memories.stored_memories import change_head, read_memory
 from agentmemory_operator.spec.memory_types import MemoryType
 from tests.support.engine.agents import EVERYTHING, FakeEmbedder, World, vector_of
 

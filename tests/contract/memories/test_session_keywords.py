@@ -13,9 +13,9 @@ from agentmemory_operator.memories import chains, session_keywords
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.rules.record import ORDER_KEY, WINDOW_DUE_KEY, WINDOW_KEY
 from agentmemory_operator.memories.session_keywords import PAGE
-from agentmemory_operator.memories.stored import delete_head, read_memory
+from agentmemory_operator.memories.stored_memories import delete_head, read_memory
 from tests.support.engine.agents import World, add_keyword, open_world, vector_of
-from tests.support.engine.meanwhile import CrashingStore, Moment
+from tests.support.engine.interleaved_store import CrashingStore, Moment
 
 pytestmark = pytest.mark.usefixtures("keeps_vectors")
 

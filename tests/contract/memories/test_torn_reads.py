@@ -13,8 +13,8 @@ import pytest
 from agentmemory_operator.memories.hierarchy import TreeRequest, read_tree
 from agentmemory_operator.memories.insert import StoredMemory
 from agentmemory_operator.memories.item_writes import ItemContent
-from agentmemory_operator.memories.rules.items import Address
-from agentmemory_operator.memories.stored import delete_head, list_page
+from agentmemory_operator.memories.rules.item_rules import Address
+from agentmemory_operator.memories.stored_memories import delete_head, list_page
 from agentmemory_operator.memories.transfer.exports import export_memories
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.points import PointStore

@@ -17,9 +17,9 @@ from agentmemory_operator.memories.chains import SWEEP_AFTER_MS
 from agentmemory_operator.memories.history import read_history
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.item_writes import ItemContent
-from agentmemory_operator.memories.rules.items import Address
+from agentmemory_operator.memories.rules.item_rules import Address
 from agentmemory_operator.memories.rules.secret_patterns import OWN_RULES
-from agentmemory_operator.memories.stored import change_head, delete_head, read_memory
+from agentmemory_operator.memories.stored_memories import change_head, delete_head, read_memory
 from agentmemory_operator.memories.transfer.exports import export_memories
 from agentmemory_operator.memories.transfer.import_batch import ImportLine, Outcome
 from agentmemory_operator.memories.transfer.imports import import_lines
@@ -33,7 +33,7 @@ from tests.support.engine.agents import (
     search_request,
     vector_of,
 )
-from tests.support.engine.meanwhile import CrashingStore, Event, InterleavedStore, writes
+from tests.support.engine.interleaved_store import CrashingStore, Event, InterleavedStore, writes
 from tests.support.engine.merges import merge_memories
 
 pytestmark = pytest.mark.usefixtures("keeps_vectors")

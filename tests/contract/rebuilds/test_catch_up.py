@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from agentmemory_operator.collections.previous import drop_rebuild_index
+from agentmemory_operator.collections.replaced_collection import drop_rebuild_index
 from agentmemory_operator.collections.rules.changes import CreateIndexes
 from agentmemory_operator.collections.rules.rebuild_record import RebuildKind
 from agentmemory_operator.errors import RebuildPaused
 from agentmemory_operator.lifecycle.forget import ForgetRequest
 from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
-from agentmemory_operator.memories.stored import change_head, delete_head
+from agentmemory_operator.memories.stored_memories import change_head, delete_head
 from agentmemory_operator.rebuilds.catch_up import MAX_CLOCK_SKEW_MS, catch_up, copy_changed, copy_differences
 from tests.support.engine.agents import FakeEmbedder, vector_of
 from tests.support.job.rebuild_task import RebuildTask, open_rebuild

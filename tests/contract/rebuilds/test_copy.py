@@ -17,15 +17,15 @@ from agentmemory_operator.errors import (
     StoreUnavailable,
 )
 from agentmemory_operator.memories.item_writes import ItemContent
-from agentmemory_operator.memories.rules.items import Address
+from agentmemory_operator.memories.rules.item_rules import Address
 from agentmemory_operator.ports.base import Json, Vector
 from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.ports.points import PointStore
-from agentmemory_operator.rebuilds import carry as carrying
+from agentmemory_operator.rebuilds import point_copier as carrying
 from agentmemory_operator.rebuilds.copy import CopyStep
 from agentmemory_operator.rebuilds.task import RebuildRun
 from tests.support.engine.agents import FakeEmbedder, World, vector_of
-from tests.support.engine.meanwhile import CrashingStore
+from tests.support.engine.interleaved_store import CrashingStore
 from tests.support.job.rebuild_task import RebuildTask, open_rebuild
 from tests.support.web.http_server import serve
 from tests.support.web.services import FakeOpenAI, failure

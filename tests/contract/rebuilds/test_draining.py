@@ -10,7 +10,7 @@ from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, Ke
 from agentmemory_operator.collections.rules.rebuild_record import RebuildStep
 from agentmemory_operator.lifecycle.forget import ForgetRequest
 from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
-from agentmemory_operator.memories.stored import change_head, delete_head
+from agentmemory_operator.memories.stored_memories import change_head, delete_head
 from agentmemory_operator.ports.base import Vector
 from agentmemory_operator.rebuilds.catch_up import copy_differences
 from agentmemory_operator.rebuilds.drain import DrainStep

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.collections.announce import AliasLocks
+from agentmemory_operator.collections.announce import AliasLocks, release_writers
 from agentmemory_operator.collections.rules.announcement import MOVING_KEY, Phase, phase_of
 from agentmemory_operator.collections.rules.changes import Change, SetAlias
 from agentmemory_operator.collections.rules.collection import ORIGIN_KEY, embedding_from_json
 from agentmemory_operator.errors import OutcomeUnknown, RebuildCancelled, StoreUnavailable
-from agentmemory_operator.rebuilds.move import MoveStep, withdraw_announcement
+from agentmemory_operator.rebuilds.move import MoveStep
 from agentmemory_operator.rebuilds.task import RebuildRun
-from agentmemory_operator.restores.rules.checks import RECORDS_KEY
+from agentmemory_operator.restores.rules.swap_checks import RECORDS_KEY
 from tests.support.engine.agents import create_copy, delete_collection, move_alias
 from tests.support.job.rebuild_task import RebuildTask, open_rebuild
 
@@ -119,7 +119,7 @@ async def test_one_whose_announcement_was_taken_back_is_not_made_and_announced_a
     task, time = await rebuild.begin(), Time()
 
     async def let_go_on() -> None:
-        await withdraw_announcement(rebuild.server, rebuild.source)
+        await release_writers(rebuild.server, rebuild.source)
 
     time.meanwhile.append(let_go_on)
     with pytest.raises(StoreUnavailable, match="was removed and is repeated"):

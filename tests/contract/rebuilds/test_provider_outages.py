@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from agentmemory_operator.errors import EmbedderUnavailable, TransientError
 from agentmemory_operator.ports.base import Vector
 from agentmemory_operator.rebuilds.copy import MAX_CONCURRENT_REQUESTS
-from agentmemory_operator.runtime.queue import MAX_RETRY_S
+from agentmemory_operator.runtime.work_queue import MAX_RETRY_S
 from tests.support.engine.agents import FakeEmbedder
 from tests.support.engine.fakes import FakeClock
 from tests.support.job.rebuild_world import FullWorld, do_nothing

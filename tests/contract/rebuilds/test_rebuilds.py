@@ -17,8 +17,8 @@ from agentmemory_operator.spec.kinds.agent_memory import (
     RECONCILE_REQUESTED_AT,
 )
 from agentmemory_operator.spec.kinds.conditions import Reason
+from tests.support.fault_injection import with_faults
 from tests.support.job.rebuild_world import BARE_STEPS, RebuildWorld
-from tests.support.planted import with_faults
 from tests.support.web.api_stack import dev_qdrant
 
 POINTS = 10

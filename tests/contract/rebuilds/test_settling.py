@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from agentmemory_operator.collections.previous import mark_previous, remove_if_due
+from agentmemory_operator.collections.replaced_collection import mark_previous, remove_if_due
 from agentmemory_operator.collections.rules.collection import PREVIOUS_KEY, is_placeholder
 from agentmemory_operator.collections.rules.rebuild_record import (
     REBUILD_KEY,

@@ -11,10 +11,10 @@ from agentmemory_operator.collections.rules.changes import UpdateHnsw, UpdateStr
 from agentmemory_operator.collections.rules.collection import METADATA_KEY, KeywordSource
 from agentmemory_operator.collections.rules.rebuild_record import RebuildKind
 from agentmemory_operator.errors import RebuildAwaitsApproval, SpecInvalid
-from agentmemory_operator.memories import compare as comparison
+from agentmemory_operator.memories import point_comparer as comparison
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.rules.findings import Check, CheckFinding
-from agentmemory_operator.memories.stored import delete_head
+from agentmemory_operator.memories.stored_memories import delete_head
 from agentmemory_operator.ports.base import Vector
 from agentmemory_operator.rebuilds.catch_up import copy_differences
 from agentmemory_operator.rebuilds.converge import ConvergeStep

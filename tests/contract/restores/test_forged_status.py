@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
-from agentmemory_operator.adapters.s3.objects import S3Objects
+from agentmemory_operator.adapters.s3.bucket_objects import S3Objects
 from agentmemory_operator.collections.reconcile import PassPermit, reconcile
 from agentmemory_operator.collections.rules.desired import desired_collection
 from agentmemory_operator.collections.scratch import ScratchCollections
-from agentmemory_operator.collections.takeover import TakeoverRequests
+from agentmemory_operator.collections.takeover_requests import TakeoverRequests
 from agentmemory_operator.connections.buckets import Storages
 from agentmemory_operator.connections.probe import Connections
 from agentmemory_operator.controllers.deletion import FINALIZER as COLLECTION_FINALIZER
@@ -23,7 +23,7 @@ from agentmemory_operator.errors import NotOwned
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.collections import CollectionStore
 from agentmemory_operator.restores.job import FINALIZER as RESTORE_FINALIZER
-from agentmemory_operator.runtime.cache import MEMORY_RESTORE, MEMORY_SNAPSHOT, Key
+from agentmemory_operator.runtime.object_table import MEMORY_RESTORE, MEMORY_SNAPSHOT, Key
 from agentmemory_operator.snapshots.controller import FINALIZER as SNAPSHOT_FINALIZER
 from agentmemory_operator.snapshots.controller import SnapshotPasses
 from agentmemory_operator.snapshots.copies import Copies

@@ -8,22 +8,22 @@ from typing import cast
 
 import pytest
 
-from agentmemory_operator.adapters.s3.objects import S3Objects
+from agentmemory_operator.adapters.s3.bucket_objects import S3Objects
 from agentmemory_operator.collections.rules.epochs import CLOSED_KEY, read_closed_until, read_epoch
 from agentmemory_operator.collections.scratch import ScratchCollections
-from agentmemory_operator.collections.takeover import TakeoverRequests
+from agentmemory_operator.collections.takeover_requests import TakeoverRequests
 from agentmemory_operator.connections.buckets import Storages
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.controllers.status_writer import with_closing
 from agentmemory_operator.errors import StoreRejected, StoreUnavailable, TransientError
 from agentmemory_operator.lifecycle.erasure_restore import RestoredErasureReplay
 from agentmemory_operator.ports.base import Json
-from agentmemory_operator.runtime.cache import MEMORY_SNAPSHOT, Key
+from agentmemory_operator.runtime.object_table import MEMORY_SNAPSHOT, Key
 from agentmemory_operator.snapshots.controller import SnapshotPasses
 from agentmemory_operator.snapshots.copies import Copies
 from agentmemory_operator.snapshots.verify import Verification
 from tests.support.engine.fakes import FakeSecrets
-from tests.support.engine.meanwhile import ProcessKilled
+from tests.support.engine.interleaved_store import ProcessKilled
 from tests.support.job.job_world import NAMESPACE
 from tests.support.job.restore_world import RestoreWorld
 from tests.support.web.http_server import check_success

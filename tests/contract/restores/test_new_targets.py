@@ -6,7 +6,7 @@ import pytest
 
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.errors import StoreRejected
-from agentmemory_operator.restores.reach import guard_live_collections
+from agentmemory_operator.restores.restore_targets import guard_live_collections
 from tests.support.job.restore_world import POINTS, RestoreWorld, open_restore
 
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from agentmemory_operator.adapters.s3.objects import S3Objects
+from agentmemory_operator.adapters.s3.bucket_objects import S3Objects
 from agentmemory_operator.collections.reconcile import reconcile
 from agentmemory_operator.collections.rules.announcement import copies_writes, phase_of
 from agentmemory_operator.collections.rules.desired import newest_collection
@@ -19,7 +19,7 @@ from agentmemory_operator.collections.rules.epochs import (
 )
 from agentmemory_operator.connections.buckets import Storages
 from agentmemory_operator.connections.resolve import Server
-from agentmemory_operator.connections.rules.bucket_places import copy_location
+from agentmemory_operator.connections.rules.object_keys import copy_location
 from agentmemory_operator.errors import (
     OutcomeUnknown,
     StorageUnavailable,
@@ -31,9 +31,9 @@ from agentmemory_operator.lifecycle.rules.erasure import ErasureReceipt, MemoryC
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.rebuilds.catch_up import create_time_index
-from agentmemory_operator.restores.rules.checks import SwapStep
 from agentmemory_operator.restores.rules.status import current_step
-from agentmemory_operator.runtime.cache import MEMORY_RESTORE, MEMORY_SNAPSHOT, Key
+from agentmemory_operator.restores.rules.swap_checks import SwapStep
+from agentmemory_operator.runtime.object_table import MEMORY_RESTORE, MEMORY_SNAPSHOT, Key
 from agentmemory_operator.snapshots.copies import Copies, ServerFile
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory

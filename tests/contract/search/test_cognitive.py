@@ -9,12 +9,12 @@ import pytest
 from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
 from agentmemory_operator.collections.reconcile import reconcile
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR
-from agentmemory_operator.entrypoints.api import answers
+from agentmemory_operator.entrypoints.api import response_views
 from agentmemory_operator.errors import RequestInvalid
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.item_writes import ItemContent
-from agentmemory_operator.memories.rules.items import Address
-from agentmemory_operator.memories.stored import list_page, read_memory
+from agentmemory_operator.memories.rules.item_rules import Address
+from agentmemory_operator.memories.stored_memories import list_page, read_memory
 from agentmemory_operator.memories.transfer.import_batch import ImportLine
 from agentmemory_operator.memories.transfer.imports import import_lines
 from agentmemory_operator.spec.presets import COGNITIVE
@@ -123,9 +123,9 @@ async def test_a_memory_is_told_with_its_priority_where_that_ranks(world: World)
     world.set_ranking(replace(EVERYTHING, types=COGNITIVE.types, model=COGNITIVE.model))
     world.clock.move(ms=30 * 86_400_000)
 
-    page = answers.render_page(await list_page(world.agent, list_request()), world.agent)
+    page = response_views.render_page(await list_page(world.agent, list_request()), world.agent)
     answer = await world.recall.search(world.agent, search_request(vector=vector_of("it failed"), explain=True))
-    [found] = answers.render_search(answer, world.agent, answers.FULL_VIEW)["results"]
+    [found] = response_views.render_search(answer, world.agent, response_views.FULL_VIEW)["results"]
     world.set_ranking(replace(EVERYTHING, types=COGNITIVE.types))
     [record] = await world.rows()
 
@@ -133,4 +133,4 @@ async def test_a_memory_is_told_with_its_priority_where_that_ranks(world: World)
     expected = 0.3 * 0.5 + 0.2 * 0 + 0.5 * 0.9
     assert [each["priority"] for each in (*page["results"], found)] == pytest.approx([expected, expected])
     assert found["explain"]["terms"]["priority"] == pytest.approx(expected)
-    assert answers.render_memory(record, world.agent)["priority"] is None
+    assert response_views.render_memory(record, world.agent)["priority"] is None

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.errors import RequestInvalid
-from agentmemory_operator.memories.stored import delete_head
+from agentmemory_operator.memories.stored_memories import delete_head
 from agentmemory_operator.search import counts as statistics
 from agentmemory_operator.search.counts import count_memories
-from agentmemory_operator.search.rules.counts import STATES
-from agentmemory_operator.spec.expression.models import Confidence
+from agentmemory_operator.search.rules.memory_states import STATES
+from agentmemory_operator.spec.expression.scoring_parameters import Confidence
 from agentmemory_operator.spec.memory_types import MemoryType, Ttl
 from tests.support.engine.agents import EVERYTHING, World
 

@@ -15,8 +15,8 @@ from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.item_writes import ItemContent
 from agentmemory_operator.memories.rules.criteria_json import parse_filters
 from agentmemory_operator.memories.rules.exact_numbers import find_stored_float
-from agentmemory_operator.memories.rules.items import Address
-from agentmemory_operator.memories.stored import change_head, read_memory
+from agentmemory_operator.memories.rules.item_rules import Address
+from agentmemory_operator.memories.stored_memories import change_head, read_memory
 from tests.contract.memories.test_filters import COMPARED
 from tests.support.engine.agents import World, open_world, search_request, vector_of
 from tests.unit.memories.rules.test_exact_numbers import CHANGED, EDGES, any_double, bits

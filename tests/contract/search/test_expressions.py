@@ -16,7 +16,7 @@ from agentmemory_operator.errors import RequestInvalid, StoreRejected
 from agentmemory_operator.search.rules.score import compute_score, score_query
 from agentmemory_operator.spec.effective.settings import AgentSettings, Ranking
 from agentmemory_operator.spec.expression.choices import Compare
-from agentmemory_operator.spec.expression.models import Confidence, Horizons, Importance, Model, Priority
+from agentmemory_operator.spec.expression.scoring_parameters import Confidence, Horizons, Importance, Model, Priority
 from agentmemory_operator.spec.expression.syntax import ExpressionInvalid
 from agentmemory_operator.spec.expression.tree import Values, Var, nodes_of
 from agentmemory_operator.spec.expression.typing import CheckedExpression, check_expression

@@ -7,7 +7,7 @@ import pytest
 
 from agentmemory_operator.errors import RequestInvalid
 from agentmemory_operator.lifecycle.cleanup import Cleanup
-from agentmemory_operator.lifecycle.rules.cleanup import build_rules
+from agentmemory_operator.lifecycle.rules.cleanup_rules import build_rules
 from agentmemory_operator.spec.effective.settings import Ranking, effective_ranking, effective_settings
 from agentmemory_operator.spec.expression.variables import DAY_MS
 from agentmemory_operator.spec.memory_types import MemoryType

@@ -13,7 +13,7 @@ from agentmemory_operator.errors import RequestInvalid
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.rules.criteria_json import parse_filters
 from agentmemory_operator.memories.rules.filters import Selection, visible_filter
-from agentmemory_operator.memories.stored import delete_head, list_page
+from agentmemory_operator.memories.stored_memories import delete_head, list_page
 from agentmemory_operator.search.rules.score import compute_score
 from agentmemory_operator.search.search import SearchAnswer
 from agentmemory_operator.spec.expression.variables import DAY_MS, ScoreInput
@@ -29,7 +29,7 @@ from tests.support.engine.agents import (
     search_request,
     vector_of,
 )
-from tests.support.engine.meanwhile import CrashingStore
+from tests.support.engine.interleaved_store import CrashingStore
 
 BY_SIMILARITY = replace(EVERYTHING, weights=Weights(1, 0, 0))
 BY_RECENCY = replace(EVERYTHING, weights=Weights(0, 1, 0))

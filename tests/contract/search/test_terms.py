@@ -13,7 +13,7 @@ from agentmemory_operator.search.rules.hybrid import build_scoring_template
 from agentmemory_operator.search.rules.score import MIN_SIMILARITY_WEIGHT
 from agentmemory_operator.search.search import SearchAnswer
 from agentmemory_operator.spec.effective.settings import Ranking
-from agentmemory_operator.spec.expression.models import Importance
+from agentmemory_operator.spec.expression.scoring_parameters import Importance
 from agentmemory_operator.spec.expression.variables import DAY_MS
 from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.spec.presets import Weights

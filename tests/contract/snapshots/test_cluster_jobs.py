@@ -7,13 +7,13 @@ from typing import Any
 import httpx
 import pytest
 
-from agentmemory_operator.adapters.s3.objects import S3Objects
+from agentmemory_operator.adapters.s3.bucket_objects import S3Objects
 from agentmemory_operator.collections.retire import delete_keeping_snapshots
 from agentmemory_operator.collections.scratch import ScratchCollections
-from agentmemory_operator.collections.takeover import TakeoverRequests
+from agentmemory_operator.collections.takeover_requests import TakeoverRequests
 from agentmemory_operator.connections.buckets import Storages
 from agentmemory_operator.connections.resolve import Server
-from agentmemory_operator.runtime.cache import Key
+from agentmemory_operator.runtime.object_table import Key
 from agentmemory_operator.snapshots.controller import SnapshotPasses
 from agentmemory_operator.snapshots.copies import Copies, object_of_copy
 from agentmemory_operator.snapshots.verify import Verification

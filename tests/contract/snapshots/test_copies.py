@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.adapters.s3.objects import S3Objects
+from agentmemory_operator.adapters.s3.bucket_objects import S3Objects
 from agentmemory_operator.adapters.s3.uploads import PART_BYTES
 from agentmemory_operator.connections.buckets import Storages
-from agentmemory_operator.connections.rules.bucket_places import copy_location, is_path_style, parse_location
+from agentmemory_operator.connections.rules.object_keys import copy_location, is_path_style, parse_location
 from agentmemory_operator.connections.streams import with_progress
 from agentmemory_operator.errors import (
     ChecksumMismatch,

@@ -6,21 +6,21 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.adapters.s3.objects import S3Objects
+from agentmemory_operator.adapters.s3.bucket_objects import S3Objects
 from agentmemory_operator.collections.retire import delete_keeping_snapshots
 from agentmemory_operator.collections.scratch import ScratchCollections
-from agentmemory_operator.collections.takeover import TakeoverRequests
+from agentmemory_operator.collections.takeover_requests import TakeoverRequests
 from agentmemory_operator.connections.buckets import Storages
 from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.resolve import Server, Servers
-from agentmemory_operator.runtime.cache import AGENT_MEMORY, MEMORY_SNAPSHOT, Key
+from agentmemory_operator.runtime.object_table import AGENT_MEMORY, MEMORY_SNAPSHOT, Key
 from agentmemory_operator.snapshots.controller import SnapshotPasses
 from agentmemory_operator.snapshots.copies import Copies
 from agentmemory_operator.snapshots.retention import PERIOD_S
 from agentmemory_operator.snapshots.rules.facts import RETENTION_LABEL, UNDER_RETENTION
 from agentmemory_operator.snapshots.schedule import SnapshotSchedule
 from agentmemory_operator.snapshots.verify import Verification
-from tests.support.engine.meanwhile import ProcessKilled
+from tests.support.engine.interleaved_store import ProcessKilled
 from tests.support.job.job_world import JobWorld
 from tests.support.web.s3_server import BUCKET, KEY, S3Server
 

@@ -9,21 +9,21 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.adapters.qdrant.snapshots import QdrantSnapshots
-from agentmemory_operator.adapters.s3.objects import S3Objects
+from agentmemory_operator.adapters.s3.bucket_objects import S3Objects
 from agentmemory_operator.collections.retire import delete_keeping_snapshots
 from agentmemory_operator.collections.scratch import ScratchCollections
-from agentmemory_operator.collections.takeover import TakeoverRequests
+from agentmemory_operator.collections.takeover_requests import TakeoverRequests
 from agentmemory_operator.connections.buckets import Storages
 from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.errors import AgentMemoryError, StoreUnavailable
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.snapshots import SnapshotFile
-from agentmemory_operator.runtime.cache import Key
+from agentmemory_operator.runtime.object_table import Key
 from agentmemory_operator.snapshots.controller import SnapshotPasses
 from agentmemory_operator.snapshots.copies import Copies
-from agentmemory_operator.snapshots.make import Verifier
 from agentmemory_operator.snapshots.rules.steps import FINALIZER
+from agentmemory_operator.snapshots.snapshot_creation import Verifier
 from agentmemory_operator.snapshots.verify import Verification
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 from agentmemory_operator.spec.kinds.conditions import ConditionState, find_condition
@@ -41,7 +41,7 @@ class Said:
     answers: list[ConditionState | AgentMemoryError] = field(default_factory=lambda: [GOOD])
     asked: list[str] = field(default_factory=list)
 
-    async def prove(self, server: Server, metadata: Metadata, status: Json) -> ConditionState:
+    async def verify_status(self, server: Server, metadata: Metadata, status: Json) -> ConditionState:
         self.asked.append(status["verify"])
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, AgentMemoryError):

@@ -23,14 +23,14 @@ from agentmemory_operator.collections.rules.rebuild_record import (
 from agentmemory_operator.collections.scratch import ScratchCollections
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.errors import StoreRejected, TransientError
-from agentmemory_operator.memories import compare as comparison
+from agentmemory_operator.memories import point_comparer as comparison
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.rules.findings import Check, VerificationVerdict
-from agentmemory_operator.memories.stored import delete_head
+from agentmemory_operator.memories.stored_memories import delete_head
 from agentmemory_operator.memories.tombstone_writes import delete_remaining_vectors
-from agentmemory_operator.restores.rules.checks import RestoreIdentity, RestoreRecord, records_to_json
-from agentmemory_operator.snapshots.compare import ComparedSnapshot, compare
-from agentmemory_operator.snapshots.rules.verdict import CLOCK_MARGIN_MS, SnapshotRecord, hash_configuration
+from agentmemory_operator.restores.rules.swap_checks import RestoreIdentity, RestoreRecord, records_to_json
+from agentmemory_operator.snapshots.copy_comparison import ComparedSnapshot, compare
+from agentmemory_operator.snapshots.rules.copy_verdict import CLOCK_MARGIN_MS, SnapshotRecord, hash_configuration
 from agentmemory_operator.snapshots.verify import Verification
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 from agentmemory_operator.spec.naming import scratch_prefix

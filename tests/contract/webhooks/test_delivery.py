@@ -14,11 +14,11 @@ import pytest
 from agentmemory_operator.adapters.http.egress import UNCHECKED_EGRESS, Egress
 from agentmemory_operator.adapters.http.webhook_sender import HttpWebhookSender
 from agentmemory_operator.collections.rules.epochs import Epoch
-from agentmemory_operator.connections.rules.egress import EgressPolicy
+from agentmemory_operator.connections.rules.egress_policy import EgressPolicy
 from agentmemory_operator.lifecycle.forget import ForgetRequest
 from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
-from agentmemory_operator.memories.rules.change_log import MAX_CLOCK_DIFFERENCE_MS
-from agentmemory_operator.runtime.cache import Key, ObjectTable
+from agentmemory_operator.memories.rules.change_entries import MAX_CLOCK_DIFFERENCE_MS
+from agentmemory_operator.runtime.object_table import Key, ObjectTable
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from agentmemory_operator.spec.times import render_second
 from agentmemory_operator.webhooks.deliver import WebhookDelivery

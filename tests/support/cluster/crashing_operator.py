@@ -23,9 +23,10 @@ from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from agentmemory_operator.adapters.kubernetes.claims import KubernetesClaims
+from agentmemory_operator.adapters.kubernetes.agent_secret_store import KubernetesAgentSecrets
+from agentmemory_operator.adapters.kubernetes.claim_config_maps import KubernetesClaims
 from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster
-from agentmemory_operator.adapters.kubernetes.handover import KubernetesAgentSecrets
+from agentmemory_operator.adapters.kubernetes.key_shard_secrets import KubernetesKeyShards
 from agentmemory_operator.adapters.kubernetes.lease import KubernetesLease, own_namespace
 from agentmemory_operator.adapters.kubernetes.signing_key import KubernetesSigningKey
 from agentmemory_operator.adapters.kubernetes.transport import (
@@ -34,19 +35,18 @@ from agentmemory_operator.adapters.kubernetes.transport import (
     KubernetesTransport,
     load_configuration,
 )
-from agentmemory_operator.adapters.kubernetes.zone_keys import KubernetesKeyShards
-from agentmemory_operator.adapters.qdrant.calls import CallHooks
-from agentmemory_operator.adapters.s3.objects import S3Objects
+from agentmemory_operator.adapters.qdrant.call_hooks import CallHooks
+from agentmemory_operator.adapters.s3.bucket_objects import S3Objects
 from agentmemory_operator.collections.announce import MoveAnnouncer
 from agentmemory_operator.collections.rules.changes import Change, CreateIndexes
 from agentmemory_operator.collections.rules.rebuild_record import REBUILD_KEY
+from agentmemory_operator.connections.guarded_secrets import GuardedSecrets
 from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.resolve import Server as QdrantServer
-from agentmemory_operator.connections.rules.handover import AgentSecret
-from agentmemory_operator.connections.secret_hosts import GuardedSecrets
+from agentmemory_operator.connections.rules.agent_secret_slots import AgentSecret
 from agentmemory_operator.controllers.periods import Periods
 from agentmemory_operator.entrypoints.logs import configure_logging
-from agentmemory_operator.entrypoints.operator.operating import operate
+from agentmemory_operator.entrypoints.operator.operator_tasks import operate
 from agentmemory_operator.main.language_model import LanguageModels
 from agentmemory_operator.main.operator import Operator
 from agentmemory_operator.main.operator_ports import OperatorPorts
@@ -54,13 +54,13 @@ from agentmemory_operator.main.rebuilds import RebuildEmbedders
 from agentmemory_operator.main.stores import Stores
 from agentmemory_operator.ports.base import Json, WriteContext
 from agentmemory_operator.ports.collections import CollectionStore
+from agentmemory_operator.ports.key_shards import KeyShards
 from agentmemory_operator.ports.kubernetes import AgentSecretStore, Event
 from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.ports.snapshots import SnapshotStore
-from agentmemory_operator.ports.zone_keys import KeyShards
-from agentmemory_operator.runtime.cache import AGENT_MEMORY, MEMORY_RESTORE, MEMORY_SNAPSHOT
 from agentmemory_operator.runtime.leadership import Leadership
 from agentmemory_operator.runtime.metrics import NO_TRACES
+from agentmemory_operator.runtime.object_table import AGENT_MEMORY, MEMORY_RESTORE, MEMORY_SNAPSHOT
 from agentmemory_operator.settings import Settings
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 from agentmemory_operator.spec.naming import alias_of
@@ -337,7 +337,7 @@ async def main(order: Order) -> None:
         transport = KubernetesTransport(configuration)
         stack.push_async_callback(transport.close)
         secrets = GuardedSecrets(cluster, settings.secret_hosts)
-        # Without steps: tests/unit/collections/test_claims.py covers interruptions of claims.
+        # Without steps: tests/unit/collections/test_claim_registry.py covers interruptions of claims.
         claims = KubernetesTransport(configuration, before_write=before_write)
         stack.push_async_callback(claims.close)
         ports = OperatorPorts(

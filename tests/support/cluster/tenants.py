@@ -13,7 +13,7 @@ import httpx
 import jwt
 from jwt.types import Options
 
-from agentmemory_operator.spec.access import AUDIENCE
+from agentmemory_operator.spec.caller_rights import AUDIENCE
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.installation import (

@@ -5,10 +5,10 @@ import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from agentmemory_operator.adapters.kubernetes.zone_keys import AGENT, KEY, NAMESPACE, PREFIX, SHARD
+from agentmemory_operator.adapters.kubernetes.key_shard_secrets import AGENT, KEY, NAMESPACE, PREFIX, SHARD
 from agentmemory_operator.zones.rules.entries import KeyEntry, Ring
 from agentmemory_operator.zones.rules.shards import parse_shard
-from agentmemory_operator.zones.wrapping import WrappingKeys, parse_wrapping_keys
+from agentmemory_operator.zones.wrapping_keys import WrappingKeys, parse_wrapping_keys
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.engine.fakes import FakeClock
 from tests.support.spec.documents import Document

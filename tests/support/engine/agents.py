@@ -10,7 +10,7 @@ from typing import Any
 
 import aiohttp
 
-from agentmemory_operator.adapters.embedding.choice import CallerVectors
+from agentmemory_operator.adapters.embedding.embedder_factory import CallerVectors
 from agentmemory_operator.adapters.qdrant.points import QdrantPoints
 from agentmemory_operator.agents.authorisation import AgentRights
 from agentmemory_operator.agents.directory import Agent
@@ -34,23 +34,23 @@ from agentmemory_operator.lifecycle.forget import ForgetUseCase
 from agentmemory_operator.memories.access_counts import AccessCounts
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.insert import StoredMemory
-from agentmemory_operator.memories.items import Items
+from agentmemory_operator.memories.item_store import Items
 from agentmemory_operator.memories.remember import Remember
 from agentmemory_operator.memories.rules.filters import Selection, visible_filter
-from agentmemory_operator.memories.stored import ListRequest, delete_head, list_page
-from agentmemory_operator.memories.working import WorkingMemory
+from agentmemory_operator.memories.stored_memories import ListRequest, delete_head, list_page
+from agentmemory_operator.memories.working_memory import WorkingMemory
 from agentmemory_operator.ports.base import Vector
 from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.search.requests import SearchRequest
 from agentmemory_operator.search.search import SearchService
-from agentmemory_operator.spec.access import UNBOUNDED_CALLER, Verb, scopes_of
+from agentmemory_operator.spec.caller_rights import UNBOUNDED_CALLER, Verb, scopes_of
 from agentmemory_operator.spec.effective.embedding import EmbeddingSettings, EmbeddingSource
 from agentmemory_operator.spec.effective.settings import AgentSettings, Ranking
 from agentmemory_operator.spec.presets import CORTEX, KEYWORD_INDEXES, RETRIEVAL_INDEXES
 from agentmemory_operator.spec.presets.table import TERSE_INDEXES, Indexes
 from tests.support.engine.fakes import FakeClock, FakeReranker
-from tests.support.engine.meanwhile import CrashingStore, Moment
+from tests.support.engine.interleaved_store import CrashingStore, Moment
 from tests.support.spec.documents import marker_for
 from tests.support.spec.plans import marker_of
 

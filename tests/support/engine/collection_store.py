@@ -20,7 +20,7 @@ from agentmemory_operator.collections.rules.replicas import ACTIVE, DEAD, CopyRe
 from agentmemory_operator.connections.rules.capabilities import ServerCapabilities
 from agentmemory_operator.controllers.rules.orphans import CollectionSummary
 from agentmemory_operator.errors import AgentMemoryError, StoreRejected, StoreUnavailable
-from tests.support.planted import Plantable, record_effect
+from tests.support.fault_injection import Plantable, record_effect
 from tests.support.spec.plans import apply_change, observed_of
 
 
@@ -221,7 +221,7 @@ class FakeCollectionStore(Plantable):
         self.calls.append((method, detail))
 
 
-def placement(peers: int, *shards: str) -> Placement:
+def build_placement(peers: int, *shards: str) -> Placement:
     """Build a placement of shards on `peers` peers.
 
     Each digit is a peer with an active replica; a preceding dash means dead.

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agentmemory_operator.collections.rules.claims import NO_CLAIMS, ClaimSet
-from agentmemory_operator.connections.rules.handover import AgentSecret
-from agentmemory_operator.connections.rules.secret_hosts import AnnotatedSecret, Destination
+from agentmemory_operator.connections.rules.agent_secret_slots import AgentSecret
+from agentmemory_operator.connections.rules.host_lists import AnnotatedSecret, Destination
 from agentmemory_operator.errors import AgentMemoryError, NotFound, SecretMissing
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import Event
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
-from tests.support.planted import Plantable, record_effect
+from tests.support.fault_injection import Plantable, record_effect
 
 START_MS = 1_795_000_000_000
 

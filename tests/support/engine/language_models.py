@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentmemory_operator.consolidation.rules.shapes import SchemaMismatch, fit
+from agentmemory_operator.consolidation.rules.schema_fit import SchemaMismatch, fit
 from agentmemory_operator.errors import ModelOutputInvalid
 from agentmemory_operator.ports.models import Completion
 

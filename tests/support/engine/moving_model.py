@@ -36,7 +36,7 @@ from agentmemory_operator.spec.effective.settings import AgentSettings
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from tests.support.engine.agents import SIZE, World, agent_of
 from tests.support.engine.fakes import START_MS, FakeClock
-from tests.support.engine.meanwhile import ProcessKilled
+from tests.support.engine.interleaved_store import ProcessKilled
 from tests.support.engine.point_memory import PointMemory
 from tests.support.spec.documents import cluster_id, marker_for, memory_document
 

@@ -5,14 +5,14 @@ from typing import Any
 from agentmemory_operator.adapters.http.egress import UNCHECKED_EGRESS
 from agentmemory_operator.adapters.http.webhook_sender import HttpWebhookSender
 from agentmemory_operator.collections.announce import AliasLocks
-from agentmemory_operator.collections.claims import ClaimRegistry
-from agentmemory_operator.collections.takeover import TakeoverRequests
-from agentmemory_operator.connections.handover import AgentSecrets
+from agentmemory_operator.collections.claim_registry import ClaimRegistry
+from agentmemory_operator.collections.takeover_requests import TakeoverRequests
+from agentmemory_operator.connections.agent_secrets import AgentSecrets
 from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.probe import Connections
 from agentmemory_operator.connections.resolve import Server, Servers
-from agentmemory_operator.consolidation.schedule import ConsolidationSchedule
-from agentmemory_operator.controllers.agent_memory import Passes
+from agentmemory_operator.consolidation.consolidation_schedule import ConsolidationSchedule
+from agentmemory_operator.controllers.agent_memory_pass import Passes
 from agentmemory_operator.controllers.periods import Periods
 from agentmemory_operator.lifecycle.cleanup import Cleanup
 from agentmemory_operator.lifecycle.cleanup_schedule import CleanupSchedule
@@ -20,10 +20,10 @@ from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.ports.kubernetes import Cluster
 from agentmemory_operator.rebuilds.controller import Rebuilds
 from agentmemory_operator.rebuilds.reports import RebuildReports
-from agentmemory_operator.runtime.cache import ObjectTable
+from agentmemory_operator.runtime.object_table import ObjectTable
 from agentmemory_operator.snapshots.schedule import SnapshotSchedule
 from agentmemory_operator.webhooks.deliver import WebhookDelivery
-from agentmemory_operator.zones.upkeep import KeyChecks
+from agentmemory_operator.zones.key_checks import KeyChecks
 from tests.support.engine.collection_store import FakeCollectionStore
 from tests.support.engine.fakes import FakeClaimStore, FakeSecrets
 from tests.support.job.schedule_world import NothingToRemove

@@ -21,7 +21,7 @@ class Process:
     """A process that waits before each call to the engine until it is released."""
 
     task: "asyncio.Task[Any]"
-    turn: "Turn"
+    turn: "Gate"
     content: str = ""
 
     @property

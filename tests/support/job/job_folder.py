@@ -12,7 +12,7 @@ import yaml
 from click.testing import Result
 from typer.testing import CliRunner
 
-from agentmemory_operator.adapters.folder.objects import ManifestFolder
+from agentmemory_operator.adapters.folder.manifest_folder import ManifestFolder
 from agentmemory_operator.main.stores import open_jobs
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION, Metadata
 from tests.support.command_line import command_line

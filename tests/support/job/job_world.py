@@ -20,12 +20,12 @@ from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.resolve import Server, Servers
 from agentmemory_operator.errors import AgentMemoryError, NotFound
 from agentmemory_operator.ports.base import Json
-from agentmemory_operator.runtime.cache import Key, ObjectTable, key_of
+from agentmemory_operator.runtime.object_table import Key, ObjectTable, key_of
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from agentmemory_operator.spec.naming import scratch_prefix
 from tests.support.engine.fakes import FakeClock, FakeCluster, FakeSecrets
-from tests.support.planted import record_effect
+from tests.support.fault_injection import record_effect
 from tests.support.spec.documents import connection_document, memory_document
 from tests.support.web.http_server import check_success
 

@@ -23,7 +23,7 @@ from agentmemory_operator.rebuilds.task import RebuildRun
 from agentmemory_operator.rebuilds.verify import VerifyStep
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
 from agentmemory_operator.spec.kinds.agent_memory import ROLLBACK_REBUILD, AgentMemory
-from tests.support.engine.meanwhile import ProcessKilled
+from tests.support.engine.interleaved_store import ProcessKilled
 from tests.support.job.restore_world import CrashPoints, RestoreWorld
 from tests.support.spec.documents import connection_document
 from tests.support.web.http_server import check_success

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from agentmemory_operator.adapters.http.https_files import HttpsFiles
-from agentmemory_operator.adapters.s3.objects import S3Objects
+from agentmemory_operator.adapters.s3.bucket_objects import S3Objects
 from agentmemory_operator.collections.announce import AliasLocks, MoveAnnouncer
-from agentmemory_operator.collections.claims import ClaimRegistry
+from agentmemory_operator.collections.claim_registry import ClaimRegistry
 from agentmemory_operator.collections.scratch import ScratchCollections
-from agentmemory_operator.collections.takeover import TakeoverRequests
+from agentmemory_operator.collections.takeover_requests import TakeoverRequests
 from agentmemory_operator.connections.buckets import Storages
 from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.resolve import Server
@@ -22,13 +22,13 @@ from agentmemory_operator.restores.controller import RestorePasses
 from agentmemory_operator.restores.in_place import InPlaceRestore
 from agentmemory_operator.restores.previous_sweeper import PreviousSweeper
 from agentmemory_operator.restores.sources import RestoreSources
-from agentmemory_operator.runtime.cache import AGENT_MEMORY, MEMORY_RESTORE, MEMORY_SNAPSHOT, Key
+from agentmemory_operator.runtime.object_table import AGENT_MEMORY, MEMORY_RESTORE, MEMORY_SNAPSHOT, Key
 from agentmemory_operator.snapshots.copies import Copies
 from agentmemory_operator.spec.times import render_second
 from tests.support.engine.fakes import FakeClaimStore
-from tests.support.engine.meanwhile import ProcessKilled
+from tests.support.engine.interleaved_store import ProcessKilled
+from tests.support.fault_injection import Plants
 from tests.support.job.job_world import NAMESPACE, JobWorld
-from tests.support.planted import Plants
 from tests.support.web.http_server import check_success
 
 POINTS = 10

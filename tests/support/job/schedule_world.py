@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from agentmemory_operator.ports.base import Json
-from agentmemory_operator.runtime.cache import AGENT_MEMORY, MEMORY_SNAPSHOT, Key, ObjectTable, key_of
+from agentmemory_operator.runtime.object_table import AGENT_MEMORY, MEMORY_SNAPSHOT, Key, ObjectTable, key_of
 from agentmemory_operator.snapshots.retention import BytesRemoval
 from agentmemory_operator.snapshots.rules.facts import RETENTION_LABEL, SLOT, UNDER_RETENTION
 from agentmemory_operator.snapshots.schedule import SnapshotSchedule

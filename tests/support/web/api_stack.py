@@ -9,7 +9,7 @@ import httpx
 
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.adapters.detect_secrets_rules import library_rules
-from agentmemory_operator.adapters.embedding.choice import build_embedder
+from agentmemory_operator.adapters.embedding.embedder_factory import build_embedder
 from agentmemory_operator.adapters.embedding.fastembed_models import FastEmbedReranker
 from agentmemory_operator.adapters.embedding.onnx_models import ModelFiles
 from agentmemory_operator.adapters.entity_lists import read_entity_lists
@@ -24,7 +24,7 @@ from agentmemory_operator.connections.embedders import MeteredEmbedder
 from agentmemory_operator.connections.embedding_cache import CachedEmbedder, EmbeddingCache
 from agentmemory_operator.entrypoints.api.app import ALWAYS_READY, SourceState, create_app
 from agentmemory_operator.entrypoints.api.identity.auth import Guard, IdentityGuard, OpenGuard
-from agentmemory_operator.entrypoints.api.load.in_flight import Limits
+from agentmemory_operator.entrypoints.api.load.request_slots import Limits
 from agentmemory_operator.entrypoints.api.use_cases import Services, build_services
 from agentmemory_operator.errors import TransientError
 from agentmemory_operator.main.language_model import LanguageModels
@@ -76,7 +76,7 @@ class ConstantSources:
     reason: str | None
     age: float
 
-    def why_not_ready(self) -> str | None:
+    def find_obstacle(self) -> str | None:
         return self.reason
 
     def age_s(self) -> float:
@@ -115,7 +115,7 @@ def create_collection(qdrant_url: str, document: Document) -> None:
         check_success(client.post("/collections/aliases", json={"actions": [action]}))
 
 
-def build_services(
+def build_stack_services(
     qdrant_url: str,
     *documents: Document,
     api_keys: Mapping[str, str] | None = None,
@@ -185,7 +185,7 @@ def running_api(
     zone_keys_of: ZoneKeysFactory = lambda *_: None,
 ) -> Iterator[Stack]:
     """Serve the API for agents with existing collections."""
-    services = build_services(
+    services = build_stack_services(
         *(qdrant_url, *documents),
         meter=meter,
         models=models,

@@ -13,9 +13,9 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support.fault_injection import plant
 from tests.support.forked import start_process
 from tests.support.patience import Patience
-from tests.support.planted import plant
 from tests.support.programs import ROOT
 
 STEADY, LAGGING, REAL = "steady", "lagging", "real"

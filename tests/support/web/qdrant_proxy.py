@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from tests.support.planted import Plantable, record_effect
+from tests.support.fault_injection import Plantable, record_effect
 from tests.support.web.http_server import ServerFiles, serve
 
 METHODS = ["GET", "PUT", "POST", "PATCH", "DELETE"]

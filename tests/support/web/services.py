@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from tests.support.planted import Plantable, record_effect
+from tests.support.fault_injection import Plantable, record_effect
 from tests.support.web.http_server import ServerFiles, serve
 
 

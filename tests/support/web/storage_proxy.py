@@ -13,8 +13,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from tests.support.engine.meanwhile import Moment
-from tests.support.planted import Plantable, record_effect
+from tests.support.engine.interleaved_store import Moment
+from tests.support.fault_injection import Plantable, record_effect
 from tests.support.web.http_server import serve
 from tests.support.web.s3_server import S3Server
 

@@ -2,7 +2,7 @@ import pathlib
 
 import pytest
 
-from agentmemory_operator.adapters.embedding.choice import build_embedder
+from agentmemory_operator.adapters.embedding.embedder_factory import build_embedder
 from agentmemory_operator.adapters.embedding.fastembed_models import FastEmbedEmbedder
 from agentmemory_operator.adapters.embedding.onnx_models import ModelFiles
 from agentmemory_operator.adapters.embedding.openai_embedder import OpenAIEmbedder

@@ -12,9 +12,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from agentmemory_operator.adapters.kubernetes.tokens import TOKEN_REVIEWS, KubernetesTokenReviews
+from agentmemory_operator.adapters.kubernetes.token_reviews import TOKEN_REVIEWS, KubernetesTokenReviews
 from agentmemory_operator.errors import TransientError
-from agentmemory_operator.spec.access import Caller
+from agentmemory_operator.spec.caller_rights import Caller
 from tests.support.web.http_server import serve
 
 SOON = 4_102_444_800  # the year 2100: the same in each process that collects these tests

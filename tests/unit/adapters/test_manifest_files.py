@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.adapters.folder.edits import ManifestFiles
-from agentmemory_operator.adapters.folder.objects import ManifestFolder
+from agentmemory_operator.adapters.folder.manifest_files import ManifestFiles
+from agentmemory_operator.adapters.folder.manifest_folder import ManifestFolder
 from agentmemory_operator.controllers.rules.starter_manifests import render_connection, render_memory
 from agentmemory_operator.errors import AgentMemoryError, NotFound
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION, CLEANUP_REQUESTED_AT, Metadata

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
-from agentmemory_operator.adapters.folder.objects import WATCH_EVENT, ManifestFolder
-from agentmemory_operator.connections.rules.secret_hosts import HOSTS_ANNOTATION, AnnotatedSecret
+from agentmemory_operator.adapters.folder.manifest_folder import WATCH_EVENT, ManifestFolder
+from agentmemory_operator.connections.rules.host_lists import HOSTS_ANNOTATION, AnnotatedSecret
 from agentmemory_operator.errors import NotFound, SpecInvalid, TransientError
 from agentmemory_operator.ports.kubernetes import Event
-from agentmemory_operator.runtime.cache import ObjectTable
+from agentmemory_operator.runtime.object_table import ObjectTable
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 

@@ -8,16 +8,16 @@ from contextlib import suppress
 
 import pytest
 
-from agentmemory_operator.adapters.folder import own_files
-from agentmemory_operator.adapters.folder.edits import ManifestFiles
-from agentmemory_operator.adapters.folder.objects import ManifestFolder
-from agentmemory_operator.adapters.folder.own_files import (
+from agentmemory_operator.adapters.folder import atomic_files
+from agentmemory_operator.adapters.folder.atomic_files import (
     create_file,
     ensure_folder,
     ignore_in_git,
     open_replacement,
     write_file,
 )
+from agentmemory_operator.adapters.folder.manifest_files import ManifestFiles
+from agentmemory_operator.adapters.folder.manifest_folder import ManifestFolder
 from agentmemory_operator.errors import AgentMemoryError
 from tests.support.spec.documents import agent_document
 
@@ -116,7 +116,7 @@ def test_a_full_disk_leaves_no_half_of_a_file(tmp_path: pathlib.Path, monkeypatc
     path = tmp_path / "a"
     path.touch()
     full = os.open("/dev/full", os.O_WRONLY)
-    monkeypatch.setattr(own_files.os, "open", lambda *_: full)
+    monkeypatch.setattr(atomic_files.os, "open", lambda *_: full)
 
     with pytest.raises(OSError, match="No space"):
         create_file(path, "text")

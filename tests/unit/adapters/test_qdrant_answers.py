@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.adapters.qdrant.answers import (
+from agentmemory_operator.adapters.qdrant.response_limits import (
     MAX_LIST_BYTES,
     MAX_OBJECT_BYTES,
     MAX_POINTS_BYTES,

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentmemory_operator.adapters.qdrant.calls import (
+from agentmemory_operator.adapters.qdrant.call_hooks import (
     MAX_SAVED_RETRIES,
     READS_PER_RETRY,
     CallHooks,

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from agentmemory_operator.adapters.qdrant.calls import CallHooks
+from agentmemory_operator.adapters.qdrant.call_hooks import CallHooks
 from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
 from agentmemory_operator.adapters.qdrant.configuration import ENCODINGS, QUERY_ENCODING_NAMES, creation_of, update_of
 from agentmemory_operator.adapters.qdrant.control import QdrantControl

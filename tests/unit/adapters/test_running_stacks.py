@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agentmemory_operator.adapters.folder.running import FOLDER, RunningStack, RunningStacks
+from agentmemory_operator.adapters.folder.running_stacks import FOLDER, RunningStack, RunningStacks
 
 STACK = RunningStack(
     api="http://127.0.0.1:8080",
@@ -23,9 +23,9 @@ HOLDER = """
 import sys
 from dataclasses import replace
 from pathlib import Path
-from agentmemory_operator.adapters.folder.running import RunningStacks
+from agentmemory_operator.adapters.folder.running_stacks import RunningStacks
 from tests.unit.adapters.test_running_stacks import STACK
-with RunningStacks(Path(sys.argv[1])).announced(STACK):
+with RunningStacks(Path(sys.argv[1])).register(STACK):
     print("there", flush=True)
     sys.stdin.read()
 """

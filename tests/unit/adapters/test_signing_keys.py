@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from agentmemory_operator.adapters.folder.kept_files import SIGNING_KEY_FILE, FileSigningKey
-from agentmemory_operator.adapters.kubernetes.handover import SECRET_PREFIX
+from agentmemory_operator.adapters.folder.data_files import SIGNING_KEY_FILE, FileSigningKey
+from agentmemory_operator.adapters.kubernetes.agent_secret_store import SECRET_PREFIX
 from agentmemory_operator.adapters.kubernetes.signing_key import KEY, KEY_SECRET, KubernetesSigningKey
 from agentmemory_operator.adapters.kubernetes.transport import KubernetesConflict, KubernetesTransport
 from agentmemory_operator.errors import NotFound, TransientError

@@ -18,7 +18,7 @@ from agentmemory_operator.adapters.user_tokens import (
 )
 from agentmemory_operator.errors import Unauthenticated
 from agentmemory_operator.ports.access import SigningKey
-from agentmemory_operator.spec.access import Caller, Delegation, Verb
+from agentmemory_operator.spec.caller_rights import Caller, Delegation, Verb
 
 NOW_S = 1_800_000_000
 FORM = JwtUserTokens()

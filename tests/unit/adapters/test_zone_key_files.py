@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from agentmemory_operator.adapters.folder.zone_keys import FOLDER, FileKeyShards
+from agentmemory_operator.adapters.folder.key_shard_files import FOLDER, FileKeyShards
 from agentmemory_operator.errors import TransientError
-from agentmemory_operator.ports.zone_keys import KeyShards
+from agentmemory_operator.ports.key_shards import KeyShards
 from tests.support.key_shards import BEHAVIOURS, Behaviour, new_ring, new_shard
 from tests.support.zones import RING, FakeKeyShards
 

@@ -12,7 +12,7 @@ from agentmemory_operator.agents.callers import (
     CallerCache,
 )
 from agentmemory_operator.errors import TransientError, Unauthenticated
-from agentmemory_operator.spec.access import Caller, TokenReviewResult
+from agentmemory_operator.spec.caller_rights import Caller, TokenReviewResult
 from tests.support.engine.fakes import FakeClock
 
 BOT = Caller("agents", "bot")

@@ -9,7 +9,7 @@ from agentmemory_operator.adapters.user_tokens import JwtUserTokens, new_key, pa
 from agentmemory_operator.agents.user_tokens import KEY_TTL_S, MIN_KEY_READ_PERIOD_S, UserTokens
 from agentmemory_operator.errors import TransientError, Unauthenticated
 from agentmemory_operator.ports.access import SigningKey
-from agentmemory_operator.spec.access import UNBOUNDED_CALLER, Caller, Verb
+from agentmemory_operator.spec.caller_rights import UNBOUNDED_CALLER, Caller, Verb
 from agentmemory_operator.spec.effective.settings import effective_settings
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from tests.support.engine.fakes import FakeClock

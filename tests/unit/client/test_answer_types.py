@@ -8,8 +8,8 @@ from pydantic import BaseModel
 import agentmemory_client as client
 from agentmemory_client import entity_calls, values
 from agentmemory_client.values import Answer
-from agentmemory_operator.entrypoints.api import agent_schemas, schemas
-from agentmemory_operator.entrypoints.api.identity import requests as identity
+from agentmemory_operator.entrypoints.api import agent_schemas, memory_schemas
+from agentmemory_operator.entrypoints.api.identity import user_requests as identity
 from agentmemory_operator.entrypoints.api.memories import (
     conversation_requests,
     entity_requests,
@@ -22,14 +22,14 @@ ANSWERS: list[tuple[type[Answer], type[BaseModel]]] = [
     (client.AgentDetails, agent_schemas.AgentDetailOut),
     (client.TypeDetails, agent_schemas.TypeOut),
     (client.Stats, agent_schemas.StatsOut),
-    (client.Stored, schemas.StoredOut),
-    (client.Memory, schemas.MemoryOut),
-    (client.Page, schemas.PageOut),
-    (client.Tree, schemas.TreeOut),
-    (client.Kept, schemas.KeptOut),
-    (client.SearchResult, schemas.SearchOut),
-    (client.ItemStored, schemas.ItemStoredOut),
-    (values.KeysPage, schemas.KeysOut),
+    (client.Stored, memory_schemas.StoredOut),
+    (client.Memory, memory_schemas.MemoryOut),
+    (client.Page, memory_schemas.PageOut),
+    (client.Tree, memory_schemas.TreeOut),
+    (client.Kept, memory_schemas.KeptOut),
+    (client.SearchResult, memory_schemas.SearchOut),
+    (client.ItemStored, memory_schemas.ItemStoredOut),
+    (values.KeysPage, memory_schemas.KeysOut),
     (client.ConversationStored, conversation_requests.ConversationOut),
     (client.SaidRelation, entity_requests.RelationOut),
     (entity_calls.EntitiesPage, entity_requests.EntitiesOut),

@@ -4,8 +4,8 @@ from dataclasses import fields
 
 from agentmemory_client.memory_calls import NewMemory
 from agentmemory_client.values import Memory
-from agentmemory_operator.entrypoints.api.requests import MemoryIn
-from agentmemory_operator.entrypoints.api.schemas import MemoryOut
+from agentmemory_operator.entrypoints.api.memory_requests import MemoryIn
+from agentmemory_operator.entrypoints.api.memory_schemas import MemoryOut
 
 
 def test_the_client_reads_each_field_of_a_memory() -> None:

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from agentmemory_operator.collections.rules.capacity import Process
-from agentmemory_operator.runtime.cache import key_of
+from agentmemory_operator.runtime.object_table import key_of
 from tests.support.spec.documents import connection_document, memory_document
-from tests.unit.controllers.test_agent_memory import Stage
+from tests.unit.controllers.test_agent_memory_pass import Stage
 
 CONNECTION = key_of(connection_document())
 

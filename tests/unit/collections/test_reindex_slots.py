@@ -6,10 +6,10 @@ import pytest
 
 from agentmemory_operator.errors import StoreUnavailable
 from agentmemory_operator.ports.base import Json
-from agentmemory_operator.runtime.cache import Key
+from agentmemory_operator.runtime.object_table import Key
 from tests.support.engine.passes import passes_over
 from tests.support.spec.documents import connection_document, memory_document
-from tests.unit.controllers.test_agent_memory import PERIODS, READY, Stage
+from tests.unit.controllers.test_agent_memory_pass import PERIODS, READY, Stage
 
 QUEUED = [("Ready", "True", "Serving"), ("InSync", "False", "ReindexQueued")]
 INDEXING = [("Ready", "True", "Serving"), ("InSync", "False", "Indexing")]

@@ -16,7 +16,7 @@ from agentmemory_operator.collections.rules.refusals import Refusal
 from agentmemory_operator.collections.rules.replicas import CopyReplica, DropReplica, Move, Placement, plan_moves
 from agentmemory_operator.errors import SpecInvalid, StoreUnavailable
 from agentmemory_operator.spec.kinds.conditions import Reason
-from tests.support.engine.collection_store import FakeCollectionStore, format_placement, placement
+from tests.support.engine.collection_store import FakeCollectionStore, build_placement, format_placement
 from tests.support.spec.plans import ALIAS, desired_of
 
 FIRST = f"{ALIAS}__1"
@@ -69,10 +69,10 @@ async def passes(store: FakeCollectionStore, factor: int) -> list[PassOutcome]:
 @pytest.mark.parametrize(
     ("placement", "before", "factor", "after"),
     [
-        (placement(3, "1", "2", "3"), 1, 2, ("12", "23", "13")),
-        (placement(3, "12", "23", "13"), 2, 3, ("123", "123", "123")),
-        (placement(3, "123", "123"), 3, 1, ("1", "2")),
-        (placement(4, "12", "23"), 2, 2, ("12", "23")),
+        (build_placement(3, "1", "2", "3"), 1, 2, ("12", "23", "13")),
+        (build_placement(3, "12", "23", "13"), 2, 3, ("123", "123", "123")),
+        (build_placement(3, "123", "123"), 3, 1, ("1", "2")),
+        (build_placement(4, "12", "23"), 2, 2, ("12", "23")),
     ],
 )
 async def test_each_pass_makes_one_move_until_the_number_is_reached(
@@ -90,7 +90,7 @@ async def test_each_pass_makes_one_move_until_the_number_is_reached(
 
 
 async def test_replicas_that_went_with_their_peer_are_made_on_others() -> None:
-    store = await a_cluster(placement(3, "12", "2"), 2)
+    store = await a_cluster(build_placement(3, "12", "2"), 2)
 
     done = await passes(store, 2)
 
@@ -108,7 +108,7 @@ class Lossy(FakeCollectionStore):
 
 
 @pytest.mark.parametrize(
-    ("placement", "before", "factor"), [(placement(3, "1", "2"), 1, 3), (placement(3, "123"), 3, 1)]
+    ("placement", "before", "factor"), [(build_placement(3, "1", "2"), 1, 3), (build_placement(3, "123"), 3, 1)]
 )
 async def test_no_move_is_made_twice_where_every_answer_is_lost(placement: Placement, before: int, factor: int) -> None:
     store, expected = await a_cluster(placement, before), plan_moves(placement, factor)
@@ -124,7 +124,7 @@ async def test_no_move_is_made_twice_where_every_answer_is_lost(placement: Place
 
 
 async def test_a_dead_replica_is_waited_for() -> None:
-    store = await a_cluster(placement(3, "1-2"), 2)
+    store = await a_cluster(build_placement(3, "1-2"), 2)
 
     done = await run(store, 2)
 
@@ -135,7 +135,7 @@ async def test_a_dead_replica_is_waited_for() -> None:
 
 
 async def test_what_is_on_its_way_is_waited_for() -> None:
-    store = await a_cluster(replace(placement(3, "1", "2"), copying=(CopyReplica(0, 1, 2),)), 2)
+    store = await a_cluster(replace(build_placement(3, "1", "2"), copying=(CopyReplica(0, 1, 2),)), 2)
 
     done = await run(store, 2)
 
@@ -144,7 +144,7 @@ async def test_what_is_on_its_way_is_waited_for() -> None:
 
 
 async def test_copies_wait_for_their_turn_and_drops_do_not() -> None:
-    copying, dropping = await a_cluster(placement(3, "1"), 2), await a_cluster(placement(3, "12"), 1)
+    copying, dropping = await a_cluster(build_placement(3, "1"), 2), await a_cluster(build_placement(3, "12"), 1)
 
     waits, done = await run(copying, 2, turn=somebody), await run(dropping, 1, turn=somebody)
 
@@ -157,7 +157,7 @@ async def test_copies_wait_for_their_turn_and_drops_do_not() -> None:
 
 
 async def test_a_number_that_somebody_set_and_that_stays_moves_nothing() -> None:
-    store = await a_cluster(placement(3, "12"), 2)
+    store = await a_cluster(build_placement(3, "12"), 2)
     store.collections[FIRST] = replace(store.collections[FIRST], replication_factor=3)
 
     done = await run(store, 2, policy=DriftPolicy.REPORT)
@@ -167,7 +167,7 @@ async def test_a_number_that_somebody_set_and_that_stays_moves_nothing() -> None
 
 
 async def test_an_object_that_asks_for_no_number_has_nothing_moved() -> None:
-    store = await a_cluster(placement(3, "1"), 2)
+    store = await a_cluster(build_placement(3, "1"), 2)
 
     await run(store, None)
 
@@ -175,7 +175,7 @@ async def test_an_object_that_asks_for_no_number_has_nothing_moved() -> None:
 
 
 async def test_nothing_is_moved_of_a_collection_that_is_being_replaced() -> None:
-    store = await a_cluster(placement(3, "1"), 2)
+    store = await a_cluster(build_placement(3, "1"), 2)
     done = await reconcile(ALIAS, asking(2), store=store, last_physical=FIRST, last_points=0)
 
     replaced = replace(done, refusal=Refusal(Reason.REBUILD_RUNNING, "", ()))
@@ -185,7 +185,7 @@ async def test_nothing_is_moved_of_a_collection_that_is_being_replaced() -> None
 
 
 async def test_a_cluster_without_calls_for_replicas_has_a_rebuild_planned() -> None:
-    store = await a_cluster(placement(3, "1", "2"), 1)
+    store = await a_cluster(build_placement(3, "1", "2"), 1)
     store.has_replica_calls = False
 
     first, second = await run(store, 2), await run(store, 2)
@@ -198,8 +198,8 @@ async def test_a_cluster_without_calls_for_replicas_has_a_rebuild_planned() -> N
 
 
 async def test_more_replicas_than_peers_are_refused_of_a_new_collection_and_of_a_changed_one() -> None:
-    new, old = FakeCollectionStore(), await a_cluster(placement(3, "1"), 1)
-    new.placements["other"] = placement(3, "1")
+    new, old = FakeCollectionStore(), await a_cluster(build_placement(3, "1"), 1)
+    new.placements["other"] = build_placement(3, "1")
 
     for store in (new, old):
         with pytest.raises(SpecInvalid, match=r"replicationFactor 5 is more than .* cluster \(3\)") as caught:
@@ -209,7 +209,7 @@ async def test_more_replicas_than_peers_are_refused_of_a_new_collection_and_of_a
 
 
 async def test_peers_that_left_since_are_told_and_the_collection_goes_on() -> None:
-    store = await a_cluster(placement(2, "12"), 3)
+    store = await a_cluster(build_placement(2, "12"), 3)
 
     done = await run(store, 3)
 

@@ -2,15 +2,15 @@
 
 import pytest
 
-from agentmemory_operator.adapters.qdrant.tokens import QdrantTokens
-from agentmemory_operator.connections.handover import AgentSecrets
-from agentmemory_operator.connections.rules.handover import AgentSecret
+from agentmemory_operator.adapters.qdrant.access_tokens import QdrantTokens
+from agentmemory_operator.connections.agent_secrets import AgentSecrets
+from agentmemory_operator.connections.rules.agent_secret_slots import AgentSecret
 from agentmemory_operator.errors import TransientError
 from agentmemory_operator.ports.base import Json
-from agentmemory_operator.runtime.cache import Key
+from agentmemory_operator.runtime.object_table import Key
 from tests.support.engine.fakes import FakeHandoverStore
 from tests.support.spec.documents import connection_document, memory_document
-from tests.unit.controllers.test_agent_memory import READY, Stage
+from tests.unit.controllers.test_agent_memory_pass import READY, Stage
 
 KEYED = connection_document(apiKeySecretRef={"name": "qdrant", "key": "k"})
 READER = {"kind": "ServiceAccount", "namespace": "agents", "name": "bot", "verbs": ["read"]}

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.connections import link as links
+from agentmemory_operator.connections.guarded_secrets import GuardedSecrets
 from agentmemory_operator.connections.link import Endpoint, Link, read_endpoint
-from agentmemory_operator.connections.rules.secret_hosts import BY_HAND, NOWHERE, Destination, destinations_of
-from agentmemory_operator.connections.secret_hosts import GuardedSecrets
+from agentmemory_operator.connections.rules.host_lists import BY_HAND, NOWHERE, Destination, destinations_of
 from agentmemory_operator.errors import (
     AgentMemoryError,
     SecretMissing,

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.adapters.qdrant.tokens import QdrantTokens
-from agentmemory_operator.connections.handover import AgentSecrets
+from agentmemory_operator.adapters.qdrant.access_tokens import QdrantTokens
+from agentmemory_operator.connections.agent_secrets import AgentSecrets
+from agentmemory_operator.connections.guarded_secrets import GuardedSecrets, SecretNotices, attribute_reads_to
 from agentmemory_operator.connections.probe import Connections
-from agentmemory_operator.connections.secret_hosts import GuardedSecrets, SecretNotices, attribute_reads_to
-from agentmemory_operator.controllers.agent_memory import Passes
+from agentmemory_operator.controllers.agent_memory_pass import Passes
 from agentmemory_operator.controllers.periods import Periods
 from agentmemory_operator.ports.base import Json
-from agentmemory_operator.runtime.cache import Key, ObjectTable, key_of
+from agentmemory_operator.runtime.object_table import Key, ObjectTable, key_of
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
 from agentmemory_operator.spec.kinds.conditions import find_condition
 from tests.support.engine.collection_store import FakeCollectionStore

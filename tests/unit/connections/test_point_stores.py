@@ -10,7 +10,7 @@ from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.point_stores import PointStores
 from agentmemory_operator.errors import SpecInvalid, StoreRejected, StoreUnavailable
 from agentmemory_operator.ports.points import PointStore
-from agentmemory_operator.runtime.cache import ObjectTable, key_of
+from agentmemory_operator.runtime.object_table import ObjectTable, key_of
 from agentmemory_operator.spec.effective.settings import AgentSettings, effective_settings
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from tests.support.engine.fakes import FakeSecrets

@@ -8,7 +8,7 @@ import jwt
 import pytest
 
 from agentmemory_operator.adapters.clock import SystemClock
-from agentmemory_operator.adapters.qdrant.tokens import QdrantTokens
+from agentmemory_operator.adapters.qdrant.access_tokens import QdrantTokens
 from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.point_stores import TOKEN_LIFETIME_S, ScopedPointStores
 from agentmemory_operator.connections.probe import Connections, ServerAccess

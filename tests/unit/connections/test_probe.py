@@ -12,7 +12,7 @@ from agentmemory_operator.connections.probe import Connections
 from agentmemory_operator.connections.rules.capabilities import ServerCapabilities
 from agentmemory_operator.errors import AgentMemoryError, SecretMissing, SpecInvalid, StoreRejected, StoreUnavailable
 from agentmemory_operator.ports.collections import CollectionStore
-from agentmemory_operator.runtime.cache import ObjectTable, key_of
+from agentmemory_operator.runtime.object_table import ObjectTable, key_of
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from tests.support.engine.collection_store import FakeCollectionStore
 from tests.support.engine.fakes import FakeSecrets

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.connections.rules.secret_hosts import AnnotatedSecret
+from agentmemory_operator.connections.rules.host_lists import AnnotatedSecret
 from agentmemory_operator.controllers.approve_all import ApprovalResult, ApprovalTarget, BulkApproval
 from agentmemory_operator.errors import NotFound, TransientError
 from agentmemory_operator.ports.base import Json
@@ -98,7 +98,13 @@ async def run(objects: Objects, **options: Any) -> tuple[list[ApprovalResult], l
     everything = BulkApproval(
         objects=objects,
         **(
-            {"preset": "cortex", "namespace": "", "begin": lambda _: None, "tell": done.append, "poll_s": 0.001}
+            {
+                "preset": "cortex",
+                "namespace": "",
+                "report_started": lambda _: None,
+                "report": done.append,
+                "poll_s": 0.001,
+            }
             | options
         ),
     )
@@ -114,7 +120,7 @@ def objects_of(*documents: Json, **more: Any) -> Objects:
 async def test_all_are_moved_no_more_at_once_than_asked_for(at_once: int) -> None:
     objects = objects_of(*(held(f"bot-{number}") for number in range(5)))
 
-    done, left = await run(objects, at_once=at_once)
+    done, left = await run(objects, concurrency=at_once)
 
     assert sorted(objects.approved) == [f"bot-{number}" for number in range(5)]
     assert ([result.is_done for result in done], left) == ([True] * 5, [])
@@ -211,7 +217,7 @@ async def test_an_approval_that_no_operator_acts_on_is_given_up() -> None:
 async def test_an_object_that_is_deleted_meanwhile_is_told() -> None:
     objects = objects_of(held("bot"), looks=50)
 
-    done, _ = await run(objects, begin=lambda _: objects.documents.clear())
+    done, _ = await run(objects, report_started=lambda _: objects.documents.clear())
 
     assert [result.message for result in done] == ["it was deleted in the meantime"]
 
@@ -219,6 +225,6 @@ async def test_an_object_that_is_deleted_meanwhile_is_told() -> None:
 async def test_an_api_server_that_is_away_for_a_moment_fails_nothing() -> None:
     objects = objects_of(held("bot"))
 
-    done, _ = await run(objects, begin=lambda _: setattr(objects, "is_away", True))
+    done, _ = await run(objects, report_started=lambda _: setattr(objects, "is_away", True))
 
     assert [result.is_done for result in done] == [True]

@@ -16,12 +16,12 @@ from agentmemory_operator.errors import (
     TransientError,
 )
 from agentmemory_operator.ports.base import Json
-from agentmemory_operator.runtime.cache import AGENT_MEMORY, Key, ObjectTable
+from agentmemory_operator.runtime.object_table import AGENT_MEMORY, Key, ObjectTable
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory, parse_restore
 from agentmemory_operator.spec.times import parse_second
 from tests.support.engine.fakes import FakeCluster
 from tests.support.spec.documents import connection_document, memory_document
-from tests.unit.controllers.test_agent_memory import FIRST, Stage
+from tests.unit.controllers.test_agent_memory_pass import FIRST, Stage
 
 BEGINS = {"bootstrap": {"fromSnapshot": {"name": "before"}}}
 KEY = Key(AGENT_MEMORY, "agents", "probe")

@@ -15,7 +15,7 @@ from agentmemory_operator.errors import (
 )
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import Event
-from agentmemory_operator.runtime.cache import Key, ObjectTable
+from agentmemory_operator.runtime.object_table import Key, ObjectTable
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 from agentmemory_operator.zones.rules.entries import Ring
 from tests.support.engine.collection_store import FakeCollectionStore

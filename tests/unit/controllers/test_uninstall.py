@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.controllers import uninstall as uninstalling
-from agentmemory_operator.controllers.rules.uninstall import DELETION_ORDER
+from agentmemory_operator.controllers.rules.uninstall_catalogue import DELETION_ORDER
 from agentmemory_operator.controllers.uninstall import Installation, Uninstall, read_installation
 from agentmemory_operator.errors import AgentMemoryError, TransientError
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
-from tests.support.engine.meanwhile import ProcessKilled
+from tests.support.engine.interleaved_store import ProcessKilled
 
 MADE = {"conditions": [{"type": "Succeeded", "status": "True", "reason": "SnapshotTaken"}]}
 HELD = {"AgentMemory": ["agentmemory.dev/collection"], "MemorySnapshot": ["agentmemory.dev/snapshot"]}
@@ -74,7 +74,7 @@ class Cluster:
         assert not [key for key in self.objects if key[0] == kind], "nothing is left to wait for"
         self.definitions.discard(kind)
 
-    async def renewals(self) -> dict[str, str]:
+    async def read_lease_renewals(self) -> dict[str, str]:
         self.renewed += self.operator
         return {"home": str(self.renewed)}
 

@@ -5,9 +5,9 @@ import re
 
 from agentmemory_operator.connections.probe import PROBE_TIMEOUT_S
 from agentmemory_operator.connections.rules.capabilities import SINCE
-from agentmemory_operator.controllers.connection import MAX_PROBE_GROWTH
+from agentmemory_operator.controllers.connection_pass import MAX_PROBE_GROWTH
 from agentmemory_operator.controllers.periods import Periods
-from agentmemory_operator.runtime.queue import LANE_WIDTH, TENANT_SHARE
+from agentmemory_operator.runtime.work_queue import LANE_WIDTH, TENANT_SHARE
 
 PAGE = (pathlib.Path(__file__).resolve().parents[3] / "docs" / "connections.md").read_text()
 
@@ -23,8 +23,8 @@ def test_its_figures_are_the_codes() -> None:
 
     assert f"every {periods.probe_s:.0f} s, and up to every {periods.probe_s * MAX_PROBE_GROWTH:.0f} s" in text
     assert (
-        f"about {periods.reconnect_passes_per_s:.0f} a second, {LANE_WIDTH} at a time for each namespace on a connection"
-        in text
+        f"about {periods.reconnect_passes_per_s:.0f} a second,"
+        f" {LANE_WIDTH} at a time for each namespace on a connection" in text
     )
     assert f"has {TENANT_SHARE} passes at a time" in text
     assert f"has {LANE_WIDTH}, all namespaces together {2 * LANE_WIDTH}" in text

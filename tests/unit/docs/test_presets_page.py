@@ -6,8 +6,8 @@ import re
 import pytest
 import yaml
 
-from agentmemory_operator.entrypoints.api.requests import MemoryIn, SearchIn
-from agentmemory_operator.entrypoints.api.schemas import ItemStoredOut, MemoryOut
+from agentmemory_operator.entrypoints.api.memory_requests import MemoryIn, SearchIn
+from agentmemory_operator.entrypoints.api.memory_schemas import ItemStoredOut, MemoryOut
 from agentmemory_operator.memories.rules.record import PAYLOAD_KEYS, TOMBSTONE_KEY
 from agentmemory_operator.spec.presets import PRESETS
 from tests.support.pages import DOCS

@@ -7,7 +7,7 @@ from typer._completion_classes import FishComplete
 from typer.core import TyperGroup
 
 from agentmemory_operator.entrypoints.cli.commands import LazyCommands
-from agentmemory_operator.entrypoints.cli.completing import TABLE, CompletionCommands
+from agentmemory_operator.entrypoints.cli.completion_table import TABLE, CompletionCommands
 from agentmemory_operator.entrypoints.cli.program import COMPLETE
 from tests.support.command_line import verbs_of
 from tests.support.completions import render

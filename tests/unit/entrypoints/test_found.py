@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from agentmemory_client import Found, SearchResult
-from agentmemory_operator.entrypoints.cli.memories.found import found_section
+from agentmemory_operator.entrypoints.cli.memories.search_view import found_section
 from agentmemory_operator.entrypoints.cli.tables import plain
 
 AT = datetime(2026, 11, 25, tzinfo=UTC)

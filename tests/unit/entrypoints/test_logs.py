@@ -9,8 +9,8 @@ import pytest
 
 import agentmemory_operator
 from agentmemory_operator.entrypoints.logs import TEXT_FORMAT, JsonFormatter, TextFormatter, configure_logging
-from agentmemory_operator.runtime.cache import Key
-from agentmemory_operator.runtime.queue import WorkQueue
+from agentmemory_operator.runtime.object_table import Key
+from agentmemory_operator.runtime.work_queue import WorkQueue
 
 
 def record(message: str, *args: object, **extra: object) -> logging.LogRecord:

@@ -5,8 +5,8 @@ from typing import Any, cast
 import pytest
 
 from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster
-from agentmemory_operator.entrypoints.operator import operating
-from agentmemory_operator.entrypoints.operator.operating import Startup, list_all_objects
+from agentmemory_operator.entrypoints.operator import operator_tasks
+from agentmemory_operator.entrypoints.operator.operator_tasks import Startup, list_all_objects
 from agentmemory_operator.errors import AgentMemoryError, TransientError
 from agentmemory_operator.runtime.feed import OperatorFeed
 
@@ -55,7 +55,7 @@ class Refusing:
 async def test_a_start_waits_for_what_is_missing_and_then_ends_with_it(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(operating, "LIST_RETRY_S", 0.0)
+    monkeypatch.setattr(operator_tasks, "LIST_RETRY_S", 0.0)
     clock = Clock()
     startup = Startup(120.0, now_s=lambda: clock.now_s)
     assert startup.why_not_ready() == "objects are not listed yet"

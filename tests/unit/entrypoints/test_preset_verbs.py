@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from agentmemory_operator.collections.rules.desired import desired_collection
 from agentmemory_operator.spec.effective.settings import AgentSettings, effective_settings
 from agentmemory_operator.spec.kinds.agent_memory import TypeSpec
-from agentmemory_operator.spec.kinds.base import manifest_name
+from agentmemory_operator.spec.kinds.model_base import manifest_name
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.spec.presets import PRESETS

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from agentmemory_operator.entrypoints.api.load import in_flight as module
-from agentmemory_operator.entrypoints.api.load.in_flight import MAX_RUNNING, SMALL_BYTES, Limits, RequestSlot
-from agentmemory_operator.entrypoints.api.load.pressure import AdmissionControl, caller_key
-from agentmemory_operator.entrypoints.api.load.receiving import BodyReceiver, run_timed
+from agentmemory_operator.entrypoints.api.load import request_slots as module
+from agentmemory_operator.entrypoints.api.load.body_receiver import BodyReceiver, run_timed
+from agentmemory_operator.entrypoints.api.load.overload import AdmissionControl, caller_key
+from agentmemory_operator.entrypoints.api.load.request_slots import MAX_RUNNING, SMALL_BYTES, Limits, RequestSlot
 from agentmemory_operator.entrypoints.api.problems import ProblemRaised
 from agentmemory_operator.runtime.rules.fair_shares import LoopTimeShares, MinimumRate
-from agentmemory_operator.spec.access import UNBOUNDED_CALLER, Caller, Delegation, Verb
+from agentmemory_operator.spec.caller_rights import UNBOUNDED_CALLER, Caller, Delegation, Verb
 
 LARGE = 100 * SMALL_BYTES
 

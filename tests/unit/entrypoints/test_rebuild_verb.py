@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from agentmemory_operator.entrypoints.cli import jobs
+from agentmemory_operator.entrypoints.cli import job_commands
 from agentmemory_operator.entrypoints.cli.decide import rebuild as rebuilds
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION, CANCEL_REBUILD, PAUSE_REBUILD, ROLLBACK_REBUILD
 from tests.support.job.job_folder import NAMESPACE, JobFolder, condition
@@ -41,7 +41,7 @@ HELD = {"digest": "d4e5f6", "changes": [{"class": "Rebuild", "change": "…", "c
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobFolder:
     """A folder with an agent in a manifest that commands may change."""
-    monkeypatch.setattr(jobs, "POLL_S", 0.02)
+    monkeypatch.setattr(job_commands, "POLL_S", 0.02)
     monkeypatch.setattr(rebuilds, "POLL_S", 0.02)
     monkeypatch.setattr(rebuilds, "START_TIMEOUT_S", 2.0)
     made = JobFolder(tmp_path, agents=())

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.entrypoints.cli import jobs
+from agentmemory_operator.entrypoints.cli import job_commands
 from agentmemory_operator.entrypoints.cli.snapshots import restore as restores
 from agentmemory_operator.entrypoints.cli.snapshots.restore import find_last_restore
 from tests.support.job.job_folder import JobFolder, condition
@@ -17,7 +17,7 @@ DONE = condition("Succeeded", "True", "Restored", "restored 7 memories")
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobFolder:
     """A folder with two agents and a snapshot of one."""
-    monkeypatch.setattr(jobs, "POLL_S", 0.02)
+    monkeypatch.setattr(job_commands, "POLL_S", 0.02)
     monkeypatch.setattr(restores, "POLL_S", 0.02)
     made = JobFolder(tmp_path, agents=("bot", "staging"))
     made.declare("MemorySnapshot", "before", {"agentMemoryRef": {"name": "bot"}})

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from agentmemory_operator.entrypoints.cli import jobs
+from agentmemory_operator.entrypoints.cli import job_commands
 from agentmemory_operator.entrypoints.cli.job_progress import read_outcome, read_stage
 from agentmemory_operator.entrypoints.cli.snapshots import delete as snapshot_deletion
 from agentmemory_operator.entrypoints.cli.snapshots.listing import describe_locations, describe_state
@@ -22,7 +22,7 @@ KIND = "MemorySnapshot"
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobFolder:
     """A folder with one agent."""
-    monkeypatch.setattr(jobs, "POLL_S", 0.02)
+    monkeypatch.setattr(job_commands, "POLL_S", 0.02)
     return JobFolder(tmp_path)
 
 
@@ -107,7 +107,7 @@ class TestCreate:
         async def interrupt(*_: Any) -> None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr("agentmemory_operator.entrypoints.cli.jobs.follow", interrupt)
+        monkeypatch.setattr("agentmemory_operator.entrypoints.cli.job_commands.follow", interrupt)
         done = folder.run("snapshot", "create", "bot", "--name", "one", "--wait")
 
         assert done.exit_code == 130

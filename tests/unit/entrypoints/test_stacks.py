@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import typer
 
-from agentmemory_operator.adapters.folder.running import RunningStack
-from agentmemory_operator.entrypoints.cli.jobs import JobsPlace, find_place
+from agentmemory_operator.adapters.folder.running_stacks import RunningStack
+from agentmemory_operator.entrypoints.cli.job_commands import JobsPlace, find_place
 from agentmemory_operator.entrypoints.cli.stacks import Stacks
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.settings import DEFAULT_API_URL

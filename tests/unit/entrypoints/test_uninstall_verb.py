@@ -33,7 +33,7 @@ class Untouched:
     async def list_in(self, kind: str, namespace: str) -> list[dict[str, Any]]:
         return [SNAPSHOT]
 
-    async def renewals(self) -> dict[str, str]:
+    async def read_lease_renewals(self) -> dict[str, str]:
         return {}
 
     async def delete_object(self, kind: str, metadata: Metadata) -> None:

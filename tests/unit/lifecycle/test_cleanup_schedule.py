@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.lifecycle.rules.cleanup_status import due_ms
+from agentmemory_operator.spec.cron import MAX_SPREAD_MS
 from agentmemory_operator.spec.kinds.agent_memory import APPROVE_CLEANUP, CLEANUP_REQUESTED_AT, AgentMemory
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from agentmemory_operator.spec.presets import Lifecycle
-from agentmemory_operator.spec.schedule import MAX_SPREAD_MS
 from tests.support.spec.golden import manifest
 
 DAILY = Lifecycle(schedule="0 3 * * *")

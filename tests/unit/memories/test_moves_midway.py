@@ -15,11 +15,11 @@ from agentmemory_operator.lifecycle.forget import ForgetRequest
 from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.item_writes import ItemContent
-from agentmemory_operator.memories.rules.items import Address
-from agentmemory_operator.memories.stored import change_head, delete_head
+from agentmemory_operator.memories.rules.item_rules import Address
+from agentmemory_operator.memories.stored_memories import change_head, delete_head
 from agentmemory_operator.memories.transfer.import_batch import ImportLine
 from agentmemory_operator.memories.transfer.imports import import_lines
-from agentmemory_operator.memories.working import Session
+from agentmemory_operator.memories.working_memory import Session
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
 from agentmemory_operator.spec.memory_types import MemoryType, Ttl
 from tests.support.engine.agents import EVERYTHING, SIZE, World, agent_of, settings_of, vector_of
@@ -51,7 +51,7 @@ class Looked(Fence):
     def has_moved(self) -> bool:
         return self.looks > self.moves_at
 
-    def vouches_for(self, space: Space) -> bool:
+    def has_space_lease(self, space: Space) -> bool:
         self.looks += 1
         return not self.has_moved
 
@@ -236,7 +236,7 @@ class Restored:
 
     async def told(self) -> CollectionFacts:
         self.calls += 1
-        return replace(BEFORE, epoch="2", number=2, contents=2) if self.has_moved else BEFORE
+        return replace(BEFORE, epoch="2", epoch_number=2, contents_number=2) if self.has_moved else BEFORE
 
 
 @pytest.mark.parametrize("name", USE_CASES)

@@ -33,8 +33,8 @@ class FakeDirectory:
     def list(self) -> list[Any]:
         return [settings_of(slug) for slug in self.slugs]
 
-    async def open(self, slug: str, *, reads_ahead: bool) -> Agent:
-        assert not reads_ahead
+    async def open(self, slug: str, *, renews_lease: bool) -> Agent:
+        assert not renews_lease
         if slug == "away":
             raise StoreUnavailable("away")
         if slug == "gone":

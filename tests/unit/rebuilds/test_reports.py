@@ -9,7 +9,7 @@ from agentmemory_operator.collections.rules.outcome import PassOutcome
 from agentmemory_operator.collections.rules.plan import Plan
 from agentmemory_operator.collections.rules.refusals import Refusal
 from agentmemory_operator.rebuilds.reports import RebuildReports
-from agentmemory_operator.runtime.cache import ObjectTable, key_of
+from agentmemory_operator.runtime.object_table import ObjectTable, key_of
 from agentmemory_operator.spec.kinds.conditions import Reason
 from tests.support.engine.fakes import FakeClock, FakeCluster
 from tests.support.spec.documents import memory_document

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.connections.rules.secret_hosts import AnnotatedSecret
+from agentmemory_operator.connections.rules.host_lists import AnnotatedSecret
 from agentmemory_operator.errors import NotFound
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.restores.restore_all import RestoreAll, RestoredAgent
-from agentmemory_operator.runtime.cache import QDRANT_CONNECTION, Key
+from agentmemory_operator.runtime.object_table import QDRANT_CONNECTION, Key
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 from tests.support.spec.documents import connection_document, memory_document
 

@@ -11,9 +11,9 @@ from agentmemory_operator.agents.feed import ApiFeed
 from agentmemory_operator.errors import NotFound
 from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.ports.points import PointStore
-from agentmemory_operator.runtime.cache import AGENT_MEMORY, QDRANT_CONNECTION, Key, ObjectTable, key_of
 from agentmemory_operator.runtime.feed import OperatorFeed
-from agentmemory_operator.runtime.queue import WorkQueue
+from agentmemory_operator.runtime.object_table import AGENT_MEMORY, QDRANT_CONNECTION, Key, ObjectTable, key_of
+from agentmemory_operator.runtime.work_queue import WorkQueue
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
 from agentmemory_operator.spec.effective.settings import AgentSettings
 from tests.support.engine.fakes import FakeClock

@@ -9,8 +9,8 @@ import pytest
 
 from agentmemory_operator.errors import AgentMemoryError, LeadershipLost, StoreRejected, StoreUnavailable
 from agentmemory_operator.ports.base import Json
-from agentmemory_operator.runtime.cache import Key, ObjectTable, key_of
 from agentmemory_operator.runtime.jobs import REBUILD_RECHECK_S, Job, JobBook, RunSchedule, run_steps
+from agentmemory_operator.runtime.object_table import Key, ObjectTable, key_of
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from tests.support.engine.fakes import FakeClock, FakeCluster
 from tests.support.spec.documents import memory_document

@@ -4,9 +4,9 @@ import pytest
 
 from agentmemory_operator.errors import StoreUnavailable, TransientError
 from agentmemory_operator.ports.base import Json
-from agentmemory_operator.runtime.cache import Key, ObjectTable, key_of
 from agentmemory_operator.runtime.metrics import LiveGauge, OperatorMeter, exported_metrics
-from agentmemory_operator.runtime.queue import WorkQueue
+from agentmemory_operator.runtime.object_table import Key, ObjectTable, key_of
+from agentmemory_operator.runtime.work_queue import WorkQueue
 from tests.support.metrics import collect_samples
 from tests.support.spec.documents import connection_document, memory_document
 

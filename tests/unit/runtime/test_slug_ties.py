@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.runtime.cache import AGENT_MEMORY, Key, ObjectTable, has_collection
+from agentmemory_operator.runtime.object_table import AGENT_MEMORY, Key, ObjectTable, has_collection
 from tests.support.spec.documents import memory_document
 
 COLLECTION = {"collection": {"physical": "agent_memory_bot__1"}}

@@ -11,7 +11,7 @@ from agentmemory_operator.errors import LeadershipLost, NotOwned, SpecInvalid, S
 from agentmemory_operator.snapshots.retention import MAX_REMOVALS_PER_RUN, PERIOD_S, RETRY_S
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 from tests.support.engine.fakes import FakeCluster
-from tests.support.engine.meanwhile import ProcessKilled
+from tests.support.engine.interleaved_store import ProcessKilled
 from tests.support.job.schedule_world import AGENT, NAMESPACE, ScheduleWorld, scheduled_agent, snapshot_document
 from tests.support.metrics import collect_samples
 

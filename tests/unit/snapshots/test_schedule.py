@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.errors import TransientError
-from agentmemory_operator.runtime.cache import AGENT_MEMORY, MEMORY_SNAPSHOT, Key
-from agentmemory_operator.spec.schedule import MAX_SPREAD_MS
+from agentmemory_operator.runtime.object_table import AGENT_MEMORY, MEMORY_SNAPSHOT, Key
+from agentmemory_operator.spec.cron import MAX_SPREAD_MS
 from tests.support.job.schedule_world import AGENT, ScheduleWorld, conditions_of, ms, scheduled_agent, snapshot_document
 from tests.support.metrics import collect_samples
 

@@ -6,7 +6,7 @@ import pytest
 
 from agentmemory_operator.entities.rules.lists import EntityLists, ListedName, build_lists
 from agentmemory_operator.errors import SpecInvalid
-from agentmemory_operator.spec.effective.entities import EntitySettings, DeclaredName, Spreading
+from agentmemory_operator.spec.effective.entities import DeclaredName, EntitySettings, Spreading
 from agentmemory_operator.spec.effective.settings import effective_settings
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from agentmemory_operator.spec.presets import PRESETS

@@ -11,7 +11,7 @@ import pytest
 from agentmemory_operator.search.rules.score import compute_score, score_bounds
 from agentmemory_operator.search.rules.score_trees import EXCLUDED_SCORE
 from agentmemory_operator.spec.expression.intervals import Interval
-from agentmemory_operator.spec.expression.models import Confidence, Horizons, Importance, Model, Priority
+from agentmemory_operator.spec.expression.scoring_parameters import Confidence, Horizons, Importance, Model, Priority
 from agentmemory_operator.spec.expression.typing import check_expression
 from agentmemory_operator.spec.expression.variables import DAY_MS, ScoreInput, ranges_of
 from agentmemory_operator.spec.memory_types import MemoryType

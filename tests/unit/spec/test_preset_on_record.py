@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.ports.base import Json
-from agentmemory_operator.runtime.cache import Key
+from agentmemory_operator.runtime.object_table import Key
 from agentmemory_operator.spec.presets import CORTEX, DEFAULT_PRESET, IMPORTANCE, PRESETS, STANDARD
 from tests.support.spec.documents import connection_document, memory_document
-from tests.unit.controllers.test_agent_memory import READY, Stage
+from tests.unit.controllers.test_agent_memory_pass import READY, Stage
 
 PHYSICAL = "agent_memory_probe__1"
 KEY = Key("AgentMemory", "agents", "probe")

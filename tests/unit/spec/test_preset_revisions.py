@@ -9,14 +9,14 @@ import pytest
 from agentmemory_operator.collections.rules.changes import Rebuild
 from agentmemory_operator.collections.rules.plan import Plan
 from agentmemory_operator.ports.base import Json
-from agentmemory_operator.runtime.cache import Key
+from agentmemory_operator.runtime.object_table import Key
 from agentmemory_operator.spec.effective.settings import effective_lifecycle, effective_ranking, effective_settings
 from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from agentmemory_operator.spec.presets import BRAIN, COGNITIVE, CORTEX, IMPORTANCE, KEYED, PRESETS, Preset, Weights
 from tests.support.spec.documents import connection_document, memory_document
 from tests.support.spec.plans import with_changes
-from tests.unit.controllers.test_agent_memory import READY, Stage
+from tests.unit.controllers.test_agent_memory_pass import READY, Stage
 
 WEIGHTS = Weights(similarity=0.8, recency=0.1, utility=0.1)
 SECOND = with_changes(CORTEX, revision=CORTEX.revision + 1, m=24, weights=WEIGHTS)

@@ -13,7 +13,7 @@ from agentmemory_operator.collections.rules.plan import plan_changes
 from agentmemory_operator.search.rules.score import compute_score, score_query
 from agentmemory_operator.spec.effective.embedding import effective_embedding
 from agentmemory_operator.spec.effective.settings import AgentSettings, effective_settings
-from agentmemory_operator.spec.expression.models import Confidence, Importance, Priority
+from agentmemory_operator.spec.expression.scoring_parameters import Confidence, Importance, Priority
 from agentmemory_operator.spec.expression.variables import DAY_MS, ScoreInput
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.memory_types import MemoryType, Ttl

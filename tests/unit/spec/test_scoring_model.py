@@ -7,7 +7,7 @@ import pytest
 from agentmemory_operator.spec.effective.ranking_figures import ranking_status
 from agentmemory_operator.spec.effective.revisions import at_revision
 from agentmemory_operator.spec.effective.settings import effective_ranking, effective_settings
-from agentmemory_operator.spec.expression.models import Confidence, Horizons, Importance, Priority
+from agentmemory_operator.spec.expression.scoring_parameters import Confidence, Horizons, Importance, Priority
 from agentmemory_operator.spec.expression.typing import CheckedExpression
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION, AgentMemory
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory

@@ -11,10 +11,10 @@ from agentmemory_operator.adapters.kubernetes.transport import KubernetesConflic
 from agentmemory_operator.errors import KeysUnavailable, SpecInvalid, TransientError
 from agentmemory_operator.zones import keyring as module
 from agentmemory_operator.zones.keyring import FRESH_MS, MAX_SHARDS_PER_READ, AgentKeys, DataKey, Keyring
-from agentmemory_operator.zones.known_shards import MAX_WRITE_ATTEMPTS
-from agentmemory_operator.zones.known_wrapping import MIN_REREAD_MS
 from agentmemory_operator.zones.rules.entries import MAX_SHARD_KEYS, Ring, new_key_id, shard_of_key
 from agentmemory_operator.zones.rules.shards import Shard
+from agentmemory_operator.zones.shard_cache import MAX_WRITE_ATTEMPTS
+from agentmemory_operator.zones.wrapping_key_cache import MIN_REREAD_MS
 from tests.support.engine.fakes import FakeClock
 from tests.support.zones import RING, FakeKeyShards, FakeWrapping
 
@@ -283,7 +283,7 @@ async def test_who_dies_before_it_wrote_down_that_a_shard_is_there_leaves_that_t
     replicas = Replicas()
     await full(replicas)
     first = await replicas.shards.read(RING, "0")
-    await replicas.shards.write(replace(first, below=""))
+    await replicas.shards.write(replace(first, child_digits=""))
     fresh = Keyring(replicas.shards, replicas.clock)
 
     key = await replicas.writing("ada", by=fresh)
@@ -500,7 +500,7 @@ async def test_who_is_never_ahead_gives_up(monkeypatch: pytest.MonkeyPatch) -> N
             # A TransientError as well, which says that the store is away.
             raise KubernetesConflict("changed since", status=409, causes=False)
 
-    monkeypatch.setattr("agentmemory_operator.zones.known_shards._WAIT_S", 0)
+    monkeypatch.setattr("agentmemory_operator.zones.shard_cache._WAIT_S", 0)
     replicas = Replicas(shards=Busy())
 
     assert "concurrently" in str(await unavailable(replicas.writing()))

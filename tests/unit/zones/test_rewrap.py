@@ -12,7 +12,7 @@ from agentmemory_operator.zones.keyring import Keyring
 from agentmemory_operator.zones.rewrap import Census, rewrap
 from agentmemory_operator.zones.rules.entries import Ring, shard_at
 from agentmemory_operator.zones.rules.shards import Shard
-from agentmemory_operator.zones.wrapping import WrappingKeys
+from agentmemory_operator.zones.wrapping_keys import WrappingKeys
 from tests.support.engine.fakes import FakeClock
 from tests.support.zones import RING, FakeKeyShards, FakeWrapping, agent_keys, keyring
 

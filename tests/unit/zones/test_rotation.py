@@ -10,7 +10,7 @@ from agentmemory_operator.errors import TransientError
 from agentmemory_operator.zones.keyring import AgentKeys, DataKey, Keyring
 from agentmemory_operator.zones.rules import shards
 from agentmemory_operator.zones.rules.entries import MAX_SHARD_KEYS
-from agentmemory_operator.zones.wrapping import WrappingKeys
+from agentmemory_operator.zones.wrapping_keys import WrappingKeys
 from tests.support.engine.fakes import FakeClock
 from tests.support.zones import RING, FakeKeyShards, FakeWrapping
 

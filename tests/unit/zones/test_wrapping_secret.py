@@ -4,10 +4,10 @@ import base64
 
 import pytest
 
-from agentmemory_operator.connections.rules.secret_hosts import Destination
+from agentmemory_operator.connections.rules.host_lists import Destination
 from agentmemory_operator.errors import LeadershipLost, SpecInvalid, TransientError
 from agentmemory_operator.spec.zones import Zone, ZoneSettings
-from agentmemory_operator.zones.wrapping import WrappingKeys, read_wrapping_keys
+from agentmemory_operator.zones.wrapping_keys import WrappingKeys, read_wrapping_keys
 from tests.support.engine.fakes import FakeSecrets
 from tests.support.zones import new_wrapping_key
 

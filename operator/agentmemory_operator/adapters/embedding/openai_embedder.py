@@ -18,7 +18,7 @@ import aiohttp
 import openai
 import orjson
 
-from agentmemory_operator.adapters.http.answers import MIB, AnswerTooLarge
+from agentmemory_operator.adapters.http.capped_body import MIB, AnswerTooLarge
 from agentmemory_operator.adapters.http.egress import DEFAULT_EGRESS, Egress
 from agentmemory_operator.adapters.http.httpx_transport import MAX_BYTES_HEADER
 from agentmemory_operator.adapters.http.openai_service import (

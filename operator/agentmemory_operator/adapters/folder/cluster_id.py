@@ -3,7 +3,7 @@
 from pathlib import Path
 from uuid import uuid4
 
-from agentmemory_operator.adapters.folder.kept_files import lock_folder, replace_private_file
+from agentmemory_operator.adapters.folder.data_files import lock_folder, replace_private_file
 from agentmemory_operator.errors import AgentMemoryError, TransientError
 from agentmemory_operator.settings import is_cluster_id
 

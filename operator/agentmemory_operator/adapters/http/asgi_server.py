@@ -1,8 +1,8 @@
 """Serve Starlette applications over HTTP, several in one process, with limits on connections and a graceful stop.
 
 uvicorn has no time limits for a slow request head, a slow body, or a client that reads slowly. So `ServedConnection`
-records the state of a connection, and `close_slow_connections` closes slow and idle connections once a second. If there are too many
-connections, idle ones of the client with the most are closed first.
+records the state of a connection, and `close_slow_connections` closes slow and idle connections once a second. If there
+are too many connections, idle ones of the client with the most are closed first.
 """
 
 import asyncio

@@ -21,8 +21,8 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
-from agentmemory_operator.connections.rules.egress import EgressPolicy, EgressRefusal, refusal_message
-from agentmemory_operator.connections.rules.hosts import Address, parse_address
+from agentmemory_operator.connections.rules.egress_policy import EgressPolicy, EgressRefusal, refusal_message
+from agentmemory_operator.connections.rules.host_patterns import Address, parse_address
 from agentmemory_operator.errors import SpecInvalid, TlsVerificationFailed
 from agentmemory_operator.spec.kinds.conditions import Reason
 

@@ -4,7 +4,7 @@ import aiohttp
 import httpx
 from yarl import URL
 
-from agentmemory_operator.adapters.http.answers import MAX_ERROR_BYTES, read_capped, read_error_body
+from agentmemory_operator.adapters.http.capped_body import MAX_ERROR_BYTES, read_capped, read_error_body
 from agentmemory_operator.adapters.http.egress import HostSession
 from agentmemory_operator.errors import AgentMemoryError
 

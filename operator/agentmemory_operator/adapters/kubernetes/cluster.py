@@ -22,7 +22,7 @@ from agentmemory_operator.adapters.kubernetes.transport import (
     KubernetesTransport,
     mapped_errors,
 )
-from agentmemory_operator.connections.rules.secret_hosts import HOSTS_ANNOTATION, AnnotatedSecret
+from agentmemory_operator.connections.rules.host_lists import HOSTS_ANNOTATION, AnnotatedSecret
 from agentmemory_operator.errors import NamespaceTerminating, NotFound, TransientError
 from agentmemory_operator.ports.base import Json, WriteContext
 from agentmemory_operator.ports.kubernetes import Event

@@ -8,7 +8,7 @@ import binascii
 import logging
 from contextlib import suppress
 
-from agentmemory_operator.adapters.kubernetes.handover import MANAGED_BY, MANAGER
+from agentmemory_operator.adapters.kubernetes.agent_secret_store import MANAGED_BY, MANAGER
 from agentmemory_operator.adapters.kubernetes.transport import KubernetesConflict, KubernetesTransport
 from agentmemory_operator.adapters.user_tokens import new_key, parse_key
 from agentmemory_operator.errors import AgentMemoryError, NotFound, TransientError

@@ -15,7 +15,7 @@ import aiohttp
 import openai
 import orjson
 
-from agentmemory_operator.adapters.http.answers import MIB, AnswerTooLarge
+from agentmemory_operator.adapters.http.capped_body import MIB, AnswerTooLarge
 from agentmemory_operator.adapters.http.egress import DEFAULT_EGRESS, Egress
 from agentmemory_operator.adapters.http.httpx_transport import MAX_BYTES_HEADER
 from agentmemory_operator.adapters.http.openai_service import (
@@ -29,7 +29,7 @@ from agentmemory_operator.adapters.http.openai_service import (
     retry_delay_s,
 )
 from agentmemory_operator.consolidation.rules.model_json import parse_answer
-from agentmemory_operator.consolidation.rules.shapes import SchemaMismatch
+from agentmemory_operator.consolidation.rules.schema_fit import SchemaMismatch
 from agentmemory_operator.errors import AgentMemoryError, ModelOutputInvalid, ModelUnavailable, SpecInvalid
 from agentmemory_operator.ports.models import Completion
 from agentmemory_operator.spec.kinds.cel.embedding import OPENAI_URL
@@ -177,7 +177,7 @@ def _completion(document: Any, schema: Mapping[str, Any], *, sent_bytes: int, ma
     """Parse a response.
 
     Raises:
-        ModelAnswerInvalid: If it has no usable answer.
+        ModelOutputInvalid: If it has no usable answer.
     """
     text, reason = _content_of(document)
     tokens_in = _tokens(document, "prompt_tokens", max_plausible=sent_bytes + MAX_MARKER_TOKENS, estimate=sent_bytes)

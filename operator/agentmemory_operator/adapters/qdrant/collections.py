@@ -9,8 +9,7 @@ from urllib.parse import quote
 
 from qdrant_client import models
 
-from agentmemory_operator.adapters.qdrant.answers import map_parse_errors
-from agentmemory_operator.adapters.qdrant.calls import CallHooks, do_nothing, raise_unexpected_state
+from agentmemory_operator.adapters.qdrant.call_hooks import CallHooks, do_nothing, raise_unexpected_state
 from agentmemory_operator.adapters.qdrant.configuration import (
     KEYWORD_PARAMS,
     Patched,
@@ -22,6 +21,7 @@ from agentmemory_operator.adapters.qdrant.configuration import (
 from agentmemory_operator.adapters.qdrant.control import ControlOptions, QdrantControl, result_of
 from agentmemory_operator.adapters.qdrant.counts import count_exactly, estimate_count, facet_exactly
 from agentmemory_operator.adapters.qdrant.replicas import QdrantReplicas
+from agentmemory_operator.adapters.qdrant.response_limits import map_parse_errors
 from agentmemory_operator.adapters.qdrant.server import QdrantServer
 from agentmemory_operator.collections.rules.capacity import Process
 from agentmemory_operator.collections.rules.changes import (
@@ -261,7 +261,7 @@ class QdrantCollections:
         The server continues a call that timed out. The repeated call waits behind it, and finds its result.
 
         Raises:
-            NoAnswer: If there was no response within `MAX_INDEX_WAIT_S`. A later pass observes the result.
+            ResponseTimeout: If there was no response within `MAX_INDEX_WAIT_S`. A later pass observes the result.
         """
         until_s = time.monotonic() + MAX_INDEX_WAIT_S
         while True:

@@ -22,7 +22,7 @@ from qdrant_client.http.api.snapshots_api import AsyncSnapshotsApi
 from qdrant_client.http.api_client import AsyncApiClient
 from yarl import URL
 
-from agentmemory_operator.adapters.http.answers import read_capped, read_error_body
+from agentmemory_operator.adapters.http.capped_body import read_capped, read_error_body
 from agentmemory_operator.adapters.http.egress import DEFAULT_EGRESS, Egress, find_tls_failure
 from agentmemory_operator.adapters.http.httpx_transport import (
     BASE_URL,
@@ -31,14 +31,14 @@ from agentmemory_operator.adapters.http.httpx_transport import (
     HostTransport,
     NoResponse,
 )
-from agentmemory_operator.adapters.qdrant.answers import (
+from agentmemory_operator.adapters.qdrant.call_hooks import URL_FIELD, CallHooks, CallResponse, build_qdrant_session
+from agentmemory_operator.adapters.qdrant.response_limits import (
     MAX_OBJECT_BYTES,
     error_from_response,
     map_parse_errors,
     max_response_bytes,
     unreachable_error,
 )
-from agentmemory_operator.adapters.qdrant.calls import URL_FIELD, CallHooks, CallResponse, build_qdrant_session
 from agentmemory_operator.errors import AgentMemoryError, NotFound, ResponseTimeout, StoreRejected, StoreUnavailable
 from agentmemory_operator.ports.base import Json
 

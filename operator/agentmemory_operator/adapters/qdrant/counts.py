@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from agentmemory_operator.adapters.qdrant.answers import map_parse_errors
 from agentmemory_operator.adapters.qdrant.configuration import limits_from
+from agentmemory_operator.adapters.qdrant.response_limits import map_parse_errors
 from agentmemory_operator.collections.rules.collection import effective_limits
 from agentmemory_operator.errors import StoreRejected
 

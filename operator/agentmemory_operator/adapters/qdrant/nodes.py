@@ -1,7 +1,7 @@
 """Nodes of a Qdrant cluster: state of their replicas, their shard snapshots, and their copies of the metadata.
 
-Nodes apply metadata and collection changes at different times (docs/adr/0021). `wait_for_views` and `wait_for_metadata` poll
-until all reachable nodes agree. Metadata needs a majority of the nodes.
+Nodes apply metadata and collection changes at different times (docs/adr/0021). `wait_for_views` and `wait_for_metadata`
+poll until all reachable nodes agree. Metadata needs a majority of the nodes.
 """
 
 import asyncio
@@ -13,9 +13,9 @@ from urllib.parse import quote
 
 from qdrant_client import models
 
-from agentmemory_operator.adapters.qdrant.answers import map_parse_errors
 from agentmemory_operator.adapters.qdrant.control import QdrantControl, result_of
 from agentmemory_operator.adapters.qdrant.replicas import states_of
+from agentmemory_operator.adapters.qdrant.response_limits import map_parse_errors
 from agentmemory_operator.adapters.qdrant.snapshots import PRIORITY, parse_snapshot, recovery_errors, upload_file
 from agentmemory_operator.errors import NotFound, StoreRejected, StoreUnavailable
 from agentmemory_operator.ports.base import Json

@@ -17,9 +17,11 @@ import aiohttp
 import orjson
 from yarl import URL
 
-from agentmemory_operator.adapters.http.answers import AnswerTooLarge, read_capped, read_error_body, retry_after_s
+from agentmemory_operator.adapters.http.capped_body import AnswerTooLarge, read_capped, read_error_body, retry_after_s
 from agentmemory_operator.adapters.http.egress import DEFAULT_EGRESS, Egress, find_tls_failure
-from agentmemory_operator.adapters.qdrant.answers import (
+from agentmemory_operator.adapters.qdrant.call_hooks import RETRY_TIMEOUT_SHARE, ReadRetries, build_qdrant_session
+from agentmemory_operator.adapters.qdrant.counts import count_exactly, estimate_count, facet_exactly
+from agentmemory_operator.adapters.qdrant.response_limits import (
     NO_SPACE,
     error_message,
     is_without_collection,
@@ -27,8 +29,6 @@ from agentmemory_operator.adapters.qdrant.answers import (
     parse_error_text,
     unreachable_error,
 )
-from agentmemory_operator.adapters.qdrant.calls import RETRY_TIMEOUT_SHARE, ReadRetries, build_qdrant_session
-from agentmemory_operator.adapters.qdrant.counts import count_exactly, estimate_count, facet_exactly
 from agentmemory_operator.errors import (
     CollectionDeleted,
     NotFound,

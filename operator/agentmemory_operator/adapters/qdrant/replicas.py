@@ -5,8 +5,8 @@ from typing import Any
 
 from qdrant_client import models
 
-from agentmemory_operator.adapters.qdrant.answers import map_parse_errors
 from agentmemory_operator.adapters.qdrant.control import QdrantControl, result_of
+from agentmemory_operator.adapters.qdrant.response_limits import map_parse_errors
 from agentmemory_operator.collections.rules.replicas import CopyReplica, DropReplica, Move, Placement
 from agentmemory_operator.errors import NotFound, StoreRejected
 from agentmemory_operator.spec.printable import printable_start

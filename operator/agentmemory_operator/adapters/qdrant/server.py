@@ -4,9 +4,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from agentmemory_operator.adapters.qdrant.answers import map_parse_errors
 from agentmemory_operator.adapters.qdrant.control import QdrantControl, result_of
 from agentmemory_operator.adapters.qdrant.replicas import QdrantReplicas
+from agentmemory_operator.adapters.qdrant.response_limits import map_parse_errors
 from agentmemory_operator.collections.rules.capacity import Process
 from agentmemory_operator.connections.rules.capabilities import ServerCapabilities
 from agentmemory_operator.errors import AgentMemoryError, NotFound, StoreRejected

@@ -13,9 +13,9 @@ from typing import Any
 
 import orjson
 
-from agentmemory_operator.adapters.qdrant.answers import map_parse_errors
 from agentmemory_operator.adapters.qdrant.control import QdrantControl
 from agentmemory_operator.adapters.qdrant.nodes import QdrantNode, read_majority_metadata, wait_for_metadata
+from agentmemory_operator.adapters.qdrant.response_limits import map_parse_errors
 from agentmemory_operator.adapters.qdrant.shard_archives import archive_size
 from agentmemory_operator.collections.rules.collection import METADATA_KEY
 from agentmemory_operator.errors import NotFound

@@ -21,8 +21,7 @@ from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from typing import Unpack
 
-from agentmemory_operator.adapters.qdrant.answers import map_parse_errors
-from agentmemory_operator.adapters.qdrant.calls import NODES_FIELD, CallHooks
+from agentmemory_operator.adapters.qdrant.call_hooks import NODES_FIELD, CallHooks
 from agentmemory_operator.adapters.qdrant.configuration import configuration_of, indexes_of
 from agentmemory_operator.adapters.qdrant.control import ControlOptions, QdrantControl, result_of, serialise_raw
 from agentmemory_operator.adapters.qdrant.nodes import (
@@ -36,6 +35,7 @@ from agentmemory_operator.adapters.qdrant.nodes import (
     wait_for_views,
 )
 from agentmemory_operator.adapters.qdrant.replicas import QdrantReplicas
+from agentmemory_operator.adapters.qdrant.response_limits import map_parse_errors
 from agentmemory_operator.adapters.qdrant.shard_archives import (
     END_OF_ARCHIVE,
     ArchiveReader,
@@ -214,8 +214,8 @@ class QdrantShardSnapshots:
     async def metadata(self, physical: str) -> Json | None:
         """Return the metadata of a collection, or None if it does not exist.
 
-        If the node behind `url` does not have the collection, poll all nodes. If they still differ after `MAX_AGREEMENT_S`, the
-        majority decides.
+        If the node behind `url` does not have the collection, poll all nodes. If they still differ after
+        `MAX_AGREEMENT_S`, the majority decides.
         """
         copies: list[Json] = []
         async for _ in poll_times(MAX_AGREEMENT_S):

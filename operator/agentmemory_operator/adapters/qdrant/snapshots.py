@@ -11,9 +11,9 @@ from urllib.parse import quote
 import aiohttp
 from qdrant_client import models
 
-from agentmemory_operator.adapters.qdrant.answers import map_parse_errors
-from agentmemory_operator.adapters.qdrant.calls import CallHooks
+from agentmemory_operator.adapters.qdrant.call_hooks import CallHooks
 from agentmemory_operator.adapters.qdrant.control import ControlOptions, QdrantControl, result_of
+from agentmemory_operator.adapters.qdrant.response_limits import map_parse_errors
 from agentmemory_operator.collections.rules.collection import Tenant, is_placeholder, placeholder_metadata
 from agentmemory_operator.errors import (
     AgentMemoryError,
@@ -165,7 +165,7 @@ def recovery_errors() -> Iterator[None]:
     """Convert the errors of a recovery call.
 
     Raises:
-        RecoveryUnended: If there was no response: the server may still complete the recovery.
+        RecoveryOutcomeUnknown: If there was no response: the server may still complete the recovery.
         StoreUnavailable: If the collection or one of its shards was deleted during the call.
         StoreRejected: If anything else was not found.
     """

@@ -11,8 +11,8 @@ import logging
 from collections.abc import AsyncIterator, Mapping
 from xml.sax.saxutils import escape
 
-from agentmemory_operator.adapters.s3.calls import S3Calls, S3Request, sha256_of
-from agentmemory_operator.adapters.s3.refusals import read_xml
+from agentmemory_operator.adapters.s3.signed_calls import S3Calls, S3Request, sha256_of
+from agentmemory_operator.adapters.s3.storage_errors import read_xml
 from agentmemory_operator.errors import (
     AgentMemoryError,
     ChecksumMismatch,
@@ -62,7 +62,7 @@ class Upload:
         """Store the content.
 
         Raises:
-            BytesDiffer: If it differs from `sha256` or `size` of the metadata; nothing was stored.
+            ChecksumMismatch: If it differs from `sha256` or `size` of the metadata; nothing was stored.
             ValueError: If it needs more than one part and the metadata has no `sha256`.
         """
         try:

@@ -25,7 +25,7 @@ from agentmemory_operator.collections.rules.changes import (
 )
 from agentmemory_operator.collections.rules.collection import Collection, ObservedCollection, settings_by_name
 from agentmemory_operator.collections.rules.plan import Plan
-from agentmemory_operator.spec.kinds.base import manifest_name
+from agentmemory_operator.spec.kinds.model_base import manifest_name
 from agentmemory_operator.spec.presets.table import Hnsw, Optimizers
 
 

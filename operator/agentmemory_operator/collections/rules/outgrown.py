@@ -32,7 +32,8 @@ STEPS = (
     GrowthStep(
         100_000,
         Reason.GRAPH_OUTGROWN,
-        f"a larger graph improves recall: set spec.index.hnsw to m {LARGE_GRAPH_M} and efConstruct {LARGE_GRAPH_EF_CONSTRUCT}, or set a "
+        f"a larger graph improves recall: set spec.index.hnsw to m {LARGE_GRAPH_M} and efConstruct"
+        f" {LARGE_GRAPH_EF_CONSTRUCT}, or set a "
         f"profile",
     ),
     GrowthStep(

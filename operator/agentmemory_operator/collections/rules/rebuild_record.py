@@ -26,7 +26,7 @@ from typing import Any
 
 from agentmemory_operator.collections.rules.announcement import MOVING_KEY
 from agentmemory_operator.collections.rules.epochs import CLOSED_KEY, EPOCH_KEY, read_epoch
-from agentmemory_operator.spec.kinds.rebuild import is_active
+from agentmemory_operator.spec.kinds.spec_rebuild import is_active
 
 Json = dict[str, Any]
 

@@ -139,7 +139,8 @@ def _why_held(
 def is_empty(observed: ObservedCollection) -> bool:
     """Return whether a collection is empty, so that its Rebuild needs no approval.
 
-    The number of points is an estimate, and writers may add some: the rebuild reads a point (`rebuilds/begin.py`) again
+    The number of points is an estimate, and writers may add some: the rebuild reads a point
+        (`rebuilds/rebuild_start.py`) again
     and again until writers are held. Collections that are unmarked or have the alias's own name never qualify: clients
     other than the API may write to them, and cannot be held.
     """
@@ -356,7 +357,8 @@ def build_slug_taken(slug: str, claim: SlugClaim | None = None) -> NotOwned:
     return NotOwned(
         Reason.SLUG_TAKEN,
         f"agent {slug!r} is taken: it still has memories. Choose another spec.agent, or transfer them to this "
-        f"namespace with spec.takeovers of their QdrantConnection, whose owner sees this object in status.{TAKEOVER_REQUESTS_FIELD}",
+        f"namespace with spec.takeovers of their QdrantConnection, whose owner sees this object in"
+        f" status.{TAKEOVER_REQUESTS_FIELD}",
         owner=owner | ({"connection": claim.connections[0]} if claim.connections else {}),
     )
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from agentmemory_operator.consolidation.rules.shapes import Fitted, Schema, SchemaMismatch, fit
+from agentmemory_operator.consolidation.rules.schema_fit import Fitted, Schema, SchemaMismatch, fit
 
 _THOUGHT = re.compile(r"<(think(?:ing)?)>.*?(?:</\1>|\Z)", re.DOTALL | re.IGNORECASE)
 _THOUGHT_END = re.compile(r"</think(?:ing)?>", re.IGNORECASE)

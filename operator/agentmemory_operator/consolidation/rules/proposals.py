@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from agentmemory_operator.consolidation.rules.plan import Fact
+from agentmemory_operator.consolidation.rules.batch_plan import Fact
 from agentmemory_operator.memories.rules.filters import Filter, narrow
 from agentmemory_operator.memories.rules.record import RUN_KEY, TOMBSTONE_KEY, Payload
 

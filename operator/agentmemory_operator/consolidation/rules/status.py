@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from agentmemory_operator.spec.cron import next_run_ms
 from agentmemory_operator.spec.effective.consolidation import ConsolidationSettings
 from agentmemory_operator.spec.kinds.agent_memory import CONSOLIDATION_REQUESTED, AgentMemory
 from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason, find_condition, merge_conditions
-from agentmemory_operator.spec.schedule import next_run_ms
 from agentmemory_operator.spec.times import parse_time, render_second
 
 Json = dict[str, Any]

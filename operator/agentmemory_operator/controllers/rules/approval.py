@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from agentmemory_operator.rebuilds.rules.probes import approval_value
+from agentmemory_operator.rebuilds.rules.recall_probes import approval_value
 from agentmemory_operator.spec.kinds.agent_memory import APPROVE_PLAN, CANCEL_REBUILD, ROLLBACK_REBUILD
 from agentmemory_operator.spec.kinds.conditions import Reason, find_condition
-from agentmemory_operator.spec.kinds.rebuild import RebuildState, is_active
+from agentmemory_operator.spec.kinds.spec_rebuild import RebuildState, is_active
 
 Json = Mapping[str, Any]
 

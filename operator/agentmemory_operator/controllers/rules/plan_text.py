@@ -28,7 +28,7 @@ from agentmemory_operator.collections.rules.plan import Plan
 from agentmemory_operator.collections.rules.rebuild_costs import Costs
 from agentmemory_operator.collections.rules.refusals import Refusal
 from agentmemory_operator.collections.rules.replicas import DropReplica, join_limited
-from agentmemory_operator.spec.kinds.base import manifest_name
+from agentmemory_operator.spec.kinds.model_base import manifest_name
 from agentmemory_operator.spec.kinds.status_plan import CostsStatus, PlannedChange, PlanStatus
 from agentmemory_operator.spec.presets.table import Quantization
 

@@ -19,7 +19,7 @@ from agentmemory_operator.collections.rules.outgrown import build_outgrown_condi
 from agentmemory_operator.collections.rules.replicas import join_limited
 from agentmemory_operator.connections.rules.capabilities import ServerCapabilities, derive_capabilities
 from agentmemory_operator.controllers.rules.plan_text import plan_status, quantization_type
-from agentmemory_operator.spec.access import Subject, Verb
+from agentmemory_operator.spec.caller_rights import Subject, Verb
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
 from agentmemory_operator.spec.effective.policies import lifecycle_fault
 from agentmemory_operator.spec.effective.ranking_figures import ranking_status

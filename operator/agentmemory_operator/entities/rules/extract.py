@@ -18,9 +18,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from agentmemory_operator.entities.rules.lists import EntityLists, NameDictionary, build_known_dictionary, word_spans
-from agentmemory_operator.entities.rules.names import find_phrases, is_quoted_name, starts_sentence
+from agentmemory_operator.entities.rules.name_phrases import find_phrases, is_quoted_name, starts_sentence
 from agentmemory_operator.memories.rules.entities import MAX_ENTITIES, MAX_ENTITY_NAME_CHARS, Entity, EntityKind, fold
-from agentmemory_operator.spec.access import GLOBAL, GROUP_PREFIX
+from agentmemory_operator.spec.caller_rights import GLOBAL, GROUP_PREFIX
 
 MAX_READ_CHARS = 8_000
 """Maximum number of characters that are searched for names. Most memories have some hundred."""

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from agentmemory_operator.memories.rules.entities import EntityKind, fold
-from agentmemory_operator.spec.effective.entities import EntitySettings, DeclaredName
+from agentmemory_operator.spec.effective.entities import DeclaredName, EntitySettings
 
 _WORD = re.compile(r"[^\W_]+")
 
@@ -22,7 +22,8 @@ class ListedName:
     Attributes:
         name: Name as stored on memories.
         aliases: Other spellings, in any case.
-        is_case_sensitive: True if it is also an everyday word: it counts only in this spelling, and not at the start of a sentence.
+        is_case_sensitive: True if it is also an everyday word: it counts only in this spelling, and not at the start of
+            a sentence.
     """
 
     name: str

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from agentmemory_operator.entrypoints.api.fields import Time
-from agentmemory_operator.entrypoints.api.schemas import Answer, WeightsOut
+from agentmemory_operator.entrypoints.api.memory_schemas import Answer, WeightsOut
 
 
 class AgentOut(Answer):

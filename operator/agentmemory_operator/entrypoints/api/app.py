@@ -22,22 +22,22 @@ from starlette.types import ASGIApp
 from agentmemory_operator import __version__
 from agentmemory_operator.agents.user_tokens import UserTokens
 from agentmemory_operator.entrypoints.api import openapi
-from agentmemory_operator.entrypoints.api.answers import json_response
 from agentmemory_operator.entrypoints.api.bodies import request_invalid
 from agentmemory_operator.entrypoints.api.edge import MCP_PATH, REQUEST_ID, Edge
-from agentmemory_operator.entrypoints.api.identity import routes as identity
+from agentmemory_operator.entrypoints.api.identity import user_routes as identity
 from agentmemory_operator.entrypoints.api.identity.auth import Guard, UserTokenGuard
-from agentmemory_operator.entrypoints.api.load.in_flight import Limits
-from agentmemory_operator.entrypoints.api.load.pressure import AdmissionControl
+from agentmemory_operator.entrypoints.api.load.overload import AdmissionControl
+from agentmemory_operator.entrypoints.api.load.request_slots import Limits
 from agentmemory_operator.entrypoints.api.mcp.server import McpEndpoint
 from agentmemory_operator.entrypoints.api.memories import (
     entity_routes,
-    forgetting,
+    erasure_routes,
     item_routes,
-    lineage,
-    routes,
-    sessions,
+    lineage_routes,
+    memory_routes,
+    session_routes,
 )
+from agentmemory_operator.entrypoints.api.memory_schemas import HealthOut, ProblemTypeOut, RootOut
 from agentmemory_operator.entrypoints.api.nearest_path import nearest_path
 from agentmemory_operator.entrypoints.api.openapi import SERVICE, add_docs, describe
 from agentmemory_operator.entrypoints.api.problems import (
@@ -48,8 +48,8 @@ from agentmemory_operator.entrypoints.api.problems import (
     problem_of,
     problem_of_status,
 )
-from agentmemory_operator.entrypoints.api.schemas import HealthOut, ProblemTypeOut, RootOut
-from agentmemory_operator.entrypoints.api.transfer import changes, hooks, transfers
+from agentmemory_operator.entrypoints.api.response_views import json_response
+from agentmemory_operator.entrypoints.api.transfer import change_routes, hook_routes, transfer_routes
 from agentmemory_operator.entrypoints.api.use_cases import Services
 from agentmemory_operator.errors import AgentMemoryError, NotFound
 from agentmemory_operator.runtime.metrics import PROCESS, LiveGauge, render
@@ -57,20 +57,20 @@ from agentmemory_operator.runtime.tasks import cancel
 
 # Paths are matched in this order, so the routers with the most requests come first.
 ROUTERS = (
-    routes.searching,
-    routes.agents,
-    routes.router,
-    lineage.router,
-    sessions.router,
-    sessions.conversations,
+    memory_routes.searching,
+    memory_routes.agents,
+    memory_routes.router,
+    lineage_routes.router,
+    session_routes.router,
+    session_routes.conversations,
     item_routes.router,
     entity_routes.router,
-    routes.tools,
-    forgetting.router,
+    memory_routes.tools,
+    erasure_routes.router,
     identity.router,
-    transfers.router,
-    changes.router,
-    hooks.router,
+    transfer_routes.router,
+    change_routes.router,
+    hook_routes.router,
 )
 METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 ROOT = "/"

@@ -19,7 +19,7 @@ from starlette.requests import Request
 
 from agentmemory_operator.agents.authorisation import AgentRights
 from agentmemory_operator.entrypoints.api.identity.rights import rights_of
-from agentmemory_operator.entrypoints.api.load.in_flight import MIB, REQUEST_SLOT
+from agentmemory_operator.entrypoints.api.load.body_receiver import has_body
 from agentmemory_operator.entrypoints.api.load.json_limits import (
     PART_BYTES,
     LimitExceeded,
@@ -28,7 +28,7 @@ from agentmemory_operator.entrypoints.api.load.json_limits import (
     count_parts,
     parts_if_small,
 )
-from agentmemory_operator.entrypoints.api.load.receiving import has_body
+from agentmemory_operator.entrypoints.api.load.request_slots import MIB, REQUEST_SLOT
 from agentmemory_operator.entrypoints.api.problems import (
     BODY_TOO_LARGE,
     INVALID_JSON,
@@ -40,7 +40,7 @@ from agentmemory_operator.errors import FieldError, RequestInvalid
 from agentmemory_operator.memories.rules.exact_numbers import OUT_OF_INT64, is_int64, may_exceed_int64, read_integer
 from agentmemory_operator.runtime.rules.json_keys import RepeatedKey, reject_repeated_keys
 from agentmemory_operator.runtime.slices import run_in_slices
-from agentmemory_operator.spec.names import VISIBLE_PATTERN
+from agentmemory_operator.spec.canonical_names import VISIBLE_PATTERN
 from agentmemory_operator.spec.nearest import did_you_mean, unknown_field
 
 BODY, PARTS = "body", "parts"

@@ -25,9 +25,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from agentmemory_operator import __version__
 from agentmemory_operator.entrypoints.api.identity.auth import Address, Guard
 from agentmemory_operator.entrypoints.api.identity.rights import CALLER
-from agentmemory_operator.entrypoints.api.load.in_flight import REQUEST_SLOT, RequestSlot
-from agentmemory_operator.entrypoints.api.load.pressure import AdmissionControl, caller_key
-from agentmemory_operator.entrypoints.api.load.receiving import BodyReceiver, has_body, run_timed
+from agentmemory_operator.entrypoints.api.load.body_receiver import BodyReceiver, has_body, run_timed
+from agentmemory_operator.entrypoints.api.load.overload import AdmissionControl, caller_key
+from agentmemory_operator.entrypoints.api.load.request_slots import REQUEST_SLOT, RequestSlot
 from agentmemory_operator.entrypoints.api.problems import (
     BAD_REQUEST,
     CROSS_ORIGIN,
@@ -39,7 +39,7 @@ from agentmemory_operator.entrypoints.api.problems import (
 from agentmemory_operator.errors import AgentMemoryError, FieldError
 from agentmemory_operator.runtime.metrics_api import ApiMeter, ServedRequest
 from agentmemory_operator.runtime.rules.web_origin import foreign_reason
-from agentmemory_operator.spec.access import UNBOUNDED_CALLER, UNKNOWN_CALLER
+from agentmemory_operator.spec.caller_rights import UNBOUNDED_CALLER, UNKNOWN_CALLER
 
 log = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ from pydantic_core import PydanticCustomError
 from agentmemory_operator.agents.checks import FLOAT32_MAX
 from agentmemory_operator.memories.rules.ids import is_id
 from agentmemory_operator.memories.rules.record import IMPORTANCE_LEVELS
-from agentmemory_operator.spec.access import GLOBAL, GROUP_PREFIX, MAX_SCOPES, SCOPE_PATTERN, is_well_formed
+from agentmemory_operator.spec.caller_rights import GLOBAL, GROUP_PREFIX, MAX_SCOPES, SCOPE_PATTERN, is_well_formed
+from agentmemory_operator.spec.canonical_names import NAME_PATTERN, VISIBLE_PATTERN, canonical_name, is_blank
 from agentmemory_operator.spec.effective.settings import MAX_TOP_K
-from agentmemory_operator.spec.names import NAME_PATTERN, VISIBLE_PATTERN, canonical_name, is_blank
 from agentmemory_operator.spec.times import parse_time
 
 MAX_ID_CHARS = 256

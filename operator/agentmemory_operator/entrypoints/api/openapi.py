@@ -20,8 +20,8 @@ from pydantic.json_schema import models_json_schema
 from starlette.responses import HTMLResponse
 
 from agentmemory_operator import __version__
-from agentmemory_operator.entrypoints.api import agent_schemas, requests, schemas, shown_schemas
-from agentmemory_operator.entrypoints.api.identity import requests as identity_requests
+from agentmemory_operator.entrypoints.api import agent_schemas, memory_requests, memory_schemas, shown_schemas
+from agentmemory_operator.entrypoints.api.identity import user_requests as identity_requests
 from agentmemory_operator.entrypoints.api.memories import (
     conversation_requests,
     entity_requests,
@@ -70,11 +70,11 @@ WRITE_PROBLEMS = (400, 401, 403, 404, 408, 409, 413, 415, 422, 429, 500, 502, 50
 """Error statuses of endpoints that read, read with a body, and write."""
 
 _BODIES = (
-    requests.MemoryIn,
-    requests.BatchIn,
-    requests.ChangeIn,
-    requests.WorkingIn,
-    requests.SearchIn,
+    memory_requests.MemoryIn,
+    memory_requests.BatchIn,
+    memory_requests.ChangeIn,
+    memory_requests.WorkingIn,
+    memory_requests.SearchIn,
     conversation_requests.ConversationIn,
     item_requests.ItemIn,
     item_requests.ItemsIn,
@@ -90,25 +90,25 @@ _ANSWERS = (
     agent_schemas.AgentsOut,
     agent_schemas.AgentDetailOut,
     agent_schemas.StatsOut,
-    schemas.StoredOut,
-    schemas.BatchOut,
-    schemas.MemoryOut,
+    memory_schemas.StoredOut,
+    memory_schemas.BatchOut,
+    memory_schemas.MemoryOut,
     shown_schemas.ShownMemoryOut,
-    schemas.PageOut,
+    memory_schemas.PageOut,
     shown_schemas.ShownPageOut,
-    schemas.HistoryOut,
-    schemas.TreeOut,
-    schemas.WorkingOut,
-    schemas.KeptOut,
-    schemas.EndedOut,
-    schemas.SearchOut,
+    memory_schemas.HistoryOut,
+    memory_schemas.TreeOut,
+    memory_schemas.WorkingOut,
+    memory_schemas.KeptOut,
+    memory_schemas.EndedOut,
+    memory_schemas.SearchOut,
     shown_schemas.ShownSearchOut,
-    schemas.ItemStoredOut,
-    schemas.KeysOut,
-    schemas.VersionsOut,
-    schemas.ItemsStoredOut,
-    schemas.NamespacesOut,
-    schemas.ToolsOut,
+    memory_schemas.ItemStoredOut,
+    memory_schemas.KeysOut,
+    memory_schemas.VersionsOut,
+    memory_schemas.ItemsStoredOut,
+    memory_schemas.NamespacesOut,
+    memory_schemas.ToolsOut,
     conversation_requests.ConversationOut,
     entity_requests.RelationOut,
     entity_requests.EntitiesOut,
@@ -120,10 +120,10 @@ _ANSWERS = (
     identity_requests.UsersOut,
     transfer_requests.ImportedOut,
     change_requests.ChangesOut,
-    schemas.RootOut,
-    schemas.HealthOut,
-    schemas.ProblemOut,
-    schemas.ProblemTypeOut,
+    memory_schemas.RootOut,
+    memory_schemas.HealthOut,
+    memory_schemas.ProblemOut,
+    memory_schemas.ProblemTypeOut,
 )
 
 ASSETS = "/docs/assets"
@@ -227,7 +227,10 @@ def _schemas() -> dict[str, Any]:
 
 def _problem(status: int) -> dict[str, Any]:
     titles = " / ".join(problem.title for problem in PROBLEMS if problem.status == status)
-    response: dict[str, Any] = {"description": titles, "content": {MEDIA_TYPE: {"schema": _ref(schemas.ProblemOut)}}}
+    response: dict[str, Any] = {
+        "description": titles,
+        "content": {MEDIA_TYPE: {"schema": _ref(memory_schemas.ProblemOut)}},
+    }
     if status in (429, 503, 504):
         meaning = "Seconds to wait before the next attempt."
         response["headers"] = {"Retry-After": {"description": meaning, "schema": {"type": "integer"}}}

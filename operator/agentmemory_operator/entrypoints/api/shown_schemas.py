@@ -6,7 +6,14 @@ from typing import Any, get_args, get_type_hints
 
 from pydantic import Field, create_model
 
-from agentmemory_operator.entrypoints.api.schemas import Answer, ExplainOut, FoundOut, MemoryOut, PageOut, SearchOut
+from agentmemory_operator.entrypoints.api.memory_schemas import (
+    Answer,
+    ExplainOut,
+    FoundOut,
+    MemoryOut,
+    PageOut,
+    SearchOut,
+)
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 

@@ -6,16 +6,16 @@ from typing import cast
 from starlette.requests import Request
 
 from agentmemory_operator.agents.directory import Agent, AgentDirectory
-from agentmemory_operator.distillation.queue import DistillationQueue, OpenModel
+from agentmemory_operator.distillation.run_queue import DistillationQueue, OpenModel
 from agentmemory_operator.entities.graphs import EntityGraphs
 from agentmemory_operator.errors import NotFound
 from agentmemory_operator.lifecycle.erase import Eraser
 from agentmemory_operator.lifecycle.forget import ForgetUseCase
 from agentmemory_operator.memories.access_counts import AccessCounts
-from agentmemory_operator.memories.items import Items
+from agentmemory_operator.memories.item_store import Items
 from agentmemory_operator.memories.remember import Remember
 from agentmemory_operator.memories.rules.ids import is_id
-from agentmemory_operator.memories.working import WorkingMemory
+from agentmemory_operator.memories.working_memory import WorkingMemory
 from agentmemory_operator.ports.models import Reranker
 from agentmemory_operator.runtime.metrics_api import ApiMeter
 from agentmemory_operator.search.results import MeteredReranker

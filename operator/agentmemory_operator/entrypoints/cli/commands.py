@@ -12,7 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
 from agentmemory_operator import __version__
-from agentmemory_operator.entrypoints.cli.completing import CompletionCommands
+from agentmemory_operator.entrypoints.cli.completion_table import CompletionCommands
 from agentmemory_operator.entrypoints.cli.composition import CommandDependencies
 from agentmemory_operator.entrypoints.cli.program import COMPLETE, PROGRAM
 
@@ -35,8 +35,8 @@ class CommandEntry:
 
 
 _SERVERS = "servers.add_servers", ("servers",)
-_ASKING = "memories.ask.add_asking", ("asking", "inspection")
-_TRANSFER = "memories.transfer.add_transferring", ("asking", "inspection")
+_ASKING = "memories.memory_commands.add_asking", ("api_access", "inspection")
+_TRANSFER = "memories.transfer_commands.add_transferring", ("api_access", "inspection")
 _JOBS = ("open_jobs",)
 MIN_HELP_WIDTH = 78
 NO_BREAK_HYPHEN = "\u2011"
@@ -245,7 +245,7 @@ class LazyGroup(TyperGroup):
         except typer.BadParameter as error:
             refused = _NOT_ONE_OF.search(error.message)
             # Imported here, because most commands do not need it.
-            nearest = import_module("agentmemory_operator.spec.nearest").nearest
+            nearest = import_module("agentmemory_operator.spec.nearest").nearest_name
             if refused and (near := nearest(refused[1], _QUOTED.findall(refused[2]))):
                 error.message += f" Did you mean '{near}'?"
             raise

@@ -1,7 +1,7 @@
 """Find the Qdrant server of a command, with its API key."""
 
+from agentmemory_operator.connections.guarded_secrets import GuardedSecrets
 from agentmemory_operator.connections.link import DEFAULT_TIMEOUT_S, Endpoint, read_endpoint
-from agentmemory_operator.connections.secret_hosts import GuardedSecrets
 from agentmemory_operator.entrypoints.cli.composition import QdrantAccess
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.ports.kubernetes import SecretSource

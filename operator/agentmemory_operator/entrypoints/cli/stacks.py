@@ -22,7 +22,7 @@ from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.settings import DEFAULT_API_URL
 
 if TYPE_CHECKING:
-    from agentmemory_operator.adapters.folder.running import RunningStack
+    from agentmemory_operator.adapters.folder.running_stacks import RunningStack
 
 
 @dataclass(frozen=True, slots=True)

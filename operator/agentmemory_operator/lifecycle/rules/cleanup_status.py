@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from agentmemory_operator.lifecycle.rules.cleanup import RemovalReason
+from agentmemory_operator.lifecycle.rules.cleanup_rules import RemovalReason
+from agentmemory_operator.spec.cron import next_run_ms
 from agentmemory_operator.spec.effective.policies import has_cleanup_schedule
 from agentmemory_operator.spec.kinds.agent_memory import APPROVE_CLEANUP, CLEANUP_REQUESTED_AT, AgentMemory
 from agentmemory_operator.spec.presets import Lifecycle
-from agentmemory_operator.spec.schedule import next_run_ms
 from agentmemory_operator.spec.times import render_second
 
 Json = dict[str, Any]

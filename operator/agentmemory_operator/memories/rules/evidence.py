@@ -1,6 +1,6 @@
 """Evidence that a memory answers questions, independent of similarity: computed when it is stored, from its own text.
 
-`search/rules/clues.py` has the counterpart for the query. Source of the numbers: `docs/adr/0029`.
+`search/rules/query_features.py` has the counterpart for the query. Source of the numbers: `docs/adr/0029`.
 """
 
 import math
@@ -17,12 +17,12 @@ EVIDENCE_KEY = "evidence"
 """Result of `compute_evidence`, on memories with weighted keyword text."""
 
 TERSE_KEY, MARKS_KEY = "says", "marks"
-"""Keys of the evidence: a number (`compute_evidence`), and a list of words. There are two keys because each key that a score
-reads needs an index: for a key without one, the engine reads the whole payload of a candidate."""
+"""Keys of the evidence: a number (`compute_evidence`), and a list of words. There are two keys because each key that a
+score reads needs an index: for a key without one, the engine reads the whole payload of a candidate."""
 
 HAS_TIME, ANSWERS_QUESTION, BY_USER = "time", "asked", "user"
-"""Marks: the text mentions a time, follows a question by another speaker, or is by the user. See also `speaker_mark` for
-speakers and `neighbour_mark` for neighbours."""
+"""Marks: the text mentions a time, follows a question by another speaker, or is by the user. See also `speaker_mark`
+for speakers and `neighbour_mark` for neighbours."""
 
 MAX_TERSE_WORDS = 30
 """Number of content words from which `compute_terse` is 1."""

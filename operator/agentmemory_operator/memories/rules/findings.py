@@ -1,7 +1,7 @@
 """Findings of a verification that compares two collections, and the verdict over them.
 
-A snapshot's copy is compared with the live collection, a rebuild's target with its source. `snapshots/rules/verdict.py`
-and `rebuilds/rules/verdict.py` define the checks of each.
+A snapshot's copy is compared with the live collection, a rebuild's target with its source.
+`snapshots/rules/copy_verdict.py` and `rebuilds/rules/target_verdict.py` define the checks of each.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -211,7 +211,7 @@ ACCESS_MARKS_KEY = "accessMarks"
 
 
 WORKING_USED_KEY = "usedAt"
-"""Sort key of a working memory, by last use within its session; see `memories/working.py`."""
+"""Sort key of a working memory, by last use within its session; see `memories/working_memory.py`."""
 
 LOGGED_KEY = "loggedAt"
 """Position in the change log: time of the last change that readers can see, Unix milliseconds. The request that makes
@@ -240,7 +240,7 @@ NAMESPACE_PATHS_KEY = "namespacePaths"
 """Every prefix of the namespace as one string, because the engine cannot match the order of list values."""
 
 ITEM_NAMESPACE_KEY = "itemNamespace"
-"""Whole namespace of an item as one string; only items have it. See `memories/rules/items.py`."""
+"""Whole namespace of an item as one string; only items have it. See `memories/rules/item_rules.py`."""
 
 STORED_KEY = "storedAt"
 """Time at which the content was sent. Writes of links or counts keep it."""
@@ -265,7 +265,8 @@ VERSIONS_KEY, VERSIONS_SINCE_KEY = "itemVersions", "itemVersionsSince"
 """Earlier versions of an item, newest first, and the time at which the oldest of them was stored."""
 
 WRITE_MARKS_KEY, REQUEST_MARKS_KEY = "writeMarks", "requestMarks"
-"""Ids of the latest writes of an item, and of the latest requests with an idempotency key; see `memories/items.py`."""
+"""Ids of the latest writes of an item, and of the latest requests with an idempotency key; see
+`memories/item_store.py`."""
 
 PUBLIC_PAYLOAD: Mapping[str, Any] = {
     "exclude": [

@@ -21,8 +21,8 @@ from agentmemory_operator.memories.incoming import IncomingMemory, scrub_memorie
 from agentmemory_operator.memories.point_pages import read_pages, replacement_operations
 from agentmemory_operator.memories.rules.filters import NOT_DELETED, NOT_SUPERSEDED, equals, equals_any, point_filter
 from agentmemory_operator.memories.rules.ids import item_id, keyed_id
+from agentmemory_operator.memories.rules.item_rules import namespace_word
 from agentmemory_operator.memories.rules.item_versions import NUMBER_KEY, ItemVersion, bounded_versions
-from agentmemory_operator.memories.rules.items import namespace_word
 from agentmemory_operator.memories.rules.links import LINK_KEYS
 from agentmemory_operator.memories.rules.record import (
     CHANGED_KEY,
@@ -48,7 +48,7 @@ from agentmemory_operator.memories.transfer.import_batch import (
     has_successor,
     successor_conflict,
 )
-from agentmemory_operator.memories.zoned import zone_keys_of
+from agentmemory_operator.memories.zone_access import zone_keys_of
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
 from agentmemory_operator.zones.keyring import DataKey

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from agentmemory_operator.collections.rules.collection import ObservedCollection
 from agentmemory_operator.collections.rules.rebuild_record import RebuildKind, RebuildRecord, RebuildStep
-from agentmemory_operator.rebuilds.rules.plain import is_plain_deleted
+from agentmemory_operator.rebuilds.rules.plain_swap_steps import is_plain_deleted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

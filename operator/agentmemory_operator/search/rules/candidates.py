@@ -24,7 +24,7 @@ from agentmemory_operator.search.rules.candidate_classes import (
 from agentmemory_operator.search.rules.score_trees import KNOWLEDGE_TYPE
 from agentmemory_operator.spec.effective.settings import Ranking
 from agentmemory_operator.spec.expression.formulas import Formula
-from agentmemory_operator.spec.expression.models import Confidence, Importance, Priority
+from agentmemory_operator.spec.expression.scoring_parameters import Confidence, Importance, Priority
 from agentmemory_operator.spec.expression.tree import variables_of
 from agentmemory_operator.spec.expression.typing import CheckedExpression
 from agentmemory_operator.spec.expression.variables import ACCESS_COUNT, AGE_DAYS, IDLE_DAYS, IMPORTANCE

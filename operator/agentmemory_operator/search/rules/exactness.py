@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from agentmemory_operator.search.rules.candidate_classes import Box, MemoryClass
 from agentmemory_operator.search.rules.candidates import CandidatePlan, Query, score_threshold, similarity_of
-from agentmemory_operator.search.rules.clues import QueryFeatures, add_evidence
 from agentmemory_operator.search.rules.hybrid import keyword_term, ranks_evidence
+from agentmemory_operator.search.rules.query_features import QueryFeatures, add_evidence
 from agentmemory_operator.search.rules.score import score_bounds, type_names_of
 from agentmemory_operator.spec.effective.settings import Ranking
 from agentmemory_operator.spec.expression.intervals import Interval

@@ -35,7 +35,7 @@ from agentmemory_operator.search.rules.candidates import (
     similarity_formula,
     similarity_of,
 )
-from agentmemory_operator.search.rules.clues import (
+from agentmemory_operator.search.rules.query_features import (
     EVIDENCE_DEFAULTS,
     HALF_SCORE_PLACEHOLDER,
     QueryFeatures,

@@ -24,7 +24,7 @@ from agentmemory_operator.search.rules.score_trees import build_boost, build_pri
 from agentmemory_operator.spec.effective.settings import Ranking
 from agentmemory_operator.spec.expression.formulas import Formula, split_constant
 from agentmemory_operator.spec.expression.intervals import Interval
-from agentmemory_operator.spec.expression.models import Priority, model_name
+from agentmemory_operator.spec.expression.scoring_parameters import Priority, model_name
 from agentmemory_operator.spec.expression.tree import Case, Ranges, TypeIn, TypeNotIn, nodes_of, variables_of
 from agentmemory_operator.spec.expression.typing import CheckedExpression
 from agentmemory_operator.spec.expression.variables import (
@@ -111,7 +111,9 @@ def determines_similarity(ranking: Ranking) -> bool:
 
 
 def solve_similarity(found: float, memory: ScoreInput, ranking: Ranking, *, now_ms: int) -> float:
-    """Compute the similarity of a memory from its score `found`, if `determines_similarity`. The one in `memory` is ignored.
+    """Compute the similarity of a memory from its score `found`, if `determines_similarity`.
+
+    The similarity in `memory` is ignored.
 
     The weighted score is linear in the similarity, so two of its points determine it.
     """

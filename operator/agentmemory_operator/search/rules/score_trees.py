@@ -11,7 +11,13 @@ from functools import lru_cache
 
 from agentmemory_operator.spec.effective.settings import Ranking
 from agentmemory_operator.spec.expression.choices import Compare, If, Minimum
-from agentmemory_operator.spec.expression.models import UNIMPORTANT, Confidence, Horizons, Importance, Priority
+from agentmemory_operator.spec.expression.scoring_parameters import (
+    UNIMPORTANT,
+    Confidence,
+    Horizons,
+    Importance,
+    Priority,
+)
 from agentmemory_operator.spec.expression.tree import (
     ByType,
     Case,

@@ -20,11 +20,7 @@ from agentmemory_operator.snapshots.rules.facts import (
     is_restorable,
 )
 from agentmemory_operator.snapshots.rules.retention import RetentionRules
-from agentmemory_operator.spec.kinds.agent_memory import API_VERSION, AgentMemory
-from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason
-from agentmemory_operator.spec.kinds.rebuild import is_active
-from agentmemory_operator.spec.kinds.spec_snapshot import SnapshotsSpec
-from agentmemory_operator.spec.schedule import (
+from agentmemory_operator.spec.cron import (
     MAX_SPREAD_MS,
     NEVER,
     last_time_ms,
@@ -34,6 +30,10 @@ from agentmemory_operator.spec.schedule import (
     spread_ms,
     zone_fault,
 )
+from agentmemory_operator.spec.kinds.agent_memory import API_VERSION, AgentMemory
+from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason
+from agentmemory_operator.spec.kinds.spec_rebuild import is_active
+from agentmemory_operator.spec.kinds.spec_snapshot import SnapshotsSpec
 from agentmemory_operator.spec.times import parse_time, render_second
 
 Json = dict[str, Any]
@@ -333,8 +333,8 @@ def _fresh(outlook: SnapshotOverview) -> ConditionState:
         return ConditionState("SnapshotFresh", False, Reason.COLLECTION_REBUILT, message)
     if proven and not usable:
         message = (
-            f"the server runs Qdrant {outlook.server_version}, which cannot restore snapshots of {proven[0].version}: the last"
-            f" verified snapshot is {_dated(proven[0])}; a new one is taken at once{_failure(outlook)}"
+            f"the server runs Qdrant {outlook.server_version}, which cannot restore snapshots of {proven[0].version}: the"
+            f" last verified snapshot is {_dated(proven[0])}; a new one is taken at once{_failure(outlook)}"
         )
         return ConditionState("SnapshotFresh", False, Reason.SERVER_VERSION_CHANGED, message)
     if usable:

@@ -53,7 +53,7 @@ def find_fault(document: Mapping[str, Any] | None, name: str) -> str | None:
         document: The MemorySnapshot, or None if the watch has not delivered it yet.
 
     Raises:
-        DeletionWaiting: If it has not ended.
+        DeletionPending: If it has not ended.
     """
     status = (document or {}).get("status") or {}
     if not is_ended(status):

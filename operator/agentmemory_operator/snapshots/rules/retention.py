@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from agentmemory_operator.spec.schedule import zone_of
+from agentmemory_operator.spec.cron import zone_of
 
 DAY_MS = 86_400_000
 # Users need recent failures for diagnosis. More than ten of a series add nothing.
@@ -67,7 +67,7 @@ class Candidate:
         is_verified: None if verification gave no result.
         is_restorable: True if the running server can restore it; None if a version is unknown.
         is_pinned: True if a user pinned it.
-        is_going: True if its removal has started. Some of its bytes may be deleted.
+        is_removing: True if its removal has started. Some of its bytes may be deleted.
         users: Restores and agents that need it, each as kind and name.
     """
 

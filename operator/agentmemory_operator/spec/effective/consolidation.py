@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, field
 
+from agentmemory_operator.spec.cron import NEVER, schedule_fault
 from agentmemory_operator.spec.effective.revisions import preset_of
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
-from agentmemory_operator.spec.kinds.base import SecretKeyRef
+from agentmemory_operator.spec.kinds.model_base import SecretKeyRef
 from agentmemory_operator.spec.presets.table import ConsolidationTerms
-from agentmemory_operator.spec.schedule import NEVER, schedule_fault
 
 MODEL_TIMEOUT_S = 120
 

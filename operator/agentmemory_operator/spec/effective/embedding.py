@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from agentmemory_operator.spec.effective.revisions import preset_of
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
-from agentmemory_operator.spec.kinds.base import SecretKeyRef
 from agentmemory_operator.spec.kinds.cel.embedding import (
     FASTEMBED_DEFAULT_MODEL,
     FASTEMBED_MODELS,
@@ -14,6 +13,7 @@ from agentmemory_operator.spec.kinds.cel.embedding import (
     WORDLLAMA_DIMENSIONS,
     WORDLLAMA_MODEL,
 )
+from agentmemory_operator.spec.kinds.model_base import SecretKeyRef
 from agentmemory_operator.spec.kinds.spec_embedding import Embedding, PrefixesSpec
 
 EMBEDDING_BATCH_SIZE = 64

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from agentmemory_operator.spec.cron import NEVER, schedule_fault, zone_fault
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory, AgentMemorySpec
 from agentmemory_operator.spec.kinds.lifecycle import LifecycleSpec
-from agentmemory_operator.spec.kinds.rebuild import RebuildSpec
+from agentmemory_operator.spec.kinds.spec_rebuild import RebuildSpec
 from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.spec.presets import Lifecycle, PruneCriteria
-from agentmemory_operator.spec.schedule import NEVER, schedule_fault, zone_fault
 from agentmemory_operator.spec.times import parse_second
 from agentmemory_operator.spec.zones import DEFAULT_SECRET_KEY, DEFAULT_VECTORS, Zone, ZoneSettings
 

@@ -4,7 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from agentmemory_operator.spec.effective.settings import Ranking
-from agentmemory_operator.spec.expression.models import Confidence, Importance, Model, Priority, model_name
+from agentmemory_operator.spec.expression.scoring_parameters import Confidence, Importance, Model, Priority, model_name
 from agentmemory_operator.spec.expression.typing import CheckedExpression
 from agentmemory_operator.spec.kinds.status_agent_memory import RankingStatus
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agentmemory_operator.spec.expression.models import (
+from agentmemory_operator.spec.expression.scoring_parameters import (
     Confidence,
     Importance,
     Model,

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agentmemory_operator.errors import SpecInvalid
-from agentmemory_operator.spec.access import Subject, Verb
+from agentmemory_operator.spec.caller_rights import Subject, Verb
+from agentmemory_operator.spec.canonical_names import canonical
 from agentmemory_operator.spec.effective.consolidation import ModelSettings, duplicate_similarity, effective_model
 from agentmemory_operator.spec.effective.embedding import EmbeddingSettings, effective_embedding
 from agentmemory_operator.spec.effective.entities import EntitySettings, effective_entities
@@ -14,7 +15,7 @@ from agentmemory_operator.spec.effective.policies import Endings, effective_zone
 from agentmemory_operator.spec.effective.revisions import preset_of
 from agentmemory_operator.spec.effective.scoring_model import RankingModel, choose_model
 from agentmemory_operator.spec.effective.tuning import Tuning, tuning_of
-from agentmemory_operator.spec.expression.models import Model, read_variables
+from agentmemory_operator.spec.expression.scoring_parameters import Model, read_variables
 from agentmemory_operator.spec.expression.typing import CheckedExpression
 from agentmemory_operator.spec.expression.variables import CONFIDENCE, IDLE_DAYS
 from agentmemory_operator.spec.kinds.agent_memory import Access, AgentMemory, TypeSpec
@@ -22,7 +23,6 @@ from agentmemory_operator.spec.kinds.parse import parse_access
 from agentmemory_operator.spec.kinds.spec_index import Index
 from agentmemory_operator.spec.kinds.spec_webhooks import Hook
 from agentmemory_operator.spec.memory_types import SESSION_USED_KEY, WORKING, MemoryType, Ttl, with_session_end
-from agentmemory_operator.spec.names import canonical
 from agentmemory_operator.spec.naming import alias_of
 from agentmemory_operator.spec.presets import (
     NO_GATE,

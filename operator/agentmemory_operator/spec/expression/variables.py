@@ -31,7 +31,7 @@ AGE_DAYS, IDLE_DAYS, HALF_LIFE_DAYS = "ageDays", "idleDays", "halfLifeDays"
 IMPORTANCE, ACCESS_COUNT, CONFIDENCE, DECAY_RATE = "importance", "accessCount", "confidence", "decayRate"
 TYPE = "type"
 TERSE, AUTHOR, TIME, ASKED, DATE = EVIDENCE = ("terse", "author", "time", "asked", "date")
-"""Variables for evidence that a memory answers the question. `search/rules/clues.py` defines each."""
+"""Variables for evidence that a memory answers the question. `search/rules/query_features.py` defines each."""
 
 DEFAULT_IMPORTANCE, DEFAULT_ACCESS_COUNT, DEFAULT_CONFIDENCE = 0.5, 0, 1.0
 DEFAULT_DECAY_RATE = 0.01

@@ -11,17 +11,17 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from agentmemory_operator.spec.access import SCOPE_PATTERN
-from agentmemory_operator.spec.kinds.base import Model, NamespaceName, ObjectName
+from agentmemory_operator.spec.caller_rights import SCOPE_PATTERN
 from agentmemory_operator.spec.kinds.cel import agent_memory as rules
 from agentmemory_operator.spec.kinds.cel.agent_memory import MAX_SLUG_CHARS
 from agentmemory_operator.spec.kinds.lifecycle import ItemsSpec, LifecycleSpec, TtlSpec
-from agentmemory_operator.spec.kinds.rebuild import ChangePolicyName, RebuildSpec
+from agentmemory_operator.spec.kinds.model_base import Model, NamespaceName, ObjectName
 from agentmemory_operator.spec.kinds.schema import list_map_keys, set_list, validation_rules
 from agentmemory_operator.spec.kinds.spec_consolidation import ConsolidationSpec
 from agentmemory_operator.spec.kinds.spec_embedding import Embedding
 from agentmemory_operator.spec.kinds.spec_entities import EntitiesSpec
 from agentmemory_operator.spec.kinds.spec_index import Index
+from agentmemory_operator.spec.kinds.spec_rebuild import ChangePolicyName, RebuildSpec
 from agentmemory_operator.spec.kinds.spec_restore import Bootstrap, MemoryRestoreSpec
 from agentmemory_operator.spec.kinds.spec_scoring import ScoringSpec
 from agentmemory_operator.spec.kinds.spec_snapshot import MemorySnapshotSpec, SnapshotsSpec

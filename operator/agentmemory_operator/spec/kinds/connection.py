@@ -5,9 +5,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
-from agentmemory_operator.spec.kinds.base import HostName, Model, SecretKeyRef
 from agentmemory_operator.spec.kinds.cel import other_kinds as rules
 from agentmemory_operator.spec.kinds.cel.agent_memory import MAX_SLUG_CHARS
+from agentmemory_operator.spec.kinds.model_base import HostName, Model, SecretKeyRef
 from agentmemory_operator.spec.kinds.schema import set_list, url_rule, validation_rules
 
 MAX_LABELS, MAX_LABEL_LENGTH = 64, 63

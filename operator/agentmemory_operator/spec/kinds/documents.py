@@ -5,9 +5,9 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from agentmemory_operator.spec.kinds.agent_memory import Access, AgentMemorySpec
-from agentmemory_operator.spec.kinds.base import Model, ObjectName
 from agentmemory_operator.spec.kinds.cel import agent_memory as rules
 from agentmemory_operator.spec.kinds.connection import QdrantConnectionSpec
+from agentmemory_operator.spec.kinds.model_base import Model, ObjectName
 from agentmemory_operator.spec.kinds.schema import validation_rules
 from agentmemory_operator.spec.kinds.spec_restore import MemoryRestoreSpec
 from agentmemory_operator.spec.kinds.spec_snapshot import MemorySnapshotSpec

@@ -4,11 +4,11 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from agentmemory_operator.spec.kinds.base import Model, Schedule, StatusModel
+from agentmemory_operator.spec.cron import ZONE_PATTERN
 from agentmemory_operator.spec.kinds.cel import agent_memory as rules
+from agentmemory_operator.spec.kinds.model_base import Model, Schedule, StatusModel
 from agentmemory_operator.spec.kinds.schema import validation_rules
 from agentmemory_operator.spec.memory_types import MAX_ITEM_VERSIONS, MAX_WORKING_MEMORY_SLOTS, TtlMode
-from agentmemory_operator.spec.schedule import ZONE_PATTERN
 
 Days = Annotated[float, Field(ge=0.001, le=36_500, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]

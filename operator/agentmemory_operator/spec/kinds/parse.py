@@ -20,7 +20,6 @@ from agentmemory_operator.spec.kinds.agent_memory import (
     MemorySnapshot,
     Metadata,
 )
-from agentmemory_operator.spec.kinds.base import Model
 from agentmemory_operator.spec.kinds.cel import other_kinds as snapshot_rules
 from agentmemory_operator.spec.kinds.connection import QdrantConnection
 from agentmemory_operator.spec.kinds.documents import (
@@ -31,7 +30,8 @@ from agentmemory_operator.spec.kinds.documents import (
     ObjectMeta,
     QdrantConnectionDocument,
 )
-from agentmemory_operator.spec.kinds.over_preset import find_preset_faults
+from agentmemory_operator.spec.kinds.model_base import Model
+from agentmemory_operator.spec.kinds.preset_checks import find_preset_faults
 from agentmemory_operator.spec.kinds.schema import as_plain_json, structural_schema
 
 _MAX_REPORTED = 20

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from agentmemory_operator.spec.kinds.base import StatusModel
+from agentmemory_operator.spec.kinds.model_base import StatusModel
 from agentmemory_operator.spec.kinds.schema import Schema, structural_schema
 from agentmemory_operator.spec.kinds.status_agent_memory import AgentMemoryStatus
 from agentmemory_operator.spec.kinds.status_connection import QdrantConnectionStatus

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from agentmemory_operator.spec.kinds.base import Model, Schedule, SecretKeyRef
+from agentmemory_operator.spec.kinds.model_base import Model, Schedule, SecretKeyRef
 from agentmemory_operator.spec.kinds.schema import CelRule, url_rule, validation_rules
 
 ModelUrl = Annotated[

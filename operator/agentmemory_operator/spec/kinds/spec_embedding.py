@@ -4,9 +4,9 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from agentmemory_operator.spec.kinds.base import Model, SecretKeyRef
 from agentmemory_operator.spec.kinds.cel import embedding as rules
 from agentmemory_operator.spec.kinds.cel.embedding import FASTEMBED_DEFAULT_MODEL, OPENAI_DEFAULT_MODEL, WORDLLAMA_MODEL
+from agentmemory_operator.spec.kinds.model_base import Model, SecretKeyRef
 from agentmemory_operator.spec.kinds.schema import url_rule, validation_rules
 
 ProviderUrl = Annotated[

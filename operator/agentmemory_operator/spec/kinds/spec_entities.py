@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from agentmemory_operator.spec.kinds.base import Model
+from agentmemory_operator.spec.kinds.model_base import Model
 from agentmemory_operator.spec.kinds.schema import list_map_keys, set_list
 
 MAX_NAMES, MAX_ALIASES, MAX_NAME_CHARS = 200, 8, 60

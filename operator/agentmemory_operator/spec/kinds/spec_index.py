@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from agentmemory_operator.spec.kinds.base import Model
 from agentmemory_operator.spec.kinds.cel import index as rules
+from agentmemory_operator.spec.kinds.model_base import Model
 from agentmemory_operator.spec.kinds.schema import list_map_keys, validation_rules
 
 KeywordLanguage = Literal[

@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from agentmemory_operator.spec.kinds.base import Model, ObjectName
 from agentmemory_operator.spec.kinds.cel import other_kinds as rules
+from agentmemory_operator.spec.kinds.model_base import Model, ObjectName
 from agentmemory_operator.spec.kinds.schema import validation_rules
 from agentmemory_operator.spec.kinds.spec_snapshot import AgentMemoryRef, S3Object, Sha256
 

@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from agentmemory_operator.spec.expression.syntax import MAX_EXPRESSION_CHARS
-from agentmemory_operator.spec.kinds.base import Model
 from agentmemory_operator.spec.kinds.cel import scoring as rules
+from agentmemory_operator.spec.kinds.model_base import Model
 from agentmemory_operator.spec.kinds.schema import INT_OR_STRING, validation_rules
 from agentmemory_operator.spec.presets.table import DEFAULT_ASSISTANT, DEFAULT_CANDIDATES, MAX_CANDIDATES
 

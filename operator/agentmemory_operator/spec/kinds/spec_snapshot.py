@@ -4,10 +4,10 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from agentmemory_operator.spec.kinds.base import Model, ObjectName, Schedule
+from agentmemory_operator.spec.cron import ZONE_PATTERN
 from agentmemory_operator.spec.kinds.cel import other_kinds as rules
+from agentmemory_operator.spec.kinds.model_base import Model, ObjectName, Schedule
 from agentmemory_operator.spec.kinds.schema import validation_rules
-from agentmemory_operator.spec.schedule import ZONE_PATTERN
 
 BUCKET_PATTERN = r"^[a-z0-9][a-z0-9.-]*[a-z0-9]$"
 KEY_PATTERN = r"^[A-Za-z0-9._=-]+(/[A-Za-z0-9._=-]+)*$"

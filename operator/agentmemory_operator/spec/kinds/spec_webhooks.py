@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from agentmemory_operator.spec.kinds.base import Model, SecretKeyRef
+from agentmemory_operator.spec.kinds.model_base import Model, SecretKeyRef
 from agentmemory_operator.spec.kinds.schema import set_list, url_rule, validation_rules
 
 WebhookUrl = Annotated[

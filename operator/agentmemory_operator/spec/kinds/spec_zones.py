@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from agentmemory_operator.spec.kinds.base import Model, ObjectName
 from agentmemory_operator.spec.kinds.cel import agent_memory as rules
+from agentmemory_operator.spec.kinds.model_base import Model, ObjectName
 from agentmemory_operator.spec.kinds.schema import set_list, validation_rules
 from agentmemory_operator.spec.zones import DEFAULT_SECRET_KEY, PREVIOUS_SUFFIX
 

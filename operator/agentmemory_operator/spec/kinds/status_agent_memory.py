@@ -4,10 +4,10 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from agentmemory_operator.spec.kinds.base import GENERATION, Condition, KindStatus, StatusModel, describe_types
 from agentmemory_operator.spec.kinds.lifecycle import CleanupStatus
-from agentmemory_operator.spec.kinds.rebuild import RebuildStatus
+from agentmemory_operator.spec.kinds.model_base import GENERATION, Condition, KindStatus, StatusModel, describe_types
 from agentmemory_operator.spec.kinds.schema import list_map_keys
+from agentmemory_operator.spec.kinds.spec_rebuild import RebuildStatus
 from agentmemory_operator.spec.kinds.status_consolidation import ConsolidationStatus
 from agentmemory_operator.spec.kinds.status_plan import PlanStatus
 

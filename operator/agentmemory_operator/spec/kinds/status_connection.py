@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from agentmemory_operator.spec.kinds.base import GENERATION, Condition, KindStatus, StatusModel, describe_types
+from agentmemory_operator.spec.kinds.model_base import GENERATION, Condition, KindStatus, StatusModel, describe_types
 from agentmemory_operator.spec.kinds.schema import list_map_keys
 from agentmemory_operator.spec.kinds.status_agent_memory import CONDITIONS, OwnerStatus
 

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from agentmemory_operator.spec.kinds.base import StatusModel
+from agentmemory_operator.spec.kinds.model_base import StatusModel
 
 
 class ConsolidationCounts(StatusModel):

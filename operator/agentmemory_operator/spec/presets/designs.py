@@ -1,6 +1,6 @@
 """The presets: one table for each reference design (R1 to R5), and two that follow no design."""
 
-from agentmemory_operator.spec.expression.models import Confidence, Horizons, Importance, Priority
+from agentmemory_operator.spec.expression.scoring_parameters import Confidence, Horizons, Importance, Priority
 from agentmemory_operator.spec.memory_types import MemoryType, Ttl
 from agentmemory_operator.spec.presets.table import (
     NEEDED_INDEXES,

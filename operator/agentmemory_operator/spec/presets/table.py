@@ -1,17 +1,17 @@
 """Data types of a preset. Figures that a design does not give are the engine's or this product's defaults.
 
 `Hnsw` and `Optimizers` are the same values in a preset, a profile, the tuning in force, a collection and a plan. A
-figure has the same name in `spec.index`, here, in the status (`spec/kinds/base.py: manifest_name`) and in Qdrant, which
-omits the unit. A new figure needs a field here, in `spec_index.py` and in `status_agent_memory.py`.
+figure has the same name in `spec.index`, here, in the status (`spec/kinds/model_base.py: manifest_name`) and in Qdrant,
+which omits the unit. A new figure needs a field here, in `spec_index.py` and in `status_agent_memory.py`.
 """
 
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TypeVar
 
-from agentmemory_operator.spec.expression.models import Confidence, Importance, Priority
+from agentmemory_operator.spec.cron import NEVER
+from agentmemory_operator.spec.expression.scoring_parameters import Confidence, Importance, Priority
 from agentmemory_operator.spec.expression.variables import EVIDENCE
 from agentmemory_operator.spec.memory_types import MemoryType
-from agentmemory_operator.spec.schedule import NEVER
 
 
 @dataclass(frozen=True, slots=True)

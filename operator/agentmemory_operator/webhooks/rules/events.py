@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentmemory_operator.memories.rules.change_log import Change, Kind
+from agentmemory_operator.memories.rules.change_entries import Change, Kind
 from agentmemory_operator.spec.times import render_time
 
 MAX_EVENT_AGE_MS = 72 * 3_600_000

@@ -133,7 +133,7 @@ def open_sealed(key: bytes, blob: bytes, aad: bytes) -> bytes:
     """Decrypt the result of `seal`.
 
     Raises:
-        Unreadable: If it was modified, or encrypted with another key or other associated data.
+        DecryptionFailed: If it was modified, or encrypted with another key or other associated data.
     """
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM

@@ -71,7 +71,7 @@ def test_a_claim_remembers_the_connections_that_were_used_last() -> None:
     assert again.connections == ("infra/3", "infra/5", "infra/4", "infra/2")
     assert len(again.connections) == MAX_CONNECTIONS
     assert claim_from_json(claim_to_json(again)) == again
-    closed = replace(again, least_epoch=7).used_by("other", "infra/other")
+    closed = replace(again, min_epoch=7).used_by("other", "infra/other")
     assert claim_from_json(claim_to_json(closed)) == closed
     assert closed.min_epoch == 7
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.collections.rules.outgrown import CONDITION, has_passed_step, build_outgrown_condition
+from agentmemory_operator.collections.rules.outgrown import CONDITION, build_outgrown_condition, has_passed_step
 from tests.support.spec.plans import (
     desired_of,
     observed_of,

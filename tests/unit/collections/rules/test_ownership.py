@@ -15,8 +15,8 @@ from agentmemory_operator.collections.rules.collection import (
 )
 from agentmemory_operator.collections.rules.refusals import check_ownership
 from agentmemory_operator.errors import NotOwned
-from agentmemory_operator.restores.rules.checks import check_origin
-from agentmemory_operator.snapshots.rules.verdict import compare_owner
+from agentmemory_operator.restores.rules.swap_checks import check_origin
+from agentmemory_operator.snapshots.rules.copy_verdict import compare_owner
 from tests.support.spec.plans import desired_of, observed_of
 
 OURS = ("cluster-1", "agents", "probe")

@@ -19,43 +19,49 @@ from agentmemory_operator.collections.rules.replicas import (
 from agentmemory_operator.controllers.rules.plan_text import plan_status
 from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.kinds.status_plan import PlanStatus
-from tests.support.engine.collection_store import placement
+from tests.support.engine.collection_store import build_placement
 from tests.support.spec.plans import ALIAS, desired_of, observed_of
 
 
 @pytest.mark.parametrize(
     ("placement", "factor", "moves"),
     [
-        pytest.param(placement(3, "1", "2", "3"), 1, (), id="as asked"),
+        pytest.param(build_placement(3, "1", "2", "3"), 1, (), id="as asked"),
         pytest.param(
-            placement(3, "1", "2", "3"),
+            build_placement(3, "1", "2", "3"),
             2,
             (CopyReplica(0, 1, 2), CopyReplica(1, 2, 3), CopyReplica(2, 3, 1)),
             id="each onto the peer that has fewest and none of the shard",
         ),
-        pytest.param(placement(3, "1"), 3, (CopyReplica(0, 1, 2), CopyReplica(0, 1, 3)), id="onto every peer"),
-        pytest.param(placement(2, "1"), 3, (CopyReplica(0, 1, 2),), id="as many as there are peers"),
+        pytest.param(build_placement(3, "1"), 3, (CopyReplica(0, 1, 2), CopyReplica(0, 1, 3)), id="onto every peer"),
+        pytest.param(build_placement(2, "1"), 3, (CopyReplica(0, 1, 2),), id="as many as there are peers"),
         pytest.param(
-            placement(3, "1", "-2"), 2, (CopyReplica(0, 1, 3),), id="onto a peer without dead ones, from an active one"
+            build_placement(3, "1", "-2"),
+            2,
+            (CopyReplica(0, 1, 3),),
+            id="onto a peer without dead ones, from an active one",
         ),
         pytest.param(
-            placement(2, "1", "-12"), 2, (CopyReplica(0, 1, 2),), id="onto a peer with dead ones if there is no other"
+            build_placement(2, "1", "-12"),
+            2,
+            (CopyReplica(0, 1, 2),),
+            id="onto a peer with dead ones if there is no other",
         ),
-        pytest.param(placement(3, "1-2"), 2, (), id="a dead replica counts: its peer may be back"),
-        pytest.param(placement(3, "-1"), 2, (), id="nothing is copied from a dead replica"),
+        pytest.param(build_placement(3, "1-2"), 2, (), id="a dead replica counts: its peer may be back"),
+        pytest.param(build_placement(3, "-1"), 2, (), id="nothing is copied from a dead replica"),
         pytest.param(
-            placement(3, "123", "12"),
+            build_placement(3, "123", "12"),
             2,
             (DropReplica(0, 2),),
             id="dropped from the peer that has most, of two the last",
         ),
         pytest.param(
-            placement(3, "12-3", "3"), 2, (CopyReplica(1, 3, 1), DropReplica(0, 3)), id="a dead one goes first"
+            build_placement(3, "12-3", "3"), 2, (CopyReplica(1, 3, 1), DropReplica(0, 3)), id="a dead one goes first"
         ),
-        pytest.param(placement(3, "1-2-3"), 1, (DropReplica(0, 3), DropReplica(0, 2)), id="both dead ones"),
-        pytest.param(placement(3, "1-2-3"), 2, (), id="none goes while fewer are active than are asked for"),
-        pytest.param(placement(3, "-1-2"), 1, (), id="the last one that may have everything stays"),
-        pytest.param(placement(3, ""), 1, (), id="a shard without replicas is beyond help"),
+        pytest.param(build_placement(3, "1-2-3"), 1, (DropReplica(0, 3), DropReplica(0, 2)), id="both dead ones"),
+        pytest.param(build_placement(3, "1-2-3"), 2, (), id="none goes while fewer are active than are asked for"),
+        pytest.param(build_placement(3, "-1-2"), 1, (), id="the last one that may have everything stays"),
+        pytest.param(build_placement(3, ""), 1, (), id="a shard without replicas is beyond help"),
     ],
 )
 def test_moves(placement: Placement, factor: int, moves: tuple[Move, ...]) -> None:
@@ -63,7 +69,7 @@ def test_moves(placement: Placement, factor: int, moves: tuple[Move, ...]) -> No
 
 
 def test_nothing_is_moved_while_a_shard_is_on_its_way() -> None:
-    placement = placement(3, "1", "2")
+    placement = build_placement(3, "1", "2")
 
     assert next_move(placement, 2) == CopyReplica(0, 1, 3)
     assert next_move(replace(placement, copying=(CopyReplica(1, 2, 3),)), 2) is None
@@ -72,20 +78,20 @@ def test_nothing_is_moved_while_a_shard_is_on_its_way() -> None:
 @pytest.mark.parametrize(
     ("placement", "factor", "begun", "reason", "words"),
     [
-        (placement(3, "12"), 2, None, None, ""),
-        (placement(3, "12"), None, None, None, ""),
+        (build_placement(3, "12"), 2, None, None, ""),
+        (build_placement(3, "12"), None, None, None, ""),
         (
-            placement(3, "1", "2"),
+            build_placement(3, "1", "2"),
             2,
             CopyReplica(0, 1, 3),
             Reason.REPLICATING,
             "copying shard 0 from peer 1 to 3; 1 more",
         ),
-        (placement(3, "12"), 1, DropReplica(0, 2), Reason.REPLICATING, "dropping shard 0 from peer 2"),
-        (placement(3, "1-2"), 2, None, Reason.REPLICAS_INACTIVE, "shard 0 on peer 2 is Dead"),
-        (placement(3, "1-2"), None, None, Reason.REPLICAS_INACTIVE, "DELETE /cluster/peer/N"),
-        (placement(2, "12"), 3, None, Reason.TOO_FEW_PEERS, "replicationFactor 3 is more than"),
-        (placement(3, ""), 1, None, Reason.REPLICAS_INACTIVE, "shard 0 has no replica"),
+        (build_placement(3, "12"), 1, DropReplica(0, 2), Reason.REPLICATING, "dropping shard 0 from peer 2"),
+        (build_placement(3, "1-2"), 2, None, Reason.REPLICAS_INACTIVE, "shard 0 on peer 2 is Dead"),
+        (build_placement(3, "1-2"), None, None, Reason.REPLICAS_INACTIVE, "DELETE /cluster/peer/N"),
+        (build_placement(2, "12"), 3, None, Reason.TOO_FEW_PEERS, "replicationFactor 3 is more than"),
+        (build_placement(3, ""), 1, None, Reason.REPLICAS_INACTIVE, "shard 0 has no replica"),
     ],
 )
 def test_what_is_said(
@@ -109,7 +115,7 @@ def planned(placement: Placement, factor: int, *, points: int) -> tuple[PlanStat
 
 
 def test_a_plan_names_what_is_copied_what_is_dropped_and_how_much_it_is() -> None:
-    (change,) = planned(placement(3, "1", "123"), 2, points=100_000)[0].changes or ()
+    (change,) = planned(build_placement(3, "1", "123"), 2, points=100_000)[0].changes or ()
 
     assert change.change == "set replication_factor 2; copy shard 0 from peer 1 to 2; drop shard 1 from peer 2"
     assert change.class_ == "Reindex"
@@ -118,14 +124,14 @@ def test_a_plan_names_what_is_copied_what_is_dropped_and_how_much_it_is() -> Non
 
 
 def test_dropping_alone_is_done_at_once_and_where_replicas_lie_is_no_part_of_an_approval() -> None:
-    status, plan = planned(placement(3, "123"), 2, points=7)
+    status, plan = planned(build_placement(3, "123"), 2, points=7)
     (change,) = status.changes or ()
 
     assert change.class_ == "InPlace"
-    assert plan.digest == planned(placement(3, "1"), 2, points=9)[1].digest
+    assert plan.digest == planned(build_placement(3, "1"), 2, points=9)[1].digest
 
 
 def test_a_long_list_is_cut() -> None:
-    waits = describe_unsettled(placement(2, *["1-2"] * 12))
+    waits = describe_unsettled(build_placement(2, *["1-2"] * 12))
 
     assert "shard 7 on peer 2 is Dead, and 4 more" in waits

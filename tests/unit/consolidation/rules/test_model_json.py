@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.consolidation.rules.model_json import MAX_ATTEMPTS, parse_answer
-from agentmemory_operator.consolidation.rules.shapes import Fitted, SchemaMismatch
+from agentmemory_operator.consolidation.rules.schema_fit import Fitted, SchemaMismatch
 
 SCHEMA = {
     "type": "object",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agentmemory_operator.distillation.rules.answers import distilled_types, requires_event_type, turn_type
+from agentmemory_operator.distillation.rules.model_output import distilled_types, requires_event_type, turn_type
 from agentmemory_operator.spec.memory_types import WORKING, MemoryType, Ttl
 from agentmemory_operator.spec.presets import PRESETS
 

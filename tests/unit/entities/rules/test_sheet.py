@@ -19,9 +19,9 @@ from agentmemory_operator.memories.rules.record import ENTITY_SHEET_KEY
 NAMES = st.sampled_from(["Anna", "anna", "Bob", "Carl", "Dora", "Å b", "ÅB"])
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("related"), NAMES, st.sampled_from(["uses", "contact_of"]), NAMES),
-        st.tuples(st.just("aliased"), NAMES, NAMES),
-        st.tuples(st.just("renamed"), NAMES, NAMES),
+        st.tuples(st.just("with_relation"), NAMES, st.sampled_from(["uses", "contact_of"]), NAMES),
+        st.tuples(st.just("with_alias"), NAMES, NAMES),
+        st.tuples(st.just("with_renamed"), NAMES, NAMES),
     ),
     max_size=12,
 )

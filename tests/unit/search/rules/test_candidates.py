@@ -19,7 +19,7 @@ from agentmemory_operator.search.rules.candidate_classes import (
 )
 from agentmemory_operator.search.rules.candidates import plan_candidates, score_threshold, similarity_of
 from agentmemory_operator.spec.effective.settings import Ranking
-from agentmemory_operator.spec.expression.models import Confidence, Importance, Model, Priority
+from agentmemory_operator.spec.expression.scoring_parameters import Confidence, Importance, Model, Priority
 from agentmemory_operator.spec.expression.typing import CheckedExpression, check_expression
 from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.spec.presets import Weights

@@ -12,7 +12,7 @@ from agentmemory_operator.agents.callers import CallerCache
 from agentmemory_operator.agents.user_tokens import UserTokens
 from agentmemory_operator.errors import Unauthenticated
 from agentmemory_operator.settings import SettingInvalid, Settings
-from agentmemory_operator.spec.access import UNBOUNDED_CALLER, Caller
+from agentmemory_operator.spec.caller_rights import UNBOUNDED_CALLER, Caller
 
 log = logging.getLogger(__name__)
 

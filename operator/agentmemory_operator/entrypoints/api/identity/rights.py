@@ -20,8 +20,8 @@ from agentmemory_operator.agents.authorisation import AgentRights, check_rights
 from agentmemory_operator.agents.fenced_store import retry_if_moved
 from agentmemory_operator.entrypoints.api.memory_spans import OPERATIONS, memory_span
 from agentmemory_operator.errors import Forbidden, NotFound
-from agentmemory_operator.memories.rules.items import owner_in_namespace
-from agentmemory_operator.spec.access import Caller, Verb
+from agentmemory_operator.memories.rules.item_rules import owner_in_namespace
+from agentmemory_operator.spec.caller_rights import Caller, Verb
 
 CALLER, RIGHTS = "caller", "rights"
 

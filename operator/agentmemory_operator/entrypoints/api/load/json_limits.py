@@ -16,7 +16,7 @@ from typing import Any
 
 import orjson
 
-from agentmemory_operator.entrypoints.api.load.in_flight import MIB
+from agentmemory_operator.entrypoints.api.load.request_slots import MIB
 from agentmemory_operator.runtime.rules.json_keys import RepeatedKey, reject_repeated_keys
 
 MAX_ITEM_BYTES = MIB

@@ -22,8 +22,8 @@ from agentmemory_operator import __version__
 from agentmemory_operator.agents.authorisation import AgentRights, check_rights
 from agentmemory_operator.entrypoints.api.bodies import MAX_BODY_BYTES, check_keys, read_body, reserve_parsed_body
 from agentmemory_operator.entrypoints.api.identity.rights import caller_of
-from agentmemory_operator.entrypoints.api.mcp.addressee import agent_missing, read_target, user_missing
-from agentmemory_operator.entrypoints.api.mcp.calls import (
+from agentmemory_operator.entrypoints.api.mcp.request_target import agent_missing, read_target, user_missing
+from agentmemory_operator.entrypoints.api.mcp.tool_calls import (
     ApiRequest,
     build_request,
     list_tools,
@@ -32,7 +32,7 @@ from agentmemory_operator.entrypoints.api.mcp.calls import (
 )
 from agentmemory_operator.entrypoints.api.use_cases import services_of
 from agentmemory_operator.errors import AgentMemoryError
-from agentmemory_operator.memories.rules.tools import Tool, render_mcp_tools
+from agentmemory_operator.memories.rules.model_tools import Tool, render_mcp_tools
 
 # Entries of the ASGI scope that an inner request sets itself. It inherits the rest, such as the caller and the hold.
 _INNER_SCOPE_KEYS = ("body", "parts", "route", "path_params", "endpoint", "rights")

@@ -16,8 +16,8 @@ from agentmemory_operator.entrypoints.api.load.json_limits import (
     parts_if_small,
     split_list,
 )
+from agentmemory_operator.entrypoints.api.memory_requests import MAX_BATCH_ITEMS
 from agentmemory_operator.entrypoints.api.problems import problem_of
-from agentmemory_operator.entrypoints.api.requests import MAX_BATCH_ITEMS
 from agentmemory_operator.errors import AgentMemoryError, FieldError, RequestInvalid
 from agentmemory_operator.memories.rules.exact_numbers import may_exceed_int64
 

@@ -7,7 +7,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from agentmemory_operator.entities import browse, sheets
-from agentmemory_operator.entrypoints.api.answers import json_response
 from agentmemory_operator.entrypoints.api.bodies import read_model
 from agentmemory_operator.entrypoints.api.identity.rights import GuardedRoute
 from agentmemory_operator.entrypoints.api.memories import entity_requests
@@ -20,8 +19,9 @@ from agentmemory_operator.entrypoints.api.memories.entity_requests import (
     RelationIn,
     RelationOut,
 )
+from agentmemory_operator.entrypoints.api.memory_requests import UserParameters
 from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, WRITE_PROBLEMS, build_router, describe
-from agentmemory_operator.entrypoints.api.requests import UserParameters
+from agentmemory_operator.entrypoints.api.response_views import json_response
 from agentmemory_operator.entrypoints.api.use_cases import services_of
 
 router = build_router("Entities", GuardedRoute)

@@ -6,8 +6,8 @@ from pydantic import Field, RootModel, StrictBool, model_validator
 from pydantic_core import PydanticCustomError
 
 from agentmemory_operator.entrypoints.api.fields import Filters, Time, UserId, ZoneName
-from agentmemory_operator.entrypoints.api.requests import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, Body, Parameters
-from agentmemory_operator.entrypoints.api.schemas import Answer
+from agentmemory_operator.entrypoints.api.memory_requests import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, Body, Parameters
+from agentmemory_operator.entrypoints.api.memory_schemas import Answer
 from agentmemory_operator.lifecycle.erase import ErasurePreview
 from agentmemory_operator.lifecycle.forget import ForgetRequest, ReceiptPage
 from agentmemory_operator.lifecycle.rules.erasure import ORGANISATION_OWNER, ErasureReceipt, ErasureScope, MemoryCounts

@@ -18,9 +18,9 @@ from agentmemory_operator.entrypoints.api.fields import (
     UserId,
     ZoneName,
 )
-from agentmemory_operator.entrypoints.api.requests import MAX_BATCH_ITEMS, Body, Parameters
+from agentmemory_operator.entrypoints.api.memory_requests import MAX_BATCH_ITEMS, Body, Parameters
 from agentmemory_operator.memories.item_writes import ItemContent
-from agentmemory_operator.memories.rules.items import Address, owner_of
+from agentmemory_operator.memories.rules.item_rules import Address, owner_of
 
 MAX_KEYS_PER_PAGE = 1_000
 

@@ -7,7 +7,7 @@ from fastapi import Header, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from agentmemory_operator.entrypoints.api import answers
+from agentmemory_operator.entrypoints.api import response_views
 from agentmemory_operator.entrypoints.api.bodies import (
     MAX_BATCH_BYTES,
     ParsedBody,
@@ -31,9 +31,7 @@ from agentmemory_operator.entrypoints.api.memories.item_requests import (
     PlacedItemIn,
     PutParameters,
 )
-from agentmemory_operator.entrypoints.api.memory_spans import record_result
-from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, WRITE_PROBLEMS, build_router, describe
-from agentmemory_operator.entrypoints.api.schemas import (
+from agentmemory_operator.entrypoints.api.memory_schemas import (
     ItemsStoredOut,
     ItemStoredOut,
     KeysOut,
@@ -41,12 +39,14 @@ from agentmemory_operator.entrypoints.api.schemas import (
     NamespacesOut,
     VersionsOut,
 )
+from agentmemory_operator.entrypoints.api.memory_spans import record_result
+from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, WRITE_PROBLEMS, build_router, describe
 from agentmemory_operator.entrypoints.api.use_cases import services_of
 from agentmemory_operator.errors import AgentMemoryError
-from agentmemory_operator.memories.items import PlacedItem, StoredItem
-from agentmemory_operator.memories.rules.items import owner_in_namespace
+from agentmemory_operator.memories.item_store import PlacedItem, StoredItem
+from agentmemory_operator.memories.rules.item_rules import owner_in_namespace
 from agentmemory_operator.runtime.slices import run_in_slices
-from agentmemory_operator.spec.access import Verb
+from agentmemory_operator.spec.caller_rights import Verb
 
 router = build_router("Items", GuardedRoute)
 
@@ -68,7 +68,7 @@ async def put_item(
     item = sent.new_item(author=rights_of(request).author, idempotency_key=idempotency_key)
     put = await services.items.put(await services.directory.open(agent), address, item)
     record_result(request, 1, id=put.memory_id)
-    return answers.json_response(answers.render_stored_item(put))
+    return response_views.json_response(response_views.render_stored_item(put))
 
 
 @router.post(
@@ -98,8 +98,8 @@ async def put_items(
     placed = [item for item in items if not isinstance(item, AgentMemoryError)]
     stored = await services.items.put_many(await services.directory.open(agent), placed) if placed else []
     record_result(request, sum(isinstance(result, StoredItem) for result in stored))
-    results = render_results(items, stored, answers.render_stored_item, request_id=request.scope[REQUEST_ID])
-    return answers.json_response({"results": results})
+    results = render_results(items, stored, response_views.render_stored_item, request_id=request.scope[REQUEST_ID])
+    return response_views.json_response({"results": results})
 
 
 @router.get("/{agent}/items", summary="Read an item", **describe(MemoryOut, problems=READ_PROBLEMS))
@@ -109,7 +109,7 @@ async def get_item(agent: str, request: Request, parameters: Annotated[ItemParam
     opened = await services.directory.open(agent)
     record = await services.items.get(opened, address)
     record_result(request, 1, id=record.id)
-    return answers.json_response(answers.render_memory(record, opened))
+    return response_views.json_response(response_views.render_memory(record, opened))
 
 
 @router.get(
@@ -120,7 +120,7 @@ async def list_item_versions(agent: str, request: Request, parameters: Annotated
     services, address = services_of(request), parameters.address
     opened = await services.directory.open(agent)
     found = await services.items.versions(opened, address)
-    return answers.json_response({"results": [answers.render_memory(record, opened) for record in found]})
+    return response_views.json_response({"results": [response_views.render_memory(record, opened) for record in found]})
 
 
 @router.delete("/{agent}/items", summary="Delete an item", **describe(None, problems=(*READ_PROBLEMS, 504), status=204))
@@ -144,7 +144,7 @@ async def list_item_keys(agent: str, request: Request, parameters: Annotated[Key
         limit=parameters.limit,
         cursor=parameters.cursor,
     )
-    return answers.json_response({"results": found.keys, "next_cursor": found.next_cursor})
+    return response_views.json_response({"results": found.keys, "next_cursor": found.next_cursor})
 
 
 @router.get("/{agent}/namespaces", summary="List namespaces", **describe(NamespacesOut, problems=READ_PROBLEMS))
@@ -155,4 +155,4 @@ async def list_namespaces(
     services, owner = services_of(request), parameters.owner
     opened = await services.directory.open(agent)
     found = await services.items.namespaces(opened, owner, prefix=tuple(parameters.namespace))
-    return answers.json_response({"results": [{"namespace": of.namespace, "items": of.items} for of in found]})
+    return response_views.json_response({"results": [{"namespace": of.namespace, "items": of.items} for of in found]})

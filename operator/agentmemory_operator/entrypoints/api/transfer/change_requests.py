@@ -5,10 +5,10 @@ from typing import Any, Literal
 from pydantic import Field
 
 from agentmemory_operator.entrypoints.api.fields import Time, UserId
-from agentmemory_operator.entrypoints.api.requests import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, Parameters
-from agentmemory_operator.entrypoints.api.schemas import Answer
+from agentmemory_operator.entrypoints.api.memory_requests import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, Parameters
+from agentmemory_operator.entrypoints.api.memory_schemas import Answer
 from agentmemory_operator.memories.change_log import ChangePage, ChangesRequest
-from agentmemory_operator.memories.rules.change_log import Change
+from agentmemory_operator.memories.rules.change_entries import Change
 from agentmemory_operator.spec.times import render_time
 
 Json = dict[str, Any]

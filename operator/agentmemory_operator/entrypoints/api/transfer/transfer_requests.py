@@ -8,11 +8,11 @@ from pydantic import Field, StrictBool, model_validator
 from pydantic_core import PydanticCustomError
 
 from agentmemory_operator.agents.authorisation import AgentRights
-from agentmemory_operator.consolidation.rules.answer import MAX_BATCH_MEMORIES as MOST_MERGED
-from agentmemory_operator.consolidation.rules.answer import MAX_NOTE_CHARS
-from agentmemory_operator.consolidation.rules.plan import MAX_CONNECTIONS
+from agentmemory_operator.consolidation.rules.batch_plan import MAX_CONNECTIONS
+from agentmemory_operator.consolidation.rules.model_findings import MAX_BATCH_MEMORIES as MOST_MERGED
+from agentmemory_operator.consolidation.rules.model_findings import MAX_NOTE_CHARS
 from agentmemory_operator.entities.rules.sheet import EntitySheet
-from agentmemory_operator.entrypoints.api import answers
+from agentmemory_operator.entrypoints.api import response_views
 from agentmemory_operator.entrypoints.api.bodies import parse_json, validate_body
 from agentmemory_operator.entrypoints.api.fields import (
     Author,
@@ -28,9 +28,9 @@ from agentmemory_operator.entrypoints.api.fields import (
     Whole,
 )
 from agentmemory_operator.entrypoints.api.load.json_limits import LimitExceeded, MalformedJson, count_parts
+from agentmemory_operator.entrypoints.api.memory_requests import Body, MemoryIn, Parameters, UserParameters
+from agentmemory_operator.entrypoints.api.memory_schemas import Answer, ProblemOut
 from agentmemory_operator.entrypoints.api.problems import ProblemRaised
-from agentmemory_operator.entrypoints.api.requests import Body, MemoryIn, Parameters, UserParameters
-from agentmemory_operator.entrypoints.api.schemas import Answer, ProblemOut
 from agentmemory_operator.entrypoints.api.transfer.sheet_lines import PROFILE_FIELD, SHEET_FIELD, ProfileLine, SheetLine
 from agentmemory_operator.errors import FieldError, RequestInvalid
 from agentmemory_operator.memories.rules.entities import MAX_ENTITIES, MAX_ENTITY_NAME_CHARS, EntityKind, EntityRole
@@ -40,7 +40,7 @@ from agentmemory_operator.memories.rules.record import MemoryRecord
 from agentmemory_operator.memories.transfer.exports import ExportedMemory
 from agentmemory_operator.memories.transfer.import_batch import ImportLine
 from agentmemory_operator.runtime.slices import run_without_pause
-from agentmemory_operator.spec.access import Verb
+from agentmemory_operator.spec.caller_rights import Verb
 from agentmemory_operator.spec.memory_types import MAX_ITEM_VERSIONS
 from agentmemory_operator.spec.times import render_time
 
@@ -255,7 +255,7 @@ def read_line(
 
 def render_line(exported: ExportedMemory, *, embedding: str) -> bytes:
     """Render a memory as a line without null and empty fields."""
-    rendered = answers.render_memory(exported.record)
+    rendered = response_views.render_memory(exported.record)
     line = {name: value for name, value in rendered.items() if value not in (None, (), [], {})}
     if exported.sealed is not None:
         line["sealed"] = exported.sealed
@@ -271,7 +271,7 @@ def render_line(exported: ExportedMemory, *, embedding: str) -> bytes:
 
 
 def _version(record: MemoryRecord) -> Json:
-    rendered = answers.render_memory(record)
+    rendered = response_views.render_memory(record)
     return {name: rendered[name] for name in VersionIn.model_fields if rendered[name] not in (None, (), [], {})}
 
 

@@ -17,7 +17,14 @@ from agentmemory_operator.controllers.rules.approval import (
     is_status_current,
 )
 from agentmemory_operator.entrypoints.cli.composition import OpenJobs
-from agentmemory_operator.entrypoints.cli.jobs import POLL_S, JobsPlace, Output, add_verb, run_in_place, title_of
+from agentmemory_operator.entrypoints.cli.job_commands import (
+    POLL_S,
+    JobsPlace,
+    Output,
+    add_verb,
+    run_in_place,
+    title_of,
+)
 from agentmemory_operator.entrypoints.cli.look.status_view import PLAN_COLUMNS, change_rows
 from agentmemory_operator.entrypoints.cli.options import TableJsonOrYaml, print_document
 from agentmemory_operator.entrypoints.cli.program import called_as
@@ -25,7 +32,7 @@ from agentmemory_operator.entrypoints.cli.tables import Section, show
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import JobObjects
-from agentmemory_operator.runtime.cache import AGENT_MEMORY
+from agentmemory_operator.runtime.object_table import AGENT_MEMORY
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 from agentmemory_operator.spec.kinds.conditions import find_condition
 from agentmemory_operator.spec.presets import PRESETS

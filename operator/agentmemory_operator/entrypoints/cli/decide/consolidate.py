@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from agentmemory_operator.adapters.clock import SystemClock
-from agentmemory_operator.adapters.embedding.choice import CallerVectors
+from agentmemory_operator.adapters.embedding.embedder_factory import CallerVectors
 from agentmemory_operator.agents.directory import open_collection
 from agentmemory_operator.consolidation.rules.proposals import Proposal
 from agentmemory_operator.consolidation.rules.status import (
@@ -23,7 +23,7 @@ from agentmemory_operator.consolidation.rules.status import (
 from agentmemory_operator.consolidation.undo import read_proposals
 from agentmemory_operator.entrypoints.cli.composition import QdrantAccess
 from agentmemory_operator.entrypoints.cli.endpoints import connection_endpoint, dev_endpoint
-from agentmemory_operator.entrypoints.cli.jobs import JobsPlace, add_verb, run_in_place
+from agentmemory_operator.entrypoints.cli.job_commands import JobsPlace, add_verb, run_in_place
 from agentmemory_operator.entrypoints.cli.options import Output, QdrantUrl, TableOrJson, print_json
 from agentmemory_operator.entrypoints.cli.program import called_as
 from agentmemory_operator.entrypoints.cli.run import Yes, confirm
@@ -31,7 +31,7 @@ from agentmemory_operator.entrypoints.cli.tables import Section, show
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import JobObjects
-from agentmemory_operator.runtime.cache import AGENT_MEMORY, QDRANT_CONNECTION
+from agentmemory_operator.runtime.object_table import AGENT_MEMORY, QDRANT_CONNECTION
 from agentmemory_operator.spec.effective.consolidation import effective_model
 from agentmemory_operator.spec.effective.settings import effective_settings
 from agentmemory_operator.spec.kinds.agent_memory import CONSOLIDATION_REQUESTED, AgentMemory

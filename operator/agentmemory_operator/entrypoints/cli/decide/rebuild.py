@@ -20,8 +20,7 @@ from agentmemory_operator.entrypoints.cli.decide.rebuild_view import (
     rebuild_document,
     rebuild_sections,
 )
-from agentmemory_operator.entrypoints.cli.job_progress import JobProgress
-from agentmemory_operator.entrypoints.cli.jobs import (
+from agentmemory_operator.entrypoints.cli.job_commands import (
     POLL_S,
     JobsPlace,
     Output,
@@ -31,6 +30,7 @@ from agentmemory_operator.entrypoints.cli.jobs import (
     run_in_place,
     title_of,
 )
+from agentmemory_operator.entrypoints.cli.job_progress import JobProgress
 from agentmemory_operator.entrypoints.cli.options import TableJsonOrYaml, print_document
 from agentmemory_operator.entrypoints.cli.program import called_as
 from agentmemory_operator.entrypoints.cli.run import Yes, confirm
@@ -38,9 +38,9 @@ from agentmemory_operator.entrypoints.cli.tables import show
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import JobObjects
-from agentmemory_operator.runtime.cache import AGENT_MEMORY
+from agentmemory_operator.runtime.object_table import AGENT_MEMORY
 from agentmemory_operator.spec.kinds.agent_memory import CANCEL_REBUILD, PAUSE_REBUILD, ROLLBACK_REBUILD, Metadata
-from agentmemory_operator.spec.kinds.rebuild import RebuildState
+from agentmemory_operator.spec.kinds.spec_rebuild import RebuildState
 from agentmemory_operator.spec.times import render_time
 
 # Time in which a running operator should start a requested action, in seconds.

@@ -9,7 +9,7 @@ from agentmemory_operator.collections.rules.rebuild_record import RebuildKind, R
 from agentmemory_operator.entrypoints.cli.program import called_as
 from agentmemory_operator.entrypoints.cli.tables import Section
 from agentmemory_operator.spec.kinds.agent_memory import CANCEL_REBUILD, PAUSE_REBUILD, ROLLBACK_REBUILD
-from agentmemory_operator.spec.kinds.rebuild import RebuildState, is_active
+from agentmemory_operator.spec.kinds.spec_rebuild import RebuildState, is_active
 from agentmemory_operator.spec.times import parse_time, render_time
 
 Json = Mapping[str, Any]

@@ -8,9 +8,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from agentmemory_operator.collections.takeover import RefusedAgent, allow_takeover, filter_rebuilt_cluster, find_refused
+from agentmemory_operator.collections.takeover_requests import (
+    RefusedAgent,
+    allow_takeover,
+    filter_rebuilt_cluster,
+    find_refused,
+)
 from agentmemory_operator.entrypoints.cli.composition import OpenJobs
-from agentmemory_operator.entrypoints.cli.jobs import JobsPlace, add_verb, run_in_place
+from agentmemory_operator.entrypoints.cli.job_commands import JobsPlace, add_verb, run_in_place
 from agentmemory_operator.entrypoints.cli.tables import Section, show
 from agentmemory_operator.errors import NotFound, TransientError
 from agentmemory_operator.ports.base import Json

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from agentmemory_operator.adapters.folder.atomic_files import create_file
 from agentmemory_operator.adapters.folder.manifests import SUFFIXES
-from agentmemory_operator.adapters.folder.own_files import create_file
 from agentmemory_operator.controllers.rules.starter_manifests import CONNECTION_FILE, render_connection, render_memory
 from agentmemory_operator.entrypoints.cli.look.preset import PresetName
 from agentmemory_operator.entrypoints.cli.program import called_as

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from agentmemory_operator.controllers.rules.uninstall import Json, catalogue_entry, describe_deletion
+from agentmemory_operator.controllers.rules.uninstall_catalogue import Json, catalogue_entry, describe_deletion
 from agentmemory_operator.controllers.uninstall import Installation, Uninstall, check_uninstallable, read_installation
 from agentmemory_operator.entrypoints.cli.composition import OpenInstalled
 from agentmemory_operator.entrypoints.cli.options import Context

@@ -15,13 +15,13 @@ from agentmemory_operator.controllers.inspection import OrphanReport, find_orpha
 from agentmemory_operator.controllers.rules.orphans import CollectionSummary, Orphan, OrphanKind, slug_of_collection
 from agentmemory_operator.entrypoints.cli.composition import QdrantAccess
 from agentmemory_operator.entrypoints.cli.endpoints import connection_endpoint, dev_endpoint, endpoint_at
-from agentmemory_operator.entrypoints.cli.jobs import JobsPlace, add_verb, run_in_place
+from agentmemory_operator.entrypoints.cli.job_commands import JobsPlace, add_verb, run_in_place
 from agentmemory_operator.entrypoints.cli.options import Output, QdrantUrl, TableOrJson, print_json
 from agentmemory_operator.entrypoints.cli.tables import Section, show
 from agentmemory_operator.errors import SpecInvalid, StoreRejected, StoreUnavailable
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import JobObjects
-from agentmemory_operator.runtime.cache import QDRANT_CONNECTION
+from agentmemory_operator.runtime.object_table import QDRANT_CONNECTION
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
 from agentmemory_operator.spec.kinds.parse import parse_connection

@@ -23,7 +23,7 @@ from agentmemory_operator.controllers.inspection import (
     preview_passes,
     worst_outcome,
 )
-from agentmemory_operator.controllers.rules.applying import with_kept_annotations
+from agentmemory_operator.controllers.rules.applied_annotations import with_kept_annotations
 from agentmemory_operator.controllers.rules.plan_text import (
     describe_compression,
     describe_layout,
@@ -41,7 +41,7 @@ from agentmemory_operator.errors import NotFound
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.collections import CollectionStore
 from agentmemory_operator.ports.kubernetes import JobObjects
-from agentmemory_operator.runtime.cache import AGENT_MEMORY, QDRANT_CONNECTION
+from agentmemory_operator.runtime.object_table import AGENT_MEMORY, QDRANT_CONNECTION
 from agentmemory_operator.spec.effective.settings import effective_tuning
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.kinds.connection import QdrantConnection

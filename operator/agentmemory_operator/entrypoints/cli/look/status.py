@@ -9,13 +9,13 @@ import typer
 from rich.console import Console
 
 from agentmemory_operator.entrypoints.cli.composition import OpenJobs
-from agentmemory_operator.entrypoints.cli.jobs import JobsPlace, Output, add_verb, run_in_place
+from agentmemory_operator.entrypoints.cli.job_commands import JobsPlace, Output, add_verb, run_in_place
 from agentmemory_operator.entrypoints.cli.look.status_view import status_document, status_sections
 from agentmemory_operator.entrypoints.cli.options import TableJsonOrYaml, print_document
 from agentmemory_operator.entrypoints.cli.tables import show
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import JobObjects
-from agentmemory_operator.runtime.cache import AGENT_MEMORY
+from agentmemory_operator.runtime.object_table import AGENT_MEMORY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,8 +21,8 @@ from agentmemory_operator.adapters.folder.manifests import (
 from agentmemory_operator.entrypoints.cli.options import Files, Recursive
 from agentmemory_operator.entrypoints.cli.run import exit_on_error
 from agentmemory_operator.errors import AgentMemoryError, FieldError
-from agentmemory_operator.runtime.cache import AGENT_MEMORY
-from agentmemory_operator.search.rules.reach import (
+from agentmemory_operator.runtime.object_table import AGENT_MEMORY
+from agentmemory_operator.search.rules.ranking_warnings import (
     DECAY_FIELDS,
     GOOD_MATCH,
     find_cut_off_days,
@@ -33,7 +33,7 @@ from agentmemory_operator.snapshots.rules.due import snapshots_fault
 from agentmemory_operator.spec.effective.policies import lifecycle_fault
 from agentmemory_operator.spec.effective.scoring_model import FIELD as SCORING_EXPRESSION
 from agentmemory_operator.spec.effective.settings import effective_lifecycle, effective_ranking, scoring_choice
-from agentmemory_operator.spec.expression.models import model_name
+from agentmemory_operator.spec.expression.scoring_parameters import model_name
 from agentmemory_operator.spec.kinds.parse import find_errors, is_own_group, parse_agent_memory
 from agentmemory_operator.spec.printable import printable
 

@@ -10,13 +10,13 @@ from typing import Annotated
 import typer
 
 from agentmemory_operator.entrypoints.cli.composition import OpenJobs
-from agentmemory_operator.entrypoints.cli.jobs import POLL_S, JobsPlace, add_verb, run_in_place, title_of
+from agentmemory_operator.entrypoints.cli.job_commands import POLL_S, JobsPlace, add_verb, run_in_place, title_of
 from agentmemory_operator.entrypoints.cli.run import Yes, confirm
 from agentmemory_operator.entrypoints.cli.snapshots.listing import describe_locations
 from agentmemory_operator.errors import AgentMemoryError, NotFound
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import JobObjects
-from agentmemory_operator.runtime.cache import MEMORY_SNAPSHOT
+from agentmemory_operator.runtime.object_table import MEMORY_SNAPSHOT
 from agentmemory_operator.snapshots.rules.steps import FINALIZER, has_succeeded
 from agentmemory_operator.spec.kinds.agent_memory import CONFIRM_DELETE, Metadata
 

@@ -11,21 +11,21 @@ from typing import IO, Annotated
 import typer
 from rich.filesize import decimal
 
-from agentmemory_operator.adapters.folder.own_files import open_replacement
+from agentmemory_operator.adapters.folder.atomic_files import open_replacement
 from agentmemory_operator.collections.rules.collection import read_tenant
 from agentmemory_operator.connections.buckets import Storages
+from agentmemory_operator.connections.guarded_secrets import GuardedSecrets
 from agentmemory_operator.connections.link import DEFAULT_TIMEOUT_S, Endpoint, read_endpoint
-from agentmemory_operator.connections.rules.bucket_places import S3, parse_location
-from agentmemory_operator.connections.secret_hosts import GuardedSecrets
+from agentmemory_operator.connections.rules.object_keys import S3, parse_location
 from agentmemory_operator.connections.streams import CheckedStream, with_progress
 from agentmemory_operator.entrypoints.cli.composition import OpenJobs, SnapshotAccess
+from agentmemory_operator.entrypoints.cli.job_commands import JobsPlace, add_verb, run_in_place, title_of
 from agentmemory_operator.entrypoints.cli.job_progress import JobProgress
-from agentmemory_operator.entrypoints.cli.jobs import JobsPlace, add_verb, run_in_place, title_of
 from agentmemory_operator.errors import AgentMemoryError, ChecksumMismatch
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import JobObjects
 from agentmemory_operator.ports.snapshots import SnapshotStore
-from agentmemory_operator.runtime.cache import MEMORY_SNAPSHOT, QDRANT_CONNECTION
+from agentmemory_operator.runtime.object_table import MEMORY_SNAPSHOT, QDRANT_CONNECTION
 from agentmemory_operator.snapshots.copies import Copies
 from agentmemory_operator.snapshots.rules.steps import locations_of
 from agentmemory_operator.spec.kinds.parse import parse_connection
@@ -155,7 +155,7 @@ async def save(source: _Source, path: Path, progress: JobProgress) -> str:
     """Write the content to a file that is replaced when complete and verified; return a summary for the user.
 
     Raises:
-        BytesDiffer: If the content differs from the record. The existing file is unchanged.
+        ChecksumMismatch: If the content differs from the record. The existing file is unchanged.
     """
     total = source.status.get("sizeBytes") or 0
     with open_replacement(path) as draft:

@@ -11,7 +11,7 @@ import typer
 
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.entrypoints.cli.composition import OpenJobs
-from agentmemory_operator.entrypoints.cli.jobs import (
+from agentmemory_operator.entrypoints.cli.job_commands import (
     POLL_S,
     JobsPlace,
     Output,
@@ -31,7 +31,13 @@ from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import JobObjects
 from agentmemory_operator.restores.restore_all import RestoreAll, RestoredAgent
-from agentmemory_operator.runtime.cache import AGENT_MEMORY, MEMORY_RESTORE, MEMORY_SNAPSHOT, QDRANT_CONNECTION, Key
+from agentmemory_operator.runtime.object_table import (
+    AGENT_MEMORY,
+    MEMORY_RESTORE,
+    MEMORY_SNAPSHOT,
+    QDRANT_CONNECTION,
+    Key,
+)
 from agentmemory_operator.spec.kinds.agent_memory import ROLLBACK, Metadata
 from agentmemory_operator.spec.times import render_time
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.connections.resolve import connection_of
 from agentmemory_operator.entrypoints.cli.composition import OpenJobs, SnapshotAccess
-from agentmemory_operator.entrypoints.cli.jobs import (
+from agentmemory_operator.entrypoints.cli.job_commands import (
     JobsPlace,
     Output,
     Wait,
@@ -35,9 +35,9 @@ from agentmemory_operator.entrypoints.cli.tables import show
 from agentmemory_operator.errors import AgentMemoryError, NotFound, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import JobObjects
-from agentmemory_operator.runtime.cache import AGENT_MEMORY, MEMORY_RESTORE, MEMORY_SNAPSHOT
+from agentmemory_operator.runtime.object_table import AGENT_MEMORY, MEMORY_RESTORE, MEMORY_SNAPSHOT
+from agentmemory_operator.snapshots.rules.retention_verdicts import judge_documents
 from agentmemory_operator.snapshots.rules.steps import has_succeeded
-from agentmemory_operator.snapshots.rules.why_kept import judge_documents
 from agentmemory_operator.spec.kinds.agent_memory import VERIFY_REQUESTED_AT, AgentMemory, Metadata
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from agentmemory_operator.spec.times import render_time

@@ -1,0 +1,111 @@
+"""Small files in the data folder of the development stack: claims, and the signing key of user tokens.
+
+Written atomically.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from agentmemory_operator.adapters.folder.atomic_files import write_file
+from agentmemory_operator.adapters.user_tokens import new_key, parse_key
+from agentmemory_operator.collections.rules.claims import NO_CLAIMS, ClaimSet, claim_from_json, claim_to_json
+from agentmemory_operator.errors import TransientError
+from agentmemory_operator.ports.access import SigningKey
+
+SIGNING_KEY_FILE = "user-token-key"
+# More than any key has; limits the read of a foreign file.
+_MAX_KEY_BYTES = 1024
+
+
+def replace_private_file(data: Path, name: str, content: str) -> None:
+    """Replace a file that only this user can read, atomically and synced to disk."""
+    new = data / f"{name}.new"
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(descriptor, "wb") as file:
+        os.fchmod(descriptor, 0o600)
+        file.write(f"{content}\n".encode())
+        file.flush()
+        os.fsync(descriptor)
+    new.replace(data / name)
+    with _open_folder(data) as folder:
+        os.fsync(folder)
+
+
+@contextlib.contextmanager
+def lock_folder(data: Path) -> Iterator[None]:
+    """Lock the folder against other processes while the context is open."""
+    with _open_folder(data) as descriptor:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def _open_folder(data: Path) -> Iterator[int]:
+    descriptor = os.open(data, os.O_RDONLY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+class FileClaims:
+    """Implements ports.ClaimStore; only one process at a time may use the file.
+
+    Args:
+        file: Path; created with the first claim.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    async def load(self) -> ClaimSet:
+        """Return the stored claims. A missing or damaged file yields an empty set, and the claims are rebuilt."""
+        try:
+            document = json.loads(self._file.read_text(encoding="utf-8"))
+            stored = {slug: claim_from_json(stored_claim) for slug, stored_claim in document["claims"].items()}
+            unread = frozenset(map(str, document["unread"]))
+        except (FileNotFoundError, ValueError, LookupError, TypeError, AttributeError):
+            return NO_CLAIMS
+        claims = {slug: claim for slug, claim in stored.items() if claim is not None}
+        return ClaimSet(claims=claims, is_complete=True, unread=unread)
+
+    async def save(self, claims: ClaimSet) -> None:
+        """Replace the whole file atomically."""
+        stored_claims = {slug: claim_to_json(claim) for slug, claim in sorted(claims.claims.items())}
+        text = json.dumps({"claims": stored_claims, "unread": sorted(claims.unread)}, indent=2)
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            write_file(self._file, text + "\n")
+        except OSError as exc:
+            raise TransientError(f"{self._file} cannot be written: {exc.strerror}") from exc
+
+
+class FileSigningKey:
+    """Implements ports.SigningKeys; creates the key at the first read.
+
+    Args:
+        data: Data folder of the development stack.
+    """
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+
+    async def read(self) -> SigningKey:
+        """Return the key; create it if there is none."""
+        path = self._data / SIGNING_KEY_FILE
+        try:
+            self._data.mkdir(parents=True, exist_ok=True)
+            with lock_folder(self._data):
+                if not path.exists():
+                    replace_private_file(self._data, SIGNING_KEY_FILE, new_key())
+                with path.open("rb") as file:
+                    key = parse_key(file.read(_MAX_KEY_BYTES).decode("ascii", errors="replace"))
+        except OSError as exc:
+            raise TransientError(f"{path}, which signs user tokens, cannot be written: {exc.strerror or exc}") from exc
+        if key is None:
+            raise TransientError(f"{path} contains no key for user tokens: delete it, and a new one is created")
+        return key

@@ -1,0 +1,221 @@
+"""Reads and writes the folder of manifests that `agentmemory dev` watches, for commands in another process."""
+
+import contextlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import yaml
+
+from agentmemory_operator.adapters.folder.atomic_files import ensure_folder, write_file
+from agentmemory_operator.adapters.folder.manifest_folder import (
+    ANNOTATIONS,
+    CLUSTER_ID,
+    ManifestFolder,
+    read_annotations,
+)
+from agentmemory_operator.connections.rules.host_lists import AnnotatedSecret
+from agentmemory_operator.errors import AgentMemoryError, NotFound, TransientError
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.spec.kinds.agent_memory import Metadata
+from agentmemory_operator.spec.kubectl_yaml import KubectlLoader, dump_yaml
+
+Name = tuple[str, str, str]
+
+
+class ManifestFiles:
+    """Implements ports.JobObjects.
+
+    Each object that a command creates is a file of its own, which commands can change and delete.
+
+    Manifests of other authors are never changed: annotations on their objects are stored in `.status/annotations/`.
+
+    Args:
+        folder: Folder of manifests; statuses are read from its subfolder `.status`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    async def cluster_id(self) -> str:
+        """Return the cluster id that the development stack has written to the folder.
+
+        Raises:
+            TransientError: If it has not been written yet.
+        """
+        try:
+            return (self._folder / ".status" / CLUSTER_ID).read_text("utf-8")
+        except FileNotFoundError as exc:
+            raise TransientError(f"{self._folder} has no cluster ID: start `agentmemory dev` on it") from exc
+
+    @property
+    def default_namespace(self) -> str:
+        """Namespace of the AgentMemories if all are in one, else `default`."""
+        namespaces = {namespace for kind, namespace, _ in self._objects() if kind == "AgentMemory"}
+        return namespaces.pop() if len(namespaces) == 1 else "default"
+
+    async def read_object(self, kind: str, namespace: str, name: str) -> Json:
+        """Return an object with the status that the development stack has written."""
+        found = self._objects().get((kind, namespace, name))
+        if found is None:
+            raise NotFound(f"there is no {kind} {namespace}/{name} in {self._folder}")
+        return found
+
+    async def list_objects(self, kind: str) -> tuple[list[Json], str]:
+        """Return all objects of a kind, and an empty version: files have none."""
+        return await self.list_in(kind, ""), ""
+
+    async def event_times(self, _: str) -> dict[tuple[str, str], str]:
+        """Return nothing: the development stack only logs events."""
+        return {}
+
+    async def list_in(self, kind: str, namespace: str) -> list[Json]:
+        """Return the objects of a kind in one namespace; an empty name means all namespaces."""
+        spaces = (namespace,) if namespace else {name[1] for name in self._objects()}
+        return [found for name, found in self._objects().items() if name[0] == kind and name[1] in spaces]
+
+    async def create_object(self, document: Json) -> bool:
+        """Write a manifest for a new object; return False if the object exists already."""
+        metadata = document["metadata"]
+        name = (document["kind"], metadata["namespace"], metadata["name"])
+        if name in self._objects():
+            return False
+        self._write(self._own_file(name), document)
+        return True
+
+    async def delete_object(self, kind: str, metadata: Metadata) -> None:
+        """Delete the manifest of an object that a command has created; the uid is not compared.
+
+        Raises:
+            AgentMemoryError: If no command has created it.
+        """
+        name = (kind, metadata.namespace, metadata.name)
+        self._require_own_file(name, "delete it there").unlink(missing_ok=True)
+
+    async def annotate(self, kind: str, metadata: Metadata, annotations: Mapping[str, str | None]) -> None:
+        """Set annotations, or remove those that are None.
+
+        They are written into the manifest if a command created it, else to `.status/annotations/`.
+
+        Raises:
+            AgentMemoryError: If the development stack created the object, or another author's manifest has one of the
+                annotations.
+        """
+        name = (kind, metadata.namespace, metadata.name)
+        if not self._own_file(name).is_file() and not self._manifest_annotations(name) & annotations.keys():
+            self._keep_annotations(name, annotations)
+            return
+        path = self._require_own_file(name, f"{_describe_edits(annotations)} there")
+        document = yaml.load(path.read_text("utf-8"), KubectlLoader)
+        existing = document["metadata"].get("annotations") or {}
+        changed = existing | dict(annotations)
+        document["metadata"]["annotations"] = {key: value for key, value in changed.items() if value is not None}
+        self._write(path, document)
+
+    def _manifest_annotations(self, name: Name) -> set[str]:
+        """Return the names of the annotations in an object's manifest."""
+        manifests = ManifestFolder(self._folder, keeps_status=False, implies_connections=True)
+        documents = (document for _, document in manifests.scan() if _name_of(document) == name)
+        return {key for document in documents for key in document["metadata"].get("annotations") or {}}
+
+    def _keep_annotations(self, name: Name, annotations: Mapping[str, str | None]) -> None:
+        self._check_not_created(name)
+        status = self._folder / ".status"
+        for folder in (status, status / ANNOTATIONS):
+            ensure_folder(folder)
+        path = status / ANNOTATIONS / f"{_file_name(name)}.json"
+        changed = read_annotations(path) | dict(annotations)
+        write_file(path, json.dumps({key: value for key, value in changed.items() if value is not None}))
+
+    async def add_takeovers(self, namespace: str, name: str, entries: Sequence[Json]) -> None:
+        """Raise always: the author of a QdrantConnection has to edit its manifest.
+
+        Raises:
+            AgentMemoryError: Always. The message has the entries to add.
+        """
+        raise AgentMemoryError(
+            f"QdrantConnection {namespace}/{name} is in a manifest in {self._folder} that agentmemory did not write:"
+            f" add {json.dumps(entries)} to its spec.takeovers"
+        )
+
+    async def read_secret(self, namespace: str, name: str) -> AnnotatedSecret | None:
+        """Return a Secret manifest of the folder with its values, or None if there is none."""
+        return await self._scanned().read_secret(namespace, name)
+
+    async def labels(self, namespace: str) -> Mapping[str, str]:
+        """Return the labels of a Namespace manifest of the folder."""
+        return await self._scanned().labels(namespace)
+
+    def _scanned(self) -> ManifestFolder:
+        folder = ManifestFolder(self._folder, keeps_status=False)
+        folder.scan()
+        return folder
+
+    def _objects(self) -> dict[Name, Json]:
+        """Return all objects of manifests and of the development stack.
+
+        An object that the development stack has read already is returned with its status.
+        """
+        status = self._folder / ".status"
+        records = {_name_of(item): item for item in _documents_in(status)}
+        manifests = ManifestFolder(self._folder, keeps_status=False, implies_connections=True)
+        declared = [document for _, document in manifests.scan()]
+        declared += _documents_in(status / "created")
+        return {_name_of(item): records.get(_name_of(item), item) for item in declared}
+
+    def _require_own_file(self, name: Name, way_out: str) -> Path:
+        """Return the file of an object that a command has created.
+
+        Raises:
+            AgentMemoryError: If the object comes from another author's manifest, or the development stack created it.
+        """
+        path = self._own_file(name)
+        kind, namespace, own = name
+        self._check_not_created(name)
+        if not path.is_file():
+            raise AgentMemoryError(
+                f"{kind} {namespace}/{own} is in a manifest in {self._folder} that agentmemory did not write: {way_out}"
+            )
+        return path
+
+    def _check_not_created(self, name: Name) -> None:
+        """Raise if the development stack created the object."""
+        kind, namespace, own = name
+        if (self._folder / ".status" / "created" / f"{_file_name(name)}.json").is_file():
+            raise AgentMemoryError(
+                f"{kind} {namespace}/{own} was created by the snapshot schedule of the development stack and cannot "
+                f"be changed here: retention removes it"
+            )
+
+    def _own_file(self, name: Name) -> Path:
+        return self._folder / f"{_file_name(name)}.yaml"
+
+    @staticmethod
+    def _write(path: Path, document: Json) -> None:
+        write_file(path, dump_yaml(document))
+
+
+def _file_name(name: Name) -> str:
+    kind, namespace, own = name
+    return f"{namespace}.{own}.{kind.lower()}"
+
+
+def _describe_edits(annotations: Mapping[str, str | None]) -> str:
+    """Describe the edits that the user has to make."""
+    done = [f"remove the annotation {key}" for key, value in annotations.items() if value is None]
+    done += [f"set the annotation {key}: {value!r}" for key, value in annotations.items() if value is not None]
+    return " and ".join(done)
+
+
+def _documents_in(folder: Path) -> list[Json]:
+    documents = []
+    for path in sorted(folder.glob("*.json")):
+        # The file may be deleted after it was listed.
+        with contextlib.suppress(FileNotFoundError):
+            documents.append(json.loads(path.read_text("utf-8")))
+    return documents
+
+
+def _name_of(document: Json) -> Name:
+    metadata = document["metadata"]
+    return document["kind"], metadata.get("namespace") or "default", metadata["name"]

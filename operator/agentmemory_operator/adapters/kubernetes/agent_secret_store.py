@@ -1,0 +1,87 @@
+"""Credentials that the operator passes to the retrieval API: one Secret per agent, in the API's own namespace."""
+
+import base64
+from contextlib import suppress
+from typing import Any
+
+from agentmemory_operator.adapters.kubernetes.transport import (
+    KubernetesConflict,
+    KubernetesTransport,
+)
+from agentmemory_operator.connections.rules.agent_secret_slots import AgentSecret, Owner
+from agentmemory_operator.errors import NotFound, TransientError
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.spec.kinds.agent_memory import GROUP
+
+SECRET_PREFIX = "agentmemory-agent-"
+AGENT, MANAGED_BY = f"{GROUP}/agent", "app.kubernetes.io/managed-by"
+MANAGER = "agentmemory-operator"
+NAMESPACE, NAME, UID = (f"{GROUP}/owner-{part}" for part in ("namespace", "name", "uid"))
+
+
+class KubernetesAgentSecrets:
+    """Implements ports.HandoverStore.
+
+    Args:
+        transport: Transport to the API server.
+        namespace: Namespace of the retrieval API.
+    """
+
+    def __init__(self, transport: KubernetesTransport, namespace: str) -> None:
+        self._transport = transport
+        self._namespace = namespace
+        self._folder = f"/api/v1/namespaces/{namespace}/secrets"
+
+    async def read(self, slug: str) -> AgentSecret | None:
+        """Return the record of an agent, or None if there is no Secret."""
+        try:
+            return _handed_from(await self._transport.call("GET", self._path(slug)))
+        except NotFound:
+            return None
+
+    async def write(self, handed: AgentSecret) -> None:
+        """Create the Secret, or replace it by compare-and-set on its version."""
+        body = self._body_of(handed)
+        try:
+            if handed.version:
+                await self._transport.call("PUT", self._path(handed.slug), body)
+            else:
+                await self._transport.call("POST", self._folder, body)
+        except NotFound as exc:
+            raise TransientError(f"{exc} (does the namespace {self._namespace} exist?)") from exc
+
+    async def delete(self, handed: AgentSecret) -> None:
+        """Delete the Secret if it still has the given version. One that is absent or has changed is no error."""
+        body = {"preconditions": {"resourceVersion": handed.version}}
+        with suppress(NotFound, KubernetesConflict):
+            await self._transport.call("DELETE", self._path(handed.slug), body)
+
+    async def list_all(self) -> list[AgentSecret]:
+        """Return the records of all agents."""
+        query = [("labelSelector", f"{MANAGED_BY}={MANAGER},{AGENT}")]
+        return [_handed_from(item) for item in (await self._transport.call("GET", self._folder, query=query))["items"]]
+
+    def _path(self, slug: str) -> str:
+        return f"{self._folder}/{SECRET_PREFIX}{slug}"
+
+    def _body_of(self, handed: AgentSecret) -> Json:
+        metadata: dict[str, Any] = {
+            "name": SECRET_PREFIX + handed.slug,
+            "labels": {MANAGED_BY: MANAGER, AGENT: handed.slug},
+            "annotations": {NAMESPACE: handed.owner.namespace, NAME: handed.owner.name, UID: handed.owner.uid},
+        }
+        if handed.version:
+            metadata["resourceVersion"] = handed.version
+        data = {slot: base64.b64encode(value.encode()).decode() for slot, value in handed.values.items()}
+        return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
+
+
+def _handed_from(secret: Json) -> AgentSecret:
+    metadata = secret["metadata"]
+    annotations = metadata.get("annotations") or {}
+    return AgentSecret(
+        slug=metadata["name"].removeprefix(SECRET_PREFIX),
+        owner=Owner(annotations.get(NAMESPACE, ""), annotations.get(NAME, ""), annotations.get(UID, "")),
+        values={slot: base64.b64decode(value).decode() for slot, value in (secret.get("data") or {}).items()},
+        version=metadata["resourceVersion"],
+    )

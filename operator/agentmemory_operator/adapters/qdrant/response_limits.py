@@ -1,0 +1,151 @@
+"""Responses of Qdrant: size limit by call, error by status, and the parts of error texts that users may see."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import aiohttp
+import orjson
+
+from agentmemory_operator.adapters.http.capped_body import MIB, AnswerTooLarge, retry_after_s
+from agentmemory_operator.adapters.qdrant.call_hooks import CallResponse
+from agentmemory_operator.errors import (
+    AgentMemoryError,
+    CollectionNotFound,
+    NotFound,
+    ResponseTimeout,
+    StoreRejected,
+    StoreUnavailable,
+)
+from agentmemory_operator.spec.printable import printable_start
+
+# Statuses of a server or proxy below 500 after which a retry may succeed.
+TRANSIENT_STATUSES = (408, 429)
+# Part of the engine's message on a full disk, from its own check or from the system. The status is a generic 500.
+NO_SPACE = "No space left on device"
+# Status of a server that does not implement the call.
+NOT_IMPLEMENTED = 501
+
+# Limit for a single object: a collection with its metadata, a count, facets, the result of a write.
+MAX_OBJECT_BYTES = 8 * MIB
+# Limit for a list of everything on a server: about 200,000 names.
+MAX_LIST_BYTES = 32 * MIB
+# Limits per point: id and score, selected payload keys, whole payload, vectors. A memory has at most 1 MiB, a vector at
+# most 65,536 numbers.
+MAX_POINT_BYTES, MAX_KEYS_BYTES, MAX_PAYLOAD_BYTES, MAX_VECTOR_BYTES = (
+    4 << 10,
+    128 << 10,
+    MIB + (256 << 10),
+    MIB + (512 << 10),
+)
+# Limit for any number of points: 1,000 vectors of 3,072 numbers with their memories take less than 100 MiB.
+MAX_POINTS_BYTES = 192 * MIB
+# The server's default for `limit`.
+DEFAULT_LIMIT = 10
+
+# Start of Qdrant's message for a missing collection.
+_NO_COLLECTION = "Not found: Collection `"
+
+_LISTS = ("/collections", "/aliases", "/telemetry")
+
+
+def max_response_bytes(method: str, path: str, body: Any = None) -> int:
+    """Return the maximum size in bytes of the response to a call."""
+    place = path.partition("?")[0]
+    if method == "POST" and isinstance(body, Mapping):
+        if place.endswith(("/points/scroll", "/points/query", "/points")):
+            return _max_points_bytes((body,))
+        if place.endswith("/points/query/batch"):
+            return _max_points_bytes(body["searches"])
+    return MAX_LIST_BYTES if place in _LISTS or place.endswith("/snapshots") else MAX_OBJECT_BYTES
+
+
+def parse_error_text(raw: bytes, secret: str | None = None) -> str:
+    """Return the message in Qdrant's error envelope, at full length; '' if the body is something else.
+
+    Args:
+        secret: API key of the call; replaced by '...' in the message.
+    """
+    try:
+        words = orjson.loads(raw)["status"]["error"]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return ""
+    if not isinstance(words, str):
+        return ""
+    return words.replace(secret, "...") if secret else words
+
+
+def is_without_collection(status: int, words: str) -> bool:
+    """Return whether an error response is Qdrant's own "no such collection or alias", not a 404 of a proxy."""
+    return status == 404 and words.startswith(_NO_COLLECTION)
+
+
+def error_message(status: int, words: str) -> str:
+    """Build the message for users of an error response."""
+    if 300 <= status < 400:
+        return f"Qdrant answered {status}, a redirect, which is not followed: use the URL of the server itself"
+    return f"Qdrant answered {status}: {printable_start(words)}" if words else f"Qdrant answered {status}"
+
+
+def error_from_response(answer: CallResponse, secret: str | None) -> AgentMemoryError:
+    """Build the exception for an error response to a control call.
+
+    Args:
+        secret: API key of the call; not repeated in the message.
+    """
+    words = parse_error_text(answer.body, secret)
+    message = error_message(answer.status, words)
+    if answer.status == 404:
+        return CollectionNotFound(message) if is_without_collection(404, words) else NotFound(message)
+    if answer.status == NOT_IMPLEMENTED or (answer.status < 500 and answer.status not in TRANSIENT_STATUSES):
+        return StoreRejected(answer.status, message)
+    return StoreUnavailable(message, retry_after_s=retry_after_s(answer.headers), is_disk_full=NO_SPACE in words)
+
+
+@contextmanager
+def map_parse_errors() -> Iterator[None]:
+    """Convert errors of parsing a response into StoreUnavailable: a proxy's page, or a truncated response."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError) as exc:
+        raise StoreUnavailable("the server is not Qdrant: its answer cannot be read") from exc
+
+
+def unreachable_error(exc: BaseException) -> StoreUnavailable:
+    """Build the exception for a call without a readable response; its message contains nothing from the server."""
+    if isinstance(exc, AnswerTooLarge):
+        return StoreUnavailable(f"the server is not Qdrant: {exc}")
+    kind = ResponseTimeout if isinstance(exc, TimeoutError) else StoreUnavailable
+    return kind(f"Qdrant cannot be reached: {_fault_of(exc)}")
+
+
+def _fault_of(exc: BaseException) -> str:
+    match exc:
+        case TimeoutError():
+            return "no answer in time"
+        case aiohttp.ClientConnectorDNSError():
+            return "its host name does not resolve"
+        case aiohttp.ClientConnectorError() if exc.os_error.errno:
+            return os.strerror(exc.os_error.errno)
+        case aiohttp.ServerDisconnectedError():
+            return "Server disconnected"
+        case _:
+            return type(exc).__name__
+
+
+def _max_points_bytes(bodies: Any) -> int:
+    total = MAX_OBJECT_BYTES
+    for body in bodies:
+        count = len(body["ids"]) if "ids" in body else body.get("limit") or DEFAULT_LIMIT
+        point_bytes = MAX_VECTOR_BYTES if body.get("with_vector") else 0
+        # Default of `with_payload`: a search returns no payload, a list the whole payload.
+        match body.get("with_payload", "query" not in body):
+            case False:
+                point_bytes += MAX_POINT_BYTES
+            case True:
+                point_bytes += MAX_PAYLOAD_BYTES
+            case keys:
+                point_bytes += MAX_PAYLOAD_BYTES if "content" in keys or isinstance(keys, Mapping) else MAX_KEYS_BYTES
+        total += count * point_bytes
+    return min(total, MAX_POINTS_BYTES)

@@ -1,0 +1,123 @@
+"""Cached numbers of memories behind a user's filter, so that most searches need no count in Qdrant.
+
+A count that is in use is renewed in the background before it expires, so that no search waits for it. Memories that
+this process stores are added to the cached counts: a search right after a store need not count either.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+
+from cachetools import FIFOCache
+
+from agentmemory_operator.errors import AgentMemoryError
+from agentmemory_operator.spec.caller_rights import is_shared
+
+# Seconds for which a count is valid. It may lag behind writes of other processes; this process's are added at once.
+MAX_AGE_S = 10.0
+# Age in seconds from which a search that uses a count renews it in the background.
+RENEW_AFTER_S = 7.0
+MAX_USERS, MAX_FILTERS = 10_000, 100
+
+Count = Callable[[], Awaitable[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """A count.
+
+    Attributes:
+        begun_s, ended_s: Monotonic times at which the count was requested and received.
+        is_whole: True if the filter selects all of a user's memories, independent of their fields.
+    """
+
+    begun_s: float
+    ended_s: float
+    size: int
+    is_whole: bool
+
+
+class CountCache:
+    """Cached counts of one agent, by user and filter."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self.now_s = monotonic
+        self._counts: FIFOCache[str, dict[object, _Counted]] = FIFOCache(MAX_USERS)
+        self._marks: FIFOCache[str, object] = FIFOCache(MAX_USERS)
+        self._renewing: dict[tuple[str, object], asyncio.Task[None]] = {}
+
+    async def get(self, user_id: str, filter_key: object, count: Count, *, is_whole: bool = False) -> int:
+        """Return a count that is less than 10 s old, plus the memories that this process has added since.
+
+        Args:
+            count: Counts in Qdrant.
+            is_whole: True if the filter selects all of the user's memories; see `added`.
+        """
+        counted = self._counts.get(user_id, {}).get(filter_key)
+        age_s = self.now_s() - counted.begun_s if counted else MAX_AGE_S
+        if counted is None or age_s >= MAX_AGE_S:
+            return await self._count(user_id, filter_key, count, is_whole=is_whole)
+        if age_s >= RENEW_AFTER_S:
+            self._renew(user_id, filter_key, count, is_whole=is_whole)
+        return counted.size
+
+    async def _count(self, user_id: str, filter_key: object, count: Count, *, is_whole: bool) -> int:
+        begun_s = self.now_s()
+        of_user = self._counts.setdefault(user_id, {})
+        if len(of_user) >= MAX_FILTERS:
+            of_user.clear()
+        size = await count()
+        # If the user's memories were written during the count, `of_user` is no longer in the cache and this has no
+        # effect.
+        of_user[filter_key] = _Counted(begun_s, self.now_s(), size, is_whole)
+        return size
+
+    def _renew(self, user_id: str, filter_key: object, count: Count, *, is_whole: bool) -> None:
+        key = user_id, filter_key
+        if key in self._renewing:
+            return
+
+        async def renew() -> None:
+            # A caller that finds the count expired repeats it and gets the error.
+            with contextlib.suppress(AgentMemoryError):
+                await self._count(user_id, filter_key, count, is_whole=is_whole)
+
+        task = self._renewing[key] = asyncio.create_task(renew())
+        task.add_done_callback(lambda _: self._renewing.pop(key))
+
+    def write_marker(self, user_id: str) -> object:
+        """Return a token that changes once this process writes memories of the user or shared scope."""
+        return self._marks.setdefault(user_id, object())
+
+    def add_stored(self, user_id: str, number: int, *, since_s: float) -> None:
+        """Add stored memories to the user's whole counts, and discard the other counts.
+
+        A count that may already include some of them is discarded as well. So a count is never lower than the number of
+        memories that this process has written. Writes to a shared scope discard the counts of all users.
+
+        Args:
+            number: Number of new memories; 0 if all existed already.
+            since_s: `now_s` before the first of them was sent.
+        """
+        self._marks.pop(user_id, None)
+        if is_shared(user_id):
+            self._counts.clear()
+            return
+        before = self._counts.pop(user_id, {})
+        kept = {
+            key: replace(counted, size=counted.size + number)
+            for key, counted in before.items()
+            if counted.is_whole and counted.ended_s < since_s
+        }
+        if kept:
+            self._counts[user_id] = kept
+
+    def forget(self, user_id: str) -> None:
+        """Discard the counts of a user whose memory was changed or deleted; for a shared scope, those of all users."""
+        self._marks.pop(user_id, None)
+        if is_shared(user_id):
+            self._counts.clear()
+        else:
+            self._counts.pop(user_id, None)

@@ -1,0 +1,111 @@
+"""The live collection behind an alias, and the replaced one: it is marked, kept for some time, then removed.
+
+Restores and rebuilds replace collections.
+"""
+
+from collections.abc import Mapping
+
+from agentmemory_operator.collections.retire import delete_keeping_snapshots
+from agentmemory_operator.collections.rules.collection import (
+    PREVIOUS_KEY,
+    ObservedCollection,
+    is_owner,
+    is_placeholder,
+    read_owner,
+)
+from agentmemory_operator.collections.rules.rebuild_record import RebuildStep, record_from_json
+from agentmemory_operator.connections.resolve import Server
+from agentmemory_operator.runtime.cluster_identity import ClusterId
+from agentmemory_operator.runtime.object_table import Key
+from agentmemory_operator.spec.times import parse_time
+
+
+async def find_live(server: Server, alias: str, expected: str | None) -> ObservedCollection | None:
+    """Observe the collection that clients reach through an alias. None if it is missing or a placeholder.
+
+    Args:
+        likely: Expected physical name; saves a list of all aliases if it is right. None if unknown.
+    """
+    observed = await server.collections.observe(alias, expected or alias)
+    if observed is None or not (observed.is_aliased or observed.physical == alias):
+        return None
+    return None if is_placeholder(await server.snapshots.metadata(observed.physical)) else observed
+
+
+async def has_owner(server: Server, name: str, owner: Key, cluster_id: ClusterId) -> bool:
+    """Return whether a collection, or the target of an alias, has the marker of this cluster and AgentMemory."""
+    metadata = await server.snapshots.metadata(name)
+    return is_owner(read_owner(metadata), (await cluster_id(), owner.namespace, owner.name))
+
+
+async def alias_points_to(server: Server, alias: str, physical: str) -> bool:
+    """Return whether an alias points to a collection."""
+    live = await find_live(server, alias, physical)
+    return live is not None and live.physical == physical
+
+
+async def mark_previous(server: Server, physical: str, *, since: str, until: str, by: Mapping[str, str]) -> None:
+    """Record in a collection's metadata that it was replaced. Does nothing if the collection does not exist.
+
+    Args:
+        since, until: Times of the replacement and of the end of its retention, RFC 3339.
+        by: Reference to the restore, or to the collection of the rebuild, that replaced it.
+    """
+    if await server.snapshots.metadata(physical) is not None:
+        await server.snapshots.write_metadata(physical, {PREVIOUS_KEY: {"since": since, "keepUntil": until, **by}})
+
+
+async def remove_if_due(server: Server, physical: str, *, alias: str, now_ms: int) -> bool:
+    """Remove a replaced collection whose retention has ended; return whether it no longer exists.
+
+    A collection is never removed if it is not marked as replaced, is the alias's target, or is the target of a
+    rollback. It is kept too if the alias has no target: then it may be the last collection of the agent.
+    """
+    metadata = await server.snapshots.metadata(physical)
+    if metadata is None or is_placeholder(metadata):
+        return True
+    until = _time_of(metadata, "keepUntil")
+    live = await find_live(server, alias, physical)
+    if until is None or until > now_ms or live is None or live.physical == physical or _comes_back(metadata, physical):
+        return False
+    await delete_keeping_snapshots(server.collections, server.snapshots, physical)
+    return True
+
+
+def read_replaced_ms(metadata: Mapping[str, object]) -> int | None:
+    """Return the time at which a collection was replaced in Unix milliseconds, or None if its metadata has none."""
+    return _time_of(metadata, "since")
+
+
+def _time_of(metadata: Mapping[str, object], name: str) -> int | None:
+    record = metadata.get(PREVIOUS_KEY)
+    try:
+        return parse_time(record.get(name)) if isinstance(record, dict) else None
+    except ValueError:
+        return None
+
+
+def _comes_back(metadata: Mapping[str, object], physical: str) -> bool:
+    """Return whether an unfinished rebuild or rollback has the collection as its target."""
+    record = record_from_json(metadata)
+    return record is not None and record.target == physical and record.step is not RebuildStep.DONE
+
+
+INDEXED_KEY = "agentmemoryIndexed"
+"""Metadata key of a rebuild's source: its index on `updatedAt` was created for the rebuild and is dropped
+afterwards."""
+
+
+UPDATED_AT_INDEX = ("updatedAt", "integer")
+
+
+async def drop_rebuild_index(server: Server, physical: str) -> None:
+    """Drop the index that a rebuild created in its source.
+
+    Does nothing if the collection or the index does not exist.
+    """
+    metadata = await server.snapshots.metadata(physical)
+    if metadata is None or INDEXED_KEY not in metadata:
+        return
+    await server.collections.drop_index(physical, UPDATED_AT_INDEX[0])
+    await server.snapshots.write_metadata(physical, {INDEXED_KEY: None})

@@ -1,0 +1,128 @@
+"""Reads Secrets, and gives a value only for the hosts that the Secret's annotation lists.
+
+Authors of AgentMemories and QdrantConnections choose Secrets and URLs without the right to read Secrets. So the Secret
+itself must list the hosts that it may be sent to.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from cachetools import FIFOCache
+
+from agentmemory_operator.connections.rules.host_lists import (
+    NOWHERE,
+    AnnotatedSecret,
+    Destination,
+    can_be_sent,
+    find_unlisted,
+    is_valid_reference,
+    refusal_message,
+    unsendable_message,
+)
+from agentmemory_operator.errors import SecretMissing, SecretNotUsable
+from agentmemory_operator.ports.kubernetes import Event, SecretSource
+from agentmemory_operator.runtime.object_table import Key, ObjectTable
+from agentmemory_operator.runtime.work_queue import CURRENT
+from agentmemory_operator.settings import SecretHosts
+from agentmemory_operator.spec.kinds.agent_memory import Metadata
+from agentmemory_operator.spec.kinds.conditions import Reason
+
+log = logging.getLogger(__name__)
+
+MAX_NOTICES = 10_000
+
+
+class EventPoster(Protocol):
+    """Posts Kubernetes events."""
+
+    async def post_event(self, kind: str, metadata: Metadata, event: Event) -> None:
+        """Post an event about an object."""
+        ...
+
+
+@contextmanager
+def attribute_reads_to(key: Key) -> Iterator[None]:
+    """Attribute reads of Secrets to an object, in place of that of the current pass."""
+    before = CURRENT.set(key)
+    try:
+        yield
+    finally:
+        CURRENT.reset(before)
+
+
+class SecretNotices:
+    """Reports to each object, once, that a Secret it uses does not list the host of its value.
+
+    Args:
+        table: Latest objects from the watch.
+        events: Posts the events. None logs them.
+    """
+
+    def __init__(self, table: ObjectTable, events: EventPoster | None = None) -> None:
+        self._table = table
+        self._events = events
+        # Last message by UID of the object, name of the Secret and destination.
+        self._last_messages: FIFOCache[tuple[str, str, Destination], str] = FIFOCache(MAX_NOTICES)
+
+    async def report(self, secret: str, to: Destination, message: str) -> None:
+        """Report a message about the current object, unless it was the last one for the same Secret and destination."""
+        metadata = self._metadata()
+        place = (metadata.uid if metadata else "", secret, to)
+        if self._last_messages.get(place) == message:
+            return
+        self._last_messages[place] = message
+        key = CURRENT.get()
+        if metadata is None or self._events is None or not isinstance(key, Key):
+            log.warning("%s", message)
+            return
+        await self._events.post_event(key.kind, metadata, Event("Warning", Reason.SECRET_NOT_USABLE, message))
+
+    def clear(self, secret: str, to: Destination) -> None:
+        """Forget the last message, so that a later fault is reported again. Called once the Secret may be used."""
+        if self._last_messages:
+            metadata = self._metadata()
+            self._last_messages.pop((metadata.uid if metadata else "", secret, to), None)
+
+    def _metadata(self) -> Metadata | None:
+        key = CURRENT.get()
+        document = self._table.get(key) if isinstance(key, Key) else None
+        return Metadata.model_validate(document["metadata"]) if document else None
+
+
+class GuardedSecrets:
+    """Implements ports.Secrets.
+
+    Args:
+        source: Reads Secrets.
+        demand: Require refuses a Secret that does not list the host. None permits every host.
+    """
+
+    def __init__(self, source: SecretSource, demand: SecretHosts | None) -> None:
+        self._source = source
+        self._demand = demand
+
+    async def read(self, namespace: str, name: str, key: str, *, to: Destination) -> str:
+        """Return the decoded value.
+
+        The destination is checked before the key, so that an author does not learn the keys of other Secrets.
+
+        Raises:
+            SecretMissing: If the Secret or its key does not exist.
+            SecretNotUsable: If the Secret does not list the destination, or the value cannot be sent in a header.
+        """
+        secret = await self._source.read_secret(namespace, name) if is_valid_reference(name, key) else None
+        if secret is None:
+            raise SecretMissing(namespace, name, key)
+        self._check(namespace, name, secret, to)
+        value = secret.values.get(key)
+        if value is None:
+            raise SecretMissing(namespace, name, key)
+        if to is not NOWHERE and not can_be_sent(value):
+            raise SecretNotUsable(unsendable_message(namespace, name, key))
+        return value
+
+    def _check(self, namespace: str, name: str, secret: AnnotatedSecret, to: Destination) -> None:
+        if self._demand and (places := find_unlisted(to, secret.hosts)):
+            raise SecretNotUsable(refusal_message(namespace, name, places, secret.hosts))

@@ -1,0 +1,98 @@
+"""Shape of the Secret that the operator writes for the retrieval API of one agent, and the names of its values.
+
+Pure.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from agentmemory_operator.connections.rules.host_lists import NOWHERE, Destination, Exempt, destinations_of
+from agentmemory_operator.spec.effective.consolidation import ModelSettings
+from agentmemory_operator.spec.effective.embedding import EmbeddingSource
+from agentmemory_operator.spec.kinds.cel.embedding import OPENAI_URL
+
+Reference = tuple[str, str, str]
+"""Namespace and name of a Secret, and the key in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The AgentMemory that owns a Secret."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSecret:
+    """Secret with the values for one agent.
+
+    Attributes:
+        values: Values by slot; never logged.
+        version: resourceVersion of the stored Secret; "" before the first write.
+    """
+
+    slug: str
+    owner: Owner
+    values: Mapping[str, str] = field(repr=False)
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RequiredKey:
+    """A key that the API needs, to call a service or to sign, and the hosts that it may be sent to."""
+
+    name: str
+    key: str
+    to: Destination
+
+
+def embedding_key(source: EmbeddingSource) -> RequiredKey | None:
+    """Return the key that an embedding sends to its service, or None.
+
+    Raises:
+        SpecInvalid: If its URL is invalid.
+    """
+    if source.provider != "openai" or not source.secret_name or not source.secret_key:
+        return None
+    return RequiredKey(source.secret_name, source.secret_key, destinations_of(source.base_url or OPENAI_URL))
+
+
+def model_key(settings: ModelSettings) -> RequiredKey | None:
+    """Return the key that is sent to a language model, or None.
+
+    Raises:
+        SpecInvalid: If its URL is invalid.
+    """
+    if settings.secret is None:
+        return None
+    return RequiredKey(settings.secret.name, settings.secret.key, destinations_of(settings.base_url or OPENAI_URL))
+
+
+def slot_name(reference: Reference, to: Destination) -> str:
+    """Return the name under which a value is stored: a digest of the reference, and one of the allowed hosts.
+
+    A changed URL leads to another slot, which is empty. Values that are not sent anywhere have a slot without hosts.
+    """
+    of_reference = _digest("/".join(reference))
+    if isinstance(to, Exempt):
+        return of_reference
+    return f"{of_reference}.{_digest(','.join(f'{place.host}:{place.port}' for place in to.places))}"
+
+
+def is_bound(slot: str) -> bool:
+    """Return whether the value of a slot is bound to certain hosts."""
+    return "." in slot
+
+
+def find_stored(reference: Reference, to: Destination, values: Mapping[str, str]) -> str:
+    """Return the stored value of a reference: for these hosts, otherwise for any others; "" if there is none."""
+    of_reference = slot_name(reference, NOWHERE)
+    found = (value for slot, value in values.items() if slot.partition(".")[0] == of_reference)
+    return values.get(slot_name(reference, to)) or next(found, "")
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

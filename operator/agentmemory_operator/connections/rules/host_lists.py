@@ -1,0 +1,209 @@
+"""Matches the hosts that a Secret's annotation lists with those that its value would be sent to. Pure.
+
+The annotation is not parsed. Instead, every accepted spelling of a host is generated and looked up among the items, so
+a malformed item matches nothing.
+"""
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from ipaddress import IPv6Address
+
+from agentmemory_operator.errors import SpecInvalid
+from agentmemory_operator.spec.kinds.agent_memory import GROUP
+from agentmemory_operator.spec.kinds.conditions import Reason
+
+HOSTS_ANNOTATION = f"{GROUP}/hosts"
+"""Annotation of a Secret: comma-separated hosts that its values may be sent to. `*.` matches one label."""
+
+DEFAULT_PORTS = {"http": 80, "https": 443}
+MAX_PORT, MAX_NAME_CHARS, MAX_LABEL_CHARS = 65_535, 253, 63
+FIRST_SIGN, DELETE = 0x20, 0x7F
+# Maximum characters of hosts in a message: Kubernetes would truncate an event over 1,024 characters, and with it the
+# command.
+MAX_LISTED_CHARS = 150
+
+# Strict, so that every client reads the same host: no user info, and only a port before the path.
+_URL = re.compile(r"(https?)://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?(?:/[!-~]*)?")
+_BRACKETED = re.compile(r"\[([0-9a-f:.]+)\](?::([0-9]{1,5}))?")
+_SECRET_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+_SECRET_KEY = re.compile(r"[-._a-zA-Z0-9]+")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class HostPort:
+    """A host and port.
+
+    Attributes:
+        host: Lower case, without a trailing dot. An IPv6 address is in brackets, in its shortest form.
+        is_usual: True if the port is the default of the scheme.
+    """
+
+    host: str
+    port: int
+    is_default_port: bool = field(default=False, compare=False)
+
+    def __str__(self) -> str:
+        return self.host if self.is_default_port else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Destinations:
+    """The destinations of a value, sorted; at least one."""
+
+    places: tuple[HostPort, ...]
+
+
+class Exempt(Enum):
+    """Destinations that need no annotation."""
+
+    NOWHERE = "nowhere"
+    """The value stays in this process: CA certificates, signing keys."""
+
+    BY_HAND = "by hand"
+    """The user of the command line, who reads the Secret with their own rights, has entered the URL."""
+
+
+Destination = Destinations | Exempt
+NOWHERE, BY_HAND = Exempt.NOWHERE, Exempt.BY_HAND
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotatedSecret:
+    """A Secret with its annotation, from a single read.
+
+    Attributes:
+        values: Values by key; never logged.
+        hosts: Its annotation. None without one.
+    """
+
+    values: Mapping[str, str] = field(repr=False)
+    hosts: str | None = None
+
+
+def destinations_of(url: str, *more: str) -> Destinations:
+    """Return the destinations of a value that is sent to URLs.
+
+    Raises:
+        SpecInvalid: If one is not an HTTP URL with a host.
+    """
+    return Destinations(tuple(sorted({_place_of(each) for each in (url, *more)})))
+
+
+def is_valid_reference(name: str, key: str) -> bool:
+    """Return whether Kubernetes permits the names of a Secret and a key.
+
+    Others could change the path of the request.
+    """
+    return bool(len(name) <= MAX_NAME_CHARS and _SECRET_NAME.fullmatch(name) and _SECRET_KEY.fullmatch(key))
+
+
+def find_unlisted(to: Destination, hosts: str | None) -> tuple[HostPort, ...]:
+    """Return the destinations that a Secret's annotation does not list.
+
+    Args:
+        hosts: The annotation. None without one.
+    """
+    if isinstance(to, Exempt):
+        return ()
+    items = [item.strip() for item in (hosts or "").split(",")]
+    written = {item.lower() for item in items if item.isascii()}
+    return tuple(place for place in to.places if not _is_listed(place, written))
+
+
+def refusal_message(namespace: str, name: str, places: tuple[HostPort, ...], hosts: str | None) -> str:
+    """Return the message for a Secret that may not be sent to hosts, with the command that permits it.
+
+    The message reveals nothing else about the annotation: the command itself reads the present value.
+    """
+    named, rest = _named(places)
+    secret = f"kubectl -n {namespace}"
+    jsonpath = r"jsonpath='{.metadata.annotations.agentmemory\.dev/hosts}'"
+    listed = f"$({secret} get secret {name} -o {jsonpath})," if hosts and hosts.strip(" ,") else ""
+    value = f'"{HOSTS_ANNOTATION}={listed}{named}"' if listed else shlex.quote(f"{HOSTS_ANNOTATION}={named}")
+    more = f" (and {rest} more hosts, which the next message names)" if rest else ""
+    return (
+        f"Secret {namespace}/{name} must not be sent to {named.replace(',', ', ')}{more}: its annotation"
+        f" {HOSTS_ANNOTATION} does not list it. If the owner of the Secret wants its values to be sent there:"
+        f" {secret} annotate secret {name} {value} --overwrite"
+    )
+
+
+def can_be_sent(value: str) -> bool:
+    """Return whether a value can be part of a header: a line break, as at the end of a file, would end the header."""
+    return not any(ord(sign) < FIRST_SIGN or ord(sign) == DELETE for sign in value)
+
+
+def unsendable_message(namespace: str, name: str, key: str) -> str:
+    """Return the message for a value that no header can contain, without the value."""
+    return (
+        f"Secret {namespace}/{name}: the value of {key!r} contains a line break or another control character, which no"
+        " request can carry: store it as one line, as --from-literal does"
+    )
+
+
+def _named(places: tuple[HostPort, ...]) -> tuple[str, int]:
+    """Return as many hosts as a message has space for, at least one, and the number of the others."""
+    names = [str(place) for place in places]
+    named = names[:1]
+    for name in names[1:]:
+        if len(",".join((*named, name))) > MAX_LISTED_CHARS:
+            break
+        named.append(name)
+    return ",".join(named), len(names) - len(named)
+
+
+def _place_of(url: str) -> HostPort:
+    found = _URL.fullmatch(url)
+    host = _host_of(found[2].lower()) if found else None
+    port = int(found[3]) if found and found[3] else DEFAULT_PORTS.get(found[1], 0) if found else 0
+    if found is None or host is None or not 0 < port <= MAX_PORT:
+        raise SpecInvalid(
+            Reason.INVALID_SPEC,
+            f"{url[:MAX_LISTED_CHARS]!r} is not an http:// or https:// URL: no Secret is sent to it",
+        )
+    return HostPort(host, port, port == DEFAULT_PORTS[found[1]])
+
+
+def _host_of(text: str) -> str | None:
+    if text.startswith("["):
+        return _address(text[1:-1])
+    name = text.removesuffix(".")
+    labels = name.split(".")
+    return name if len(name) <= MAX_NAME_CHARS and all(0 < len(label) <= MAX_LABEL_CHARS for label in labels) else None
+
+
+def _address(text: str) -> str | None:
+    """Return an IPv6 address in brackets in its shortest form, or None if it is invalid."""
+    try:
+        return f"[{IPv6Address(text).compressed}]"
+    except ValueError:
+        return None
+
+
+def _is_listed(place: HostPort, written: set[str]) -> bool:
+    if place.host.startswith("["):
+        return any(_is_address(item, place) for item in written if item.startswith("["))
+    return not written.isdisjoint(_ways_to_write(place))
+
+
+def _ways_to_write(place: HostPort) -> Iterator[str]:
+    for name in (place.host, *_wildcards(place.host)):
+        for ended in (name, f"{name}."):
+            yield ended
+            yield f"{ended}:{place.port}"
+
+
+def _wildcards(host: str) -> Iterator[str]:
+    """Yield the wildcard that matches a host: none for an address or directly below a top-level domain."""
+    _, _, parent = host.partition(".")
+    is_address = host.rpartition(".")[2].isdecimal()
+    if "." in parent and not is_address:
+        yield f"*.{parent}"
+
+
+def _is_address(item: str, place: HostPort) -> bool:
+    found = _BRACKETED.fullmatch(item)
+    return found is not None and _address(found[1]) == place.host and found[2] in (None, str(place.port))

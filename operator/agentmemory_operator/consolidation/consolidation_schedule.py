@@ -1,0 +1,279 @@
+"""Schedule consolidations of AgentMemory objects, and run scheduled and requested actions.
+
+1. Each status write calls `ConsolidationSchedule.note`, which plans the next action: a scheduled run, or a request in
+   the annotation.
+2. When it is due, it runs in a queue of its own: a model that hangs delays only its own object.
+3. A pass writes the result into `status.lastConsolidation`.
+
+The status and marks on the memories are the only stored state. A restarted operator starts the same action again, with
+the same run id.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import asdict, dataclass, field
+from functools import partial
+
+from prometheus_client import Counter, Histogram
+from prometheus_client.registry import Collector
+
+from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.consolidation.rules.status import (
+    LAST_FIELD,
+    NEEDS_MODEL,
+    Action,
+    ConsolidationState,
+    Failure,
+    PendingAction,
+    last_status,
+    next_action,
+    render_counts,
+    with_consolidation,
+    without_consolidation,
+)
+from agentmemory_operator.consolidation.run import Consolidation, ModelUsage, OpenAgent, RunParameters, RunReport
+from agentmemory_operator.consolidation.undo import UndoReport, approve, reject, undo
+from agentmemory_operator.error_reasons import reason_of
+from agentmemory_operator.errors import (
+    AgentMemoryError,
+    LeadershipLost,
+    ModelUnavailable,
+    SpecInvalid,
+    TransientError,
+)
+from agentmemory_operator.ports.base import Clock, Json
+from agentmemory_operator.ports.kubernetes import Cluster, Event
+from agentmemory_operator.ports.models import LanguageModel
+from agentmemory_operator.runtime.jobs import RunSchedule
+from agentmemory_operator.runtime.object_table import AGENT_MEMORY, Key, ObjectTable
+from agentmemory_operator.spec.effective.consolidation import ConsolidationSettings, effective_consolidation
+from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
+from agentmemory_operator.spec.times import render_second
+
+log = logging.getLogger(__name__)
+
+MAX_CONCURRENT_CONSOLIDATIONS = 4
+MAX_ACTION_S = 7_000.0
+DAY_MS = 86_400_000
+# Seconds: from a run without candidates to one with many slow answers.
+DURATION_BUCKETS_S = (0.1, 1.0, 5.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
+
+OpenStore = Callable[[AgentMemory], AbstractAsyncContextManager[OpenAgent]]
+"""Opens a context with a function that opens the agent with its embedder.
+
+The store is limited to the agent's points.
+"""
+OpenModel = Callable[[AgentMemory, ConsolidationSettings], Awaitable[LanguageModel]]
+
+
+class ConsolidationMeter:
+    """Prometheus metrics of consolidations."""
+
+    def __init__(self) -> None:
+        self._runs = Counter(
+            "agentmemory_consolidations_total",
+            "Consolidations by action and result.",
+            ("action", "outcome"),
+            registry=None,
+        )
+        self._results = Counter(
+            "agentmemory_consolidation_results_total", "Results of consolidations by kind.", ("result",), registry=None
+        )
+        self._tokens = Counter(
+            "agentmemory_consolidation_tokens_total",
+            "Tokens that language models read and wrote.",
+            ("direction",),
+            registry=None,
+        )
+        self._calls = Counter(
+            "agentmemory_consolidation_calls_total", "Requests to language models.", ("outcome",), registry=None
+        )
+        self._durations = Histogram(
+            "agentmemory_consolidation_duration_seconds",
+            "Duration of consolidations in seconds.",
+            buckets=DURATION_BUCKETS_S,
+            registry=None,
+        )
+
+    @property
+    def metrics(self) -> list[Collector]:
+        """Collectors to register."""
+        return [self._runs, self._results, self._tokens, self._calls, self._durations]
+
+    def count_action(self, action: Action, report: RunReport, took_ms: float, *, is_failed: bool) -> None:
+        """Count an action that was completed or failed, and its model usage.
+
+        Args:
+            took_ms: Duration in milliseconds.
+        """
+        outcome = "failed" if is_failed else "limited" if report.stopped_by else "done"
+        self._runs.labels(str(action), outcome).inc()
+        self._durations.observe(took_ms / 1000)
+        for came, number in report.tally.items() if action is not Action.DRY_RUN else ():
+            self._results.labels(str(came)).inc(number)
+        self._tokens.labels("in").inc(report.usage.tokens_in)
+        self._tokens.labels("out").inc(report.usage.tokens_out)
+        self._calls.labels("invalid").inc(report.invalid)
+        self._calls.labels("used").inc(report.usage.calls - report.invalid)
+
+
+@dataclass(slots=True)
+class ConsolidationSchedule:
+    """Schedules and runs consolidations of all objects, at most a few at a time.
+
+    Attributes:
+        open_store: Opens access to the points of an agent.
+        open_model: Opens the language model of an object.
+        request: Requests a pass over an object.
+        is_rebuilding: Returns whether an object's collection is being rebuilt. No memories are changed then.
+    """
+
+    table: ObjectTable
+    open_store: OpenStore
+    open_model: OpenModel
+    cluster: Cluster
+    clock: Clock
+    request: Callable[[Key], None]
+    is_rebuilding: Callable[[Key], bool] = lambda key: False
+    meter: ConsolidationMeter = field(init=False, default_factory=ConsolidationMeter)
+    schedule: RunSchedule = field(init=False)
+
+    def __post_init__(self) -> None:
+        parts = self.table, self.clock, self.is_rebuilding, self.request
+        self.schedule = RunSchedule(
+            *parts, LAST_FIELD, due_ms=_due_ms, run=self._run, share=MAX_CONCURRENT_CONSOLIDATIONS
+        )
+
+    def plan_next(self, key: Key, document: Json, status: Json) -> Json:
+        """Plan the next action of an object; return its status with the fields about consolidation.
+
+        Args:
+            document: The object with its previous status.
+            status: New status, without these fields.
+        """
+        try:
+            memory = self.table.parse(document)
+        except SpecInvalid:
+            return status
+        settings, last = effective_consolidation(memory), self.schedule.last_result(key, memory)
+        if (settings is None and not last) or memory.metadata.deletion_timestamp:
+            return without_consolidation(status)
+        errand = None if memory.spec.suspend else next_action(memory, settings, last)
+        if errand:
+            self.schedule.plan(key, errand.due_ms)
+        return with_consolidation(
+            status,
+            ConsolidationState(last, errand.due_ms if errand else None, settings.fault if settings else None),
+            old=document.get("status") or {},
+            generation=memory.metadata.generation,
+            now=render_second(self.clock.now_ms() / 1000),
+        )
+
+    async def _run(self, key: Key, memory: AgentMemory, last: Json) -> None:
+        settings = effective_consolidation(memory)
+        if errand := next_action(memory, settings, last):
+            await self._carry_out(key, memory, settings, errand)
+
+    async def _carry_out(
+        self, key: Key, memory: AgentMemory, settings: ConsolidationSettings | None, errand: PendingAction
+    ) -> None:
+        """Carry out an action and record its result."""
+        begun_ms, report, undone, failure = self.clock.now_ms(), RunReport(), UndoReport(), None
+        try:
+            async with asyncio.timeout(MAX_ACTION_S), self.open_store(memory) as open_now:
+                if errand.action in NEEDS_MODEL and settings is not None:
+                    await self._consolidate(key, memory, settings, errand, open_now, report)
+                else:
+                    with self.schedule.block_rebuild(key):
+                        await _decide(await open_now(), errand, report, undone)
+        except LeadershipLost:
+            raise
+        except TimeoutError:
+            report.stopped_by = "time"
+        except TransientError as exc:
+            # No model call was made, so an automatic retry costs nothing.
+            if not report.usage.calls and not isinstance(exc, ModelUnavailable):
+                raise
+            failure = Failure(reason_of(exc)[0], str(exc))
+        except AgentMemoryError as exc:
+            failure = Failure(reason_of(exc)[0], str(exc))
+        took_ms = self.clock.now_ms() - begun_ms
+        result = _result_fields(report, undone, settings)
+        status = last_status(errand, result, failure, begun_ms=begun_ms, took_ms=took_ms)
+        self.schedule.record_result(key, memory, status)
+        self.meter.count_action(errand.action, report, took_ms, is_failed=failure is not None)
+        if event := _event(errand, status):
+            await self.cluster.post_event(AGENT_MEMORY, memory.metadata, event)
+        log.info("%s of %s: %s", errand.action, key, failure.reason if failure else render_counts(result["counts"]))
+
+    async def _consolidate(
+        self,
+        key: Key,
+        memory: AgentMemory,
+        settings: ConsolidationSettings,
+        errand: PendingAction,
+        open_now: OpenAgent,
+        report: RunReport,
+    ) -> None:
+        terms = settings.terms
+        order = RunParameters(
+            id=errand.run,
+            before_ms=self.clock.now_ms() - round(terms.older_than_days * DAY_MS),
+            types=terms.types,
+            min_candidates=terms.min_memories,
+            limits=settings.limits,
+            is_dry=errand.action is Action.DRY_RUN,
+        )
+        model = await self.open_model(memory, settings)
+        await Consolidation(open_now, model, applying=partial(self.schedule.block_rebuild, key)).run(order, report)
+
+
+def _due_ms(memory: AgentMemory, last: Json) -> int | None:
+    errand = next_action(memory, effective_consolidation(memory), last)
+    return errand.due_ms if errand else None
+
+
+async def _decide(agent: Agent, errand: PendingAction, report: RunReport, undone: UndoReport) -> None:
+    """Undo a run, or approve or reject its proposals."""
+    match errand.action:
+        case Action.APPROVE:
+            report.tally += await approve(agent, errand.run)
+        case Action.REJECT:
+            report.tally += await reject(agent, errand.run)
+        case _:
+            await undo(agent, errand.run, undone)
+
+
+def _result_fields(report: RunReport, undone: UndoReport, settings: ConsolidationSettings | None) -> Json:
+    counts = {str(effect): number for effect, number in report.tally.items()}
+    counts |= {
+        "read": report.read,
+        "dropped": report.dropped,
+        "invalid": report.invalid,
+        "left": report.remaining_batches,
+    }
+    counts |= {name: number for name, number in asdict(undone).items() if name in ("reactivated", "kept", "elsewhere")}
+    used: ModelUsage = report.usage
+    fields: Json = {
+        "counts": {name: number for name, number in counts.items() if number},
+        "stoppedBy": report.stopped_by,
+    }
+    if used.calls:
+        fields |= {"calls": used.calls, "tokensIn": used.tokens_in, "tokensOut": used.tokens_out}
+        fields["spent"] = used.cost(settings.limits) if settings else None
+    return fields
+
+
+def _event(errand: PendingAction, status: Json) -> Event | None:
+    counts = status.get("counts") or {}
+    if reason := status.get("reason"):
+        return Event("Warning", "ConsolidationFailed", f"{errand.action} {errand.run}: {reason}: {status['message']}")
+    if errand.action is Action.RUN and counts.get("proposed"):
+        message = (
+            f"run {errand.run}: {render_counts(counts)}. Proposed facts wait for approval: `agentmemory consolidate"
+            f" NAME --proposals` shows it, --approve {errand.run} or --reject {errand.run} decides"
+        )
+        return Event("Warning", "ConsolidationProposed", message)
+    return Event("Normal", "Consolidated", f"{errand.action} {errand.run}: {render_counts(counts)}") if counts else None

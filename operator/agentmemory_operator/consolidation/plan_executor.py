@@ -1,0 +1,279 @@
+"""Carry out the plan of a batch. Every step may be repeated with the same result.
+
+Ids of stored facts are derived from the run and their sources, so a repeated step finds them. The memories of the batch
+are marked as read last, so that an interrupted batch is read again.
+"""
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from typing import Any
+
+from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.consolidation.collapse import collapse
+from agentmemory_operator.consolidation.rules.batch_plan import BatchPlan, Contradiction, Fact
+from agentmemory_operator.consolidation.rules.proposals import proposal_to_payload
+from agentmemory_operator.entities.sheets import put_aliases, put_relations
+from agentmemory_operator.errors import Conflict, RequestInvalid
+from agentmemory_operator.memories.draft import MemoryDraft, build_drafts
+from agentmemory_operator.memories.incoming import IncomingMemory, scrub_memories
+from agentmemory_operator.memories.point_pages import read_memories
+from agentmemory_operator.memories.predecessors import merge
+from agentmemory_operator.memories.rules.entities import (
+    ENTITIES_KEY,
+    Entity,
+    entities_from_payload,
+    entities_to_payload,
+    merge_entities,
+)
+from agentmemory_operator.memories.rules.filters import (
+    NOT_DELETED,
+    Selection,
+    equals,
+    narrow,
+    point_filter,
+    visible_filter,
+)
+from agentmemory_operator.memories.rules.ids import keyed_id
+from agentmemory_operator.memories.rules.record import (
+    CATEGORY_RUN_KEY,
+    CONNECTIONS_KEY,
+    CONSOLIDATED_KEY,
+    LOGGED_KEY,
+    NOTED_KEY,
+    RUN_KEY,
+    TOMBSTONE_KEY,
+    Payload,
+)
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.zones.rules.sealing import ZONE_KEY
+
+AUTHOR = SOURCE = "consolidation"
+CONTRADICTION_IMPORTANCE = 0.75
+
+
+class PlanEffect(StrEnum):
+    """Kind of effect of a plan, as a key of counts."""
+
+    MERGED = "merged"
+    SUPERSEDED = "superseded"
+    PROPOSED = "proposed"
+    KNOWN = "known"
+    LOST = "lost"
+    CONTRADICTIONS = "contradictions"
+    CONNECTIONS = "connections"
+    RECLASSIFIED = "reclassified"
+    RELATIONS = "relations"
+    ENTITIES = "entities"
+
+
+Tally = Counter[PlanEffect]
+
+
+def planned_effects(plan: BatchPlan) -> Tally:
+    """Count the effects of a plan for a dry run, assuming that none of its facts is known yet."""
+    return Counter(
+        {
+            PlanEffect.MERGED: len(plan.facts),
+            PlanEffect.SUPERSEDED: sum(len(fact.replaced) for fact in plan.facts),
+            PlanEffect.PROPOSED: len(plan.proposed),
+            PlanEffect.CONTRADICTIONS: len(plan.contradictions),
+            PlanEffect.CONNECTIONS: sum(map(len, plan.connections.values())) // 2,
+            PlanEffect.RECLASSIFIED: len(plan.categories),
+            PlanEffect.RELATIONS: len(plan.aliases) + len(plan.relations),
+            PlanEffect.ENTITIES: len(plan.entities),
+        }
+    )
+
+
+async def carry_out(agent: Agent, plan: BatchPlan, run_id: str) -> Tally:
+    """Carry out a plan; return its effects.
+
+    Raises:
+        TransientError: If Qdrant or the embedder is unavailable. Repeating the call does the rest.
+    """
+    tally: Tally = Counter()
+    for fact in plan.facts:
+        tally += await store_fact(agent, plan.user_id, fact, run_id)
+    for fact in plan.proposed:
+        await store_proposal(agent, plan.user_id, fact, run_id)
+        tally[PlanEffect.PROPOSED] += 1
+    for contradiction in plan.contradictions:
+        tally += await _store_contradiction(agent, plan.user_id, contradiction, run_id)
+    tally[PlanEffect.RELATIONS] += await _name(agent, plan)
+    return tally + await _mark(agent, plan, run_id)
+
+
+async def store_fact(agent: Agent, user_id: str, fact: Fact, run_id: str) -> Tally:
+    """Store a fact, unless a memory that is not its source has the same content. Returns the effects."""
+    if fact.collapses:
+        is_stored = await collapse(agent, user_id, fact, run_id)
+        return Counter({PlanEffect.MERGED: 1, PlanEffect.SUPERSEDED: 1} if is_stored else {PlanEffect.LOST: 1})
+    draft = await _draft(agent, _memory(user_id, fact, run_id))
+    if draft is None:
+        return Counter({PlanEffect.LOST: 1})
+    draft = _naming(draft, fact)
+    if not await _is_begun(agent, draft) and await _is_known(agent, draft, fact.sources):
+        return Counter({PlanEffect.KNOWN: 1})
+    row = await merge(agent, draft, fact.replaced, _marks(run_id))
+    if row is None:
+        return Counter({PlanEffect.LOST: 1})
+    return Counter({PlanEffect.MERGED: 1, PlanEffect.SUPERSEDED: len(fact.replaced)})
+
+
+def fact_key(fact: Fact, run_id: str) -> str:
+    """Return the key for the id of a fact: the same for the same memories in the same run."""
+    return "\x1f".join((SOURCE, run_id, *sorted(fact.sources), *sorted(fact.replaced)))
+
+
+def _memory(user_id: str, fact: Fact, run_id: str) -> IncomingMemory:
+    return IncomingMemory(
+        user_id=user_id,
+        content=fact.content,
+        type=fact.type,
+        importance=fact.importance,
+        domain=fact.domain,
+        knowledge_category=fact.knowledge_category,
+        source=SOURCE,
+        author=AUTHOR,
+        source_ids=fact.sources,
+        idempotency_key=fact_key(fact, run_id),
+    )
+
+
+def _naming(draft: MemoryDraft, fact: Fact) -> MemoryDraft:
+    """Return the draft of a fact with the entities that the fact names."""
+    found = entities_from_payload([{"name": name, "kind": kind, "role": "mentioned"} for name, kind in fact.entities])
+    return replace(draft, record=replace(draft.record, entities=merge_entities(draft.record.entities, found)))
+
+
+def _marks(run_id: str) -> Payload:
+    return {RUN_KEY: run_id, CONSOLIDATED_KEY: True}
+
+
+async def _store_contradiction(agent: Agent, user_id: str, contradiction: Contradiction, run_id: str) -> Tally:
+    memory = IncomingMemory(
+        user_id=user_id,
+        content=contradiction.content,
+        type=contradiction.type,
+        event_type=contradiction.event_type,
+        importance=CONTRADICTION_IMPORTANCE,
+        source=SOURCE,
+        author=AUTHOR,
+        source_ids=contradiction.sources,
+        # The key contains no run, so later runs do not report the same contradiction again.
+        idempotency_key="\x1f".join((SOURCE, "contradiction", *contradiction.sources)),
+    )
+    draft = await _draft(agent, memory)
+    row = await merge(agent, draft, (), _marks(run_id)) if draft else None
+    return Counter({PlanEffect.CONTRADICTIONS if row and row.get(RUN_KEY) == run_id else PlanEffect.LOST: 1})
+
+
+async def _draft(agent: Agent, memory: IncomingMemory) -> MemoryDraft | None:
+    """Build the draft of a memory, with an id derived from its key. None if the agent rejects it."""
+    [draft] = await build_drafts(agent, await scrub_memories(agent, [memory]))
+    if not isinstance(draft, MemoryDraft):
+        return None
+    assert memory.idempotency_key is not None
+    id_ = keyed_id(draft.scope, memory.user_id, memory.idempotency_key)
+    # A memory made by a model has no identity: other writes find it by its content only.
+    record = replace(draft.record, id=id_, identity_id=None, pending=False)
+    return replace(draft, record=record)
+
+
+async def _is_begun(agent: Agent, draft: MemoryDraft) -> bool:
+    return bool(await agent.store.retrieve(agent.alias, [draft.record.id], keys=["id"]))
+
+
+async def _is_known(agent: Agent, draft: MemoryDraft, sources: Sequence[str]) -> bool:
+    """Return whether another memory of the user has the same content or a nearly equal vector."""
+    of_user = visible_filter(
+        Selection(user_id=draft.record.user_id), agent.clock.now_ms(), agent.settings.ranking.endings
+    )
+    others = narrow(of_user, {"must_not": [{"has_id": list(sources)}]})
+    hashed = narrow(others, equals("contentHash", draft.record.content_hash))
+    points, _ = await read_memories(agent, {"filter": hashed, "limit": 1, "with_payload": ["content"]})
+    if points:
+        return True
+    if draft.vector is None or agent.distance != "Cosine":
+        return False
+    body: Json = {"query": draft.vector, "filter": others, "limit": 1, "with_payload": False}
+    nearest = await agent.store.query(agent.alias, body)
+    return bool(nearest) and nearest[0]["score"] >= agent.settings.duplicate_similarity
+
+
+async def _name(agent: Agent, plan: BatchPlan) -> int:
+    """Store aliases and relations for the user; return how many.
+
+    If the user already has the maximum number, the new ones are dropped.
+    """
+    count = 0
+    with contextlib.suppress(Conflict, RequestInvalid):
+        if plan.aliases:
+            await put_aliases(agent, plan.user_id, {alias: name for name, alias in plan.aliases})
+            count += len(plan.aliases)
+        if plan.relations:
+            await put_relations(agent, plan.user_id, plan.relations)
+            count += len(plan.relations)
+    return count
+
+
+async def store_proposal(agent: Agent, user_id: str, fact: Fact, run_id: str) -> None:
+    """Store a fact that needs an approval."""
+    id_ = keyed_id(agent.id_slug, user_id, "\x1f".join(("proposal", fact_key(fact, run_id))))
+    payload = proposal_to_payload(fact, id_=id_, user_id=user_id, run_id=run_id, now_ms=agent.clock.now_ms())
+    payload["agentId"] = agent.settings.slug
+    point = {"id": id_, "vector": {}, "payload": payload}
+    await agent.store.upsert(agent.alias, [point], insert_only=True, strong=True)
+
+
+async def _mark(agent: Agent, plan: BatchPlan, run_id: str) -> Tally:
+    """Store findings on the memories of the batch, and mark these as read. A memory that changed since is skipped."""
+    points = await agent.store.retrieve(agent.alias, list(plan.memory_ids))
+    rows = [point["payload"] for point in points if TOMBSTONE_KEY not in point["payload"]]
+    tally: Tally = Counter()
+    operations = []
+    for row in rows:
+        connections = _with_connections(row, plan.connections.get(row["id"], {}), run_id)
+        category = plan.categories.get(row["id"])
+        changes: Payload = {CONNECTIONS_KEY: connections} if connections else {}
+        changes |= {"knowledgeCategory": category, CATEGORY_RUN_KEY: run_id} if category else {}
+        entities = _with_entities(row, plan.entities.get(row["id"], ()))
+        changes |= {ENTITIES_KEY: entities} if entities else {}
+        tally += Counter(
+            {PlanEffect.CONNECTIONS: int(bool(connections)), PlanEffect.RECLASSIFIED: int(category is not None)}
+        )
+        tally[PlanEffect.ENTITIES] += int(bool(entities))
+        operations.append(_marking(row, changes, run_id, agent.clock.now_ms()))
+    if operations:
+        await agent.store.batch(agent.alias, operations, strong=True)
+    return tally
+
+
+def _with_connections(row: Mapping[str, Any], others: Mapping[str, str], run_id: str) -> list[Json]:
+    """Return a memory's connections extended by new ones; empty if there are none."""
+    before: Iterable[Json] = row.get(CONNECTIONS_KEY) or ()
+    known = {connection.get("id") for connection in before}
+    new = [
+        {"id": id_, "description": description, "run": run_id}
+        for id_, description in others.items()
+        if id_ not in known
+    ]
+    return [*before, *new] if new else []
+
+
+def _with_entities(row: Mapping[str, Any], found: Sequence[Entity]) -> list[dict[str, str]]:
+    """Return a memory's entities extended by new ones; empty if there are none, or if the memory has a zone."""
+    before = entities_from_payload(row.get(ENTITIES_KEY))
+    after = merge_entities(before, found)
+    return [] if after == before or row.get(ZONE_KEY) else entities_to_payload(after)
+
+
+def _marking(row: Mapping[str, Any], changes: Payload, run_id: str, now_ms: int) -> Json:
+    marks = {LOGGED_KEY: now_ms, NOTED_KEY: run_id} if changes else {}
+    payload = {**changes, **marks, CONSOLIDATED_KEY: True, "rev": row["rev"] + 1, "updatedAt": now_ms}
+    return {
+        "set_payload": {"payload": payload, "filter": point_filter(row["id"], equals("rev", row["rev"]), NOT_DELETED)}
+    }

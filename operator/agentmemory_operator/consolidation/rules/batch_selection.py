@@ -1,0 +1,90 @@
+"""Choose the memories to consolidate, and group them into batches. Pure.
+
+A batch contains memories of one user or shared scope, so a model never sees memories of two users together.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from agentmemory_operator.consolidation.rules.model_findings import MAX_BATCH_MEMORIES
+from agentmemory_operator.memories.rules.filters import (
+    IS_WORKING,
+    NOT_SUPERSEDED,
+    STORED_FILTER,
+    UNSEALED,
+    Filter,
+    equals_any,
+    narrow,
+)
+from agentmemory_operator.memories.rules.record import (
+    CONSOLIDATED_KEY,
+    ITEM_NAMESPACE_KEY,
+)
+from agentmemory_operator.zones.rules.sealing import SEALED_KEY
+
+Row = Mapping[str, Any]
+
+CANDIDATE_KEYS = ("id", "userId", "type", "createdAt")
+"""Payload keys read to choose batches. None of them contains text."""
+
+MAX_MATERIAL_CHARS = 120_000
+"""Maximum number of characters of the contents in one batch."""
+
+
+def candidate_filter(created_before_ms: int, types: Sequence[str]) -> Filter:
+    """Build the filter for memories that no run has read yet.
+
+    It excludes memories with a zone, items, working memories, and memories with an expiry time: a fact made from one
+    would outlive it.
+
+    Args:
+        created_before_ms: Only memories created by then, Unix milliseconds.
+        types: Only memories of these types. Empty for all.
+    """
+    unread = [{"is_empty": {"key": key}} for key in (CONSOLIDATED_KEY, SEALED_KEY, ITEM_NAMESPACE_KEY, "expiresAt")]
+    old = {"key": "createdAt", "range": {"lte": created_before_ms}}
+    filter_ = narrow(
+        STORED_FILTER, UNSEALED, NOT_SUPERSEDED, *unread, old, *([equals_any("type", types)] if types else [])
+    )
+    return filter_ | {"must_not": [IS_WORKING]}
+
+
+def is_candidate(row: Row) -> bool:
+    """Return whether a memory that was read later still is a candidate."""
+    hidden_keys = ("deletedAt", "pending", "supersededById", "zone", "expiresAt", "working")
+    read_keys = (CONSOLIDATED_KEY, SEALED_KEY, ITEM_NAMESPACE_KEY)
+    return not any(row.get(key) for key in (*hidden_keys, *read_keys)) and bool(row.get("content"))
+
+
+def split_batches(rows: Iterable[Row], *, min_memories: int) -> Iterator[list[str]]:
+    """Yield batches of ids, each of one user, oldest memories first. Users are ordered by their oldest memory.
+
+    Args:
+        rows: Rows with `CANDIDATE_KEYS`.
+        least: Minimum number of memories of a user; a user with fewer is skipped.
+    """
+    of_user: defaultdict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        of_user[row["userId"]].append(row)
+    for own in sorted((sorted(rows, key=_age) for rows in of_user.values()), key=lambda own: _age(own[0])):
+        if len(own) >= min_memories:
+            yield from (
+                [row["id"] for row in own[at : at + MAX_BATCH_MEMORIES]]
+                for at in range(0, len(own), MAX_BATCH_MEMORIES)
+            )
+
+
+def take_within(rows: Sequence[Row], max_chars: int = MAX_MATERIAL_CHARS) -> list[Row]:
+    """Return the first rows with contents of at most `most` characters in total, but at least one row."""
+    kept: list[Row] = []
+    for row in rows:
+        max_chars -= len(row["content"])
+        if max_chars < 0 and kept:
+            break
+        kept.append(row)
+    return kept
+
+
+def _age(row: Row) -> tuple[int, str]:
+    return row["createdAt"], row["id"]

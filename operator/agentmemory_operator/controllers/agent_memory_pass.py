@@ -1,0 +1,399 @@
+"""One pass over an AgentMemory or QdrantConnection. Errors become conditions in the status.
+
+A pass over an AgentMemory:
+1. A deleted object: carry out the deletion (`controllers/deletion.py`), and stop.
+2. Parse the object. If it is suspended, write that and stop.
+3. Check that it owns its slug, and record the claim.
+4. Provide the retrieval API with the Secrets that it needs.
+5. Reconcile the collection: observe, plan, apply, observe again (`collections/reconcile.py`).
+6. Write the status and post events, if they changed.
+
+A pass may be stopped at any point: the next one observes the present state and continues.
+"""
+
+import logging
+from contextlib import AsyncExitStack
+from dataclasses import KW_ONLY, dataclass, field, replace
+from datetime import datetime
+
+from agentmemory_operator.collections.announce import AliasLocks
+from agentmemory_operator.collections.claim_registry import ClaimRegistry
+from agentmemory_operator.collections.reconcile import PassPermit, reconcile
+from agentmemory_operator.collections.reindex_slots import ReindexSlots, is_running
+from agentmemory_operator.collections.replication import replicate
+from agentmemory_operator.collections.rules.collection import RED, Collection, Marker, ObservedCollection
+from agentmemory_operator.collections.rules.desired import (
+    PassTerms,
+    build_pass_terms,
+    newest_collection,
+    with_recorded_preset,
+)
+from agentmemory_operator.collections.rules.outcome import PassOutcome
+from agentmemory_operator.collections.rules.refusals import build_slug_taken, describe_owner
+from agentmemory_operator.collections.takeover_requests import TakeoverRequests, terms_for
+from agentmemory_operator.connections.agent_secrets import AgentSecrets
+from agentmemory_operator.connections.probe import Connections
+from agentmemory_operator.connections.resolve import Servers, connection_of
+from agentmemory_operator.consolidation.consolidation_schedule import ConsolidationSchedule
+from agentmemory_operator.controllers.bootstrap import check_creation, count_memories, count_to_reseal, count_unlisted
+from agentmemory_operator.controllers.connection_pass import ConnectionPasses
+from agentmemory_operator.controllers.deletion import DELETING_POLICIES, FINALIZER, Deletion
+from agentmemory_operator.controllers.events import pass_events
+from agentmemory_operator.controllers.periods import Periods
+from agentmemory_operator.controllers.rules.status import (
+    access_status,
+    converged_status,
+    suspended_status,
+)
+from agentmemory_operator.controllers.status_writer import StatusWriter
+from agentmemory_operator.errors import (
+    AgentMemoryError,
+    DeletionPending,
+    NotOwned,
+    SpecInvalid,
+    StoreRejected,
+    StoreUnavailable,
+    TransientError,
+)
+from agentmemory_operator.lifecycle.cleanup_schedule import CleanupSchedule
+from agentmemory_operator.ports.access import Hosts
+from agentmemory_operator.ports.base import Clock, Json
+from agentmemory_operator.ports.collections import CollectionStore
+from agentmemory_operator.ports.kubernetes import Cluster, Event
+from agentmemory_operator.rebuilds.controller import Rebuilds
+from agentmemory_operator.runtime.object_table import (
+    AGENT_MEMORY,
+    MEMORY_SNAPSHOT,
+    QDRANT_CONNECTION,
+    Key,
+    ObjectTable,
+    Statuses,
+    slug_of,
+)
+from agentmemory_operator.runtime.work_queue import Request, jittered
+from agentmemory_operator.snapshots.rules.facts import max_recorded_points
+from agentmemory_operator.snapshots.schedule import SnapshotSchedule
+from agentmemory_operator.spec.effective.embedding import effective_embedding
+from agentmemory_operator.spec.effective.revisions import at_revision
+from agentmemory_operator.spec.effective.settings import effective_settings
+from agentmemory_operator.spec.kinds.agent_memory import AgentMemory, Metadata
+from agentmemory_operator.spec.kinds.cel.embedding import OPENAI_URL
+from agentmemory_operator.spec.kinds.conditions import Reason
+from agentmemory_operator.spec.kinds.parse import access_notice
+from agentmemory_operator.spec.naming import alias_of
+from agentmemory_operator.spec.times import render_second
+from agentmemory_operator.webhooks.deliver import WebhookDelivery
+from agentmemory_operator.zones.key_checks import KeyChecks
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Passes:
+    """Passes over AgentMemory and QdrantConnection objects.
+
+    Attributes:
+        request: Requests a pass over another object.
+        servers: Access to whole servers, for deletions and restores.
+        claims: Records which namespace a slug belongs to.
+        locks: Locks of the aliases, shared by all that move them.
+        asking: Pending takeover requests by connection, shared with the status writer.
+        hosts: Policy for the hosts that the retrieval API may connect to, as known to this process.
+        handover: Copies Secrets to the retrieval API. None if the API reads them itself.
+        cleaning: Schedules cleanups; each pass notes its object there.
+        webhooks: Delivers webhooks; each pass notes its object there.
+        consolidating, snapshots: Schedules of consolidations and snapshots; each status write notes its object there.
+        upkeep: Upkeep of zone keys; each status write notes its object there.
+        rebuilds: Rebuild controller; each pass notes its plan there.
+    """
+
+    table: ObjectTable
+    connections: Connections
+    cluster: Cluster
+    clock: Clock
+    request: Request
+    _: KW_ONLY
+    periods: Periods
+    servers: Servers
+    claims: ClaimRegistry
+    locks: AliasLocks
+    takeover_requests: TakeoverRequests
+    hosts: Hosts
+    handover: AgentSecrets | None
+    cleanup_schedule: CleanupSchedule
+    webhooks: WebhookDelivery
+    consolidation_schedule: ConsolidationSchedule
+    snapshots: SnapshotSchedule
+    upkeep: KeyChecks
+    rebuilds: Rebuilds
+    statuses: Statuses = field(init=False)
+    writer: StatusWriter = field(init=False)
+    connection_passes: ConnectionPasses = field(init=False)
+    reindex_slots: ReindexSlots = field(init=False)
+    deletion: Deletion = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.deletion = Deletion(
+            *(self.table, self.connections, self.cluster, self.request, self.servers, self.upkeep.shards)
+        )
+        self.reindex_slots = ReindexSlots(self.table, self.clock)
+        self.statuses = Statuses(self.table, self.cluster, self.clock)
+        self.writer = StatusWriter(
+            *(self.table, self.cluster, self.statuses, self.request, self.takeover_requests),
+            *(self.snapshots, self.upkeep, self.consolidation_schedule),
+        )
+        self.connection_passes = ConnectionPasses(
+            *(self.table, self.connections, self.cluster, self.request, self.writer),
+            probe_s=self.periods.probe_s,
+            reconnect_passes_per_s=self.periods.reconnect_passes_per_s,
+        )
+
+    async def run(self, key: Key) -> float | None:
+        """Do one pass; return the seconds until the next one is due, or None if there is no object to look at again.
+
+        Raises:
+            TransientError: If the pass should be retried. The status has the reason.
+        """
+        document = self.table.get(key)
+        if document is None:
+            return None
+        if key.kind == QDRANT_CONNECTION:
+            return await self.connection_passes.run(key, document)
+        return await self._memory(key, document)
+
+    async def _memory(self, key: Key, document: Json) -> float | None:
+        metadata = Metadata.model_validate(document["metadata"])
+        if metadata.deletion_timestamp:
+            return await self._release(document, metadata)
+        try:
+            memory = self._parse(document)
+            if memory.spec.suspend:
+                self._end_turn(key)
+                self.rebuilds.handle_suspension(key)
+                await self._suspend(document, metadata)
+                return await self._keep_served(key, memory)
+            await self._check_slug(key, memory)
+            qdrant_access, api_error = await self._sync_api_secret(memory)
+            done = await self._reconcile(key, document, memory)
+            marker = done.observed.collection.marker
+            if self.handover and self.handover.note_embedding(memory, marker.embedding if marker else None):
+                qdrant_access, api_error = await self._sync_api_secret(memory)
+        except AgentMemoryError as exc:
+            self._end_turn(key)
+            await self.writer.write_failure(document, metadata, exc)
+            return self._delay_after_failure(key, exc)
+        # Qdrant may not have started a new reindex yet: keep the turn until the next pass.
+        if not done.has_reindexed and not is_running(done.observed):
+            self._end_turn(key)
+        self.takeover_requests.forget(key)
+        await self._report(key, document, memory, done, opened_by=qdrant_access)
+        if api_error is not None:
+            raise api_error
+        return self._due_s(key, done)
+
+    async def _sync_api_secret(self, memory: AgentMemory) -> tuple[str | None, TransientError | None]:
+        """Copy Secrets to the API; return its credential for Qdrant (`Token`, `Key`, None) and a deferred error."""
+        try:
+            return await self.handover.sync_secret(memory) if self.handover else None, None
+        except TransientError as exc:
+            return ((memory.status.get("access") or {}).get("qdrant")), exc
+
+    async def _keep_served(self, key: Key, memory: AgentMemory) -> float | None:
+        """Renew the API's Secrets of a suspended agent; return the seconds until the next renewal."""
+        if self.handover is None or self.table.find_owner(memory.slug) != key:
+            return None
+        try:
+            await self.handover.sync_secret(memory)
+        except SpecInvalid as exc:
+            log.warning("the suspended %s may stop being served: %s", key, exc)
+        return jittered(self.periods.converged_s)
+
+    def _due_s(self, key: Key, done: PassOutcome) -> float:
+        if done.observed.state == RED or done.is_queued:
+            return self.periods.stalled_s
+        if done.observed.is_busy:
+            return self.periods.busy_s
+        if self.reindex_slots.is_held_by(key):
+            return self.periods.settle_s
+        return jittered(self.periods.converged_s)
+
+    def _delay_after_failure(self, key: Key, exc: AgentMemoryError) -> float:
+        """Return the seconds until the next pass after a failure.
+
+        Raises:
+            TransientError: `exc` itself, if a retry may help. The queue applies the backoff.
+        """
+        connection = self.table.find_connection(key)
+        if self.connections.has_fault(connection):
+            # The connection requests passes when it responds again.
+            return jittered(self.periods.converged_s)
+        if connection is not None and isinstance(exc, StoreUnavailable | StoreRejected):
+            # One probe of the connection replaces retries of all its objects.
+            self.request(connection, after_s=self.connections.until_probe_s(connection))
+        if isinstance(exc, TransientError):
+            raise exc
+        return self.periods.stalled_s
+
+    def _end_turn(self, key: Key) -> None:
+        """Release the turn to reindex, and request a pass over the next object that waits for it."""
+        if not self.reindex_slots.is_held_by(key):
+            return
+        self.reindex_slots.release(key)
+        if waiting := self.reindex_slots.first_waiting(key):
+            self.request(waiting)
+
+    async def _take_turn(self, key: Key, document: Json, memory: AgentMemory) -> str | None:
+        """Take the turn to reindex and record it in the status; return the object that has it instead, or None."""
+
+        async def observe(alias: str) -> ObservedCollection | None:
+            # Turns cover the collections of all namespaces on the server, so read them without a guard.
+            return await self.connections.survey(connection_of(memory), lambda store: store.observe(alias, alias))
+
+        holder = await self.reindex_slots.acquire(key, observe)
+        if holder is not None:
+            return str(holder)
+        status = (document.get("status") or {}) | {"reindexSince": self.statuses.now}
+        await self.writer.write(document, memory.metadata, status, is_ended=False)
+        return None
+
+    async def _release(self, document: Json, metadata: Metadata) -> float | None:
+        since = datetime.fromisoformat(metadata.deletion_timestamp or self.statuses.now)
+        deadline_s = since.timestamp() + self.periods.release_s
+        is_overdue = self.clock.now_ms() / 1000 > deadline_s
+        try:
+            async with self.locks.lock_for(slug_of(document)):
+                await self.deletion.run(document, metadata, is_overdue=is_overdue)
+            return None
+        except DeletionPending as exc:
+            await self.writer.write_failure(document, metadata, exc)
+            return self.periods.busy_s
+        except StoreUnavailable as exc:
+            waiting = DeletionPending(
+                f"the deletion waits for Qdrant until {render_second(deadline_s)}. Then the object is deleted and its "
+                f"collection is kept: {exc}"
+            )
+            await self.writer.write_failure(document, metadata, waiting)
+            raise waiting from exc
+
+    async def _suspend(self, document: Json, metadata: Metadata) -> None:
+        old = document.get("status") or {}
+        status = suspended_status(old=old, generation=metadata.generation, now=self.statuses.now)
+        await self.writer.write(document, metadata, status)
+
+    async def _check_slug(self, key: Key, memory: AgentMemory) -> None:
+        """Check that the object owns its slug, and record the claim of its namespace.
+
+        Raises:
+            NotOwned: If another object or namespace has the slug.
+            TransientError: If the claim cannot be recorded now.
+        """
+        claim = self.claims.find_blocking(memory)
+        if claim and await self.claims.transfer(memory):
+            claim = None
+        owner = self.table.find_owner(memory.slug)
+        if owner is None or owner.namespace != key.namespace:
+            # If an existing object owns the slug, do not offer a takeover.
+            raise build_slug_taken(memory.slug, claim if owner is None else None)
+        if owner != key:
+            message = f"agent {memory.slug!r} belongs to the older AgentMemory {owner.name}: choose another spec.agent"
+            raise NotOwned(Reason.SLUG_TAKEN, message)
+        await self.claims.claim(memory)
+
+    async def _reconcile(self, key: Key, document: Json, memory: AgentMemory) -> PassOutcome:
+        wanted = (FINALIZER,) if memory.spec.deletion_policy in DELETING_POLICIES else ()
+        others = [name for name in memory.metadata.finalizers if name != FINALIZER]
+        if sorted(memory.metadata.finalizers) != sorted([*others, *wanted]):
+            await self.cluster.write_finalizers(AGENT_MEMORY, memory.metadata, [*others, *wanted])
+        await self.connections.check_embedding_secret(memory)
+        await self._check_embedder(memory)
+
+        async def bring_about(store: CollectionStore) -> PassOutcome:
+            async with self.locks.lock_for(memory.slug):
+                done = await self._reconcile_collection(key, document, memory, store)
+            unlisted = await count_unlisted(memory, done.observed, store)
+            to_reseal = await count_to_reseal(memory, done.observed, store, self.clock.now_ms())
+            memories = await count_memories(done.observed, store)
+            return replace(done, memories=memories, unlisted=unlisted, memories_to_reseal=to_reseal)
+
+        return await self.connections.use(memory, bring_about)
+
+    async def _check_embedder(self, memory: AgentMemory) -> None:
+        """Raise SpecInvalid if the API may not connect to the embedding service."""
+        settings = effective_embedding(memory)
+        if settings.provider == "openai":
+            await self.hosts.check("spec.embedding.baseURL", settings.base_url or OPENAI_URL)
+
+    async def _reconcile_collection(
+        self, key: Key, document: Json, memory: AgentMemory, store: CollectionStore
+    ) -> PassOutcome:
+        last, cluster_id = memory.status.get("collection") or {}, await self.cluster.cluster_id()
+        snapshots, desired = (
+            self.table.list_jobs(key, MEMORY_SNAPSHOT),
+            newest_collection(memory, cluster_id=cluster_id),
+        )
+
+        def decide(live: Marker | None) -> tuple[Collection, PassTerms]:
+            recorded = with_recorded_preset(memory, live)
+            terms = replace(build_pass_terms(recorded, cluster_id=cluster_id), takeover=terms_for(recorded, self.table))
+            collection = desired if recorded is memory else newest_collection(recorded, cluster_id=cluster_id)
+            return collection, terms
+
+        async def take_turn() -> str | None:
+            return await self._take_turn(key, document, memory)
+
+        async with AsyncExitStack() as capacity:
+
+            async def may_create() -> None:
+                await check_creation(key, memory, table=self.table, cluster=self.cluster)
+                await capacity.enter_async_context(
+                    self.connections.reserve_capacity(memory, desired, cluster_id=cluster_id)
+                )
+
+            done = await reconcile(
+                alias_of(memory.slug),
+                desired,
+                store=store,
+                last_physical=last.get("physical"),
+                last_points=max(last.get("points") or 0, max_recorded_points(last.get("physical"), snapshots)),
+                permit=PassPermit(
+                    decide=decide,
+                    room=self.connections.server_resources(memory),
+                    acquire_slot=take_turn,
+                    check_creation=may_create,
+                ),
+            )
+        return await replicate(done, desired.replication_factor, store=store, acquire_slot=take_turn)
+
+    async def _report(
+        self, key: Key, document: Json, memory: AgentMemory, done: PassOutcome, *, opened_by: str | None
+    ) -> None:
+        marker = done.observed.collection.marker
+        memory = with_recorded_preset(memory, marker)
+        self.rebuilds.handle_pass(key, memory, done)
+        done = self.rebuilds.reports.explain(key, done)
+        settings = effective_settings(at_revision(memory, marker.preset_revision) if marker else memory)
+        status = converged_status(settings, done, old=memory.status, now=self.statuses.now)
+        if self.handover is not None:
+            status["access"] = access_status(settings, opened_by)
+        status |= self.cleanup_schedule.plan_next(key, memory, settings)
+        status |= self.webhooks.schedule(key, memory)
+        if rebuild := self.rebuilds.reports.last_status(key):
+            status["rebuild"] = rebuild
+        since = (document.get("status") or {}).get("reindexSince")
+        if since and (self.reindex_slots.is_held_by(key) or is_running(done.observed)):
+            status["reindexSince"] = since
+        if done.taken_from:
+            owner = describe_owner(done.taken_from, cluster_id=await self.cluster.cluster_id())
+            message = f"took over {done.observed.physical} from {owner}"
+            event = Event("Normal", "CollectionTakenOver", message)
+            await self.cluster.post_event(AGENT_MEMORY, memory.metadata, event)
+        for event in pass_events(done, old=document.get("status") or {}, new=status):
+            await self.cluster.post_event(AGENT_MEMORY, memory.metadata, event)
+        await self.writer.write(document, memory.metadata, status)
+
+    def _parse(self, document: Json) -> AgentMemory:
+        """Parse the object. An error also lists the callers that the API accepts in the meantime."""
+        try:
+            return self.table.parse(document)
+        except SpecInvalid as exc:
+            raise SpecInvalid(exc.reason, f"{exc}. {access_notice(document)}") from exc

@@ -1,0 +1,116 @@
+"""Receive the body of a request: count its bytes, enforce a minimum rate, then start the request."""
+
+import time
+from collections.abc import Awaitable, Generator, Hashable, Mapping
+from dataclasses import dataclass
+from types import coroutine
+from typing import Any
+
+from starlette.types import Message, Receive
+
+from agentmemory_operator.entrypoints.api.load.request_slots import RequestSlot
+from agentmemory_operator.entrypoints.api.problems import TOO_SLOW, Problem, ProblemRaised
+from agentmemory_operator.runtime.rules.fair_shares import LoopTimeShares, MinimumRate
+
+KIB = 1 << 10
+# Time after which the processor time of a running request is added to its caller's share.
+MEASURE_PERIOD_S = 0.01
+
+
+def has_body(headers: Mapping[bytes, bytes]) -> bool:
+    """Return whether the headers announce a body."""
+    return headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
+
+
+@dataclass(slots=True)
+class BodyReceiver:
+    """Wraps the ASGI `receive` of a request. The request occupies a place for receiving until its body is complete.
+
+    Only time in which the application waits for the body counts for its rate.
+
+    Attributes:
+        hold: Resources of the request; must have called `begin_receiving`.
+        pace: Minimum rate of the body.
+    """
+
+    receive: Receive
+    hold: RequestSlot
+    pace: MinimumRate
+    _is_complete: bool = False
+    # State of the window over which the rate is measured.
+    _began_waited_s: float = 0.0
+    _received_bytes: int = 0
+
+    async def __call__(self) -> Message:
+        """Return the next message.
+
+        Raises:
+            ProblemRaised: If the body arrives too slowly, the request was dropped, or its caller has too many under
+                way.
+        """
+        if self._is_complete:
+            return await self.receive()
+        hold, pace = self.hold, self.pace
+        message: Message | None = None
+        while message is None:
+            left_s = pace.window_s - (hold.receive_wait_s - self._began_waited_s)
+            if left_s <= 0:
+                self._judge()
+                continue
+            try:
+                message = await hold.await_droppable(self.receive(), left_s)
+            except TimeoutError:
+                hold.check()
+        if message["type"] != "http.request":
+            return message
+        size = len(message.get("body", b""))
+        self._received_bytes += size
+        hold.add_body_bytes(size)
+        if not message.get("more_body", False):
+            self._is_complete = True
+            # A request that is processed in pieces takes a turn for each of them.
+            if not hold.is_in_pieces:
+                await hold.start()
+        return message
+
+    def _judge(self) -> None:
+        """Check the rate of the last window and start the next one.
+
+        Raises:
+            ProblemRaised: If too few bytes arrived.
+        """
+        if self._received_bytes < self.pace.min_bytes:
+            detail = (
+                f"{self._received_bytes} bytes of the body arrived in {self.pace.window_s:.0f} s: send at least"
+                f" {self.pace.min_bytes / KIB:.0f} KiB, or all of it"
+            )
+            # Close the connection, so the rest of the body need not be read.
+            raise ProblemRaised(Problem(type=TOO_SLOW, detail=detail, headers={"Connection": "close"}))
+        self._received_bytes, self._began_waited_s = 0, self.hold.receive_wait_s
+
+
+@coroutine
+def run_timed(operation: Awaitable[None], times: LoopTimeShares, key: Hashable) -> Generator[Any, Any, None]:
+    """Await an operation step by step, and add the processor time of its steps to the caller's share."""
+    steps, clock, took_s = operation.__await__(), time.perf_counter, 0.0
+    began_s = clock()
+    try:
+        awaited = steps.send(None)
+        while True:
+            took_s += clock() - began_s
+            if took_s > MEASURE_PERIOD_S:
+                times.add(key, took_s, clock())
+                took_s = 0.0
+            try:
+                yield awaited
+            except BaseException as error:  # noqa: BLE001  # passed on to the operation
+                began_s = clock()
+                awaited = steps.throw(error)
+            else:
+                began_s = clock()
+                awaited = steps.send(None)
+    except StopIteration:
+        return
+    finally:
+        now_s = clock()
+        times.add(key, took_s + now_s - began_s, now_s)

@@ -1,0 +1,386 @@
+"""Account for the resources that each request uses until it is answered, and share them fairly among callers.
+
+A request is *receiving* until its body is complete. Then it is *under way*: it may wait for other requests of its
+caller, and then it *runs*. A request without a body is under way from its start. `RequestTotals` has the totals,
+`CallerUsage` those of one caller, `RequestSlot` those of one request.
+
+- Places for receiving: if none is free, the slowest request is dropped. It is one of the caller with the most, if that
+  caller has at least two more than this one; otherwise it is one of this caller.
+- Places under way: a caller may have as many as are free, except for a reserve (`may_take_slot`).
+- Body bytes: beyond the limit, the slowest large request of the caller with the most bytes is dropped.
+- Large bodies of one caller wait for each other if they would exceed half of the byte limit together.
+- Processor time: if the process is busy, a caller that uses more than an equal share has at most 8 requests running.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Hashable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from agentmemory_operator.entrypoints.api.problems import OVERLOADED, Problem, ProblemRaised
+from agentmemory_operator.runtime.rules.fair_shares import LoopTimeShares, MinimumRate, RecentThroughput, may_take_slot
+
+RETRY_AFTER_S = 1
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Limits of one process.
+
+    Attributes:
+        requests: Maximum number of requests under way.
+        receiving: Maximum number of requests with incomplete bodies.
+        body_bytes: Maximum size of all bodies in memory, without the first 32 KiB of each.
+        exports: Maximum number of concurrent exports and change streams.
+        strangers: Maximum number of unauthenticated requests: before authentication, or to public paths.
+        caller_rate: Requests per second and caller, which is also the burst; 0 is unlimited.
+        pace: Minimum rate at which bodies must arrive.
+    """
+
+    requests: int = 512
+    receiving: int = 256
+    body_bytes: int = 32 * MIB
+    exports: int = 32
+    unauthenticated: int = 64
+    caller_rate: int = 0
+    pace: MinimumRate = field(default_factory=MinimumRate)
+
+
+def overload_problem(reason: str) -> ProblemRaised:
+    """Build the 429 error of a request that exceeds a limit."""
+    detail = f"{reason}: retry in {RETRY_AFTER_S} s"
+    return ProblemRaised(Problem(type=OVERLOADED, detail=detail, headers={"Retry-After": str(RETRY_AFTER_S)}))
+
+
+T = TypeVar("T")
+
+REQUEST_SLOT = "hold"
+# This much of each body is not counted, so large bodies cannot displace small ones.
+SMALL_BYTES = 1 << 15
+# Maximum running requests of a caller that uses more than an equal share of a busy process.
+MAX_RUNNING = 8
+# Maximum wait for other requests of the same caller, in seconds.
+MAX_TURN_WAIT_S = 10.0
+# Poll interval of a request that waits between pieces, in seconds.
+POLL_S = 0.05
+
+
+@dataclass(slots=True, eq=False)
+class CallerUsage:
+    """Resources that one caller uses.
+
+    Attributes:
+        under_way: Requests under way, including those that wait for their turn.
+        running: Requests that are being processed.
+        large_bytes: Counted bytes of all bodies.
+        large_under_way: Counted bytes of the bodies of running requests.
+        turns: Events of waiting requests, set when a running request of the caller ends.
+    """
+
+    key: Hashable
+    in_progress: int = 0
+    running: int = 0
+    exports: int = 0
+    large_bytes: int = 0
+    running_large_bytes: int = 0
+    receiving: "set[RequestSlot]" = field(default_factory=set)
+    waiters: "deque[asyncio.Event]" = field(default_factory=deque)
+
+
+class RequestTotals:
+    """Resources that all requests use, with the share of each caller that has requests in progress."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.requests = 0
+        self.receiving = 0
+        self.body_bytes = 0
+        self.large_bytes = 0
+        self.exports = 0
+        self.times = LoopTimeShares()
+        self.shares: dict[Hashable, CallerUsage] = {}
+
+
+@dataclass(slots=True, eq=False)
+class RequestSlot:
+    """Resources that one request uses, until it is answered.
+
+    Attributes:
+        body_bytes: Bytes of its body in memory.
+        waited_s: Seconds that the process has waited for its body.
+        is_in_pieces: True if the body is processed in pieces while it is received, as for an import.
+    """
+
+    _pressure: RequestTotals
+    _share: CallerUsage
+    body_bytes: int = 0
+    receive_wait_s: float = 0.0
+    is_in_pieces: bool = False
+    _flow: RecentThroughput = field(default_factory=RecentThroughput)
+    _large: int = 0
+    _is_under_way: bool = False
+    _is_running: bool = False
+    _is_export: bool = False
+    # Set while the request waits. `_since_s` is only set while it waits for its body.
+    _timeout: asyncio.Timeout | None = None
+    _since_s: float | None = None
+    _dropped: str | None = None
+
+    def __enter__(self) -> "RequestSlot":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Release all resources. A caller without other requests is removed from the table."""
+        self._stop()
+        self._keep(0)
+        self._leave_receiving()
+        if self._is_export:
+            self._is_export = False
+            self._share.exports -= 1
+            self._pressure.exports -= 1
+        if not (self._share.in_progress or self._share.receiving):
+            self._pressure.shares.pop(self._share.key, None)
+
+    def start_receiving(self) -> None:
+        """Reserve a place for a request with an incomplete body, if necessary by dropping a slower request.
+
+        Raises:
+            ProblemRaised: If no place is free, and no request can be dropped for it.
+        """
+        pressure, share = self._pressure, self._share
+        if not may_take_slot(len(share.receiving), pressure.receiving, pressure.limits.receiving):
+            busiest = max(pressure.shares.values(), key=lambda other: len(other.receiving))
+            owner = busiest if len(busiest.receiving) > len(share.receiving) + 1 else share
+            slowest = _slowest(owner)
+            if slowest is None:
+                raise overload_problem(f"{len(share.receiving)} request bodies of this caller are being received")
+            slowest.drop(
+                f"{len(owner.receiving)} request bodies of this caller are being received, and this is the slowest"
+            )
+        share.receiving.add(self)
+        pressure.receiving += 1
+
+    async def start(self) -> None:
+        """Start processing the request, after a wait for other requests of its caller if necessary.
+
+        Raises:
+            ProblemRaised: If the caller has too many requests under way, or the wait takes more than `MAX_TURN_WAIT_S`.
+        """
+        pressure, share = self._pressure, self._share
+        if not self._try_reserve():
+            in_progress = f"{share.in_progress} requests of this caller ({pressure.requests} in total)"
+            raise overload_problem(f"{in_progress} are in progress")
+        if self._must_wait():
+            turn = asyncio.Event()
+            share.waiters.append(turn)
+            try:
+                await self._wait_for(turn)
+            finally:
+                share.waiters.remove(turn)
+        self._leave_receiving()
+        self._run()
+
+    def _run(self) -> None:
+        self._share.running_large_bytes += self._large
+        self._share.running += 1
+        self._is_running = True
+
+    async def _wait_for(self, turn: asyncio.Event) -> None:
+        async def come() -> None:
+            while self._must_wait():
+                turn.clear()
+                await turn.wait()
+
+        try:
+            await self.await_droppable(come(), MAX_TURN_WAIT_S, is_awaited=False)
+        except TimeoutError:
+            self.check()
+            raise overload_problem(f"other requests of this caller took {MAX_TURN_WAIT_S:.0f} s") from None
+
+    def _try_reserve(self) -> bool:
+        """Reserve a place under way; return whether one was free."""
+        pressure, share = self._pressure, self._share
+        if not may_take_slot(share.in_progress, pressure.requests, pressure.limits.requests):
+            return False
+        self._is_under_way = True
+        share.in_progress += 1
+        pressure.requests += 1
+        return True
+
+    def _must_wait(self) -> bool:
+        """Return whether other requests of the caller must end first."""
+        share, pressure = self._share, self._pressure
+        if share.running >= MAX_RUNNING and pressure.times.takes_too_much(share.key, time.perf_counter()):
+            return True
+        large_bytes = share.running_large_bytes
+        return bool(self._large and large_bytes) and large_bytes + self._large > pressure.limits.body_bytes // 2
+
+    @asynccontextmanager
+    async def run_piece(self) -> AsyncIterator[None]:
+        """Process one piece of a body inside the context, after a wait for other requests of the caller if necessary.
+
+        Raises:
+            ProblemRaised: If the wait takes more than `MAX_TURN_WAIT_S`.
+        """
+        until_s = time.monotonic() + MAX_TURN_WAIT_S
+        while self._must_wait() or not self._try_reserve():
+            if time.monotonic() >= until_s:
+                raise overload_problem(f"other requests of this caller took {MAX_TURN_WAIT_S:.0f} s")
+            await asyncio.sleep(POLL_S)
+        self._run()
+        try:
+            yield
+        finally:
+            self._stop()
+
+    def start_export(self) -> None:
+        """Reserve a place for an export.
+
+        The request keeps its place under way, but no longer counts as running, because an export is long and uses
+        little time.
+
+        Raises:
+            ProblemRaised: If no place is free.
+        """
+        if self._is_export:
+            return
+        pressure, share = self._pressure, self._share
+        if not may_take_slot(share.exports, pressure.exports, pressure.limits.exports):
+            raise overload_problem(
+                f"{share.exports} exports of this caller ({pressure.exports} in total) are in progress"
+            )
+        self._stop(gives_place=False)
+        self._is_export = True
+        share.exports += 1
+        pressure.exports += 1
+
+    def add_body_bytes(self, body_bytes: int) -> None:
+        """Count further bytes of the body in memory, if necessary by dropping a slower request.
+
+        A body is always accepted while no other large body is in memory.
+
+        Raises:
+            ProblemRaised: If there is no capacity and this request is the one to drop, or it was dropped before.
+        """
+        self.check()
+        self._flow.add(body_bytes, self.receive_wait_s)
+        self._keep(self.body_bytes + body_bytes)
+        pressure = self._pressure
+        while self._large and pressure.large_bytes > max(pressure.limits.body_bytes, self._large):
+            self._make_room()
+
+    def release_body_bytes(self, body_bytes: int) -> None:
+        """Stop counting bytes of the body that are no longer in memory."""
+        self._keep(self.body_bytes - body_bytes)
+
+    def _make_room(self) -> None:
+        pressure, own_share = self._pressure, self._share
+        victim = self
+        for share in sorted(pressure.shares.values(), key=lambda share: share.large_bytes, reverse=True):
+            if share is own_share or share.large_bytes < own_share.large_bytes:
+                victim = _slowest(own_share, large=True, candidate=self) or self
+                break
+            if slowest := _slowest(share, large=True):
+                victim = slowest
+                break
+        reason = f"request bodies of {pressure.large_bytes // MIB} MiB are being received or processed"
+        if victim is self:
+            self._keep(0)
+            raise overload_problem(reason)
+        victim.drop(f"{reason}, and this is the slowest of the caller with the most")
+
+    def _keep(self, body_bytes: int) -> None:
+        large = max(body_bytes - SMALL_BYTES, 0)
+        more, self._large = large - self._large, large
+        self._pressure.body_bytes += body_bytes - self.body_bytes
+        self.body_bytes = body_bytes
+        if more:
+            self._share.large_bytes += more
+            self._pressure.large_bytes += more
+            if self._is_running:
+                self._share.running_large_bytes += more
+
+    async def await_droppable(self, operation: Awaitable[T], seconds: float, *, is_awaited: bool = True) -> T:
+        """Await an operation. The request may be dropped during the wait.
+
+        Args:
+            seconds: Timeout.
+            is_awaited: True if the operation receives the body, False if it waits for a turn.
+
+        Raises:
+            TimeoutError: If the timeout ends, or the request is dropped. `check` distinguishes the two.
+        """
+        self._since_s = time.monotonic() if is_awaited else None
+        try:
+            async with asyncio.timeout(seconds) as self._timeout:
+                return await operation
+        finally:
+            self._timeout = None
+            if self._since_s is not None:
+                self.receive_wait_s += time.monotonic() - self._since_s
+                self._since_s = None
+
+    @property
+    def arrival_rate(self) -> float:
+        """Recent arrival rate of its body, as decaying bytes. Only time spent waiting for the body counts."""
+        so_far_s = 0.0 if self._since_s is None else time.monotonic() - self._since_s
+        return self._flow.level(self.receive_wait_s + so_far_s)
+
+    @property
+    def is_droppable(self) -> bool:
+        """True if the request waits, and is not dropped yet."""
+        return self._timeout is not None and self._dropped is None
+
+    @property
+    def is_large(self) -> bool:
+        """True if some of its bytes are counted."""
+        return self._large > 0
+
+    def drop(self, reason: str) -> None:
+        """Release its bytes and its place for receiving, and end its wait. `check` then raises with the reason."""
+        self._dropped = reason
+        if self._timeout is not None:
+            self._timeout.reschedule(0)
+        self._keep(0)
+        self._leave_receiving()
+
+    def check(self) -> None:
+        """Raise if the request was dropped.
+
+        Raises:
+            ProblemRaised: If it was. The message has the reason.
+        """
+        if self._dropped is not None:
+            raise overload_problem(self._dropped)
+
+    def _stop(self, *, gives_place: bool = True) -> None:
+        if self._is_running:
+            self._is_running = False
+            self._share.running -= 1
+            self._share.running_large_bytes -= self._large
+            for turn in self._share.waiters:
+                turn.set()
+        if gives_place and self._is_under_way:
+            self._is_under_way = False
+            self._share.in_progress -= 1
+            self._pressure.requests -= 1
+
+    def _leave_receiving(self) -> None:
+        if self in self._share.receiving:
+            self._share.receiving.remove(self)
+            self._pressure.receiving -= 1
+
+
+def _slowest(share: CallerUsage, *, large: bool = False, candidate: RequestSlot | None = None) -> RequestSlot | None:
+    """Return the request of a caller with the slowest body, among those that may be dropped; None if there is none.
+
+    Args:
+        large: True to consider only requests with counted bytes.
+        beside: An additional candidate, though it does not wait.
+    """
+    able = [hold for hold in share.receiving if hold.is_droppable and (hold.is_large or not large)]
+    return min([*able, *([candidate] if candidate else [])], key=lambda hold: hold.arrival_rate, default=None)

@@ -1,0 +1,83 @@
+"""Determine the agent and the user of an MCP request.
+
+URL, header or user token name them, so the host application decides, not the model.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from starlette.requests import Request
+
+from agentmemory_operator.agents.authorisation import AgentRights
+from agentmemory_operator.entrypoints.api.fields import header_text
+from agentmemory_operator.entrypoints.api.identity.rights import caller_of
+from agentmemory_operator.errors import AgentMemoryError
+from agentmemory_operator.spec.caller_rights import Verb
+from agentmemory_operator.spec.canonical_names import canonical
+
+AGENT_HEADER, USER_HEADER = "X-AgentMemory-Agent", "X-AgentMemory-User"
+
+
+class TargetUnresolved(AgentMemoryError):
+    """Agent or user of a request is missing or ambiguous. The message names the places where it can be set."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTarget:
+    """Agent and user of an MCP request.
+
+    Attributes:
+        agent: Name of the agent, or None if nothing names one.
+        user_id: User or scope, or None if nothing names one.
+    """
+
+    agent: str | None
+    user_id: str | None
+
+    def lets_model_name_user(self, rights: AgentRights) -> bool:
+        """Return whether tools get an argument `user_id`: no user is named, and the caller has the verb impersonate."""
+        return self.user_id is None and rights.has_verb(Verb.IMPERSONATE)
+
+
+def read_target(request: Request) -> RequestTarget:
+    """Read agent and user from the URL, the headers and the user token.
+
+    Raises:
+        NotAddressed: If two of them name different agents or users.
+    """
+    token = caller_of(request).delegation
+    agent: dict[str, str | None] = {
+        "the URL": request.query_params.get("agent"),
+        f"the header {AGENT_HEADER}": header_text(request.headers.get(AGENT_HEADER)),
+        "the user token": token.agent if token else None,
+    }
+    user: dict[str, str | None] = {
+        "the URL": request.query_params.get("user_id"),
+        f"the header {USER_HEADER}": header_text(request.headers.get(USER_HEADER)),
+        "the user token": token.user_id if token else None,
+    }
+    return RequestTarget(_only("agent", agent), _only("user", user))
+
+
+def _only(kind: str, named: Mapping[str, str | None]) -> str | None:
+    given = {where: canonical(name) for where, name in named.items() if name}
+    if len(set(given.values())) > 1:
+        places = " and ".join(given)
+        raise TargetUnresolved(f"{places} name different {kind}s: set the {kind} in one place")
+    return next(iter(given.values()), None)
+
+
+def agent_missing() -> TargetUnresolved:
+    """Build the error for a missing agent."""
+    return TargetUnresolved(
+        f"no agent is set: the client must set ?agent=NAME in the URL of the MCP server, the header"
+        f" {AGENT_HEADER}, or send a user token"
+    )
+
+
+def user_missing() -> TargetUnresolved:
+    """Build the error for a missing user."""
+    return TargetUnresolved(
+        f"no user is set: the client must set ?user_id=USER in the URL of the MCP server, the header"
+        f" {USER_HEADER}, or send a user token. A model may set user_id only if the caller has the verb impersonate"
+    )

@@ -1,0 +1,269 @@
+"""The routes of search, memories, agents and tool schemas. Each runs one use case and renders its result."""
+
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from fastapi import Header, Query
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from agentmemory_operator.agents.authorisation import check_rights, readable_agents
+from agentmemory_operator.entrypoints.api import response_views
+from agentmemory_operator.entrypoints.api.agent_schemas import AgentDetailOut, AgentsOut, StatsOut
+from agentmemory_operator.entrypoints.api.bodies import (
+    MAX_BATCH_BYTES,
+    ParsedBody,
+    check_named_users,
+    read_body,
+    read_model,
+    reserve_parts,
+    validate_body,
+)
+from agentmemory_operator.entrypoints.api.edge import REQUEST_ID
+from agentmemory_operator.entrypoints.api.fields import HeaderName, Id
+from agentmemory_operator.entrypoints.api.identity.rights import GuardedRoute, PlainRoute, caller_of, rights_of
+from agentmemory_operator.entrypoints.api.mcp.tool_calls import build_offered_tools
+from agentmemory_operator.entrypoints.api.memories import session_routes
+from agentmemory_operator.entrypoints.api.memories.batches import BatchReader, render_results
+from agentmemory_operator.entrypoints.api.memories.conversation_requests import (
+    ConversationIn,
+    ConversationOut,
+    choose_model,
+)
+from agentmemory_operator.entrypoints.api.memory_requests import (
+    BatchEnvelope,
+    BatchIn,
+    Body,
+    ListParameters,
+    MemoryIn,
+    MemoryParameters,
+    Parameters,
+    SearchIn,
+    StatsParameters,
+    UserParameters,
+)
+from agentmemory_operator.entrypoints.api.memory_schemas import (
+    BatchOut,
+    MemoryOut,
+    PageOut,
+    SearchOut,
+    StoredOut,
+    ToolsOut,
+)
+from agentmemory_operator.entrypoints.api.memory_spans import record_result
+from agentmemory_operator.entrypoints.api.openapi import (
+    READ_PROBLEMS,
+    SEARCH_PROBLEMS,
+    WRITE_PROBLEMS,
+    build_router,
+    describe,
+)
+from agentmemory_operator.entrypoints.api.shown_schemas import ShownMemoryOut, ShownPageOut, ShownSearchOut
+from agentmemory_operator.entrypoints.api.use_cases import Services, open_agent, parse_id, services_of
+from agentmemory_operator.errors import AgentMemoryError
+from agentmemory_operator.memories.incoming import IncomingMemory
+from agentmemory_operator.memories.rules.model_tools import PREFERRED_TYPE, render_mcp_tools, render_openai_tools
+from agentmemory_operator.memories.stored_memories import count_stored, delete_head, list_page, read_memory
+from agentmemory_operator.runtime.slices import run_in_slices
+from agentmemory_operator.runtime.tasks import gather_bounded
+from agentmemory_operator.search.counts import count_memories
+from agentmemory_operator.spec.caller_rights import Verb
+from agentmemory_operator.spec.effective.settings import AgentSettings
+
+GENERATION_HEADER = "X-AgentMemory-Generation"
+# Maximum number of agents to count concurrently for the list of agents.
+MAX_CONCURRENT_COUNTS = 8
+
+searching = build_router("Search", PlainRoute)
+agents = build_router("Agents", GuardedRoute)
+router = build_router("Memories", GuardedRoute)
+tools = build_router("Tools", GuardedRoute, prefix="/v1")
+
+
+@agents.get("", summary="List agents", **describe(AgentsOut, problems=(401, 429, 500, 503)))
+async def list_agents(request: Request) -> Response:
+    """List every agent that the caller may read, by name."""
+    services = services_of(request)
+    readable = readable_agents(services.directory, caller_of(request))
+
+    async def line(settings: AgentSettings) -> dict[str, Any]:
+        return response_views.render_agent_line(settings, memories=await _count(services, settings.slug))
+
+    return response_views.json_response(
+        {"results": await gather_bounded(map(line, readable), concurrency=MAX_CONCURRENT_COUNTS)}
+    )
+
+
+@agents.get("/{agent}", summary="Read an agent's settings", **describe(AgentDetailOut, problems=READ_PROBLEMS))
+async def get_agent(agent: str, request: Request) -> Response:
+    """Read the types, weights, thresholds and embedding in effect. 503 until the agent is ready."""
+    opened = await open_agent(request, agent)
+    return response_views.json_response(response_views.render_agent_detail(opened, memories=await count_stored(opened)))
+
+
+@agents.get("/{agent}/stats", summary="Count memories", **describe(StatsOut, problems=READ_PROBLEMS))
+async def get_stats(agent: str, request: Request, parameters: Annotated[StatsParameters, Query()]) -> Response:
+    """Count the memories of a user, or of the whole agent, by type and state."""
+    opened = await open_agent(request, agent)
+    found = await count_memories(opened, parameters.user_id)
+    return response_views.json_response(response_views.render_stats(found, parameters.user_id))
+
+
+@router.post(
+    "/{agent}/memories",
+    summary="Store a memory",
+    **describe((StoredOut, ConversationOut), problems=WRITE_PROBLEMS, status=201, body=(MemoryIn, ConversationIn)),
+)
+async def store_memory(
+    agent: str, request: Request, idempotency_key: Annotated[HeaderName | None, Header()] = None
+) -> Response:
+    """Store one memory durably. A repeated request with the same Idempotency-Key and body returns the same memory.
+
+    A body with `messages` is a conversation, as in `POST .../messages`.
+    """
+    services = services_of(request)
+    rights = rights_of(request)
+    sent = await read_model(request, Body, choose=choose_model)
+    if isinstance(sent, ConversationIn):
+        conversation = sent.conversation(stored_by=rights.author, idempotency_key=idempotency_key)
+        return await session_routes.store_and_queue(request, agent, conversation, 201)
+    assert isinstance(sent, MemoryIn)
+    memory = sent.new_memory(
+        default_type=default_type_of(rights.settings), stored_by=rights.author, idempotency_key=idempotency_key
+    )
+    [result] = await services.remember.store(await services.directory.open(agent), [memory])
+    if isinstance(result, AgentMemoryError):
+        raise result
+    record_result(request, 1, id=result.id)
+    return response_views.json_response(response_views.render_stored(result), 201)
+
+
+@router.post(
+    "/{agent}/memories/batch",
+    summary="Store memories",
+    **describe(BatchOut, problems=WRITE_PROBLEMS, body=BatchIn),
+)
+async def store_memories(
+    agent: str, request: Request, idempotency_key: Annotated[HeaderName | None, Header()] = None
+) -> Response:
+    """Store up to 1,000 memories. An invalid item does not affect the others.
+
+    A repeated request with the same Idempotency-Key and body returns the same memories.
+    """
+    services = services_of(request)
+    rights = rights_of(request)
+    body = await read_body(request, max_bytes=MAX_BATCH_BYTES)
+
+    def read_item(document: ParsedBody, key: str | None) -> IncomingMemory:
+        sent = validate_body(MemoryIn, document)
+        check_named_users(rights, sent)
+        return sent.new_memory(
+            default_type=default_type_of(rights.settings), stored_by=rights.author, idempotency_key=key
+        )
+
+    reader = BatchReader(BatchEnvelope, read_item, partial(reserve_parts, request), idempotency_key)
+    items = await run_in_slices(reader.read(body))
+    memories = [item for item in items if isinstance(item, IncomingMemory)]
+    stored = await services.remember.store(await services.directory.open(agent), memories) if memories else []
+    record_result(request, sum(not isinstance(result, AgentMemoryError) for result in stored))
+    results = render_results(items, stored, response_views.render_stored, request_id=request.scope[REQUEST_ID])
+    return response_views.json_response({"results": results})
+
+
+@router.get("/{agent}/memories", summary="List memories", **describe((PageOut, ShownPageOut), problems=READ_PROBLEMS))
+async def list_memories(agent: str, request: Request, parameters: Annotated[ListParameters, Query()]) -> Response:
+    """List a user's memories, newest first, page by page."""
+    opened = await open_agent(request, agent)
+    page = await list_page(opened, parameters.list_request())
+    record_result(request, len(page.records))
+    return response_views.json_response(response_views.render_page(page, opened, parameters))
+
+
+@router.get(
+    "/{agent}/memories/{id}", summary="Read a memory", **describe((MemoryOut, ShownMemoryOut), problems=READ_PROBLEMS)
+)
+async def get_memory(
+    agent: str, id: str, request: Request, parameters: Annotated[MemoryParameters, Query()]
+) -> Response:
+    """Read one memory, superseded or not. Another user's memory is a 404."""
+    services = services_of(request)
+    memory_id = parse_id(id)
+    opened = await services.directory.open(agent)
+    record = await read_memory(opened, memory_id, user_id=parameters.user_id)
+    record_result(request, 1, id=memory_id)
+    if record.type in opened.settings.session_types:
+        await services.working.mark_used(opened, record)
+    return response_views.json_response(parameters.apply_format(parameters.render(record, opened)))
+
+
+@router.delete(
+    "/{agent}/memories/{id}",
+    summary="Delete a memory",
+    **describe(None, problems=(*READ_PROBLEMS, 409, 504), status=204),
+)
+async def delete_memory(
+    agent: str, id: str, request: Request, parameters: Annotated[UserParameters, Query()]
+) -> Response:
+    """Delete the newest version of a memory. The version before it becomes the newest."""
+    memory_id = parse_id(id)
+    opened = await open_agent(request, agent)
+    is_admin = rights_of(request).has_verb(Verb.ADMIN)
+    await delete_head(opened, memory_id, user_id=parameters.user_id, is_admin=is_admin)
+    record_result(request, 1, id=memory_id)
+    return Response(status_code=204)
+
+
+@searching.post(
+    "/{agent}/search",
+    summary="Search memories",
+    **describe(
+        (SearchOut, ShownSearchOut),
+        problems=SEARCH_PROBLEMS,
+        body=SearchIn,
+        headers={GENERATION_HEADER: "Generation of the AgentMemory object whose settings were used."},
+    ),
+)
+async def search_memories(agent: str, request: Request) -> Response:
+    """Return the memories that rank best by the agent's scoring settings."""
+    services = services_of(request)
+    sent = await read_model(request, SearchIn)
+    opened = await services.directory.open(agent)
+    answer = await services.recall.search(opened, sent.search_request(default_scopes=rights_of(request).default_scopes))
+    services.meter.record_candidates(answer.total_candidates)
+    record_result(request, len(answer.results), top_k=sent.top_k)
+    content = response_views.render_search(answer, opened, sent)
+    return response_views.json_response(content, headers={GENERATION_HEADER: str(answer.generation)})
+
+
+def default_type_of(settings: AgentSettings) -> str | None:
+    """Return the type of memories without one; None lets the use case take the agent's first type."""
+    return PREFERRED_TYPE if any(type_.name == PREFERRED_TYPE for type_ in settings.ranking.types) else None
+
+
+async def _count(services: Services, slug: str) -> int | None:
+    """Return the number of stored memories, or None if the agent cannot be opened."""
+    try:
+        return await count_stored(await services.directory.open(slug, renews_lease=False))
+    except AgentMemoryError:
+        return None
+
+
+class ToolsParameters(Parameters):
+    """Query parameters for listing tool schemas."""
+
+    format: Literal["openai", "mcp"] = Field(
+        default="openai", description="openai: as `tools` of a chat completion. mcp: as the answer to `tools/list`."
+    )
+    agent: Id | None = Field(default=None, description="Only this agent's types. Default: the types of all presets.")
+
+
+@tools.get("/tools", summary="List tool schemas", **describe(ToolsOut, problems=(401, 403, 404, 422, 429)))
+async def list_tools(request: Request, parameters: Annotated[ToolsParameters, Query()]) -> Response:
+    """List the schemas of remember, search and upsertMemory, with the meaning of each type of memory."""
+    directory, types = services_of(request).directory, None
+    if parameters.agent is not None:
+        rights = check_rights(directory, parameters.agent, caller=caller_of(request), verb=Verb.READ)
+        types = rights.settings.ranking.endings
+    render = render_openai_tools if parameters.format == "openai" else render_mcp_tools
+    return response_views.json_response({"tools": render(build_offered_tools(types))})

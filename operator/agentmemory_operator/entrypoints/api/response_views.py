@@ -1,0 +1,333 @@
+"""Render the results of use cases as JSON in the requested format; `schemas` has the response models.
+
+The JSON is built without response models, because validating them would cost more than Qdrant's own work.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Annotated, Any, Literal, get_args, get_type_hints
+
+import orjson
+from pydantic import AfterValidator, BaseModel, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
+from starlette.responses import Response
+
+from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.distillation.session_end import SessionEnd
+from agentmemory_operator.entrypoints.api.fields import Time
+from agentmemory_operator.entrypoints.api.memory_schemas import MemoryOut
+from agentmemory_operator.memories.hierarchy import MemoryTree, Node
+from agentmemory_operator.memories.history import History
+from agentmemory_operator.memories.insert import StoredMemory
+from agentmemory_operator.memories.item_store import StoredItem
+from agentmemory_operator.memories.item_writes import Outcome
+from agentmemory_operator.memories.rules.entities import entities_to_payload
+from agentmemory_operator.memories.rules.record import ATTRIBUTES_BY_API_NAME, MemoryRecord
+from agentmemory_operator.memories.stored_memories import MemoryPage
+from agentmemory_operator.memories.working_memory import StoredWorkingMemory
+from agentmemory_operator.search.rules.memory_states import STATES, Statistics
+from agentmemory_operator.search.rules.score import ScoreTerms, compute_priority
+from agentmemory_operator.search.search import CandidateCounts, SearchAnswer, SearchHit
+from agentmemory_operator.spec.effective.ranking_figures import model_figures
+from agentmemory_operator.spec.effective.settings import AgentSettings, Ranking
+from agentmemory_operator.spec.expression.scoring_parameters import Priority, model_name
+from agentmemory_operator.spec.expression.typing import CheckedExpression
+from agentmemory_operator.spec.nearest import nearest_name
+from agentmemory_operator.spec.presets import NO_GATE
+from agentmemory_operator.spec.times import render_time
+
+Json = dict[str, Any]
+
+_PUT_MESSAGES: Mapping[Outcome, str] = {
+    "created": "stored",
+    "replaced": "replaced the item under this key",
+    "repeated": "already stored under the same Idempotency-Key",
+}
+
+MAX_FIELD_NAME_CHARS = 64
+_KNOWN = tuple(MemoryOut.model_fields)
+# Computed, not stored.
+_MEMORY = tuple(name for name in _KNOWN if name != "priority")
+_HINTS = get_type_hints(MemoryOut, include_extras=True)
+_TIMES = tuple(name for name in _MEMORY if Time in (_HINTS[name], *get_args(_HINTS[name])))
+_ABSENT = {name: getattr(MemoryRecord, ATTRIBUTES_BY_API_NAME.get(name, name), None) for name in _MEMORY}
+# Maps attributes of a record to field names. `updated_at` is computed, because access counts change the stored one.
+_NAMES = {ATTRIBUTES_BY_API_NAME.get(name, name): name for name in _MEMORY if name != "updated_at"}
+COMPACT_DECIMALS = 4
+_STORED_AS_GIVEN = ("metadata", "context")
+_TYPE_FIELDS = ("name", "meaning", "half_life_days", "boost", "confidence", "event_types", "required")
+# Fields of the scoring models. Those of a model that is not used are null.
+_MODEL_FIGURES = (
+    *("weights", "utility_norm", "confidence_share"),
+    *("confidence", "priority", "horizons", "importance", "expression"),
+)
+
+
+def json_response(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """Build a JSON response."""
+    return Response(orjson.dumps(content), status, media_type="application/json", headers=headers)
+
+
+def render_memory(record: MemoryRecord, agent: Agent | None = None) -> Json:
+    """Render a `MemoryOut`.
+
+    Args:
+        agent: Agent with the settings that give the priority. None renders a null priority.
+    """
+    # Attributes of a record that have the default value are missing in its `vars`.
+    rendered = _ABSENT | {_NAMES[name]: value for name, value in vars(record).items() if name in _NAMES}
+    rendered["updated_at"] = record.last_changed_at
+    for name in _TIMES:
+        if rendered[name] is not None:
+            rendered[name] = render_time(rendered[name])
+    if record.locked:
+        rendered["content"] = None
+    if record.entities:
+        rendered["entities"] = entities_to_payload(record.entities)
+    rendered["priority"] = None
+    if agent and isinstance(model := agent.settings.ranking.model, Priority):
+        rendered["priority"] = compute_priority(record, model, now_ms=agent.clock.now_ms())
+    return rendered
+
+
+def check_name(value: str) -> str:
+    """Reject an unknown field name, and suggest the nearest one."""
+    if value in _KNOWN:
+        return value
+    near = nearest_name(value, _KNOWN)
+    way_out = f"did you mean {near}?" if near else f"use one of {', '.join(_KNOWN)}"
+    message = f"memories have no field {value!r}: {way_out}"
+    raise PydanticCustomError("value", "{message}", {"message": message})
+
+
+FieldName = Annotated[
+    str,
+    Field(max_length=MAX_FIELD_NAME_CHARS),
+    AfterValidator(check_name),
+    WithJsonSchema({"type": "string", "enum": list(_KNOWN)}),
+]
+
+
+class MemoryView(BaseModel):
+    """Which fields of memories to return, and in which format."""
+
+    fields: Annotated[list[FieldName], Field(max_length=len(_KNOWN))] = Field(
+        default=[], description="Only these fields of each memory. Default: all."
+    )
+    format: Literal["full", "compact"] = Field(
+        default="full", description="compact: what is null is left out, and numbers have four decimals."
+    )
+
+    def render(self, record: MemoryRecord, agent: Agent) -> Json:
+        """Render a memory with the requested fields."""
+        rendered = render_memory(record, agent)
+        return {name: rendered[name] for name in self.fields} if self.fields else rendered
+
+    def apply_format(self, memory: Json) -> Json:
+        """Apply the requested format to a rendered memory and the additional fields of its result."""
+        shown: Json = _compact(memory) if self.format == "compact" else memory
+        return shown
+
+
+FULL_VIEW = MemoryView()
+
+
+def _compact(value: Any) -> Any:
+    match value:
+        case dict():
+            return {
+                # Values that callers stored keep all digits and nulls.
+                name: part if name in _STORED_AS_GIVEN else _compact(part)
+                for name, part in value.items()
+                if part is not None
+            }
+        case list() | tuple():
+            return [_compact(part) for part in value]
+        case float():
+            return round(value, COMPACT_DECIMALS)
+    return value
+
+
+def render_search(answer: SearchAnswer, agent: Agent, view: MemoryView) -> Json:
+    """Render a `SearchOut`."""
+    return {
+        "results": [view.apply_format(_found(found, answer, agent, view)) for found in answer.results],
+        "generation": answer.generation,
+        "total_candidates": answer.total_candidates,
+        "removed_by_threshold": answer.removed_by_threshold,
+        # NO_GATE is the lowest threshold and excludes nothing.
+        "threshold": answer.threshold if answer.threshold > NO_GATE else None,
+        "min_similarity": least if (least := answer.ranking.min_similarity) > NO_GATE else None,
+        "candidates": answer.candidates and _candidates(answer.candidates),
+        "took_ms": round(answer.took_ms, 3),
+        "warnings": answer.warnings,
+    }
+
+
+def render_stored(result: StoredMemory) -> Json:
+    """Render a `StoredOut`."""
+    return {
+        "id": result.id,
+        "event": result.event,
+        "supersedes": result.supersedes,
+        "recorded": result.is_recorded,
+        "warnings": result.warnings,
+    }
+
+
+def render_stored_item(put: StoredItem) -> Json:
+    """Render an `ItemStoredOut`."""
+    message = _PUT_MESSAGES[put.outcome]
+    stored = {"success": True, "memory_id": put.memory_id, "key": put.key, "message": message}
+    return stored | {"warnings": put.warnings}
+
+
+def render_page(found: MemoryPage, agent: Agent, view: MemoryView = FULL_VIEW) -> Json:
+    """Render a `PageOut`."""
+    results = [view.apply_format(view.render(record, agent)) for record in found.records]
+    return {"results": results, "next_cursor": found.next_cursor}
+
+
+def render_history(found: History, agent: Agent) -> Json:
+    """Render a `HistoryOut`."""
+    return {"results": [render_memory(record, agent) for record in found.records], "truncated": found.is_truncated}
+
+
+def render_tree(found: MemoryTree, agent: Agent) -> Json:
+    """Render a `TreeOut`."""
+    return {"root": _node(found.root, agent), "truncated": found.is_truncated}
+
+
+def render_working_memories(records: Sequence[MemoryRecord], agent: Agent) -> Json:
+    """Render a `WorkingOut`."""
+    slots = agent.settings.working_memory_slots
+    return {"results": [render_memory(record, agent) for record in records], "slots": slots}
+
+
+def render_kept(result: StoredWorkingMemory, agent: Agent) -> Json:
+    """Render a `KeptOut`."""
+    evicted = None if result.evicted is None else render_memory(result.evicted, agent)
+    return {"id": result.record.id, "event": result.event, "evicted": evicted, "warnings": result.warnings}
+
+
+def render_session_end(result: SessionEnd) -> Json:
+    """Render an `EndedOut`."""
+    counts = result.ended.counts
+    return {"dropped": sum(counts.values()), "counts": counts, "run": result.run}
+
+
+def render_stats(found: Statistics, user_id: str | None) -> Json:
+    """Render a `StatsOut`."""
+    states = {state: found.of_state(state) for state in STATES}
+    return {
+        "user_id": user_id,
+        "total": sum(states.values()),
+        "states": states,
+        "types": {name: {state: counts.get(state, 0) for state in STATES} for name, counts in found.types.items()},
+        "decayed_below_50pct": found.decayed,
+        "oldest": _time(found.oldest),
+        "newest": _time(found.newest),
+    }
+
+
+def render_agent_line(settings: AgentSettings, *, memories: int | None) -> Json:
+    """Render an `AgentOut`. `memories` is None if the agent is not ready."""
+    return {
+        "agent": settings.slug,
+        "namespace": settings.namespace,
+        "preset": settings.preset,
+        "ready": memories is not None,
+        "generation": settings.ranking_generation,
+        "memories": memories,
+    }
+
+
+def render_agent_detail(agent: Agent, *, memories: int) -> Json:
+    """Render an `AgentDetailOut`."""
+    ranking, source = agent.settings.ranking, agent.source
+    types = [{name: getattr(type_, name) for name in _TYPE_FIELDS} for type_ in ranking.types]
+    return render_agent_line(agent.settings, memories=memories) | {
+        "types": types,
+        "model": model_name(ranking.model),
+        **dict.fromkeys(_MODEL_FIGURES),
+        **model_figures(ranking),
+        "scoring_fault": agent.settings.scoring_fault,
+        "limit": ranking.limit,
+        "score_threshold": ranking.score_threshold,
+        "min_similarity": ranking.min_similarity,
+        "candidates": ranking.candidates or "Auto",
+        "rerank": ranking.rerank and asdict(ranking.rerank),
+        "distance": agent.distance,
+        "embedding": {"provider": source.provider, "model": source.model, "dimensions": source.dimensions},
+        "keyword": agent.keyword and {"language": agent.keyword.language, **asdict(ranking.fusion)},
+        "evidence": asdict(ranking.evidence) if agent.keyword else None,
+    }
+
+
+def render_agents(lines: Sequence[Json]) -> Json:
+    """Render an `AgentsOut`."""
+    return {"results": lines}
+
+
+def _node(node: Node, agent: Agent) -> Json:
+    return render_memory(node.record, agent) | {"children": [_node(child, agent) for child in node.children]}
+
+
+def _found(found: SearchHit, answer: SearchAnswer, agent: Agent, view: MemoryView) -> Json:
+    rendered = view.render(found.record, agent)
+    rendered["score"] = found.score
+    if found.terms is not None and answer.has_terms:
+        terms = found.terms.terms
+        similarity = found.match.similarity if found.match else None
+        rendered |= {"similarity": similarity, "recency": terms.get("recency"), "utility": terms.get("utility")}
+    if answer.neighbours is not None:
+        around = answer.neighbours.get(found.record.id, ())
+        rendered["neighbours"] = [view.render(record, agent) for record in around]
+    if found.terms is not None and answer.candidates is not None:
+        rank = {"rank_before": found.rank_before, "rerank": found.rerank, "candidates": _candidates(answer.candidates)}
+        rendered["explain"] = _terms(found.terms, answer.ranking) | _match(found) | rank
+    return rendered
+
+
+def _terms(terms: ScoreTerms, ranking: Ranking) -> Json:
+    return {
+        "model": terms.model,
+        "similarity": terms.similarity,
+        "keyword": terms.keyword,
+        **_model_terms(terms, ranking),
+        "boost": terms.boost,
+        "age_days": terms.age_days,
+        "half_life_days": terms.half_life_days,
+        "score": terms.score,
+    }
+
+
+def _model_terms(terms: ScoreTerms, ranking: Ranking) -> Json:
+    """Render the terms of the scoring model. The weighted model has fields of its own, others share `terms`."""
+    if ranking.model is None:
+        factor = {"confidence_factor": None}
+        return {**factor, **terms.terms, "weights": asdict(ranking.weights), "terms": None, "variables": None}
+    variables = terms.variables if isinstance(ranking.model, CheckedExpression) else None
+    absent = dict.fromkeys(("recency", "utility", "weights", "confidence_factor"))
+    return {**absent, "terms": terms.terms, "variables": variables}
+
+
+def _match(found: SearchHit) -> Json:
+    match = found.match
+    if match is None:
+        return {}
+    matched = {"similarity": match.similarity, "keyword": match.keyword, "entities": match.entities}
+    return matched | {"evidence": match.evidence, "fused": match.fused}
+
+
+def _candidates(candidates: CandidateCounts) -> Json:
+    return {
+        "scored": candidates.scored,
+        "below_threshold": candidates.below_threshold,
+        "eligible": candidates.eligible,
+        "exact": candidates.is_exact,
+    }
+
+
+def _time(time_ms: int | None) -> str | None:
+    return None if time_ms is None else render_time(time_ms)

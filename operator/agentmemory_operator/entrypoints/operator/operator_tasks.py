@@ -1,0 +1,241 @@
+"""Lifecycle of the operator process.
+
+1. List all objects; retry for up to 120 s while the API server or the CRDs are missing.
+2. Start the watches. From here on the process is ready.
+3. Wait for the lease, then run the passes and the other tasks that write.
+4. If a task or the watches end, or on SIGTERM or SIGINT: stop all tasks, release the lease, raise the error if any.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Protocol
+
+from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster
+from agentmemory_operator.adapters.kubernetes.transport import Configuration
+from agentmemory_operator.connections.agent_secrets import AgentSecrets
+from agentmemory_operator.controllers.periods import Periods
+from agentmemory_operator.errors import AgentMemoryError, LeadershipLost, TransientError
+from agentmemory_operator.ports.access import SigningKeyMaker
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.runtime.feed import OperatorFeed
+from agentmemory_operator.runtime.leadership import Leadership
+from agentmemory_operator.runtime.object_table import AGENT_MEMORY, MEMORY_RESTORE, MEMORY_SNAPSHOT, QDRANT_CONNECTION
+from agentmemory_operator.runtime.tasks import cancel, race
+
+log = logging.getLogger(__name__)
+
+# All of them are listed before the first pass, which decides among all objects, for example on the owner of a slug.
+KINDS = (QDRANT_CONNECTION, AGENT_MEMORY, MEMORY_SNAPSHOT, MEMORY_RESTORE)
+LIST_RETRY_S = 2.0
+# The same time as Kubernetes controllers wait for their first lists.
+STARTUP_TIMEOUT_S = 120.0
+
+
+class Startup:
+    """Startup state for the readiness probe. Fails a start that makes no progress.
+
+    Args:
+        patience_s: Maximum wait for missing prerequisites, because an installation applies its parts in any order.
+
+    Attributes:
+        ready: Set when all objects are listed and the watches start.
+    """
+
+    def __init__(self, patience_s: float = STARTUP_TIMEOUT_S, *, now_s: Callable[[], float] = time.monotonic) -> None:
+        self.ready = asyncio.Event()
+        self._patience_s, self._now_s = patience_s, now_s
+        self._began_s = now_s()
+        self._trouble = ""
+
+    def why_not_ready(self) -> str | None:
+        """Return the reason why the operator is not ready, or None."""
+        if self.ready.is_set():
+            return None
+        return f"objects are not listed yet{': ' if self._trouble else ''}{self._trouble}"
+
+    def wait_for(self, trouble: str) -> None:
+        """Record a missing prerequisite, and log it if it differs from the last one.
+
+        Raises:
+            AgentMemoryError: If the start has already waited for `patience_s`.
+        """
+        waited_s = self._now_s() - self._began_s
+        if waited_s >= self._patience_s:
+            raise AgentMemoryError(f"gave up after {waited_s:.0f} s: {trouble}")
+        if trouble != self._trouble:
+            log.warning("%s; waiting for up to %.0f s", trouble, self._patience_s - waited_s)
+        self._trouble = trouble
+
+
+class ReconcilingOperator(Protocol):
+    """The operator as composed by `main`."""
+
+    feed: OperatorFeed
+    periods: Periods
+    handover: AgentSecrets | None
+    signing_key: SigningKeyMaker | None
+
+    async def run(self) -> None:
+        """Run all queues and sweepers until cancelled."""
+        ...
+
+
+async def operate(
+    operator: ReconcilingOperator,
+    cluster: KubernetesCluster,
+    configuration: Configuration,
+    *,
+    leadership: Leadership | None = None,
+    namespaces: Sequence[str] = (),
+    startup: Startup | None = None,
+) -> None:
+    """Reconcile the objects of a cluster until SIGTERM or SIGINT.
+
+    Args:
+        leadership: Passes run only while it is held; a standby only lists and watches. None runs them immediately.
+        namespaces: Namespaces to watch; empty watches all.
+        startup: Records what the start waits for, and when the watches start.
+
+    Raises:
+        AgentMemoryError: If the objects cannot be listed.
+        LeadershipLost: If the lease is lost. The process must exit.
+    """
+    # Imported here, because other commands do not need kopf and its dependencies.
+    from agentmemory_operator.entrypoints.operator.handlers import build_registry, run_kopf
+
+    startup = startup or Startup()
+    await list_all_objects(operator.feed, cluster, startup)
+    tasks = start_background(operator, cluster, leadership, namespaces)
+
+    async def stop() -> None:
+        await cancel(*tasks)
+        if leadership is not None:
+            await leadership.release()
+
+    where = f"namespaces {', '.join(namespaces)}" if namespaces else "the whole cluster"
+    log.info("watching %s of %s", ", ".join(KINDS), where)
+    registry = build_registry(operator.feed, configuration, on_stop=stop)
+    watching = asyncio.create_task(run_kopf(registry, namespaces, started=startup.ready))
+    await wait_for_first_end(tasks, watching, stop)
+
+
+def start_background(
+    operator: ReconcilingOperator, cluster: KubernetesCluster, leadership: Leadership | None, namespaces: Sequence[str]
+) -> tuple[asyncio.Task[None], ...]:
+    """Start the background tasks: the work, which runs only while this process leads, and the resync."""
+    period_s = operator.periods.resync_s
+    runs = [operator.run()]
+    if operator.handover is not None:
+        runs.append(sweep_secrets(operator.handover, cluster, namespaces, period_s=period_s))
+    if operator.signing_key is not None:
+        runs.append(keep_signing_key(operator.signing_key, period_s=period_s))
+    working = asyncio.create_task(run_while_leading(runs, leadership))
+    return working, asyncio.create_task(resync(operator.feed, cluster, period_s=period_s))
+
+
+async def wait_for_first_end(
+    tasks: Sequence[asyncio.Task[None]], watching: asyncio.Task[None], stop: Callable[[], Awaitable[None]]
+) -> None:
+    """Wait until the watches or a task end, stop the others in order, and raise the error of any of them.
+
+    Args:
+        stop: Stops the tasks.
+    """
+    for task in tasks:
+        task.add_done_callback(lambda ended: None if ended.cancelled() else watching.cancel())
+    try:
+        await asyncio.wait([watching])
+    finally:
+        await stop()
+        await cancel(watching)
+    for task in (*tasks, watching):
+        if not task.cancelled():
+            task.result()
+
+
+async def run_while_leading(runs: Sequence[Coroutine[Any, Any, None]], leadership: Leadership | None) -> None:
+    """Wait for the lease, then run everything that writes until the lease is lost or a run ends."""
+    if leadership is None:
+        await race(*runs)
+        return
+    try:
+        await leadership.acquire()
+    except BaseException:
+        for run in runs:
+            run.close()
+        raise
+    log.info("became the leader: this process reconciles now")
+    await race(*runs, leadership.keep())
+
+
+async def sweep_secrets(
+    handover: AgentSecrets, cluster: KubernetesCluster, namespaces: Sequence[str], *, period_s: float
+) -> None:
+    """Periodically delete the Secret copies of deleted agents."""
+    while True:
+        try:
+            listed = await handover.store.list_all()
+            await handover.sweep(listed, await cluster.list_all(AGENT_MEMORY), namespaces)
+        except LeadershipLost:
+            raise
+        except TransientError as exc:
+            log.warning("cannot look for Secrets of deleted agents: %s; retrying in %.0f s", exc, period_s)
+        await asyncio.sleep(period_s)
+
+
+async def keep_signing_key(key: SigningKeyMaker, *, period_s: float) -> None:
+    """Periodically create the signing key of user tokens if it is missing."""
+    while True:
+        pause_s = period_s
+        try:
+            await key.make_missing()
+        except LeadershipLost:
+            raise
+        except TransientError as exc:
+            pause_s = min(period_s, LIST_RETRY_S)
+            log.warning("cannot store the key for user tokens: %s; retrying in %.0f s", exc, pause_s)
+        await asyncio.sleep(pause_s)
+
+
+async def resync(feed: OperatorFeed, cluster: KubernetesCluster, *, period_s: float) -> None:
+    """Periodically find objects deleted in a gap of the watch: kopf then lists again, but reports no deletions."""
+    while True:
+        await asyncio.sleep(period_s)
+        for kind in KINDS:
+            known = feed.read_uids(kind)
+            try:
+                documents = await cluster.list_all(kind)
+            except TransientError as exc:
+                log.warning("cannot list %s: %s; again in %.0f s", kind, exc, period_s)
+            else:
+                feed.drop_absent(known, documents)
+
+
+async def list_all_objects(feed: OperatorFeed, cluster: KubernetesCluster, startup: Startup) -> None:
+    """List every object before the first pass, because the owner of a slug is decided among all of them.
+
+    Objects with an unfinished one-off operation are fed first.
+
+    Raises:
+        AgentMemoryError: If they cannot be listed within the startup's patience. The message has the reason.
+    """
+    for kind in KINDS:
+        while True:
+            try:
+                await cluster.check_served()
+                documents = await cluster.list_all(kind)
+            except TransientError as exc:
+                startup.wait_for(f"cannot list {kind}: {exc}")
+                await asyncio.sleep(LIST_RETRY_S)
+            else:
+                break
+        for document in sorted(documents, key=is_under_way, reverse=True):
+            feed.take("ADDED", document)
+
+
+def is_under_way(document: Json) -> bool:
+    """Return whether a one-off operation was started and has not ended. It continues before new ones start."""
+    status = document.get("status") or {}
+    return bool(status.get("startTime")) and not status.get("endTime")

@@ -1,0 +1,83 @@
+"""Feed the events of a cluster or of a manifest folder to the API and the operator of this process."""
+
+from collections.abc import AsyncGenerator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster
+from agentmemory_operator.agents.feed import ApiFeed
+from agentmemory_operator.agents.readiness import Readiness
+from agentmemory_operator.collections.rules.claims import ClaimSet
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.runtime.feed import OperatorFeed
+from agentmemory_operator.runtime.object_table import AGENT_MEMORY, QDRANT_CONNECTION
+
+# Imported for types only: a cluster needs no folder reader, and each import delays the start.
+if TYPE_CHECKING:
+    from agentmemory_operator.adapters.folder.manifest_folder import ManifestFolder
+
+# Kinds that the API reads.
+KINDS = (QDRANT_CONNECTION, AGENT_MEMORY)
+CLAIMS = ("claims", "")
+"""Key of the claims (the namespace of each slug) as a source, in addition to the kinds."""
+
+
+class ApiProcess(Protocol):
+    """The API as composed by `main`."""
+
+    feed: ApiFeed
+    readiness: Readiness
+
+
+class OperatorProcess(Protocol):
+    """The operator as composed by `main`."""
+
+    feed: OperatorFeed
+
+
+def sources(namespaces: Sequence[str] = ()) -> list[tuple[str, str]]:
+    """Return the sources that the API follows, as pairs of kind and namespace; '' stands for all namespaces."""
+    return [(kind, namespace) for kind in KINDS for namespace in namespaces or ("",)]
+
+
+async def follow(api: ApiProcess, cluster: KubernetesCluster, kind: str, namespace: str) -> None:
+    """Feed the objects of one source to the API until cancelled. An empty namespace means all."""
+    source = kind, namespace
+    heard, failed = partial(api.readiness.record_activity, source), partial(api.readiness.record_failure, source)
+    async for event, content in cluster.follow(kind, heard, on_failure=failed, namespace=namespace):
+        if isinstance(content, list):
+            api.feed.apply_list(kind, content, namespace=namespace)
+            api.readiness.record_synced(source)
+        else:
+            api.feed.apply_event(event, content)
+
+
+async def feed_claims(api: ApiProcess, claims: AsyncGenerator[ClaimSet, None]) -> None:
+    """Feed the claims to the API until cancelled."""
+    async for found in claims:
+        api.feed.apply_claims(found)
+        api.readiness.record_synced(CLAIMS)
+
+
+async def follow_folder(folder: "ManifestFolder", api: ApiProcess, operator: OperatorProcess | None) -> None:
+    """Feed a folder's objects to the API, and to the operator if it runs in this process, until cancelled."""
+    async for events in folder.follow():
+        for event, document in events:
+            feed_all(event, document, api, operator)
+        for source in sources():
+            api.readiness.record_synced(source)
+
+
+async def feed_own_changes(folder: "ManifestFolder", api: ApiProcess, operator: OperatorProcess) -> None:
+    """Feed the changes that the operator makes to the folder's objects, such as deletions, until cancelled."""
+    while True:
+        event, document = await folder.next_caused_event()
+        feed_all(event, document, api, operator)
+
+
+def feed_all(event: str, document: Json, api: ApiProcess, operator: OperatorProcess | None) -> None:
+    """Feed one event to the API, and to the operator if it runs in this process."""
+    if document["kind"] in KINDS:
+        api.feed.apply_event(event, document)
+    if operator is not None:
+        operator.feed.take(event, document)

@@ -1,0 +1,352 @@
+"""Items: one point under each key of a namespace; the last write wins.
+
+A write
+1. reads the point,
+2. writes it by compare-and-set on `rev`, with a mark; the point keeps the last 16 marks,
+3. reads it again. The engine does not report whether a conditional write took effect; the mark does, even if later
+   writes followed.
+4. Without the mark, it starts again with the row just read. If marks may have been dropped, the outcome is unknown.
+
+Invariant: a write takes effect at most once, after those that it has read, and overwrites no later one. A write without
+an error took effect exactly once.
+
+Writers of one process take a lock per key, because they would otherwise mostly force each other to retry. The holder of
+the lock executes all waiting writes of the key in order, and only has to send the last one.
+"""
+
+import asyncio
+import secrets
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TypeGuard
+from uuid import uuid4
+from weakref import WeakValueDictionary
+
+from agentmemory_operator.agents.checks import check_deletable, expiry_errors, find_type
+from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.collections.rules.rebuild_costs import MAX_TOKENS
+from agentmemory_operator.connections.embedders import GatheringEmbedder
+from agentmemory_operator.errors import (
+    AgentMemoryError,
+    CollectionMoved,
+    FieldError,
+    NotFound,
+    OutcomeUnknown,
+    RequestInvalid,
+    StoreUnavailable,
+    TransientError,
+)
+from agentmemory_operator.memories.chains import outcome_unknown_on_failure
+from agentmemory_operator.memories.hierarchy import check_parent
+from agentmemory_operator.memories.item_writes import (
+    ItemContent,
+    ItemWrite,
+    MergedPuts,
+    Outcome,
+    merge_puts,
+    scrub_item,
+)
+from agentmemory_operator.memories.point_pages import read_memories, read_pages, read_row
+from agentmemory_operator.memories.rules.ids import is_id, keyed_id
+from agentmemory_operator.memories.rules.item_rules import (
+    Address,
+    find_length_errors,
+    has_all_marks_since,
+    is_live,
+    item_tombstone,
+    item_type,
+    marks_of,
+    namespace_filter,
+    prefix_filter,
+)
+from agentmemory_operator.memories.rules.item_versions import NUMBER_KEY, version_number, versions_of
+from agentmemory_operator.memories.rules.record import MemoryRecord, Payload, record_of
+from agentmemory_operator.memories.tombstone_writes import read_confirmed, tombstone_write, write_tombstones
+from agentmemory_operator.memories.zone_access import find_id_scope, find_vector_errors, id_scope
+from agentmemory_operator.ports.base import Clock, Json
+from agentmemory_operator.runtime.tasks import gather_bounded
+
+# An attempt fails only if a writer of another process changed the same item, so the writers together make progress.
+MAX_ATTEMPTS = 100
+# Concurrent items of a batch; each needs three calls of the engine.
+MAX_CONCURRENT_PUTS = 8
+PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredItem:
+    """An item that is durably stored.
+
+    Attributes:
+        warnings: Messages about secrets that were removed from it.
+    """
+
+    memory_id: str
+    key: str
+    outcome: Outcome
+    warnings: tuple[str, ...] = ()
+
+
+PlacedItem = tuple[Address, ItemContent]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPage:
+    """One page of keys, each page sorted by name. `next_cursor` is None on the last page."""
+
+    keys: tuple[str, ...]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceCount:
+    """A namespace and its number of items."""
+
+    namespace: tuple[str, ...]
+    items: int
+
+
+Write = Callable[[Payload | None, str], Awaitable[bool]]
+"""Writes to a point, with a mark, if the point is still the given row (None: no point). Returns False if there is
+nothing to write."""
+
+Read = Callable[[Agent, str], Awaitable[Payload | None]]
+
+
+class Items:
+    """Items of agents. Several replicas may call every method at once."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._waiting: dict[str, list[ItemWrite]] = {}
+
+    def new_key(self, idempotency_key: str | None) -> str:
+        """Return a key for an item without one; the same for the same idempotency key."""
+        return keyed_id("", "item", idempotency_key) if idempotency_key else str(uuid4())
+
+    async def put(self, agent: Agent, address: Address, item: ItemContent) -> StoredItem:
+        """Write an item, replacing the one under its key.
+
+        Raises:
+            RequestInvalid: If the content is too long, the vector does not fit, or the agent does not have the zone.
+            KeysUnavailable: If the key of the zone is unavailable.
+            NotFound: If the user has no such parent.
+            Conflict: If the idempotency key was used with another body, or the stored item has another parent or an
+                immutable type.
+            EmbedderUnavailable, StoreUnavailable: If nothing was written. Retry.
+            OutcomeUnknown: If it may have been written. Read before retrying.
+        """
+        limit = agent.settings.max_content_tokens or MAX_TOKENS
+        errors = [*find_length_errors(item.content, limit), *find_vector_errors(agent, item.vector, address.zone)]
+        if errors := errors + expiry_errors(find_type(agent, item_type(agent.settings.ranking)), item.expires_at):
+            raise RequestInvalid(errors)
+        item, warnings = await scrub_item(agent, item)
+        scope = await id_scope(agent, address.zone, address.user_id)
+        memory_id = address.id_in(scope)
+        if item.parent_id is not None:
+            await check_parent(agent, item.parent_id, own_id=memory_id, user_id=address.user_id)
+        write = ItemWrite(agent, address, item, scope)
+        outcome = await self._wait_for(agent, memory_id, write)
+        agent.sizes.forget(address.user_id)
+        return StoredItem(memory_id=memory_id, key=address.key, outcome=outcome, warnings=warnings)
+
+    async def put_many(self, agent: Agent, items: Sequence[PlacedItem]) -> list[StoredItem | AgentMemoryError]:
+        """Write each item; return one result per item, in order: the stored item, or its error.
+
+        Items of one address are written one after the other. The contents of several items are embedded in one call.
+
+        Raises:
+            TransientError: If no item was written and a retry may succeed for all.
+        """
+        groups: dict[Address, list[int]] = {}
+        for place, (address, _) in enumerate(items):
+            groups.setdefault(address, []).append(place)
+        agent = replace(agent, embedder=GatheringEmbedder(agent.embedder))
+
+        async def put_in_order(places: Sequence[int]) -> list[tuple[int, StoredItem | AgentMemoryError]]:
+            return [(place, await self._put_or_refuse(agent, *items[place])) for place in places]
+
+        done = await gather_bounded(map(put_in_order, groups.values()), concurrency=MAX_CONCURRENT_PUTS)
+        outcomes = dict(chain.from_iterable(done))
+        unwritten = [outcome for outcome in outcomes.values() if _is_unwritten(outcome)]
+        if len(unwritten) == len(outcomes):
+            # CollectionMoved takes precedence: the caller then opens the agent again.
+            raise next((outcome for outcome in unwritten if isinstance(outcome, CollectionMoved)), unwritten[0])
+        return [outcomes[place] for place in range(len(items))]
+
+    async def _put_or_refuse(self, agent: Agent, address: Address, item: ItemContent) -> StoredItem | AgentMemoryError:
+        try:
+            return await self.put(agent, address, item)
+        except AgentMemoryError as error:
+            return error
+
+    async def get(self, agent: Agent, address: Address) -> MemoryRecord:
+        """Read an item.
+
+        Raises:
+            NotFound: If it does not exist or has expired.
+        """
+        row = await read_row(agent, await _id_of(agent, address))
+        if row is None or not is_live(row, agent.settings.ranking.endings, self._clock.now_ms()):
+            raise _not_found(address)
+        return record_of(row | {NUMBER_KEY: version_number(row)})
+
+    async def versions(self, agent: Agent, address: Address) -> list[MemoryRecord]:
+        """Return the earlier versions of an item, newest first, as many as are kept.
+
+        Raises:
+            NotFound: If the item does not exist or has expired.
+        """
+        row = await read_row(agent, await _id_of(agent, address))
+        if row is None or not is_live(row, agent.settings.ranking.endings, self._clock.now_ms()):
+            raise _not_found(address)
+        return versions_of(row, keep=agent.settings.keep_versions)
+
+    async def delete(self, agent: Agent, address: Address, *, is_admin: bool = False) -> None:
+        """Delete an item.
+
+        Args:
+            is_admin: True if items of immutable types may be deleted.
+
+        Raises:
+            NotFound: If it does not exist or has expired.
+            Forbidden: If its type is immutable and `is_admin` is false.
+            StoreUnavailable: If it was not deleted. Retry.
+            OutcomeUnknown: If it may have been deleted.
+        """
+
+        async def bury(row: Payload | None, mark: str) -> bool:
+            now_ms = self._clock.now_ms()
+            if row is None or not is_live(row, agent.settings.ranking.endings, now_ms):
+                raise _not_found(address)
+            check_deletable(agent, row, is_admin=is_admin)
+            await write_tombstones(agent, [tombstone_write(row, item_tombstone(row, mark, now_ms))])
+            return True
+
+        memory_id = await _id_of(agent, address)
+        async with self._lock(memory_id):
+            await self._change(agent, memory_id, bury, read=_read_emptied)
+        agent.sizes.forget(address.user_id)
+
+    async def keys(
+        self, agent: Agent, user_id: str, *, namespace: tuple[str, ...], limit: int, cursor: str | None = None
+    ) -> KeyPage:
+        """Return a page of the keys of exactly one namespace.
+
+        Raises:
+            RequestInvalid: If the cursor is malformed.
+        """
+        if cursor is not None and not is_id(cursor):
+            raise RequestInvalid([FieldError("cursor", f"{cursor!r} is not a next_cursor of a list of keys")])
+        body: Json = {
+            "filter": namespace_filter(user_id, namespace, self._clock.now_ms(), agent.settings.ranking.endings),
+            "limit": limit,
+        }
+        body |= {"with_payload": ["key"], "with_vector": False} | ({"offset": cursor} if cursor else {})
+        points, following = await read_memories(agent, body)
+        # A locked item has no readable key.
+        keys = (point["payload"].get("key") for point in points)
+        return KeyPage(tuple(sorted(key for key in keys if key is not None)), following)
+
+    async def namespaces(self, agent: Agent, user_id: str, *, prefix: tuple[str, ...]) -> list[NamespaceCount]:
+        """Return the namespaces with this prefix that contain items of a user, sorted."""
+        body: Json = {
+            "filter": prefix_filter(user_id, prefix, self._clock.now_ms(), agent.settings.ranking.endings),
+            "limit": PAGE,
+        }
+        body |= {"with_payload": ["namespace"], "with_vector": False}
+        sizes: Counter[tuple[str, ...]] = Counter()
+        async for points in read_pages(agent, body):
+            sizes.update(tuple(point["payload"]["namespace"]) for point in points if "namespace" in point["payload"])
+        return [NamespaceCount(namespace, sizes[namespace]) for namespace in sorted(sizes)]
+
+    async def _wait_for(self, agent: Agent, memory_id: str, write: ItemWrite) -> Outcome:
+        """Wait until the write is executed: by this call once it has the lock, or by an earlier holder."""
+        self._waiting.setdefault(memory_id, []).append(write)
+        async with self._lock(memory_id):
+            if write.outcome is None:
+                writes = self._waiting.pop(memory_id, [])
+                # It is missing if an earlier holder took it and was cancelled.
+                await self._execute(agent, memory_id, writes if write in writes else [*writes, write])
+        if isinstance(write.outcome, AgentMemoryError):
+            raise write.outcome
+        assert write.outcome is not None
+        return write.outcome
+
+    async def _execute(self, agent: Agent, memory_id: str, writes: Sequence[ItemWrite]) -> None:
+        try:
+            await self._put_all(agent, memory_id, writes)
+        except RequestInvalid as error:
+            # The embedder rejected one of the contents: execute the writes one by one.
+            if len(writes) == 1:
+                writes[0].outcome = error
+                return
+            for each_write in writes:
+                await self._execute(agent, memory_id, [each_write])
+        except AgentMemoryError as error:
+            for each_write in writes:
+                each_write.outcome = error
+
+    async def _put_all(self, agent: Agent, memory_id: str, writes: Sequence[ItemWrite]) -> None:
+        turn: MergedPuts | None = None
+
+        async def write_last(row: Payload | None, mark: str) -> bool:
+            nonlocal turn
+            turn = merge_puts(writes, row, self._clock.now_ms())
+            if turn.effective_writes:
+                await turn.write(self._clock.now_ms(), mark=mark, keep_versions=agent.settings.keep_versions)
+            return bool(turn.effective_writes)
+
+        await self._change(agent, memory_id, write_last)
+        if turn is not None:
+            turn.set_outcomes()
+
+    async def _change(self, agent: Agent, memory_id: str, write: Write, *, read: Read = read_row) -> None:
+        """Write until the point has the mark of the write, or `write` returns False.
+
+        Args:
+            read: Reads the point after the write.
+
+        Raises:
+            OutcomeUnknown: If so many writes followed that the mark may have been dropped.
+            StoreUnavailable: If writers of other processes changed the point in every attempt.
+        """
+        mark = secrets.token_hex(8)
+        row = await read_row(agent, memory_id)
+        for _ in range(MAX_ATTEMPTS):
+            if not await write(row, mark):
+                return
+            with outcome_unknown_on_failure():
+                after = await read(agent, memory_id)
+            if mark in marks_of(after):
+                return
+            if not has_all_marks_since(row, after):
+                raise OutcomeUnknown("this key was written concurrently: read before retrying")
+            row = after
+        raise StoreUnavailable("this key is being written concurrently: retry")
+
+    def _lock(self, memory_id: str) -> asyncio.Lock:
+        return self._locks.setdefault(memory_id, asyncio.Lock())
+
+
+def _is_unwritten(outcome: StoredItem | AgentMemoryError) -> TypeGuard[TransientError]:
+    """Return whether an item was not written and a retry may succeed."""
+    return isinstance(outcome, TransientError) and not isinstance(outcome, OutcomeUnknown)
+
+
+async def _id_of(agent: Agent, address: Address) -> str:
+    scope = await find_id_scope(agent, address.zone, address.user_id)
+    if scope is None:
+        raise _not_found(address)
+    return address.id_in(scope)
+
+
+async def _read_emptied(agent: Agent, memory_id: str) -> Payload | None:
+    return (await read_confirmed(agent, [memory_id])).get(memory_id)
+
+
+def _not_found(address: Address) -> NotFound:
+    return NotFound(f"this user has no item {address.key!r} in the namespace {'/'.join(address.namespace)}")

@@ -1,0 +1,316 @@
+"""Working memory: a few memories of one session, at most as many as the agent has slots.
+
+Qdrant has no transaction over several points, so a limit on their number cannot be checked and enforced in one step.
+Instead, a session has a fixed number of slots. Each slot is a point whose id is derived from user, session and slot
+number.
+
+1. Read all slots.
+2. Choose a free slot, else the slot of the least recently used memory.
+3. Write the memory into it by compare-and-set on the point's `rev`. If the slot changed, start again.
+
+`usedAt` orders memories by use. It is the time of use, but always later than that of every other memory in the session,
+which orders two uses within one millisecond.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+from weakref import WeakValueDictionary
+
+from agentmemory_operator.agents.checks import check_types
+from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.errors import (
+    AgentMemoryError,
+    Conflict,
+    FieldError,
+    NotFound,
+    RequestInvalid,
+    StoreUnavailable,
+)
+from agentmemory_operator.memories import chains
+from agentmemory_operator.memories.access_counts import AccessCounts
+from agentmemory_operator.memories.chains import MAX_ATTEMPTS
+from agentmemory_operator.memories.draft import MemoryDraft, build_drafts
+from agentmemory_operator.memories.incoming import IncomingMemory, scrub_memories
+from agentmemory_operator.memories.point_pages import read_row, replace_row
+from agentmemory_operator.memories.rules.expiry import is_expired
+from agentmemory_operator.memories.rules.filters import NOT_DELETED, Selection, equals, point_filter
+from agentmemory_operator.memories.rules.ids import slot_id
+from agentmemory_operator.memories.rules.record import (
+    EDIT_MARK_KEY,
+    TOMBSTONE_KEY,
+    WORKING_USED_KEY,
+    MemoryRecord,
+    Payload,
+    payload_of,
+    record_of,
+)
+from agentmemory_operator.memories.session_use import note_read, note_stored
+from agentmemory_operator.memories.stored_memories import (
+    ListRequest,
+    change_and_confirm,
+    delete_head,
+    list_page,
+    read_if_marked,
+)
+from agentmemory_operator.runtime.tasks import update
+from agentmemory_operator.spec.memory_types import MAX_WORKING_MEMORY_SLOTS, WORKING
+
+log = logging.getLogger(__name__)
+
+PAGE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A session of one user."""
+
+    user_id: str
+    session_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredWorkingMemory:
+    """A working memory that is durably stored.
+
+    Attributes:
+        event: "NONE" if the session had a memory with this content already.
+        evicted: Memory that was replaced; None if there was a free slot.
+    """
+
+    record: MemoryRecord
+    event: Literal["ADD", "NONE"]
+    evicted: MemoryRecord | None = None
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EndedSession:
+    """Number of memories that were removed, by type."""
+
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """A slot of a session: its stored point, if any, and whether it contains a live memory."""
+
+    number: int
+    id: str
+    row: Payload | None
+    is_taken: bool
+    used_at: int
+
+    @property
+    def rev(self) -> int:
+        return self.row["rev"] if self.row else 0
+
+
+class WorkingMemory:
+    """Working memories of an agent's sessions, and the end of sessions.
+
+    Several replicas may call every method at once.
+    """
+
+    def __init__(self, access_counts: AccessCounts) -> None:
+        self._access_counts = access_counts
+        # Writers of one process wait for each other, because otherwise they would overwrite each other's slots.
+        self._locks: WeakValueDictionary[tuple[str, Session], asyncio.Lock] = WeakValueDictionary()
+
+    async def read(self, agent: Agent, session: Session) -> tuple[MemoryRecord, ...]:
+        """Return a session's working memory, most recently used first.
+
+        Counts as a use of the session, not of its memories.
+        """
+        taken = [place for place in await self._places(agent, session) if place.is_taken]
+        await note_read(agent, [place.row for place in taken if place.row], now_ms=agent.clock.now_ms())
+        within = (place for place in taken if place.number < agent.settings.working_memory_slots)
+        ordered = sorted(within, key=lambda place: place.used_at, reverse=True)
+        return tuple(record_of(place.row) for place in ordered if place.row)
+
+    async def store(self, agent: Agent, memory: IncomingMemory) -> StoredWorkingMemory:
+        """Store a working memory; if no slot is free, replace the least recently used one.
+
+        Args:
+            memory: Memory with a session. If the session has the same content, that memory is marked as used and gets
+                the new importance.
+
+        Raises:
+            RequestInvalid: If the agent has no type `working`, or the memory is invalid.
+            EmbedderUnavailable, StoreUnavailable: If nothing was written. Retry.
+            OutcomeUnknown: If it may have been written. It is safe to retry.
+        """
+        if check_types([WORKING], agent, field="type"):
+            way_out = "add it to spec.types of its object, or use preset cognitive or importance"
+            raise RequestInvalid(
+                [FieldError("type", f"this agent has no type {WORKING!r} for working memory: {way_out}")]
+            )
+        [cleaned] = await scrub_memories(agent, [replace(memory, type=WORKING, is_working=True)])
+        [draft] = await build_drafts(agent, [cleaned])
+        if isinstance(draft, AgentMemoryError):
+            raise draft
+        session = Session(memory.user_id, memory.session_id or "")
+        lock = self._locks.setdefault((agent.settings.slug, session), asyncio.Lock())
+        try:
+            async with lock:
+                kept = replace(await self._keep(agent, session, draft), warnings=cleaned.warnings)
+            await note_stored(agent, [draft.record], now_ms=agent.clock.now_ms())
+            return kept
+        finally:
+            agent.sizes.forget(memory.user_id)
+
+    async def mark_used(self, agent: Agent, record: MemoryRecord) -> None:
+        """Mark a memory and its session as used after a read by id.
+
+        An error is only logged: the read itself has succeeded.
+        """
+        session = Session(record.user_id, record.session_id or "")
+        await note_read(agent, [payload_of(record)], now_ms=agent.clock.now_ms())
+        if not record.is_working:
+            return
+        try:
+            places = await self._places(agent, session)
+            for place in places:
+                is_target = place.is_taken and place.id == record.id
+                if place.row and is_target and place.used_at < _latest(places):
+                    await change_and_confirm(
+                        agent, place.row, {WORKING_USED_KEY: _next_use(agent, places)}, NOT_DELETED
+                    )
+        except AgentMemoryError as error:
+            log.info("could not mark a working memory of agent %s as used: %s", agent.settings.slug, error)
+
+    async def read_rows(self, agent: Agent, session: Session) -> list[Payload]:
+        """Return the stored rows of a session's working memory, unordered, without marking a use."""
+        return [place.row for place in await self._places(agent, session) if place.is_taken and place.row]
+
+    async def end_session(
+        self, agent: Agent, session: Session, *, read_later: frozenset[str] = frozenset()
+    ) -> EndedSession:
+        """Delete a session's working memory, and its memories of types that end with the session.
+
+        A predecessor of such a memory is deleted too, or becomes a head again if its type does not end with the
+        session.
+
+        Args:
+            read_later: Ids of working memories that expire now instead: readers no longer see them, and a cleanup
+                deletes them after a model has processed them.
+
+        Raises:
+            StoreUnavailable, OutcomeUnknown: If some may have been deleted. The same call again deletes the rest.
+        """
+        counts = {WORKING: await self._clear(agent, session, read_later)}
+        types = agent.settings.session_types
+        selection = Selection(user_id=session.user_id, types=types, session_id=session.session_id)
+        while True:
+            page = await list_page(agent, ListRequest(selection=selection, limit=PAGE))
+            for record in page.records:
+                dropped = await _try_delete(agent, record.id, user_id=session.user_id)
+                counts[record.type] = counts.get(record.type, 0) + dropped
+            if not page.records:
+                return EndedSession({name: count for name, count in counts.items() if count})
+
+    async def _clear(self, agent: Agent, session: Session, read_later: frozenset[str]) -> int:
+        """Delete or expire a session's working memory; return the number of memories."""
+        places = [place for place in await self._places(agent, session) if place.is_taken]
+        dropped = [
+            await (self._expire(agent, place) if place.id in read_later else self._vacate(agent, place))
+            for place in places
+        ]
+        agent.sizes.forget(session.user_id)
+        return sum(dropped)
+
+    async def _keep(self, agent: Agent, session: Session, draft: MemoryDraft) -> StoredWorkingMemory:
+        async def write(places: list[_Slot]) -> StoredWorkingMemory | None:
+            within = places[: agent.settings.working_memory_slots]
+            for place in places[len(within) :]:
+                # Left over from a time when the agent had more slots.
+                if place.is_taken:
+                    await self._vacate(agent, place)
+            used_at = _next_use(agent, places)
+            if existing := _row_with_content(draft.record.content_hash, within):
+                changes: Payload = {"importance": draft.record.importance, WORKING_USED_KEY: used_at}
+                row = await change_and_confirm(agent, existing, changes, NOT_DELETED)
+                return StoredWorkingMemory(record_of(row), "NONE") if row else None
+            chosen = min(within, key=lambda place: (place.is_taken, place.used_at, place.number))
+            row = await self._take(agent, chosen, draft, used_at=used_at)
+            evicted = record_of(chosen.row) if chosen.is_taken and chosen.row else None
+            return StoredWorkingMemory(record_of(row), "ADD", evicted) if row else None
+
+        busy = StoreUnavailable(f"session {session.session_id!r} is being changed concurrently: retry")
+        return await update(partial(self._places, agent, session), write, busy=busy)
+
+    async def _places(self, agent: Agent, session: Session) -> list[_Slot]:
+        """Return all slots that a session can ever have, in order."""
+        owner = agent.id_slug, session.user_id, session.session_id
+        ids = [slot_id(*owner, number) for number in range(MAX_WORKING_MEMORY_SLOTS)]
+        rows = {point["id"]: point["payload"] for point in await agent.store.retrieve(agent.alias, ids)}
+        return [self._place(agent, number, id_, rows.get(id_)) for number, id_ in enumerate(ids)]
+
+    def _place(self, agent: Agent, number: int, id_: str, row: Payload | None) -> _Slot:
+        slug, types = agent.settings.slug, agent.settings.ranking.endings
+        is_taken = row is not None and TOMBSTONE_KEY not in row and not is_expired(row, types, agent.clock.now_ms())
+        times = (row.get(WORKING_USED_KEY, 0), row.get("lastAccessedAt") or 0) if row else ()
+        return _Slot(number, id_, row, is_taken, max(*times, self._access_counts.last_ms(slug, id_), 0))
+
+    async def _take(self, agent: Agent, place: _Slot, draft: MemoryDraft, *, used_at: int) -> Payload | None:
+        """Write a memory into a slot by compare-and-set; return the stored payload, or None if the slot changed."""
+        placed = replace(draft, record=replace(draft.record, id=place.id, rev=place.rev + 1))
+        mark = secrets.token_hex(8)
+        point = placed.point(agent)
+        point["payload"] |= {WORKING_USED_KEY: used_at, EDIT_MARK_KEY: mark}
+        if place.row is None:
+            await agent.store.upsert(agent.alias, [point], insert_only=True, strong=True)
+        else:
+            unchanged = point_filter(place.id, equals("rev", place.rev))
+            await replace_row(agent, point, unchanged, replaced=place.row)
+        return await read_if_marked(agent, place.id, mark)
+
+    async def _expire(self, agent: Agent, place: _Slot) -> bool:
+        """Let the memory in a slot expire now; return whether this call did."""
+        now_ms = agent.clock.now_ms()
+
+        async def write(row: Payload | None) -> bool | None:
+            if row is None or TOMBSTONE_KEY in row or is_expired(row, agent.settings.ranking.endings, now_ms):
+                return False
+            return True if await change_and_confirm(agent, row, {"expiresAt": now_ms}, NOT_DELETED) else None
+
+        busy = StoreUnavailable("the session is being changed concurrently: retry")
+        return await update(partial(read_row, agent, place.id), write, busy=busy)
+
+    async def _vacate(self, agent: Agent, place: _Slot) -> bool:
+        """Replace the memory in a slot by a tombstone; return whether this call did."""
+        row: Payload | None = place.row
+        for _ in range(MAX_ATTEMPTS):
+            if row is None or TOMBSTONE_KEY in row:
+                return False
+            before, row = row, await chains.tombstone_head(agent, row)
+            if row is not None and TOMBSTONE_KEY in row:
+                return bool(row["rev"] == before["rev"] + 1)
+        raise StoreUnavailable("the session is being changed concurrently: retry")
+
+
+def _next_use(agent: Agent, places: Iterable[_Slot]) -> int:
+    return max(agent.clock.now_ms(), _latest(places) + 1)
+
+
+def _latest(places: Iterable[_Slot]) -> int:
+    return max((place.used_at for place in places), default=0)
+
+
+def _row_with_content(content_hash: str, places: Sequence[_Slot]) -> Payload | None:
+    """Return the working memory with this content; None if there is none."""
+    rows = (place.row for place in places if place.is_taken and place.row)
+    return next((row for row in rows if row.get("contentHash") == content_hash), None)
+
+
+async def _try_delete(agent: Agent, memory_id: str, *, user_id: str) -> bool:
+    """Delete a memory; return False if it was deleted or superseded concurrently."""
+    try:
+        await delete_head(agent, memory_id, user_id=user_id, is_admin=True)
+    except (NotFound, Conflict):
+        return False
+    return True

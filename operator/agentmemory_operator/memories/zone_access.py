@@ -1,0 +1,145 @@
+"""Memories in a privacy zone: the zones that an agent allows, and the ids, hashes, vectors and keyword texts in them.
+
+Rows are plain text here; `zones/sealed_store.py` encrypts and decrypts them.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from agentmemory_operator.agents.checks import check_stored_vector
+from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.errors import FieldError, KeysUnavailable, RequestInvalid
+from agentmemory_operator.memories.rules.ids import zone_scope
+from agentmemory_operator.memories.rules.record import Payload
+from agentmemory_operator.spec.caller_rights import is_shared
+from agentmemory_operator.zones.keyring import DataKey
+from agentmemory_operator.zones.rules.sealing import PERSONAL, ZONE_KEY, is_locked, rank_of, sealed_keys
+from agentmemory_operator.zones.sealed_store import ZoneKeys
+
+ZoneUser = tuple[str, str]
+"""A zone and a user."""
+
+_IDENTITY = ("id", "userId", ZONE_KEY)
+
+
+def find_zone_errors(agent: Agent, zone: str | None, user_id: str) -> list[FieldError]:
+    """Return the errors that prevent a user's memory from being stored in a zone."""
+    if zone is None:
+        return []
+    allowed = sorted(agent.settings.zones.allowed) if agent.settings.zones else []
+    if zone not in allowed:
+        known = f"it allows {', '.join(allowed)}" if allowed else "it allows none"
+        return [FieldError("zone", f"{zone!r} is not allowed by spec.zones of this agent: {known}")]
+    if zone == PERSONAL and is_shared(user_id):
+        return [FieldError("zone", f"{PERSONAL} memories use the key of one user, but {user_id!r} is a shared scope")]
+    return []
+
+
+async def read_writing_keys(
+    agent: Agent, owners: Iterable[tuple[str | None, str]]
+) -> dict[ZoneUser, DataKey | KeysUnavailable]:
+    """Return the data keys that encrypt new memories, by zone and user; KeysUnavailable for an unavailable key."""
+    found: dict[ZoneUser, DataKey | KeysUnavailable] = {}
+    for zone, user_id in dict.fromkeys(owners):
+        if zone is None:
+            continue
+        try:
+            found[zone, user_id] = await writing_key(agent, zone, user_id)
+        except KeysUnavailable as error:
+            found[zone, user_id] = error
+    return found
+
+
+async def writing_key(agent: Agent, zone: str, user_id: str) -> DataKey:
+    """Return the data key that encrypts new memories of a user in a zone, creating it if needed.
+
+    Raises:
+        KeysUnavailable: If it is unavailable.
+    """
+    return await zone_keys_of(agent).get_or_create_key(zone, user_id)
+
+
+def zone_keys_of(agent: Agent) -> ZoneKeys:
+    """Return the keys of an agent's zones.
+
+    Raises:
+        KeysUnavailable: If this API process is configured without zone keys.
+    """
+    if agent.zone_keys is None:
+        raise KeysUnavailable("this API has no zone keys: set AGENTMEMORY_ZONE_KEYS_NAMESPACE")
+    return agent.zone_keys
+
+
+async def id_scope(agent: Agent, zone: str | None, user_id: str) -> str:
+    """Return the scope that derives the ids and content hashes of a user's memories in a zone.
+
+    Raises:
+        RequestInvalid: If the agent does not have the zone, or not for this user.
+        KeysUnavailable: If its key is unavailable.
+    """
+    if errors := find_zone_errors(agent, zone, user_id):
+        raise RequestInvalid(errors)
+    return agent.id_slug if zone is None else scope_of_key(agent, await writing_key(agent, zone, user_id))
+
+
+async def find_id_scope(agent: Agent, zone: str | None, user_id: str) -> str | None:
+    """Return the scope as `id_scope`, without creating a key; None if the user cannot have memories in the zone.
+
+    Raises:
+        RequestInvalid, KeysUnavailable: As in `id_scope`.
+    """
+    if errors := find_zone_errors(agent, zone, user_id):
+        raise RequestInvalid(errors)
+    if zone is None or agent.zone_keys is None:
+        return agent.id_slug if zone is None else None
+    key = await agent.zone_keys.find_key(zone, user_id)
+    return None if key is None else scope_of_key(agent, key)
+
+
+def scope_of_key(agent: Agent, key: DataKey | None) -> str:
+    """Return the scope that derives ids under a data key."""
+    return zone_scope(agent.id_slug, key.id_secret) if key else agent.id_slug
+
+
+def has_vector(agent: Agent, zone: str | None) -> bool:
+    """Return whether memories of a zone have a dense vector, which discloses their subject."""
+    return zone is None or (agent.settings.zones is not None and zone in agent.settings.zones.vectors)
+
+
+def has_words(agent: Agent, zone: str | None) -> bool:
+    """Return whether memories of a zone have a keyword vector, which the engine stores unencrypted."""
+    return zone is None or (agent.settings.zones is not None and zone in agent.settings.zones.words)
+
+
+def with_encrypted_fields(row: Mapping[str, Any], changes: Payload) -> Payload:
+    """Return changes to a row, extended by all encrypted fields if one of them changes: they are encrypted as a whole.
+
+    Raises:
+        KeysUnavailable: If the row is locked and an encrypted field changes.
+    """
+    zone = row.get(ZONE_KEY)
+    hidden = sealed_keys(zone) if zone else frozenset()
+    if hidden.isdisjoint(changes):
+        return changes
+    check_unlocked(row)
+    return {key: row[key] for key in row if key in hidden or key in _IDENTITY} | changes
+
+
+def check_unlocked(row: Mapping[str, Any]) -> None:
+    """Raise unless the encrypted fields of a row were decrypted.
+
+    Raises:
+        KeysUnavailable: If the row is locked.
+    """
+    if is_locked(row):
+        raise KeysUnavailable(f"memory {row['id']} is locked: its key is unavailable or deleted")
+
+
+def find_vector_errors(agent: Agent, vector: Sequence[float] | None, zone: str | None) -> list[FieldError]:
+    """Return the errors of the vector of a new memory; none is needed in a zone without vectors."""
+    return check_stored_vector(vector, agent) if vector is not None or has_vector(agent, zone) else []
+
+
+def is_lower_zone(before: str | None, after: str | None) -> bool:
+    """Return whether `after` is a lower zone than `before`."""
+    return rank_of(after) < rank_of(before)

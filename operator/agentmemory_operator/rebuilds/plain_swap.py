@@ -1,0 +1,183 @@
+"""Put a plain collection behind an alias of its own name: the steps of a rebuild that differ for it.
+
+`rebuilds/rules/plain_swap_steps.py` has the reason, and the next step after a crash at any call.
+"""
+
+import asyncio
+import time
+from dataclasses import replace
+from typing import Any
+
+from agentmemory_operator.collections.rules.changes import SetAlias
+from agentmemory_operator.collections.rules.collection import PREVIOUS_KEY
+from agentmemory_operator.collections.rules.rebuild_record import REBUILD_KEY, clear_copied_keys, record_to_json
+from agentmemory_operator.errors import SpecInvalid, StoreRejected, StoreUnavailable, TransientError
+from agentmemory_operator.ports.snapshots import SnapshotFile
+from agentmemory_operator.rebuilds.rules.plain_swap_steps import replaces_plain_collection, with_way_back_as_source
+from agentmemory_operator.rebuilds.task import RebuildRun
+from agentmemory_operator.snapshots.copy_comparison import ComparedSnapshot, compare
+from agentmemory_operator.snapshots.rules.copy_verdict import SnapshotRecord, hash_configuration
+from agentmemory_operator.snapshots.verify import restore_into
+from agentmemory_operator.spec.kinds.conditions import Reason
+from agentmemory_operator.spec.naming import next_physical
+
+MAX_LINK_ATTEMPTS = 50
+"""Maximum number of attempts to create the alias while clients find nothing.
+
+Afterwards each pass over the object tries.
+"""
+
+LINK_RETRY_S = 0.1
+
+# The metadata of a restored collection is that of the original, so these keys are cleared.
+_CLEARED_METADATA = clear_copied_keys() | {PREVIOUS_KEY: None}
+
+
+class _WayBackRun(RebuildRun):
+    """Copies the changes into the way back that are also copied into the target. It has no stored record."""
+
+    async def note(self, **changes: Any) -> None:
+        """Change the record in memory only."""
+        self.record = replace(self.record, **changes)
+
+
+async def create_way_back(task: RebuildRun) -> str:
+    """Create the way back of a plain collection: restore a snapshot of it, and compare both.
+
+    Raises:
+        SpecInvalid: If the copy differs from the collection.
+        RebuildPaused, RebuildCancelled: If the rebuild must not continue.
+        TransientError: If the step must be repeated.
+    """
+    name, server = task.record.way_back or await _choose_name(task), task.server
+    # A killed run may have left a partial copy.
+    await server.collections.delete(name)
+    recorded = await _read_record(task)
+    file = await server.snapshots.create(task.source_name)
+    try:
+        await task.check()
+        subject = await _subject(task, file, recorded)
+        await restore_into(name, subject, server)
+        await server.snapshots.write_metadata(name, _CLEARED_METADATA)
+        verdict = await compare(name, subject, server)
+    finally:
+        # Once the alias has its name, the file can no longer be reached.
+        await server.snapshots.delete_file(task.source_name, file.name)
+    if not verdict.is_good:
+        raise SpecInvalid(Reason.NOT_VERIFIED, f"the copy to keep differs from the collection: {verdict.message}")
+    return f"{name} is kept: {verdict.message}"
+
+
+async def _choose_name(task: RebuildRun) -> str:
+    """Choose the name of the way back, and record it before the collection is created.
+
+    The target has the highest known number.
+    """
+    name = next_physical(task.alias, [*await task.server.snapshots.collections(), task.target_name])
+    await task.update_record(way_back=name)
+    return name
+
+
+async def _read_record(task: RebuildRun) -> SnapshotRecord:
+    collections, name = task.server.collections, task.source_name
+    begun_ms, before = task.clock.now_ms(), await collections.count(name)
+    # Observe again: the collection got an index since this run started.
+    observed = await collections.observe(name, name, is_linked=True)
+    return SnapshotRecord(
+        started_ms=begun_ms, before=before, config_hash=hash_configuration(observed.collection) if observed else None
+    )
+
+
+async def _subject(task: RebuildRun, file: SnapshotFile, recorded: SnapshotRecord) -> ComparedSnapshot:
+    return ComparedSnapshot(
+        uid=task.memory.metadata.uid,
+        physical=task.source_name,
+        name=file.name,
+        size=file.size,
+        sha256=file.sha256,
+        recorded=replace(recorded, after=await task.server.collections.count(task.source_name)),
+        live=task.source_name,
+    )
+
+
+async def way_back_runs(task: RebuildRun) -> list[RebuildRun]:
+    """Return a run that also copies changes into the way back of a plain collection; empty for other rebuilds."""
+    if not replaces_plain_collection(task.record, task.alias):
+        return []
+    name = task.record.way_back
+    if name is None or await task.server.snapshots.metadata(name) is None:
+        await create_way_back(task)
+    way_back_run = _WayBackRun(
+        memory=task.memory,
+        server=task.server,
+        source=task.source,
+        desired=task.source.collection,
+        record=replace(task.record, target=str(task.record.way_back)),
+        clock=task.clock,
+        embedder=None,
+        check=task.check,
+        report_progress=task.report_progress,
+    )
+    return [way_back_run]
+
+
+async def replace_by_alias(task: RebuildRun) -> None:
+    """Replace the plain collection by the alias. All its points are in the target.
+
+    Raises:
+        StoreUnavailable: If the target or the way back has fewer points than the collection.
+        TransientError: If it is unknown whether the alias exists. Every pass over the object handles that first.
+    """
+    collections = task.server.collections
+    await _check_complete(task)
+    await _record_deletion(task, task.clock.now_ms())
+    begun_s = time.monotonic()
+    try:
+        await collections.delete(task.source_name)
+    except StoreRejected:
+        await _record_deletion(task, None)
+        raise
+    await _link(task)
+    task.record = replace(task.record, pause_ms=round((time.monotonic() - begun_s) * 1000))
+
+
+async def record_replaced(task: RebuildRun) -> None:
+    """Record that the alias points to the target, and that the replaced contents are in the way back."""
+    record = with_way_back_as_source(task.record, task.alias, task.clock.now_ms())
+    if record != task.record:
+        task.source = replace(task.source, physical=record.source)
+        await task.update_record(source=record.source, pause_ms=record.pause_ms)
+
+
+async def _check_complete(task: RebuildRun) -> None:
+    """Raise if points without `updatedAt` were added since the full comparison.
+
+    Only direct writers write such points.
+    """
+    points, names = task.server.points, (task.source_name, task.target_name, str(task.record.way_back))
+    source_count, *copies = [await points.count(name, None) for name in names]
+    if min(copies) < source_count:
+        raise StoreUnavailable(
+            f"{source_count - min(copies)} points were written directly to {task.source_name}, which is about to be "
+            f"replaced: stop direct writers; retrying"
+        )
+
+
+async def _record_deletion(task: RebuildRun, gone_ms: int | None) -> None:
+    """Record in the target's metadata that the collection is deleted at `gone_ms`; None withdraws that.
+
+    Progress is not reported, because writers wait.
+    """
+    task.record = replace(task.record, gone_ms=gone_ms)
+    await task.server.snapshots.write_metadata(task.target_name, {REBUILD_KEY: record_to_json(task.record)})
+
+
+async def _link(task: RebuildRun) -> None:
+    link = SetAlias(task.alias, task.target_name)
+    for _ in range(MAX_LINK_ATTEMPTS):
+        try:
+            await task.server.collections.apply(task.target_name, link)
+            return
+        except TransientError:
+            await asyncio.sleep(LINK_RETRY_S)
+    await task.server.collections.apply(task.target_name, link)

@@ -1,0 +1,233 @@
+"""Copy points from one collection into another, with vectors as the other collection requires.
+
+Payloads are copied unchanged, including `rev` and `updatedAt`, by which both collections are compared. A write never
+replaces newer data: missing points are inserted, and existing ones are replaced only by a higher `rev`. So a step may
+be repeated, and a write of a delayed process does no harm.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, effective_limits
+from agentmemory_operator.connections.embedders import WrappedEmbedder
+from agentmemory_operator.memories.rules.comparison import PointId, rev_of, vectors_of
+from agentmemory_operator.memories.rules.filters import Filter, narrow
+from agentmemory_operator.memories.rules.ids import chunks_of
+from agentmemory_operator.memories.rules.record import is_emptied
+from agentmemory_operator.memories.tombstone_writes import delete_vectors_operation
+from agentmemory_operator.ports.base import Json, Vector
+from agentmemory_operator.ports.models import Embedder
+from agentmemory_operator.ports.points import PointStore
+from agentmemory_operator.rebuilds.point_conversion import CopyEnd, PointConverter, payload_of_point
+from agentmemory_operator.rebuilds.task import RebuildRun
+
+# Points in a call with vectors. Searches wait while the engine stores them; four times as many copy no faster.
+MAX_COPIED_POINTS = 32
+# Points in a call that are embedded. Fewer would need more calls of the provider, which take most of the time.
+MAX_EMBEDDED_POINTS = 128
+
+_BOUNDS = frozenset({"max_query_limit", "upsert_max_batchsize"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyCounts:
+    """Result of a call of `update`.
+
+    Attributes:
+        inserted: Number of points that the target lacked.
+        replaced: Number of points with a lower `rev` in the target.
+    """
+
+    inserted: int = 0
+    replaced: int = 0
+
+    def __add__(self, other: "CopyCounts") -> "CopyCounts":
+        return CopyCounts(inserted=self.inserted + other.inserted, replaced=self.replaced + other.replaced)
+
+    def __bool__(self) -> bool:
+        return self.inserted + self.replaced > 0
+
+
+class PointCopier:
+    """Copies points from `source` to `target`, both on one server.
+
+    Args:
+        embedder: Embedder for the target; None to copy the source's vectors.
+    """
+
+    def __init__(
+        self, points: PointStore, source: CopyEnd, target: CopyEnd, *, embedder: Embedder | None = None
+    ) -> None:
+        self._points = points
+        self._source = source
+        self._target = target
+        self._reshaping = PointConverter(points, source, target, embedder=embedder)
+
+    @property
+    def page(self) -> int:
+        """Maximum number of points in a call, within the limits of both collections' strict mode."""
+        limits = [effective_limits(end.collection.strict_mode) for end in (self._source, self._target)]
+        base = MAX_EMBEDDED_POINTS if self._reshaping.embeds else MAX_COPIED_POINTS
+        return int(min([base, *(bound for mode in limits for name, bound in mode.items() if name in _BOUNDS)]))
+
+    async def read(
+        self, filter_: Filter | None = None, *, offset: PointId | None = None, limit: int | None = None
+    ) -> tuple[list[Json], Any]:
+        """Return points of the source for `insert` and `update`, and the offset of the next page or None.
+
+        Args:
+            limit: Maximum number, at most `page`. None is `page`.
+        """
+        body: Json = {"limit": limit or self.page, "with_payload": True, "with_vector": self._reshaping.read_vectors}
+        options = {name: value for name, value in (("filter", filter_), ("offset", offset)) if value is not None}
+        return await self._points.scroll(self._source.physical, body | options)
+
+    async def insert(self, points: Sequence[Json]) -> None:
+        """Write the points that the target lacks.
+
+        Raises:
+            RebuildPaused: If a user must fix something before a point can be embedded.
+            EmbedderUnavailable: If the points cannot be embedded now.
+        """
+        for part in chunks_of(points, self.page):
+            # Writing an existing point costs only a call; embedding it may cost money.
+            missing = await self._missing(part) if self._reshaping.embeds else part
+            if target_points := await self._reshaping.convert(missing, most=self.page):
+                await self._points.upsert(self._target.physical, target_points, insert_only=True, strong=True)
+
+    async def update(self, points: Sequence[Json], *, before_ms: int | None = None) -> CopyCounts:
+        """Write the points that the target lacks, or has with a lower `rev` or none.
+
+        Only points that must be written are embedded.
+
+        Args:
+            before_ms: Unix milliseconds. Points that changed in the target since then are not replaced.
+
+        Raises:
+            RebuildPaused: If a user must fix something before a point can be embedded.
+            EmbedderUnavailable: If the points cannot be embedded now.
+        """
+        carried = CopyCounts()
+        for part in chunks_of(points, self.page):
+            carried += await self._update(part, before_ms)
+        return carried
+
+    async def _update(self, points: Sequence[Json], before_ms: int | None) -> CopyCounts:
+        existing = await self._read_existing(points)
+        missing = [point for point in points if point["id"] not in existing]
+        newer = [
+            point
+            for point in points
+            if point["id"] in existing and _is_older(existing[point["id"]], rev_of(payload_of_point(point)), before_ms)
+        ]
+        for rev, same_rev in _by_rev(await self._reshaping.convert([*missing, *newer], most=self.page)).items():
+            await self._replace(same_rev, replaceable_by(rev, before_ms), are_there=bool(newer))
+        return CopyCounts(inserted=len(missing), replaced=len(newer))
+
+    async def _replace(self, made: Sequence[Json], gives_way: Filter, *, are_there: bool) -> None:
+        """Write points. Vectors that they lack are deleted by name, because an upsert may keep them."""
+        tombstones = [point["id"] for point in made if is_emptied(payload_of_point(point))]
+        living = [point for point in made if not is_emptied(payload_of_point(point))]
+        operations = [
+            {"delete_vectors": {"filter": narrow(gives_way, {"has_id": ids}), "vector": [name]}}
+            for name in self._names
+            if (ids := [point["id"] for point in living if name not in point["vector"]])
+        ]
+        if operations and are_there:
+            await self._points.batch(self._target.physical, operations, strong=True)
+        # The filter repeats the check in the engine: another process may have written since the read.
+        await self._points.upsert(self._target.physical, made, update_filter=gives_way, inserts=True, strong=True)
+        if tombstones and are_there:
+            await self._points.batch(
+                self._target.physical, [delete_vectors_operation(self._names, tombstones)], strong=True
+            )
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return ("", KEYWORD_VECTOR) if self._target.collection.has_keyword else ("",)
+
+    async def _missing(self, points: Sequence[Json]) -> list[Json]:
+        existing = await self._read_existing(points)
+        return [point for point in points if point["id"] not in existing]
+
+    async def _read_existing(self, points: Sequence[Json]) -> Mapping[PointId, Mapping[str, Any]]:
+        """Return `rev` and `updatedAt` of the points that exist in the target, by id."""
+        ids = [point["id"] for point in points]
+        rows = await self._points.retrieve(self._target.physical, ids, keys=["rev", "updatedAt"])
+        return {row["id"]: payload_of_point(row) for row in rows}
+
+
+def build_copier(task: RebuildRun, *, embedder: Embedder | None = None) -> PointCopier:
+    """Build the copier of a rebuild.
+
+    Args:
+        embedder: Embedder to use instead of the run's.
+    """
+    source, target = ends_of(task)
+    return PointCopier(task.server.points, source, target, embedder=embedder or task.embedder)
+
+
+def ends_of(task: RebuildRun) -> tuple[CopyEnd, CopyEnd]:
+    """Return the source and target of a rebuild."""
+    source = CopyEnd(physical=task.source_name, collection=task.source.collection)
+    return source, CopyEnd(physical=task.target_name, collection=task.desired)
+
+
+def replaceable_by(rev: int, before_ms: int | None = None) -> Filter:
+    """Return the filter of points that a revision may replace.
+
+    Args:
+        before_ms: Unix milliseconds. Points that changed since then are excluded.
+    """
+    bounds = [("rev", rev)] + ([("updatedAt", before_ms)] if before_ms is not None else [])
+    return {"must": [{"should": [{"key": key, "range": {"lt": bound}}, _is_missing(key)]} for key, bound in bounds]}
+
+
+def _is_missing(key: str) -> Filter:
+    return {"is_empty": {"key": key}}
+
+
+def _is_older(existing: Mapping[str, Any], rev: int, before_ms: int | None) -> bool:
+    """Return whether a revision may replace a point: the same condition as `replaceable_by`.
+
+    A point without `rev` replaces nothing.
+    """
+    if rev_of(existing) >= rev:
+        return False
+    return before_ms is None or existing.get("updatedAt", before_ms - 1) < before_ms
+
+
+def _by_rev(points: Sequence[Json]) -> Mapping[int, list[Json]]:
+    """Group points by revision, because one filter serves all of one revision."""
+    by_rev: dict[int, list[Json]] = {}
+    for point in points:
+        by_rev.setdefault(rev_of(payload_of_point(point)), []).append(point)
+    return by_rev
+
+
+class VectorReuse(WrappedEmbedder):
+    """Implements ports.Embedder: reuses the target's vectors of the same content, and embeds only other texts.
+
+    Args:
+        target: Collection with vectors of the same embedder.
+    """
+
+    def __init__(self, inner: Embedder, points: PointStore, target: str) -> None:
+        super().__init__(inner)
+        self._points = points
+        self._target = target
+        self._kept: Mapping[str, Vector] = {}
+
+    async def look_up(self, ids: Sequence[PointId]) -> None:
+        """Cache the target's vectors of these points, and drop the vectors cached before."""
+        body = {"filter": {"must": [{"has_id": list(ids)}]}, "limit": max(len(ids), 1)}
+        found, _ = await self._points.scroll(self._target, body | {"with_payload": ["content"], "with_vector": True})
+        vectors = {(point.get("payload") or {}).get("content"): vectors_of(point).get("") for point in found}
+        self._kept = {content: vector for content, vector in vectors.items() if content is not None and vector}
+
+    async def embed(self, texts: Sequence[str]) -> list[Vector]:
+        """Return one vector for each text, in order."""
+        new = [text for text in texts if text not in self._kept]
+        embedded = dict(zip(new, await self._inner.embed(new), strict=True)) if new else {}
+        return [self._kept[text] if text in self._kept else embedded[text] for text in texts]

@@ -1,0 +1,91 @@
+"""Remove the collections of rebuilds that are cancelled or fail. The replaced and the live collection are kept."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+
+from agentmemory_operator.collections.announce import AliasLocks, release_writers
+from agentmemory_operator.collections.replaced_collection import alias_points_to, find_live
+from agentmemory_operator.collections.rules.collection import PREVIOUS_KEY, read_owner
+from agentmemory_operator.collections.rules.rebuild_record import (
+    REBUILD_KEY,
+    RebuildKind,
+    RebuildRecord,
+    RebuildStep,
+    record_from_json,
+    record_to_json,
+)
+from agentmemory_operator.connections.resolve import Server
+from agentmemory_operator.errors import TransientError
+from agentmemory_operator.ports.kubernetes import Cluster, Event
+from agentmemory_operator.rebuilds.reports import RebuildReports
+from agentmemory_operator.rebuilds.rules.plain_swap_steps import is_plain_deleted
+from agentmemory_operator.runtime.object_table import Key
+from agentmemory_operator.spec.kinds.agent_memory import RECONCILE_REQUESTED_AT, AgentMemory
+from agentmemory_operator.spec.kinds.conditions import Reason
+from agentmemory_operator.spec.kinds.spec_rebuild import RebuildState
+from agentmemory_operator.spec.naming import alias_of
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildRemoval:
+    """Removes the collections of unfinished rebuilds, and reports the reason.
+
+    Attributes:
+        locks: Locks of the aliases, shared by all modules that move aliases.
+        abandon: Undoes the changes that a cancelled rebuild made to its source.
+    """
+
+    cluster: Cluster
+    locks: AliasLocks
+    abandon: Callable[[Server, RebuildRecord], Awaitable[None]]
+    reports: RebuildReports
+
+    async def remove(self, key: Key, memory: AgentMemory, server: Server, record: RebuildRecord) -> None:
+        """Remove the target of a cancelled rebuild, and its way back.
+
+        A live target is kept. The target of a rollback is kept too, because it is a replaced collection.
+        """
+        async with self.locks.lock_for(memory.slug):
+            live = await find_live(server, alias_of(memory.slug), record.source)
+            # Read the record again: it may have changed.
+            metadata = await server.snapshots.metadata(record.target) or {}
+            record = record_from_json(metadata) or record
+            if (live is not None and live.physical == record.target) or is_plain_deleted(record, alias_of(memory.slug)):
+                return
+            await self.abandon(server, record)
+            await release_writers(server, record.source)
+            if record.kind is RebuildKind.ROLLBACK or PREVIOUS_KEY in metadata:
+                ended = record_to_json(replace(record, step=RebuildStep.DONE))
+                await server.snapshots.write_metadata(record.target, {REBUILD_KEY: ended})
+            elif metadata and read_owner(metadata)[0] != await self.cluster.cluster_id():
+                log.warning("not deleting %s: its marker names another cluster", record.target)
+            else:
+                await server.collections.delete(record.target)
+            if record.way_back is not None:
+                await server.collections.delete(record.way_back)
+        message = f"{record.target}, the target of a cancelled rebuild, is removed"
+        await self.reports.report_end(key, record, RebuildState.STOPPED, message)
+
+    async def handle_transient_error(
+        self, key: Key, memory: AgentMemory, server: Server, record: RebuildRecord, exc: TransientError
+    ) -> None:
+        """Give up a rebuild that has filled the disk, so that other writes succeed. Other transient errors are retried.
+
+        Raises:
+            TransientError: `exc`, if the rebuild is retried.
+        """
+        if not exc.is_disk_full or not await alias_points_to(server, alias_of(memory.slug), record.source):
+            await self.reports.report_waiting(key, RebuildState.WAITING, str(exc), record)
+            raise exc
+        remedy = f"add disk space for a second collection next to {record.source}"
+        await self.fail(key, memory, server, record, f"Qdrant's disk is full: {remedy}. {exc}")
+
+    async def fail(self, key: Key, memory: AgentMemory, server: Server, record: RebuildRecord, why: str) -> None:
+        """Fail a rebuild, report the reason, and remove its target unless it is live."""
+        await self.remove(key, memory, server, record)
+        requested_at = memory.metadata.annotations.get(RECONCILE_REQUESTED_AT)
+        await self.reports.report_end(key, record, RebuildState.FAILED, why, asked=requested_at)
+        await self.reports.post_event(memory, Event("Warning", Reason.REBUILD_FAILED, why))

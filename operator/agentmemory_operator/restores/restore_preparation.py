@@ -1,0 +1,112 @@
+"""Start a restore: run the checks that need no recovery, and record the collection names before any is created."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agentmemory_operator.collections.announce import AliasLocks
+from agentmemory_operator.collections.replaced_collection import find_live
+from agentmemory_operator.collections.rules.capacity import need_of
+from agentmemory_operator.collections.rules.collection import Collection, ObservedCollection, Tenant
+from agentmemory_operator.connections.resolve import Server, Servers, connection_of
+from agentmemory_operator.connections.server_capacity import CollectionRequest
+from agentmemory_operator.errors import StoreUnavailable
+from agentmemory_operator.ports.kubernetes import Cluster
+from agentmemory_operator.restores.job import RestoreJob
+from agentmemory_operator.restores.precedence import moving_rebuild_message
+from agentmemory_operator.restores.rules.in_place_steps import check_replaceable
+from agentmemory_operator.restores.rules.status import applied_status, started_status, with_fields
+from agentmemory_operator.restores.rules.swap_checks import check_size, check_swappable, find_record, parse_records
+from agentmemory_operator.restores.sources import RestoreSources
+from agentmemory_operator.runtime.object_table import ObjectTable, read_recorded_names
+from agentmemory_operator.snapshots.rules.facts import check_version
+from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
+from agentmemory_operator.spec.naming import alias_of, next_physical
+
+_NAME_FIELDS = ("steps", "points", "previousCollection")
+"""Status fields that become invalid when other names are chosen."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreStarter:
+    """Starts restores.
+
+    Attributes:
+        locks: Locks of the aliases, shared by all modules that move aliases.
+    """
+
+    table: ObjectTable
+    servers: Servers
+    cluster: Cluster
+    sources: RestoreSources
+    locks: AliasLocks
+
+    async def start(
+        self, job: RestoreJob, server: Server, memory: AgentMemory, desired: Collection, live: ObservedCollection | None
+    ) -> bool:
+        """Run the first checks and choose the names; return False if the restore was applied earlier.
+
+        Raises:
+            SourceWaiting: If the snapshot is not available yet.
+            SpecInvalid: If the restore cannot be done.
+            TransientError: If it must be repeated.
+        """
+        metadata = await server.snapshots.metadata(live.physical) if live else None
+        if record := find_record(parse_records(metadata), job.identity):
+            await job.write(applied_status(job.status, record, job.stamp))
+            return False
+        if job.is_in_place:
+            check_replaceable(live)
+        else:
+            check_swappable(alias_of(memory.slug), live)
+        source = self.sources.find(job.restore.spec.source, memory)
+        check_version(source.version, (await server.collections.server()).version)
+        check_size(desired, dimensions=source.dimensions, live=live)
+        if live is None and memory.reported_physical is None:
+            await self._check_room(memory, desired)
+        await job.set_finalizer()
+        async with self.locks.lock_for(memory.slug):
+            # Check again under the lock, where a rebuild checks for restores: one of both detects the other.
+            if rebuild := moving_rebuild_message(job.target_key, self.table):
+                raise StoreUnavailable(rebuild)
+            await self.choose_names(job, server, memory)
+        return True
+
+    async def choose_names(
+        self, job: RestoreJob, server: Server, memory: AgentMemory, kept: Mapping[str, Any] | None = None
+    ) -> None:
+        """Choose the collection names and write them to the status.
+
+        While they are there, no pass creates another collection.
+
+        Args:
+            kept: Further status fields.
+        """
+        alias, connection = alias_of(memory.slug), connection_of(memory)
+        live = await find_live(server, alias, memory.reported_physical)
+        names = [
+            *await server.snapshots.collections(),
+            memory.reported_physical,
+            *read_recorded_names(self.table, job.key.namespace),
+        ]
+        live_physical = live.physical if live else None
+        status = started_status(
+            {name: value for name, value in job.status.items() if name not in _NAME_FIELDS},
+            physical=live_physical if job.is_in_place and live_physical else next_physical(alias, names),
+            previous=None if job.is_in_place else live_physical,
+            target_uid=memory.metadata.uid,
+            connection={"namespace": connection.namespace, "name": connection.name},
+            at=job.stamp,
+        )
+        await job.write(with_fields(status, kept or {}))
+
+    async def _check_room(self, memory: AgentMemory, desired: Collection) -> None:
+        """Raise unless an agent that never had a collection may get one. A restored collection counts as a new one.
+
+        Raises:
+            ServerFull: If its server has no capacity for new agents.
+            NamespaceFull: If its namespace has its maximum number of collections.
+        """
+        tenant = Tenant(await self.cluster.cluster_id(), memory.metadata.namespace)
+        wish = CollectionRequest(tenant, alias_of(memory.slug), need_of(desired))
+        await self.servers.check_capacity(connection_of(memory), wish)

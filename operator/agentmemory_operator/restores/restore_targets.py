@@ -1,0 +1,148 @@
+"""Check which collections a restore may use. Every pass checks again, because tenants can write the restore's status.
+
+The new collection of a swap is never the one behind the agent's alias: this is checked before each call that would
+replace it.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import cast
+
+from agentmemory_operator.collections.replaced_collection import alias_points_to, find_live
+from agentmemory_operator.collections.rules.collection import (
+    METADATA_KEY,
+    Collection,
+    Marker,
+    ObservedCollection,
+    marker_from_json,
+)
+from agentmemory_operator.collections.rules.refusals import check_ownership
+from agentmemory_operator.collections.rules.takeovers import TakeoverTerms
+from agentmemory_operator.connections.guarded_stores import CheckedStore
+from agentmemory_operator.connections.resolve import Server
+from agentmemory_operator.errors import NotOwned, StoreRejected
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.ports.collections import CollectionStore
+from agentmemory_operator.ports.snapshots import SnapshotStore
+from agentmemory_operator.restores.job import RestoreJob, alias_in_name
+from agentmemory_operator.restores.rules.swap_checks import check_origin
+from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
+from agentmemory_operator.spec.naming import alias_of, find_slug, number_of
+
+log = logging.getLogger(__name__)
+
+
+async def read_own_live(
+    server: Server, memory: AgentMemory, desired: Collection, *, takeover: TakeoverTerms
+) -> ObservedCollection | None:
+    """Return the collection behind the alias of a restore's target, or None.
+
+    Args:
+        takeover: Terms under which the target may take over another owner's collection.
+
+    Raises:
+        NotOwned: If it belongs to another object.
+    """
+    alias, expected = alias_of(memory.slug), memory.reported_physical
+    live = await find_live(server, alias, expected)
+    old_owner = check_ownership(live, desired, takeover=takeover)
+    if live is not None and old_owner is not None:
+        # Allow the collection now: the next pass over the object writes its own marker there.
+        server.grant(live.physical)
+        server.grant(alias)
+    return live
+
+
+async def may_use_target(job: RestoreJob, server: Server, ours: Marker, *, takeover: TakeoverTerms) -> bool:
+    """Return whether a restore may use the collection of its chosen name, or the name if there is none.
+
+    A recovered copy has the marker of its original owner until it is claimed. A copy of a killed operator is recognised
+    by a marker that this restore accepts as source. Any other collection is not changed; a swap then chooses another
+    name.
+
+    Args:
+        takeover: Terms under which the restore may use another owner's snapshot.
+
+    Raises:
+        NotOwned: If it belongs to another owner and the restore is in place, or the name is not one of the agent's.
+    """
+    physical = str(job.physical)
+    if await server.may_use(physical):
+        return True
+    try:
+        marker = _marker_in(await server.snapshots.metadata(physical))
+        check_origin(marker, ours, is_from_snapshot_object=False, takeover=takeover)
+    except NotOwned:
+        if job.is_in_place or not is_swap_name(physical, takeover.agent):
+            raise
+        log.warning("%s: %s belongs to another owner and is not touched: using another name", job.key, physical)
+        return False
+    server.grant(physical)
+    return True
+
+
+def is_swap_name(physical: str, target: str | None) -> bool:
+    """Return whether a swap could have chosen a name: the target's alias with a number.
+
+    Args:
+        target: Slug of the agent to restore into; None if it was deleted.
+    """
+    slug = find_slug(physical)
+    return slug is not None and target in (None, slug) and number_of(physical, alias_of(slug)) is not None
+
+
+def _marker_in(metadata: Json | None) -> Marker | None:
+    stored = (metadata or {}).get(METADATA_KEY)
+    try:
+        return marker_from_json(stored) if isinstance(stored, Mapping) else None
+    except (TypeError, ValueError):
+        # A malformed marker counts as an unknown owner, so that no agent may use it.
+        return marker_from_json({})
+
+
+class _NewCollections(CheckedStore):
+    PASSED = frozenset(
+        {
+            *(
+                "close",
+                "server",
+                "process",
+                "read_owner",
+                "target",
+                "observe",
+                "names",
+                "list_agent_collections",
+                "apply",
+            ),
+            *("drop_index", "placement", "peers", "move_replica", "count", "count_memories", "count_unlisted"),
+            *("count_sealed_before", "content_lengths"),
+        }
+    )
+    CHECKED = frozenset({"delete"})
+
+
+class _NewSnapshots(CheckedStore):
+    PASSED = frozenset(
+        {
+            *("close", "create", "files", "download", "delete_file", "own_location", "collections"),
+            *("create_placeholder", "metadata", "write_metadata"),
+        }
+    )
+    CHECKED = frozenset({"recover", "upload"})
+
+
+def guard_live_collections(server: Server) -> Server:
+    """Return the server with stores that raise StoreRejected if a call would delete or overwrite a live collection."""
+
+    async def check(physical: str) -> None:
+        alias = alias_in_name(physical)
+        if await alias_points_to(server, alias, physical):
+            way_out = "only a MemoryRestore with mode InPlace replaces a live collection"
+            raise StoreRejected(409, f"{alias} points to {physical}: {way_out}")
+
+    return replace(
+        server,
+        collections=cast(CollectionStore, _NewCollections(server.collections, check)),
+        snapshots=cast(SnapshotStore, _NewSnapshots(server.snapshots, check)),
+    )

@@ -1,0 +1,174 @@
+"""Compare a restored copy of a snapshot with the live collection and with the record, while writers continue."""
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+
+from agentmemory_operator.collections.rules.collection import RED, Marker, ObservedCollection, is_placeholder
+from agentmemory_operator.collections.rules.rebuild_record import RebuildRecord, RebuildStep, record_from_json
+from agentmemory_operator.connections.resolve import Server
+from agentmemory_operator.errors import StoreRejected
+from agentmemory_operator.memories.point_comparer import PointComparer, Sample
+from agentmemory_operator.memories.point_scan import count_deleted, page_size
+from agentmemory_operator.memories.rules.comparison import BottomKSample, Equality, PointId, find_divergence
+from agentmemory_operator.memories.rules.findings import (
+    Check,
+    CheckFinding,
+    VerificationVerdict,
+    judge_missing,
+    judge_sample,
+)
+from agentmemory_operator.restores.rules.swap_checks import parse_records
+from agentmemory_operator.snapshots.rules.copy_verdict import (
+    CLOCK_MARGIN_MS,
+    SnapshotRecord,
+    build_probes,
+    compare_configuration,
+    compare_count,
+    compare_owner,
+    judge_probes,
+    must_contain,
+)
+from agentmemory_operator.spec.times import parse_time
+
+SETTLED_MS = 600_000
+"""Time after the move of a rebuild in which late writes are still corrected: a few requests and their embedding."""
+
+OpenCopy = Callable[[], AbstractAsyncContextManager[AsyncIterator[bytes]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedSnapshot:
+    """A snapshot to be verified.
+
+    Attributes:
+        uid: UID of its object.
+        physical, name: Collection and file name in Qdrant.
+        sha256: SHA-256 from its creation.
+        live: Collection to compare with, which must still have the snapshot's contents. None if it no longer exists.
+        owner: Expected owner; None accepts the owner of the live collection.
+        open_copy: Opens the bytes if Qdrant does not have the file.
+    """
+
+    uid: str
+    physical: str
+    name: str
+    size: int = 0
+    sha256: str | None = None
+    recorded: SnapshotRecord = field(default_factory=SnapshotRecord)
+    live: str | None = None
+    owner: Marker | None = None
+    open_copy: OpenCopy | None = None
+
+
+async def compare(copy: str, subject: ComparedSnapshot, server: Server) -> VerificationVerdict:
+    """Compare a restored copy with its snapshot's record and with the live collection.
+
+    Raises:
+        TransientError: If one of the collections cannot be read now.
+    """
+    restored = await _observe(copy, server)
+    if restored is None or restored.state == RED:
+        fault = f"the restored collection is red in Qdrant: {restored.fault}" if restored else "nothing was restored"
+        return VerificationVerdict((CheckFinding(Check.RESTORE, False, fault),))
+    live, why_not = await _find_live(subject, server)
+    settings, recorded = restored.collection, subject.recorded
+    owner = subject.owner or (live.collection.marker if live else None)
+    findings = [
+        compare_owner(settings.marker, owner),
+        *compare_configuration(settings, live.collection if live else None, recorded.config_hash),
+        await _count(copy, recorded, live, server),
+    ]
+    if live is not None:
+        pair = PointComparer(
+            points=server.points,
+            live=live.physical,
+            copy=copy,
+            page=page_size(settings, live.collection),
+            equality=Equality(has_keyword=settings.has_keyword and live.collection.has_keyword),
+        )
+        sampler = BottomKSample(subject.uid)
+        findings.append(await _missing(pair, recorded, sampler))
+        sample = await pair.compare_sample(sampler.ids)
+        findings += [judge_sample(sample.compared), await _probes(pair, sample)]
+    return VerificationVerdict(tuple(findings), why_not)
+
+
+async def _observe(physical: str, server: Server) -> ObservedCollection | None:
+    # Both names are physical: a copy has no alias, and the live collection is read by its own name.
+    return await server.collections.observe(physical, physical, is_linked=True)
+
+
+async def _find_live(subject: ComparedSnapshot, server: Server) -> tuple[ObservedCollection | None, str]:
+    """Return the live collection, or None and the reason why there is none to compare with."""
+    deleted_message = "the live collection was deleted: compared with the record only"
+    if subject.live is None:
+        return None, deleted_message
+    metadata = await server.snapshots.metadata(subject.live)
+    observed = await _observe(subject.live, server)
+    if metadata is None or observed is None or is_placeholder(metadata):
+        return None, deleted_message
+    begun_ms = subject.recorded.started_ms
+    if begun_ms is not None and any(_ms(record.applied_at) >= begun_ms for record in parse_records(metadata)):
+        return None, "another snapshot was restored into the live collection since: compared with the record only"
+    if begun_ms is not None and _was_rebuild_settling(record_from_json(metadata), subject.live, begun_ms):
+        return None, "a rebuild of the collection was completing when it was taken: compared with the record only"
+    return observed, ""
+
+
+def _was_rebuild_settling(rebuild: RebuildRecord | None, live: str, begun_ms: int) -> bool:
+    """Return whether a snapshot started while a rebuild still corrected late writes.
+
+    Such a correction changes the vector of a point without a new revision.
+    """
+    if rebuild is None or rebuild.target != live or rebuild.moved_ms is None:
+        return False
+    if begun_ms < rebuild.moved_ms - CLOCK_MARGIN_MS:
+        return False
+    return rebuild.step is not RebuildStep.DONE or begun_ms < rebuild.moved_ms + SETTLED_MS
+
+
+def _ms(time: str) -> int:
+    try:
+        return parse_time(time)
+    except ValueError:
+        return 0
+
+
+async def _count(copy: str, recorded: SnapshotRecord, live: ObservedCollection | None, server: Server) -> CheckFinding:
+    copied = await server.collections.count(copy)
+    deleted: int | None = None
+    if recorded.deleted is None and live is not None and recorded.started_ms is not None:
+        # The count may include deletions from shortly before the start, because clocks differ by an unknown amount.
+        deleted = await count_deleted(server.points, live.physical, recorded.started_ms - CLOCK_MARGIN_MS)
+    return compare_count(copied, recorded, deleted)
+
+
+async def _missing(pair: PointComparer, recorded: SnapshotRecord, sampler: BottomKSample) -> CheckFinding:
+    """Walk both collections by id to find missing points, and draw the sample on the way."""
+    common, removed = 0, 0
+    missing: list[PointId] = []
+    async for live, copied in pair.walk_pair():
+        difference = find_divergence(live, copied)
+        common += len(difference.alike)
+        removed += len(difference.extra)
+        sampler.add(difference.alike)
+        missing += await _find_lost(pair, difference.behind, recorded.started_ms)
+    return judge_missing(common, {"from before the snapshot are missing": missing}, removed=removed)
+
+
+async def _find_lost(pair: PointComparer, ids: Iterable[PointId], begun_ms: int | None) -> list[PointId]:
+    """Return the ids of points that only the live collection has and that were last written before the snapshot."""
+    rows = await pair.read_versions(pair.live, ids) if begun_ms is not None else {}
+    expected = [id_ for id_, row in rows.items() if must_contain(row.get("updatedAt"), begun_ms)]
+    found = await pair.read_versions(pair.copy, expected)
+    return [id_ for id_ in expected if id_ not in found]
+
+
+async def _probes(pair: PointComparer, sample: Sample) -> CheckFinding:
+    probes = build_probes(sample.copies, sample.compared.equal[: pair.page])
+    try:
+        off = await pair.compare_searches(sample, probes) if probes else set()
+    except StoreRejected as exc:
+        return judge_probes(0, (), refused=str(exc))
+    return judge_probes(len(probes), sorted(off, key=str))

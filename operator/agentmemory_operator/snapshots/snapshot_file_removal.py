@@ -1,0 +1,67 @@
+"""Delete a snapshot's bytes: the copy in object storage, the file in Qdrant, and the placeholder of its last file."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agentmemory_operator.collections.retire import keep_snapshots_available, remove_file
+from agentmemory_operator.connections.resolve import Server, Servers
+from agentmemory_operator.connections.rules.object_keys import check_copy
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.ports.snapshots import SnapshotFile
+from agentmemory_operator.runtime.object_table import key_of
+from agentmemory_operator.snapshots.copies import Copies
+from agentmemory_operator.snapshots.rules.steps import QDRANT, S3, location_of
+from agentmemory_operator.snapshots.snapshot_creation import recorded_connection
+
+
+@dataclass(slots=True)
+class SnapshotRemoval:
+    """Deletes the bytes that a MemorySnapshot's status names and that belong to it. Each may be deleted already."""
+
+    servers: Servers
+    copies: Copies
+
+    async def remove(self, status: Mapping[str, Any], *, snapshot: Json) -> None:
+        """Delete a snapshot's bytes from all locations.
+
+        Args:
+            snapshot: The MemorySnapshot as received.
+
+        Raises:
+            AgentMemoryError: If some bytes remain. Another call continues.
+        """
+        namespace = key_of(snapshot).namespace
+        copy, place = location_of(status, S3), location_of(status, QDRANT)
+        try:
+            if copy:
+                check_copy(copy, snapshot)
+                await self.copies.remove(copy, namespace=namespace)
+        finally:
+            # If the storage rejects the deletion, still free the server's disk.
+            if place is not None:
+                await self.remove_files(status, place["physical"], lambda _: [place["name"]], namespace=namespace)
+
+    async def remove_files(
+        self,
+        status: Mapping[str, Any],
+        physical: str,
+        choose: Callable[[list[SnapshotFile]], list[str]],
+        *,
+        namespace: str,
+    ) -> None:
+        """Delete files of a collection, and its placeholder if no files remain.
+
+        Args:
+            choose: Receives the existing files; returns the names of those to delete.
+        """
+        connection = recorded_connection(status)
+        if connection is None:
+            return
+
+        async def remove_from(server: Server) -> None:
+            await keep_snapshots_available(server.collections, server.snapshots, physical)
+            for name in choose(await server.snapshots.files(physical)):
+                await remove_file(server.collections, server.snapshots, physical, name)
+
+        await self.servers.use(connection, remove_from, namespace=namespace)

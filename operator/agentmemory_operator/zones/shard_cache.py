@@ -1,0 +1,182 @@
+"""Cache of key shards of one process.
+
+Concurrent readers share a read; a stale shard is first compared by its version.
+"""
+
+import asyncio
+import itertools
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from weakref import WeakValueDictionary
+
+from agentmemory_operator.errors import Conflict, KeysUnavailable, TransientError
+from agentmemory_operator.ports.base import Clock
+from agentmemory_operator.ports.key_shards import KeyShards
+from agentmemory_operator.runtime.tasks import update
+from agentmemory_operator.zones.rules.entries import Ring
+from agentmemory_operator.zones.rules.shards import Shard
+
+log = logging.getLogger(__name__)
+
+Place = tuple[Ring, str]
+
+MAX_WRITE_ATTEMPTS = 8
+"""Maximum number of attempts to write a shard that other processes write too."""
+
+_WAIT_S = 0.05
+_RETRY_AFTER_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadResult:
+    """Result of one read or write of a shard.
+
+    Attributes:
+        turn: Sequence number, taken at its start. A caller may use a result with a higher number than its own.
+        at_ms: Time of its start.
+        shard: None if the read failed.
+        trouble: Error message if the read failed.
+    """
+
+    turn: int
+    at_ms: int
+    shard: Shard | None = None
+    trouble: str = ""
+
+    @property
+    def found(self) -> Shard:
+        """The shard.
+
+        Raises:
+            KeysUnavailable: If the read failed.
+        """
+        if self.shard is None:
+            raise KeysUnavailable(self.trouble, retry_after_s=_RETRY_AFTER_S)
+        return self.shard
+
+
+class ShardCache:
+    """Reads shards through a cache, and changes them by compare-and-set.
+
+    Args:
+        fresh_ms: Time in milliseconds for which a cached shard is used.
+        most_keys: Maximum number of cached keys, in all shards together.
+    """
+
+    def __init__(self, store: KeyShards, clock: Clock, *, fresh_ms: int, max_keys: int) -> None:
+        self._store, self._clock = store, clock
+        self._fresh_ms, self._max_keys = fresh_ms, max_keys
+        self._results: OrderedDict[Place, _ReadResult] = OrderedDict()
+        self._keys = 0
+        self._sequence = itertools.count()
+        self._locks: WeakValueDictionary[Place, asyncio.Lock] = WeakValueDictionary()
+
+    async def read_cached(self, ring: Ring, name: str) -> Shard:
+        """Return a shard that was read at most `fresh_ms` ago.
+
+        Raises:
+            KeysUnavailable: If the key store is unavailable.
+        """
+        place = ring, name
+        last = self._results.get(place)
+        if last is not None and last.shard is not None and 0 <= self._clock.now_ms() - last.at_ms < self._fresh_ms:
+            self._results.move_to_end(place)
+            return last.shard
+        return await self.read_now(ring, name)
+
+    async def read_now(self, ring: Ring, name: str) -> Shard:
+        """Return a shard by a read that starts no earlier than this call. Concurrent callers share a read.
+
+        Raises:
+            KeysUnavailable: If the key store is unavailable.
+        """
+        place, call_turn = (ring, name), next(self._sequence)
+        async with self._lock(place):
+            result = self._results.get(place)
+            if result is None or result.turn < call_turn:
+                result = await self._read(place)
+        return result.found
+
+    async def change(self, ring: Ring, name: str, change: Callable[[Shard], Shard]) -> Shard:
+        """Change a shard by compare-and-set; return it as stored.
+
+        If another process was faster, the change is applied again.
+
+        Args:
+            change: Returns the changed shard. An equal shard is not written. It may be called several times.
+
+        Raises:
+            KeysUnavailable: If the key store is unavailable, and the shard may have been changed; or if other processes
+                were faster in every attempt.
+        """
+        place = ring, name
+
+        async def write(result: _ReadResult) -> Shard | None:
+            changed = change(result.found)
+            if changed == result.found:
+                return changed
+            with suppress(Conflict):
+                return await self._write(place, changed)
+            return None
+
+        message = f"key shard {name} of agent {ring} is being written concurrently"
+        busy = KeysUnavailable(message, retry_after_s=_RETRY_AFTER_S)
+        async with self._lock(place):
+            return await update(
+                partial(self._read, place), write, busy=busy, max_attempts=MAX_WRITE_ATTEMPTS, wait_s=_WAIT_S
+            )
+
+    async def _write(self, place: Place, shard: Shard) -> Shard:
+        turn, at_ms = next(self._sequence), self._clock.now_ms()
+        try:
+            version = await self._store.write(shard)
+        except Conflict:
+            raise
+        except TransientError as exc:
+            self._forget(place)
+            log.warning("agent %s: cannot write key shard %s: %s", *place, exc)
+            message = f"the keys of agent {place[0]} cannot be written at the moment"
+            raise KeysUnavailable(message, retry_after_s=exc.retry_after_s or _RETRY_AFTER_S) from exc
+        written = replace(shard, version=version)
+        self._keep(place, _ReadResult(turn, at_ms, written))
+        return written
+
+    async def _read(self, place: Place) -> _ReadResult:
+        """Read a shard, or only its version if it is cached.
+
+        An error is stored as the result, for the callers that wait for it.
+        """
+        turn, at_ms, last = next(self._sequence), self._clock.now_ms(), self._results.get(place)
+        cached = last.shard if last else None
+        try:
+            is_same = cached is not None and await self._store.version(*place) == cached.version
+            result = _ReadResult(turn, at_ms, cached if is_same else await self._store.read(*place))
+        except TransientError as exc:
+            log.warning("agent %s: cannot read key shard %s: %s", *place, exc)
+            result = _ReadResult(turn, at_ms, trouble=f"the keys of agent {place[0]} are not available at the moment")
+        self._keep(place, result)
+        return result
+
+    def _keep(self, place: Place, result: _ReadResult) -> None:
+        self._forget(place)
+        self._results[place] = result
+        self._keys += _size_of(result)
+        while self._keys > self._max_keys and len(self._results) > 1:
+            self._forget(next(iter(self._results)))
+
+    def _forget(self, place: Place) -> None:
+        if (result := self._results.pop(place, None)) is not None:
+            self._keys -= _size_of(result)
+
+    def _lock(self, place: Place) -> asyncio.Lock:
+        # The dictionary is weak: a lock stays in it while a task uses the lock.
+        return self._locks.setdefault(place, asyncio.Lock())
+
+
+def _size_of(result: _ReadResult) -> int:
+    """Number of keys of a shard, plus 1 for the entry itself."""
+    return 1 + (len(result.shard.entries) if result.shard else 0)

@@ -1,0 +1,115 @@
+"""What of a model's answer counts."""
+
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.consolidation.rules.schema_fit import Fitted, SchemaMismatch, fit
+from agentmemory_operator.distillation.rules.model_output import (
+    MAX_MATERIAL_CHARS,
+    MAX_MEMORIES,
+    MAX_SOURCES,
+    build_schema,
+    parse_facts,
+    render_turns,
+    split_turns,
+)
+from agentmemory_operator.memories.rules.record import MemoryRecord
+from agentmemory_operator.spec.memory_types import MemoryType
+
+FACT = MemoryType("fact", half_life_days=1, meaning="what is true")
+KNOWLEDGE = MemoryType("semantic", half_life_days=1, required=("domain",))
+
+
+def turn(number: int, content: str, **more: Any) -> MemoryRecord:
+    times = {"created_at": 1_777_802_400_000, "updated_at": 0}
+    return MemoryRecord(
+        id=f"id{number}", agent_id="a", user_id="u", type="episodic", content=content, **{**times, **more}
+    )
+
+
+TURNS = [turn(0, "I moved to Lisbon", speaker="Ada", role="user"), turn(1, "Noted.", role="assistant")]
+
+
+def said(**more: Any) -> dict[str, Any]:
+    given = {"content": "Ada moved to Lisbon.", "type": "fact", "importance": "high", "sources": ["t0"]}
+    return {"memories": [given | more]}
+
+
+def test_a_memory_is_of_the_turns_that_it_names() -> None:
+    [fact] = parse_facts(said(sources=["t0", "t1", "t0", "t7", "id1"]), TURNS).facts
+
+    assert (fact.content, fact.importance, fact.source_ids) == ("Ada moved to Lisbon.", 0.75, ("id0", "id1"))
+    assert (fact.missing, fact.domain) == ((), None)
+
+
+@pytest.mark.parametrize("sources", [[], ["t2"], ["id0"], ["m0", "T0"]])
+def test_a_memory_of_nothing_that_was_shown_is_dropped(sources: list[str]) -> None:
+    read = parse_facts(said(sources=sources), TURNS)
+
+    assert (read.facts, read.unsourced) == ((), 1)
+
+
+@pytest.mark.parametrize(
+    ("content", "missing"),
+    [
+        ("Ada moved to Porto.", ("Porto",)),
+        ("Ada moved to Lisbon on 2026-05-03.", ()),
+        ("Ada moved to Lisbon 3 times.", ("3",)),
+    ],
+)
+def test_what_no_turn_says_is_told(content: str, missing: tuple[str, ...]) -> None:
+    [fact] = parse_facts(said(content=content), TURNS).facts
+
+    assert fact.missing == missing
+
+
+def test_line_ends_and_spaces_become_one_space() -> None:
+    [fact] = parse_facts(said(content=" Ada moved\n\n to\tLisbon. ", domain=" home \n life "), TURNS).facts
+
+    assert (fact.content, fact.domain) == ("Ada moved to Lisbon.", "home life")
+
+
+def test_a_domain_is_asked_for_where_a_type_demands_one() -> None:
+    plain, demanding = build_schema([FACT]), build_schema([FACT, KNOWLEDGE])
+
+    assert fit(said(domain="home"), plain) == fit(said(), plain) == Fitted(said(), 0)
+    assert fit(said(domain="home", type="semantic"), demanding).dropped == 0
+    with pytest.raises(SchemaMismatch, match="domain is missing"):
+        fit(said(), demanding)
+
+
+def test_one_bad_memory_of_several_loses_only_itself() -> None:
+    [memory] = said()["memories"]
+    spoiled = [{**memory, "sources": []}, {**memory, "type": "unheard"}, {**memory, "importance": "HIGH"}]
+
+    fitted = fit({"memories": [*spoiled, *[memory] * MAX_MEMORIES]}, build_schema([FACT]))
+
+    assert fitted.dropped == 3
+    assert len(fitted.value["memories"]) == MAX_MEMORIES
+    assert fitted.value["memories"][1]["importance"] == "high"
+
+
+def test_turns_are_shown_with_who_said_them_when_and_by_names_of_ours() -> None:
+    assert render_turns(TURNS) == [
+        {
+            "id": "t0",
+            "role": "user",
+            "speaker": "Ada",
+            "at": "2026-05-03T10:00:00.000Z",
+            "content": "I moved to Lisbon",
+        },
+        {"id": "t1", "role": "assistant", "at": "2026-05-03T10:00:00.000Z", "content": "Noted."},
+    ]
+    assert render_turns([turn(0, "an open order", is_working=True)])[0]["role"] == "note"
+
+
+def test_no_part_is_larger_than_one_call_takes_and_no_turn_is_cut() -> None:
+    turns = [turn(number, "x" * 20_000) for number in range(5)] + [turn(5, "y" * (MAX_MATERIAL_CHARS + 1))]
+
+    parts = split_turns(turns)
+
+    assert [len(part) for part in parts] == [2, 2, 1, 1]
+    assert [one for part in parts for one in part] == turns
+    assert [len(part) for part in split_turns([turn(0, "x")] * (MAX_SOURCES + 1))] == [MAX_SOURCES, 1]
+    assert split_turns([]) == []

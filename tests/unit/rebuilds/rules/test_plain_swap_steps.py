@@ -1,0 +1,86 @@
+"""What is next for a plain collection on its way behind an alias: the table, row by row."""
+
+from dataclasses import replace
+
+import pytest
+
+from agentmemory_operator.collections.rules.rebuild_record import (
+    RebuildRecord,
+    RebuildStep,
+    record_from_json,
+    record_to_json,
+)
+from agentmemory_operator.rebuilds.rules.plain_swap_steps import (
+    PlainSwapState,
+    PlainSwapStep,
+    awaits_alias,
+    is_plain_deleted,
+    next_step,
+    with_way_back_as_source,
+)
+
+ALIAS = "agent_memory_bot"
+TARGET, WAY_BACK = f"{ALIAS}__1", f"{ALIAS}__2"
+OTHERS = [step for step in RebuildStep if step is not RebuildStep.MOVE]
+
+
+def record_of(step: RebuildStep, source: str = ALIAS) -> RebuildRecord:
+    return RebuildRecord(source=source, target=TARGET, digest="0", begun_ms=1, since_ms=1, step=step, way_back=WAY_BACK)
+
+
+@pytest.mark.parametrize(
+    ("has_plain", "leads_to", "step", "has_way_back", "then"),
+    [
+        (True, None, RebuildStep.MOVE, False, PlainSwapStep.KEEP),
+        (True, None, RebuildStep.MOVE, True, PlainSwapStep.REPLACE),
+        (False, None, RebuildStep.MOVE, True, PlainSwapStep.LINK),
+        (False, None, RebuildStep.MOVE, False, PlainSwapStep.LINK),
+        *((False, None, step, True, PlainSwapStep.LOST) for step in OTHERS),
+        (False, TARGET, RebuildStep.MOVE, True, PlainSwapStep.DONE),
+        (False, TARGET, RebuildStep.MOVE, False, PlainSwapStep.DONE),
+        (False, f"{ALIAS}__7", RebuildStep.MOVE, True, PlainSwapStep.TAKEN),
+    ],
+)
+def test_what_is_there_says_what_is_next(
+    has_plain: bool, leads_to: str | None, step: RebuildStep, has_way_back: bool, then: PlainSwapStep
+) -> None:
+    scene = PlainSwapState(
+        has_plain=has_plain, alias_target=leads_to, record=record_of(step), has_way_back=has_way_back
+    )
+
+    assert next_step(scene) is then
+
+
+@pytest.mark.parametrize("step", list(RebuildStep))
+def test_a_target_awaits_the_alias_while_it_is_moved_and_at_no_other_time(step: RebuildStep) -> None:
+    assert awaits_alias(record_of(step), ALIAS) is (step is RebuildStep.MOVE)
+
+
+@pytest.mark.parametrize("record", [None, record_of(RebuildStep.MOVE, source=f"{ALIAS}__4")])
+def test_another_collection_awaits_no_alias(record: RebuildRecord | None) -> None:
+    assert not awaits_alias(record, ALIAS)
+
+
+def test_the_target_is_to_stay_from_the_moment_on_in_which_the_collection_goes() -> None:
+    before = record_of(RebuildStep.MOVE)
+
+    assert (is_plain_deleted(before, ALIAS), is_plain_deleted(replace(before, gone_ms=2), ALIAS)) == (False, True)
+
+
+def test_what_was_replaced_lies_in_the_way_back_and_stays_there() -> None:
+    moved = with_way_back_as_source(replace(record_of(RebuildStep.MOVE), gone_ms=100), ALIAS, 350)
+
+    assert (moved.source, moved.pause_ms) == (WAY_BACK, 250)
+    assert with_way_back_as_source(moved, ALIAS, 900) == moved
+
+
+def test_a_pause_that_was_measured_counts() -> None:
+    measured = replace(record_of(RebuildStep.MOVE), gone_ms=100, pause_ms=7)
+
+    assert with_way_back_as_source(measured, ALIAS, 350).pause_ms == 7
+
+
+def test_the_way_back_is_on_record() -> None:
+    record = record_of(RebuildStep.KEEP)
+
+    assert record_from_json({"agentmemoryRebuild": record_to_json(record)}) == record

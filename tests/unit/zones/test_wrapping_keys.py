@@ -1,0 +1,83 @@
+"""Wrapping keys: read from a Secret, rotated, and bound to whose data key it is."""
+
+import base64
+import os
+from dataclasses import replace
+
+import pytest
+
+from agentmemory_operator.errors import KeysUnavailable, SpecInvalid
+from agentmemory_operator.zones.rules.entries import KEY_BYTES, KeyEntry, scope_hash
+from agentmemory_operator.zones.wrapping_keys import WrappingKeys, parse_wrapping_keys
+from tests.support.zones import new_wrapping_key
+
+OLD, NEW = os.urandom(32), os.urandom(32)
+MATERIAL = os.urandom(KEY_BYTES)
+KEY_ID, ANOTHER = "0" + "a" * 31, "0" + "b" * 31
+
+
+def wrapped(keys: WrappingKeys | None = None) -> KeyEntry:
+    scope = scope_hash("PERSONAL", "ada")
+    return (keys or WrappingKeys(OLD)).wrap(KEY_ID, MATERIAL, zone="PERSONAL", scope=scope, at=1)
+
+
+def test_a_key_is_unwrapped_by_the_current_one_and_by_that_of_before() -> None:
+    entry = wrapped()
+
+    assert WrappingKeys(OLD).unwrap(KEY_ID, entry) == MATERIAL
+    assert WrappingKeys(NEW, OLD).unwrap(KEY_ID, entry) == MATERIAL
+    with pytest.raises(KeysUnavailable, match="previous"):
+        WrappingKeys(NEW).unwrap(KEY_ID, entry)
+
+
+def test_rewrapping_changes_what_it_is_under_and_nothing_else() -> None:
+    entry = wrapped()
+
+    again = WrappingKeys(NEW, OLD).rewrap(KEY_ID, entry)
+
+    assert WrappingKeys(NEW).unwrap(KEY_ID, again) == MATERIAL
+    assert replace(again, wrapped=entry.wrapped, wrapping_fingerprint=entry.wrapping_fingerprint) == entry
+    assert WrappingKeys(NEW, OLD).rewrap(KEY_ID, again) is again
+
+
+@pytest.mark.parametrize(
+    ("key_id", "change"),
+    [
+        (ANOTHER, {}),
+        (KEY_ID, {"zone": "SENSITIVE"}),
+        (KEY_ID, {"scope": scope_hash("PERSONAL", "bob")}),
+    ],
+)
+def test_a_wrapped_key_in_anothers_place_does_not_open(key_id: str, change: dict[str, str]) -> None:
+    with pytest.raises(KeysUnavailable, match="backup"):
+        WrappingKeys(OLD).unwrap(key_id, replace(wrapped(), **change))
+
+
+def test_the_values_of_a_secret_are_read() -> None:
+    current, previous = new_wrapping_key(), new_wrapping_key()
+
+    keys = parse_wrapping_keys(f"{current}\n", previous, secret="agents/zones", key="key")
+
+    assert keys == WrappingKeys(base64.b64decode(current), base64.b64decode(previous))
+
+
+@pytest.mark.parametrize("value", ["", "short", "c2hvcnQ=", "!" * 44, "A" * 4000, "\u00e9" * 44])
+def test_what_is_no_key_is_refused_and_not_repeated(value: str) -> None:
+    for current, previous in ((value, None), (new_wrapping_key(), value)):
+        with pytest.raises(SpecInvalid, match="openssl rand") as raised:
+            parse_wrapping_keys(current, previous, secret="agents/zones", key="key")
+        assert raised.value.reason == "WrappingKeyInvalid"
+        assert "spec.zones.keySecretRef" in str(raised.value)
+        assert not value or value not in str(raised.value)
+
+
+def test_a_key_that_is_not_there_is_missing() -> None:
+    with pytest.raises(SpecInvalid, match="agents/zones") as raised:
+        parse_wrapping_keys(None, new_wrapping_key(), secret="agents/zones", key="key")
+
+    assert raised.value.reason == "WrappingKeyMissing"
+
+
+def test_no_key_shows_in_text() -> None:
+    assert "\\x" not in repr(WrappingKeys(OLD, NEW))
+    assert wrapped().wrapped not in repr(wrapped())
