@@ -66,7 +66,7 @@ class PassPermit:
         decide: Returns the desired collection and the terms for the collection's marker, or None without a collection.
             None keeps the given ones.
         room: Resources of the server.
-        turn: Acquires the slot for a Reindex of a collection with points; see `replication.AcquireSlot`. None reindexes
+        acquire_slot: Acquires the slot for a Reindex of a collection with points; see `replication.AcquireSlot`. None reindexes
             at once.
         check_creation: Raises if no empty collection may be created now. None permits it.
     """
@@ -85,17 +85,17 @@ class PassDraft:
     Attributes:
         plan: Changes to the desired collection. Drift that stays is left out, unless an upgrade is withheld.
         refusal: Changes that are withheld, with the reason. None if none are.
-        wish: Goal of `todo`: the desired collection. While a newer revision of the preset is withheld, the collection
+        goal: Goal of `allowed`: the desired collection. While a newer revision of the preset is withheld, the collection
             under the revision in force, or None if that is unknown.
-        todo: Changes that the pass makes, in order.
+        allowed: Changes that the pass makes, in order.
         taken_from: Marker of the owner from which this object takes the collection over.
-        is_drift: True if the differences to `wish` were not made by the operator.
+        is_drift: True if the differences to `goal` were not made by the operator.
         leaves_drift: True if such differences stay, because of the object's drift policy.
-        way: All changes from the observed collection to `wish`, including withheld ones and drift that stays. None
-            without `wish`.
+        plan_to_goal: All changes from the observed collection to `goal`, including withheld ones and drift that stays. None
+            without `goal`.
         terms: Terms of the pass.
-        queued: Changes that wait for the Reindex slot; not in `todo`.
-        waits_for: Name of the object that has the slot.
+        queued: Changes that wait for the Reindex slot; not in `allowed`.
+        slot_holder: Name of the object that has the slot.
     """
 
     observed: ObservedCollection | None

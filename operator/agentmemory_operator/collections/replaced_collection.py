@@ -24,7 +24,7 @@ async def find_live(server: Server, alias: str, expected: str | None) -> Observe
     """Observe the collection that clients reach through an alias. None if it is missing or a placeholder.
 
     Args:
-        likely: Expected physical name; saves a list of all aliases if it is right. None if unknown.
+        expected: Expected physical name; saves a list of all aliases if it is right. None if unknown.
     """
     observed = await server.collections.observe(alias, expected or alias)
     if observed is None or not (observed.is_aliased or observed.physical == alias):

@@ -73,7 +73,7 @@ class TakeoverRequests:
         return connection
 
     def record_job(self, key: Key, refusal: NotOwned, *, now: str) -> Key | None:
-        """Record a refusal of a snapshot or restore, as `note` does."""
+        """Record a refusal of a snapshot or restore, as `record` does."""
         memory = self.table.find_memory(key)
         document = self.table.get(memory) if memory else None
         return self.record(key, slug_of(document), refusal, now=now) if document else None

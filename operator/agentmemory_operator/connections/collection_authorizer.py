@@ -58,7 +58,7 @@ class OwnershipReader:
     """Access to the owners and aliases of a server's collections.
 
     Attributes:
-        read: Returns a collection's metadata, or None if it does not exist.
+        read_metadata: Returns a collection's metadata, or None if it does not exist.
         cluster_id: Returns the ID of this cluster.
         target: Returns the collection that an alias points to, and any other name unchanged. Default: no aliases.
     """
@@ -74,12 +74,12 @@ class CollectionAuthorizer:
 
     Attributes:
         namespace_of: Returns the namespace that has claimed a slug, or None.
-        is_settled: Returns whether all claims are known; until then a slug without a claim may have an owner.
-        marks: Reads owners. None if the caller checks the owner of each collection itself, as a reconcile pass does.
-        made: Collections that this process has recovered snapshots into. Their metadata comes from the snapshot and may
+        are_claims_complete: Returns whether all claims are known; until then a slug without a claim may have an owner.
+        ownership: Reads owners. None if the caller checks the owner of each collection itself, as a reconcile pass does.
+        recovered: Collections that this process has recovered snapshots into. Their metadata comes from the snapshot and may
             name any owner. Shared by all uses of the server for the namespace.
-        making: Context to create a collection or an index in. It raises if the server has no capacity.
-        new: Collections that this use has created.
+        reserve_capacity: Context to create a collection or an index in. It raises if the server has no capacity.
+        created: Collections that this use has created.
     """
 
     namespace: str
@@ -133,7 +133,7 @@ class CollectionAuthorizer:
         self._allowed.add(name)
 
     async def tenant(self) -> Tenant | None:
-        """Return the tenant for new placeholders, or None without `marks`."""
+        """Return the tenant for new placeholders, or None without `ownership`."""
         return Tenant(await self.ownership.cluster_id(), self.namespace) if self.ownership else None
 
     def check_file(self, physical: str, name: str) -> None:

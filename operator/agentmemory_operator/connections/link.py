@@ -102,7 +102,7 @@ async def read_endpoint(
     """Return the connection's endpoint, with the values of its Secrets.
 
     Args:
-        at: URL that a user of the command line has given in place of the connection's.
+        url: URL that a user of the command line has given in place of the connection's.
         has_nodes: True if the nodes of a cluster are called one by one. False calls only the URL.
 
     Raises:

@@ -97,12 +97,12 @@ class Passes:
         servers: Access to whole servers, for deletions and restores.
         claims: Records which namespace a slug belongs to.
         locks: Locks of the aliases, shared by all that move them.
-        asking: Pending takeover requests by connection, shared with the status writer.
+        takeover_requests: Pending takeover requests by connection, shared with the status writer.
         hosts: Policy for the hosts that the retrieval API may connect to, as known to this process.
         handover: Copies Secrets to the retrieval API. None if the API reads them itself.
-        cleaning: Schedules cleanups; each pass notes its object there.
+        cleanup_schedule: Schedules cleanups; each pass notes its object there.
         webhooks: Delivers webhooks; each pass notes its object there.
-        consolidating, snapshots: Schedules of consolidations and snapshots; each status write notes its object there.
+        consolidation_schedule, snapshots: Schedules of consolidations and snapshots; each status write notes its object there.
         upkeep: Upkeep of zone keys; each status write notes its object there.
         rebuilds: Rebuild controller; each pass notes its plan there.
     """

@@ -47,7 +47,7 @@ class PassPreview:
 
     Attributes:
         draft: Draft of the pass. None if the object is suspended or would be refused.
-        refused: Reason and message of the refusal, or None.
+        refusal: Reason and message of the refusal, or None.
     """
 
     memory: AgentMemory
@@ -83,7 +83,7 @@ async def preview_passes(
         memories: Objects in order of their creation: of two with one slug, the first owns it.
         store: Server with the collections. None for an empty one.
         connections: Known connections of the objects. Their owners may allow takeovers.
-        reach: Returns store and connection of an object instead; raises SpecInvalid if the object would be refused.
+        find_target: Returns store and connection of an object instead; raises SpecInvalid if the object would be refused.
 
     Raises:
         TransientError: If the server does not respond.
@@ -160,7 +160,7 @@ class OrphanReport:
     Attributes:
         orphans: The collections.
         foreign: Number of collections of other clusters.
-        since: Time of the CollectionKept event by (namespace, name). Kubernetes deletes events after a while.
+        kept_times: Time of the CollectionKept event by (namespace, name). Kubernetes deletes events after a while.
     """
 
     orphans: tuple[Orphan, ...]

@@ -97,8 +97,8 @@ class Api:
         cluster: Reads Secrets, namespace labels and the cluster id.
         open_store: Opens the points of an endpoint.
         meter: Measures requests and calls to the stores.
-        place: Environment of the process. Only `ClusterEnvironment` reads the copied Secrets instead of the original
-            ones.
+        environment: Environment of the process. Only `ClusterEnvironment` reads the copied Secrets instead of the
+            original ones.
         namespaces: Namespaces whose objects are served; empty serves all.
     """
 

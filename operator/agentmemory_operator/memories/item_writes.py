@@ -235,7 +235,7 @@ class MergedPuts:
 
     Attributes:
         row: Stored payload; None if there is none.
-        taking: Writes that take effect; only the content of the last becomes visible.
+        effective_writes: Writes that take effect; only the content of the last becomes visible.
         outcomes: Outcome of each write, valid once the last is written.
     """
 

@@ -91,7 +91,7 @@ class RebuildPeriods:
     """Durations in seconds.
 
     Attributes:
-        look_s: Pause before a waiting rebuild is checked again.
+        wait_poll_s: Pause before a waiting rebuild is checked again.
         hold_s: Pause before a rebuild that waits for an approval catches up again.
     """
 
@@ -108,7 +108,7 @@ class Rebuilds:
         locks: Locks of the aliases, shared by all modules that move aliases.
         steps: Function of each step except Create.
         abandon: Undoes the changes that a cancelled rebuild made to its source.
-        width: Maximum number of concurrent rebuilds of one namespace on one connection.
+        concurrency: Maximum number of concurrent rebuilds of one namespace on one connection.
         claims: Records that an agent is closed; None if there are no claims.
     """
 

@@ -25,7 +25,7 @@ class RebuildRun:
         record: Record as stored in the target's metadata.
         embedder: Embedder for the target; None if vectors are copied.
         check: Raises if the rebuild must stop. Steps call it before each batch.
-        show: Reports the progress to users.
+        report_progress: Reports the progress to users.
         announcement: Announcement of the move by this run; None if there is none.
     """
 

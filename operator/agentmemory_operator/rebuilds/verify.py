@@ -1,4 +1,4 @@
-"""Step Verify: compare a rebuild's target with its source while writers continue (`rebuilds/rules/target_verdict.py`)."""
+"""Step Verify: compare a target with its source while writers continue (`rebuilds/rules/target_verdict.py`)."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -54,7 +54,7 @@ class RebuildComparison:
         embedder: Embedder of the target's vectors; None if they were copied.
         vectors: Tolerances for vectors.
         pair: Compares the source's points (live) with the target's (copy).
-        draw: Sampler of points.
+        sampler: Sampler of points.
         sources: Sampled points of the source, with payload and vectors.
         alike: Ids of sampled points with the same revision in both.
     """

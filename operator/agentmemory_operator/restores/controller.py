@@ -72,8 +72,8 @@ class RestorePasses:
         request: Requests a pass over another object.
         locks: Locks of the aliases, shared by all modules that move aliases.
         in_place: Restores into the live collection itself.
-        announcing: Announces moves of an alias.
-        asking: Records requests to take over another owner's memories, when a restore is refused for that.
+        announcer: Announces moves of an alias.
+        takeover_requests: Records requests to take over another owner's memories, when a restore is refused for that.
     """
 
     table: ObjectTable

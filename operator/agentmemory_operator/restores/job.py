@@ -185,14 +185,14 @@ class RestorePeriods:
     """Durations in seconds.
 
     Attributes:
-        look_s: Pause between checks of a waiting restore.
+        wait_poll_s: Pause between checks of a waiting restore.
         settle_s: Time in which the watch usually delivers a write.
         patience_s: Maximum age of a restore that is retried after transient errors.
         deadline_s: Age at which an unfinished restore fails.
         release_s: Maximum time that an unavailable server delays a deletion.
         source_s: Time to wait for a MemorySnapshot that does not exist.
         watch_s: Time in which the watch has certainly delivered every write.
-        keep_s: Pause between checks of a replaced collection.
+        kept_check_period_s: Pause between checks of a replaced collection.
         late_s: Time in which a recovery without a response may still create its collection.
     """
 

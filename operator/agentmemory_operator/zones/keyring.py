@@ -73,7 +73,7 @@ class DataKey:
 
     Attributes:
         id: Id by which encrypted memories refer to it.
-        made_ms: Creation time in Unix milliseconds.
+        created_ms: Creation time in Unix milliseconds.
         cipher_key: 32 bytes for AES-256-GCM.
         mac: 32 bytes for keyed hashes, the same in all keys of the scope.
     """
@@ -99,7 +99,7 @@ class AgentKeys:
     """The keys of one agent, and how to decrypt them.
 
     Attributes:
-        wrapping: Reads the wrapping keys; raises SpecInvalid or TransientError if there are none.
+        read_wrapping_keys: Reads the wrapping keys; raises SpecInvalid or TransientError if there are none.
         has_sealed: Returns whether any memory of the agent is encrypted. Called if a shard does not exist.
         rotate_before_ms: Keys created before this time are replaced, Unix milliseconds. No effect while it is in the
             future.
@@ -137,7 +137,7 @@ class Keyring:
     async def get_or_create_key(self, keys: AgentKeys, zone: str, owner: str) -> DataKey:
         """Return the data key that encrypts new memories of an owner, creating it if needed.
 
-        Call `confirm` after writing them.
+        Call `check_stored` after writing them.
 
         Args:
             owner: Id of a user as stored, or an organisation.

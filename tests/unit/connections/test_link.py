@@ -98,8 +98,8 @@ async def test_an_endpoint_is_the_connection_with_what_its_secrets_hold(
     [
         ({}, destinations_of("http://qdrant:6333", "http://qdrant-0:6333"), ("http://qdrant:6333", 1)),
         ({"has_nodes": False}, destinations_of("http://qdrant:6333"), ("http://qdrant:6333", 0)),
-        ({"at": "http://127.0.0.1:1"}, destinations_of("http://qdrant-0:6333"), ("http://127.0.0.1:1", 1)),
-        ({"at": "http://127.0.0.1:1", "has_nodes": False}, BY_HAND, ("http://127.0.0.1:1", 0)),
+        ({"url": "http://127.0.0.1:1"}, destinations_of("http://qdrant-0:6333"), ("http://127.0.0.1:1", 1)),
+        ({"url": "http://127.0.0.1:1", "has_nodes": False}, BY_HAND, ("http://127.0.0.1:1", 0)),
     ],
 )
 async def test_a_key_is_asked_for_with_every_place_that_it_goes_to(

@@ -167,7 +167,7 @@ class ObservedCollection:
         is_busy: True if optimizations are queued or running, or shards are being copied between peers.
         fault: Qdrant's error message if the optimizers have stopped, otherwise "".
         record: Record of the rebuild that created it. None otherwise.
-        is_held: True if its clients must wait, or a move is announced; see `announcement.is_held`.
+        must_clients_wait: True if its clients must wait, or a move is announced; see `announcement.is_held`.
         placement: Placement of its replicas. None for a single server, or if the server does not report it.
     """
 

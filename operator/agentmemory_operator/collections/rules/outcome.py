@@ -25,7 +25,7 @@ class PassOutcome:
         is_queued: True if a Reindex or a copy of a shard waits for its slot.
         unlisted: Number of memories of each type that the object does not list.
         memories: Number of memories. None if the server refuses to count them.
-        to_reseal: Number of memories sealed with data keys that are being replaced. None if no keys are.
+        memories_to_reseal: Number of memories sealed with data keys that are being replaced. None if no keys are.
         replication: Differences of the collection's replicas from the configuration. None without any.
     """
 

@@ -39,7 +39,7 @@ class ServerResources:
     Attributes:
         nodes: Number of servers in the cluster.
         disk_bytes, ram_bytes: Total of one node's machine. None if the server does not report it.
-        most_bytes: Maximum disk for a Rebuild, of all nodes together, set by the administrator. None uses the size of
+        max_rebuild_bytes: Maximum disk for a Rebuild, of all nodes together, set by the administrator. None uses the size of
             the disk, which is less reliable: a server does not detect every kind of volume.
     """
 

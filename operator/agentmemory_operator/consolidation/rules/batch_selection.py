@@ -62,7 +62,7 @@ def split_batches(rows: Iterable[Row], *, min_memories: int) -> Iterator[list[st
 
     Args:
         rows: Rows with `CANDIDATE_KEYS`.
-        least: Minimum number of memories of a user; a user with fewer is skipped.
+        min_memories: Minimum number of memories of a user; a user with fewer is skipped.
     """
     of_user: defaultdict[str, list[Row]] = defaultdict(list)
     for row in rows:
@@ -76,7 +76,7 @@ def split_batches(rows: Iterable[Row], *, min_memories: int) -> Iterator[list[st
 
 
 def take_within(rows: Sequence[Row], max_chars: int = MAX_MATERIAL_CHARS) -> list[Row]:
-    """Return the first rows with contents of at most `most` characters in total, but at least one row."""
+    """Return the first rows with contents of at most `max_chars` characters in total, but at least one row."""
     kept: list[Row] = []
     for row in rows:
         max_chars -= len(row["content"])

@@ -116,7 +116,7 @@ def access_status(settings: AgentSettings, credential_kind: str | None) -> Json:
     """Build `status.access`: numbers of readers and writers, and the API's access to Qdrant.
 
     Args:
-        opened_by: Kind of credential that the retrieval API has for Qdrant: `Token` or `Key`. None if it needs none.
+        credential_kind: Kind of credential that the retrieval API has for Qdrant: `Token` or `Key`. None if it needs none.
     """
     return _dump(AccessStatus(**_counts(settings.subjects), qdrant=credential_kind))
 
@@ -125,7 +125,7 @@ def with_request_handled(status: Json, requested_at: str | None) -> Json:
     """Return the status with the handled reconcile request, cut to 128 characters.
 
     Args:
-        asked: Value of the annotation as the pass read it. None removes the field.
+        requested_at: Value of the annotation as the pass read it. None removes the field.
     """
     kept = {name: value for name, value in status.items() if name != _HANDLED}
     return kept if requested_at is None else kept | {_HANDLED: requested_at[:MAX_HANDLED_CHARS]}

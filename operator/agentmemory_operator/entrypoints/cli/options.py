@@ -51,7 +51,7 @@ def take_options(command: Callable[..., None], source: Callable[..., Any], *, af
     """Add the parameters of another callable to those of a command, which receives them as keywords.
 
     Args:
-        of: A function, or a dataclass with the options as fields.
+        source: A function, or a dataclass with the options as fields.
         after: Number of the command's own parameters that precede them.
     """
     *own, _ = signature(command).parameters.values()

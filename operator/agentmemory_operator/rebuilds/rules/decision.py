@@ -38,10 +38,10 @@ class RebuildDecision:
     """Next action for an agent's rebuilds.
 
     Attributes:
-        going_on: Rebuild in progress to continue.
-        begins: Kind of the rebuild to start; None to start none.
+        current: Rebuild in progress to continue.
+        new_kind: Kind of the rebuild to start; None to start none.
         unwanted: Rebuilds in progress to cancel.
-        is_urgent: True if clients are not served until `going_on` continues, or will soon not be.
+        is_urgent: True if clients are not served until `current` continues, or will soon not be.
     """
 
     current: RebuildRecord | None = None

@@ -90,7 +90,7 @@ class PointCounts:
     """Numbers of points of one kind.
 
     Attributes:
-        what: Name of the kind, for messages.
+        kind: Name of the kind, for messages.
         before, after: Number in the source before the point-by-point comparison, and after the target was counted.
         found: Number in the target.
     """

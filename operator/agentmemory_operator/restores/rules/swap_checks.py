@@ -176,8 +176,8 @@ def check_origin(
 
     Args:
         marker: Marker in the snapshot; None if it has none.
-        ours: Marker of the AgentMemory that is restored.
-        is_named: True if the restore names a MemorySnapshot of its own namespace, so that a clone of another agent is
+        own_marker: Marker of the AgentMemory that is restored.
+        is_from_snapshot_object: True if the restore names a MemorySnapshot of its own namespace, so that a clone of another agent is
             intended. A file has only its marker, so there another agent is refused.
         takeover: Terms under which another owner's snapshot may be used.
 
@@ -315,7 +315,7 @@ class PendingRestore:
 
     Attributes:
         created: Creation time of the object.
-        has_begun: True if its status contains the name of a collection.
+        is_started: True if its status contains the name of a collection.
     """
 
     namespace: str
