@@ -58,7 +58,8 @@ class AgentMemoryError(Exception):
     The message may be logged or written to events and statuses. So it never quotes a server's response about memories.
 
     Attributes:
-        server_message: Text of a server's response to a request for memories. Only the caller of that request may see it.
+        server_message: Text of a server's response to a request for memories. Only the caller of that request may see
+            it.
     """
 
     server_message: str = ""

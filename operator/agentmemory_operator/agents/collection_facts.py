@@ -43,7 +43,8 @@ class CollectionFacts:
             earlier ones.
         epoch_number: Number of the epoch; it increases with every change of the alias's target.
         allows_exact: True if its strict mode permits exact searches and counts.
-        contents_number: Number of the last change that did not copy all data. Results read under another number are invalid.
+        contents_number: Number of the last change that did not copy all data. Results read under another number are
+            invalid.
         phase: Phase of an announced move of the alias. None if none is announced.
         copies_writes: True if the move copies everything that is written before it.
         next_embedding: Embedding after the move. None if it does not change.

@@ -148,7 +148,8 @@ class AliasSwitch:
         Does nothing if the alias already points to it.
 
         Args:
-            expected_target: Expected present target of the alias; saves a list of all aliases if it is right. None if unknown.
+            expected_target: Expected present target of the alias; saves a list of all aliases if it is right. None if
+                unknown.
 
         Raises:
             StoreUnavailable: If the alias was not moved. The call can be repeated.

@@ -10,7 +10,7 @@ from functools import partial
 
 from agentmemory_operator.collections.replication import AcquireSlot, check_peers
 from agentmemory_operator.collections.rules.changes import Change, ChangeClass, SetAlias, WriteMarker, class_of
-from agentmemory_operator.collections.rules.collection import Collection, Marker, ObservedCollection
+from agentmemory_operator.collections.rules.collection import Collection, Marker, Observation
 from agentmemory_operator.collections.rules.desired import PassTerms
 from agentmemory_operator.collections.rules.drift import DriftPolicy, differences, is_drift, without_drift
 from agentmemory_operator.collections.rules.outcome import PassOutcome
@@ -40,7 +40,7 @@ from agentmemory_operator.spec.naming import next_physical, number_of, physical_
 
 
 async def survey_costs(
-    terms: PassTerms, plan: Plan, observed: ObservedCollection | None, *, store: CollectionStore, room: ServerResources
+    terms: PassTerms, plan: Plan, observed: Observation | None, *, store: CollectionStore, room: ServerResources
 ) -> PassTerms:
     """Return the terms with a survey of the collection, for the costs of a Rebuild. Unchanged if the plan has none.
 
@@ -66,8 +66,8 @@ class PassPermit:
         decide: Returns the desired collection and the terms for the collection's marker, or None without a collection.
             None keeps the given ones.
         room: Resources of the server.
-        acquire_slot: Acquires the slot for a Reindex of a collection with points; see `replication.AcquireSlot`. None reindexes
-            at once.
+        acquire_slot: Acquires the slot for a Reindex of a collection with points; see `replication.AcquireSlot`. None
+            reindexes at once.
         check_creation: Raises if no empty collection may be created now. None permits it.
     """
 
@@ -85,20 +85,20 @@ class PassDraft:
     Attributes:
         plan: Changes to the desired collection. Drift that stays is left out, unless an upgrade is withheld.
         refusal: Changes that are withheld, with the reason. None if none are.
-        goal: Goal of `allowed`: the desired collection. While a newer revision of the preset is withheld, the collection
-            under the revision in force, or None if that is unknown.
+        goal: Goal of `allowed`: the desired collection. While a newer revision of the preset is withheld, the
+            collection under the revision in force, or None if that is unknown.
         allowed: Changes that the pass makes, in order.
         taken_from: Marker of the owner from which this object takes the collection over.
         is_drift: True if the differences to `goal` were not made by the operator.
         leaves_drift: True if such differences stay, because of the object's drift policy.
-        plan_to_goal: All changes from the observed collection to `goal`, including withheld ones and drift that stays. None
-            without `goal`.
+        plan_to_goal: All changes from the observed collection to `goal`, including withheld ones and drift that stays.
+            None without `goal`.
         terms: Terms of the pass.
         queued: Changes that wait for the Reindex slot; not in `allowed`.
         slot_holder: Name of the object that has the slot.
     """
 
-    observed: ObservedCollection | None
+    observed: Observation | None
     plan: Plan
     refusal: Refusal | None
     goal: Collection | None
@@ -124,7 +124,7 @@ class _Plans:
     """
 
     desired: Collection
-    observed: ObservedCollection | None
+    observed: Observation | None
     last_physical: str | None
     plan: Plan
     older: Collection | None
@@ -145,7 +145,7 @@ class _Plans:
 def plan_pass(
     alias: str,
     desired: Collection,
-    observed: ObservedCollection | None,
+    observed: Observation | None,
     *,
     last_physical: str | None,
     last_points: int,
@@ -170,7 +170,7 @@ def plan_pass(
 def _planned(
     alias: str,
     desired: Collection,
-    observed: ObservedCollection | None,
+    observed: Observation | None,
     *,
     last_physical: str | None,
     last_points: int,
@@ -190,21 +190,19 @@ def _planned(
 
 
 def _held_upgrade(
-    plan: Plan, base: Plan | None, desired: Collection, observed: ObservedCollection | None, terms: PassTerms
+    plan: Plan, base: Plan | None, desired: Collection, observed: Observation | None, terms: PassTerms
 ) -> Refusal | None:
     """Return the refusal of an upgrade to a newer preset revision, or None if it may be carried out."""
     held = refuse_upgrade(plan, base, observed, terms=terms, costs=_costs(plan, desired, observed, terms))
     return replace(held, revision=desired.marker.preset_revision) if held and desired.marker else held
 
 
-def _refused(
-    plan: Plan, wish: Collection | None, observed: ObservedCollection | None, terms: PassTerms
-) -> Refusal | None:
+def _refused(plan: Plan, wish: Collection | None, observed: Observation | None, terms: PassTerms) -> Refusal | None:
     """Return the refusal of a plan, or None. `wish` is the goal of the plan."""
     return find_refusal(plan, observed, terms=terms, costs=_costs(plan, wish, observed, terms))
 
 
-def _costs(plan: Plan, wish: Collection | None, observed: ObservedCollection | None, terms: PassTerms) -> Costs | None:
+def _costs(plan: Plan, wish: Collection | None, observed: Observation | None, terms: PassTerms) -> Costs | None:
     """Return the costs of a plan's Rebuild, or None without one."""
     if observed is None or wish is None or not has_rebuild(plan):
         return None
@@ -287,7 +285,7 @@ async def _creation(
     return replace(found, plan=plan, plan_to_goal=plan, allowed=plan.changes)
 
 
-async def _applied(found: PassDraft, alias: str, *, store: CollectionStore) -> ObservedCollection:
+async def _applied(found: PassDraft, alias: str, *, store: CollectionStore) -> Observation:
     """Apply the draft and observe the collection again. Without changes, the last observation is returned."""
     observed, physical = found.observed, found.plan.physical
     for change in found.allowed:
@@ -305,7 +303,7 @@ def _ignored(found: PassDraft) -> SpecInvalid:
     return SpecInvalid("ChangeIgnored", f"the server accepted {names} but did not apply it")
 
 
-def _outcome(found: PassDraft, alias: str, desired: Collection, observed: ObservedCollection) -> PassOutcome:
+def _outcome(found: PassDraft, alias: str, desired: Collection, observed: Observation) -> PassOutcome:
     """Build the outcome of an applied draft; raise if the server ignored a change."""
     whole, remaining_plan = _still_to_do(found, alias, desired, observed)
     pending = without_drift(whole) if whole and found.leaves_drift else whole
@@ -327,9 +325,7 @@ def _outcome(found: PassDraft, alias: str, desired: Collection, observed: Observ
     return _with_drift(done, found, whole)
 
 
-def _still_to_do(
-    found: PassDraft, alias: str, desired: Collection, observed: ObservedCollection
-) -> tuple[Plan | None, Plan]:
+def _still_to_do(found: PassDraft, alias: str, desired: Collection, observed: Observation) -> tuple[Plan | None, Plan]:
     """Plan the remaining changes to the draft's goal and to the desired collection, without WakeOptimizers.
 
     If nothing was applied, the draft's own plan is reused.
@@ -357,7 +353,7 @@ def _with_drift(done: PassOutcome, found: PassDraft, whole: Plan | None) -> Pass
 
 async def observe_or_link(
     alias: str, last_physical: str | None, *, store: CollectionStore
-) -> tuple[ObservedCollection | None, frozenset[str]]:
+) -> tuple[Observation | None, frozenset[str]]:
     """Observe the collection behind an alias; create the alias if a killed operator has deleted its plain predecessor.
 
     While a plain collection is replaced by an alias of the same name, neither exists for a moment. A pass that finds

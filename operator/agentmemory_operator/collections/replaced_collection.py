@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from agentmemory_operator.collections.retire import delete_keeping_snapshots
 from agentmemory_operator.collections.rules.collection import (
     PREVIOUS_KEY,
-    ObservedCollection,
+    Observation,
     is_owner,
     is_placeholder,
     read_owner,
@@ -20,7 +20,7 @@ from agentmemory_operator.runtime.object_table import Key
 from agentmemory_operator.spec.times import parse_time
 
 
-async def find_live(server: Server, alias: str, expected: str | None) -> ObservedCollection | None:
+async def find_live(server: Server, alias: str, expected: str | None) -> Observation | None:
     """Observe the collection that clients reach through an alias. None if it is missing or a placeholder.
 
     Args:

@@ -8,13 +8,7 @@ from agentmemory_operator.connections.resolve import connection_of
 from agentmemory_operator.errors import NotOwned, SpecInvalid
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import AgentMemories
-from agentmemory_operator.runtime.object_table import (
-    AGENT_MEMORY,
-    Key,
-    ObjectTable,
-    connection_key,
-    slug_of,
-)
+from agentmemory_operator.runtime.object_table import AGENT_MEMORY, Key, ObjectTable, connection_key, slug_of
 from agentmemory_operator.spec.kinds.agent_memory import TAKEOVER, AgentMemory, Metadata
 from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.kinds.parse import parse_connection

@@ -124,8 +124,8 @@ class Capacity:
         """Return the loads of a connection's server; empty if they are unknown.
 
         Args:
-            max_age_s: Age in seconds from which the last read is repeated, by default `read_ttl_s`. If the new read fails,
-                the last one stays valid.
+            max_age_s: Age in seconds from which the last read is repeated, by default `read_ttl_s`. If the new read
+                fails, the last one stays valid.
         """
         key = key_of(connection)
         self._bounds[key] = bound = connection.spec.capacity.max_memory_maps if connection.spec.capacity else None

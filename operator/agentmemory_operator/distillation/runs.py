@@ -115,8 +115,8 @@ class DistillationRun:
     """Distils one conversation, or the versions of one memory.
 
     Attributes:
-        request_row_id: Id of the row that requests the run: the last turn, or a version. Versions are collapsed only if it is the
-            head.
+        request_row_id: Id of the row that requests the run: the last turn, or a version. Versions are collapsed only if
+            it is the head.
     """
 
     agent: Agent

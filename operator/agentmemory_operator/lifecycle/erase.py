@@ -80,8 +80,8 @@ class Erasure:
         scope: Memories to erase.
         until_ms: Memories stored up to this time are erased, Unix milliseconds.
         at_ms: Time of the original erasure if it is repeated in a copy, Unix milliseconds. None for the present.
-        includes_newer_at_start: True to erase in the first round any memory of the scope, even with a later `storedAt`: its
-            writer's clock is ahead.
+        includes_newer_at_start: True to erase in the first round any memory of the scope, even with a later `storedAt`:
+            its writer's clock is ahead.
         find_spared: Returns the ids of rows to leave. None to leave none.
     """
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agentmemory_operator.collections.announce import Announcement
-from agentmemory_operator.collections.rules.collection import Collection, Marker, ObservedCollection
+from agentmemory_operator.collections.rules.collection import Collection, Marker, Observation
 from agentmemory_operator.collections.rules.rebuild_record import REBUILD_KEY, RebuildRecord, record_to_json
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.ports.base import Clock
@@ -31,7 +31,7 @@ class RebuildRun:
 
     memory: AgentMemory
     server: Server
-    source: ObservedCollection
+    source: Observation
     desired: Collection
     record: RebuildRecord
     clock: Clock

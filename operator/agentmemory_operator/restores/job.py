@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from agentmemory_operator.collections.replaced_collection import find_live
-from agentmemory_operator.collections.rules.collection import Collection, Marker, ObservedCollection
+from agentmemory_operator.collections.rules.collection import Collection, Marker, Observation
 from agentmemory_operator.collections.rules.takeovers import TakeoverTerms
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.restores.rules.status import AnyStep, StatusStamp, step_status, succeeded_status
@@ -156,7 +156,7 @@ class RestoreRun:
         assert self.desired.marker is not None
         return self.desired.marker
 
-    async def read_live(self) -> ObservedCollection | None:
+    async def read_live(self) -> Observation | None:
         """Read the collection behind the alias."""
         return await find_live(self.server, self.alias, self.job.previous)
 

@@ -38,7 +38,8 @@ class OperatorFeed:
 
     Args:
         forget_connection: Called with the key of each deleted object, to drop a cached connection.
-        on_job_event: Called with the AgentMemory of each event about a snapshot or restore, and with each deleted AgentMemory.
+        on_job_event: Called with the AgentMemory of each event about a snapshot or restore, and with each deleted
+            AgentMemory.
         on_deleted: Called with each deleted object.
     """
 

@@ -128,7 +128,8 @@ class Job:
             remove: Does the cleanup.
             max_delay_s: Seconds for which an unavailable server can delay the deletion. After that the finalizer is
                 removed without a cleanup.
-            describe_leftovers: Returns reason and message of a warning event, from the error that left something behind.
+            describe_leftovers: Returns reason and message of a warning event, from the error that left something
+                behind.
 
         Raises:
             TransientError: If the cleanup failed and the deletion can still wait.

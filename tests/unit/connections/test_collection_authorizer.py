@@ -13,7 +13,7 @@ import pytest
 
 from agentmemory_operator.collections.rules.capacity import MapDemand
 from agentmemory_operator.collections.rules.changes import CreateCollection, CreateIndexes, SetAlias
-from agentmemory_operator.collections.rules.collection import ObservedCollection, Tenant
+from agentmemory_operator.collections.rules.collection import Observation, Tenant
 from agentmemory_operator.connections.collection_authorizer import CollectionAuthorizer, OwnershipReader
 from agentmemory_operator.connections.guarded_stores import (
     NAMELESS_METHODS,
@@ -351,7 +351,7 @@ class Called:
     """A store that does nothing, and remembers what it was asked."""
 
     calls: list[str] = field(default_factory=list)
-    observed: ObservedCollection | None = None
+    observed: Observation | None = None
 
     def __getattr__(self, name: str) -> Any:
         async def call(*args: Any, **more: Any) -> Any:
@@ -461,7 +461,7 @@ async def test_a_placeholder_is_made_for_who_asks_or_for_whom_its_collection_was
     assert made == [Tenant("cluster-1", "beta"), Tenant("cluster-1", "gamma")]
 
 
-def seen_as(physical: str, *, namespace: str = "agents", is_aliased: bool = False) -> ObservedCollection:
+def seen_as(physical: str, *, namespace: str = "agents", is_aliased: bool = False) -> Observation:
     found = desired_of()
     assert found.marker is not None
     owned = replace(found, marker=replace(found.marker, namespace=namespace))
@@ -484,7 +484,7 @@ LIVE = seen_as("docs", is_aliased=True)
     ids=["behind the alias", "lost its alias", "another's", "another's slug", "of the slug", "plain"],
 )
 async def test_what_a_status_names_is_seen_where_the_alias_the_slug_or_the_marker_says_the_same(
-    observed: ObservedCollection, is_seen: bool
+    observed: Observation, is_seen: bool
 ) -> None:
     for has_marks in (True, False):
         store, reach = Called(observed=observed), Ground(has_marks=has_marks).reach()

@@ -156,7 +156,7 @@ class Collection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ObservedCollection:
+class Observation:
     """Observed state of the collection behind an alias.
 
     Attributes:

@@ -56,7 +56,8 @@ class PassTerms:
         takeover: Permissions to take over another object's collection. None permits nothing.
         approved: Digest of the approved plan. None without one.
         older: Desired collections under each older revision of the preset.
-        earlier_endings: For each older revision, a text about memories that end earlier under the newest one; "" if none do.
+        earlier_endings: For each older revision, a text about memories that end earlier under the newest one; "" if
+            none do.
         drift_policy: Handling of drift.
         wants_alias: True if an adopted plain collection must be replaced by one behind the alias.
         rebuild: Settings of a Rebuild.

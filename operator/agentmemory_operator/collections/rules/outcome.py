@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from agentmemory_operator.collections.rules.changes import ChangeClass, WakeOptimizers, class_of
-from agentmemory_operator.collections.rules.collection import Marker, ObservedCollection
+from agentmemory_operator.collections.rules.collection import Marker, Observation
 from agentmemory_operator.collections.rules.drift import Difference
 from agentmemory_operator.collections.rules.plan import Plan
 from agentmemory_operator.collections.rules.refusals import Refusal
@@ -29,7 +29,7 @@ class PassOutcome:
         replication: Differences of the collection's replicas from the configuration. None without any.
     """
 
-    observed: ObservedCollection
+    observed: Observation
     plan: Plan
     refusal: Refusal | None
     applied: Plan

@@ -17,10 +17,7 @@ from agentmemory_operator.memories.rules.filters import (
     equals_any,
     narrow,
 )
-from agentmemory_operator.memories.rules.record import (
-    CONSOLIDATED_KEY,
-    ITEM_NAMESPACE_KEY,
-)
+from agentmemory_operator.memories.rules.record import CONSOLIDATED_KEY, ITEM_NAMESPACE_KEY
 from agentmemory_operator.zones.rules.sealing import SEALED_KEY
 
 Row = Mapping[str, Any]

@@ -55,7 +55,8 @@ class RecentThroughput:
     """Recent throughput of a stream, as an exponentially decaying sum of bytes.
 
     Attributes:
-        max_bytes: Upper limit of the sum in bytes, so that a burst does not count for long. A new stream starts with it.
+        max_bytes: Upper limit of the sum in bytes, so that a burst does not count for long. A new stream starts with
+            it.
         half_life_s: Half-life in seconds.
     """
 

@@ -83,7 +83,8 @@ class CandidateQueries:
 
     Attributes:
         lists: The first contains every candidate by similarity, the second by keywords. With RRF a ranked list follows
-            for each signal: vectors, keywords and, if there is an `activations`, entities. With Score only the entity list
+            for each signal: vectors, keywords and, if there is an `activations`, entities. With Score only the entity
+                list
             follows.
         activations: Activation of the memories linked to names in the query, highest first.
     """
