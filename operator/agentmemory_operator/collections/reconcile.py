@@ -63,11 +63,9 @@ class PassPermit:
 
     Attributes:
         terms: Terms of the pass. Replaced by those of `decide` if set.
-        decide: Returns the desired collection and the terms for the collection's marker, or None without a collection.
-            None keeps the given ones.
+        decide: Returns desired collection and terms for the collection's marker (None without a collection).
         room: Resources of the server.
-        acquire_slot: Acquires the slot for a Reindex of a collection with points; see `replication.AcquireSlot`. None
-            reindexes at once.
+        acquire_slot: Acquires the slot for a Reindex of a collection with points. None reindexes at once.
         check_creation: Raises if no empty collection may be created now. None permits it.
     """
 
@@ -153,14 +151,7 @@ def plan_pass(
 ) -> PassDraft:
     """Plan the changes from the observed to the desired collection, and decide which are withheld. Changes nothing.
 
-    Args:
-        last_physical: Physical name that the last pass reported. None in the first pass.
-        last_points: Number of points that the last pass reported.
-        terms: Terms of the pass. None permits nothing.
-
-    Raises:
-        NotOwned: If the collection belongs to another object.
-        SpecInvalid: If the collection was lost with its points, or may not be created again.
+    Arguments and errors are as of `reconcile`. Without `terms` nothing is permitted.
     """
     terms = terms or PassTerms()
     plans = _planned(alias, desired, observed, last_physical=last_physical, last_points=last_points, terms=terms)
@@ -307,17 +298,13 @@ def _outcome(found: PassDraft, alias: str, desired: Collection, observed: Observ
     """Build the outcome of an applied draft; raise if the server ignored a change."""
     whole, remaining_plan = _still_to_do(found, alias, desired, observed)
     pending = without_drift(whole) if whole and found.leaves_drift else whole
-    if pending and set(allowed_changes(pending, _refused(pending, found.goal, observed, found.terms))) - set(
-        found.queued
-    ):
+    allowed = allowed_changes(pending, _refused(pending, found.goal, observed, found.terms)) if pending else ()
+    if set(allowed) - set(found.queued):
         raise _ignored(found)
-    if found.goal == desired and pending:
-        remaining, refusal = pending, found.refusal
-    else:
-        remaining, refusal = (
-            remaining_plan,
-            _held_upgrade(remaining_plan, pending, desired, observed, found.terms),
-        )
+    remaining, refusal = pending, found.refusal
+    if found.goal != desired or not remaining:
+        remaining = remaining_plan
+        refusal = _held_upgrade(remaining, pending, desired, observed, found.terms)
     if found.queued:
         refusal = refuse_queued(found.queued, refusal, found.slot_holder)
     applied = Plan(found.plan.physical, found.allowed)
@@ -326,10 +313,7 @@ def _outcome(found: PassDraft, alias: str, desired: Collection, observed: Observ
 
 
 def _still_to_do(found: PassDraft, alias: str, desired: Collection, observed: Observation) -> tuple[Plan | None, Plan]:
-    """Plan the remaining changes to the draft's goal and to the desired collection, without WakeOptimizers.
-
-    If nothing was applied, the draft's own plan is reused.
-    """
+    """Plan the remaining changes to the draft's goal and to the desired collection, without WakeOptimizers."""
     plan_for = partial(
         plan_changes, observed=observed, alias=alias, physical=observed.physical, wants_alias=found.terms.wants_alias
     )

@@ -136,9 +136,7 @@ class Eraser:
     """
 
     def __init__(
-        self,
-        clock: Clock,
-        note_erased: Callable[[str, Sequence[str]], None] = lambda slug, ids: None,
+        self, clock: Clock, note_erased: Callable[[str, Sequence[str]], None] = lambda slug, ids: None
     ) -> None:
         self._clock = clock
         self._note_gone = note_erased

@@ -155,12 +155,7 @@ async def _users(agent: Agent, found: RemovalTally) -> AsyncIterator[tuple[str, 
 
 
 Phase = Callable[[Agent, CleanupRules, RemovalTally], AsyncIterator[RemovalBatch]]
-PHASES: tuple[Phase, ...] = (
-    _earlier_versions,
-    _heads,
-    _long_chains,
-    _over_cap,
-)
+PHASES: tuple[Phase, ...] = (_earlier_versions, _heads, _long_chains, _over_cap)
 """Phases in order. Each assumes that the rows found by the earlier ones are removed."""
 
 

@@ -239,10 +239,7 @@ class Rebuilds:
         return records
 
     def _obstacle(self, key: Key, decision: RebuildDecision) -> str | None:
-        """Return a message if a restore must end first, else None.
-
-        A target that a restore is about to mark as replaced must not be removed as unwanted.
-        """
+        """Return a message if a restore must end first: it may be about to mark the target as replaced. Else None."""
         restore = find_started_restore(key, self.table) if decision.can_wait_for_restore else None
         return f"waiting for MemoryRestore {restore.name}" if restore else None
 

@@ -120,7 +120,7 @@ class _OpenKey:
 
 
 class Keyring:
-    """Keys of all agents of a process.
+    """Keys of all agents of a process. Each method raises KeysUnavailable if the key store is unavailable.
 
     Args:
         shards: Store of the key shards.
@@ -270,19 +270,11 @@ class Keyring:
                 )
 
     async def has_keys(self, keys: AgentKeys, *, owner: str, zone: str) -> bool:
-        """Return whether an owner has keys in a zone. Does not read the wrapping key.
-
-        Raises:
-            KeysUnavailable: If the key store is unavailable.
-        """
+        """Return whether an owner has keys in a zone. Does not read the wrapping key."""
         return bool(await find_scope(self._shards, keys.ring, scope_hash(zone, owner)))
 
     async def has_zone_keys(self, keys: AgentKeys, zone: str) -> bool:
-        """Return whether any owner has keys in a zone. Does not read the wrapping key.
-
-        Raises:
-            KeysUnavailable: If the key store is unavailable.
-        """
+        """Return whether any owner has keys in a zone. Does not read the wrapping key."""
         return bool(await find_zone(self._shards, keys.ring, zone))
 
     async def destroy(self, keys: AgentKeys, *, owner: str, zones: Collection[str]) -> list[str]:

@@ -310,10 +310,7 @@ def keyword_from_json(document: Mapping[str, Any] | None) -> KeywordSource | Non
     """Parse the keyword source in a marker, or None without one."""
     if not document:
         return None
-    return KeywordSource(
-        language=str(document.get("language", "")),
-        window=int(document.get("window", 0)),
-    )
+    return KeywordSource(language=str(document.get("language", "")), window=int(document.get("window", 0)))
 
 
 def _camel_keys(values: Mapping[str, Any]) -> dict[str, Any]:

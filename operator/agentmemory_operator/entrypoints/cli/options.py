@@ -41,8 +41,7 @@ Namespace = Annotated[
     str | None, typer.Option("-n", "--namespace", help="Namespace of the object. Default: the context's.")
 ]
 Manifests = Annotated[
-    Path | None,
-    typer.Option(exists=True, file_okay=False, help="Folder of `agentmemory dev`, in place of a cluster."),
+    Path | None, typer.Option(exists=True, file_okay=False, help="Folder of `agentmemory dev`, in place of a cluster.")
 ]
 QdrantUrl = Annotated[str | None, typer.Option("--qdrant", help="URL of Qdrant, if the connection's is not reachable.")]
 
