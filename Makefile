@@ -20,7 +20,7 @@ LEAN := --overrides requirements/unused.in
 LOCKS := $(wildcard requirements/*.txt)
 ASSETS = KUBEBUILDER_ASSETS="$$($(PYTHON) tests/controlplane/build.py)"
 
-.PHONY: help setup demo dev test test-unit test-quick test-servers test-cluster test-tools test-faults test-all test-again e2e-kind image-check coverage mutants lint types bench crds crds-check completions manifests gitops controlplane tools client-ts audit release-check docs check lock clean
+.PHONY: help setup demo dev test test-unit test-quick test-servers test-cluster test-tools test-faults test-all test-again e2e-kind image-check coverage mutants lint prose types bench crds crds-check completions manifests gitops controlplane tools client-ts audit release-check docs check lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -109,6 +109,9 @@ lint: .venv/.dev ## check format, lint rules and import layers
 	@.venv/bin/ruff format --check .
 	@.venv/bin/ruff check .
 	@.venv/bin/lint-imports
+
+prose: .venv/.dev ## measure how plain docstrings, comments and names of tests are; tests/unit/docs holds the code to it
+	@.venv/bin/python -m tests.lint.prose operator client devserver bench tests
 
 types: .venv/.dev ## check types with mypy in strict mode
 	@.venv/bin/mypy

@@ -1,1 +1,15 @@
-"""Distillation: store the turns of conversations, and let a language model extract memories from them."""
+"""Distillation: store the turns of conversations, and let a language model extract memories from them.
+
+1. `conversations.py: store_conversation` stores each turn as a memory under a predictable id. The last turn lists
+   the turns that the model has not read yet.
+2. `run_queue.py: DistillationQueue` runs in the background of the API. `runs.py: DistillationRun` takes a lease on
+   the last turn, calls the model with the turns as data, checks its answer (`rules/model_output.py: parse_facts`),
+   and stores the accepted facts.
+3. A chain with many versions is collapsed into one text that becomes its newest version
+   (`consolidation/collapse.py`).
+
+Invariants: a turn is stored before it is distilled, and is never lost. A run that is killed is repeated by the
+sweep, and stores no fact twice. After three unusable answers the turns are marked as done.
+
+Tests: `tests/unit/distillation`, `tests/contract/distillation`.
+"""

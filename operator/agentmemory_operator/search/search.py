@@ -11,7 +11,7 @@ from typing import NamedTuple
 from agentmemory_operator.agents.checks import normalise_vector
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.connections.embedders import embed_question
-from agentmemory_operator.connections.rules.capabilities import IDF_CORPUS, MIN_MAX
+from agentmemory_operator.connections.rules.capabilities import IDF_CORPUS, SCORE_EXTREMES
 from agentmemory_operator.entities.graphs import EntityGraphs
 from agentmemory_operator.entities.rules.activation import find_by_query
 from agentmemory_operator.errors import RequestInvalid
@@ -358,7 +358,7 @@ def _body(agent: Agent, question: CandidateQueries, setup: _SearchSetup) -> Json
     template = make(
         *(setup.ranking, question.fusion),
         distance=agent.distance,
-        has_extremes=MIN_MAX in agent.capabilities,
+        has_extremes=SCORE_EXTREMES in agent.capabilities,
         is_along=bool(question.activations),
         has_clues=clues is not None,
     )

@@ -1,1 +1,14 @@
-"""Snapshots of agents: create, copy, verify, keep by retention rules, and remove them."""
+"""Snapshots of agents: create, copy, verify, keep by retention rules, and remove them.
+
+1. `schedule.py: SnapshotSchedule` creates a MemorySnapshot when one is due (`rules/due.py`).
+2. `controller.py: SnapshotPasses` runs it. `snapshot_creation.py: SnapshotCreator` records the file before it uses
+   it; `copies.py: Copies` uploads it to S3.
+3. `verify.py: Verification` restores it into a scratch collection and compares that with the live one
+   (`copy_comparison.py: compare`). The condition Verified has the result.
+4. `retention.py: RetentionRuns` decides which snapshots are kept (`rules/retention.py`), and why.
+
+Invariants: a snapshot counts only if it was verified against the live collection. Retention never removes the last
+verified one, nor one that a restore or an agent needs. A deleted snapshot's bytes are deleted before its finalizer.
+
+Tests: `tests/unit/snapshots`, `tests/contract/snapshots`, `tests/faults`.
+"""

@@ -16,7 +16,8 @@ for source in SOURCES:
     for path in source.rglob("*.py"):
         BY_NAME[path.name].append(path)
 PAGES = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "tests").rglob("*.md")]
-ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
+# Each room tells its story in its `__init__.py`.
+STORIES = [ROOT / "docs" / "architecture.md", *sorted(TREE.glob("*/__init__.py"))]
 NAMED = re.compile(r"`([\w./-]+/[\w-]+\.py)(?:(?::: |: |::)([A-Za-z_][\w.]*))?")
 
 
@@ -53,11 +54,23 @@ def test_each_file_that_a_page_names_is_there_with_what_is_named_of_it() -> None
     assert missing == []
 
 
+def test_each_file_that_a_room_names_is_there_with_the_name() -> None:
+    missing = []
+    for room in STORIES[1:]:
+        for path, name in re.findall(r"`([\w/]+\.py)(?:: ([\w.]+))?`", room.read_text()):
+            found = [room.parent / path] if (room.parent / path).is_file() else files_of(path)
+            if not found or (name and not any(name in names_in(file) for file in found)):
+                missing.append(f"{room.parent.name}: {path} {name}".strip())
+
+    assert missing == []
+
+
 def test_every_other_name_of_the_stories_is_one_of_the_code() -> None:
     """A class, a constant, `Class.method`: whatever is written as code and is no file, folder, value or command."""
     defined = {name for path in TREE.rglob("*.py") for name in names_in(path)}
-    named = set(re.findall(r"`([A-Z][a-z]+\w*(?:\.\w+)?|[A-Z]+_[A-Z_]+)`", ARCHITECTURE))
+    text = "".join(page.read_text() for page in STORIES)
+    named = set(re.findall(r"`(?:[\w/]+\.py: )?([A-Z][a-z]+\w*(?:\.\w+)?|[A-Z]+_[A-Z_]+)`", text))
     told = {*Reason, *(type_ for types in TYPES.values() for type_ in types)}
 
-    assert len(named) > 15
+    assert len(named) > 30
     assert sorted(named - defined - told) == []

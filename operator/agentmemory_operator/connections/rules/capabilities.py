@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-MIN_MAX = "minMax"
+SCORE_EXTREMES = "minMax"
 IDF_CORPUS = "idfCorpus"
 
 # Name -> first version that has it. Sources: qdrant.tech search relevance page (formula: "as of v1.14.0"); Qdrant's
@@ -19,7 +19,7 @@ SINCE: Mapping[str, tuple[int, int]] = MappingProxyType(
         "turboQuantization": (1, 18),
         "memoryTiers": (1, 19),
         IDF_CORPUS: (1, 19),
-        MIN_MAX: (1, 20),
+        SCORE_EXTREMES: (1, 20),
     }
 )
 JWT_RBAC = "jwtRbac"

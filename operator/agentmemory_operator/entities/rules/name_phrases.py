@@ -20,7 +20,7 @@ _PARTS = frozenset(
 )
 _OPENING = " \t\"'“„«(`*-"
 _JOINTS = frozenset({" ", "-", "\u2019", "'", " & ", ". "})
-_QUOTED_WORDS_MAX = 8
+_MAX_QUOTED_WORDS = 8
 
 
 def starts_sentence(text: str, start: int) -> bool:
@@ -35,7 +35,7 @@ def is_quoted_name(text: str, lists: EntityLists) -> bool:
     if (
         not words
         or not text.isprintable()
-        or len(words) > _QUOTED_WORDS_MAX
+        or len(words) > _MAX_QUOTED_WORDS
         or not _CODE.isdisjoint(text)
         or text[-1] in ".!?,:…"
     ):

@@ -15,7 +15,7 @@ NAMESPACE = uuid.UUID("6f0d9c52-3a64-5a0e-9a39-0d4b1f3f6c11")
 _VERSION, _VARIANT = 7 << 76, 0b10 << 62
 _SEQUENCE_BITS, _RANDOM_BITS = 12, 62
 # The longest part is a name of 256 characters, each as two escapes of six characters.
-_LONGEST_CURSOR = 8_192
+_MAX_CURSOR_CHARS = 8_192
 
 
 def time_ordered_id(now_ms: int, sequence: int, *, randomness: int) -> str:
@@ -92,7 +92,7 @@ def encode_cursor(*place: str | int | None) -> str:
 def decode_cursor(cursor: str) -> list[Any] | None:
     """Decode the position of a cursor; the parts are not checked. None if the text is not a cursor."""
     try:
-        place = json.loads(base64.urlsafe_b64decode(cursor[:_LONGEST_CURSOR].encode()))
+        place = json.loads(base64.urlsafe_b64decode(cursor[:_MAX_CURSOR_CHARS].encode()))
     except (binascii.Error, ValueError, RecursionError):
         return None
     return place if isinstance(place, list) else None

@@ -46,12 +46,12 @@ UNLISTED_HALF_LIFE_DAYS, UNLISTED_RECENCY = 365.0, 0.5
 SIMILARITIES: Mapping[str, Interval] = MappingProxyType(
     {"Cosine": Interval(-1.00001, 1.00001), "Euclid": Interval(0.0, 1.0), "Dot": Interval(-1e4, 1e4)}
 )
-_LONGEST_DAYS = 1e6
+_MAX_DAYS = 1e6
 RANGES: Mapping[str, Interval] = MappingProxyType(
     {
         KEYWORD: Interval(0.0, 1.0),
-        AGE_DAYS: Interval(0.0, _LONGEST_DAYS),
-        IDLE_DAYS: Interval(0.0, _LONGEST_DAYS),
+        AGE_DAYS: Interval(0.0, _MAX_DAYS),
+        IDLE_DAYS: Interval(0.0, _MAX_DAYS),
         IMPORTANCE: Interval(0.0, 1.0),
         ACCESS_COUNT: Interval(0.0, 1e9),
         CONFIDENCE: Interval(0.0, 1.0),
