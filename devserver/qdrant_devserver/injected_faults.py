@@ -117,8 +117,8 @@ class UnreachablePeer:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward a request if its peer is reachable."""
-        if scope["type"] == "http" and scope["app"].state.peer in scope["app"].state.server.faults.away():
-            scope["app"].state.server.faults.met("away")
+        if scope["type"] == "http" and scope["app"].state.peer in scope["app"].state.server.faults.unreachable_peers():
+            scope["app"].state.server.faults.record_effect("away")
             await PlainTextResponse("this peer is said to be away", 503)(scope, receive, send)
             return
         await self._app(scope, receive, send)

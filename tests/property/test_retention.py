@@ -38,7 +38,7 @@ candidates = st.builds(
     is_verified=st.sampled_from([True, True, None, False]),
     is_restorable=st.sampled_from([True, True, False, None]),
     is_pinned=st.sampled_from([False, False, False, True]),
-    is_going=st.sampled_from([False, False, False, False, True]),
+    is_removing=st.sampled_from([False, False, False, False, True]),
     users=st.sampled_from([(), (), (), ("MemoryRestore undo",)]),
 )
 herds = st.lists(candidates, max_size=40, unique_by=lambda one: one.name)
@@ -123,7 +123,7 @@ def test_what_goes_now_goes_later_too(herd: list[Candidate], rules: RetentionRul
 @given(herds, rules_given)
 def test_there_are_never_more_than_the_figures_say(herd: list[Candidate], rules: RetentionRules) -> None:
     good = [
-        replace(one, is_scheduled=True, is_finished=True, is_pinned=False, is_going=False, users=(), is_restorable=True)
+        replace(one, is_scheduled=True, is_finished=True, is_pinned=False, is_removing=False, users=(), is_restorable=True)
         for one in herd
     ]
     most = rules.keep_last + rules.daily + rules.weekly + rules.monthly

@@ -126,7 +126,7 @@ def run_page(workspace: Workspace, page: str, heading: str, *, folder: pathlib.P
 
 
 @functools.cache
-def test_names(path: str) -> frozenset[str]:
+def read_test_names(path: str) -> frozenset[str]:
     """Return the names of all tests in a file."""
     nodes = ast.walk(ast.parse((DOCS.parent / path).read_text()))
     found = (node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))

@@ -36,7 +36,7 @@ _CLEARED_METADATA = clear_copied_keys() | {PREVIOUS_KEY: None}
 class _WayBackRun(RebuildRun):
     """Copies the changes into the way back that are also copied into the target. It has no stored record."""
 
-    async def note(self, **changes: Any) -> None:
+    async def update_record(self, **changes: Any) -> None:
         """Change the record in memory only."""
         self.record = replace(self.record, **changes)
 

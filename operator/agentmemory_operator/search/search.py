@@ -359,7 +359,7 @@ def _body(agent: Agent, question: CandidateQueries, setup: _SearchSetup) -> Json
         *(setup.ranking, question.fusion),
         distance=agent.distance,
         has_extremes=SCORE_EXTREMES in agent.capabilities,
-        is_along=bool(question.activations),
+        has_activations=bool(question.activations),
         has_clues=clues is not None,
     )
     query = template.render(setup.now_ms, clues.placeholder_values() if clues else NO_PLACEHOLDERS)

@@ -434,7 +434,7 @@ async def test_episodes_of_a_week_become_knowledge_and_stay(world: World) -> Non
 
     async def due() -> RunReport:
         before_ms = world.clock.now_ms() - round(terms.older_than_days * DAY_MS)
-        return await run(world, types=terms.types, least=terms.min_memories, before_ms=before_ms)
+        return await run(world, types=terms.types, min_memories=terms.min_memories, before_ms=before_ms)
 
     world.clock.move(ms=8 * DAY_MS)
     assert (await due()).usage.calls == 0

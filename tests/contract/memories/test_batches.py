@@ -67,7 +67,7 @@ async def test_items_that_say_the_same_are_one_memory(world: World, key: str | N
     outcomes = await world.remember.store(world.agent, batch("a", "b", "a", key=key))
 
     first, _, repeated = outcomes
-    assert repeated == replace(first, event="NONE", recorded=False)  # type: ignore[type-var]
+    assert repeated == replace(first, event="NONE", is_recorded=False)  # type: ignore[type-var]
     assert sorted(await world.heads()) == ["a", "b"]
 
 

@@ -281,7 +281,7 @@ async def test_what_the_embedder_refuses_keeps_none_of_the_others_out(world: Wor
         *(world.items.put(world.agent, ADDRESS, item) for item in items), return_exceptions=True
     )
 
-    assert [type(one).__name__ for one in stored] == ["Put", "Put", "Put", "RequestInvalid"]
+    assert [type(one).__name__ for one in stored] == ["StoredItem", "StoredItem", "StoredItem", "RequestInvalid"]
     assert await world.heads() == ["third"]
 
 
@@ -313,7 +313,7 @@ async def test_what_the_embedder_refuses_of_a_batch_is_refused_alone(world: Worl
 
     stored = await world.items.put_many(world.agent, batch_of(["a", "refused", "b", "refused", "c"]))
 
-    assert [type(one).__name__ for one in stored] == ["Put", "RequestInvalid", "Put", "RequestInvalid", "Put"]
+    assert [type(one).__name__ for one in stored] == ["StoredItem", "RequestInvalid", "StoredItem", "RequestInvalid", "StoredItem"]
     assert sorted(await world.heads()) == ["a", "b", "c"]
 
 
@@ -328,7 +328,7 @@ async def test_a_batch_fails_as_a_whole_only_where_nothing_of_it_was_written(wor
     with pytest.raises(EmbedderUnavailable):
         await world.items.put_many(world.agent, batch_of([f"none {number}" for number in range(100)]))
 
-    assert [type(one).__name__ for one in stored] == ["Put", "EmbedderUnavailable", "EmbedderUnavailable"]
+    assert [type(one).__name__ for one in stored] == ["StoredItem", "EmbedderUnavailable", "EmbedderUnavailable"]
     assert embedder.calls == calls + 2, "a service that is away is asked once a batch"
     assert await world.heads() == ["kept"]
 

@@ -37,7 +37,7 @@ PAGE = 7
 @pytest.fixture
 async def rebuild(qdrant_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RebuildTask]:
     """Vectors are copied."""
-    for name in ("PAGE", "EMBEDDED_PAGE"):
+    for name in ("MAX_COPIED_POINTS", "MAX_EMBEDDED_POINTS"):
         monkeypatch.setattr(carrying, name, PAGE)
     async with open_rebuild(qdrant_url) as rebuild:
         await fill(rebuild.world)
@@ -47,7 +47,7 @@ async def rebuild(qdrant_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
 @pytest.fixture
 async def smaller(qdrant_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RebuildTask]:
     """Vectors are made anew, of four numbers."""
-    for name in ("PAGE", "EMBEDDED_PAGE"):
+    for name in ("MAX_COPIED_POINTS", "MAX_EMBEDDED_POINTS"):
         monkeypatch.setattr(carrying, name, PAGE)
     async with open_rebuild(qdrant_url, size=4) as rebuild:
         await fill(rebuild.world)

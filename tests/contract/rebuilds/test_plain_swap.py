@@ -49,7 +49,7 @@ class PlainWorld(RebuildWorld):
         self.stays: Exception | None = None
         self.dies_then = False
 
-    def watched(self, name: str, call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    def with_crash_points(self, name: str, call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         """Return the call, where the end of the plain collection may be refused."""
         watched = super().with_crash_points(name, call)
 

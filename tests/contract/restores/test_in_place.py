@@ -317,7 +317,7 @@ async def test_erasures_are_made_again_by_what_the_safety_snapshot_tells_of(worl
     seen: list[tuple[int, str]] = []
 
     class Erasing:
-        async def carry_all(self, server: Server, live: str, target: str, *_: object, **__: object) -> int:
+        async def replay_all(self, server: Server, live: str, target: str, *_: object, **__: object) -> int:
             seen.append((await server.points.count(live, None), target))
             await server.points.delete(target, {"must": [{"has_id": [3]}]})
             return 1

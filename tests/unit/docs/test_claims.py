@@ -6,7 +6,7 @@ import re
 import pytest
 import yaml
 
-from tests.support.pages import DOCS, test_names
+from tests.support.pages import DOCS, read_test_names
 
 CLAIMS = yaml.safe_load((DOCS.parent / "tests" / "golden" / "claims.yaml").read_text())
 SHOWN = {page: [entry for entries in sections.values() for entry in entries] for page, sections in CLAIMS.items()}
@@ -47,7 +47,7 @@ def test_a_row_is_shown_by_tests_that_exist(page: str) -> None:
         NOT_SHOWN if page == "comparison" else set()
     )
     assert [test for test, (path, _, _) in named.items() if not (DOCS.parent / path).is_file()] == []
-    assert [test for test, (path, _, name) in named.items() if name and name not in test_names(path)] == []
+    assert [test for test, (path, _, name) in named.items() if name and name not in read_test_names(path)] == []
 
 
 def shown_by(page: str) -> set[str]:
@@ -60,7 +60,7 @@ def shown_by(page: str) -> set[str]:
 def test_every_test_of_a_fault_shows_a_row(path: str) -> None:
     named = {test.partition("::")[2] for test in shown_by("faults")}
 
-    assert test_names(f"tests/faults/{path}.py") - named == set()
+    assert read_test_names(f"tests/faults/{path}.py") - named == set()
 
 
 def test_every_file_of_hostile_tests_shows_a_claim() -> None:
