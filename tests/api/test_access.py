@@ -42,7 +42,7 @@ PROBE, CLOSED = agent_document("probe", access={"subjects": SUBJECTS}), agent_do
 
 
 class Reviews:
-    """Knows the tokens `token-NAME`; the review is unavailable for the token `away`."""
+    """Accepts the tokens `token-NAME`; unavailable for the token `away`."""
 
     async def review(self, token: str) -> TokenReviewResult:
         name = token.removeprefix("token-")

@@ -46,7 +46,7 @@ class TwoModels:
 
 
 def embed_apart(model: str, text: str, size: int) -> list[float]:
-    """Return a vector of length 1 in the model's half of the space, so that two models share no dimension."""
+    """Return a vector of length 1 in the model's half of the space: two models share no dimension."""
     half = size // 2
     raw = [number - 0.5 for number in embedding_of(text, half)]
     length = math.sqrt(sum(number * number for number in raw))
@@ -110,7 +110,7 @@ class AliasMover:
         self._call("PATCH", f"/collections/{self.source}", {"metadata": {MOVING_KEY: moving}})
 
     def announce(self) -> None:
-        """Announce the move, and wait until the API knows."""
+        """Announce the move, and wait longer than the lease of the API."""
         self.write_phase(Phase.ANNOUNCED)
         time.sleep(self.announce_s)
 

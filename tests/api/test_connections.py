@@ -203,8 +203,8 @@ def test_slow_reader_is_closed_and_steady_one_is_not(server: Server) -> None:
         connect(server.url, asks) as slow,
         connect(server.url, asks, is_narrow=False) as steady,
     ):
-        until = time.monotonic() + 8
-        while time.monotonic() < until:
+        deadline_s = time.monotonic() + 8
+        while time.monotonic() < deadline_s:
             assert steady.recv(1 << 16)
             with contextlib.suppress(ConnectionResetError):
                 slow.recv(1)
@@ -232,7 +232,7 @@ def test_unread_body_after_response_is_limited(server: Server, monkeypatch: pyte
         assert is_closed_on(connection, b"x", times=300, every_s=0.1)
 
 
-def test_excess_connections_of_largest_client_are_closed(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_largest_client_loses_excess_connections(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asgi_server, "MAX_CONNECTIONS", 20)
     monkeypatch.setattr(asgi_server, "MAX_EVICTED_CONNECTIONS", 5)
     with httpx.Client(base_url=server.url) as client, contextlib.ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Snapshot and restore commands on `agentmemory dev`, whose watched folder replaces a cluster."""
+"""Snapshot and restore commands on `agentmemory dev`, with its watched folder as the cluster."""
 
 import contextlib
 import hashlib
@@ -97,7 +97,7 @@ def test_start_logs_no_error(development: Development) -> None:
     assert " ERROR " not in development.program.log
 
 
-def test_restore_drops_later_memories_and_rollback_returns_them(
+def test_restore_can_be_rolled_back(
     development: Development,
 ) -> None:
     development.store("before")
@@ -115,7 +115,7 @@ def test_restore_drops_later_memories_and_rollback_returns_them(
     assert development.contents() == ["after", "before"]
 
 
-def test_snapshot_is_listed_downloaded_verified_deleted(development: Development, tmp_path: pathlib.Path) -> None:
+def test_snapshot_is_listed_verified_and_deleted(development: Development, tmp_path: pathlib.Path) -> None:
     development.run("snapshot", "create", "bot", "--name", "two", "--wait")
     path = tmp_path / "two.snapshot"
 

@@ -1,4 +1,4 @@
-"""`cleanup`, `orphans` and `takeover` on `agentmemory dev`, whose watched folder replaces a cluster."""
+"""`cleanup`, `orphans` and `takeover` on `agentmemory dev`, with its watched folder as the cluster."""
 
 import json
 import pathlib
@@ -85,7 +85,7 @@ def test_takeover_lists_blocked_objects(development: Development) -> None:
 
 
 def test_unwatched_folder_cannot_list_orphans(development: Development, tmp_path: pathlib.Path) -> None:
-    """Only a watched folder has the cluster id that owns the collections."""
+    """A folder gets its cluster id, which marks its collections, when `agentmemory dev` watches it."""
 
     (tmp_path / "agents.yaml").write_text((development.manifests / "agents.yaml").read_text())
 

@@ -160,7 +160,7 @@ def test_second_stack_names_the_first(known: Home) -> None:
         assert "stop it, or name other folders with --data and --manifests" in message
 
 
-def test_restarts_after_kill_and_leaves_no_stale_entry(home: Home) -> None:
+def test_killed_stack_is_unlisted_and_resumable(home: Home) -> None:
     with home.dev() as program:
         program.wait_for(BANNER)
         home.run("remember", "assistant", "Likes tea", "--user", "ada")

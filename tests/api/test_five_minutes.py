@@ -1,4 +1,4 @@
-"""Pages of docs/five-minutes: each command of a page runs on a development stack and prints what the page shows."""
+"""Pages of docs/five-minutes: each command of a page runs on a development stack and prints the shown output."""
 
 import json
 import os
@@ -97,7 +97,7 @@ def matches(shown: tuple[str, ...], printed: str) -> bool:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_page_prints_what_it_shows(page: str, api_url: str, tmp_path: pathlib.Path) -> None:
+def test_commands_print_the_shown_output(page: str, api_url: str, tmp_path: pathlib.Path) -> None:
     if page == "typescript.md":
         install_client(tmp_path)
     user = f"user-of-{page.removesuffix('.md')}"

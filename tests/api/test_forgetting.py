@@ -106,7 +106,7 @@ def test_refused_forget_names_field_and_fix(
     assert words in error["message"]
 
 
-def test_condition_on_the_epoch_is_not_empty(client: httpx.Client, user: str) -> None:
+def test_condition_on_unix_epoch_is_not_empty(client: httpx.Client, user: str) -> None:
     store(client, user, "a", type="fact")
 
     answer = client.post(FORGET, json={"user_id": user, "older_than": "1970-01-01T00:00:00Z"})

@@ -1,4 +1,4 @@
-"""Large bodies of one caller against a real process: others are served, and memory stays bounded."""
+"""Large bodies of one caller against a real process: health checks are served, and memory stays bounded."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -83,7 +83,7 @@ ATTACKS: dict[str, tuple[str, str, Callable[[], bytes], int]] = {
 }
 
 
-# One attack of each path runs always, the others with the fault tests.
+# One attack of each path runs always, the rest with the fault tests.
 ALWAYS = ("15 items with 35,000 strings each", "objects without end", "passwords, changed")
 
 
@@ -107,7 +107,7 @@ def test_health_is_served_during_large_requests(served: tuple[Program, httpx.Cli
 
 @pytest.mark.faults
 def test_health_is_served_during_many_large_requests(served: tuple[Program, httpx.Client]) -> None:
-    """Only one slice runs at a time: 16 requests do not take 16 slices between two turns of others."""
+    """Only one slice runs at a time: 16 large requests delay a small one by at most one slice each turn."""
     _, client = served
     body = json.dumps(memory(metadata={"t": WORST * 18_000})).encode()
 
@@ -123,7 +123,7 @@ def test_health_is_served_during_many_large_requests(served: tuple[Program, http
 
 
 def test_worst_batches_fit_the_memory_formula(served: tuple[Program, httpx.Client]) -> None:
-    """docs/operations.md: at most 16 times what counts as the bytes of bodies."""
+    """docs/operations.md: at most 16 times the counted bytes of bodies."""
     program, client = served
     # An object with one key takes the most memory for two parts.
     objects = [{"a": place} for place in range(1000, 1000 + MAX_ITEM_PARTS // 2 - 600)]

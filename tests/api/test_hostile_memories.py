@@ -22,7 +22,7 @@ SPOKEN_KEY = "AKIAIOSFODNN7EXAMPLE"
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A call that a memory asks for, and its expected effect.
+    """A call that a memory requests, and its expected effect.
 
     Attributes:
         refused: Words of the refusal; empty if the call succeeds.

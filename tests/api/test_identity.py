@@ -62,7 +62,7 @@ OTHER = agent_document("others", access={"subjects": [subject("chief", *ALL)]})
 
 
 class ByName:
-    """Knows the tokens `token-NAME`."""
+    """Accepts the tokens `token-NAME`."""
 
     async def review(self, token: str) -> TokenReviewResult:
         return TokenReviewResult(caller=Caller("agents", token.removeprefix("token-")))
@@ -453,7 +453,7 @@ class TestTokens:
             ([subject("chief", *ALL, users=["eve"])], 403),
             ([subject("chief", "read", "delegate", users=["ada"])], 200),
         ],
-        ids=["gone", "without delegate", "without the verb", "bound to another", "bound to the user"],
+        ids=["removed", "without delegate", "without the verb", "bound to another", "bound to the user"],
     )
     def test_token_never_exceeds_current_rights(self, whole: Site, subjects: list[dict[str, Any]], status: int) -> None:
         token = whole.token("chief", "ada", "read")
@@ -500,12 +500,12 @@ class TestTokens:
 class TestListOfUsers:
     def test_list_counts_searchable_memories(self, site: Site) -> None:
         mark = f"listed-{uuid4().hex[:8]}"
-        many, gone, past = (f"{mark}-{name}" for name in ("many", "gone", "past"))
+        many, erased, past = (f"{mark}-{name}" for name in ("many", "gone", "past"))
         first = site.store("mover", user_id=many, created_at="2025-01-01T00:00:00Z").json()["id"]
         site.store("mover", user_id=many, created_at="2025-03-01T00:00:00Z")
         site.store("mover", user_id=many, supersedes=first, created_at="2025-02-01T00:00:00Z")
-        deleted = site.store("mover", user_id=gone).json()["id"]
-        site.ask("mover", "DELETE", f"/memories/{deleted}", params={"user_id": gone})
+        deleted = site.store("mover", user_id=erased).json()["id"]
+        site.ask("mover", "DELETE", f"/memories/{deleted}", params={"user_id": erased})
         site.store("mover", user_id=past, expires_at="2026-01-01T00:00:00Z")
 
         users = [user for user in pages(site) if user["user_id"].startswith(mark)]
@@ -600,14 +600,14 @@ class TestOneUser:
 
     def test_export_carries_name_and_replaces_none(self, site: Site) -> None:
         source, target = (f"{name}-{uuid4().hex[:8]}" for name in ("from", "to"))
-        made = site.ask("chief", "PUT", f"/users/{source}", json={"name": "Ada"}).json()
+        created = site.ask("chief", "PUT", f"/users/{source}", json={"name": "Ada"}).json()
         lines = site.ask("chief", "GET", "/export", params={"user_id": source}).content
 
         for _ in range(2):
             answer = site.ask("chief", "POST", "/import", params={"user_id": target}, content=lines, headers=NDJSON)
             assert answer.json()["counts"]["failed"] == 0, answer.text
             found = site.ask("chief", "GET", f"/users/{target}").json()
-            assert (found["name"], found["created_at"]) == ("Ada", made["created_at"])
+            assert (found["name"], found["created_at"]) == ("Ada", created["created_at"])
         site.ask("chief", "PUT", f"/users/{target}", json={"name": "Own"})
         site.ask("chief", "POST", "/import", params={"user_id": target}, content=lines, headers=NDJSON)
 

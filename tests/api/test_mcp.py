@@ -269,7 +269,7 @@ def typed(qdrant_url: str) -> Iterator[Stack]:
 
 
 @pytest.mark.parametrize("agent", ["words", "typed"])
-async def test_tools_accept_what_their_schema_accepts(stack: Stack, typed: Stack, user: str, agent: str) -> None:
+async def test_tools_accept_values_of_their_schema(stack: Stack, typed: Stack, user: str, agent: str) -> None:
     """Generated calls include integral floats and all parameters."""
     async with connected(typed if agent == "typed" else stack, Agent=agent, User=user) as client:
         tools = (await client.list_tools()).tools

@@ -24,9 +24,9 @@ def read(client: httpx.Client, user: str, memory_id: str) -> httpx.Response:
     return client.get(f"{MEMORIES}/{memory_id}", params={"user_id": user})
 
 
-def search(client: httpx.Client, user: str, agent: str = "probe", **asked: Any) -> dict[str, Any]:
-    question = {} if "query" in asked or "vector" in asked else {"vector": VECTOR}
-    answer = client.post(f"/v1/agents/{agent}/search", json={"user_id": user} | question | asked)
+def search(client: httpx.Client, user: str, agent: str = "probe", **options: Any) -> dict[str, Any]:
+    question = {} if "query" in options or "vector" in options else {"vector": VECTOR}
+    answer = client.post(f"/v1/agents/{agent}/search", json={"user_id": user} | question | options)
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
     return found
@@ -182,10 +182,10 @@ def test_search_ranks_and_names_the_generation(client: httpx.Client, user: str) 
 
 def test_search_reports_thresholds_and_removed_count(client: httpx.Client, user: str) -> None:
     store(client, user, content="a")
-    asked = {"user_id": user, "vector": VECTOR}
+    body = {"user_id": user, "vector": VECTOR}
 
-    everything = client.post(SEARCH, json=asked).json()
-    nothing = client.post(SEARCH, json=asked | {"threshold": 0.99}).json()
+    everything = client.post(SEARCH, json=body).json()
+    nothing = client.post(SEARCH, json=body | {"threshold": 0.99}).json()
 
     assert (everything["threshold"], everything["min_similarity"]) == (None, None)
     assert (nothing["results"], nothing["total_candidates"], nothing["removed_by_threshold"]) == ([], 1, 1)
@@ -193,7 +193,7 @@ def test_search_reports_thresholds_and_removed_count(client: httpx.Client, user:
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"),
+    ("options", "expected"),
     [
         ({"types": ["task"]}, ["t"]),
         ({"tags": ["y", "z"]}, ["xy"]),
@@ -203,13 +203,13 @@ def test_search_reports_thresholds_and_removed_count(client: httpx.Client, user:
         ({"threshold": 5}, []),
     ],
 )
-def test_search_filters(client: httpx.Client, user: str, asked: dict[str, Any], expected: list[str]) -> None:
+def test_search_filters(client: httpx.Client, user: str, options: dict[str, Any], expected: list[str]) -> None:
     store(client, user, content="t", type="task")
     store(client, user, content="x", tags=["x"])
     store(client, user, content="xy", tags=["x", "y"])
     store(client, user, content="s", session_id="s")
 
-    assert [memory["content"] for memory in search(client, user, **asked)["results"]] == expected
+    assert [memory["content"] for memory in search(client, user, **options)["results"]] == expected
 
 
 def test_agent_shows_its_settings(client: httpx.Client) -> None:
@@ -235,9 +235,9 @@ def test_agents_are_listed_with_readiness(client: httpx.Client) -> None:
 def test_costly_filter_is_warned_about(client: httpx.Client, user: str) -> None:
     for ticket in (6, 7):
         store(client, user, content=str(ticket), metadata={"ticket": ticket}, namespace=["memories", user, "work"])
-    asked = {"filters": {"metadata.ticket": {"gte": 7}}, "namespace": ["memories", user]}
+    options = {"filters": {"metadata.ticket": {"gte": 7}}, "namespace": ["memories", user]}
 
-    found = search(client, user, **asked)
+    found = search(client, user, **options)
 
     assert [memory["content"] for memory in found["results"]] == ["7"]
     assert "metadata.ticket" in found["warnings"][0]
@@ -251,8 +251,8 @@ def test_search_at_a_time_and_with_superseded(client: httpx.Client, user: str) -
     old = store(client, user, content="old", created_at="2025-01-01T00:00:00Z")["id"]
     store(client, user, content="new", supersedes=old, created_at="2025-06-01T00:00:00Z")
 
-    def contents(**asked: Any) -> list[str]:
-        return sorted(memory["content"] for memory in search(client, user, **asked)["results"])
+    def contents(**options: Any) -> list[str]:
+        return sorted(memory["content"] for memory in search(client, user, **options)["results"])
 
     assert contents() == ["new"]
     assert contents(include_superseded=True) == ["new", "old"]

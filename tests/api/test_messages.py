@@ -77,8 +77,8 @@ def converse(
     return client.post(f"/v1/agents/{agent}/messages", json=body, headers=headers)
 
 
-def memories(client: httpx.Client, user: str, *, agent: str = "talks", **asked: Any) -> list[dict[str, Any]]:
-    found = client.get(f"/v1/agents/{agent}/memories", params={"user_id": user, "limit": 1000, **asked})
+def memories(client: httpx.Client, user: str, *, agent: str = "talks", **parameters: Any) -> list[dict[str, Any]]:
+    found = client.get(f"/v1/agents/{agent}/memories", params={"user_id": user, "limit": 1000, **parameters})
     results: list[dict[str, Any]] = found.json()["results"]
     return results
 

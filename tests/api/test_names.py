@@ -81,9 +81,9 @@ def test_identifiers_are_stored_and_filtered_as_nfc(client: httpx.Client, user: 
     assert {name: stored[name] for name in NAMED} == {name: f"{name} \u00e9" for name in NAMED}
     assert (stored["tags"], stored["namespace"]) == (["\u00e9"], ["n", "\u00e9"])
     for accent in ("e\u0301", "\u00e9"):
-        asked: list[dict[str, Any]] = [{name: f"{name} {accent}"} for name in NAMED]
-        asked += [{"session_id": {"in": [f"session_id {accent}"]}}, {"tags": accent}, {"tags": {"contains": accent}}]
-        for filters in asked:
+        queries: list[dict[str, Any]] = [{name: f"{name} {accent}"} for name in NAMED]
+        queries += [{"session_id": {"in": [f"session_id {accent}"]}}, {"tags": accent}, {"tags": {"contains": accent}}]
+        for filters in queries:
             body = {"user_id": user, "vector": VECTOR, "filters": filters}
             assert ids(client.post(f"{PROBE}/search", json=body)) == [memory_id], filters
         fields = {"session_id": f"session_id {accent}", "tags": [accent], "namespace": ["n", accent]}
@@ -139,7 +139,7 @@ GUARDED = agent_document(
 
 
 class Reviews:
-    """Knows the tokens `token-NAME`."""
+    """Accepts the tokens `token-NAME`."""
 
     async def review(self, token: str) -> TokenReviewResult:
         return TokenReviewResult(caller=Caller("agents", token.removeprefix("token-")))

@@ -63,7 +63,7 @@ def test_integers_roundtrip_through_export_and_import(client: httpx.Client, user
 @pytest.mark.parametrize("digits", TOO_LARGE)
 def test_integer_beyond_64_bits_is_refused_by_name(client: httpx.Client, user: str, digits: str) -> None:
     one = memory(user, "a", deep=[{"n": PLACE}])
-    asked = {"user_id": user, "vector": VECTOR, "filters": {"OR": [{"metadata.n": {"in": [PLACE]}}]}}
+    query = {"user_id": user, "vector": VECTOR, "filters": {"OR": [{"metadata.n": {"in": [PLACE]}}]}}
     item = {"content": "c", "vector": VECTOR, "metadata": {"n": PLACE}}
     place = {"namespace": ["memories", user, "n"], "key": "k"}
     forget = {"user_id": user, "filters": {"metadata.n": PLACE}}
@@ -83,7 +83,7 @@ def test_integer_beyond_64_bits_is_refused_by_name(client: httpx.Client, user: s
     batch = send("POST", "memories/batch", {"memories": [memory(user, "good"), one]})
     refused = [
         (send("POST", "memories", one).json(), "metadata.deep[0].n"),
-        (send("POST", "search", asked).json(), "filters.OR[0].metadata.n.in[0]"),
+        (send("POST", "search", query).json(), "filters.OR[0].metadata.n.in[0]"),
         (send("POST", "forget", forget).json(), "filters.metadata.n"),
         (send("PUT", "items", item, params=place).json(), "metadata.n"),
         (batch.json()["results"][1]["error"], "metadata.deep[0].n"),

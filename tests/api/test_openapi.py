@@ -121,7 +121,7 @@ def test_parameters_have_a_description(document: dict[str, Any]) -> None:
 
 
 def deprecated_and_not_marked(node: Any) -> Iterator[Any]:
-    """Yield nodes whose description says deprecated without the `deprecated` flag, which tools read."""
+    """Yield nodes with "deprecated" in their description but without the `deprecated` flag, which tools read."""
     if isinstance(node, dict):
         if "deprecated" in str(node.get("description", "")).lower() and node.get("deprecated") is not True:
             yield node

@@ -73,9 +73,9 @@ def test_mem0_script_of_page_produces_an_import(api_url: str, tmp_path: pathlib.
     page = (DOCS / "coming-from.md").read_text()
     (script,) = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
     (command,) = re.findall(r"^\$ (agentmemory import .*)$", page, re.M)
-    theirs = {"id": "1", "memory": "Pays by invoice", "user_id": "ada", "metadata": None}
-    theirs |= {"created_at": "2025-07-20T01:30:36.275141-07:00", "updated_at": None, "score": None}
-    (tmp_path / "ada.json").write_text(json.dumps({"results": [theirs]}))
+    mem0_memory = {"id": "1", "memory": "Pays by invoice", "user_id": "ada", "metadata": None}
+    mem0_memory |= {"created_at": "2025-07-20T01:30:36.275141-07:00", "updated_at": None, "score": None}
+    (tmp_path / "ada.json").write_text(json.dumps({"results": [mem0_memory]}))
 
     subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True, timeout=60)
     run(command, api_url, tmp_path)

@@ -1,4 +1,4 @@
-"""examples/PRESET and examples/zones: applied to a development stack, each script prints what its README shows."""
+"""examples/PRESET and examples/zones: each script, run on a development stack, prints the results in its README."""
 
 import json
 import os

@@ -67,7 +67,7 @@ async def test_secret_key_is_sent_and_calls_are_measured(
         (EmbeddingSource(provider="wordllama", model=None, dimensions=8), "wordllama gives 64, 128 or 256"),
     ],
 )
-async def test_missing_key_or_provider_pauses_the_rebuild(source: EmbeddingSource, message: str) -> None:
+async def test_unusable_embedder_pauses_the_rebuild(source: EmbeddingSource, message: str) -> None:
     async with embedders_of(FakeSecrets()) as embedders:
         with pytest.raises(RebuildPaused, match=message):
             await embedders.open(source, agent())

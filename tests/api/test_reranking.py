@@ -22,7 +22,7 @@ UNREAD = agent_document("unread", embedding=EMBEDDING, scoring=ALL_PASS | {"rera
 
 @pytest.fixture(scope="module")
 def reranking(qdrant_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    """Agents `reread`, and `unread`, whose model does not exist."""
+    """Agents `reread`, and `unread` with a model that does not exist."""
     models: pathlib.Path = write_cross_encoder(tmp_path_factory.mktemp("models"))
     for document in (READ, UNREAD):
         create_collection(qdrant_url, document)
@@ -36,8 +36,8 @@ def reranking(qdrant_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
         yield client
 
 
-def search(client: httpx.Client, agent: str, **asked: Any) -> dict[str, Any]:
-    answer = client.post(f"/v1/agents/{agent}/search", json={"user_id": "ada", "query": "red"} | asked)
+def search(client: httpx.Client, agent: str, **options: Any) -> dict[str, Any]:
+    answer = client.post(f"/v1/agents/{agent}/search", json={"user_id": "ada", "query": "red"} | options)
     found: dict[str, Any] = answer.raise_for_status().json()
     return found
 

@@ -54,8 +54,8 @@ def client(qdrant_url: str) -> Iterator[httpx.Client]:
 
 
 def explained(client: httpx.Client, agent: str) -> list[dict[str, Any]]:
-    asked = {"user_id": "u", "vector": [1.0] * 8, "explain": True}
-    answer = client.post(f"/v1/agents/{agent}/search", json=asked)
+    body = {"user_id": "u", "vector": [1.0] * 8, "explain": True}
+    answer = client.post(f"/v1/agents/{agent}/search", json=body)
     assert answer.status_code == 200, answer.text
     found: list[dict[str, Any]] = answer.json()["results"]
     return found
@@ -123,7 +123,7 @@ def test_agent_shows_the_model_in_use(client: httpx.Client) -> None:
     assert shown["importance"]["importance"] == {"daily_rate": 0.01, "idle_factor": 0.1, "unimportant_factor": 1.0}
 
 
-def test_last_accepted_expression_ranks_after_rejection(client: httpx.Client) -> None:
+def test_rejected_expression_keeps_the_accepted_one(client: httpx.Client) -> None:
     shown = client.get("/v1/agents/by-rejected").json()
     found = client.post("/v1/agents/by-rejected/search", json={"user_id": "u", "vector": [1.0] * 8})
 

@@ -17,8 +17,8 @@ def store(client: httpx.Client, user: str, **memory: Any) -> dict[str, Any]:
     return stored
 
 
-def search(client: httpx.Client, user: str, **asked: Any) -> dict[str, Any]:
-    answer = client.post(SEARCH, json={"user_id": user, "vector": VECTOR} | asked)
+def search(client: httpx.Client, user: str, **options: Any) -> dict[str, Any]:
+    answer = client.post(SEARCH, json={"user_id": user, "vector": VECTOR} | options)
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
     return found
@@ -52,9 +52,9 @@ def test_weights_must_be_valid(client: httpx.Client, user: str, weights: dict[st
 
 def test_response_has_only_requested_fields(client: httpx.Client, user: str) -> None:
     memory_id = store(client, user, content="what was asked", metadata={"n": 0.123456, "none": None})["id"]
-    asked = {"fields": ["id", "content"]}
+    options = {"fields": ["id", "content"]}
 
-    [found] = search(client, user, **asked)["results"]
+    [found] = search(client, user, **options)["results"]
     listed = client.get(MEMORIES, params=[("user_id", user), ("fields", "id"), ("fields", "content")]).json()
     got = client.get(f"{MEMORIES}/{memory_id}", params={"user_id": user, "fields": "id"}).json()
 

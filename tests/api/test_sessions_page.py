@@ -1,4 +1,4 @@
-"""docs/sessions.md: its commands run in order, and print what the page shows."""
+"""docs/sessions.md: its commands run in order, and print the shown output."""
 
 import os
 import re
@@ -31,7 +31,7 @@ def shown(answer: str) -> str:
     return ".*".join(map(re.escape, answer.split("…")))
 
 
-def test_commands_print_what_the_page_shows(port: str) -> None:
+def test_commands_print_the_shown_output(port: str) -> None:
     if shutil.which("curl") is None:
         pytest.skip("curl is not on this machine")
     lines = [line for block in BLOCKS for line in block.splitlines()]

@@ -70,12 +70,12 @@ def test_undescribed_response_does_not_match(document: dict[str, Any]) -> None:
 
 def test_integral_floats_are_accepted_as_integers(client: httpx.Client, user: str) -> None:
     store(client, user)
-    asked = {"user_id": user, "query": "Ada"}
+    query = {"user_id": user, "query": "Ada"}
 
-    for path, body in [("/search", asked | {"top_k": 5.0, "include": {"neighbours": 1.0}}), ("/tokens", TOKEN)]:
+    for path, body in [("/search", query | {"top_k": 5.0, "include": {"neighbours": 1.0}}), ("/tokens", TOKEN)]:
         assert client.post(f"{WORDS}{path}", json=body | {"user_id": user}).status_code == 200
     for wrong in (5.5, True, "5", 1e300, -1.0):
-        assert client.post(f"{WORDS}/search", json=asked | {"top_k": wrong}).status_code == 422, wrong
+        assert client.post(f"{WORDS}/search", json=query | {"top_k": wrong}).status_code == 422, wrong
     assert client.get(f"{WORDS}/memories", params={"user_id": user, "limit": "5.0"}).status_code == 200
     assert client.get(f"{WORDS}/memories", params={"user_id": user, "limit": "5.5"}).status_code == 422
     assert client.get(f"{WORDS}/memories", params={"user_id": user, "limit": "true"}).status_code == 422

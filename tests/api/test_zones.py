@@ -286,7 +286,7 @@ def test_raised_memory_deduplicates_in_its_zone(client: httpx.Client, zoned: Sta
 
 
 @pytest.mark.parametrize("is_moved", [True, False], ids=["after it rose", "by the version itself"])
-def test_next_version_of_key_must_keep_the_zone(client: httpx.Client, user: str, is_moved: bool) -> None:
+def test_versions_of_a_key_move_into_a_zone(client: httpx.Client, user: str, is_moved: bool) -> None:
     before = store(client, user, "Xylophonitis maybe", None, agent=CHAINED, key="diag")
     path, of_user = f"/v1/agents/{CHAINED}/memories/{before}", {"user_id": user}
     if is_moved:
@@ -418,7 +418,7 @@ def test_keys_of_former_organisations_are_deleted(
         ({}, "user_id"),
     ],
 )
-def test_forget_of_what_a_key_does_not_cover_is_422(client: httpx.Client, fields: dict[str, Any], field: str) -> None:
+def test_selection_not_covered_by_a_key_is_422(client: httpx.Client, fields: dict[str, Any], field: str) -> None:
     answer = client.post(f"/v1/agents/{SEALED}/forget", json=fields)
 
     assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, field)

@@ -67,10 +67,10 @@ def test_invalid_or_no_schedule_is_never_due(lifecycle: Lifecycle) -> None:
 
 
 def test_requested_run_is_due_once() -> None:
-    asked = memory_of(**{CLEANUP_REQUESTED_AT: "today"})
+    requested = memory_of(**{CLEANUP_REQUESTED_AT: "today"})
 
-    assert due({}, memory=asked, lifecycle=replace(DAILY, schedule="Never")) == 0
-    assert due({"time": BORN, "requestedAt": "today"}, memory=asked) != 0
+    assert due({}, memory=requested, lifecycle=replace(DAILY, schedule="Never")) == 0
+    assert due({"time": BORN, "requestedAt": "today"}, memory=requested) != 0
 
 
 def test_approval_applies_to_its_held_run_only() -> None:

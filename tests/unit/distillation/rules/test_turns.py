@@ -52,7 +52,7 @@ def test_preset_types(preset: str, turns: str, distilled: set[str]) -> None:
     ids=lambda type_: type_.name,
 )
 def test_unsuitable_type_is_not_distilled(unfit: MemoryType) -> None:
-    """A model chooses no immutable, working or expiring type, and none that requires a field it is not asked for."""
+    """A model chooses no immutable, working or expiring type, and none that requires an unsupported field."""
 
     types = (kind("episodic"), kind("fact"), unfit)
 

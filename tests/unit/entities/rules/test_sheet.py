@@ -59,8 +59,8 @@ def test_merge_is_idempotent(steps: Any) -> None:
     sheet = apply_steps(steps)
 
     assert sheet.merged_with(sheet) == sheet
-    taken = NO_SHEET.merged_with(sheet)
-    assert taken.merged_with(sheet) == taken
+    merged = NO_SHEET.merged_with(sheet)
+    assert merged.merged_with(sheet) == merged
 
 
 def test_merge_adds_strengths_and_drops_self_relations() -> None:

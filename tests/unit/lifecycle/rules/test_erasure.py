@@ -28,5 +28,5 @@ def test_tombstone_has_a_new_revision(before: dict[str, Any]) -> None:
         (TOMBSTONE | {WINDOW_DUE_KEY: True}, True),
     ],
 )
-def test_window_is_due_for_unprocessed_session_memories(before: dict[str, Any], is_due: bool) -> None:
+def test_window_is_due_if_session_is_unprocessed(before: dict[str, Any], is_due: bool) -> None:
     assert erasure_tombstone(before, "e", 10).get(WINDOW_DUE_KEY, False) is is_due

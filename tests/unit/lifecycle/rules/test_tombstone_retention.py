@@ -23,27 +23,27 @@ def job(*, start: str | None = AUGUST, succeeded: str | None = "True", **more: A
 
 
 IMPORTED = job() | {"spec": {"import": {"s3": {}}}}
-ASKED_FOR = {"metadata": {"name": "s", "creationTimestamp": AUGUST}, "spec": {}}
-KEPT = {"physical": "a__1", "until": "2026-11-23T00:00:00Z"}
-OVER = {"physical": "a__1", "until": AUGUST}
+REQUESTED = {"metadata": {"name": "s", "creationTimestamp": AUGUST}, "spec": {}}
+RETAINED = {"physical": "a__1", "until": "2026-11-23T00:00:00Z"}
+EXPIRED = {"physical": "a__1", "until": AUGUST}
 
 CASES: dict[str, tuple[list[Json], list[Json], int | None]] = {
     "nothing is copied": ([], [], LEAST_MS),
     "a snapshot": ([job()], [], AUGUST_MS),
     "the oldest of several": ([job(start=TODAY), job()], [], AUGUST_MS),
     "a snapshot of today": ([job(start=TODAY)], [], LEAST_MS),
-    "one that runs": ([job(succeeded="Unknown")], [], AUGUST_MS),
-    "one that was asked for": ([ASKED_FOR], [], AUGUST_MS),
-    "one that has failed": ([job(succeeded="False")], [], LEAST_MS),
-    "one of no known time": ([job(start=None)], [], None),
-    "one that was taken in": ([IMPORTED], [], None),
-    "a restore under way": ([], [job(succeeded="Unknown")], None),
-    "a restore that was not begun": ([], [ASKED_FOR], None),
-    "a restore that is over": ([], [job()], LEAST_MS),
-    "a restore that has failed": ([], [job(succeeded="False")], LEAST_MS),
-    "a replaced collection": ([], [job(previousCollection=KEPT)], AUGUST_MS),
-    "one whose time is over": ([], [job(previousCollection=OVER)], LEAST_MS),
-    "one that is kept for no known time": ([], [job(previousCollection={"physical": "a__1"})], AUGUST_MS),
+    "a running snapshot": ([job(succeeded="Unknown")], [], AUGUST_MS),
+    "a requested snapshot": ([REQUESTED], [], AUGUST_MS),
+    "a failed snapshot": ([job(succeeded="False")], [], LEAST_MS),
+    "a snapshot without a start time": ([job(start=None)], [], None),
+    "an imported snapshot": ([IMPORTED], [], None),
+    "a restore in progress": ([], [job(succeeded="Unknown")], None),
+    "a restore that has not started": ([], [REQUESTED], None),
+    "a completed restore": ([], [job()], LEAST_MS),
+    "a failed restore": ([], [job(succeeded="False")], LEAST_MS),
+    "a replaced collection": ([], [job(previousCollection=RETAINED)], AUGUST_MS),
+    "an expired replaced collection": ([], [job(previousCollection=EXPIRED)], LEAST_MS),
+    "a replaced collection without an expiry": ([], [job(previousCollection={"physical": "a__1"})], AUGUST_MS),
 }
 
 
@@ -62,7 +62,7 @@ def test_all_are_kept_until_last_snapshot_is_known() -> None:
 @pytest.mark.parametrize(
     ("snapshots", "expected"),
     [([], AUGUST_MS), ([job(start="2026-07-01T00:00:00Z")], JULY_MS), ([IMPORTED], None)],
-    ids=["alone", "beside an older snapshot", "beside one of no known time"],
+    ids=["alone", "with an older snapshot", "with an imported snapshot"],
 )
 def test_rebuild_keeps_those_since_its_start(snapshots: list[Json], expected: int | None) -> None:
     assert find_keep_since_ms(snapshots, [], last_snapshot=None, now_ms=NOW_MS, rebuilt_ms=AUGUST_MS) == expected
