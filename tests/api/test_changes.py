@@ -121,9 +121,9 @@ def test_reading_all_users_needs_admin(
     document = GUARDED | {"spec": GUARDED["spec"] | {"access": {"subjects": subjects}}}
     monkeypatch.setattr("tests.api.test_access.NAMES", ("reader", "writer", "bulk", "stranger", "keeper"))
     with running_api(qdrant_url, document, guard=IdentityGuard(CallerCache(Reviews(), clock))) as stack:
-        one = ask(stack, name, "GET", f"{CHANGES}?user_id=u").status_code
-        every = ask(stack, name, "GET", CHANGES).status_code
-    assert (one, every) == (of_user, of_all)
+        user_status = ask(stack, name, "GET", f"{CHANGES}?user_id=u").status_code
+        all_status = ask(stack, name, "GET", CHANGES).status_code
+    assert (user_status, all_status) == (of_user, of_all)
 
 
 def test_foreign_scope_is_not_read(qdrant_url: str, clock: FakeClock) -> None:

@@ -79,7 +79,7 @@ async def test_async_client_has_the_same_methods(stack: Stack, user: str) -> Non
         stored = await api.agent("probe").user(user).add("c", vector=VECTOR)
         found = await api.agent("probe").user(user).search(vector=VECTOR)
         memory = await api.agent("probe").user(user).get(stored.id)
-        listed = [one async for one in api.agent("probe").user(user).memories(limit=1)]
+        listed = [item async for item in api.agent("probe").user(user).memories(limit=1)]
         await api.agent("probe").user(user).delete(stored.id)
         page = await api.agent("probe").user(user).page()
         kept = await api.agent("mind").user(user).keep("s", "c", vector=VECTOR)
@@ -91,14 +91,14 @@ async def test_async_client_has_the_same_methods(stack: Stack, user: str) -> Non
             .change((await api.agent("probe").user(user).add("c", vector=VECTOR)).id, tags=["x"])
         )
         versions = await api.agent("probe").user(user).history(changed.id)
-        below = [one async for one in api.agent("probe").user(user).children(changed.id)]
+        below = [child async for child in api.agent("probe").user(user).children(changed.id)]
         tree = await api.agent("probe").user(user).tree(changed.id)
         stats = await api.agent("probe").stats(user)
         agents = await api.agents()
         settings = await api.agent("probe").info()
         batch = await api.agent("probe").add_many([{"user_id": user, "content": "b", "vector": VECTOR}])
 
-    assert [result.id for result in found.results] == [memory.id] == [one.id for one in listed] == [stored.id]
+    assert [result.id for result in found.results] == [memory.id] == [item.id for item in listed] == [stored.id]
     assert (page.results, page.next_cursor) == ((), None)
     assert "probe" in [agent.agent for agent in agents]
     assert (settings.distance, settings.embedding["dimensions"]) == ("Cosine", 8)
@@ -260,6 +260,6 @@ def test_search_many_keeps_the_order(api: Client, user: str) -> None:
 
     found = words.search_many(["where does she live", "how does she pay"], top_k=1)
 
-    assert [one.results[0].content for one in found] == ["lives in Ghent", "pays by invoice"]
+    assert [result.results[0].content for result in found] == ["lives in Ghent", "pays by invoice"]
     with pytest.raises(ApiError):
         words.search_many(["a", ""])

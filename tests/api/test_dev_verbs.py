@@ -75,10 +75,10 @@ def test_orphan_is_a_collection_without_manifest(development: Development) -> No
 
 def test_takeover_lists_blocked_objects(development: Development) -> None:
     status, output, _ = run(development, "takeover", "--all", "--cluster-id", "another")
-    one, _, error = run(development, "takeover", "bot")
+    single_status, _, error = run(development, "takeover", "bot")
 
     assert (status, output) == (0, "No AgentMemory is blocked by a collection of that cluster.\n")
-    assert (one, error) == (
+    assert (single_status, error) == (
         1,
         "agentmemory: AgentMemory agents/bot is not blocked by such a collection: see its conditions\n",
     )

@@ -222,8 +222,8 @@ def test_search_follows_names_and_explains_it(desk: Desk) -> None:
     assert {one["content"]: round(one["explain"]["entities"], 2) for one in found}[
         "Blue Heron Labs keeps its orders in Postgres."
     ] == 0.16
-    for one in found:
-        assert one["explain"]["score"] == pytest.approx(one["score"], abs=1e-5)
+    for memory in found:
+        assert memory["explain"]["score"] == pytest.approx(memory["score"], abs=1e-5)
 
 
 def test_entities_are_private_to_their_user(api: httpx.Client) -> None:
@@ -344,7 +344,7 @@ def test_client_manages_entities(api: httpx.Client, desk: Desk) -> None:
         relation = user.relate("Anna Schmidt", "uses", "a/b")
         renamed = user.rename_entity("a/b", "A and B")
         user.merge_entity("carl novak", "Anna Schmidt")
-        names = [(one.name, one.memories) for one in user.entities()]
+        names = [(entity.name, entity.memories) for entity in user.entities()]
         details = user.entity("Carl Novak")
 
     assert (relation.strength, renamed.aliases) == (1, ("a/b",))

@@ -159,7 +159,7 @@ def test_client_forgets_and_reads_receipts(stack: Stack, user: str) -> None:
         receipts = list(api.agent("probe").receipts(user_id=user, limit=1))
 
     assert (preview.counts["total"], receipt.counts["total"]) == (1, 1)
-    assert [(one.id, one.scope) for one in receipts] == [(receipt.id, "older_than")]
+    assert [(listed.id, listed.scope) for listed in receipts] == [(receipt.id, "older_than")]
     assert receipt.at.tzinfo is not None
 
 

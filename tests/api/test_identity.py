@@ -577,7 +577,7 @@ class TestOneUser:
 
         assert (listed, part.json()["counts"]["total"], kept.json()["name"]) == ([], 0, "The Team")
         assert site.ask("chief", "GET", f"/users/{user}").status_code == 404
-        assert user not in {one["user_id"] for one in pages(site)}
+        assert user not in {listed_user["user_id"] for listed_user in pages(site)}
 
     @pytest.mark.parametrize(
         "body", [{}, {"name": None}, {"name": ""}, {"name": " "}, {"name": "a" * 257}, {"nick": "x"}]

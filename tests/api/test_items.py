@@ -132,7 +132,7 @@ def test_shared_global_namespace_is_scope_global(client: httpx.Client, user: str
     assert client.get(KEYS, params={"namespace": shared["namespace"]}).json()["results"] == ["k"]
     question = {"query": content, "user_id": f"not {user}", "namespace": ["shared", "global"], "threshold": -1}
     found = client.post("/v1/agents/words/search", json=question).json()["results"]
-    assert content in [one["content"] for one in found]
+    assert content in [memory["content"] for memory in found]
     assert client.delete(ITEMS, params=shared).status_code == 204
     assert client.get(ITEMS, params=shared).status_code == 404
 
@@ -261,7 +261,7 @@ def test_batch_items_of_one_key_keep_their_order(client: httpx.Client, user: str
 
     assert client.get(ITEMS, params=place(user, key="k")).json()["content"] == contents[-1]
     versions = client.get(f"{ITEMS}/versions", params=place(user, key="k")).json()["results"]
-    assert [one["content"] for one in versions] == contents[-2:-4:-1]
+    assert [version["content"] for version in versions] == contents[-2:-4:-1]
 
 
 def test_repeated_batch_replaces_no_later_write(client: httpx.Client, user: str) -> None:

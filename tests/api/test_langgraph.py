@@ -241,7 +241,7 @@ def test_batch_reads_first_and_keeps_last_write(store: AgentMemoryStore, oracle:
 
     for _ in range(2):
         ours, expected = (each_store.batch(ops) for each_store in (store, oracle))
-        assert [repr(_stripped(one)) for one in ours] == [repr(_stripped(one)) for one in expected]
+        assert [repr(_stripped(result)) for result in ours] == [repr(_stripped(result)) for result in expected]
     assert store.batch([]) == []
 
 
@@ -263,7 +263,7 @@ async def test_async_store_has_the_same_methods(bots: Stack, user: str) -> None:
     assert item is not None
     assert [item.value, found[0].value] == [VALUES[0]] * 2
     assert (namespaces, results) == ([("docs",)], [None] * 3)
-    assert {one.key for one in listed} == {"a", "b"}
+    assert {item.key for item in listed} == {"a", "b"}
 
 
 def test_users_are_isolated(store: AgentMemoryStore, bots: Stack, user: str) -> None:

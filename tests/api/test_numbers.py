@@ -62,7 +62,7 @@ def test_integers_roundtrip_through_export_and_import(client: httpx.Client, user
 
 @pytest.mark.parametrize("digits", TOO_LARGE)
 def test_integer_beyond_64_bits_is_refused_by_name(client: httpx.Client, user: str, digits: str) -> None:
-    one = memory(user, "a", deep=[{"n": PLACE}])
+    nested = memory(user, "a", deep=[{"n": PLACE}])
     query = {"user_id": user, "vector": VECTOR, "filters": {"OR": [{"metadata.n": {"in": [PLACE]}}]}}
     item = {"content": "c", "vector": VECTOR, "metadata": {"n": PLACE}}
     place = {"namespace": ["memories", user, "n"], "key": "k"}
@@ -80,9 +80,9 @@ def test_integer_beyond_64_bits_is_refused_by_name(client: httpx.Client, user: s
         headers=NDJSON,
         params={"user_id": user},
     )
-    batch = send("POST", "memories/batch", {"memories": [memory(user, "good"), one]})
+    batch = send("POST", "memories/batch", {"memories": [memory(user, "good"), nested]})
     refused = [
-        (send("POST", "memories", one).json(), "metadata.deep[0].n"),
+        (send("POST", "memories", nested).json(), "metadata.deep[0].n"),
         (send("POST", "search", query).json(), "filters.OR[0].metadata.n.in[0]"),
         (send("POST", "forget", forget).json(), "filters.metadata.n"),
         (send("PUT", "items", item, params=place).json(), "metadata.n"),

@@ -143,12 +143,12 @@ def test_cognitive_finds_facts_and_ends_session(api_url: str) -> None:
 
 
 def test_importance_finds_pool_and_one_author(api_url: str) -> None:
-    *_, pool, one = run(api_url, "importance")
+    *_, pool, by_author = run(api_url, "importance")
 
     assert contents(pool) == ["Wants to run ten kilometres in an hour", "Ran ten kilometres in an hour on Sunday"]
     assert (pool["threshold"], pool["min_similarity"]) == (0.0, 0.7)
-    assert [memory["author"] for memory in one["results"]] == ["trainer"]
-    assert one["warnings"] == []
+    assert [memory["author"] for memory in by_author["results"]] == ["trainer"]
+    assert by_author["warnings"] == []
 
 
 def test_no_preset_finds_the_oldest_by_content(api_url: str) -> None:

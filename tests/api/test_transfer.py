@@ -198,11 +198,11 @@ def test_client_exports_its_import(stack: Stack, user: str) -> None:
 async def test_async_client_exports_its_import(stack: Stack, user: str) -> None:
     async with AsyncClient(stack.api_url) as api:
         await api.agent("probe").user(user).import_memories([line("a")])
-        exported = [one async for one in api.agent("probe").user(user).export(vectors=True)]
+        exported = [memory async for memory in api.agent("probe").user(user).export(vectors=True)]
         with pytest.raises(ApiError, match="no agent"):
             await api.agent("nobody").user(user).import_memories([line("a")])
 
-    assert [len(one["vector"]) for one in exported] == [8]
+    assert [len(memory["vector"]) for memory in exported] == [8]
 
 
 def run(stack: Stack, *arguments: str) -> Any:

@@ -250,9 +250,9 @@ def test_raised_memory_loses_entities_and_connections(client: httpx.Client, zone
     assert "entities" in point(zoned, ids[0], NAMED)["payload"]
     assert "entities" not in point(zoned, sealed, NAMED)["payload"]
     url = f"{zoned.qdrant_url}/collections/{alias_of(NAMED)}/points/payload?wait=true"
-    for one, other in (ids, ids[::-1]):
+    for memory_id, other in (ids, ids[::-1]):
         noted = [{"id": other, "description": "both tell of Xylophonitis", "run": "r"}]
-        httpx.post(url, json={"points": [one], "payload": {"connections": noted}}).raise_for_status()
+        httpx.post(url, json={"points": [memory_id], "payload": {"connections": noted}}).raise_for_status()
 
     path, of_user = f"/v1/agents/{NAMED}/memories/{ids[0]}", {"user_id": user}
     assert client.patch(path, params=of_user, json={"zone": "SENSITIVE"}).status_code == 200
@@ -279,7 +279,7 @@ def test_raised_memory_deduplicates_in_its_zone(client: httpx.Client, zoned: Sta
     assert store(client, user, SECRET, None) == plain
     body = {"memories": [{"user_id": user, "content": SECRET, "zone": zone} for zone in (None, "SENSITIVE")]}
     results = client.post(f"/v1/agents/{SEALED}/memories/batch", json=body).json()["results"]
-    assert [one["id"] for one in results] == [plain, moved]
+    assert [result["id"] for result in results] == [plain, moved]
     client.delete(f"/v1/agents/{SEALED}/memories/{plain}", params=of_user)
     assert client.patch(path, params=of_user, json={"zone": None}).json()["zone"] is None
     assert store(client, user, SECRET, None) == moved
