@@ -1,4 +1,4 @@
-"""One API over one development Qdrant server for the whole run; each test works as a user of its own."""
+"""One API and one development Qdrant for the whole run; each test has its own user."""
 
 from collections.abc import Iterator
 from uuid import uuid4
@@ -39,11 +39,11 @@ def qdrant_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def stack(qdrant_url: str) -> Iterator[Stack]:
-    """Agents that other tests share.
+    """API of the agents that tests share.
 
-    `probe` (callers send 8 numbers), `words` (embeds offline, keeps two versions of an item), `keywords` (by words
-    alone), `mind` (as `probe`, with the types semantic and working), `fleeting` (as `mind`, its sessions are over after
-    1.8 s), `missing`.
+    `probe` (callers send 8 numbers), `words` (embeds offline, keeps two versions of an item), `keywords` (keyword
+    search alone), `mind` (as `probe`, with the types semantic and working), `fleeting` (as `mind`, its sessions end
+    after 1.8 s), `missing`.
     """
     with running_api(qdrant_url, PROBE, WORDS, KEYWORDS, MIND, FLEETING, MISSING) as running:
         yield running
@@ -51,12 +51,12 @@ def stack(qdrant_url: str) -> Iterator[Stack]:
 
 @pytest.fixture(scope="session")
 def client(stack: Stack) -> Iterator[httpx.Client]:
-    # What `json=` would send too; of a body that is given as bytes nobody but us knows what it is.
+    # httpx sets this for `json=`, but not for a body given as bytes.
     with httpx.Client(base_url=stack.api_url, timeout=20, headers={"Content-Type": "application/json"}) as client:
         yield client
 
 
 @pytest.fixture
 def user() -> str:
-    """A user that no other test has."""
+    """Return a new user id."""
     return f"user-{uuid4().hex[:8]}"

@@ -1,4 +1,4 @@
-"""Who may call what, by `spec.access.subjects`: with a table of tokens in the place of the API server's reviews."""
+"""Rights of callers by `spec.access.subjects`; a table of tokens replaces the API server's reviews."""
 
 import asyncio
 import itertools
@@ -42,7 +42,7 @@ PROBE, CLOSED = agent_document("probe", access={"subjects": SUBJECTS}), agent_do
 
 
 class Reviews:
-    """Knows the tokens `token-NAME`; is away for the token `away`."""
+    """Accepts the tokens `token-NAME`; unavailable for the token `away`."""
 
     async def review(self, token: str) -> TokenReviewResult:
         name = token.removeprefix("token-")
@@ -57,7 +57,7 @@ class Reviews:
 
 @pytest.fixture(scope="module")
 def checked(qdrant_url: str) -> Iterator[Stack]:
-    """An API that knows `probe`, with subjects, and `closed`, without any."""
+    """Serve `probe`, with subjects, and `closed`, without any."""
     guard = IdentityGuard(CallerCache(Reviews(), SystemClock()))
     with running_api(qdrant_url, PROBE, CLOSED, guard=guard) as stack:
         yield stack
@@ -67,7 +67,7 @@ def ask(stack: Stack, name: str, method: str, path: str, body: Any = None) -> ht
     return httpx.request(method, stack.api_url + path, json=body, headers={"Authorization": f"Bearer token-{name}"})
 
 
-def test_all_accounts_that_are_let_in_share_one_pool_of_memories(checked: Stack) -> None:
+def test_permitted_accounts_share_one_memory_pool(checked: Stack) -> None:
     memory = {"user_id": "shared", "content": "Allergic to nuts", "vector": VECTOR}
     assert ask(checked, "writer", "POST", "/v1/agents/probe/memories", memory).status_code == 201
 
@@ -101,18 +101,18 @@ def test_each_verb_opens_its_own_endpoints(checked: Stack, name: str, reads: int
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_agent_without_subjects_is_for_nobody(checked: Stack, name: str) -> None:
+def test_agent_without_subjects_is_closed(checked: Stack, name: str) -> None:
     assert search(checked, name, "closed").status_code == 404
 
 
-def test_what_one_may_not_see_is_answered_as_what_is_not_there(checked: Stack) -> None:
+def test_forbidden_agent_looks_absent(checked: Stack) -> None:
     hidden, absent = search(checked, "stranger", "closed"), search(checked, "stranger", "absent")
 
-    told = [answer.json() | {"request_id": ""} for answer in (hidden, absent)]
-    assert told[0] == {**told[1], "detail": told[1]["detail"].replace("absent", "closed")}
+    problems = [answer.json() | {"request_id": ""} for answer in (hidden, absent)]
+    assert problems[0] == {**problems[1], "detail": problems[1]["detail"].replace("absent", "closed")}
 
 
-def test_a_refusal_names_the_verb_and_the_way_out(checked: Stack) -> None:
+def test_refusal_names_verb_and_fix(checked: Stack) -> None:
     answer = store(checked, "reader")
 
     assert answer.json()["type"] == "/problems/forbidden"
@@ -122,7 +122,7 @@ def test_a_refusal_names_the_verb_and_the_way_out(checked: Stack) -> None:
 @pytest.mark.parametrize(
     ("name", "listed"), [("reader", ["probe"]), ("writer", []), ("bulk", []), ("stranger", []), ("member", ["probe"])]
 )
-def test_the_list_of_agents_has_those_that_the_caller_may_read(checked: Stack, name: str, listed: list[str]) -> None:
+def test_agent_list_has_readable_agents_only(checked: Stack, name: str, listed: list[str]) -> None:
     answer = ask(checked, name, "GET", "/v1/agents")
 
     assert [line["agent"] for line in answer.json()["results"]] == listed
@@ -130,7 +130,7 @@ def test_the_list_of_agents_has_those_that_the_caller_may_read(checked: Stack, n
 
 @pytest.mark.parametrize(("name", "status"), [("stranger", 404), ("reader", 403)])
 @pytest.mark.parametrize("body", [b"not json", b"x" * (17 << 20)])
-def test_the_right_is_checked_before_the_body_is_read(checked: Stack, name: str, status: int, body: bytes) -> None:
+def test_rights_are_checked_before_body(checked: Stack, name: str, status: int, body: bytes) -> None:
     url = f"{checked.api_url}/v1/agents/probe/memories/batch"
 
     headers = {"Authorization": f"Bearer token-{name}", "Content-Type": "application/json"}
@@ -139,18 +139,18 @@ def test_the_right_is_checked_before_the_body_is_read(checked: Stack, name: str,
     assert answer.status_code == status
 
 
-def test_the_right_is_checked_before_the_parameters(checked: Stack) -> None:
+def test_rights_are_checked_before_parameters(checked: Stack) -> None:
     assert ask(checked, "stranger", "GET", "/v1/agents/closed/memories?limit=many").status_code == 404
 
 
-def test_while_tokens_cannot_be_checked_the_answer_is_wait(checked: Stack) -> None:
+def test_unavailable_review_gives_503_with_retry_after(checked: Stack) -> None:
     answer = ask(checked, "away", "GET", "/v1/agents")
 
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
 
 
 @pytest.mark.parametrize("header", [None, "", "Bearer", "Basic token-reader", "token-reader", "Bearer ü"])
-def test_without_a_token_nothing_is_answered(checked: Stack, header: str | None) -> None:
+def test_missing_or_malformed_token_is_401(checked: Stack, header: str | None) -> None:
     headers = {"Authorization": header.encode()} if header is not None else {}
     answer = httpx.get(f"{checked.api_url}/v1/agents", headers=headers)
 
@@ -158,7 +158,9 @@ def test_without_a_token_nothing_is_answered(checked: Stack, header: str | None)
     assert answer.headers["www-authenticate"].startswith("Bearer")
 
 
-def test_a_subject_that_was_removed_is_out_on_the_next_request(qdrant_url: str) -> None:
+def test_removed_subject_is_refused_at_once(qdrant_url: str) -> None:
+    """The next request is refused: no cache delays the removal."""
+
     guard = IdentityGuard(CallerCache(Reviews(), SystemClock()))
     with running_api(qdrant_url, PROBE, guard=guard) as stack:
         assert search(stack, "reader").status_code == 200
@@ -169,7 +171,7 @@ def test_a_subject_that_was_removed_is_out_on_the_next_request(qdrant_url: str) 
         assert search(stack, "reader").status_code == 404
 
 
-def test_a_caller_that_asks_too_often_is_sent_away_and_another_is_not(qdrant_url: str) -> None:
+def test_rate_limit_applies_per_caller(qdrant_url: str) -> None:
     guard = IdentityGuard(CallerCache(Reviews(), SystemClock()))
     with running_api(qdrant_url, PROBE, guard=guard, limits=Limits(caller_rate=5)) as stack:
         answers = [ask(stack, "stranger", "GET", "/v1/agents") for _ in range(30)]
@@ -181,7 +183,7 @@ def test_a_caller_that_asks_too_often_is_sent_away_and_another_is_not(qdrant_url
         assert search(stack, "reader").status_code == 200
 
 
-def test_who_has_no_token_takes_nothing_of_anybody_s_rate(qdrant_url: str) -> None:
+def test_unauthenticated_requests_use_no_callers_rate(qdrant_url: str) -> None:
     guard = IdentityGuard(CallerCache(Reviews(), SystemClock()))
     with running_api(qdrant_url, PROBE, guard=guard, limits=Limits(caller_rate=1)) as stack:
         assert [ask(stack, "nobody", "GET", "/v1/agents").status_code for _ in range(5)] == [401] * 5
@@ -189,14 +191,14 @@ def test_who_has_no_token_takes_nothing_of_anybody_s_rate(qdrant_url: str) -> No
 
 
 def found(answer: httpx.Response) -> set[str]:
-    """Return whose the results are."""
+    """Return the users of the results."""
     assert answer.status_code == 200, answer.text
     return {result["user_id"] for result in answer.json()["results"]}
 
 
 @pytest.fixture(scope="module")
 def shared(checked: Stack) -> Iterator[Stack]:
-    """The API, with a memory of a user, of a group and of everybody; other modules would find the last one."""
+    """The API, with a memory of a user, a group and all users; deleted afterwards: other modules search too."""
     ids = {
         user_id: store(checked, "member", user_id=user_id).json()["id"] for user_id in ("ada", "group:team", "global")
     }
@@ -206,14 +208,14 @@ def shared(checked: Stack) -> Iterator[Stack]:
         assert ask(checked, "member", "DELETE", path).status_code == 204
 
 
-def test_a_search_includes_what_is_for_everybody_where_the_caller_may_read_it(shared: Stack) -> None:
+def test_search_includes_readable_global_memories(shared: Stack) -> None:
     assert found(search(shared, "member", user_id="ada")) == {"ada", "global"}
     assert found(search(shared, "reader", user_id="ada")) == {"ada"}
     assert found(search(shared, "member", user_id="ada", include_scopes=[])) == {"ada"}
     assert found(search(shared, "member", user_id="ada", include_scopes=["group:team"])) == {"ada", "group:team"}
 
 
-def test_a_list_has_the_users_own_and_the_scopes_that_it_names(shared: Stack) -> None:
+def test_list_has_own_and_named_scopes(shared: Stack) -> None:
     path = "/v1/agents/probe/memories?user_id=ada"
 
     assert found(ask(shared, "member", "GET", path)) == {"ada"}
@@ -221,7 +223,7 @@ def test_a_list_has_the_users_own_and_the_scopes_that_it_names(shared: Stack) ->
 
 
 @pytest.mark.parametrize("scope", ["global", "group:team", "group:other"])
-def test_a_scope_that_is_not_the_callers_is_closed(shared: Stack, scope: str) -> None:
+def test_foreign_scope_is_403(shared: Stack, scope: str) -> None:
     path = f"/v1/agents/probe/memories?user_id=ada&include_scopes={scope}"
     answers = [
         search(shared, "reader", user_id=scope),
@@ -234,7 +236,7 @@ def test_a_scope_that_is_not_the_callers_is_closed(shared: Stack, scope: str) ->
     assert all("add it to its scopes" in answer.json()["detail"] for answer in answers)
 
 
-def test_a_memory_of_a_scope_that_is_not_the_callers_is_not_found(shared: Stack) -> None:
+def test_memory_of_foreign_scope_is_404(shared: Stack) -> None:
     memory_id = store(shared, "member", user_id="group:team").json()["id"]
     path = f"/v1/agents/probe/memories/{memory_id}?user_id=group:team"
 
@@ -244,7 +246,7 @@ def test_a_memory_of_a_scope_that_is_not_the_callers_is_not_found(shared: Stack)
     assert ask(shared, "member", "DELETE", path).status_code == 204
 
 
-def test_one_item_of_a_batch_in_a_closed_scope_does_not_lose_the_others(shared: Stack) -> None:
+def test_closed_scope_fails_only_its_batch_item(shared: Stack) -> None:
     items = [{"user_id": user_id, "content": "c", "vector": VECTOR} for user_id in ("batch", "global")]
 
     answer = ask(shared, "writer", "POST", "/v1/agents/probe/memories/batch", {"memories": items})
@@ -254,7 +256,7 @@ def test_one_item_of_a_batch_in_a_closed_scope_does_not_lose_the_others(shared: 
 
 
 @pytest.mark.parametrize("user_id", ["group:", "group: team", "group:a/b"])
-def test_a_scope_that_is_none_is_refused(shared: Stack, user_id: str) -> None:
+def test_malformed_scope_is_422(shared: Stack, user_id: str) -> None:
     answers = [
         search(shared, "reader", include_scopes=[user_id]),
         search(shared, "reader", user_id=user_id),
@@ -265,7 +267,7 @@ def test_a_scope_that_is_none_is_refused(shared: Stack, user_id: str) -> None:
     assert {(answer.status_code, answer.json()["type"]) for answer in answers} == {(422, "/problems/invalid-request")}
 
 
-def test_a_namespace_of_a_scope_is_the_scopes(shared: Stack) -> None:
+def test_memories_namespace_follows_its_scope(shared: Stack) -> None:
     path = "/v1/agents/probe/items?namespace=memories&namespace=group:team&key=k"
     sent = {"content": "c", "vector": VECTOR}
 
@@ -276,7 +278,7 @@ def test_a_namespace_of_a_scope_is_the_scopes(shared: Stack) -> None:
     assert ask(shared, "member", "PUT", path.replace("team", "/"), sent).status_code == 422
 
 
-def test_a_shared_namespace_is_closed_to_whom_the_groups_scope_is(shared: Stack) -> None:
+def test_shared_namespace_follows_its_group(shared: Stack) -> None:
     path = "/v1/agents/probe/items?namespace=shared&namespace=team&key=k"
     sent = {"content": "c", "vector": VECTOR}
 
@@ -293,7 +295,7 @@ def test_a_shared_namespace_is_closed_to_whom_the_groups_scope_is(shared: Stack)
     assert ask(shared, "member", "GET", path).json()["user_id"] == "group:team"
 
 
-def test_the_shared_namespace_of_all_is_closed_without_the_scope_global(shared: Stack) -> None:
+def test_shared_global_namespace_needs_global_scope(shared: Stack) -> None:
     path = "/v1/agents/probe/items?namespace=shared&namespace=global&key=k"
     sent = {"content": "c", "vector": VECTOR}
 
@@ -306,7 +308,7 @@ def test_the_shared_namespace_of_all_is_closed_without_the_scope_global(shared: 
 
 
 class SlowReviews(Reviews):
-    """Says nothing of those it does not know until it may."""
+    """Blocks reviews of unknown tokens until `may_speak` is set."""
 
     def __init__(self) -> None:
         self.may_speak = threading.Event()
@@ -317,13 +319,15 @@ class SlowReviews(Reviews):
         return await super().review(token)
 
 
-def answered(stack: Stack, name: str) -> int:
-    """Return the status of a list, however long it takes."""
+def status_of_list(stack: Stack, name: str) -> int:
+    """Return the status of an agent list, with a long timeout."""
     headers = {"Authorization": f"Bearer token-{name}"}
     return httpx.get(f"{stack.api_url}/v1/agents", headers=headers, timeout=120).status_code
 
 
-def test_those_whom_nobody_knows_share_a_pool_and_those_who_are_known_do_not_notice(qdrant_url: str) -> None:
+def test_unknown_callers_share_a_pool(qdrant_url: str) -> None:
+    """Known callers and the health check are not affected by a full pool."""
+
     reviews = SlowReviews()
     guard = IdentityGuard(CallerCache(reviews, SystemClock()))
     with (
@@ -331,7 +335,7 @@ def test_those_whom_nobody_knows_share_a_pool_and_those_who_are_known_do_not_not
         ThreadPoolExecutor(30) as pool,
     ):
         assert search(stack, "reader").status_code == 200
-        tried = [pool.submit(answered, stack, f"unknown-{number}") for number in range(30)]
+        tried = [pool.submit(status_of_list, stack, f"unknown-{number}") for number in range(30)]
         refused = [each.result() for each in itertools.islice(as_completed(tried), 22)]
         known = [search(stack, "reader").status_code for _ in range(5)]
         probe = httpx.get(f"{stack.api_url}/healthz").status_code
@@ -344,14 +348,16 @@ def test_those_whom_nobody_knows_share_a_pool_and_those_who_are_known_do_not_not
     assert sorted(each.result() for each in tried) == [401] * 8 + [429] * 22
 
 
-def test_a_body_is_asked_for_only_of_who_is_known(checked: Stack) -> None:
+def test_continue_is_sent_to_known_callers_only(checked: Stack) -> None:
+    """`Expect: 100-continue` of an unknown caller gets 401 before its body."""
+
     place = urlsplit(checked.api_url)
-    told = {}
+    statuses = {}
     for name in ("unknown", "writer"):
         with socket.create_connection((place.hostname, place.port), timeout=20) as connection:
             lines = ["POST /v1/agents/probe/memories HTTP/1.1", "Host: localhost", "Content-Type: application/json"]
             lines += ["Content-Length: 1000", "Expect: 100-continue", f"Authorization: Bearer token-{name}", "", ""]
             connection.sendall("\r\n".join(lines).encode())
-            told[name] = connection.recv(4096).split(b" ")[1]
+            statuses[name] = connection.recv(4096).split(b" ")[1]
 
-    assert told == {"unknown": b"401", "writer": b"100"}
+    assert statuses == {"unknown": b"401", "writer": b"100"}

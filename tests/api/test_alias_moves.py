@@ -1,6 +1,6 @@
-"""An agent moves to a collection of another embedding model while it is searched and written.
+"""Move of an agent to a collection of another embedding model, during searches and writes.
 
-The two models have nothing in common: a question of one finds a memory of the other with similarity 0, else with 1.
+The two models share no dimension: a query of one has similarity 0 with a memory of the other, otherwise 1.
 """
 
 import asyncio
@@ -42,11 +42,11 @@ class TwoModels:
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         await asyncio.sleep(0.001)
-        return [told_apart(self.source.model or "", text, self.dimensions) for text in texts]
+        return [embed_apart(self.source.model or "", text, self.dimensions) for text in texts]
 
 
-def told_apart(model: str, text: str, size: int) -> list[float]:
-    """Return a vector of length 1 in the model's half of the space: two models have nothing in common."""
+def embed_apart(model: str, text: str, size: int) -> list[float]:
+    """Return a vector of length 1 in the model's half of the space: two models share no dimension."""
     half = size // 2
     raw = [number - 0.5 for number in embedding_of(text, half)]
     length = math.sqrt(sum(number * number for number in raw))
@@ -59,8 +59,8 @@ class AliasMover:
     """Moves the alias of an agent from its collection 1 to its collection 2.
 
     Args:
-        announce_s: from the announcement until the last pass; longer than the API's lease.
-        size: of the new model's vectors.
+        announce_s: Seconds from the announcement until the last pass; longer than the API's lease.
+        size: Dimensions of the new model.
     """
 
     qdrant: httpx.Client
@@ -79,21 +79,21 @@ class AliasMover:
 
     @property
     def embedding(self) -> dict[str, Any]:
-        """The target's."""
+        """Embedding of the target."""
         return {"provider": "openai", "model": "new", "dimensions": self.size}
 
     def create(self) -> None:
-        """Make the target; without indexes, which nothing here is about."""
+        """Create the target, without indexes."""
         record = RebuildRecord(source=self.source, target=self.target, digest="d", begun_ms=0, since_ms=0)
         marker = marker_for(self.alias.removeprefix(ALIAS_PREFIX), embedding=self.embedding)
         metadata = {METADATA_KEY: marker, REBUILD_KEY: record_to_json(record)}
         body = {"vectors": {"size": self.size, "distance": "Cosine"}, "metadata": metadata}
         self._call("PUT", f"/collections/{self.target}", body)
 
-    def carry(self) -> int:
-        """Carry over what the target lacks; return how many points that were."""
-        there = {point["id"] for point in self.points(self.target)}
-        missing = [point for point in self.points(self.source) if point["id"] not in there]
+    def copy_missing(self) -> int:
+        """Copy the points that the target lacks; return their number."""
+        existing = {point["id"] for point in self.points(self.target)}
+        missing = [point for point in self.points(self.source) if point["id"] not in existing]
         points = [
             {"id": point["id"], "payload": point["payload"], "vector": self._vector(point["payload"])}
             for point in missing
@@ -104,18 +104,18 @@ class AliasMover:
         self.carried += len(points)
         return len(points)
 
-    def say(self, phase: Phase) -> None:
-        """Say in the source how near the move is."""
+    def write_phase(self, phase: Phase) -> None:
+        """Write the phase of the move to the metadata of the source."""
         moving = {"from": self.source, "to": self.target, "phase": phase, "embedding": self.embedding}
         self._call("PATCH", f"/collections/{self.source}", {"metadata": {MOVING_KEY: moving}})
 
     def announce(self) -> None:
-        """Announce the move, and wait."""
-        self.say(Phase.ANNOUNCED)
+        """Announce the move, and wait longer than the lease of the API."""
+        self.write_phase(Phase.ANNOUNCED)
         time.sleep(self.announce_s)
 
     def move(self) -> None:
-        """Let the alias lead to the target."""
+        """Point the alias to the target."""
         action = {"create_alias": {"collection_name": self.target, "alias_name": self.alias}}
         self._call("POST", "/collections/aliases", {"actions": [action]})
 
@@ -137,7 +137,7 @@ class AliasMover:
                 return found
 
     def _vector(self, payload: dict[str, Any]) -> Any:
-        return told_apart("new", payload["content"], self.size) if "content" in payload else {}
+        return embed_apart("new", payload["content"], self.size) if "content" in payload else {}
 
     def _call(self, method: str, path: str, body: Any) -> Any:
         return check_success(self.qdrant.request(method, path, json=body)).json()["result"]
@@ -149,14 +149,14 @@ SCORING = {"scoreThreshold": -1, "minSimilarity": -1, "weights": {"similarity": 
 
 @dataclass(slots=True)
 class MovedAgent:
-    """One agent behind an API, and who moves it."""
+    """One agent behind an API, and the mover of its alias."""
 
     api: httpx.Client
     mover: AliasMover
     slug: str
 
-    def store(self, text: str, **how: str) -> httpx.Response:
-        return self.post("memories", {"content": text}, **how)
+    def store(self, text: str, **headers: str) -> httpx.Response:
+        return self.post("memories", {"content": text}, **headers)
 
     def search(self, text: str) -> httpx.Response:
         return self.post("search", {"query": text, "top_k": 1})
@@ -164,8 +164,8 @@ class MovedAgent:
     def score(self, text: str) -> float:
         return float(self.search(text).raise_for_status().json()["results"][0]["score"])
 
-    def post(self, path: str, body: dict[str, object], **how: str) -> httpx.Response:
-        return self.api.post(f"/v1/agents/{self.slug}/{path}", json={"user_id": "ada", **body}, headers=how)
+    def post(self, path: str, body: dict[str, object], **headers: str) -> httpx.Response:
+        return self.api.post(f"/v1/agents/{self.slug}/{path}", json={"user_id": "ada", **body}, headers=headers)
 
     def contents(self, collection: str) -> Counter[str]:
         return Counter(point["payload"]["content"] for point in self.mover.points(collection))
@@ -173,7 +173,7 @@ class MovedAgent:
 
 @contextlib.contextmanager
 def open_worlds(qdrant_url: str, sizes: Mapping[str, int], *, hold_s: float = 10) -> Iterator[list[MovedAgent]]:
-    """Serve agents, by slug the size of their new model's vectors."""
+    """Serve agents; `sizes` maps each slug to the dimensions of its new model."""
     times = FenceTiming(lease_s=LEASE_S, hold_s=hold_s)
     old = {"provider": "openai", "model": "old", "dimensions": 8}
     documents = [agent_document(slug, embedding=old, scoring=SCORING) for slug in sizes]
@@ -201,10 +201,10 @@ def open_world(qdrant_url: str, *, size: int = 8, hold_s: float = 10) -> Iterato
 
 @dataclass(slots=True)
 class Traffic:
-    """Writers and readers; readers ask for what was acknowledged, and note what they were answered.
+    """Writers and readers; readers search for acknowledged memories and record wrong answers.
 
     Attributes:
-        acknowledged: contents, in the order of their answers.
+        acknowledged: Contents of stored memories, in the order of the responses.
     """
 
     world: MovedAgent
@@ -239,7 +239,7 @@ class Traffic:
             self.wrong.append(f"{text}: {answer.status_code} {answer.text[:300]}")
 
     def wait_for_more(self, count: int = 20) -> None:
-        """Wait until so many more writes are acknowledged and searches answered."""
+        """Wait until `count` more writes are acknowledged and `count` more searches answered."""
         enough = len(self.acknowledged) + count, self.searches + count
         wait_until(
             lambda: len(self.acknowledged) >= enough[0] and self.searches >= enough[1], seconds=30, what="requests"
@@ -261,20 +261,22 @@ class Traffic:
 
 
 @pytest.mark.parametrize("size", [8, 16])
-def test_no_search_fails_or_mixes_two_models_and_no_acknowledged_write_is_lost(qdrant_url: str, size: int) -> None:
+def test_searches_and_writes_survive_a_move(qdrant_url: str, size: int) -> None:
+    """No search fails or mixes two models, and no acknowledged write is lost."""
+
     with open_world(qdrant_url, size=size) as world:
         mover, traffic = world.mover, Traffic(world)
         with traffic.running():
             traffic.wait_for_more()
             mover.create()
-            mover.carry()
+            mover.copy_missing()
             mover.announce()
-            mover.say(Phase.FINAL)
-            mover.carry()
+            mover.write_phase(Phase.FINAL)
+            mover.copy_missing()
             carried = set(world.contents(mover.target))
             acknowledged = set(traffic.acknowledged)
             mover.move()
-            mover.carry()
+            mover.copy_missing()
             traffic.wait_for_more()
 
         assert traffic.wrong == []
@@ -285,18 +287,20 @@ def test_no_search_fails_or_mixes_two_models_and_no_acknowledged_write_is_lost(q
         assert all(any(point["vector"][size // 2 :]) for point in mover.points(mover.target, with_vector=True))
 
 
-def test_where_the_operator_dies_before_the_alias_moves_writes_give_up_and_searches_go_on(
+def test_unfinished_move_refuses_writes_only(
     qdrant_url: str,
 ) -> None:
+    """The operator dies before the alias moves: writes get 503 after `hold_s`, searches succeed."""
+
     with open_world(qdrant_url, hold_s=0.5) as world:
         world.store("before").raise_for_status()
         world.mover.create()
         world.mover.announce()
-        world.mover.say(Phase.FINAL)
+        world.mover.write_phase(Phase.FINAL)
 
         refused = world.store("meanwhile")
         found = world.score("before")
-        world.mover.carry()
+        world.mover.copy_missing()
         world.mover.move()
         stored = world.store("after")
 
@@ -307,17 +311,17 @@ def test_where_the_operator_dies_before_the_alias_moves_writes_give_up_and_searc
         assert world.contents(world.mover.target) == {"before": 1, "after": 1}
 
 
-def test_a_write_that_waits_for_the_move_is_stored_once_and_in_the_new_collection(qdrant_url: str) -> None:
+def test_held_write_is_stored_once_in_new_collection(qdrant_url: str) -> None:
     with open_world(qdrant_url) as world:
         world.store("before").raise_for_status()
         world.mover.create()
         world.mover.announce()
-        world.mover.say(Phase.FINAL)
+        world.mover.write_phase(Phase.FINAL)
         answers: list[httpx.Response] = []
         writing = threading.Thread(target=lambda: answers.append(world.store("meanwhile")))
         writing.start()
         time.sleep(0.1)
-        world.mover.carry()
+        world.mover.copy_missing()
         world.mover.move()
         writing.join(10)
 
@@ -327,18 +331,18 @@ def test_a_write_that_waits_for_the_move_is_stored_once_and_in_the_new_collectio
 
 
 MOVES = [("search", 8), ("batch", 8), ("import", 8), ("item", 8), ("search", 16), ("store", 16)]
-"""What is asked, and the size of the new model's vectors."""
+"""Method that finds the alias moved, and the dimensions of the new model."""
 
 
 @pytest.fixture(scope="module")
 def moved(qdrant_url: str) -> Iterator[dict[tuple[str, int], MovedAgent]]:
-    """Agents whose aliases moved, unannounced, since the process read their metadata, longer ago than the lease."""
+    """Agents whose aliases moved unannounced after the process read their metadata, longer ago than the lease."""
     kinds = {f"{method}-{size}": (method, size) for method, size in MOVES}
     with open_worlds(qdrant_url, {slug: size for slug, (_, size) in kinds.items()}) as worlds:
         for world in worlds:
             world.store("before").raise_for_status()
             world.mover.create()
-            world.mover.carry()
+            world.mover.copy_missing()
         time.sleep(LEASE_S)
         for world in worlds:
             world.mover.move()
@@ -346,7 +350,7 @@ def moved(qdrant_url: str) -> Iterator[dict[tuple[str, int], MovedAgent]]:
 
 
 @pytest.mark.parametrize(("method", "size"), MOVES)
-def test_what_finds_its_alias_moved_is_done_again_with_the_other_model(
+def test_call_is_repeated_with_new_model_after_move(
     moved: dict[tuple[str, int], MovedAgent], method: str, size: int
 ) -> None:
     world = moved[method, size]

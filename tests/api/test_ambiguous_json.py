@@ -1,4 +1,4 @@
-"""Bodies in which a key stands twice are refused, whatever reads them; a mark before an import is not data."""
+"""JSON with repeated keys, which is refused, and byte order marks before an import, which are skipped."""
 
 import codecs
 import json
@@ -44,7 +44,7 @@ def requests_of(user: str) -> list[tuple[str, str, bytes]]:
 
 
 @pytest.mark.parametrize("place", range(12))
-def test_a_repeated_key_is_refused_in_every_body(client: httpx.Client, user: str, place: int) -> None:
+def test_repeated_key_in_body_is_400(client: httpx.Client, user: str, place: int) -> None:
     method, path, body = requests_of(user)[place]
 
     answer = client.request(method, path, content=body, headers={"Accept": "application/json, text/event-stream"})
@@ -55,38 +55,36 @@ def test_a_repeated_key_is_refused_in_every_body(client: httpx.Client, user: str
         assert client.get(f"{PROBE}/memories", params={"user_id": owner}).json()["results"] == []
 
 
-def imported(client: httpx.Client, user: str, body: bytes) -> Any:
+def import_lines(client: httpx.Client, user: str, body: bytes) -> Any:
     headers = {"Content-Type": "application/x-ndjson"}
     answer = client.post(f"{PROBE}/import", params={"user_id": user}, content=body, headers=headers)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
 
-def test_a_repeated_key_fails_its_line_alone(client: httpx.Client, user: str) -> None:
-    told = imported(client, user, b'{"content": "a", "content": "b"}\n' + b"{" + ONCE.encode())
+def test_repeated_key_fails_only_its_line(client: httpx.Client, user: str) -> None:
+    result = import_lines(client, user, b'{"content": "a", "content": "b"}\n' + b"{" + ONCE.encode())
 
-    assert told["counts"] == {"lines": 2, "imported": 1, "present": 0, "failed": 1}
-    [error] = told["errors"]
+    assert result["counts"] == {"lines": 2, "imported": 1, "present": 0, "failed": 1}
+    [error] = result["errors"]
     assert (error["line"], error["error"]["errors"][0]["field"]) == (1, "line")
     assert "the key 'content' is repeated" in error["error"]["detail"]
 
 
 @pytest.mark.parametrize("mark", [b"", codecs.BOM_UTF8])
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"])
-def test_a_byte_order_mark_before_the_first_line_is_skipped(
-    client: httpx.Client, user: str, mark: bytes, end: bytes
-) -> None:
+def test_byte_order_mark_before_first_line_is_skipped(client: httpx.Client, user: str, mark: bytes, end: bytes) -> None:
     line = b"{" + ONCE.encode()
 
-    assert imported(client, user, mark + line + end + line.replace(b'"c"', b'"d"') + end)["counts"]["imported"] == 2
+    assert import_lines(client, user, mark + line + end + line.replace(b'"c"', b'"d"') + end)["counts"]["imported"] == 2
 
 
 @pytest.mark.parametrize("body", [codecs.BOM_UTF8, codecs.BOM_UTF8 + b"\n"])
-def test_a_byte_order_mark_alone_is_no_line(client: httpx.Client, user: str, body: bytes) -> None:
-    assert imported(client, user, body)["counts"]["lines"] == 0
+def test_lone_byte_order_mark_is_no_line(client: httpx.Client, user: str, body: bytes) -> None:
+    assert import_lines(client, user, body)["counts"]["lines"] == 0
 
 
-def test_a_byte_order_mark_elsewhere_is_no_json(client: httpx.Client, user: str) -> None:
+def test_byte_order_mark_elsewhere_is_invalid(client: httpx.Client, user: str) -> None:
     line = b"{" + ONCE.encode()
 
-    assert imported(client, user, line + b"\n" + codecs.BOM_UTF8 + line)["counts"]["failed"] == 1
+    assert import_lines(client, user, line + b"\n" + codecs.BOM_UTF8 + line)["counts"]["failed"] == 1

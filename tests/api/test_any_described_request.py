@@ -1,4 +1,4 @@
-"""Requests that the OpenAPI document allows or forbids, made up by schemathesis: every answer is a described one."""
+"""Valid and invalid requests that schemathesis generates from the OpenAPI document: each response matches it."""
 
 import json
 from typing import Any
@@ -36,7 +36,7 @@ CHECKS = [
     unsupported_method,
 ]
 OPERATIONS = [(path, method) for path, methods in DESCRIBED.items() for method in sorted(methods)]
-# A request takes as long to make up as it does to answer: a few of each kind each time, more with the faults.
+# Generating a request takes as long as answering it: few examples by default, more with the fault tests.
 FEW = settings(max_examples=2, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 COUNTS = [FEW, pytest.param(settings(FEW, max_examples=25), marks=pytest.mark.faults)]
 
@@ -49,17 +49,17 @@ def described(client: httpx.Client) -> schemathesis.BaseSchema:
 @pytest.mark.parametrize("count", COUNTS, ids=["few", "more"])
 @pytest.mark.parametrize("mode", GenerationMode, ids=lambda mode: mode.value)
 @pytest.mark.parametrize(("path", "method"), OPERATIONS)
-def test_every_answer_is_a_described_one(
+def test_response_matches_openapi(
     described: schemathesis.BaseSchema, path: str, method: str, mode: GenerationMode, count: settings
 ) -> None:
     operation = described[path][method.upper()]
     if mode is GenerationMode.NEGATIVE and not (operation.query or operation.body):
-        pytest.skip("any text may stand in a path: there is nothing to violate")
+        pytest.skip("any text is valid in a path: there is nothing to violate")
 
     @count
     @given(case=operation.as_strategy(generation_mode=mode))
     def ask(case: schemathesis.Case) -> None:
-        # An agent made up is a 404 each time, and nothing behind it is seen.
+        # A generated agent would be a 404 each time.
         case.path_parameters |= {"agent": "probe"} if "agent" in case.path_parameters else {}
         case.call_and_validate(checks=CHECKS, timeout=30)
 
@@ -68,12 +68,12 @@ def test_every_answer_is_a_described_one(
 
 @pytest.mark.parametrize("count", COUNTS, ids=["few", "more"])
 @pytest.mark.parametrize(("path", "method"), [entry for entry in OPERATIONS if entry[1] in ("post", "put", "patch")])
-def test_every_answer_to_what_is_too_much_is_a_described_one(
+def test_response_to_oversized_field_matches_openapi(
     described: schemathesis.BaseSchema, path: str, method: str, count: settings
 ) -> None:
     operation = described[path][method.upper()]
     if not operation.body:
-        pytest.skip("it takes no body")
+        pytest.skip("the operation takes no body")
 
     @count
     @given(
@@ -85,7 +85,7 @@ def test_every_answer_to_what_is_too_much_is_a_described_one(
         case.path_parameters |= {"agent": "probe"} if "agent" in case.path_parameters else {}
         case.body = {**case.body, field: SIZES[size]}
         answer = case.call_and_validate(checks=CHECKS, timeout=30)
-        # A PATCH answers with the memory, other requests with what became of it.
+        # A PATCH returns the memory, other requests only their result.
         assert len(answer.content) < 64 << 10 or (method == "patch" and answer.status_code == 200)
 
     ask()

@@ -1,4 +1,4 @@
-"""Whatever comes in, the answer is a described one: never a 5xx, never anything but JSON."""
+"""Random requests: each response is a described one, JSON and never a 5xx."""
 
 import json
 from typing import Any
@@ -14,7 +14,7 @@ FAST = settings(
 PATHS = ["/v1/agents/probe/memories", "/v1/agents/probe/memories/batch", "/v1/agents/probe/search"]
 EXPECTED = {200, 201, 400, 404, 409, 413, 422}
 
-# Halves of surrogate pairs too: JSON can spell them.
+# Includes unpaired surrogates, which JSON can represent.
 text = st.text(st.characters(codec=None), max_size=8)
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | text
 values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(text, inner, max_size=4))
@@ -124,8 +124,8 @@ def test_any_size(client: httpx.Client, path: str, value: Any) -> None:
         assert is_short(answer), field
 
 
-def test_an_answer_about_many_wrong_items_is_short(client: httpx.Client) -> None:
-    """As the worst item of a thousand: many wrong fields with long names."""
+def test_response_about_many_invalid_items_is_short(client: httpx.Client) -> None:
+    """The worst item of a thousand has many invalid fields with long names."""
     item = {f"{number}{'x' * 600}": 1 for number in range(20)}
     answer = client.post(PATHS[1], content=json.dumps({"memories": [item] * 1000}))
 
@@ -134,7 +134,7 @@ def test_an_answer_about_many_wrong_items_is_short(client: httpx.Client) -> None
     assert len(answer.content) < 6 << 20
 
 
-def test_an_item_that_is_too_much_keeps_no_other_out(client: httpx.Client) -> None:
+def test_oversized_item_fails_alone(client: httpx.Client) -> None:
     good = {"user_id": "any", "content": "too much", "vector": [1.0] * 8}
     worse = [{"k": ["s"] * 35_000}, {"k": "x" * (1 << 20)}, {"k": json.loads("[" * 40 + "]" * 40)}]
     items = [good, *(good | {"metadata": metadata} for metadata in worse), good]

@@ -1,4 +1,4 @@
-"""agentmemory search and remember, against the API itself."""
+"""`agentmemory search` and `remember` against the API."""
 
 import contextlib
 import json
@@ -18,7 +18,7 @@ from tests.support.web.api_stack import Stack
 
 
 class ObjectsOfNamespaces:
-    """What the verbs read of the cluster: one AgentMemory `bot` of the agent `words`, in namespace `team`."""
+    """Kubernetes objects for the commands: one AgentMemory `bot` of the agent `words`, in namespace `team`."""
 
     async def read_object(self, kind: str, namespace: str, name: str) -> dict[str, Any]:
         if (namespace, name) != ("team", "bot"):
@@ -33,7 +33,7 @@ async def open_cluster(context: str | None, _: Any) -> AsyncIterator[tuple[Any, 
 
 def run(stack: Stack, *arguments: str, url: str | None = None, typed: str | None = None) -> Result:
     def absent(*_: Any) -> Any:
-        raise AssertionError("no server stands behind this command line")
+        raise AssertionError("this command line has no server")
 
     cli = typer.Typer()
     inspection = QdrantAccess(absent, absent, open_cluster, None, None)
@@ -41,12 +41,12 @@ def run(stack: Stack, *arguments: str, url: str | None = None, typed: str | None
     return CliRunner().invoke(cli, list(arguments), input=typed)
 
 
-def test_what_was_remembered_is_found(stack: Stack, user: str) -> None:
+def test_remembered_memory_is_found(stack: Stack, user: str) -> None:
     stored = run(stack, "remember", "words", "pays by invoice", "--user", user, "--type", "preference", "--tag", "x")
-    told = run(stack, "search", "words", "how does she pay?", "--user", user, "--type", "preference", "--tag", "x")
+    found = run(stack, "search", "words", "how does she pay?", "--user", user, "--type", "preference", "--tag", "x")
 
     assert stored.output.startswith("ADD ")
-    heading, columns, row = told.output.splitlines()
+    heading, columns, row = found.output.splitlines()
     assert heading == "1 of 1 memories, by generation 3"
     assert columns.split() == ["ID", "SCORE", "TYPE", "CREATED", "CONTENT"]
     assert "pays by invoice" in row
@@ -61,7 +61,7 @@ def test_importance_is_a_level_or_a_number(stack: Stack, user: str, given: str, 
     assert [memory["importance"] for memory in found["results"]] == [stored]
 
 
-def test_an_unknown_level_is_refused_with_the_known_ones(stack: Stack, user: str) -> None:
+def test_unknown_level_is_refused_with_known_ones(stack: Stack, user: str) -> None:
     refused = run(stack, "remember", "words", "a fact", "--user", user, "--importance", "hihg")
 
     assert refused.exit_code == 1
@@ -69,7 +69,7 @@ def test_an_unknown_level_is_refused_with_the_known_ones(stack: Stack, user: str
 
 
 @pytest.mark.parametrize(("output", "load"), [("json", json.loads), ("yaml", yaml.safe_load)])
-def test_programs_get_the_answer_as_data(stack: Stack, user: str, output: str, load: Any) -> None:
+def test_output_option_prints_data(stack: Stack, user: str, output: str, load: Any) -> None:
     old = load(run(stack, "remember", "words", "first\ntext", "--user", user, "-o", output).output)
     new = load(
         run(stack, "remember", "words", "second", "--user", user, "--supersedes", old["id"], "-o", output).output
@@ -95,12 +95,12 @@ def test_filters_are_json(stack: Stack, user: str) -> None:
 
 
 @pytest.mark.parametrize("where", [["-n", "team"], ["--context", "dev"], ["--context", "prod", "-n", "team"]])
-def test_with_a_namespace_or_context_the_object_names_the_agent(stack: Stack, user: str, where: list[str]) -> None:
+def test_object_names_agent_in_namespace_or_context(stack: Stack, user: str, where: list[str]) -> None:
     assert run(stack, "remember", "bot", "a", "--user", user, *where).output.startswith("ADD ")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["search", "nobody", "q"], "404 Not found: there is no agent 'nobody'"),
         (["search", "bot", "q", "-n", "elsewhere"], "AgentMemory elsewhere/bot not found"),
@@ -111,10 +111,10 @@ def test_with_a_namespace_or_context_the_object_names_the_agent(stack: Stack, us
         (["search", "words", "q", "--token", "a\nb"], "token: must be printable ASCII text"),
     ],
 )
-def test_what_goes_wrong_is_one_line(stack: Stack, user: str, arguments: list[str], said: str) -> None:
+def test_error_is_one_line(stack: Stack, user: str, arguments: list[str], message: str) -> None:
     done = run(stack, *arguments, "--user", user)
 
     assert done.exit_code == 1
     assert done.stderr.startswith("agentmemory: ")
-    assert said in done.stderr
+    assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -1,4 +1,4 @@
-"""Each bad request gets its status as a problem that names the field, and stores nothing."""
+"""Bad requests: each gets its status and a problem that names the field, and stores nothing."""
 
 import json
 from typing import Any
@@ -14,14 +14,14 @@ WORDS = "/v1/agents/words/memories"
 UNKNOWN = f"{MEMORIES}/018f0000-0000-7000-8000-000000000000"
 VECTOR = [0.5] * 8
 GOOD = {"user_id": "bad", "content": "c", "vector": VECTOR}
-ASKED = {"user_id": "bad", "vector": VECTOR}
+SEARCH_BODY = {"user_id": "bad", "vector": VECTOR}
 
 
 def deep(levels: int) -> Any:
     return [deep(levels - 1)] if levels else 1
 
 
-# (changed field, its value, the field that the answer must name)
+# (changed field, its value, field that the problem must name)
 BAD_MEMORIES: list[tuple[str, Any, str]] = [
     ("user_id", None, "user_id"),
     ("user_id", 7, "user_id"),
@@ -128,32 +128,32 @@ def _stores_nothing(client: httpx.Client) -> Any:
 
 
 @pytest.mark.parametrize(("field", "value", "named"), BAD_MEMORIES)
-def test_a_bad_memory_names_its_field(client: httpx.Client, field: str, value: Any, named: str) -> None:
+def test_bad_memory_names_its_field(client: httpx.Client, field: str, value: Any, named: str) -> None:
     body = GOOD | {field: value}
-    # null for an optional field is leaving it out; for the required ones both are tried.
+    # null means unset for an optional field; for a required one both null and its absence are tried.
     for sent in (body, without_none(body)) if field in ("user_id", "content", "vector") else (body,):
         assert_names(client.post(MEMORIES, json=sent), named)
 
 
 @pytest.mark.parametrize(("field", "value", "named"), BAD_SEARCHES)
-def test_a_bad_search_names_its_field(client: httpx.Client, field: str, value: Any, named: str) -> None:
-    assert_names(client.post(SEARCH, json=without_none(ASKED | {field: value})), named)
+def test_bad_search_names_its_field(client: httpx.Client, field: str, value: Any, named: str) -> None:
+    assert_names(client.post(SEARCH, json=without_none(SEARCH_BODY | {field: value})), named)
 
 
 @pytest.mark.parametrize("literal", ["NaN", "Infinity", "-Infinity", "1e999"])
-def test_numbers_that_json_does_not_know_name_their_field(client: httpx.Client, literal: str) -> None:
+def test_number_outside_json_names_its_field(client: httpx.Client, literal: str) -> None:
     body = json.dumps(GOOD | {"importance": 0}).replace('"importance": 0', f'"importance": {literal}')
 
     assert_names(client.post(MEMORIES, content=body), "importance")
 
 
-def test_not_a_number_in_a_vector_names_its_place(client: httpx.Client) -> None:
+def test_nan_in_vector_names_its_index(client: httpx.Client) -> None:
     body = '{"user_id": "bad", "content": "c", "vector": [1, NaN, 1, 1, 1, 1, 1, 1]}'
 
     assert_names(client.post(MEMORIES, content=body), "vector[1]")
 
 
-def test_half_a_surrogate_pair_names_its_field(client: httpx.Client) -> None:
+def test_unpaired_surrogate_names_its_field(client: httpx.Client) -> None:
     body = '{"user_id": "bad", "content": "\\ud800", "vector": [1,1,1,1,1,1,1,1], "metadata": {"a": ["\\udc00"]}}'
 
     assert_names(client.post(MEMORIES, content=body), "content")
@@ -166,7 +166,7 @@ def test_half_a_surrogate_pair_names_its_field(client: httpx.Client) -> None:
     ids=["empty", "open", "word", "quotes", "utf-16 mark", "no utf-8", "byte order mark", "deep", "two"],
 )
 @pytest.mark.parametrize("path", [MEMORIES, BATCH, SEARCH])
-def test_a_body_that_is_not_json_is_400(client: httpx.Client, path: str, body: bytes) -> None:
+def test_invalid_json_is_400(client: httpx.Client, path: str, body: bytes) -> None:
     problem = assert_problem(client.post(path, content=body), 400)
 
     assert problem["type"] == "/problems/invalid-json"
@@ -174,7 +174,7 @@ def test_a_body_that_is_not_json_is_400(client: httpx.Client, path: str, body: b
 
 @pytest.mark.parametrize("body", [b"[]", b"1", b'"a"', b"null", b"true"])
 @pytest.mark.parametrize("path", [MEMORIES, BATCH, SEARCH])
-def test_json_that_is_no_object_is_422(client: httpx.Client, path: str, body: bytes) -> None:
+def test_json_non_object_is_422(client: httpx.Client, path: str, body: bytes) -> None:
     assert_names(client.post(path, content=body), "body")
 
 
@@ -188,7 +188,7 @@ def test_json_that_is_no_object_is_422(client: httpx.Client, path: str, body: by
         ({"memories": [GOOD], "more": 1}, "more"),
     ],
 )
-def test_a_bad_batch_is_refused_whole(client: httpx.Client, body: Any, field: str) -> None:
+def test_bad_batch_is_refused_whole(client: httpx.Client, body: Any, field: str) -> None:
     assert_names(client.post(BATCH, json=body), field)
 
 
@@ -209,13 +209,13 @@ def test_a_bad_batch_is_refused_whole(client: httpx.Client, body: Any, field: st
         ("user_id=u&nonsense=1", "nonsense"),
     ],
 )
-def test_a_bad_list_names_its_parameter(client: httpx.Client, query: str, field: str) -> None:
+def test_bad_list_names_its_parameter(client: httpx.Client, query: str, field: str) -> None:
     assert_names(client.get(f"{MEMORIES}?{query}"), field)
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
 @pytest.mark.parametrize("query", ["", "user_id=", "user_id=u&extra=1"])
-def test_one_memory_needs_its_user(client: httpx.Client, method: str, query: str) -> None:
+def test_single_memory_needs_its_user(client: httpx.Client, method: str, query: str) -> None:
     assert_problem(client.request(method, f"{UNKNOWN}?{query}"), 422)
 
 
@@ -239,7 +239,7 @@ def test_one_memory_needs_its_user(client: httpx.Client, method: str, query: str
         ("GET", f"{UNKNOWN}/history?user_id=u"),
     ],
 )
-def test_what_is_not_there_is_404(client: httpx.Client, method: str, path: str) -> None:
+def test_unknown_path_is_404(client: httpx.Client, method: str, path: str) -> None:
     sent = {"json": GOOD} if method == "POST" else {}
 
     assert_problem(client.request(method, path, **sent), 404)
@@ -249,45 +249,45 @@ def test_what_is_not_there_is_404(client: httpx.Client, method: str, path: str) 
     ("method", "path", "allowed"),
     [("PUT", MEMORIES, {"GET", "HEAD", "POST"}), ("GET", SEARCH, {"POST"}), ("DELETE", "/v1/agents", {"GET", "HEAD"})],
 )
-def test_other_methods_are_405(client: httpx.Client, method: str, path: str, allowed: set[str]) -> None:
+def test_unsupported_method_is_405(client: httpx.Client, method: str, path: str, allowed: set[str]) -> None:
     answer = client.request(method, path)
 
     assert_problem(answer, 405)
     assert set(answer.headers["allow"].split(", ")) == allowed
 
 
-def test_text_for_an_agent_without_embedder_asks_for_a_vector(client: httpx.Client) -> None:
+def test_text_without_embedder_asks_for_a_vector(client: httpx.Client) -> None:
     answer = client.post(SEARCH, json={"user_id": "bad", "query": "text"})
 
     assert_names(answer, "query")
     assert "8 dimensions" in answer.json()["detail"]
 
 
-def test_a_vector_for_an_agent_that_embeds_is_refused(client: httpx.Client) -> None:
+def test_vector_for_embedding_agent_is_refused(client: httpx.Client) -> None:
     assert_names(client.post(WORDS, json=GOOD | {"vector": [0.5] * 64}), "vector")
 
 
 @pytest.mark.parametrize("key", ["", "k" * 257, "a\tb"])
-def test_a_bad_idempotency_key_is_refused(client: httpx.Client, key: str) -> None:
+def test_bad_idempotency_key_is_refused(client: httpx.Client, key: str) -> None:
     answer = client.post(MEMORIES, json=GOOD, headers={"Idempotency-Key": key})
 
     assert_names(answer, "idempotency-key")
 
 
-def test_superseding_what_is_not_there_is_404(client: httpx.Client) -> None:
+def test_superseding_unknown_memory_is_404(client: httpx.Client) -> None:
     body = GOOD | {"supersedes": "018f0000-0000-7000-8000-000000000000"}
 
     assert_problem(client.post(MEMORIES, json=body), 404)
 
 
-def test_an_agent_without_collection_is_503(client: httpx.Client) -> None:
+def test_agent_without_collection_is_503(client: httpx.Client) -> None:
     answer = client.get("/v1/agents/missing")
 
     assert assert_problem(answer, 503)["type"] == "/problems/collection-missing"
     assert int(answer.headers["retry-after"]) >= 1
 
 
-# The first three are what a browser lets a page send to any server without asking it first.
+# A browser lets a page send the first three to any server without a CORS preflight.
 NOT_JSON = [
     *("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"),
     *("", "application/jsonp", "text/plain, application/json", "text/plain; +json", "\u00e9/+jso\u00f1"),
@@ -295,7 +295,7 @@ NOT_JSON = [
 
 
 @pytest.mark.parametrize("media_type", NOT_JSON)
-def test_a_body_declared_as_something_else_is_415(client: httpx.Client, media_type: str) -> None:
+def test_other_media_type_is_415(client: httpx.Client, media_type: str) -> None:
     sent = {"Content-Type": media_type.encode("latin-1")}
     answer = client.post(MEMORIES, content=json.dumps(GOOD), headers=sent)
 
@@ -304,8 +304,8 @@ def test_a_body_declared_as_something_else_is_415(client: httpx.Client, media_ty
 
 @pytest.mark.parametrize("method", ["POST", "PATCH", "PUT"])
 @pytest.mark.parametrize("is_chunked", [False, True])
-def test_a_body_that_is_declared_as_nothing_is_415(stack: Stack, method: str, is_chunked: bool) -> None:
-    """A page may send bytes of no type to any server too."""
+def test_body_without_media_type_is_415(stack: Stack, method: str, is_chunked: bool) -> None:
+    """A browser page may send an untyped body to any server."""
     items = "/v1/agents/probe/items?namespace=memories&namespace=u&key=k"
     path = {"POST": MEMORIES, "PATCH": f"{MEMORIES}/{uuid4()}?user_id=u", "PUT": items}
     body = json.dumps(GOOD).encode()
@@ -315,7 +315,7 @@ def test_a_body_that_is_declared_as_nothing_is_415(stack: Stack, method: str, is
     assert problem["detail"] == "Content-Type is missing: send application/json"
 
 
-def test_no_body_needs_no_declaration(stack: Stack) -> None:
+def test_empty_body_needs_no_media_type(stack: Stack) -> None:
     assert httpx.post(stack.api_url + MEMORIES).json()["type"] == "/problems/invalid-json"
 
 
@@ -332,14 +332,14 @@ def test_no_body_needs_no_declaration(stack: Stack) -> None:
         ("filters", {"OR": [{"type": "a"}] * 10_000}),
     ],
 )
-def test_what_is_too_much_is_refused_in_few_words(client: httpx.Client, field: str, value: Any) -> None:
+def test_oversized_search_gets_short_problem(client: httpx.Client, field: str, value: Any) -> None:
     answer = client.post("/v1/agents/probe/search", json={"user_id": "bad", "vector": [1.0] * 8, field: value})
 
     assert answer.status_code == 422
     assert len(answer.content) < 16 << 10
 
 
-def test_the_first_errors_are_named_and_the_others_counted(client: httpx.Client) -> None:
+def test_first_errors_are_named_and_rest_counted(client: httpx.Client) -> None:
     answer = client.post("/v1/agents/probe/memories", json=GOOD | {f"no{number}": 1 for number in range(70)})
 
     problem = assert_problem(answer, 422)

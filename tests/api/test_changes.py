@@ -1,4 +1,4 @@
-"""The change log over HTTP: pages, who may read it, and streams that are bounded, alive and taken up again."""
+"""Change log over HTTP: pages, rights, and bounded streams that can be resumed."""
 
 import json
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture(scope="module")
 def timed(qdrant_url: str, clock: FakeClock) -> Iterator[Stack]:
-    """An API with a clock of its own, that lets few streams in."""
+    """An API with its own clock and few stream slots."""
     with running_api(qdrant_url, PROBE, clock=clock, limits=Limits(exports=8)) as stack:
         yield stack
 
@@ -45,7 +45,7 @@ def api(timed: Stack) -> Iterator[httpx.Client]:
 
 
 @pytest.fixture
-def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_periods(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(change_routes, "POLL_S", 0.02)
     monkeypatch.setattr(change_routes, "KEEP_ALIVE_PERIOD_S", 0.1)
 
@@ -57,7 +57,7 @@ def store(api: httpx.Client, user: str, content: str, **more: Any) -> str:
 
 
 def events_of(lines: Iterator[str]) -> Iterator[dict[str, str]]:
-    """Yield events, those that only show that the stream lives too."""
+    """Yield events, including keep-alives."""
     event: dict[str, str] = {}
     for line in lines:
         if not line:
@@ -68,7 +68,7 @@ def events_of(lines: Iterator[str]) -> Iterator[dict[str, str]]:
             event[name] = value
 
 
-def test_pages_tell_ids_and_kinds_and_go_on(api: httpx.Client, clock: FakeClock, user: str) -> None:
+def test_pages_have_ids_and_kinds_and_continue(api: httpx.Client, clock: FakeClock, user: str) -> None:
     old = store(api, user, "lives in Rome")
     clock.move(ms=1)
     new = store(api, user, "lives in Oslo", supersedes=old)
@@ -88,9 +88,9 @@ def test_pages_tell_ids_and_kinds_and_go_on(api: httpx.Client, clock: FakeClock,
     assert entries[0]["cursor"] == page["next_cursor"]
 
 
-def test_what_is_new_comes_when_no_other_change_can_be_before_it(
-    api: httpx.Client, clock: FakeClock, user: str
-) -> None:
+def test_change_appears_once_settled(api: httpx.Client, clock: FakeClock, user: str) -> None:
+    """It is listed when no earlier change can still appear."""
+
     memory = store(api, user, "new")
     before = api.get(CHANGES, params={"user_id": user}).json()
     clock.move(ms=SETTLED_MS)
@@ -103,7 +103,7 @@ def test_what_is_new_comes_when_no_other_change_can_be_before_it(
     ("parameters", "field"),
     [({"cursor": "x"}, "cursor"), ({"limit": 0}, "limit"), ({"limit": 1001}, "limit"), ({"since": 1}, "since")],
 )
-def test_what_is_wrong_is_named(api: httpx.Client, parameters: dict[str, Any], field: str) -> None:
+def test_wrong_parameter_is_named(api: httpx.Client, parameters: dict[str, Any], field: str) -> None:
     answer = api.get(CHANGES, params=parameters)
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["field"] == field
@@ -113,7 +113,7 @@ def test_what_is_wrong_is_named(api: httpx.Client, parameters: dict[str, Any], f
     ("name", "of_user", "of_all"),
     [("reader", 200, 403), ("writer", 403, 403), ("bulk", 403, 403), ("stranger", 404, 404), ("keeper", 200, 200)],
 )
-def test_whoever_reads_all_users_together_needs_admin_too(
+def test_reading_all_users_needs_admin(
     qdrant_url: str, name: str, of_user: int, of_all: int, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keeper = {"kind": "ServiceAccount", "namespace": "agents", "name": "keeper", "verbs": ["read", "admin"]}
@@ -121,20 +121,20 @@ def test_whoever_reads_all_users_together_needs_admin_too(
     document = GUARDED | {"spec": GUARDED["spec"] | {"access": {"subjects": subjects}}}
     monkeypatch.setattr("tests.api.test_access.NAMES", ("reader", "writer", "bulk", "stranger", "keeper"))
     with running_api(qdrant_url, document, guard=IdentityGuard(CallerCache(Reviews(), clock))) as stack:
-        one = ask(stack, name, "GET", f"{CHANGES}?user_id=u").status_code
-        every = ask(stack, name, "GET", CHANGES).status_code
-    assert (one, every) == (of_user, of_all)
+        user_status = ask(stack, name, "GET", f"{CHANGES}?user_id=u").status_code
+        all_status = ask(stack, name, "GET", CHANGES).status_code
+    assert (user_status, all_status) == (of_user, of_all)
 
 
-def test_a_scope_that_is_not_the_callers_is_not_read_here_either(qdrant_url: str, clock: FakeClock) -> None:
+def test_foreign_scope_is_not_read(qdrant_url: str, clock: FakeClock) -> None:
     with running_api(qdrant_url, GUARDED, guard=IdentityGuard(CallerCache(Reviews(), clock))) as stack:
         assert ask(stack, "reader", "GET", f"{CHANGES}?user_id=group:team").status_code == 403
 
 
 @pytest.mark.parametrize(("contents", "kind"), [(False, "rebuilt"), (True, "restored")])
-def test_another_collection_behind_the_alias_is_told_to_whoever_reads_on(
-    qdrant_url: str, clock: FakeClock, user: str, contents: bool, kind: str
-) -> None:
+def test_new_collection_is_a_change(qdrant_url: str, clock: FakeClock, user: str, contents: bool, kind: str) -> None:
+    """A reader that continues after a rebuild or a restore gets an entry about it."""
+
     document = agent_document(f"moved-{kind}")
     create_collection(qdrant_url, document)
     path, number = f"/v1/agents/moved-{kind}", clock.now_ms() + 5
@@ -147,22 +147,20 @@ def test_another_collection_behind_the_alias_is_told_to_whoever_reads_on(
         metadata = {"metadata": {"agentmemoryEpoch": epoch}}
         check_success(httpx.patch(f"{qdrant_url}/collections/agent_memory_moved-{kind}__1", json=metadata))
 
-        def told() -> list[Any]:
+        def read_new() -> list[Any]:
             return list(api.get(f"{path}/changes", params={"cursor": cursor, "user_id": user}).json()["results"])
 
-        wait_until(told, seconds=15)
-        [entry] = told()
+        wait_until(read_new, seconds=15)
+        [entry] = read_new()
         again = api.get(f"{path}/changes", params={"cursor": entry["cursor"]}).json()["results"]
-        begun = api.get(f"{path}/changes").json()["results"]
+        from_start = api.get(f"{path}/changes").json()["results"]
     assert (entry["kind"], entry["id"], entry["user_id"]) == (kind, str(number), None)
     assert again == []
-    assert [found["id"] for found in begun] == [id_]
+    assert [found["id"] for found in from_start] == [id_]
 
 
-@pytest.mark.usefixtures("hasty")
-def test_a_stream_tells_what_comes_and_is_taken_up_where_it_broke_off(
-    api: httpx.Client, clock: FakeClock, user: str
-) -> None:
+@pytest.mark.usefixtures("short_periods")
+def test_stream_sends_changes_and_resumes(api: httpx.Client, clock: FakeClock, user: str) -> None:
     with api.stream("GET", CHANGES, params={"user_id": user}, headers=STREAM) as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
         events = events_of(answer.iter_lines())
@@ -170,34 +168,38 @@ def test_a_stream_tells_what_comes_and_is_taken_up_where_it_broke_off(
         with httpx.Client(base_url=api.base_url, timeout=20) as other:
             first = store(other, user, "first")
             clock.move(ms=SETTLED_MS)
-            told = next(event for event in events if "data" in event)
+            received = next(event for event in events if "data" in event)
             second = store(other, user, "second")
-    entry = json.loads(told["data"])
-    assert (told["event"], entry["id"], entry["cursor"]) == ("stored", first, told["id"])
+    entry = json.loads(received["data"])
+    assert (received["event"], entry["id"], entry["cursor"]) == ("stored", first, received["id"])
     clock.move(ms=SETTLED_MS)
-    with api.stream("GET", CHANGES, params={"user_id": user}, headers=STREAM | {"Last-Event-ID": told["id"]}) as answer:
+    with api.stream(
+        "GET", CHANGES, params={"user_id": user}, headers=STREAM | {"Last-Event-ID": received["id"]}
+    ) as answer:
         event = next(event for event in events_of(answer.iter_lines()) if "data" in event)
     assert json.loads(event["data"])["id"] == second
 
 
-@pytest.mark.usefixtures("hasty")
-def test_a_stream_without_changes_shows_that_it_lives(api: httpx.Client, user: str) -> None:
+@pytest.mark.usefixtures("short_periods")
+def test_idle_stream_sends_keep_alives(api: httpx.Client, user: str) -> None:
     with api.stream("GET", CHANGES, params={"user_id": user}, headers=STREAM) as answer:
         beats = list(islice(events_of(answer.iter_lines()), 3))
     assert all(beat.keys() == {"", "id"} for beat in beats)
 
 
-@pytest.mark.usefixtures("hasty")
-def test_a_stream_ends_after_a_while_so_that_its_reader_shows_again_that_it_may_read(
-    api: httpx.Client, user: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("short_periods")
+def test_stream_ends_after_max_duration(api: httpx.Client, user: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its reader has to prove its right to read again."""
+
     monkeypatch.setattr(change_routes, "MAX_STREAM_S", 0.2)
     with api.stream("GET", CHANGES, params={"user_id": user}, headers=STREAM) as answer:
         assert len(list(events_of(answer.iter_lines()))) >= 2
 
 
-@pytest.mark.usefixtures("hasty")
-def test_a_caller_has_a_share_of_the_streams_and_other_requests_go_on(api: httpx.Client, user: str) -> None:
+@pytest.mark.usefixtures("short_periods")
+def test_streams_per_caller_are_limited(api: httpx.Client, user: str) -> None:
+    """Other requests of the caller still succeed."""
+
     answers: list[httpx.Response] = []
     clients = [httpx.Client(base_url=api.base_url, timeout=20) for _ in range(8)]
     try:
@@ -213,8 +215,8 @@ def test_a_caller_has_a_share_of_the_streams_and_other_requests_go_on(api: httpx
             client.close()
 
 
-@pytest.mark.usefixtures("hasty")
-def test_a_stream_that_cannot_begin_is_an_error(api: httpx.Client) -> None:
+@pytest.mark.usefixtures("short_periods")
+def test_stream_with_bad_cursor_is_an_error(api: httpx.Client) -> None:
     answer = api.get(CHANGES, params={"user_id": "u", "cursor": "x"}, headers=STREAM)
     assert answer.status_code == 422
     assert answer.headers["content-type"] == "application/problem+json"

@@ -32,7 +32,7 @@ def api(stack: Stack) -> Any:
         yield client
 
 
-def test_a_memory_is_stored_found_read_and_deleted(api: Client, user: str) -> None:
+def test_memory_is_stored_found_read_and_deleted(api: Client, user: str) -> None:
     at = datetime(2025, 1, 2, 3, 4, 5, tzinfo=UTC)
     stored = (
         api.agent("probe")
@@ -55,7 +55,7 @@ def test_a_memory_is_stored_found_read_and_deleted(api: Client, user: str) -> No
     assert list(api.agent("probe").user(user).memories()) == []
 
 
-def test_an_answer_can_be_made_smaller(api: Client, user: str) -> None:
+def test_compact_format_and_fields_shrink_responses(api: Client, user: str) -> None:
     vector = [0.5, 0.25, *[0.125] * 6]
     stored = api.agent("probe").user(user).add("c", vector=vector, importance=0.123456, metadata={"n": 0.123456})
 
@@ -74,12 +74,12 @@ def test_an_answer_can_be_made_smaller(api: Client, user: str) -> None:
     assert datetime.fromisoformat(timed["created_at"]) == whole.created_at
 
 
-async def test_the_asynchronous_client_does_the_same(stack: Stack, user: str) -> None:
+async def test_async_client_has_the_same_methods(stack: Stack, user: str) -> None:
     async with AsyncClient(stack.api_url) as api:
         stored = await api.agent("probe").user(user).add("c", vector=VECTOR)
         found = await api.agent("probe").user(user).search(vector=VECTOR)
         memory = await api.agent("probe").user(user).get(stored.id)
-        listed = [one async for one in api.agent("probe").user(user).memories(limit=1)]
+        listed = [item async for item in api.agent("probe").user(user).memories(limit=1)]
         await api.agent("probe").user(user).delete(stored.id)
         page = await api.agent("probe").user(user).page()
         kept = await api.agent("mind").user(user).keep("s", "c", vector=VECTOR)
@@ -91,14 +91,14 @@ async def test_the_asynchronous_client_does_the_same(stack: Stack, user: str) ->
             .change((await api.agent("probe").user(user).add("c", vector=VECTOR)).id, tags=["x"])
         )
         versions = await api.agent("probe").user(user).history(changed.id)
-        below = [one async for one in api.agent("probe").user(user).children(changed.id)]
+        below = [child async for child in api.agent("probe").user(user).children(changed.id)]
         tree = await api.agent("probe").user(user).tree(changed.id)
         stats = await api.agent("probe").stats(user)
         agents = await api.agents()
         settings = await api.agent("probe").info()
         batch = await api.agent("probe").add_many([{"user_id": user, "content": "b", "vector": VECTOR}])
 
-    assert [result.id for result in found.results] == [memory.id] == [one.id for one in listed] == [stored.id]
+    assert [result.id for result in found.results] == [memory.id] == [item.id for item in listed] == [stored.id]
     assert (page.results, page.next_cursor) == ((), None)
     assert "probe" in [agent.agent for agent in agents]
     assert (settings.distance, settings.embedding["dimensions"]) == ("Cosine", 8)
@@ -109,7 +109,7 @@ async def test_the_asynchronous_client_does_the_same(stack: Stack, user: str) ->
     assert (stats.total, stats.types["fact"]["active"], stats.newest) == (1, 1, changed.created_at)
 
 
-def test_a_memory_is_changed_and_its_versions_are_read(api: Client, user: str) -> None:
+def test_memory_is_changed_and_its_history_read(api: Client, user: str) -> None:
     first = api.agent("probe").user(user).add("first", vector=VECTOR, expires_at=datetime(2999, 1, 1, tzinfo=UTC))
     changed = api.agent("probe").user(user).change(first.id, tags=["x"], expires_at=None, pinned=True)
     api.agent("probe").user(user).add("second", vector=VECTOR, supersedes=first.id)
@@ -120,7 +120,7 @@ def test_a_memory_is_changed_and_its_versions_are_read(api: Client, user: str) -
     assert [(version.content, version.pinned) for version in versions] == [("first", True), ("second", False)]
 
 
-def test_what_is_below_a_memory_comes_as_a_list_and_as_a_tree(api: Client, user: str) -> None:
+def test_children_come_as_list_and_tree(api: Client, user: str) -> None:
     root = api.agent("probe").user(user).add("root", vector=VECTOR).id
     batch = [{"user_id": user, "content": str(n), "vector": VECTOR, "parent_id": root} for n in range(60)]
     api.agent("probe").add_many(batch)  # type: ignore[arg-type]
@@ -140,7 +140,9 @@ def test_memories_are_counted(api: Client, user: str) -> None:
     assert api.agent("probe").stats().total >= 1
 
 
-def test_a_session_keeps_a_few_memories_in_mind_until_it_ends(api: Client, user: str) -> None:
+def test_session_evicts_and_ends(api: Client, user: str) -> None:
+    """A session keeps four working memories; the fifth evicts the oldest."""
+
     kept = [
         api.agent("mind").user(user).keep("a/b c", content, vector=VECTOR, importance="high") for content in "abcde"
     ]
@@ -153,7 +155,7 @@ def test_a_session_keeps_a_few_memories_in_mind_until_it_ends(api: Client, user:
     assert dropped == [{"working": 4}, {}]
 
 
-def test_an_item_is_put_read_listed_and_deleted(api: Client, user: str) -> None:
+def test_item_is_put_read_listed_and_deleted(api: Client, user: str) -> None:
     home, shared = ["memories", user], ["docs", "api"]
     stored = api.agent("probe").put_item(home, "c", key="k", metadata={"n": 1}, vector=VECTOR)
     api.agent("probe").put_item(shared, "d", user_id=user, vector=VECTOR)
@@ -170,7 +172,7 @@ def test_an_item_is_put_read_listed_and_deleted(api: Client, user: str) -> None:
         api.agent("probe").get_item(home, "k")
 
 
-async def test_the_asynchronous_client_keeps_items_too(stack: Stack, user: str) -> None:
+async def test_async_client_keeps_items(stack: Stack, user: str) -> None:
     home = ["memories", user]
     async with AsyncClient(stack.api_url) as api:
         stored = await api.agent("probe").put_item(home, "c", key="k", vector=VECTOR)
@@ -194,7 +196,7 @@ def test_lists_are_read_page_by_page(api: Client, user: str) -> None:
     assert (len(page.results), page.next_cursor is not None) == (3, True)
 
 
-def test_one_bad_item_of_a_batch_is_an_error_of_its_own(api: Client, user: str) -> None:
+def test_bad_batch_item_is_an_error_in_its_place(api: Client, user: str) -> None:
     good, bad = api.agent("probe").add_many(
         [{"user_id": user, "content": "c", "vector": VECTOR}, {"user_id": user, "content": " ", "vector": VECTOR}],
     )
@@ -204,7 +206,7 @@ def test_one_bad_item_of_a_batch_is_an_error_of_its_own(api: Client, user: str) 
     assert (bad.status, bad.errors[0].field) == (422, "content")
 
 
-def test_the_same_key_gives_the_same_memory(api: Client, user: str) -> None:
+def test_idempotency_key_returns_the_same_memory(api: Client, user: str) -> None:
     first, again = (api.agent("probe").user(user).add("c", vector=VECTOR, idempotency_key="k") for _ in range(2))
 
     assert first.id == again.id
@@ -213,7 +215,7 @@ def test_the_same_key_gives_the_same_memory(api: Client, user: str) -> None:
     assert raised.value.type == "/problems/conflict"
 
 
-def test_a_problem_comes_as_an_error_with_its_fields(api: Client, user: str) -> None:
+def test_problem_is_an_error_with_its_fields(api: Client, user: str) -> None:
     with pytest.raises(ApiError, match="422 The request has invalid fields") as raised:
         api.agent("probe").user(user).search(vector=VECTOR, filters={"colour": "red"})
 
@@ -225,25 +227,25 @@ def test_a_problem_comes_as_an_error_with_its_fields(api: Client, user: str) -> 
 
 
 @pytest.mark.parametrize("name", ["no such agent", "../agents", "a/b?c#d"])
-def test_an_agent_s_name_stays_one_part_of_the_path(api: Client, name: str) -> None:
+def test_agent_name_is_one_path_segment(api: Client, name: str) -> None:
     with pytest.raises(ApiError) as raised:
         api.agent(name).info()
 
     assert raised.value.status == 404
 
 
-def test_agents_are_listed_with_their_readiness(api: Client) -> None:
+def test_agents_are_listed_with_readiness(api: Client) -> None:
     ready = {agent.agent: agent.ready for agent in api.agents()}
 
     assert (ready["probe"], ready["missing"]) == (True, False)
 
 
-def test_an_api_that_is_not_there_is_named() -> None:
+def test_unreachable_api_is_named() -> None:
     with Client("http://127.0.0.1:9", retries=0) as api, pytest.raises(ApiUnreachable, match=r"127\.0\.0\.1:9"):
         api.agent("probe").user(str(uuid4())).search("q")
 
 
-def test_the_client_imports_nothing_that_is_slow() -> None:
+def test_import_loads_no_slow_module() -> None:
     code = f"import sys, agentmemory_client; print([n for n in {SLOW_OR_UNUSED!r} if n in sys.modules])"
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
@@ -251,13 +253,13 @@ def test_the_client_imports_nothing_that_is_slow() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_searches_are_made_together_and_answered_in_order(api: Client, user: str) -> None:
+def test_search_many_keeps_the_order(api: Client, user: str) -> None:
     words = api.agent("words").user(user)
     for text in ("pays by invoice", "lives in Ghent"):
         words.add(text)
 
     found = words.search_many(["where does she live", "how does she pay"], top_k=1)
 
-    assert [one.results[0].content for one in found] == ["lives in Ghent", "pays by invoice"]
+    assert [result.results[0].content for result in found] == ["lives in Ghent", "pays by invoice"]
     with pytest.raises(ApiError):
         words.search_many(["a", ""])

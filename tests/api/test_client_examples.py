@@ -1,4 +1,4 @@
-"""examples/client, which docs/client.md runs: each does what it says, against the API over the development Qdrant."""
+"""Scripts of examples/client, which docs/client.md runs, against the API over the development Qdrant."""
 
 import os
 import pathlib
@@ -34,10 +34,10 @@ def run(api_url: str, user: str, *command: str) -> str:
 
 
 def test_python(api_url: str, user: str) -> None:
-    said, again = (run(api_url, user, sys.executable, str(EXAMPLES / "ask.py")).splitlines() for _ in range(2))
+    first, again = (run(api_url, user, sys.executable, str(EXAMPLES / "ask.py")).splitlines() for _ in range(2))
 
-    assert [line.split(maxsplit=1)[1] for line in again] == [line.split(maxsplit=1)[1] for line in said]
-    assert [line.split(maxsplit=1)[1] for line in said] == ["Ada pays by invoice, 30 days", "Not found"]
+    assert [line.split(maxsplit=1)[1] for line in again] == [line.split(maxsplit=1)[1] for line in first]
+    assert [line.split(maxsplit=1)[1] for line in first] == ["Ada pays by invoice, 30 days", "Not found"]
 
 
 def test_curl(api_url: str, user: str) -> None:
@@ -52,7 +52,7 @@ def test_curl(api_url: str, user: str) -> None:
 
 
 def test_javascript(api_url: str, user: str) -> None:
-    said, again = (run(api_url, user, "node", str(EXAMPLES / "ask.mjs")).splitlines() for _ in range(2))
+    first, again = (run(api_url, user, "node", str(EXAMPLES / "ask.mjs")).splitlines() for _ in range(2))
 
-    assert [line.split(maxsplit=1)[1] for line in again] == [line.split(maxsplit=1)[1] for line in said]
-    assert [line.split(maxsplit=1)[1] for line in said] == ["Ada pays by invoice, 30 days"]
+    assert [line.split(maxsplit=1)[1] for line in again] == [line.split(maxsplit=1)[1] for line in first]
+    assert [line.split(maxsplit=1)[1] for line in first] == ["Ada pays by invoice, 30 days"]

@@ -1,4 +1,4 @@
-"""The connections of a server, from raw sockets: how many, how long for a head, how slowly read, and how it stops."""
+"""Connections of a server, over raw sockets: limits of number, head, rate and shutdown."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ MIB = 1 << 20
 STREAM_BYTES = 32 * MIB
 ATTACKER = "127.0.0.2"
 HEAD = b"Host: localhost\r\n"
-# Far more than any of the times below, on a machine that is busy with other things.
+# Far longer than any limit below, for a busy machine.
 PATIENCE_S = 30
 
 
@@ -42,8 +42,8 @@ class Server:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def begin_to_stop(self) -> None:
-        """Stop, and return when nobody new is let in."""
+    def start_shutdown(self) -> None:
+        """Stop, and return when new connections are refused."""
         self._stop.set()
         with contextlib.suppress(httpx.ConnectError):
             while httpx.get(f"{self.url}/small"):
@@ -117,26 +117,26 @@ def connect(url: str, sends: bytes, *, source: str = ATTACKER, is_narrow: bool =
     return connection
 
 
-def rest_of(connection: socket.socket) -> bytes:
-    """Return what comes until the server closes."""
-    told = b""
+def read_to_end(connection: socket.socket) -> bytes:
+    """Return the last bytes until the server closes the connection."""
+    received = b""
     with contextlib.suppress(ConnectionResetError, BrokenPipeError):
         while piece := connection.recv(1 << 16):
-            told = (told + piece)[-1000:]
-    return told
+            received = (received + piece)[-1000:]
+    return received
 
 
-def taken_from(connection: socket.socket) -> int:
-    """Return how much still comes until the server closes."""
-    taken = 0
+def count_to_end(connection: socket.socket) -> int:
+    """Return the number of bytes until the server closes the connection."""
+    count = 0
     with contextlib.suppress(ConnectionResetError):
         while piece := connection.recv(1 << 20):
-            taken += len(piece)
-    return taken
+            count += len(piece)
+    return count
 
 
 def is_closed_on(connection: socket.socket, piece: bytes, *, times: int, every_s: float = 0) -> bool:
-    """Send a piece again and again; tell whether the server ends that."""
+    """Send a piece repeatedly; return whether the server closes the connection."""
     try:
         for _ in range(times):
             connection.sendall(piece)
@@ -146,26 +146,26 @@ def is_closed_on(connection: socket.socket, piece: bytes, *, times: int, every_s
     return False
 
 
-def test_a_head_that_does_not_end_is_closed_and_drips_do_not_help(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unfinished_head_is_closed(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes that drip in do not extend the limit."""
+
     monkeypatch.setattr(asgi_server, "MAX_HEAD_S", 0.5)
     with connect(server.url, b"GET /small HTTP/1.1\r\nX-Slow: ") as slow:
         assert is_closed_on(slow, b"x", times=300, every_s=0.1)
     assert httpx.get(f"{server.url}/small").text == "small"
 
 
-def test_a_connection_that_says_nothing_is_closed(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_connection_is_closed(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asgi_server, "MAX_IDLE_S", 0.5)
     with connect(server.url, b"") as silent, connect(server.url, b"\r\n") as nearly:
-        assert rest_of(silent) == rest_of(nearly) == b""
+        assert read_to_end(silent) == read_to_end(nearly) == b""
 
 
 @pytest.mark.parametrize("piece", [b"X-Many: 1\r\n", b"x" * 1000])
-def test_a_head_that_is_too_large_is_refused(server: Server, piece: bytes) -> None:
+def test_oversized_head_is_refused(server: Server, piece: bytes) -> None:
     with connect(server.url, b"GET /small HTTP/1.1\r\nX-Large: 1\r\n") as connection:
         assert is_closed_on(connection, piece, times=16 * MIB // len(piece))
-        assert b"431" in rest_of(connection) or b"200" not in rest_of(connection)
+        assert b"431" in read_to_end(connection) or b"200" not in read_to_end(connection)
     assert httpx.get(f"{server.url}/small", headers={"X-Token": "t" * 20_000}).status_code == 200
 
 
@@ -177,7 +177,7 @@ def test_a_head_that_is_too_large_is_refused(server: Server, piece: bytes) -> No
         ("an extension of a chunk", b"1;", b"e" * 1000),
     ],
 )
-def test_what_is_no_body_has_an_end_in_a_body_too(server: Server, what: str, begins: bytes, piece: bytes) -> None:
+def test_chunk_extensions_and_trailers_are_limited(server: Server, what: str, begins: bytes, piece: bytes) -> None:
     head = b"POST /read HTTP/1.1\r\n" + HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
     with connect(server.url, head + begins) as connection:
         assert is_closed_on(connection, piece, times=64 * MIB // len(piece)), what
@@ -185,46 +185,46 @@ def test_what_is_no_body_has_an_end_in_a_body_too(server: Server, what: str, beg
     assert httpx.post(f"{server.url}/read", content=chunks).text == "200000"
 
 
-def test_requests_without_end_on_one_connection_are_closed(server: Server) -> None:
+def test_unread_pipelined_requests_are_closed(server: Server) -> None:
     again = b"GET /small HTTP/1.1\r\n" + HEAD + b"\r\n"
     with connect(server.url, b"GET /stream HTTP/1.1\r\n" + HEAD + b"\r\n") as connection:
         assert is_closed_on(connection, again * 100, times=100, every_s=0.02)
     answers = connect(server.url, again * 10, source="127.0.0.1")
     with answers:
-        told = b""
-        while told.count(b"small") < 10:
-            told += answers.recv(1 << 16)
+        received = b""
+        while received.count(b"small") < 10:
+            received += answers.recv(1 << 16)
 
 
-def test_who_reads_too_slowly_is_closed_and_who_keeps_pace_is_not(server: Server) -> None:
+def test_slow_reader_is_closed_and_steady_one_is_not(server: Server) -> None:
     asks = b"GET /stream HTTP/1.1\r\n" + HEAD + b"Connection: close\r\n\r\n"
     with (
         connect(server.url, asks) as none,
         connect(server.url, asks) as slow,
         connect(server.url, asks, is_narrow=False) as steady,
     ):
-        until = time.monotonic() + 8
-        while time.monotonic() < until:
+        deadline_s = time.monotonic() + 8
+        while time.monotonic() < deadline_s:
             assert steady.recv(1 << 16)
             with contextlib.suppress(ConnectionResetError):
                 slow.recv(1)
             time.sleep(0.05)
 
-        assert rest_of(steady).endswith(b"0\r\n\r\n")
-        assert taken_from(none) < STREAM_BYTES
-        assert taken_from(slow) < STREAM_BYTES
+        assert read_to_end(steady).endswith(b"0\r\n\r\n")
+        assert count_to_end(none) < STREAM_BYTES
+        assert count_to_end(slow) < STREAM_BYTES
 
 
-def test_an_answer_that_is_not_taken_is_dropped_though_it_is_complete(server: Server) -> None:
+def test_unread_complete_response_is_dropped(server: Server) -> None:
     with connect(server.url, b"GET /large HTTP/1.1\r\n" + HEAD + b"\r\n") as connection:
         connection.recv(100)
         time.sleep(8)
-        assert taken_from(connection) < 64 * MIB
+        assert count_to_end(connection) < 64 * MIB
 
 
-def test_the_rest_of_a_body_that_was_answered_is_not_taken_for_ever(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unread_body_after_response_is_limited(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server drains the rest of an answered body for `MAX_BODY_REST_S` at most."""
+
     monkeypatch.setattr(asgi_server, "MAX_BODY_REST_S", 0.5)
     head = b"POST /small HTTP/1.1\r\n" + HEAD + b"Content-Length: 1000000000\r\n\r\n"
     with connect(server.url, head) as connection:
@@ -232,9 +232,7 @@ def test_the_rest_of_a_body_that_was_answered_is_not_taken_for_ever(
         assert is_closed_on(connection, b"x", times=300, every_s=0.1)
 
 
-def test_of_too_many_connections_those_of_who_has_most_are_closed(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_largest_client_loses_excess_connections(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asgi_server, "MAX_CONNECTIONS", 20)
     monkeypatch.setattr(asgi_server, "MAX_EVICTED_CONNECTIONS", 5)
     with httpx.Client(base_url=server.url) as client, contextlib.ExitStack() as stack:
@@ -250,7 +248,7 @@ def test_of_too_many_connections_those_of_who_has_most_are_closed(
         assert httpx.get(f"{server.url}/small").status_code == 200
 
 
-def test_a_stop_waits_for_nobody_who_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shutdown_does_not_wait_for_slow_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asgi_server, "GRACE_S", 1)
     body = b"POST /read HTTP/1.1\r\n" + HEAD + b"Content-Length: 100\r\n\r\nx"
     attacks = [b"", b"GET /small", body, b"GET /stream HTTP/1.1\r\n" + HEAD + b"\r\n"]
@@ -262,13 +260,15 @@ def test_a_stop_waits_for_nobody_who_is_slow(monkeypatch: pytest.MonkeyPatch) ->
         server.stop()
 
 
-def test_a_request_on_a_kept_connection_that_meets_a_stop_is_answered_as_the_last_one(
+def test_request_at_shutdown_is_answered_with_close(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """A request on a kept-alive connection that arrives during the shutdown is the last one there."""
+
     monkeypatch.setattr(asgi_server, "LAST_REQUEST_S", PATIENCE_S)
     with Server() as server, httpx.Client(base_url=server.url) as client:
         before = client.get("/small")
-        server.begin_to_stop()
+        server.start_shutdown()
 
         last = client.get("/small")
 
@@ -278,13 +278,13 @@ def test_a_request_on_a_kept_connection_that_meets_a_stop_is_answered_as_the_las
             client.get("/small")
 
 
-def test_no_request_becomes_a_websocket(server: Server) -> None:
+def test_websocket_upgrade_is_ignored(server: Server) -> None:
     upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "a"}
 
     assert httpx.get(f"{server.url}/small", headers=upgrade).text == "small"
 
 
-def test_an_answer_comes_in_one_piece(server: Server) -> None:
+def test_response_is_sent_in_one_piece(server: Server) -> None:
     with connect(server.url, b"") as connection:
         for _ in range(50):
             connection.sendall(b"GET /small HTTP/1.1\r\n" + HEAD + b"\r\n")
@@ -292,19 +292,19 @@ def test_an_answer_comes_in_one_piece(server: Server) -> None:
             assert connection.recv(1 << 16).endswith(b"\r\n\r\nsmall")
 
 
-def test_the_head_of_an_answer_does_not_wait_for_a_body_that_comes_late(server: Server) -> None:
+def test_head_is_sent_before_a_late_body(server: Server) -> None:
     with connect(server.url, b"GET /late HTTP/1.1\r\n" + HEAD + b"\r\n") as connection:
         assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200 OK\r\n")
 
 
 @pytest.mark.parametrize("ends", ["HTTP/1.0", "HTTP/1.1\r\nConnection: close"])
-def test_a_last_answer_is_whole(server: Server, ends: str) -> None:
+def test_last_response_is_complete(server: Server, ends: str) -> None:
     with connect(server.url, f"GET /small {ends}\r\n".encode() + HEAD + b"\r\n") as connection:
-        assert rest_of(connection).endswith(b"\r\n\r\nsmall")
+        assert read_to_end(connection).endswith(b"\r\n\r\nsmall")
 
 
-def test_a_caller_does_not_choose_its_address(server: Server) -> None:
-    """Shares are counted by address: one that may be made up is as many shares as somebody likes."""
-    told = {"X-Forwarded-For": "203.0.113.7", "X-Forwarded-Proto": "https"}
+def test_forwarded_headers_are_ignored(server: Server) -> None:
+    """Limits count by address: with a forged one a client would have any number of shares."""
+    forged = {"X-Forwarded-For": "203.0.113.7", "X-Forwarded-Proto": "https"}
 
-    assert httpx.get(f"{server.url}/who", headers=told).text == "127.0.0.1 http"
+    assert httpx.get(f"{server.url}/who", headers=forged).text == "127.0.0.1 http"

@@ -1,4 +1,4 @@
-"""`make demo` tells the whole story, fails where an expectation fails, and leaves nothing behind."""
+"""`make demo`: the complete output, a failed expectation, and cleanup."""
 
 import os
 import re
@@ -16,10 +16,10 @@ LIMIT_S = 100
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """Where a demo keeps its files; afterwards neither a file nor a process of it is left."""
+    """Folder for the files of a demo; asserts that no file and no process of it remains."""
     yield tmp_path
 
-    # onnxruntime, which comes with fastembed and so with the tests alone, numbers its sessions in a file.
+    # onnxruntime, which only the tests install (with fastembed), numbers its sessions in a file.
     assert [path for path in tmp_path.iterdir() if path.name != ".ses"] == []
     processes = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
     assert [line for line in processes.splitlines() if str(tmp_path) in line] == []
@@ -36,20 +36,22 @@ def begin(folder: Path, *arguments: str, **environment: str) -> subprocess.Popen
 
 
 def finish(demo: subprocess.Popen[str]) -> str:
-    """Return the rest of what it prints."""
+    """Return the remaining output."""
     try:
         return demo.communicate(timeout=LIMIT_S)[0]
     except subprocess.TimeoutExpired:
         demo.terminate()
-        pytest.fail(f"the demo was not done after {LIMIT_S} s; it said:\n{demo.communicate()[0]}")
+        pytest.fail(f"the demo was not done after {LIMIT_S} s; its output:\n{demo.communicate()[0]}")
 
 
-def test_it_tells_the_whole_story_whatever_servers_the_user_has_set(folder: Path) -> None:
+def test_prints_everything_whatever_servers_are_set(folder: Path) -> None:
+    """Environment variables of other servers and proxies have no effect."""
+
     elsewhere = "http://127.0.0.1:9"
     demo = begin(folder, QDRANT_URL=elsewhere, AGENTMEMORY_AUTH="token", HTTP_PROXY=elsewhere, FORCE_COLOR="1")
-    said = finish(demo)
+    output = finish(demo)
 
-    assert demo.returncode == 0, said
+    assert demo.returncode == 0, output
     for line in (
         r"Ready=True",
         r"HNSW: m +16 +16 *$",
@@ -70,36 +72,36 @@ def test_it_tells_the_whole_story_whatever_servers_the_user_has_set(folder: Path
         r"^12 questions have the same answers\.$",
         r"^whole demo +[\d.]+ s",
     ):
-        assert re.search(line, said, re.MULTILINE), f"no line like {line} in:\n{said}"
-    assert "\x1b" not in said, "escape codes in a pipe"
-    assert max(map(len, said.splitlines())) <= 100
+        assert re.search(line, output, re.MULTILINE), f"no line like {line} in:\n{output}"
+    assert "\x1b" not in output, "escape codes in a pipe"
+    assert max(map(len, output.splitlines())) <= 100
 
 
-def test_an_expectation_that_fails_is_named_with_what_was_seen_and_ends_it(folder: Path) -> None:
+def test_failed_expectation_is_named_and_ends_it(folder: Path) -> None:
     questions = (EXAMPLES / "quickstart" / "questions.toml").read_text("utf-8")
     wrong = folder / "questions.toml"
     wrong.write_text(questions.replace('expect = "Ruth Abara leads"', 'expect = "Deepak Rao leads"'), "utf-8")
     demo = begin(folder, "--questions", str(wrong))
-    said = finish(demo)
+    output = finish(demo)
     wrong.unlink()
 
-    assert demo.returncode == 1, said
-    failure = said.partition("FAILED: ")[2]
+    assert demo.returncode == 1, output
+    failure = output.partition("FAILED: ")[2]
     assert failure.startswith("question 'who-approves': Who approves production changes at Brightwater?")
     assert "expected among the first 5: … Deepak Rao leads …" in failure
     assert "Ruth Abara leads Brightwater's platform team" in failure
-    assert "Look at one ranking" not in said
+    assert "Look at one ranking" not in output
 
 
-def test_ctrl_c_ends_it_and_the_stack(folder: Path) -> None:
+def test_ctrl_c_stops_demo_and_stack(folder: Path) -> None:
     demo = begin(folder)
-    said = ""
+    output = ""
     assert demo.stdout is not None
     with demo.stdout as printed:
         for line in printed:
-            # Once: what rich was printing when it was interrupted is printed again.
-            if line.startswith("3. ") and "\n3. " not in said:
+            # Only once: rich prints an interrupted line again.
+            if line.startswith("3. ") and "\n3. " not in output:
                 demo.send_signal(signal.SIGINT)
-            said += line
+            output += line
 
-    assert demo.wait(LIMIT_S) == 130, said
+    assert demo.wait(LIMIT_S) == 130, output

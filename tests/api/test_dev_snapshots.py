@@ -1,4 +1,4 @@
-"""The verbs of snapshots and restores on `agentmemory dev`: the folder that it watches stands in for a cluster."""
+"""Snapshot and restore commands on `agentmemory dev`, with its watched folder as the cluster."""
 
 import contextlib
 import hashlib
@@ -48,7 +48,7 @@ class Development:
     qdrant: str
 
     def run(self, *arguments: str) -> str:
-        """Run a command on the folder; return what it printed."""
+        """Run a command on the folder; return its output."""
         cli = command_line(
             open_jobs=open_jobs, downloads=SnapshotAccess(partial(open_snapshots, Settings()), open_objects)
         )
@@ -57,7 +57,7 @@ class Development:
         return done.output
 
     def store(self, text: str) -> None:
-        """Store a memory; as a caller does whose write was lost in a pause, with the same key again."""
+        """Store a memory; repeat it with the same key if a pause created its outcome unknown."""
         memory = {"user_id": "ada", "content": text, "vector": [1.0] * 8}
         for _ in range(2):
             answer = self.api.post("/v1/agents/bot/memories", json=memory, headers={"Idempotency-Key": text})
@@ -66,14 +66,14 @@ class Development:
         check_success(answer)
 
     def contents(self) -> list[str]:
-        """Return what is remembered."""
+        """Return the contents of all memories."""
         listed = check_success(self.api.get("/v1/agents/bot/memories", params={"user_id": "ada"})).json()
         return sorted(memory["content"] for memory in listed["results"])
 
 
 @contextlib.contextmanager
 def developing(folder: pathlib.Path, **connection: Any) -> Iterator[Development]:
-    """Start a stack; `connection` is added to the spec of its connection."""
+    """Start a stack; `connection` extends the spec of its connection."""
     manifests = folder / "manifests"
     manifests.mkdir()
     documents = [{**CONNECTION, "spec": CONNECTION["spec"] | connection}, agent_document("bot")]
@@ -82,7 +82,7 @@ def developing(folder: pathlib.Path, **connection: Any) -> Iterator[Development]
     with running(Program(folder / "dev.log", *AGENTMEMORY, "dev", *options, AGENTMEMORY_AUTH="none")) as program:
         url, qdrant = program.wait_for(r"API (http://\S+)")[1], program.wait_for(r"Qdrant (http://\S+)")[1]
         with httpx.Client(base_url=url, timeout=30) as api:
-            # Readiness is the API's: the agent has its collection a moment later.
+            # The API is ready a moment before the agent has its collection.
             wait_until(lambda: api.get("/v1/agents/bot").is_success, seconds=30, what="the agent")
             yield Development(program, manifests, api, qdrant)
 
@@ -93,29 +93,29 @@ def development(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Developmen
         yield started
 
 
-def test_nobody_who_starts_it_is_shown_an_error(development: Development) -> None:
+def test_start_logs_no_error(development: Development) -> None:
     assert " ERROR " not in development.program.log
 
 
-def test_what_was_stored_since_a_snapshot_goes_with_a_restore_and_comes_back_with_its_rollback(
+def test_restore_can_be_rolled_back(
     development: Development,
 ) -> None:
     development.store("before")
-    made = development.run("snapshot", "create", "bot", "--name", "one", "--wait")
+    created = development.run("snapshot", "create", "bot", "--name", "one", "--wait")
     development.store("after")
 
     restored = development.run("restore", "bot", "--from", "one", "--wait")
-    then = development.contents()
-    taken_back = development.run("restore", "--rollback", "bot", "--wait")
+    after_restore = development.contents()
+    rolled_back = development.run("restore", "--rollback", "bot", "--wait")
 
-    assert "MemorySnapshot agents/one has succeeded" in made
+    assert "MemorySnapshot agents/one has succeeded" in created
     assert "has succeeded (Restored)" in restored
-    assert then == ["before"]
-    assert "is live again" in taken_back
+    assert after_restore == ["before"]
+    assert "is live again" in rolled_back
     assert development.contents() == ["after", "before"]
 
 
-def test_a_snapshot_is_listed_downloaded_verified_and_deleted(development: Development, tmp_path: pathlib.Path) -> None:
+def test_snapshot_is_listed_verified_and_deleted(development: Development, tmp_path: pathlib.Path) -> None:
     development.run("snapshot", "create", "bot", "--name", "two", "--wait")
     path = tmp_path / "two.snapshot"
 
@@ -130,8 +130,8 @@ def test_a_snapshot_is_listed_downloaded_verified_and_deleted(development: Devel
     assert "two" not in development.run("snapshot", "list", "bot")
 
 
-def test_a_pause_of_the_process_costs_no_reader_its_answer(tmp_path: pathlib.Path) -> None:
-    """Issue 16: it stood still for 11 s, and a list that was under way was 503."""
+def test_process_pause_fails_no_read(tmp_path: pathlib.Path) -> None:
+    """Issue 16: after a pause of 11 s, a list in progress was a 503."""
     is_over = threading.Event()
 
     def read_on(api: httpx.Client) -> list[int]:
@@ -144,7 +144,7 @@ def test_a_pause_of_the_process_costs_no_reader_its_answer(tmp_path: pathlib.Pat
         developing(tmp_path, timeoutSeconds=TIMEOUT_S) as development,
         ThreadPoolExecutor(READERS) as readers,
     ):
-        # The budget of a server that has been read from for a while.
+        # Fill the retry budget, as of a server that has been read for a while.
         for _ in range(READS_PER_RETRY * MAX_SAVED_RETRIES):
             development.contents()
         reading = [readers.submit(read_on, development.api) for _ in range(READERS)]
@@ -154,6 +154,6 @@ def test_a_pause_of_the_process_costs_no_reader_its_answer(tmp_path: pathlib.Pat
         development.program.resume()
         time.sleep(0.5)
         is_over.set()
-        answered = {status for readings in reading for status in readings.result()}
+        statuses_seen = {status for readings in reading for status in readings.result()}
 
-    assert answered == {200}
+    assert statuses_seen == {200}

@@ -1,4 +1,4 @@
-"""What surrounds every request: ids, tokens, sizes, unexpected errors, health, and the pages about errors."""
+"""Request ids, tokens, body sizes, unexpected errors, health, and the problem pages."""
 
 import http.client
 import json
@@ -23,12 +23,12 @@ MIB = 1 << 20
 
 @pytest.fixture(scope="module")
 def guarded(qdrant_url: str) -> Iterator[str]:
-    """An API that demands a token and is not ready."""
+    """An API that requires a token and is not ready."""
     with running_api(qdrant_url, guard=TokenGuard("s3cret"), sources=ConstantSources("no Qdrant answers", 75)) as stack:
         yield stack.api_url
 
 
-def test_a_request_id_is_echoed(client: httpx.Client) -> None:
+def test_request_id_is_echoed(client: httpx.Client) -> None:
     answer = client.get("/v1/agents/nobody", headers={"X-Request-Id": "my-id.7"})
 
     assert answer.headers["x-request-id"] == answer.json()["request_id"] == "my-id.7"
@@ -36,7 +36,7 @@ def test_a_request_id_is_echoed(client: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("sent", [None, "", "with blank", "x" * 129, "<script>"])
-def test_a_request_id_that_is_missing_or_odd_is_replaced(client: httpx.Client, sent: str | None) -> None:
+def test_missing_or_odd_request_id_is_replaced(client: httpx.Client, sent: str | None) -> None:
     answer = client.get("/v1/agents", headers={"X-Request-Id": sent} if sent is not None else {})
 
     assert len(answer.headers["x-request-id"]) == 32
@@ -56,7 +56,7 @@ def test_a_request_id_that_is_missing_or_odd_is_replaced(client: httpx.Client, s
         ("bearer  s3cret", 200),
     ],
 )
-def test_the_token_decides(guarded: str, header: str | None, status: int) -> None:
+def test_token_decides_access(guarded: str, header: str | None, status: int) -> None:
     answer = httpx.get(f"{guarded}/v1/agents", headers={"Authorization": header} if header is not None else {})
 
     assert answer.status_code == status
@@ -66,16 +66,16 @@ def test_the_token_decides(guarded: str, header: str | None, status: int) -> Non
 
 
 @pytest.mark.parametrize("path", ["/v1/agents/x", "/v1/nothing", "/v1/"])
-def test_nothing_under_v1_is_open(guarded: str, path: str) -> None:
+def test_every_v1_path_needs_a_token(guarded: str, path: str) -> None:
     assert httpx.get(guarded + path).status_code == 401
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/openapi.json", "/docs", "/problems/not-found"])
-def test_pages_beside_v1_need_no_token(guarded: str, path: str) -> None:
+def test_pages_outside_v1_need_no_token(guarded: str, path: str) -> None:
     assert httpx.get(guarded + path).status_code != 401
 
 
-def test_not_ready_says_when_to_ask_again(guarded: str) -> None:
+def test_not_ready_has_retry_after(guarded: str) -> None:
     answer = httpx.get(f"{guarded}/readyz")
 
     assert (answer.json()["type"], answer.headers["retry-after"]) == ("/problems/unavailable", "1")
@@ -86,7 +86,7 @@ def test_ready_is_200(client: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "[::1]", "127.8.9.1"])
-def test_none_is_for_loopback(host: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_auth_none_is_allowed_on_loopback(host: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         guard = build_guard(Settings(auth="none"), host)
 
@@ -95,24 +95,24 @@ def test_none_is_for_loopback(host: str, caplog: pytest.LogCaptureFixture) -> No
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "api.example.com", ""])
-def test_none_elsewhere_must_be_accepted(host: str) -> None:
+def test_auth_none_elsewhere_must_be_accepted(host: str) -> None:
     with pytest.raises(SettingInvalid, match="AGENTMEMORY_AUTH_NONE_ACCEPTED=yes"):
         build_guard(Settings(auth="none"), host)
 
     assert isinstance(build_guard(Settings(auth="none", accepts_auth_none=True), host), OpenGuard)
 
 
-def test_kubernetes_needs_a_cluster() -> None:
+def test_kubernetes_auth_needs_a_cluster() -> None:
     with pytest.raises(SettingInvalid, match="with --source kubernetes, or set AGENTMEMORY_AUTH=token"):
         build_guard(Settings.from_env({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}), "0.0.0.0")
 
 
-def test_token_is_good_anywhere() -> None:
+def test_token_auth_is_allowed_anywhere() -> None:
     assert isinstance(build_guard(Settings(auth="token", token="t"), "0.0.0.0"), TokenGuard)
 
 
 @pytest.mark.parametrize(("path", "limit"), [(MEMORIES, MIB), ("/v1/agents/probe/search", MIB), (BATCH, 16 * MIB)])
-def test_a_body_that_says_it_is_too_big_is_413(client: httpx.Client, path: str, limit: int) -> None:
+def test_oversized_content_length_is_413(client: httpx.Client, path: str, limit: int) -> None:
     answer = client.post(path, content=b" " * (limit + 1))
 
     assert answer.status_code == 413
@@ -120,11 +120,11 @@ def test_a_body_that_says_it_is_too_big_is_413(client: httpx.Client, path: str, 
 
 
 @pytest.mark.parametrize("path", [MEMORIES, "/v1/agents/probe/search"])
-def test_a_body_of_exactly_the_limit_is_read(client: httpx.Client, path: str) -> None:
+def test_body_of_exactly_the_limit_is_read(client: httpx.Client, path: str) -> None:
     assert client.post(path, content=b"{}".ljust(MIB)).status_code == 422
 
 
-def test_a_body_that_just_goes_on_is_413(stack: Stack) -> None:
+def test_oversized_chunked_body_is_413(stack: Stack) -> None:
     connection = http.client.HTTPConnection(urlsplit(stack.api_url).netloc, timeout=20)
     chunks = (b" " * 65_536 for _ in range(17))
     sent = {"Transfer-Encoding": "chunked", "Content-Type": "application/json"}
@@ -137,13 +137,13 @@ def test_a_body_that_just_goes_on_is_413(stack: Stack) -> None:
 
 
 @pytest.mark.parametrize("media_type", ["application/json", "Application/JSON; charset=utf-8", "application/ld+json"])
-def test_a_body_declared_as_json_is_read(client: httpx.Client, user: str, media_type: str) -> None:
+def test_json_media_type_is_accepted(client: httpx.Client, user: str, media_type: str) -> None:
     body = json.dumps({"user_id": user, "content": "c", "vector": [1.0] * 8})
 
     assert client.post(MEMORIES, content=body, headers={"Content-Type": media_type}).status_code == 201
 
 
-def test_a_chunked_body_is_read_whole(client: httpx.Client, user: str) -> None:
+def test_chunked_body_is_read_whole(client: httpx.Client, user: str) -> None:
     parts = [f'{{"user_id": "{user}", '.encode(), b'"content": "c", ', b'"vector": [1,1,1,1,1,1,1,1]}']
 
     answer = client.post(MEMORIES, content=iter(parts), headers={"Content-Type": "application/json; charset=utf-8"})
@@ -151,7 +151,7 @@ def test_a_chunked_body_is_read_whole(client: httpx.Client, user: str) -> None:
     assert answer.status_code == 201
 
 
-def test_an_unexpected_error_is_a_problem_and_leaves_a_trace(
+def test_unexpected_error_is_a_problem_and_logged(
     stack: Stack, client: httpx.Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def fail(*args: Any, **more: Any) -> None:
@@ -167,21 +167,21 @@ def test_an_unexpected_error_is_a_problem_and_leaves_a_trace(
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.name)
-def test_every_kind_of_error_has_its_page(client: httpx.Client, problem: Any) -> None:
+def test_every_problem_has_a_page(client: httpx.Client, problem: Any) -> None:
     page = client.get(problem.uri).json()
 
     assert (page["type"], page["status"]) == (problem.uri, problem.status)
     assert page["explanation"]
 
 
-def test_access_counts_are_flushed_while_it_runs_and_when_it_stops(qdrant_url: str) -> None:
-    ended: list[str] = []
+def test_access_counts_are_flushed_at_shutdown(qdrant_url: str) -> None:
+    events: list[str] = []
 
     with running_api(qdrant_url) as stack:
 
         async def flush() -> None:
-            ended.append("flushed")
+            events.append("flushed")
 
         stack.services.access_counts.flush = flush  # type: ignore[method-assign]
         assert httpx.get(f"{stack.api_url}/healthz").status_code == 200
-    assert ended == ["flushed"]
+    assert events == ["flushed"]

@@ -1,4 +1,4 @@
-"""Mistral and Gemini through their OpenAI-compatible URLs, as docs/embeddings.md says to set them."""
+"""Mistral and Gemini through their OpenAI-compatible URLs, set up as in docs/embeddings.md."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -34,7 +34,9 @@ async def test_texts_are_embedded_in_order(service: Service) -> None:
 
 
 @pytest.mark.parametrize("service", [Mistral(), Gemini()], ids=["mistral", "gemini"])
-async def test_one_that_wants_plain_numbers_is_asked_for_them_from_then_on(service: Service) -> None:
+async def test_float_encoding_is_remembered(service: Service) -> None:
+    """After a refusal of base64, all requests ask for floats."""
+
     async with embedder_of(service) as embedder:
         await embedder.embed(["a"])
         await embedder.embed(["b"])
@@ -42,7 +44,7 @@ async def test_one_that_wants_plain_numbers_is_asked_for_them_from_then_on(servi
     assert [body["encoding_format"] for body in service.bodies] == ["base64", "float", "float"]
 
 
-async def test_mistral_is_not_asked_for_a_size() -> None:
+async def test_mistral_is_sent_no_dimensions() -> None:
     service = Mistral()
     async with embedder_of(service) as embedder:
         await embedder.embed(["a"])
@@ -51,7 +53,7 @@ async def test_mistral_is_not_asked_for_a_size() -> None:
 
 
 @pytest.mark.parametrize("model", ["gemini-embedding-001", "models/gemini-embedding-001"])
-async def test_gemini_is_asked_for_fewer_numbers(model: str) -> None:
+async def test_gemini_is_sent_the_dimensions(model: str) -> None:
     service = Gemini()
     async with embedder_of(service, model=model, dimensions=256) as embedder:
         [vector] = await embedder.embed(["a"])
@@ -60,14 +62,14 @@ async def test_gemini_is_asked_for_fewer_numbers(model: str) -> None:
     assert service.bodies[-1]["dimensions"] == 256
 
 
-async def test_what_gemini_calls_an_error_is_told_with_the_way_out() -> None:
+async def test_gemini_error_is_reported() -> None:
     async with embedder_of(Gemini(), batch_size=2048) as embedder:
         with pytest.raises(RequestInvalid, match=r"400 INVALID_ARGUMENT\): .*batchSize is larger"):
             await embedder.embed([str(number) for number in range(101)])
 
 
 @pytest.mark.parametrize("service", [Mistral(), Gemini()], ids=["mistral", "gemini"])
-async def test_a_wrong_key_is_the_object_s_fault(service: Service) -> None:
+async def test_wrong_key_is_a_spec_error(service: Service) -> None:
     async with embedder_of(service, api_key="wrong") as embedder:
         with pytest.raises(SpecInvalid, match=r"correct the key in spec\.embedding\.secretRef"):
             await embedder.embed(["a"])

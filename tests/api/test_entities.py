@@ -1,4 +1,4 @@
-"""Names over HTTP: listed, related, renamed, merged, followed by searches, each user's by themselves."""
+"""Entities over HTTP: listing, relations, renames, merges, search and isolation of users."""
 
 import json
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ class Desk:
             del arguments["params"]
         return self.api.request(method, f"/v1/agents/{self.agent}{path}", **arguments)
 
-    def say(self, content: str, **more: Any) -> str:
+    def remember(self, content: str, **more: Any) -> str:
         answer = self.ask("POST", "/memories", json={"user_id": self.user, "content": content, **more})
         assert answer.status_code == 201, answer.text
         stored: str = answer.json()["id"]
@@ -57,7 +57,7 @@ class Desk:
         return self.ask("PUT", "/relations", json=body)
 
     def names(self) -> list[str]:
-        return [one["name"] for one in self.ask("GET", "/entities").json()["results"]]
+        return [entity["name"] for entity in self.ask("GET", "/entities").json()["results"]]
 
     def entity(self, name: str) -> Json:
         answer = self.ask("GET", f"/entities/{name}")
@@ -77,8 +77,8 @@ def desk(api: httpx.Client) -> Desk:
     return Desk(api)
 
 
-def test_a_memory_shows_its_names(desk: Desk) -> None:
-    memory = desk.say("Anna Schmidt moved shop.example to nextjs.")
+def test_memory_shows_its_entities(desk: Desk) -> None:
+    memory = desk.remember("Anna Schmidt moved shop.example to nextjs.")
 
     found = desk.ask("GET", f"/memories/{memory}").json()["entities"]
 
@@ -90,9 +90,9 @@ def test_a_memory_shows_its_names(desk: Desk) -> None:
     ]
 
 
-def test_names_are_listed_by_how_many_memories_bear_them(desk: Desk) -> None:
-    desk.say("Anna Schmidt called.")
-    desk.say("Anna Schmidt met Carl Novak.")
+def test_names_are_listed_by_memory_count(desk: Desk) -> None:
+    desk.remember("Anna Schmidt called.")
+    desk.remember("Anna Schmidt met Carl Novak.")
 
     pages = desk.ask("GET", "/entities", params={"limit": 2}).json()
 
@@ -104,12 +104,12 @@ def test_names_are_listed_by_how_many_memories_bear_them(desk: Desk) -> None:
     assert rest == {"results": [{"name": "Carl Novak", "kind": "phrase", "memories": 1}], "next_cursor": None}
 
 
-def test_a_relation_said_again_is_stronger_and_shown_from_both_sides(desk: Desk) -> None:
-    memory = desk.say("Anna Schmidt called.")
+def test_repeated_relation_is_stronger_on_both_sides(desk: Desk) -> None:
+    memory = desk.remember("Anna Schmidt called.")
 
-    told = [desk.relate("anna  schmidt", "works_on", "Blue Heron").json() for _ in range(2)]
+    relations = [desk.relate("anna  schmidt", "works_on", "Blue Heron").json() for _ in range(2)]
 
-    assert told[1] == {"source": "anna schmidt", "relation": "works_on", "target": "Blue Heron", "strength": 2}
+    assert relations[1] == {"source": "anna schmidt", "relation": "works_on", "target": "Blue Heron", "strength": 2}
     assert desk.entity("ANNA SCHMIDT") == {
         "name": "Anna Schmidt",
         "kind": "phrase",
@@ -123,8 +123,8 @@ def test_a_relation_said_again_is_stronger_and_shown_from_both_sides(desk: Desk)
     ]
 
 
-def test_a_name_is_called_by_another_and_answers_to_both(desk: Desk) -> None:
-    desk.say("Anna Schmidt met Carl Novak.")
+def test_renamed_entity_keeps_its_old_name_as_alias(desk: Desk) -> None:
+    desk.remember("Anna Schmidt met Carl Novak.")
     desk.relate("Anna Schmidt", "uses", "Redis")
 
     renamed = desk.ask("PATCH", "/entities/Anna Schmidt", json={"name": "Anna Novak"}).json()
@@ -134,12 +134,12 @@ def test_a_name_is_called_by_another_and_answers_to_both(desk: Desk) -> None:
     assert "Anna Schmidt" not in desk.names()
     again = desk.ask("PATCH", "/entities/Anna Novak", json={"name": "Anna Schmidt"}).json()
     assert (again["name"], again["aliases"]) == ("Anna Schmidt", ["Anna Novak"])
-    assert [one["name"] for one in again["neighbours"]] == ["Redis", "Carl Novak"]
+    assert [entity["name"] for entity in again["neighbours"]] == ["Redis", "Carl Novak"]
 
 
-def test_two_names_become_one_with_all_that_hung_on_both(desk: Desk) -> None:
-    desk.say("Anna Schmidt met Carl Novak.")
-    desk.say("Doctor A. Schmidt met Carl Novak.")
+def test_merge_joins_memories_and_relations(desk: Desk) -> None:
+    desk.remember("Anna Schmidt met Carl Novak.")
+    desk.remember("Doctor A. Schmidt met Carl Novak.")
     desk.relate("Anna Schmidt", "uses", "Redis")
     other = next(name for name in desk.names() if name.endswith("A. Schmidt"))
     desk.relate(other, "uses", "Redis")
@@ -165,8 +165,8 @@ def test_two_names_become_one_with_all_that_hung_on_both(desk: Desk) -> None:
         ({"name": "\x00"}, 422),
     ],
 )
-def test_a_change_that_cannot_be_is_refused_and_changes_nothing(desk: Desk, body: Json, status: int) -> None:
-    desk.say("Anna Schmidt met Carl Novak.")
+def test_invalid_change_changes_nothing(desk: Desk, body: Json, status: int) -> None:
+    desk.remember("Anna Schmidt met Carl Novak.")
     before = desk.entity("Anna Schmidt")
 
     answer = desk.ask("PATCH", "/entities/Anna Schmidt", json=body)
@@ -187,10 +187,10 @@ def test_a_change_that_cannot_be_is_refused_and_changes_nothing(desk: Desk, body
         {"strength": 5},
     ],
 )
-def test_a_relation_that_is_none_is_refused(desk: Desk, wrong: Json) -> None:
-    said = {"source": "Anna Schmidt", "relation": "uses", "target": "Redis"} | wrong
+def test_invalid_relation_is_refused(desk: Desk, wrong: Json) -> None:
+    relation = {"source": "Anna Schmidt", "relation": "uses", "target": "Redis"} | wrong
 
-    assert desk.relate(**said).status_code == 422
+    assert desk.relate(**relation).status_code == 422
     assert desk.names() == []
 
 
@@ -198,7 +198,7 @@ def test_a_relation_that_is_none_is_refused(desk: Desk, wrong: Json) -> None:
     "name",
     ["Zoë 東京 🚀", "İstanbul\u200b Be\u015fikta\u015f", "ﬀ\u2019s „Ding“", "a/b/c", "%2e%2e", "Ⅳ́ Corp", "x" * 100],
 )
-def test_odd_names_come_back_as_they_were_sent(desk: Desk, name: str) -> None:
+def test_unusual_names_roundtrip(desk: Desk, name: str) -> None:
     assert desk.relate(name, "uses", "Redis").status_code == 200
 
     listed = desk.names()
@@ -212,26 +212,26 @@ def quoted(name: str) -> str:
     return "".join(f"%{byte:02X}" for byte in name.encode())
 
 
-def test_a_search_follows_names_and_says_so(desk: Desk) -> None:
-    desk.say("Anna Schmidt leads Blue Heron Labs.")
-    desk.say("Blue Heron Labs keeps its orders in Postgres.")
-    desk.say("Lunch is at noon.")
+def test_search_follows_names_and_explains_it(desk: Desk) -> None:
+    desk.remember("Anna Schmidt leads Blue Heron Labs.")
+    desk.remember("Blue Heron Labs keeps its orders in Postgres.")
+    desk.remember("Lunch is at noon.")
 
     found = desk.search("Anna Schmidt")
 
     assert {one["content"]: round(one["explain"]["entities"], 2) for one in found}[
         "Blue Heron Labs keeps its orders in Postgres."
     ] == 0.16
-    for one in found:
-        assert one["explain"]["score"] == pytest.approx(one["score"], abs=1e-5)
+    for memory in found:
+        assert memory["explain"]["score"] == pytest.approx(memory["score"], abs=1e-5)
 
 
-def test_nobody_else_sees_or_moves_a_users_names(api: httpx.Client) -> None:
+def test_entities_are_private_to_their_user(api: httpx.Client) -> None:
     ada, bob = Desk(api), Desk(api)
-    ada.say("Anna Schmidt met Carl Novak.")
+    ada.remember("Anna Schmidt met Carl Novak.")
     ada.relate("Anna Schmidt", "uses", "Redis")
     ada.ask("PATCH", "/entities/Anna Schmidt", json={"name": "The Boss"}).raise_for_status()
-    bob.say("The Boss is at home, Carl Novak too.")
+    bob.remember("The Boss is at home, Carl Novak too.")
 
     assert bob.ask("GET", "/entities/Anna Schmidt").status_code == 404
     assert bob.ask("PATCH", "/entities/Anna Schmidt", json={"name": "x"}).status_code == 404
@@ -241,8 +241,8 @@ def test_nobody_else_sees_or_moves_a_users_names(api: httpx.Client) -> None:
     assert "Redis" not in json.dumps(bob.ask("GET", "/export").text)
 
 
-def test_what_is_erased_is_named_nowhere(desk: Desk) -> None:
-    desk.say("Anna Schmidt met Carl Novak.")
+def test_erasure_removes_all_names(desk: Desk) -> None:
+    desk.remember("Anna Schmidt met Carl Novak.")
     desk.relate("Anna Schmidt", "uses", "Redis")
 
     answer = desk.ask("POST", "/forget", json={"user_id": desk.user, "everything": True})
@@ -253,20 +253,20 @@ def test_what_is_erased_is_named_nowhere(desk: Desk) -> None:
     assert sorted(desk.names()) == ["Carl Novak", "Redis"]
 
 
-def test_an_export_carries_relations_and_aliases_to_another_user(api: httpx.Client) -> None:
+def test_export_carries_relations_and_aliases(api: httpx.Client) -> None:
     ada, bob = Desk(api), Desk(api)
-    ada.say("Anna Schmidt met Carl Novak.")
+    ada.remember("Anna Schmidt met Carl Novak.")
     ada.relate("Anna Schmidt", "uses", "Redis")
     ada.relate("Anna Schmidt", "uses", "Redis")
     ada.ask("PATCH", "/entities/Anna Schmidt", json={"name": "Anna Novak"})
     lines = ada.ask("GET", "/export").text.splitlines()
-    told = "\n".join(
+    exported = "\n".join(
         json.dumps({k: v for k, v in json.loads(line).items() if k not in ("id", "user_id")}) for line in lines
     )
 
     for count in (1, 0):
-        taken = bob.ask("POST", "/import", content=told, headers={"Content-Type": "application/x-ndjson"}).json()
-        assert (taken["counts"]["imported"], taken["counts"]["failed"]) == (count, 0), taken
+        imported = bob.ask("POST", "/import", content=exported, headers={"Content-Type": "application/x-ndjson"}).json()
+        assert (imported["counts"]["imported"], imported["counts"]["failed"]) == (count, 0), imported
 
     assert bob.entity("anna schmidt")["neighbours"] == ada.entity("anna schmidt")["neighbours"]
     assert bob.entity("Anna Novak")["aliases"] == ["Anna Schmidt"]
@@ -283,29 +283,29 @@ def test_an_export_carries_relations_and_aliases_to_another_user(api: httpx.Clie
         [],
     ],
 )
-def test_a_line_of_relations_that_is_none_fails_alone(desk: Desk, wrong: Any) -> None:
+def test_invalid_entities_line_fails_alone(desk: Desk, wrong: Any) -> None:
     text = json.dumps({"entities": wrong}) + "\n" + json.dumps({"content": "Anna Schmidt called."})
 
-    taken = desk.ask("POST", "/import", content=text, headers={"Content-Type": "application/x-ndjson"}).json()
+    imported = desk.ask("POST", "/import", content=text, headers={"Content-Type": "application/x-ndjson"}).json()
 
-    assert (taken["counts"]["imported"], taken["counts"]["failed"]) == (1, 1)
+    assert (imported["counts"]["imported"], imported["counts"]["failed"]) == (1, 1)
     assert set(desk.names()) == {desk.user, "Anna Schmidt"}
 
 
-def test_a_scope_holds_a_thousand_relations_and_no_more(desk: Desk) -> None:
-    told = {"relations": [{"source": "a", "relation": "uses", "target": f"b {n}"} for n in range(1_000)]}
-    taken = desk.ask(
-        "POST", "/import", content=json.dumps({"entities": told}), headers={"Content-Type": "application/x-ndjson"}
+def test_scope_is_limited_to_thousand_relations(desk: Desk) -> None:
+    entities = {"relations": [{"source": "a", "relation": "uses", "target": f"b {n}"} for n in range(1_000)]}
+    imported = desk.ask(
+        "POST", "/import", content=json.dumps({"entities": entities}), headers={"Content-Type": "application/x-ndjson"}
     ).json()
-    assert taken["counts"]["failed"] == 0, taken
+    assert imported["counts"]["failed"] == 0, imported
 
     assert desk.relate("a", "uses", "one more").status_code == 409
     assert desk.relate("a", "uses", "b 1").json()["strength"] == 2
 
 
-def test_no_text_is_too_much(desk: Desk) -> None:
+def test_long_text_and_query_are_bounded(desk: Desk) -> None:
     names = [f"{a}{b} {c}{b}" for a in "BCDFGHJKLM" for b in ("ola", "eno", "ira", "uma") for c in "NPQRSTVWXZ"]
-    memory = desk.say(". ".join(f"The {name}" for name in names))
+    memory = desk.remember(". ".join(f"The {name}" for name in names))
 
     found = desk.search("word " * 2_000 + names[0])
 
@@ -314,14 +314,14 @@ def test_no_text_is_too_much(desk: Desk) -> None:
     assert desk.entity(names[0])["memories"] == 1
 
 
-def test_the_lists_of_an_object_are_its_own(api: httpx.Client) -> None:
+def test_object_has_its_own_entity_lists(api: httpx.Client) -> None:
     own = Desk(api, "own")
-    own.say("Blue Heron Labs asked THE brain about Redis, PostgreSQL and Jira.")
+    own.remember("Blue Heron Labs asked THE brain about Redis, PostgreSQL and Jira.")
 
     assert set(own.names()) == {own.user, "Shared Brain"}
 
 
-def test_an_agent_without_entities_says_so(client: httpx.Client) -> None:
+def test_agent_without_entities_is_422(client: httpx.Client) -> None:
     plain = Desk(client, "words")
 
     refused = [
@@ -333,21 +333,21 @@ def test_an_agent_without_entities_says_so(client: httpx.Client) -> None:
 
     assert [answer.status_code for answer in refused] == [422] * 4
     assert all("spec.entities.enabled" in answer.text for answer in refused)
-    memory = plain.say("Anna Schmidt called.")
+    memory = plain.remember("Anna Schmidt called.")
     assert plain.ask("GET", f"/memories/{memory}").json()["entities"] == []
 
 
-def test_the_clients_know_names(api: httpx.Client, desk: Desk) -> None:
-    desk.say("Anna Schmidt met Carl Novak.")
+def test_client_manages_entities(api: httpx.Client, desk: Desk) -> None:
+    desk.remember("Anna Schmidt met Carl Novak.")
     with Client(str(api.base_url)) as client:
         user = client.agent("brain-1").user(desk.user)
-        said = user.relate("Anna Schmidt", "uses", "a/b")
+        relation = user.relate("Anna Schmidt", "uses", "a/b")
         renamed = user.rename_entity("a/b", "A and B")
         user.merge_entity("carl novak", "Anna Schmidt")
-        names = [(one.name, one.memories) for one in user.entities()]
+        names = [(entity.name, entity.memories) for entity in user.entities()]
         details = user.entity("Carl Novak")
 
-    assert (said.strength, renamed.aliases) == (1, ("a/b",))
+    assert (relation.strength, renamed.aliases) == (1, ("a/b",))
     assert names == [("Anna Schmidt", 1), (desk.user, 1), ("A and B", 0)]
     assert (details.name, details.aliases, len(details.memory_ids)) == ("Anna Schmidt", ("Carl Novak",), 1)
-    assert [one["name"] for one in details.neighbours] == ["A and B"]
+    assert [entity["name"] for entity in details.neighbours] == ["A and B"]

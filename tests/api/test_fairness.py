@@ -1,6 +1,6 @@
-"""What one caller does with sockets and bodies stops no other: attacks on a process of the API, while others go on.
+"""Isolation of callers from the sockets and bodies of an attacker, with a process of the API.
 
-Callers are told apart by their address here, as with `AGENTMEMORY_AUTH=none`: the attacker has 127.0.0.2.
+Callers are distinguished by address, as with `AGENTMEMORY_AUTH=none`: the attacker has 127.0.0.2.
 """
 
 import contextlib
@@ -43,13 +43,13 @@ def connect(url: str, *, receive_bytes: int = 0) -> socket.socket:
 
 
 def begin(connection: socket.socket, line: str, *headers: str, sends: bytes = b"") -> None:
-    """Send the head of a request, and what is said of its body."""
+    """Send the head of a request, and `sends` as the start of its body."""
     lines = [f"{line} HTTP/1.1", "Host: localhost", "Content-Type: application/json", *headers, "", ""]
     connection.sendall("\r\n".join(lines).encode() + sends)
 
 
 def bodies(number: int, length: int, sends: bytes) -> Callable[[str], list[socket.socket]]:
-    """Return an attack: bodies of batches that are announced and do not come."""
+    """Return an attack that announces bodies of batches and does not send them."""
 
     def attack(url: str) -> list[socket.socket]:
         connections = [connect(url) for _ in range(number)]
@@ -61,7 +61,7 @@ def bodies(number: int, length: int, sends: bytes) -> Callable[[str], list[socke
 
 
 def searches_midway(url: str) -> list[socket.socket]:
-    """Begin 600 searches that lack the end of their bodies."""
+    """Start 600 searches without the end of their bodies."""
     connections = [connect(url) for _ in range(600)]
     for connection in connections:
         begin(connection, f"POST {PLACE}/search", "Content-Length: 100", sends=b"{")
@@ -69,7 +69,7 @@ def searches_midway(url: str) -> list[socket.socket]:
 
 
 def idle_imports(url: str) -> list[socket.socket]:
-    """Begin 60 imports, in chunks, that send one line each and nothing more."""
+    """Start 60 chunked imports that send one line each and then nothing."""
     connections = [connect(url) for _ in range(60)]
     for connection in connections:
         line = f"POST {PLACE}/import?user_id=bad"
@@ -86,7 +86,7 @@ def heads_midway(url: str) -> list[socket.socket]:
 
 
 def continues_awaited(url: str) -> list[socket.socket]:
-    """Announce 300 bodies, ask whether to send them, and do not."""
+    """Announce 300 bodies with `Expect: 100-continue`, and do not send them."""
     connections = [connect(url) for _ in range(300)]
     for connection in connections:
         begin(connection, f"POST {PLACE}/search", "Content-Length: 1000", "Expect: 100-continue")
@@ -94,7 +94,7 @@ def continues_awaited(url: str) -> list[socket.socket]:
 
 
 def large_bodies_that_stall(url: str) -> list[socket.socket]:
-    """Fill all the room that there is for bodies, but for the last byte of each."""
+    """Fill the whole capacity for bodies, except for the last byte of each."""
     connections = [connect(url) for _ in range(4)]
     body = b"{" + b" " * (16 * MIB - 2)
     for connection in connections:
@@ -105,7 +105,7 @@ def large_bodies_that_stall(url: str) -> list[socket.socket]:
 
 
 def exports_unread(url: str) -> list[socket.socket]:
-    """Begin 600 exports that nobody reads."""
+    """Start 600 exports and read none."""
     connections = [connect(url, receive_bytes=4096) for _ in range(600)]
     for connection in connections:
         begin(connection, f"GET {PLACE}/export?user_id=wide&vectors=true")
@@ -113,7 +113,7 @@ def exports_unread(url: str) -> list[socket.socket]:
 
 
 def searches_without_end(url: str) -> list[socket.socket]:
-    """Ask 600 times at once, ten times each."""
+    """Send ten searches on each of 600 connections."""
     connections = [connect(url) for _ in range(600)]
     body = json.dumps({"user_id": "bad", "vector": VECTOR}).encode()
     lines = [f"POST {PLACE}/search HTTP/1.1", "Host: localhost", "Content-Type: application/json"]
@@ -162,7 +162,7 @@ def under(attack: Callable[[str], list[socket.socket]], url: str) -> Iterator[li
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_others_search_and_store_while_one_attacks(api: httpx.Client, name: str) -> None:
+def test_others_are_served_during_attack(api: httpx.Client, name: str) -> None:
     batch = json.dumps({"memories": [{**MEMORY, "content": f"{number}"} for number in range(300)]}).encode()
     with under(ATTACKS[name], str(api.base_url)):
         answers = {
@@ -175,69 +175,71 @@ def test_others_search_and_store_while_one_attacks(api: httpx.Client, name: str)
             "metrics": [api.get("/metrics")],
         }
 
-    told = {what: [answer.status_code for answer in some] for what, some in answers.items()}
-    # On a machine that is short of time the engine may be, too, until the flood is held back.
+    statuses = {what: [answer.status_code for answer in some] for what, some in answers.items()}
+    # A slow machine's engine may be overloaded until the flood is limited.
     allowed = {200, 201, 503} if name == "searches without end" else {200, 201}
-    assert {status for some in told.values() for status in some} <= allowed, told
+    assert {status for some in statuses.values() for status in some} <= allowed, statuses
 
 
 def chunk(*lines: bytes) -> bytes:
-    """Return lines as a piece of a body without a length."""
+    """Encode lines as one chunk of a chunked body."""
     body = b"".join(lines)
     return b"%x\r\n%b\r\n" % (len(body), body)
 
 
 def lines_of(count: int) -> list[bytes]:
-    """Return lines to import, each another memory."""
+    """Return lines to import, each a different memory."""
     return [json.dumps({"content": f"line {number}", "vector": [1.0] * 8}).encode() + b"\n" for number in range(count)]
 
 
 def answer_of(connection: socket.socket) -> tuple[int, dict[str, Any]]:
-    """Return the status and the document of an answer."""
+    """Return the status and the JSON of a response."""
     answer = HTTPResponse(connection)
     answer.begin()
     return answer.status, json.loads(answer.read())
 
 
 @pytest.mark.parametrize(
-    ("sent", "status", "says"),
+    ("sent", "status", "message"),
     [
         (0, 408, "0 bytes of the body arrived"),
         (50, 408, "bytes of the body arrived"),
         (130, 504, "the first 100 lines are"),
     ],
 )
-def test_an_import_that_stalls_is_told_what_was_taken_in(qdrant_url: str, sent: int, status: int, says: str) -> None:
+def test_stalled_import_reports_imported_lines(qdrant_url: str, sent: int, status: int, message: str) -> None:
     limits = Limits(pace=MinimumRate(bytes_s=10_000, window_s=2))
     with running_api(qdrant_url, PROBE, limits=limits) as stack, connect(stack.api_url) as connection:
         begin(connection, "POST /v1/agents/probe/import?user_id=stalls", "Transfer-Encoding: chunked")
         if sent:
             connection.sendall(chunk(*lines_of(sent)))
 
-        told, problem = answer_of(connection)
+        received, problem = answer_of(connection)
 
-        assert (told, says in problem["detail"]) == (status, True), problem
+        assert (received, message in problem["detail"]) == (status, True), problem
         assert samples(stack.api_url)["agentmemory_api_body_bytes_in_flight"] == 0
 
 
-def test_an_import_may_take_long_and_keeps_nothing_of_what_was_taken_in(qdrant_url: str) -> None:
+def test_long_import_buffers_no_finished_lines(qdrant_url: str) -> None:
     limits = Limits(body_bytes=MIB, pace=MinimumRate(bytes_s=1000, window_s=1))
     with running_api(qdrant_url, PROBE, limits=limits) as stack, connect(stack.api_url) as connection:
         begin(connection, "POST /v1/agents/probe/import?user_id=long", "Transfer-Encoding: chunked")
         for _ in range(20):
-            # Lines that are too long, and 2 MiB of those that are not, 100 at a time.
+            # Too long lines, and 2 MiB of normal ones, 100 at a time.
             connection.sendall(chunk(b"x" * (MIB + 10), b"\n", *lines_of(100)))
             time.sleep(0.2)
             kept = samples(stack.api_url)["agentmemory_api_body_bytes_in_flight"]
             assert kept < 2 * MIB
         connection.sendall(b"0\r\n\r\n")
 
-        status, told = answer_of(connection)
+        status, result = answer_of(connection)
 
-    assert (status, told["counts"]["failed"], told["counts"]["present"]) == (200, 20, 1900)
+    assert (status, result["counts"]["failed"], result["counts"]["present"]) == (200, 20, 1900)
 
 
-def test_who_has_too_much_under_way_is_told_so_and_nobody_else_is(qdrant_url: str) -> None:
+def test_too_many_pending_requests_are_429(qdrant_url: str) -> None:
+    """Only the caller that has too many requests in progress is refused."""
+
     limits = Limits(receiving=8)
     with running_api(qdrant_url, PROBE, limits=limits) as stack, contextlib.ExitStack() as many:
         connections = [many.enter_context(connect(stack.api_url)) for _ in range(30)]
@@ -246,7 +248,7 @@ def test_who_has_too_much_under_way_is_told_so_and_nobody_else_is(qdrant_url: st
             time.sleep(0.02)
         search = {"user_id": "u", "vector": [1.0] * 8}
         others = [httpx.post(f"{stack.api_url}/v1/agents/probe/search", json=search).status_code for _ in range(5)]
-        told = [answer_of(connection)[0] for connection in connections[:20]]
+        refused = [answer_of(connection)[0] for connection in connections[:20]]
 
     assert others == [200] * 5
-    assert told == [429] * 20
+    assert refused == [429] * 20

@@ -1,4 +1,4 @@
-"""Qdrant or the embedding service goes away: 503 with Retry-After, nothing half written, and it recovers by itself."""
+"""Outages of Qdrant and the embedding service: 503 with Retry-After, no partial writes, and recovery."""
 
 import pathlib
 import socket
@@ -33,13 +33,13 @@ def remote(url: str) -> Document:
     )
 
 
-def assert_away(answer: httpx.Response, type_: str) -> None:
+def assert_unavailable(answer: httpx.Response, type_: str) -> None:
     assert (answer.status_code, answer.json()["type"]) == (503, type_), answer.text
     assert answer.headers["content-type"] == "application/problem+json"
     assert int(answer.headers["retry-after"]) >= 1
 
 
-def test_qdrant_goes_away_and_comes_back(tmp_path: pathlib.Path) -> None:
+def test_qdrant_outage_is_503_until_it_returns(tmp_path: pathlib.Path) -> None:
     port = free_port()
     calls: list[tuple[str, str, Any]] = [
         ("POST", "/v1/agents/probe/memories", BODY),
@@ -55,7 +55,7 @@ def test_qdrant_goes_away_and_comes_back(tmp_path: pathlib.Path) -> None:
             client = stack.enter_context(httpx.Client(base_url=api.api_url, timeout=20))
             assert client.post("/v1/agents/probe/memories", json=BODY).status_code == 201
         for method, path, body in calls:
-            assert_away(client.request(method, path, json=body), "/problems/store-unavailable")
+            assert_unavailable(client.request(method, path, json=body), "/problems/store-unavailable")
         agents = client.get("/v1/agents").json()["results"]
         assert [(agent["ready"], agent["memories"]) for agent in agents] == [(False, None)]
         assert client.get("/healthz").status_code == 200
@@ -65,8 +65,8 @@ def test_qdrant_goes_away_and_comes_back(tmp_path: pathlib.Path) -> None:
             stack.pop_all().close()
 
 
-@pytest.mark.parametrize("gone", ["the collection", "the alias"])
-def test_a_collection_that_is_gone_is_not_told_as_qdrant_being_away(tmp_path: pathlib.Path, gone: str) -> None:
+@pytest.mark.parametrize("deleted", ["the collection", "the alias"])
+def test_missing_collection_is_not_an_outage(tmp_path: pathlib.Path, deleted: str) -> None:
     alias = "agent_memory_probe"
     calls: list[tuple[str, str, Any]] = [
         ("POST", "/v1/agents/probe/search", {"user_id": "u", "vector": [1.0] * 8}),
@@ -78,23 +78,23 @@ def test_a_collection_that_is_gone_is_not_told_as_qdrant_being_away(tmp_path: pa
         create_collection(qdrant, PROBE)
         urls = [stack.enter_context(running_api(qdrant, PROBE)).api_url for _ in range(2)]
         clients = [stack.enter_context(httpx.Client(base_url=url)) for url in urls]
-        # One has served the agent before, the other has not.
+        # The first API has served the agent before, the second has not.
         assert clients[0].post("/v1/agents/probe/memories", json=BODY).status_code == 201
         (found,) = http.get("/aliases").json()["result"]["aliases"]
         action = {"actions": [{"delete_alias": {"alias_name": alias}}]}
         http.post("/collections/aliases", json=action).raise_for_status()
-        if gone == "the collection":
+        if deleted == "the collection":
             http.delete(f"/collections/{found['collection_name']}").raise_for_status()
 
         for client in clients:
             for method, path, body in calls:
                 answer = client.request(method, path, json=body)
-                assert_away(answer, "/problems/collection-missing")
+                assert_unavailable(answer, "/problems/collection-missing")
                 assert "Qdrant is unavailable" not in answer.text
                 assert "Ready condition" in answer.json()["detail"]
 
 
-def test_a_bad_request_is_told_so_even_while_qdrant_is_away() -> None:
+def test_bad_request_is_422_during_an_outage() -> None:
     with running_api("http://127.0.0.1:9", PROBE) as stack:
         answer = httpx.post(f"{stack.api_url}/v1/agents/probe/search", json={"vector": [1.0] * 8})
 
@@ -121,13 +121,13 @@ MEMORIES, SEARCH = "/v1/agents/remote/memories", "/v1/agents/remote/search"
 TEXT = {"user_id": "u", "content": "c"}
 
 
-def test_the_embedder_goes_away_and_comes_back(embedder: tuple[FakeOpenAI, str], client: httpx.Client) -> None:
+def test_embedder_outage_is_503_until_it_returns(embedder: tuple[FakeOpenAI, str], client: httpx.Client) -> None:
     service, _ = embedder
     service.faults = [failure(500)] * 30
 
-    assert_away(client.post(MEMORIES, json=TEXT), "/problems/embedder-unavailable")
-    assert_away(client.post(f"{MEMORIES}/batch", json={"memories": [TEXT]}), "/problems/embedder-unavailable")
-    assert_away(client.post(SEARCH, json={"user_id": "u", "query": "c"}), "/problems/embedder-unavailable")
+    assert_unavailable(client.post(MEMORIES, json=TEXT), "/problems/embedder-unavailable")
+    assert_unavailable(client.post(f"{MEMORIES}/batch", json={"memories": [TEXT]}), "/problems/embedder-unavailable")
+    assert_unavailable(client.post(SEARCH, json={"user_id": "u", "query": "c"}), "/problems/embedder-unavailable")
     assert client.get("/v1/agents/remote").json()["memories"] == 0
 
     service.faults = []
@@ -135,41 +135,39 @@ def test_the_embedder_goes_away_and_comes_back(embedder: tuple[FakeOpenAI, str],
     assert client.get("/v1/agents/remote").json()["memories"] == 1
 
 
-def test_a_throttling_embedder_hands_its_wait_on(embedder: tuple[FakeOpenAI, str], client: httpx.Client) -> None:
+def test_retry_after_of_embedder_is_passed_on(embedder: tuple[FakeOpenAI, str], client: httpx.Client) -> None:
     embedder[0].faults = [failure(429, retry_after="17")]
 
     answer = client.post(MEMORIES, json=TEXT)
 
-    assert_away(answer, "/problems/embedder-unavailable")
+    assert_unavailable(answer, "/problems/embedder-unavailable")
     assert answer.headers["retry-after"] == "17"
 
 
-def test_a_refused_key_says_what_to_correct(embedder: tuple[FakeOpenAI, str], client: httpx.Client) -> None:
+def test_refused_key_names_the_setting(embedder: tuple[FakeOpenAI, str], client: httpx.Client) -> None:
     embedder[0].faults = [failure(401)]
 
     answer = client.post(MEMORIES, json=TEXT)
 
-    assert_away(answer, "/problems/agent-misconfigured")
+    assert_unavailable(answer, "/problems/agent-misconfigured")
     assert "spec.embedding.secretRef" in answer.json()["detail"]
 
 
-def test_a_model_of_another_size_stores_nothing(embedder: tuple[FakeOpenAI, str], client: httpx.Client) -> None:
+def test_model_of_other_size_stores_nothing(embedder: tuple[FakeOpenAI, str], client: httpx.Client) -> None:
     embedder[0].dimensions = 16
 
     answer = client.post(MEMORIES, json=TEXT)
 
-    assert_away(answer, "/problems/agent-misconfigured")
+    assert_unavailable(answer, "/problems/agent-misconfigured")
     assert "returns 16 dimensions, but the object declares 8" in answer.json()["detail"]
     assert client.get("/v1/agents/remote").json()["memories"] == 0
 
 
-def test_a_text_that_the_embedder_refuses_spoils_only_its_item(
-    embedder: tuple[FakeOpenAI, str], client: httpx.Client
-) -> None:
+def test_text_refused_by_embedder_fails_alone(embedder: tuple[FakeOpenAI, str], client: httpx.Client) -> None:
     service, _ = embedder
-    # Once it has answered, a refusal is one of the text and not of the form of the numbers.
+    # After a first success, a 400 is about the text and not about the encoding of numbers.
     assert client.post(MEMORIES, json=TEXT | {"content": "first"}).status_code == 201
-    # The whole batch, then the first text alone; the second one is embedded.
+    # Fail the whole batch, then its first text alone; the second one is embedded.
     service.faults = [failure(400, "too long"), failure(400, "too long")]
 
     results = client.post(f"{MEMORIES}/batch", json={"memories": [TEXT, TEXT | {"content": "d"}]}).json()["results"]
@@ -179,9 +177,7 @@ def test_a_text_that_the_embedder_refuses_spoils_only_its_item(
 
 
 @pytest.mark.parametrize("key", ["k", None])
-def test_a_batch_whose_answer_was_lost_is_safe_to_send_again_with_its_key(
-    tmp_path: pathlib.Path, key: str | None
-) -> None:
+def test_lost_batch_can_be_sent_again_with_its_key(tmp_path: pathlib.Path, key: str | None) -> None:
     batch = {"memories": [BODY | {"content": "a"}, BODY | {"content": "b"}]}
     with dev_qdrant(tmp_path) as qdrant, serve_proxy(qdrant) as proxy:
         create_collection(qdrant, PROBE)
@@ -195,5 +191,5 @@ def test_a_batch_whose_answer_was_lost_is_safe_to_send_again_with_its_key(
 
     assert (first.status_code, first.json()["type"]) == (504, "/problems/outcome-unknown")
     assert [result["event"] for result in second.json()["results"]] == ["ADD", "ADD"]
-    # Without a key the second is another request: what the first wrote is there besides.
+    # Without a key the second is another request and stores the batch again.
     assert sorted(memory["content"] for memory in listed) == (["a", "b"] if key else ["a", "a", "b", "b"])

@@ -1,4 +1,4 @@
-"""`agentmemory dev` as somebody meets it who has read nothing: no arguments, and the other verbs find it."""
+"""`agentmemory dev` without arguments, and the commands that find it."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ BANNER = r"Paste into another terminal:\n  (.*)\n  (.*)\n"
 
 
 class Home:
-    """A person's home, and a shell in it."""
+    """Home directory of a user, with a shell."""
 
     def __init__(self, path: pathlib.Path) -> None:
         self.path = path
@@ -34,13 +34,13 @@ class Home:
             yield program
 
     def run(self, *arguments: str, **environment: str) -> tuple[int, str, str]:
-        """Run a verb; return exit status, output and errors."""
+        """Run a command; return exit status, output and errors."""
         known = clean_environment() | self.environment | environment
         done = run_agentmemory(*arguments, env=known)
         return done.returncode, done.stdout, done.stderr
 
     def shell(self, command: str, **environment: str) -> str:
-        """Run what somebody pastes; return what it prints."""
+        """Run a pasted shell command; return its output."""
         known = clean_environment() | self.environment | environment
         done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, env=known, timeout=60, check=True)
         return done.stdout
@@ -53,7 +53,7 @@ def home(tmp_path: pathlib.Path) -> Home:
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Home, Program]]:
-    """A stack without arguments that answers."""
+    """A running stack without arguments."""
     home = Home(tmp_path_factory.mktemp("home"))
     with home.dev() as program:
         program.wait_for(BANNER)
@@ -70,7 +70,7 @@ def banner(started: tuple[Home, Program]) -> re.Match[str]:
     return started[1].wait_for(BANNER)
 
 
-def test_the_calls_of_the_banner_can_be_pasted(known: Home, banner: re.Match[str]) -> None:
+def test_commands_of_banner_can_be_pasted(known: Home, banner: re.Match[str]) -> None:
     if shutil.which("curl") is None:
         pytest.skip("curl is not on this machine")
 
@@ -80,21 +80,21 @@ def test_the_calls_of_the_banner_can_be_pasted(known: Home, banner: re.Match[str
     assert "Ada drinks tea, never coffee" in found
 
 
-def test_the_banner_ends_with_them_and_says_where_everything_lies(started: tuple[Home, Program]) -> None:
+def test_banner_ends_with_commands_and_names_folders(started: tuple[Home, Program]) -> None:
     home, program = started
 
-    said = [line for line in program.log.splitlines() if not re.match(r"\d{4}-", line)]
-    assert said[0] == f"Manifests {home.place}/dev/manifests, watched; the status of each object in .status there"
-    assert said[1] == f"Data {home.place}/dev"
-    assert said[-2].startswith("  curl ")
-    assert said[-1].startswith("  curl ")
+    output = [line for line in program.log.splitlines() if not re.match(r"\d{4}-", line)]
+    assert output[0] == f"Manifests {home.place}/dev/manifests, watched; the status of each object in .status there"
+    assert output[1] == f"Data {home.place}/dev"
+    assert output[-2].startswith("  curl ")
+    assert output[-1].startswith("  curl ")
     assert sorted(path.name for path in (home.place / "dev" / "manifests").iterdir()) == [
         *(".status", "assistant.yaml", "connection.yaml")
     ]
     assert (home.place / "dev").stat().st_mode & 0o077 == 0
 
 
-def test_the_verbs_find_it(known: Home) -> None:
+def test_commands_find_the_stack(known: Home) -> None:
     remembered = known.run("remember", "assistant", "Pays by invoice", "--user", "grace")
     found = known.run("search", "assistant", "how does she pay?", "--user", "grace", "--explain")
     status = known.run("status", "assistant")
@@ -113,8 +113,8 @@ def test_the_verbs_find_it(known: Home) -> None:
     assert "Pays by invoice" in exported[1]
 
 
-def test_the_commands_of_the_pages_find_it(known: Home, tmp_path: pathlib.Path) -> None:
-    """README.md, cli.md: Which server a command uses."""
+def test_commands_of_pages_find_the_stack(known: Home, tmp_path: pathlib.Path) -> None:
+    """Of README.md, and "Which server a command uses" of cli.md."""
     shown = [
         *read_commands_by_heading("README.md")["Without Kubernetes"],
         *read_commands_by_heading("docs/cli.md")["Which server a command uses"],
@@ -128,7 +128,7 @@ def test_the_commands_of_the_pages_find_it(known: Home, tmp_path: pathlib.Path) 
         assert done[0] == 0, (command, done)
 
 
-def test_a_namespace_is_read_from_its_folder(known: Home) -> None:
+def test_namespace_selects_its_folder(known: Home) -> None:
     right = known.run("search", "assistant", "q", "--user", "grace", "-n", "default")
     wrong = known.run("search", "assistant", "q", "--user", "grace", "-n", "elsewhere")
 
@@ -136,31 +136,31 @@ def test_a_namespace_is_read_from_its_folder(known: Home) -> None:
     assert (wrong[0], "there is no AgentMemory elsewhere/assistant" in wrong[2]) == (1, True)
 
 
-def test_who_has_a_kubeconfig_is_told_whom_a_verb_asks(known: Home, tmp_path: pathlib.Path) -> None:
+def test_kubeconfig_makes_commands_name_their_target(known: Home, tmp_path: pathlib.Path) -> None:
     (tmp_path / "config").write_text("apiVersion: v1\nkind: Config\n")
 
-    code, said, told = known.run("status", "assistant", "-o", "json", KUBECONFIG=str(tmp_path / "config"))
+    code, output, errors = known.run("status", "assistant", "-o", "json", KUBECONFIG=str(tmp_path / "config"))
     named = known.run("status", "assistant", "--context", "prod", KUBECONFIG=str(tmp_path / "config"))
 
-    assert (code, said[0]) == (0, "{")
-    assert told.startswith(f"agentmemory: asking the development stack on {known.place}/dev/manifests")
+    assert (code, output[0]) == (0, "{")
+    assert errors.startswith(f"agentmemory: asking the development stack on {known.place}/dev/manifests")
     assert named[0] == 1
     assert "asking" not in named[2]
 
 
-def test_a_second_one_is_told_which_has_the_folder(known: Home) -> None:
+def test_second_stack_names_the_first(known: Home) -> None:
     code, _, error = known.run("dev", "--port", "0")
     elsewhere = known.run(
         "dev", "--port", "0", "--data", str(known.path / "d"), "--manifests", str(known.place / "dev/manifests")
     )
 
     assert (code, elsewhere[0]) == (1, 1)
-    for told in (error, elsewhere[2]):
-        assert "agentmemory: the development stack on " in told
-        assert "stop it, or name other folders with --data and --manifests" in told
+    for message in (error, elsewhere[2]):
+        assert "agentmemory: the development stack on " in message
+        assert "stop it, or name other folders with --data and --manifests" in message
 
 
-def test_it_goes_on_where_it_was_killed_and_what_it_left_is_no_stack(home: Home) -> None:
+def test_killed_stack_is_unlisted_and_resumable(home: Home) -> None:
     with home.dev() as program:
         program.wait_for(BANNER)
         home.run("remember", "assistant", "Likes tea", "--user", "ada")
@@ -176,7 +176,7 @@ def test_it_goes_on_where_it_was_killed_and_what_it_left_is_no_stack(home: Home)
     assert "Likes tea" in found[1]
 
 
-def test_with_a_token_the_calls_send_it(home: Home) -> None:
+def test_commands_of_banner_send_the_token(home: Home) -> None:
     secret = "development"
     mode = {"AGENTMEMORY_AUTH": "token", "AGENTMEMORY_TOKEN": secret}
     with home.dev(**mode) as program:
@@ -189,16 +189,16 @@ def test_with_a_token_the_calls_send_it(home: Home) -> None:
     assert (refused[0], "no token" in refused[2]) == (1, True)
 
 
-def test_an_empty_folder_says_what_to_do_and_that_works(home: Home) -> None:
+def test_empty_folder_suggests_init(home: Home) -> None:
     manifests = home.path / "manifests"
     manifests.mkdir()
     with home.dev("--manifests", str(manifests), "--data", str(home.path / "data")) as program:
-        told = program.wait_for(r"No AgentMemory is declared in .*\n  agentmemory (init .*)\n")
-        assert home.run(*told[1].split())[0] == 0
+        suggestion = program.wait_for(r"No AgentMemory is declared in .*\n  agentmemory (init .*)\n")
+        assert home.run(*suggestion[1].split())[0] == 0
         program.wait_for("/v1/agents/my-agent/search")
 
 
-def test_a_port_that_is_taken_is_said_with_the_way_out(home: Home) -> None:
+def test_port_in_use_is_reported_with_fix(home: Home) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         code, _, error = home.run("dev", "--port", str(port))
@@ -209,7 +209,7 @@ def test_a_port_that_is_taken_is_said_with_the_way_out(home: Home) -> None:
 
 
 @pytest.mark.parametrize(
-    ("environment", "told"),
+    ("environment", "message"),
     [
         ({"HOME": os.devnull}, f"{os.devnull}/.local"),
         ({"XDG_DATA_HOME": os.devnull}, f"{os.devnull}/agentmemory"),
@@ -218,12 +218,10 @@ def test_a_port_that_is_taken_is_said_with_the_way_out(home: Home) -> None:
     ],
     ids=["home", "xdg", "none", "relative"],
 )
-def test_where_nothing_can_be_kept_that_is_one_line_with_the_way_out(
-    home: Home, environment: dict[str, str], told: str
-) -> None:
-    code, said, error = home.run("dev", "--port", "0", **environment)
+def test_missing_home_is_reported_in_one_line(home: Home, environment: dict[str, str], message: str) -> None:
+    code, output, error = home.run("dev", "--port", "0", **environment)
 
-    assert (code, said) == (1, "")
-    assert told in error
+    assert (code, output) == (1, "")
+    assert message in error
     assert "--data" in error.splitlines()[-1]
     assert len(error.splitlines()) == 1

@@ -1,4 +1,4 @@
-"""docs/five-minutes: what a page shows is run from the page, against a development stack, and answers what it shows."""
+"""Pages of docs/five-minutes: each command of a page runs on a development stack and prints the shown output."""
 
 import json
 import os
@@ -20,14 +20,14 @@ from tests.support.programs import AGENTMEMORY, ROOT, Program, clean_environment
 
 PAGES = sorted(path.name for path in (DOCS / "five-minutes").glob("*.md"))
 SHOWN_URL = "http://127.0.0.1:8080"
-# What a test has already, and what its fixture starts.
+# Installed or started by the tests and fixtures.
 DONE_BEFORE = ("pip install ", "npm install ", "agentmemory dev")
 CLIENT = ROOT / "client-ts"
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A line after `$ `, and the lines that it prints."""
+    """A line after `$ `, and the output lines that the page shows."""
 
     line: str
     shown: tuple[str, ...]
@@ -35,7 +35,7 @@ class Command:
 
 @pytest.fixture(scope="module")
 def api_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The API of `agentmemory dev`, with the agent that it makes at first."""
+    """The API of `agentmemory dev`, with its first agent."""
     folder = tmp_path_factory.mktemp("stack")
     options = ("--data", str(folder / "data"), "--port", "0")
     with running(Program(folder / "dev.log", *AGENTMEMORY, "dev", *options, HOME=str(folder))) as program:
@@ -45,7 +45,7 @@ def api_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def blocks_of(page: str) -> list[tuple[str, str]]:
-    """Return the language and the text of each block, in order."""
+    """Return the language and text of each block, in order."""
     return re.findall(r"^```(\w+)\n(.*?)^```", (DOCS / "five-minutes" / page).read_text(), re.M | re.S)
 
 
@@ -56,9 +56,9 @@ def commands_in(block: str) -> Iterator[Command]:
 
 
 def lay_out(folder: pathlib.Path, page: str, api_url: str, user: str) -> Iterator[Command]:
-    """Write each file when its turn comes; yield the commands in between."""
+    """Write each file in its turn; yield the commands in between."""
     for language, text in blocks_of(page):
-        # Each page has users of its own on the stack that they share.
+        # The pages share a stack: each has its own users.
         text = text.replace(SHOWN_URL, api_url).replace('"ada"', f'"{user}"').replace("user_id=ada", f"user_id={user}")
         if language == "console":
             yield from commands_in(text)
@@ -71,7 +71,7 @@ def lay_out(folder: pathlib.Path, page: str, api_url: str, user: str) -> Iterato
 
 
 def environment_of(folder: pathlib.Path) -> dict[str, str]:
-    """Return what a terminal has where everything was installed that the page installs."""
+    """Return the environment of a terminal after all installations of the page."""
     path = os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ["PATH"]])
     return clean_environment() | {
         "PATH": path,
@@ -91,13 +91,13 @@ def install_client(folder: pathlib.Path) -> None:
 
 
 def matches(shown: tuple[str, ...], printed: str) -> bool:
-    """Whether the output is what the page shows: anything may stand at an ellipsis."""
+    """Return whether the output matches the page, where an ellipsis stands for any text."""
     pattern = ".*".join(map(re.escape, "\n".join(shown).split("…")))
     return re.fullmatch(pattern, printed.strip(), re.S) is not None
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_page_answers_as_it_shows(page: str, api_url: str, tmp_path: pathlib.Path) -> None:
+def test_commands_print_the_shown_output(page: str, api_url: str, tmp_path: pathlib.Path) -> None:
     if page == "typescript.md":
         install_client(tmp_path)
     user = f"user-of-{page.removesuffix('.md')}"
@@ -121,11 +121,11 @@ def test_a_page_answers_as_it_shows(page: str, api_url: str, tmp_path: pathlib.P
     assert ran, f"{page} shows no answer"
 
 
-def test_the_pages_are_those_that_newcomers_look_for() -> None:
+def test_pages_exist_for_each_way_in() -> None:
     assert PAGES == ["curl.md", "langgraph.md", "mcp.md", "python.md", "typescript.md"]
 
 
-def test_the_file_of_the_page_about_mcp_connects(api_url: str, tmp_path: pathlib.Path) -> None:
+def test_mcp_file_of_page_connects(api_url: str, tmp_path: pathlib.Path) -> None:
     list(lay_out(tmp_path, "mcp.md", api_url, "ada"))
     server = json.loads((tmp_path / ".mcp.json").read_text())["mcpServers"]["memory"]
     call = {"name": "search", "arguments": {"query": "q"}}

@@ -1,4 +1,4 @@
-"""Forget and receipts over HTTP, by the client and on the command line."""
+"""Forget and receipts over HTTP, by the Python client and on the command line."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ FORGET, RECEIPTS, MEMORIES = (f"/v1/agents/probe/{name}" for name in ("forget", 
 VECTOR = [1.0] * 8
 
 
-# A condition that got lost on the way to the API, or says nothing.
+# Conditions that were lost on the way to the API, or select nothing.
 EMPTY: list[dict[str, Any]] = [
     {},
     {"everything": False},
@@ -47,7 +47,7 @@ EMPTY: list[dict[str, Any]] = [
 ]
 
 
-def whole(user: str) -> dict[str, Any]:
+def whole_user(user: str) -> dict[str, Any]:
     return {"user_id": user, "everything": True}
 
 
@@ -57,14 +57,14 @@ def store(client: httpx.Client, user: str, content: str, **more: Any) -> str:
     return str(answer.json()["id"])
 
 
-def test_a_dry_run_tells_and_a_run_answers_with_a_receipt(client: httpx.Client, user: str) -> None:
+def test_dry_run_lists_and_run_returns_a_receipt(client: httpx.Client, user: str) -> None:
     ids = sorted([store(client, user, "a", type="fact"), store(client, user, "b", type="task")])
     counts = {"total": 2, "types": {"fact": 1, "task": 1}}
 
-    told = client.post(FORGET, json={"user_id": user, "everything": True, "dry_run": True}).json()
-    receipt = client.post(FORGET, json=whole(user)).json()
+    preview = client.post(FORGET, json={"user_id": user, "everything": True, "dry_run": True}).json()
+    receipt = client.post(FORGET, json=whole_user(user)).json()
 
-    assert told == {"dry_run": True, "counts": counts, "ids": ids, "more": 0}
+    assert preview == {"dry_run": True, "counts": counts, "ids": ids, "more": 0}
     assert receipt.keys() == {"id", "counts", "keys_deleted", "sha256", "at"}
     assert receipt["counts"] == counts
     assert receipt["sha256"] == hashlib.sha256("".join(f"{id_}\n" for id_ in ids).encode()).hexdigest()
@@ -72,21 +72,23 @@ def test_a_dry_run_tells_and_a_run_answers_with_a_receipt(client: httpx.Client, 
 
 
 @pytest.mark.parametrize(
-    ("said", "is_dry_run"), [*((said, False) for said in EMPTY), (EMPTY[0], True), (EMPTY[-1], True)], ids=json.dumps
+    ("condition", "is_dry_run"),
+    [*((condition, False) for condition in EMPTY), (EMPTY[0], True), (EMPTY[-1], True)],
+    ids=json.dumps,
 )
-def test_an_empty_condition_erases_nothing(
-    client: httpx.Client, user: str, said: dict[str, Any], is_dry_run: bool
+def test_empty_condition_erases_nothing(
+    client: httpx.Client, user: str, condition: dict[str, Any], is_dry_run: bool
 ) -> None:
     store(client, user, "a", type="fact", pinned=True)
 
-    answer = client.post(FORGET, json={"user_id": user, **said, "dry_run": is_dry_run})
+    answer = client.post(FORGET, json={"user_id": user, **condition, "dry_run": is_dry_run})
 
     assert answer.status_code == 422, answer.text
     assert len(client.get(MEMORIES, params={"user_id": user}).json()["results"]) == 1
 
 
 @pytest.mark.parametrize(
-    ("said", "field", "words"),
+    ("condition", "field", "words"),
     [
         ({}, "everything", "required without a condition"),
         ({"everything": False}, "everything", "required without a condition"),
@@ -95,16 +97,16 @@ def test_an_empty_condition_erases_nothing(
         ({"everything": True, "filters": {"type": "fact"}}, "everything", "cannot be combined with filters"),
     ],
 )
-def test_a_refused_forget_names_the_field_and_the_fix(
-    client: httpx.Client, user: str, said: dict[str, Any], field: str, words: str
+def test_refused_forget_names_field_and_fix(
+    client: httpx.Client, user: str, condition: dict[str, Any], field: str, words: str
 ) -> None:
-    [error] = client.post(FORGET, json={"user_id": user, **said}).json()["errors"]
+    [error] = client.post(FORGET, json={"user_id": user, **condition}).json()["errors"]
 
     assert error["field"] == field
     assert words in error["message"]
 
 
-def test_a_condition_of_the_first_moment_is_not_empty(client: httpx.Client, user: str) -> None:
+def test_condition_on_unix_epoch_is_not_empty(client: httpx.Client, user: str) -> None:
     store(client, user, "a", type="fact")
 
     answer = client.post(FORGET, json={"user_id": user, "older_than": "1970-01-01T00:00:00Z"})
@@ -122,14 +124,14 @@ def test_a_condition_of_the_first_moment_is_not_empty(client: httpx.Client, user
         ({"user_id": "u", "all": True}, "all"),
     ],
 )
-def test_what_is_wrong_is_named_and_nothing_is_erased(client: httpx.Client, body: dict[str, Any], field: str) -> None:
+def test_wrong_field_is_named(client: httpx.Client, body: dict[str, Any], field: str) -> None:
     answer = client.post(FORGET, json=body)
 
     assert answer.status_code == 422
     assert [error["field"] for error in answer.json()["errors"]] == [field]
 
 
-def test_receipts_are_listed_with_what_chose(client: httpx.Client, user: str) -> None:
+def test_receipts_are_listed_with_their_scope(client: httpx.Client, user: str) -> None:
     for more in ({"everything": True}, {"older_than": "2020-01-01T00:00:00Z"}, {"filters": {"tags": "x"}}):
         assert client.post(FORGET, json={"user_id": user, **more}).is_success
 
@@ -141,11 +143,11 @@ def test_receipts_are_listed_with_what_chose(client: httpx.Client, user: str) ->
     assert rest["next_before"] is None
 
 
-def test_an_agent_that_is_not_there_is_404_whatever_the_body(client: httpx.Client) -> None:
+def test_unknown_agent_is_404_whatever_the_body(client: httpx.Client) -> None:
     assert client.post("/v1/agents/nobody/forget", json={"all": True}).status_code == 404
 
 
-def test_the_client_forgets_and_reads_receipts(stack: Stack, user: str) -> None:
+def test_client_forgets_and_reads_receipts(stack: Stack, user: str) -> None:
     with Client(stack.api_url) as api:
         for number in range(3):
             api.agent("probe").user(user).add(
@@ -157,11 +159,11 @@ def test_the_client_forgets_and_reads_receipts(stack: Stack, user: str) -> None:
         receipts = list(api.agent("probe").receipts(user_id=user, limit=1))
 
     assert (preview.counts["total"], receipt.counts["total"]) == (1, 1)
-    assert [(one.id, one.scope) for one in receipts] == [(receipt.id, "older_than")]
+    assert [(listed.id, listed.scope) for listed in receipts] == [(receipt.id, "older_than")]
     assert receipt.at.tzinfo is not None
 
 
-async def test_the_asynchronous_client_does_too(stack: Stack, user: str) -> None:
+async def test_async_client_forgets_and_reads_receipts(stack: Stack, user: str) -> None:
     async with AsyncClient(stack.api_url) as api:
         receipts = [await api.agent("probe").forget_everything(user) for _ in range(2)]
         listed = [receipt async for receipt in api.agent("probe").receipts(user_id=user, limit=1)]
@@ -171,14 +173,14 @@ async def test_the_asynchronous_client_does_too(stack: Stack, user: str) -> None
     assert {receipt.id for receipt in listed} == {receipt.id for receipt in receipts}
 
 
-def test_the_command_line_tells_first_and_then_forgets(stack: Stack, user: str) -> None:
+def test_command_line_previews_then_forgets(stack: Stack, user: str) -> None:
     run(stack, "remember", "words", "pays by invoice", "--user", user, "--type", "fact")
 
-    told = run(stack, "forget", "words", "--user", user, "--everything", "--dry-run")
+    preview = run(stack, "forget", "words", "--user", user, "--everything", "--dry-run")
     done = run(stack, "forget", "words", "--user", user, "--everything", "--yes")
     listed = run(stack, "receipts", "words", "--user", user, "-o", "json")
 
-    assert told.output.startswith("would erase 1 memories; nothing was changed")
+    assert preview.output.startswith("would erase 1 memories; nothing was changed")
     assert done.output.startswith("erased 1 memories, receipt ")
     [receipt] = json.loads(listed.output)["results"]
     assert receipt["id"] in done.output
@@ -201,14 +203,12 @@ def test_the_command_line_tells_first_and_then_forgets(stack: Stack, user: str) 
     ],
     ids=" ".join,
 )
-def test_the_command_line_erases_nothing_by_an_empty_condition(
-    stack: Stack, user: str, options: tuple[str, ...]
-) -> None:
+def test_command_line_refuses_an_empty_condition(stack: Stack, user: str, options: tuple[str, ...]) -> None:
     run(stack, "remember", "words", "pays by invoice", "--user", user, "--type", "fact")
 
     for last in ("--yes", "--dry-run"):
         assert run(stack, "forget", "words", "--user", user, *options, last).exit_code != 0
-    assert kept(stack, user) == 1
+    assert count_memories(stack, user) == 1
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_the_command_line_erases_nothing_by_an_empty_condition(
     ],
     ids=str,
 )
-async def test_the_clients_send_no_empty_condition(stack: Stack, user: str, options: dict[str, Any]) -> None:
+async def test_clients_refuse_an_empty_condition(stack: Stack, user: str, options: dict[str, Any]) -> None:
     with Client("http://127.0.0.1:1") as api:
         for call in (api.agent("words").user(user).forget, api.agent("words").user(user).would_forget):
             with pytest.raises(ValueError, match="forget_everything"):
@@ -233,29 +233,27 @@ async def test_the_clients_send_no_empty_condition(stack: Stack, user: str, opti
             await later.agent("words").user(user).forget(**options)
 
 
-def kept(stack: Stack, user: str) -> int:
+def count_memories(stack: Stack, user: str) -> int:
     with Client(stack.api_url) as api:
         return int(api.agent("words").would_forget_everything(user).counts["total"])
 
 
-def test_without_a_terminal_nothing_is_erased_and_the_way_out_is_named(stack: Stack, user: str) -> None:
+def test_forget_without_terminal_needs_yes(stack: Stack, user: str) -> None:
     run(stack, "remember", "words", "pays by invoice", "--user", user, "--type", "fact")
 
     done = run(stack, "forget", "words", "--user", user, "--everything")
-    # A "yes" that comes through a pipe is nobody's answer.
+    # A piped "y" is no confirmation.
     piped = run(stack, "forget", "words", "--user", user, "--everything", typed="y\n")
 
-    for told in (done, piped):
-        assert told.exit_code == 2
-        assert "not a terminal" in told.output
-        assert "nothing was done: add --yes" in told.output
-    assert kept(stack, user) == 1
+    for refused in (done, piped):
+        assert refused.exit_code == 2
+        assert "not a terminal" in refused.output
+        assert "nothing was done: add --yes" in refused.output
+    assert count_memories(stack, user) == 1
 
 
-@pytest.mark.parametrize(("answer", "status", "left"), [("n", 1, 1), ("", 1, 1), ("y", 0, 0)])
-def test_on_a_terminal_the_counts_are_shown_and_the_answer_counts(
-    stack: Stack, user: str, answer: str, status: int, left: int
-) -> None:
+@pytest.mark.parametrize(("answer", "status", "remaining"), [("n", 1, 1), ("", 1, 1), ("y", 0, 0)])
+def test_terminal_shows_counts_and_asks(stack: Stack, user: str, answer: str, status: int, remaining: int) -> None:
     run(stack, "remember", "words", "pays by invoice", "--user", user, "--type", "fact")
 
     code, output, errors = on_terminal(
@@ -264,6 +262,6 @@ def test_on_a_terminal_the_counts_are_shown_and_the_answer_counts(
 
     assert code == status, errors
     assert errors.index("would erase 1 memories") < errors.index("Erase them permanently")
-    assert kept(stack, user) == left
-    # What programs read is the receipt alone, and no question.
+    assert count_memories(stack, user) == remaining
+    # Standard output has the receipt only, without the question.
     assert (json.loads(output)["counts"]["total"] if output.strip() else None) == (1 if answer == "y" else None)

@@ -1,4 +1,4 @@
-"""What one caller sends does not keep a real process from others, nor from its memory."""
+"""Large bodies of one caller against a real process: health checks are served, and memory stays bounded."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ from tests.support.web.api_stack import create_collection, dev_qdrant
 
 MIB = 1 << 20
 BATCH = "/v1/agents/plain/memories/batch"
-# Unloaded the worst is 0.1 s; before there were slices it was 14 s and more.
+# At most 0.1 s on an idle machine; without slices it was 14 s and more.
 PATIENCE_S = 3.0
 
 
@@ -37,7 +37,7 @@ def batch(items: list[Any]) -> bytes:
 
 
 def filled(piece: bytes, size: int = 16 * MIB) -> bytes:
-    """Return a batch of one memory, its metadata full of the same."""
+    """Return a batch of one memory, its metadata filled with copies of `piece`."""
     head, tail = b'{"memories":[{"user_id":"u","content":"c","metadata":{"k":[', b"]}}]}"
     return head + b",".join([piece] * ((size - len(head) - len(tail)) // (len(piece) + 1))) + tail
 
@@ -48,7 +48,7 @@ def ask(client: httpx.Client, method: str, path: str, body: bytes) -> httpx.Resp
 
 WORST = "password: hunter2 and her api key is a1b2c3d4e5f6a7b8, "
 KEYED = {"password": ["a1"] * (MAX_ITEM_PARTS - 1000)}
-# Made when they are sent: together they are 100 MiB.
+# Built on demand: together they are 100 MiB.
 ATTACKS: dict[str, tuple[str, str, Callable[[], bytes], int]] = {
     "15 items with 35,000 strings each": (
         "POST",
@@ -83,14 +83,14 @@ ATTACKS: dict[str, tuple[str, str, Callable[[], bytes], int]] = {
 }
 
 
-# One of each path goes with every run, the others with the faults.
-USUAL = ("15 items with 35,000 strings each", "objects without end", "passwords, changed")
+# One attack of each path runs always, the rest with the fault tests.
+ALWAYS = ("15 items with 35,000 strings each", "objects without end", "passwords, changed")
 
 
 @pytest.mark.parametrize(
-    "attack", [name if name in USUAL else pytest.param(name, marks=pytest.mark.faults) for name in ATTACKS]
+    "attack", [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.faults) for name in ATTACKS]
 )
-def test_health_is_answered_whatever_is_sent(served: tuple[Program, httpx.Client], attack: str) -> None:
+def test_health_is_served_during_large_requests(served: tuple[Program, httpx.Client], attack: str) -> None:
     method, path, make, status = ATTACKS[attack]
     body = make()
     _, client = served
@@ -106,8 +106,8 @@ def test_health_is_answered_whatever_is_sent(served: tuple[Program, httpx.Client
 
 
 @pytest.mark.faults
-def test_health_is_answered_while_many_send_much(served: tuple[Program, httpx.Client]) -> None:
-    """One slice of one work at a time: sixteen works do not take sixteen slices between two turns of others."""
+def test_health_is_served_during_many_large_requests(served: tuple[Program, httpx.Client]) -> None:
+    """Only one slice runs at a time: 16 large requests delay a small one by at most one slice each turn."""
     _, client = served
     body = json.dumps(memory(metadata={"t": WORST * 18_000})).encode()
 
@@ -122,10 +122,10 @@ def test_health_is_answered_while_many_send_much(served: tuple[Program, httpx.Cl
     assert max(took_s) < PATIENCE_S
 
 
-def test_the_worst_batches_fit_the_formula_of_memory(served: tuple[Program, httpx.Client]) -> None:
-    """docs/operations.md: at most 16 times what counts as the bytes of bodies."""
+def test_worst_batches_fit_the_memory_formula(served: tuple[Program, httpx.Client]) -> None:
+    """docs/operations.md: at most 16 times the counted bytes of bodies."""
     program, client = served
-    # An object with one key is what takes the most for two parts.
+    # An object with one key takes the most memory for two parts.
     objects = [{"a": place} for place in range(1000, 1000 + MAX_ITEM_PARTS // 2 - 600)]
     body = batch([memory(content=str(number), metadata={"k": objects}) for number in range(15)])
     counted_mib = (len(body) + 15 * MAX_ITEM_PARTS * PART_BYTES) / MIB

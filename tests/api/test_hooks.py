@@ -1,4 +1,4 @@
-"""Signed memories: whoever has the key of a hook stores one without a token, and nobody else does."""
+"""Signed memories: a hook's key stores memories of one user without a token."""
 
 import base64
 import hashlib
@@ -63,7 +63,9 @@ def listed(api: httpx.Client, user: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_signed_memory_is_stored_once_scrubbed_and_by_the_hook(api: httpx.Client, user: str) -> None:
+def test_signed_memory_is_stored_once_and_scrubbed(api: httpx.Client, user: str) -> None:
+    """Its author is the hook."""
+
     sent = signed(memory_of(user), id="msg_1")
     first, again = api.post(PATH, **sent), api.post(PATH, **sent)
     assert (first.status_code, again.status_code) == (202, 202), first.text
@@ -78,12 +80,12 @@ WRONG: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "another key": lambda body: signed(body, key=b"x" * 32),
     "another hook's key": lambda body: signed(body, key=b"o" * 32),
     "five minutes old": lambda body: signed(body, age_s=302),
-    "of a clock that is ahead": lambda body: signed(body, age_s=-302),
+    "five minutes ahead": lambda body: signed(body, age_s=-302),
     "not signed": lambda body: signed(body) | {"headers": {"Content-Type": "application/json"}},
     "another body": lambda body: signed(body) | {"content": signed(memory_of("eve"))["content"]},
-    "a time that is none": lambda body: _with(signed(body), "webhook-timestamp", "1e9"),
+    "invalid time": lambda body: _with(signed(body), "webhook-timestamp", "1e9"),
     "another id": lambda body: _with(signed(body), "webhook-id", "msg_2"),
-    "a token in the signature's place": lambda body: (
+    "token instead of signature": lambda body: (
         signed(body) | {"headers": {"Content-Type": "application/json", "Authorization": "Bearer t"}}
     ),
 }
@@ -93,9 +95,9 @@ def _with(sent: dict[str, Any], header: str, value: str) -> dict[str, Any]:
     return sent | {"headers": sent["headers"] | {header: value}}
 
 
-def test_a_signed_conversation_is_stored_once(api: httpx.Client, user: str) -> None:
-    said = {"user_id": user, "messages": TURNS}
-    answers = [api.post(PATH, **signed(said, id="msg_talk")) for _ in range(2)]
+def test_signed_conversation_is_stored_once(api: httpx.Client, user: str) -> None:
+    conversation = {"user_id": user, "messages": TURNS}
+    answers = [api.post(PATH, **signed(conversation, id="msg_talk")) for _ in range(2)]
 
     assert [answer.status_code for answer in answers] == [202, 202]
     assert answers[0].json() == answers[1].json()
@@ -103,7 +105,7 @@ def test_a_signed_conversation_is_stored_once(api: httpx.Client, user: str) -> N
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_what_was_not_signed_just_now_is_refused_and_learns_nothing(api: httpx.Client, user: str, wrong: str) -> None:
+def test_unsigned_request_is_401_without_details(api: httpx.Client, user: str, wrong: str) -> None:
     answer = api.post(PATH, **WRONG[wrong](memory_of(user)))
     keyless = api.post("/v1/agents/hooked/hooks/keyless", **signed(memory_of(user)))
     assert (answer.status_code, keyless.status_code) == (401, 401)
@@ -111,7 +113,7 @@ def test_what_was_not_signed_just_now_is_refused_and_learns_nothing(api: httpx.C
     assert listed(api, user) == []
 
 
-def test_an_agent_that_is_not_there_and_a_hook_that_is_not_there_look_alike(api: httpx.Client) -> None:
+def test_unknown_agent_and_hook_look_alike(api: httpx.Client) -> None:
     answers = [
         api.post(f"/v1/agents/{agent}/hooks/{hook}", **signed(memory_of("u")))
         for agent, hook in (("hooked", "nowhere"), ("nowhere", "nowhere"))
@@ -135,7 +137,7 @@ def test_an_agent_that_is_not_there_and_a_hook_that_is_not_there_look_alike(api:
         (memory_of("u", content=" "), 422, "memory.content"),
     ],
 )
-def test_a_signed_body_that_is_wrong_says_what(api: httpx.Client, body: Any, status: int, words: str) -> None:
+def test_wrong_signed_body_is_explained(api: httpx.Client, body: Any, status: int, words: str) -> None:
     answer = api.post(PATH, **signed(body))
     assert answer.status_code == status
     assert words in answer.text

@@ -1,4 +1,4 @@
-"""Search by words over HTTP."""
+"""Keyword search over HTTP."""
 
 from typing import Any
 
@@ -6,17 +6,21 @@ import httpx
 import pytest
 
 
-def say(client: httpx.Client, user: str, *contents: str) -> None:
+def store_all(client: httpx.Client, user: str, *contents: str) -> None:
     memories = [{"user_id": user, "content": content, "session_id": "s"} for content in contents]
     client.post("/v1/agents/keywords/memories/batch", json={"memories": memories}).raise_for_status()
 
 
-def search(client: httpx.Client, agent: str = "keywords", **asked: Any) -> httpx.Response:
-    return client.post(f"/v1/agents/{agent}/search", json=asked)
+def search(client: httpx.Client, agent: str = "keywords", **query: Any) -> httpx.Response:
+    return client.post(f"/v1/agents/{agent}/search", json=query)
 
 
-def test_a_memory_is_found_by_the_words_before_it(client: httpx.Client, user: str) -> None:
-    say(client, user, "Where did you buy that lamp?", "On the flea market.", "It rains again.", "Time for supper.")
+def test_neighbouring_memories_match_by_context(client: httpx.Client, user: str) -> None:
+    """A memory's keyword text includes the memories before it."""
+
+    store_all(
+        client, user, "Where did you buy that lamp?", "On the flea market.", "It rains again.", "Time for supper."
+    )
 
     results = search(client, user_id=user, query="lamps", explain=True).json()["results"]
 
@@ -35,7 +39,7 @@ def test_a_memory_is_found_by_the_words_before_it(client: httpx.Client, user: st
 TERMS = {"similarity": "fused", "recency": "recency", "utility": "utility"}
 
 
-def test_an_agent_says_how_it_looks_by_words(client: httpx.Client) -> None:
-    told = [client.get(f"/v1/agents/{agent}").json()["keyword"] for agent in ("keywords", "words")]
+def test_agent_shows_keyword_settings(client: httpx.Client) -> None:
+    settings = [client.get(f"/v1/agents/{agent}").json()["keyword"] for agent in ("keywords", "words")]
 
-    assert told == [{"language": "english", "method": "Score", "keyword_weight": 1.0, "k": 60}, None]
+    assert settings == [{"language": "english", "method": "Score", "keyword_weight": 1.0, "k": 60}, None]

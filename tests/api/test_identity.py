@@ -1,4 +1,4 @@
-"""Who speaks: authors, subjects that are bound to users, user tokens; with a table of tokens for the reviews."""
+"""Authors, subjects bound to users, and user tokens; a table of tokens replaces the reviews."""
 
 import json
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ from tests.support.web.endpoints import (
 
 ALL = ("read", "write", "admin", "impersonate", "delegate")
 SECRET = "the safe opens with 4711"
-# What a caller may do with each endpoint of its own user's; its id is that of the user's own memory.
+# Endpoints that act on a user; an `{id}` in the path is that of the user's memory.
 OF_A_USER = [endpoint for endpoint in ENDPOINTS if endpoint not in WITHOUT_USER]
 
 
@@ -62,7 +62,7 @@ OTHER = agent_document("others", access={"subjects": [subject("chief", *ALL)]})
 
 
 class ByName:
-    """Knows the tokens `token-NAME`."""
+    """Accepts the tokens `token-NAME`."""
 
     async def review(self, token: str) -> TokenReviewResult:
         return TokenReviewResult(caller=Caller("agents", token.removeprefix("token-")))
@@ -76,11 +76,11 @@ class Site:
     http: httpx.Client
 
     def send(self, endpoint: Endpoint, user: str, *, token: str, id: str = "", **more: Any) -> httpx.Response:
-        """Send an endpoint's request in a user's name."""
+        """Send an endpoint's request for a user."""
         return self.http.request(**(arguments_of(endpoint, user, agent="voices", id=id, token=token) | more))
 
     def ask(self, name: str, method: str, path: str, agent: str = "voices", **arguments: Any) -> httpx.Response:
-        """Send any request as the account of a name, or with another token."""
+        """Send a request as the account of a name, or with a user token."""
         token = name if name.startswith(PREFIX) else f"token-{name}"
         headers = {"Authorization": f"Bearer {token}"} | arguments.pop("headers", {})
         return self.http.request(method, f"/v1/agents/{agent}{path}", headers=headers, **arguments)
@@ -129,13 +129,13 @@ def site(qdrant_url: str) -> Iterator[Site]:
 
 @pytest.fixture
 def whole(site: Site) -> Iterator[Site]:
-    """The site, whose object a test changes."""
+    """The site, for a test that changes the agent's object; restored afterwards."""
     yield site
     site.put()
 
 
 class TestAuthors:
-    def test_a_memory_is_by_who_stores_it(self, site: Site) -> None:
+    def test_author_is_the_storing_account(self, site: Site) -> None:
         found = site.read(site.store("plain").json()["id"])
 
         assert (found["author"], found["observed_by"], found["observation_count"]) == (
@@ -143,21 +143,21 @@ class TestAuthors:
         )
 
     @pytest.mark.parametrize("author", ["agents/chief", "plain", "agents/plain ", "Agents/plain", "system"])
-    def test_naming_another_is_refused_and_says_why(self, site: Site, author: str) -> None:
+    def test_foreign_author_is_403(self, site: Site, author: str) -> None:
         answer = site.store("plain", author=author)
 
-        told = answer.json()
-        assert (answer.status_code, told["type"]) == (403, "/problems/forbidden")
-        assert [error["field"] for error in told["errors"]] == ["author"]
-        assert repr(author) in told["detail"]
-        assert "add impersonate" in told["detail"]
+        problem = answer.json()
+        assert (answer.status_code, problem["type"]) == (403, "/problems/forbidden")
+        assert [error["field"] for error in problem["errors"]] == ["author"]
+        assert repr(author) in problem["detail"]
+        assert "add impersonate" in problem["detail"]
 
-    def test_who_may_impersonate_names_anybody_or_nobody(self, site: Site) -> None:
+    def test_impersonate_allows_any_author(self, site: Site) -> None:
         authors = [site.read(site.store("mover", **named).json()["id"])["author"] for named in ({}, {"author": "eve"})]
 
         assert authors == ["agents/mover", "eve"]
 
-    def test_an_item_of_a_batch_with_another_author_does_not_lose_the_others(self, site: Site) -> None:
+    def test_foreign_author_fails_only_its_batch_item(self, site: Site) -> None:
         items = [
             {"user_id": "ada", "content": uuid4().hex, "vector": VECTOR, "author": author} for author in ("eve", None)
         ]
@@ -168,7 +168,7 @@ class TestAuthors:
         assert (first["error"]["status"], first["error"]["errors"][0]["field"]) == (403, "author")
         assert site.read(second["id"])["author"] == "agents/plain"
 
-    def test_items_and_working_memory_are_by_who_puts_them(self, site: Site) -> None:
+    def test_items_and_working_memory_have_authors(self, site: Site) -> None:
         put = site.ask("plain", "PUT", "/items", **stored_item_of("ada", "the first"))
         assert site.read(put.json()["memory_id"])["author"] == "agents/plain"
         again = site.ask("mover", "PUT", "/items", **stored_item_of("ada", "the second"))
@@ -180,17 +180,17 @@ class TestAuthors:
         assert (item["author"], item["observed_by"]) == ("agents/mover", ["agents/mover"])
         assert site.read(kept.json()["id"])["author"] == "agents/plain"
 
-    def test_the_same_item_put_by_another_is_the_others(self, site: Site) -> None:
+    def test_item_put_by_another_changes_author(self, site: Site) -> None:
         for name in ("plain", "mover"):
             put = site.ask(name, "PUT", "/items", **stored_item_of("bob", "the same"))
 
         assert site.read(put.json()["memory_id"], "bob")["author"] == "agents/mover"
 
-    def test_what_another_says_of_an_item_ends_with_its_content(self, site: Site) -> None:
+    def test_new_content_resets_speaker_and_observers(self, site: Site) -> None:
         key = uuid4().hex
-        said = {"item": True, "namespace": ["memories", "ada"], "key": key, "content": "old", "vector": VECTOR}
-        said |= {"author": "eve", "observed_by": ["eve", "dan"], "speaker": "Eve", "role": "user"}
-        imported(site, "mover", said)
+        line = {"item": True, "namespace": ["memories", "ada"], "key": key, "content": "old", "vector": VECTOR}
+        line |= {"author": "eve", "observed_by": ["eve", "dan"], "speaker": "Eve", "role": "user"}
+        import_lines(site, "mover", line)
         sent = {"params": {"namespace": ["memories", "ada"], "key": key}, "json": {"content": "new", "vector": VECTOR}}
         put = site.ask("plain", "PUT", "/items", **sent)
 
@@ -199,7 +199,7 @@ class TestAuthors:
             *("agents/plain", None, None, ["agents/plain"], 1)
         ]
 
-    def test_a_key_that_comes_again_from_another_account_is_the_same_request(self, site: Site) -> None:
+    def test_idempotency_key_is_shared_by_accounts(self, site: Site) -> None:
         body = {"user_id": "ada", "content": uuid4().hex, "vector": VECTOR}
         sent = {"json": body, "headers": {"Idempotency-Key": uuid4().hex}}
 
@@ -209,7 +209,7 @@ class TestAuthors:
         assert answers[0].json()["id"] == answers[1].json()["id"]
 
 
-def imported(site: Site, name: str, *lines: dict[str, Any], user: str = "ada") -> dict[str, Any]:
+def import_lines(site: Site, name: str, *lines: dict[str, Any], user: str = "ada") -> dict[str, Any]:
     content = "\n".join(json.dumps(line) for line in lines)
     headers = {"Content-Type": "application/x-ndjson"}
     answer = site.ask(name, "POST", "/import", params={"user_id": user}, content=content, headers=headers)
@@ -221,7 +221,7 @@ class TestImports:
     def line(self, **more: Any) -> dict[str, Any]:
         return {"id": str(uuid4()), "content": uuid4().hex, "vector": VECTOR} | more
 
-    def test_lines_of_others_are_refused_by_their_number(self, site: Site) -> None:
+    def test_foreign_lines_are_refused_by_number(self, site: Site) -> None:
         lines = [
             self.line(),
             self.line(author="eve"),
@@ -229,34 +229,37 @@ class TestImports:
             self.line(observed_by=["agents/plain", "eve"]),
         ]
 
-        told = imported(site, "plain", *lines)
+        result = import_lines(site, "plain", *lines)
 
-        assert told["counts"] | {} == {"lines": 4, "imported": 2, "present": 0, "failed": 2}
-        errors = [(one["line"], one["error"]["status"], one["error"]["errors"][0]["field"]) for one in told["errors"]]
+        assert result["counts"] | {} == {"lines": 4, "imported": 2, "present": 0, "failed": 2}
+        errors = [
+            (error["line"], error["error"]["status"], error["error"]["errors"][0]["field"])
+            for error in result["errors"]
+        ]
         assert errors == [(2, 403, "author"), (4, 403, "observed_by")]
         assert [site.read(line["id"])["author"] for line in (lines[0], lines[2])] == ["agents/plain"] * 2
 
-    def test_who_may_impersonate_brings_history_as_it_was(self, site: Site) -> None:
+    def test_impersonate_imports_original_authors(self, site: Site) -> None:
         lines = [self.line(), self.line(author="eve", observed_by=["eve", "dan"], observation_count=9)]
 
-        assert imported(site, "mover", *lines)["counts"]["imported"] == 2
+        assert import_lines(site, "mover", *lines)["counts"]["imported"] == 2
         found = [site.read(line["id"]) for line in lines]
         assert [(one["author"], one["observed_by"], one["observation_count"]) for one in found] == [
             *((None, [], 1), ("eve", ["eve", "dan"], 2))
         ]
 
-    def test_speaker_and_role_go_out_and_come_in(self, site: Site) -> None:
-        user, there = uuid4().hex, uuid4().hex
+    def test_speaker_and_role_roundtrip(self, site: Site) -> None:
+        user, target = uuid4().hex, uuid4().hex
         site.store("plain", user_id=user, speaker="Ada Lovelace", role="assistant")
         line = json.loads(site.ask("plain", "GET", "/export", params={"user_id": user}).text.splitlines()[0])
 
-        told = imported(site, "plain", {**line, "user_id": there, "id": None, "vector": VECTOR}, user=there)
-        assert told["counts"]["imported"] == 1, told
-        [found] = site.ask("plain", "GET", "/memories", params={"user_id": there}).json()["results"]
+        result = import_lines(site, "plain", {**line, "user_id": target, "id": None, "vector": VECTOR}, user=target)
+        assert result["counts"]["imported"] == 1, result
+        [found] = site.ask("plain", "GET", "/memories", params={"user_id": target}).json()["results"]
         assert (found["speaker"], found["role"], found["author"]) == ("Ada Lovelace", "assistant", "agents/plain")
 
 
-def test_speaker_and_role_narrow_a_search(site: Site) -> None:
+def test_search_filters_by_speaker_and_role(site: Site) -> None:
     user = uuid4().hex
     for speaker, role in (("Ada", "user"), ("Bob", "user"), (None, "tool"), (None, None)):
         site.store("plain", user_id=user, speaker=speaker, role=role)
@@ -271,29 +274,29 @@ def test_speaker_and_role_narrow_a_search(site: Site) -> None:
 @pytest.mark.parametrize(
     "wrong", [{"role": "moderator"}, {"role": ""}, {"speaker": " "}, {"speaker": "a\nb"}, {"speaker": "x" * 257}]
 )
-def test_a_speaker_or_role_that_is_none_is_refused(site: Site, wrong: dict[str, str]) -> None:
+def test_invalid_speaker_or_role_is_422(site: Site, wrong: dict[str, str]) -> None:
     answer = site.store("plain", **wrong)
 
     assert (answer.status_code, [error["field"] for error in answer.json()["errors"]]) == (422, [*wrong])
 
 
 class TestUsers:
-    """A bound subject, and a user token: neither gets at another user, on any endpoint of the document."""
+    """Access of a bound subject and a user token to other users, on each endpoint of the OpenAPI document."""
 
-    def test_the_document_says_which_endpoints_take_a_user(self) -> None:
+    def test_document_lists_endpoints_with_a_user(self) -> None:
         named_by_namespace = {("GET", "/v1/agents/{agent}/keys")}
 
         assert {*endpoints_with_user(DOCUMENT)} | named_by_namespace == {*OF_A_USER}
         assert {*REQUESTS} == {*ENDPOINTS}
 
     @pytest.fixture(params=["bound", "token"])
-    def held(self, request: pytest.FixtureRequest, site: Site) -> str:
-        """What `ada`'s application holds."""
+    def limited_token(self, request: pytest.FixtureRequest, site: Site) -> str:
+        """Token of `ada`'s application."""
         return "token-bound" if request.param == "bound" else site.token()
 
     @pytest.fixture
     def owner(self, site: Site) -> tuple[str, str]:
-        """A user whom nobody else knows, and the id of her one memory."""
+        """A new user, and the id of its only memory."""
         user = f"user-{uuid4().hex[:8]}"
         answer = site.ask("chief", "PUT", "/items", **stored_item_of(user, SECRET))
         memory_id = answer.json()["memory_id"]
@@ -304,10 +307,12 @@ class TestUsers:
         return {memory["id"]: memory["content"] for memory in found}
 
     @pytest.mark.parametrize("endpoint", OF_A_USER, ids=" ".join)
-    def test_another_user_is_refused(self, site: Site, held: str, owner: tuple[str, str], endpoint: Endpoint) -> None:
+    def test_other_user_is_refused(
+        self, site: Site, limited_token: str, owner: tuple[str, str], endpoint: Endpoint
+    ) -> None:
         user, memory_id = owner
 
-        answer = site.send(endpoint, user, token=held, id=memory_id)
+        answer = site.send(endpoint, user, token=limited_token, id=memory_id)
 
         refused = [result["error"]["status"] for result in answer.json()["results"]] if answer.is_success else []
         assert answer.status_code == (404 if "{id}" in endpoint[1] else 403) or refused == [403], answer.text
@@ -315,21 +320,21 @@ class TestUsers:
         assert self.memories(site, user) == {memory_id: SECRET}
 
     @pytest.mark.parametrize("endpoint", OF_A_USER, ids=" ".join)
-    def test_the_own_user_is_served(self, site: Site, held: str, endpoint: Endpoint) -> None:
-        """Without this, a request that is wrong by itself would pass for refused."""
+    def test_own_user_is_served(self, site: Site, limited_token: str, endpoint: Endpoint) -> None:
+        """Otherwise an invalid request would look like a refused one."""
         memory_id = site.ask("chief", "PUT", "/items", **stored_item_of("ada", SECRET)).json()["memory_id"]
 
-        answer = site.send(endpoint, "ada", token=held, id=memory_id)
+        answer = site.send(endpoint, "ada", token=limited_token, id=memory_id)
 
-        if endpoint[1].endswith("/tokens") and held.startswith(PREFIX):
+        if endpoint[1].endswith("/tokens") and limited_token.startswith(PREFIX):
             assert answer.status_code == 403, answer.text
         else:
             assert answer.is_success, answer.text
             assert '"error"' not in answer.text
 
     @pytest.mark.parametrize("path", ["/stats", "/receipts", "/users"])
-    def test_what_is_of_everybody_is_refused(self, site: Site, held: str, path: str) -> None:
-        answer = site.http.get(f"/v1/agents/voices{path}", headers={"Authorization": f"Bearer {held}"})
+    def test_all_users_are_refused(self, site: Site, limited_token: str, path: str) -> None:
+        answer = site.http.get(f"/v1/agents/voices{path}", headers={"Authorization": f"Bearer {limited_token}"})
 
         assert answer.status_code == 403, answer.text
         assert site.ask("chief", "GET", path).status_code == 200
@@ -346,28 +351,28 @@ class TestUsers:
             {"user_id": "ada "},
         ],
     )
-    def test_no_way_of_naming_another_is_a_way_around(self, site: Site, held: str, parameters: dict[str, Any]) -> None:
+    def test_alternative_names_are_no_bypass(self, site: Site, limited_token: str, parameters: dict[str, Any]) -> None:
         answer = site.http.get(
-            "/v1/agents/voices/memories", params=parameters, headers={"Authorization": f"Bearer {held}"}
+            "/v1/agents/voices/memories", params=parameters, headers={"Authorization": f"Bearer {limited_token}"}
         )
 
         assert answer.status_code == 403, answer.text
 
-    def test_a_search_finds_no_scope_that_is_not_given(self, site: Site, held: str) -> None:
+    def test_search_excludes_scopes_without_rights(self, site: Site, limited_token: str) -> None:
         sent = {"user_id": "ada", "vector": VECTOR}
         for scope in ("global", "group:team"):
             site.store("chief", user_id=scope, content=f"{scope} {uuid4().hex}")
 
-        headers = {"Authorization": f"Bearer {held}"}
+        headers = {"Authorization": f"Bearer {limited_token}"}
         answer = site.http.post("/v1/agents/voices/search", json=sent, headers=headers)
         assert {found["user_id"] for found in answer.json()["results"]} <= {"ada"}
         closed = site.http.post("/v1/agents/voices/search", json=sent | {"include_scopes": ["global"]}, headers=headers)
         assert closed.status_code == 403
 
-    def test_the_refusal_names_the_field_the_user_and_the_way_out(self, site: Site) -> None:
-        told = site.store("bound", user_id="eve").json()
+    def test_refusal_names_field_user_and_fix(self, site: Site) -> None:
+        problem = site.store("bound", user_id="eve").json()
 
-        assert told["errors"] == [
+        assert problem["errors"] == [
             {
                 "field": "user_id",
                 "message": "agents/bound may not act for user 'eve' of agent 'voices': add it to its"
@@ -375,7 +380,7 @@ class TestUsers:
             }
         ]
 
-    def test_the_list_of_agents_has_the_token_s_alone(self, site: Site) -> None:
+    def test_agent_list_has_the_tokens_agent_only(self, site: Site) -> None:
         token = site.token()
 
         listed = site.http.get("/v1/agents", headers={"Authorization": f"Bearer {token}"}).json()["results"]
@@ -386,7 +391,7 @@ class TestUsers:
 
 
 class TestTokens:
-    def test_a_token_is_told_with_its_end_and_not_kept(self, site: Site) -> None:
+    def test_token_is_returned_once_with_its_expiry(self, site: Site) -> None:
         answer = site.mint("chief", "ada", "read", ttl_seconds=60)
 
         assert {*answer.json()} == {"token", "expires_at"}
@@ -399,7 +404,7 @@ class TestTokens:
         refused = site.store(token)
         assert (refused.status_code, "request a token with write" in refused.json()["detail"]) == (403, True)
 
-    def test_memories_are_by_the_account_that_minted_it(self, site: Site) -> None:
+    def test_author_is_the_minting_account(self, site: Site) -> None:
         token = site.token()
 
         assert site.read(site.store(token, speaker="Ada", role="user").json()["id"])["author"] == "agents/chief"
@@ -420,7 +425,7 @@ class TestTokens:
             ("chief", {"agent": "others"}, 422, "agent"),
         ],
     )
-    def test_nobody_gives_away_more_than_it_has(
+    def test_token_cannot_exceed_its_minter(
         self, site: Site, name: str, sent: dict[str, Any], status: int, field: str | None
     ) -> None:
         answer = site.ask(name, "POST", "/tokens", json={"user_id": "ada", "verbs": ["read"]} | sent)
@@ -428,13 +433,13 @@ class TestTokens:
         assert answer.status_code == status, answer.text
         assert [error["field"] for error in answer.json()["errors"]] == ([field] if field else [])
 
-    def test_a_token_mints_no_other(self, site: Site) -> None:
+    def test_token_cannot_mint_a_token(self, site: Site) -> None:
         answer = site.mint(site.token("chief", "ada", "read", "write", "admin", "impersonate"))
 
         assert answer.status_code == 403
         assert "none has it" in answer.json()["detail"]
 
-    def test_it_is_for_its_agent_alone(self, site: Site) -> None:
+    def test_token_is_limited_to_its_agent(self, site: Site) -> None:
         answer = site.ask(site.token(), "GET", "/memories", agent="others", params={"user_id": "ada"})
 
         assert answer.status_code == 404
@@ -448,11 +453,9 @@ class TestTokens:
             ([subject("chief", *ALL, users=["eve"])], 403),
             ([subject("chief", "read", "delegate", users=["ada"])], 200),
         ],
-        ids=["gone", "without delegate", "without the verb", "bound to another", "bound to the user"],
+        ids=["removed", "without delegate", "without the verb", "bound to another", "bound to the user"],
     )
-    def test_it_has_at_most_what_its_subject_has_now(
-        self, whole: Site, subjects: list[dict[str, Any]], status: int
-    ) -> None:
+    def test_token_never_exceeds_current_rights(self, whole: Site, subjects: list[dict[str, Any]], status: int) -> None:
         token = whole.token("chief", "ada", "read")
         changed = settings_of(VOICES | {"spec": VOICES["spec"] | {"access": {"subjects": subjects}}})
         whole.put(subjects=changed.subjects)
@@ -460,20 +463,20 @@ class TestTokens:
         assert whole.ask(token, "GET", "/memories", params={"user_id": "ada"}).status_code == status
 
     @pytest.mark.parametrize("changes", [{"uid": "another"}, {"namespace": "elsewhere"}])
-    def test_it_opens_no_object_that_was_made_again(self, whole: Site, changes: dict[str, str]) -> None:
+    def test_token_is_void_for_recreated_object(self, whole: Site, changes: dict[str, str]) -> None:
         token = whole.token("chief", "ada", "read")
         whole.put(**changes)
 
         assert whole.ask(token, "GET", "/memories", params={"user_id": "ada"}).status_code == 404
 
-    def test_a_scope_may_stand_in_the_user_s_place(self, site: Site) -> None:
+    def test_token_may_be_for_a_scope(self, site: Site) -> None:
         token = site.token("chief", "group:team")
 
         assert site.store(token, user_id="group:team").status_code == 201
         assert [site.store(token, user_id=other).status_code for other in ("ada", "global")] == [403, 403]
 
     @pytest.mark.parametrize("change", ["", "x", "none", "claims", "long", "blank", "another key"])
-    def test_what_is_not_signed_so_is_nobody(self, site: Site, change: str) -> None:
+    def test_forged_token_is_401(self, site: Site, change: str) -> None:
         token = site.token()
         header, claims, seal = token.removeprefix(PREFIX).split(".")
         eve = jwt.decode(token.removeprefix(PREFIX), options={"verify_signature": False}) | {"user": "eve"}
@@ -495,14 +498,14 @@ class TestTokens:
 
 
 class TestListOfUsers:
-    def test_it_counts_what_a_search_can_find(self, site: Site) -> None:
+    def test_list_counts_searchable_memories(self, site: Site) -> None:
         mark = f"listed-{uuid4().hex[:8]}"
-        many, gone, past = (f"{mark}-{name}" for name in ("many", "gone", "past"))
+        many, erased, past = (f"{mark}-{name}" for name in ("many", "gone", "past"))
         first = site.store("mover", user_id=many, created_at="2025-01-01T00:00:00Z").json()["id"]
         site.store("mover", user_id=many, created_at="2025-03-01T00:00:00Z")
         site.store("mover", user_id=many, supersedes=first, created_at="2025-02-01T00:00:00Z")
-        deleted = site.store("mover", user_id=gone).json()["id"]
-        site.ask("mover", "DELETE", f"/memories/{deleted}", params={"user_id": gone})
+        deleted = site.store("mover", user_id=erased).json()["id"]
+        site.ask("mover", "DELETE", f"/memories/{deleted}", params={"user_id": erased})
         site.store("mover", user_id=past, expires_at="2026-01-01T00:00:00Z")
 
         users = [user for user in pages(site) if user["user_id"].startswith(mark)]
@@ -516,7 +519,7 @@ class TestListOfUsers:
             }
         ]
 
-    def test_pages_go_on_by_name_and_have_each_user_once(self, site: Site) -> None:
+    def test_pages_are_sorted_and_complete(self, site: Site) -> None:
         mark = f"paged-{uuid4().hex[:8]}"
         names = sorted(f"{mark}-{name}" for name in ("a", "ä", "Z", "0", "💡"))
         for name in names:
@@ -528,18 +531,18 @@ class TestListOfUsers:
         assert [name for name in found if name.startswith(mark)] == names
 
     @pytest.mark.parametrize("cursor", ["x", "WzFd", "bnVsbA==", ""])
-    def test_a_cursor_that_is_none_is_refused(self, site: Site, cursor: str) -> None:
+    def test_invalid_cursor_is_422(self, site: Site, cursor: str) -> None:
         answer = site.ask("chief", "GET", "/users", params={"cursor": cursor})
 
         assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "cursor")
 
     @pytest.mark.parametrize("name", ["plain", "mover"])
-    def test_it_takes_admin(self, site: Site, name: str) -> None:
+    def test_list_needs_admin(self, site: Site, name: str) -> None:
         assert site.ask(name, "GET", "/users").status_code == 403
 
 
 class TestOneUser:
-    def test_a_user_is_created_by_a_name_and_counts_its_memories(self, site: Site) -> None:
+    def test_user_gets_name_and_memory_counts(self, site: Site) -> None:
         user = f"named-{uuid4().hex[:8]}"
         before = site.ask("chief", "GET", f"/users/{user}")
 
@@ -555,7 +558,7 @@ class TestOneUser:
         assert renamed == created | {"name": "Zoë O.", "memories": 2} | times
         assert site.ask("chief", "GET", f"/users/{user}").json() == renamed
 
-    def test_a_user_with_memories_and_no_name_has_neither_name_nor_time(self, site: Site) -> None:
+    def test_unnamed_user_has_no_name_or_time(self, site: Site) -> None:
         user = f"unnamed-{uuid4().hex[:8]}"
         site.store("mover", user_id=user)
 
@@ -563,7 +566,7 @@ class TestOneUser:
 
         assert (answer["name"], answer["created_at"], answer["memories"]) == (None, None, 1)
 
-    def test_a_name_is_no_memory_and_goes_with_the_user(self, site: Site) -> None:
+    def test_name_is_erased_with_the_user_only(self, site: Site) -> None:
         user = f"gone-{uuid4().hex[:8]}"
         site.ask("chief", "PUT", f"/users/{user}", json={"name": "The Team"})
         listed = site.ask("chief", "GET", "/memories", params={"user_id": user}).json()["results"]
@@ -574,43 +577,43 @@ class TestOneUser:
 
         assert (listed, part.json()["counts"]["total"], kept.json()["name"]) == ([], 0, "The Team")
         assert site.ask("chief", "GET", f"/users/{user}").status_code == 404
-        assert user not in {one["user_id"] for one in pages(site)}
+        assert user not in {listed_user["user_id"] for listed_user in pages(site)}
 
     @pytest.mark.parametrize(
         "body", [{}, {"name": None}, {"name": ""}, {"name": " "}, {"name": "a" * 257}, {"nick": "x"}]
     )
-    def test_a_name_that_is_none_is_refused(self, site: Site, body: dict[str, Any]) -> None:
+    def test_invalid_name_is_422(self, site: Site, body: dict[str, Any]) -> None:
         user = f"wrong-{uuid4().hex[:8]}"
 
         assert site.ask("chief", "PUT", f"/users/{user}", json=body).status_code == 422
         assert site.ask("chief", "GET", f"/users/{user}").status_code == 404
 
     @pytest.mark.parametrize("user", ["group:", "group:a b", "%20", "a%00b"])
-    def test_a_user_that_is_none_is_refused(self, site: Site, user: str) -> None:
+    def test_invalid_user_is_422(self, site: Site, user: str) -> None:
         assert site.ask("chief", "PUT", f"/users/{user}", json={"name": "x"}).status_code == 422
 
-    def test_an_id_with_a_slash_is_one_user(self, site: Site) -> None:
+    def test_id_with_a_slash_is_one_user(self, site: Site) -> None:
         user = f"a/b-{uuid4().hex[:8]}"
         quoted = user.replace("/", "%2F")
 
         assert site.ask("chief", "PUT", f"/users/{quoted}", json={"name": "x"}).json()["user_id"] == user
 
-    def test_a_name_travels_with_an_export_and_replaces_none(self, site: Site) -> None:
+    def test_export_carries_name_and_replaces_none(self, site: Site) -> None:
         source, target = (f"{name}-{uuid4().hex[:8]}" for name in ("from", "to"))
-        made = site.ask("chief", "PUT", f"/users/{source}", json={"name": "Ada"}).json()
+        created = site.ask("chief", "PUT", f"/users/{source}", json={"name": "Ada"}).json()
         lines = site.ask("chief", "GET", "/export", params={"user_id": source}).content
 
         for _ in range(2):
             answer = site.ask("chief", "POST", "/import", params={"user_id": target}, content=lines, headers=NDJSON)
             assert answer.json()["counts"]["failed"] == 0, answer.text
             found = site.ask("chief", "GET", f"/users/{target}").json()
-            assert (found["name"], found["created_at"]) == ("Ada", made["created_at"])
+            assert (found["name"], found["created_at"]) == ("Ada", created["created_at"])
         site.ask("chief", "PUT", f"/users/{target}", json={"name": "Own"})
         site.ask("chief", "POST", "/import", params={"user_id": target}, content=lines, headers=NDJSON)
 
         assert site.ask("chief", "GET", f"/users/{target}").json()["name"] == "Own"
 
-    async def test_the_clients_read_and_name(self, site: Site) -> None:
+    async def test_clients_read_and_set_the_name(self, site: Site) -> None:
         user = f"client-{uuid4().hex[:8]}"
         url = str(site.http.base_url)
         with Client(url, token="token-chief") as api:
@@ -625,7 +628,7 @@ NDJSON = {"Content-Type": "application/x-ndjson"}
 
 
 def pages(site: Site, **parameters: Any) -> list[dict[str, Any]]:
-    """Every user of the agent."""
+    """Return all users of the agent."""
     found: list[dict[str, Any]] = []
     while True:
         answer = site.ask("chief", "GET", "/users", params=parameters).json()
@@ -636,8 +639,8 @@ def pages(site: Site, **parameters: Any) -> list[dict[str, Any]]:
         parameters |= {"cursor": answer["next_cursor"]}
 
 
-def test_nothing_of_an_intruder_is_anywhere(site: Site) -> None:
-    """What the refused requests of this module would have stored."""
+def test_refused_requests_stored_nothing(site: Site) -> None:
+    """Checks all users for the content that the refused requests of this module send."""
     users = {user["user_id"] for user in pages(site)} - {"ada", "bob", "group:team", "global"}
 
     for user in users:

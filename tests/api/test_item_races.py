@@ -1,4 +1,4 @@
-"""A thousand writers of one key, over several processes of the API."""
+"""A thousand concurrent writers of one key, over several API processes."""
 
 import asyncio
 import contextlib
@@ -29,12 +29,12 @@ ITEM = "/v1/agents/keys/items?namespace=memories&namespace=ada&key=k"
 
 @contextlib.contextmanager
 def processes(folder: pathlib.Path, qdrant_url: str) -> Iterator[list[str]]:
-    """Run the API as several processes; give their addresses once they are ready."""
+    """Run the API as several processes; yield their addresses once they are ready."""
     manifests = folder / "manifests"
     manifests.mkdir()
     (manifests / "all.yaml").write_text(yaml.safe_dump_all([CONNECTION, BOT]))
     options = ("--source", "files", "--manifests", str(manifests), "--port", "0")
-    # A third of all at once are those of one caller.
+    # One caller may use a third of all request slots.
     environment = {"QDRANT_URL": qdrant_url, "AGENTMEMORY_CLUSTER_ID": CLUSTER_ID, "AGENTMEMORY_MAX_REQUESTS": "1024"}
     programs = [
         Program(folder / f"{number}.log", *AGENTMEMORY, "api", *options, **environment) for number in range(PROCESSES)
@@ -49,23 +49,23 @@ def processes(folder: pathlib.Path, qdrant_url: str) -> Iterator[list[str]]:
 
 
 async def write_all(urls: Sequence[str]) -> dict[str, tuple[float, float]]:
-    """Put every content at once; return when each began and was answered, by content."""
+    """Put all contents concurrently; return start and end time of each request, by content."""
     times: dict[str, tuple[float, float]] = {}
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
 
         async def write(number: int) -> None:
-            url, began_s = f"{urls[number % len(urls)]}{ITEM}", time.monotonic()
+            url, started_s = f"{urls[number % len(urls)]}{ITEM}", time.monotonic()
             body = {"content": str(number), "vector": [1.0, float(number), 0, 0, 0, 0, 0, 0]}
             async with session.put(url, json=body) as answer:
                 assert answer.status == 200, await answer.text()
-            times[str(number)] = began_s, time.monotonic()
+            times[str(number)] = started_s, time.monotonic()
 
         await asyncio.gather(*map(write, range(WRITES)))
     return times
 
 
 @pytest.mark.faults
-def test_a_thousand_writers_of_one_key_leave_one_item_the_last(tmp_path: pathlib.Path) -> None:
+def test_concurrent_puts_leave_the_last_item(tmp_path: pathlib.Path) -> None:
     with dev_qdrant(tmp_path / "qdrant") as qdrant_url:
         create_collection(qdrant_url, BOT)
         with processes(tmp_path, qdrant_url) as urls:
@@ -77,6 +77,6 @@ def test_a_thousand_writers_of_one_key_leave_one_item_the_last(tmp_path: pathlib
     [point] = found["points"]
     contents = {item.json()["content"] for item in items}
     assert contents == {point["payload"]["content"]}
-    # Each took effect once, and none that was answered before another began replaced it.
+    # Each write took effect once. The one that remains ended after the last one had started.
     assert point["payload"]["rev"] == WRITES
-    assert times[contents.pop()][1] >= max(began_s for began_s, _ in times.values())
+    assert times[contents.pop()][1] >= max(started_s for started_s, _ in times.values())

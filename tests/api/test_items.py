@@ -1,4 +1,4 @@
-"""Items over HTTP: put, get, delete, list keys and namespaces; every bad request names its field."""
+"""Items over HTTP: put, get, delete, keys, namespaces and batches; a bad request names its field."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ def put(client: httpx.Client, content: str, **parameters: Any) -> httpx.Response
     return client.put(ITEMS, params=parameters, json={"content": content, "metadata": {"n": 1}})
 
 
-def test_an_item_is_put_read_listed_found_and_deleted(client: httpx.Client, user: str) -> None:
+def test_item_is_put_read_listed_found_and_deleted(client: httpx.Client, user: str) -> None:
     answer = put(client, "Ada pays by invoice", **place(user, key="billing"))
 
     assert answer.status_code == 200
@@ -45,14 +45,14 @@ def test_an_item_is_put_read_listed_found_and_deleted(client: httpx.Client, user
     assert client.get(ITEMS, params=place(user, key="billing")).status_code == 404
 
 
-def test_an_item_without_a_key_gets_one_of_its_own(client: httpx.Client, user: str) -> None:
+def test_put_without_key_generates_one(client: httpx.Client, user: str) -> None:
     keys = {put(client, "c", **place(user)).json()["key"] for _ in range(2)}
 
     assert set(client.get(KEYS, params=place(user)).json()["results"]) == keys
     assert len(keys) == 2
 
 
-def test_a_repeated_put_without_a_key_makes_one_item(client: httpx.Client, user: str) -> None:
+def test_repeated_put_without_key_makes_one_item(client: httpx.Client, user: str) -> None:
     headers = {"Idempotency-Key": f"once-{user}"}
     keys = {
         client.put(ITEMS, params=place(user), json={"content": "c"}, headers=headers).json()["key"] for _ in range(2)
@@ -63,7 +63,7 @@ def test_a_repeated_put_without_a_key_makes_one_item(client: httpx.Client, user:
     assert conflict.status_code == 409
 
 
-def test_a_namespace_that_names_no_user_needs_one_beside_it(client: httpx.Client, user: str) -> None:
+def test_namespace_without_user_needs_user_id(client: httpx.Client, user: str) -> None:
     shared = {"namespace": ["docs", "api"], "key": "k"}
 
     refused = put(client, "c", **shared)
@@ -76,7 +76,7 @@ def test_a_namespace_that_names_no_user_needs_one_beside_it(client: httpx.Client
 
 
 @pytest.mark.parametrize("method", ["PUT", "GET", "DELETE"])
-def test_the_namespace_of_another_user_is_not_found(client: httpx.Client, user: str, method: str) -> None:
+def test_namespace_of_another_user_is_404(client: httpx.Client, user: str, method: str) -> None:
     put(client, "c", **place(user, key="k"))
     body = {"json": {"content": "d"}} if method == "PUT" else {}
 
@@ -88,7 +88,7 @@ def test_the_namespace_of_another_user_is_not_found(client: httpx.Client, user: 
     assert client.get(NAMESPACES, params=place(user, user_id="another")).status_code == 404
 
 
-def test_the_versions_of_an_item_are_its_owners_and_go_with_it(client: httpx.Client, user: str) -> None:
+def test_versions_belong_to_owner_and_end_with_item(client: httpx.Client, user: str) -> None:
     versions = f"{ITEMS}/versions"
     for content in ("first", "second"):
         client.put(ITEMS, params=place(user, key="k"), json={"content": content})
@@ -102,7 +102,7 @@ def test_the_versions_of_an_item_are_its_owners_and_go_with_it(client: httpx.Cli
     assert client.get(versions, params=place(user, key="k")).status_code == 404
 
 
-def test_a_shared_namespace_is_a_groups_where_no_user_is_named(client: httpx.Client, user: str) -> None:
+def test_shared_namespace_defaults_to_its_group(client: httpx.Client, user: str) -> None:
     group = f"group:{user}"
     shared = {"namespace": ["shared", user, "docs"], "key": "k"}
     client.put(ITEMS, params=shared, json={"content": "the team's"})
@@ -119,7 +119,7 @@ def test_a_shared_namespace_is_a_groups_where_no_user_is_named(client: httpx.Cli
     assert client.get(ITEMS, params=shared | {"user_id": user}).status_code == 200
 
 
-def test_the_shared_namespace_of_all_is_the_scope_global(client: httpx.Client, user: str) -> None:
+def test_shared_global_namespace_is_scope_global(client: httpx.Client, user: str) -> None:
     shared = {"namespace": ["shared", "global", user], "key": "k"}
     content = f"the office closes at {user}"
     client.put(ITEMS, params=shared, json={"content": content})
@@ -132,7 +132,7 @@ def test_the_shared_namespace_of_all_is_the_scope_global(client: httpx.Client, u
     assert client.get(KEYS, params={"namespace": shared["namespace"]}).json()["results"] == ["k"]
     question = {"query": content, "user_id": f"not {user}", "namespace": ["shared", "global"], "threshold": -1}
     found = client.post("/v1/agents/words/search", json=question).json()["results"]
-    assert content in [one["content"] for one in found]
+    assert content in [memory["content"] for memory in found]
     assert client.delete(ITEMS, params=shared).status_code == 204
     assert client.get(ITEMS, params=shared).status_code == 404
 
@@ -173,7 +173,7 @@ BAD: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("parameters", "body", "field", "message"), BAD)
-def test_a_bad_put_is_named_and_stores_nothing(
+def test_bad_put_names_its_field_and_stores_nothing(
     client: httpx.Client, user: str, parameters: dict[str, Any], body: dict[str, Any], field: str, message: str
 ) -> None:
     answer = client.put(ITEMS, params=place(user, key="k") | parameters, json={"content": "c"} | body)
@@ -184,13 +184,13 @@ def test_a_bad_put_is_named_and_stores_nothing(
     assert client.get(NAMESPACES, params={"user_id": user}).json() == {"results": []}
 
 
-def test_a_read_needs_its_key(client: httpx.Client, user: str) -> None:
+def test_get_needs_a_key(client: httpx.Client, user: str) -> None:
     answer = client.get(ITEMS, params=place(user))
 
     assert (answer.status_code, answer.json()["errors"]) == (422, [{"field": "key", "message": "required"}])
 
 
-def test_tools_are_described_for_an_agent_or_for_any(client: httpx.Client) -> None:
+def test_tools_are_described_with_or_without_agent(client: httpx.Client) -> None:
     openai = client.get("/v1/tools", params={"agent": "words"}).json()["tools"]
     mcp = client.get("/v1/tools", params={"format": "mcp"}).json()["tools"]
 
@@ -212,7 +212,7 @@ def put_all(client: httpx.Client, items: list[dict[str, Any]], **headers: str) -
     return results
 
 
-def test_a_batch_puts_each_item_as_a_put_of_its_own_does(client: httpx.Client, user: str) -> None:
+def test_batch_puts_each_item(client: httpx.Client, user: str) -> None:
     items = [place(user, key=f"k{number}", content=f"item {number}", tags=["t"]) for number in range(40)]
     put(client, "was there", **place(user, key="k3"))
 
@@ -228,7 +228,7 @@ def test_a_batch_puts_each_item_as_a_put_of_its_own_does(client: httpx.Client, u
     assert [one["key"] for one in client.post("/v1/agents/words/search", json=question).json()["results"]] == ["k7"]
 
 
-def test_bad_items_of_a_batch_lose_themselves_alone(client: httpx.Client, user: str) -> None:
+def test_bad_batch_items_fail_alone(client: httpx.Client, user: str) -> None:
     items = [
         place(user, key="a", content="good"),
         place(user, key="b", content=" "),
@@ -242,8 +242,8 @@ def test_bad_items_of_a_batch_lose_themselves_alone(client: httpx.Client, user: 
 
     results = put_all(client, items)
 
-    told = [one["error"]["status"] if "error" in one else one["key"] for one in results]
-    assert told == ["a", 422, 422, 422, 422, 422, 404, "e"]
+    outcomes = [one["error"]["status"] if "error" in one else one["key"] for one in results]
+    assert outcomes == ["a", 422, 422, 422, 422, 422, 404, "e"]
     assert [one["error"]["errors"][0]["field"] for one in results if one.get("error", {}).get("errors")] == [
         "content",
         "content",
@@ -254,17 +254,17 @@ def test_bad_items_of_a_batch_lose_themselves_alone(client: httpx.Client, user: 
     assert set(client.get(KEYS, params=place(user)).json()["results"]) == {"a", "e"}
 
 
-def test_items_of_one_key_are_put_in_their_order(client: httpx.Client, user: str) -> None:
+def test_batch_items_of_one_key_keep_their_order(client: httpx.Client, user: str) -> None:
     contents = [f"state {number}" for number in range(12)]
 
     put_all(client, [place(user, key="k", content=content) for content in contents])
 
     assert client.get(ITEMS, params=place(user, key="k")).json()["content"] == contents[-1]
     versions = client.get(f"{ITEMS}/versions", params=place(user, key="k")).json()["results"]
-    assert [one["content"] for one in versions] == contents[-2:-4:-1]
+    assert [version["content"] for version in versions] == contents[-2:-4:-1]
 
 
-def test_a_batch_that_is_repeated_under_its_key_replaces_nothing_later(client: httpx.Client, user: str) -> None:
+def test_repeated_batch_replaces_no_later_write(client: httpx.Client, user: str) -> None:
     items = [place(user, key="k", content="first"), place(user, content="without a key")]
     first = put_all(client, items, **{"Idempotency-Key": "batch"})
     put(client, "later", **place(user, key="k"))
@@ -277,7 +277,7 @@ def test_a_batch_that_is_repeated_under_its_key_replaces_nothing_later(client: h
 
 
 @pytest.mark.parametrize("items", [[], "x", None, [{}] * 1001], ids=["none", "text", "null", "many"])
-def test_a_batch_that_is_none_is_refused_whole(client: httpx.Client, items: object) -> None:
+def test_invalid_batch_is_refused_whole(client: httpx.Client, items: object) -> None:
     answer = client.post(BATCH, json={"items": items})
 
     assert answer.status_code in (413, 422)

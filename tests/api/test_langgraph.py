@@ -1,4 +1,4 @@
-"""The LangGraph store against the API; LangGraph's own store in memory is the oracle of what the interface means."""
+"""LangGraph store against the API; LangGraph's own in-memory store is the oracle."""
 
 import asyncio
 import os
@@ -64,11 +64,11 @@ def fill(store: BaseStore, user: str) -> None:
         store.put((*place, "copy"), "same", value)
 
 
-def seen(items: list[Any]) -> list[tuple[Any, ...]]:
+def sort_items(items: list[Any]) -> list[tuple[Any, ...]]:
     return sorted((item.namespace, item.key, repr(item.value)) for item in items)
 
 
-def test_a_value_is_read_as_it_was_put(store: AgentMemoryStore, user: str) -> None:
+def test_value_is_read_as_it_was_put(store: AgentMemoryStore, user: str) -> None:
     for place in [("docs",), ("memories", user), ("a", "b", "c")]:
         for number, value in enumerate(VALUES):
             store.put(place, str(number), value)
@@ -78,7 +78,7 @@ def test_a_value_is_read_as_it_was_put(store: AgentMemoryStore, user: str) -> No
     assert store.get(("docs",), "none") is None
 
 
-def test_a_value_with_a_ttl_ends_whether_or_not_it_is_read(store: AgentMemoryStore) -> None:
+def test_ttl_ends_a_value_despite_reads(store: AgentMemoryStore) -> None:
     store.put(("docs",), "k", VALUES[0], ttl=0.02)
     store.put(("docs",), "other", VALUES[1], ttl=60)
     wait_until(lambda: store.get(("docs",), "k", refresh_ttl=True) is None, seconds=10)
@@ -86,7 +86,7 @@ def test_a_value_with_a_ttl_ends_whether_or_not_it_is_read(store: AgentMemorySto
     assert [item.key for item in store.search(("docs",))] == ["other"]
 
 
-def test_a_second_put_without_a_ttl_lasts(store: AgentMemoryStore, bots: Stack, user: str) -> None:
+def test_put_without_ttl_removes_the_ttl(store: AgentMemoryStore, bots: Stack, user: str) -> None:
     store.put(("memories", user), "k", VALUES[0], ttl=60)
     store.put(("memories", user), "k", VALUES[0])
 
@@ -94,7 +94,7 @@ def test_a_second_put_without_a_ttl_lasts(store: AgentMemoryStore, bots: Stack, 
         assert api.agent("langgraph-bot").get_item(["memories", user], "k").expires_at is None
 
 
-def test_a_value_that_is_found_was_not_updated(store: AgentMemoryStore) -> None:
+def test_search_does_not_change_updated_at(store: AgentMemoryStore) -> None:
     store.put(("docs",), "k", VALUES[0])
     before = store.get(("docs",), "k")
     assert store.search(("docs",), query="apples")
@@ -105,7 +105,7 @@ def test_a_value_that_is_found_was_not_updated(store: AgentMemoryStore) -> None:
     assert after.updated_at == before.updated_at
 
 
-def test_a_deleted_item_is_gone_and_may_be_deleted_again(store: AgentMemoryStore) -> None:
+def test_delete_is_idempotent(store: AgentMemoryStore) -> None:
     store.put(("docs",), "k", VALUES[0])
     for _ in range(2):
         store.delete(("docs",), "k")
@@ -128,39 +128,39 @@ def test_a_deleted_item_is_gone_and_may_be_deleted_again(store: AgentMemoryStore
     ids=str,
 )
 @pytest.mark.parametrize("query", [None])
-def test_filters_mean_what_they_mean_to_langgraph(
+def test_filters_match_langgraph(
     store: AgentMemoryStore, oracle: InMemoryStore, user: str, filter_: dict[str, Any], query: str | None
 ) -> None:
-    for of in (store, oracle):
+    for each_store in (store, oracle):
         for number, value in enumerate(VALUES):
-            of.put(("memories", user), str(number), value)
+            each_store.put(("memories", user), str(number), value)
 
     found = store.search(("memories", user), filter=filter_, query=query, limit=100)
 
-    assert seen(found) == seen(oracle.search(("memories", user), filter=filter_, limit=100))
+    assert sort_items(found) == sort_items(oracle.search(("memories", user), filter=filter_, limit=100))
     assert all((item.score is not None) is (query is not None) for item in found)
 
 
-def test_an_operator_that_langgraph_does_not_have_is_refused(store: AgentMemoryStore) -> None:
+def test_unknown_operator_is_refused(store: AgentMemoryStore) -> None:
     store.put(("docs",), "k", {"n": 1})
 
     with pytest.raises(ValueError, match=r"\$in is no operator"):
         store.search(("docs",), filter={"n": {"$in": [1]}})
 
 
-def test_a_prefix_covers_what_lies_below_it(store: AgentMemoryStore, oracle: InMemoryStore, user: str) -> None:
-    for of in (store, oracle):
-        fill(of, user)
+def test_prefix_covers_namespaces_below(store: AgentMemoryStore, oracle: InMemoryStore, user: str) -> None:
+    for each_store in (store, oracle):
+        fill(each_store, user)
 
     for prefix in [(), ("docs",), ("docs", "api"), ("memories",), ("memories", user), ("doc",), ("none",)]:
-        assert seen(store.search(prefix, limit=100)) == seen(oracle.search(prefix, limit=100)), prefix
+        assert sort_items(store.search(prefix, limit=100)) == sort_items(oracle.search(prefix, limit=100)), prefix
         ranked = store.search(prefix, query="apples", limit=100)
-        assert seen(ranked) == seen(oracle.search(prefix, limit=100)), prefix
+        assert sort_items(ranked) == sort_items(oracle.search(prefix, limit=100)), prefix
         assert [item.score for item in ranked] == sorted((item.score or 0 for item in ranked), reverse=True)
 
 
 @pytest.mark.parametrize("query", [None, "apples"])
-def test_pages_of_a_search_are_disjoint_and_complete(store: AgentMemoryStore, query: str | None) -> None:
+def test_search_pages_are_disjoint_and_complete(store: AgentMemoryStore, query: str | None) -> None:
     for number in range(7):
         store.put(("docs",), str(number), {"text": f"apples {number}", "odd": number % 2})
 
@@ -172,7 +172,7 @@ def test_pages_of_a_search_are_disjoint_and_complete(store: AgentMemoryStore, qu
     assert len(odd) == 1
 
 
-def test_what_is_not_indexed_is_found_by_no_query(store: AgentMemoryStore) -> None:
+def test_unindexed_value_matches_no_query(store: AgentMemoryStore) -> None:
     store.put(("docs",), "hidden", VALUES[0], index=False)
     store.put(("docs",), "shown", VALUES[1])
 
@@ -180,7 +180,7 @@ def test_what_is_not_indexed_is_found_by_no_query(store: AgentMemoryStore) -> No
     assert [item.key for item in store.search(("docs",), query="apples are red")] == ["shown"]
 
 
-def test_put_names_what_is_embedded(store: AgentMemoryStore) -> None:
+def test_put_selects_the_embedded_fields(store: AgentMemoryStore) -> None:
     value = {"text": "about nothing", "title": "apples are red", "parts": [{"t": "pears"}, {"t": "plums"}]}
     store.put(("docs",), "title", value, index=["title"])
     store.put(("docs",), "text", value)
@@ -192,7 +192,7 @@ def test_put_names_what_is_embedded(store: AgentMemoryStore) -> None:
     assert len(store.search(("docs",), query="anything")) == 3
 
 
-def test_a_value_longer_than_content_may_be_is_kept_whole(store: AgentMemoryStore) -> None:
+def test_long_value_is_kept_whole(store: AgentMemoryStore) -> None:
     value = {"text": "long " * 5000}
     store.put(("docs",), "k", value)
 
@@ -221,18 +221,16 @@ CONDITIONS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("conditions", CONDITIONS, ids=str)
-def test_namespaces_are_listed_as_langgraph_does(
+def test_namespaces_are_listed_as_in_langgraph(
     store: AgentMemoryStore, oracle: InMemoryStore, user: str, conditions: dict[str, Any]
 ) -> None:
-    for of in (store, oracle):
-        fill(of, user)
+    for each_store in (store, oracle):
+        fill(each_store, user)
 
     assert store.list_namespaces(**conditions) == oracle.list_namespaces(**conditions)
 
 
-def test_a_batch_reads_before_it_writes_and_keeps_the_last_write(
-    store: AgentMemoryStore, oracle: InMemoryStore
-) -> None:
+def test_batch_reads_first_and_keeps_last_write(store: AgentMemoryStore, oracle: InMemoryStore) -> None:
     ops = [
         PutOp(("docs",), "a", {"text": "first"}),
         GetOp(("docs",), "a"),
@@ -242,8 +240,8 @@ def test_a_batch_reads_before_it_writes_and_keeps_the_last_write(
     ]
 
     for _ in range(2):
-        ours, expected = (of.batch(ops) for of in (store, oracle))
-        assert [repr(_stripped(one)) for one in ours] == [repr(_stripped(one)) for one in expected]
+        ours, expected = (each_store.batch(ops) for each_store in (store, oracle))
+        assert [repr(_stripped(result)) for result in ours] == [repr(_stripped(result)) for result in expected]
     assert store.batch([]) == []
 
 
@@ -252,7 +250,7 @@ def _stripped(result: Any) -> Any:
     return [getattr(item, "value", item) for item in items]
 
 
-async def test_the_asynchronous_calls_do_the_same(bots: Stack, user: str) -> None:
+async def test_async_store_has_the_same_methods(bots: Stack, user: str) -> None:
     async with AgentMemoryStore("langgraph-bot", user_id=user, url=bots.api_url, threshold=-1) as store:
         await store.aput(("docs",), "k", VALUES[0])
         item = await store.aget(("docs",), "k")
@@ -265,10 +263,10 @@ async def test_the_asynchronous_calls_do_the_same(bots: Stack, user: str) -> Non
     assert item is not None
     assert [item.value, found[0].value] == [VALUES[0]] * 2
     assert (namespaces, results) == ([("docs",)], [None] * 3)
-    assert {one.key for one in listed} == {"a", "b"}
+    assert {item.key for item in listed} == {"a", "b"}
 
 
-def test_users_see_nothing_of_each_other(store: AgentMemoryStore, bots: Stack, user: str) -> None:
+def test_users_are_isolated(store: AgentMemoryStore, bots: Stack, user: str) -> None:
     store.put(("docs",), "k", {"text": "secret"})
     store.put(("memories", user), "k", {"text": "secret"})
 
@@ -279,7 +277,7 @@ def test_users_see_nothing_of_each_other(store: AgentMemoryStore, bots: Stack, u
         assert other.list_namespaces() == []
 
 
-def test_what_all_share_is_no_item_of_a_user(store: AgentMemoryStore, bots: Stack) -> None:
+def test_global_items_are_separate_from_users(store: AgentMemoryStore, bots: Stack) -> None:
     with AgentMemoryStore("langgraph-bot", user_id="global", url=bots.api_url, threshold=-1) as shared:
         shared.put(("docs",), "k", {"text": "for all"})
 
@@ -287,9 +285,9 @@ def test_what_all_share_is_no_item_of_a_user(store: AgentMemoryStore, bots: Stac
         assert store.search((), query="for all") == []
 
 
-def test_items_that_came_another_way_are_seen_and_other_memories_are_not(
-    store: AgentMemoryStore, bots: Stack, user: str
-) -> None:
+def test_store_sees_items_but_not_plain_memories(store: AgentMemoryStore, bots: Stack, user: str) -> None:
+    """Also an item that was put by other means than the store."""
+
     with Client(bots.api_url) as api:
         api.agent("langgraph-bot").put_item(["memories", user], "from a tool", key="k", metadata={"n": 1})
         api.agent("langgraph-bot").user(user).add("a plain memory", namespace=["memories", user])
@@ -316,7 +314,7 @@ BAD: list[tuple[Callable[[AgentMemoryStore], object], type[Exception]]] = [
 
 
 @pytest.mark.parametrize(("call", "error"), BAD)
-def test_what_cannot_be_kept_is_refused(
+def test_invalid_namespace_ttl_or_key_is_refused(
     store: AgentMemoryStore, call: Callable[[AgentMemoryStore], object], error: type[Exception]
 ) -> None:
     with pytest.raises(error):
@@ -324,7 +322,7 @@ def test_what_cannot_be_kept_is_refused(
 
 
 def run_example(name: str, bots: Stack, user: str) -> list[str]:
-    """Return the lines that an example prints."""
+    """Return the output lines of an example."""
     environment = os.environ | {"AGENTMEMORY_URL": bots.api_url, "EXAMPLE_USER": user, "NO_PROXY": "127.0.0.1"}
     environment["PYTHONPATH"] = os.pathsep.join(sys.path)
     done = subprocess.run(
@@ -334,7 +332,7 @@ def run_example(name: str, bots: Stack, user: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_the_example_remembers_from_one_thread_to_the_next(bots: Stack, user: str) -> None:
+def test_chat_example_remembers_across_threads(bots: Stack, user: str) -> None:
     assert run_example("chat.py", bots, user) == [
         "> I pay by invoice within 30 days",
         "Tell me more.",
@@ -344,7 +342,7 @@ def test_the_example_remembers_from_one_thread_to_the_next(bots: Stack, user: st
     ]
 
 
-def test_a_model_keeps_what_it_is_told_by_calling_the_tool(bots: Stack, user: str) -> None:
+def test_tool_example_stores_by_tool_calls(bots: Stack, user: str) -> None:
     assert run_example("tool_calls.py", bots, user) == [
         "> I pay by invoice within 30 days",
         "Noted: stored.",
@@ -359,7 +357,7 @@ def test_a_model_keeps_what_it_is_told_by_calling_the_tool(bots: Stack, user: st
 
 
 @pytest.mark.parametrize("fields", [["a", "b"], ["parts[*].t"], ["*"], ["a.{b,c}"]], ids=str)
-def test_what_would_need_several_vectors_is_refused_at_once(store: AgentMemoryStore, fields: list[str]) -> None:
+def test_fields_of_several_vectors_are_refused(store: AgentMemoryStore, fields: list[str]) -> None:
     with pytest.raises(ValueError, match="one vector"):
         AgentMemoryStore("langgraph-bot", user_id="u", fields=fields)
     with pytest.raises(ValueError, match="one vector"):
@@ -370,7 +368,7 @@ LABELS = [" ", "x" * 257, "a\nb", "\u0085"]
 
 
 @pytest.mark.parametrize("label", LABELS, ids=ascii)
-def test_a_label_that_the_api_refuses_is_langgraphs_error(store: AgentMemoryStore, label: str) -> None:
+def test_invalid_label_is_a_langgraph_error(store: AgentMemoryStore, label: str) -> None:
     namespace, good = ("docs", label), [PutOp(("docs",), str(number), {"n": number}) for number in range(3)]
 
     for call in (
@@ -387,19 +385,19 @@ def test_a_label_that_the_api_refuses_is_langgraphs_error(store: AgentMemoryStor
 
 
 @pytest.mark.parametrize("query", ["", " ", "\u200b\n"], ids=ascii)
-def test_a_query_that_shows_nothing_lists(store: AgentMemoryStore, query: str) -> None:
+def test_blank_query_lists(store: AgentMemoryStore, query: str) -> None:
     store.put(("docs",), "k", VALUES[0])
 
     assert [(item.key, item.score) for item in store.search(("docs",), query=query)] == [("k", None)]
 
 
-def test_of_a_long_query_the_beginning_is_asked_for(store: AgentMemoryStore) -> None:
+def test_long_query_is_truncated(store: AgentMemoryStore) -> None:
     store.put(("docs",), "k", VALUES[0])
 
     assert [item.key for item in store.search(("docs",), query="apples " * 20_000)] == ["k"]
 
 
-async def test_as_many_puts_as_one_batches_are_stored(bots: Stack, user: str) -> None:
+async def test_batch_of_1500_puts_is_stored(bots: Stack, user: str) -> None:
     ops = [PutOp(("docs",), str(number), {"text": f"item {number}"}) for number in range(1500)]
 
     async with AgentMemoryStore("langgraph-bot", user_id=user, url=bots.api_url, threshold=-1) as store:
@@ -411,8 +409,8 @@ async def test_as_many_puts_as_one_batches_are_stored(bots: Stack, user: str) ->
 
 
 @pytest.mark.faults
-async def test_sixty_thousand_operations_begun_together_as_langgraphs_own_test_has_them(bots: Stack, user: str) -> None:
-    """The test of LangGraph's store on Postgres: puts, reads, lists, searches and deletions, all gathered."""
+async def test_sixty_thousand_concurrent_operations(bots: Stack, user: str) -> None:
+    """As the test of LangGraph's Postgres store: puts, reads, lists, searches and deletions, all gathered."""
     rounds, keys = 10, 1000
     async with AgentMemoryStore("langgraph-bot", user_id=user, url=bots.api_url, threshold=-1) as store:
         calls = []
@@ -428,9 +426,9 @@ async def test_sixty_thousand_operations_begun_together_as_langgraphs_own_test_h
                     store.adelete(place, f"key{number}") if number % 2 else store.aput(place, f"key{number}", {"n": 1}),
                 ]
         results = await asyncio.gather(*calls)
-        left = await store.asearch(("test",), limit=5000)
+        remaining = await store.asearch(("test",), limit=5000)
 
     assert len(results) == 60_000
-    assert {item.key for item in left} == {f"key{number}" for number in range(0, keys, 2)}
-    assert all(item.value == {"n": 1} for item in left)
-    assert len(left) == keys
+    assert {item.key for item in remaining} == {f"key{number}" for number in range(0, keys, 2)}
+    assert all(item.value == {"n": 1} for item in remaining)
+    assert len(remaining) == keys

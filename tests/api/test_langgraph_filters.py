@@ -1,4 +1,4 @@
-"""A filter of LangGraph's beside a query finds what it finds in LangGraph's own store, with whichever index."""
+"""Filters of LangGraph combined with a query: equal results as in LangGraph's own store, with any payload index."""
 
 import random
 from collections.abc import Iterator
@@ -37,8 +37,8 @@ def document(index: str) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def bots(qdrant_url: str) -> Iterator[Stack]:
     documents = [document(index) for index in INDEXES]
-    for index, one in zip(INDEXES, documents, strict=True):
-        create_collection(qdrant_url, one)
+    for index, agent in zip(INDEXES, documents, strict=True):
+        create_collection(qdrant_url, agent)
         for field in ("x", "y") if index != "none" else ():
             body = {"field_name": f"metadata.langgraph.value.{field}", "field_schema": index}
             url = f"{qdrant_url}/collections/agent_memory_filters-{index}__1/index?wait=true"
@@ -48,7 +48,7 @@ def bots(qdrant_url: str) -> Iterator[Stack]:
 
 
 def drawn_values(draw: random.Random) -> list[dict[str, Any]]:
-    """Return one value for each that there is of x, with any of y."""
+    """Return one value for each element of `VALUES` as x, with a random y."""
     values = []
     for x in VALUES:
         fields = {"x": x, "y": draw.choice(VALUES), "text": f"item {draw.randrange(100)}"}
@@ -79,7 +79,7 @@ def drawn_filter(draw: random.Random) -> dict[str, Any]:
 
 
 class Oracle:
-    """LangGraph's own store, a store an item: it raises where a value cannot be compared, which does not match here."""
+    """LangGraph's own store, one per item: a comparison that raises counts as no match."""
 
     def __init__(self, values: list[dict[str, Any]]) -> None:
         self._stores = []
@@ -99,8 +99,8 @@ class Oracle:
             return False
 
 
-def told_apart(value: Any, condition: Any) -> set[str]:
-    """Return why a matching value is one that the same words of the API would leave out."""
+def differences(value: Any, condition: Any) -> set[str]:
+    """Return the reasons why a plain filter of the API would miss a value that matches in LangGraph."""
     operands = condition if isinstance(condition, dict) else {"$eq": condition}
     found = set()
     for name, operand in operands.items():
@@ -118,12 +118,10 @@ def told_apart(value: Any, condition: Any) -> set[str]:
 
 
 @pytest.mark.parametrize("index", INDEXES)
-def test_a_filter_finds_beside_a_query_what_it_finds_in_langgraphs_own_store(
-    bots: Stack, user: str, index: str
-) -> None:
+def test_filter_with_query_matches_langgraph(bots: Stack, user: str, index: str) -> None:
     draw = random.Random(index)
     values = drawn_values(draw)
-    oracle, seen, matched = Oracle(values), set[str](), 0
+    oracle, covered, matched = Oracle(values), set[str](), 0
     with AgentMemoryStore(f"filters-{index}", user_id=user, url=bots.api_url, fields=["text"], threshold=-1) as store:
         store.batch([PutOp(("docs",), str(number), value) for number, value in enumerate(values)])
         for _ in range(150):
@@ -137,12 +135,12 @@ def test_a_filter_finds_beside_a_query_what_it_finds_in_langgraphs_own_store(
             if len(filter_) == 1:
                 [(name, condition)] = filter_.items()
                 for key in expected:
-                    seen |= told_apart(values[int(key)].get(name), condition)
+                    covered |= differences(values[int(key)].get(name), condition)
         listed = store.search(("docs",), filter=filter_, limit=100)
 
     assert {item.key for item in listed} == expected
     assert matched > 75
-    assert seen == {
+    assert covered == {
         "a list that has what it is not to be",
         "text that is a number",
         "a truth compared with a number",
@@ -152,7 +150,7 @@ def test_a_filter_finds_beside_a_query_what_it_finds_in_langgraphs_own_store(
 
 
 @pytest.mark.parametrize("bound", ["draft", None, [1]])
-def test_a_bound_that_is_no_number_is_an_error(bots: Stack, user: str, bound: object) -> None:
+def test_non_numeric_bound_is_an_error(bots: Stack, user: str, bound: object) -> None:
     with AgentMemoryStore("filters-none", user_id=user, url=bots.api_url, fields=["text"], threshold=-1) as store:
         store.put(("docs",), "k", {"x": 1, "text": "item"})
         for query in (None, "item"):

@@ -1,4 +1,4 @@
-"""A language model behind OpenAI's chat completions, over real HTTP."""
+"""Language model behind OpenAI's chat completions, over real HTTP."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -43,25 +43,25 @@ def service(running: tuple[ScriptedModel, str]) -> ScriptedModel:
 
 @pytest.fixture
 async def make(running: tuple[ScriptedModel, str]) -> AsyncIterator[Make]:
-    """Makes models of the service with quick retries; closes them."""
-    made: list[OpenAIChat] = []
+    """Factory of models of the service, with fast retries; closes them afterwards."""
+    models: list[OpenAIChat] = []
 
     def make(**options: Any) -> OpenAIChat:
         given = {"model": "m", "api_key": "k", "base_url": running[1], "timeout_s": 5, "first_delay_s": 0.01}
-        made.append(OpenAIChat(ChatOptions(**given | options)))
-        return made[-1]
+        models.append(OpenAIChat(ChatOptions(**given | options)))
+        return models[-1]
 
     yield make
-    for one in made:
-        await one.aclose()
+    for model in models:
+        await model.aclose()
 
 
-def asked(model: OpenAIChat) -> Any:
+def ask(model: OpenAIChat) -> Any:
     return model.complete("Name them.", MATERIAL.text, SCHEMA, 100)
 
 
-async def test_an_answer_is_read(service: ScriptedModel, make: Make) -> None:
-    completion = await asked(make())
+async def test_answer_is_read(service: ScriptedModel, make: Make) -> None:
+    completion = await ask(make())
 
     assert (completion.answer, completion.tokens_in, completion.tokens_out) == ({"ids": ["m1"]}, 10, 5)
     [body] = service.bodies
@@ -72,44 +72,44 @@ async def test_an_answer_is_read(service: ScriptedModel, make: Make) -> None:
 @pytest.mark.parametrize(
     "refuses", [("max_tokens",), ("temperature",), ("response_format",)], ids=["bound", "temperature", "form"]
 )
-async def test_a_service_that_lacks_a_field_is_asked_without_and_once(
+async def test_unsupported_field_is_omitted_from_then_on(
     refuses: tuple[str, ...], service: ScriptedModel, make: Make
 ) -> None:
     service.refuses = refuses
     model = make()
 
-    await asked(model)
+    await ask(model)
     first = len(service.bodies)
-    await asked(model)
+    await ask(model)
 
     assert 1 < first <= 3
     assert len(service.bodies) == first + 1
 
 
-async def test_json_after_thoughts_in_a_fence_is_read(service: ScriptedModel, make: Make) -> None:
+async def test_fenced_json_after_thoughts_is_read(service: ScriptedModel, make: Make) -> None:
     text = '<think>Perhaps {"ids": ["x"]}</think>\n```JSON\n{"ids": []}\n```'
     fenced = {"message": {"content": text}, "finish_reason": "stop"}
     service.faults = [JSONResponse({"choices": [fenced]})]
 
-    assert (await asked(make())).answer == {"ids": []}
+    assert (await ask(make())).answer == {"ids": []}
 
 
 @pytest.mark.parametrize("usage", [None, {}, {"prompt_tokens": -1, "completion_tokens": True}, {"prompt_tokens": 1e9}])
-async def test_tokens_that_cannot_be_are_estimated(usage: Any, service: ScriptedModel, make: Make) -> None:
+async def test_invalid_token_counts_are_estimated(usage: Any, service: ScriptedModel, make: Make) -> None:
     service.usage = usage
 
-    completion = await asked(make())
+    completion = await ask(make())
 
     assert 1 < completion.tokens_in < 200
     assert 1 <= completion.tokens_out < 50
 
 
 @pytest.mark.parametrize("mode", ["nonsense", "overflowing"])
-async def test_what_is_no_answer_is_told_without_its_text(mode: str, service: ScriptedModel, make: Make) -> None:
+async def test_error_does_not_quote_the_answer(mode: str, service: ScriptedModel, make: Make) -> None:
     service.mode = mode
 
     with pytest.raises(ModelOutputInvalid) as raised:
-        await asked(make())
+        await ask(make())
 
     assert raised.value.tokens_in == 10
     assert "Sure" not in str(raised.value)
@@ -127,17 +127,17 @@ async def test_what_is_no_answer_is_told_without_its_text(mode: str, service: Sc
         1,
     ],
 )
-async def test_an_answer_of_another_schema_is_refused(answer: Any, service: ScriptedModel, make: Make) -> None:
+async def test_answer_of_other_schema_is_refused(answer: Any, service: ScriptedModel, make: Make) -> None:
     service.answers = {"perfect": lambda _: answer}
 
     with pytest.raises(ModelOutputInvalid, match="is unusable"):
-        await asked(make())
+        await ask(make())
 
 
-async def test_parts_of_another_schema_are_dropped_and_counted(service: ScriptedModel, make: Make) -> None:
+async def test_invalid_parts_are_dropped_and_counted(service: ScriptedModel, make: Make) -> None:
     service.answers = {"perfect": lambda _: {"ids": ["a", "far too long an id", 1, "b"], "x": 1}}
 
-    completion = await asked(make())
+    completion = await ask(make())
 
     assert (completion.answer, completion.dropped) == ({"ids": ["a", "b"]}, 2)
 
@@ -145,61 +145,65 @@ async def test_parts_of_another_schema_are_dropped_and_counted(service: Scripted
 @pytest.mark.parametrize(
     "document", [{}, {"choices": []}, {"choices": [{"message": {"content": None}}]}, {"choices": "x"}, [], 3]
 )
-async def test_a_document_of_another_kind_is_refused(document: Any, service: ScriptedModel, make: Make) -> None:
+async def test_malformed_response_is_refused(document: Any, service: ScriptedModel, make: Make) -> None:
     service.faults = [JSONResponse(document)]
 
     with pytest.raises(ModelOutputInvalid):
-        await asked(make())
+        await ask(make())
 
 
-async def test_a_hanging_model_is_given_up_in_time(service: ScriptedModel, make: Make) -> None:
+async def test_hanging_model_times_out(service: ScriptedModel, make: Make) -> None:
     service.mode = "hanging"
 
     with pytest.raises(ModelUnavailable):
-        await asyncio.wait_for(asked(make(timeout_s=0.2)), 30)
+        await asyncio.wait_for(ask(make(timeout_s=0.2)), 30)
 
 
-async def test_a_passing_failure_is_tried_again(service: ScriptedModel, make: Make) -> None:
+async def test_transient_failure_is_retried(service: ScriptedModel, make: Make) -> None:
     service.faults = [failure(429, retry_after="0"), failure(503, retry_after="0")]
 
-    assert (await asked(make())).answer == {"ids": ["m1"]}
+    assert (await ask(make())).answer == {"ids": ["m1"]}
 
 
-async def test_a_lasting_failure_is_unavailable(service: ScriptedModel, make: Make) -> None:
+async def test_lasting_failure_is_unavailable(service: ScriptedModel, make: Make) -> None:
     service.faults = [failure(503, retry_after="0") for _ in range(3)]
 
     with pytest.raises(ModelUnavailable, match="503"):
-        await asked(make())
+        await ask(make())
 
 
-@pytest.mark.parametrize(("status", "told"), [(401, "secretRef"), (403, "'m'"), (404, "baseURL"), (302, "redirects")])
-async def test_what_a_person_has_to_mend_is_told(status: int, told: str, service: ScriptedModel, make: Make) -> None:
+@pytest.mark.parametrize(
+    ("status", "message"), [(401, "secretRef"), (403, "'m'"), (404, "baseURL"), (302, "redirects")]
+)
+async def test_permanent_failure_names_the_setting(
+    status: int, message: str, service: ScriptedModel, make: Make
+) -> None:
     service.faults = [failure(status, "a secret sentence", location="http://elsewhere.example")]
 
-    with pytest.raises(SpecInvalid, match=told) as raised:
-        await asked(make())
+    with pytest.raises(SpecInvalid, match=message) as raised:
+        await ask(make())
 
     assert "sentence" not in str(raised.value)
 
 
-async def test_a_refused_text_is_told(service: ScriptedModel, make: Make) -> None:
+async def test_refused_text_is_reported_without_quoting(service: ScriptedModel, make: Make) -> None:
     model = make()
-    await asked(model)
+    await ask(model)
     service.faults = [JSONResponse({"error": {"code": "context_length_exceeded", "message": "Ada lives"}}, 400)]
 
     with pytest.raises(ModelOutputInvalid, match="context_length_exceeded") as raised:
-        await asked(model)
+        await ask(model)
 
     assert "Ada" not in str(raised.value)
 
 
-async def test_an_answer_beyond_any_bound_is_not_read(service: ScriptedModel, make: Make) -> None:
+async def test_oversized_response_is_not_read(service: ScriptedModel, make: Make) -> None:
     service.faults = [PlainTextResponse("x" * (2 << 20))]
 
     with pytest.raises(ModelOutputInvalid, match="larger"):
-        await asked(make())
+        await ask(make())
 
 
-def test_without_url_and_key_there_is_nobody_to_ask() -> None:
+def test_missing_url_and_key_is_refused() -> None:
     with pytest.raises(SpecInvalid, match="secretRef"):
         OpenAIChat(ChatOptions(model="m"))

@@ -1,4 +1,4 @@
-"""Changing a memory in place, its versions and what is below it, over HTTP."""
+"""In-place changes of a memory, its history and its children, over HTTP."""
 
 from typing import Any
 
@@ -24,7 +24,9 @@ def errors_of(answer: httpx.Response) -> dict[str, str]:
     return {error["field"]: error["message"] for error in answer.json()["errors"]}
 
 
-def test_what_is_sent_changes_and_the_answer_is_what_is_read_from_then_on(client: httpx.Client, user: str) -> None:
+def test_patch_changes_only_sent_fields(client: httpx.Client, user: str) -> None:
+    """The response equals a later read."""
+
     memory_id = store(client, user, importance="low", tags=["a"], metadata={"k": 1})["id"]
     before = read(client, user, memory_id).json()
 
@@ -37,7 +39,7 @@ def test_what_is_sent_changes_and_the_answer_is_what_is_read_from_then_on(client
     assert changed == before | {"importance": 1.0, "pinned": True, "expires_at": "2999-01-01T00:00:00.000Z"}
 
 
-def test_lists_are_emptied_and_an_end_is_taken_away(client: httpx.Client, user: str) -> None:
+def test_patch_empties_lists_and_removes_expiry(client: httpx.Client, user: str) -> None:
     memory_id = store(client, user, tags=["a"], metadata={"k": 1}, expires_at="2999-01-01T00:00:00Z")["id"]
 
     changed = change(client, user, memory_id, tags=[], metadata={}, expires_at=None).json()
@@ -45,7 +47,9 @@ def test_lists_are_emptied_and_an_end_is_taken_away(client: httpx.Client, user: 
     assert (changed["tags"], changed["metadata"], changed["expires_at"]) == ([], {}, None)
 
 
-def test_content_is_superseded_and_never_changed(client: httpx.Client, user: str) -> None:
+def test_patch_refuses_content(client: httpx.Client, user: str) -> None:
+    """The error suggests `supersedes`."""
+
     memory_id = store(client, user)["id"]
 
     wrong = errors_of(change(client, user, memory_id, content="other", importance=1))
@@ -73,7 +77,7 @@ def test_content_is_superseded_and_never_changed(client: httpx.Client, user: str
         ({"pinned": None}, "pinned"),
     ],
 )
-def test_what_cannot_change_is_named(client: httpx.Client, user: str, body: dict[str, Any], field: str) -> None:
+def test_invalid_change_names_its_field(client: httpx.Client, user: str, body: dict[str, Any], field: str) -> None:
     memory_id = store(client, user)["id"]
     before = read(client, user, memory_id).json()
 
@@ -81,10 +85,10 @@ def test_what_cannot_change_is_named(client: httpx.Client, user: str, body: dict
     assert read(client, user, memory_id).json() == before
 
 
-def test_what_is_not_the_user_s_is_not_found(client: httpx.Client, user: str) -> None:
+def test_foreign_or_unknown_memory_is_404(client: httpx.Client, user: str) -> None:
     memory_id = store(client, user)["id"]
 
-    for asked in (
+    for answer in (
         change(client, "somebody-else", memory_id, importance=1),
         change(client, user, UNKNOWN, importance=1),
         change(client, user, "no-id", importance=1),
@@ -93,17 +97,19 @@ def test_what_is_not_the_user_s_is_not_found(client: httpx.Client, user: str) ->
         history(client, user, "no-id"),
         client.patch(f"/v1/agents/nobody/memories/{memory_id}", params={"user_id": user}, json={"importance": 1}),
     ):
-        assert asked.status_code == 404, asked.text
+        assert answer.status_code == 404, answer.text
 
 
-def test_the_user_is_a_parameter(client: httpx.Client, user: str) -> None:
+def test_user_id_is_a_required_parameter(client: httpx.Client, user: str) -> None:
     memory_id = store(client, user)["id"]
 
     assert list(errors_of(client.patch(f"{MEMORIES}/{memory_id}", json={"importance": 1}))) == ["user_id"]
     assert list(errors_of(client.get(f"{MEMORIES}/{memory_id}/history"))) == ["user_id"]
 
 
-def test_a_superseded_version_is_a_conflict_that_names_its_successor(client: httpx.Client, user: str) -> None:
+def test_patch_of_superseded_version_is_409(client: httpx.Client, user: str) -> None:
+    """The error names the successor."""
+
     old = store(client, user)["id"]
     new = store(client, user, content="new", supersedes=old)["id"]
 
@@ -112,26 +118,26 @@ def test_a_superseded_version_is_a_conflict_that_names_its_successor(client: htt
     assert (answer.status_code, new in answer.json()["detail"]) == (409, True)
 
 
-def below(client: httpx.Client, user: str, memory_id: str, what: str, **parameters: Any) -> httpx.Response:
+def get_below(client: httpx.Client, user: str, memory_id: str, what: str, **parameters: Any) -> httpx.Response:
     return client.get(f"{MEMORIES}/{memory_id}/{what}", params={"user_id": user} | parameters)
 
 
-def test_what_is_below_a_memory_comes_page_by_page_and_as_a_tree(client: httpx.Client, user: str) -> None:
+def test_children_come_in_pages_and_as_tree(client: httpx.Client, user: str) -> None:
     root = store(client, user, content="root")["id"]
     first = store(client, user, content="1", parent_id=root, created_at="2026-01-01T00:00:00Z")["id"]
     store(client, user, content="2", parent_id=root, created_at="2026-01-02T00:00:00Z")
     store(client, user, content="1.1", parent_id=first)
 
-    page = below(client, user, root, "children", limit=1).json()
-    rest = below(client, user, root, "children", cursor=page["next_cursor"]).json()
-    tree = below(client, user, root, "tree").json()
+    page = get_below(client, user, root, "children", limit=1).json()
+    rest = get_below(client, user, root, "children", cursor=page["next_cursor"]).json()
+    tree = get_below(client, user, root, "tree").json()
 
     assert [memory["content"] for memory in (*page["results"], *rest["results"])] == ["2", "1"]
     assert rest["next_cursor"] is None
     assert (tree["root"]["content"], tree["truncated"]) == ("root", False)
     assert [child["content"] for child in tree["root"]["children"]] == ["1", "2"]
     assert [each["content"] for child in tree["root"]["children"] for each in child["children"]] == ["1.1"]
-    assert below(client, user, root, "tree", depth=1).json()["truncated"] is True
+    assert get_below(client, user, root, "tree", depth=1).json()["truncated"] is True
 
 
 @pytest.mark.parametrize(
@@ -145,9 +151,9 @@ def test_what_is_below_a_memory_comes_page_by_page_and_as_a_tree(client: httpx.C
         ("children", {"depth": 1}, "depth"),
     ],
 )
-def test_bounds_of_what_is_below_are_named(
+def test_children_and_tree_bounds_are_named(
     client: httpx.Client, user: str, what: str, parameters: dict[str, Any], field: str
 ) -> None:
     memory_id = store(client, user)["id"]
 
-    assert list(errors_of(below(client, user, memory_id, what, **parameters))) == [field]
+    assert list(errors_of(get_below(client, user, memory_id, what, **parameters))) == [field]

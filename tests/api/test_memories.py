@@ -1,4 +1,4 @@
-"""Store, read, list, search and delete over HTTP."""
+"""Storing, reading, listing, searching and deleting memories over HTTP."""
 
 from typing import Any
 
@@ -24,15 +24,15 @@ def read(client: httpx.Client, user: str, memory_id: str) -> httpx.Response:
     return client.get(f"{MEMORIES}/{memory_id}", params={"user_id": user})
 
 
-def search(client: httpx.Client, user: str, agent: str = "probe", **asked: Any) -> dict[str, Any]:
-    question = {} if "query" in asked or "vector" in asked else {"vector": VECTOR}
-    answer = client.post(f"/v1/agents/{agent}/search", json={"user_id": user} | question | asked)
+def search(client: httpx.Client, user: str, agent: str = "probe", **options: Any) -> dict[str, Any]:
+    question = {} if "query" in options or "vector" in options else {"vector": VECTOR}
+    answer = client.post(f"/v1/agents/{agent}/search", json={"user_id": user} | question | options)
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
     return found
 
 
-def test_a_memory_comes_back_as_it_was_sent(client: httpx.Client, user: str) -> None:
+def test_memory_roundtrips(client: httpx.Client, user: str) -> None:
     sent = {
         "content": "Änderung 💡\n\u0007 ok",
         "type": "decision",
@@ -94,13 +94,13 @@ def test_a_memory_comes_back_as_it_was_sent(client: httpx.Client, user: str) -> 
     }
 
 
-def test_a_context_may_be_a_text(client: httpx.Client, user: str) -> None:
+def test_context_may_be_a_text(client: httpx.Client, user: str) -> None:
     memory_id = store(client, user, context="at the desk")["id"]
 
     assert read(client, user, memory_id).json()["context"] == "at the desk"
 
 
-def test_a_memory_needs_no_more_than_user_and_content(client: httpx.Client, user: str) -> None:
+def test_user_and_content_are_sufficient(client: httpx.Client, user: str) -> None:
     stored = store(client, user)
 
     memory = read(client, user, stored["id"]).json()
@@ -116,13 +116,13 @@ def test_importance_is_a_number_or_a_level(client: httpx.Client, user: str, leve
     assert read(client, user, memory_id).json()["importance"] == value
 
 
-def test_ids_are_found_in_either_case(client: httpx.Client, user: str) -> None:
+def test_ids_are_case_insensitive(client: httpx.Client, user: str) -> None:
     memory_id = store(client, user)["id"]
 
     assert read(client, user, memory_id.upper()).json()["id"] == memory_id
 
 
-def test_lists_show_superseded_memories_when_asked(client: httpx.Client, user: str) -> None:
+def test_list_includes_superseded_on_request(client: httpx.Client, user: str) -> None:
     store(client, user, content="new", supersedes=store(client, user, content="old")["id"])
 
     found = client.get(MEMORIES, params={"user_id": user, "include_superseded": "true"}).json()["results"]
@@ -130,7 +130,7 @@ def test_lists_show_superseded_memories_when_asked(client: httpx.Client, user: s
     assert sorted(memory["content"] for memory in found) == ["new", "old"]
 
 
-def test_a_batch_answers_each_item(client: httpx.Client, user: str) -> None:
+def test_batch_has_a_result_per_item(client: httpx.Client, user: str) -> None:
     good = {"user_id": user, "content": "c", "vector": VECTOR}
     other = good | {"content": "d"}
     items: list[Any] = [good, good | {"type": "nope"}, good | {"importance": 2}, 7, other, good | {"vector": [1]}]
@@ -147,7 +147,7 @@ def test_a_batch_answers_each_item(client: httpx.Client, user: str) -> None:
     assert len(client.get(MEMORIES, params={"user_id": user}).json()["results"]) == 2
 
 
-def test_a_number_that_json_does_not_know_spoils_only_its_item(client: httpx.Client, user: str) -> None:
+def test_nan_fails_only_its_batch_item(client: httpx.Client, user: str) -> None:
     good = f'{{"user_id": "{user}", "content": "c", "vector": [1,1,1,1,1,1,1,1]}}'
     bad = good.replace("[1,", "[NaN,")
 
@@ -157,7 +157,7 @@ def test_a_number_that_json_does_not_know_spoils_only_its_item(client: httpx.Cli
     assert results[1]["error"]["errors"] == [{"field": "vector[0]", "message": "must be a finite number"}]
 
 
-def test_a_key_of_a_batch_is_none_of_a_single_store(client: httpx.Client, user: str) -> None:
+def test_idempotency_keys_of_batch_and_store_differ(client: httpx.Client, user: str) -> None:
     body, headers = {"user_id": user, "content": "c", "vector": VECTOR}, {"Idempotency-Key": "k"}
     single = client.post(MEMORIES, json=body, headers=headers).json()
 
@@ -166,7 +166,7 @@ def test_a_key_of_a_batch_is_none_of_a_single_store(client: httpx.Client, user: 
     assert result["id"] != single["id"]
 
 
-def test_a_search_ranks_and_names_the_generation(client: httpx.Client, user: str) -> None:
+def test_search_ranks_and_names_the_generation(client: httpx.Client, user: str) -> None:
     store(client, user, content="far", vector=OTHER)
     store(client, user, content="near")
     answer = client.post(SEARCH, json={"user_id": user, "vector": VECTOR})
@@ -180,14 +180,12 @@ def test_a_search_ranks_and_names_the_generation(client: httpx.Client, user: str
     assert "explain" not in found["results"][0]
 
 
-def test_a_search_says_which_thresholds_were_in_force_and_how_many_they_left_out(
-    client: httpx.Client, user: str
-) -> None:
+def test_search_reports_thresholds_and_removed_count(client: httpx.Client, user: str) -> None:
     store(client, user, content="a")
-    asked = {"user_id": user, "vector": VECTOR}
+    body = {"user_id": user, "vector": VECTOR}
 
-    everything = client.post(SEARCH, json=asked).json()
-    nothing = client.post(SEARCH, json=asked | {"threshold": 0.99}).json()
+    everything = client.post(SEARCH, json=body).json()
+    nothing = client.post(SEARCH, json=body | {"threshold": 0.99}).json()
 
     assert (everything["threshold"], everything["min_similarity"]) == (None, None)
     assert (nothing["results"], nothing["total_candidates"], nothing["removed_by_threshold"]) == ([], 1, 1)
@@ -195,7 +193,7 @@ def test_a_search_says_which_thresholds_were_in_force_and_how_many_they_left_out
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"),
+    ("options", "expected"),
     [
         ({"types": ["task"]}, ["t"]),
         ({"tags": ["y", "z"]}, ["xy"]),
@@ -205,16 +203,16 @@ def test_a_search_says_which_thresholds_were_in_force_and_how_many_they_left_out
         ({"threshold": 5}, []),
     ],
 )
-def test_searches_are_filtered(client: httpx.Client, user: str, asked: dict[str, Any], expected: list[str]) -> None:
+def test_search_filters(client: httpx.Client, user: str, options: dict[str, Any], expected: list[str]) -> None:
     store(client, user, content="t", type="task")
     store(client, user, content="x", tags=["x"])
     store(client, user, content="xy", tags=["x", "y"])
     store(client, user, content="s", session_id="s")
 
-    assert [memory["content"] for memory in search(client, user, **asked)["results"]] == expected
+    assert [memory["content"] for memory in search(client, user, **options)["results"]] == expected
 
 
-def test_an_agent_tells_its_settings(client: httpx.Client) -> None:
+def test_agent_shows_its_settings(client: httpx.Client) -> None:
     agent = client.get("/v1/agents/words").json()
 
     assert agent["embedding"] == {"provider": "wordllama", "model": "l2_supercat", "dimensions": 64}
@@ -225,7 +223,7 @@ def test_an_agent_tells_its_settings(client: httpx.Client) -> None:
     assert (agent["preset"], agent["generation"], agent["ready"], agent["limit"]) == ("cortex", 3, True, 10)
 
 
-def test_agents_are_listed_with_their_readiness(client: httpx.Client) -> None:
+def test_agents_are_listed_with_readiness(client: httpx.Client) -> None:
     agents = {agent["agent"]: agent for agent in client.get("/v1/agents").json()["results"]}
 
     assert list(agents) == ["fleeting", "keywords", "mind", "missing", "probe", "words"]
@@ -234,12 +232,12 @@ def test_agents_are_listed_with_their_readiness(client: httpx.Client) -> None:
     assert agents["probe"]["memories"] >= 0
 
 
-def test_filters_and_namespace_narrow_a_search_and_a_dear_one_is_warned_of(client: httpx.Client, user: str) -> None:
+def test_costly_filter_is_warned_about(client: httpx.Client, user: str) -> None:
     for ticket in (6, 7):
         store(client, user, content=str(ticket), metadata={"ticket": ticket}, namespace=["memories", user, "work"])
-    asked = {"filters": {"metadata.ticket": {"gte": 7}}, "namespace": ["memories", user]}
+    options = {"filters": {"metadata.ticket": {"gte": 7}}, "namespace": ["memories", user]}
 
-    found = search(client, user, **asked)
+    found = search(client, user, **options)
 
     assert [memory["content"] for memory in found["results"]] == ["7"]
     assert "metadata.ticket" in found["warnings"][0]
@@ -249,12 +247,12 @@ def test_filters_and_namespace_narrow_a_search_and_a_dear_one_is_warned_of(clien
     assert search(client, user)["warnings"] == []
 
 
-def test_a_search_can_ask_what_was_true_and_what_was_replaced(client: httpx.Client, user: str) -> None:
+def test_search_at_a_time_and_with_superseded(client: httpx.Client, user: str) -> None:
     old = store(client, user, content="old", created_at="2025-01-01T00:00:00Z")["id"]
     store(client, user, content="new", supersedes=old, created_at="2025-06-01T00:00:00Z")
 
-    def contents(**asked: Any) -> list[str]:
-        return sorted(memory["content"] for memory in search(client, user, **asked)["results"])
+    def contents(**options: Any) -> list[str]:
+        return sorted(memory["content"] for memory in search(client, user, **options)["results"])
 
     assert contents() == ["new"]
     assert contents(include_superseded=True) == ["new", "old"]
@@ -262,7 +260,7 @@ def test_a_search_can_ask_what_was_true_and_what_was_replaced(client: httpx.Clie
     assert contents(at_time="2025-06-01T00:00:00Z") == ["new"]
 
 
-def test_a_list_is_narrowed_by_several_types_tags_and_a_namespace(client: httpx.Client, user: str) -> None:
+def test_list_filters_by_types_tags_and_namespace(client: httpx.Client, user: str) -> None:
     store(client, user, content="a", type="task", tags=["x", "y"], namespace=["p", "q"])
     store(client, user, content="b", type="fact", tags=["x"], namespace=["p"])
 
@@ -278,7 +276,7 @@ def test_a_list_is_narrowed_by_several_types_tags_and_a_namespace(client: httpx.
     assert contents(("namespace", "q")) == []
 
 
-def test_what_is_taken_out_of_a_memory_is_told_by_its_kind(client: httpx.Client, user: str) -> None:
+def test_redaction_is_reported_by_kind(client: httpx.Client, user: str) -> None:
     stored = store(client, user, content="the password: hunter2")
 
     [warning] = stored["warnings"]
@@ -287,14 +285,14 @@ def test_what_is_taken_out_of_a_memory_is_told_by_its_kind(client: httpx.Client,
     assert read(client, user, stored["id"]).json()["content"] == "the password: [REDACTED:password]"
 
 
-def test_the_statistics_of_a_user_are_told(client: httpx.Client, user: str) -> None:
+def test_stats_count_a_users_memories(client: httpx.Client, user: str) -> None:
     old = store(client, user, created_at="2026-01-02T03:04:05Z")["id"]
     store(client, user, supersedes=old, created_at="2026-02-03T04:05:06Z")
 
-    told = client.get("/v1/agents/probe/stats", params={"user_id": user}).json()
+    stats = client.get("/v1/agents/probe/stats", params={"user_id": user}).json()
 
     counted = {"active": 1, "superseded": 1, "hidden": 0, "expired": 0, "pending": 0}
-    assert told == {
+    assert stats == {
         "user_id": user,
         "total": 2,
         "states": counted,

@@ -1,4 +1,4 @@
-"""Memory operations are traced under the names of OpenTelemetry's GenAI conventions, without what they are about."""
+"""Spans of memory operations: OpenTelemetry's GenAI conventions, without contents."""
 
 import asyncio
 from collections.abc import Callable
@@ -26,7 +26,7 @@ Traced = Callable[[Callable[[httpx.Client], None]], list[ReadableSpan]]
 
 @pytest.fixture
 def traced(qdrant_url: str) -> Traced:
-    """Do something with an API that traces, and return the spans that it made."""
+    """Run an operation against a tracing API, and return its memory spans."""
 
     def run(work: Callable[[httpx.Client], None]) -> list[ReadableSpan]:
         exporter = InMemorySpanExporter()
@@ -51,7 +51,7 @@ def store(client: httpx.Client, user: str) -> str:
     return str(client.post("/v1/agents/probe/memories", json=body).raise_for_status().json()["id"])
 
 
-def test_each_operation_has_its_name_and_its_numbers(traced: Traced, user: str) -> None:
+def test_operations_have_standard_names_and_attributes(traced: Traced, user: str) -> None:
     ids = []
 
     def work(client: httpx.Client) -> None:
@@ -80,7 +80,7 @@ def test_each_operation_has_its_name_and_its_numbers(traced: Traced, user: str) 
     ]
 
 
-def test_an_operation_that_fails_names_the_kind_of_error(traced: Traced, user: str) -> None:
+def test_failed_operation_names_the_error_type(traced: Traced, user: str) -> None:
     path = "/v1/agents/probe/memories/00000000-0000-7000-8000-000000000000"
 
     [span] = traced(lambda client: client.delete(path, params={"user_id": user}) and None)
@@ -89,19 +89,19 @@ def test_an_operation_that_fails_names_the_kind_of_error(traced: Traced, user: s
     assert (span.attributes or {})["error.type"] == "NotFound"
 
 
-def test_no_span_has_a_text_or_a_user(traced: Traced, user: str) -> None:
+def test_spans_contain_no_text_or_user(traced: Traced, user: str) -> None:
     def work(client: httpx.Client) -> None:
         store(client, user)
         client.post("/v1/agents/probe/search", json={"user_id": user, "query": QUERY})
         client.get("/v1/agents/probe/memories", params={"user_id": user, "tag": QUERY})
 
-    told = " ".join(span.to_json() for span in traced(work))
+    exported = " ".join(span.to_json() for span in traced(work))
 
-    assert "create_memory" in told
-    assert "search_memory" in told
-    assert not any(secret in told for secret in (CONTENT, QUERY, user, "vector"))
+    assert "create_memory" in exported
+    assert "search_memory" in exported
+    assert not any(secret in exported for secret in (CONTENT, QUERY, user, "vector"))
 
 
-def test_every_operation_is_of_an_endpoint_and_of_the_conventions() -> None:
+def test_operations_cover_endpoints_and_conventions() -> None:
     assert set(OPERATIONS) <= set(VERBS)
     assert set(OPERATIONS.values()) == NAMES

@@ -1,4 +1,4 @@
-"""Conversations: turns are stored durably, and a scripted model makes memories of them."""
+"""Conversations: turns are stored, and a scripted model distills memories from them."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -24,7 +24,7 @@ ADA = [
 
 
 def distilled(rows: list[Row]) -> Any:
-    """Make a memory of each turn of a user, as a good model would of these."""
+    """Return a memory for each turn of a user, as a good model would."""
     return {
         "memories": [
             {
@@ -69,30 +69,32 @@ def wait_until(holds: Callable[[], bool]) -> None:
     wait_patiently(holds, seconds=30)
 
 
-def say(client: httpx.Client, user: str, messages: Any = ADA, *, agent: str = "talks", **more: Any) -> httpx.Response:
+def converse(
+    client: httpx.Client, user: str, messages: Any = ADA, *, agent: str = "talks", **more: Any
+) -> httpx.Response:
     headers = {"Idempotency-Key": key} if (key := more.pop("key", None)) else {}
     body = {"user_id": user, "messages": messages, **more}
     return client.post(f"/v1/agents/{agent}/messages", json=body, headers=headers)
 
 
-def memories(client: httpx.Client, user: str, *, agent: str = "talks", **asked: Any) -> list[dict[str, Any]]:
-    found = client.get(f"/v1/agents/{agent}/memories", params={"user_id": user, "limit": 1000, **asked})
+def memories(client: httpx.Client, user: str, *, agent: str = "talks", **parameters: Any) -> list[dict[str, Any]]:
+    found = client.get(f"/v1/agents/{agent}/memories", params={"user_id": user, "limit": 1000, **parameters})
     results: list[dict[str, Any]] = found.json()["results"]
     return results
 
 
-def made_of(client: httpx.Client, user: str) -> list[dict[str, Any]]:
+def distilled_memories(client: httpx.Client, user: str) -> list[dict[str, Any]]:
     return [memory for memory in memories(client, user) if memory["source"] == "distillation"]
 
 
 class TestTurns:
-    def test_turns_are_stored_as_they_were_said(self, client: httpx.Client, user: str) -> None:
-        answer = say(client, user, agent="words", session_id="s1")
+    def test_turns_are_stored_unchanged(self, client: httpx.Client, user: str) -> None:
+        answer = converse(client, user, agent="words", session_id="s1")
 
         assert answer.status_code == 201
-        told = answer.json()
+        result = answer.json()
         stored = memories(client, user, agent="words", session_id="s1")
-        assert [memory["id"] for memory in stored] == told["turns"][::-1]
+        assert [memory["id"] for memory in stored] == result["turns"][::-1]
         assert [(memory["role"], memory["speaker"], memory["content"]) for memory in stored[::-1]] == [
             ("user", "Ada", "I moved to Lisbon in May"),
             ("assistant", None, "Noted."),
@@ -101,16 +103,16 @@ class TestTurns:
         assert {(memory["type"], memory["source"]) for memory in stored} == {("episodic", "conversation")}
         assert stored[-1]["created_at"].startswith("2026-05-03T10:00:00")
 
-    def test_without_a_model_the_answer_says_so(self, client: httpx.Client, user: str) -> None:
-        told = say(client, user, agent="words").json()
+    def test_missing_model_is_warned_about(self, client: httpx.Client, user: str) -> None:
+        result = converse(client, user, agent="words").json()
 
-        assert told["run"] is None
-        assert told["warnings"] == [
+        assert result["run"] is None
+        assert result["warnings"] == [
             "turns stored but not distilled: the agent has no language model (spec.consolidation.model)"
         ]
 
-    def test_the_same_key_and_body_again_give_the_same(self, client: httpx.Client, user: str) -> None:
-        first, second = (say(client, user, agent="words", key="k") for _ in range(2))
+    def test_idempotency_key_returns_the_same_result(self, client: httpx.Client, user: str) -> None:
+        first, second = (converse(client, user, agent="words", key="k") for _ in range(2))
 
         assert first.json() == second.json()
         assert len(memories(client, user, agent="words")) == 3
@@ -120,19 +122,19 @@ class TestTurns:
         [[ADA[0] | {"content": "Rome"}, *ADA[1:]], [*ADA[:2], ADA[2] | {"content": "Rome"}], ADA[:2], [*ADA, ADA[1]]],
         ids=["first", "last", "fewer", "more"],
     )
-    def test_the_same_key_with_other_turns_is_refused(self, others: Any, client: httpx.Client, user: str) -> None:
-        say(client, user, agent="words", key="k")
+    def test_idempotency_key_with_other_turns_is_409(self, others: Any, client: httpx.Client, user: str) -> None:
+        converse(client, user, agent="words", key="k")
 
-        assert say(client, user, others, agent="words", key="k").status_code == 409
+        assert converse(client, user, others, agent="words", key="k").status_code == 409
         assert len(memories(client, user, agent="words")) == 3
 
-    def test_callers_who_embed_send_vectors(self, client: httpx.Client, user: str) -> None:
-        told = say(client, user, [{"role": "user", "content": "hello", "vector": VECTOR}], agent="probe").json()
+    def test_callers_may_send_vectors(self, client: httpx.Client, user: str) -> None:
+        result = converse(client, user, [{"role": "user", "content": "hello", "vector": VECTOR}], agent="probe").json()
 
-        assert told["run"] is None
+        assert result["run"] is None
         assert [memory["content"] for memory in memories(client, user, agent="probe")] == ["hello"]
 
-    def test_memories_takes_a_conversation_too(self, client: httpx.Client, user: str) -> None:
+    def test_memories_endpoint_accepts_a_conversation(self, client: httpx.Client, user: str) -> None:
         answer = client.post("/v1/agents/words/memories", json={"user_id": user, "messages": ADA})
 
         assert answer.status_code == 201
@@ -154,7 +156,7 @@ class TestTurns:
         ],
     )
     @pytest.mark.parametrize("path", ["messages", "memories"])
-    def test_what_is_wrong_is_told_and_nothing_stored(
+    def test_invalid_field_is_named_and_nothing_stored(
         self, path: str, body: dict[str, Any], field: str, client: httpx.Client, user: str
     ) -> None:
         answer = client.post(f"/v1/agents/words/{path}", json={"user_id": user, **body})
@@ -165,27 +167,28 @@ class TestTurns:
 
 
 class TestDistillation:
-    def test_memories_are_made_with_their_turns_as_sources(
-        self, api: httpx.Client, model: ScriptedModel, user: str
-    ) -> None:
-        told = say(api, user, session_id="s1").json()
+    def test_memories_have_their_turns_as_sources(self, api: httpx.Client, model: ScriptedModel, user: str) -> None:
+        result = converse(api, user, session_id="s1").json()
 
-        wait_until(lambda: len(made_of(api, user)) == 2)
-        made = {memory["content"]: memory for memory in made_of(api, user)}
-        allergic, moved = made["Ada said: and I am allergic to nuts"], made["Ada said: I moved to Lisbon in May"]
-        assert told["run"]
-        assert told["warnings"] == []
-        assert (allergic["source_ids"], moved["source_ids"]) == ([told["turns"][2]], [told["turns"][0]])
+        wait_until(lambda: len(distilled_memories(api, user)) == 2)
+        distilled_by_content = {memory["content"]: memory for memory in distilled_memories(api, user)}
+        allergic, moved = (
+            distilled_by_content["Ada said: and I am allergic to nuts"],
+            distilled_by_content["Ada said: I moved to Lisbon in May"],
+        )
+        assert result["run"]
+        assert result["warnings"] == []
+        assert (allergic["source_ids"], moved["source_ids"]) == ([result["turns"][2]], [result["turns"][0]])
         assert (allergic["importance"], moved["importance"]) == (1.0, 0.25)
-        assert {(memory["type"], memory["session_id"]) for memory in made.values()} == {("fact", "s1")}
+        assert {(memory["type"], memory["session_id"]) for memory in distilled_by_content.values()} == {("fact", "s1")}
         assert len(model.bodies) == 1
 
 
-def test_the_client_stores_a_conversation(stack: Stack, user: str) -> None:
+def test_client_stores_a_conversation(stack: Stack, user: str) -> None:
     with Client(stack.api_url) as client:
         turns: list[Message] = [{"role": "user", "content": "hello", "speaker": "Ada"}]
-        told = client.agent("words").user(user).converse(turns, session_id="s")
+        result = client.agent("words").user(user).converse(turns, session_id="s")
         [memory] = client.agent("words").user(user).memories()
 
-    assert (told.turns, told.run, len(told.warnings)) == ((memory.id,), None, 1)
+    assert (result.turns, result.run, len(result.warnings)) == ((memory.id,), None, 1)
     assert (memory.role, memory.speaker, memory.session_id) == ("user", "Ada", "s")

@@ -1,4 +1,4 @@
-"""docs/mistakes.md: each mistake is made, against a development stack, and is answered by what the page says."""
+"""docs/mistakes.md: each mistake, made against a development stack, gets the response on the page."""
 
 import json
 import re
@@ -18,29 +18,29 @@ ADA = {"user_id": "ada", "content": "Ada drinks tea"}
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A stack with an agent that takes any type, and one that has types of its own."""
+    """A stack with an agent that accepts any type, and one with its own types."""
 
     home: Home
     api: httpx.Client
 
     def post(self, path: str, body: object, **headers: str) -> str:
-        """What is answered: the status, and what a person reads of it."""
-        return told(self.api.post(path, json=body, headers=headers))
+        """Return the status and the readable text of the response."""
+        return describe(self.api.post(path, json=body, headers=headers))
 
     def run(self, *arguments: str, **environment: str) -> str:
-        """What a command says: its exit status, and all that it prints."""
-        code, said, error = self.home.run(*arguments, **environment)
-        return " ".join(f"exit {code}: {said}{error}".split())
+        """Return the exit status and the whole output of a command."""
+        code, output, error = self.home.run(*arguments, **environment)
+        return " ".join(f"exit {code}: {output}{error}".split())
 
     def validate(self, name: str, spec: str) -> str:
-        """What `validate` says of an AgentMemory."""
+        """Return the output of `validate` for an AgentMemory."""
         path = self.home.path / "wrong.yaml"
         head = f"apiVersion: agentmemory.dev/v1alpha1\nkind: AgentMemory\nmetadata: {{name: {name}}}\n"
         path.write_text(f"{head}spec: {{{spec}}}\n")
         return self.run("validate", "-f", str(path))
 
 
-def told(answer: httpx.Response) -> str:
+def describe(answer: httpx.Response) -> str:
     if answer.is_success:
         return f"{answer.status_code} {answer.text}"
     problem = answer.json()
@@ -60,15 +60,15 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             yield Served(home, api)
 
 
-def stored(served: Served, **more: str) -> str:
-    """The id of a memory."""
+def store(served: Served, **more: str) -> str:
+    """Store a memory; return its id."""
     answer = served.api.post(f"{AGENT}/memories", json=ADA | more)
     return str(answer.raise_for_status().json()["id"])
 
 
 def supersede_twice(served: Served) -> str:
-    old = stored(served, content="Ada drinks coffee")
-    stored(served, content="Ada drinks cocoa", supersedes=old)
+    old = store(served, content="Ada drinks coffee")
+    store(served, content="Ada drinks cocoa", supersedes=old)
     return served.post(f"{AGENT}/memories", ADA | {"content": "Ada drinks milk", "supersedes": old})
 
 
@@ -76,7 +76,7 @@ def unknown_to_dev(served: Served) -> str:
     return served.run("search", "assistant", "tea", "--user", "ada", "--url", "http://127.0.0.1:9")
 
 
-MADE: dict[str, Callable[[Served], str]] = {
+MISTAKES: dict[str, Callable[[Served], str]] = {
     "no `user_id`": lambda served: served.post(f"{AGENT}/memories", {"content": "Ada drinks tea"}),
     "`text` for `content`": lambda served: served.post(f"{AGENT}/memories", {"user_id": "ada", "text": "x"}),
     "`limit` for `top_k`": lambda served: served.post(f"{AGENT}/search", {"user_id": "ada", "query": "q", "limit": 3}),
@@ -92,20 +92,22 @@ MADE: dict[str, Callable[[Served], str]] = {
     "a filter on a field of your own": lambda served: served.post(
         f"{AGENT}/search", {"user_id": "ada", "query": "q", "filters": {"ticket": "A-1"}}
     ),
-    "a memory changed in place": lambda served: told(
-        served.api.patch(f"{AGENT}/memories/{stored(served)}?user_id=ada", json={"content": "Ada drinks milk"})
+    "a memory changed in place": lambda served: describe(
+        served.api.patch(f"{AGENT}/memories/{store(served)}?user_id=ada", json={"content": "Ada drinks milk"})
     ),
     "a memory replaced twice": supersede_twice,
-    "a memory of another user": lambda served: told(served.api.get(f"{AGENT}/memories/{stored(served)}?user_id=grace")),
+    "a memory of another user": lambda served: describe(
+        served.api.get(f"{AGENT}/memories/{store(served)}?user_id=grace")
+    ),
     "capitals in the agent's name": lambda served: served.post("/v1/agents/Assistant/memories", ADA),
     "an agent that nobody declared": lambda served: served.post("/v1/agents/helper/memories", ADA),
     "a path without the agent": lambda served: served.post("/v1/memories", ADA),
     "a slash at the end of a path": lambda served: served.post(f"{AGENT}/memories/", ADA),
-    "GET for a search": lambda served: told(served.api.get(f"{AGENT}/search?user_id=ada&query=tea")),
-    "a body that is not declared as JSON": lambda served: told(
+    "GET for a search": lambda served: describe(served.api.get(f"{AGENT}/search?user_id=ada&query=tea")),
+    "a body that is not declared as JSON": lambda served: describe(
         served.api.post(f"{AGENT}/memories", content=json.dumps(ADA))
     ),
-    "a body with single quotes": lambda served: told(
+    "a body with single quotes": lambda served: describe(
         served.api.post(f"{AGENT}/memories", content="{'user_id': 'ada'}", headers={"Content-Type": "application/json"})
     ),
     "messages for an agent without a model": lambda served: served.post(
@@ -127,20 +129,20 @@ MADE: dict[str, Callable[[Served], str]] = {
 
 
 def rows() -> dict[str, str]:
-    """What the page says by mistake."""
+    """Return the quoted responses of the page, by mistake."""
     page = (DOCS / "mistakes.md").read_text()
     return dict(re.findall(r"^\| (?!---|mistake)(.+?) \| (.+?) \| .+? \|$", page, re.M))
 
 
-def test_the_page_lists_what_is_made_here_in_this_order() -> None:
-    assert list(rows()) == list(MADE)
-    assert len(MADE) >= 20
+def test_page_lists_the_mistakes_in_this_order() -> None:
+    assert list(rows()) == list(MISTAKES)
+    assert len(MISTAKES) >= 20
 
 
-@pytest.mark.parametrize("mistake", MADE)
-def test_a_mistake_is_answered_as_the_page_says(served: Served, mistake: str) -> None:
-    answered = MADE[mistake](served)
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistake_gets_the_documented_response(served: Served, mistake: str) -> None:
+    response = MISTAKES[mistake](served)
 
     quoted = re.findall(r"`(.+?)`(?= |,|;|$)", rows()[mistake])
     assert quoted
-    assert [part for part in quoted if part not in answered] == [], answered
+    assert [part for part in quoted if part not in response] == [], response

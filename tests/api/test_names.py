@@ -1,4 +1,4 @@
-"""Names on every way in: UTF-8 or refused, one spelling for both of Unicode's, and none that does not show."""
+"""Unicode in names: UTF-8 only, NFC and NFD are equal, and invisible text is blank."""
 
 import http.client
 import itertools
@@ -25,7 +25,7 @@ PROBE = "/v1/agents/probe"
 
 @pytest.fixture
 def composed() -> str:
-    """A user in NFC, whom no other test has."""
+    """A new user in NFC."""
     return f"Zo\u00eb-{uuid4().hex[:8]}"
 
 
@@ -46,7 +46,7 @@ def ids(answer: httpx.Response) -> list[str]:
     return [each["id"] for each in answer.json()["results"]]
 
 
-def test_both_spellings_of_a_user_are_one(client: httpx.Client, composed: str, decomposed: str) -> None:
+def test_both_forms_name_one_user(client: httpx.Client, composed: str, decomposed: str) -> None:
     stored = [remember(client, decomposed, content="a"), remember(client, composed, content="b")]
 
     for name in (composed, decomposed):
@@ -73,7 +73,7 @@ def test_both_spellings_of_a_user_are_one(client: httpx.Client, composed: str, d
 NAMED = ("session_id", "key", "subject", "status_value", "category", "event_type", "domain", "speaker")
 
 
-def test_identifiers_are_stored_and_filtered_in_one_spelling(client: httpx.Client, user: str) -> None:
+def test_identifiers_are_stored_and_filtered_as_nfc(client: httpx.Client, user: str) -> None:
     sent = {name: f"{name} e\u0301" for name in NAMED} | {"tags": ["e\u0301", "\u00e9"], "namespace": ["n", "e\u0301"]}
     memory_id = remember(client, user, **sent)
 
@@ -81,9 +81,9 @@ def test_identifiers_are_stored_and_filtered_in_one_spelling(client: httpx.Clien
     assert {name: stored[name] for name in NAMED} == {name: f"{name} \u00e9" for name in NAMED}
     assert (stored["tags"], stored["namespace"]) == (["\u00e9"], ["n", "\u00e9"])
     for accent in ("e\u0301", "\u00e9"):
-        asked: list[dict[str, Any]] = [{name: f"{name} {accent}"} for name in NAMED]
-        asked += [{"session_id": {"in": [f"session_id {accent}"]}}, {"tags": accent}, {"tags": {"contains": accent}}]
-        for filters in asked:
+        queries: list[dict[str, Any]] = [{name: f"{name} {accent}"} for name in NAMED]
+        queries += [{"session_id": {"in": [f"session_id {accent}"]}}, {"tags": accent}, {"tags": {"contains": accent}}]
+        for filters in queries:
             body = {"user_id": user, "vector": VECTOR, "filters": filters}
             assert ids(client.post(f"{PROBE}/search", json=body)) == [memory_id], filters
         fields = {"session_id": f"session_id {accent}", "tags": [accent], "namespace": ["n", accent]}
@@ -92,7 +92,7 @@ def test_identifiers_are_stored_and_filtered_in_one_spelling(client: httpx.Clien
         assert ids(client.get(f"{PROBE}/memories", params=listing)) == [memory_id]
 
 
-def test_items_and_sessions_are_found_in_both_spellings(client: httpx.Client, composed: str, decomposed: str) -> None:
+def test_items_and_sessions_are_found_in_both_forms(client: httpx.Client, composed: str, decomposed: str) -> None:
     place = {"namespace": ["memories", decomposed, "e\u0301"], "key": "cl\u0065\u0301"}
     put = client.put("/v1/agents/words/items", params=place, json={"content": "v"})
     assert put.status_code == 200, put.text
@@ -112,7 +112,9 @@ def test_items_and_sessions_are_found_in_both_spellings(client: httpx.Client, co
     assert [each["content"] for each in working["results"]] == ["w"]
 
 
-def test_a_sign_that_becomes_another_is_checked_as_that(client: httpx.Client) -> None:
+def test_compatibility_sign_is_checked_as_normalized(client: httpx.Client) -> None:
+    """U+212A (Kelvin sign) normalizes to K."""
+
     memory_id = remember(client, "group:\u212a")
 
     answer = client.get(f"{PROBE}/memories/{memory_id}", params={"user_id": "group:K"})
@@ -137,7 +139,7 @@ GUARDED = agent_document(
 
 
 class Reviews:
-    """Knows the tokens `token-NAME`."""
+    """Accepts the tokens `token-NAME`."""
 
     async def review(self, token: str) -> TokenReviewResult:
         return TokenReviewResult(caller=Caller("agents", token.removeprefix("token-")))
@@ -157,21 +159,21 @@ def request(stack: Stack, token: str, method: str, path: str, **more: Any) -> ht
 
 
 @pytest.mark.parametrize("name", ["Zo\u00eb", "Zoe\u0308"])
-def test_a_subject_for_a_user_may_act_for_both_spellings(guarded: Stack, name: str) -> None:
+def test_subject_of_a_user_matches_both_forms(guarded: Stack, name: str) -> None:
     body = {"user_id": name, "content": name, "vector": VECTOR}
     assert request(guarded, "token-zoe", "POST", "/memories", json=body).status_code == 201
     assert request(guarded, "token-zoe", "GET", "/memories", params={"user_id": name}).status_code == 200
     assert request(guarded, "token-zoe", "GET", "/memories", params={"user_id": "Zoe"}).status_code == 403
 
-    wanted = {"user_id": name, "verbs": ["read"]}
-    token = request(guarded, "token-zoe", "POST", "/tokens", json=wanted).json()["token"]
-    for asked in ("Zo\u00eb", "Zoe\u0308"):
-        assert request(guarded, token, "GET", "/memories", params={"user_id": asked}).status_code == 200
+    body = {"user_id": name, "verbs": ["read"]}
+    token = request(guarded, "token-zoe", "POST", "/tokens", json=body).json()["token"]
+    for form in ("Zo\u00eb", "Zoe\u0308"):
+        assert request(guarded, token, "GET", "/memories", params={"user_id": form}).status_code == 200
     assert request(guarded, token, "GET", "/memories", params={"user_id": "Zoe"}).status_code == 403
 
 
 @pytest.mark.parametrize(("name", "status"), [("kim", 200), ("lee", 403)])
-def test_rights_are_checked_on_what_is_read(guarded: Stack, name: str, status: int) -> None:
+def test_rights_are_checked_after_normalization(guarded: Stack, name: str, status: int) -> None:
     token, scope = f"token-{name}", "group:\u212a"
     search = {"user_id": "u", "vector": VECTOR}
 
@@ -198,9 +200,9 @@ INVISIBLE = [
 FIELDS = ["user_id", "content", "session_id", "key", "subject", "tags", "speaker", "context"]
 
 
-# Each text in one field after the other, and each field with one text at least.
+# Each text in one field in turn, and each field at least once.
 @pytest.mark.parametrize(("text", "field"), [*zip(INVISIBLE, itertools.cycle(FIELDS), strict=False)])
-def test_text_that_does_not_show_is_blank(client: httpx.Client, user: str, field: str, text: str) -> None:
+def test_invisible_text_is_blank(client: httpx.Client, user: str, field: str, text: str) -> None:
     body = {"user_id": user, "content": "c", "vector": VECTOR, field: [text] if field == "tags" else text}
 
     answer = client.post(f"{PROBE}/memories", json=body)
@@ -210,7 +212,7 @@ def test_text_that_does_not_show_is_blank(client: httpx.Client, user: str, field
 
 
 @pytest.mark.parametrize("text", INVISIBLE)
-def test_a_query_or_a_parameter_that_does_not_show_is_blank(client: httpx.Client, user: str, text: str) -> None:
+def test_invisible_query_or_parameter_is_blank(client: httpx.Client, user: str, text: str) -> None:
     assert client.get(f"{PROBE}/memories", params={"user_id": text}).status_code == 422
     assert client.post("/v1/agents/words/search", json={"user_id": user, "query": text}).status_code == 422
     place = {"user_id": user, "namespace": ["a", "b"], "key": text}
@@ -219,7 +221,7 @@ def test_a_query_or_a_parameter_that_does_not_show_is_blank(client: httpx.Client
 
 
 def raw(stack: Stack, method: str, target: bytes, body: Any = None, **headers: bytes) -> tuple[int, Any]:
-    """Send bytes as they are; return status and document."""
+    """Send raw bytes; return status and JSON."""
     where, content = urlsplit(stack.api_url), b"" if body is None else json.dumps(body).encode()
     sent = {"Host": b"localhost", "Content-Type": b"application/json", "Content-Length": str(len(content)).encode()}
     lines = [method.encode() + b" " + target + b" HTTP/1.1"]
@@ -228,8 +230,8 @@ def raw(stack: Stack, method: str, target: bytes, body: Any = None, **headers: b
         connection.sendall(b"\r\n".join([*lines, b"", content]))
         answer = http.client.HTTPResponse(connection)
         answer.begin()
-        told = answer.read()
-    return answer.status, json.loads(told) if told else None
+        content = answer.read()
+    return answer.status, json.loads(content) if content else None
 
 
 def call(name: str, **arguments: Any) -> dict[str, Any]:
@@ -241,7 +243,7 @@ MCP_HEADERS = {"Accept": b"application/json, text/event-stream", "X_AgentMemory_
 
 @pytest.mark.parametrize("around", [(b"", b""), (b"", b"  "), (b"\t ", b"\t")])
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
-def test_a_user_in_a_header_is_the_one_in_a_body(
+def test_user_in_header_equals_user_in_body(
     stack: Stack, client: httpx.Client, composed: str, decomposed: str, form: str, around: tuple[bytes, bytes]
 ) -> None:
     name = composed if form == "NFC" else decomposed
@@ -259,7 +261,7 @@ def test_a_user_in_a_header_is_the_one_in_a_body(
 
 @pytest.mark.parametrize("header", ["X-AgentMemory-User", "X-AgentMemory-Agent", "Idempotency-Key", "Last-Event-ID"])
 @pytest.mark.parametrize("target", [b"/mcp", b"/v1/agents/probe/memories"])
-def test_a_header_that_is_no_utf8_is_refused(stack: Stack, user: str, header: str, target: bytes) -> None:
+def test_header_without_utf8_is_400(stack: Stack, user: str, header: str, target: bytes) -> None:
     body = {"user_id": user, "content": "c", "vector": VECTOR}
     status, document = raw(stack, "POST", target, body, **{header.replace("-", "_"): "Zo\u00eb".encode("latin-1")})
 
@@ -271,7 +273,7 @@ def test_other_headers_may_be_any_bytes(stack: Stack) -> None:
     assert raw(stack, "GET", b"/v1/agents", X_Proxy=b"\xff\xfe")[0] == 200
 
 
-def test_a_key_in_a_header_is_kept_as_utf8(stack: Stack, user: str) -> None:
+def test_idempotency_key_in_header_is_utf8(stack: Stack, user: str) -> None:
     body = {"user_id": user, "content": "c", "vector": VECTOR}
     keys = ["cl\u00e9".encode(), "cl\u0065\u0301".encode() + b" ", "cl\u00ea".encode()]
     stored = [raw(stack, "POST", b"/v1/agents/probe/memories", body, Idempotency_Key=key) for key in keys[:2]]
@@ -282,13 +284,13 @@ def test_a_key_in_a_header_is_kept_as_utf8(stack: Stack, user: str) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"%FF", b"Zo%EB", b"%ED%A0%80"])
-def test_a_query_that_is_no_utf8_is_refused(stack: Stack, sent: bytes) -> None:
+def test_query_without_utf8_is_400(stack: Stack, sent: bytes) -> None:
     status, document = raw(stack, "GET", b"/v1/agents/probe/memories?limit=5&user_id=" + sent)
 
     assert (status, document["errors"][0]["field"]) == (400, "user_id")
 
 
-def test_a_path_that_is_no_utf8_is_refused(stack: Stack) -> None:
+def test_path_without_utf8_is_400(stack: Stack) -> None:
     status, document = raw(stack, "GET", b"/v1/agents/mind/sessions/%FF/working?user_id=u")
 
     assert (status, document["errors"][0]["field"]) == (400, "path")

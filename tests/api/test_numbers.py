@@ -1,4 +1,4 @@
-"""Numbers over HTTP: integers of 64 bits are exact on every way in and out, others are refused by name."""
+"""Numbers over HTTP: 64-bit integers are exact in all requests and responses, larger ones are refused."""
 
 import json
 from datetime import UTC, datetime
@@ -35,11 +35,11 @@ def found(client: httpx.Client, user: str, filters: dict[str, Any]) -> set[str]:
 
 
 def in_place_of_number(document: Any, digits: str) -> bytes:
-    """Return JSON with other digits where the document has `PLACE`."""
+    """Return JSON with `digits` instead of `PLACE`."""
     return json.dumps(document).replace(str(PLACE), digits, 1).encode()
 
 
-def test_they_are_answered_exported_and_imported_as_they_were_sent(client: httpx.Client, user: str) -> None:
+def test_integers_roundtrip_through_export_and_import(client: httpx.Client, user: str) -> None:
     stored = client.post(f"{AGENT}/memories", json=memory(user, "a", **SENT)).json()
     batch = client.post(f"{AGENT}/memories/batch", json={"memories": [memory(user, "b", **SENT)]})
     put = {"content": "c", "vector": VECTOR, "metadata": SENT}
@@ -54,16 +54,16 @@ def test_they_are_answered_exported_and_imported_as_they_were_sent(client: httpx
     client.post(f"{AGENT}/import", params=imported, content=exported, headers=NDJSON)
 
     assert "error" not in batch.json()["results"][0]
-    one = client.get(f"{AGENT}/memories/{stored['id']}", params=of_user).text
-    assert json.dumps(SENT, separators=(",", ":")) in one
+    text = client.get(f"{AGENT}/memories/{stored['id']}", params=of_user).text
+    assert json.dumps(SENT, separators=(",", ":")) in text
     memories = client.get(f"{AGENT}/memories", params=of_user).json()["results"]
     assert [repr(found["metadata"]) for found in memories] == [repr(SENT)] * 3
 
 
 @pytest.mark.parametrize("digits", TOO_LARGE)
-def test_an_integer_of_more_than_64_bits_is_refused_by_name(client: httpx.Client, user: str, digits: str) -> None:
-    one = memory(user, "a", deep=[{"n": PLACE}])
-    asked = {"user_id": user, "vector": VECTOR, "filters": {"OR": [{"metadata.n": {"in": [PLACE]}}]}}
+def test_integer_beyond_64_bits_is_refused_by_name(client: httpx.Client, user: str, digits: str) -> None:
+    nested = memory(user, "a", deep=[{"n": PLACE}])
+    query = {"user_id": user, "vector": VECTOR, "filters": {"OR": [{"metadata.n": {"in": [PLACE]}}]}}
     item = {"content": "c", "vector": VECTOR, "metadata": {"n": PLACE}}
     place = {"namespace": ["memories", user, "n"], "key": "k"}
     forget = {"user_id": user, "filters": {"metadata.n": PLACE}}
@@ -80,10 +80,10 @@ def test_an_integer_of_more_than_64_bits_is_refused_by_name(client: httpx.Client
         headers=NDJSON,
         params={"user_id": user},
     )
-    batch = send("POST", "memories/batch", {"memories": [memory(user, "good"), one]})
+    batch = send("POST", "memories/batch", {"memories": [memory(user, "good"), nested]})
     refused = [
-        (send("POST", "memories", one).json(), "metadata.deep[0].n"),
-        (send("POST", "search", asked).json(), "filters.OR[0].metadata.n.in[0]"),
+        (send("POST", "memories", nested).json(), "metadata.deep[0].n"),
+        (send("POST", "search", query).json(), "filters.OR[0].metadata.n.in[0]"),
         (send("POST", "forget", forget).json(), "filters.metadata.n"),
         (send("PUT", "items", item, params=place).json(), "metadata.n"),
         (batch.json()["results"][1]["error"], "metadata.deep[0].n"),
@@ -96,7 +96,7 @@ def test_an_integer_of_more_than_64_bits_is_refused_by_name(client: httpx.Client
     assert found(client, user, {"NOT": [{"metadata.n": 7}]}) == {"good"}
 
 
-def test_a_long_text_of_digits_is_no_integer(client: httpx.Client, user: str) -> None:
+def test_long_digit_string_stays_text(client: httpx.Client, user: str) -> None:
     sent = {"digits": "1" * 30, "fraction": 0.00012345678901234567, "float": 1e20}
     stored = client.post(f"{AGENT}/memories", json=memory(user, "a", **sent)).json()
 
@@ -105,7 +105,7 @@ def test_a_long_text_of_digits_is_no_integer(client: httpx.Client, user: str) ->
     assert repr(answer["metadata"]) == repr(sent)
 
 
-async def test_a_model_stores_them(stack: Stack, client: httpx.Client, user: str) -> None:
+async def test_mcp_tool_stores_exact_integers(stack: Stack, client: httpx.Client, user: str) -> None:
     async with connected(stack, Agent="words", User=user) as model:
         order = {"content": "An order", "key": "order"}
         stored = await model.call_tool("upsertMemory", {**order, "metadata": SENT})
@@ -117,7 +117,7 @@ async def test_a_model_stores_them(stack: Stack, client: httpx.Client, user: str
     assert "metadata.n" in text_of(refused)
 
 
-def test_in_a_langgraph_store(stack: Stack, user: str) -> None:
+def test_langgraph_store_keeps_exact_integers(stack: Stack, user: str) -> None:
     with AgentMemoryStore("words", user_id=user, url=stack.api_url) as store:
         store.put(("orders",), "one", SENT)
         store.put(("orders",), "two", {**SENT, "big": BIG + 1})
@@ -130,7 +130,7 @@ def test_in_a_langgraph_store(stack: Stack, user: str) -> None:
     assert [found.key for found in of_one] == ["one"]
 
 
-def test_the_python_client_takes_times_within_filters(stack: Stack, user: str) -> None:
+def test_client_accepts_times_in_filters(stack: Stack, user: str) -> None:
     day = datetime(2026, 3, 1, tzinfo=UTC)
     with Client(stack.api_url) as client:
         ada = client.agent("words").user(user)

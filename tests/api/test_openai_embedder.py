@@ -1,4 +1,4 @@
-"""The OpenAI embedder against a service that speaks real HTTP."""
+"""OpenAI embedder against a service over real HTTP."""
 
 import base64
 import time
@@ -47,20 +47,20 @@ Make = Callable[..., OpenAIEmbedder]
 
 @pytest.fixture
 async def embedder(url: str) -> AsyncIterator[Make]:
-    """Makes embedders of the service with quick retries; closes them."""
-    made: list[OpenAIEmbedder] = []
+    """Factory of embedders of the service, with fast retries; closes them afterwards."""
+    embedders: list[OpenAIEmbedder] = []
 
     def make(**options: Any) -> OpenAIEmbedder:
         given = {"model": "m", "dimensions": 8, "api_key": "k", "base_url": url, "timeout_s": 5, "first_delay_s": 0.02}
-        made.append(OpenAIEmbedder(OpenAIOptions(**given | options)))
-        return made[-1]
+        embedders.append(OpenAIEmbedder(OpenAIOptions(**given | options)))
+        return embedders[-1]
 
     yield make
-    for one in made:
-        await one.aclose()
+    for embedder in embedders:
+        await embedder.aclose()
 
 
-async def test_vectors_come_in_the_order_of_the_texts(service: FakeOpenAI, embedder: Make) -> None:
+async def test_vectors_keep_the_order_of_texts(service: FakeOpenAI, embedder: Make) -> None:
     service.is_reversed = True
 
     vectors = await embedder().embed(["a", "b", "c"])
@@ -75,21 +75,19 @@ async def test_texts_are_sent_in_batches(service: FakeOpenAI, embedder: Make) ->
     assert vectors == [embedding_of(text, 8) for text in "abcde"]
 
 
-async def test_no_text_asks_nothing(service: FakeOpenAI, embedder: Make) -> None:
+async def test_no_text_sends_no_request(service: FakeOpenAI, embedder: Make) -> None:
     assert await embedder().embed([]) == []
     assert service.bodies == []
 
 
-async def test_the_key_is_sent(service: FakeOpenAI, embedder: Make) -> None:
+async def test_key_is_sent(service: FakeOpenAI, embedder: Make) -> None:
     await embedder(api_key="secret").embed(["a"])
 
     assert service.keys == ["Bearer secret"]
 
 
 @pytest.mark.parametrize("key", ["two\nlines", "two\r\nlines", "k\n", "k\0"])
-async def test_a_key_that_cannot_be_sent_is_told_and_not_repeated(
-    service: FakeOpenAI, embedder: Make, key: str
-) -> None:
+async def test_invalid_key_is_reported_without_quoting(service: FakeOpenAI, embedder: Make, key: str) -> None:
     with pytest.raises(SpecInvalid, match=r"spec\.embedding\.secretRef: .* as one line") as raised:
         await embedder(api_key=key).embed(["a"])
 
@@ -97,7 +95,7 @@ async def test_a_key_that_cannot_be_sent_is_told_and_not_repeated(
     assert service.keys == []
 
 
-async def test_the_environment_lends_no_key(
+async def test_key_of_environment_is_not_used(
     service: FakeOpenAI, embedder: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "of somebody else")
@@ -116,7 +114,7 @@ async def test_dimensions_are_sent_to_models_that_shorten(
     assert service.bodies[0].get("dimensions") == sent
 
 
-async def test_a_service_without_base64_is_asked_for_numbers(service: FakeOpenAI, embedder: Make) -> None:
+async def test_service_without_base64_gets_float_requests(service: FakeOpenAI, embedder: Make) -> None:
     service.knows_base64 = False
     client = embedder()
 
@@ -127,13 +125,13 @@ async def test_a_service_without_base64_is_asked_for_numbers(service: FakeOpenAI
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503])
-async def test_passing_failures_are_retried(service: FakeOpenAI, embedder: Make, status: int) -> None:
+async def test_transient_failures_are_retried(service: FakeOpenAI, embedder: Make, status: int) -> None:
     service.faults = [failure(status), failure(status)]
 
     assert await embedder().embed(["a"]) == [embedding_of("a", 8)]
 
 
-async def test_retry_after_is_waited_for(service: FakeOpenAI, embedder: Make) -> None:
+async def test_retry_after_is_awaited(service: FakeOpenAI, embedder: Make) -> None:
     service.faults = [failure(429, retry_after="0.3")]
     started = time.monotonic()
 
@@ -142,7 +140,7 @@ async def test_retry_after_is_waited_for(service: FakeOpenAI, embedder: Make) ->
     assert time.monotonic() - started >= 0.3
 
 
-async def test_a_wait_beyond_the_time_limit_is_handed_on(service: FakeOpenAI, embedder: Make) -> None:
+async def test_retry_after_beyond_timeout_is_passed_on(service: FakeOpenAI, embedder: Make) -> None:
     service.faults = [failure(429, retry_after="60")]
     limit = Patience(2)
 
@@ -153,7 +151,7 @@ async def test_a_wait_beyond_the_time_limit_is_handed_on(service: FakeOpenAI, em
     assert not limit.is_over
 
 
-async def test_lasting_failures_end_within_the_time_limit(service: FakeOpenAI, embedder: Make) -> None:
+async def test_lasting_failures_end_within_the_timeout(service: FakeOpenAI, embedder: Make) -> None:
     service.faults = [failure(500)] * 100
     limit = Patience(2)
 
@@ -164,7 +162,7 @@ async def test_lasting_failures_end_within_the_time_limit(service: FakeOpenAI, e
     assert len(service.bodies) <= 5
 
 
-async def test_a_service_that_is_not_there_is_unavailable(embedder: Make) -> None:
+async def test_unreachable_service_is_unavailable(embedder: Make) -> None:
     with pytest.raises(EmbedderUnavailable, match="cannot be reached"):
         await embedder(base_url="http://127.0.0.1:9/v1", timeout_s=0.5).embed(["a"])
 
@@ -172,7 +170,7 @@ async def test_a_service_that_is_not_there_is_unavailable(embedder: Make) -> Non
 @pytest.mark.parametrize(
     ("status", "way_out"), [(401, "secretRef"), (403, "has no access to model"), (404, "model ('m') or baseURL")]
 )
-async def test_lasting_refusals_name_the_way_out(
+async def test_permanent_refusals_name_the_setting(
     service: FakeOpenAI, embedder: Make, status: int, way_out: str
 ) -> None:
     service.faults = [failure(status)]
@@ -184,18 +182,18 @@ async def test_lasting_refusals_name_the_way_out(
     assert len(service.bodies) == 1
 
 
-async def test_one_that_knows_base64_is_not_asked_for_plain_numbers(service: FakeOpenAI, embedder: Make) -> None:
-    one = embedder()
-    await one.embed(["a"])
+async def test_base64_is_kept_after_a_success(service: FakeOpenAI, embedder: Make) -> None:
+    client = embedder()
+    await client.embed(["a"])
     service.faults = [failure(400)]
 
     with pytest.raises(RequestInvalid, match="rejected the text"):
-        await one.embed(["b"])
+        await client.embed(["b"])
 
     assert [body["encoding_format"] for body in service.bodies] == ["base64", "base64"]
 
 
-async def test_a_refused_text_is_the_callers_fault(service: FakeOpenAI, embedder: Make) -> None:
+async def test_refused_text_is_the_callers_error(service: FakeOpenAI, embedder: Make) -> None:
     service.faults = [failure(400) for _ in range(2)]
 
     with pytest.raises(
@@ -204,9 +202,9 @@ async def test_a_refused_text_is_the_callers_fault(service: FakeOpenAI, embedder
         await embedder().embed(["a"])
 
 
-async def test_the_service_s_sentence_is_not_repeated_for_it_may_quote_the_text(
-    service: FakeOpenAI, embedder: Make
-) -> None:
+async def test_error_does_not_quote_the_service(service: FakeOpenAI, embedder: Make) -> None:
+    """Its message may contain the text."""
+
     service.faults = [failure(400, "input 'my PIN is 4711' is too long") for _ in range(2)]
 
     with pytest.raises(RequestInvalid) as raised:
@@ -215,18 +213,18 @@ async def test_the_service_s_sentence_is_not_repeated_for_it_may_quote_the_text(
     assert "PIN" not in str(raised.value)
 
 
-async def test_a_refused_text_says_nothing_of_base64(service: FakeOpenAI, embedder: Make) -> None:
-    one = embedder()
+async def test_refused_text_does_not_disable_base64(service: FakeOpenAI, embedder: Make) -> None:
+    client = embedder()
     service.faults = [failure(400, "maximum context length is 8192 tokens") for _ in range(2)]
     with pytest.raises(RequestInvalid):
-        await one.embed(["a"])
+        await client.embed(["a"])
 
-    await one.embed(["b"])
+    await client.embed(["b"])
 
     assert [body["encoding_format"] for body in service.bodies] == ["base64", "float", "base64"]
 
 
-async def test_another_size_than_declared_is_refused(service: FakeOpenAI, embedder: Make) -> None:
+async def test_other_size_than_declared_is_refused(service: FakeOpenAI, embedder: Make) -> None:
     with pytest.raises(SpecInvalid, match="returns 8 dimensions, but the object declares 16") as raised:
         await embedder(dimensions=16).embed(["a"])
 
@@ -248,7 +246,7 @@ ROW = {"object": "embedding", "index": 0}
     ],
     ids=["page", "other object", "empty", "bad base64", "words", "two for one"],
 )
-async def test_an_answer_that_holds_no_embeddings_is_refused(
+async def test_response_without_embeddings_is_refused(
     service: FakeOpenAI, embedder: Make, answer: JSONResponse
 ) -> None:
     service.faults = [answer]
@@ -285,7 +283,7 @@ async def test_unusable_vectors_are_retried_then_refused(
     assert len(service.bodies) == 5
 
 
-async def test_a_usable_vector_after_zeros_is_taken(service: FakeOpenAI, embedder: Make) -> None:
+async def test_usable_vector_after_zeros_is_accepted(service: FakeOpenAI, embedder: Make) -> None:
     service.faults = [JSONResponse({"object": "list", "data": [ROW | {"embedding": [0.0] * 8}], "model": "m"})]
 
     assert await embedder().embed(["a"]) == [embedding_of("a", 8)]
@@ -295,13 +293,13 @@ ERROR_BODIES = [{"error": {"message": "overloaded"}}, {"error": "busy"}, {"objec
 
 
 @pytest.mark.parametrize("body", ERROR_BODIES, ids=str)
-async def test_an_error_with_status_200_is_retried(service: FakeOpenAI, embedder: Make, body: Any) -> None:
+async def test_error_with_status_200_is_retried(service: FakeOpenAI, embedder: Make, body: Any) -> None:
     service.faults = [JSONResponse(body), JSONResponse(body)]
 
     assert await embedder().embed(["a"]) == [embedding_of("a", 8)]
 
 
-async def test_a_lasting_error_with_status_200_is_named(service: FakeOpenAI, embedder: Make) -> None:
+async def test_lasting_error_with_status_200_is_named(service: FakeOpenAI, embedder: Make) -> None:
     service.faults = [JSONResponse(ERROR_BODIES[0])] * 5
 
     with pytest.raises(EmbedderFailed, match="answered 200 with an error") as raised:
@@ -310,7 +308,7 @@ async def test_a_lasting_error_with_status_200_is_named(service: FakeOpenAI, emb
     assert "overloaded" not in str(raised.value)
 
 
-async def test_a_text_that_the_service_fails_on_fails_alone(service: FakeOpenAI, embedder: Make) -> None:
+async def test_failing_text_fails_alone(service: FakeOpenAI, embedder: Make) -> None:
     service.fails_on = "long"
 
     embedded = await embed_each(embedder(batch_size=16), ["a", "b", "long", *map(str, range(13))])
@@ -320,31 +318,31 @@ async def test_a_text_that_the_service_fails_on_fails_alone(service: FakeOpenAI,
     assert len(embedded) == 15
 
 
-def test_openai_itself_needs_a_key() -> None:
+def test_openai_needs_a_key() -> None:
     with pytest.raises(SpecInvalid, match="OPENAI_API_KEY"):
         OpenAIEmbedder(OpenAIOptions(model="m", dimensions=8))
 
 
-async def test_the_tokens_that_a_service_says_it_used_are_told(service: FakeOpenAI, url: str) -> None:
-    told: list[int] = []
+async def test_used_tokens_are_reported(service: FakeOpenAI, url: str) -> None:
+    reported: list[int] = []
     options = OpenAIOptions(model="m", dimensions=8, api_key="k", base_url=url, batch_size=2)
-    embedder = OpenAIEmbedder(options, on_used=told.append)
+    embedder = OpenAIEmbedder(options, on_used=reported.append)
     service.usage = {"prompt_tokens": 7, "total_tokens": 7}
 
     await embedder.embed(["a", "b", "c"])
     await embedder.aclose()
 
-    assert told == [7, 7]
+    assert reported == [7, 7]
 
 
-@pytest.mark.parametrize("usage", [None, {}, [], *({"total_tokens": told} for told in ("7", -1, True, 7.5, 10**9))])
-async def test_what_is_no_number_of_tokens_is_not_counted(service: FakeOpenAI, url: str, usage: Any) -> None:
-    told: list[int] = []
+@pytest.mark.parametrize("usage", [None, {}, [], *({"total_tokens": count} for count in ("7", -1, True, 7.5, 10**9))])
+async def test_invalid_token_count_is_ignored(service: FakeOpenAI, url: str, usage: Any) -> None:
+    reported: list[int] = []
     options = OpenAIOptions(model="m", dimensions=8, api_key="k", base_url=url)
-    embedder = OpenAIEmbedder(options, on_used=told.append)
+    embedder = OpenAIEmbedder(options, on_used=reported.append)
     service.usage = usage
 
     vectors = await embedder.embed(["a"])
     await embedder.aclose()
 
-    assert (len(vectors), told) == (1, [])
+    assert (len(vectors), reported) == (1, [])

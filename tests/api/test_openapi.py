@@ -1,4 +1,4 @@
-"""The OpenAPI document describes what the API really takes and gives."""
+"""OpenAPI document: it describes the API's actual requests and responses."""
 
 import pathlib
 import re
@@ -53,7 +53,7 @@ OPERATIONS = {
     "/v1/agents/{agent}/users/{user_id}": {"get": "getUser", "put": "putUser"},
     "/v1/agents/{agent}/tokens": {"post": "createUserToken"},
 }
-"""The names that generated clients give their methods: a change breaks their callers."""
+"""Names of the methods in generated clients: a change breaks their callers."""
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def operations(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from methods.values()
 
 
-def test_every_operation_is_there_under_its_name_and_no_other(document: dict[str, Any]) -> None:
+def test_operations_have_exactly_these_names(document: dict[str, Any]) -> None:
     named = {
         path: {method: operation["operationId"] for method, operation in methods.items()}
         for path, methods in document["paths"].items()
@@ -87,7 +87,7 @@ def test_every_operation_is_there_under_its_name_and_no_other(document: dict[str
     assert named == OPERATIONS
 
 
-def test_every_operation_has_one_known_tag_and_a_text(document: dict[str, Any]) -> None:
+def test_operation_has_one_known_tag_and_a_text(document: dict[str, Any]) -> None:
     tags = {tag["name"] for tag in document["tags"] if tag["description"]}
 
     used = [tag for operation in operations(document) for tag in operation["tags"]]
@@ -96,20 +96,20 @@ def test_every_operation_has_one_known_tag_and_a_text(document: dict[str, Any]) 
     assert [one["operationId"] for one in operations(document) if not (one["summary"] and one["description"])] == []
 
 
-def test_the_names_of_operations_are_unique_and_short(document: dict[str, Any]) -> None:
+def test_operation_names_are_unique_and_short(document: dict[str, Any]) -> None:
     names = [operation["operationId"] for operation in operations(document)]
 
     assert len(set(names)) == len(names)
     assert [name for name in names if not re.fullmatch(r"[a-z]+([A-Z][a-z]+){1,3}", name)] == []
 
 
-def test_the_names_of_schemas_are_names_of_types(document: dict[str, Any]) -> None:
+def test_schema_names_are_type_names(document: dict[str, Any]) -> None:
     names = document["components"]["schemas"]
 
     assert [name for name in names if not re.fullmatch(r"[A-Z][A-Za-z0-9]*", name)] == []
 
 
-def test_every_parameter_has_a_text(document: dict[str, Any]) -> None:
+def test_parameters_have_a_description(document: dict[str, Any]) -> None:
     parameters = [
         f"{operation['operationId']} {parameter['name']}"
         for operation in operations(document)
@@ -121,7 +121,7 @@ def test_every_parameter_has_a_text(document: dict[str, Any]) -> None:
 
 
 def deprecated_and_not_marked(node: Any) -> Iterator[Any]:
-    """Yield what its text calls deprecated, while no tool is warned."""
+    """Yield nodes with "deprecated" in their description but without the `deprecated` flag, which tools read."""
     if isinstance(node, dict):
         if "deprecated" in str(node.get("description", "")).lower() and node.get("deprecated") is not True:
             yield node
@@ -132,20 +132,20 @@ def deprecated_and_not_marked(node: Any) -> Iterator[Any]:
             yield from deprecated_and_not_marked(child)
 
 
-def test_whatever_is_deprecated_is_marked_so(document: dict[str, Any]) -> None:
+def test_deprecated_nodes_are_flagged(document: dict[str, Any]) -> None:
     old = {"description": "Deprecated: send `new`."}
 
     assert list(deprecated_and_not_marked(document)) == []
     assert list(deprecated_and_not_marked({"a": [old, old | {"deprecated": True}]})) == [old]
 
 
-def test_every_reference_has_its_schema(document: dict[str, Any]) -> None:
+def test_references_have_a_schema(document: dict[str, Any]) -> None:
     known = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
 
     assert set(references(document)) == known
 
 
-def test_every_error_is_described_as_a_problem(document: dict[str, Any]) -> None:
+def test_errors_are_described_as_problems(document: dict[str, Any]) -> None:
     for operation in operations(document):
         for status, response in operation["responses"].items():
             if int(status) >= 400:
@@ -158,7 +158,7 @@ def names_of(schema: dict[str, Any]) -> str:
     return " or ".join(ref.rpartition("/")[2] for ref in refs)
 
 
-def test_every_body_is_described(document: dict[str, Any]) -> None:
+def test_bodies_have_a_named_schema(document: dict[str, Any]) -> None:
     bodies = {
         (method, path): names_of(next(iter(operation["requestBody"]["content"].values()))["schema"])
         for path, methods in document["paths"].items()
@@ -185,7 +185,7 @@ def test_every_body_is_described(document: dict[str, Any]) -> None:
     }
 
 
-def test_patterns_are_good_for_other_readers(document: dict[str, Any]) -> None:
+def test_patterns_work_in_other_regex_engines(document: dict[str, Any]) -> None:
     schema = document["components"]["schemas"]["MemoryIn"]["properties"]["user_id"]
     pattern = re.compile(schema["pattern"])
 
@@ -218,7 +218,7 @@ def test_patterns_are_good_for_other_readers(document: dict[str, Any]) -> None:
         ("GET", "/problems/conflict", None, memory_schemas.ProblemTypeOut),
     ],
 )
-def test_answers_have_the_described_shape(
+def test_response_matches_its_model(
     client: httpx.Client, method: str, path: str, body: dict[str, Any] | None, model: type[BaseModel]
 ) -> None:
     client.post("/v1/agents/probe/memories", json={"user_id": "shape", "content": "c", "vector": VECTOR})
@@ -231,7 +231,7 @@ def test_answers_have_the_described_shape(
     model.model_validate(client.request(method, path, json=sent).json())
 
 
-def test_the_page_lists_every_request(document: dict[str, Any]) -> None:
+def test_page_lists_every_request(document: dict[str, Any]) -> None:
     listed = re.findall(r"^\| `(GET|POST|PUT|PATCH|DELETE) (\S+)` \|", PAGE.read_text(), re.MULTILINE)
 
     described = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
@@ -239,7 +239,7 @@ def test_the_page_lists_every_request(document: dict[str, Any]) -> None:
 
 
 def of_requests(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield every schema that says what a caller may send, with where it stands; paths aside, which are short."""
+    """Yield the schema of each query parameter and body, with its place."""
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             for parameter in operation.get("parameters", ()):
@@ -250,7 +250,7 @@ def of_requests(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]
 
 
 def unbounded(document: dict[str, Any], schema: dict[str, Any], place: str) -> Iterator[str]:
-    """Yield the lists and strings in a schema that have no bound."""
+    """Yield the places of unbounded lists and strings in a schema."""
     if "$ref" in schema:
         yield from unbounded(document, document["components"]["schemas"][schema["$ref"].rsplit("/", 1)[1]], place)
         return
@@ -265,11 +265,11 @@ def unbounded(document: dict[str, Any], schema: dict[str, Any], place: str) -> I
         yield from unbounded(document, child, f"{place}.{name}")
 
 
-def test_everything_that_a_caller_may_send_has_a_bound(document: dict[str, Any]) -> None:
+def test_request_fields_are_bounded(document: dict[str, Any]) -> None:
     assert [found for place, schema in of_requests(document) for found in unbounded(document, schema, place)] == []
 
 
-def test_the_bounds_are_looked_for_where_they_would_be_missing(document: dict[str, Any]) -> None:
+def test_bound_check_finds_missing_bounds(document: dict[str, Any]) -> None:
     places = [place for place, _ in of_requests(document)]
     loose = {"anyOf": [{"type": "array", "items": {"type": "string"}}], "properties": {"a": {"type": "string"}}}
 

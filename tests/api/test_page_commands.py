@@ -1,4 +1,4 @@
-"""Commands of the pages that a development stack with the quickstart is enough for: tests/golden/commands.yaml."""
+"""Commands of pages for which a development stack with the quickstart is sufficient: tests/golden/commands.yaml."""
 
 import json
 import os
@@ -18,15 +18,15 @@ from tests.support.patience import wait_until
 from tests.support.programs import AGENTMEMORY, Program, clean_environment, running
 
 QUICKSTART = DOCS.parent / "examples" / "quickstart"
-# The pages on names ask an agent that has some.
+# The pages on entities use this agent.
 DESK = {
     "apiVersion": "agentmemory.dev/v1alpha1",
     "kind": "AgentMemory",
     "metadata": {"name": "desk", "namespace": "agents"},
     "spec": {"connectionRef": {"name": "main"}, "preset": "brain"},
 }
-# A person who copies them answers yes.
-ASKS = re.compile(r"^agentmemory (?:forget|cleanup)\b(?!.*--(?:yes|dry-run))")
+# Commands that ask for confirmation.
+CONFIRMS = re.compile(r"^agentmemory (?:forget|cleanup)\b(?!.*--(?:yes|dry-run))")
 RUN = commands_to_run("dev")
 
 
@@ -49,33 +49,33 @@ def _ready(url: str) -> set[str]:
 
 
 def run(command: str, api_url: str, folder: pathlib.Path) -> str:
-    """Run a command as a person would who has this stack on the port that the pages name; return what it printed."""
+    """Run a command of a page against this stack instead of port 8080; return its output."""
     if shutil.which("curl") is None:
         pytest.skip("curl is not on this machine")
-    said = re.sub(r"(?:localhost|127\.0\.0\.1):8080", api_url.removeprefix("http://"), command)
-    said = re.sub(r"^\.venv/bin/", "", said).replace("curl -s", "curl -s --fail-with-body")
-    said += " --yes" if ASKS.search(said) else ""
+    adapted = re.sub(r"(?:localhost|127\.0\.0\.1):8080", api_url.removeprefix("http://"), command)
+    adapted = re.sub(r"^\.venv/bin/", "", adapted).replace("curl -s", "curl -s --fail-with-body")
+    adapted += " --yes" if CONFIRMS.search(adapted) else ""
     path = os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ["PATH"]])
     environment = clean_environment() | {"AGENTMEMORY_URL": api_url, "PATH": path, "NO_PROXY": "*"}
-    done = run_command(said, env=environment, cwd=folder, timeout=60)
-    assert done.returncode == 0, f"{said}: {done.stdout}{done.stderr}"
+    done = run_command(adapted, env=environment, cwd=folder, timeout=60)
+    assert done.returncode == 0, f"{adapted}: {done.stdout}{done.stderr}"
     return done.stdout
 
 
 @pytest.mark.parametrize("page", RUN)
-def test_each_command_of_a_page_succeeds(page: str, api_url: str, tmp_path: pathlib.Path) -> None:
+def test_commands_of_page_succeed(page: str, api_url: str, tmp_path: pathlib.Path) -> None:
     assert RUN[page]
     for command in RUN[page]:
         run(command, api_url, tmp_path)
 
 
-def test_memories_of_mem0_are_taken_in_by_the_script_of_the_page(api_url: str, tmp_path: pathlib.Path) -> None:
+def test_mem0_script_of_page_produces_an_import(api_url: str, tmp_path: pathlib.Path) -> None:
     page = (DOCS / "coming-from.md").read_text()
     (script,) = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
     (command,) = re.findall(r"^\$ (agentmemory import .*)$", page, re.M)
-    theirs = {"id": "1", "memory": "Pays by invoice", "user_id": "ada", "metadata": None}
-    theirs |= {"created_at": "2025-07-20T01:30:36.275141-07:00", "updated_at": None, "score": None}
-    (tmp_path / "ada.json").write_text(json.dumps({"results": [theirs]}))
+    mem0_memory = {"id": "1", "memory": "Pays by invoice", "user_id": "ada", "metadata": None}
+    mem0_memory |= {"created_at": "2025-07-20T01:30:36.275141-07:00", "updated_at": None, "score": None}
+    (tmp_path / "ada.json").write_text(json.dumps({"results": [mem0_memory]}))
 
     subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True, timeout=60)
     run(command, api_url, tmp_path)

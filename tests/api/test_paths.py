@@ -1,4 +1,4 @@
-"""Where the API begins, HEAD wherever GET is, and what a wrong path was likely meant to be."""
+"""Root links, HEAD requests, and the suggestion for a wrong path."""
 
 import time
 from collections.abc import Iterator
@@ -14,12 +14,12 @@ PROBE = "/v1/agents/probe"
 
 @pytest.fixture(scope="module")
 def guarded(qdrant_url: str) -> Iterator[str]:
-    """An API that demands a token."""
+    """An API that requires a token."""
     with running_api(qdrant_url, guard=TokenGuard("s3cret")) as stack:
         yield stack.api_url
 
 
-def test_the_root_links_to_what_there_is(client: httpx.Client, guarded: str) -> None:
+def test_root_links_to_existing_pages(client: httpx.Client, guarded: str) -> None:
     answer = client.get("/")
 
     links = answer.json()["links"]
@@ -27,7 +27,7 @@ def test_the_root_links_to_what_there_is(client: httpx.Client, guarded: str) -> 
     assert "/ui" not in links.values()
     for path in links.values():
         assert client.get(path).status_code == (405 if path == "/mcp" else 200), path
-    # The same to anybody: nothing of agents, users or settings.
+    # The same for every caller: no agents, users or settings.
     assert httpx.get(f"{guarded}/").json() == answer.json()
     assert httpx.get(f"{guarded}/v1/agents").status_code == httpx.head(f"{guarded}/v1/agents").status_code == 401
 
@@ -44,7 +44,7 @@ def paths_of(client: httpx.Client) -> dict[str, set[str]]:
     return paths | {"/docs": {"get"}, "/openapi.json": {"get"}, "/docs/assets/swagger-ui.css": {"get"}}
 
 
-def test_head_is_answered_wherever_get_is(client: httpx.Client) -> None:
+def test_head_is_supported_wherever_get_is(client: httpx.Client) -> None:
     paths = paths_of(client)
     read = [path for path, methods in paths.items() if "get" in methods]
     assert len(read) > 20
@@ -62,11 +62,11 @@ def test_head_is_answered_wherever_get_is(client: httpx.Client) -> None:
 
 
 def test_head_of_a_stream_ends(client: httpx.Client) -> None:
-    began_s = time.monotonic()
+    started_s = time.monotonic()
     head = client.head(f"{PROBE}/changes", headers={"Accept": "text/event-stream"})
 
     assert (head.status_code, head.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
-    assert time.monotonic() - began_s < 10
+    assert time.monotonic() - started_s < 10
     assert client.head(f"{PROBE}/export", params={"user_id": "u"}).status_code == 200
 
 
@@ -95,19 +95,19 @@ def test_head_of_a_stream_ends(client: httpx.Client) -> None:
         ("/x" * 1_000, "/"),
     ],
 )
-def test_a_wrong_path_names_the_nearest(client: httpx.Client, path: str, near: str) -> None:
+def test_wrong_path_names_the_nearest(client: httpx.Client, path: str, near: str) -> None:
     answer = client.get(path)
 
     assert answer.status_code == 404
     assert answer.json()["detail"].startswith(f"Not Found: the nearest path is {near}; ")
 
 
-def test_a_wrong_path_of_a_stranger_is_answered_as_any(guarded: str) -> None:
+def test_wrong_path_without_token_is_401(guarded: str) -> None:
     assert httpx.get(f"{guarded}/v1/agents/bot/memory").status_code == 401
 
 
 @pytest.mark.parametrize(("sent", "kept"), [("%2E%2E", ".."), ("%2E", "."), ("..%2F..", "../.."), ("a%2Fb", "a/b")])
-def test_a_session_of_dots_is_a_session(client: httpx.Client, user: str, sent: str, kept: str, stack: Stack) -> None:
+def test_session_id_may_consist_of_dots(client: httpx.Client, user: str, sent: str, kept: str, stack: Stack) -> None:
     url = httpx.URL(stack.api_url, raw_path=f"/v1/agents/mind/sessions/{sent}/working?user_id={user}".encode())
     put = client.put(url, json={"content": "w", "vector": [1.0] * 8})
     assert put.status_code == 200, put.text
@@ -119,7 +119,7 @@ def test_a_session_of_dots_is_a_session(client: httpx.Client, user: str, sent: s
 
 
 @pytest.mark.parametrize("key", ["..", ".", "../..", "a/../b"])
-def test_a_key_of_dots_is_a_key(client: httpx.Client, user: str, key: str) -> None:
+def test_item_key_may_consist_of_dots(client: httpx.Client, user: str, key: str) -> None:
     place = {"user_id": user, "namespace": ["..", "."], "key": key}
     assert client.put("/v1/agents/words/items", params=place, json={"content": key}).status_code == 200
 
@@ -128,9 +128,7 @@ def test_a_key_of_dots_is_a_key(client: httpx.Client, user: str, key: str) -> No
 
 @pytest.mark.parametrize("sent", ["%2E%2E", "%2E"])
 @pytest.mark.parametrize("method", ["GET", "DELETE", "PATCH"])
-def test_an_id_of_dots_is_an_unknown_memory(
-    client: httpx.Client, stack: Stack, user: str, method: str, sent: str
-) -> None:
+def test_memory_id_of_dots_is_404(client: httpx.Client, stack: Stack, user: str, method: str, sent: str) -> None:
     url = httpx.URL(stack.api_url, raw_path=f"{PROBE}/memories/{sent}?user_id={user}".encode())
     answer = client.request(method, url, json={"pinned": True} if method == "PATCH" else None)
 

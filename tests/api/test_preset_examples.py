@@ -1,4 +1,4 @@
-"""examples/<preset>, examples/zones: each, applied to a development stack and run, answers what its README says."""
+"""examples/PRESET and examples/zones: each script, run on a development stack, prints the results in its README."""
 
 import json
 import os
@@ -29,7 +29,7 @@ Json = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def api_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The API of one development stack with the objects of all examples, which share their connection."""
+    """API of one development stack with the objects of all examples, which share a connection."""
     folder = tmp_path_factory.mktemp("examples")
     (folder / "manifests").mkdir()
     for name in NAMES:
@@ -56,8 +56,8 @@ def api_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def _url_of(stack: subprocess.Popen[str]) -> str:
     assert stack.stdout is not None
-    told = (re.match(r"API (http://\S+)", line) for line in stack.stdout)
-    return next(found[1] for found in told if found)
+    matches = (re.match(r"API (http://\S+)", line) for line in stack.stdout)
+    return next(found[1] for found in matches if found)
 
 
 def _wait_until_ready(url: str) -> None:
@@ -71,7 +71,7 @@ def _wait_until_ready(url: str) -> None:
 
 
 def run(api_url: str, name: str) -> list[Json]:
-    """Run an example against the stack; return its answers."""
+    """Run an example against the stack; return the JSON it prints."""
     if shutil.which("curl") is None:
         pytest.skip("curl is not on this machine")
     environment = os.environ | {"AGENTMEMORY_URL": api_url, "NO_PROXY": "127.0.0.1", "EXAMPLE_USER": "ada"}
@@ -86,29 +86,29 @@ def contents(answer: Json) -> list[str]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_example_passes_validate(name: str) -> None:
+def test_example_passes_validate(name: str) -> None:
     checked = CliRunner().invoke(command_line(), ["validate", "-f", str(EXAMPLES / name)])
 
     assert checked.exit_code == 0, checked.output
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_example_says_by_its_name_how_it_is_run(name: str) -> None:
+def test_readme_shows_how_to_run_the_example(name: str) -> None:
     page = (EXAMPLES / name / "README.md").read_text()
 
     assert f"agentmemory dev --manifests examples/{name}" in page
     assert f"sh examples/{name}/try.sh" in page
 
 
-def test_standard_finds_who_said_it_and_when_with_what_stands_beside_it(api_url: str) -> None:
-    asked, said, found = run(api_url, "standard")
+def test_standard_finds_turns_with_neighbours(api_url: str) -> None:
+    question, statement, found = run(api_url, "standard")
 
     first, second = found["results"]
-    assert (first["id"], second["id"]) == (said["id"], asked["id"])
-    assert [memory["id"] for memory in first["neighbours"]] == [asked["id"]]
+    assert (first["id"], second["id"]) == (statement["id"], question["id"])
+    assert [memory["id"] for memory in first["neighbours"]] == [question["id"]]
 
 
-def test_cortex_answers_the_correction_and_keeps_the_history(api_url: str) -> None:
+def test_cortex_finds_correction_and_keeps_history(api_url: str) -> None:
     corrected, _, found, history = run(api_url, "cortex")
 
     assert corrected["event"] == "SUPERSEDE"
@@ -116,16 +116,16 @@ def test_cortex_answers_the_correction_and_keeps_the_history(api_url: str) -> No
     assert contents(history) == ["The billing service listens on port 8080", "The billing service listens on port 4000"]
 
 
-def test_the_brain_keeps_one_fact_of_a_key_whoever_said_it(api_url: str) -> None:
-    first, second, _, said_again, found = run(api_url, "brain")
+def test_brain_keeps_one_fact_per_key(api_url: str) -> None:
+    first, second, _, repeated, found = run(api_url, "brain")
 
     assert (second["event"], second["supersedes"]) == ("SUPERSEDE", first["id"])
-    assert (said_again["event"], said_again["id"]) == ("CORROBORATE", second["id"])
+    assert (repeated["event"], repeated["id"]) == ("CORROBORATE", second["id"])
     assert "The shop runs on Shopify" in contents(found)
     assert "The shop runs on WooCommerce" not in contents(found)
 
 
-def test_the_keyed_store_keeps_the_last_write_and_finds_it_alone(api_url: str) -> None:
+def test_keyed_keeps_last_write_only(api_url: str) -> None:
     *_, keys, found = run(api_url, "keyed")
 
     assert keys["results"] == ["city", "drink"]
@@ -133,7 +133,7 @@ def test_the_keyed_store_keeps_the_last_write_and_finds_it_alone(api_url: str) -
     assert found["removed_by_threshold"] == 1
 
 
-def test_the_cognitive_memory_answers_knowledge_and_episode_and_forgets_the_session(api_url: str) -> None:
+def test_cognitive_finds_facts_and_ends_session(api_url: str) -> None:
     *_, last_thought, found, ended = run(api_url, "cognitive")
 
     assert last_thought["evicted"]["content"] == "Thought one"
@@ -142,34 +142,36 @@ def test_the_cognitive_memory_answers_knowledge_and_episode_and_forgets_the_sess
     assert ended["dropped"] == 4
 
 
-def test_importance_answers_the_pool_and_then_one_author(api_url: str) -> None:
-    *_, pool, one = run(api_url, "importance")
+def test_importance_finds_pool_and_one_author(api_url: str) -> None:
+    *_, pool, by_author = run(api_url, "importance")
 
     assert contents(pool) == ["Wants to run ten kilometres in an hour", "Ran ten kilometres in an hour on Sunday"]
     assert (pool["threshold"], pool["min_similarity"]) == (0.0, 0.7)
-    assert [memory["author"] for memory in one["results"]] == ["trainer"]
-    assert one["warnings"] == []
+    assert [memory["author"] for memory in by_author["results"]] == ["trainer"]
+    assert by_author["warnings"] == []
 
 
-def test_without_a_design_the_oldest_is_found_by_what_it_says(api_url: str) -> None:
+def test_no_preset_finds_the_oldest_by_content(api_url: str) -> None:
     *_, found = run(api_url, "none")
 
     assert [memory["type"] for memory in found["results"]] == ["minutes", "invoice"]
 
 
-def test_zones_show_a_memory_to_who_may_read_it_and_seal_it_in_an_export_until_its_key_is_deleted(api_url: str) -> None:
-    _, _, listed, *exported, receipt, left = run(api_url, "zones")
+def test_zones_limit_reading_and_seal_exports(api_url: str) -> None:
+    """Deletion of the zone's key erases its memories."""
+
+    _, _, listed, *exported, receipt, remaining = run(api_url, "zones")
 
     assert sorted(contents(listed)) == ["Allergic to penicillin", "Likes tea"]
     lines = [line for line in exported if "user_id" in line]
     sealed, plain = sorted(lines, key=lambda line: "sealed" not in line)
     assert (plain["content"], "content" in sealed, sealed["zone"]) == ("Likes tea", False, "SENSITIVE")
     assert (receipt["counts"]["total"], receipt["keys_deleted"]) == (1, ["SENSITIVE"])
-    assert contents(left) == ["Likes tea"]
+    assert contents(remaining) == ["Likes tea"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_example_that_is_run_again_stores_nothing_twice(api_url: str, name: str) -> None:
+def test_repeated_example_stores_nothing_twice(api_url: str, name: str) -> None:
     (agent,) = re.findall(r"^agent=(.*)$", (EXAMPLES / name / "try.sh").read_text(), re.M)
 
     def stored() -> list[str]:

@@ -1,4 +1,4 @@
-"""The API as a process of its own: under a flood, while it embeds, when it is told to stop, and what it traces."""
+"""API process: large requests, embedding, shutdown and traces."""
 
 import contextlib
 import json
@@ -46,7 +46,7 @@ def qdrant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @contextlib.contextmanager
 def serving(folder: pathlib.Path, qdrant_url: str, **environment: str) -> Iterator[tuple[Program, httpx.Client]]:
-    """Run `agentmemory api` on manifests; give it and a client once it is ready."""
+    """Run `agentmemory api` on manifests; yield it and a client once it is ready."""
     manifests = folder / "manifests"
     manifests.mkdir()
     (manifests / "all.yaml").write_text(yaml.safe_dump_all([CONNECTION, PLAIN, WORDS]))
@@ -61,32 +61,32 @@ def serving(folder: pathlib.Path, qdrant_url: str, **environment: str) -> Iterat
 
 
 def wide_batch(number: int) -> bytes:
-    """Return a batch of 10 MiB, most of it vectors."""
+    """Return a batch of 10 MiB, mostly vectors."""
     memories = [{"user_id": f"flood-{number}", "vector": VECTOR, "content": str(place)} for place in range(1000)]
     return json.dumps({"memories": memories}).encode()
 
 
 def peak_mib(program: Program) -> float:
-    """Return the most memory that the process has had, in MiB."""
+    """Return the peak memory of the process, in MiB."""
     status = pathlib.Path(f"/proc/{program.pid}/status").read_text()
     return int(re.search(r"^VmHWM:\s+(\d+) kB", status, re.M)[1]) / 1024  # type: ignore[index]
 
 
 def probe_while(client: httpx.Client, work: Callable[[], httpx.Response]) -> tuple[httpx.Response, list[float], float]:
-    """Return what the work answers, the seconds of each `/healthz` meanwhile, and the seconds of the work."""
+    """Return the response, the seconds of each concurrent `/healthz`, and the seconds of the work."""
     took: list[float] = []
     with ThreadPoolExecutor(1) as pool:
         started_s = time.monotonic()
         working = pool.submit(work)
         while not working.done():
-            asked_s = time.monotonic()
+            probe_started_s = time.monotonic()
             assert client.get("/healthz").status_code == 200
-            took.append(time.monotonic() - asked_s)
+            took.append(time.monotonic() - probe_started_s)
             time.sleep(0.005)
         return working.result(), took, time.monotonic() - started_s
 
 
-def test_the_loop_answers_while_a_large_batch_is_embedded(tmp_path: pathlib.Path, qdrant: str) -> None:
+def test_health_is_served_while_a_batch_is_embedded(tmp_path: pathlib.Path, qdrant: str) -> None:
     text = "the quick brown fox jumps over the lazy dog again and again because it can " * 200
     batch = {"memories": [{"user_id": "w", "content": f"{number} {text}"} for number in range(300)]}
     with serving(tmp_path, qdrant) as (_, client):
@@ -99,7 +99,7 @@ def test_the_loop_answers_while_a_large_batch_is_embedded(tmp_path: pathlib.Path
         assert max(took_s) < whole_s / 4
 
 
-def test_a_flood_of_large_batches_is_sent_away_before_memory_grows(tmp_path: pathlib.Path, qdrant: str) -> None:
+def test_excess_large_batches_get_429_and_bound_memory(tmp_path: pathlib.Path, qdrant: str) -> None:
     bodies = [wide_batch(number) for number in range(3)]
     refusals: list[str] = []
 
@@ -119,11 +119,11 @@ def test_a_flood_of_large_batches_is_sent_away_before_memory_grows(tmp_path: pat
 
         assert stored == [1000] * 12
         assert set(refusals) == {"1"}
-        # Two at a time come to 200; all twelve at once to 900.
+        # Two batches at a time take 200 MiB, all twelve at once 900 MiB.
         assert peak_mib(program) - before_mib < 450
 
 
-def test_a_stop_ends_what_is_under_way_and_writes_the_access_counts(tmp_path: pathlib.Path, qdrant: str) -> None:
+def test_shutdown_completes_requests_and_access_counts(tmp_path: pathlib.Path, qdrant: str) -> None:
     with serve_proxy(qdrant) as proxy, serving(tmp_path, proxy.url) as (program, client):
         base = f"{client.base_url}/v1/agents/plain"
         memory = {"user_id": "stop", "content": "c", "vector": VECTOR}
@@ -131,10 +131,10 @@ def test_a_stop_ends_what_is_under_way_and_writes_the_access_counts(tmp_path: pa
         client.post(f"{base}/search", json={"user_id": "stop", "vector": VECTOR}).raise_for_status()
         proxy.fail_with(Fault(delay_s=1.5, of="writes"))
         with ThreadPoolExecutor(1) as pool:
-            under_way = pool.submit(httpx.post, f"{base}/memories", json=memory | {"content": "d"}, timeout=60)
+            pending = pool.submit(httpx.post, f"{base}/memories", json=memory | {"content": "d"}, timeout=60)
             wait_until(proxy.mutations, seconds=20, what="the write")
             program.terminate()
-            answer = under_way.result()
+            answer = pending.result()
         wait_until(lambda: program.returncode is not None, seconds=30, what="the end of the process")
 
     assert answer.status_code == 201
@@ -147,14 +147,14 @@ def test_a_stop_ends_what_is_under_way_and_writes_the_access_counts(tmp_path: pa
     assert counts == {"c": 1, "d": 0}
 
 
-def test_nothing_of_the_tracing_library_is_imported_where_no_traces_are_wanted(tmp_path: pathlib.Path) -> None:
+def test_tracing_sdk_is_not_imported_without_traces(tmp_path: pathlib.Path) -> None:
     code = "import sys, agentmemory_operator.main.api; print([n for n in sys.modules if 'opentelemetry.sdk' in n])"
     program = Program(tmp_path / "log", sys.executable, "-c", code)
     with running(program):
         program.wait_for(r"^\[\]$")
 
 
-def test_requests_and_passes_are_traced_without_what_they_are_about(tmp_path: pathlib.Path) -> None:
+def test_traces_contain_operations_but_no_contents(tmp_path: pathlib.Path) -> None:
     collector = Collector()
     trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
     secret = "a-secret-of-hers"
@@ -178,8 +178,8 @@ def test_requests_and_passes_are_traced_without_what_they_are_about(tmp_path: pa
             wait_until(lambda: program.returncode is not None, seconds=30, what="the end of the process")
     spans = collector.spans()
 
-    of_request = {span.name: span for _, span in spans if span.trace_id.hex() == trace}
-    served = of_request["POST"]
+    request_spans = {span.name: span for _, span in spans if span.trace_id.hex() == trace}
+    served = request_spans["POST"]
     assert served.parent_span_id.hex() == parent
     assert attributes_of(served) == {
         "http.request.method": "POST",
@@ -187,10 +187,10 @@ def test_requests_and_passes_are_traced_without_what_they_are_about(tmp_path: pa
         "http.response.status_code": 201,
         "agentmemory.agent": "words",
     }
-    operation = of_request["create_memory"]
+    operation = request_spans["create_memory"]
     assert operation.parent_span_id == served.span_id
     for name in ("embed", "qdrant PUT points"):
-        assert of_request[name].parent_span_id == operation.span_id, name
+        assert request_spans[name].parent_span_id == operation.span_id, name
     passes = [span for _, span in spans if span.name == "reconcile"]
     created = {span.parent_span_id for _, span in spans if span.name == "qdrant PUT"}
     assert created
@@ -204,7 +204,9 @@ def test_requests_and_passes_are_traced_without_what_they_are_about(tmp_path: pa
     assert b"user-of-hers" not in sent
 
 
-def test_a_collector_that_is_away_holds_up_neither_requests_nor_the_stop(tmp_path: pathlib.Path, qdrant: str) -> None:
+def test_unreachable_collector_delays_nothing(tmp_path: pathlib.Path, qdrant: str) -> None:
+    """Neither requests nor the shutdown wait for it."""
+
     with serving(tmp_path, qdrant, OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9") as (program, client):
         answers = [client.get("/v1/agents/plain").status_code for _ in range(50)]
         program.terminate()

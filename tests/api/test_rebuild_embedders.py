@@ -1,4 +1,4 @@
-"""What embeds for rebuilds: opened by the operator, with the key in the Secret that the object names."""
+"""Embedders that the operator opens for rebuilds, with the key in the object's Secret."""
 
 import contextlib
 from collections.abc import AsyncIterator, Iterator
@@ -47,7 +47,7 @@ def agent() -> AgentMemory:
     return parse_agent_memory(memory_document(embedding=embedding | {"timeoutSeconds": 1}))
 
 
-async def test_the_key_of_the_namespace_of_the_object_is_sent_and_calls_are_measured(
+async def test_secret_key_is_sent_and_calls_are_measured(
     service: tuple[FakeOpenAI, str],
 ) -> None:
     async with embedders_of(FakeSecrets({KEY: "k1"})) as embedders:
@@ -60,23 +60,21 @@ async def test_the_key_of_the_namespace_of_the_object_is_sent_and_calls_are_meas
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "message"),
     [
         (source_of("http://127.0.0.1:1/v1"), "Secret agents/provider with key 'api-key' not found"),
         (EmbeddingSource(provider="none", model=None, dimensions=8), "provider none cannot embed"),
         (EmbeddingSource(provider="wordllama", model=None, dimensions=8), "wordllama gives 64, 128 or 256"),
     ],
 )
-async def test_what_cannot_be_opened_pauses_the_rebuild_and_says_what_to_mend(
-    source: EmbeddingSource, said: str
-) -> None:
+async def test_unusable_embedder_pauses_the_rebuild(source: EmbeddingSource, message: str) -> None:
     async with embedders_of(FakeSecrets()) as embedders:
-        with pytest.raises(RebuildPaused, match=said):
+        with pytest.raises(RebuildPaused, match=message):
             await embedders.open(source, agent())
 
 
 @pytest.mark.parametrize(("is_in_cluster", "key"), [(False, "Bearer own"), (True, "Bearer none")])
-async def test_a_key_of_the_environment_is_sent_in_development_and_never_in_a_cluster(
+async def test_environment_key_is_only_used_in_development(
     service: tuple[FakeOpenAI, str], is_in_cluster: bool, key: str
 ) -> None:
     source = EmbeddingSource(provider="openai", model="m", dimensions=8, base_url=service[1])
@@ -87,7 +85,7 @@ async def test_a_key_of_the_environment_is_sent_in_development_and_never_in_a_cl
     assert service[0].keys == [key]
 
 
-async def test_what_is_embedded_again_has_the_prefix_of_memories(service: tuple[FakeOpenAI, str]) -> None:
+async def test_texts_get_the_passage_prefix(service: tuple[FakeOpenAI, str]) -> None:
     source = replace(source_of(service[1]), prefixes=Prefixes(query="query: ", passage="passage: "))
     async with embedders_of(FakeSecrets({KEY: "k1"})) as embedders:
         embedder = await embedders.open(source, agent())

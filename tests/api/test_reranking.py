@@ -1,4 +1,4 @@
-"""Results that a cross-encoder reads again, over HTTP: a real one of a few bytes, for which blue is worth two reds."""
+"""Reranking by a cross-encoder over HTTP: a real model of a few bytes, for which blue outweighs two reds."""
 
 import pathlib
 from collections.abc import Iterator
@@ -21,8 +21,8 @@ UNREAD = agent_document("unread", embedding=EMBEDDING, scoring=ALL_PASS | {"rera
 
 
 @pytest.fixture(scope="module")
-def reading(qdrant_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    """Agents `reread`, and `unread`, whose model is not there."""
+def reranking(qdrant_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """Agents `reread`, and `unread` with a model that does not exist."""
     models: pathlib.Path = write_cross_encoder(tmp_path_factory.mktemp("models"))
     for document in (READ, UNREAD):
         create_collection(qdrant_url, document)
@@ -36,14 +36,14 @@ def reading(qdrant_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield client
 
 
-def search(client: httpx.Client, agent: str, **asked: Any) -> dict[str, Any]:
-    answer = client.post(f"/v1/agents/{agent}/search", json={"user_id": "ada", "query": "red"} | asked)
+def search(client: httpx.Client, agent: str, **options: Any) -> dict[str, Any]:
+    answer = client.post(f"/v1/agents/{agent}/search", json={"user_id": "ada", "query": "red"} | options)
     found: dict[str, Any] = answer.raise_for_status().json()
     return found
 
 
-def test_the_first_are_in_the_order_of_the_model_and_explained(reading: httpx.Client) -> None:
-    answer = search(reading, "reread", explain=True)
+def test_first_results_are_reranked_and_explained(reranking: httpx.Client) -> None:
+    answer = search(reranking, "reread", explain=True)
 
     explained = [found["explain"] for found in answer["results"]]
     numbers = [terms["rerank"] for terms in explained]
@@ -54,8 +54,8 @@ def test_the_first_are_in_the_order_of_the_model_and_explained(reading: httpx.Cl
     assert min(found["score"] for found in answer["results"][:3]) >= answer["results"][3]["score"]
 
 
-def test_a_model_that_is_not_there_leaves_the_order_of_the_scores_and_says_so(reading: httpx.Client) -> None:
-    answer = search(reading, "unread", explain=True)
+def test_missing_model_keeps_order_and_warns(reranking: httpx.Client) -> None:
+    answer = search(reranking, "unread", explain=True)
 
     scores = [found["score"] for found in answer["results"]]
     assert (len(scores), scores) == (4, sorted(scores, reverse=True))
@@ -65,8 +65,8 @@ def test_a_model_that_is_not_there_leaves_the_order_of_the_scores_and_says_so(re
     assert [found["explain"]["rerank"] for found in answer["results"]] == [None] * 4
 
 
-def test_an_agent_says_what_reads_again(reading: httpx.Client, client: httpx.Client) -> None:
-    told = [reading.get(f"/v1/agents/{agent}").json()["rerank"] for agent in ("reread", "unread")]
+def test_agent_shows_its_reranker(reranking: httpx.Client, client: httpx.Client) -> None:
+    rerankers = [reranking.get(f"/v1/agents/{agent}").json()["rerank"] for agent in ("reread", "unread")]
 
-    assert told == [{"model": CROSS_ENCODER, "candidates": 3}, {"model": "my/own", "candidates": 30}]
+    assert rerankers == [{"model": CROSS_ENCODER, "candidates": 3}, {"model": "my/own", "candidates": 30}]
     assert client.get("/v1/agents/words").json()["rerank"] is None

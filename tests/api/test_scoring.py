@@ -1,4 +1,4 @@
-"""Every scoring model over HTTP: the terms of `explain` make the score, and the agent says what is in force."""
+"""Scoring models over HTTP: the terms of `explain` yield the score, and the agent shows the model in use."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -40,7 +40,7 @@ MEMORIES = [
 
 @pytest.fixture(scope="module")
 def client(qdrant_url: str) -> Iterator[httpx.Client]:
-    """An API with an agent for each model, and one whose expression is rejected, all with the same memories."""
+    """An API with an agent per model, and one with a rejected expression, all with the same memories."""
     documents = [agent_document(f"by-{name}", types=TYPES, scoring=ALL_PASS | SCORING[name]) for name in SCORING]
     documents.append(agent_document("by-rejected", types=TYPES, scoring=ALL_PASS | REJECTED) | {"status": ACCEPTED})
     for document in documents:
@@ -54,15 +54,15 @@ def client(qdrant_url: str) -> Iterator[httpx.Client]:
 
 
 def explained(client: httpx.Client, agent: str) -> list[dict[str, Any]]:
-    asked = {"user_id": "u", "vector": [1.0] * 8, "explain": True}
-    answer = client.post(f"/v1/agents/{agent}/search", json=asked)
+    body = {"user_id": "u", "vector": [1.0] * 8, "explain": True}
+    answer = client.post(f"/v1/agents/{agent}/search", json=body)
     assert answer.status_code == 200, answer.text
     found: list[dict[str, Any]] = answer.json()["results"]
     return found
 
 
 def product_of(explain: dict[str, Any]) -> float:
-    """Return the score that docs/scoring.md makes of the terms."""
+    """Return the score of the terms by the formula in docs/scoring.md."""
     terms, similarity, boost = explain["terms"], explain["similarity"], explain["boost"]
     match explain["model"]:
         case "Weighted":
@@ -79,7 +79,7 @@ def product_of(explain: dict[str, Any]) -> float:
 
 
 @pytest.mark.parametrize("name", SCORING)
-def test_the_explained_terms_make_the_score_of_every_model(client: httpx.Client, name: str) -> None:
+def test_explained_terms_yield_the_score(client: httpx.Client, name: str) -> None:
     found = explained(client, f"by-{name}")
 
     assert len(found) == (2 if name == "priority" else 4)
@@ -90,14 +90,14 @@ def test_the_explained_terms_make_the_score_of_every_model(client: httpx.Client,
         assert explain["model"] == SCORING[name].get("model", "Weighted")
 
 
-def test_doubt_lowers_the_score_where_the_object_says_so(client: httpx.Client) -> None:
+def test_low_confidence_lowers_the_score_if_configured(client: httpx.Client) -> None:
     factors = {memory["content"]: memory["explain"]["confidence_factor"] for memory in explained(client, "by-doubted")}
 
     assert factors["new"] == pytest.approx(0.4 + 0.6 * 0.7)
     assert factors["old"] == 1.0
 
 
-def test_an_explained_expression_shows_its_variables_and_the_parts_of_its_sum(client: httpx.Client) -> None:
+def test_explain_shows_variables_and_summands(client: httpx.Client) -> None:
     explain = explained(client, "by-expression")[0]["explain"]
 
     assert list(explain["terms"]) == [
@@ -109,7 +109,7 @@ def test_an_explained_expression_shows_its_variables_and_the_parts_of_its_sum(cl
     assert set(explain["variables"]) == {"similarity", "ageDays", "idleDays", "decayRate"}
 
 
-def test_an_agent_shows_the_model_in_force(client: httpx.Client) -> None:
+def test_agent_shows_the_model_in_use(client: httpx.Client) -> None:
     shown = {name: client.get(f"/v1/agents/by-{name}").json() for name in SCORING}
 
     models = {name: scoring.get("model", "Weighted") for name, scoring in SCORING.items()}
@@ -123,7 +123,7 @@ def test_an_agent_shows_the_model_in_force(client: httpx.Client) -> None:
     assert shown["importance"]["importance"] == {"daily_rate": 0.01, "idle_factor": 0.1, "unimportant_factor": 1.0}
 
 
-def test_a_rejected_expression_is_told_and_what_was_accepted_last_ranks(client: httpx.Client) -> None:
+def test_rejected_expression_keeps_the_accepted_one(client: httpx.Client) -> None:
     shown = client.get("/v1/agents/by-rejected").json()
     found = client.post("/v1/agents/by-rejected/search", json={"user_id": "u", "vector": [1.0] * 8})
 

@@ -1,4 +1,4 @@
-"""What a caller may ask of answers: terms, weights for one search, some fields, a compact form; and known sources."""
+"""Options of responses (terms, weights, fields, compact format), and sources of memories."""
 
 import json
 from typing import Any
@@ -17,14 +17,14 @@ def store(client: httpx.Client, user: str, **memory: Any) -> dict[str, Any]:
     return stored
 
 
-def search(client: httpx.Client, user: str, **asked: Any) -> dict[str, Any]:
-    answer = client.post(SEARCH, json={"user_id": user, "vector": VECTOR} | asked)
+def search(client: httpx.Client, user: str, **options: Any) -> dict[str, Any]:
+    answer = client.post(SEARCH, json={"user_id": user, "vector": VECTOR} | options)
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
     return found
 
 
-def test_the_terms_of_a_result_stand_beside_its_score(client: httpx.Client, user: str) -> None:
+def test_terms_are_added_to_results(client: httpx.Client, user: str) -> None:
     store(client, user, content="what was asked")
 
     [found] = search(client, user, terms=True)["results"]
@@ -42,9 +42,7 @@ def test_the_terms_of_a_result_stand_beside_its_score(client: httpx.Client, user
         ({"similarity": 1.5, "recency": -0.5, "utility": 0}, "less than or equal to 1"),
     ],
 )
-def test_weights_are_held_to_the_bounds_of_the_object_s_own(
-    client: httpx.Client, user: str, weights: dict[str, float], message: str
-) -> None:
+def test_weights_must_be_valid(client: httpx.Client, user: str, weights: dict[str, float], message: str) -> None:
     answer = client.post(SEARCH, json={"user_id": user, "vector": VECTOR, "weights": weights})
 
     assert answer.status_code == 422
@@ -52,11 +50,11 @@ def test_weights_are_held_to_the_bounds_of_the_object_s_own(
     assert "weights" in answer.json()["errors"][0]["field"]
 
 
-def test_answers_hold_the_fields_that_are_asked_for(client: httpx.Client, user: str) -> None:
+def test_response_has_only_requested_fields(client: httpx.Client, user: str) -> None:
     memory_id = store(client, user, content="what was asked", metadata={"n": 0.123456, "none": None})["id"]
-    asked = {"fields": ["id", "content"]}
+    options = {"fields": ["id", "content"]}
 
-    [found] = search(client, user, **asked)["results"]
+    [found] = search(client, user, **options)["results"]
     listed = client.get(MEMORIES, params=[("user_id", user), ("fields", "id"), ("fields", "content")]).json()
     got = client.get(f"{MEMORIES}/{memory_id}", params={"user_id": user, "fields": "id"}).json()
 
@@ -65,14 +63,16 @@ def test_answers_hold_the_fields_that_are_asked_for(client: httpx.Client, user: 
     assert got == {"id": memory_id}
 
 
-def test_a_field_that_no_memory_has_is_refused_with_the_nearest(client: httpx.Client, user: str) -> None:
+def test_unknown_field_suggests_the_nearest(client: httpx.Client, user: str) -> None:
     answer = client.get(MEMORIES, params={"user_id": user, "fields": "importence"})
 
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["message"] == "memories have no field 'importence': did you mean importance?"
 
 
-def test_compact_answers_leave_out_nulls_and_round_but_for_what_callers_stored(client: httpx.Client, user: str) -> None:
+def test_compact_drops_nulls_and_rounds(client: httpx.Client, user: str) -> None:
+    """Metadata of callers stay unchanged."""
+
     memory_id = store(
         client, user, content="what was asked", importance=0.123456, metadata={"n": 0.123456, "none": None}
     )["id"]
@@ -90,21 +90,21 @@ def test_compact_answers_leave_out_nulls_and_round_but_for_what_callers_stored(c
 
 
 @pytest.mark.parametrize("source", ["conversation", "tool_result", "reflection", "distillation", "x-crm"])
-def test_a_source_is_one_of_those_known_or_one_s_own(client: httpx.Client, user: str, source: str) -> None:
+def test_known_or_custom_source_is_accepted(client: httpx.Client, user: str, source: str) -> None:
     store(client, user, source=source)
 
     assert search(client, user)["results"][0]["source"] == source
 
 
 @pytest.mark.parametrize("source", ["banana", "x-", "x-a b", "Conversation"])
-def test_another_source_is_refused(client: httpx.Client, user: str, source: str) -> None:
+def test_unknown_source_is_refused(client: httpx.Client, user: str, source: str) -> None:
     answer = client.post(MEMORIES, json={"user_id": user, "content": "c", "source": source})
 
     assert answer.status_code == 422
     assert "x- and a name of your own" in answer.json()["errors"][0]["message"]
 
 
-def test_a_source_from_before_is_imported_and_read(client: httpx.Client, user: str) -> None:
+def test_legacy_source_is_imported_and_read(client: httpx.Client, user: str) -> None:
     line = {"content": "told long ago", "source": "a wiki page", "vector": VECTOR}
     answer = client.post(
         f"{MEMORIES.removesuffix('/memories')}/import",

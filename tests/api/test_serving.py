@@ -1,4 +1,4 @@
-"""How the API serves: its pages offline, its metrics, its access log, its bounds, its warning of old settings."""
+"""API serving: offline pages, metrics, access log, body limits, and the warning about outdated settings."""
 
 import json
 import logging
@@ -22,17 +22,17 @@ VECTOR = [1.0] * 8
 
 
 def samples(url: str) -> dict[str, float]:
-    """Return every line of `/metrics`, by name and labels."""
+    """Return the samples of `/metrics`, by name and labels."""
     return parse_samples(httpx.get(f"{url}/metrics").text)
 
 
-def test_the_page_of_the_api_asks_no_other_host(client: httpx.Client) -> None:
+def test_docs_page_loads_nothing_from_other_hosts(client: httpx.Client) -> None:
     page = client.get("/docs").text
     loaded = re.findall(r"""(?:src|href)=["']([^"']+)""", page) + re.findall(r"""url: ["']([^"']+)""", page)
 
     assert len(loaded) == 4
     assert "://" not in page
-    # What the script would ask on the internet by itself.
+    # By default the script would send the document to a validator on the internet.
     assert re.search(r'"validatorUrl": ?null', page)
     for path in loaded:
         assert client.get(path).status_code == 200, path
@@ -60,7 +60,7 @@ def test_requests_searches_and_calls_are_measured(stack: Stack, client: httpx.Cl
     assert user not in httpx.get(f"{stack.api_url}/metrics").text
 
 
-def test_callers_cannot_make_series(stack: Stack, client: httpx.Client) -> None:
+def test_callers_cannot_create_metric_series(stack: Stack, client: httpx.Client) -> None:
     for number in range(3):
         client.request("PROPFIND", f"/nowhere/{number}")
         client.get(f"/v1/agents/unknown-{number}")
@@ -71,7 +71,7 @@ def test_callers_cannot_make_series(stack: Stack, client: httpx.Client) -> None:
     assert not any("PROPFIND" in name or "nowhere" in name or "unknown" in name for name in requests)
 
 
-def test_the_access_log_says_who_was_served_and_no_memory(
+def test_access_log_has_requests_but_no_contents(
     client: httpx.Client, user: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     secret = "a-secret-of-hers"
@@ -83,10 +83,10 @@ def test_the_access_log_says_who_was_served_and_no_memory(
 
     lines = [JsonFormatter().format(record) for record in caplog.records]
     assert [json.loads(line)["request"]["status"] for line in lines] == [201, 200, 422]
-    told = json.loads(lines[1])["request"]
-    assert told["took_ms"] > 0
-    del told["took_ms"]
-    assert told == {
+    logged = json.loads(lines[1])["request"]
+    assert logged["took_ms"] > 0
+    del logged["took_ms"]
+    assert logged == {
         "method": "GET",
         "path": f"{MEMORIES}/{stored.json()['id']}",
         "status": 200,
@@ -95,19 +95,19 @@ def test_the_access_log_says_who_was_served_and_no_memory(
     assert not any(secret in line or user in line for line in lines)
 
 
-@pytest.mark.parametrize(("age_s", "told"), [(0.0, None), (60.0, None), (75.9, "75")])
-def test_old_settings_are_served_with_a_warning(qdrant_url: str, age_s: float, told: str | None) -> None:
+@pytest.mark.parametrize(("age_s", "header"), [(0.0, None), (60.0, None), (75.9, "75")])
+def test_outdated_settings_are_served_with_a_warning(qdrant_url: str, age_s: float, header: str | None) -> None:
     with running_api(qdrant_url, PROBE, sources=ConstantSources(None, age_s)) as stack:
         answers = [httpx.get(stack.api_url + path) for path in ("/v1/agents/probe", "/v1/agents/nobody")]
         probe = httpx.get(f"{stack.api_url}/readyz")
 
     assert [answer.status_code for answer in answers] == [200, 404]
-    assert [answer.headers.get(STALE_HEADER) for answer in answers] == [told, told]
+    assert [answer.headers.get(STALE_HEADER) for answer in answers] == [header, header]
     assert (probe.status_code, probe.headers.get(STALE_HEADER)) == (200, None)
 
 
-def begin(url: str, *, body: bytes) -> socket.socket:
-    """Begin a request whose body does not end."""
+def start_request(url: str, *, body: bytes) -> socket.socket:
+    """Start a request whose body does not end."""
     place = urlsplit(url)
     connection = socket.create_connection((place.hostname or "", place.port or 0))
     lines = ["Host: localhost", "Content-Type: application/json", f"Content-Length: {len(body) + 1}", "", ""]
@@ -116,10 +116,10 @@ def begin(url: str, *, body: bytes) -> socket.socket:
 
 
 def wait_receiving(url: str, number: int, *, body_bytes: int = 0) -> None:
-    until = time.monotonic() + 20
-    wanted = {"agentmemory_api_requests_receiving": number, "agentmemory_api_body_bytes_in_flight": body_bytes}
-    while not wanted.items() <= samples(url).items():
-        assert time.monotonic() < until
+    deadline_s = time.monotonic() + 20
+    expected = {"agentmemory_api_requests_receiving": number, "agentmemory_api_body_bytes_in_flight": body_bytes}
+    while not expected.items() <= samples(url).items():
+        assert time.monotonic() < deadline_s
         time.sleep(0.01)
 
 
@@ -127,9 +127,11 @@ def store(url: str, **more: object) -> httpx.Response:
     return httpx.post(url + MEMORIES, json={"user_id": "u", "content": "c" * 1000, "vector": VECTOR, **more})
 
 
-def test_a_body_that_does_not_end_takes_nothing_but_its_bytes(qdrant_url: str) -> None:
+def test_unfinished_body_uses_only_its_bytes(qdrant_url: str) -> None:
+    """It occupies no request slot."""
+
     with running_api(qdrant_url, PROBE, limits=Limits(requests=1)) as stack:
-        with begin(stack.api_url, body=b"{" * 100_000):
+        with start_request(stack.api_url, body=b"{" * 100_000):
             wait_receiving(stack.api_url, 1, body_bytes=100_000)
             assert samples(stack.api_url)["agentmemory_api_requests_in_flight"] == 0
             assert store(stack.api_url).status_code == 201
@@ -137,21 +139,21 @@ def test_a_body_that_does_not_end_takes_nothing_but_its_bytes(qdrant_url: str) -
         assert store(stack.api_url).status_code == 201
 
 
-def test_a_body_that_stalls_makes_room_for_one_that_comes(qdrant_url: str) -> None:
+def test_stalled_body_yields_to_a_new_one(qdrant_url: str) -> None:
     memories = [{"user_id": "u", "content": f"{number}" + "c" * 1000, "vector": VECTOR} for number in range(300)]
     with running_api(qdrant_url, PROBE, limits=Limits(body_bytes=400_000)) as stack:
-        with begin(stack.api_url, body=b"{" * 300_000) as stalled:
+        with start_request(stack.api_url, body=b"{" * 300_000) as stalled:
             wait_receiving(stack.api_url, 1, body_bytes=300_000)
             stored = httpx.post(f"{stack.api_url}{MEMORIES}/batch", json={"memories": memories})
-            told = stalled.recv(4096)
+            received = stalled.recv(4096)
         wait_receiving(stack.api_url, 0)
 
-        assert told.startswith(b"HTTP/1.1 429")
-        assert b"retry-after: 1" in told
+        assert received.startswith(b"HTTP/1.1 429")
+        assert b"retry-after: 1" in received
         assert stored.status_code == 200
         assert samples(stack.api_url)["agentmemory_api_requests_in_flight"] == 0
 
 
-def test_a_body_larger_than_the_bound_has_room_when_it_is_alone(qdrant_url: str) -> None:
+def test_oversized_body_is_accepted_if_alone(qdrant_url: str) -> None:
     with running_api(qdrant_url, WORDS, PROBE, limits=Limits(body_bytes=10)) as stack:
         assert store(stack.api_url).status_code == 201

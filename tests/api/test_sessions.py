@@ -1,4 +1,4 @@
-"""Working memory and the end of a session, over HTTP."""
+"""Working memory and the end of a session over HTTP."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def end(client: httpx.Client, user: str, session: str = "s") -> dict[str, Any]:
     return ended
 
 
-def test_a_session_has_four_memories_in_mind(client: httpx.Client, user: str) -> None:
+def test_session_keeps_the_last_four_memories(client: httpx.Client, user: str) -> None:
     kept = [keep(client, user, content=content).json() for content in "abcde"]
 
     found = in_mind(client, user)
@@ -45,7 +45,7 @@ def test_a_session_has_four_memories_in_mind(client: httpx.Client, user: str) ->
     assert {memory["session_id"] for memory in found["results"]} == {"s"}
 
 
-def test_the_end_of_a_session_drops_what_it_had_in_mind_once(client: httpx.Client, user: str) -> None:
+def test_end_drops_working_memories_once(client: httpx.Client, user: str) -> None:
     for session, content in (("s", "a"), ("s", "b"), ("t", "c")):
         keep(client, user, session, content=content)
 
@@ -70,7 +70,7 @@ def test_the_end_of_a_session_drops_what_it_had_in_mind_once(client: httpx.Clien
         ({"vector": None}, "vector"),
     ],
 )
-def test_what_is_wrong_is_named_and_nothing_is_kept(
+def test_invalid_field_is_named_and_nothing_kept(
     client: httpx.Client, user: str, body: dict[str, Any], field: str
 ) -> None:
     answer = keep(client, user, **body)
@@ -80,7 +80,7 @@ def test_what_is_wrong_is_named_and_nothing_is_kept(
     assert contents(in_mind(client, user)) == []
 
 
-def test_an_agent_without_the_type_says_how_to_get_it(client: httpx.Client, user: str) -> None:
+def test_missing_working_type_names_the_setting(client: httpx.Client, user: str) -> None:
     answer = keep(client, user, agent="/v1/agents/probe")
 
     assert answer.status_code == 422
@@ -88,13 +88,13 @@ def test_an_agent_without_the_type_says_how_to_get_it(client: httpx.Client, user
 
 
 @pytest.mark.parametrize("session", ["a%00b", "%20", "x" * 257])
-def test_a_session_s_name_is_an_ordinary_one(client: httpx.Client, user: str, session: str) -> None:
+def test_invalid_session_id_is_422(client: httpx.Client, user: str, session: str) -> None:
     answer = keep(client, user, session)
 
     assert (answer.status_code, [error["field"] for error in answer.json()["errors"]]) == (422, ["session_id"])
 
 
-def test_a_session_that_nobody_ends_is_over_after_a_while(client: httpx.Client, user: str) -> None:
+def test_idle_session_ends(client: httpx.Client, user: str) -> None:
     agent, listed = "/v1/agents/fleeting", {"user_id": user}
     keep(client, user, agent=agent).raise_for_status()
     body = {"user_id": user, "content": "d", "vector": VECTOR, "type": "working", "session_id": "s"}
@@ -107,9 +107,9 @@ def test_a_session_that_nobody_ends_is_over_after_a_while(client: httpx.Client, 
     assert client.get(f"{agent}/memories/{stored}", params=listed).status_code == 404
 
 
-def test_a_working_memory_without_a_session_is_refused_where_sessions_end_by_themselves(
-    client: httpx.Client, user: str
-) -> None:
+def test_working_memory_needs_session_if_idle_ends(client: httpx.Client, user: str) -> None:
+    """With `sessionIdleHours`, a working memory without a session would never end."""
+
     body = {"user_id": user, "content": "d", "vector": VECTOR, "type": "working"}
 
     refused = client.post("/v1/agents/fleeting/memories", json=body)
@@ -123,10 +123,10 @@ def test_a_working_memory_without_a_session_is_refused_where_sessions_end_by_the
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", "working"), ("PUT", "working"), ("POST", "end")])
-def test_an_unknown_agent_is_not_found_and_the_user_is_required(client: httpx.Client, method: str, path: str) -> None:
+def test_unknown_agent_is_404_and_user_is_required(client: httpx.Client, method: str, path: str) -> None:
     body = {"json": {"content": "c", "vector": VECTOR}} if method == "PUT" else {}
 
     unknown = client.request(method, f"/v1/agents/nobody/sessions/s/{path}", params={"user_id": "u"}, **body)  # type: ignore[arg-type]
-    nobody = client.request(method, f"{AGENT}/sessions/s/{path}", **body)  # type: ignore[arg-type]
+    without_user = client.request(method, f"{AGENT}/sessions/s/{path}", **body)  # type: ignore[arg-type]
 
-    assert (unknown.status_code, nobody.status_code) == (404, 422)
+    assert (unknown.status_code, without_user.status_code) == (404, 422)

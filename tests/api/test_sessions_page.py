@@ -1,4 +1,4 @@
-"""docs/sessions.md: its commands run in order, and answer what it shows."""
+"""docs/sessions.md: its commands run in order, and print the shown output."""
 
 import os
 import re
@@ -27,16 +27,16 @@ def port(qdrant_url: str) -> Iterator[str]:
 
 
 def shown(answer: str) -> str:
-    """Return the pattern of an answer that the page shows: anything may stand at an ellipsis."""
+    """Return the pattern of a shown response, where an ellipsis stands for any text."""
     return ".*".join(map(re.escape, answer.split("…")))
 
 
-def test_every_command_answers_as_the_page_shows(port: str) -> None:
+def test_commands_print_the_shown_output(port: str) -> None:
     if shutil.which("curl") is None:
         pytest.skip("curl is not on this machine")
     lines = [line for block in BLOCKS for line in block.splitlines()]
     script = "\n".join(line[2:] for line in lines if line.startswith("$ "))
-    # Each answer ends without a line break.
+    # Responses end without a line break.
     script = re.sub(r"^(curl .*)$", r"\1; echo", script, flags=re.M)
     script = script.replace("localhost:8080", f"127.0.0.1:{port}").replace("support-bot", "page-bot")
 

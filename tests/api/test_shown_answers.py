@@ -1,4 +1,4 @@
-"""Answers with `fields` and `format: compact` are as the document describes them, for a client that reads strictly."""
+"""Responses with `fields` and `format: compact`: they match the OpenAPI document, for a strict client."""
 
 import itertools
 from typing import Any
@@ -33,7 +33,7 @@ def store(client: httpx.Client, user: str, **more: Any) -> str:
 
 
 @pytest.mark.parametrize(("fields", "format"), list(itertools.product(FIELDS, FORMATS)))
-def test_what_is_shown_is_described(
+def test_shortened_response_matches_the_document(
     client: httpx.Client, document: dict[str, Any], user: str, fields: list[str], format: str
 ) -> None:
     ids = [store(client, user), store(client, user, content="b", session_id="s", tags=["t"], importance=1)]
@@ -51,13 +51,13 @@ def test_what_is_shown_is_described(
         assert len(answer.json()["results"]) == 2, answer.text
         read.append(("post", "/v1/agents/{agent}/search", "SearchOut", answer.json()))
 
-    for method, template, whole, told in read:
-        assert fits(document, schema_of(document, method, template), told), (template, told)
-        is_whole = fits(document, {"$ref": f"#/components/schemas/{whole}"}, told)
-        assert is_whole == (not fields and format == "full"), (template, told)
+    for method, template, whole, document_read in read:
+        assert fits(document, schema_of(document, method, template), document_read), (template, document_read)
+        is_whole = fits(document, {"$ref": f"#/components/schemas/{whole}"}, document_read)
+        assert is_whole == (not fields and format == "full"), (template, document_read)
 
 
-def test_what_is_not_described_does_not_fit(document: dict[str, Any]) -> None:
+def test_undescribed_response_does_not_match(document: dict[str, Any]) -> None:
     schema = schema_of(document, "post", "/v1/agents/{agent}/search")
     empty = {"results": [], "generation": 1, "total_candidates": 0, "removed_by_threshold": 0, "threshold": None}
     empty |= {"min_similarity": None, "candidates": None, "took_ms": 1.5, "warnings": []}
@@ -68,14 +68,14 @@ def test_what_is_not_described_does_not_fit(document: dict[str, Any]) -> None:
         assert not fits(document, schema, empty | {"results": [wrong]})
 
 
-def test_whole_numbers_may_be_written_with_a_point(client: httpx.Client, user: str) -> None:
+def test_integral_floats_are_accepted_as_integers(client: httpx.Client, user: str) -> None:
     store(client, user)
-    asked = {"user_id": user, "query": "Ada"}
+    query = {"user_id": user, "query": "Ada"}
 
-    for path, body in [("/search", asked | {"top_k": 5.0, "include": {"neighbours": 1.0}}), ("/tokens", TOKEN)]:
+    for path, body in [("/search", query | {"top_k": 5.0, "include": {"neighbours": 1.0}}), ("/tokens", TOKEN)]:
         assert client.post(f"{WORDS}{path}", json=body | {"user_id": user}).status_code == 200
     for wrong in (5.5, True, "5", 1e300, -1.0):
-        assert client.post(f"{WORDS}/search", json=asked | {"top_k": wrong}).status_code == 422, wrong
+        assert client.post(f"{WORDS}/search", json=query | {"top_k": wrong}).status_code == 422, wrong
     assert client.get(f"{WORDS}/memories", params={"user_id": user, "limit": "5.0"}).status_code == 200
     assert client.get(f"{WORDS}/memories", params={"user_id": user, "limit": "5.5"}).status_code == 422
     assert client.get(f"{WORDS}/memories", params={"user_id": user, "limit": "true"}).status_code == 422

@@ -1,4 +1,4 @@
-"""A strict mode that forbids what is exact, set while the API serves: every call is still answered."""
+"""Qdrant's strict mode without exact search, set while the API serves: all calls still succeed."""
 
 import pathlib
 from typing import Any
@@ -12,7 +12,7 @@ from tests.support.web.http_server import check_success
 AGENT = "/v1/agents/strict"
 
 
-def test_searches_and_counts_go_on_when_the_server_allows_nothing_exact_any_more(tmp_path: pathlib.Path) -> None:
+def test_search_and_counts_work_without_exact_search(tmp_path: pathlib.Path) -> None:
     document = agent_document("strict")
     search = {"user_id": "u", "vector": [1, 0, 0, 0, 0, 0, 0, 1], "top_k": 3, "explain": True}
     with dev_qdrant(tmp_path) as qdrant_url:
@@ -22,12 +22,12 @@ def test_searches_and_counts_go_on_when_the_server_allows_nothing_exact_any_more
 
             def found() -> tuple[list[str], bool, int]:
                 answer: Any = check_success(client.post(f"{AGENT}/search", json=search)).json()
-                told = check_success(client.get(f"{AGENT}/stats", params={"user_id": "u"})).json()
+                stats = check_success(client.get(f"{AGENT}/stats", params={"user_id": "u"})).json()
                 contents = [result["content"] for result in answer["results"]]
                 return (
                     contents,
                     answer["candidates"]["exact"],
-                    sum(count for states in told["types"].values() for count in states.values()),
+                    sum(count for states in stats["types"].values() for count in states.values()),
                 )
 
             for number in range(5):

@@ -1,4 +1,4 @@
-"""Export and import over HTTP, by the client and on the command line: lines of JSON, in constant memory."""
+"""Export and import of NDJSON over HTTP, by the client and on the command line, in constant memory."""
 
 import json
 import os
@@ -35,53 +35,59 @@ def line(text: str, **more: Any) -> bytes:
     return json.dumps({"content": text, "vector": VECTOR} | more).encode() + b"\n"
 
 
-def imported(client: httpx.Client, user: str, body: Any, **more: Any) -> dict[str, Any]:
+def import_lines(client: httpx.Client, user: str, body: Any, **more: Any) -> dict[str, Any]:
     answer = client.post(IMPORT, params={"user_id": user, **more}, content=body, headers=NDJSON)
     assert answer.status_code == 200, answer.text
-    told: dict[str, Any] = answer.json()
-    return told
+    result: dict[str, Any] = answer.json()
+    return result
 
 
-def test_an_export_ends_with_its_counts_and_comes_back_whole(client: httpx.Client, user: str) -> None:
+def test_export_ends_with_counts_and_reimports(client: httpx.Client, user: str) -> None:
     first = store(client, user, "first", type="fact")
     store(client, user, "second", type="fact", supersedes=first)
 
     answer = client.get(EXPORT, params={"user_id": user, "vectors": "true"})
     *lines, end = answer.text.splitlines()
     client.post("/v1/agents/probe/forget", json={"user_id": user, "everything": True})
-    told = imported(client, user, answer.content, include_erased="true")
+    result = import_lines(client, user, answer.content, include_erased="true")
 
     assert answer.headers["content-type"].startswith("application/x-ndjson")
     assert [json.loads(text)["content"] for text in lines] == ["first", "second"]
     assert json.loads(end) == {"counts": {"total": 2, "types": {"fact": 2}}}
-    assert told == {"counts": {"lines": 2, "imported": 2, "present": 0, "failed": 0}, "errors": [], "more_errors": 0}
+    assert result == {"counts": {"lines": 2, "imported": 2, "present": 0, "failed": 0}, "errors": [], "more_errors": 0}
     again = client.get(EXPORT, params={"user_id": user, "vectors": "true"})
     assert again.text == answer.text
 
 
-def test_a_bad_line_is_named_and_the_others_go_on(client: httpx.Client, user: str) -> None:
-    theirs = store(client, f"other-{user}", "theirs")
-    bad = [b"{", line("x", user_id="somebody"), line("mine", id=theirs), b'"' + b"x" * (1 << 20) + b'"', b'{"a": 1}']
+def test_bad_line_is_named_and_fails_alone(client: httpx.Client, user: str) -> None:
+    foreign_id = store(client, f"other-{user}", "theirs")
+    bad = [
+        b"{",
+        line("x", user_id="somebody"),
+        line("mine", id=foreign_id),
+        b'"' + b"x" * (1 << 20) + b'"',
+        b'{"a": 1}',
+    ]
     body = line("a") + b"\n" + b"\n".join(bad) + b"\n" + line("b").rstrip()
 
-    told = imported(client, user, body)
+    result = import_lines(client, user, body)
 
-    assert told["counts"] == {"lines": 7, "imported": 2, "present": 0, "failed": 5}
-    statuses = {error["line"]: error["error"]["status"] for error in told["errors"]}
+    assert result["counts"] == {"lines": 7, "imported": 2, "present": 0, "failed": 5}
+    statuses = {error["line"]: error["error"]["status"] for error in result["errors"]}
     assert statuses == {3: 422, 4: 422, 6: 409, 8: 422, 9: 422}
-    assert client.get(f"{MEMORIES}/{theirs}", params={"user_id": f"other-{user}"}).json()["content"] == "theirs"
+    assert client.get(f"{MEMORIES}/{foreign_id}", params={"user_id": f"other-{user}"}).json()["content"] == "theirs"
 
 
-def test_a_line_of_too_many_parts_is_refused_by_itself(client: httpx.Client, user: str) -> None:
+def test_line_of_too_many_parts_fails_alone(client: httpx.Client, user: str) -> None:
     full, over = ({"k": [[]] * count} for count in (32_700, 32_800))
     body = (
         line("a", metadata=full) + line("b", metadata=over) + line("c", metadata={"k": json.loads("[" * 40 + "]" * 40)})
     )
 
-    told = imported(client, user, body + line("d"))
+    result = import_lines(client, user, body + line("d"))
 
-    assert told["counts"] == {"lines": 4, "imported": 2, "present": 0, "failed": 2}
-    assert [error["error"]["errors"][0]["message"] for error in told["errors"]] == [
+    assert result["counts"] == {"lines": 4, "imported": 2, "present": 0, "failed": 2}
+    assert [error["error"]["errors"][0]["message"] for error in result["errors"]] == [
         "has more than 32,768 strings, lists and objects: send less, or split it",
         "is nested deeper than 32 levels",
     ]
@@ -99,22 +105,20 @@ def test_a_line_of_too_many_parts_is_refused_by_itself(client: httpx.Client, use
         ({"access_count": -1}, "access_count"),
     ],
 )
-def test_what_is_wrong_with_a_line_is_named(
-    client: httpx.Client, user: str, changed: dict[str, Any], field: str
-) -> None:
-    [error] = imported(client, user, line("a", **changed))["errors"]
+def test_wrong_field_of_a_line_is_named(client: httpx.Client, user: str, changed: dict[str, Any], field: str) -> None:
+    [error] = import_lines(client, user, line("a", **changed))["errors"]
 
     assert [wrong["field"] for wrong in error["error"]["errors"]] == [field]
 
 
-def test_of_many_errors_a_hundred_are_told(client: httpx.Client, user: str) -> None:
-    told = imported(client, user, b"nothing\n" * 250)
+def test_errors_are_limited_to_a_hundred(client: httpx.Client, user: str) -> None:
+    result = import_lines(client, user, b"nothing\n" * 250)
 
-    assert (told["counts"]["failed"], len(told["errors"]), told["more_errors"]) == (250, 100, 150)
+    assert (result["counts"]["failed"], len(result["errors"]), result["more_errors"]) == (250, 100, 150)
 
 
 @pytest.mark.parametrize("media_type", [None, "text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
-def test_a_body_that_says_that_it_is_something_else_is_refused(stack: Stack, user: str, media_type: str | None) -> None:
+def test_other_media_type_is_415(stack: Stack, user: str, media_type: str | None) -> None:
     sent = {"Content-Type": media_type} if media_type else {}
     answer = httpx.post(stack.api_url + IMPORT, params={"user_id": user}, content=line("c"), headers=sent)
 
@@ -123,14 +127,14 @@ def test_a_body_that_says_that_it_is_something_else_is_refused(stack: Stack, use
 
 
 @pytest.mark.parametrize("media_type", ["application/ndjson", "application/jsonl", "application/json"])
-def test_lines_have_more_than_one_name(client: httpx.Client, user: str, media_type: str) -> None:
+def test_ndjson_media_types_are_accepted(client: httpx.Client, user: str, media_type: str) -> None:
     sent = {"Content-Type": media_type}
     answer = client.post(IMPORT, params={"user_id": user}, content=line("c"), headers=sent)
 
     assert answer.json()["counts"]["imported"] == 1
 
 
-def test_nothing_to_import_needs_no_declaration(stack: Stack, user: str) -> None:
+def test_empty_import_needs_no_media_type(stack: Stack, user: str) -> None:
     answer = httpx.post(stack.api_url + IMPORT, params={"user_id": user})
 
     assert answer.json()["counts"]["lines"] == 0
@@ -141,8 +145,8 @@ def test_wrong_parameters_are_422(client: httpx.Client, parameters: dict[str, st
     assert client.get(EXPORT, params=parameters).status_code == 422
 
 
-def test_who_goes_away_midway_loses_nothing_that_came(stack: Stack, client: httpx.Client, user: str) -> None:
-    """A connection that breaks has had whole batches taken in; the same lines again bring the rest."""
+def test_interrupted_import_keeps_whole_batches(stack: Stack, client: httpx.Client, user: str) -> None:
+    """Sending the same lines again imports the rest."""
     where = urlsplit(stack.api_url)
     body = [line(f"m{number}") for number in range(250)]
 
@@ -155,13 +159,13 @@ def test_who_goes_away_midway_loses_nothing_that_came(stack: Stack, client: http
         connection.sendall(head.encode() + b"Transfer-Encoding: chunked\r\n\r\n")
         connection.sendall(b"%x\r\n%s\r\n" % (len(part), part))
         wait_until(lambda: count() == 200, seconds=10)
-    told = imported(client, user, b"".join(body))
+    result = import_lines(client, user, b"".join(body))
 
-    assert told["counts"] == {"lines": 250, "imported": 50, "present": 200, "failed": 0}
+    assert result["counts"] == {"lines": 250, "imported": 50, "present": 200, "failed": 0}
 
 
-def test_both_ways_take_constant_memory(stack: Stack, user: str) -> None:
-    """20 MB of lines pass through a process that holds client, API and engine; what stays is the engine's."""
+def test_transfer_uses_constant_memory(stack: Stack, user: str) -> None:
+    """20 MB of lines pass through a process with client, API and engine: only the engine keeps them."""
     filler = "x" * 20_000
 
     def lines() -> Iterator[bytes]:
@@ -170,35 +174,35 @@ def test_both_ways_take_constant_memory(stack: Stack, user: str) -> None:
 
     with Client(stack.api_url) as api:
         api.agent("probe").user(user).import_memories([line("warm")])
-        told = api.agent("probe").user(user).import_memories(lines())
+        result = api.agent("probe").user(user).import_memories(lines())
         before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         count = sum(1 for _ in api.agent("probe").user(user).export())
         after_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
-    assert told.imported == 1_000
+    assert result.imported == 1_000
     assert count == 1_001
     assert after_kb - before_kb < 15_000
 
 
-def test_the_client_takes_out_what_it_brought_in(stack: Stack, user: str) -> None:
+def test_client_exports_its_import(stack: Stack, user: str) -> None:
     with Client(stack.api_url) as api:
-        told = api.agent("probe").user(user).import_memories([line("a"), b"{}\n"])
+        result = api.agent("probe").user(user).import_memories([line("a"), b"{}\n"])
         [exported] = api.agent("probe").user(user).export()
         with pytest.raises(ApiError, match="no agent"):
             list(api.agent("nobody").user(user).export())
 
-    assert (told.imported, told.failed, told.errors[0].line) == (1, 1, 2)
+    assert (result.imported, result.failed, result.errors[0].line) == (1, 1, 2)
     assert (exported["content"], "vector" in exported) == ("a", False)
 
 
-async def test_the_asynchronous_client_does_too(stack: Stack, user: str) -> None:
+async def test_async_client_exports_its_import(stack: Stack, user: str) -> None:
     async with AsyncClient(stack.api_url) as api:
         await api.agent("probe").user(user).import_memories([line("a")])
-        exported = [one async for one in api.agent("probe").user(user).export(vectors=True)]
+        exported = [memory async for memory in api.agent("probe").user(user).export(vectors=True)]
         with pytest.raises(ApiError, match="no agent"):
             await api.agent("nobody").user(user).import_memories([line("a")])
 
-    assert [len(one["vector"]) for one in exported] == [8]
+    assert [len(memory["vector"]) for memory in exported] == [8]
 
 
 def run(stack: Stack, *arguments: str) -> Any:
@@ -212,7 +216,7 @@ def run(stack: Stack, *arguments: str) -> Any:
     return CliRunner().invoke(cli, list(arguments))
 
 
-def test_the_command_line_writes_a_file_and_reads_it(stack: Stack, user: str, tmp_path: pathlib.Path) -> None:
+def test_command_line_exports_to_file_and_imports(stack: Stack, user: str, tmp_path: pathlib.Path) -> None:
     file = tmp_path / "ada.ndjson"
     with Client(stack.api_url) as api:
         api.agent("words").user(user).add("pays by invoice")
@@ -228,7 +232,7 @@ def test_the_command_line_writes_a_file_and_reads_it(stack: Stack, user: str, tm
     assert os.listdir(tmp_path) == ["ada.ndjson"]
 
 
-def test_a_file_stays_as_it_was_where_an_export_fails(stack: Stack, user: str, tmp_path: pathlib.Path) -> None:
+def test_failed_export_leaves_the_file_unchanged(stack: Stack, user: str, tmp_path: pathlib.Path) -> None:
     file = tmp_path / "ada.ndjson"
     file.write_text("before")
 

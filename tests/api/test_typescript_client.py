@@ -1,4 +1,4 @@
-"""The TypeScript client: its own tests, by node's runner, against a development stack."""
+"""TypeScript client: its own tests, by node's runner, against a development stack."""
 
 import json
 import os
@@ -18,18 +18,18 @@ CLIENT = ROOT / "client-ts"
 BUILT = CLIENT / ".tests" / "tests" / "client.test.js"
 
 
-def test_it_has_the_version_of_the_python_client() -> None:
+def test_version_equals_the_python_client() -> None:
     assert json.loads((CLIENT / "package.json").read_text())["version"] == agentmemory_client.__version__
 
 
-def test_its_lock_names_hashes_and_no_registry() -> None:
+def test_lock_has_hashes_and_no_registry() -> None:
     packages = json.loads((CLIENT / "package-lock.json").read_text())["packages"]
 
     assert [name for name, package in packages.items() if name and "integrity" not in package] == []
     assert [name for name, package in packages.items() if "resolved" in package] == []
 
 
-def test_its_own_tests_pass(api_url: str) -> None:
+def test_own_tests_pass(api_url: str) -> None:
     if shutil.which("node") is None or not BUILT.exists():
         pytest.skip("the TypeScript client is not built: make client-ts")
 

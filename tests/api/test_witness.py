@@ -1,4 +1,4 @@
-"""The witness of the fault tests finds what it is there to find: each fault is planted in a collection without any."""
+"""The witness of the fault tests finds each fault that is planted in a clean collection."""
 
 import uuid
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ def unit_of(journal: Journal, suits: Callable[[Unit], bool]) -> Unit:
 
 
 class Planted:
-    """A witness at rest, and the engine behind it, in which points are spoilt and mended."""
+    """A witness at rest, and the engine behind it, in which points are corrupted and repaired."""
 
     def __init__(self, witness: Witness, engine: httpx.Client) -> None:
         self.witness, self.engine = witness, engine
@@ -36,8 +36,8 @@ class Planted:
         return unit_of(self.witness.journal, suits)
 
     def point(self, memory_id: str) -> Row:
-        asked = {"ids": [memory_id], "with_payload": True, "with_vector": True}
-        [found] = self.engine.post(POINTS, json=asked).json()["result"]
+        query = {"ids": [memory_id], "with_payload": True, "with_vector": True}
+        [found] = self.engine.post(POINTS, json=query).json()["result"]
         return {key: found[key] for key in ("id", "payload", "vector")}
 
     def put(self, point: Row) -> None:
@@ -49,7 +49,7 @@ class Planted:
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Planted]:
-    """A witness that has written and read for a while, with nothing wrong."""
+    """A witness that has written and read for a while, without faults."""
     folder = tmp_path_factory.mktemp("witness")
     with dev_qdrant(folder) as url, httpx.Client(base_url=url, timeout=30) as engine:
         create_collection(url, AGENT)
@@ -60,132 +60,132 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Planted]:
             yield Planted(witness, engine)
 
 
-def kept(unit: Unit) -> bool:
+def is_kept(unit: Unit) -> bool:
     return unit.kind == "plain" and unit.head is not None
 
 
-def versions(unit: Unit) -> bool:
+def has_versions(unit: Unit) -> bool:
     return unit.kind == "keyed" and len(unit.stored) > 1
 
 
-def gone(unit: Unit) -> bool:
+def is_deleted(unit: Unit) -> bool:
     return unit.kind == "plain" and unit.versions[0].is_deleted
 
 
 def lose(planted: Planted) -> tuple[str, str]:
-    head = planted.unit(kept).stored[-1]
+    head = planted.unit(is_kept).stored[-1]
     planted.drop(head.id)
     return head.id, "lost"
 
 
 def resurrect(planted: Planted) -> tuple[str, str]:
-    unit = planted.unit(gone)
-    payload = planted.point(planted.unit(kept).stored[-1].id)["payload"]
+    unit = planted.unit(is_deleted)
+    payload = planted.point(planted.unit(is_kept).stored[-1].id)["payload"]
     version = unit.versions[0]
     payload |= {"id": version.id, "userId": unit.user, "content": version.content, "tags": [unit.name]}
     planted.put({"id": version.id, "vector": {"": unit_vector_of(version.content)}, "payload": payload})
     return version.id, f"{version.id}: 200"
 
 
-def take_back(planted: Planted) -> tuple[str, str]:
-    point = planted.point(planted.unit(lambda unit: kept(unit) and unit.stored[-1].importance != 0.5).stored[-1].id)
+def revert_change(planted: Planted) -> tuple[str, str]:
+    point = planted.point(planted.unit(lambda unit: is_kept(unit) and unit.stored[-1].importance != 0.5).stored[-1].id)
     planted.put(point | {"payload": point["payload"] | {"importance": 0.5}})
     return point["id"], "of importance 0.5"
 
 
 def put_into_another_space(planted: Planted) -> tuple[str, str]:
-    point = planted.point(planted.unit(kept).stored[-1].id)
+    point = planted.point(planted.unit(is_kept).stored[-1].id)
     planted.put(point | {"vector": point["vector"] | {"": vector_of("another model")}})
     return point["id"], "at similarity .* to itself"
 
 
-PLANTS = (lose, resurrect, take_back, put_into_another_space)
+FAULTS = (lose, resurrect, revert_change, put_into_another_space)
 
 
-@pytest.mark.parametrize("plant", PLANTS, ids=[plant.__name__ for plant in PLANTS])
-def test_a_fault_that_the_api_shows_is_found(planted: Planted, plant: Callable[[Planted], tuple[str, str]]) -> None:
+@pytest.mark.parametrize("plant", FAULTS, ids=[plant.__name__ for plant in FAULTS])
+def test_fault_visible_in_the_api_is_found(planted: Planted, plant: Callable[[Planted], tuple[str, str]]) -> None:
     before = {point["id"]: point for point in read_points(planted.engine, ALIAS)}
-    changed, told = plant(planted)
+    changed, message = plant(planted)
     try:
-        with pytest.raises(AssertionError, match=told):
+        with pytest.raises(AssertionError, match=message):
             planted.witness.check(str(planted.engine.base_url), ALIAS)
     finally:
         planted.put(before[changed]) if changed in before else planted.drop(changed)
         planted.witness.journal.faults.clear()
 
 
-def left_out(rows: Rows, journal: Journal) -> str:
-    del rows[unit_of(journal, kept).stored[-1].id]
+def missing(rows: Rows, journal: Journal) -> str:
+    del rows[unit_of(journal, is_kept).stored[-1].id]
     return "lost"
 
 
 def two_heads(rows: Rows, journal: Journal) -> str:
-    del rows[unit_of(journal, versions).stored[-2].id]["supersededById"]
+    del rows[unit_of(journal, has_versions).stored[-2].id]["supersededById"]
     return "2 heads"
 
 
 def no_head(rows: Rows, journal: Journal) -> str:
-    rows[unit_of(journal, versions).stored[-1].id]["supersededById"] = str(uuid.uuid4())
+    rows[unit_of(journal, has_versions).stored[-1].id]["supersededById"] = str(uuid.uuid4())
     return "does not follow"
 
 
 def stored_twice(rows: Rows, journal: Journal) -> str:
     other = str(uuid.uuid4())
-    rows[other] = rows[unit_of(journal, kept).stored[-1].id] | {"id": other}
+    rows[other] = rows[unit_of(journal, is_kept).stored[-1].id] | {"id": other}
     return "is there 2 times"
 
 
-def half_done(rows: Rows, journal: Journal) -> str:
-    rows[unit_of(journal, kept).stored[-1].id]["pending"] = True
+def left_pending(rows: Rows, journal: Journal) -> str:
+    rows[unit_of(journal, is_kept).stored[-1].id]["pending"] = True
     return "is still pending"
 
 
 def lower_revision(rows: Rows, journal: Journal) -> str:
-    rows[unit_of(journal, lambda unit: kept(unit) and unit.stored[-1].changes > 1).stored[-1].id]["rev"] = 1
+    rows[unit_of(journal, lambda unit: is_kept(unit) and unit.stored[-1].changes > 1).stored[-1].id]["rev"] = 1
     return "rev 1 after"
 
 
 def no_revision(rows: Rows, journal: Journal) -> str:
-    rows[unit_of(journal, kept).stored[-1].id]["rev"] = None
+    rows[unit_of(journal, is_kept).stored[-1].id]["rev"] = None
     return "has rev None"
 
 
-def back_from_the_dead(rows: Rows, journal: Journal) -> str:
-    version, other = unit_of(journal, gone).versions[0], rows[unit_of(journal, kept).stored[-1].id]
+def resurrected(rows: Rows, journal: Journal) -> str:
+    version, other = unit_of(journal, is_deleted).versions[0], rows[unit_of(journal, is_kept).stored[-1].id]
     rows[version.id] = other | {"id": version.id, "content": version.content}
     return "deleted, and back"
 
 
-def remembered_again(rows: Rows, journal: Journal) -> str:
-    rows[unit_of(journal, kept).stored[-1].id]["userId"] = next(iter(journal.forgotten))
+def forgotten_user_back(rows: Rows, journal: Journal) -> str:
+    rows[unit_of(journal, is_kept).stored[-1].id]["userId"] = next(iter(journal.forgotten))
     return "forgotten users are back"
 
 
-def of_nobody(rows: Rows, journal: Journal) -> str:
-    rows[unit_of(journal, kept).stored[-1].id]["content"] = "nobody said this"
+def never_stored(rows: Rows, journal: Journal) -> str:
+    rows[unit_of(journal, is_kept).stored[-1].id]["content"] = "nobody said this"
     return "nobody stored it"
 
 
-SPOILT = (
-    left_out,
+CORRUPTIONS = (
+    missing,
     two_heads,
     no_head,
     stored_twice,
-    half_done,
+    left_pending,
     lower_revision,
     no_revision,
-    back_from_the_dead,
-    remembered_again,
-    of_nobody,
+    resurrected,
+    forgotten_user_back,
+    never_stored,
 )
 
 
-@pytest.mark.parametrize("spoil", SPOILT, ids=[spoil.__name__ for spoil in SPOILT])
-def test_a_fault_in_the_engine_s_points_is_found(planted: Planted, spoil: Callable[[Rows, Journal], str]) -> None:
+@pytest.mark.parametrize("spoil", CORRUPTIONS, ids=[spoil.__name__ for spoil in CORRUPTIONS])
+def test_fault_in_stored_points_is_found(planted: Planted, spoil: Callable[[Rows, Journal], str]) -> None:
     rows = {point["id"]: point["payload"] for point in read_points(planted.engine, ALIAS)}
     journal = planted.witness.journal
     assert faults_of_rows(rows, journal) == []
 
-    told = spoil(rows, journal)
+    message = spoil(rows, journal)
 
-    assert any(told in fault for fault in faults_of_rows(rows, journal))
+    assert any(message in fault for fault in faults_of_rows(rows, journal))

@@ -1,4 +1,4 @@
-"""Who may do what with privacy zones: seal more, seal less, export in plain text, delete keys."""
+"""Rights on privacy zones: raise, lower, export in plain text, delete keys."""
 
 import pathlib
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ DOCUMENT = zoned_document("guarded", access={"subjects": SUBJECTS})
 
 
 class ByName:
-    """Takes a token for the name of an account."""
+    """Reviews a token as the name of an account."""
 
     async def review(self, token: str) -> TokenReviewResult:
         return TokenReviewResult(caller=Caller("agents", token))
@@ -51,8 +51,8 @@ class Site:
         return str(answer.json()["id"])
 
     def move(self, name: str, memory_id: str, zone: str | None) -> int:
-        whose = {"user_id": "ada"}
-        return self.ask(name, "PATCH", f"/memories/{memory_id}", params=whose, json={"zone": zone}).status_code
+        parameters = {"user_id": "ada"}
+        return self.ask(name, "PATCH", f"/memories/{memory_id}", params=parameters, json={"zone": zone}).status_code
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             yield Site(http)
 
 
-def test_who_may_write_seals_more_and_an_administrator_less(site: Site) -> None:
+def test_writers_raise_zones_and_admins_lower_them(site: Site) -> None:
     memory_id = site.store("PROFESSIONAL")
 
     assert [site.move("writer", memory_id, zone) for zone in ("PERSONAL", "SENSITIVE", "SENSITIVE")] == [200] * 3
@@ -76,7 +76,7 @@ def test_who_may_write_seals_more_and_an_administrator_less(site: Site) -> None:
     assert site.move("chief", memory_id, None) == 200
 
 
-def test_an_administrator_alone_exports_in_plain_text(site: Site) -> None:
+def test_only_admins_export_in_plain_text(site: Site) -> None:
     site.store("PERSONAL", "eve")
     answers = {
         (name, plain): site.ask(name, "GET", "/export", params={"user_id": "eve", "plain": plain})
@@ -95,7 +95,7 @@ def test_an_administrator_alone_exports_in_plain_text(site: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "selection"),
     [
         ("writer", {"user_id": "ada", "everything": True}),
         ("writer", {"user_id": "ada", "zone": "SENSITIVE"}),
@@ -104,10 +104,10 @@ def test_an_administrator_alone_exports_in_plain_text(site: Site) -> None:
         ("of-ada", {"zone": "PROFESSIONAL"}),
     ],
 )
-def test_nobody_deletes_keys_beyond_its_own(site: Site, name: str, said: dict[str, str]) -> None:
+def test_deletion_of_foreign_keys_is_403(site: Site, name: str, selection: dict[str, str]) -> None:
     ids = {user: site.store("PROFESSIONAL", user) for user in ("ada", "bob")}
 
-    answer = site.ask(name, "POST", "/forget", json={"crypto": True, **said})
+    answer = site.ask(name, "POST", "/forget", json={"crypto": True, **selection})
 
     assert answer.status_code == 403, answer.text
     for user, memory_id in ids.items():

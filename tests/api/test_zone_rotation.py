@@ -1,4 +1,4 @@
-"""Data keys that are replaced, over HTTP: memories are sealed again, and nothing else of them changes."""
+"""Rotation of data keys over HTTP: memories are resealed and otherwise unchanged."""
 
 import contextlib
 import pathlib
@@ -28,10 +28,10 @@ SAME = ("id", "contentHash", "lookupIds", "createdAt", "loggedAt", "zone", "user
 
 @dataclass(slots=True)
 class CountingEmbedder:
-    """Passes texts on to nobody.
+    """Records texts and returns constant vectors.
 
     Attributes:
-        texts: that came.
+        texts: All texts received.
     """
 
     texts: list[str] = field(default_factory=list)
@@ -46,7 +46,7 @@ class CountingEmbedder:
 
 @dataclass(slots=True)
 class Turned:
-    """An agent over HTTP, and replicas that seal its memories again."""
+    """An agent over HTTP, and replicas that reseal its memories."""
 
     stack: Stack
     client: httpx.Client
@@ -54,7 +54,7 @@ class Turned:
     embedder: Embedder = field(default_factory=CountingEmbedder)  # type: ignore[arg-type]
 
     def document(self) -> Document:
-        """Return the object with every key replaced that there is now."""
+        """Return the object with a rotation of every existing key."""
         self.keys.clock.move(ms=2000)
         before = render_second(self.keys.clock.now_ms() / 1000)
         return zoned_document(AGENT, OPEN | {"rotateKeysBefore": before}, **WORDS)
@@ -74,7 +74,7 @@ class Turned:
             await agent.store.close()
 
     async def sweep(self, document: Document) -> None:
-        """Let a replica of its own seal memories again."""
+        """Reseal memories in a separate replica."""
         async with self.sweeper(document) as sweeper:
             await sweeper.sweep(AGENT)
 
@@ -109,16 +109,16 @@ def turned(tmp_path: pathlib.Path) -> Iterator[Turned]:
 
 
 def key_of(point: Any) -> str:
-    """Return the id of the key that a point is sealed with."""
+    """Return the id of the key that seals a point."""
     return str(point["payload"]["sealed"]).partition(".")[0]
 
 
-async def test_memories_are_sealed_again_and_nothing_else_of_them_changes(turned: Turned, user: str) -> None:
+async def test_memories_are_resealed_and_otherwise_unchanged(turned: Turned, user: str) -> None:
     old = turned.store(user, "Xylophonitis maybe", "PERSONAL")
     ids = [turned.store(user, f"{SECRET} {zone}", zone, tags=["t"]) for zone in (*ZONES, None)]
     ids += [old, turned.store(user, "Xylophonitis for sure", "PERSONAL", supersedes=old)]
     before = {memory_id: turned.point(memory_id) for memory_id in ids}
-    told = {memory_id: turned.read(user, memory_id) for memory_id in ids}
+    responses = {memory_id: turned.read(user, memory_id) for memory_id in ids}
 
     async with turned.sweeper(turned.document()) as sweeper:
         await sweeper.sweep(AGENT)
@@ -132,15 +132,17 @@ async def test_memories_are_sealed_again_and_nothing_else_of_them_changes(turned
             assert now["rev"] - was["rev"] == is_sealed
             assert is_sealed is False or key_of(after[memory_id]) != key_of(before[memory_id])
             assert now.keys() == was.keys()
-            assert {**turned.read(user, memory_id), "updated_at": None} == {**told[memory_id], "updated_at": None}
+            assert {**turned.read(user, memory_id), "updated_at": None} == {**responses[memory_id], "updated_at": None}
         assert turned.embedder.texts == []  # type: ignore[attr-defined]
         await sweeper.sweep(AGENT)
         assert {memory_id: turned.point(memory_id) for memory_id in ids} == after
-        # The same said again is found by the hash that it had.
+        # A repeated memory is found by its former hash.
         assert turned.store(user, f"{SECRET} SENSITIVE", "SENSITIVE") == ids[0]
 
 
-async def test_what_lay_in_a_snapshot_is_read_and_sealed_again_when_it_comes_back(turned: Turned, user: str) -> None:
+async def test_restored_memory_is_read_and_resealed(turned: Turned, user: str) -> None:
+    """A snapshot brings back a memory under a replaced key."""
+
     memory_id = turned.store(user, SECRET, "SENSITIVE")
     copy = turned.point(memory_id)
     document = turned.document()
@@ -155,11 +157,11 @@ async def test_what_lay_in_a_snapshot_is_read_and_sealed_again_when_it_comes_bac
     assert turned.read(user, memory_id)["content"] == SECRET
 
 
-async def test_what_is_locked_keeps_nothing_else_from_it_and_is_looked_at_again_later(
-    turned: Turned, user: str
-) -> None:
-    gone = [turned.store(f"{user}-gone", f"{SECRET} {number}", "SENSITIVE") for number in range(3)]
-    copies = [turned.point(memory_id) for memory_id in gone]
+async def test_locked_memories_do_not_block_the_sweep(turned: Turned, user: str) -> None:
+    """The next sweep starts ten minutes after one that can open nothing more."""
+
+    locked = [turned.store(f"{user}-gone", f"{SECRET} {number}", "SENSITIVE") for number in range(3)]
+    copies = [turned.point(memory_id) for memory_id in locked]
     turned.client.post(
         f"/v1/agents/{AGENT}/forget", json={"user_id": f"{user}-gone", "everything": True, "crypto": True}
     )
@@ -173,7 +175,7 @@ async def test_what_is_locked_keeps_nothing_else_from_it_and_is_looked_at_again_
 
         assert key_of(turned.point(memory_id)) != key_of(before)
         assert [turned.point(copy["id"])["payload"] for copy in copies] == [copy["payload"] for copy in copies]
-        # This walk finds only what nobody can open: the next begins ten minutes later.
+        # This sweep finds only locked memories: the next one starts ten minutes later.
         await sweeper.sweep(AGENT)
         httpx.put(
             f"{turned.stack.qdrant_url}/collections/{alias_of(AGENT)}/points?wait=true",
@@ -186,7 +188,7 @@ async def test_what_is_locked_keeps_nothing_else_from_it_and_is_looked_at_again_
         assert key_of(turned.point(memory_id)) != key_of(before)
 
 
-async def test_what_others_wrote_into_the_collection_is_left(turned: Turned, user: str) -> None:
+async def test_forged_points_are_left_unchanged(turned: Turned, user: str) -> None:
     memory_id = turned.store(user, SECRET, "SENSITIVE")
     copy = turned.point(memory_id)
     forged = [

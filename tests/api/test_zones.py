@@ -1,4 +1,4 @@
-"""Privacy zones over HTTP: what is sealed, what is locked, what nobody reads any more, down to the bytes on disk."""
+"""Privacy zones over HTTP: sealed memories, locked ones, and deleted keys, including the bytes on disk."""
 
 import json
 import pathlib
@@ -74,48 +74,46 @@ def search(client: httpx.Client, user: str, query: str, *, agent: str = SEALED) 
 
 
 def point(stack: Stack, memory_id: str, agent: str = SEALED) -> Any:
-    """Return a point as it lies in the engine."""
+    """Return a point as stored in the engine."""
     body = {"ids": [memory_id], "with_payload": True, "with_vector": True}
     answer = httpx.post(f"{stack.qdrant_url}/collections/{alias_of(agent)}/points", json=body)
     [found] = answer.json()["result"]
     return found
 
 
-def told_of(memories: list[Any], names: Sequence[str]) -> dict[str, list[Any]]:
+def fields_of(memories: list[Any], names: Sequence[str]) -> dict[str, list[Any]]:
     """Return some fields of memories, by id."""
     return {memory["id"]: [memory[name] for name in names] for memory in memories}
 
 
 def files_with(folder: pathlib.Path, word: str) -> list[str]:
-    """Return the files whose bytes hold a word."""
+    """Return the files that contain a word."""
     return [str(path) for path in folder.rglob("*") if path.is_file() and word.encode() in path.read_bytes()]
 
 
 @pytest.mark.parametrize("zone", ZONES)
-def test_what_has_a_zone_is_read_as_it_was_stored_and_lies_sealed(
-    client: httpx.Client, zoned: Stack, user: str, zone: str
-) -> None:
-    said = {"metadata": {"ward": "Zeta"}, "context": "in Quorn", "key": "diag", "subject": "Ada", "tags": ["health"]}
+def test_zoned_memory_is_readable_and_stored_sealed(client: httpx.Client, zoned: Stack, user: str, zone: str) -> None:
+    fields = {"metadata": {"ward": "Zeta"}, "context": "in Quorn", "key": "diag", "subject": "Ada", "tags": ["health"]}
 
-    memory_id = store(client, user, SECRET, zone, **said)
+    memory_id = store(client, user, SECRET, zone, **fields)
 
     shown = read(client, user, memory_id)
-    assert {name: shown[name] for name in said} == said
+    assert {name: shown[name] for name in fields} == fields
     assert (shown["content"], shown["zone"], shown["locked"]) == (SECRET, zone, False)
-    lying = json.dumps(point(zoned, memory_id)["payload"])
-    assert not [word for word in ("Xylo", "Zeta", "Quorn", "diag", "Ada") if word in lying]
-    assert ("health" in lying) is (zone != "SENSITIVE")
+    stored = json.dumps(point(zoned, memory_id)["payload"])
+    assert not [word for word in ("Xylo", "Zeta", "Quorn", "diag", "Ada") if word in stored]
+    assert ("health" in stored) is (zone != "SENSITIVE")
 
 
-def test_nothing_of_it_lies_in_the_files_of_the_engine_nor_in_its_snapshots(
+def test_files_and_snapshots_contain_no_sealed_text(
     client: httpx.Client, zoned: Stack, user: str, data: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     for zone in ZONES:
         store(client, user, f"Hippogriffine {zone} therapy", zone, session_id="s", metadata={"doctor": "Wrzesniewski"})
     store(client, user, "Borborygmus is a word that lies there plainly", None, session_id="s")
-    made = httpx.post(f"{zoned.qdrant_url}/collections/{alias_of(SEALED)}__1/snapshots", timeout=60).json()["result"]
+    created = httpx.post(f"{zoned.qdrant_url}/collections/{alias_of(SEALED)}__1/snapshots", timeout=60).json()["result"]
     snapshot = tmp_path / "snapshot"
-    url = f"{zoned.qdrant_url}/collections/{alias_of(SEALED)}__1/snapshots/{made['name']}"
+    url = f"{zoned.qdrant_url}/collections/{alias_of(SEALED)}__1/snapshots/{created['name']}"
     snapshot.write_bytes(httpx.get(url, timeout=60).content)
     shutil.unpack_archive(snapshot, tmp_path / "unpacked", format="tar")
 
@@ -124,9 +122,9 @@ def test_nothing_of_it_lies_in_the_files_of_the_engine_nor_in_its_snapshots(
         assert [files_with(folder, word) for word in ("Hippogriffine", "Wrzesniewski")] == [[], []]
 
 
-def test_a_sensitive_memory_is_in_no_index_by_meaning_or_words_and_others_are_found(
-    client: httpx.Client, zoned: Stack, user: str
-) -> None:
+def test_sensitive_memory_is_in_no_index(client: httpx.Client, zoned: Stack, user: str) -> None:
+    """Neither by meaning nor by words; memories of other zones are found."""
+
     ids = {zone: store(client, user, f"{zone} likes pangolins", zone, session_id="s") for zone in ZONES}
     after = store(client, user, "they talked on", None, session_id="s")
 
@@ -138,24 +136,24 @@ def test_a_sensitive_memory_is_in_no_index_by_meaning_or_words_and_others_are_fo
 
 
 @pytest.mark.parametrize(
-    ("agent", "said", "field"),
+    ("agent", "fields", "field"),
     [
         (FEW, {"zone": "SENSITIVE"}, "zone"),
         (SEALED, {"zone": "PERSONAL", "user_id": "global"}, "zone"),
         (SEALED, {"zone": "Personal"}, "zone"),
     ],
 )
-def test_a_zone_that_an_agent_does_not_take_is_refused(
-    client: httpx.Client, user: str, agent: str, said: dict[str, str], field: str
+def test_unsupported_zone_is_refused(
+    client: httpx.Client, user: str, agent: str, fields: dict[str, str], field: str
 ) -> None:
-    answer = client.post(f"/v1/agents/{agent}/memories", json={"user_id": user, "content": "c"} | said)
+    answer = client.post(f"/v1/agents/{agent}/memories", json={"user_id": user, "content": "c"} | fields)
 
     assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, field)
 
 
-def test_while_keys_are_away_writes_wait_reads_are_locked_and_all_else_goes_on(
-    client: httpx.Client, keys: Keys, user: str
-) -> None:
+def test_missing_keys_block_writes_and_lock_reads(client: httpx.Client, keys: Keys, user: str) -> None:
+    """Calls on memories without a zone succeed."""
+
     ids = [store(client, user, f"{zone} likes pangolins", zone) for zone in ("PERSONAL", None)]
     before = search(client, user, "pangolins")
 
@@ -185,7 +183,7 @@ def test_while_keys_are_away_writes_wait_reads_are_locked_and_all_else_goes_on(
     assert read(client, user, ids[0])["content"] == "PERSONAL likes pangolins"
 
 
-def test_an_api_that_starts_while_keys_are_away_serves_all_else_and_opens_them_later(
+def test_api_starts_without_keys_and_opens_them_later(
     client: httpx.Client, zoned: Stack, keys: Keys, user: str
 ) -> None:
     ids = {zone: store(client, user, f"{zone} likes pangolins", zone) for zone in ("PERSONAL", None)}
@@ -203,78 +201,76 @@ def test_an_api_that_starts_while_keys_are_away_serves_all_else_and_opens_them_l
         assert read(late, user, ids["PERSONAL"])["content"] == "PERSONAL likes pangolins"
 
 
-def test_metadata_change_in_place_and_stay_sealed(client: httpx.Client, zoned: Stack, user: str) -> None:
+def test_metadata_change_stays_sealed(client: httpx.Client, zoned: Stack, user: str) -> None:
     memory_id = store(client, user, SECRET, "SENSITIVE", tags=["one"])
-    path, whose = f"/v1/agents/{SEALED}/memories/{memory_id}", {"user_id": user}
+    path, of_user = f"/v1/agents/{SEALED}/memories/{memory_id}", {"user_id": user}
 
-    client.patch(path, params=whose, json={"metadata": {"ward": "Zeta"}, "tags": ["two"]})
+    client.patch(path, params=of_user, json={"metadata": {"ward": "Zeta"}, "tags": ["two"]})
 
     shown = read(client, user, memory_id)
     assert (shown["metadata"], shown["tags"], shown["content"]) == ({"ward": "Zeta"}, ["two"], SECRET)
-    lying = json.dumps(point(zoned, memory_id))
-    assert [word for word in ("Zeta", "two") if word in lying] == []
+    stored = json.dumps(point(zoned, memory_id))
+    assert [word for word in ("Zeta", "two") if word in stored] == []
 
 
-def test_a_memory_rises_with_all_its_versions_and_its_neighbours_lose_its_words(
-    client: httpx.Client, zoned: Stack, user: str
-) -> None:
+def test_raised_memory_is_sealed_with_its_versions(client: httpx.Client, zoned: Stack, user: str) -> None:
+    """Its neighbours lose its words."""
+
     old = store(client, user, "Xylophonitis maybe", None, session_id="s")
     new = store(client, user, "Xylophonitis for sure", None, session_id="s", supersedes=old)
     after = store(client, user, "then they talked on", None, session_id="s")
     assert point(zoned, after)["payload"]["windowIds"] == [new]
 
-    path, whose = f"/v1/agents/{SEALED}/memories/{new}", {"user_id": user}
-    risen = client.patch(path, params=whose, json={"zone": "SENSITIVE"})
+    path, of_user = f"/v1/agents/{SEALED}/memories/{new}", {"user_id": user}
+    risen = client.patch(path, params=of_user, json={"zone": "SENSITIVE"})
 
     assert (risen.status_code, risen.json()["zone"]) == (200, "SENSITIVE")
     for memory_id in (old, new):
-        lying = point(zoned, memory_id)
-        assert "Xylo" not in json.dumps(lying)
-        assert lying["vector"] in ({}, None)
+        stored = point(zoned, memory_id)
+        assert "Xylo" not in json.dumps(stored)
+        assert stored["vector"] in ({}, None)
     assert not point(zoned, after)["payload"].get("windowIds")
-    assert [version["zone"] for version in client.get(f"{path}/history", params=whose).json()["results"]] == [
+    assert [version["zone"] for version in client.get(f"{path}/history", params=of_user).json()["results"]] == [
         "SENSITIVE",
         "SENSITIVE",
     ]
     successor = {"user_id": user, "content": "c", "supersedes": new}
     assert client.post(f"/v1/agents/{SEALED}/memories", json=successor).status_code == 409
-    together = client.patch(path, params=whose, json={"zone": None, "pinned": True})
+    together = client.patch(path, params=of_user, json={"zone": None, "pinned": True})
     assert (together.status_code, together.json()["errors"][0]["field"]) == (422, "zone")
-    # Without identities whoever asks may all.
-    assert client.patch(path, params=whose, json={"zone": None}).json()["zone"] is None
+    # Without identities every caller has all rights.
+    assert client.patch(path, params=of_user, json={"zone": None}).json()["zone"] is None
     assert read(client, user, new)["content"] == "Xylophonitis for sure"
     assert set(search(client, user, "Xylophonitis")) == {new, after}
 
 
-def test_a_memory_that_rises_loses_its_names_and_others_lose_what_was_noted_of_it(
-    client: httpx.Client, zoned: Stack, user: str
-) -> None:
+def test_raised_memory_loses_entities_and_connections(client: httpx.Client, zoned: Stack, user: str) -> None:
     ids = [store(client, user, f"Ada Lovelace met Grace Hopper in {year}", None, agent=NAMED) for year in (1842, 1952)]
     sealed = store(client, user, "Ada Lovelace met Alan Turing", "SENSITIVE", agent=NAMED)
     assert "entities" in point(zoned, ids[0], NAMED)["payload"]
     assert "entities" not in point(zoned, sealed, NAMED)["payload"]
     url = f"{zoned.qdrant_url}/collections/{alias_of(NAMED)}/points/payload?wait=true"
-    for one, other in (ids, ids[::-1]):
+    for memory_id, other in (ids, ids[::-1]):
         noted = [{"id": other, "description": "both tell of Xylophonitis", "run": "r"}]
-        httpx.post(url, json={"points": [one], "payload": {"connections": noted}}).raise_for_status()
+        httpx.post(url, json={"points": [memory_id], "payload": {"connections": noted}}).raise_for_status()
 
-    path, whose = f"/v1/agents/{NAMED}/memories/{ids[0]}", {"user_id": user}
-    assert client.patch(path, params=whose, json={"zone": "SENSITIVE"}).status_code == 200
+    path, of_user = f"/v1/agents/{NAMED}/memories/{ids[0]}", {"user_id": user}
+    assert client.patch(path, params=of_user, json={"zone": "SENSITIVE"}).status_code == 200
 
-    lying = point(zoned, ids[0], NAMED)["payload"]
-    assert {"entities", "connections"}.isdisjoint(lying)
+    stored = point(zoned, ids[0], NAMED)["payload"]
+    assert {"entities", "connections"}.isdisjoint(stored)
     assert point(zoned, ids[1], NAMED)["payload"]["connections"] == []
-    assert [one["id"] for one in client.get(path, params=whose).json()["connections"]] == [ids[1]]
+    assert [one["id"] for one in client.get(path, params=of_user).json()["connections"]] == [ids[1]]
 
 
-def test_what_moves_is_found_where_it_is_when_it_is_said_again_and_elsewhere_is_another(
-    client: httpx.Client, zoned: Stack, user: str
-) -> None:
+def test_raised_memory_deduplicates_in_its_zone(client: httpx.Client, zoned: Stack, user: str) -> None:
+    """The same content in another zone is a different memory."""
+
     moved = store(client, user, SECRET, None)
     plain_ids = set(point(zoned, moved)["payload"]["lookupIds"])
-    path, whose = f"/v1/agents/{SEALED}/memories/{moved}", {"user_id": user}
+    path, of_user = f"/v1/agents/{SEALED}/memories/{moved}", {"user_id": user}
 
-    assert client.patch(path, params=whose, json={"zone": "SENSITIVE"}).status_code == 200
+    assert client.patch(path, params=of_user, json={"zone": "SENSITIVE"}).status_code == 200
 
     assert plain_ids.isdisjoint(point(zoned, moved)["payload"]["lookupIds"])
     assert store(client, user, SECRET, "SENSITIVE") == moved
@@ -282,21 +278,19 @@ def test_what_moves_is_found_where_it_is_when_it_is_said_again_and_elsewhere_is_
     assert plain != moved
     assert store(client, user, SECRET, None) == plain
     body = {"memories": [{"user_id": user, "content": SECRET, "zone": zone} for zone in (None, "SENSITIVE")]}
-    told = client.post(f"/v1/agents/{SEALED}/memories/batch", json=body).json()["results"]
-    assert [one["id"] for one in told] == [plain, moved]
-    client.delete(f"/v1/agents/{SEALED}/memories/{plain}", params=whose)
-    assert client.patch(path, params=whose, json={"zone": None}).json()["zone"] is None
+    results = client.post(f"/v1/agents/{SEALED}/memories/batch", json=body).json()["results"]
+    assert [result["id"] for result in results] == [plain, moved]
+    client.delete(f"/v1/agents/{SEALED}/memories/{plain}", params=of_user)
+    assert client.patch(path, params=of_user, json={"zone": None}).json()["zone"] is None
     assert store(client, user, SECRET, None) == moved
 
 
 @pytest.mark.parametrize("is_moved", [True, False], ids=["after it rose", "by the version itself"])
-def test_a_key_s_next_version_follows_the_one_before_into_a_zone(
-    client: httpx.Client, user: str, is_moved: bool
-) -> None:
+def test_versions_of_a_key_move_into_a_zone(client: httpx.Client, user: str, is_moved: bool) -> None:
     before = store(client, user, "Xylophonitis maybe", None, agent=CHAINED, key="diag")
-    path, whose = f"/v1/agents/{CHAINED}/memories/{before}", {"user_id": user}
+    path, of_user = f"/v1/agents/{CHAINED}/memories/{before}", {"user_id": user}
     if is_moved:
-        client.patch(path, params=whose, json={"zone": "SENSITIVE"})
+        client.patch(path, params=of_user, json={"zone": "SENSITIVE"})
         plainly = {"user_id": user, "content": "c", "key": "diag"}
         assert client.post(f"/v1/agents/{CHAINED}/memories", json=plainly).status_code == 409
     other = {"user_id": user, "content": "c", "key": "other", "zone": "SENSITIVE", "supersedes": before}
@@ -304,14 +298,14 @@ def test_a_key_s_next_version_follows_the_one_before_into_a_zone(
 
     after = store(client, user, SECRET, "SENSITIVE", agent=CHAINED, key="diag", supersedes=before)
 
-    listed = client.get(f"/v1/agents/{CHAINED}/memories", params=whose).json()["results"]
+    listed = client.get(f"/v1/agents/{CHAINED}/memories", params=of_user).json()["results"]
     assert [memory["id"] for memory in listed] == [after]
-    history = client.get(f"/v1/agents/{CHAINED}/memories/{after}/history", params=whose).json()["results"]
+    history = client.get(f"/v1/agents/{CHAINED}/memories/{after}/history", params=of_user).json()["results"]
     assert {memory["id"] for memory in history} == {before, after}
 
 
 @pytest.mark.parametrize("zone", ["SENSITIVE", "PROFESSIONAL"])
-def test_an_item_lies_under_its_key_of_a_zone(client: httpx.Client, zoned: Stack, user: str, zone: str) -> None:
+def test_item_key_is_separate_per_zone(client: httpx.Client, zoned: Stack, user: str, zone: str) -> None:
     path, place = f"/v1/agents/{SEALED}/items", {"namespace": ["memories", user], "key": "diag"}
     for content in ("Xylophonitis maybe", "Xylophonitis for sure"):
         put = client.put(path, params=place | {"zone": zone}, json={"content": content})
@@ -331,7 +325,7 @@ def test_an_item_lies_under_its_key_of_a_zone(client: httpx.Client, zoned: Stack
     assert client.get(path, params=place | {"zone": zone}).status_code == 404
 
 
-def test_an_export_is_sealed_and_comes_back_with_its_keys(client: httpx.Client, user: str) -> None:
+def test_export_is_sealed_and_reimports_with_keys(client: httpx.Client, user: str) -> None:
     for zone in (*ZONES, None):
         store(client, user, f"{SECRET} {zone}", zone, tags=["t"], metadata={"ward": "Zeta"})
     path = f"/v1/agents/{SEALED}"
@@ -347,14 +341,14 @@ def test_an_export_is_sealed_and_comes_back_with_its_keys(client: httpx.Client, 
         for memory in before:
             client.delete(f"{path}/memories/{memory['id']}", params={"user_id": user})
         headers = {"Content-Type": "application/x-ndjson"}
-        told = client.post(f"{path}/import", params={"user_id": user}, content=lines, headers=headers).json()
-        assert told["counts"] == {"lines": 4, "imported": 4, "present": 0, "failed": 0}, told
+        result = client.post(f"{path}/import", params={"user_id": user}, content=lines, headers=headers).json()
+        assert result["counts"] == {"lines": 4, "imported": 4, "present": 0, "failed": 0}, result
         after = client.get(f"{path}/memories", params={"user_id": user}).json()["results"]
-        said = ("id", "content", "zone", "tags", "metadata", "locked")
-        assert told_of(after, said) == told_of(before, said)
+        names = ("id", "content", "zone", "tags", "metadata", "locked")
+        assert fields_of(after, names) == fields_of(before, names)
 
 
-def test_a_sealed_line_opens_nowhere_else(client: httpx.Client, user: str) -> None:
+def test_sealed_line_opens_nowhere_else(client: httpx.Client, user: str) -> None:
     store(client, user, SECRET, "PERSONAL")
     [line, _] = client.get(f"/v1/agents/{SEALED}/export", params={"user_id": user}).content.splitlines()
     headers = {"Content-Type": "application/x-ndjson"}
@@ -362,13 +356,13 @@ def test_a_sealed_line_opens_nowhere_else(client: httpx.Client, user: str) -> No
     del moved["user_id"]
 
     for agent, content in ((SEEN, line), (SEALED, json.dumps(moved).encode())):
-        whose = {"user_id": user}
-        told = client.post(f"/v1/agents/{agent}/import", params=whose, content=content, headers=headers).json()
-        assert told["counts"]["failed"] == 1
-        assert told["errors"][0]["error"]["detail"].startswith("sealed:")
+        of_user = {"user_id": user}
+        result = client.post(f"/v1/agents/{agent}/import", params=of_user, content=content, headers=headers).json()
+        assert result["counts"]["failed"] == 1
+        assert result["errors"][0]["error"]["detail"].startswith("sealed:")
 
 
-def test_a_deleted_key_leaves_nothing_that_can_be_read(client: httpx.Client, zoned: Stack, user: str) -> None:
+def test_deleted_key_makes_copies_unreadable(client: httpx.Client, zoned: Stack, user: str) -> None:
     ids = {zone: store(client, user, f"{SECRET} {zone}", zone) for zone in (*ZONES, None)}
     copies = {zone: point(zoned, memory_id) for zone, memory_id in ids.items()}
     path = f"/v1/agents/{SEALED}"
@@ -384,18 +378,18 @@ def test_a_deleted_key_leaves_nothing_that_can_be_read(client: httpx.Client, zon
         "zone": ["SENSITIVE"],
         "user": ["PERSONAL"],
     }
-    # Copies of before, as a snapshot brings them back under ids that nothing erases.
+    # Copies of earlier points, as a snapshot would restore them.
     for zone in ZONES:
         body = {"points": [copies[zone] | {"vector": {}}]}
         httpx.put(f"{zoned.qdrant_url}/collections/{alias_of(SEALED)}/points?wait=true", json=body)
         shown = read(client, user, ids[zone])
         assert shown["locked"] is (zone != "PROFESSIONAL")
-    # A new memory of the same user has a new key.
+    # A new memory of the same user gets a new key.
     assert read(client, user, store(client, user, SECRET, "PERSONAL"))["content"] == SECRET
 
 
 @pytest.mark.parametrize("zones", [{"organisation": "other"}, None], ids=["another organisation", "no zones any more"])
-def test_the_keys_of_organisations_of_before_go_too(
+def test_keys_of_former_organisations_are_deleted(
     client: httpx.Client, zoned: Stack, keys: Keys, user: str, zones: dict[str, str] | None
 ) -> None:
     memory_id = store(client, user, SECRET, "PROFESSIONAL", agent=SEEN)
@@ -415,7 +409,7 @@ def test_the_keys_of_organisations_of_before_go_too(
 
 
 @pytest.mark.parametrize(
-    ("said", "field"),
+    ("fields", "field"),
     [
         ({"user_id": "u", "crypto": True, "older_than": "2026-01-01T00:00:00Z"}, "crypto"),
         ({"user_id": "u", "zone": "PERSONAL"}, "zone"),
@@ -424,13 +418,13 @@ def test_the_keys_of_organisations_of_before_go_too(
         ({}, "user_id"),
     ],
 )
-def test_what_a_key_does_not_cover_is_refused(client: httpx.Client, said: dict[str, Any], field: str) -> None:
-    answer = client.post(f"/v1/agents/{SEALED}/forget", json=said)
+def test_selection_not_covered_by_a_key_is_422(client: httpx.Client, fields: dict[str, Any], field: str) -> None:
+    answer = client.post(f"/v1/agents/{SEALED}/forget", json=fields)
 
     assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, field)
 
 
-async def test_the_sweep_makes_the_vectors_that_a_rebuild_could_not(
+async def test_sweep_adds_vectors_missing_after_a_rebuild(
     client: httpx.Client, zoned: Stack, keys: Keys, user: str
 ) -> None:
     memory_id = store(client, user, "pangolins are shy", "PERSONAL", agent=SEEN)
@@ -446,7 +440,7 @@ async def test_the_sweep_makes_the_vectors_that_a_rebuild_could_not(
     assert search(client, user, "pangolins", agent=SEEN) == [memory_id]
 
 
-async def test_the_sweep_deletes_the_vectors_that_an_object_lets_its_zones_have_no_more(
+async def test_sweep_deletes_vectors_no_longer_allowed(
     client: httpx.Client, zoned: Stack, keys: Keys, user: str
 ) -> None:
     ids = {zone: store(client, user, f"{zone} likes pangolins", zone, agent=SEEN) for zone in ("SENSITIVE", "PERSONAL")}

@@ -1,4 +1,4 @@
-"""The graphs of scopes in memory: how long they last, what ends them, how much they take."""
+"""Cached entity graphs of scopes: lifetime, invalidation, renewal and memory."""
 
 import asyncio
 from dataclasses import replace
@@ -13,17 +13,17 @@ from tests.support.engine.agents import agent_of, settings_of
 
 
 class Store:
-    """Answers the newest memories of a scope, each naming the same two, and no sheet."""
+    """Returns the newest memories of a scope, each naming the same two entities, and no sheet."""
 
     def __init__(self) -> None:
-        self.asked: list[list[str]] = []
+        self.requests: list[list[str]] = []
         self.count = 1
-        self.is_away = False
+        self.is_unavailable = False
 
     async def query_batch(self, collection: str, bodies: Any) -> list[list[Any]]:
-        if self.is_away:
+        if self.is_unavailable:
             raise StoreUnavailable("away")
-        self.asked.append([body["filter"]["must"][0]["match"]["value"] for body in bodies[::2]])
+        self.requests.append([body["filter"]["must"][0]["match"]["value"] for body in bodies[::2]])
         named = [{"name": name, "kind": "phrase", "role": "mentioned"} for name in ("A A", "B B")]
         memories = [{"id": f"m{n}", "payload": {"entities": named}} for n in range(self.count)]
         return [part for _ in bodies[::2] for part in (memories, [])]
@@ -47,7 +47,7 @@ def agent(store: Store) -> Agent:
     return agent_of(settings_of("a"), store)  # type: ignore[arg-type]
 
 
-async def test_a_graph_is_read_once_and_again_when_it_is_old(store: Store, agent: Agent) -> None:
+async def test_graph_is_read_once_until_it_expires(store: Store, agent: Agent) -> None:
     graphs = EntityGraphs(monotonic=(clock := Clock()))
 
     await graphs.read(agent, ["u", "global"])
@@ -55,30 +55,30 @@ async def test_a_graph_is_read_once_and_again_when_it_is_old(store: Store, agent
     clock.now_s = MAX_AGE_S
     await graphs.read(agent, ["u"])
 
-    assert store.asked == [["u", "global"], ["u"]]
+    assert store.requests == [["u", "global"], ["u"]]
 
 
-async def test_many_scopes_are_asked_for_within_what_one_request_may_have(store: Store, agent: Agent) -> None:
+async def test_many_scopes_are_read_in_batches(store: Store, agent: Agent) -> None:
     scopes = [f"group:{number}" for number in range(20)]
 
     found = await EntityGraphs().read(agent, scopes)
 
-    assert [len(asked) for asked in store.asked] == [8, 8, 4]
-    assert [scope for asked in store.asked for scope in asked] == scopes
+    assert [len(request) for request in store.requests] == [8, 8, 4]
+    assert [scope for request in store.requests for scope in request] == scopes
     assert len(found) == 20
 
 
-async def test_own_writes_end_it_for_their_scope_alone(store: Store, agent: Agent) -> None:
+async def test_own_writes_invalidate_their_scope_only(store: Store, agent: Agent) -> None:
     graphs = EntityGraphs(monotonic=Clock())
     await graphs.read(agent, ["u", "v"])
     agent.sizes.forget("u")
 
     await graphs.read(agent, ["u", "v"])
 
-    assert store.asked == [["u", "v"], ["u"]]
+    assert store.requests == [["u", "v"], ["u"]]
 
 
-async def test_a_write_while_it_is_read_ends_it_too(store: Store, agent: Agent) -> None:
+async def test_write_during_a_read_invalidates_it(store: Store, agent: Agent) -> None:
     graphs = EntityGraphs(monotonic=Clock())
     reading = asyncio.create_task(graphs.read(agent, ["u"]))
     await asyncio.sleep(0)
@@ -87,10 +87,12 @@ async def test_a_write_while_it_is_read_ends_it_too(store: Store, agent: Agent) 
 
     await graphs.read(agent, ["u"])
 
-    assert len(store.asked) == 2
+    assert len(store.requests) == 2
 
 
-async def test_it_is_renewed_beside_the_search_that_finds_it_nearly_old(store: Store, agent: Agent) -> None:
+async def test_search_renews_an_ageing_graph(store: Store, agent: Agent) -> None:
+    """The search gets the cached graph; the renewal runs concurrently."""
+
     graphs = EntityGraphs(monotonic=(clock := Clock()))
     await graphs.read(agent, ["u"])
     clock.now_s, store.count = RENEW_AFTER_S, 2
@@ -99,13 +101,13 @@ async def test_it_is_renewed_beside_the_search_that_finds_it_nearly_old(store: S
     await asyncio.gather(*graphs._renewing.values())
     [after] = await graphs.read(agent, ["u"])
 
-    assert (len(before.memory_ids), len(after.memory_ids), len(store.asked)) == (1, 2, 2)
+    assert (len(before.memory_ids), len(after.memory_ids), len(store.requests)) == (1, 2, 2)
 
 
-async def test_where_it_cannot_be_renewed_it_lasts_until_it_is_old(store: Store, agent: Agent) -> None:
+async def test_failed_renewal_keeps_graph_until_it_expires(store: Store, agent: Agent) -> None:
     graphs = EntityGraphs(monotonic=(clock := Clock()))
     await graphs.read(agent, ["u"])
-    clock.now_s, store.is_away = RENEW_AFTER_S, True
+    clock.now_s, store.is_unavailable = RENEW_AFTER_S, True
     await graphs.read(agent, ["u"])
     await asyncio.gather(*graphs._renewing.values())
     await graphs.read(agent, ["u"])
@@ -120,20 +122,20 @@ async def test_agents_and_collections_share_no_graph(store: Store, agent: Agent)
     other = replace(agent, settings=settings_of("b"), sizes=agent.sizes)
     moved = replace(agent, epoch=replace(agent.epoch, number=7))
 
-    for one in (agent, other, moved):
-        await graphs.read(one, ["u"])
+    for user in (agent, other, moved):
+        await graphs.read(user, ["u"])
 
-    assert len(store.asked) == 3
+    assert len(store.requests) == 3
 
 
-async def test_the_least_recently_used_go_where_they_take_too_much(store: Store, agent: Agent) -> None:
+async def test_least_recently_used_graphs_are_evicted(store: Store, agent: Agent) -> None:
     [graph] = await EntityGraphs().read(agent, ["u"])
     graphs = EntityGraphs(monotonic=Clock(), max_bytes=2 * graph.size_bytes)
-    store.asked.clear()
+    store.requests.clear()
     for scope in ("u", "v", "u", "w"):
         await graphs.read(agent, [scope])
 
     await graphs.read(agent, ["u"])
     await graphs.read(agent, ["v"])
 
-    assert store.asked == [["u"], ["v"], ["w"], ["v"]]
+    assert store.requests == [["u"], ["v"], ["w"], ["v"]]

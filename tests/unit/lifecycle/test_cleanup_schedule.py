@@ -1,4 +1,4 @@
-"""When cleanups are due: on schedule, once for many missed times, spread over objects, and when somebody asks."""
+"""Due times of cleanups: schedule, missed runs, spread over objects, and requests."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -31,30 +31,30 @@ def due(last: dict[str, Any], *, lifecycle: Lifecycle = DAILY, memory: AgentMemo
     return due_ms(memory or memory_of(), lifecycle, last)
 
 
-def test_the_first_run_is_the_first_time_after_the_object_was_made() -> None:
+def test_first_run_is_first_time_after_creation() -> None:
     found = due({})
 
     assert found is not None
     assert 0 <= found - ms("2026-11-21T03:00:00Z") <= MAX_SPREAD_MS
 
 
-def test_many_missed_times_are_one_run() -> None:
-    missed, made = due({"time": "2026-11-01T03:00:00Z"}), due({"time": "2026-11-22T09:15:00Z"})
+def test_missed_times_become_one_run() -> None:
+    missed, on_time = due({"time": "2026-11-01T03:00:00Z"}), due({"time": "2026-11-22T09:15:00Z"})
 
     assert missed is not None
-    assert made is not None
+    assert on_time is not None
     assert missed < ms("2026-11-03T00:00:00Z")
-    assert made > ms("2026-11-23T02:59:59Z")
+    assert on_time > ms("2026-11-23T02:59:59Z")
 
 
-def test_objects_of_one_schedule_come_at_times_of_their_own_that_stay() -> None:
+def test_objects_are_spread_at_stable_times() -> None:
     times = [due({}, memory=memory_of(uid=str(number))) for number in range(100)]
 
     assert len(set(times)) > 90
     assert times == [due({}, memory=memory_of(uid=str(number))) for number in range(100)]
 
 
-def test_a_run_each_minute_is_made_within_the_minute() -> None:
+def test_minutely_run_stays_within_its_minute() -> None:
     every_minute = replace(DAILY, schedule="* * * * *")
     times = [due({}, lifecycle=every_minute, memory=memory_of(uid=str(number))) or 0 for number in range(50)]
 
@@ -62,18 +62,18 @@ def test_a_run_each_minute_is_made_within_the_minute() -> None:
 
 
 @pytest.mark.parametrize("lifecycle", [replace(DAILY, schedule="Never"), replace(DAILY, time_zone="Mars/Olympus")])
-def test_without_a_schedule_that_can_be_followed_none_is_due(lifecycle: Lifecycle) -> None:
+def test_invalid_or_no_schedule_is_never_due(lifecycle: Lifecycle) -> None:
     assert due({}, lifecycle=lifecycle) is None
 
 
-def test_a_run_that_is_asked_for_is_due_at_once_and_only_once() -> None:
-    asked = memory_of(**{CLEANUP_REQUESTED_AT: "today"})
+def test_requested_run_is_due_once() -> None:
+    requested = memory_of(**{CLEANUP_REQUESTED_AT: "today"})
 
-    assert due({}, memory=asked, lifecycle=replace(DAILY, schedule="Never")) == 0
-    assert due({"time": BORN, "requestedAt": "today"}, memory=asked) != 0
+    assert due({}, memory=requested, lifecycle=replace(DAILY, schedule="Never")) == 0
+    assert due({"time": BORN, "requestedAt": "today"}, memory=requested) != 0
 
 
-def test_an_approval_counts_for_the_run_that_was_held_alone() -> None:
+def test_approval_applies_to_its_held_run_only() -> None:
     approved = memory_of(**{APPROVE_CLEANUP: "abc"})
 
     assert due({"time": BORN, "held": {"digest": "abc"}}, memory=approved) == 0

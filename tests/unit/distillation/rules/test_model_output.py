@@ -1,4 +1,4 @@
-"""What of a model's answer counts."""
+"""Parsing the memories of a model's answer, and the turns it is shown."""
 
 from typing import Any
 
@@ -31,21 +31,21 @@ def turn(number: int, content: str, **more: Any) -> MemoryRecord:
 TURNS = [turn(0, "I moved to Lisbon", speaker="Ada", role="user"), turn(1, "Noted.", role="assistant")]
 
 
-def said(**more: Any) -> dict[str, Any]:
+def answer_with(**more: Any) -> dict[str, Any]:
     given = {"content": "Ada moved to Lisbon.", "type": "fact", "importance": "high", "sources": ["t0"]}
     return {"memories": [given | more]}
 
 
-def test_a_memory_is_of_the_turns_that_it_names() -> None:
-    [fact] = parse_facts(said(sources=["t0", "t1", "t0", "t7", "id1"]), TURNS).facts
+def test_sources_are_shown_turns_without_duplicates() -> None:
+    [fact] = parse_facts(answer_with(sources=["t0", "t1", "t0", "t7", "id1"]), TURNS).facts
 
     assert (fact.content, fact.importance, fact.source_ids) == ("Ada moved to Lisbon.", 0.75, ("id0", "id1"))
     assert (fact.missing, fact.domain) == ((), None)
 
 
 @pytest.mark.parametrize("sources", [[], ["t2"], ["id0"], ["m0", "T0"]])
-def test_a_memory_of_nothing_that_was_shown_is_dropped(sources: list[str]) -> None:
-    read = parse_facts(said(sources=sources), TURNS)
+def test_memory_without_shown_source_is_dropped(sources: list[str]) -> None:
+    read = parse_facts(answer_with(sources=sources), TURNS)
 
     assert (read.facts, read.unsourced) == ((), 1)
 
@@ -58,29 +58,29 @@ def test_a_memory_of_nothing_that_was_shown_is_dropped(sources: list[str]) -> No
         ("Ada moved to Lisbon 3 times.", ("3",)),
     ],
 )
-def test_what_no_turn_says_is_told(content: str, missing: tuple[str, ...]) -> None:
-    [fact] = parse_facts(said(content=content), TURNS).facts
+def test_words_missing_from_sources_are_reported(content: str, missing: tuple[str, ...]) -> None:
+    [fact] = parse_facts(answer_with(content=content), TURNS).facts
 
     assert fact.missing == missing
 
 
-def test_line_ends_and_spaces_become_one_space() -> None:
-    [fact] = parse_facts(said(content=" Ada moved\n\n to\tLisbon. ", domain=" home \n life "), TURNS).facts
+def test_whitespace_is_collapsed() -> None:
+    [fact] = parse_facts(answer_with(content=" Ada moved\n\n to\tLisbon. ", domain=" home \n life "), TURNS).facts
 
     assert (fact.content, fact.domain) == ("Ada moved to Lisbon.", "home life")
 
 
-def test_a_domain_is_asked_for_where_a_type_demands_one() -> None:
+def test_domain_is_required_if_a_type_requires_it() -> None:
     plain, demanding = build_schema([FACT]), build_schema([FACT, KNOWLEDGE])
 
-    assert fit(said(domain="home"), plain) == fit(said(), plain) == Fitted(said(), 0)
-    assert fit(said(domain="home", type="semantic"), demanding).dropped == 0
+    assert fit(answer_with(domain="home"), plain) == fit(answer_with(), plain) == Fitted(answer_with(), 0)
+    assert fit(answer_with(domain="home", type="semantic"), demanding).dropped == 0
     with pytest.raises(SchemaMismatch, match="domain is missing"):
-        fit(said(), demanding)
+        fit(answer_with(), demanding)
 
 
-def test_one_bad_memory_of_several_loses_only_itself() -> None:
-    [memory] = said()["memories"]
+def test_invalid_memories_are_dropped_one_by_one() -> None:
+    [memory] = answer_with()["memories"]
     spoiled = [{**memory, "sources": []}, {**memory, "type": "unheard"}, {**memory, "importance": "HIGH"}]
 
     fitted = fit({"memories": [*spoiled, *[memory] * MAX_MEMORIES]}, build_schema([FACT]))
@@ -90,7 +90,9 @@ def test_one_bad_memory_of_several_loses_only_itself() -> None:
     assert fitted.value["memories"][1]["importance"] == "high"
 
 
-def test_turns_are_shown_with_who_said_them_when_and_by_names_of_ours() -> None:
+def test_turns_render_role_speaker_and_time() -> None:
+    """The ids are short labels (`t0`), not those of the memories."""
+
     assert render_turns(TURNS) == [
         {
             "id": "t0",
@@ -104,12 +106,12 @@ def test_turns_are_shown_with_who_said_them_when_and_by_names_of_ours() -> None:
     assert render_turns([turn(0, "an open order", is_working=True)])[0]["role"] == "note"
 
 
-def test_no_part_is_larger_than_one_call_takes_and_no_turn_is_cut() -> None:
+def test_parts_fit_one_call_without_cut_turns() -> None:
     turns = [turn(number, "x" * 20_000) for number in range(5)] + [turn(5, "y" * (MAX_MATERIAL_CHARS + 1))]
 
     parts = split_turns(turns)
 
     assert [len(part) for part in parts] == [2, 2, 1, 1]
-    assert [one for part in parts for one in part] == turns
+    assert [turn for part in parts for turn in part] == turns
     assert [len(part) for part in split_turns([turn(0, "x")] * (MAX_SOURCES + 1))] == [MAX_SOURCES, 1]
     assert split_turns([]) == []

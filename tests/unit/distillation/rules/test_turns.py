@@ -1,4 +1,4 @@
-"""Which types hold turns, and which hold what is made of them."""
+"""Choice of the memory types for turns and for distilled memories."""
 
 import pytest
 
@@ -20,12 +20,12 @@ def kind(name: str, **rules: object) -> MemoryType:
         ([], "episodic"),
     ],
 )
-def test_turns_are_episodic_else_events_else_of_the_first_type(names: list[str], turns: str) -> None:
+def test_turns_are_episodic_then_event_then_first_type(names: list[str], turns: str) -> None:
     assert turn_type([kind(name) for name in names]) == turns
 
 
 @pytest.mark.parametrize(
-    ("preset", "turns", "made"),
+    ("preset", "turns", "distilled"),
     [
         ("cortex", "episodic", {"fact", "preference", "person", "project", "task", "decision", "correction"}),
         ("brain", "event", {"fact", "status"}),
@@ -34,11 +34,11 @@ def test_turns_are_episodic_else_events_else_of_the_first_type(names: list[str],
         ("keyed", "episodic", {"memory"}),
     ],
 )
-def test_of_each_preset(preset: str, turns: str, made: set[str]) -> None:
+def test_preset_types(preset: str, turns: str, distilled: set[str]) -> None:
     types = PRESETS[preset][-1].types
 
     assert turn_type(types) == turns
-    assert {type_.name for type_ in distilled_types(types, "memory", has_session=True)} == made
+    assert {type_.name for type_ in distilled_types(types, "memory", has_session=True)} == distilled
 
 
 @pytest.mark.parametrize(
@@ -51,25 +51,27 @@ def test_of_each_preset(preset: str, turns: str, made: set[str]) -> None:
     ],
     ids=lambda type_: type_.name,
 )
-def test_a_model_chooses_no_type_that_ends_stays_for_good_or_demands_what_it_is_not_asked(unfit: MemoryType) -> None:
+def test_unsuitable_type_is_not_distilled(unfit: MemoryType) -> None:
+    """A model chooses no immutable, working or expiring type, and none that requires an unsupported field."""
+
     types = (kind("episodic"), kind("fact"), unfit)
 
     assert [type_.name for type_ in distilled_types(types, "memory", has_session=True)] == ["fact"]
     assert distilled_types((unfit,), "memory", has_session=True) == ()
 
 
-def test_the_type_of_turns_holds_what_is_made_of_them_where_there_is_no_other() -> None:
+def test_only_type_serves_turns_and_distilled() -> None:
     assert [type_.name for type_ in distilled_types((kind("note"),), "memory", has_session=True)] == ["note"]
 
 
-def test_a_type_that_demands_a_session_needs_one() -> None:
+def test_type_requiring_a_session_needs_one() -> None:
     types = (kind("episodic"), kind("fact", required=("session_id", "source", "domain")))
 
     assert [type_.name for type_ in distilled_types(types, "memory", has_session=True)] == ["fact"]
     assert [type_.name for type_ in distilled_types(types, "memory", has_session=False)] == ["episodic"]
 
 
-def test_an_event_type_is_given_where_the_type_demands_one() -> None:
+def test_event_type_is_given_if_required() -> None:
     types = (kind("episodic", required=("event_type",)), kind("fact"))
 
     assert (requires_event_type(types, "episodic"), requires_event_type(types, "fact")) == (True, False)

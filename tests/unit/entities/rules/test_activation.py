@@ -1,4 +1,4 @@
-"""How far names activate each other, and which memories that finds."""
+"""Spreading activation over a graph of names, and the memories it finds."""
 
 from typing import Any
 
@@ -30,21 +30,21 @@ def graph(*rows: dict[str, Any], sheet: EntitySheet = NO_SHEET) -> ScopeGraph:
 
 
 @pytest.mark.parametrize(("times", "passed"), [(1, 0.16), (3, 0.48), (5, 0.8), (9, 0.8)])
-def test_activation_falls_along_links_as_the_design_says(times: int, passed: float) -> None:
-    made = graph(*(row(number, "A A", "B B") for number in range(times)))
+def test_activation_falls_along_links(times: int, passed: float) -> None:
+    names_graph = graph(*(row(number, "A A", "B B") for number in range(times)))
 
-    assert spread_activation(made, ["a a"]) == pytest.approx({"a a": 1.0, "b b": passed})
+    assert spread_activation(names_graph, ["a a"]) == pytest.approx({"a a": 1.0, "b b": passed})
 
 
 @pytest.mark.parametrize(("times", "passed"), [(1, 0.32), (5, 1.6)])
-def test_a_typed_relation_passes_twice_as_much_both_ways(times: int, passed: float) -> None:
+def test_typed_relation_doubles_activation_both_ways(times: int, passed: float) -> None:
     sheet = NO_SHEET.with_relation("A A", "uses", "B B", times=times)
 
     for seed, other in (("a a", "b b"), ("b b", "a a")):
         assert spread_activation(graph(sheet=sheet), [seed]) == pytest.approx({seed: 1.0, other: passed})
 
 
-def test_it_ends_after_two_links_and_below_a_tenth() -> None:
+def test_stops_after_two_links_or_below_a_tenth() -> None:
     strong = [row(5 * hop + n, f"N{hop} X", f"N{hop + 1} X") for hop in range(3) for n in range(5)]
 
     assert spread_activation(graph(*strong), ["n0 x"]) == pytest.approx({"n0 x": 1.0, "n1 x": 0.8, "n2 x": 0.64})
@@ -66,14 +66,14 @@ def test_it_ends_after_two_links_and_below_a_tenth() -> None:
         (Spreading(max_depth=3, min_activation=0.21), {"a a": 1, "b b": 1.6, "c c": 1.28}),
     ],
 )
-def test_an_object_s_figures_say_how_far_it_goes(figures: Spreading, reached: dict[str, float]) -> None:
+def test_settings_bound_the_spread(figures: Spreading, reached: dict[str, float]) -> None:
     sheet = NO_SHEET.with_relation("A A", "uses", "B B", times=5)
     rows = [*(row(number, "B B", "C C") for number in range(5)), row(9, "C C", "D D")]
 
     assert spread_activation(graph(*rows, sheet=sheet), ["a a"], figures) == pytest.approx(reached)
 
 
-def test_whose_it_is_and_who_stored_it_link_nothing() -> None:
+def test_subjects_and_authors_link_nothing() -> None:
     rows = [row(n, "acme", role="about") for n in range(3)]
     rows[0]["entities"] += row(0, "A A")["entities"]
     rows[1]["entities"] += row(0, "B B")["entities"]
@@ -82,13 +82,13 @@ def test_whose_it_is_and_who_stored_it_link_nothing() -> None:
     assert rank_memories(graph(*rows), {"acme": 1.0}) == [("m0", 1.0), ("m1", 1.0), ("m2", 1.0)]
 
 
-def test_a_memory_has_the_sum_of_its_names_and_the_newest_comes_first() -> None:
-    made = graph(row(0, "B B"), row(1, "A A"), row(2, "A A", "B B"), row(3, "A A"))
+def test_memories_rank_by_sum_of_names_then_newest() -> None:
+    names_graph = graph(row(0, "B B"), row(1, "A A"), row(2, "A A", "B B"), row(3, "A A"))
 
-    assert rank_memories(made, {"a a": 1.0, "b b": 0.5}) == [("m2", 1.5), ("m1", 1.0), ("m3", 1.0), ("m0", 0.5)]
+    assert rank_memories(names_graph, {"a a": 1.0, "b b": 0.5}) == [("m2", 1.5), ("m1", 1.0), ("m3", 1.0), ("m0", 0.5)]
 
 
-def test_what_is_found_is_bounded() -> None:
+def test_results_are_bounded() -> None:
     crowd = graph(*(row(number, "A A", *(f"N{number}x{other} X" for other in range(20))) for number in range(300)))
 
     reached = spread_activation(crowd, ["a a"])
@@ -97,13 +97,13 @@ def test_what_is_found_is_bounded() -> None:
     assert len(rank_memories(crowd, reached)) == MAX_FOUND_MEMORIES
 
 
-def test_names_of_a_query_are_found_by_any_spelling_of_their_scope() -> None:
+def test_query_names_match_any_spelling() -> None:
     lists = read_entity_lists()
     sheet = NO_SHEET.with_alias("the boss", "Anna Schmidt").with_alias("B.H.L.", "Blue Heron Labs")
-    made = graph(row(0, "Anna Schmidt", "Next.js"), row(1, "Blue Heron Labs"), row(2, "Redis"), sheet=sheet)
+    names_graph = graph(row(0, "Anna Schmidt", "Next.js"), row(1, "Blue Heron Labs"), row(2, "Redis"), sheet=sheet)
 
     def seeds(text: str) -> list[str]:
-        return find_seeds(made, text, lists)
+        return find_seeds(names_graph, text, lists)
 
     assert seeds("what does THE BOSS use?") == ["anna schmidt"]
     assert seeds("nextjs or next.js at B.H.L.") == ["next.js", "blue heron labs"]
@@ -112,7 +112,7 @@ def test_names_of_a_query_are_found_by_any_spelling_of_their_scope() -> None:
     assert seeds("") == []
 
 
-def test_scopes_are_followed_each_by_itself() -> None:
+def test_scopes_spread_separately() -> None:
     one, other = graph(row(0, "Anna Schmidt", "B B")), graph({**row(1, "B B"), "id": "z1"})
 
     found = find_by_query([one, other], "Anna Schmidt", read_entity_lists())
@@ -136,16 +136,18 @@ NAMES = st.sampled_from([f"{letter} {letter}" for letter in "ABCDEF"])
     st.lists(NAMES, min_size=1, max_size=3, unique=True),
     FIGURES,
 )
-def test_activation_stays_within_its_bounds(memories: Any, said: Any, seeds: list[str], figures: Spreading) -> None:
+def test_activation_stays_within_its_bounds(
+    memories: Any, relations: Any, seeds: list[str], figures: Spreading
+) -> None:
     sheet = NO_SHEET
-    for source, relation, target in said:
+    for source, relation, target in relations:
         sheet = sheet.with_relation(source, relation, target)
-    made = graph(*(row(number, *names) for number, names in enumerate(memories)), sheet=sheet)
-    known = [name.casefold() for name in seeds if name.casefold() in made.nodes]
+    names_graph = graph(*(row(number, *names) for number, names in enumerate(memories)), sheet=sheet)
+    known = [name.casefold() for name in seeds if name.casefold() in names_graph.nodes]
 
-    reached = spread_activation(made, known, figures)
+    reached = spread_activation(names_graph, known, figures)
 
     assert all(reached[name] == 1.0 for name in known)
-    most = max(1, figures.typed_boost * figures.decay) ** figures.max_depth
-    assert all(value == 1 or figures.min_activation <= value <= most + 1e-9 for value in reached.values())
-    assert all(value > 0 for _, value in rank_memories(made, reached))
+    max_activation = max(1, figures.typed_boost * figures.decay) ** figures.max_depth
+    assert all(value == 1 or figures.min_activation <= value <= max_activation + 1e-9 for value in reached.values())
+    assert all(value > 0 for _, value in rank_memories(names_graph, reached))

@@ -1,4 +1,4 @@
-"""What a scope's graph knows of its names."""
+"""Names in the graph of a scope: their kinds, merging and spelling."""
 
 from itertools import permutations
 
@@ -13,9 +13,11 @@ KINDS: tuple[EntityKind, ...] = ("phrase", "organisation", "quoted")
 
 
 @pytest.mark.parametrize("kinds", list(permutations(KINDS)))
-def test_a_kind_that_tells_what_a_thing_is_counts_more_than_how_its_name_is_written(
+def test_specific_kind_outranks_spelling_kind(
     kinds: tuple[EntityKind, ...],
 ) -> None:
+    """`organisation` states the meaning of a name, `phrase` and `quoted` only how it is written."""
+
     rows = [
         {"id": f"m{place}", "entities": [{"name": "Blue Heron", "kind": kind, "role": "mentioned"}]}
         for place, kind in enumerate(kinds)
@@ -27,7 +29,7 @@ def test_a_kind_that_tells_what_a_thing_is_counts_more_than_how_its_name_is_writ
     assert node.kind == "organisation"
 
 
-def test_what_is_found_in_a_memory_joins_what_it_names() -> None:
+def test_extracted_entities_merge_with_given() -> None:
     before = (Entity("ada", "client", "about"), Entity("Anna Schmidt", "phrase"), Entity("Redis", "technology"))
     found = (
         Entity("anna  schmidt", "person"),
@@ -47,7 +49,7 @@ def test_what_is_found_in_a_memory_joins_what_it_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "kept"),
+    ("spelling", "expected"),
     [
         ("  Anna \n Schmidt ", "Anna Schmidt"),
         ("Zoe\u0308", "Zo\u00eb"),
@@ -59,5 +61,5 @@ def test_what_is_found_in_a_memory_joins_what_it_names() -> None:
         (" ", ""),
     ],
 )
-def test_a_name_is_kept_composed_or_not_at_all(said: str, kept: str) -> None:
-    assert normalize_spelling(said) == kept
+def test_spelling_is_composed_or_rejected(spelling: str, expected: str) -> None:
+    assert normalize_spelling(spelling) == expected

@@ -1,4 +1,4 @@
-"""How many of the names in 300 labelled sentences are found, and how much of what is found is one."""
+"""Precision and recall of the entity extraction over 300 labelled sentences."""
 
 import pathlib
 from collections import Counter
@@ -29,17 +29,17 @@ def labelled(sentence: dict[str, Any]) -> set[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_nearly_all_that_is_found_is_a_name_and_most_names_are_found(kind: str) -> None:
+def test_precision_and_recall(kind: str) -> None:
     counts: Counter[str] = Counter()
     wrong = []
     for sentence in SENTENCES:
-        wanted = {name for of, name in labelled(sentence) if of == kind}
+        expected = {name for of, name in labelled(sentence) if of == kind}
         found = {name for of, name in found_in(sentence) if of == kind}
-        counts.update(right=len(wanted & found), found=len(found), wanted=len(wanted))
-        if wanted != found:
-            wrong.append((sentence["text"], sorted(wanted - found), sorted(found - wanted)))
+        counts.update(right=len(expected & found), found=len(found), expected=len(expected))
+        if expected != found:
+            wrong.append((sentence["text"], sorted(expected - found), sorted(found - expected)))
 
-    assert counts["wanted"] >= 10
-    told = "\n".join(map(repr, wrong))
-    assert counts["right"] >= PRECISION * counts["found"], told
-    assert counts["right"] >= RECALL * counts["wanted"], told
+    assert counts["expected"] >= 10
+    mistakes = "\n".join(map(repr, wrong))
+    assert counts["right"] >= PRECISION * counts["found"], mistakes
+    assert counts["right"] >= RECALL * counts["expected"], mistakes

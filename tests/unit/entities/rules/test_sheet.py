@@ -1,4 +1,4 @@
-"""Relations, aliases and renames as values: nothing is lost, and no alias leads to another."""
+"""Relations, aliases and renames of an entity sheet."""
 
 from typing import Any
 
@@ -27,15 +27,15 @@ STEPS = st.lists(
 )
 
 
-def made_by(steps: Any, sheet: EntitySheet = NO_SHEET) -> EntitySheet:
+def apply_steps(steps: Any, sheet: EntitySheet = NO_SHEET) -> EntitySheet:
     for method, *arguments in steps:
         sheet = getattr(sheet, method)(*arguments)
     return sheet
 
 
 @given(STEPS)
-def test_no_alias_leads_to_another_and_relations_know_no_alias(steps: Any) -> None:
-    sheet = made_by(steps)
+def test_aliases_and_relations_are_resolved(steps: Any) -> None:
+    sheet = apply_steps(steps)
 
     for key, alias in sheet.aliases.items():
         assert key == fold(alias.alias)
@@ -49,38 +49,40 @@ def test_no_alias_leads_to_another_and_relations_know_no_alias(steps: Any) -> No
 
 
 @given(STEPS)
-def test_a_sheet_comes_back_from_its_point(steps: Any) -> None:
-    sheet = made_by(steps)
+def test_sheet_roundtrips_through_payload(steps: Any) -> None:
+    sheet = apply_steps(steps)
     assert sheet_from_payload({ENTITY_SHEET_KEY: sheet_to_json(sheet)}) == sheet
 
 
 @given(STEPS)
-def test_joining_a_sheet_with_itself_or_twice_changes_nothing(steps: Any) -> None:
-    sheet = made_by(steps)
+def test_merge_is_idempotent(steps: Any) -> None:
+    sheet = apply_steps(steps)
 
     assert sheet.merged_with(sheet) == sheet
-    taken = NO_SHEET.merged_with(sheet)
-    assert taken.merged_with(sheet) == taken
+    merged = NO_SHEET.merged_with(sheet)
+    assert merged.merged_with(sheet) == merged
 
 
-def test_merging_adds_strengths_and_drops_what_relates_a_name_to_itself() -> None:
+def test_merge_adds_strengths_and_drops_self_relations() -> None:
     sheet = NO_SHEET.with_relation("Anna", "uses", "Redis", times=2).with_relation("A. S.", "uses", "redis")
     sheet = sheet.with_relation("Anna", "contact_of", "A. S.")
 
     merged = sheet.with_alias("A. S.", "Anna")
 
-    assert [(one.source, one.relation, one.strength) for one in merged.relations.values()] == [("Anna", "uses", 3)]
+    assert [(relation.source, relation.relation, relation.strength) for relation in merged.relations.values()] == [
+        ("Anna", "uses", 3)
+    ]
     assert merged.resolve("a. s.") == "Anna"
 
 
-def test_a_name_may_get_its_former_name_back() -> None:
+def test_former_name_can_be_restored() -> None:
     sheet = NO_SHEET.with_renamed("Anna", "Bob").with_renamed("Bob", "Anna")
 
     assert (sheet.resolve("Anna"), sheet.resolve("BOB")) == ("Anna", "Anna")
 
 
 @pytest.mark.parametrize(
-    "said",
+    "payload",
     [
         7,
         [],
@@ -90,17 +92,17 @@ def test_a_name_may_get_its_former_name_back() -> None:
         {"aliases": [["a"], ["a", 7], ["", "b"], None]},
     ],
 )
-def test_what_others_wrote_on_its_point_is_no_part_of_it(said: object) -> None:
-    assert sheet_from_payload({"entitySheet": said}) == NO_SHEET
+def test_malformed_sheet_payload_is_ignored(payload: object) -> None:
+    assert sheet_from_payload({"entitySheet": payload}) == NO_SHEET
 
 
 @pytest.mark.parametrize(
-    "said", [7, "x", {}, None, [7, None, {}], [{"name": "a", "kind": ["phrase"], "role": "about"}], [{"name": " "}]]
+    "payload", [7, "x", {}, None, [7, None, {}], [{"name": "a", "kind": ["phrase"], "role": "about"}], [{"name": " "}]]
 )
-def test_what_others_wrote_as_entities_is_none(said: object) -> None:
-    assert entities_from_payload(said) == ()
+def test_malformed_entities_are_ignored(payload: object) -> None:
+    assert entities_from_payload(payload) == ()
 
 
-def test_what_others_wrote_in_its_place_is_no_sheet() -> None:
+def test_missing_sheet_is_empty() -> None:
     assert sheet_from_payload(None) == sheet_from_payload({"entitySheet": None}) == NO_SHEET
     assert sheet_id("a", "u") != sheet_id("a", "v") != sheet_id("b", "v")

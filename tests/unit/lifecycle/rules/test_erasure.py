@@ -1,4 +1,4 @@
-"""What an erasure leaves of a memory."""
+"""Tombstones that an erasure writes."""
 
 from typing import Any
 
@@ -12,7 +12,9 @@ TOMBSTONE = {"id": "m", "userId": "u", "rev": 3, TOMBSTONE_KEY: 5}
 
 
 @pytest.mark.parametrize("before", [MEMORY, TOMBSTONE])
-def test_it_is_another_revision_so_that_nobody_writes_over_it_who_read_the_one_before(before: dict[str, Any]) -> None:
+def test_tombstone_has_a_new_revision(before: dict[str, Any]) -> None:
+    """A concurrent writer that read the revision before must not overwrite it."""
+
     assert erasure_tombstone(before, "e", 10)["rev"] == 4
 
 
@@ -26,7 +28,5 @@ def test_it_is_another_revision_so_that_nobody_writes_over_it_who_read_the_one_b
         (TOMBSTONE | {WINDOW_DUE_KEY: True}, True),
     ],
 )
-def test_texts_around_it_are_due_where_it_was_of_a_session_and_none_has_looked_since(
-    before: dict[str, Any], is_due: bool
-) -> None:
+def test_window_is_due_if_session_is_unprocessed(before: dict[str, Any], is_due: bool) -> None:
     assert erasure_tombstone(before, "e", 10).get(WINDOW_DUE_KEY, False) is is_due

@@ -1,4 +1,4 @@
-"""Since when tombstones are kept: as long as any copy may need them, and all where that is not known."""
+"""Retention of tombstones: as long as any copy may need them, and all if that time is unknown."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -15,60 +15,58 @@ TODAY = "2026-11-22T00:00:00Z"
 Json = dict[str, Any]
 
 
-def made(*, start: str | None = AUGUST, succeeded: str | None = "True", **more: Any) -> Json:
-    """Return a snapshot, or a restore."""
+def job(*, start: str | None = AUGUST, succeeded: str | None = "True", **more: Any) -> Json:
+    """Return a snapshot or a restore."""
     conditions = [{"type": "Succeeded", "status": succeeded}] if succeeded else []
     status = {"conditions": conditions, **({"startTime": start} if start else {}), **more}
     return {"metadata": {"name": "s"}, "spec": {}, "status": status}
 
 
-IMPORTED = made() | {"spec": {"import": {"s3": {}}}}
-ASKED_FOR = {"metadata": {"name": "s", "creationTimestamp": AUGUST}, "spec": {}}
-KEPT = {"physical": "a__1", "until": "2026-11-23T00:00:00Z"}
-OVER = {"physical": "a__1", "until": AUGUST}
+IMPORTED = job() | {"spec": {"import": {"s3": {}}}}
+REQUESTED = {"metadata": {"name": "s", "creationTimestamp": AUGUST}, "spec": {}}
+RETAINED = {"physical": "a__1", "until": "2026-11-23T00:00:00Z"}
+EXPIRED = {"physical": "a__1", "until": AUGUST}
 
 CASES: dict[str, tuple[list[Json], list[Json], int | None]] = {
     "nothing is copied": ([], [], LEAST_MS),
-    "a snapshot": ([made()], [], AUGUST_MS),
-    "the oldest of several": ([made(start=TODAY), made()], [], AUGUST_MS),
-    "a snapshot of today": ([made(start=TODAY)], [], LEAST_MS),
-    "one that runs": ([made(succeeded="Unknown")], [], AUGUST_MS),
-    "one that was asked for": ([ASKED_FOR], [], AUGUST_MS),
-    "one that has failed": ([made(succeeded="False")], [], LEAST_MS),
-    "one of no known time": ([made(start=None)], [], None),
-    "one that was taken in": ([IMPORTED], [], None),
-    "a restore under way": ([], [made(succeeded="Unknown")], None),
-    "a restore that was not begun": ([], [ASKED_FOR], None),
-    "a restore that is over": ([], [made()], LEAST_MS),
-    "a restore that has failed": ([], [made(succeeded="False")], LEAST_MS),
-    "a replaced collection": ([], [made(previousCollection=KEPT)], AUGUST_MS),
-    "one whose time is over": ([], [made(previousCollection=OVER)], LEAST_MS),
-    "one that is kept for no known time": ([], [made(previousCollection={"physical": "a__1"})], AUGUST_MS),
+    "a snapshot": ([job()], [], AUGUST_MS),
+    "the oldest of several": ([job(start=TODAY), job()], [], AUGUST_MS),
+    "a snapshot of today": ([job(start=TODAY)], [], LEAST_MS),
+    "a running snapshot": ([job(succeeded="Unknown")], [], AUGUST_MS),
+    "a requested snapshot": ([REQUESTED], [], AUGUST_MS),
+    "a failed snapshot": ([job(succeeded="False")], [], LEAST_MS),
+    "a snapshot without a start time": ([job(start=None)], [], None),
+    "an imported snapshot": ([IMPORTED], [], None),
+    "a restore in progress": ([], [job(succeeded="Unknown")], None),
+    "a restore that has not started": ([], [REQUESTED], None),
+    "a completed restore": ([], [job()], LEAST_MS),
+    "a failed restore": ([], [job(succeeded="False")], LEAST_MS),
+    "a replaced collection": ([], [job(previousCollection=RETAINED)], AUGUST_MS),
+    "an expired replaced collection": ([], [job(previousCollection=EXPIRED)], LEAST_MS),
+    "a replaced collection without an expiry": ([], [job(previousCollection={"physical": "a__1"})], AUGUST_MS),
 }
 
 
 @pytest.mark.parametrize(("snapshots", "restores", "expected"), CASES.values(), ids=CASES)
-def test_tombstones_are_kept_as_long_as_a_copy_may_need_them(
+def test_kept_as_long_as_a_copy_may_need_them(
     snapshots: list[Json], restores: list[Json], expected: int | None
 ) -> None:
     assert find_keep_since_ms(snapshots, restores, last_snapshot=None, now_ms=NOW_MS) == expected
 
 
-def test_while_the_last_snapshot_is_not_known_all_are_kept() -> None:
+def test_all_are_kept_until_last_snapshot_is_known() -> None:
     assert find_keep_since_ms([], [], last_snapshot="s", now_ms=NOW_MS) is None
-    assert find_keep_since_ms([made(start=TODAY)], [], last_snapshot="s", now_ms=NOW_MS) == LEAST_MS
+    assert find_keep_since_ms([job(start=TODAY)], [], last_snapshot="s", now_ms=NOW_MS) == LEAST_MS
 
 
 @pytest.mark.parametrize(
     ("snapshots", "expected"),
-    [([], AUGUST_MS), ([made(start="2026-07-01T00:00:00Z")], JULY_MS), ([IMPORTED], None)],
-    ids=["alone", "beside an older snapshot", "beside one of no known time"],
+    [([], AUGUST_MS), ([job(start="2026-07-01T00:00:00Z")], JULY_MS), ([IMPORTED], None)],
+    ids=["alone", "with an older snapshot", "with an imported snapshot"],
 )
-def test_a_collection_that_a_rebuild_has_replaced_keeps_those_since_it_was_begun(
-    snapshots: list[Json], expected: int | None
-) -> None:
+def test_rebuild_keeps_those_since_its_start(snapshots: list[Json], expected: int | None) -> None:
     assert find_keep_since_ms(snapshots, [], last_snapshot=None, now_ms=NOW_MS, rebuilt_ms=AUGUST_MS) == expected
 
 
-def test_a_rebuild_of_today_lets_none_go_sooner() -> None:
+def test_rebuild_of_today_shortens_nothing() -> None:
     assert find_keep_since_ms([], [], last_snapshot=None, now_ms=NOW_MS, rebuilt_ms=NOW_MS) == LEAST_MS
