@@ -163,7 +163,7 @@ async def test_concurrent_sweeps_leave_one_head(world: World) -> None:
         assert len(await world.heads(f"u{round_}")) == 1
 
 
-def beside(world: World, store: Any) -> World:
+def other_process(world: World, store: Any) -> World:
     """Return another process that works through this store."""
     return World(replace(world.agent, store=store), clock=world.clock)
 
@@ -186,7 +186,7 @@ async def test_tombstone_uses_the_replaced_revision(world: World) -> None:
         read.append(await row_of(world, memory_id))
 
     store = InterleavedStore(world.agent.store, Event(writes, edit))
-    process = beside(world, store)
+    process = other_process(world, store)
     await delete_head(process.agent, memory_id, user_id="u")
 
     assert store.is_over
@@ -210,7 +210,7 @@ async def test_late_writer_ignores_row_abandoned_midway(world: World) -> None:
         await delete_head(world.agent, winner, user_id="u")
 
     store = TornReadStore(world.agent.store, Event(reads_two, abandon))
-    outcome = await beside(world, store).try_add("late", supersedes=old)
+    outcome = await other_process(world, store).try_add("late", supersedes=old)
 
     assert store.is_over
     assert isinstance(outcome, Conflict)
@@ -230,7 +230,7 @@ async def test_sweep_blocks_late_link_to_abandoned_row(world: World) -> None:
     async def lose_and_sweep() -> None:
         winner = await world.add("winner", supersedes=old)
         world.clock.move(ms=SWEEP_AFTER_MS + 1)
-        sweeper = beside(world, InterleavedStore(world.agent.store, Event(writes, wait)))
+        sweeper = other_process(world, InterleavedStore(world.agent.store, Event(writes, wait)))
         sweeping.append(asyncio.create_task(chains.sweep(sweeper.agent)))
         await is_abandoning.wait()
         await delete_head(world.agent, winner, user_id="u")
@@ -240,7 +240,7 @@ async def test_sweep_blocks_late_link_to_abandoned_row(world: World) -> None:
         await sweeping[0]
 
     store = InterleavedStore(world.agent.store, Event(reads_two, lose_and_sweep), Event(writes, abandon))
-    outcome = await beside(world, store).try_add("late", supersedes=old)
+    outcome = await other_process(world, store).try_add("late", supersedes=old)
 
     assert store.is_over
     assert isinstance(outcome, Conflict)
@@ -259,7 +259,7 @@ async def test_concurrent_writers_over_tombstone_both_store(world: World) -> Non
         return name == "retrieve" and list(arguments[1]) == [first]
 
     store = InterleavedStore(world.agent.store, Event(writes_over, lambda: world.add("b", **fields), after=True))
-    outcome = await beside(world, store).try_add("a", **fields)
+    outcome = await other_process(world, store).try_add("a", **fields)
 
     assert store.is_over
     assert isinstance(outcome, StoredMemory)

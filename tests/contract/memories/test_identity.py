@@ -55,14 +55,14 @@ def keyed(world: World) -> World:
     return brain_of(world, deduplicate=False)
 
 
-async def store(world: World, content: str, **more: Any) -> StoredMemory:
+async def must_store(world: World, content: str, **more: Any) -> StoredMemory:
     outcome = await world.try_add(content, **more)
     assert isinstance(outcome, StoredMemory), outcome
     return outcome
 
 
 async def store_keyed(world: World, content: str, key: str = "k", **more: Any) -> StoredMemory:
-    return await store(world, content, **{"type": "fact", "key": key} | more)
+    return await must_store(world, content, **{"type": "fact", "key": key} | more)
 
 
 async def chain(world: World, user_id: str = "u") -> list[MemoryRecord]:
@@ -107,14 +107,14 @@ async def test_other_identity_is_unaffected(brain: World, other: dict[str, Any])
 
 
 async def test_status_is_identified_by_subject(brain: World) -> None:
-    await store(brain, "build is red", type="status", subject="build")
+    await must_store(brain, "build is red", type="status", subject="build")
 
-    assert (await store(brain, "build is green", type="status", subject="build")).event == "SUPERSEDE"
+    assert (await must_store(brain, "build is green", type="status", subject="build")).event == "SUPERSEDE"
 
 
 @pytest.mark.parametrize(("type_", "field"), [("fact", "key"), ("status", "subject")])
 async def test_missing_identity_field_causes_warning(brain: World, type_: str, field: str) -> None:
-    outcomes = [await store(brain, text, type=type_) for text in ("v", "w")]
+    outcomes = [await must_store(brain, text, type=type_) for text in ("v", "w")]
 
     assert [outcome.event for outcome in outcomes] == ["ADD", "ADD"]
     assert outcomes[0].warnings[0].startswith(f"{field}: not given")
@@ -212,26 +212,26 @@ async def test_repeated_request_gives_same_outcome(brain: World) -> None:
 
 async def test_request_of_deleted_memory_is_a_conflict(brain: World) -> None:
     for memory in ({"type": "fact", "key": "k"}, {"type": "event"}):
-        first = await store(brain, "v", idempotency_key="1", **memory)
+        first = await must_store(brain, "v", idempotency_key="1", **memory)
         await delete_head(brain.agent, first.id, user_id="u")
 
         assert isinstance(await brain.try_add("v", idempotency_key="1", **memory), Conflict)
 
 
 async def test_duplicate_by_same_author_is_ignored(brain: World) -> None:
-    first = await store(brain, "v", author="a", type="event")
+    first = await must_store(brain, "v", author="a", type="event")
 
     for author in ("a", None):
-        again = await store(brain, "v", author=author, type="event")
+        again = await must_store(brain, "v", author=author, type="event")
         assert (again.id, again.event, again.is_recorded) == (first.id, "NONE", False)
     assert await brain.heads() == ["v"]
 
 
 @pytest.mark.parametrize("memory", [{"type": "event"}, {"type": "fact", "key": "k"}, {"type": "fact"}])
 async def test_other_author_corroborates(brain: World, memory: dict[str, Any]) -> None:
-    first = await store(brain, "v", author="a", **memory)
+    first = await must_store(brain, "v", author="a", **memory)
 
-    outcomes = [await store(brain, "v", author=author, **memory) for author in ("b", "c", "b")]
+    outcomes = [await must_store(brain, "v", author=author, **memory) for author in ("b", "c", "b")]
 
     assert [(outcome.id, outcome.event, outcome.is_recorded) for outcome in outcomes] == [
         (first.id, "CORROBORATE", True),
@@ -244,10 +244,10 @@ async def test_other_author_corroborates(brain: World, memory: dict[str, Any]) -
 
 @pytest.mark.parametrize("memory", [{"type": "event"}, {"type": "fact", "key": "k"}])
 async def test_anonymous_memory_counts_later_authors(brain: World, memory: dict[str, Any]) -> None:
-    first = await store(brain, "v", **memory)
+    first = await must_store(brain, "v", **memory)
     records = [await read_memory(brain.agent, first.id, user_id="u")]
     for author in ("a", "b"):
-        await store(brain, "v", author=author, **memory)
+        await must_store(brain, "v", author=author, **memory)
         records.append(await read_memory(brain.agent, first.id, user_id="u"))
 
     assert [(record.observed_by, record.observation_count) for record in records] == [
@@ -264,18 +264,18 @@ async def test_anonymous_memory_counts_later_authors(brain: World, memory: dict[
     ],
 )
 async def test_old_payloads_of_observers_are_read(brain: World, before: dict[str, Any], after: tuple[str, ...]) -> None:
-    first = await store(brain, "v", type="event")
+    first = await must_store(brain, "v", type="event")
     await brain.agent.store.set_payload(brain.agent.alias, before, point_filter(first.id), strong=True)
 
     record = await read_memory(brain.agent, first.id, user_id="u")
     assert record.observation_count == max(1, len(record.observed_by))
-    await store(brain, "v", author="b", type="event")
+    await must_store(brain, "v", author="b", type="event")
     record = await read_memory(brain.agent, first.id, user_id="u")
     assert (record.observed_by, record.observation_count) == (after, len(after))
 
 
 async def test_authors_beyond_limit_are_acknowledged(brain: World) -> None:
-    outcomes = [await store(brain, "v", author=f"a{number}", type="event") for number in range(MAX_OBSERVERS + 2)]
+    outcomes = [await must_store(brain, "v", author=f"a{number}", type="event") for number in range(MAX_OBSERVERS + 2)]
 
     assert [outcome.is_recorded for outcome in outcomes] == [True] * MAX_OBSERVERS + [False] * 2
     assert {outcome.event for outcome in outcomes[1:]} == {"CORROBORATE"}
@@ -284,7 +284,9 @@ async def test_authors_beyond_limit_are_acknowledged(brain: World) -> None:
 
 
 async def test_concurrent_authors_are_all_counted(brain: World) -> None:
-    outcomes = await asyncio.gather(*(store(brain, "v", author=f"a{number}", type="event") for number in range(12)))
+    outcomes = await asyncio.gather(
+        *(must_store(brain, "v", author=f"a{number}", type="event") for number in range(12))
+    )
 
     assert sorted(outcome.event for outcome in outcomes) == ["ADD", *["CORROBORATE"] * 11]
     (record,) = await brain.rows()
@@ -294,17 +296,17 @@ async def test_concurrent_authors_are_all_counted(brain: World) -> None:
 
 @pytest.mark.parametrize("other", [{"user_id": "v"}, {"type": "decision"}])
 async def test_other_users_and_types_are_no_duplicates(brain: World, other: dict[str, Any]) -> None:
-    await store(brain, "v", type="event")
+    await must_store(brain, "v", type="event")
 
-    assert (await store(brain, "v", **{"type": "event"} | other)).event == "ADD"
+    assert (await must_store(brain, "v", **{"type": "event"} | other)).event == "ADD"
 
 
 async def test_removed_content_can_be_stored_again(brain: World) -> None:
-    first = await store(brain, "v", type="event")
-    second = await store(brain, "w", type="event", supersedes=first.id)
-    again = await store(brain, "v", type="event")
+    first = await must_store(brain, "v", type="event")
+    second = await must_store(brain, "w", type="event", supersedes=first.id)
+    again = await must_store(brain, "v", type="event")
     await delete_head(brain.agent, again.id, user_id="u")
-    third = await store(brain, "v", type="event")
+    third = await must_store(brain, "v", type="event")
 
     assert [again.event, third.event] == ["ADD", "ADD"]
     assert first.id not in (again.id, third.id, second.id)
@@ -312,7 +314,7 @@ async def test_removed_content_can_be_stored_again(brain: World) -> None:
 
 
 async def test_batch_stores_duplicates_once(brain: World) -> None:
-    await store(brain, "old", type="event", author="a")
+    await must_store(brain, "old", type="event", author="a")
     texts = [("old", "a"), ("new", "a"), ("new", "b"), ("new", "a"), ("other", None)]
     memories = [
         IncomingMemory(user_id="u", content=text, author=author, type="event", vector=vector_of(text))
@@ -330,7 +332,7 @@ async def test_batch_stores_duplicates_once(brain: World) -> None:
 async def test_concurrent_first_writers_store_one_memory(brain: World, memory: dict[str, Any]) -> None:
     processes = [World(brain.agent, clock=brain.clock) for _ in range(8)]
 
-    outcomes = await asyncio.gather(*(store(process, "v", **memory) for process in processes))
+    outcomes = await asyncio.gather(*(must_store(process, "v", **memory) for process in processes))
 
     assert sorted(outcome.event for outcome in outcomes) == ["ADD", *["NONE"] * 7]
     assert len({outcome.id for outcome in outcomes}) == 1
@@ -449,9 +451,9 @@ def test_repeating_last_request_changes_nothing(
             await store.delete(shared_settings.alias, {"must": []})
             brain = brain_of(World(agent_of(shared_settings, store)))
             for request in batch:
-                last = await store(brain, **request)
+                last = await must_store(brain, **request)
             before = await brain.rows(include_superseded=True)
-            again = [await store(brain, **batch[-1]) for _ in range(2)]
+            again = [await must_store(brain, **batch[-1]) for _ in range(2)]
             after = await brain.rows(include_superseded=True)
             await store.delete(shared_settings.alias, {"must": []})
         assert [(outcome.id, outcome.event) for outcome in again] == [(last.id, "NONE")] * 2

@@ -214,7 +214,7 @@ async def test_each_concurrent_write_applies_once(world: World) -> None:
 
 
 async def test_idempotency_key_writes_once(world: World) -> None:
-    """Even if another write came in between."""
+    """Even after other writes."""
     await put(world, "mine", idempotency_key="once")
     await put(world, "another's")
 

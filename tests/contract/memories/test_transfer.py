@@ -110,7 +110,7 @@ async def test_import_restores_the_export(world: World) -> None:
 
     after = await rows(world)
     changing = {"rev", "updatedAt", "storedAt", "requestId", "accessMarks", "writeMarks", "requestMarks", "windowDue"}
-    # The import sets these anew: order, change time, log time.
+    # The import assigns its own order in the session, change time and log time.
     changing |= {"sessionOrder", "changedAt", "loggedAt"}
     # Updates are counted by the agent that makes them.
     changing |= {"updateCount"}
@@ -132,7 +132,8 @@ async def test_item_versions_are_imported(world: World) -> None:
         await world.items.put(world.agent, ADDRESS, item)
         world.clock.move(ms=10)
     versions = [
-        (item.content, item.valid_from, item.valid_to) for item in await world.items.versions(world.agent, ADDRESS)
+        (version.content, version.valid_from, version.valid_to)
+        for version in await world.items.versions(world.agent, ADDRESS)
     ]
     lines = await export(world)
     await clear(world)
@@ -286,7 +287,7 @@ async def test_versions_must_be_sent_oldest_first(world: World) -> None:
 
 
 async def test_stored_successor_replaces_imported_version(world: World) -> None:
-    """From the time of its own storing."""
+    """The old version is superseded at the time at which the new one is stored."""
     chain = await fill(world)
     lines = await export(world)
     await clear(world)
@@ -357,7 +358,7 @@ async def test_working_memories_are_not_exported(world: World) -> None:
     assert await export(world) == []
 
 
-async def test_items_and_working_memories_are_kept(world: World) -> None:
+async def test_import_supersedes_no_item_or_working_memory(world: World) -> None:
     await world.items.put(world.agent, ADDRESS, ItemContent(content="item", vector=vector_of("item")))
     kept = IncomingMemory(user_id="u", content="in mind", session_id="s", vector=vector_of("w"))
     await world.working.store(world.agent, kept)

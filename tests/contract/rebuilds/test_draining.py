@@ -53,8 +53,8 @@ async def move(rebuild: RebuildTask) -> tuple[RebuildRun, World]:
     return task, rebuild.writing_to(rebuild.source)
 
 
-async def drain(task: RebuildRun, *meanwhile: Hook) -> str:
-    time = Time(meanwhile=list(meanwhile))
+async def drain(task: RebuildRun, *hooks: Hook) -> str:
+    time = Time(hooks=list(hooks))
     return await DrainStep(monotonic=time.monotonic, sleep=time.sleep)(task)
 
 
@@ -69,7 +69,7 @@ async def test_lasts_until_no_late_write_is_found(rebuild: RebuildTask) -> None:
             written += 1
             await late.add(f"late {written}")
 
-    time.meanwhile.append(write)
+    time.hooks.append(write)
     message = await DrainStep(monotonic=time.monotonic, sleep=time.sleep)(task)
 
     assert TIMEOUT_S + 2 <= time.now_s <= TIMEOUT_S + 4

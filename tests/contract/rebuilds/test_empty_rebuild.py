@@ -18,12 +18,12 @@ class EmptyWorld(FullWorld):
     """An agent without memories whose spec needs an unapproved rebuild, and one writer.
 
     Attributes:
-        writes_at: Call of the operator at which a memory is stored; 0 for never.
-        writes_held: The same, counted over the calls while writers are paused: the API would not acknowledge the write.
+        write_at_call: Call of the operator at which a memory is stored; 0 for never.
+        write_at_paused_call: The same, but counts only the calls while writers are paused.
         has_written: True if the memory was stored.
     """
 
-    writes_at = writes_held = 0
+    write_at_call = write_at_paused_call = 0
     has_written = False
 
     async def begin_empty(self) -> None:
@@ -34,10 +34,10 @@ class EmptyWorld(FullWorld):
 
     def _moment(self) -> None:
         super()._moment()
-        if self.writes_held and self.is_final():
-            self.writes_held -= 1
-            self.writes_at = 0 if self.writes_held else self.calls
-        if self.calls == self.writes_at:
+        if self.write_at_paused_call and self.is_final():
+            self.write_at_paused_call -= 1
+            self.write_at_call = 0 if self.write_at_paused_call else self.calls
+        if self.calls == self.write_at_call:
             self.write()
 
     def is_final(self) -> bool:
@@ -130,7 +130,7 @@ async def test_concurrent_write_is_never_lost(qdrant_url: str) -> None:
         moment += 9
         world = EmptyWorld(qdrant_url)
         await world.begin_empty()
-        world.writes_at = moment
+        world.write_at_call = moment
 
         await world.rebuild()
 
@@ -145,10 +145,10 @@ async def test_concurrent_write_is_never_lost(qdrant_url: str) -> None:
     assert set(outcomes) == {True, False}
 
 
-@pytest.mark.parametrize(("held", "is_moved"), [(1, False), (2, True)])
-async def test_write_during_pause_is_never_lost(world: EmptyWorld, held: int, is_moved: bool) -> None:
+@pytest.mark.parametrize(("call", "is_moved"), [(1, False), (2, True)])
+async def test_write_during_pause_is_never_lost(world: EmptyWorld, call: int, is_moved: bool) -> None:
     # The first call comes right before the check for emptiness, the second right before the move.
-    world.writes_held = held
+    world.write_at_paused_call = call
 
     await world.rebuild()
 

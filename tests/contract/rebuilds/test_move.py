@@ -33,14 +33,14 @@ class Time:
     """Virtual clock that advances in `sleep`, which then runs the hooks."""
 
     now_s: float = 0.0
-    meanwhile: list[Hook] = field(default_factory=list)
+    hooks: list[Hook] = field(default_factory=list)
 
     def monotonic(self) -> float:
         return self.now_s
 
     async def sleep(self, seconds: float) -> None:
         self.now_s += seconds
-        for hook in self.meanwhile:
+        for hook in self.hooks:
             await hook()
 
 
@@ -82,7 +82,7 @@ async def test_target_holds_writes_until_the_move(rebuild: RebuildTask) -> None:
         phases.append(phase_of(await rebuild.metadata(rebuild.source)))
         await rebuild.writing_to(rebuild.source).add(f"while {len(phases)} s had passed")
 
-    time.meanwhile.append(write)
+    time.hooks.append(write)
     watch(task, write)
 
     message = await mover(time)(task)
@@ -107,7 +107,7 @@ async def test_early_announcement_shortens_the_wait(rebuild: RebuildTask) -> Non
     async def note() -> None:
         move_s.append(time.now_s)
 
-    time.meanwhile.append(note)
+    time.hooks.append(note)
 
     assert await move.with_announcement(verify)(task) == "verified"
     await move(task)
@@ -122,7 +122,7 @@ async def test_removed_announcement_is_repeated(rebuild: RebuildTask) -> None:
     async def release() -> None:
         await release_writers(rebuild.server, rebuild.source)
 
-    time.meanwhile.append(release)
+    time.hooks.append(release)
     with pytest.raises(StoreUnavailable, match="was removed and is repeated"):
         await mover(time)(task)
 
@@ -139,7 +139,7 @@ async def test_announcement_names_the_new_embedding(rebuild: RebuildTask) -> Non
         embeddings.append((await rebuild.metadata(rebuild.source))[MOVING_KEY]["embedding"])
 
     time = Time()
-    time.meanwhile.append(read_embedding)
+    time.hooks.append(read_embedding)
     await mover(time)(task)
 
     assert task.desired.marker is not None
@@ -201,7 +201,7 @@ async def test_foreign_move_of_the_alias_is_respected(rebuild: RebuildTask) -> N
     async def move() -> None:
         await move_alias(rebuild.url, rebuild.world.agent.settings, third)
 
-    time.meanwhile.append(move)
+    time.hooks.append(move)
     with pytest.raises(RebuildCancelled):
         await mover(time)(task)
 

@@ -104,8 +104,8 @@ async def test_copy_is_identical(target: Target) -> None:
 async def test_half_precision_rounds_vectors(target: Target) -> None:
     await copy_all(await target.open(datatype="float16"))
 
-    source, carried = await target.source(), await target.points()
-    for id_, point in carried.items():
+    source, copied = await target.source(), await target.points()
+    for id_, point in copied.items():
         expected = source[id_]["vector"].get("", [])
         assert point["vector"].get("", []) == pytest.approx(expected, abs=1e-3)
 
@@ -124,9 +124,9 @@ async def test_other_language_recomputes_keyword_vectors(target: Target, world: 
         "die Häuser gestern, yesterday",
         "und die Züge",
     }
-    source, carried = await target.source(), await target.points()
-    evidence = [{id_: point["payload"].pop(EVIDENCE_KEY, {}) for id_, point in of.items()} for of in (source, carried)]
-    assert {id_: point["payload"] for id_, point in carried.items()} == {
+    source, copied = await target.source(), await target.points()
+    evidence = [{id_: point["payload"].pop(EVIDENCE_KEY, {}) for id_, point in of.items()} for of in (source, copied)]
+    assert {id_: point["payload"] for id_, point in copied.items()} == {
         id_: point["payload"] for id_, point in source.items()
     }
     [first] = (point["id"] for point in found if "gestern" in point["payload"]["content"])
@@ -136,9 +136,9 @@ async def test_other_language_recomputes_keyword_vectors(target: Target, world: 
 async def test_keyword_vectors_are_dropped_if_disabled(target: Target) -> None:
     await copy_all(await target.open(keyword=None))
 
-    source, carried = await target.source(), await target.points()
-    assert carried.keys() == source.keys()
-    for id_, point in carried.items():
+    source, copied = await target.source(), await target.points()
+    assert copied.keys() == source.keys()
+    for id_, point in copied.items():
         dense = source[id_]["vector"].get("")
         assert point["vector"] == (dense if dense else {})
 
@@ -147,8 +147,8 @@ async def test_other_embedding_keeps_keyword_vectors(target: Target, world: Worl
     embedder = FakeEmbedder(size=4)
     await copy_all(await target.open(size=4, distance="Dot", embedder=embedder))
 
-    source, carried = await target.source(), await target.points()
-    for id_, point in carried.items():
+    source, copied = await target.source(), await target.points()
+    for id_, point in copied.items():
         content = point["payload"].get("content")
         words = source[id_]["vector"].get(KEYWORD_VECTOR)
         expected = {"": pytest.approx(vector_of(content, 4), abs=1e-6), KEYWORD_VECTOR: words} if content else {}
@@ -247,9 +247,9 @@ async def test_change_after_move_beats_higher_rev(target: Target, world: World) 
     for point in points:
         point["payload"]["rev"] = 99
 
-    carried = await copier.update(points, before_ms=moved_ms)
+    copied = await copier.update(points, before_ms=moved_ms)
     revisions = {id_: point["payload"]["rev"] for id_, point in (await target.points()).items()}
-    assert carried == CopyCounts(replaced=len(points) - 1)
+    assert copied == CopyCounts(replaced=len(points) - 1)
     assert (revisions[before], revisions[after]) == (99, 90)
 
 

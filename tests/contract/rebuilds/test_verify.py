@@ -226,7 +226,7 @@ async def test_recall_drop_is_held_until_approved(qdrant_url: str) -> None:
     async with open_rebuild(qdrant_url, datatype="uint8") as rebuild:
         await fill(rebuild)
 
-        with pytest.raises(RebuildAwaitsApproval, match="percentage points") as held:
+        with pytest.raises(RebuildAwaitsApproval, match="percentage points") as first:
             await verify(rebuild)
         added = await rebuild.world.add("written while it is held", user_id="ada")
         with pytest.raises(RebuildAwaitsApproval) as again:
@@ -235,8 +235,8 @@ async def test_recall_drop_is_held_until_approved(qdrant_url: str) -> None:
         approve(rebuild, **{APPROVE_PLAN: f"{rebuild.task.record.digest}-recall"})
         await verify(rebuild)
 
-    assert f"{APPROVE_PLAN}=d-recall" in str(held.value)
-    assert str(again.value) == str(held.value)
+    assert f"{APPROVE_PLAN}=d-recall" in str(first.value)
+    assert str(again.value) == str(first.value)
     assert added in updated_points
 
 

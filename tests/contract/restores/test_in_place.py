@@ -126,7 +126,7 @@ async def test_replaces_contents_and_takes_safety_snapshot(
 
 
 async def test_keeps_rebuild_record_and_drops_move(world: InPlaceWorld) -> None:
-    """The record counts as done afterwards."""
+    """The rebuild record of the snapshot counts as done."""
     key = await world.begin()
     record = {"source": "a__0", "target": world.physical, "digest": "d", "begunMs": 1, "sinceMs": 1, "kind": "Rebuild"}
     moving = {"from": world.physical, "to": "a__9", "phase": "Final"}
