@@ -63,7 +63,7 @@ STORED = {
     "integer": texts | wholes | st.booleans() | times,
     **dict.fromkeys(["keyword", "float", "bool", "datetime", "text", "uuid", "plain"], anything),
 }
-"""Values in metadata by field, which has the name of its index; `plain` has no index."""
+"""Values of metadata fields. Each field has the name of its index; `plain` has none."""
 INDEXED = dict(RETRIEVAL_INDEXES) | {
     "confidence": "float",
     "validTo": "integer",
