@@ -1,4 +1,4 @@
-"""Access counts over a real engine: those of several processes add up, whatever breaks."""
+"""Access counts of several processes on a real engine."""
 
 import asyncio
 import itertools
@@ -17,16 +17,16 @@ from tests.support.engine.agents import World, search_request, vector_of
 from tests.support.engine.interleaved_store import CrashingStore, Event, InterleavedStore, Moment, writes
 
 
-async def counted(world: World) -> dict[str, int]:
+async def read_counts(world: World) -> dict[str, int]:
     return {record.content: record.access_count for record in await world.rows(include_superseded=True)}
 
 
-async def test_returned_memories_are_counted_at_the_flush_and_not_before(world: World) -> None:
+async def test_accesses_are_written_at_the_flush(world: World) -> None:
     await world.add("a")
     world.clock.move(days=1)
     for _ in range(3):
         await world.recall.search(world.agent, search_request(user_id="u", vector=vector_of("a")))
-    assert await counted(world) == {"a": 0}
+    assert await read_counts(world) == {"a": 0}
 
     await world.counts.flush()
 
@@ -35,16 +35,16 @@ async def test_returned_memories_are_counted_at_the_flush_and_not_before(world: 
     assert world.counts.waiting == 0
 
 
-async def test_what_the_threshold_removed_is_not_counted(world: World) -> None:
+async def test_results_below_threshold_are_not_counted(world: World) -> None:
     await world.add("a")
     await world.recall.search(world.agent, search_request(user_id="u", vector=vector_of("a"), threshold=5))
 
     await world.counts.flush()
 
-    assert await counted(world) == {"a": 0}
+    assert await read_counts(world) == {"a": 0}
 
 
-async def test_four_processes_that_flush_at_once_lose_and_double_nothing(world: World) -> None:
+async def test_concurrent_flushes_count_exactly(world: World) -> None:
     ids = [await world.add(str(number)) for number in range(20)]
     processes = [world.new_counts(f"w{number}") for number in range(4)]
 
@@ -57,12 +57,12 @@ async def test_four_processes_that_flush_at_once_lose_and_double_nothing(world: 
 
     await asyncio.gather(*map(work, processes))
 
-    assert set((await counted(world)).values()) == {100}
+    assert set((await read_counts(world)).values()) == {100}
 
 
 @pytest.mark.parametrize("at", range(4))
 @pytest.mark.parametrize("moment", ["before", "after"])
-async def test_an_increment_whose_answer_was_lost_is_counted_once(world: World, at: int, moment: Moment) -> None:
+async def test_lost_response_is_counted_once(world: World, at: int, moment: Moment) -> None:
     slug, ids = world.agent.settings.slug, [await world.add("a"), await world.add("b")]
     healthy = world.agent
     world.counts.note(slug, ids)
@@ -76,10 +76,10 @@ async def test_an_increment_whose_answer_was_lost_is_counted_once(world: World, 
     world.counts.note(slug, ids)
     await world.counts.flush()
 
-    assert await counted(world) == {"a": 3, "b": 3}
+    assert await read_counts(world) == {"a": 3, "b": 3}
 
 
-async def test_a_flush_leaves_deleted_memories_deleted(world: World) -> None:
+async def test_flush_keeps_deleted_memories_deleted(world: World) -> None:
     memory_id = await world.add("a")
     world.counts.note(world.agent.settings.slug, [memory_id, "018f0000-0000-7000-8000-000000000000"])
     await delete_head(world.agent, memory_id, user_id="u")
@@ -91,7 +91,7 @@ async def test_a_flush_leaves_deleted_memories_deleted(world: World) -> None:
     assert world.counts.waiting == 0
 
 
-async def test_a_flush_between_the_steps_of_a_supersession_harms_neither(world: World) -> None:
+async def test_flush_is_safe_during_supersession(world: World) -> None:
     old = await world.add("old")
 
     async def flush_often() -> None:
@@ -103,7 +103,7 @@ async def test_a_flush_between_the_steps_of_a_supersession_harms_neither(world: 
     await world.counts.flush()
 
     assert await world.heads() == ["new"]
-    assert await counted(world) == {"old": 30, "new": 0}
+    assert await read_counts(world) == {"old": 30, "new": 0}
 
 
 async def test_every_write_raises_the_revision(world: World) -> None:
@@ -118,7 +118,7 @@ async def test_every_write_raises_the_revision(world: World) -> None:
     assert revisions == {"old": 4}
 
 
-async def test_marks_of_writers_that_are_gone_make_room(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_marks_of_dead_writers_are_evicted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access_counts, "MAX_ACCESS_MARKS", 3)
     memory_id = await world.add("a")
     for number in range(5):
@@ -133,7 +133,7 @@ async def test_marks_of_writers_that_are_gone_make_room(world: World, monkeypatc
     assert payload["accessCount"] == 10
 
 
-async def test_a_graceful_stop_flushes_once_more(world: World) -> None:
+async def test_graceful_stop_flushes(world: World) -> None:
     memory_id = await world.add("a")
     running = asyncio.create_task(world.counts.run(interval_s=3600))
     await asyncio.sleep(0)
@@ -143,20 +143,20 @@ async def test_a_graceful_stop_flushes_once_more(world: World) -> None:
     with pytest.raises(asyncio.CancelledError):
         await running
 
-    assert await counted(world) == {"a": 1}
+    assert await read_counts(world) == {"a": 1}
 
 
-async def test_more_memories_than_a_chunk_are_all_counted(world: World) -> None:
+async def test_counts_exceeding_one_write_are_split(world: World) -> None:
     ids = [await world.add(str(number)) for number in range(access_counts.MEMORIES_PER_WRITE + 5)]
     world.counts.note(world.agent.settings.slug, ids)
 
     await world.counts.flush()
 
-    assert set((await counted(world)).values()) == {1}
+    assert set((await read_counts(world)).values()) == {1}
 
 
 class SpiedStore:
-    """Passes calls on; remembers when each write began and ended, and how many operations it had."""
+    """Records start and end of each write, and its number of operations."""
 
     def __init__(self, store: PointStore) -> None:
         self._store = store
@@ -167,59 +167,55 @@ class SpiedStore:
         return getattr(self._store, name)
 
     async def batch(self, collection: str, operations: Sequence[Json], **how: Any) -> None:
-        began_s = time.monotonic()
+        start_s = time.monotonic()
         await self._store.batch(collection, operations, **how)
         self.operations.append(len(operations))
-        self.times_s.append((began_s, time.monotonic()))
+        self.times_s.append((start_s, time.monotonic()))
 
 
-async def test_memories_that_come_to_the_same_counts_share_an_operation(world: World) -> None:
+async def test_equal_counts_share_an_operation(world: World) -> None:
     ids = [await world.add(str(number)) for number in range(12)]
-    spied = SpiedStore(world.agent.store)
-    world.agent = replace(world.agent, store=cast(PointStore, spied))
+    spy = SpiedStore(world.agent.store)
+    world.agent = replace(world.agent, store=cast(PointStore, spy))
     slug = world.agent.settings.slug
     world.counts.note(slug, ids)
     world.counts.note(slug, ids[:3])
 
     await world.counts.flush()
 
-    assert spied.operations == [2]
-    assert sorted((await counted(world)).values()) == [1] * 9 + [2] * 3
+    assert spy.operations == [2]
+    assert sorted((await read_counts(world)).values()) == [1] * 9 + [2] * 3
 
 
-async def test_times_of_one_flush_are_written_half_a_minute_exact(world: World) -> None:
+async def test_access_times_are_rounded_to_half_minutes(world: World) -> None:
     slug, ids = world.agent.settings.slug, [await world.add(name) for name in "abc"]
-    began_ms = access_counts.SAME_TIME_MS * 1_000_000
+    start_ms = access_counts.SAME_TIME_MS * 1_000_000
     for memory_id, later_ms in zip(ids, (0, 10_000, 31_000), strict=True):
-        world.clock.value_ms = began_ms + later_ms
+        world.clock.value_ms = start_ms + later_ms
         world.counts.note(slug, [memory_id])
 
     await world.counts.flush()
 
-    times = {record.content: record.last_accessed_at - began_ms for record in await world.rows()}
+    times = {record.content: record.last_accessed_at - start_ms for record in await world.rows()}
     assert times == {"a": 10_000, "b": 10_000, "c": 31_000}
 
 
-async def test_between_the_writes_of_a_flush_the_engine_has_time_for_searches(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_flush_pauses_between_writes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access_counts, "MEMORIES_PER_WRITE", 4)
     ids = [await world.add(str(number)) for number in range(12)]
-    spied = SpiedStore(world.agent.store)
-    world.agent = replace(world.agent, store=cast(PointStore, spied))
+    spy = SpiedStore(world.agent.store)
+    world.agent = replace(world.agent, store=cast(PointStore, spy))
     world.counts.note(world.agent.settings.slug, ids)
 
     await world.counts.flush(over_s=60)
 
-    times_s = spied.times_s
+    times_s = spy.times_s
     assert len(times_s) == 3
-    for (began_s, ended_s), (next_s, _) in itertools.pairwise(times_s):
-        assert next_s - ended_s >= 8 * (ended_s - began_s)
+    for (start_s, end_s), (next_s, _) in itertools.pairwise(times_s):
+        assert next_s - end_s >= 8 * (end_s - start_s)
 
 
-async def test_a_stop_does_not_wait_for_an_engine_that_answers_nothing(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_stop_does_not_wait_for_silent_engine(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access_counts, "LAST_FLUSH_TIMEOUT_S", 0.05)
 
     class Silent:
@@ -238,7 +234,7 @@ async def test_a_stop_does_not_wait_for_an_engine_that_answers_nothing(
     assert running.cancelled()
 
 
-async def test_what_another_process_counts_between_reading_and_writing_is_counted_too(world: World) -> None:
+async def test_concurrent_count_is_not_overwritten(world: World) -> None:
     memory_id, slug = await world.add("a"), world.agent.settings.slug
     other = world.new_counts("w1")
     other.note(slug, [memory_id] * 2)
@@ -246,9 +242,9 @@ async def test_what_another_process_counts_between_reading_and_writing_is_counte
     real = world.agent
 
     async def count() -> None:
-        ours, world.agent = world.agent, real
+        current, world.agent = world.agent, real
         await other.flush()
-        world.agent = ours
+        world.agent = current
 
     store = InterleavedStore(real.store, Event(writes, count))
     world.agent = replace(real, store=cast(PointStore, store))
@@ -256,4 +252,4 @@ async def test_what_another_process_counts_between_reading_and_writing_is_counte
     world.agent = real
 
     assert store.is_over
-    assert await counted(world) == {"a": 3}
+    assert await read_counts(world) == {"a": 3}

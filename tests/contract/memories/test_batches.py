@@ -1,4 +1,4 @@
-"""Batches over a real engine: said twice, sent twice, refused in part, too large for one request."""
+"""Batches on a real engine: duplicates, repetition, partial refusal, size limits."""
 
 import contextlib
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ from tests.support.engine.interleaved_store import CrashingStore, Moment
 
 
 def batch(*contents: str, key: str | None = None, **more: Any) -> list[IncomingMemory]:
-    """Return a batch as the API makes it: with a key, each item has its own."""
+    """Build a batch as the API does; with a key, each item gets its own idempotency key."""
     return [
         IncomingMemory(
             user_id="u",
@@ -45,11 +45,11 @@ def ids(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 class PickyStore:
-    """Refuses every upsert that holds a point with "poison" in its content, or more points than it takes."""
+    """Refuses every upsert of more than `max_points` points, or with "poison" in a content."""
 
-    def __init__(self, store: Any, *, most: int = 1000) -> None:
+    def __init__(self, store: Any, *, max_points: int = 1000) -> None:
         self._store = store
-        self._most = most
+        self._max_points = max_points
         self.upserts: list[int] = []
 
     def __getattr__(self, name: str) -> Any:
@@ -57,13 +57,13 @@ class PickyStore:
 
     async def upsert(self, collection: str, points: Sequence[Json], **how: Any) -> None:
         self.upserts.append(len(points))
-        if len(points) > self._most or any("poison" in point["payload"]["content"] for point in points):
+        if len(points) > self._max_points or any("poison" in point["payload"]["content"] for point in points):
             raise StoreRejected(400, "not this")
         await self._store.upsert(collection, points, **how)
 
 
 @pytest.mark.parametrize("key", [None, "k"])
-async def test_items_that_say_the_same_are_one_memory(world: World, key: str | None) -> None:
+async def test_identical_items_are_one_memory(world: World, key: str | None) -> None:
     outcomes = await world.remember.store(world.agent, batch("a", "b", "a", key=key))
 
     first, _, repeated = outcomes
@@ -72,13 +72,13 @@ async def test_items_that_say_the_same_are_one_memory(world: World, key: str | N
 
 
 @pytest.mark.parametrize("other", [{"type": "person"}, {"metadata": {"n": 1}}, {"tags": ("t",)}, {"created_at": 5}])
-async def test_items_that_differ_in_one_field_are_two_memories(world: World, other: dict[str, Any]) -> None:
+async def test_items_differing_in_one_field_are_two(world: World, other: dict[str, Any]) -> None:
     outcomes = await world.remember.store(world.agent, [*batch("a"), *batch("a", **other)])
 
     assert len(set(ids(outcomes))) == 2
 
 
-async def test_the_second_of_two_equal_successors_is_a_conflict(world: World) -> None:
+async def test_second_equal_successor_is_a_conflict(world: World) -> None:
     old = await world.add("old")
 
     first, second = await world.remember.store(world.agent, batch("new", "new", supersedes=old))
@@ -87,19 +87,19 @@ async def test_the_second_of_two_equal_successors_is_a_conflict(world: World) ->
     assert isinstance(second, Conflict)
 
 
-async def test_a_bad_item_said_twice_is_refused_twice(world: World) -> None:
+async def test_repeated_invalid_item_is_refused_twice(world: World) -> None:
     first, second = await world.remember.store(world.agent, batch("a", "a", type="nope"))
 
     assert isinstance(first, RequestInvalid)
     assert second is first
 
 
-async def test_a_batch_sent_again_with_its_key_gives_the_same_memories(world: World) -> None:
+async def test_repeated_batch_returns_same_memories(world: World) -> None:
     old = await world.add("old")
-    given = [*batch("a", "b", "a", key="k"), *batch("new", key="k2", supersedes=old)]
+    memories = [*batch("a", "b", "a", key="k"), *batch("new", key="k2", supersedes=old)]
 
-    first = await world.remember.store(world.agent, given)
-    second = await world.remember.store(world.agent, given)
+    first = await world.remember.store(world.agent, memories)
+    second = await world.remember.store(world.agent, memories)
 
     assert ids(second) == ids(first)
     assert sorted(await world.heads()) == ["a", "b", "new"]
@@ -107,22 +107,22 @@ async def test_a_batch_sent_again_with_its_key_gives_the_same_memories(world: Wo
 
 @pytest.mark.parametrize("at", range(7))
 @pytest.mark.parametrize("moment", ["before", "after"])
-async def test_a_batch_whose_outcome_was_unknown_can_be_sent_again(world: World, at: int, moment: Moment) -> None:
+async def test_batch_can_be_repeated_after_a_crash(world: World, at: int, moment: Moment) -> None:
     healthy, old = world.agent, await world.add("old")
-    given = [*batch("a", "b", key="k"), *batch("new", key="k2", supersedes=old)]
+    memories = [*batch("a", "b", key="k"), *batch("new", key="k2", supersedes=old)]
     world.agent = replace(healthy, store=CrashingStore(healthy.store, at, moment))
     with contextlib.suppress(OutcomeUnknown, StoreUnavailable):
-        await world.remember.store(world.agent, given)
+        await world.remember.store(world.agent, memories)
 
     world.agent = healthy
-    outcomes = await world.remember.store(world.agent, given)
+    outcomes = await world.remember.store(world.agent, memories)
 
     assert len(set(ids(outcomes))) == 3
     assert sorted(await world.heads()) == ["a", "b", "new"]
     assert await count_stored(world.agent) == 4
 
 
-async def test_an_item_that_changed_under_its_key_is_a_conflict_for_itself(world: World) -> None:
+async def test_changed_item_of_same_key_is_a_conflict(world: World) -> None:
     await world.remember.store(world.agent, batch("a", "b", key="k"))
 
     same, other = await world.remember.store(world.agent, batch("a", "c", key="k"))
@@ -133,7 +133,7 @@ async def test_an_item_that_changed_under_its_key_is_a_conflict_for_itself(world
 
 
 @pytest.mark.parametrize("key", [None, "k"])
-async def test_an_item_that_the_engine_refuses_does_not_lose_the_others(world: World, key: str | None) -> None:
+async def test_item_refused_by_engine_spares_others(world: World, key: str | None) -> None:
     world.agent = replace(world.agent, store=PickyStore(world.agent.store))
 
     outcomes = await world.remember.store(world.agent, batch("a", "b", "poison", "c", "d", key=key))
@@ -148,8 +148,8 @@ async def test_an_item_that_the_engine_refuses_does_not_lose_the_others(world: W
     assert sorted(await world.heads()) == ["a", "b", "c", "d"]
 
 
-async def test_a_batch_larger_than_the_engine_takes_is_written_in_parts(world: World) -> None:
-    picky = PickyStore(world.agent.store, most=3)
+async def test_refused_batch_is_split(world: World) -> None:
+    picky = PickyStore(world.agent.store, max_points=3)
     world.agent = replace(world.agent, store=picky)
 
     outcomes = await world.remember.store(world.agent, batch(*map(str, range(8))))
@@ -158,7 +158,7 @@ async def test_a_batch_larger_than_the_engine_takes_is_written_in_parts(world: W
     assert picky.upserts == [8, 4, 2, 2, 4, 2, 2]
 
 
-async def test_a_key_that_is_refused_is_no_reason_to_ask_once_an_item(world: World) -> None:
+async def test_forbidden_write_is_not_split(world: World) -> None:
     class Refusing(PickyStore):
         async def upsert(self, collection: str, points: Sequence[Json], **how: Any) -> None:
             self.upserts.append(len(points))
@@ -172,9 +172,7 @@ async def test_a_key_that_is_refused_is_no_reason_to_ask_once_an_item(world: Wor
     assert refusing.upserts == [2]
 
 
-async def test_what_does_not_fit_into_one_request_goes_in_several(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_large_batch_uses_several_requests(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(qdrant_points, "MAX_UPSERT_BYTES", 2000)
 
     outcomes = await world.remember.store(world.agent, batch(*map(str, range(20))))
@@ -183,7 +181,7 @@ async def test_what_does_not_fit_into_one_request_goes_in_several(
     assert await count_stored(world.agent) == 20
 
 
-async def test_of_many_texts_the_provider_is_asked_for_the_refused_one_alone_at_last(world: World) -> None:
+async def test_refused_text_is_found_by_bisection(world: World) -> None:
     class Embedder:
         dimensions = 8
         calls: list[int] = []  # noqa: RUF012
@@ -195,15 +193,15 @@ async def test_of_many_texts_the_provider_is_asked_for_the_refused_one_alone_at_
             return [vector_of(text) for text in texts]
 
     world.set_embedder(Embedder())
-    given = [IncomingMemory(user_id="u", content=text) for text in [*map(str, range(63)), "refuse"]]
+    memories = [IncomingMemory(user_id="u", content=text) for text in [*map(str, range(63)), "refuse"]]
 
-    outcomes = await world.remember.store(world.agent, given)
+    outcomes = await world.remember.store(world.agent, memories)
 
     assert sum(isinstance(outcome, StoredMemory) for outcome in outcomes) == 63
     assert Embedder.calls == [64, 32, 32, 16, 16, 8, 8, 4, 4, 2, 2, 1, 1]
 
 
-async def test_a_search_right_after_finds_what_was_stored(world: World) -> None:
+async def test_stored_batch_is_searchable_at_once(world: World) -> None:
     request = search_request(user_id="u", vector=vector_of("b"), top_k=5)
     assert (await world.recall.search(world.agent, request)).results == ()
 
@@ -214,7 +212,7 @@ async def test_a_search_right_after_finds_what_was_stored(world: World) -> None:
     assert answer.total_candidates == 2
 
 
-async def test_another_replica_finds_it_too_though_it_counted_before(world: World) -> None:
+async def test_stored_batch_is_found_by_other_replica(world: World) -> None:
     other, request = (
         replace(world.agent, sizes=CountCache()),
         search_request(user_id="u", vector=vector_of("b"), top_k=5),

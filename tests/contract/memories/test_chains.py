@@ -1,4 +1,4 @@
-"""A crash at any step of a chain's protocol: no version is lost, one head is left, and it stays so."""
+"""Crashes at every step of the chain protocol: no version is lost and one head remains."""
 
 import asyncio
 from dataclasses import replace
@@ -19,10 +19,10 @@ from tests.support.engine.interleaved_store import Event, InterleavedStore, Mome
 
 pytestmark = pytest.mark.usefixtures("keeps_vectors")
 
-# One more than the longest protocol has: `crash` checks that none reaches the last.
+# One more than the longest protocol makes; `crash` fails if the last one is reached.
 CALLS = 11
 crash = partial(outcome_of_crash, calls=CALLS)
-# What is stored before a call is what is stored after the one before it.
+# A crash before a call equals a crash after the previous call.
 CRASHES = [(0, "before"), *((at, "after") for at in range(CALLS))]
 
 
@@ -36,9 +36,7 @@ async def versions(world: World) -> list[str]:
 
 
 @pytest.mark.parametrize(("at", "moment"), CRASHES)
-async def test_a_crash_while_superseding_leaves_one_head_and_loses_no_version(
-    world: World, at: int, moment: Moment
-) -> None:
+async def test_crash_while_superseding_loses_nothing(world: World, at: int, moment: Moment) -> None:
     old = await world.add("old")
 
     outcome = await crash(world, at, moment, lambda doomed: doomed.try_add("new", supersedes=old))
@@ -53,7 +51,7 @@ async def test_a_crash_while_superseding_leaves_one_head_and_loses_no_version(
 
 @pytest.mark.parametrize("at", range(CALLS))
 @pytest.mark.parametrize("moment", ["before", "after"])
-async def test_a_store_that_ends_in_503_wrote_nothing_that_is_read_later(world: World, at: int, moment: Moment) -> None:
+async def test_definite_failure_writes_nothing(world: World, at: int, moment: Moment) -> None:
     old = await world.add("old")
 
     outcome = await crash(world, at, moment, lambda doomed: doomed.try_add("new", supersedes=old))
@@ -64,7 +62,7 @@ async def test_a_store_that_ends_in_503_wrote_nothing_that_is_read_later(world: 
 
 
 @pytest.mark.parametrize(("at", "moment"), CRASHES)
-async def test_a_request_repeated_with_its_key_ends_in_one_memory(world: World, at: int, moment: Moment) -> None:
+async def test_repeated_request_stores_one_memory(world: World, at: int, moment: Moment) -> None:
     old = await world.add("old")
 
     await crash(
@@ -79,7 +77,7 @@ async def test_a_request_repeated_with_its_key_ends_in_one_memory(world: World, 
 
 
 @pytest.mark.parametrize(("at", "moment"), CRASHES)
-async def test_a_crash_while_deleting_leaves_the_head_or_its_predecessor(world: World, at: int, moment: Moment) -> None:
+async def test_crash_while_deleting_keeps_predecessor(world: World, at: int, moment: Moment) -> None:
     head = await world.add("new", supersedes=await world.add("old"))
 
     outcome = await crash(world, at, moment, lambda doomed: delete_head(doomed.agent, head, user_id="u"), calls=CALLS)
@@ -92,7 +90,7 @@ async def test_a_crash_while_deleting_leaves_the_head_or_its_predecessor(world: 
 
 
 @pytest.mark.parametrize(("at", "moment"), CRASHES)
-async def test_the_sweep_itself_may_crash(world: World, at: int, moment: Moment) -> None:
+async def test_sweep_can_be_repeated_after_a_crash(world: World, at: int, moment: Moment) -> None:
     old = await world.add("old")
     await crash(world, 2, "after", lambda doomed: doomed.try_add("new", supersedes=old))
     world.clock.move(ms=SWEEP_AFTER_MS + 1)
@@ -103,7 +101,7 @@ async def test_the_sweep_itself_may_crash(world: World, at: int, moment: Moment)
     assert await world.heads() == ["new"]
 
 
-async def test_a_read_by_id_finishes_what_a_crash_left(world: World) -> None:
+async def test_read_by_id_completes_a_pending_write(world: World) -> None:
     old = await world.add("old")
     # Call 1 inserts the new version, call 3 reads the old one, call 4 links it.
     await crash(world, 4, "before", lambda doomed: doomed.try_add("new", supersedes=old))
@@ -117,7 +115,7 @@ async def test_a_read_by_id_finishes_what_a_crash_left(world: World) -> None:
     assert await world.heads() == ["new"]
 
 
-async def test_what_another_won_meanwhile_is_removed_by_the_sweep(world: World) -> None:
+async def test_sweep_removes_the_loser(world: World) -> None:
     old = await world.add("old")
     await crash(world, 1, "after", lambda doomed: doomed.try_add("late", supersedes=old))
     await world.add("winner", supersedes=old)
@@ -128,7 +126,7 @@ async def test_what_another_won_meanwhile_is_removed_by_the_sweep(world: World) 
     assert await sweep(world) == 0
 
 
-async def test_fresh_steps_are_left_to_their_writer(world: World) -> None:
+async def test_sweep_ignores_recent_writes(world: World) -> None:
     old = await world.add("old")
     await crash(world, 1, "after", lambda doomed: doomed.try_add("new", supersedes=old))
 
@@ -138,7 +136,7 @@ async def test_fresh_steps_are_left_to_their_writer(world: World) -> None:
     assert await world.heads() == ["old"]
 
 
-async def test_more_unfinished_steps_than_a_page_are_all_finished(world: World) -> None:
+async def test_sweep_completes_more_than_one_page(world: World) -> None:
     for number in range(130):
         old = await world.add(f"old {number}")
         await crash(world, 1, "after", lambda doomed, old=old: doomed.try_add("new", supersedes=old))
@@ -148,7 +146,7 @@ async def test_more_unfinished_steps_than_a_page_are_all_finished(world: World) 
     assert await world.heads() == ["new"] * 130
 
 
-async def test_sweeps_and_writers_at_once_leave_one_head(world: World) -> None:
+async def test_concurrent_sweeps_leave_one_head(world: World) -> None:
     for round_ in range(5):
         old = await world.add(f"old {round_}", user_id=f"u{round_}")
         world.clock.move(ms=SWEEP_AFTER_MS + 1)
@@ -165,7 +163,7 @@ async def test_sweeps_and_writers_at_once_leave_one_head(world: World) -> None:
         assert len(await world.heads(f"u{round_}")) == 1
 
 
-def beside(world: World, store: Any) -> World:
+def other_process(world: World, store: Any) -> World:
     """Return another process that works through this store."""
     return World(replace(world.agent, store=store), clock=world.clock)
 
@@ -176,8 +174,8 @@ async def row_of(world: World, memory_id: str) -> dict[str, Any]:
     return found
 
 
-async def test_a_tombstone_follows_from_what_it_replaces_not_from_what_was_read_before(world: World) -> None:
-    """Each state of a row has a revision of its own: who has read the one before must not change the tombstone."""
+async def test_tombstone_uses_the_replaced_revision(world: World) -> None:
+    """A reader of the revision before must not change the tombstone."""
     memory_id = await world.add("old")
     read: list[dict[str, Any]] = []
 
@@ -188,31 +186,31 @@ async def test_a_tombstone_follows_from_what_it_replaces_not_from_what_was_read_
         read.append(await row_of(world, memory_id))
 
     store = InterleavedStore(world.agent.store, Event(writes, edit))
-    process = beside(world, store)
+    process = other_process(world, store)
     await delete_head(process.agent, memory_id, user_id="u")
 
     assert store.is_over
-    dead = await row_of(world, memory_id)
-    assert TOMBSTONE_KEY in dead
-    assert dead["rev"] > read[0]["rev"]
+    tombstone = await row_of(world, memory_id)
+    assert TOMBSTONE_KEY in tombstone
+    assert tombstone["rev"] > read[0]["rev"]
 
 
 def reads_two(name: str, arguments: tuple[Any, ...]) -> bool:
-    """Mean the reading of a version and its predecessor."""
+    """Match the read of a version and its predecessor."""
     return name == "retrieve" and len(arguments[1]) == 2
 
 
-async def test_a_late_writer_does_not_link_to_what_was_given_up_while_he_read(world: World) -> None:
-    """The engine reads the points of one call one after the other."""
+async def test_late_writer_ignores_row_abandoned_midway(world: World) -> None:
+    """The engine reads the points of one call one by one."""
     old = await world.add("old")
 
-    async def give_up() -> None:
+    async def abandon() -> None:
         winner = await world.add("winner", supersedes=old)
         assert await sweep(world) == 1
         await delete_head(world.agent, winner, user_id="u")
 
-    store = TornReadStore(world.agent.store, Event(reads_two, give_up))
-    outcome = await beside(world, store).try_add("late", supersedes=old)
+    store = TornReadStore(world.agent.store, Event(reads_two, abandon))
+    outcome = await other_process(world, store).try_add("late", supersedes=old)
 
     assert store.is_over
     assert isinstance(outcome, Conflict)
@@ -220,29 +218,29 @@ async def test_a_late_writer_does_not_link_to_what_was_given_up_while_he_read(wo
     assert await sweep(world) == 0
 
 
-async def test_who_gives_a_row_up_keeps_a_late_writer_from_linking_to_it(world: World) -> None:
+async def test_sweep_blocks_late_link_to_abandoned_row(world: World) -> None:
     old = await world.add("old")
-    is_about_to_give_up, may_give_up = asyncio.Event(), asyncio.Event()
+    is_abandoning, may_abandon = asyncio.Event(), asyncio.Event()
     sweeping: list[asyncio.Task[int]] = []
 
     async def wait() -> None:
-        is_about_to_give_up.set()
-        await may_give_up.wait()
+        is_abandoning.set()
+        await may_abandon.wait()
 
-    async def lose_to_another_and_be_swept() -> None:
+    async def lose_and_sweep() -> None:
         winner = await world.add("winner", supersedes=old)
         world.clock.move(ms=SWEEP_AFTER_MS + 1)
-        sweeper = beside(world, InterleavedStore(world.agent.store, Event(writes, wait)))
+        sweeper = other_process(world, InterleavedStore(world.agent.store, Event(writes, wait)))
         sweeping.append(asyncio.create_task(chains.sweep(sweeper.agent)))
-        await is_about_to_give_up.wait()
+        await is_abandoning.wait()
         await delete_head(world.agent, winner, user_id="u")
 
-    async def give_up() -> None:
-        may_give_up.set()
+    async def abandon() -> None:
+        may_abandon.set()
         await sweeping[0]
 
-    store = InterleavedStore(world.agent.store, Event(reads_two, lose_to_another_and_be_swept), Event(writes, give_up))
-    outcome = await beside(world, store).try_add("late", supersedes=old)
+    store = InterleavedStore(world.agent.store, Event(reads_two, lose_and_sweep), Event(writes, abandon))
+    outcome = await other_process(world, store).try_add("late", supersedes=old)
 
     assert store.is_over
     assert isinstance(outcome, Conflict)
@@ -250,18 +248,18 @@ async def test_who_gives_a_row_up_keeps_a_late_writer_from_linking_to_it(world: 
     assert await sweep(world) == 0
 
 
-async def test_two_that_begin_anew_over_one_tombstone_are_both_stored(world: World) -> None:
-    """Who comes second follows who came first: the point of an identity is not written over what was stored there."""
+async def test_concurrent_writers_over_tombstone_both_store(world: World) -> None:
+    """The later write supersedes the earlier: it must not overwrite the point of the identity."""
     world.set_ranking(replace(EVERYTHING, types=(MemoryType("status", 30, supersede_by="subject"),)))
-    said: dict[str, Any] = {"type": "status", "subject": "ticket"}
-    first = await world.add("deleted", **said)
+    fields: dict[str, Any] = {"type": "status", "subject": "ticket"}
+    first = await world.add("deleted", **fields)
     await delete_head(world.agent, first, user_id="u")
 
     def writes_over(name: str, arguments: tuple[Any, ...]) -> bool:
         return name == "retrieve" and list(arguments[1]) == [first]
 
-    store = InterleavedStore(world.agent.store, Event(writes_over, lambda: world.add("b", **said), after=True))
-    outcome = await beside(world, store).try_add("a", **said)
+    store = InterleavedStore(world.agent.store, Event(writes_over, lambda: world.add("b", **fields), after=True))
+    outcome = await other_process(world, store).try_add("a", **fields)
 
     assert store.is_over
     assert isinstance(outcome, StoredMemory)

@@ -1,4 +1,4 @@
-"""A reader beside writers with clocks that differ, slow writes and kills: in the end it knows all that is there."""
+"""A reader of the change log with concurrent writers: clock skew, slow writes, kills."""
 
 import random
 from collections.abc import Awaitable, Callable
@@ -25,7 +25,7 @@ STEPS = 45
 
 
 class OffsetClock(FakeClock):
-    """Tells another's time, wrong by so much."""
+    """Shows the time of another clock plus an offset."""
 
     def __init__(self, true: FakeClock, offset_ms: int) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class OffsetClock(FakeClock):
 
 
 class SlowStore:
-    """Passes calls on; before each write reaches the engine, and after it, things happen."""
+    """Runs `before` ahead of each write; `fails` decides whether a write fails before or after it."""
 
     def __init__(self, store: PointStore, before: Callable[[], Awaitable[None]], fails: Callable[[], bool]) -> None:
         self._store = store
@@ -60,30 +60,31 @@ class SlowStore:
 
 @dataclass(slots=True)
 class Reader:
-    """Polls the log, a few entries at a time."""
+    """Polls the change log, a few entries at a time."""
 
     world: World
     cursor: str | None = None
-    seen: list[Change] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
 
-    async def look(self, limit: int = 3) -> int:
+    async def poll(self, limit: int = 3) -> int:
         page = await read_changes(self.world.agent, ChangesRequest(limit=limit, cursor=self.cursor))
         self.cursor = page.next_cursor
-        self.seen += page.changes
+        self.changes += page.changes
         return len(page.changes)
 
     @property
     def known(self) -> dict[str, str]:
-        """What it takes each memory for."""
-        return {change.id: change.kind for change in self.seen}
+        """Last kind of change of each memory id."""
+        return {change.id: change.kind for change in self.changes}
 
 
 @dataclass(slots=True)
 class Race:
-    """Writers, each in a process of its own, and a reader.
+    """Writers, each in its own process, and one reader.
 
     Attributes:
-        late_ms: how long a write may be on its way.
+        late_ms: Maximum delay of a write.
+        killing: Probability that a process dies at a write.
     """
 
     world: World
@@ -112,13 +113,13 @@ class Race:
     async def _meanwhile(self) -> None:
         self.true.move(ms=self.chance.choice([0, 1, self.late_ms // 3, self.late_ms]))
         if self.chance.random() < 0.7:
-            await self.reader.look()
+            await self.reader.poll()
 
     def _dies(self) -> bool:
         return self.chance.random() < self.killing
 
     async def step(self) -> None:
-        """Let a writer do something."""
+        """Run one random operation of a random writer."""
         writer = self.chance.choice(self.writers)
         heads = [record.id for record in await self.world.rows()]
         head = self.chance.choice(heads) if heads else None
@@ -144,24 +145,24 @@ class Race:
             pass
 
     async def end(self) -> None:
-        """Let the sweep finish what processes that died have left, and the reader read all."""
+        """Complete the writes of dead processes, then read the rest of the log."""
         for _ in range(5):
             self.true.move(ms=60_000)
             await chains.sweep(self.world.agent)
         self.true.move(ms=WRITE_MS + 2 * MAX_CLOCK_DIFFERENCE_MS)
-        while await self.reader.look():
+        while await self.reader.poll():
             pass
 
-    async def there(self) -> dict[str, str]:
-        """What each memory and receipt of the collection is, by its own account."""
+    async def read_states(self) -> dict[str, str]:
+        """Return the state of each memory and receipt in the collection."""
         body = {"filter": {"must": []}, "limit": 1_000, "with_payload": True}
         points, _ = await self.world.agent.store.scroll(self.world.agent.alias, body)
         rows = {point["id"]: point["payload"] for point in points}
-        return {id_: _state(row) for id_, row in rows.items() if "erasureId" not in row and not _is_given_up(row)}
+        return {id_: _state(row) for id_, row in rows.items() if "erasureId" not in row and not _is_abandoned(row)}
 
 
-def _is_given_up(row: dict[str, Any]) -> bool:
-    """Whether a version came to nothing before it was seen: nobody is told of the tombstone that it left."""
+def _is_abandoned(row: dict[str, Any]) -> bool:
+    """Return whether a version was abandoned before it was visible: the log omits its tombstone."""
     return "deletedAt" in row and "loggedAt" not in row
 
 
@@ -171,35 +172,35 @@ def _state(row: dict[str, Any]) -> str:
     return "deleted" if "deletedAt" in row else "superseded" if "supersededById" in row else "stored"
 
 
-def missed(race: Race, there: dict[str, str]) -> set[str]:
-    """What a reader takes for something else than it is, or knows nothing of."""
+def missed_ids(race: Race, states: dict[str, str]) -> set[str]:
+    """Return the ids whose last logged change differs from their state."""
     known = race.reader.known
-    return {id_ for id_, state in there.items() if known.get(id_) != state}
+    return {id_ for id_, state in states.items() if known.get(id_) != state}
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_a_reader_knows_all_that_is_there_whatever_happens_to_writers(world: World, seed: int) -> None:
+async def test_reader_misses_no_change(world: World, seed: int) -> None:
     chance = random.Random(seed)
-    half = MAX_CLOCK_DIFFERENCE_MS // 2
-    race = Race(world, chance, (-half, 0, half))
+    half_ms = MAX_CLOCK_DIFFERENCE_MS // 2
+    race = Race(world, chance, (-half_ms, 0, half_ms))
     for _ in range(STEPS):
         await race.step()
-        await race.reader.look()
+        await race.reader.poll()
     await race.end()
-    there = await race.there()
-    assert missed(race, there) == set()
-    assert race.acknowledged <= race.reader.known.keys() | {id_ for id_ in race.acknowledged if id_ not in there}
-    assert [change.at for change in race.reader.seen] == sorted(change.at for change in race.reader.seen)
-    told = [(change.id, change.at) for change in race.reader.seen]
-    assert len(told) == len(set(told))
+    states = await race.read_states()
+    assert missed_ids(race, states) == set()
+    assert race.acknowledged <= race.reader.known.keys() | {id_ for id_ in race.acknowledged if id_ not in states}
+    assert [change.at for change in race.reader.changes] == sorted(change.at for change in race.reader.changes)
+    logged = [(change.id, change.at) for change in race.reader.changes]
+    assert len(logged) == len(set(logged))
     assert {"stored", "superseded", "forgotten"} <= set(race.reader.known.values())
 
 
-async def test_a_clock_that_is_further_behind_than_it_may_be_is_noticed_here(world: World) -> None:
-    """What the test above would say of a reader that goes ahead too soon."""
+async def test_excessive_clock_skew_causes_misses(world: World) -> None:
+    """It shows that the test above notices a reader that advances too early."""
     race = Race(world, random.Random(1), (-2 * WRITE_MS, 0), killing=0.0)
     for _ in range(STEPS):
         await race.step()
-        await race.reader.look()
+        await race.reader.poll()
     await race.end()
-    assert missed(race, await race.there())
+    assert missed_ids(race, await race.read_states())

@@ -1,4 +1,4 @@
-"""Changing memories in place over a real engine."""
+"""Changing memories in place on a real engine."""
 
 import asyncio
 from dataclasses import replace
@@ -23,7 +23,7 @@ async def change(world: World, memory_id: str, user_id: str = "u", **changes: An
     return await change_head(world.agent, memory_id, changes, user_id=user_id)
 
 
-async def test_what_is_sent_changes_and_nothing_else(world: World) -> None:
+async def test_only_given_fields_change(world: World) -> None:
     memory_id = await world.add("a", importance=0.2, tags=("x",), metadata={"k": 1}, session_id="s")
     before = await read_memory(world.agent, memory_id, user_id="u")
 
@@ -34,7 +34,7 @@ async def test_what_is_sent_changes_and_nothing_else(world: World) -> None:
     assert now == changed == replace(expected, changed_at=world.clock.now_ms())
 
 
-async def test_metadata_is_replaced_as_a_whole(world: World) -> None:
+async def test_metadata_is_replaced_entirely(world: World) -> None:
     memory_id = await world.add("a", metadata={"kept": 1, "nested": {"a": 1}})
 
     changed = await change(world, memory_id, metadata={"nested": {"b": 2}})
@@ -42,7 +42,7 @@ async def test_metadata_is_replaced_as_a_whole(world: World) -> None:
     assert changed.metadata == {"nested": {"b": 2}}
 
 
-async def test_a_changed_memory_is_found_by_what_it_now_is(world: World) -> None:
+async def test_search_uses_the_changed_fields(world: World) -> None:
     memory_id = await world.add("a", importance=0.0, tags=("old",))
     question = SearchRequest(selection=Selection(user_id="u", tags=("new",)), vector=vector_of("a"))
     before = await world.recall.search(world.agent, question)
@@ -54,7 +54,7 @@ async def test_a_changed_memory_is_found_by_what_it_now_is(world: World) -> None
     assert (found.record.id, found.record.importance) == (memory_id, 1.0)
 
 
-async def test_an_end_is_given_and_taken_away_again(world: World) -> None:
+async def test_expiry_can_be_set_and_removed(world: World) -> None:
     memory_id = await world.add("a")
     await change(world, memory_id, expiresAt=world.clock.now_ms() + 1000)
     ending = await read_memory(world.agent, memory_id, user_id="u")
@@ -69,7 +69,7 @@ async def test_an_end_is_given_and_taken_away_again(world: World) -> None:
     assert await world.heads() == ["newer"]
 
 
-async def test_an_end_that_has_passed_hides_the_memory(world: World) -> None:
+async def test_past_expiry_hides_the_memory(world: World) -> None:
     memory_id = await world.add("a")
 
     await change(world, memory_id, expiresAt=world.clock.now_ms())
@@ -79,7 +79,7 @@ async def test_an_end_that_has_passed_hides_the_memory(world: World) -> None:
         await change(world, memory_id, importance=0.1)
 
 
-async def test_what_is_not_the_user_s_is_not_found(world: World) -> None:
+async def test_inaccessible_memory_is_not_found(world: World) -> None:
     mine, deleted = await world.add("mine"), await world.add("deleted")
     await delete_head(world.agent, deleted, user_id="u")
 
@@ -88,7 +88,7 @@ async def test_what_is_not_the_user_s_is_not_found(world: World) -> None:
             await change(world, memory_id, user_id, importance=0.1)
 
 
-async def test_a_superseded_version_stays_as_it_was(world: World) -> None:
+async def test_superseded_version_cannot_be_changed(world: World) -> None:
     old = await world.add("old", importance=0.2)
     head = await world.add("new", supersedes=old)
 
@@ -98,7 +98,7 @@ async def test_a_superseded_version_stays_as_it_was(world: World) -> None:
     assert (await read_memory(world.agent, old, user_id="u")).importance == 0.2
 
 
-async def test_many_changes_and_counted_accesses_at_once_lose_none(world: World) -> None:
+async def test_concurrent_changes_and_counts_are_kept(world: World) -> None:
     memory_id = await world.add("a")
     world.counts.note(world.agent.settings.slug, [memory_id] * 3)
 
@@ -114,7 +114,7 @@ async def test_many_changes_and_counted_accesses_at_once_lose_none(world: World)
     assert now.rev == 5
 
 
-async def test_a_change_whose_answer_was_lost_is_not_known_to_have_failed(world: World) -> None:
+async def test_lost_response_is_outcome_unknown(world: World) -> None:
     memory_id = await world.add("a")
     doomed = world.crash_at(2, "before")
 
@@ -124,7 +124,7 @@ async def test_a_change_whose_answer_was_lost_is_not_known_to_have_failed(world:
     assert (await read_memory(world.agent, memory_id, user_id="u")).importance == 0.9
 
 
-async def test_a_change_that_never_reached_the_engine_is_a_plain_failure(world: World) -> None:
+async def test_unsent_change_is_a_definite_failure(world: World) -> None:
     memory_id = await world.add("a", importance=0.5)
     doomed = world.crash_at(0, "before")
 
@@ -134,7 +134,7 @@ async def test_a_change_that_never_reached_the_engine_is_a_plain_failure(world: 
     assert (await read_memory(world.agent, memory_id, user_id="u")).importance == 0.5
 
 
-async def test_vectors_of_meaning_and_of_words_stay(qdrant_url: str) -> None:
+async def test_dense_and_keyword_vectors_are_kept(qdrant_url: str) -> None:
     async with open_world(qdrant_url, keyword=KeywordSource(language="english", window=2)) as world:
         memory_id = await world.add("the ledger is green", session_id="s")
         body = {"filter": {"must": [{"has_id": [memory_id]}]}, "with_vector": True}

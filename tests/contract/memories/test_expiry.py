@@ -1,4 +1,4 @@
-"""The time to live of a type: a filter of every search and list, reckoned from the object at each call."""
+"""The time to live of a type: a filter of every search and list, computed from the current spec."""
 
 import itertools
 from collections.abc import AsyncIterator
@@ -18,11 +18,11 @@ HARD, SOFT, UNLESS_USED = Ttl("Hard", 10), Ttl("Soft", 10), Ttl("SoftUnlessUsed"
 
 @pytest.fixture
 async def world(qdrant_url: str) -> AsyncIterator[World]:
-    async with open_world(qdrant_url) as made:
-        yield made
+    async with open_world(qdrant_url) as world:
+        yield world
 
 
-def let_end(world: World, ttl: Ttl | None) -> None:
+def set_ttl(world: World, ttl: Ttl | None) -> None:
     world.set_ranking(replace(EVERYTHING, types=(MemoryType("fact", None, ttl=ttl), MemoryType("other", None))))
 
 
@@ -37,32 +37,32 @@ async def add_days_old(world: World, days: float, *, name: str = "", **more: Any
 
 
 @pytest.mark.parametrize("ttl", [HARD, SOFT, UNLESS_USED, Ttl("Session", 10)])
-async def test_a_memory_past_the_time_of_its_type_is_in_no_search_and_no_list(world: World, ttl: Ttl) -> None:
-    let_end(world, None)
+async def test_expired_memory_is_hidden(world: World, ttl: Ttl) -> None:
+    set_ttl(world, None)
     for days in (9, 11):
         await add_days_old(world, days)
     await add_days_old(world, 11, name="of another type", type="other")
 
-    let_end(world, ttl)
+    set_ttl(world, ttl)
 
     assert await found(world) == ["9 days", "of another type"]
     assert sorted(await world.heads()) == ["9 days", "of another type"]
     assert await found(world, include_superseded=True) == ["9 days", "of another type"]
 
 
-async def test_a_changed_time_acts_on_memories_that_are_there(world: World) -> None:
-    let_end(world, HARD)
+async def test_changed_ttl_affects_existing_memories(world: World) -> None:
+    set_ttl(world, HARD)
     memory_id = await add_days_old(world, 11)
     assert await found(world) == []
 
-    let_end(world, Ttl("Hard", 12))
+    set_ttl(world, Ttl("Hard", 12))
 
     assert await found(world) == ["11 days"]
     assert (await read_memory(world.agent, memory_id, user_id="u")).id == memory_id
 
 
-async def test_a_hard_end_is_one_for_every_call(world: World) -> None:
-    let_end(world, HARD)
+async def test_hard_expiry_applies_to_every_call(world: World) -> None:
+    set_ttl(world, HARD)
     memory_id = await add_days_old(world, 11)
 
     with pytest.raises(NotFound):
@@ -73,15 +73,15 @@ async def test_a_hard_end_is_one_for_every_call(world: World) -> None:
         await world.add("new", type="fact", supersedes=memory_id)
 
 
-async def test_what_is_only_hidden_is_still_read_by_its_id(world: World) -> None:
-    let_end(world, SOFT)
+async def test_soft_expiry_allows_reads_by_id(world: World) -> None:
+    set_ttl(world, SOFT)
     memory_id = await add_days_old(world, 11)
 
     assert (await read_memory(world.agent, memory_id, user_id="u")).content == "11 days"
 
 
-async def test_what_a_search_ever_returned_stays(world: World) -> None:
-    let_end(world, UNLESS_USED)
+async def test_used_memory_does_not_expire(world: World) -> None:
+    set_ttl(world, UNLESS_USED)
     await add_days_old(world, 9, name="used")
     assert await found(world) == ["used"]
     await add_days_old(world, 9, name="unused")
@@ -92,15 +92,15 @@ async def test_what_a_search_ever_returned_stays(world: World) -> None:
     assert await found(world) == ["used"]
 
 
-async def test_the_filter_of_the_engine_and_the_test_of_one_memory_agree(world: World) -> None:
-    let_end(world, None)
+async def test_engine_filter_agrees_with_predicate(world: World) -> None:
+    set_ttl(world, None)
     cases = list(itertools.product((9.99, 10, 10.01), (0.2, 0.5, 0.75, 1)))
     ids = [await add_days_old(world, days, name=f"{days} {level}", importance=level) for days, level in cases]
     await world.agent.store.set_payload(world.agent.alias, {"accessCount": 3}, {"must": [{"has_id": ids[::5]}]})
     points = await world.agent.store.retrieve(world.agent.alias, ids)
 
     for ttl in (HARD, SOFT, UNLESS_USED, replace(UNLESS_USED, keep_importance=None), Ttl("Session")):
-        let_end(world, ttl)
+        set_ttl(world, ttl)
         now_ms = world.clock.now_ms()
         alive = [
             point["payload"]["content"] for point in points if not is_expired_by_type(point["payload"], ttl, now_ms)

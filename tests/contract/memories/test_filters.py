@@ -1,7 +1,7 @@
-"""Filters over a real engine: what it finds, with every index and without one, beside an oracle of this test.
+"""Filters on a real engine, with every index and without one, compared with an oracle.
 
-The engine finds candidates, the product's matcher decides (docs/adr/0042). Each filter is also decided by meanings that
-are wrong: the run fails if there is too little on which they differ.
+The engine finds candidates, the matcher of the product decides (docs/adr/0042). Each filter is also evaluated by wrong
+oracles: the run fails if a wrong oracle differs in too few cases.
 """
 
 import asyncio
@@ -47,32 +47,32 @@ TEXTS = (
     *("ant", "elephant", "Big Ant here", "HERE, big", "a_b", "\u00e9", "E\u0301t\u00e9", DRINKS_COFFEE, "5"),
     *(ID, ID.upper()),
 )
-ASKED_WORDS = ("ant", "ANT", "here big", "Big Ant", "a", "e\u0301", COFFEE)
+QUERY_WORDS = ("ant", "ANT", "here big", "Big Ant", "a", "e\u0301", COFFEE)
 WHOLES = (*range(-2, 3), 2**53, 2**53 + 1, -(2**53), 1357924680135792468)
 NUMBERS = (*WHOLES, -0.5, 0.0, 0.1, 0.5, 1.5, 1e300)
 TIMES_MS = (0, 1, 1_795_219_200_000, 1_795_219_200_001, 253_402_300_799_999)
 TIMES = tuple(map(render_time, TIMES_MS))
 
 texts, wholes, numbers, times_ms, times = map(st.sampled_from, (TEXTS, WHOLES, NUMBERS, TIMES_MS, TIMES))
-asked_words = st.sampled_from(ASKED_WORDS)
-asked_texts = texts | asked_words
+query_words = st.sampled_from(QUERY_WORDS)
+query_texts = texts | query_words
 anything = texts | numbers | st.booleans() | times
 
-# A fraction has no place in an index of integers: docs/filters.md.
+# An integer index does not contain fractions: docs/filters.md.
 STORED = {
     "integer": texts | wholes | st.booleans() | times,
     **dict.fromkeys(["keyword", "float", "bool", "datetime", "text", "uuid", "plain"], anything),
 }
-"""What metadata holds, by its index and name; none serves `plain`."""
+"""Values of metadata fields. Each field has the name of its index; `plain` has none."""
 INDEXED = dict(RETRIEVAL_INDEXES) | {
     "confidence": "float",
     "validTo": "integer",
     **{f"metadata.{name}": name for name in STORED if name != "plain"},
 }
-# Outside name: kind, key on the point, what it holds there, what it is compared with.
+# Public name: kind, payload key, stored values, values in filters.
 FIELDS = {
-    "type": (FieldKind.WORD, "type", texts, asked_texts),
-    "tags": (FieldKind.WORDS, "tags", st.lists(texts, max_size=3), asked_texts),
+    "type": (FieldKind.WORD, "type", texts, query_texts),
+    "tags": (FieldKind.WORDS, "tags", st.lists(texts, max_size=3), query_texts),
     "confidence": (FieldKind.NUMBER, "confidence", st.sampled_from([0, 0.1, 0.5, 1]), numbers),
     "access_count": (FieldKind.NUMBER, "accessCount", st.integers(0, 2), numbers),
     "valid_to": (FieldKind.TIME, "validTo", times_ms, times),
@@ -80,10 +80,10 @@ FIELDS = {
 
 
 class Oracle:
-    """What filters mean, as docs/filters.md has it."""
+    """The meaning of filters according to docs/filters.md."""
 
     def holds(self, criterion: Criterion, payload: Mapping[str, Any]) -> bool:
-        """Return whether a memory's payload meets a criterion."""
+        """Return whether a payload meets a criterion."""
         match criterion:
             case AllOf(parts):
                 return all(self.holds(part, payload) for part in parts)
@@ -95,17 +95,17 @@ class Oracle:
         match criterion:
             case Empty():
                 return not values
-            case Equals(value=wanted):
-                return any(self.same(value, wanted) for value in values)
+            case Equals(value=expected_value):
+                return any(self.same(value, expected_value) for value in values)
             case Contains(text=text):
                 return any(isinstance(value, str) and self.contains(value, text) for value in values)
             case Within():
                 return any(self.within(value, criterion.bounds) for value in values)
 
-    def same(self, value: Any, wanted: Any) -> bool:
-        if isinstance(wanted, bool | str):
-            return type(value) is type(wanted) and bool(value == wanted)
-        return is_number(value) and self.compare("eq", value, wanted)
+    def same(self, value: Any, expected_value: Any) -> bool:
+        if isinstance(expected_value, bool | str):
+            return type(value) is type(expected_value) and bool(value == expected_value)
+        return is_number(value) and self.compare("eq", value, expected_value)
 
     def within(self, value: Any, bounds: Mapping[str, Any]) -> bool:
         if any(isinstance(bound, str) for bound in bounds.values()):
@@ -113,8 +113,8 @@ class Oracle:
             return (moment := moment_of(value)) is not None and all(COMPARED[n](moment, b) for n, b in moments.items())
         return is_number(value) and all(self.compare(name, value, bound) for name, bound in bounds.items())
 
-    def compare(self, name: str, value: Any, wanted: Any) -> bool:
-        return bool((COMPARED | {"eq": operator.eq})[name](value, wanted))
+    def compare(self, name: str, value: Any, expected_value: Any) -> bool:
+        return bool((COMPARED | {"eq": operator.eq})[name](value, expected_value))
 
     def contains(self, value: str, text: str) -> bool:
         own = words_of(value)
@@ -124,7 +124,7 @@ class Oracle:
 
 
 class Substring(Oracle):
-    """A text match of Qdrant without an index."""
+    """Text match of Qdrant without an index."""
 
     def contains(self, value: str, text: str) -> bool:
         return text in value
@@ -136,27 +136,27 @@ class Cased(Oracle):
 
 
 class Runs(Oracle):
-    """A text match of Qdrant with an index: words as they stand between characters that are no letters."""
+    """Text match of Qdrant with an index: whole words, separated by characters that are no letters."""
 
     def contains(self, value: str, text: str) -> bool:
         return words_of(text) <= words_of(value)
 
 
 class Floats(Oracle):
-    def compare(self, name: str, value: Any, wanted: Any) -> bool:
-        return super().compare(name, float(value), float(wanted))
+    def compare(self, name: str, value: Any, expected_value: Any) -> bool:
+        return super().compare(name, float(value), float(expected_value))
 
 
 class Identifiers(Oracle):
     """Equality of Qdrant's index of UUIDs."""
 
-    def same(self, value: Any, wanted: Any) -> bool:
-        texts = isinstance(value, str) and isinstance(wanted, str)
-        return value.lower() == wanted.lower() if texts else super().same(value, wanted)
+    def same(self, value: Any, expected_value: Any) -> bool:
+        texts = isinstance(value, str) and isinstance(expected_value, str)
+        return value.lower() == expected_value.lower() if texts else super().same(value, expected_value)
 
 
 class Times(Oracle):
-    """Bounds of Qdrant's index of times, which takes a number for one."""
+    """Bounds of Qdrant's datetime index, which accepts numbers as times."""
 
     def within(self, value: Any, bounds: Mapping[str, Any]) -> bool:
         moment = moment_of(value)
@@ -205,13 +205,13 @@ payloads = st.fixed_dictionaries(
 def conditions(
     kind: FieldKind, values: st.SearchStrategy[Any], *, bounds: st.SearchStrategy[Any] = numbers
 ) -> st.SearchStrategy[Any]:
-    """Return what one field may be asked for: a value, or one or two operators; `bounds` are those of metadata."""
+    """Draw a condition for one field: a value, or one or two operators; `bounds` applies to metadata."""
     values = st.none() | values
     operands = {
         "eq": values,
         "ne": values,
         "in": st.lists(values, min_size=1, max_size=3),
-        "contains": asked_words,
+        "contains": query_words,
     } | dict.fromkeys(BOUNDS, bounds if kind is FieldKind.ANY else values.filter(lambda value: value is not None))
     names = st.lists(st.sampled_from(OPERATORS[kind]), min_size=1, max_size=2, unique=True)
     return values | names.flatmap(lambda chosen: st.fixed_dictionaries({name: operands[name] for name in chosen}))
@@ -222,16 +222,16 @@ def between_times(name: str) -> st.SearchStrategy[Any]:
     return bounds.map(lambda chosen: {name: chosen})
 
 
-def about(name: str, asked: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    return asked.map(lambda condition: {name: condition})
+def about(name: str, conditions: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return conditions.map(lambda condition: {name: condition})
 
 
 leaves = st.one_of(
     *(about(name, conditions(kind, values)) for name, (kind, _, _, values) in FIELDS.items()),
-    *(about(f"metadata.{name}", conditions(FieldKind.ANY, asked_texts | anything)) for name in STORED),
+    *(about(f"metadata.{name}", conditions(FieldKind.ANY, query_texts | anything)) for name in STORED),
     about("metadata.deep.any", conditions(FieldKind.ANY, anything)),
     *(between_times(f"metadata.{name}") for name in STORED),
-    *(about(f"metadata.{name}", about("contains", asked_words)) for name in ("plain", "text")),
+    *(about(f"metadata.{name}", about("contains", query_words)) for name in ("plain", "text")),
 )
 documents = st.recursive(
     leaves,
@@ -244,7 +244,7 @@ documents = st.recursive(
 
 @pytest.fixture(scope="module")
 def collection(qdrant_url: str) -> Iterator[str]:
-    """A collection without vectors that has the indexes."""
+    """Collection without vectors and with all indexes."""
     url = f"{qdrant_url}/collections/filters-{uuid.uuid4().hex[:12]}"
     asyncio.run(call("PUT", url, {"vectors": {}}))
     for key, type_ in INDEXED.items():
@@ -265,8 +265,8 @@ async def scroll(session: aiohttp.ClientSession, url: str, body: Any) -> Any:
         return (await answer.json())["result"]
 
 
-async def found(url: str, rows: list[dict[str, Any]], filters: list[dict[str, Any]]) -> list[set[int]]:
-    """Return the places of the rows that each filter lets through."""
+async def find(url: str, rows: list[dict[str, Any]], filters: list[dict[str, Any]]) -> list[set[int]]:
+    """Return the positions of the rows that each filter finds."""
     await call("POST", f"{url}/points/delete?wait=true", {"filter": {"must": []}})
     points = [{"id": place, "vector": {}, "payload": row} for place, row in enumerate(rows)]
     await call("PUT", f"{url}/points?wait=true", {"points": points})
@@ -276,21 +276,21 @@ async def found(url: str, rows: list[dict[str, Any]], filters: list[dict[str, An
     return [{point["id"] for point in page["points"]} for page in pages]
 
 
-def test_every_operator_and_value_is_decided_with_every_index(collection: str) -> None:
+def test_every_operator_agrees_under_every_index(collection: str) -> None:
     values = [*TEXTS, *NUMBERS, True, False, *TIMES, None, [], [None], ["bee", *TEXTS[:2]], [[5]], {"ant": 5}]
-    asked = [
+    conditions_to_test = [
         *({"eq": value} for value in (*TEXTS, *NUMBERS, True, False, *TIMES, None)),
         *({"ne": value} for value in (*TEXTS[:2], ID, 0, 0.5, None)),
         *({"in": [value, "bee", 7]} for value in (*TEXTS, *NUMBERS, True, None)),
-        *({"contains": words} for words in ASKED_WORDS),
+        *({"contains": words} for words in QUERY_WORDS),
         *({bound: value} for bound in BOUNDS for value in (*NUMBERS, *TIMES)),
     ]
     distinguished: Counter[str] = Counter()
     for name in STORED:
-        # A fraction has no place in an index of integers.
+        # An integer index does not contain fractions.
         kept = [value for value in values if name != "integer" or not isinstance(value, float)]
         rows = [{"metadata": {name: value}} for value in kept]
-        documents = [{f"metadata.{name}": condition} for condition in asked]
+        documents = [{f"metadata.{name}": condition} for condition in conditions_to_test]
         distinguished += compare(collection, rows, [*documents, *({"NOT": [document]} for document in documents)])
 
     assert all(distinguished[type(wrong).__name__] >= 10 for wrong in WRONG), distinguished
@@ -298,18 +298,18 @@ def test_every_operator_and_value_is_decided_with_every_index(collection: str) -
 
 @settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=st.lists(payloads, min_size=4, max_size=12), documents=st.lists(documents, min_size=10, max_size=20))
-def test_the_engine_finds_candidates_and_the_matcher_decides(
+def test_engine_candidates_include_all_matches(
     collection: str, rows: list[dict[str, Any]], documents: list[dict[str, Any]]
 ) -> None:
     compare(collection, rows, documents)
 
 
 def compare(collection: str, rows: list[dict[str, Any]], documents: list[dict[str, Any]]) -> Counter[str]:
-    """Compare engine, matcher and oracle; return how many documents each wrong meaning decides otherwise."""
+    """Compare engine, matcher and oracle; return in how many documents each wrong oracle differs."""
     trees = [criterion for document in documents if (criterion := parse_filters(document))]
     wider = [{"must": [compile_criterion(tree, INDEXED)]} for tree in trees]
     certain = [{"must": [compile_certain(tree, INDEXED) or {"has_id": []}]} for tree in trees]
-    places = asyncio.run(found(collection, rows, [*wider, *certain]))
+    places = asyncio.run(find(collection, rows, [*wider, *certain]))
     distinguished: Counter[str] = Counter()
     for number, (tree, document) in enumerate(zip(trees, documents, strict=True)):
         candidates, safe = places[number], places[len(trees) + number]
@@ -345,11 +345,11 @@ def means(oracle: Oracle, tree: Criterion, rows: list[dict[str, Any]]) -> set[in
         ("plain", {"match": {"value": 5}}, 5.0, False),
     ],
 )
-def test_the_engine_differs_as_documented(
+def test_engine_differs_as_documented(
     collection: str, name: str, condition: dict[str, Any], value: Any, is_found: bool
 ) -> None:
     filter_ = {"must": [{"key": f"metadata.{name}", **condition}]}
 
-    [places] = asyncio.run(found(collection, [{"metadata": {name: value}}], [filter_]))
+    [places] = asyncio.run(find(collection, [{"metadata": {name: value}}], [filter_]))
 
     assert places == ({0} if is_found else set())

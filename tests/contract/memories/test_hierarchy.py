@@ -1,4 +1,4 @@
-"""Memories below others over a real engine."""
+"""Trees of memories on a real engine."""
 
 from dataclasses import replace
 from typing import Any
@@ -15,13 +15,13 @@ UNKNOWN = "018f0000-0000-7000-8000-000000000000"
 
 
 async def add(world: World, content: str, parent: str | None = None, **more: Any) -> str:
-    """Store a memory a moment after the one before."""
+    """Advance the clock by 1 ms and store a memory."""
     world.clock.move(ms=1)
     return await world.add(content, parent_id=parent, **more)
 
 
 async def children(world: World, memory_id: str, *, limit: int = 10, user_id: str = "u") -> list[str]:
-    """Return the contents of all pages."""
+    """Return the contents of all pages of children."""
     found, cursor = [], None
     while True:
         page = await list_children(world.agent, memory_id, user_id=user_id, limit=limit, cursor=cursor)
@@ -35,13 +35,13 @@ async def tree(world: World, memory_id: str, *, depth: int = 8, limit: int = 100
     return await read_tree(world.agent, memory_id, TreeRequest(user_id=user_id, depth=depth, limit=limit))
 
 
-def drawn(node: Node) -> Any:
-    """Return a tree as its contents: a leaf's, or with those below it."""
-    below = [drawn(child) for child in node.children]
+def render(node: Node) -> Any:
+    """Return a tree as nested contents; a leaf is a string."""
+    below = [render(child) for child in node.children]
     return {node.record.content: below} if below else node.record.content
 
 
-async def test_what_is_below_a_memory_comes_as_a_tree_and_what_is_right_below_it_as_a_list(world: World) -> None:
+async def test_descendants_form_a_tree(world: World) -> None:
     root = await add(world, "trip")
     day = await add(world, "day 1", root)
     await add(world, "breakfast", day)
@@ -51,19 +51,19 @@ async def test_what_is_below_a_memory_comes_as_a_tree_and_what_is_right_below_it
 
     found = await tree(world, root)
 
-    assert drawn(found.root) == {"trip": [{"day 1": ["breakfast", "museum"]}, "day 2"]}
+    assert render(found.root) == {"trip": [{"day 1": ["breakfast", "museum"]}, "day 2"]}
     assert not found.is_truncated
     assert await children(world, root) == await children(world, root, limit=1) == ["day 2", "day 1"]
     assert await children(world, day) == ["museum", "breakfast"]
 
 
-async def test_a_memory_with_nothing_below_it_is_a_tree(world: World) -> None:
+async def test_leaf_is_a_tree(world: World) -> None:
     leaf = await add(world, "leaf")
 
-    assert (drawn((await tree(world, leaf)).root), await children(world, leaf)) == ("leaf", [])
+    assert (render((await tree(world, leaf)).root), await children(world, leaf)) == ("leaf", [])
 
 
-async def test_another_user_s_tree_is_not_found(world: World) -> None:
+async def test_other_users_tree_is_not_found(world: World) -> None:
     root = await add(world, "root")
     await add(world, "child", root)
 
@@ -87,7 +87,7 @@ async def test_another_user_s_tree_is_not_found(world: World) -> None:
         (9, 1, {"a": ["b"]}, True),
     ],
 )
-async def test_a_tree_is_cut_at_its_bounds_and_says_so(
+async def test_tree_is_truncated_at_its_bounds(
     world: World, depth: int, limit: int, expected: Any, is_truncated: bool
 ) -> None:
     a = await add(world, "a")
@@ -97,51 +97,52 @@ async def test_a_tree_is_cut_at_its_bounds_and_says_so(
 
     found = await tree(world, a, depth=depth, limit=limit)
 
-    assert (drawn(found.root), found.is_truncated) == (expected, is_truncated)
+    assert (render(found.root), found.is_truncated) == (expected, is_truncated)
 
 
-async def test_children_stay_when_their_parent_is_superseded(world: World) -> None:
+async def test_children_survive_supersession_of_parent(world: World) -> None:
     old = await add(world, "old")
     await add(world, "child of old", old)
     new = await add(world, "new", supersedes=old)
     await add(world, "child of new", new)
 
-    assert drawn((await tree(world, new)).root) == {"new": ["child of old", "child of new"]}
-    assert drawn((await tree(world, old)).root) == {"old": ["child of old", "child of new"]}
+    assert render((await tree(world, new)).root) == {"new": ["child of old", "child of new"]}
+    assert render((await tree(world, old)).root) == {"old": ["child of old", "child of new"]}
     assert await children(world, new) == await children(world, old) == ["child of new", "child of old"]
 
 
-async def test_only_the_newest_version_of_a_child_counts_and_it_states_its_parent_itself(world: World) -> None:
+async def test_newest_version_decides_the_parent(world: World) -> None:
+    """A version without a parent leaves the tree."""
     root = await add(world, "root")
     kept, left = await add(world, "kept", root), await add(world, "left", root)
     await add(world, "grandchild", kept)
     await add(world, "kept, newer", root, supersedes=kept)
     await add(world, "left, newer", supersedes=left)
 
-    assert drawn((await tree(world, root)).root) == {"root": [{"kept, newer": ["grandchild"]}]}
+    assert render((await tree(world, root)).root) == {"root": [{"kept, newer": ["grandchild"]}]}
 
 
-async def test_children_stay_when_their_parent_is_deleted(world: World) -> None:
+async def test_children_survive_deletion_of_parent(world: World) -> None:
     root = await add(world, "root")
     middle = await add(world, "middle", root)
     leaf = await add(world, "leaf", middle)
     await delete_head(world.agent, middle, user_id="u")
 
-    assert drawn((await tree(world, root)).root) == "root"
+    assert render((await tree(world, root)).root) == "root"
     assert (await read_memory(world.agent, leaf, user_id="u")).parent_id == middle
     with pytest.raises(NotFound):
         await children(world, middle)
 
 
-async def test_an_expired_child_is_left_out(world: World) -> None:
+async def test_expired_child_is_left_out(world: World) -> None:
     root = await add(world, "root")
     await add(world, "short", root, expires_at=world.clock.now_ms() + 10)
     world.clock.move(ms=10)
 
-    assert (drawn((await tree(world, root)).root), await children(world, root)) == ("root", [])
+    assert (render((await tree(world, root)).root), await children(world, root)) == ("root", [])
 
 
-async def test_a_parent_is_a_memory_of_the_same_user(world: World) -> None:
+async def test_parent_must_belong_to_the_user(world: World) -> None:
     others = await add(world, "another's", user_id="v")
 
     for parent in (others, UNKNOWN):
@@ -149,7 +150,7 @@ async def test_a_parent_is_a_memory_of_the_same_user(world: World) -> None:
 
 
 @pytest.mark.parametrize(("below", "reason"), [(0, "a memory cannot be its own parent"), (1, "cycle"), (3, "cycle")])
-async def test_a_memory_never_comes_to_be_below_itself(world: World, below: int, reason: str) -> None:
+async def test_cycle_is_refused(world: World, below: int, reason: str) -> None:
     ids = [await add(world, "top")]
     for level in range(3):
         ids.append(await add(world, f"level {level}", ids[-1]))
@@ -162,7 +163,7 @@ async def test_a_memory_never_comes_to_be_below_itself(world: World, below: int,
     assert len(await world.heads()) == 4
 
 
-async def test_a_circle_through_earlier_versions_is_one_too(world: World) -> None:
+async def test_cycle_through_old_versions_is_refused(world: World) -> None:
     top = await add(world, "top")
     middle = await add(world, "middle", top)
     newer_top = await add(world, "newer top", supersedes=top)
@@ -173,26 +174,27 @@ async def test_a_circle_through_earlier_versions_is_one_too(world: World) -> Non
         assert isinstance(outcome, RequestInvalid)
 
 
-async def test_a_memory_may_move_below_what_was_its_sibling(world: World) -> None:
+async def test_memory_can_move_below_its_sibling(world: World) -> None:
     root = await add(world, "root")
     left, right = await add(world, "left", root), await add(world, "right", root)
 
     await add(world, "left, moved", right, supersedes=left)
 
-    assert drawn((await tree(world, root)).root) == {"root": [{"right": ["left, moved"]}]}
+    assert render((await tree(world, root)).root) == {"root": [{"right": ["left, moved"]}]}
 
 
-async def test_a_circle_that_two_writers_left_is_read_once_around(world: World) -> None:
+async def test_existing_cycle_is_read_once(world: World) -> None:
+    """Concurrent writers can create one."""
     first = await add(world, "first")
     second = await add(world, "second", first)
     circle = {"key": "id", "match": {"value": first}}
     await world.agent.store.set_payload(world.agent.alias, {"parentId": second}, {"must": [circle]})
 
-    assert drawn((await tree(world, first)).root) == {"first": ["second"]}
-    assert drawn((await tree(world, second)).root) == {"second": ["first"]}
+    assert render((await tree(world, first)).root) == {"first": ["second"]}
+    assert render((await tree(world, second)).root) == {"second": ["first"]}
 
 
-async def test_a_memory_that_follows_by_its_key_never_comes_to_be_below_itself(world: World) -> None:
+async def test_cycle_by_key_is_refused(world: World) -> None:
     keyed = MemoryType("plan", half_life_days=9, supersede_by="key")
     world.set_ranking(replace(EVERYTHING, types=(*EVERYTHING.types, keyed)))
     top = await add(world, "top", type="plan", key="k")

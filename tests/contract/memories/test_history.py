@@ -1,4 +1,4 @@
-"""The versions of a memory over a real engine."""
+"""The version history of a memory on a real engine."""
 
 import asyncio
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from tests.support.engine.agents import EVERYTHING, World
 
 
 async def chain(world: World, *contents: str, user_id: str = "u", **more: Any) -> list[str]:
-    """Store versions of one memory; return their ids."""
+    """Store a chain of versions; return their ids."""
     ids: list[str] = []
     for content in contents:
         ids.append(await world.add(content, user_id=user_id, supersedes=ids[-1] if ids else None, **more))
@@ -32,7 +32,7 @@ def contents_of(history: History) -> list[str]:
 
 
 @pytest.mark.parametrize("named", range(4))
-async def test_the_chain_comes_whole_and_oldest_first_whichever_version_is_named(world: World, named: int) -> None:
+async def test_any_version_yields_the_chain_oldest_first(world: World, named: int) -> None:
     ids = await chain(world, "first", "second", "third", "fourth")
 
     history = await read(world, ids[named])
@@ -42,11 +42,11 @@ async def test_the_chain_comes_whole_and_oldest_first_whichever_version_is_named
     assert not history.is_truncated
 
 
-async def test_a_memory_without_versions_is_its_own_history(world: World) -> None:
+async def test_memory_without_versions_is_its_history(world: World) -> None:
     assert contents_of(await read(world, await world.add("alone"))) == ["alone"]
 
 
-async def test_another_user_s_history_is_not_found(world: World) -> None:
+async def test_other_users_history_is_not_found(world: World) -> None:
     ids = await chain(world, "first", "second")
 
     for memory_id in ids:
@@ -54,7 +54,7 @@ async def test_another_user_s_history_is_not_found(world: World) -> None:
             await read(world, memory_id, "v")
 
 
-async def test_a_deleted_head_is_no_version_any_more(world: World) -> None:
+async def test_deleted_head_is_left_out(world: World) -> None:
     ids = await chain(world, "first", "second", "third")
     await delete_head(world.agent, ids[2], user_id="u")
 
@@ -63,7 +63,7 @@ async def test_a_deleted_head_is_no_version_any_more(world: World) -> None:
         await read(world, ids[2])
 
 
-async def test_a_version_that_has_expired_is_left_out(world: World) -> None:
+async def test_expired_version_is_left_out(world: World) -> None:
     first = await world.add("first")
     second = await world.add("second", supersedes=first, expires_at=world.clock.now_ms() + 10)
     await world.add("third", supersedes=second)
@@ -73,7 +73,7 @@ async def test_a_version_that_has_expired_is_left_out(world: World) -> None:
     assert contents_of(await read(world, first)) == ["first", "third"]
 
 
-async def test_a_longer_chain_than_is_read_at_once_says_so(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_long_chain_is_truncated(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = await chain(world, *"abcdefg")
     monkeypatch.setattr(histories, "MAX_VERSIONS", 3)
 
@@ -83,14 +83,14 @@ async def test_a_longer_chain_than_is_read_at_once_says_so(world: World, monkeyp
     assert all(window.is_truncated for window in windows.values())
 
 
-async def test_a_chain_of_just_so_many_is_whole(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_chain_of_maximum_length_is_complete(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = await chain(world, *"abc")
     monkeypatch.setattr(histories, "MAX_VERSIONS", 3)
 
     assert [(await read(world, each)).is_truncated for each in ids] == [False] * 3
 
 
-async def test_a_version_that_a_crash_left_half_joined_is_finished_first(world: World) -> None:
+async def test_read_completes_a_pending_version(world: World) -> None:
     read_after_crashes = []
     for at in range(3, 9):
         old = await world.add("old", user_id=f"u{at}")
@@ -106,7 +106,7 @@ async def test_a_version_that_a_crash_left_half_joined_is_finished_first(world: 
     assert ["old"] in read_after_crashes
 
 
-async def test_a_chain_that_grows_and_shrinks_meanwhile_is_read_unbroken(world: World) -> None:
+async def test_concurrent_changes_leave_links_intact(world: World) -> None:
     ids = await chain(world, "0", "1", "2")
 
     async def change() -> None:
@@ -127,7 +127,8 @@ async def test_a_chain_that_grows_and_shrinks_meanwhile_is_read_unbroken(world: 
     assert len(read_meanwhile) > 1
 
 
-async def test_the_versions_of_a_key_are_one_chain_after_its_first_was_deleted_too(world: World) -> None:
+async def test_key_has_one_chain_after_deletion(world: World) -> None:
+    """The first version of the key was deleted."""
     keyed = MemoryType("plan", half_life_days=9, supersede_by="key")
     world.set_ranking(replace(EVERYTHING, types=(*EVERYTHING.types, keyed)))
     await delete_head(world.agent, await world.add("gone", type="plan", key="k"), user_id="u")

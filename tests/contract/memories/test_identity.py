@@ -1,4 +1,4 @@
-"""Memories with an identity, and what is said twice, over a real engine."""
+"""Memories with an identity, and duplicates, on a real engine."""
 
 import asyncio
 from dataclasses import replace
@@ -30,15 +30,15 @@ TYPES = (
     MemoryType("decision", None, immutable=True),
     MemoryType("status", 34, supersede_by="subject"),
 )
-# One more than the longest protocol has: `crash` checks that none reaches the last.
+# One more than the longest protocol makes; `crash` fails if the last one is reached.
 CALLS = 13
 crash = partial(outcome_of_crash, calls=CALLS)
-# What is stored before a call is what is stored after the one before it.
+# A crash before a call equals a crash after the previous call.
 CRASHES = [(0, "before"), *((at, "after") for at in range(CALLS))]
 
 
 def brain_of(world: World, *, deduplicate: bool = True) -> World:
-    """Return the world with the rules of a shared brain."""
+    """Build a world with the types of `TYPES`."""
     ranking = replace(EVERYTHING, types=TYPES)
     changed = replace(world.agent.settings, ranking=ranking, deduplicate=deduplicate)
     return World(replace(world.agent, settings=changed), clock=world.clock)
@@ -51,22 +51,22 @@ def brain(world: World) -> World:
 
 @pytest.fixture
 def keyed(world: World) -> World:
-    """Identities without a look at what is said twice."""
+    """World with identities but without deduplication."""
     return brain_of(world, deduplicate=False)
 
 
-async def stored(world: World, content: str, **more: Any) -> StoredMemory:
+async def must_store(world: World, content: str, **more: Any) -> StoredMemory:
     outcome = await world.try_add(content, **more)
     assert isinstance(outcome, StoredMemory), outcome
     return outcome
 
 
-async def say(world: World, content: str, key: str = "k", **more: Any) -> StoredMemory:
-    return await stored(world, content, **{"type": "fact", "key": key} | more)
+async def store_keyed(world: World, content: str, key: str = "k", **more: Any) -> StoredMemory:
+    return await must_store(world, content, **{"type": "fact", "key": key} | more)
 
 
 async def chain(world: World, user_id: str = "u") -> list[MemoryRecord]:
-    """Return the one chain of a user, oldest first; every link is checked in both directions."""
+    """Return the only chain of a user, oldest first; check every link in both directions."""
     rows = {record.id: record for record in await world.rows(user_id, include_superseded=True)}
     (head,) = [record for record in rows.values() if record.superseded_by_id is None]
     found = [head]
@@ -77,10 +77,10 @@ async def chain(world: World, user_id: str = "u") -> list[MemoryRecord]:
     return found
 
 
-async def test_a_key_said_anew_supersedes_whoever_said_it(brain: World) -> None:
-    first = await say(brain, "pays by card", author="a")
+async def test_same_key_supersedes_any_author(brain: World) -> None:
+    first = await store_keyed(brain, "pays by card", author="a")
     brain.clock.move(ms=5)
-    second = await say(brain, "pays by invoice", author="b")
+    second = await store_keyed(brain, "pays by invoice", author="b")
 
     assert (first.event, second.event, second.supersedes) == ("ADD", "SUPERSEDE", first.id)
     assert await brain.heads() == ["pays by invoice"]
@@ -88,10 +88,10 @@ async def test_a_key_said_anew_supersedes_whoever_said_it(brain: World) -> None:
     assert old.superseded_at == old.valid_to == new.valid_from == brain.clock.now_ms()
 
 
-async def test_the_first_memory_of_an_identity_has_the_id_made_of_it(brain: World) -> None:
+async def test_first_memory_has_the_derived_id(brain: World) -> None:
     slug = brain.agent.settings.slug
 
-    assert (await say(brain, "v")).id == identity_id(slug, "u", "fact", field="key", value="k")
+    assert (await store_keyed(brain, "v")).id == identity_id(slug, "u", "fact", field="key", value="k")
 
 
 @pytest.mark.parametrize(
@@ -99,39 +99,39 @@ async def test_the_first_memory_of_an_identity_has_the_id_made_of_it(brain: Worl
     [{"key": "other"}, {"user_id": "v"}, {"type": "status", "subject": "k"}, {"type": "event"}],
     ids=["key", "user", "type", "type without identity"],
 )
-async def test_another_identity_is_left_alone(brain: World, other: dict[str, Any]) -> None:
-    await say(brain, "v")
+async def test_other_identity_is_unaffected(brain: World, other: dict[str, Any]) -> None:
+    await store_keyed(brain, "v")
 
-    assert (await say(brain, "w", **other)).event == "ADD"
+    assert (await store_keyed(brain, "w", **other)).event == "ADD"
     assert "v" in await brain.heads()
 
 
-async def test_a_status_goes_by_its_subject(brain: World) -> None:
-    await stored(brain, "build is red", type="status", subject="build")
+async def test_status_is_identified_by_subject(brain: World) -> None:
+    await must_store(brain, "build is red", type="status", subject="build")
 
-    assert (await stored(brain, "build is green", type="status", subject="build")).event == "SUPERSEDE"
+    assert (await must_store(brain, "build is green", type="status", subject="build")).event == "SUPERSEDE"
 
 
 @pytest.mark.parametrize(("type_", "field"), [("fact", "key"), ("status", "subject")])
-async def test_without_its_field_a_memory_is_stored_with_a_warning(brain: World, type_: str, field: str) -> None:
-    outcomes = [await stored(brain, text, type=type_) for text in ("v", "w")]
+async def test_missing_identity_field_causes_warning(brain: World, type_: str, field: str) -> None:
+    outcomes = [await must_store(brain, text, type=type_) for text in ("v", "w")]
 
     assert [outcome.event for outcome in outcomes] == ["ADD", "ADD"]
     assert outcomes[0].warnings[0].startswith(f"{field}: not given")
 
 
-async def test_true_at_a_time_is_the_version_of_then(brain: World) -> None:
+async def test_past_time_finds_the_version_valid_then(brain: World) -> None:
     times = []
     for text in ("v1", "v2", "v3"):
         times.append(brain.clock.now_ms())
-        await say(brain, text)
+        await store_keyed(brain, text)
         brain.clock.move(ms=10)
 
     for time_ms, text in zip(times, ("v1", "v2", "v3"), strict=True):
         assert await brain.heads_at(time_ms + 5) == [text]
 
 
-async def test_an_immutable_memory_cannot_be_superseded(brain: World) -> None:
+async def test_immutable_memory_cannot_be_superseded(brain: World) -> None:
     old = await brain.add("we use Python", type="decision")
 
     outcome = await brain.try_add("we use Rust", type="decision", supersedes=old)
@@ -140,11 +140,11 @@ async def test_an_immutable_memory_cannot_be_superseded(brain: World) -> None:
     assert "immutable" in str(outcome)
 
 
-async def test_what_may_be_superseded_by_its_id(brain: World) -> None:
-    first = await say(brain, "v1")
+async def test_supersession_by_id_checks_identity(brain: World) -> None:
+    first = await store_keyed(brain, "v1")
     unkeyed = await brain.add("w", type="fact")
 
-    second = await say(brain, "v2", supersedes=first.id)
+    second = await store_keyed(brain, "v2", supersedes=first.id)
     refused = [
         await brain.try_add("v3", type="fact", key="k", supersedes=first.id),
         await brain.try_add("v3", type="fact", key="k", supersedes=unkeyed),
@@ -157,22 +157,22 @@ async def test_what_may_be_superseded_by_its_id(brain: World) -> None:
     assert "supersedeBy" in str(refused[1])
 
 
-async def test_deleting_the_head_lets_the_one_before_answer_as_it_did(brain: World) -> None:
-    first, second = await say(brain, "v1"), await say(brain, "v2")
+async def test_deleting_head_restores_predecessor(brain: World) -> None:
+    first, second = await store_keyed(brain, "v1"), await store_keyed(brain, "v2")
     await delete_head(brain.agent, second.id, user_id="u")
 
     record = await read_memory(brain.agent, first.id, user_id="u")
 
     assert await brain.heads() == ["v1"]
     assert (record.superseded_by_id, record.valid_to) == (None, None)
-    assert (await say(brain, "v3")).supersedes == first.id
+    assert (await store_keyed(brain, "v3")).supersedes == first.id
 
 
-async def test_the_first_memory_of_an_identity_can_come_back_after_it_was_deleted(brain: World) -> None:
-    first = await say(brain, "v1")
+async def test_deleted_identity_can_be_stored_again(brain: World) -> None:
+    first = await store_keyed(brain, "v1")
     await delete_head(brain.agent, first.id, user_id="u")
 
-    again = await say(brain, "v2")
+    again = await store_keyed(brain, "v2")
 
     assert (again.id, again.event) == (first.id, "ADD")
     row = await read_row(brain.agent, first.id)
@@ -181,7 +181,7 @@ async def test_the_first_memory_of_an_identity_can_come_back_after_it_was_delete
     assert await brain.heads() == ["v2"]
 
 
-async def test_a_batch_supersedes_in_its_order(keyed: World) -> None:
+async def test_batch_supersedes_in_order(keyed: World) -> None:
     texts = ["v1", "v2", "v1", "w1"]
     keys = ["k", "k", "k", "l"]
     memories = [
@@ -200,38 +200,38 @@ async def test_a_batch_supersedes_in_its_order(keyed: World) -> None:
     assert sorted(await keyed.heads()) == ["v1", "w1"]
 
 
-async def test_a_request_repeated_with_its_key_is_answered_as_the_first(brain: World) -> None:
-    first = await say(brain, "v1", idempotency_key="1")
-    second = await say(brain, "v2", idempotency_key="2")
+async def test_repeated_request_gives_same_outcome(brain: World) -> None:
+    first = await store_keyed(brain, "v1", idempotency_key="1")
+    second = await store_keyed(brain, "v2", idempotency_key="2")
 
-    assert await say(brain, "v1", idempotency_key="1") == first
-    assert await say(brain, "v2", idempotency_key="2") == second
+    assert await store_keyed(brain, "v1", idempotency_key="1") == first
+    assert await store_keyed(brain, "v2", idempotency_key="2") == second
     assert isinstance(await brain.try_add("v3", type="fact", key="k", idempotency_key="2"), Conflict)
     assert await brain.heads() == ["v2"]
 
 
-async def test_a_request_whose_memory_was_deleted_is_a_conflict(brain: World) -> None:
+async def test_request_of_deleted_memory_is_a_conflict(brain: World) -> None:
     for memory in ({"type": "fact", "key": "k"}, {"type": "event"}):
-        first = await stored(brain, "v", idempotency_key="1", **memory)
+        first = await must_store(brain, "v", idempotency_key="1", **memory)
         await delete_head(brain.agent, first.id, user_id="u")
 
         assert isinstance(await brain.try_add("v", idempotency_key="1", **memory), Conflict)
 
 
-async def test_what_an_author_says_again_is_known(brain: World) -> None:
-    first = await stored(brain, "v", author="a", type="event")
+async def test_duplicate_by_same_author_is_ignored(brain: World) -> None:
+    first = await must_store(brain, "v", author="a", type="event")
 
     for author in ("a", None):
-        again = await stored(brain, "v", author=author, type="event")
+        again = await must_store(brain, "v", author=author, type="event")
         assert (again.id, again.event, again.is_recorded) == (first.id, "NONE", False)
     assert await brain.heads() == ["v"]
 
 
 @pytest.mark.parametrize("memory", [{"type": "event"}, {"type": "fact", "key": "k"}, {"type": "fact"}])
-async def test_another_author_corroborates(brain: World, memory: dict[str, Any]) -> None:
-    first = await stored(brain, "v", author="a", **memory)
+async def test_other_author_corroborates(brain: World, memory: dict[str, Any]) -> None:
+    first = await must_store(brain, "v", author="a", **memory)
 
-    outcomes = [await stored(brain, "v", author=author, **memory) for author in ("b", "c", "b")]
+    outcomes = [await must_store(brain, "v", author=author, **memory) for author in ("b", "c", "b")]
 
     assert [(outcome.id, outcome.event, outcome.is_recorded) for outcome in outcomes] == [
         (first.id, "CORROBORATE", True),
@@ -243,14 +243,14 @@ async def test_another_author_corroborates(brain: World, memory: dict[str, Any])
 
 
 @pytest.mark.parametrize("memory", [{"type": "event"}, {"type": "fact", "key": "k"}])
-async def test_what_nobody_said_first_counts_those_who_say_it(brain: World, memory: dict[str, Any]) -> None:
-    first = await stored(brain, "v", **memory)
-    told = [await read_memory(brain.agent, first.id, user_id="u")]
+async def test_anonymous_memory_counts_later_authors(brain: World, memory: dict[str, Any]) -> None:
+    first = await must_store(brain, "v", **memory)
+    records = [await read_memory(brain.agent, first.id, user_id="u")]
     for author in ("a", "b"):
-        await stored(brain, "v", author=author, **memory)
-        told.append(await read_memory(brain.agent, first.id, user_id="u"))
+        await must_store(brain, "v", author=author, **memory)
+        records.append(await read_memory(brain.agent, first.id, user_id="u"))
 
-    assert [(record.observed_by, record.observation_count) for record in told] == [
+    assert [(record.observed_by, record.observation_count) for record in records] == [
         *(((), 1), (("a",), 1), (("a", "b"), 2))
     ]
 
@@ -263,21 +263,19 @@ async def test_what_nobody_said_first_counts_those_who_say_it(brain: World, memo
         ({"observedBy": None, "observationCount": 1}, ("b",)),
     ],
 )
-async def test_what_earlier_versions_stored_agrees_too(
-    brain: World, before: dict[str, Any], after: tuple[str, ...]
-) -> None:
-    first = await stored(brain, "v", type="event")
+async def test_old_payloads_of_observers_are_read(brain: World, before: dict[str, Any], after: tuple[str, ...]) -> None:
+    first = await must_store(brain, "v", type="event")
     await brain.agent.store.set_payload(brain.agent.alias, before, point_filter(first.id), strong=True)
 
     record = await read_memory(brain.agent, first.id, user_id="u")
     assert record.observation_count == max(1, len(record.observed_by))
-    await stored(brain, "v", author="b", type="event")
+    await must_store(brain, "v", author="b", type="event")
     record = await read_memory(brain.agent, first.id, user_id="u")
     assert (record.observed_by, record.observation_count) == (after, len(after))
 
 
-async def test_more_authors_than_are_kept_are_acknowledged(brain: World) -> None:
-    outcomes = [await stored(brain, "v", author=f"a{number}", type="event") for number in range(MAX_OBSERVERS + 2)]
+async def test_authors_beyond_limit_are_acknowledged(brain: World) -> None:
+    outcomes = [await must_store(brain, "v", author=f"a{number}", type="event") for number in range(MAX_OBSERVERS + 2)]
 
     assert [outcome.is_recorded for outcome in outcomes] == [True] * MAX_OBSERVERS + [False] * 2
     assert {outcome.event for outcome in outcomes[1:]} == {"CORROBORATE"}
@@ -285,8 +283,10 @@ async def test_more_authors_than_are_kept_are_acknowledged(brain: World) -> None
     assert (len(record.observed_by), record.observation_count) == (MAX_OBSERVERS, MAX_OBSERVERS)
 
 
-async def test_authors_at_once_are_all_counted(brain: World) -> None:
-    outcomes = await asyncio.gather(*(stored(brain, "v", author=f"a{number}", type="event") for number in range(12)))
+async def test_concurrent_authors_are_all_counted(brain: World) -> None:
+    outcomes = await asyncio.gather(
+        *(must_store(brain, "v", author=f"a{number}", type="event") for number in range(12))
+    )
 
     assert sorted(outcome.event for outcome in outcomes) == ["ADD", *["CORROBORATE"] * 11]
     (record,) = await brain.rows()
@@ -295,30 +295,30 @@ async def test_authors_at_once_are_all_counted(brain: World) -> None:
 
 
 @pytest.mark.parametrize("other", [{"user_id": "v"}, {"type": "decision"}])
-async def test_what_others_or_other_types_say_is_no_duplicate(brain: World, other: dict[str, Any]) -> None:
-    await stored(brain, "v", type="event")
+async def test_other_users_and_types_are_no_duplicates(brain: World, other: dict[str, Any]) -> None:
+    await must_store(brain, "v", type="event")
 
-    assert (await stored(brain, "v", **{"type": "event"} | other)).event == "ADD"
+    assert (await must_store(brain, "v", **{"type": "event"} | other)).event == "ADD"
 
 
-async def test_what_was_superseded_or_deleted_can_be_said_anew(brain: World) -> None:
-    first = await stored(brain, "v", type="event")
-    second = await stored(brain, "w", type="event", supersedes=first.id)
-    again = await stored(brain, "v", type="event")
+async def test_removed_content_can_be_stored_again(brain: World) -> None:
+    first = await must_store(brain, "v", type="event")
+    second = await must_store(brain, "w", type="event", supersedes=first.id)
+    again = await must_store(brain, "v", type="event")
     await delete_head(brain.agent, again.id, user_id="u")
-    once_more = await stored(brain, "v", type="event")
+    third = await must_store(brain, "v", type="event")
 
-    assert [again.event, once_more.event] == ["ADD", "ADD"]
-    assert first.id not in (again.id, once_more.id, second.id)
+    assert [again.event, third.event] == ["ADD", "ADD"]
+    assert first.id not in (again.id, third.id, second.id)
     assert sorted(await brain.heads()) == ["v", "w"]
 
 
-async def test_a_batch_stores_once_what_it_says_often(brain: World) -> None:
-    await stored(brain, "old", type="event", author="a")
-    said = [("old", "a"), ("new", "a"), ("new", "b"), ("new", "a"), ("other", None)]
+async def test_batch_stores_duplicates_once(brain: World) -> None:
+    await must_store(brain, "old", type="event", author="a")
+    texts = [("old", "a"), ("new", "a"), ("new", "b"), ("new", "a"), ("other", None)]
     memories = [
         IncomingMemory(user_id="u", content=text, author=author, type="event", vector=vector_of(text))
-        for text, author in said
+        for text, author in texts
     ]
 
     outcomes = await brain.remember.store(brain.agent, memories)
@@ -329,20 +329,20 @@ async def test_a_batch_stores_once_what_it_says_often(brain: World) -> None:
 
 
 @pytest.mark.parametrize("memory", [{"type": "event"}, {"type": "fact", "key": "k"}])
-async def test_first_writers_at_once_end_in_one(brain: World, memory: dict[str, Any]) -> None:
+async def test_concurrent_first_writers_store_one_memory(brain: World, memory: dict[str, Any]) -> None:
     processes = [World(brain.agent, clock=brain.clock) for _ in range(8)]
 
-    outcomes = await asyncio.gather(*(stored(process, "v", **memory) for process in processes))
+    outcomes = await asyncio.gather(*(must_store(process, "v", **memory) for process in processes))
 
     assert sorted(outcome.event for outcome in outcomes) == ["ADD", *["NONE"] * 7]
     assert len({outcome.id for outcome in outcomes}) == 1
 
 
-async def test_writers_of_one_key_at_once_leave_one_chain_of_all(keyed: World) -> None:
+async def test_concurrent_writers_of_a_key_form_one_chain(keyed: World) -> None:
     processes = [World(keyed.agent, clock=keyed.clock) for _ in range(4)]
 
     outcomes = await asyncio.gather(
-        *(say(process, f"{number} {turn}") for turn in range(6) for number, process in enumerate(processes))
+        *(store_keyed(process, f"{number} {turn}") for turn in range(6) for number, process in enumerate(processes))
     )
 
     versions = await chain(keyed)
@@ -355,9 +355,9 @@ async def test_writers_of_one_key_at_once_leave_one_chain_of_all(keyed: World) -
 
 @pytest.mark.parametrize(("at", "moment"), CRASHES)
 @pytest.mark.parametrize("before", ["nothing", "a version", "a deleted one"])
-async def test_a_crash_while_a_key_is_written_loses_nothing(keyed: World, at: int, moment: Moment, before: str) -> None:
+async def test_crash_while_writing_a_key_loses_nothing(keyed: World, at: int, moment: Moment, before: str) -> None:
     if before != "nothing":
-        old = await say(keyed, "old")
+        old = await store_keyed(keyed, "old")
     if before == "a deleted one":
         await delete_head(keyed.agent, old.id, user_id="u")
 
@@ -367,7 +367,7 @@ async def test_a_crash_while_a_key_is_written_loses_nothing(keyed: World, at: in
     keyed.clock.move(ms=SWEEP_AFTER_MS + 1)
     await chains.sweep(keyed.agent)
     heads = await keyed.heads()
-    again = await say(keyed, "new", idempotency_key="i")
+    again = await store_keyed(keyed, "new", idempotency_key="i")
 
     assert heads in (["new"], ["old"] if before == "a version" else [])
     assert heads == ["new"] or not isinstance(outcome, StoredMemory)
@@ -377,20 +377,21 @@ async def test_a_crash_while_a_key_is_written_loses_nothing(keyed: World, at: in
     assert at < CALLS - 1 or isinstance(outcome, StoredMemory)
 
 
-async def test_a_chain_whose_newest_version_was_removed_outright_goes_on(keyed: World) -> None:
-    await say(keyed, "v1")
-    second = await say(keyed, "v2")
+async def test_chain_continues_after_its_head_was_purged(keyed: World) -> None:
+    await store_keyed(keyed, "v1")
+    second = await store_keyed(keyed, "v2")
     await keyed.agent.store.delete(keyed.agent.alias, {"must": [{"has_id": [second.id]}]})
 
-    await say(keyed, "v3")
+    await store_keyed(keyed, "v3")
 
     assert [record.content for record in await chain(keyed)] == ["v1", "v3"]
 
 
-async def test_a_head_that_a_crash_left_half_done_and_somebody_deletes_is_not_followed(keyed: World) -> None:
+async def test_deleted_pending_head_is_not_superseded(keyed: World) -> None:
+    """A crash left the head pending."""
     for text in ("v1", "v2"):
-        await say(keyed, text)
-    # Call 5 links the version before to the new one, which nobody sees yet.
+        await store_keyed(keyed, text)
+    # Call 5 links the previous version to the new one, which is not visible yet.
     await crash(keyed, 5, "after", lambda doomed: doomed.try_add("v3", type="fact", key="k"))
 
     async def delete_the_head() -> None:
@@ -399,14 +400,14 @@ async def test_a_head_that_a_crash_left_half_done_and_somebody_deletes_is_not_fo
         await delete_head(keyed.agent, record.id, user_id="u")
 
     store = InterleavedStore(keyed.agent.store, Event(writes, delete_the_head, after=True))
-    outcome = await say(World(replace(keyed.agent, store=store), clock=keyed.clock), "v4")
+    outcome = await store_keyed(World(replace(keyed.agent, store=store), clock=keyed.clock), "v4")
 
     assert store.is_over
     assert [record.content for record in await chain(keyed)] == ["v1", "v2", "v4"]
     assert outcome.update_count == 2
 
 
-async def test_deletes_and_writes_of_a_key_at_once_leave_one_head_at_most(keyed: World) -> None:
+async def test_concurrent_deletes_and_writes_leave_one_head(keyed: World) -> None:
     processes = [World(keyed.agent, clock=keyed.clock) for _ in range(4)]
 
     async def delete_heads(world: World) -> None:
@@ -417,11 +418,11 @@ async def test_deletes_and_writes_of_a_key_at_once_leave_one_head_at_most(keyed:
                 except (Conflict, NotFound):
                     continue
 
-    writes = [say(process, f"{number} {turn}") for turn in range(4) for number, process in enumerate(processes)]
+    writes = [store_keyed(process, f"{number} {turn}") for turn in range(4) for number, process in enumerate(processes)]
     await asyncio.gather(*writes, *map(delete_heads, processes))
     keyed.clock.move(ms=SWEEP_AFTER_MS + 1)
     await chains.sweep(keyed.agent)
-    last = await say(keyed, "last")
+    last = await store_keyed(keyed, "last")
 
     assert await keyed.heads() == ["last"]
     assert (await chain(keyed))[-1].id == last.id
@@ -438,9 +439,9 @@ requests = st.fixed_dictionaries(
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(said=st.lists(requests, min_size=1, max_size=4))
-def test_saying_the_last_again_changes_nothing(
-    qdrant_url: str, shared_settings: Any, said: list[dict[str, Any]]
+@given(batch=st.lists(requests, min_size=1, max_size=4))
+def test_repeating_last_request_changes_nothing(
+    qdrant_url: str, shared_settings: Any, batch: list[dict[str, Any]]
 ) -> None:
     from agentmemory_operator.adapters.qdrant.points import QdrantPoints
     from tests.support.engine.agents import agent_of
@@ -449,10 +450,10 @@ def test_saying_the_last_again_changes_nothing(
         async with QdrantPoints(qdrant_url) as store:
             await store.delete(shared_settings.alias, {"must": []})
             brain = brain_of(World(agent_of(shared_settings, store)))
-            for request in said:
-                last = await stored(brain, **request)
+            for request in batch:
+                last = await must_store(brain, **request)
             before = await brain.rows(include_superseded=True)
-            again = [await stored(brain, **said[-1]) for _ in range(2)]
+            again = [await must_store(brain, **batch[-1]) for _ in range(2)]
             after = await brain.rows(include_superseded=True)
             await store.delete(shared_settings.alias, {"must": []})
         assert [(outcome.id, outcome.event) for outcome in again] == [(last.id, "NONE")] * 2

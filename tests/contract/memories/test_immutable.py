@@ -1,4 +1,4 @@
-"""What a caller can do to a memory of an immutable type, and what goes on by itself."""
+"""Memories of immutable types: what callers can do, and which fields still change."""
 
 import json
 from dataclasses import replace
@@ -29,7 +29,7 @@ TYPES = (MemoryType("fact", 34), MemoryType("decision", None, immutable=True))
 
 @pytest.fixture
 async def decision(world: World) -> str:
-    """Return the id of a decision, in a world with such a type."""
+    """Id of a memory of an immutable type."""
     settings = replace(world.agent.settings, ranking=replace(EVERYTHING, types=TYPES), deduplicate=True)
     world.agent = replace(world.agent, settings=settings)
     return await world.add("we use Python", type="decision", author="ada")
@@ -37,20 +37,20 @@ async def decision(world: World) -> str:
 
 @pytest.fixture
 def brain(world: World) -> World:
-    """The world with the rules of the preset `brain`."""
+    """World with the rules of the preset `brain`."""
     brain = effective_settings(probe({"preset": "brain"}))
     settings = replace(world.agent.settings, ranking=brain.ranking, deduplicate=brain.deduplicate)
     world.agent = replace(world.agent, settings=settings)
     return world
 
 
-def test_events_and_decisions_are_immutable_in_the_brain_alone() -> None:
+def test_only_brain_has_immutable_types() -> None:
     assert [type_.name for type_ in BRAIN.types if type_.immutable] == ["event", "decision"]
     assert not any(type_.immutable for type_ in CORTEX.types)
 
 
-def line_of(world: World, **said: Any) -> ImportLine:
-    text = json.dumps({"vector": vector_of(said["content"]), **said}).encode()
+def line_of(world: World, **fields: Any) -> ImportLine:
+    text = json.dumps({"vector": vector_of(fields["content"]), **fields}).encode()
     line = read_line(text, user_id="u", default_type="fact", rights=every_right(world.agent.settings))
     assert isinstance(line, ImportLine)
     return line
@@ -68,9 +68,7 @@ def line_of(world: World, **said: Any) -> ImportLine:
     ],
     ids=str,
 )
-async def test_no_memory_of_any_type_supersedes_an_event_or_a_decision(
-    brain: World, fixed: str, newer: dict[str, Any]
-) -> None:
+async def test_no_type_supersedes_an_immutable_memory(brain: World, fixed: str, newer: dict[str, Any]) -> None:
     old = await brain.add("deployed 1.0", type=fixed, key="k", subject="s")
 
     stored = await brain.try_add("deployed 2.0", supersedes=old, **newer)
@@ -83,7 +81,7 @@ async def test_no_memory_of_any_type_supersedes_an_event_or_a_decision(
 
 
 @pytest.mark.parametrize("fixed", ["event", "decision"])
-async def test_a_key_or_subject_supersedes_no_event_and_no_decision(brain: World, fixed: str) -> None:
+async def test_keys_and_subjects_do_not_supersede_it(brain: World, fixed: str) -> None:
     await brain.add("said", type=fixed, key="k", subject="s")
 
     await brain.add("fact", type="fact", key="k")
@@ -94,9 +92,8 @@ async def test_a_key_or_subject_supersedes_no_event_and_no_decision(brain: World
 
 
 @pytest.mark.parametrize("successor", [None, str(UUID(int=9))])
-async def test_lines_of_one_import_supersede_no_event_that_does_not_name_them(
-    brain: World, successor: str | None
-) -> None:
+async def test_import_needs_link_from_superseded_event(brain: World, successor: str | None) -> None:
+    """The event's own line has to name its successor."""
     old = str(UUID(int=1))
     lines = [
         line_of(brain, content="happened", type="event", id=old, superseded_by=successor),
@@ -110,8 +107,8 @@ async def test_lines_of_one_import_supersede_no_event_that_does_not_name_them(
     assert await brain.heads() == ["happened"]
 
 
-async def test_a_chain_of_an_earlier_version_comes_back_whole_by_import(brain: World) -> None:
-    """Events could be superseded once: an export of that time loses nothing."""
+async def test_old_chain_of_events_can_be_imported(brain: World) -> None:
+    """Earlier releases allowed the supersession of events."""
     ids = [str(UUID(int=number)) for number in (1, 2)]
     lines = [
         line_of(brain, content="happened", type="event", id=ids[0], superseded_by=ids[1]),
@@ -123,7 +120,7 @@ async def test_a_chain_of_an_earlier_version_comes_back_whole_by_import(brain: W
     assert await brain.heads() == ["corrected"]
 
 
-async def test_a_decision_never_expires(brain: World) -> None:
+async def test_decision_never_expires(brain: World) -> None:
     later = brain.clock.now_ms() + 1000
 
     stored = await brain.try_add("we use Python", type="decision", expires_at=later)
@@ -142,7 +139,7 @@ async def test_a_decision_never_expires(brain: World) -> None:
     assert len(await brain.heads()) == 2
 
 
-async def test_an_item_of_an_immutable_type_is_put_once(world: World) -> None:
+async def test_item_can_be_put_once(world: World) -> None:
     types = (MemoryType("decision", None, immutable=True),)
     world.set_ranking(replace(EVERYTHING, types=types))
     address = Address(user_id="u", namespace=("memories", "u"), key="k")
@@ -163,7 +160,7 @@ async def test_an_item_of_an_immutable_type_is_put_once(world: World) -> None:
     assert await world.heads() == []
 
 
-async def test_an_event_that_came_as_an_item_is_not_replaced(brain: World) -> None:
+async def test_imported_item_cannot_be_replaced(brain: World) -> None:
     line = line_of(brain, content="happened", type="event", namespace=["memories", "u"], key="k", item=True)
     assert await import_lines(brain.agent, [line], brings_back_erased=False) == ["imported"]
 
@@ -179,7 +176,7 @@ def item(content: str, **more: Any) -> ItemContent:
     return ItemContent(content=content, vector=vector_of(content), **more)
 
 
-async def test_an_event_is_hidden_and_never_removed(brain: World) -> None:
+async def test_old_event_is_hidden_but_not_removed(brain: World) -> None:
     lifecycle = effective_lifecycle(probe({"preset": "brain"}))
     created_at = brain.clock.now_ms()
     old = await brain.add("long ago", type="event", created_at=created_at)
@@ -195,7 +192,7 @@ async def test_an_event_is_hidden_and_never_removed(brain: World) -> None:
 
 
 @pytest.mark.parametrize("changes", [{"importance": 0.1}, {"pinned": True}, {"expiresAt": 1}, {"tags": ["x"]}])
-async def test_nothing_changes_it_in_place(world: World, decision: str, changes: dict[str, object]) -> None:
+async def test_cannot_be_changed_in_place(world: World, decision: str, changes: dict[str, object]) -> None:
     before = await read_memory(world.agent, decision, user_id="u")
 
     with pytest.raises(Conflict, match="immutable"):
@@ -204,7 +201,7 @@ async def test_nothing_changes_it_in_place(world: World, decision: str, changes:
     assert await read_memory(world.agent, decision, user_id="u") == before
 
 
-async def test_only_administrators_delete_it(world: World, decision: str) -> None:
+async def test_only_administrators_can_delete_it(world: World, decision: str) -> None:
     with pytest.raises(Forbidden, match="the verb admin"):
         await delete_head(world.agent, decision, user_id="u")
     assert await world.heads() == ["we use Python"]
@@ -214,15 +211,15 @@ async def test_only_administrators_delete_it(world: World, decision: str) -> Non
     assert await world.heads() == []
 
 
-async def test_another_users_is_not_even_there(world: World, decision: str) -> None:
+async def test_other_users_memory_is_not_found(world: World, decision: str) -> None:
     with pytest.raises(NotFound):
         await delete_head(world.agent, decision, user_id="v")
 
 
-async def test_an_import_does_not_supersede_it_either(world: World, decision: str) -> None:
-    told = {"content": "we use Rust", "type": "decision", "supersedes": decision, "vector": vector_of("r")}
+async def test_import_does_not_supersede_it(world: World, decision: str) -> None:
+    fields = {"content": "we use Rust", "type": "decision", "supersedes": decision, "vector": vector_of("r")}
     line = read_line(
-        json.dumps(told).encode(), user_id="u", default_type="fact", rights=every_right(world.agent.settings)
+        json.dumps(fields).encode(), user_id="u", default_type="fact", rights=every_right(world.agent.settings)
     )
     assert isinstance(line, ImportLine)
 
@@ -233,7 +230,7 @@ async def test_an_import_does_not_supersede_it_either(world: World, decision: st
     assert await world.heads() == ["we use Python"]
 
 
-async def test_accesses_and_authors_are_noted_on_it_all_the_same(world: World, decision: str) -> None:
+async def test_accesses_and_authors_are_recorded(world: World, decision: str) -> None:
     await world.recall.search(world.agent, search_request(user_id="u", vector=vector_of("we use Python")))
     await world.counts.flush()
     await world.try_add("we use Python", type="decision", author="bob")
@@ -243,7 +240,7 @@ async def test_accesses_and_authors_are_noted_on_it_all_the_same(world: World, d
     assert (record.access_count, record.observed_by) == (1, ("ada", "bob"))
 
 
-async def test_it_is_erased_with_its_user(world: World, decision: str) -> None:
+async def test_is_erased_with_its_user(world: World, decision: str) -> None:
     await world.forgetting.forget(world.agent, ForgetRequest(scope=ErasureScope(user_id="u", is_whole=True)))
 
     with pytest.raises(NotFound):
@@ -251,25 +248,25 @@ async def test_it_is_erased_with_its_user(world: World, decision: str) -> None:
 
 
 @pytest.mark.parametrize("category", [None, "general"])
-async def test_a_memory_is_stored_with_what_the_preset_gives_where_it_says_nothing(
-    world: World, category: str | None
-) -> None:
+async def test_preset_gives_category_and_confidence(world: World, category: str | None) -> None:
     types = (MemoryType("fact", 34, confidence=1.0),)
     settings = replace(world.agent.settings, ranking=replace(EVERYTHING, types=types), knowledge_category=category)
     world.agent = replace(world.agent, settings=settings)
 
-    unsaid = await read_memory(world.agent, await world.add("a"), user_id="u")
-    said = await read_memory(world.agent, await world.add("b", knowledge_category="brand", confidence=0.4), user_id="u")
+    default = await read_memory(world.agent, await world.add("a"), user_id="u")
+    explicit = await read_memory(
+        world.agent, await world.add("b", knowledge_category="brand", confidence=0.4), user_id="u"
+    )
 
-    assert (unsaid.knowledge_category, unsaid.confidence) == (category, 1.0)
-    assert (said.knowledge_category, said.confidence) == ("brand", 0.4)
+    assert (default.knowledge_category, default.confidence) == (category, 1.0)
+    assert (explicit.knowledge_category, explicit.confidence) == ("brand", 0.4)
 
 
-async def test_an_imported_memory_keeps_what_it_was_about(world: World) -> None:
+async def test_import_does_not_set_the_default_category(world: World) -> None:
     world.agent = replace(world.agent, settings=replace(world.agent.settings, knowledge_category="general"))
-    told = {"content": "from before", "type": "fact", "vector": vector_of("r")}
+    fields = {"content": "from before", "type": "fact", "vector": vector_of("r")}
     line = read_line(
-        json.dumps(told).encode(), user_id="u", default_type="fact", rights=every_right(world.agent.settings)
+        json.dumps(fields).encode(), user_id="u", default_type="fact", rights=every_right(world.agent.settings)
     )
     assert isinstance(line, ImportLine)
 

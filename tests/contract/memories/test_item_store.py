@@ -1,4 +1,4 @@
-"""Items over a real engine: one point under each key, of which the last write wins."""
+"""Items on a real engine: one point for each key, and the last write wins."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -29,7 +29,7 @@ ADDRESS = Address(user_id="u", namespace=HOME, key="k")
 
 
 class InterruptedStore:
-    """A PointStore in whose calls something else happens once: before a write, or between a write and its read."""
+    """Runs `happens` once: before a write, or between a write and its read."""
 
     def __init__(self, store: PointStore, *, before: str, happens: Callable[[], Awaitable[object]]) -> None:
         self._store = store
@@ -71,7 +71,7 @@ async def row_of(world: World, memory_id: str) -> Json:
     return cast(Json, point["payload"])
 
 
-async def test_an_item_is_read_as_it_was_put(world: World) -> None:
+async def test_item_is_read_as_it_was_put(world: World) -> None:
     stored = await put(world, "c", metadata={"n": 1})
 
     record = await world.items.get(world.agent, ADDRESS)
@@ -81,7 +81,7 @@ async def test_an_item_is_read_as_it_was_put(world: World) -> None:
     assert (record.type, record.rev, record.valid_from) == ("fact", 1, world.clock.now_ms())
 
 
-async def test_a_second_put_replaces_all_but_the_history_of_use(world: World) -> None:
+async def test_second_put_keeps_only_access_history(world: World) -> None:
     first = await put(world, "c", metadata={"n": 1})
     created_at = world.clock.now_ms()
     world.counts.note(world.agent.settings.slug, [first.memory_id])
@@ -108,7 +108,7 @@ async def test_only_new_content_is_embedded(world: World) -> None:
     assert (record.content, record.metadata, record.rev) == ("d", {}, 4)
 
 
-async def test_metadata_is_replaced_where_the_content_stays(world: World) -> None:
+async def test_metadata_is_replaced_for_same_content(world: World) -> None:
     world.set_embedder(FakeEmbedder())
     await world.items.put(world.agent, ADDRESS, ItemContent(content="c", metadata={"a": {"b": 1}, "c": 2}))
 
@@ -117,7 +117,7 @@ async def test_metadata_is_replaced_where_the_content_stays(world: World) -> Non
     assert (await world.items.get(world.agent, ADDRESS)).metadata == {"a": {"d": 1}}
 
 
-async def test_users_share_no_key(world: World) -> None:
+async def test_users_share_no_keys(world: World) -> None:
     ours, theirs = (Address(user_id=user, namespace=("docs", "api"), key="k") for user in ("u", "v"))
     await put(world, "ours", ours)
 
@@ -130,7 +130,7 @@ async def test_users_share_no_key(world: World) -> None:
     assert (await world.items.get(world.agent, ours)).content == "ours"
 
 
-async def test_a_deleted_item_is_gone_until_it_is_put_again(world: World) -> None:
+async def test_deleted_item_is_not_found_until_put_again(world: World) -> None:
     first = await put(world, "c", metadata={"n": 1})
     await world.items.delete(world.agent, ADDRESS)
 
@@ -147,7 +147,7 @@ async def test_a_deleted_item_is_gone_until_it_is_put_again(world: World) -> Non
     assert (record.content, record.metadata, record.created_at) == ("d", {}, world.clock.now_ms())
 
 
-async def test_an_item_that_is_deleted_by_its_id_can_be_put_again(world: World) -> None:
+async def test_item_deleted_by_id_can_be_put_again(world: World) -> None:
     first = await put(world, "c")
 
     await delete_head(world.agent, first.memory_id, user_id="u")
@@ -156,7 +156,7 @@ async def test_an_item_that_is_deleted_by_its_id_can_be_put_again(world: World) 
     assert await world.heads() == ["d"]
 
 
-async def test_an_expired_item_is_gone(world: World) -> None:
+async def test_expired_item_is_not_found(world: World) -> None:
     first = await put(world, "c")
     expiry = {"expiresAt": world.clock.now_ms() + 5}
     await world.agent.store.set_payload(world.agent.alias, expiry, {"must": [{"has_id": [first.memory_id]}]})
@@ -168,7 +168,7 @@ async def test_an_expired_item_is_gone(world: World) -> None:
     assert (await world.items.get(world.agent, ADDRESS)).expires_at is None
 
 
-async def test_a_write_that_read_an_older_item_comes_after_the_one_that_it_had_not_seen(world: World) -> None:
+async def test_write_with_stale_read_applies_last(world: World) -> None:
     await put(world, "first")
     await put(interrupted(world, before="write", content="between"), "last")
 
@@ -176,7 +176,7 @@ async def test_a_write_that_read_an_older_item_comes_after_the_one_that_it_had_n
     assert (record.content, record.rev) == ("last", 3)
 
 
-async def test_a_write_that_was_replaced_before_it_was_read_back_is_not_done_again(world: World) -> None:
+async def test_write_replaced_at_once_is_not_repeated(world: World) -> None:
     await put(world, "first")
     await put(interrupted(world, before="read", content="last"), "between")
 
@@ -184,7 +184,7 @@ async def test_a_write_that_was_replaced_before_it_was_read_back_is_not_done_aga
     assert (record.content, record.rev) == ("last", 3)
 
 
-async def test_a_deletion_that_a_put_followed_is_not_done_again(world: World) -> None:
+async def test_deletion_followed_by_put_is_not_repeated(world: World) -> None:
     await put(world, "first")
     other = interrupted(world, before="read", content="last")
     await other.items.delete(other.agent, ADDRESS)
@@ -193,12 +193,12 @@ async def test_a_deletion_that_a_put_followed_is_not_done_again(world: World) ->
 
 
 def interrupted(world: World, *, before: str, content: str) -> World:
-    """Return another process, during whose write this one puts an item."""
+    """Return another process; while it writes, `world` puts an item."""
     store = InterruptedStore(world.agent.store, before=before, happens=lambda: put(world, content))
     return World(replace(world.agent, store=cast(PointStore, store)), world.clock)
 
 
-async def test_writers_of_several_processes_each_take_effect_once(world: World) -> None:
+async def test_each_concurrent_write_applies_once(world: World) -> None:
     processes = [Items(world.clock) for _ in range(4)]
 
     async def write(number: int) -> None:
@@ -213,7 +213,8 @@ async def test_writers_of_several_processes_each_take_effect_once(world: World) 
     assert len(await world.rows()) == 1
 
 
-async def test_the_same_idempotency_key_writes_once_even_after_others_wrote(world: World) -> None:
+async def test_idempotency_key_writes_once(world: World) -> None:
+    """Even after other writes."""
     await put(world, "mine", idempotency_key="once")
     await put(world, "another's")
 
@@ -225,7 +226,7 @@ async def test_the_same_idempotency_key_writes_once_even_after_others_wrote(worl
         await put(world, "changed", idempotency_key="once")
 
 
-async def test_a_repeated_write_does_not_bring_back_what_was_deleted(world: World) -> None:
+async def test_repeated_write_restores_no_deleted_item(world: World) -> None:
     for delete in (
         lambda: world.items.delete(world.agent, ADDRESS),
         lambda: delete_head(world.agent, ADDRESS.id_in(world.agent.settings.slug), user_id="u"),
@@ -239,7 +240,7 @@ async def test_a_repeated_write_does_not_bring_back_what_was_deleted(world: Worl
             await world.items.get(world.agent, ADDRESS)
 
 
-async def test_writers_that_wait_are_done_in_one_write(world: World) -> None:
+async def test_waiting_writes_are_combined(world: World) -> None:
     written: list[Json] = []
     store = world.agent.store
 
@@ -261,12 +262,12 @@ async def test_writers_that_wait_are_done_in_one_write(world: World) -> None:
 
     record = await world.items.get(world.agent, ADDRESS)
     assert (record.content, record.rev) == ("once", 51)
-    assert [one.outcome for one in stored].count("created") == 1
-    assert [one.outcome for one in stored].count("repeated") == 1
+    assert [item.outcome for item in stored].count("created") == 1
+    assert [item.outcome for item in stored].count("repeated") == 1
     assert len(written) < 10
 
 
-async def test_what_the_embedder_refuses_keeps_none_of_the_others_out(world: World) -> None:
+async def test_refused_content_spares_waiting_writes(world: World) -> None:
     class Refusing(FakeEmbedder):
         async def embed(self, texts: Sequence[str]) -> list[Vector]:
             if "refused" in texts:
@@ -281,7 +282,7 @@ async def test_what_the_embedder_refuses_keeps_none_of_the_others_out(world: Wor
         *(world.items.put(world.agent, ADDRESS, item) for item in items), return_exceptions=True
     )
 
-    assert [type(one).__name__ for one in stored] == ["StoredItem", "StoredItem", "StoredItem", "RequestInvalid"]
+    assert [type(outcome).__name__ for outcome in stored] == ["StoredItem", "StoredItem", "StoredItem", "RequestInvalid"]
     assert await world.heads() == ["third"]
 
 
@@ -292,7 +293,7 @@ def batch_of(contents: Sequence[str]) -> list[tuple[Address, ItemContent]]:
     ]
 
 
-async def test_the_contents_of_a_batch_are_embedded_in_few_calls(world: World) -> None:
+async def test_batch_is_embedded_in_few_calls(world: World) -> None:
     class Slow(FakeEmbedder):
         async def embed(self, texts: Sequence[str]) -> list[Vector]:
             await asyncio.sleep(0.05)
@@ -303,37 +304,37 @@ async def test_the_contents_of_a_batch_are_embedded_in_few_calls(world: World) -
 
     stored = await world.items.put_many(world.agent, batch_of([f"item {number}" for number in range(100)]))
 
-    assert [one.key for one in stored if isinstance(one, StoredItem)] == [f"k{place}" for place in range(100)]
+    assert [item.key for item in stored if isinstance(item, StoredItem)] == [f"k{place}" for place in range(100)]
     assert sorted(embedder.texts) == sorted(f"item {number}" for number in range(100))
     assert embedder.calls < 50
 
 
-async def test_what_the_embedder_refuses_of_a_batch_is_refused_alone(world: World) -> None:
+async def test_refused_content_spares_rest_of_batch(world: World) -> None:
     world.set_embedder(FakeEmbedder(refused="refused"))
 
     stored = await world.items.put_many(world.agent, batch_of(["a", "refused", "b", "refused", "c"]))
 
-    assert [type(one).__name__ for one in stored] == ["StoredItem", "RequestInvalid", "StoredItem", "RequestInvalid", "StoredItem"]
+    assert [type(outcome).__name__ for outcome in stored] == ["StoredItem", "RequestInvalid", "StoredItem", "RequestInvalid", "StoredItem"]
     assert sorted(await world.heads()) == ["a", "b", "c"]
 
 
-async def test_a_batch_fails_as_a_whole_only_where_nothing_of_it_was_written(world: World) -> None:
+async def test_batch_fails_only_if_nothing_was_written(world: World) -> None:
     embedder = FakeEmbedder()
     world.set_embedder(embedder)
     await world.items.put_many(world.agent, batch_of(["kept"]))
     embedder.is_away, calls = True, embedder.calls
 
-    # What was there already is not embedded.
+    # Existing contents are not embedded.
     stored = await world.items.put_many(world.agent, batch_of(["kept", "new", "newer"]))
     with pytest.raises(EmbedderUnavailable):
         await world.items.put_many(world.agent, batch_of([f"none {number}" for number in range(100)]))
 
-    assert [type(one).__name__ for one in stored] == ["StoredItem", "EmbedderUnavailable", "EmbedderUnavailable"]
-    assert embedder.calls == calls + 2, "a service that is away is asked once a batch"
+    assert [type(outcome).__name__ for outcome in stored] == ["StoredItem", "EmbedderUnavailable", "EmbedderUnavailable"]
+    assert embedder.calls == calls + 2, "an unavailable service is called once per batch"
     assert await world.heads() == ["kept"]
 
 
-async def test_items_of_more_than_2048_tokens_are_refused_with_the_count(world: World) -> None:
+async def test_oversized_item_is_refused_with_token_count(world: World) -> None:
     await put(world, "x" * 8192)
 
     with pytest.raises(
@@ -342,7 +343,7 @@ async def test_items_of_more_than_2048_tokens_are_refused_with_the_count(world: 
         await put(world, "x" * 8193)
 
 
-async def test_keys_are_those_of_one_namespace_page_by_page(world: World) -> None:
+async def test_keys_of_a_namespace_are_paged(world: World) -> None:
     for number in range(5):
         await put(world, "c", Address(user_id="u", namespace=HOME, key=f"k{number}"))
     await put(world, "c", Address(user_id="u", namespace=(*HOME, "deeper"), key="elsewhere"))
@@ -372,7 +373,7 @@ async def test_namespaces_are_counted_below_a_prefix(world: World) -> None:
     assert found[()] == [(("docs", "api"), 1), *found[HOME]]
 
 
-async def test_a_search_by_a_prefix_of_the_namespace_finds_items(world: World) -> None:
+async def test_search_by_namespace_prefix_finds_items(world: World) -> None:
     await put(world, "c", Address(user_id="u", namespace=(*HOME, "work"), key="k"))
     await world.add("elsewhere")
 
@@ -382,7 +383,7 @@ async def test_a_search_by_a_prefix_of_the_namespace_finds_items(world: World) -
     assert [(found.record.content, found.record.key) for found in answer.results] == [("c", "k")]
 
 
-async def test_an_item_has_no_versions(world: World) -> None:
+async def test_item_cannot_be_superseded(world: World) -> None:
     stored = await put(world, "c")
 
     memory = IncomingMemory(user_id="u", content="d", vector=vector_of("d"), supersedes=stored.memory_id)
@@ -392,7 +393,7 @@ async def test_an_item_has_no_versions(world: World) -> None:
     assert "is an item" in str(refused)
 
 
-async def test_an_item_is_found_by_the_words_that_it_has_now(qdrant_url: str) -> None:
+async def test_keyword_search_uses_current_content(qdrant_url: str) -> None:
     async with open_world(qdrant_url, keyword=KeywordSource(language="english", window=2)) as world:
         world.set_embedder(FakeEmbedder())
         for content in ("apples", "pears"):
@@ -407,7 +408,7 @@ async def test_an_item_is_found_by_the_words_that_it_has_now(qdrant_url: str) ->
         assert (await words("pears"))[0] != 0.0
 
 
-async def test_secrets_are_taken_out_of_an_item_before_it_is_embedded(world: World) -> None:
+async def test_secrets_are_redacted_before_embedding(world: World) -> None:
     embedder = FakeEmbedder()
     world.set_embedder(embedder)
     world.agent = replace(world.agent, secret_rules=OWN_RULES)
@@ -419,7 +420,7 @@ async def test_secrets_are_taken_out_of_an_item_before_it_is_embedded(world: Wor
     assert [warning.partition(":")[0] for warning in stored.warnings] == ["content", "metadata"]
 
 
-async def test_where_the_preset_has_a_limit_it_holds_for_every_memory(world: World) -> None:
+async def test_token_limit_applies_to_every_memory(world: World) -> None:
     world.agent = replace(world.agent, settings=replace(world.agent.settings, max_content_tokens=10))
 
     assert isinstance(await world.try_add("x" * 40), StoredMemory)
@@ -429,7 +430,7 @@ async def test_where_the_preset_has_a_limit_it_holds_for_every_memory(world: Wor
     assert [error.field for error in refused.errors] == ["content"]
 
 
-async def test_a_copy_for_another_agent_finds_the_items_that_came_with_it(world: World) -> None:
+async def test_cloned_agent_finds_items_of_its_origin(world: World) -> None:
     before = await put(world, "first")
 
     world.agent = replace(world.agent, origin=world.agent.settings.slug)
@@ -444,7 +445,7 @@ async def test_a_copy_for_another_agent_finds_the_items_that_came_with_it(world:
 FIELDS: dict[str, Any] = {"importance": 0.9, "tags": ("a", "b"), "category": "semantic"}
 
 
-async def test_an_item_has_the_fields_of_its_last_put_alone(world: World) -> None:
+async def test_put_resets_fields_that_it_omits(world: World) -> None:
     await put(world, "c", **FIELDS, expires_at=world.clock.now_ms() + 10)
     first = await world.items.get(world.agent, ADDRESS)
 
@@ -457,7 +458,7 @@ async def test_an_item_has_the_fields_of_its_last_put_alone(world: World) -> Non
 
 
 @pytest.mark.parametrize("embeds", [True, False])
-async def test_fields_change_where_the_content_stays(world: World, embeds: bool) -> None:
+async def test_fields_change_for_same_content(world: World, embeds: bool) -> None:
     world.set_embedder(FakeEmbedder()) if embeds else None
     vector = None if embeds else vector_of("c")
     for fields in (FIELDS, {}, FIELDS):
@@ -466,7 +467,7 @@ async def test_fields_change_where_the_content_stays(world: World, embeds: bool)
         assert record.tags == fields.get("tags", ())
 
 
-async def test_the_same_key_with_other_fields_is_another_body(world: World) -> None:
+async def test_idempotency_key_covers_all_fields(world: World) -> None:
     await put(world, "c", idempotency_key="i")
 
     assert (await put(world, "c", idempotency_key="i")).outcome == "repeated"
@@ -474,21 +475,21 @@ async def test_the_same_key_with_other_fields_is_another_body(world: World) -> N
         await put(world, "c", idempotency_key="i", importance=0.9)
 
 
-def test_a_request_is_known_again_by_every_later_version() -> None:
+def test_request_hash_is_stable_across_releases() -> None:
     item = ItemContent(content="c", metadata={"n": 1}, idempotency_key="i")
 
-    # As 0.1.0 stores it.
+    # Stored by 0.1.0.
     assert item.mark("") == "de7d1b721a1e0632:ac30e6d83a9136d3"
 
 
-async def test_a_parent_is_a_memory_of_the_same_user(world: World) -> None:
+async def test_parent_must_belong_to_the_user(world: World) -> None:
     theirs = await world.add("theirs", user_id="v")
 
     with pytest.raises(NotFound, match="parent_id: this user has no memory"):
         await put(world, "c", parent_id=theirs)
 
 
-async def test_an_item_never_comes_to_be_below_itself(world: World) -> None:
+async def test_cycle_of_parents_is_refused(world: World) -> None:
     stored = await put(world, "above")
     below = await world.add("below", parent_id=stored.memory_id)
 
@@ -501,7 +502,7 @@ async def test_an_item_never_comes_to_be_below_itself(world: World) -> None:
         await put(world, "above", parent_id=below)
 
 
-async def test_an_item_stays_below_the_parent_that_it_was_made_with(world: World) -> None:
+async def test_parent_cannot_be_changed(world: World) -> None:
     parents = [await world.add(name) for name in ("one", "other")]
     await put(world, "c", parent_id=parents[0])
 
@@ -513,7 +514,8 @@ async def test_an_item_stays_below_the_parent_that_it_was_made_with(world: World
     assert (record.content, record.parent_id) == ("d", parents[0])
 
 
-async def test_an_item_was_changed_when_it_was_put_or_changed_in_place_and_not_when_it_was_found(world: World) -> None:
+async def test_change_time_ignores_accesses(world: World) -> None:
+    """Puts and changes in place set it."""
     stored = await put(world, "a")
     put_at = world.clock.now_ms()
     world.clock.move(ms=10)

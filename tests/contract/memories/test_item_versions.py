@@ -1,4 +1,4 @@
-"""Versions of items over a real engine: what puts replaced, kept in the item's own point."""
+"""Versions of items: the contents that puts have replaced, kept in the point of the item."""
 
 import asyncio
 import uuid
@@ -36,7 +36,7 @@ async def row_of(world: World, memory_id: str) -> Json:
     return cast(Json, point["payload"])
 
 
-def keeping(world: World, count: int) -> Agent:
+def with_versions(world: World, count: int) -> Agent:
     return replace(world.agent, settings=replace(world.agent.settings, keep_versions=count))
 
 
@@ -44,7 +44,7 @@ async def versions(world: World) -> list[str]:
     return [record.content for record in await world.items.versions(world.agent, ADDRESS)]
 
 
-async def test_without_a_number_of_versions_none_is_kept(world: World) -> None:
+async def test_none_are_kept_by_default(world: World) -> None:
     for content in "abc":
         stored = await put(world, content)
 
@@ -52,8 +52,8 @@ async def test_without_a_number_of_versions_none_is_kept(world: World) -> None:
     assert "itemVersions" not in await row_of(world, stored.memory_id)
 
 
-async def test_versions_are_what_puts_replaced_newest_first_and_no_more_than_asked_for(world: World) -> None:
-    world.agent = keeping(world, 2)
+async def test_replaced_items_are_listed_newest_first(world: World) -> None:
+    world.agent = with_versions(world, 2)
     for content in "abcd":
         await put(world, content, metadata={"of": content}, tags=(content,))
         world.clock.move(ms=10)
@@ -68,11 +68,12 @@ async def test_versions_are_what_puts_replaced_newest_first_and_no_more_than_ask
     assert (newest.key, newest.namespace, newest.id) == ("k", HOME, (await world.items.get(world.agent, ADDRESS)).id)
 
 
-async def test_a_smaller_number_hides_versions_at_once_and_the_next_put_removes_them(world: World) -> None:
-    world.agent = keeping(world, 3)
+async def test_lower_limit_hides_older_versions(world: World) -> None:
+    """The next put removes them."""
+    world.agent = with_versions(world, 3)
     for content in "abcd":
         stored = await put(world, content)
-    world.agent = keeping(world, 1)
+    world.agent = with_versions(world, 1)
 
     assert await versions(world) == ["c"]
     await put(world, "e")
@@ -80,16 +81,16 @@ async def test_a_smaller_number_hides_versions_at_once_and_the_next_put_removes_
     assert len((await row_of(world, stored.memory_id))["itemVersions"]) == 1
 
 
-async def test_a_put_that_says_the_same_makes_no_version(world: World) -> None:
-    world.agent = keeping(world, 3)
+async def test_identical_put_creates_no_version(world: World) -> None:
+    world.agent = with_versions(world, 3)
     for content, metadata in [("a", {}), ("a", {}), ("a", {"n": 1})]:
         await put(world, content, metadata=metadata)
 
     assert [record.metadata for record in await world.items.versions(world.agent, ADDRESS)] == [{}]
 
 
-async def test_what_was_to_end_by_a_time_leaves_no_version(world: World) -> None:
-    world.agent = keeping(world, 3)
+async def test_expiring_item_leaves_no_version(world: World) -> None:
+    world.agent = with_versions(world, 3)
     await put(world, "a")
     await put(world, "until soon", expires_at=world.clock.now_ms() + 10)
     await put(world, "c")
@@ -97,16 +98,16 @@ async def test_what_was_to_end_by_a_time_leaves_no_version(world: World) -> None
     assert await versions(world) == ["a"]
 
 
-async def test_versions_are_no_larger_together_than_their_bound(world: World) -> None:
-    world.agent = keeping(world, 20)
+async def test_total_size_is_bounded(world: World) -> None:
+    world.agent = with_versions(world, 20)
     for number in range(6):
         await put(world, str(number), metadata={"long": "x" * 100_000})
 
     assert await versions(world) == ["4", "3"]
 
 
-async def test_versions_are_neither_found_nor_listed_nor_counted(world: World) -> None:
-    world.agent = keeping(world, 3)
+async def test_are_not_searched_listed_or_counted(world: World) -> None:
+    world.agent = with_versions(world, 3)
     for content in "abc":
         await put(world, content)
 
@@ -117,37 +118,37 @@ async def test_versions_are_neither_found_nor_listed_nor_counted(world: World) -
     assert await count_stored(world.agent) == 1
 
 
-async def test_no_answer_reads_the_versions_of_what_it_finds(world: World) -> None:
-    world.agent = keeping(world, 3)
+async def test_searches_and_lists_do_not_read_them(world: World) -> None:
+    world.agent = with_versions(world, 3)
     await put(world, "a")
     await put(world, "b")
-    seen: list[Json] = []
+    points_read: list[Json] = []
 
-    class Seeing:
+    class RecordingStore:
         def __getattr__(self, name: str) -> Any:
             return getattr(world.agent.store, name)
 
         async def query(self, *arguments: Any) -> list[Json]:
-            seen.extend(found := await world.agent.store.query(*arguments))
+            points_read.extend(found := await world.agent.store.query(*arguments))
             return found
 
         async def scroll(self, *arguments: Any) -> Any:
             points, following = await world.agent.store.scroll(*arguments)
-            seen.extend(points)
+            points_read.extend(points)
             return points, following
 
-    looking = World(replace(world.agent, store=cast(PointStore, Seeing())), clock=world.clock)
+    reader = World(replace(world.agent, store=cast(PointStore, RecordingStore())), clock=world.clock)
     request = SearchRequest(selection=Selection(user_id="u"), vector=vector_of("a"))
-    await looking.recall.search(looking.agent, request)
-    await looking.rows()
+    await reader.recall.search(reader.agent, request)
+    await reader.rows()
 
-    assert [point["payload"]["content"] for point in seen] == ["b", "b"]
-    assert all("itemVersions" not in point["payload"] for point in seen)
+    assert [point["payload"]["content"] for point in points_read] == ["b", "b"]
+    assert all("itemVersions" not in point["payload"] for point in points_read)
 
 
 @pytest.mark.parametrize("processes", [1, 3])
-async def test_many_writers_leave_no_more_versions_than_asked_for_and_none_twice(world: World, processes: int) -> None:
-    world.agent = keeping(world, 4)
+async def test_concurrent_writers_respect_the_limit(world: World, processes: int) -> None:
+    world.agent = with_versions(world, 4)
     others = [Items(world.clock) for _ in range(processes)]
 
     async def write(number: int) -> StoredItem:
@@ -164,8 +165,8 @@ async def test_many_writers_leave_no_more_versions_than_asked_for_and_none_twice
     assert len({each.memory_id for each in stored}) == 1
 
 
-async def test_a_deleted_item_leaves_no_version(world: World) -> None:
-    world.agent = keeping(world, 3)
+async def test_deleted_item_leaves_no_version(world: World) -> None:
+    world.agent = with_versions(world, 3)
     for content in ("secret one", "secret two"):
         stored = await put(world, content)
     await world.items.delete(world.agent, ADDRESS)
@@ -175,12 +176,12 @@ async def test_a_deleted_item_leaves_no_version(world: World) -> None:
     assert await versions(world) == []
 
 
-async def test_a_forgotten_user_leaves_no_version_even_of_an_item_that_is_being_put(world: World) -> None:
-    world.agent = keeping(world, 3)
+async def test_erasure_covers_item_put_meanwhile(world: World) -> None:
+    world.agent = with_versions(world, 3)
     await put(world, "secret")
     until_ms = world.clock.now_ms()
     world.clock.move(ms=10_000)
-    # Between the time that an erasure takes and its first look: of a process whose clock is right.
+    # Put after the time of the erasure and before its first read, by a process with a correct clock.
     stored = await put(world, "later")
     erasure = Erasure(id=str(uuid.uuid4()), scope=ErasureScope(user_id="u", is_whole=True), until_ms=until_ms)
 
@@ -189,8 +190,8 @@ async def test_a_forgotten_user_leaves_no_version_even_of_an_item_that_is_being_
     assert "secret" not in str(await row_of(world, stored.memory_id))
 
 
-async def test_what_was_put_after_an_erasure_stays(world: World) -> None:
-    world.agent = keeping(world, 3)
+async def test_put_after_erasure_is_kept(world: World) -> None:
+    world.agent = with_versions(world, 3)
     await put(world, "secret")
     erasure = Erasure(
         id=str(uuid.uuid4()), scope=ErasureScope(user_id="u", is_whole=True), until_ms=world.clock.now_ms()
@@ -205,8 +206,9 @@ async def test_what_was_put_after_an_erasure_stays(world: World) -> None:
     assert ((await world.items.get(world.agent, ADDRESS)).content, await versions(world)) == ("newer", ["new"])
 
 
-async def test_an_item_past_its_time_is_gone_for_every_call_and_begins_anew(world: World) -> None:
-    world.agent = keeping(world, 5)
+async def test_expired_item_is_not_found(world: World) -> None:
+    """The next put creates it without versions."""
+    world.agent = with_versions(world, 5)
     await put(world, "old")
     stored = await put(world, "c", expires_at=world.clock.now_ms() + 10)
     world.clock.move(ms=10)
@@ -229,8 +231,8 @@ async def number(world: World) -> int | None:
 
 
 @pytest.mark.parametrize("keep", [0, 2])
-async def test_an_item_and_its_versions_are_numbered(world: World, keep: int) -> None:
-    world.agent = keeping(world, keep)
+async def test_items_and_versions_are_numbered(world: World, keep: int) -> None:
+    world.agent = with_versions(world, keep)
     numbers = []
     for content in ("a", "a", "b", "c", "d"):
         await put(world, content)
@@ -242,24 +244,24 @@ async def test_an_item_and_its_versions_are_numbered(world: World, keep: int) ->
 
     assert numbers == [1, 1, 2, 3, 4]
     assert kept == [3, 2][:keep]
-    assert await number(world) == 6, "a replaced item with an end makes no version, and counts"
+    assert await number(world) == 6, "a replaced item that expires creates no version, but is numbered"
     await world.items.delete(world.agent, ADDRESS)
     await put(world, "anew")
     assert await number(world) == 1
 
 
-async def test_writes_that_are_taken_together_count_each(world: World) -> None:
+async def test_combined_writes_count_separately(world: World) -> None:
     await asyncio.gather(*(put(world, content) for content in "abcdef"))
 
     assert await number(world) == 6
 
 
-async def test_an_item_from_before_numbers_counts_its_versions(world: World) -> None:
-    world.agent = keeping(world, 5)
+async def test_unnumbered_item_counts_its_versions(world: World) -> None:
+    world.agent = with_versions(world, 5)
     for content in "abc":
         stored = await put(world, content)
-    gone = {"keys": ["itemVersion"], "points": [stored.memory_id]}
-    await world.agent.store.batch(world.agent.alias, [{"delete_payload": gone}])
+    number_key = {"keys": ["itemVersion"], "points": [stored.memory_id]}
+    await world.agent.store.batch(world.agent.alias, [{"delete_payload": number_key}])
 
     before = await number(world)
     await put(world, "d")

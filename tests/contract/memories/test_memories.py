@@ -1,4 +1,4 @@
-"""Reading, listing and deleting by id over a real engine."""
+"""Reading, listing and deleting memories on a real engine."""
 
 import asyncio
 import random
@@ -14,8 +14,8 @@ from tests.support.engine.agents import World, list_request, vector_of
 UNKNOWN = "018f0000-0000-7000-8000-000000000000"
 
 
-async def pages(world: World, limit: int) -> list[list[str]]:
-    """Return the contents of each page."""
+async def read_pages(world: World, limit: int) -> list[list[str]]:
+    """Read all pages; return the contents of each."""
     found, cursor = [], None
     while True:
         page = await list_page(world.agent, list_request(user_id="u", limit=limit, cursor=cursor))
@@ -34,14 +34,14 @@ async def store_at(world: World, *times: int) -> None:
 
 
 @pytest.mark.parametrize("memory_id", [UNKNOWN, "not-an-id"])
-async def test_an_unknown_id_is_not_found(world: World, memory_id: str) -> None:
+async def test_unknown_id_is_not_found(world: World, memory_id: str) -> None:
     with pytest.raises(NotFound):
         await read_memory(world.agent, memory_id, user_id="u")
     with pytest.raises(NotFound):
         await delete_head(world.agent, memory_id, user_id="u")
 
 
-async def test_another_users_memory_is_not_found(world: World) -> None:
+async def test_other_users_memory_is_not_found(world: World) -> None:
     mine = await world.add("mine")
 
     with pytest.raises(NotFound):
@@ -51,7 +51,7 @@ async def test_another_users_memory_is_not_found(world: World) -> None:
     assert await world.heads() == ["mine"]
 
 
-async def test_an_expired_memory_is_not_found_before_it_is_cleaned_up(world: World) -> None:
+async def test_expired_memory_is_not_found(world: World) -> None:
     short = await world.add("short", expires_at=world.clock.now_ms() + 10)
     assert await world.heads() == ["short"]
 
@@ -62,38 +62,38 @@ async def test_an_expired_memory_is_not_found_before_it_is_cleaned_up(world: Wor
     assert await world.heads() == []
 
 
-async def test_the_list_is_newest_first(world: World) -> None:
+async def test_list_is_newest_first(world: World) -> None:
     await store_at(world, 20, 10, 30)
 
     assert await world.heads() == ["2", "0", "1"]
 
 
-async def test_an_empty_list_has_one_empty_page(world: World) -> None:
-    assert await pages(world, 10) == [[]]
+async def test_empty_list_has_one_empty_page(world: World) -> None:
+    assert await read_pages(world, 10) == [[]]
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 5, 6, 7])
-async def test_pages_hold_each_memory_once_whatever_their_times(world: World, limit: int) -> None:
+async def test_pages_contain_each_memory_once(world: World, limit: int) -> None:
     await store_at(world, 9, 7, 7, 7, 5, 7)
 
-    found = await pages(world, limit)
+    found = await read_pages(world, limit)
 
     assert [content for page in found for content in page] == ["0", "1", "2", "3", "5", "4"]
     assert all(len(page) == limit for page in found[:-1])
     assert found[-1]
 
 
-async def test_a_thousand_memories_of_one_time_are_paged(world: World) -> None:
+async def test_memories_of_equal_time_are_paged(world: World) -> None:
     await store_at(world, 11, *[10] * 1000, 9)
 
-    found = [content for page in await pages(world, 97) for content in page]
+    found = [content for page in await read_pages(world, 97) for content in page]
 
     assert len(found) == 1002
     assert set(found) == {str(place) for place in range(1002)}
     assert (found[0], found[-1]) == ("0", "1001")
 
 
-async def test_a_page_goes_on_after_its_last_memory_was_deleted(world: World) -> None:
+async def test_cursor_survives_deletion_of_its_memory(world: World) -> None:
     await store_at(world, 7, 7, 7)
     first = await list_page(world.agent, list_request(user_id="u", limit=1))
     await delete_head(world.agent, first.records[0].id, user_id="u")
@@ -104,7 +104,7 @@ async def test_a_page_goes_on_after_its_last_memory_was_deleted(world: World) ->
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_pages_hold_what_was_there_throughout_once_whatever_is_written_between(world: World, seed: int) -> None:
+async def test_pages_are_complete_despite_writes(world: World, seed: int) -> None:
     draw = random.Random(seed)
     now_ms = world.clock.now_ms()
 
@@ -131,7 +131,7 @@ async def test_pages_hold_what_was_there_throughout_once_whatever_is_written_bet
     assert staying <= set(found)
 
 
-async def test_a_changed_cursor_is_refused(world: World) -> None:
+async def test_altered_cursor_is_refused(world: World) -> None:
     await store_at(world, 3, 2, 1)
     cursor = (await list_page(world.agent, list_request(user_id="u", limit=1))).next_cursor
     assert cursor is not None
@@ -148,7 +148,7 @@ async def test_a_changed_cursor_is_refused(world: World) -> None:
 @pytest.mark.parametrize(
     "other", [{"user_id": "v"}, {"tags": ("x",)}, {"include_superseded": True}, {"namespace": ("a",)}]
 )
-async def test_a_cursor_of_another_list_is_refused(world: World, other: dict[str, Any]) -> None:
+async def test_cursor_of_other_list_is_refused(world: World, other: dict[str, Any]) -> None:
     await store_at(world, 3, 2, 1)
     cursor = (await list_page(world.agent, list_request(user_id="u", limit=1))).next_cursor
 
@@ -159,12 +159,12 @@ async def test_a_cursor_of_another_list_is_refused(world: World, other: dict[str
 @pytest.mark.parametrize(
     "cursor", ["", "x", "bm90IGpzb24=", "WzFd", "WyJhIiwgImIiXQ==", "WzEsICJ4Il0=", "WzEsICJ4IiwgInkiXQ==", "é"]
 )
-async def test_a_cursor_that_is_not_ours_is_refused(world: World, cursor: str) -> None:
+async def test_malformed_cursor_is_refused(world: World, cursor: str) -> None:
     with pytest.raises(RequestInvalid, match="cursor"):
         await list_page(world.agent, list_request(user_id="u", cursor=cursor))
 
 
-async def test_a_list_is_narrowed_by_type_tag_and_session(world: World) -> None:
+async def test_list_filters_by_type_tag_and_session(world: World) -> None:
     await world.add("a", type="task", tags=("x", "y"), session_id="s")
     await world.add("b", tags=("x",))
     await world.add("c", user_id="v", type="task", tags=("x",), session_id="s")
@@ -180,7 +180,7 @@ async def test_a_list_is_narrowed_by_type_tag_and_session(world: World) -> None:
     assert await contents(types=("task",), tags=("z",)) == []
 
 
-async def test_earlier_versions_are_listed_on_demand(world: World) -> None:
+async def test_superseded_versions_are_listed_on_request(world: World) -> None:
     await world.add("new", supersedes=await world.add("old"))
 
     everything = await world.rows(include_superseded=True)
@@ -188,19 +188,19 @@ async def test_earlier_versions_are_listed_on_demand(world: World) -> None:
     assert sorted(record.content for record in everything) == ["new", "old"]
 
 
-async def test_deleting_the_head_lets_its_predecessor_answer_again(world: World) -> None:
+async def test_deleting_head_restores_predecessor(world: World) -> None:
     first = await world.add("first")
     second = await world.add("second", supersedes=first)
     third = await world.add("third", supersedes=second)
-    seen = [await world.heads()]
+    heads = [await world.heads()]
     for memory_id in (third, second, first):
         await delete_head(world.agent, memory_id, user_id="u")
-        seen.append(await world.heads())
+        heads.append(await world.heads())
 
-    assert seen == [["third"], ["second"], ["first"], []]
+    assert heads == [["third"], ["second"], ["first"], []]
 
 
-async def test_a_version_that_answers_again_can_be_superseded(world: World) -> None:
+async def test_restored_version_can_be_superseded(world: World) -> None:
     first = await world.add("first")
     await delete_head(world.agent, await world.add("second", supersedes=first), user_id="u")
 
@@ -209,7 +209,7 @@ async def test_a_version_that_answers_again_can_be_superseded(world: World) -> N
     assert await world.heads() == ["other"]
 
 
-async def test_a_superseded_version_is_not_deleted_but_its_head_is_named(world: World) -> None:
+async def test_deleting_superseded_version_names_head(world: World) -> None:
     old = await world.add("old")
     head = await world.add("new", supersedes=old)
 
@@ -219,7 +219,7 @@ async def test_a_superseded_version_is_not_deleted_but_its_head_is_named(world: 
     assert len(await world.rows(include_superseded=True)) == 2
 
 
-async def test_deleting_twice_is_not_found(world: World) -> None:
+async def test_second_deletion_is_not_found(world: World) -> None:
     memory_id = await world.add("a")
     await delete_head(world.agent, memory_id, user_id="u")
 
@@ -229,7 +229,7 @@ async def test_deleting_twice_is_not_found(world: World) -> None:
         await read_memory(world.agent, memory_id, user_id="u")
 
 
-async def test_a_deleted_memory_leaves_no_content(world: World) -> None:
+async def test_deleted_memory_leaves_no_content(world: World) -> None:
     memory_id = await world.add("secret words", tags=("private",), metadata={"k": "v"})
 
     await delete_head(world.agent, memory_id, user_id="u")
@@ -239,7 +239,7 @@ async def test_a_deleted_memory_leaves_no_content(world: World) -> None:
     assert set(point["payload"]) == {"id", "agentId", "userId", "type", "rev", "pending"} | times
 
 
-async def test_a_head_is_deleted_or_superseded_but_never_both(world: World) -> None:
+async def test_deletion_and_supersession_exclude_each_other(world: World) -> None:
     for round_ in range(10):
         head = await world.add(f"head {round_}", user_id=f"u{round_}")
 
@@ -253,7 +253,7 @@ async def test_a_head_is_deleted_or_superseded_but_never_both(world: World) -> N
         assert await world.heads(f"u{round_}") == ([] if deleted is None else ["newer"])
 
 
-async def test_the_count_leaves_out_what_was_deleted(world: World) -> None:
+async def test_count_excludes_deleted_memories(world: World) -> None:
     old = await world.add("old")
     await world.add("new", supersedes=old)
     await delete_head(world.agent, await world.add("gone"), user_id="u")
@@ -261,28 +261,27 @@ async def test_the_count_leaves_out_what_was_deleted(world: World) -> None:
     assert await count_stored(world.agent) == 2
 
 
-async def test_a_superseded_version_was_true_until_its_successor_began(world: World) -> None:
+async def test_supersession_sets_valid_to(world: World) -> None:
     old = await world.add("old", created_at=100)
     await world.add("new", supersedes=old, created_at=200, valid_from=150)
 
     assert (await read_memory(world.agent, old, user_id="u")).valid_to == 150
 
 
-@pytest.mark.parametrize(("stated", "ended"), [(120, 120), (900, 200)])
-async def test_a_stated_end_is_shortened_by_a_successor_and_comes_back_with_its_memory(
-    world: World, stated: int, ended: int
-) -> None:
+@pytest.mark.parametrize(("stated", "valid_to"), [(120, 120), (900, 200)])
+async def test_successor_shortens_stated_valid_to(world: World, stated: int, valid_to: int) -> None:
+    """Deleting the successor restores the stated value."""
     old = await world.add("old", created_at=100, valid_to=stated)
     new = await world.add("new", supersedes=old, created_at=200)
     superseded = await read_memory(world.agent, old, user_id="u")
 
     await delete_head(world.agent, new, user_id="u")
 
-    assert superseded.valid_to == ended
+    assert superseded.valid_to == valid_to
     assert (await read_memory(world.agent, old, user_id="u")).valid_to == stated
 
 
-async def test_an_end_that_a_successor_brought_goes_with_it(world: World) -> None:
+async def test_deleting_successor_clears_valid_to(world: World) -> None:
     old = await world.add("old")
     await delete_head(world.agent, await world.add("new", supersedes=old), user_id="u")
 
@@ -290,7 +289,7 @@ async def test_an_end_that_a_successor_brought_goes_with_it(world: World) -> Non
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"),
+    ("namespace", "expected"),
     [
         (("memories",), ["a", "b"]),
         (("memories", "u"), ["a", "b"]),
@@ -301,24 +300,22 @@ async def test_an_end_that_a_successor_brought_goes_with_it(world: World) -> Non
         ((), ["a", "b", "c"]),
     ],
 )
-async def test_a_namespace_is_asked_for_by_its_first_parts(
-    world: World, asked: tuple[str, ...], expected: list[str]
-) -> None:
+async def test_namespace_filter_matches_prefixes(world: World, namespace: tuple[str, ...], expected: list[str]) -> None:
     await world.add("a", namespace=("memories", "u", "work"))
     await world.add("b", namespace=("memories", "u"))
     await world.add("c")
 
-    assert sorted(record.content for record in await world.rows(namespace=asked)) == expected
+    assert sorted(record.content for record in await world.rows(namespace=namespace)) == expected
 
 
-async def test_a_users_namespace_takes_no_other_users_memory(world: World) -> None:
+async def test_other_users_namespace_is_refused(world: World) -> None:
     outcome = await world.try_add("a", user_id="u", namespace=("memories", "v"))
 
     assert isinstance(outcome, RequestInvalid)
     assert [error.field for error in outcome.errors] == ["namespace"]
 
 
-async def test_what_ends_before_it_begins_is_refused(world: World) -> None:
+async def test_empty_validity_is_refused(world: World) -> None:
     outcome = await world.try_add("a", valid_from=5, valid_to=5)
 
     assert isinstance(outcome, RequestInvalid)

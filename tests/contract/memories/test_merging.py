@@ -1,4 +1,4 @@
-"""Merging several memories into one: all of them are superseded or none, wherever a process dies."""
+"""Merging several memories into one: all of them are superseded or none, after any crash."""
 
 from functools import partial
 from typing import Any
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("keeps_vectors")
 
 CALLS = 26
 crash = partial(outcome_of_crash, calls=CALLS)
-# Before a call is after the one before it.
+# A crash before a call equals a crash after the previous call.
 CRASHES = range(CALLS)
 
 
@@ -29,7 +29,7 @@ async def sweep(world: World) -> int:
     return await chains.sweep(world.agent)
 
 
-async def three(world: World) -> list[str]:
+async def add_three(world: World) -> list[str]:
     return [await world.add(content) for content in ("a", "b", "c")]
 
 
@@ -37,8 +37,8 @@ async def heads(world: World) -> list[str]:
     return sorted(await world.heads())
 
 
-async def test_a_merged_memory_answers_in_the_place_of_all(world: World) -> None:
-    ids = await three(world)
+async def test_merged_memory_replaces_its_sources(world: World) -> None:
+    ids = await add_three(world)
 
     memory_id = await merge_memories(world, "abc", *ids)
 
@@ -50,7 +50,7 @@ async def test_a_merged_memory_answers_in_the_place_of_all(world: World) -> None
     assert {record.superseded_by_id for record in history.records[:-1]} == {memory_id}
 
 
-async def test_the_history_of_a_source_leads_to_what_it_became(world: World) -> None:
+async def test_history_of_source_ends_with_merge(world: World) -> None:
     first = await world.add("a0")
     second = await world.add("a1", supersedes=first)
     other = await world.add("b")
@@ -61,8 +61,8 @@ async def test_the_history_of_a_source_leads_to_what_it_became(world: World) -> 
     assert [record.content for record in history.records] == ["a0", "a1", "ab"]
 
 
-async def test_the_history_of_what_was_merged_twice_has_each_version_once_and_oldest_first(world: World) -> None:
-    a, b, c = await three(world)
+async def test_history_of_second_merge_is_complete(world: World) -> None:
+    a, b, c = await add_three(world)
     ab = await merge_memories(world, "ab", a, b)
     assert ab is not None
     abc = await merge_memories(world, "abc", ab, c)
@@ -74,8 +74,8 @@ async def test_the_history_of_what_was_merged_twice_has_each_version_once_and_ol
     assert contents.index("ab") > max(contents.index("a"), contents.index("b"))
 
 
-async def test_deleting_what_was_merged_lets_all_answer_again(world: World) -> None:
-    memory_id = await merge_memories(world, "abc", *await three(world))
+async def test_deleting_merge_restores_sources(world: World) -> None:
+    memory_id = await merge_memories(world, "abc", *await add_three(world))
     assert memory_id is not None
 
     await delete_head(world.agent, memory_id, user_id="u")
@@ -85,8 +85,8 @@ async def test_deleting_what_was_merged_lets_all_answer_again(world: World) -> N
 
 
 @pytest.mark.parametrize("at", CRASHES)
-async def test_a_crash_while_merging_leaves_all_or_one(world: World, at: int) -> None:
-    ids = await three(world)
+async def test_crash_leaves_sources_or_merge(world: World, at: int) -> None:
+    ids = await add_three(world)
 
     outcome = await crash(world, at, "after", lambda doomed: merge_memories(doomed, "abc", *ids))
     await sweep(world)
@@ -97,8 +97,8 @@ async def test_a_crash_while_merging_leaves_all_or_one(world: World, at: int) ->
 
 
 @pytest.mark.parametrize("at", CRASHES)
-async def test_the_same_merge_again_finishes_what_a_crash_left(world: World, at: int) -> None:
-    ids = await three(world)
+async def test_repeated_merge_completes_after_crash(world: World, at: int) -> None:
+    ids = await add_three(world)
     await crash(world, at, "after", lambda doomed: merge_memories(doomed, "abc", *ids))
 
     assert await merge_memories(world, "abc", *ids) is not None
@@ -108,8 +108,8 @@ async def test_the_same_merge_again_finishes_what_a_crash_left(world: World, at:
 
 
 @pytest.mark.parametrize("at", CRASHES)
-async def test_a_crash_while_deleting_what_was_merged_leaves_it_or_all(world: World, at: int) -> None:
-    memory_id = await merge_memories(world, "abc", *await three(world))
+async def test_crash_while_deleting_leaves_merge_or_sources(world: World, at: int) -> None:
+    memory_id = await merge_memories(world, "abc", *await add_three(world))
     assert memory_id is not None
 
     await crash(world, at, "after", lambda doomed: delete_head(doomed.agent, memory_id, user_id="u"))
@@ -119,8 +119,8 @@ async def test_a_crash_while_deleting_what_was_merged_leaves_it_or_all(world: Wo
     assert await sweep(world) == 0
 
 
-async def test_a_merge_that_loses_a_source_is_given_up_and_the_others_answer(world: World) -> None:
-    a, b, c = await three(world)
+async def test_superseded_source_aborts_merge(world: World) -> None:
+    a, b, c = await add_three(world)
     await world.add("b2", supersedes=b)
 
     assert await merge_memories(world, "abc", a, b, c) is None
@@ -129,7 +129,7 @@ async def test_a_merge_that_loses_a_source_is_given_up_and_the_others_answer(wor
     assert await sweep(world) == 0
 
 
-def going(row: dict[str, Any]) -> RemovalBatch:
+def removal_of(row: dict[str, Any]) -> RemovalBatch:
     return RemovalBatch(((row, RemovalReason.CHAIN),))
 
 
@@ -140,10 +140,9 @@ async def row_of(world: World, memory_id: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("at", CRASHES)
-async def test_a_crash_while_a_merged_version_is_taken_out_keeps_all_before_it_in_the_chain(
-    world: World, at: int
-) -> None:
-    a, b, c = await three(world)
+async def test_crash_while_removing_merge_keeps_sources(world: World, at: int) -> None:
+    """The removed version is in the middle of a chain."""
+    a, b, c = await add_three(world)
     ab = await merge_memories(world, "ab", a, b)
     assert ab is not None
     abc = await merge_memories(world, "abc", ab, c)
@@ -151,7 +150,10 @@ async def test_a_crash_while_a_merged_version_is_taken_out_keeps_all_before_it_i
     row = await row_of(world, ab)
 
     await crash(
-        world, at, "after", lambda doomed: Cleanup(doomed.clock, min_rest_s=0).remove_units(doomed.agent, [going(row)])
+        world,
+        at,
+        "after",
+        lambda doomed: Cleanup(doomed.clock, min_rest_s=0).remove_units(doomed.agent, [removal_of(row)]),
     )
     await sweep(world)
 
@@ -163,26 +165,26 @@ async def test_a_crash_while_a_merged_version_is_taken_out_keeps_all_before_it_i
     assert await heads(world) in (["a", "b", "c"], ["ab", "c"])
 
 
-async def test_a_source_that_was_taken_out_gives_its_place_to_the_version_before_it(world: World) -> None:
+async def test_removed_source_is_replaced_by_predecessor(world: World) -> None:
     first = await world.add("a0")
     second = await world.add("a1", supersedes=first)
     other = await world.add("b")
     memory_id = await merge_memories(world, "ab", second, other)
     assert memory_id is not None
 
-    await Cleanup(world.clock, min_rest_s=0).remove_units(world.agent, [going(await row_of(world, second))])
+    await Cleanup(world.clock, min_rest_s=0).remove_units(world.agent, [removal_of(await row_of(world, second))])
 
     assert set((await row_of(world, memory_id))["supersedesIds"]) == {first, other}
     await delete_head(world.agent, memory_id, user_id="u")
     assert await heads(world) == ["a0", "b"]
 
 
-async def test_the_last_source_but_one_that_was_taken_out_leaves_a_plain_chain(world: World) -> None:
+async def test_merge_with_one_source_left_is_a_chain(world: World) -> None:
     a, b = await world.add("a"), await world.add("b")
     memory_id = await merge_memories(world, "ab", a, b)
     assert memory_id is not None
 
-    await Cleanup(world.clock, min_rest_s=0).remove_units(world.agent, [going(await row_of(world, a))])
+    await Cleanup(world.clock, min_rest_s=0).remove_units(world.agent, [removal_of(await row_of(world, a))])
 
     row = await row_of(world, memory_id)
     assert (row["supersedesId"], row.get("supersedesIds")) == (b, None)

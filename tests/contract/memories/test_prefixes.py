@@ -1,4 +1,4 @@
-"""Prefixes that a model wants: one before questions, another before all that is stored, on every way in."""
+"""Text prefixes of an embedding model: one for queries, another for stored texts."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ PREFIXES = Prefixes(query="query: ", passage="passage: ")
 
 @pytest.fixture
 def embedder(world: World) -> FakeEmbedder:
-    """What is asked in the end: behind the cache, which stands behind the prefixes."""
+    """Innermost embedder: prefixes are added first, then the cache is read."""
     embedder = FakeEmbedder()
     cached = CachedEmbedder(embedder, cache=EmbeddingCache(1 << 20))
     world.set_embedder(with_prefixes(cached, PREFIXES))
@@ -28,7 +28,7 @@ def embedder(world: World) -> FakeEmbedder:
     return embedder
 
 
-async def test_what_is_stored_on_every_way_has_the_prefix_of_memories(world: World, embedder: FakeEmbedder) -> None:
+async def test_stored_texts_get_the_passage_prefix(world: World, embedder: FakeEmbedder) -> None:
     world.set_ranking(replace(EVERYTHING, types=(MemoryType("fact", 30), MemoryType("working", 30))))
     await world.add("a memory", vector=None)
     address = Address(user_id="u", namespace=("memories", "u"), key="k")
@@ -41,9 +41,8 @@ async def test_what_is_stored_on_every_way_has_the_prefix_of_memories(world: Wor
     assert sorted(await world.heads()) == ["a memory", "a thought", "an import", "an item"]
 
 
-async def test_a_question_has_its_own_and_is_not_taken_for_a_memory_of_the_same_words(
-    world: World, embedder: FakeEmbedder
-) -> None:
+async def test_queries_get_the_query_prefix(world: World, embedder: FakeEmbedder) -> None:
+    """The cache does not confuse a query with a memory of the same text."""
     await world.add("the same words", vector=None)
     for _ in range(2):
         await world.recall.search(world.agent, search_request(query="the same words"))
@@ -51,7 +50,7 @@ async def test_a_question_has_its_own_and_is_not_taken_for_a_memory_of_the_same_
     assert embedder.texts == ["passage: the same words", "query: the same words"]
 
 
-async def test_without_prefixes_a_text_is_embedded_as_it_is(world: World) -> None:
+async def test_texts_are_unchanged_without_prefixes(world: World) -> None:
     embedder = FakeEmbedder()
     world.set_embedder(with_prefixes(embedder, None))
     await world.add("words", vector=None)
@@ -60,7 +59,7 @@ async def test_without_prefixes_a_text_is_embedded_as_it_is(world: World) -> Non
     assert embedder.texts == ["words", "words"]
 
 
-async def test_vectors_of_other_prefixes_are_made_anew_on_import(world: World, embedder: FakeEmbedder) -> None:
+async def test_import_recomputes_vectors_of_other_prefixes(world: World, embedder: FakeEmbedder) -> None:
     plain = EmbeddingSource(provider="fake", model=None, dimensions=8)
     named = [embedding_name(replace(plain, prefixes=prefixes)) for prefixes in (None, Prefixes(query="q"), PREFIXES)]
     assert named[0] == "fake/8"

@@ -1,4 +1,4 @@
-"""Storing memories over a real engine."""
+"""Storing memories on a real engine."""
 
 import asyncio
 from typing import Any
@@ -22,8 +22,8 @@ def memories(*contents: str, **more: Any) -> list[IncomingMemory]:
     return [IncomingMemory(user_id="u", content=content, **more) for content in contents]
 
 
-async def test_a_stored_memory_is_read_back_as_it_was_given(world: World) -> None:
-    given: dict[str, Any] = {
+async def test_stored_memory_is_read_back(world: World) -> None:
+    fields: dict[str, Any] = {
         "type": "person",
         "importance": 0.75,
         "confidence": 0.5,
@@ -35,9 +35,9 @@ async def test_a_stored_memory_is_read_back_as_it_was_given(world: World) -> Non
         "expires_at": 2**41,
     }
 
-    record = await read_memory(world.agent, await world.add("Ada", **given), user_id="u")
+    record = await read_memory(world.agent, await world.add("Ada", **fields), user_id="u")
 
-    assert {name: getattr(record, name) for name in given} == given
+    assert {name: getattr(record, name) for name in fields} == fields
     assert (record.content, record.rev, record.access_count) == ("Ada", 1, 0)
 
 
@@ -58,9 +58,7 @@ async def test_type_and_time_have_defaults(world: World) -> None:
         ({"supersedes": "nope"}, "supersedes"),
     ],
 )
-async def test_what_does_not_fit_the_agent_is_named_and_not_stored(
-    world: World, given: dict[str, Any], field: str
-) -> None:
+async def test_invalid_field_is_named_and_not_stored(world: World, given: dict[str, Any], field: str) -> None:
     outcome = await world.try_add("Ada", **given)
 
     assert isinstance(outcome, RequestInvalid)
@@ -68,7 +66,7 @@ async def test_what_does_not_fit_the_agent_is_named_and_not_stored(
     assert await count_stored(world.agent) == 0
 
 
-async def test_one_bad_item_does_not_lose_the_others(world: World) -> None:
+async def test_invalid_item_spares_the_others(world: World) -> None:
     given = [
         *memories("a", "b", vector=vector_of(1)),
         *memories("c", vector=[1.0]),
@@ -81,7 +79,7 @@ async def test_one_bad_item_does_not_lose_the_others(world: World) -> None:
     assert sorted(await world.heads()) == ["a", "b", "d"]
 
 
-async def test_contents_are_embedded_in_one_call_each_once(world: World) -> None:
+async def test_distinct_contents_are_embedded_in_one_call(world: World) -> None:
     embedder = FakeEmbedder()
     world.set_embedder(embedder)
 
@@ -91,7 +89,7 @@ async def test_contents_are_embedded_in_one_call_each_once(world: World) -> None
     assert sorted(await world.heads()) == ["a", "a", "b"]
 
 
-async def test_a_content_that_the_provider_refuses_does_not_lose_the_others(world: World) -> None:
+async def test_content_refused_by_provider_spares_others(world: World) -> None:
     world.set_embedder(FakeEmbedder(refused="refuse me"))
 
     outcomes = await world.remember.store(world.agent, memories("a", "refuse me", "b"))
@@ -99,7 +97,7 @@ async def test_a_content_that_the_provider_refuses_does_not_lose_the_others(worl
     assert [type(outcome) for outcome in outcomes] == [StoredMemory, RequestInvalid, StoredMemory]
 
 
-async def test_an_agent_that_embeds_takes_no_vectors(world: World) -> None:
+async def test_embedding_agent_refuses_vectors(world: World) -> None:
     world.set_embedder(FakeEmbedder())
 
     (outcome,) = await world.remember.store(world.agent, memories("a", vector=vector_of(1)))
@@ -108,7 +106,7 @@ async def test_an_agent_that_embeds_takes_no_vectors(world: World) -> None:
     assert outcome.errors[0].field == "vector"
 
 
-async def test_nothing_is_written_while_the_embedder_is_away(world: World) -> None:
+async def test_unavailable_embedder_blocks_writes(world: World) -> None:
     embedder = FakeEmbedder()
     embedder.is_away = True
     world.set_embedder(embedder)
@@ -119,7 +117,7 @@ async def test_nothing_is_written_while_the_embedder_is_away(world: World) -> No
     assert await count_stored(world.agent) == 0
 
 
-async def test_the_newer_version_answers_and_names_the_older(world: World) -> None:
+async def test_supersession_links_both_versions(world: World) -> None:
     old = await world.add("lives in Rome")
 
     stored = await world.try_add("lives in Oslo", supersedes=old)
@@ -141,9 +139,7 @@ async def test_the_newer_version_answers_and_names_the_older(world: World) -> No
         ("deleted", Conflict),
     ],
 )
-async def test_only_a_head_of_the_same_user_can_be_superseded(
-    world: World, which: str, error: type[AgentMemoryError]
-) -> None:
+async def test_only_own_heads_can_be_superseded(world: World, which: str, error: type[AgentMemoryError]) -> None:
     old = await world.add("old", expires_at=world.clock.now_ms() + 1 if which == "expired" else None)
     if which == "superseded":
         await world.add("newer", supersedes=old)
@@ -160,7 +156,7 @@ async def test_only_a_head_of_the_same_user_can_be_superseded(
     assert (await world.heads(), await world.heads("v")) == (before, [])
 
 
-async def test_of_many_that_supersede_one_memory_one_wins(world: World) -> None:
+async def test_one_of_concurrent_successors_wins(world: World) -> None:
     old = await world.add("old")
 
     outcomes = await asyncio.gather(*(world.try_add(f"new {number}", supersedes=old) for number in range(20)))
@@ -171,7 +167,7 @@ async def test_of_many_that_supersede_one_memory_one_wins(world: World) -> None:
     assert await count_stored(world.agent) == 2
 
 
-async def test_a_key_and_body_again_give_the_same_memory(world: World) -> None:
+async def test_repeated_key_and_body_give_same_memory(world: World) -> None:
     old = await world.add("old")
     for supersedes in (None, old):
         outcomes = [
@@ -183,7 +179,7 @@ async def test_a_key_and_body_again_give_the_same_memory(world: World) -> None:
     assert await count_stored(world.agent) == 3
 
 
-async def test_a_key_at_once_from_many_gives_one_memory(world: World) -> None:
+async def test_concurrent_use_of_a_key_gives_one_memory(world: World) -> None:
     old = await world.add("old")
 
     outcomes = await asyncio.gather(
@@ -195,14 +191,14 @@ async def test_a_key_at_once_from_many_gives_one_memory(world: World) -> None:
     assert await world.heads() == ["once"]
 
 
-async def test_a_key_with_another_body_is_a_conflict(world: World) -> None:
+async def test_key_with_other_body_is_a_conflict(world: World) -> None:
     await world.add("one", idempotency_key="k")
 
     assert isinstance(await world.try_add("two", idempotency_key="k"), Conflict)
     assert isinstance(await world.try_add("two", idempotency_key="k", user_id="v"), StoredMemory)
 
 
-async def test_a_key_whose_memory_was_deleted_stores_nothing_again(world: World) -> None:
+async def test_key_of_deleted_memory_is_a_conflict(world: World) -> None:
     await delete_head(world.agent, await world.add("one", idempotency_key="k"), user_id="u")
 
     assert isinstance(await world.try_add("one", idempotency_key="k"), Conflict)

@@ -1,4 +1,4 @@
-"""Contents that were replaced: what was pending in them is undone, and no link is left with one end."""
+"""Repair of the version chains in restored contents."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ MISSING = "00000000-0000-4000-8000-000000000001"
 
 
 async def change(world: World, memory_id: str, **changes: Any) -> None:
-    """Write keys of a row, as a late write does; None takes one away."""
+    """Change keys of a row as a late write does; None removes a key."""
     row = await read_row(world.agent, memory_id)
     assert row is not None
     changed = {key: value for key, value in (row | changes).items() if value is not None}
@@ -26,7 +26,7 @@ async def change(world: World, memory_id: str, **changes: Any) -> None:
 
 
 @pytest.mark.parametrize("is_linked", [True, False])
-async def test_what_was_pending_is_undone(world: World, is_linked: bool) -> None:
+async def test_pending_version_is_undone(world: World, is_linked: bool) -> None:
     old = await world.add("old")
     new = await world.add("new", supersedes=old)
     await change(world, new, pending=True)
@@ -40,7 +40,7 @@ async def test_what_was_pending_is_undone(world: World, is_linked: bool) -> None
     assert not await chains.join(world.agent, await read_row(world.agent, new) or {})
 
 
-async def test_a_deletion_that_had_begun_is_completed(world: World) -> None:
+async def test_started_deletion_is_completed(world: World) -> None:
     old = await world.add("old")
     new = await world.add("new", supersedes=old)
     assert await chains.tombstone_head(world.agent, await read_row(world.agent, new) or {})
@@ -51,7 +51,7 @@ async def test_a_deletion_that_had_begun_is_completed(world: World) -> None:
 
 
 @pytest.mark.parametrize("repair", [repair_chains, repair_links])
-async def test_a_version_hidden_by_one_that_is_missing_is_the_head_again(world: World, repair: Any) -> None:
+async def test_link_to_missing_version_is_removed(world: World, repair: Any) -> None:
     old = await world.add("old")
     await change(world, old, supersededById=MISSING)
     assert await world.heads() == []
@@ -61,13 +61,13 @@ async def test_a_version_hidden_by_one_that_is_missing_is_the_head_again(world: 
     assert await world.heads() == ["old"]
 
 
-async def test_a_link_to_what_was_deleted_leads_to_the_next_version(world: World) -> None:
+async def test_link_to_deleted_version_skips_it(world: World) -> None:
     old = await world.add("old")
-    gone = await world.add("gone", supersedes=old)
-    await delete_head(world.agent, gone, user_id="u")
+    deleted = await world.add("gone", supersedes=old)
+    await delete_head(world.agent, deleted, user_id="u")
     new = await world.add("new", supersedes=old)
-    await change(world, old, supersededById=gone)
-    await change(world, gone, supersededById=new)
+    await change(world, old, supersededById=deleted)
+    await change(world, deleted, supersededById=new)
 
     await repair_links(world.agent)
 
@@ -76,7 +76,7 @@ async def test_a_link_to_what_was_deleted_leads_to_the_next_version(world: World
 
 
 @pytest.mark.parametrize("repair", [repair_chains, repair_links])
-async def test_of_two_heads_of_a_chain_the_later_one_stays(world: World, repair: Any) -> None:
+async def test_later_of_two_heads_is_kept(world: World, repair: Any) -> None:
     old = await world.add("old")
     await world.add("new", supersedes=old)
     await change(world, old, supersededById=None, supersededAt=None)
@@ -87,7 +87,7 @@ async def test_of_two_heads_of_a_chain_the_later_one_stays(world: World, repair:
     assert await world.heads() == ["new"]
 
 
-async def test_whole_chains_and_points_of_others_stay_as_they_are(world: World) -> None:
+async def test_intact_chains_and_foreign_points_are_kept(world: World) -> None:
     first = await world.add("first")
     await world.add("last", supersedes=await world.add("second", supersedes=first))
     foreign = [
@@ -102,7 +102,8 @@ async def test_whole_chains_and_points_of_others_stay_as_they_are(world: World) 
     assert await world.agent.store.scroll(world.agent.alias, {"limit": 100, "with_payload": True}) == before
 
 
-async def test_what_was_seen_and_deleted_before_its_writer_looked_was_stored(world: World) -> None:
+async def test_join_of_deleted_version_succeeds(world: World) -> None:
+    """It was visible and deleted before its writer read it."""
     old = await world.add("old")
     new = await world.add("new", supersedes=old)
     pending = await read_row(world.agent, new) or {}

@@ -1,4 +1,4 @@
-"""Keyword texts over a real engine: each holds the two memories before it in its session, come what may."""
+"""Keyword texts on a real engine: each contains the two previous memories of its session."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -29,21 +29,21 @@ async def world(qdrant_url: str) -> AsyncIterator[World]:
         yield world
 
 
-async def found_by(world: World, word: str) -> set[str]:
-    """Return the contents of the memories whose keyword text has the word, those that do not answer included."""
+async def find_by(world: World, word: str) -> set[str]:
+    """Return the contents of the memories whose keyword text contains the word, hidden ones included."""
     query = {"text": word, "model": "qdrant/bm25", "options": {"language": "english"}}
     body = {"query": query, "using": KEYWORD_VECTOR, "limit": 100, "with_payload": True}
     return {point["payload"].get("content", "") for point in await world.agent.store.query(world.agent.alias, body)}
 
 
-async def marked(world: World) -> int:
+async def count_stale(world: World) -> int:
     return await world.agent.store.count(
         world.agent.alias, {"must": [{"key": WINDOW_DUE_KEY, "match": {"value": True}}]}
     )
 
 
-async def say(world: World, *contents: str, session_id: str | None = "s", **more: Any) -> list[str]:
-    """Store memories one after the other, a second apart; return their ids."""
+async def add_in_session(world: World, *contents: str, session_id: str | None = "s", **more: Any) -> list[str]:
+    """Store memories one second apart; return their ids."""
     ids = []
     for content in contents:
         ids.append(await world.add(content, session_id=session_id, **more))
@@ -51,43 +51,43 @@ async def say(world: World, *contents: str, session_id: str | None = "s", **more
     return ids
 
 
-async def test_a_memory_is_found_by_the_words_of_the_two_before_it_in_its_session(world: World) -> None:
-    await say(world, "apple", "pear", "plum", "cherry")
+async def test_text_includes_two_previous_memories(world: World) -> None:
+    await add_in_session(world, "apple", "pear", "plum", "cherry")
 
-    assert await found_by(world, "apple") == {"apple", "pear", "plum"}
-    assert await marked(world) == 0
-
-
-async def test_another_session_and_another_user_are_no_neighbours(world: World) -> None:
-    await say(world, "apple")
-    await say(world, "pear", session_id="other")
-    await say(world, "plum", user_id="v")
-    await say(world, "cherry", session_id=None)
-
-    assert await found_by(world, "apple") == {"apple"}
+    assert await find_by(world, "apple") == {"apple", "pear", "plum"}
+    assert await count_stale(world) == 0
 
 
-async def test_a_memory_is_found_by_its_day(world: World) -> None:
+async def test_other_sessions_and_users_are_excluded(world: World) -> None:
+    await add_in_session(world, "apple")
+    await add_in_session(world, "pear", session_id="other")
+    await add_in_session(world, "plum", user_id="v")
+    await add_in_session(world, "cherry", session_id=None)
+
+    assert await find_by(world, "apple") == {"apple"}
+
+
+async def test_memory_is_found_by_its_date(world: World) -> None:
     await world.add("apple", created_at=19_485 * DAY_MS)
 
-    assert await found_by(world, "8 May 2023") == {"apple"}
+    assert await find_by(world, "8 May 2023") == {"apple"}
 
 
-async def test_memories_of_one_request_stand_in_its_order(world: World) -> None:
+async def test_request_order_is_kept(world: World) -> None:
     contents = [f"word{number}" for number in range(9)]
     memories = [IncomingMemory(user_id="u", content=c, vector=vector_of(c), session_id="s") for c in contents]
 
     await world.remember.store(world.agent, memories)
     world.clock.move(ms=1)
-    await say(world, "last")
+    await add_in_session(world, "last")
 
-    assert await found_by(world, "word4") == {"word4", "word5", "word6"}
-    assert await found_by(world, "word7") == {"word7", "word8", "last"}
-    assert await marked(world) == 0
+    assert await find_by(world, "word4") == {"word4", "word5", "word6"}
+    assert await find_by(world, "word7") == {"word7", "word8", "last"}
+    assert await count_stale(world) == 0
 
 
-async def test_memories_of_one_time_that_came_one_by_one_stand_in_one_order(world: World) -> None:
-    """The engine orders them by time alone and cuts where it likes."""
+async def test_order_of_equal_times_is_stable(world: World) -> None:
+    """The engine orders them by time only, and cuts at an arbitrary one."""
     for number in range(8):
         await world.add(f"word{number}", session_id="s", created_at=1000)
         world.clock.move(ms=1)
@@ -99,60 +99,62 @@ async def test_memories_of_one_time_that_came_one_by_one_stand_in_one_order(worl
     assert [row.get(WINDOW_KEY, []) for row in ordered] == [ids[max(0, n - 2) : n] for n in range(8)]
 
 
-async def test_a_late_memory_changes_the_texts_of_the_two_after_it(world: World) -> None:
-    await say(world, "apple", "pear", "plum", "cherry", "grape")
+async def test_late_memory_updates_the_next_two(world: World) -> None:
+    await add_in_session(world, "apple", "pear", "plum", "cherry", "grape")
     created = world.clock.now_ms() - 4_500
 
     await world.add("quince", session_id="s", created_at=created)
 
-    assert await found_by(world, "quince") == {"quince", "pear", "plum"}
-    assert await found_by(world, "apple") == {"apple", "quince", "pear"}
-    assert await found_by(world, "pear") == {"pear", "plum", "cherry"}
-    assert await marked(world) == 0
+    assert await find_by(world, "quince") == {"quince", "pear", "plum"}
+    assert await find_by(world, "apple") == {"apple", "quince", "pear"}
+    assert await find_by(world, "pear") == {"pear", "plum", "cherry"}
+    assert await count_stale(world) == 0
 
 
-async def test_a_corrected_memory_is_no_more_in_the_texts_after_it(world: World) -> None:
-    _, second, *_ = await say(world, "apple", "pear", "plum", "cherry")
+async def test_superseded_memory_leaves_later_texts(world: World) -> None:
+    _, second, *_ = await add_in_session(world, "apple", "pear", "plum", "cherry")
 
-    await say(world, "melon", supersedes=second)
+    await add_in_session(world, "melon", supersedes=second)
 
-    assert await found_by(world, "pear") == {"pear"}
-    assert await found_by(world, "apple") == {"apple", "pear", "plum", "cherry"}
-    assert await found_by(world, "plum") == {"plum", "cherry", "melon"}
-    assert await marked(world) == 0
+    assert await find_by(world, "pear") == {"pear"}
+    assert await find_by(world, "apple") == {"apple", "pear", "plum", "cherry"}
+    assert await find_by(world, "plum") == {"plum", "cherry", "melon"}
+    assert await count_stale(world) == 0
 
 
-async def test_a_deleted_memory_leaves_nothing_in_its_neighbours(world: World) -> None:
-    _, second, *_ = await say(world, "apple", "pear", "plum", "cherry")
+async def test_deleted_memory_leaves_later_texts(world: World) -> None:
+    _, second, *_ = await add_in_session(world, "apple", "pear", "plum", "cherry")
 
     await delete_head(world.agent, second, user_id="u")
 
-    assert await found_by(world, "pear") == set()
-    assert await found_by(world, "apple") == {"apple", "plum", "cherry"}
-    assert await marked(world) == 0
+    assert await find_by(world, "pear") == set()
+    assert await find_by(world, "apple") == {"apple", "plum", "cherry"}
+    assert await count_stale(world) == 0
 
 
-async def test_a_deleted_memory_leaves_nothing_in_superseded_neighbours_either(world: World) -> None:
-    first, second = await say(world, "apple", "pear")
-    await say(world, "plum", supersedes=second)
+async def test_deleted_memory_leaves_superseded_texts(world: World) -> None:
+    first, second = await add_in_session(world, "apple", "pear")
+    await add_in_session(world, "plum", supersedes=second)
 
     await delete_head(world.agent, first, user_id="u")
 
-    assert await found_by(world, "apple") == set()
+    assert await find_by(world, "apple") == set()
 
 
-async def test_a_correction_that_is_deleted_brings_the_first_version_back_into_the_texts(world: World) -> None:
-    first, *_ = await say(world, "apple", "pear", "plum")
-    (third,) = await say(world, "quince", supersedes=first)
+async def test_deleted_successor_restores_old_text(world: World) -> None:
+    first, *_ = await add_in_session(world, "apple", "pear", "plum")
+    (third,) = await add_in_session(world, "quince", supersedes=first)
 
     await delete_head(world.agent, third, user_id="u")
 
-    assert await found_by(world, "apple") == {"apple", "pear", "plum"}
-    assert await found_by(world, "quince") == set()
+    assert await find_by(world, "apple") == {"apple", "pear", "plum"}
+    assert await find_by(world, "quince") == set()
 
 
-async def test_the_rest_of_a_rewritten_memory_stays(world: World) -> None:
-    first, second = await say(world, "apple", "pear", importance=0.9, tags=("fruit",), metadata={"ticket": 7})
+async def test_update_keeps_other_fields_and_vectors(world: World) -> None:
+    first, second = await add_in_session(
+        world, "apple", "pear", importance=0.9, tags=("fruit",), metadata={"ticket": 7}
+    )
     before = await read_memory(world.agent, second, user_id="u")
 
     await delete_head(world.agent, first, user_id="u")
@@ -165,9 +167,9 @@ async def test_the_rest_of_a_rewritten_memory_stays(world: World) -> None:
 
 
 def crashes() -> Iterator[tuple[int, Moment]]:
-    """Every point of a write or a deletion at which a process may die; there are no more than 16 calls in one.
+    """Yield every point at which a process can die in a write or a deletion, which makes at most 16 calls.
 
-    To die before a call and to die after the one before it leaves the same points.
+    A crash before a call equals a crash after the previous call.
     """
     yield 0, "before"
     for call in range(16):
@@ -175,7 +177,7 @@ def crashes() -> Iterator[tuple[int, Moment]]:
 
 
 @pytest.mark.parametrize("action", ["late", "correct", "delete"])
-async def test_the_sweep_finishes_what_a_crash_at_any_call_left(world: World, action: str) -> None:
+async def test_sweep_repairs_texts_after_any_crash(world: World, action: str) -> None:
     for number, (call, moment) in enumerate(crashes()):
         session = f"s{number}"
         ids = [
@@ -193,7 +195,7 @@ async def test_the_sweep_finishes_what_a_crash_at_any_call_left(world: World, ac
 
 
 async def crash_in(world: World, action: str, ids: list[str], store: CrashingStore, *, session: str) -> None:
-    """Correct, delete or precede the second of a session's memories in a process that dies."""
+    """Supersede or delete the second memory of a session, or insert an earlier one, in a process that dies."""
     dying = replace(world.agent, store=store)
     try:
         if action == "delete":
@@ -208,7 +210,7 @@ async def crash_in(world: World, action: str, ids: list[str], store: CrashingSto
 
 
 async def expect_windows(world: World) -> None:
-    """Each memory that is there holds exactly the two members before it, and nothing is left marked."""
+    """Assert that each memory refers to exactly the two before it and that none is marked as stale."""
     points, _ = await world.agent.store.scroll(world.agent.alias, {"limit": 1000, "with_payload": True})
     rows = [point["payload"] for point in points if "content" in point["payload"]]
     assert rows
@@ -221,13 +223,13 @@ async def expect_windows(world: World) -> None:
         before = sorted((other[ORDER_KEY], other["id"]) for other in members)
         expected = [id_ for place, id_ in before if (place, id_) < (row[ORDER_KEY], row["id"])][-2:]
         assert row.get(WINDOW_KEY, []) == expected
-    assert await marked(world) == 0
+    assert await count_stale(world) == 0
 
 
-async def test_memories_from_before_there_were_keywords_get_theirs(qdrant_url: str) -> None:
+async def test_enabling_keywords_fills_existing_memories(qdrant_url: str) -> None:
     async with open_world(qdrant_url) as world:
-        await say(world, "apple", "pear", "plum")
-        await say(world, "cherry", session_id=None)
+        await add_in_session(world, "apple", "pear", "plum")
+        await add_in_session(world, "cherry", session_id=None)
         memories = [IncomingMemory(user_id="v", content=f"w{n}", vector=vector_of(n)) for n in range(PAGE + 5)]
         await world.remember.store(world.agent, memories)
         await add_keyword(qdrant_url, world.agent.settings, SOURCE)
@@ -236,34 +238,34 @@ async def test_memories_from_before_there_were_keywords_get_theirs(qdrant_url: s
         filled = [await session_keywords.sweep(world.agent) for _ in range(2)]
 
         assert filled == [PAGE + 9, 0]
-        assert await found_by(world, "apple") == {"apple", "pear", "plum"}
-        assert await found_by(world, "cherry") == {"cherry"}
-        assert await found_by(world, "w104") == {"w104"}
-        assert await marked(world) == 0
+        assert await find_by(world, "apple") == {"apple", "pear", "plum"}
+        assert await find_by(world, "cherry") == {"cherry"}
+        assert await find_by(world, "w104") == {"w104"}
+        assert await count_stale(world) == 0
 
 
-async def test_an_agent_without_keywords_does_nothing_for_them(qdrant_url: str) -> None:
+async def test_agent_without_keywords_makes_one_call(qdrant_url: str) -> None:
     async with open_world(qdrant_url) as world:
         store = CrashingStore(world.agent.store, 1000)
         world.agent = replace(world.agent, store=store)  # type: ignore[arg-type]
 
-        await say(world, "apple")
+        await add_in_session(world, "apple")
 
         assert store.calls == 1
 
 
-async def test_a_memory_without_a_session_is_stored_in_one_call(world: World) -> None:
+async def test_memory_without_session_makes_one_call(world: World) -> None:
     store = CrashingStore(world.agent.store, 1000)
     world.agent = replace(world.agent, store=store)  # type: ignore[arg-type]
 
-    await say(world, "apple", session_id=None)
+    await add_in_session(world, "apple", session_id=None)
 
     assert store.calls == 1
 
 
-async def test_many_writers_in_one_session_leave_no_stale_text(world: World) -> None:
-    """All of one time, others deleted and corrected meanwhile; the sweep may find some left."""
-    first = await say(world, "apple", "pear", "plum", "cherry")
+async def test_concurrent_writers_leave_no_stale_text(world: World) -> None:
+    """Memories of equal time, a deletion and a supersession; then the sweep."""
+    first = await add_in_session(world, "apple", "pear", "plum", "cherry")
 
     await asyncio.gather(
         *(world.try_add(f"word{number}", session_id="s") for number in range(10)),
@@ -274,5 +276,5 @@ async def test_many_writers_in_one_session_leave_no_stale_text(world: World) -> 
     world.clock.move(ms=60_000)
     await session_keywords.sweep(world.agent)
 
-    assert await found_by(world, "pear") == set()
+    assert await find_by(world, "pear") == set()
     await expect_windows(world)

@@ -1,6 +1,6 @@
-"""Between the moment at which the engine finds a point and the one at which it reads its payload, others may delete it.
+"""Deletions between the moment at which the engine finds a point and the moment at which it reads the payload.
 
-It does so in every search with prefetches; of lists nothing says that they are read in one moment.
+Every search with prefetches has this gap; for lists the engine guarantees no atomic read.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from agentmemory_operator.search.counts import count_memories
 from agentmemory_operator.spec.memory_types import MemoryType
 from tests.support.engine.agents import EVERYTHING, World, list_request, search_request, vector_of
 
-Deed = Callable[[World], Awaitable[Any]]
+Operation = Callable[[World], Awaitable[Any]]
 
 TYPES = (MemoryType("fact", 30), MemoryType("status", 30, supersede_by="subject"))
 PLACE = Address(user_id="u", namespace=("a", "b"), key="gone")
@@ -30,13 +30,13 @@ OTHER = Address(user_id="u", namespace=("a", "b"), key="kept")
 
 
 class Torn:
-    """Finds the points of each list and search, lets something happen once, and reads then what it found."""
+    """Splits each list and search into finding and reading, and runs `act` once in between."""
 
     def __init__(self, store: PointStore, act: Callable[[], Awaitable[object]]) -> None:
         self._store = store
         self._act = act
-        # Of two reads at once neither is answered before what happens is over.
-        self._turn = asyncio.Lock()
+        # Concurrent reads wait until `act` has ended.
+        self._lock = asyncio.Lock()
         self.is_over = False
 
     def __getattr__(self, name: str) -> Any:
@@ -55,24 +55,24 @@ class Torn:
         return [await self._read(collection, *answer) for answer in zip(answers, bodies, strict=True)]
 
     async def _read(self, collection: str, found: list[Json], body: Json) -> list[Json]:
-        async with self._turn:
+        async with self._lock:
             if found and not self.is_over:
                 self.is_over = True
                 await self._act()
-        wanted = {"filter": {"must": [{"has_id": [point["id"] for point in found]}]}, "limit": len(found) or 1}
-        how = {key: value for key, value in body.items() if key in ("with_payload", "with_vector")}
-        points, _ = await self._store.scroll(collection, wanted | how)
+        body_by_id = {"filter": {"must": [{"has_id": [point["id"] for point in found]}]}, "limit": len(found) or 1}
+        options = {key: value for key, value in body.items() if key in ("with_payload", "with_vector")}
+        points, _ = await self._store.scroll(collection, body_by_id | options)
         read = {point["id"]: point for point in points}
         return [point | read[point["id"]] for point in found if point["id"] in read]
 
 
 async def add_two(world: World) -> str:
-    gone = await world.add("gone", type="fact", created_at=1_000)
+    deleted = await world.add("gone", type="fact", created_at=1_000)
     await world.add("kept", type="fact", created_at=2_000)
-    return gone
+    return deleted
 
 
-async def say(world: World) -> str:
+async def add_duplicate(world: World) -> str:
     world.agent = replace(world.agent, settings=replace(world.agent.settings, deduplicate=True))
     return await world.add("gone", type="fact")
 
@@ -93,21 +93,21 @@ async def add_items(world: World) -> str:
     return (await world.items.get(world.agent, PLACE)).id
 
 
-async def searched(world: World) -> list[str]:
+async def search(world: World) -> list[str]:
     answer = await world.recall.search(world.agent, search_request(vector=vector_of("gone")))
     return [found.record.content for found in answer.results]
 
 
-async def explained(world: World) -> list[str]:
+async def search_explained(world: World) -> list[str]:
     answer = await world.recall.search(world.agent, search_request(vector=vector_of("gone"), explain=True))
     return [found.record.content for found in answer.results]
 
 
-async def listed(world: World) -> list[str]:
+async def list_all(world: World) -> list[str]:
     return [record.content for record in (await list_page(world.agent, list_request(limit=100))).records]
 
 
-async def listed_by_page(world: World) -> list[str]:
+async def list_pages(world: World) -> list[str]:
     found, cursor = [], None
     while True:
         page = await list_page(world.agent, list_request(limit=1, cursor=cursor))
@@ -116,7 +116,7 @@ async def listed_by_page(world: World) -> list[str]:
             return found
 
 
-async def exported(world: World) -> list[str]:
+async def export(world: World) -> list[str]:
     pages = export_memories(world.agent, "u", has_vectors=True)
     return [each.record.content async for page in pages for each in page]
 
@@ -130,12 +130,12 @@ async def namespaces(world: World) -> int:
     return sum(size.items for size in await world.items.namespaces(world.agent, "u", prefix=("a",)))
 
 
-async def said_again(world: World) -> str:
+async def store_again(world: World) -> str:
     stored = await world.try_add("gone", type="fact")
     return stored.event if isinstance(stored, StoredMemory) else repr(stored)
 
 
-async def said_of_the_same(world: World) -> str:
+async def store_same_subject(world: World) -> str:
     stored = await world.try_add("new", type="status", subject="ticket")
     return stored.event if isinstance(stored, StoredMemory) else repr(stored)
 
@@ -146,41 +146,41 @@ async def children(world: World) -> list[str]:
     return [node.record.content for node in tree.root.children]
 
 
-async def counted(world: World) -> int:
+async def read_oldest(world: World) -> int:
     found = await count_memories(world.agent, "u")
     return found.oldest or 0
 
 
-CASES: dict[str, tuple[Deed, Deed, Any]] = {
-    "a search": (add_two, searched, ["kept"]),
-    "a search that is explained": (add_two, explained, ["kept"]),
-    "a list": (add_two, listed, ["kept"]),
-    "a list by pages": (add_two, listed_by_page, ["kept"]),
-    "an export": (add_two, exported, ["kept"]),
+CASES: dict[str, tuple[Operation, Operation, Any]] = {
+    "a search": (add_two, search, ["kept"]),
+    "a search that is explained": (add_two, search_explained, ["kept"]),
+    "a list": (add_two, list_all, ["kept"]),
+    "a list by pages": (add_two, list_pages, ["kept"]),
+    "an export": (add_two, export, ["kept"]),
     "the keys of a namespace": (add_items, keys, ["kept"]),
     "the namespaces of a user": (add_items, namespaces, 1),
-    "what is said again": (say, said_again, "ADD"),
-    "what is said of the same": (add_subject, said_of_the_same, "ADD"),
+    "a duplicate": (add_duplicate, store_again, "ADD"),
+    "a successor by subject": (add_subject, store_same_subject, "ADD"),
     "the children of a memory": (add_children, children, []),
-    "the statistics of a user": (add_two, counted, 2_000),
+    "the statistics of a user": (add_two, read_oldest, 2_000),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
-async def test_what_was_deleted_after_it_was_found_is_no_answer_and_no_error(world: World, name: str) -> None:
-    prepare, ask, expected = CASES[name]
+async def test_memory_deleted_midway_is_left_out(world: World, name: str) -> None:
+    prepare, call, expected = CASES[name]
     world.set_ranking(replace(EVERYTHING, types=TYPES))
-    gone = await prepare(world)
+    deleted = await prepare(world)
     direct = World(world.agent, clock=world.clock)
 
     async def delete() -> None:
         if prepare is add_items:
             await direct.items.delete(direct.agent, PLACE)
         else:
-            await delete_head(direct.agent, gone, user_id="u")
+            await delete_head(direct.agent, deleted, user_id="u")
 
     store: Any = Torn(world.agent.store, delete)
-    answered = await ask(World(replace(world.agent, store=store), clock=world.clock))
+    result = await call(World(replace(world.agent, store=store), clock=world.clock))
 
     assert store.is_over
-    assert answered == expected
+    assert result == expected

@@ -1,4 +1,4 @@
-"""Export and import over a real engine: what comes back is what there was, once, and nobody else's is touched."""
+"""Export and import of the memories of a user on a real engine."""
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -48,14 +48,14 @@ async def world(qdrant_url: str) -> AsyncIterator[World]:
         yield world
 
 
-async def exported(world: World, user_id: str = "u") -> list[bytes]:
-    """Return a user's memories as lines."""
+async def export(world: World, user_id: str = "u") -> list[bytes]:
+    """Export a user's memories as lines."""
     pages = export_memories(world.agent, user_id, has_vectors=True)
     return [render_line(each, embedding="none/8") async for page in pages for each in page]
 
 
-async def imported(world: World, lines: Sequence[bytes], *, size: int = 100, **more: Any) -> list[Outcome]:
-    """Take lines in, so many at a time."""
+async def import_all(world: World, lines: Sequence[bytes], *, size: int = 100, **more: Any) -> list[Outcome]:
+    """Import lines in batches of `size`."""
     outcomes: list[Outcome] = []
     for start in range(0, len(lines), size):
         outcomes += await import_lines(
@@ -99,75 +99,78 @@ async def fill(world: World) -> list[str]:
 ADDRESS = Address(user_id="u", namespace=("memories", "u"), key="k")
 
 
-async def test_what_is_imported_is_what_was_exported(world: World) -> None:
+async def test_import_restores_the_export(world: World) -> None:
     chain = await fill(world)
     world.counts.note(world.agent.settings.slug, [chain[-1]])
     await world.counts.flush()
-    before, lines = await rows(world), await exported(world)
+    before, lines = await rows(world), await export(world)
     await clear(world)
 
-    assert set(await imported(world, lines)) == {"imported"}
+    assert set(await import_all(world, lines)) == {"imported"}
 
     after = await rows(world)
-    # The last: by time, and within a millisecond by the place in the request.
     changing = {"rev", "updatedAt", "storedAt", "requestId", "accessMarks", "writeMarks", "requestMarks", "windowDue"}
-    # When it was changed last is told apart from when it was stored here.
+    # The import assigns its own order in the session, change time and log time.
     changing |= {"sessionOrder", "changedAt", "loggedAt"}
-    # Updates are counted where they are made.
+    # Updates are counted by the agent that makes them.
     changing |= {"updateCount"}
-    told = [{id_: _without(row, changing) for id_, row in each.items()} for each in (before, after)]
-    assert told[0] == told[1]
-    assert await exported(world) == lines
+    compared = [{id_: _without(row, changing) for id_, row in each.items()} for each in (before, after)]
+    assert compared[0] == compared[1]
+    assert await export(world) == lines
 
 
-def keeping(world: World, count: int) -> None:
+def with_versions(world: World, count: int) -> None:
     world.agent = replace(world.agent, settings=replace(world.agent.settings, keep_versions=count))
 
 
-async def test_versions_of_an_item_come_along_as_many_as_are_kept_and_without_secrets(world: World) -> None:
-    keeping(world, 3)
+async def test_item_versions_are_imported(world: World) -> None:
+    """No more than the target keeps, and without secrets."""
+    with_versions(world, 3)
     secret = "password: hunter2hunter2"
     for content in ("a", f"b {secret}", "c", "d"):
         item = ItemContent(content=content, metadata={"of": content}, tags=("t",), vector=vector_of(content))
         await world.items.put(world.agent, ADDRESS, item)
         world.clock.move(ms=10)
-    told = [(one.content, one.valid_from, one.valid_to) for one in await world.items.versions(world.agent, ADDRESS)]
-    lines = await exported(world)
+    versions = [
+        (version.content, version.valid_from, version.valid_to)
+        for version in await world.items.versions(world.agent, ADDRESS)
+    ]
+    lines = await export(world)
     await clear(world)
-    keeping(world, 2)
+    with_versions(world, 2)
     world.agent = replace(world.agent, secret_rules=OWN_RULES)
 
-    assert await imported(world, lines) == ["imported"]
+    assert await import_all(world, lines) == ["imported"]
 
     first, second = await world.items.versions(world.agent, ADDRESS)
-    assert (first.content, first.valid_from, first.valid_to) == told[0]
+    assert (first.content, first.valid_from, first.valid_to) == versions[0]
     assert (first.metadata, first.tags) == ({"of": "c"}, ("t",))
     assert "hunter2" not in str((await rows(world)).values())
     assert second.content.startswith("b ")
 
 
-async def test_an_item_comes_without_versions_where_none_are_kept(world: World) -> None:
-    keeping(world, 3)
+async def test_item_versions_are_dropped_if_disabled(world: World) -> None:
+    with_versions(world, 3)
     for content in "ab":
         await world.items.put(world.agent, ADDRESS, ItemContent(content=content, vector=vector_of(content)))
-    lines = await exported(world)
+    lines = await export(world)
     await clear(world)
-    keeping(world, 0)
+    with_versions(world, 0)
 
-    await imported(world, lines)
+    await import_all(world, lines)
 
     assert all("itemVersions" not in row for row in (await rows(world)).values())
 
 
-async def test_when_a_memory_was_changed_comes_along(world: World) -> None:
+async def test_change_time_is_imported(world: World) -> None:
     memory_id = await world.add("fact", type="fact")
     world.clock.move(ms=500)
     await change_head(world.agent, memory_id, {"importance": 0.9}, user_id="u")
-    changed_at, lines = world.clock.now_ms(), await exported(world)
+    changed_at, lines = world.clock.now_ms(), await export(world)
     await clear(world)
     world.clock.move(ms=10_000)
 
-    await imported(world, lines)
+    await import_all(world, lines)
 
     assert (await read_memory(world.agent, memory_id, user_id="u")).last_changed_at == changed_at
 
@@ -177,14 +180,14 @@ def _without(row: dict[str, Any], names: set[str]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("size", [1, 2, 100])
-async def test_chains_are_joined_however_their_lines_come_together(world: World, size: int) -> None:
+async def test_chains_are_joined_for_any_batch_size(world: World, size: int) -> None:
     chain = await fill(world)
-    lines = await exported(world)
+    lines = await export(world)
     await clear(world)
 
-    await imported(world, lines, size=size)
+    await import_all(world, lines, size=size)
 
-    assert sorted(await exported(world)) == sorted(lines)
+    assert sorted(await export(world)) == sorted(lines)
     history = await read_history(world.agent, chain[0], user_id="u")
     assert [record.id for record in history.records] == chain
     assert sorted(await world.heads()) == ["child", "closed", "item", "v2"]
@@ -194,99 +197,101 @@ async def test_chains_are_joined_however_their_lines_come_together(world: World,
     assert not [row for row in (await rows(world)).values() if row.get("windowDue")]
 
 
-async def test_the_same_lines_again_change_nothing(world: World) -> None:
+async def test_repeated_import_changes_nothing(world: World) -> None:
     await fill(world)
-    lines = await exported(world)
+    lines = await export(world)
     await clear(world)
-    await imported(world, lines)
+    await import_all(world, lines)
     before = await rows(world)
 
-    assert set(await imported(world, lines)) == {"present"}
+    assert set(await import_all(world, lines)) == {"present"}
     assert await rows(world) == before
 
 
-async def test_what_is_there_stays_as_it_is(world: World) -> None:
+async def test_existing_memory_is_kept(world: World) -> None:
     memory_id = await world.add("a", tags=("old",))
-    lines = await exported(world)
+    lines = await export(world)
     await change_head(world.agent, memory_id, {"tags": ["new"]}, user_id="u")
 
-    assert await imported(world, lines) == ["present"]
+    assert await import_all(world, lines) == ["present"]
     assert (await read_memory(world.agent, memory_id, user_id="u")).tags == ("new",)
 
 
-async def test_another_users_point_is_never_written(world: World) -> None:
+async def test_other_users_point_is_never_written(world: World) -> None:
     theirs = await world.add("theirs", user_id="other")
     line = {"id": theirs, "content": "mine", "vector": vector_of("x")}
     good = {"content": "good", "vector": vector_of("y")}
 
-    outcomes = await imported(world, [json.dumps(one).encode() for one in (line, good)])
+    outcomes = await import_all(world, [json.dumps(fields).encode() for fields in (line, good)])
 
     assert isinstance(outcomes[0], Conflict)
     assert outcomes[1] == "imported"
     assert (await read_memory(world.agent, theirs, user_id="other")).content == "theirs"
 
 
-async def test_what_was_erased_comes_back_only_where_that_is_asked_for(world: World) -> None:
+async def test_erased_memories_need_explicit_request(world: World) -> None:
     chain = await fill(world)
-    lines = await exported(world)
+    lines = await export(world)
     await world.forgetting.forget(world.agent, ForgetRequest(scope=ErasureScope(user_id="u", is_whole=True)))
 
-    refused = await imported(world, lines)
-    told = [read(world, text) for text in lines]
-    taken = await import_lines(world.agent, told, brings_back_erased=True)
+    refused = await import_all(world, lines)
+    parsed = [read(world, text) for text in lines]
+    accepted = await import_lines(world.agent, parsed, brings_back_erased=True)
 
     assert all(isinstance(outcome, Conflict) and "erased" in str(outcome) for outcome in refused)
-    assert set(taken) == {"imported"}
+    assert set(accepted) == {"imported"}
     history = await read_history(world.agent, chain[0], user_id="u")
     assert [record.id for record in history.records] == chain
     await world.forgetting.forget(world.agent, ForgetRequest(scope=ErasureScope(user_id="u", is_whole=True)))
     assert not [row for row in (await rows(world)).values() if "content" in row]
 
 
-async def test_what_was_deleted_one_by_one_comes_back(world: World) -> None:
+async def test_deleted_memory_is_restored(world: World) -> None:
     chain = await fill(world)
-    lines = await exported(world)
+    lines = await export(world)
     await delete_head(world.agent, chain[-1], user_id="u")
 
-    outcomes = await imported(world, lines)
+    outcomes = await import_all(world, lines)
 
     assert sorted(map(str, outcomes)) == ["imported", *["present"] * (len(lines) - 1)]
     history = await read_history(world.agent, chain[0], user_id="u")
     assert [record.id for record in history.records] == chain
 
 
-async def test_a_version_that_was_replaced_otherwise_is_refused(world: World) -> None:
+async def test_version_with_other_successor_is_refused(world: World) -> None:
     first = await world.add("first", type="fact")
     second = await world.add("second", type="fact", supersedes=first)
-    lines = await exported(world)
+    lines = await export(world)
     await delete_head(world.agent, second, user_id="u")
     other = await world.add("other", type="fact", supersedes=first)
 
-    outcomes = await imported(world, lines)
+    outcomes = await import_all(world, lines)
 
     assert outcomes[0] == "present"
     assert isinstance(outcomes[1], Conflict)
     assert [record.id for record in await world.rows()] == [other]
 
 
-async def test_a_version_may_come_without_the_one_before_which_is_refused_afterwards(world: World) -> None:
+async def test_versions_must_be_sent_oldest_first(world: World) -> None:
+    """A version is accepted without its predecessor, which is refused afterwards."""
     chain = await fill(world)
-    lines = {json.loads(line)["id"]: line for line in await exported(world)}
+    lines = {json.loads(line)["id"]: line for line in await export(world)}
     await clear(world)
 
-    assert await imported(world, [lines[chain[2]]]) == ["imported"]
-    [refusal] = await imported(world, [lines[chain[1]]])
+    assert await import_all(world, [lines[chain[2]]]) == ["imported"]
+    [refusal] = await import_all(world, [lines[chain[1]]])
 
     assert isinstance(refusal, Conflict)
     assert "send the oldest version first" in str(refusal)
     assert await world.heads() == ["v2"]
 
 
-async def test_a_successor_that_is_stored_instead_of_the_imported_one_replaces_when_it_comes(world: World) -> None:
+async def test_stored_successor_replaces_imported_version(world: World) -> None:
+    """The old version is superseded at the time at which the new one is stored."""
     chain = await fill(world)
-    lines = await exported(world)
+    lines = await export(world)
     await clear(world)
-    await imported(world, [line for line in lines if json.loads(line)["id"] == chain[0]])
+    await import_all(world, [line for line in lines if json.loads(line)["id"] == chain[0]])
     world.clock.move(ms=60_000)
 
     other = await world.add("other", type="fact", supersedes=chain[0])
@@ -295,72 +300,72 @@ async def test_a_successor_that_is_stored_instead_of_the_imported_one_replaces_w
     assert [record.superseded_at for record in history.records] == [world.clock.now_ms(), None]
 
 
-async def test_under_a_subject_an_old_value_does_not_come_beside_the_newer_one(world: World) -> None:
+async def test_old_value_of_a_subject_is_refused(world: World) -> None:
     await world.add("open", type="status", subject="ticket")
-    lines = await exported(world)
+    lines = await export(world)
     await clear(world)
     await world.add("closed", type="status", subject="ticket")
     text = lines[0].replace(json.loads(lines[0])["id"].encode(), b"00000000-0000-4000-8000-000000000001")
 
-    [outcome] = await imported(world, [text])
+    [outcome] = await import_all(world, [text])
 
     assert isinstance(outcome, Conflict)
     assert await world.heads() == ["closed"]
 
 
-async def test_what_follows_under_a_subject_that_came_by_import_replaces_it(world: World) -> None:
+async def test_imported_subject_can_be_superseded(world: World) -> None:
     await fill(world)
-    lines = await exported(world)
+    lines = await export(world)
     await clear(world)
-    await imported(world, lines)
+    await import_all(world, lines)
 
     await world.add("reopened", type="status", subject="ticket")
 
     assert {"reopened"} == {head for head in await world.heads() if head in ("open", "closed", "reopened")}
 
 
-async def test_a_line_without_id_gets_the_same_one_each_time(world: World) -> None:
+async def test_line_without_id_gets_a_stable_id(world: World) -> None:
     text = json.dumps({"content": "from elsewhere", "vector": vector_of("x"), "created_at": "2020-01-01T00:00:00Z"})
 
-    assert await imported(world, [text.encode()]) == ["imported"]
-    assert await imported(world, [text.encode()] * 2) == ["present", "present"]
+    assert await import_all(world, [text.encode()]) == ["imported"]
+    assert await import_all(world, [text.encode()] * 2) == ["present", "present"]
     assert [record.created_at for record in await world.rows()] == [1_577_836_800_000]
 
 
-async def test_lines_of_one_batch_with_one_id_are_one_memory(world: World) -> None:
+async def test_equal_ids_in_one_batch_are_one_memory(world: World) -> None:
     text = json.dumps({"content": "twice", "vector": vector_of("x")}).encode()
 
-    assert await imported(world, [text, text]) == ["imported", "present"]
+    assert await import_all(world, [text, text]) == ["imported", "present"]
     assert await world.heads() == ["twice"]
 
 
-async def test_an_item_is_found_by_its_key_in_another_agent_too(world: World, qdrant_url: str) -> None:
+async def test_other_agent_finds_item_by_key(world: World, qdrant_url: str) -> None:
     await fill(world)
-    lines = await exported(world)
+    lines = await export(world)
     async with open_world(qdrant_url, keyword=SOURCE, ranking=world.agent.settings.ranking) as other:
-        await imported(other, lines)
+        await import_all(other, lines)
 
         assert (await other.items.get(other.agent, ADDRESS)).content == "item"
-        assert set(await imported(other, lines)) == {"present"}
+        assert set(await import_all(other, lines)) == {"present"}
         await other.add("reopened", type="status", subject="ticket")
         assert sorted(await other.heads()) == ["child", "item", "reopened", "v2"]
 
 
-async def test_working_memories_are_left_out(world: World) -> None:
+async def test_working_memories_are_not_exported(world: World) -> None:
     memory = IncomingMemory(user_id="u", content="in mind", session_id="s", vector=vector_of("w"))
     await world.working.store(world.agent, memory)
 
-    assert await exported(world) == []
+    assert await export(world) == []
 
 
-async def test_no_line_takes_the_place_of_an_item_or_a_working_memory(world: World) -> None:
+async def test_import_supersedes_no_item_or_working_memory(world: World) -> None:
     await world.items.put(world.agent, ADDRESS, ItemContent(content="item", vector=vector_of("item")))
     kept = IncomingMemory(user_id="u", content="in mind", session_id="s", vector=vector_of("w"))
     await world.working.store(world.agent, kept)
     before = await rows(world)
 
     lines = [{"content": f"after {id_}", "supersedes": id_, "vector": vector_of(id_)} for id_ in before]
-    outcomes = await imported(world, [json.dumps(line).encode() for line in lines])
+    outcomes = await import_all(world, [json.dumps(line).encode() for line in lines])
 
     assert (len(outcomes), set(outcomes)) == (2, {"imported"})
     after = await rows(world)
@@ -368,19 +373,19 @@ async def test_no_line_takes_the_place_of_an_item_or_a_working_memory(world: Wor
     assert all(row.get("supersedesId") is None for row in after.values())
 
 
-async def test_lines_with_and_without_their_vectors_keep_what_is_theirs(world: World) -> None:
-    """An item and a chain with the agent's own vectors, among lines that are embedded."""
+async def test_mixed_lines_keep_their_fields(world: World) -> None:
+    """Lines with vectors of the agent and lines to embed are mixed."""
     await world.items.put(world.agent, ADDRESS, ItemContent(content="item", vector=vector_of("item")))
     first = await world.add("v0", type="fact")
     await world.add("v1", type="fact", supersedes=first)
-    lines = [json.loads(line) for line in await exported(world)]
+    lines = [json.loads(line) for line in await export(world)]
     before = await rows(world)
     await clear(world)
     world.set_embedder(FakeEmbedder())
     new = [json.dumps({"content": f"new {number}"}).encode() for number in range(3)]
-    told = [json.dumps(line | {"embedding": "fake/8"}).encode() for line in lines]
+    embedded = [json.dumps(line | {"embedding": "fake/8"}).encode() for line in lines]
 
-    outcomes = await imported(world, [new[0], told[0], new[1], *told[1:], new[2]])
+    outcomes = await import_all(world, [new[0], embedded[0], new[1], *embedded[1:], new[2]])
 
     assert outcomes == ["imported"] * 6
     after = await rows(world)
@@ -391,7 +396,7 @@ async def test_lines_with_and_without_their_vectors_keep_what_is_theirs(world: W
     assert [[row.get(key) for key in keys[1:]] for id_, row in after.items() if id_ not in before] == [[None] * 4] * 3
 
 
-async def test_a_line_may_leave_out_all_but_its_content(world: World) -> None:
+async def test_content_alone_is_enough(world: World) -> None:
     memory = IncomingMemory(user_id="u", content="by a use case", vector=vector_of("u"))
     text = json.dumps({"content": "by the API", "vector": vector_of("a")}).encode()
 
@@ -403,79 +408,79 @@ async def test_a_line_may_leave_out_all_but_its_content(world: World) -> None:
         assert (record.observed_by, record.connections, record.superseded_by_id) == ((), (), None)
 
 
-async def test_imported_memories_are_found_by_meaning_and_by_the_words_around_them(world: World) -> None:
+async def test_imported_memories_are_searchable(world: World) -> None:
     await fill(world)
-    lines = await exported(world)
+    lines = await export(world)
     await clear(world)
-    await imported(world, lines)
+    await import_all(world, lines)
 
     answer = await world.recall.search(world.agent, search_request(vector=vector_of("v2"), top_k=1))
 
     assert [found.record.content for found in answer.results] == ["v2"]
 
 
-async def test_killed_at_any_call_and_sent_again_it_ends_the_same(world: World) -> None:
+async def test_import_can_be_repeated_after_any_crash(world: World) -> None:
     chain = await fill(world)
-    lines = await exported(world)
+    lines = await export(world)
     at, is_killed = 0, True
     while is_killed:
         await clear(world)
         crashing = replace(world.agent, store=CrashingStore(world.agent.store, at, "after"))
-        whole, world.agent = world.agent, crashing
+        healthy, world.agent = world.agent, crashing
         try:
-            await imported(world, lines, size=3)
+            await import_all(world, lines, size=3)
             is_killed = False
         except TransientError:
-            world.agent = whole
-            outcomes = await imported(world, lines, size=3)
+            world.agent = healthy
+            outcomes = await import_all(world, lines, size=3)
             assert not [outcome for outcome in outcomes if isinstance(outcome, AgentMemoryError)]
-        world.agent = whole
-        assert await exported(world) == lines
+        world.agent = healthy
+        assert await export(world) == lines
         history = await read_history(world.agent, chain[0], user_id="u")
         assert [record.id for record in history.records] == chain
         at += 2
     assert at > 15
 
 
-async def take_in_while(world: World, lines: Sequence[bytes], act: Callable[[], Awaitable[object]]) -> list[Outcome]:
-    """Take lines in; something happens between what was read of the collection and what is written."""
+async def import_during(world: World, lines: Sequence[bytes], act: Callable[[], Awaitable[object]]) -> list[Outcome]:
+    """Import lines; run `act` between the reads of the collection and the first write."""
     store: Any = InterleavedStore(world.agent.store, Event(writes, act))
-    outcomes = await imported(World(replace(world.agent, store=store), clock=world.clock), lines)
+    outcomes = await import_all(World(replace(world.agent, store=store), clock=world.clock), lines)
     assert store.is_over
     return outcomes
 
 
-async def test_what_is_erased_while_it_is_imported_over_a_tombstone_stays_erased(world: World) -> None:
+async def test_concurrent_erasure_wins_over_import(world: World) -> None:
     memory_id = await world.add("secret")
-    lines = await exported(world)
+    lines = await export(world)
     await delete_head(world.agent, memory_id, user_id="u")
     request = ForgetRequest(scope=ErasureScope(user_id="u", is_whole=True), filters={})
 
-    (outcome,) = await take_in_while(world, lines, lambda: world.forgetting.forget(world.agent, request))
+    (outcome,) = await import_during(world, lines, lambda: world.forgetting.forget(world.agent, request))
 
     assert isinstance(outcome, Conflict)
     assert not [row for row in (await rows(world)).values() if "content" in row]
 
 
-async def test_what_another_import_brought_back_and_somebody_edited_is_not_overwritten(world: World) -> None:
+async def test_concurrently_restored_edit_is_kept(world: World) -> None:
     memory_id = await world.add("a")
-    lines = await exported(world)
+    lines = await export(world)
     await delete_head(world.agent, memory_id, user_id="u")
 
     async def bring_back_and_edit() -> None:
-        assert await imported(world, lines) == ["imported"]
+        assert await import_all(world, lines) == ["imported"]
         await change_head(world.agent, memory_id, {"tags": ["new"]}, user_id="u")
 
-    await take_in_while(world, lines, bring_back_and_edit)
+    await import_during(world, lines, bring_back_and_edit)
 
     assert (await rows(world))[memory_id]["tags"] == ["new"]
 
 
-async def test_a_version_that_another_finished_and_edited_meanwhile_keeps_its_revision(world: World) -> None:
-    """Else who has read the edit's revision would find it again, on another state."""
+async def test_concurrent_edit_keeps_its_revision(world: World) -> None:
+    """Otherwise two states would have the same revision."""
     first = await world.add("v0", type="fact")
     second = await world.add("v1", type="fact", supersedes=first)
-    lines = await exported(world)
+    lines = await export(world)
     await clear(world)
     edited: list[int] = []
 
@@ -485,11 +490,11 @@ async def test_a_version_that_another_finished_and_edited_meanwhile_keeps_its_re
         await change_head(world.agent, second, {"tags": ["new"]}, user_id="u")
         edited.append((await rows(world))[second]["rev"])
 
-    def shows(name: str, arguments: tuple[Any, ...]) -> bool:
+    def is_publication(name: str, arguments: tuple[Any, ...]) -> bool:
         return name == "batch" and any("set_payload" in operation for operation in arguments[1])
 
-    store: Any = InterleavedStore(world.agent.store, Event(shows, finish_and_edit))
-    await imported(World(replace(world.agent, store=store), clock=world.clock), lines)
+    store: Any = InterleavedStore(world.agent.store, Event(is_publication, finish_and_edit))
+    await import_all(World(replace(world.agent, store=store), clock=world.clock), lines)
 
     assert store.is_over
     now = (await rows(world))[second]
@@ -498,7 +503,7 @@ async def test_a_version_that_another_finished_and_edited_meanwhile_keeps_its_re
 
 
 async def fill_merged(world: World) -> str:
-    """Store a memory that was merged twice, and connected; return its id."""
+    """Store a memory that was merged twice and has a connection; return its id."""
     a, b, c = [await world.add(content, type="fact") for content in ("a", "b", "c")]
     ab = await merge_memories(world, "ab", await world.add("a2", type="fact", supersedes=a), b)
     assert ab is not None
@@ -510,40 +515,41 @@ async def fill_merged(world: World) -> str:
 
 
 @pytest.mark.parametrize("size", [1, 2, 100])
-async def test_a_merged_memory_comes_with_all_that_it_was_made_of(world: World, size: int) -> None:
+async def test_merged_memory_is_imported_with_sources(world: World, size: int) -> None:
     memory_id = await fill_merged(world)
-    before, lines = await read_history(world.agent, memory_id, user_id="u"), await exported(world)
+    before, lines = await read_history(world.agent, memory_id, user_id="u"), await export(world)
     await clear(world)
 
-    assert set(await imported(world, lines, size=size)) == {"imported"}
+    assert set(await import_all(world, lines, size=size)) == {"imported"}
 
     after = await read_history(world.agent, memory_id, user_id="u")
-    for one, other in zip(before.records, after.records, strict=True):
-        assert (one.id, one.content, one.source_ids) == (other.id, other.content, other.source_ids)
-        assert set(one.supersedes_ids) == set(other.supersedes_ids)
-        assert (one.superseded_by_id, one.consolidated) == (other.superseded_by_id, other.consolidated)
+    for old, new in zip(before.records, after.records, strict=True):
+        assert (old.id, old.content, old.source_ids) == (new.id, new.content, new.source_ids)
+        assert set(old.supersedes_ids) == set(new.supersedes_ids)
+        assert (old.superseded_by_id, old.consolidated) == (new.superseded_by_id, new.consolidated)
     assert after.records[-1].connections == before.records[-1].connections
     assert await world.heads() == ["abc"]
-    assert set(await imported(world, lines, size=size)) == {"present"}
+    assert set(await import_all(world, lines, size=size)) == {"present"}
     await delete_head(world.agent, memory_id, user_id="u")
     assert sorted(await world.heads()) == ["ab", "c"]
 
 
-async def test_a_merged_memory_whose_source_has_another_successor_is_refused(world: World) -> None:
+async def test_merge_of_superseded_source_is_refused(world: World) -> None:
+    """A source has another successor in the target."""
     await fill_merged(world)
-    lines = await exported(world)
+    lines = await export(world)
     await clear(world)
-    await imported(world, lines[:1])
+    await import_all(world, lines[:1])
     (first,) = await world.rows()
     await world.add("another", type="fact", supersedes=first.id)
 
-    outcomes = await imported(world, lines[1:])
+    outcomes = await import_all(world, lines[1:])
 
     assert any(isinstance(outcome, Conflict) for outcome in outcomes)
     assert "another" in await world.heads()
 
 
-async def test_who_is_forgotten_leaves_nothing_of_what_was_merged(world: World) -> None:
+async def test_erasure_covers_merged_memories(world: World) -> None:
     await fill_merged(world)
 
     await world.forgetting.forget(world.agent, ForgetRequest(scope=ErasureScope(user_id="u", is_whole=True)))

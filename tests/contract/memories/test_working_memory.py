@@ -1,4 +1,4 @@
-"""Working memory and the end of a session over a real engine."""
+"""Working memory and the end of a session on a real engine."""
 
 import asyncio
 from dataclasses import replace
@@ -28,7 +28,7 @@ SESSION = Session("u", "s")
 
 @pytest.fixture
 async def mind(world: World) -> World:
-    """An agent whose types have `working`."""
+    """Agent with the memory type `working`."""
     world.set_ranking(RANKING)
     return world
 
@@ -49,7 +49,7 @@ def with_slots(world: World, slots: int) -> World:
     return World(replace(world.agent, settings=settings), clock=world.clock)
 
 
-async def test_what_was_used_least_recently_goes_where_there_is_no_room(mind: World) -> None:
+async def test_least_recently_used_memory_is_evicted(mind: World) -> None:
     kept = [await keep(mind, content) for content in "abcdef"]
 
     assert await contents(mind) == ["f", "e", "d", "c"]
@@ -57,7 +57,7 @@ async def test_what_was_used_least_recently_goes_where_there_is_no_room(mind: Wo
     assert {each.event for each in kept} == {"ADD"}
 
 
-async def test_a_memory_that_is_read_by_itself_stays_longer(mind: World) -> None:
+async def test_read_by_id_counts_as_use(mind: World) -> None:
     first, *_ = [(await keep(mind, content)).record for content in "abcd"]
 
     await mind.working.mark_used(mind.agent, first)
@@ -66,7 +66,7 @@ async def test_a_memory_that_is_read_by_itself_stays_longer(mind: World) -> None
     assert await contents(mind) == ["e", "a", "d", "c"]
 
 
-async def test_a_memory_that_a_search_returned_stays_longer(mind: World) -> None:
+async def test_search_result_counts_as_use(mind: World) -> None:
     for content in "abcd":
         await keep(mind, content)
     mind.clock.move(ms=5)
@@ -82,7 +82,7 @@ async def test_a_memory_that_a_search_returned_stays_longer(mind: World) -> None
     assert noted == await contents(mind) == ["e", "a", "d", "c"]
 
 
-async def test_what_is_in_mind_already_is_used_once_more(mind: World) -> None:
+async def test_duplicate_counts_as_use(mind: World) -> None:
     first = await keep(mind, "a", importance=0.1)
     for content in "bcd":
         await keep(mind, content)
@@ -94,7 +94,7 @@ async def test_what_is_in_mind_already_is_used_once_more(mind: World) -> None:
     assert await contents(mind) == ["a", "d", "c", "b"]
 
 
-async def test_sessions_and_users_have_a_working_memory_each(mind: World) -> None:
+async def test_each_session_and_user_is_separate(mind: World) -> None:
     for session in (SESSION, Session("u", "t"), Session("v", "s")):
         for number in range(5):
             await keep(mind, f"{session.user_id}{session.session_id}{number}", session)
@@ -105,7 +105,7 @@ async def test_sessions_and_users_have_a_working_memory_each(mind: World) -> Non
     assert await contents(mind, Session("v", "t")) == []
 
 
-async def test_working_memories_are_listed_and_found_as_their_type_is(mind: World) -> None:
+async def test_working_memories_are_listed_and_searched(mind: World) -> None:
     await mind.add("lasting")
     kept = await keep(mind, "passing")
 
@@ -117,7 +117,7 @@ async def test_working_memories_are_listed_and_found_as_their_type_is(mind: Worl
     assert len(await mind.rows(types=("fact",))) == 1
 
 
-async def test_another_process_that_was_just_started_has_the_same_in_mind(mind: World) -> None:
+async def test_new_process_reads_the_same_memories(mind: World) -> None:
     for content in "abcde":
         await keep(mind, content)
     started = World(mind.agent, clock=mind.clock)
@@ -127,27 +127,27 @@ async def test_another_process_that_was_just_started_has_the_same_in_mind(mind: 
     assert await contents(started) == await contents(mind) == ["f", "e", "d", "c"]
 
 
-async def test_writers_of_several_processes_at_once_never_leave_more_than_there_is_room_for(mind: World) -> None:
+async def test_concurrent_writers_respect_the_limit(mind: World) -> None:
     processes = [World(mind.agent, clock=mind.clock) for _ in range(3)]
-    seen: list[int] = []
+    sizes: list[int] = []
 
     async def watch() -> None:
         while True:
-            seen.append(len(await mind.rows(types=("working",))))
+            sizes.append(len(await mind.rows(types=("working",))))
 
     watching = asyncio.create_task(watch())
     kept = await asyncio.gather(*(keep(processes[n % 3], f"thought {n}") for n in range(30)))
     watching.cancel()
 
     assert len(await contents(mind)) == len(await mind.rows(types=("working",))) == 4
-    assert max(seen) <= 4
-    assert len(seen) > 1
-    gone = [each.evicted.content for each in kept if each.evicted]
-    assert sorted([*gone, *await contents(mind)]) == sorted(f"thought {n}" for n in range(30))
+    assert max(sizes) <= 4
+    assert len(sizes) > 1
+    evicted = [each.evicted.content for each in kept if each.evicted]
+    assert sorted([*evicted, *await contents(mind)]) == sorted(f"thought {n}" for n in range(30))
 
 
 @pytest.mark.parametrize("at", range(3))
-async def test_a_crash_leaves_the_old_memory_or_the_new_one_in_its_place(mind: World, at: int) -> None:
+async def test_crash_leaves_old_or_new_memory(mind: World, at: int) -> None:
     for content in "abcd":
         await keep(mind, content)
     doomed = mind.crash_at(at, "after")
@@ -160,7 +160,7 @@ async def test_a_crash_leaves_the_old_memory_or_the_new_one_in_its_place(mind: W
     assert await contents(mind) == ["e", "d", "c", "b"]
 
 
-async def test_fewer_places_than_before_drop_what_lies_beyond_with_the_next_memory(mind: World) -> None:
+async def test_reduced_slots_evict_with_next_memory(mind: World) -> None:
     for content in "abcd":
         await keep(mind, content)
     smaller = with_slots(mind, 2)
@@ -173,7 +173,7 @@ async def test_fewer_places_than_before_drop_what_lies_beyond_with_the_next_memo
     assert len(await mind.rows(types=("working",))) == 2
 
 
-async def test_more_places_than_before_are_used(mind: World) -> None:
+async def test_added_slots_are_used(mind: World) -> None:
     larger = with_slots(mind, 6)
     for content in "abcdefg":
         await keep(larger, content)
@@ -181,7 +181,7 @@ async def test_more_places_than_before_are_used(mind: World) -> None:
     assert await contents(larger) == list("gfedcb")
 
 
-async def test_an_agent_without_the_type_has_no_working_memory(world: World) -> None:
+async def test_needs_the_working_type(world: World) -> None:
     with pytest.raises(RequestInvalid, match=r"spec\.types") as refused:
         await keep(world, "a")
 
@@ -189,20 +189,20 @@ async def test_an_agent_without_the_type_has_no_working_memory(world: World) -> 
     assert await contents(world) == []
 
 
-async def test_an_agent_that_takes_any_type_has_working_memory_too(world: World) -> None:
+async def test_open_type_list_allows_working_memory(world: World) -> None:
     world.set_ranking(replace(EVERYTHING, types=()))
     await keep(world, "a")
     await world.add("stored", type="working", session_id="s")
     await world.add("lasting", type="note", session_id="s")
 
-    in_mind = await contents(world)
+    before = await contents(world)
     await world.working.end_session(world.agent, SESSION)
 
-    assert in_mind == ["a"]
+    assert before == ["a"]
     assert await world.heads() == ["lasting"]
 
 
-async def test_a_working_memory_is_not_superseded(mind: World) -> None:
+async def test_cannot_be_superseded(mind: World) -> None:
     kept = await keep(mind, "a")
 
     outcome = await mind.try_add("b", supersedes=kept.record.id)
@@ -211,7 +211,7 @@ async def test_a_working_memory_is_not_superseded(mind: World) -> None:
     assert await contents(mind) == ["a"]
 
 
-async def test_a_deleted_working_memory_leaves_its_place(mind: World) -> None:
+async def test_deletion_frees_the_slot(mind: World) -> None:
     for content in "abcd":
         kept = await keep(mind, content)
     await delete_head(mind.agent, kept.record.id, user_id="u")
@@ -222,7 +222,7 @@ async def test_a_deleted_working_memory_leaves_its_place(mind: World) -> None:
     assert await contents(mind) == ["e", "c", "b", "a"]
 
 
-async def test_the_end_of_a_session_drops_what_was_remembered_for_it_only(mind: World) -> None:
+async def test_session_end_removes_its_memories_only(mind: World) -> None:
     for content in "ab":
         await keep(mind, content)
     await keep(mind, "other session", Session("u", "t"))
@@ -239,7 +239,7 @@ async def test_the_end_of_a_session_drops_what_was_remembered_for_it_only(mind: 
     assert await mind.heads("v") == ["other user"]
 
 
-async def test_types_that_last_a_session_are_the_object_s_to_name(mind: World) -> None:
+async def test_spec_defines_session_types(mind: World) -> None:
     lasting = MemoryType("note", half_life_days=1, ttl=Ttl("Session"))
     mind.set_ranking(replace(RANKING, types=(*RANKING.types, lasting)))
     await mind.add("note", type="note", session_id="s")
@@ -252,7 +252,7 @@ async def test_types_that_last_a_session_are_the_object_s_to_name(mind: World) -
 
 
 @pytest.mark.parametrize("at", range(0, 10, 3))
-async def test_an_end_that_a_crash_cut_short_is_finished_by_the_next(mind: World, at: int) -> None:
+async def test_interrupted_session_end_is_completed(mind: World, at: int) -> None:
     for content in "ab":
         await keep(mind, content)
     await mind.add("stored", type="working", session_id="s")
@@ -265,7 +265,7 @@ async def test_an_end_that_a_crash_cut_short_is_finished_by_the_next(mind: World
     assert await mind.heads() == []
 
 
-async def test_ends_at_the_same_time_leave_nothing(mind: World) -> None:
+async def test_concurrent_session_ends_remove_all(mind: World) -> None:
     for content in "abcd":
         await keep(mind, content)
         await mind.add(f"stored {content}", type="working", session_id="s")
@@ -277,7 +277,7 @@ async def test_ends_at_the_same_time_leave_nothing(mind: World) -> None:
     assert await mind.heads() == []
 
 
-async def test_what_is_in_mind_is_not_taken_for_a_memory_that_is_stored_in_the_same_words(mind: World) -> None:
+async def test_is_no_duplicate_of_a_stored_memory(mind: World) -> None:
     settings = replace(mind.agent.settings, deduplicate=True)
     careful = World(replace(mind.agent, settings=settings), clock=mind.clock)
     await keep(careful, "a")
@@ -291,7 +291,7 @@ async def test_what_is_in_mind_is_not_taken_for_a_memory_that_is_stored_in_the_s
     assert await contents(careful) == ["a"]
 
 
-async def test_a_session_goes_on_after_its_end(mind: World) -> None:
+async def test_session_can_continue_after_its_end(mind: World) -> None:
     for content in "abcd":
         await keep(mind, content)
     await mind.working.end_session(mind.agent, SESSION)
@@ -302,7 +302,7 @@ async def test_a_session_goes_on_after_its_end(mind: World) -> None:
     assert await contents(mind) == ["a"]
 
 
-async def test_what_was_dropped_leaves_no_content(mind: World) -> None:
+async def test_removed_memory_leaves_no_content(mind: World) -> None:
     kept = await keep(mind, "secret words")
     await mind.working.end_session(mind.agent, SESSION)
 
@@ -312,7 +312,7 @@ async def test_what_was_dropped_leaves_no_content(mind: World) -> None:
     assert set(point["payload"]) == {"id", "agentId", "userId", "type", "rev", "pending"} | times
 
 
-async def test_working_memories_are_found_by_words_that_no_other_memory_holds_for_them(qdrant_url: str) -> None:
+async def test_keywords_are_not_shared_with_neighbours(qdrant_url: str) -> None:
     async with open_world(qdrant_url, ranking=RANKING, keyword=KeywordSource(language="english", window=2)) as world:
         await keep(world, "the heron waits")
         after = await world.add("plain talk", session_id="s")
@@ -328,7 +328,7 @@ async def test_working_memories_are_found_by_words_that_no_other_memory_holds_fo
         assert {point["id"] for point in found} == {after, kept.record.id}
 
 
-async def test_a_place_that_another_process_took_since_it_was_read_is_not_taken_from_it(mind: World) -> None:
+async def test_slot_taken_midway_is_respected(mind: World) -> None:
     for content in "abcd":
         await keep(mind, content)
     await mind.working.end_session(mind.agent, SESSION)

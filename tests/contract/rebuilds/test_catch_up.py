@@ -1,4 +1,4 @@
-"""What was changed in a rebuild's source meanwhile is carried into its target, over a real engine."""
+"""Changes of a rebuild's source during the copy, on a real engine."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -25,7 +25,7 @@ async def rebuild(qdrant_url: str) -> AsyncIterator[RebuildTask]:
         yield rebuild
 
 
-async def test_changes_deletions_and_what_is_new_come_into_the_target(rebuild: RebuildTask) -> None:
+async def test_copies_changes_deletions_and_new_points(rebuild: RebuildTask) -> None:
     world = rebuild.world
     edited, deleted = await world.add("draft"), await world.add("gone soon")
     await world.add("forget me", user_id="v")
@@ -44,7 +44,7 @@ async def test_changes_deletions_and_what_is_new_come_into_the_target(rebuild: R
     assert vectors == await rebuild.vectors(rebuild.source)
 
 
-async def test_a_pass_carries_only_what_bears_a_time_since_the_last_one(rebuild: RebuildTask) -> None:
+async def test_pass_copies_points_changed_since_last(rebuild: RebuildTask) -> None:
     await rebuild.world.add("before")
     rebuild.world.clock.move(ms=HOUR_MS)
     task = await rebuild.begin()
@@ -56,7 +56,7 @@ async def test_a_pass_carries_only_what_bears_a_time_since_the_last_one(rebuild:
 
 
 @pytest.mark.parametrize("timeout_s", [10, 300])
-async def test_a_write_of_a_slow_clock_is_copied(rebuild: RebuildTask, timeout_s: int) -> None:
+async def test_write_of_slow_clock_is_copied(rebuild: RebuildTask, timeout_s: int) -> None:
     """A write may take as long as a call to the server."""
     task = await rebuild.begin()
     task.server = replace(task.server, endpoint=replace(task.server.endpoint, timeout_s=timeout_s))
@@ -66,13 +66,13 @@ async def test_a_write_of_a_slow_clock_is_copied(rebuild: RebuildTask, timeout_s
     assert await copy_changed(task) == 1
 
 
-async def test_passes_go_on_only_while_there_is_much_to_carry(rebuild: RebuildTask) -> None:
+async def test_few_changes_end_the_passes(rebuild: RebuildTask) -> None:
     task = await rebuild.begin()
 
     assert await catch_up(task) == "0 points in 2 passes"
 
 
-async def test_what_was_really_deleted_in_the_source_goes_from_the_target(rebuild: RebuildTask) -> None:
+async def test_purged_point_is_deleted_from_target(rebuild: RebuildTask) -> None:
     kept, purged = await rebuild.world.add("kept"), await rebuild.world.add("purged")
     task = await rebuild.begin()
     await copy_differences(task)
@@ -83,7 +83,7 @@ async def test_what_was_really_deleted_in_the_source_goes_from_the_target(rebuil
     assert list(await rebuild.points(rebuild.target)) == [kept]
 
 
-async def test_what_was_purged_and_written_anew_under_its_id_is_carried_though_its_revision_is_lower(
+async def test_recreated_point_with_lower_rev_is_copied(
     rebuild: RebuildTask,
 ) -> None:
     world = rebuild.world
@@ -91,12 +91,12 @@ async def test_what_was_purged_and_written_anew_under_its_id_is_carried_though_i
     await change_head(world.agent, memory_id, {"importance": 0.9}, user_id="u")
     task = await rebuild.begin()
     await copy_differences(task)
-    anew = {"id": memory_id, "vector": vector_of("anew"), "payload": {"content": "anew", "rev": 1, "updatedAt": 7}}
-    await rebuild.server.points.upsert(rebuild.source, [anew])
+    recreated = {"id": memory_id, "vector": vector_of("anew"), "payload": {"content": "anew", "rev": 1, "updatedAt": 7}}
+    await rebuild.server.points.upsert(rebuild.source, [recreated])
 
     assert await copy_differences(task) == 1
 
-    assert (await rebuild.points(rebuild.target))[memory_id] == anew["payload"]
+    assert (await rebuild.points(rebuild.target))[memory_id] == recreated["payload"]
 
 
 async def test_only_new_contents_are_embedded(qdrant_url: str) -> None:
@@ -120,7 +120,7 @@ async def test_only_new_contents_are_embedded(qdrant_url: str) -> None:
         assert len(await rebuild.vectors(rebuild.target)) == 4
 
 
-async def test_a_pause_stops_it_and_the_next_run_carries_the_rest(rebuild: RebuildTask) -> None:
+async def test_next_run_after_pause_copies_the_rest(rebuild: RebuildTask) -> None:
     await rebuild.world.add("a")
     task = await rebuild.begin()
 
@@ -138,7 +138,7 @@ async def test_a_pause_stops_it_and_the_next_run_carries_the_rest(rebuild: Rebui
     assert len(await rebuild.points(rebuild.target)) == 1
 
 
-async def test_the_source_has_an_index_for_the_passes_and_loses_it_afterwards(rebuild: RebuildTask) -> None:
+async def test_temporary_index_of_source_is_dropped(rebuild: RebuildTask) -> None:
     before = (await rebuild.observe(rebuild.source)).collection
     metadata = await rebuild.metadata(rebuild.source)
     await catch_up(await rebuild.begin())
@@ -152,7 +152,7 @@ async def test_the_source_has_an_index_for_the_passes_and_loses_it_afterwards(re
     assert await rebuild.metadata(rebuild.source) == metadata
 
 
-async def test_an_index_that_was_there_before_stays(rebuild: RebuildTask) -> None:
+async def test_existing_index_is_kept(rebuild: RebuildTask) -> None:
     await rebuild.server.collections.apply(rebuild.source, CreateIndexes((("updatedAt", "integer"),)))
 
     await catch_up(await rebuild.begin())
@@ -161,10 +161,10 @@ async def test_an_index_that_was_there_before_stays(rebuild: RebuildTask) -> Non
     assert ("updatedAt", "integer") in (await rebuild.observe(rebuild.source)).collection.indexes
 
 
-async def test_on_the_way_back_what_the_other_collection_has_otherwise_gives_way_and_vectors_stay(
+async def test_rollback_overwrites_conflicting_payloads(
     rebuild: RebuildTask,
 ) -> None:
-    """The previous collection may hold late writes that nobody was told of, at the same revision."""
+    """The previous collection may contain unacknowledged late writes of the same revision. Its vectors are kept."""
     same, differs = await rebuild.world.add("same"), await rebuild.world.add("differs")
     task = await rebuild.begin()
     await copy_differences(task)
@@ -178,6 +178,6 @@ async def test_on_the_way_back_what_the_other_collection_has_otherwise_gives_way
     assert await copy_differences(await rebuild.begin(kind=RebuildKind.ROLLBACK)) == 1
 
     assert await rebuild.points(rebuild.target) == await rebuild.points(rebuild.source)
-    there, here = await rebuild.vectors(rebuild.target), await rebuild.vectors(rebuild.source)
-    assert there[differs] == here[differs]
-    assert there[same] != here[same]
+    target, source = await rebuild.vectors(rebuild.target), await rebuild.vectors(rebuild.source)
+    assert target[differs] == source[differs]
+    assert target[same] != source[same]

@@ -1,4 +1,4 @@
-"""The step of a rebuild that fills the target, over a real engine: it may be killed at every call and run again."""
+"""The copy step of a rebuild on a real engine: resuming after a kill, embedding, budget."""
 
 import asyncio
 import random
@@ -46,7 +46,7 @@ async def rebuild(qdrant_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
 
 @pytest.fixture
 async def smaller(qdrant_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RebuildTask]:
-    """Vectors are made anew, of four numbers."""
+    """Vectors are computed again, with four dimensions."""
     for name in ("MAX_COPIED_POINTS", "MAX_EMBEDDED_POINTS"):
         monkeypatch.setattr(carrying, name, PAGE)
     async with open_rebuild(qdrant_url, size=4) as rebuild:
@@ -63,12 +63,12 @@ async def task_of(
     provider: str = "none",
     **spec: Any,
 ) -> RebuildRun:
-    """Return what a run of the machine would give the step.
+    """Build the run that the step gets.
 
     Args:
-        points: in the place of the server's.
-        provider: of the target's embedding.
-        spec: of the object.
+        points: Replaces the point store of the server.
+        provider: Embedding provider of the target.
+        spec: Fields of the AgentMemory spec.
     """
     world.spec, world.embedder = spec, embedder
     task = await world.begin()
@@ -86,7 +86,7 @@ async def record_of(rebuild: RebuildTask) -> RebuildRecord:
 
 
 async def fill(world: World) -> None:
-    """Store memories, every second one of a content that another has too, and delete one."""
+    """Store memories, each content twice, and delete the first."""
     points = [point_of(number) for number in range(POINTS)]
     tombstone = {"id": points[0]["id"], "rev": 2, "updatedAt": 2, "deletedAt": 2}
     points[0] |= {"vector": {}, "payload": tombstone}
@@ -99,14 +99,14 @@ def point_of(number: int) -> Json:
     return {"id": id_, "vector": vector_of(number), "payload": payload}
 
 
-async def test_every_point_is_copied_and_the_record_says_so(rebuild: RebuildTask) -> None:
+async def test_copies_and_counts_every_point(rebuild: RebuildTask) -> None:
     assert await CopyStep()(await task_of(rebuild)) == f"{POINTS} points"
     assert await rebuild.points_with_vectors(rebuild.target) == await rebuild.points_with_vectors(rebuild.source)
     record = await record_of(rebuild)
     assert (record.copied, record.total, record.calls) == (POINTS, POINTS, 0)
 
 
-async def test_the_versions_of_an_item_come_along_and_are_not_embedded(smaller: RebuildTask) -> None:
+async def test_item_versions_are_copied_unembedded(smaller: RebuildTask) -> None:
     world = smaller.world
     world.agent = replace(world.agent, settings=replace(world.agent.settings, keep_versions=3))
     address = Address(user_id="u", namespace=("memories", "u"), key="k")
@@ -124,11 +124,11 @@ async def test_the_versions_of_an_item_come_along_and_are_not_embedded(smaller: 
     assert "first" not in embedder.texts
 
 
-async def test_killed_at_any_call_it_goes_on_and_comes_to_the_same(rebuild: RebuildTask) -> None:
+async def test_resumes_after_kill_at_any_call(rebuild: RebuildTask) -> None:
     step, store = CopyStep(note_s=0), rebuild.server.points
     cursors: list[Any] = []
     while True:
-        # Two pages, and in the midst of a third.
+        # Fails in the third page.
         dying: Any = CrashingStore(store, 5, "after")
         try:
             await step(await task_of(rebuild, points=dying))
@@ -137,12 +137,12 @@ async def test_killed_at_any_call_it_goes_on_and_comes_to_the_same(rebuild: Rebu
             cursors.append((await record_of(rebuild)).cursor)
 
     assert len(cursors) > 2
-    assert cursors == sorted(cursors, key=str), "it never goes back"
+    assert cursors == sorted(cursors, key=str), "the cursor never decreases"
     assert await rebuild.points_with_vectors(rebuild.target) == await rebuild.points_with_vectors(rebuild.source)
     assert (await record_of(rebuild)).copied == POINTS
 
 
-async def test_it_stops_between_two_pages_when_it_is_not_to_go_on(rebuild: RebuildTask) -> None:
+async def test_pause_takes_effect_between_pages(rebuild: RebuildTask) -> None:
     checks = iter([None, None, RebuildPaused("paused")])
 
     async def check() -> None:
@@ -154,7 +154,7 @@ async def test_it_stops_between_two_pages_when_it_is_not_to_go_on(rebuild: Rebui
     assert 0 < len(await rebuild.points_with_vectors(rebuild.target)) <= 2 * PAGE
 
 
-async def test_another_embedding_is_asked_for_once_a_content(smaller: RebuildTask) -> None:
+async def test_each_content_is_embedded_once(smaller: RebuildTask) -> None:
     embedder = FakeEmbedder(size=4)
 
     await CopyStep()(await task_of(smaller, embedder=embedder, embedding={"provider": "wordllama", "batchSize": 8}))
@@ -165,7 +165,7 @@ async def test_another_embedding_is_asked_for_once_a_content(smaller: RebuildTas
 
 
 class Flickering(FakeEmbedder):
-    """Is away for every third call."""
+    """Fails at every third call."""
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         if (self.calls + 1) % 3 == 0:
@@ -174,7 +174,7 @@ class Flickering(FakeEmbedder):
         return await super().embed(texts)
 
 
-async def test_a_provider_that_is_away_now_and_then_delays_it_and_nothing_is_left_out(smaller: RebuildTask) -> None:
+async def test_flaky_provider_delays_copy_without_loss(smaller: RebuildTask) -> None:
     embedder, runs = Flickering(size=4), 0
     while True:
         runs += 1
@@ -189,9 +189,10 @@ async def test_a_provider_that_is_away_now_and_then_delays_it_and_nothing_is_lef
     assert sum(bool(point["vector"]) for point in copied.values()) == POINTS - 1
 
 
-async def test_a_content_that_is_refused_keeps_what_was_copied_and_goes_on_once_it_is_mended(
+async def test_resumes_after_refused_content(
     smaller: RebuildTask,
 ) -> None:
+    """The points copied before are kept."""
     embedder = FakeEmbedder(size=4, refused="content 15")
 
     with pytest.raises(RebuildPaused, match=r"000000000030, 0.*000000000031 have content that"):
@@ -201,12 +202,12 @@ async def test_a_content_that_is_refused_keeps_what_was_copied_and_goes_on_once_
     await CopyStep()(await task_of(smaller, embedder=embedder))
 
     assert before.copied > 0
-    assert "content 1" not in embedder.texts, "what was copied is not embedded again"
+    assert "content 1" not in embedder.texts, "a copied content is not embedded again"
     assert len(await smaller.points_with_vectors(smaller.target)) == POINTS
 
 
-async def test_no_more_calls_are_made_than_there_is_budget_for(smaller: RebuildTask) -> None:
-    # Four a second.
+async def test_embedding_calls_stay_within_budget(smaller: RebuildTask) -> None:
+    # Four calls a second.
     spec: Json = {"rebuild": {"maxEmbeddingCallsPerHour": 4 * 3600}}
     embedder = FakeEmbedder(size=4)
     task = await task_of(
@@ -220,7 +221,7 @@ async def test_no_more_calls_are_made_than_there_is_budget_for(smaller: RebuildT
     assert took_s > (embedder.calls - 4) / 4
 
 
-async def test_a_rebuild_that_waits_for_its_budget_can_be_paused(smaller: RebuildTask) -> None:
+async def test_can_be_paused_while_budget_is_used_up(smaller: RebuildTask) -> None:
     checks = 0
 
     async def check() -> None:
@@ -237,9 +238,7 @@ async def test_a_rebuild_that_waits_for_its_budget_can_be_paused(smaller: Rebuil
 
 
 @pytest.mark.parametrize("datatype", ["float16", "uint8"])
-async def test_a_copy_of_small_numbers_is_equal_to_what_a_client_would_have_written(
-    qdrant_url: str, datatype: str
-) -> None:
+async def test_small_datatypes_equal_a_direct_write(qdrant_url: str, datatype: str) -> None:
     async with open_rebuild(qdrant_url, datatype=datatype) as rebuild:
         await fill(rebuild.world)
         await CopyStep()(await task_of(rebuild))
@@ -253,7 +252,7 @@ async def test_a_copy_of_small_numbers_is_equal_to_what_a_client_would_have_writ
 
 
 class Failing(list[Json]):
-    """The bodies that a service was sent, which makes it refuse some of them."""
+    """The requests of a service; adds a fault for some of them."""
 
     def __init__(self, service: FakeOpenAI, draw: random.Random) -> None:
         super().__init__()
@@ -265,15 +264,15 @@ class Failing(list[Json]):
             self._service.faults.append(failure(503))
 
 
-async def test_a_service_that_fails_thirty_in_a_hundred_requests_and_then_all_is_waited_for(
+async def test_unavailable_service_is_awaited(
     smaller: RebuildTask,
 ) -> None:
+    """The service fails at first, then for 30 % of the requests."""
     draw = random.Random(1)
-    # Away for all of the first runs, then for three in ten.
     service = FakeOpenAI(dimensions=4, faults=[failure(503)] * 30)
     service.bodies = Failing(service, draw)
     spec: Any = {"provider": "openai", "embedding": {"provider": "wordllama", "batchSize": 4}}
-    step, away = CopyStep(note_s=0), 0
+    step, failures = CopyStep(note_s=0), 0
     with serve(service.app()) as url:
         options = OpenAIOptions(model="m", dimensions=4, base_url=f"{url}/v1", timeout_s=0.3, first_delay_s=0.01)
         embedder = OpenAIEmbedder(options)
@@ -282,9 +281,9 @@ async def test_a_service_that_fails_thirty_in_a_hundred_requests_and_then_all_is
                 await step(await task_of(smaller, embedder=embedder, **spec))
                 break
             except EmbedderUnavailable:
-                away += 1
+                failures += 1
         await embedder.aclose()
 
-    assert away > 0
+    assert failures > 0
     copied = (await smaller.points_with_vectors(smaller.target)).values()
     assert sum(bool(point["vector"]) for point in copied) == POINTS - 1

@@ -1,4 +1,4 @@
-"""What late writers leave in a rebuild's source after the move comes into the target, over a real engine."""
+"""Late writes to a rebuild's source after the move, on a real engine."""
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ GERMAN = KeywordSource(language="german", window=2)
 
 @dataclass(frozen=True)
 class NewModel:
-    """Another embedding of the same size."""
+    """Embedding model with other vectors of the same size."""
 
     dimensions: int = SIZE
 
@@ -41,8 +41,8 @@ async def rebuild(qdrant_url: str) -> AsyncIterator[RebuildTask]:
         yield rebuild
 
 
-async def moved(rebuild: RebuildTask) -> tuple[RebuildRun, World]:
-    """Move the alias, everything carried; return the task, and a writer who does not know of it."""
+async def move(rebuild: RebuildTask) -> tuple[RebuildRun, World]:
+    """Copy all points and move the alias; return the task and a writer that still uses the source."""
     moving = {MOVING_KEY: {"from": rebuild.source, "to": rebuild.target, "phase": Phase.FINAL}}
     await rebuild.server.snapshots.write_metadata(rebuild.source, moving)
     await copy_differences(await rebuild.begin())
@@ -53,13 +53,14 @@ async def moved(rebuild: RebuildTask) -> tuple[RebuildRun, World]:
     return task, rebuild.writing_to(rebuild.source)
 
 
-async def drain(task: RebuildRun, *meanwhile: Hook) -> str:
-    time = Time(meanwhile=list(meanwhile))
+async def drain(task: RebuildRun, *hooks: Hook) -> str:
+    time = Time(hooks=list(hooks))
     return await DrainStep(monotonic=time.monotonic, sleep=time.sleep)(task)
 
 
-async def test_it_goes_on_for_as_long_as_a_request_may_take_and_until_nothing_is_found(rebuild: RebuildTask) -> None:
-    task, late = await moved(rebuild)
+async def test_lasts_until_no_late_write_is_found(rebuild: RebuildTask) -> None:
+    """It lasts at least as long as the request timeout."""
+    task, late = await move(rebuild)
     time, written = Time(), 0
 
     async def write() -> None:
@@ -68,19 +69,19 @@ async def test_it_goes_on_for_as_long_as_a_request_may_take_and_until_nothing_is
             written += 1
             await late.add(f"late {written}")
 
-    time.meanwhile.append(write)
-    told = await DrainStep(monotonic=time.monotonic, sleep=time.sleep)(task)
+    time.hooks.append(write)
+    message = await DrainStep(monotonic=time.monotonic, sleep=time.sleep)(task)
 
     assert TIMEOUT_S + 2 <= time.now_s <= TIMEOUT_S + 4
-    assert told.startswith(f"{written} late points")
+    assert message.startswith(f"{written} late points")
     assert len(await rebuild.world.heads()) == written
     assert MOVING_KEY not in await rebuild.metadata(rebuild.source)
 
 
-async def test_what_was_written_in_the_target_since_the_move_wins(rebuild: RebuildTask) -> None:
+async def test_newer_write_in_target_wins(rebuild: RebuildTask) -> None:
     world = rebuild.world
     both, late_only = await world.add("both"), await world.add("late only")
-    task, late = await moved(rebuild)
+    task, late = await move(rebuild)
     for memory_id in (both, both, late_only):
         await change_head(late.agent, memory_id, {"importance": 0.9}, user_id="u")
     await change_head(world.agent, both, {"importance": 0.1}, user_id="u")
@@ -91,11 +92,11 @@ async def test_what_was_written_in_the_target_since_the_move_wins(rebuild: Rebui
     assert {id_: rows[id_]["importance"] for id_ in (both, late_only)} == {both: 0.1, late_only: 0.9}
 
 
-async def test_what_is_late_comes_into_the_change_log_when_it_is_carried(rebuild: RebuildTask) -> None:
-    """Readers of the log are past the time at which it was written."""
+async def test_late_write_is_logged_at_its_copy_time(rebuild: RebuildTask) -> None:
+    """Readers of the log have passed the time of the write."""
     world = rebuild.world
-    changed, left = await world.add("changed"), await world.add("left")
-    task, late = await moved(rebuild)
+    changed, unchanged = await world.add("changed"), await world.add("left")
+    task, late = await move(rebuild)
     await change_head(late.agent, changed, {"importance": 0.9}, user_id="u")
     new = await late.add("new")
     written_ms = world.clock.now_ms()
@@ -104,12 +105,12 @@ async def test_what_is_late_comes_into_the_change_log_when_it_is_carried(rebuild
     await drain(task)
 
     times = {id_: row["loggedAt"] for id_, row in (await rebuild.points(rebuild.target)).items()}
-    assert times[left] < written_ms < min(times[changed], times[new])
+    assert times[unchanged] < written_ms < min(times[changed], times[new])
 
 
-async def test_a_late_successor_becomes_the_head(rebuild: RebuildTask) -> None:
+async def test_late_successor_becomes_the_head(rebuild: RebuildTask) -> None:
     old = await rebuild.world.add("old")
-    task, late = await moved(rebuild)
+    task, late = await move(rebuild)
     await late.add("new", supersedes=old)
 
     await drain(task)
@@ -117,9 +118,9 @@ async def test_a_late_successor_becomes_the_head(rebuild: RebuildTask) -> None:
     assert await rebuild.world.heads() == ["new"]
 
 
-async def test_a_late_successor_gives_way_to_the_one_that_the_target_has(rebuild: RebuildTask) -> None:
+async def test_late_successor_yields_to_targets_successor(rebuild: RebuildTask) -> None:
     old = await rebuild.world.add("old")
-    task, late = await moved(rebuild)
+    task, late = await move(rebuild)
     await late.add("late", supersedes=old)
     await rebuild.world.add("acknowledged", supersedes=old)
 
@@ -128,9 +129,9 @@ async def test_a_late_successor_gives_way_to_the_one_that_the_target_has(rebuild
     assert await rebuild.world.heads() == ["acknowledged"]
 
 
-async def test_a_late_deletion_of_a_head_lets_the_version_before_it_answer(rebuild: RebuildTask) -> None:
+async def test_late_deletion_restores_previous_version(rebuild: RebuildTask) -> None:
     head = await rebuild.world.add("head", supersedes=await rebuild.world.add("before"))
-    task, late = await moved(rebuild)
+    task, late = await move(rebuild)
     await delete_head(late.agent, head, user_id="u")
 
     await drain(task)
@@ -138,11 +139,11 @@ async def test_a_late_deletion_of_a_head_lets_the_version_before_it_answer(rebui
     assert await rebuild.world.heads() == ["before"]
 
 
-async def test_of_a_late_deletion_nothing_is_done_where_the_head_was_written_in_the_target(
+async def test_late_deletion_yields_to_write_in_target(
     rebuild: RebuildTask,
 ) -> None:
     head = await rebuild.world.add("head", supersedes=await rebuild.world.add("before"))
-    task, late = await moved(rebuild)
+    task, late = await move(rebuild)
     await delete_head(late.agent, head, user_id="u")
     await change_head(rebuild.world.agent, head, {"importance": 0.9}, user_id="u")
 
@@ -151,9 +152,9 @@ async def test_of_a_late_deletion_nothing_is_done_where_the_head_was_written_in_
     assert await rebuild.world.heads() == ["head"]
 
 
-async def test_who_was_forgotten_in_the_target_does_not_come_back_by_a_late_write(rebuild: RebuildTask) -> None:
+async def test_late_write_of_forgotten_user_is_dropped(rebuild: RebuildTask) -> None:
     await rebuild.world.add("known")
-    task, late = await moved(rebuild)
+    task, late = await move(rebuild)
     await late.add("late")
     rebuild.world.clock.move(ms=5_000)
     await rebuild.world.forgetting.forget(
@@ -165,11 +166,12 @@ async def test_who_was_forgotten_in_the_target_does_not_come_back_by_a_late_writ
     assert await rebuild.world.heads() == []
 
 
-async def test_what_was_stored_after_a_forget_in_the_target_stays_though_who_forgot_was_ahead(
+async def test_write_after_forget_survives_clock_skew(
     rebuild: RebuildTask,
 ) -> None:
+    """The clock of the forget was ahead of the clock of the write."""
     world = rebuild.world
-    task, late = await moved(rebuild)
+    task, late = await move(rebuild)
     await late.add("late")
     world.clock.move(ms=5_000)
     await world.forgetting.forget(world.agent, ForgetRequest(scope=ErasureScope(user_id="u", is_whole=True)))
@@ -181,29 +183,30 @@ async def test_what_was_stored_after_a_forget_in_the_target_stays_though_who_for
     assert await world.heads() == ["stored since"]
 
 
-async def test_what_a_killed_drain_had_carried_is_carried_once(rebuild: RebuildTask) -> None:
+async def test_killed_drain_copies_nothing_twice(rebuild: RebuildTask) -> None:
     old = await rebuild.world.add("old")
-    task, late = await moved(rebuild)
+    task, late = await move(rebuild)
     await late.add("new", supersedes=old)
     await drain(task)
 
-    told = await drain(await rebuild.begin())
+    message = await drain(await rebuild.begin())
 
-    assert told.startswith("0 late points")
+    assert message.startswith("0 late points")
     assert await rebuild.world.heads() == ["new"]
 
 
-async def test_a_source_that_is_gone_has_nothing_left(rebuild: RebuildTask) -> None:
-    task, _ = await moved(rebuild)
+async def test_deleted_source_has_no_late_points(rebuild: RebuildTask) -> None:
+    task, _ = await move(rebuild)
     await rebuild.server.collections.delete(rebuild.source)
 
     assert (await drain(task)).startswith("0 late points")
 
 
-async def test_a_vector_of_the_old_space_that_a_sleeping_writer_sent_is_made_anew(qdrant_url: str) -> None:
+async def test_outdated_vector_is_embedded_again(qdrant_url: str) -> None:
+    """A paused writer sent it after the move."""
     async with open_rebuild(qdrant_url, embedder=NewModel()) as rebuild:
         before = await rebuild.world.add("before")
-        task, _ = await moved(rebuild)
+        task, _ = await move(rebuild)
         strange = await rebuild.world.add("strange")
         right = await rebuild.world.add("right", vector=vector_of("new right"))
 
@@ -221,9 +224,10 @@ def cosine(one: Sequence[float], other: Sequence[float]) -> float:
     return float(sum(x * y for x, y in zip(one, other, strict=True)) / lengths)
 
 
-async def test_words_that_a_sleeping_writer_sent_in_the_old_language_are_made_anew(qdrant_url: str) -> None:
+async def test_outdated_keyword_vector_is_computed_again(qdrant_url: str) -> None:
+    """A paused writer sent it after the move, in the old language."""
     async with open_rebuild(qdrant_url, keyword=ENGLISH, other_keyword=GERMAN) as rebuild:
-        task, _ = await moved(rebuild)
+        task, _ = await move(rebuild)
         sleeping = await rebuild.world.add("die Züge fuhren", session_id="s")
         rebuild.world.agent = replace(rebuild.world.agent, keyword=GERMAN)
         awake = await rebuild.world.add("die Züge fuhren", session_id="t")

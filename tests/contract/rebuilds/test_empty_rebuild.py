@@ -1,4 +1,4 @@
-"""An empty collection is rebuilt unasked, and only while it is empty: seen where writers wait, not in a status."""
+"""The rebuild of an empty collection, which needs no approval while the collection is empty."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -15,16 +15,16 @@ from tests.support.spec.documents import connection_document
 
 
 class EmptyWorld(FullWorld):
-    """An agent without memories whose object asks for a Rebuild that nobody approved, and somebody who writes.
+    """An agent without memories whose spec needs an unapproved rebuild, and one writer.
 
     Attributes:
-        writes_at: the moment of the operator at which a memory is stored; 0 is never.
-        writes_held: the same, of those at which writers are held: the API would not acknowledge it.
-        has_come: whether it was stored.
+        write_at_call: Call of the operator at which a memory is stored; 0 for never.
+        write_at_paused_call: The same, but counts only the calls while writers are paused.
+        has_written: True if the memory was stored.
     """
 
-    writes_at = writes_held = 0
-    has_come = False
+    write_at_call = write_at_paused_call = 0
+    has_written = False
 
     async def begin_empty(self) -> None:
         self.table.put(connection_document(url=self.url, timeoutSeconds=TIMEOUT_S))
@@ -34,22 +34,22 @@ class EmptyWorld(FullWorld):
 
     def _moment(self) -> None:
         super()._moment()
-        if self.writes_held and self.is_final():
-            self.writes_held -= 1
-            self.writes_at = 0 if self.writes_held else self.calls
-        if self.calls == self.writes_at:
-            self.come()
+        if self.write_at_paused_call and self.is_final():
+            self.write_at_paused_call -= 1
+            self.write_at_call = 0 if self.write_at_paused_call else self.calls
+        if self.calls == self.write_at_call:
+            self.write()
 
     def is_final(self) -> bool:
         moving = self.metadata(self.physical).get(MOVING_KEY) or {}
         return moving.get("phase") == Phase.FINAL
 
-    def come(self) -> None:
-        self.has_come = True
+    def write(self) -> None:
+        self.has_written = True
         self.put(1, content="stored", rev=1)
 
     def assert_untouched(self) -> None:
-        """Nothing was moved, nothing is left of what was begun, and nobody is held."""
+        """Assert that the alias is unchanged, no target remains and no writer is paused."""
         assert self.aliases() == {self.alias: self.physical}
         assert self.collections() == [self.physical]
         assert MOVING_KEY not in self.metadata(self.physical)
@@ -61,20 +61,20 @@ class EmptyWorld(FullWorld):
 
 @pytest.fixture
 async def world(qdrant_url: str) -> AsyncIterator[EmptyWorld]:
-    made = EmptyWorld(qdrant_url)
-    await made.begin_empty()
-    yield made
-    await made.close()
+    world = EmptyWorld(qdrant_url)
+    await world.begin_empty()
+    yield world
+    await world.close()
 
 
-async def test_nobody_has_to_approve_it(world: EmptyWorld) -> None:
+async def test_needs_no_approval(world: EmptyWorld) -> None:
     await world.rebuild()
 
     world.assert_moved()
     assert world.count() == 0
 
 
-async def test_where_callers_send_the_vectors_no_embedder_is_needed(world: EmptyWorld) -> None:
+async def test_client_vectors_need_no_embedder(world: EmptyWorld) -> None:
     world.change(embedding={"provider": "none", "dimensions": 16})
 
     await world.rebuild()
@@ -82,9 +82,7 @@ async def test_where_callers_send_the_vectors_no_embedder_is_needed(world: Empty
     world.assert_moved()
 
 
-async def test_what_cannot_begin_asks_for_no_pass_after_the_first(
-    world: EmptyWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_blocked_start_requests_one_pass(world: EmptyWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     async def missing(*_: object) -> NoReturn:
         raise RebuildPaused("the Secret is not there")
 
@@ -100,7 +98,7 @@ async def test_what_cannot_begin_asks_for_no_pass_after_the_first(
 
 
 @pytest.mark.parametrize("spec", [{"changePolicy": "Never"}, {"index": {}}])
-async def test_what_is_not_to_be_made_is_not(world: EmptyWorld, spec: dict[str, object]) -> None:
+async def test_disabled_or_unneeded_rebuild_is_skipped(world: EmptyWorld, spec: dict[str, object]) -> None:
     world.change(**spec)
 
     await world.rebuild()
@@ -108,7 +106,7 @@ async def test_what_is_not_to_be_made_is_not(world: EmptyWorld, spec: dict[str, 
     world.assert_untouched()
 
 
-async def test_one_tombstone_is_not_nothing(world: EmptyWorld) -> None:
+async def test_tombstone_requires_approval(world: EmptyWorld) -> None:
     world.put(1, deletedAt=world.clock.now_ms(), rev=2)
 
     await world.rebuild()
@@ -116,11 +114,9 @@ async def test_one_tombstone_is_not_nothing(world: EmptyWorld) -> None:
     world.assert_untouched()
 
 
-async def test_a_collection_that_tells_of_no_points_and_holds_some_is_held(
-    world: EmptyWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world.come()
-    # The number that Qdrant tells of a collection is an estimate.
+async def test_points_are_counted_exactly(world: EmptyWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of points in the collection info of Qdrant is an estimate."""
+    world.write()
     monkeypatch.setattr(qdrant_collections, "observed_from", lambda *a, **b: replace(observed_from(*a, **b), points=0))
 
     await world.rebuild()
@@ -128,54 +124,52 @@ async def test_a_collection_that_tells_of_no_points_and_holds_some_is_held(
     world.assert_untouched()
 
 
-async def test_whenever_somebody_writes_it_is_held_again_or_carried_over(qdrant_url: str) -> None:
+async def test_concurrent_write_is_never_lost(qdrant_url: str) -> None:
     moment, outcomes = -5, set[bool]()
     while True:
         moment += 9
         world = EmptyWorld(qdrant_url)
         await world.begin_empty()
-        world.writes_at = moment
+        world.write_at_call = moment
 
         await world.rebuild()
 
-        has_come, is_moved = world.has_come, world.aliases()[world.alias] != world.physical
-        if has_come:
+        has_written, is_moved = world.has_written, world.aliases()[world.alias] != world.physical
+        if has_written:
             assert world.rows()[1]["content"] == "stored"
             (world.assert_moved if is_moved else world.assert_untouched)()
             outcomes.add(is_moved)
         await world.close()
-        if not has_come:
+        if not has_written:
             break
     assert set(outcomes) == {True, False}
 
 
-@pytest.mark.parametrize(("held", "is_moved"), [(1, False), (2, True)])
-async def test_a_write_while_writers_are_held_is_seen_or_carried_over(
-    world: EmptyWorld, held: int, is_moved: bool
-) -> None:
-    # The first moment is right before it is looked whether the collection is empty, the second right before the move.
-    world.writes_held = held
+@pytest.mark.parametrize(("call", "is_moved"), [(1, False), (2, True)])
+async def test_write_during_pause_is_never_lost(world: EmptyWorld, call: int, is_moved: bool) -> None:
+    # The first call comes right before the check for emptiness, the second right before the move.
+    world.write_at_paused_call = call
 
     await world.rebuild()
 
-    assert world.has_come
+    assert world.has_written
     assert world.rows()[1]["content"] == "stored"
     (world.assert_moved if is_moved else world.assert_untouched)()
 
 
-async def test_killed_anywhere_and_written_to_then_it_is_held_again_or_gone_on_with(qdrant_url: str) -> None:
+async def test_write_after_kill_is_never_lost(qdrant_url: str) -> None:
     moment, outcomes = -1, list[bool]()
     while True:
         moment += 11
         world = EmptyWorld(qdrant_url)
         await world.begin_empty()
 
-        def come(world: EmptyWorld = world) -> None:
+        def write(world: EmptyWorld = world) -> None:
             outcomes.append(world.aliases()[world.alias] != world.physical)
-            world.come()
+            world.write()
 
-        was_killed = await world.rebuild_killed_at(moment, come)
-        if world.has_come:
+        was_killed = await world.rebuild_killed_at(moment, write)
+        if world.has_written:
             assert world.rows()[1]["content"] == "stored"
             (world.assert_moved if outcomes[-1] else world.assert_untouched)()
         await world.close()
@@ -184,7 +178,7 @@ async def test_killed_anywhere_and_written_to_then_it_is_held_again_or_gone_on_w
     assert set(outcomes) == {True, False}
 
 
-async def test_killed_anywhere_and_left_empty_it_is_gone_on_with(qdrant_url: str) -> None:
+async def test_resumes_after_kill_anywhere(qdrant_url: str) -> None:
     moment = -1
     while True:
         moment += 17

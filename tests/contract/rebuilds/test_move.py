@@ -1,4 +1,4 @@
-"""An agent's alias is moved from a rebuild's source to its target, over a real engine."""
+"""The move of an agent's alias from a rebuild's source to its target, on a real engine."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -30,22 +30,22 @@ async def rebuild(qdrant_url: str) -> AsyncIterator[RebuildTask]:
 
 @dataclass(slots=True)
 class Time:
-    """Seconds that pass only while somebody sleeps, and who does something then."""
+    """Virtual clock that advances in `sleep`, which then runs the hooks."""
 
     now_s: float = 0.0
-    meanwhile: list[Hook] = field(default_factory=list)
+    hooks: list[Hook] = field(default_factory=list)
 
     def monotonic(self) -> float:
         return self.now_s
 
     async def sleep(self, seconds: float) -> None:
         self.now_s += seconds
-        for hook in self.meanwhile:
+        for hook in self.hooks:
             await hook()
 
 
 class Watched:
-    """Collections whose changes are preceded by a hook, and may fail afterwards."""
+    """Collections that run a hook before a change of the alias, and can fail after it."""
 
     def __init__(self, inner: Any, before: Hook, *, error: Exception | None = None) -> None:
         self._inner, self._before, self._error = inner, before, error
@@ -62,7 +62,7 @@ class Watched:
 
 
 def watch(task: RebuildRun, before: Hook, *, error: Exception | None = None) -> None:
-    """Call a hook right before the alias moves; let the answer to that be lost."""
+    """Run a hook right before the alias moves, and raise `error` after it."""
     collections: Any = Watched(task.server.collections, before, error=error)
     task.server = replace(task.server, collections=collections)
 
@@ -74,7 +74,7 @@ def mover(time: Time | None = None, **more: Any) -> MoveStep:
     )
 
 
-async def test_the_alias_leads_to_the_target_which_holds_what_was_written_until_then(rebuild: RebuildTask) -> None:
+async def test_target_holds_writes_until_the_move(rebuild: RebuildTask) -> None:
     task, time = await rebuild.begin(), Time()
     phases: list[Phase | None] = []
 
@@ -82,19 +82,20 @@ async def test_the_alias_leads_to_the_target_which_holds_what_was_written_until_
         phases.append(phase_of(await rebuild.metadata(rebuild.source)))
         await rebuild.writing_to(rebuild.source).add(f"while {len(phases)} s had passed")
 
-    time.meanwhile.append(write)
+    time.hooks.append(write)
     watch(task, write)
 
-    told = await mover(time)(task)
+    message = await mover(time)(task)
 
-    assert "writes were paused for" in told
+    assert "writes were paused for" in message
     assert await rebuild.alias() == rebuild.target
     assert phases == [*[Phase.ANNOUNCED] * 7, Phase.FINAL]
-    # The last is what a writer does who knows of no move: it is left to the drain.
+    # The last write ignores the announcement: the drain copies it.
     assert len(await rebuild.points(rebuild.target)) == len(await rebuild.points(rebuild.source)) - 1
 
 
-async def test_one_that_was_announced_beside_the_step_before_waits_for_what_is_left_alone(rebuild: RebuildTask) -> None:
+async def test_early_announcement_shortens_the_wait(rebuild: RebuildTask) -> None:
+    """It is announced during the previous step."""
     task, time, move_s = await rebuild.begin(), Time(), list[float]()
     move = mover(time)
 
@@ -106,7 +107,7 @@ async def test_one_that_was_announced_beside_the_step_before_waits_for_what_is_l
     async def note() -> None:
         move_s.append(time.now_s)
 
-    time.meanwhile.append(note)
+    time.hooks.append(note)
 
     assert await move.with_announcement(verify)(task) == "verified"
     await move(task)
@@ -115,13 +116,13 @@ async def test_one_that_was_announced_beside_the_step_before_waits_for_what_is_l
     assert move_s == [6, 7]
 
 
-async def test_one_whose_announcement_was_taken_back_is_not_made_and_announced_anew(rebuild: RebuildTask) -> None:
+async def test_removed_announcement_is_repeated(rebuild: RebuildTask) -> None:
     task, time = await rebuild.begin(), Time()
 
-    async def let_go_on() -> None:
+    async def release() -> None:
         await release_writers(rebuild.server, rebuild.source)
 
-    time.meanwhile.append(let_go_on)
+    time.hooks.append(release)
     with pytest.raises(StoreUnavailable, match="was removed and is repeated"):
         await mover(time)(task)
 
@@ -130,21 +131,22 @@ async def test_one_whose_announcement_was_taken_back_is_not_made_and_announced_a
     assert await rebuild.alias() == rebuild.target
 
 
-async def test_the_announcement_says_what_will_embed_so_that_it_can_be_made_ready(rebuild: RebuildTask) -> None:
-    task, said = await rebuild.begin(), list[Any]()
+async def test_announcement_names_the_new_embedding(rebuild: RebuildTask) -> None:
+    """The API loads the new embedder before the move."""
+    task, embeddings = await rebuild.begin(), list[Any]()
 
-    async def look() -> None:
-        said.append((await rebuild.metadata(rebuild.source))[MOVING_KEY]["embedding"])
+    async def read_embedding() -> None:
+        embeddings.append((await rebuild.metadata(rebuild.source))[MOVING_KEY]["embedding"])
 
     time = Time()
-    time.meanwhile.append(look)
+    time.hooks.append(read_embedding)
     await mover(time)(task)
 
     assert task.desired.marker is not None
-    assert embedding_from_json(said[0]) == task.desired.marker.embedding
+    assert embedding_from_json(embeddings[0]) == task.desired.marker.embedding
 
 
-async def test_when_it_was_moved_is_on_record_before_writers_of_the_target_have_a_time(rebuild: RebuildTask) -> None:
+async def test_recorded_time_precedes_writes_to_target(rebuild: RebuildTask) -> None:
     task = await rebuild.begin()
 
     await mover()(task)
@@ -156,7 +158,7 @@ async def test_when_it_was_moved_is_on_record_before_writers_of_the_target_have_
     assert (await rebuild.points(rebuild.target))[memory_id]["updatedAt"] > moved_ms
 
 
-async def test_what_the_source_says_of_its_past_goes_with_it(rebuild: RebuildTask) -> None:
+async def test_history_metadata_is_copied(rebuild: RebuildTask) -> None:
     past = {ORIGIN_KEY: "other", RECORDS_KEY: [{"name": "undo"}]}
     await rebuild.server.snapshots.write_metadata(rebuild.source, past)
 
@@ -166,7 +168,7 @@ async def test_what_the_source_says_of_its_past_goes_with_it(rebuild: RebuildTas
     assert {key: found[key] for key in past} == past
 
 
-async def test_nothing_is_announced_while_the_agent_is_cleaned_up(rebuild: RebuildTask) -> None:
+async def test_cleanup_blocks_the_announcement(rebuild: RebuildTask) -> None:
     with pytest.raises(StoreUnavailable, match="a cleanup of the agent"):
         await mover(is_cleaned=lambda task: True)(await rebuild.begin())
 
@@ -174,11 +176,11 @@ async def test_nothing_is_announced_while_the_agent_is_cleaned_up(rebuild: Rebui
 
 
 @pytest.mark.parametrize("checks", [0, 1, 9], ids=["before it is announced", "announced", "right before the move"])
-async def test_one_that_is_not_wanted_any_more_lets_the_writers_go_on(rebuild: RebuildTask, checks: int) -> None:
-    task, left = await rebuild.begin(), [None] * checks
+async def test_cancelled_move_releases_writers(rebuild: RebuildTask, checks: int) -> None:
+    task, passing_checks = await rebuild.begin(), [None] * checks
 
     def check() -> None:
-        left.pop() if left else _refuse()
+        passing_checks.pop() if passing_checks else _refuse()
 
     rebuild.checks = check
     with pytest.raises(RebuildCancelled):
@@ -192,14 +194,14 @@ def _refuse() -> None:
     raise RebuildCancelled("the object was deleted")
 
 
-async def test_an_alias_that_somebody_else_has_moved_is_left_to_them(rebuild: RebuildTask) -> None:
+async def test_foreign_move_of_the_alias_is_respected(rebuild: RebuildTask) -> None:
     task, time = await rebuild.begin(), Time()
     third = await create_copy(rebuild.url, rebuild.world.agent.settings, keyword=None, number=3)
 
     async def move() -> None:
         await move_alias(rebuild.url, rebuild.world.agent.settings, third)
 
-    time.meanwhile.append(move)
+    time.hooks.append(move)
     with pytest.raises(RebuildCancelled):
         await mover(time)(task)
 
@@ -208,7 +210,7 @@ async def test_an_alias_that_somebody_else_has_moved_is_left_to_them(rebuild: Re
     await delete_collection(rebuild.url, rebuild.world.agent.settings, number=3)
 
 
-async def test_a_move_that_the_engine_refuses_lets_the_writers_go_on(rebuild: RebuildTask) -> None:
+async def test_refused_move_releases_writers(rebuild: RebuildTask) -> None:
     task = await rebuild.begin()
 
     async def fail() -> None:
@@ -223,18 +225,18 @@ async def test_a_move_that_the_engine_refuses_lets_the_writers_go_on(rebuild: Re
     assert await rebuild.alias() == rebuild.source
 
 
-async def test_a_move_whose_answer_was_lost_is_a_move(rebuild: RebuildTask) -> None:
+async def test_lost_response_counts_as_moved(rebuild: RebuildTask) -> None:
     task = await rebuild.begin()
 
     async def nothing() -> None:
-        """The call goes on."""
+        """Let the call succeed."""
 
     watch(task, nothing, error=OutcomeUnknown("lost"))
 
     assert await mover()(task) == "moved"
 
 
-async def test_writers_are_not_held_for_a_slow_last_pass(rebuild: RebuildTask) -> None:
+async def test_slow_last_pass_releases_writers(rebuild: RebuildTask) -> None:
     task = await rebuild.begin()
     points: Any = _SlowScroll(task.server.points, rebuild)
     task.server = replace(task.server, points=points)
@@ -247,7 +249,7 @@ async def test_writers_are_not_held_for_a_slow_last_pass(rebuild: RebuildTask) -
 
 
 class _SlowScroll:
-    """Points of a server that takes its time once writers are held."""
+    """Points of a server that is slow while writers are paused."""
 
     def __init__(self, inner: Any, rebuild: RebuildTask) -> None:
         self._inner, self._rebuild = inner, rebuild
@@ -261,20 +263,21 @@ class _SlowScroll:
         return await self._inner.scroll(collection, body)
 
 
-async def test_the_next_operator_lets_the_writers_go_on_before_it_begins_anew(rebuild: RebuildTask) -> None:
-    left = {MOVING_KEY: {"from": rebuild.source, "to": rebuild.target, "phase": Phase.FINAL}}
-    await rebuild.server.snapshots.write_metadata(rebuild.source, left)
+async def test_restart_releases_writers_first(rebuild: RebuildTask) -> None:
+    """The next operator repeats the move from its announcement."""
+    moving = {MOVING_KEY: {"from": rebuild.source, "to": rebuild.target, "phase": Phase.FINAL}}
+    await rebuild.server.snapshots.write_metadata(rebuild.source, moving)
     task = await rebuild.begin()
-    seen: list[Phase | None] = []
+    phases: list[Phase | None] = []
 
     class Points:
-        """Notes what writers are told while all points are compared: they are not held then."""
+        """Record the phase while all points are compared: writers are not paused then."""
 
         def __getattr__(self, name: str) -> Any:
             return getattr(rebuild.server.points, name)
 
         async def scroll(self, collection: str, body: Any) -> Any:
-            seen.append(phase_of(await rebuild.metadata(rebuild.source)))
+            phases.append(phase_of(await rebuild.metadata(rebuild.source)))
             return await rebuild.server.points.scroll(collection, body)
 
     points: Any = Points()
@@ -282,5 +285,5 @@ async def test_the_next_operator_lets_the_writers_go_on_before_it_begins_anew(re
 
     await mover()(task)
 
-    assert seen[0] is Phase.ANNOUNCED
+    assert phases[0] is Phase.ANNOUNCED
     assert await rebuild.alias() == rebuild.target

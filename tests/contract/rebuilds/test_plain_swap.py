@@ -1,4 +1,4 @@
-"""A plain collection behind an alias of its own name, over a real engine: whole, and gone on with after any kill."""
+"""The replacement of a plain collection by an alias of the same name, on a real engine."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -34,7 +34,7 @@ FOREIGN: list[Json] = [
 
 
 class PlainWorld(RebuildWorld):
-    """The agent over a collection that somebody made by hand, of the alias's own name."""
+    """An agent over a manually created collection with the name of the alias."""
 
     def __init__(self, url: str) -> None:
         steps = {
@@ -46,22 +46,22 @@ class PlainWorld(RebuildWorld):
             RebuildStep.SETTLE: mark_source_replaced,
         }
         super().__init__(url, steps)
-        self.stays: Exception | None = None
-        self.dies_then = False
+        self.deletion_error: Exception | None = None
+        self.is_killed_after_deletion = False
 
     def with_crash_points(self, name: str, call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        """Return the call, where the end of the plain collection may be refused."""
-        watched = super().with_crash_points(name, call)
+        """Return the call; the deletion of the plain collection can be made to fail."""
+        crashing = super().with_crash_points(name, call)
 
-        async def unless_it_stays(*args: Any, **more: Any) -> Any:
-            if self.stays and (name, args[0]) == ("delete", self.alias):
-                raise self.stays
-            answer = await watched(*args, **more)
-            if self.dies_then and (name, args[0]) == ("delete", self.alias):
+        async def call_or_fail(*args: Any, **more: Any) -> Any:
+            if self.deletion_error and (name, args[0]) == ("delete", self.alias):
+                raise self.deletion_error
+            answer = await crashing(*args, **more)
+            if self.is_killed_after_deletion and (name, args[0]) == ("delete", self.alias):
                 raise ProcessKilled
             return answer
 
-        return unless_it_stays
+        return call_or_fail
 
     @property
     def first(self) -> str:
@@ -72,17 +72,17 @@ class PlainWorld(RebuildWorld):
         return f"{self.alias}__2"
 
     async def adopt(self, points: list[Json], **spec: Any) -> None:
-        """Make the plain collection, and have it adopted; the alias is asked for."""
+        """Create the plain collection, adopt it and request the alias."""
         plain = {"vectors": {"size": 4, "distance": "Cosine"}}
         self.http.put(f"/collections/{self.alias}", json=plain).raise_for_status()
         self.write(points)
         document = memory_document(self.agent, embedding=EMBEDDING, changePolicy="Apply", **spec)
         document["metadata"]["annotations"] = {MOVE_TO_ALIAS: "true"}
         self.table.put(document)
-        await self.look()
+        await self.reconcile_collection()
 
-    async def look(self) -> None:
-        """Do what of a pass is about the collection, as the operator that comes next does first."""
+    async def reconcile_collection(self) -> None:
+        """Reconcile the collection, as a restarted operator does first."""
         document = self.must_get(self.memory)
         memory = parse_agent_memory(document)
         last = (document.get("status") or {}).get("collection") or {}
@@ -116,13 +116,13 @@ class PlainWorld(RebuildWorld):
 
 @pytest.fixture
 async def world(qdrant_url: str) -> AsyncIterator[PlainWorld]:
-    made = PlainWorld(qdrant_url)
-    await made.adopt(FOREIGN)
-    yield made
-    await made.close()
+    world = PlainWorld(qdrant_url)
+    await world.adopt(FOREIGN)
+    yield world
+    await world.close()
 
 
-async def test_everything_is_behind_the_alias_and_once_more_in_the_way_back(world: PlainWorld) -> None:
+async def test_alias_target_and_way_back_hold_all_points(world: PlainWorld) -> None:
     before = world.contents(world.alias)
 
     await world.rebuild()
@@ -137,7 +137,7 @@ async def test_everything_is_behind_the_alias_and_once_more_in_the_way_back(worl
     assert REBUILD_KEY not in world.metadata(world.way_back)
 
 
-async def test_unasked_it_stays_as_it_is(world: PlainWorld) -> None:
+async def test_needs_the_annotation(world: PlainWorld) -> None:
     world.annotate(world.memory, {})
 
     await world.rebuild()
@@ -145,16 +145,16 @@ async def test_unasked_it_stays_as_it_is(world: PlainWorld) -> None:
     assert (world.aliases(), world.collections()) == ({}, [world.alias])
 
 
-async def test_what_was_written_before_the_move_is_in_both(world: PlainWorld) -> None:
-    made = world.steps[RebuildStep.KEEP]
+async def test_write_before_the_move_is_in_both_copies(world: PlainWorld) -> None:
+    keep = world.steps[RebuildStep.KEEP]
 
     async def keep_and_write(task: Any) -> str:
-        told = await made(task)
+        message = await keep(task)
         now_ms = world.clock.now_ms()
         payload = {"userId": "u", "type": "fact", "rev": 1, "updatedAt": now_ms}
         world.write([{"id": 50, "vector": [1, 0, 0, 1], "payload": payload}])
         world.write([{"id": 51, "vector": [1, 0, 0, 1], "payload": {"foreign": True}}])
-        return told
+        return message
 
     world.rebuilds.steps = dict(world.steps) | {RebuildStep.KEEP: keep_and_write}
     await world.rebuild()
@@ -163,33 +163,33 @@ async def test_what_was_written_before_the_move_is_in_both(world: PlainWorld) ->
     assert world.contents(world.way_back) == world.contents(world.alias)
 
 
-async def test_killed_at_ever_later_calls_it_is_gone_on_with_by_the_next_operator(world: PlainWorld) -> None:
+async def test_resumes_after_repeated_kills(world: PlainWorld) -> None:
     before = world.contents(world.alias)
-    later = 1
+    calls_until_kill = 1
     while True:
-        world.crash_at = world.calls + later
+        world.crash_at = world.calls + calls_until_kill
         try:
             world.rebuilds = world.operator()
             await world.rebuild()
             break
         except ProcessKilled:
-            await world.look()
-            later += 1
+            await world.reconcile_collection()
+            calls_until_kill += 1
 
-    assert later > 10
+    assert calls_until_kill > 10
     assert world.aliases() == {world.alias: world.first}
     assert world.contents(world.first) == world.contents(world.rebuild_status["source"]) == before
     assert world.collections() == [world.first, world.rebuild_status["source"]]
 
 
-async def test_killed_before_there_is_an_alias_the_next_pass_makes_it_first_of_all(world: PlainWorld) -> None:
+async def test_missing_alias_is_created_first_after_kill(world: PlainWorld) -> None:
     before = world.contents(world.alias)
-    world.dies_then = True
+    world.is_killed_after_deletion = True
     with pytest.raises(ProcessKilled):
         await world.rebuild()
     assert world.alias not in [*world.aliases(), *world.collections()]
 
-    await world.look()
+    await world.reconcile_collection()
 
     assert world.contents(world.alias) == before
     world.rebuilds = world.operator()
@@ -197,10 +197,10 @@ async def test_killed_before_there_is_an_alias_the_next_pass_makes_it_first_of_a
     assert (world.rebuild_status["state"], world.rebuild_status["source"]) == ("Done", world.way_back)
 
 
-async def test_it_is_taken_back_to_the_copy(world: PlainWorld) -> None:
+async def test_rollback_uses_the_copy(world: PlainWorld) -> None:
     before = world.contents(world.alias)
     await world.rebuild()
-    await world.look()
+    await world.reconcile_collection()
     world.annotate(world.memory, {ROLLBACK_REBUILD: world.first})
 
     await world.rebuild()
@@ -209,8 +209,8 @@ async def test_it_is_taken_back_to_the_copy(world: PlainWorld) -> None:
     assert world.contents(world.alias) == before
 
 
-async def test_a_collection_that_refuses_to_go_leaves_writers_free(world: PlainWorld) -> None:
-    world.stays = StoreRejected(403, "not allowed")
+async def test_refused_deletion_releases_writers(world: PlainWorld) -> None:
+    world.deletion_error = StoreRejected(403, "not allowed")
 
     await world.rebuild()
 
@@ -219,13 +219,13 @@ async def test_a_collection_that_refuses_to_go_leaves_writers_free(world: PlainW
     assert world.rebuild_status["state"] == "Failed"
 
 
-async def test_no_other_name_is_ever_lost_when_the_object_asks_no_more(world: PlainWorld) -> None:
-    """The collection may be gone already for all that is known: it is gone on with."""
-    world.stays = StoreUnavailable("no answer")
+async def test_continues_without_annotation_after_deletion(world: PlainWorld) -> None:
+    """The outcome of the deletion is unknown: the collection may already be deleted."""
+    world.deletion_error = StoreUnavailable("no answer")
     with pytest.raises(TransientError):
         await world.rebuild()
     assert world.metadata(world.alias)["agentmemoryMoving"]["phase"] == "Final"
-    world.stays = None
+    world.deletion_error = None
     world.annotate(world.memory, {})
 
     await world.rebuild()

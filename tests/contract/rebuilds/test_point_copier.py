@@ -1,4 +1,4 @@
-"""Points carried from one collection of an agent into another, over a real engine."""
+"""Points copied from one collection of an agent to another, on a real engine."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -36,13 +36,13 @@ GERMAN = KeywordSource(language="german", window=2)
 
 @pytest.fixture
 async def world(qdrant_url: str) -> AsyncIterator[World]:
-    """An agent with memories in a session, one superseded, one deleted, one erased, and what those left."""
+    """An agent with memories in a session: one superseded, one deleted, one erased."""
     async with open_world(qdrant_url, keyword=ENGLISH) as world:
         old = await world.add("we met in Oslo", session_id="s", metadata={"deep": {"a": [1, 2.5, None]}})
         await world.add("the trains were late", session_id="s")
         await world.add("we met in Bergen", session_id="s", supersedes=old)
-        gone = await world.add("a secret", session_id="s")
-        await delete_head(world.agent, gone, user_id="u")
+        deleted = await world.add("a secret", session_id="s")
+        await delete_head(world.agent, deleted, user_id="u")
         await world.add("of somebody else", user_id="v", pinned=True)
         await world.forgetting.forget(world.agent, ForgetRequest(scope=ErasureScope(user_id="v", is_whole=True)))
         await world.add("the last", importance=0.123456789)
@@ -50,7 +50,7 @@ async def world(qdrant_url: str) -> AsyncIterator[World]:
 
 
 class Target:
-    """The other collection, and what carries points into it."""
+    """The other collection, and the copier that fills it."""
 
     def __init__(self, world: World, url: str) -> None:
         self.world, self.url = world, url
@@ -83,17 +83,17 @@ async def target(world: World, qdrant_url: str) -> AsyncIterator[Target]:
         await delete_collection(qdrant_url, world.agent.settings, number=2)
 
 
-async def carry_all(carrying: PointCopier) -> None:
+async def copy_all(copier: PointCopier) -> None:
     offset = None
     while True:
-        points, offset = await carrying.read(offset=offset, limit=3)
-        await carrying.insert(points)
+        points, offset = await copier.read(offset=offset, limit=3)
+        await copier.insert(points)
         if offset is None:
             return
 
 
-async def test_payloads_vectors_words_tombstones_and_receipts_are_carried_bit_for_bit(target: Target) -> None:
-    await carry_all(await target.open())
+async def test_copy_is_identical(target: Target) -> None:
+    await copy_all(await target.open())
 
     source = await target.source()
     assert await target.points() == source
@@ -101,22 +101,21 @@ async def test_payloads_vectors_words_tombstones_and_receipts_are_carried_bit_fo
     assert sum(KEYWORD_VECTOR in point["vector"] for point in source.values()) == 4
 
 
-async def test_vectors_of_half_precision_are_those_that_the_engine_makes_of_the_whole_ones(target: Target) -> None:
-    await carry_all(await target.open(datatype="float16"))
+async def test_half_precision_rounds_vectors(target: Target) -> None:
+    await copy_all(await target.open(datatype="float16"))
 
-    source, carried = await target.source(), await target.points()
-    for id_, point in carried.items():
-        wanted = source[id_]["vector"].get("", [])
-        assert point["vector"].get("", []) == pytest.approx(wanted, abs=1e-3)
+    source, copied = await target.source(), await target.points()
+    for id_, point in copied.items():
+        expected = source[id_]["vector"].get("", [])
+        assert point["vector"].get("", []) == pytest.approx(expected, abs=1e-3)
 
 
-async def test_words_in_another_language_are_made_anew_of_the_memory_and_of_those_before_it(
-    target: Target, world: World
-) -> None:
+async def test_other_language_recomputes_keyword_vectors(target: Target, world: World) -> None:
+    """They cover the memory and the ones before it in the session."""
     await world.add("die Häuser gestern, yesterday", session_id="t", speaker="Bob")
     world.clock.move(ms=1000)
     await world.add("und die Züge", session_id="t")
-    await carry_all(await target.open(keyword=GERMAN))
+    await copy_all(await target.open(keyword=GERMAN))
 
     query = {"text": "Haus", "model": "qdrant/bm25", "options": {"language": "german"}}
     body = {"query": query, "using": KEYWORD_VECTOR, "limit": 9, "with_payload": ["content"]}
@@ -125,86 +124,87 @@ async def test_words_in_another_language_are_made_anew_of_the_memory_and_of_thos
         "die Häuser gestern, yesterday",
         "und die Züge",
     }
-    source, carried = await target.source(), await target.points()
-    evidence = [{id_: point["payload"].pop(EVIDENCE_KEY, {}) for id_, point in of.items()} for of in (source, carried)]
-    assert {id_: point["payload"] for id_, point in carried.items()} == {
+    source, copied = await target.source(), await target.points()
+    evidence = [{id_: point["payload"].pop(EVIDENCE_KEY, {}) for id_, point in of.items()} for of in (source, copied)]
+    assert {id_: point["payload"] for id_, point in copied.items()} == {
         id_: point["payload"] for id_, point in source.items()
     }
     [first] = (point["id"] for point in found if "gestern" in point["payload"]["content"])
     assert [of[first]["marks"] for of in evidence] == [["time", "by bob"], ["by bob"]]
 
 
-async def test_words_are_left_out_where_the_target_has_none(target: Target) -> None:
-    await carry_all(await target.open(keyword=None))
+async def test_keyword_vectors_are_dropped_if_disabled(target: Target) -> None:
+    await copy_all(await target.open(keyword=None))
 
-    source, carried = await target.source(), await target.points()
-    assert carried.keys() == source.keys()
-    for id_, point in carried.items():
+    source, copied = await target.source(), await target.points()
+    assert copied.keys() == source.keys()
+    for id_, point in copied.items():
         dense = source[id_]["vector"].get("")
         assert point["vector"] == (dense if dense else {})
 
 
-async def test_another_embedding_is_made_of_the_content_and_the_words_are_kept(target: Target, world: World) -> None:
+async def test_other_embedding_keeps_keyword_vectors(target: Target, world: World) -> None:
     embedder = FakeEmbedder(size=4)
-    await carry_all(await target.open(size=4, distance="Dot", embedder=embedder))
+    await copy_all(await target.open(size=4, distance="Dot", embedder=embedder))
 
-    source, carried = await target.source(), await target.points()
-    for id_, point in carried.items():
+    source, copied = await target.source(), await target.points()
+    for id_, point in copied.items():
         content = point["payload"].get("content")
         words = source[id_]["vector"].get(KEYWORD_VECTOR)
-        wanted = {"": pytest.approx(vector_of(content, 4), abs=1e-6), KEYWORD_VECTOR: words} if content else {}
-        assert point["vector"] == wanted
+        expected = {"": pytest.approx(vector_of(content, 4), abs=1e-6), KEYWORD_VECTOR: words} if content else {}
+        assert point["vector"] == expected
     assert "a secret" not in embedder.texts
 
 
-async def test_content_that_a_provider_refuses_stops_it_and_is_named_by_id_alone(target: Target, world: World) -> None:
+async def test_refused_content_is_reported_by_id(target: Target, world: World) -> None:
+    """The message does not quote the content."""
     id_ = await world.add("far too long")
-    carrying = await target.open(size=4, embedder=FakeEmbedder(size=4, refused="far too long"))
+    copier = await target.open(size=4, embedder=FakeEmbedder(size=4, refused="far too long"))
 
     with pytest.raises(RebuildPaused, match=id_) as refused:
-        await carry_all(carrying)
+        await copy_all(copier)
     assert "far too long" not in str(refused.value)
 
 
-async def test_an_update_carries_what_is_missing_or_was_changed_and_nothing_else(target: Target, world: World) -> None:
-    carrying = await target.open()
-    await carry_all(carrying)
+async def test_update_copies_only_differences(target: Target, world: World) -> None:
+    copier = await target.open()
+    await copy_all(copier)
     (changed,) = [record.id for record in await world.rows() if record.content == "the last"]
     await delete_head(world.agent, changed, user_id="u")
     await world.add("since")
-    points, _ = await carrying.read()
+    points, _ = await copier.read()
 
-    assert await carrying.update(points) == CopyCounts(inserted=1, replaced=1)
-    assert await carrying.update(points) == CopyCounts()
+    assert await copier.update(points) == CopyCounts(inserted=1, replaced=1)
+    assert await copier.update(points) == CopyCounts()
     assert await target.points() == await target.source()
 
 
-async def test_what_the_target_has_newer_stays_whatever_comes_late(target: Target, world: World) -> None:
-    carrying = await target.open()
-    stale, _ = await carrying.read()
+async def test_newer_target_points_are_kept(target: Target, world: World) -> None:
+    copier = await target.open()
+    stale, _ = await copier.read()
     for record in await world.rows():
         await delete_head(world.agent, record.id, user_id="u")
-    await carry_all(carrying)
+    await copy_all(copier)
     newest = await target.points()
 
-    await carrying.insert(stale)
-    assert await carrying.update(stale) == CopyCounts()
+    await copier.insert(stale)
+    assert await copier.update(stale) == CopyCounts()
     assert await target.points() == newest
 
 
-async def test_what_was_deleted_since_leaves_no_vector_in_the_target(target: Target, world: World) -> None:
-    carrying = await target.open()
-    await carry_all(carrying)
+async def test_deletion_removes_vector_from_target(target: Target, world: World) -> None:
+    copier = await target.open()
+    await copy_all(copier)
     [last] = [record.id for record in await world.rows() if record.content == "the last"]
     await delete_head(world.agent, last, user_id="u")
 
-    points, _ = await carrying.read({"must": [{"has_id": [last]}]})
-    assert await carrying.update(points) == CopyCounts(replaced=1)
+    points, _ = await copier.read({"must": [{"has_id": [last]}]})
+    assert await copier.update(points) == CopyCounts(replaced=1)
 
     assert (await target.points())[last]["vector"] == {}
 
 
-async def test_a_tombstone_that_has_vectors_is_carried_without_them(target: Target, world: World) -> None:
+async def test_tombstone_is_copied_without_vectors(target: Target, world: World) -> None:
     [last] = [record.id for record in await world.rows() if record.content == "the last"]
     operations = [
         {"set_payload": {"payload": {"deletedAt": 5, "rev": 2}, "points": [last]}},
@@ -212,17 +212,17 @@ async def test_a_tombstone_that_has_vectors_is_carried_without_them(target: Targ
     ]
     await world.agent.store.batch(world.agent.alias, operations)
 
-    await carry_all(await target.open())
+    await copy_all(await target.open())
 
     assert (await target.source())[last]["vector"].keys() == {"", KEYWORD_VECTOR}
     assert (await target.points())[last]["vector"] == {}
     await delete_remaining_vectors(world.agent)
 
 
-async def test_words_that_the_source_lacks_go_in_the_target(target: Target, world: World) -> None:
-    """They are made anew of what it says now; those of what it said before would be taken for them."""
-    carrying = await target.open()
-    await carry_all(carrying)
+async def test_missing_keyword_vector_is_removed(target: Target, world: World) -> None:
+    """It is computed again from the new content. A stale vector would look like the new one."""
+    copier = await target.open()
+    await copy_all(copier)
     [last] = [record.id for record in await world.rows() if record.content == "the last"]
     operations = [
         {"set_payload": {"payload": {"content": "another", "rev": 9}, "points": [last]}},
@@ -230,40 +230,36 @@ async def test_words_that_the_source_lacks_go_in_the_target(target: Target, worl
     ]
     await world.agent.store.batch(world.agent.alias, operations)
 
-    points, _ = await carrying.read({"must": [{"has_id": [last]}]})
-    await carrying.update(points)
+    points, _ = await copier.read({"must": [{"has_id": [last]}]})
+    await copier.update(points)
 
     assert KEYWORD_VECTOR not in (await target.points())[last]["vector"]
 
 
-async def test_what_was_changed_in_the_target_after_the_move_wins_over_a_higher_revision(
-    target: Target, world: World
-) -> None:
-    carrying = await target.open()
-    await carry_all(carrying)
+async def test_change_after_move_beats_higher_rev(target: Target, world: World) -> None:
+    copier = await target.open()
+    await copy_all(copier)
     moved_ms = world.clock.now_ms() + 1000
-    points, _ = await carrying.read()
+    points, _ = await copier.read()
     before, after = [point["id"] for point in points if "content" in point["payload"]][:2]
     changed = {"rev": 90, "updatedAt": moved_ms}
     await world.agent.store.set_payload(target.physical, changed, {"must": [{"has_id": [after]}]})
     for point in points:
         point["payload"]["rev"] = 99
 
-    carried = await carrying.update(points, before_ms=moved_ms)
-    there = {id_: point["payload"]["rev"] for id_, point in (await target.points()).items()}
-    assert carried == CopyCounts(replaced=len(points) - 1)
-    assert (there[before], there[after]) == (99, 90)
+    copied = await copier.update(points, before_ms=moved_ms)
+    revisions = {id_: point["payload"]["rev"] for id_, point in (await target.points()).items()}
+    assert copied == CopyCounts(replaced=len(points) - 1)
+    assert (revisions[before], revisions[after]) == (99, 90)
 
 
-async def test_points_that_this_product_did_not_write_are_carried_once_and_never_replaced(
-    target: Target, world: World
-) -> None:
-    # Numbers for ids, no revision, no payload: what an adopted collection may have.
+async def test_foreign_points_are_copied_once(target: Target, world: World) -> None:
+    # An adopted collection may have numeric ids, no revision and no payload.
     physical = f"{world.agent.alias}__1"
     await world.agent.store.upsert(physical, [{"id": 7, "vector": vector_of(7)}, {"id": 8, "vector": vector_of(8)}])
-    carrying = await target.open()
-    points, _ = await carrying.read()
+    copier = await target.open()
+    points, _ = await copier.read()
 
-    assert (await carrying.update(points)).inserted == len(points)
-    assert await carrying.update(points) == CopyCounts()
+    assert (await copier.update(points)).inserted == len(points)
+    assert await copier.update(points) == CopyCounts()
     assert await target.points() == await target.source()

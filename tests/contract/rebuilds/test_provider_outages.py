@@ -1,4 +1,4 @@
-"""A rebuild that embeds anew while its provider fails, and is away for an hour, over a real engine."""
+"""A rebuild with a new embedding whose provider fails, on a real engine."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ HOUR_MS = 3_600_000
 
 
 class Failing(FakeEmbedder):
-    """Fails for three of ten calls, and from the eighth that it answers on for an hour."""
+    """Fails for three of ten calls, and for an hour after eight successful calls."""
 
     def __init__(self, clock: FakeClock) -> None:
         super().__init__(size=4)
@@ -33,30 +33,31 @@ class Failing(FakeEmbedder):
         return await super().embed(texts)
 
 
-async def test_a_provider_that_is_away_for_an_hour_is_asked_now_and_then_and_nothing_is_embedded_twice(
+async def test_hour_long_outage_causes_no_repeated_work(
     qdrant_url: str,
 ) -> None:
+    """The provider is polled at the retry interval, and no text is embedded twice."""
     world = FullWorld(qdrant_url, verify=do_nothing)
     await world.begin(embedding={"provider": "openai", "model": "m", "dimensions": 4, "batchSize": BATCH})
     embedder = world.embedders["m"] = Failing(world.clock)
     for number in range(POINTS):
         world.put(number, content=f"content {number}", rev=1)
-    begun_ms, tries = world.clock.now_ms(), 0
+    start_ms, attempts = world.clock.now_ms(), 0
 
     while world.rebuild_status.get("state") != "Done":
         try:
             await world.rebuilds.run(world.memory)
         except TransientError:
-            tries += 1
+            attempts += 1
             assert world.rebuild_status["state"] == "Waiting"
             assert world.aliases() == {world.alias: world.physical}
             world.clock.move(ms=round(MAX_RETRY_S * 1000))
-            world.put(POINTS + tries, content=f"content {POINTS + tries}", rev=1)
+            world.put(POINTS + attempts, content=f"content {POINTS + attempts}", rev=1)
 
-    assert world.clock.now_ms() - begun_ms > HOUR_MS
-    assert embedder.failed <= MAX_CONCURRENT_REQUESTS["openai"] * tries
-    # What was written right before the move is looked at once more after it, see rebuilds/drain.py.
+    assert world.clock.now_ms() - start_ms > HOUR_MS
+    assert embedder.failed <= MAX_CONCURRENT_REQUESTS["openai"] * attempts
+    # Points written right before the move are checked again after it, see rebuilds/drain.py.
     twice = {text for text, times in Counter(embedder.texts).items() if times > 1}
-    assert twice <= {f"content {POINTS + tries}"}
+    assert twice <= {f"content {POINTS + attempts}"}
     assert {row["content"] for row in world.rows().values()} == set(embedder.texts)
     await world.close()

@@ -1,4 +1,4 @@
-"""A rebuild and its way back, each step the real one, over a real engine; the operator is killed at calls of it."""
+"""A rebuild and its rollback with the real steps on a real engine; the operator is killed at some calls."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -17,13 +17,13 @@ from tests.support.job.rebuild_world import FullWorld
 
 @pytest.fixture
 async def world(qdrant_url: str) -> AsyncIterator[FullWorld]:
-    made = FullWorld(qdrant_url)
-    await made.begin()
-    yield made
-    await made.close()
+    world = FullWorld(qdrant_url)
+    await world.begin()
+    yield world
+    await world.close()
 
 
-async def test_what_was_written_since_the_move_is_there_on_the_way_back_too(world: FullWorld) -> None:
+async def test_rollback_keeps_writes_since_the_move(world: FullWorld) -> None:
     await world.rebuild()
     first, second = world.physical, f"{world.alias}__2"
     assert world.aliases() == {world.alias: second}
@@ -31,8 +31,8 @@ async def test_what_was_written_since_the_move_is_there_on_the_way_back_too(worl
     async with contextlib.AsyncExitStack() as stack:
         server = QdrantCollections(world.url)
         stack.push_async_callback(server.close)
-        held = {holding.physical: holding.is_kept for holding in await server.list_agent_collections()}
-    assert (held[first], held[second]) == (True, False)
+        kept = {summary.physical: summary.is_kept for summary in await server.list_agent_collections()}
+    assert (kept[first], kept[second]) == (True, False)
     world.put(1, content="changed", rev=2)
     world.put(2, rev=2, deletedAt=world.clock.now_ms())
     world.put(100, content="new", rev=1)
@@ -52,20 +52,20 @@ async def test_what_was_written_since_the_move_is_there_on_the_way_back_too(worl
     assert world.events()[-1] == Reason.ROLLED_BACK
 
 
-async def test_the_graph_is_built_once_all_is_there(qdrant_url: str) -> None:
+async def test_graph_is_built_after_the_copy(qdrant_url: str) -> None:
     def threshold() -> int:
         found: Any = world.http.get(f"/collections/{world.alias}__2").json()["result"]["config"]
         value: int = found["optimizer_config"]["indexing_threshold"]
         return value
 
-    seen = list[int]()
+    thresholds = list[int]()
 
     async def verify(task: RebuildRun) -> str:
-        seen.append(threshold())
+        thresholds.append(threshold())
         return "verified"
 
     async def copy(task: RebuildRun) -> str:
-        seen.append(threshold())
+        thresholds.append(threshold())
         return await CopyStep()(task)
 
     world = FullWorld(qdrant_url, verify=verify)
@@ -74,16 +74,14 @@ async def test_the_graph_is_built_once_all_is_there(qdrant_url: str) -> None:
 
     await world.rebuild()
 
-    assert seen == [0, 20_000]
+    assert thresholds == [0, 20_000]
     await world.close()
 
 
 @pytest.mark.parametrize(
     "error", [RebuildAwaitsApproval("look at it"), RebuildPaused("paused"), StoreUnavailable("away")]
 )
-async def test_a_move_that_was_announced_and_does_not_come_is_taken_back(
-    qdrant_url: str, error: AgentMemoryError
-) -> None:
+async def test_announcement_of_failed_move_is_removed(qdrant_url: str, error: AgentMemoryError) -> None:
     announced = list[bool]()
 
     async def verify(task: RebuildRun) -> str:
@@ -101,10 +99,10 @@ async def test_a_move_that_was_announced_and_does_not_come_is_taken_back(
     await world.close()
 
 
-async def test_killed_anywhere_on_the_way_back_the_next_operator_goes_on(qdrant_url: str) -> None:
+async def test_rollback_resumes_after_kill_anywhere(qdrant_url: str) -> None:
     moment = -1
     while True:
-        # Every call and every answer are tried in tests/faults.
+        # tests/faults tries every call and every response.
         moment += 16
         world = FullWorld(qdrant_url)
         await world.begin()
@@ -124,7 +122,8 @@ async def test_killed_anywhere_on_the_way_back_the_next_operator_goes_on(qdrant_
     assert moment > 20
 
 
-async def test_one_that_is_not_wanted_any_more_leaves_what_was_replaced_as_such(world: FullWorld) -> None:
+async def test_cancelled_rollback_keeps_previous(world: FullWorld) -> None:
+    """The previous collection stays marked as such."""
     await world.rebuild()
 
     async def change_mind(task: RebuildRun) -> str:
@@ -141,7 +140,7 @@ async def test_one_that_is_not_wanted_any_more_leaves_what_was_replaced_as_such(
     assert "updatedAt" not in world.http.get(f"/collections/{world.alias}").json()["result"]["payload_schema"]
 
 
-async def test_what_no_rebuild_made_is_not_taken_back_and_says_so_once(world: FullWorld) -> None:
+async def test_rollback_needs_a_rebuilt_collection(world: FullWorld) -> None:
     world.change(index={"distance": "Cosine"})
     world.roll_back()
 
@@ -154,11 +153,12 @@ async def test_what_no_rebuild_made_is_not_taken_back_and_says_so_once(world: Fu
     assert world.events() == [Reason.PREVIOUS_GONE]
 
 
-async def test_writers_that_a_killed_operator_holds_go_on_though_nobody_wants_the_move_any_more(
+async def test_leftover_pause_of_writers_is_removed(
     world: FullWorld,
 ) -> None:
-    held = {"agentmemoryMoving": {"from": world.physical, "to": f"{world.alias}__2", "phase": "Final"}}
-    await world.with_server(lambda server: server.snapshots.write_metadata(world.physical, held))
+    """A killed operator left it, and no rebuild is required any more."""
+    moving = {"agentmemoryMoving": {"from": world.physical, "to": f"{world.alias}__2", "phase": "Final"}}
+    await world.with_server(lambda server: server.snapshots.write_metadata(world.physical, moving))
     world.change(index={"distance": "Cosine"})
 
     await world.rebuild()
@@ -166,7 +166,7 @@ async def test_writers_that_a_killed_operator_holds_go_on_though_nobody_wants_th
     assert "agentmemoryMoving" not in world.metadata(world.alias)
 
 
-async def test_without_the_previous_collection_it_says_that_there_is_no_way_back(world: FullWorld) -> None:
+async def test_rollback_fails_without_previous_collection(world: FullWorld) -> None:
     await world.rebuild()
     world.http.delete(f"/collections/{world.physical}").raise_for_status()
 

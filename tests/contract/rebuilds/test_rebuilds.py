@@ -1,4 +1,4 @@
-"""A rebuild over a real engine: begun where it is allowed, gone on with where it was killed, removed where unwanted."""
+"""A rebuild on a real engine: approval, resuming after a kill, cancellation, cleanup."""
 
 import pathlib
 from collections.abc import AsyncIterator
@@ -26,14 +26,14 @@ POINTS = 10
 
 @pytest.fixture
 async def world(qdrant_url: str) -> AsyncIterator[RebuildWorld]:
-    made = RebuildWorld(qdrant_url)
-    await made.create_agent(POINTS, changePolicy="Apply")
-    made.change(index={"distance": "Dot"})
-    yield made
-    await made.close()
+    world = RebuildWorld(qdrant_url)
+    await world.create_agent(POINTS, changePolicy="Apply")
+    world.change(index={"distance": "Dot"})
+    yield world
+    await world.close()
 
 
-async def test_the_alias_leads_to_a_collection_as_the_object_asks(world: RebuildWorld) -> None:
+async def test_alias_points_to_rebuilt_collection(world: RebuildWorld) -> None:
     await world.rebuild()
 
     target = f"{world.alias}__2"
@@ -46,7 +46,7 @@ async def test_the_alias_leads_to_a_collection_as_the_object_asks(world: Rebuild
     assert world.memory in world.requested
 
 
-async def test_one_that_has_ended_is_not_begun_again(world: RebuildWorld) -> None:
+async def test_completed_rebuild_is_not_repeated(world: RebuildWorld) -> None:
     await world.rebuild()
     world.requested.clear()
 
@@ -56,7 +56,7 @@ async def test_one_that_has_ended_is_not_begun_again(world: RebuildWorld) -> Non
     assert world.requested == []
 
 
-async def test_without_approval_nothing_is_begun(world: RebuildWorld) -> None:
+async def test_needs_approval(world: RebuildWorld) -> None:
     world.change(changePolicy="RequireApproval")
 
     await world.rebuild()
@@ -65,10 +65,10 @@ async def test_without_approval_nothing_is_begun(world: RebuildWorld) -> None:
     assert world.rebuild_status == {}
 
 
-async def test_killed_at_every_call_it_is_gone_on_with_by_the_next_operator(qdrant_url: str) -> None:
+async def test_resumes_after_kill_anywhere(qdrant_url: str) -> None:
     moment = -2
     while True:
-        # Every call and every answer are tried in tests/faults.
+        # tests/faults tries every call and every response.
         moment += 7
         world = RebuildWorld(qdrant_url)
         await world.create_agent(POINTS, changePolicy="Apply")
@@ -86,7 +86,7 @@ async def test_killed_at_every_call_it_is_gone_on_with_by_the_next_operator(qdra
     assert moment > 20
 
 
-async def test_what_an_object_does_not_ask_for_any_more_is_removed(world: RebuildWorld) -> None:
+async def test_reverted_spec_removes_target(world: RebuildWorld) -> None:
     async def change_back(task: RebuildRun) -> str:
         world.change(index={"distance": "Cosine"})
         return "changed"
@@ -100,7 +100,7 @@ async def test_what_an_object_does_not_ask_for_any_more_is_removed(world: Rebuil
     assert world.rebuild_status["state"] == "Stopped"
 
 
-async def test_another_spec_midway_begins_anew_under_another_name(world: RebuildWorld) -> None:
+async def test_changed_spec_starts_new_target(world: RebuildWorld) -> None:
     async def change(task: RebuildRun) -> str:
         world.rebuilds.steps = BARE_STEPS
         world.change(index={"distance": "Euclid"})
@@ -114,7 +114,7 @@ async def test_another_spec_midway_begins_anew_under_another_name(world: Rebuild
     assert world.collections() == [world.physical, f"{world.alias}__3"]
 
 
-async def test_an_object_that_is_deleted_midway_leaves_no_target(world: RebuildWorld) -> None:
+async def test_deletion_midway_removes_target(world: RebuildWorld) -> None:
     async def delete(task: RebuildRun) -> str:
         world.table.remove(world.memory)
         return "deleted"
@@ -126,7 +126,7 @@ async def test_an_object_that_is_deleted_midway_leaves_no_target(world: RebuildW
     assert world.collections() == [world.physical]
 
 
-async def test_a_paused_one_stands_and_goes_on_where_it_was(world: RebuildWorld) -> None:
+async def test_resumes_after_pause(world: RebuildWorld) -> None:
     async def pause(task: RebuildRun) -> str:
         world.annotate(world.memory, {PAUSE_REBUILD: "lunch"})
         return await BARE_STEPS[RebuildStep.COPY](task)
@@ -143,7 +143,7 @@ async def test_a_paused_one_stands_and_goes_on_where_it_was(world: RebuildWorld)
     assert world.aliases() == {world.alias: f"{world.alias}__2"}
 
 
-async def test_a_cancelled_one_leaves_no_trace(world: RebuildWorld) -> None:
+async def test_cancellation_removes_target(world: RebuildWorld) -> None:
     async def cancel(task: RebuildRun) -> str:
         world.annotate(world.memory, {CANCEL_REBUILD: task.record.digest})
         return "cancelled"
@@ -156,7 +156,9 @@ async def test_a_cancelled_one_leaves_no_trace(world: RebuildWorld) -> None:
     assert set(world.metadata(world.physical)) == {"agentmemory"}
 
 
-async def test_one_that_fails_for_good_removes_its_target_and_waits_to_be_asked_again(world: RebuildWorld) -> None:
+async def test_failure_removes_target(world: RebuildWorld) -> None:
+    """The next attempt needs the reconcile annotation."""
+
     async def fail(task: RebuildRun) -> str:
         raise SpecInvalid(Reason.COPY_DIFFERS, "it is another one")
 
@@ -174,7 +176,8 @@ async def test_one_that_fails_for_good_removes_its_target_and_waits_to_be_asked_
     assert world.rebuild_status["state"] == "Done"
 
 
-async def test_one_that_fills_the_disk_is_given_up_so_that_others_can_write(tmp_path: pathlib.Path) -> None:
+async def test_full_disk_fails_rebuild(tmp_path: pathlib.Path) -> None:
+    """The target is removed, so that other writers have disk space again."""
     with dev_qdrant(tmp_path) as url:
         world = RebuildWorld(url)
         await world.create_agent(POINTS, changePolicy="Apply")
@@ -189,7 +192,7 @@ async def test_one_that_fills_the_disk_is_given_up_so_that_others_can_write(tmp_
         await world.close()
 
 
-async def test_one_that_cannot_go_on_for_now_says_why(world: RebuildWorld) -> None:
+async def test_transient_error_is_reported(world: RebuildWorld) -> None:
     async def wait(task: RebuildRun) -> str:
         raise StoreUnavailable("Qdrant is away")
 
@@ -202,7 +205,7 @@ async def test_one_that_cannot_go_on_for_now_says_why(world: RebuildWorld) -> No
     assert world.collections() == [world.physical, f"{world.alias}__2"]
 
 
-async def test_a_restore_goes_first(world: RebuildWorld) -> None:
+async def test_waits_for_restore(world: RebuildWorld) -> None:
     key = world.restore()
     world.table.put(world.must_get(key) | {"status": {"physical": f"{world.alias}__2"}})
 
@@ -212,8 +215,8 @@ async def test_a_restore_goes_first(world: RebuildWorld) -> None:
     assert world.collections() == [world.physical]
 
 
-async def test_a_target_that_a_restore_has_replaced_is_kept_as_the_restore_s_way_back(world: RebuildWorld) -> None:
-    """Only a killed operator leaves that: a restore waits for a rebuild that moves."""
+async def test_target_replaced_by_restore_is_kept(world: RebuildWorld) -> None:
+    """Only a killed operator leaves this state: a restore waits for a rebuild that moves."""
 
     async def lose_its_operator(task: RebuildRun) -> str:
         raise StoreUnavailable("away for a while")
@@ -222,7 +225,7 @@ async def test_a_target_that_a_restore_has_replaced_is_kept_as_the_restore_s_way
     world.rebuilds.steps = BARE_STEPS | {RebuildStep.DRAIN: lose_its_operator}
     with pytest.raises(TransientError):
         await world.rebuild()
-    # What it was at is not known to the restore.
+    # The restore does not know the step of the rebuild.
     world.set_rebuild_status()
     world.change(index={"distance": "Cosine"})
     restore = world.restore()
@@ -237,7 +240,7 @@ async def test_a_target_that_a_restore_has_replaced_is_kept_as_the_restore_s_way
     assert world.metadata(target)[REBUILD_KEY]["step"] == "Done"
 
 
-async def test_nothing_is_removed_while_a_restore_is_under_way(world: RebuildWorld) -> None:
+async def test_removes_nothing_during_restore(world: RebuildWorld) -> None:
     async def pause(task: RebuildRun) -> str:
         raise StoreUnavailable("away for a while")
 
@@ -262,7 +265,7 @@ async def test_nothing_is_removed_while_a_restore_is_under_way(world: RebuildWor
     assert world.collections() == [world.physical, f"{world.alias}__3"]
 
 
-async def test_one_that_waits_for_an_approval_is_held_and_told_with_what_to_approve(world: RebuildWorld) -> None:
+async def test_is_held_until_approved(world: RebuildWorld) -> None:
     async def hold(task: RebuildRun) -> str:
         await task.report("a drop")
         raise RebuildAwaitsApproval("a drop")
@@ -279,7 +282,7 @@ async def test_one_that_waits_for_an_approval_is_held_and_told_with_what_to_appr
     assert world.rebuild_status["state"] == "Done"
 
 
-async def test_a_target_that_says_it_is_another_clusters_is_never_removed(world: RebuildWorld) -> None:
+async def test_foreign_target_is_not_removed(world: RebuildWorld) -> None:
     target = f"{world.alias}__2"
 
     async def pass_to_another(task: RebuildRun) -> str:
@@ -295,8 +298,8 @@ async def test_a_target_that_says_it_is_another_clusters_is_never_removed(world:
 
 
 @pytest.mark.parametrize("is_own", [False, True])
-async def test_writers_are_let_go_on_in_ones_own_collection_alone(world: RebuildWorld, is_own: bool) -> None:
-    """What another cluster has announced is its own to take back, whatever a suspended object here says."""
+async def test_releases_writers_of_own_collection_only(world: RebuildWorld, is_own: bool) -> None:
+    """Another cluster's announcement is kept, even if the object here is suspended."""
     moving = {MOVING_KEY: {"from": world.physical, "to": "elsewhere", "phase": "Final"}}
     world.http.patch(f"/collections/{world.physical}", json={"metadata": moving}).raise_for_status()
     mark(world, world.physical, clusterId=world.cluster.identity if is_own else "another")
@@ -308,30 +311,28 @@ async def test_writers_are_let_go_on_in_ones_own_collection_alone(world: Rebuild
 
 
 def mark(world: RebuildWorld, physical: str, **owner: str) -> None:
-    """Change what a marker says."""
+    """Change the owner in the marker of a collection."""
     marker = world.metadata(physical)["agentmemory"] | owner
     world.http.patch(f"/collections/{physical}", json={"metadata": {"agentmemory": marker}}).raise_for_status()
 
 
 @pytest.mark.parametrize("status", [None, {}, {"closedSince": "2026-01-01T00:00:00Z"}])
-async def test_an_agent_that_is_closed_for_a_restore_that_is_gone_is_opened(
-    world: RebuildWorld, status: Json | None
-) -> None:
-    """The server was away for longer than the restore's deletion waits."""
+async def test_closure_by_deleted_restore_is_removed(world: RebuildWorld, status: Json | None) -> None:
+    """The server was unavailable for longer than the restore's deletion waits."""
     key = world.restore("undo", mode="InPlace")
     if status is None:
         world.table.remove(key)
     else:
         world.table.put(world.must_get(key) | {"status": status})
-    told = closed_to_json(str(key), None, 7) | {MOVING_KEY: {"phase": "Announced"}}
-    await world.with_server(lambda server: server.snapshots.write_metadata(world.physical, told))
+    metadata = closed_to_json(str(key), None, 7) | {MOVING_KEY: {"phase": "Announced"}}
+    await world.with_server(lambda server: server.snapshots.write_metadata(world.physical, metadata))
     observed = await world.with_server(lambda server: server.collections.observe(world.alias, world.alias))
     assert observed is not None
     assert observed.must_clients_wait
 
     await world.rebuild()
 
-    found, stays = world.metadata(world.physical), bool(status)
-    assert (read_closed_until(found) == 7) == stays
-    assert read_epoch(found).number == (0 if stays else 7)
+    found, stays_closed = world.metadata(world.physical), bool(status)
+    assert (read_closed_until(found) == 7) == stays_closed
+    assert read_epoch(found).number == (0 if stays_closed else 7)
     assert MOVING_KEY not in found

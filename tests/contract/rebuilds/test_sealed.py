@@ -1,10 +1,10 @@
-"""A rebuild with another embedding carries sealed memories without opening them: the API makes their vectors later."""
+"""A rebuild with another embedding. It copies sealed memories unopened; the API computes their vectors later."""
 
 from tests.support.engine.agents import FakeEmbedder
 from tests.support.job.rebuild_world import POINTS, FullWorld
 
 
-async def test_what_is_sealed_is_carried_as_it_lies_and_not_embedded(qdrant_url: str) -> None:
+async def test_sealed_memories_are_copied_unembedded(qdrant_url: str) -> None:
     world = FullWorld(qdrant_url)
     await world.begin(embedding={"provider": "openai", "model": "m", "dimensions": 4})
     embedder = world.embedders["m"] = FakeEmbedder(size=4)

@@ -1,4 +1,4 @@
-"""What a rebuild has replaced is kept for the way back, over a real engine."""
+"""The replaced collection of a rebuild, which is kept for a rollback."""
 
 from collections.abc import AsyncIterator
 
@@ -23,7 +23,7 @@ HOUR_MS = 3_600_000
 
 @pytest.fixture
 async def rebuild(qdrant_url: str) -> AsyncIterator[RebuildTask]:
-    """One whose alias was moved."""
+    """Rebuild whose alias has been moved."""
     async with open_rebuild(qdrant_url) as rebuild:
         await move_alias(rebuild.url, rebuild.world.agent.settings, rebuild.target)
         await rebuild.begin(step=RebuildStep.SETTLE, moved_ms=rebuild.world.clock.now_ms())
@@ -35,7 +35,7 @@ async def is_removed(rebuild: RebuildTask, physical: str) -> bool:
     return await remove_if_due(rebuild.server, physical, alias=alias, now_ms=now_ms)
 
 
-async def test_it_is_kept_as_it_was_until_its_time_is_over(rebuild: RebuildTask) -> None:
+async def test_is_kept_unchanged_until_retention_ends(rebuild: RebuildTask) -> None:
     rebuild.spec = {"keepPreviousHours": 2}
     before = (await rebuild.observe(rebuild.source)).collection
     await create_time_index(rebuild.server, await rebuild.observe(rebuild.source))
@@ -48,7 +48,7 @@ async def test_it_is_kept_as_it_was_until_its_time_is_over(rebuild: RebuildTask)
     assert await is_removed(rebuild, rebuild.source)
 
 
-async def test_where_nothing_is_to_be_kept_its_snapshots_stay_in_reach(rebuild: RebuildTask) -> None:
+async def test_placeholder_keeps_snapshots_available(rebuild: RebuildTask) -> None:
     rebuild.spec = {"keepPreviousHours": 0}
     file = await rebuild.server.snapshots.create(rebuild.source)
 
@@ -61,7 +61,7 @@ async def test_where_nothing_is_to_be_kept_its_snapshots_stay_in_reach(rebuild: 
     await rebuild.server.snapshots.delete_file(rebuild.source, file.name)
 
 
-async def test_what_is_live_again_is_not_kept_as_replaced(rebuild: RebuildTask) -> None:
+async def test_live_collection_loses_previous_marker(rebuild: RebuildTask) -> None:
     times = {"since": "2026-01-01T00:00:00Z", "until": "2026-01-02T00:00:00Z"}
     await mark_previous(rebuild.server, rebuild.target, **times, by={"rebuild": rebuild.source})
 
@@ -71,7 +71,7 @@ async def test_what_is_live_again_is_not_kept_as_replaced(rebuild: RebuildTask) 
     assert (await rebuild.metadata(rebuild.source))[PREVIOUS_KEY]["rebuild"] == rebuild.target
 
 
-async def test_what_a_rebuild_is_being_taken_back_to_is_not_removed_meanwhile(rebuild: RebuildTask) -> None:
+async def test_rollback_target_is_not_removed(rebuild: RebuildTask) -> None:
     await mark_source_replaced(await rebuild.begin())
     rebuild.world.clock.move(days=2)
     names = {"source": rebuild.target, "target": rebuild.source}

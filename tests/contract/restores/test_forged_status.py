@@ -1,6 +1,6 @@
-"""A tenant that may write statuses names another namespace's collections and files in them: nothing comes of it.
+"""Forged status fields that name another namespace's collections and files.
 
-The thief has the namespace of the world, the victim another one; both are on one server.
+The thief works in the namespace of the world, the victim in another one on the same server.
 """
 
 from collections.abc import AsyncIterator
@@ -51,7 +51,7 @@ FAILED = ENDED | {"status": "False", "reason": "SnapshotRefused"}
 
 @dataclass
 class Theft:
-    """A thief's world, and what a victim has on the same server."""
+    """The thief's world, and the victim's agent on the same server."""
 
     world: RestoreWorld
     file: str = ""
@@ -66,7 +66,7 @@ class Theft:
 
     @property
     def physical(self) -> str:
-        """Of the victim's collection."""
+        """Name of the victim's collection."""
         return f"{self.alias}__1"
 
     @property
@@ -74,7 +74,7 @@ class Theft:
         return {"namespace": NAMESPACE, "name": "main"}
 
     def set_up(self) -> None:
-        """Have the victim's agent, with one memory and a snapshot of it."""
+        """Create the victim's agent with one memory and a snapshot."""
         world, http = self.world, self.world.http
         world.table.put(memory_document("victim", agent=self.slug, metadata={"namespace": "alpha"}))
         config = http.get(f"/collections/{world.physical}").json()["result"]["config"]
@@ -85,11 +85,11 @@ class Theft:
         http.put(f"/collections/{self.physical}/points?wait=true", json={"points": [point]}).raise_for_status()
         link = {"create_alias": {"collection_name": self.physical, "alias_name": self.alias}}
         http.post("/collections/aliases", json={"actions": [link]}).raise_for_status()
-        made = http.post(f"/collections/{self.physical}/snapshots?wait=true").raise_for_status()
-        self.file = made.json()["result"]["name"]
+        created = http.post(f"/collections/{self.physical}/snapshots?wait=true").raise_for_status()
+        self.file = created.json()["result"]["name"]
 
     def check_unharmed(self) -> None:
-        """Fail unless the victim's is as it was, and its secret nowhere else."""
+        """Assert that the victim's collection is unchanged and no other collection contains its secret."""
         world = self.world
         assert world.count(self.physical) == 1
         assert world.files(self.physical) == [self.file]
@@ -97,10 +97,10 @@ class Theft:
         assert set(world.metadata(self.physical)) == {"agentmemory"}
         assert world.metadata(self.physical)["agentmemory"]["namespace"] == "alpha"
         for name in world.collections():
-            held = world.http.post(f"/collections/{name}/points/scroll", json={"limit": 100}).text
-            assert name == self.physical or SECRET not in held
+            points = world.http.post(f"/collections/{name}/points/scroll", json={"limit": 100}).text
+            assert name == self.physical or SECRET not in points
 
-    def told(self, **changes: Any) -> Json:
+    def snapshot_status(self, **changes: Any) -> Json:
         """Return the status of a finished snapshot that names the victim's file."""
         place = {"type": "Qdrant", "physical": self.physical, "name": self.file}
         status = {
@@ -117,22 +117,22 @@ class Theft:
         return status | changes
 
     def forge(self, key: Key, status: Json, *finalizers: str) -> None:
-        """Write a status, as who has the right to."""
+        """Write a status with the right to do so."""
         document = self.world.must_get(key)
         metadata = document["metadata"] | ({"finalizers": list(finalizers)} if finalizers else {})
         self.world.table.put(document | {"status": status, "metadata": metadata})
 
     def snapshot(self, name: str = "forged", *, policy: str = "Delete", **changes: Any) -> Key:
-        """Apply a MemorySnapshot, and forge its status."""
+        """Apply a MemorySnapshot and forge its status."""
         key = self.world.apply(MEMORY_SNAPSHOT, name, agentMemoryRef={"name": self.world.agent}, deletionPolicy=policy)
-        self.forge(key, self.told(**changes), SNAPSHOT_FINALIZER)
+        self.forge(key, self.snapshot_status(**changes), SNAPSHOT_FINALIZER)
         return key
 
     def restore(self, *, annotations: dict[str, str] | None = None, **status: Any) -> Key:
-        """Apply a MemoryRestore, and forge how far it has come."""
+        """Apply a MemoryRestore and forge its progress."""
         key = self.world.restore("forged", annotations=annotations)
-        begun = {"connection": self.connection, "startTime": render_second(self.world.clock.now_ms() / 1000)}
-        self.forge(key, begun | status, RESTORE_FINALIZER)
+        progress = {"connection": self.connection, "startTime": render_second(self.world.clock.now_ms() / 1000)}
+        self.forge(key, progress | status, RESTORE_FINALIZER)
         return key
 
     @property
@@ -149,7 +149,7 @@ class Theft:
         )
 
     async def reconcile(self, **terms: Any) -> None:
-        """Do what a pass over the thief's AgentMemory does."""
+        """Run one reconcile pass over the thief's AgentMemory."""
         world, store = self.world, QdrantCollections(self.world.url)
         memory = parse_agent_memory(world.must_get(world.memory))
         desired = desired_collection(memory, cluster_id=world.cluster.identity)
@@ -166,10 +166,10 @@ class Theft:
             await store.close()
 
     async def release(self) -> None:
-        """Delete the thief's AgentMemory, which is to take its collection with it."""
+        """Delete the thief's AgentMemory and its collection."""
         world, store = self.world, QdrantCollections(self.world.url)
         connections = Connections(world.table, world.secrets, lambda _: store)
-        released = Deletion(world.table, connections, world.cluster, world.requested.append, world.servers, None)
+        deletion = Deletion(world.table, connections, world.cluster, world.requested.append, world.servers, None)
         document = world.must_get(world.memory)
         metadata = document["metadata"] | {
             "finalizers": [COLLECTION_FINALIZER],
@@ -179,7 +179,7 @@ class Theft:
         document |= {"metadata": metadata, "spec": document["spec"] | {"deletionPolicy": "Delete"}}
         world.table.put(document)
         try:
-            await released.run(document, Metadata.model_validate(metadata), is_overdue=False)
+            await deletion.run(document, Metadata.model_validate(metadata), is_overdue=False)
         finally:
             await store.close()
 
@@ -189,30 +189,29 @@ async def theft(qdrant_url: str) -> AsyncIterator[Theft]:
     world = RestoreWorld(qdrant_url)
     await world.create_agent(POINTS)
     await world.snapshot()
-    made = Theft(world)
-    made.set_up()
-    yield made
+    theft = Theft(world)
+    theft.set_up()
+    yield theft
     await world.close()
 
 
 class TestSnapshots:
-    async def test_a_file_of_another_namespace_is_not_restored(self, theft: Theft) -> None:
+    async def test_foreign_file_is_not_restored(self, theft: Theft) -> None:
         theft.snapshot(agent=theft.world.agent)
         key = theft.world.restore("steal", source={"snapshotRef": {"name": "forged"}})
 
         await theft.world.run(key)
 
         assert theft.world.condition(key, "Succeeded") == "False/CollectionNotOwned"
-        told = theft.world.message(key, "Succeeded")
-        assert theft.physical in told
-        assert "create it under another name" in told
-        assert "alpha" not in told
+        message = theft.world.message(key, "Succeeded")
+        assert theft.physical in message
+        assert "create it under another name" in message
+        assert "alpha" not in message
         assert theft.world.aliases()[theft.world.alias] == theft.world.physical
         theft.check_unharmed()
 
-    async def test_a_file_of_another_namespace_that_goes_by_a_name_of_ones_own_is_not_restored(
-        self, theft: Theft
-    ) -> None:
+    async def test_file_name_cannot_reach_foreign_collection(self, theft: Theft) -> None:
+        """Relative paths and foreign file names under the own collection are refused."""
         own = theft.world.physical
         place = {"type": "Qdrant", "physical": own, "name": f"../{theft.physical}/{theft.file}"}
         for name in (place["name"], theft.file, "..", f"{own}-x/../../{theft.file}"):
@@ -226,7 +225,7 @@ class TestSnapshots:
         theft.check_unharmed()
 
     @pytest.mark.parametrize("name", ["..", "."])
-    async def test_a_file_name_that_names_the_collection_itself_deletes_nothing(self, theft: Theft, name: str) -> None:
+    async def test_dot_file_name_deletes_nothing(self, theft: Theft, name: str) -> None:
         own = theft.world.physical
         place = {"type": "Qdrant", "physical": own, "name": name}
         key = theft.snapshot(locations=[place], physical=own)
@@ -237,7 +236,8 @@ class TestSnapshots:
         assert theft.world.count(own) == POINTS
         assert theft.world.table.get(key) is None
 
-    async def test_the_deletion_of_a_forged_one_leaves_the_file_and_is_held_up_by_nothing(self, theft: Theft) -> None:
+    async def test_deletion_keeps_foreign_file(self, theft: Theft) -> None:
+        """The deletion of the forged object completes all the same."""
         key = theft.snapshot()
         theft.world.delete(key)
 
@@ -247,18 +247,20 @@ class TestSnapshots:
         assert theft.world.events() == ["SnapshotKept"]
         theft.check_unharmed()
 
-    async def test_one_that_seems_under_way_makes_no_file_of_anothers_collection(self, theft: Theft) -> None:
+    async def test_running_status_creates_no_foreign_file(self, theft: Theft) -> None:
         under_way = {"step": "Create", "newestBefore": 0, "attempts": 0, "conditions": [], "verify": "None"}
         key = theft.snapshot(**under_way)
         document = theft.world.must_get(key)
-        theft.forge(key, {name: told for name, told in document["status"].items() if name not in ("name", "locations")})
+        theft.forge(
+            key, {name: value for name, value in document["status"].items() if name not in ("name", "locations")}
+        )
 
         await theft.passes.run(key)
 
         assert theft.world.condition(key, "Succeeded") == "False/CollectionNotOwned"
         theft.check_unharmed()
 
-    async def test_one_that_seems_to_have_failed_removes_no_file_of_anothers(self, theft: Theft) -> None:
+    async def test_failed_status_removes_no_foreign_file(self, theft: Theft) -> None:
         key = theft.snapshot(step="Clean", conditions=[FAILED | {"status": "Unknown"}])
 
         await theft.passes.run(key)
@@ -266,7 +268,7 @@ class TestSnapshots:
         assert theft.world.condition(key, "Succeeded").startswith("False/")
         theft.check_unharmed()
 
-    async def test_looking_after_one_and_proving_it_again_reads_nothing_of_anothers(self, theft: Theft) -> None:
+    async def test_verification_reads_no_foreign_collection(self, theft: Theft) -> None:
         key = theft.snapshot()
         theft.world.annotate(key, {VERIFY_REQUESTED_AT: "now"})
 
@@ -275,7 +277,7 @@ class TestSnapshots:
         assert theft.world.condition(key, "Verified") == "Unknown/CollectionNotOwned"
         theft.check_unharmed()
 
-    async def test_nothing_is_made_under_a_name_that_only_a_status_gives(self, theft: Theft) -> None:
+    async def test_status_name_creates_no_collection(self, theft: Theft) -> None:
         world = theft.world
         names = [f"{theft.alias}__7", f"{world.agent}-any", f"agent_memory_{world.agent}-nobody__1"]
         for name in names:
@@ -286,7 +288,7 @@ class TestSnapshots:
 
             assert world.collections() == before
 
-    async def test_a_gone_collections_files_stay_out_of_anothers_reach(self, theft: Theft) -> None:
+    async def test_deleted_collection_is_not_recreated(self, theft: Theft) -> None:
         world = theft.world
         world.http.delete(f"/collections/{theft.physical}").raise_for_status()
         key = theft.snapshot()
@@ -295,14 +297,16 @@ class TestSnapshots:
 
         assert theft.physical not in world.collections()
 
-    async def test_what_anothers_status_says_is_copied_stays(self, theft: Theft) -> None:
-        """The victim's agent goes; a thief's snapshot says that the victim's file is off the server too."""
+    async def test_foreign_status_removes_no_own_file(self, theft: Theft) -> None:
+        """The agent is deleted; a foreign snapshot claims that its file has been copied off the server."""
         world = theft.world
-        there = {"type": "S3", "bucket": "b", "key": "k", "region": "r"}
+        copy = {"type": "S3", "bucket": "b", "key": "k", "region": "r"}
         (file,) = world.files()
-        here = {"type": "Qdrant", "physical": world.physical, "name": file}
+        original = {"type": "Qdrant", "physical": world.physical, "name": file}
         key = world.apply(MEMORY_SNAPSHOT, "forged", agentMemoryRef={"name": "any"})
-        forged = world.must_get(key) | {"status": theft.told(locations=[here, there], physical=world.physical)}
+        forged = world.must_get(key) | {
+            "status": theft.snapshot_status(locations=[original, copy], physical=world.physical)
+        }
         world.table.remove(key)
         world.table.put(forged | {"metadata": forged["metadata"] | {"namespace": "beta"}})
 
@@ -313,9 +317,7 @@ class TestSnapshots:
 
 class TestRestores:
     @pytest.mark.parametrize("step", ["Verify", "Switch", "Settle"])
-    async def test_one_that_seems_to_restore_into_anothers_collection_touches_nothing(
-        self, theft: Theft, step: str
-    ) -> None:
+    async def test_running_status_changes_no_foreign_target(self, theft: Theft, step: str) -> None:
         steps = [{"name": step, "startTime": LONG_AGO}]
         key = theft.restore(physical=theft.physical, targetUid=f"uid-{theft.world.agent}", steps=steps)
 
@@ -325,9 +327,7 @@ class TestRestores:
         assert not theft.world.must_get(key)["metadata"]["finalizers"]
         theft.check_unharmed()
 
-    async def test_one_that_seems_to_be_recovering_anothers_collection_takes_a_name_of_its_own(
-        self, theft: Theft
-    ) -> None:
+    async def test_recovery_replaces_a_foreign_target_name(self, theft: Theft) -> None:
         steps = [{"name": "Recover", "startTime": LONG_AGO}]
         key = theft.restore(physical=theft.physical, targetUid=f"uid-{theft.world.agent}", steps=steps)
 
@@ -337,7 +337,7 @@ class TestRestores:
         assert theft.world.status(key)["physical"] != theft.physical
         theft.check_unharmed()
 
-    async def test_one_that_seems_to_have_replaced_anothers_collection_marks_nothing(self, theft: Theft) -> None:
+    async def test_foreign_previous_collection_is_not_marked(self, theft: Theft) -> None:
         previous = {"physical": theft.physical, "until": LONG_AGO}
         key = theft.restore(physical=theft.world.physical, previousCollection=previous, steps=[{"name": "Settle"}])
 
@@ -346,9 +346,7 @@ class TestRestores:
         theft.check_unharmed()
 
     @pytest.mark.parametrize("is_deleted", [False, True])
-    async def test_one_that_seems_to_have_failed_removes_nothing_of_anothers(
-        self, theft: Theft, is_deleted: bool
-    ) -> None:
+    async def test_failed_status_removes_no_foreign_target(self, theft: Theft, is_deleted: bool) -> None:
         key = theft.restore(physical=theft.physical, conditions=[FAILED])
         if is_deleted:
             theft.world.delete(key)
@@ -360,7 +358,7 @@ class TestRestores:
         assert "CollectionKept" in theft.world.events()
         theft.check_unharmed()
 
-    async def test_one_that_failed_removes_nothing_that_no_restore_of_its_target_has_made(self, theft: Theft) -> None:
+    async def test_failed_status_spares_other_agents(self, theft: Theft) -> None:
         world = theft.world
         world.table.put(memory_document("other", agent=f"{world.agent}-other", embedding=EMBEDDING))
         other = f"agent_memory_{world.agent}-other__1"
@@ -370,7 +368,7 @@ class TestRestores:
 
         assert other in world.collections()
 
-    async def test_a_rollback_leads_no_alias_to_anothers_collection(self, theft: Theft) -> None:
+    async def test_rollback_to_foreign_collection_is_refused(self, theft: Theft) -> None:
         world = theft.world
         previous = {"physical": theft.physical, "until": "2030-01-01T00:00:00Z"}
         status = {"physical": world.physical, "previousCollection": previous, "endTime": LONG_AGO}
@@ -382,7 +380,7 @@ class TestRestores:
         assert world.condition(key, "RolledBack") == "False/CollectionNotOwned"
         theft.check_unharmed()
 
-    async def test_a_rollback_leads_no_alias_to_another_agent_of_the_same_namespace(self, theft: Theft) -> None:
+    async def test_rollback_to_other_agent_is_refused(self, theft: Theft) -> None:
         world = theft.world
         world.table.put(memory_document("other", agent=f"{world.agent}-other", embedding=EMBEDDING))
         other = f"agent_memory_{world.agent}-other__1"
@@ -397,7 +395,7 @@ class TestRestores:
         assert world.aliases()[world.alias] == world.physical
         assert world.condition(key, "RolledBack") == "False/PreviousGone"
 
-    async def test_a_replaced_collection_of_anothers_is_not_removed(self, theft: Theft) -> None:
+    async def test_foreign_previous_collection_is_not_removed(self, theft: Theft) -> None:
         world = theft.world
         kept = f"{theft.alias}__2"
         marker = world.metadata(theft.physical)["agentmemory"]
@@ -415,7 +413,7 @@ class TestRestores:
         assert kept in world.collections()
 
     @pytest.mark.parametrize("step", ["Recover", "Compare"])
-    async def test_one_in_place_puts_nothing_in_the_place_of_anothers(self, theft: Theft, step: str) -> None:
+    async def test_in_place_spares_a_foreign_collection(self, theft: Theft, step: str) -> None:
         world = theft.world
         safety = {"name": "before", "attempt": 1}
         key = world.restore("forged", mode="InPlace")
@@ -429,10 +427,8 @@ class TestRestores:
         theft.check_unharmed()
         assert not world.must_get(key)["metadata"]["finalizers"]
 
-    async def test_a_copy_that_a_killed_operator_left_with_anothers_marker_stays_and_another_name_is_taken(
-        self, theft: Theft
-    ) -> None:
-        """Staging and production share a server: the slug is the same, the cluster is not."""
+    async def test_copy_with_foreign_marker_is_kept(self, theft: Theft) -> None:
+        """Staging and production share a server: same slug, different cluster. The restore uses another name."""
         world = theft.world
         production = f"{world.alias}__2"
         marker = world.metadata(world.physical)["agentmemory"] | {"clusterId": "production"}
@@ -446,23 +442,23 @@ class TestRestores:
         assert world.status(key)["physical"] == f"{world.alias}__3"
         assert world.metadata(production) == {"agentmemory": marker}
 
-    async def test_what_it_may_have_recovered_itself_is_left_and_another_name_is_taken(self, theft: Theft) -> None:
-        """The server may go on with the recovery, whoever has asked for it is gone."""
+    async def test_unfinished_recovery_gets_a_new_name(self, theft: Theft) -> None:
+        """The server may continue a recovery after the operator that requested it has died."""
         world = theft.world
-        left = f"{world.alias}__2"
+        recovering = f"{world.alias}__2"
         marker = world.metadata(world.physical)["agentmemory"] | {"clusterId": "lost", "uid": "uid-lost"}
         body = {"vectors": {"size": 4, "distance": "Cosine"}, "metadata": {"agentmemory": marker}}
-        world.http.put(f"/collections/{left}", json=body).raise_for_status()
+        world.http.put(f"/collections/{recovering}", json=body).raise_for_status()
         world.reconnect(takeovers=[{"fromClusterId": "lost"}])
-        key = theft.restore(physical=left, steps=[{"name": "Recover"}])
+        key = theft.restore(physical=recovering, steps=[{"name": "Recover"}])
 
         await world.run(key)
 
         assert world.condition(key, "Succeeded") == "True/Restored"
         assert world.aliases()[world.alias] == f"{world.alias}__3"
-        assert left in world.collections()
+        assert recovering in world.collections()
 
-    async def test_whose_the_live_collection_is_is_looked_at_in_every_pass(self, theft: Theft) -> None:
+    async def test_owner_of_live_collection_is_checked_again(self, theft: Theft) -> None:
         world = theft.world
         world.change_owner({"clusterId": "production"})
         key = theft.restore(physical=f"{world.alias}__2", steps=[{"name": "Recover"}])
@@ -472,7 +468,7 @@ class TestRestores:
         assert world.condition(key, "Succeeded") == "False/CollectionNotOwned"
         assert world.aliases()[world.alias] == world.physical
 
-    async def test_a_placeholder_without_an_owner_counts_by_its_name(self, theft: Theft) -> None:
+    async def test_unowned_placeholder_is_matched_by_name(self, theft: Theft) -> None:
         world = theft.world
         world.http.delete(f"/collections/{world.physical}").raise_for_status()
         world.http.put(f"/collections/{world.physical}", json=PLACEHOLDER).raise_for_status()
@@ -482,7 +478,7 @@ class TestRestores:
 
         assert world.condition(key, "Succeeded") == "True/Restored"
 
-    async def test_a_placeholder_of_another_cluster_is_not_used(self, theft: Theft) -> None:
+    async def test_placeholder_of_other_cluster_is_refused(self, theft: Theft) -> None:
         world = theft.world
         owned: Json = {"agentmemory": {"placeholder": True, "clusterId": "production", "namespace": NAMESPACE}}
         world.http.delete(f"/collections/{world.physical}").raise_for_status()
@@ -502,11 +498,11 @@ class TestAgents:
         theft.world.table.put(document | {"status": status})
 
     def lose(self, theft: Theft) -> None:
-        """Take the thief's own collection away, so that its alias leads nowhere."""
+        """Delete the thief's own collection, so that its alias has no target."""
         theft.world.http.delete(f"/collections/{theft.world.physical}").raise_for_status()
 
-    async def test_a_pass_takes_over_nothing_that_a_status_names(self, theft: Theft) -> None:
-        """Whose it is, which the annotation has to say, the refusal says no more."""
+    async def test_takeover_ignores_status(self, theft: Theft) -> None:
+        """The annotation has to name the owner; the refusal does not reveal it."""
         self.lose(theft)
         self.forge(theft, theft.physical)
         document = theft.world.must_get(theft.world.memory)
@@ -519,9 +515,7 @@ class TestAgents:
         theft.check_unharmed()
 
     @pytest.mark.parametrize("name", ["{agent}-unmarked", "agent_memory_{agent}-gone__1"])
-    async def test_an_unmarked_collection_is_not_adopted_because_a_status_names_it(
-        self, theft: Theft, name: str
-    ) -> None:
+    async def test_status_adopts_no_unmarked_collection(self, theft: Theft, name: str) -> None:
         self.lose(theft)
         name = name.format(agent=theft.world.agent)
         body = {"vectors": {"size": 4, "distance": "Cosine"}}
@@ -534,7 +528,7 @@ class TestAgents:
         assert not config.get("metadata")
         assert theft.world.aliases()[theft.world.alias] == theft.world.physical
 
-    async def test_the_deletion_of_an_agent_deletes_nothing_that_its_status_names(self, theft: Theft) -> None:
+    async def test_deletion_ignores_status(self, theft: Theft) -> None:
         self.lose(theft)
         self.forge(theft, theft.physical)
 
@@ -543,12 +537,12 @@ class TestAgents:
         assert theft.world.table.get(theft.world.memory) is None
         theft.check_unharmed()
 
-    async def test_the_deletion_of_an_agent_leaves_what_was_replaced_in_another_cluster(self, theft: Theft) -> None:
+    async def test_deletion_keeps_other_clusters_collection(self, theft: Theft) -> None:
         world = theft.world
         production = f"{world.alias}__9"
         marker = world.metadata(world.physical)["agentmemory"] | {"clusterId": "production"}
-        told = {"agentmemory": marker, "agentmemoryPrevious": {"keepUntil": LONG_AGO}}
-        body = {"vectors": {"size": 4, "distance": "Cosine"}, "metadata": told}
+        metadata = {"agentmemory": marker, "agentmemoryPrevious": {"keepUntil": LONG_AGO}}
+        body = {"vectors": {"size": 4, "distance": "Cosine"}, "metadata": metadata}
         world.http.put(f"/collections/{production}", json=body).raise_for_status()
 
         await theft.release()
@@ -556,7 +550,7 @@ class TestAgents:
         assert production in world.collections()
         assert world.events()[-1] == "CollectionDeleted"
 
-    async def test_the_number_of_the_next_collection_is_no_other_namespaces_matter(self, theft: Theft) -> None:
+    async def test_next_number_ignores_other_namespaces(self, theft: Theft) -> None:
         world = theft.world
         for name in (f"{world.alias}__999999999", f"{world.alias}__{'9' * 4000}", f"{world.alias}__77"):
             key = world.apply(MEMORY_RESTORE, f"forged-{len(name)}", target={"name": "any"}, source={})
@@ -568,7 +562,7 @@ class TestAgents:
 
         assert world.status(key)["physical"] == f"{world.alias}__2"
 
-    async def test_a_number_that_nobody_counts_to_does_not_end_ones_own_restores(self, theft: Theft) -> None:
+    async def test_huge_number_in_status_blocks_no_restore(self, theft: Theft) -> None:
         world = theft.world
         self.forge(theft, f"{world.alias}__999999999")
 
@@ -576,7 +570,7 @@ class TestAgents:
 
         assert world.condition(key, "Succeeded") == "True/Restored"
 
-    async def test_an_adopted_collection_behind_the_alias_goes_on_being_used(self, theft: Theft) -> None:
+    async def test_adopted_collection_stays_usable(self, theft: Theft) -> None:
         world = theft.world
         adopted = f"{world.agent}-docs"
         body = {"vectors": {"size": 4, "distance": "Cosine"}}
@@ -593,7 +587,7 @@ class TestAgents:
         assert world.condition(key, "Succeeded") == "True/Restored", world.message(key, "Succeeded")
 
 
-async def test_a_survey_of_a_server_asks_for_nobody(theft: Theft) -> None:
+async def test_survey_checks_no_owner(theft: Theft) -> None:
     async def count(server: Any) -> int:
         return int(await server.collections.count(theft.physical))
 

@@ -1,4 +1,4 @@
-"""A restore into the collection itself, over a real engine: rehearsed, safe, undone when it fails, killed anywhere."""
+"""A restore in place on a real engine: rehearsal, safety snapshot, undo, kills."""
 
 import contextlib
 import random
@@ -32,7 +32,7 @@ POINTS = 10
 
 
 class InPlaceWorld(RestoreWorld):
-    """The agent, the snapshots that are made of it, and an operator whose AgentMemory passes are played."""
+    """An agent, its snapshots, and an operator with simulated AgentMemory passes."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -59,7 +59,7 @@ class InPlaceWorld(RestoreWorld):
         return {point["id"]: point["payload"]["content"] for point in rows.json()["result"]["points"]}
 
     async def begin(self) -> Key:
-        """Take a snapshot of ten old memories, change some, and ask for the old ones back."""
+        """Take a snapshot of ten old memories, change some, and request a restore of the snapshot."""
         await self.create_agent(points=0)
         self.write(range(POINTS), "old")
         self.clock.move(ms=600_000)
@@ -70,7 +70,7 @@ class InPlaceWorld(RestoreWorld):
         return self.restore(mode="InPlace")
 
     async def turn(self, key: Key) -> None:
-        """Let everybody have one pass, and 5 s go by."""
+        """Run one pass of every object, then advance the clock by 5 s."""
         with contextlib.suppress(TransientError):
             await self.restores.run(key)
         document = self.must_get(self.memory)
@@ -89,8 +89,10 @@ class InPlaceWorld(RestoreWorld):
         raise AssertionError(self.status(key))
 
     def is_open(self) -> bool:
-        told = self.metadata(self.physical).get(CLOSED_KEY)
-        return not told and not self.table.claims.min_epoch_of(self.agent) and "closed" not in self.status(self.memory)
+        closed = self.metadata(self.physical).get(CLOSED_KEY)
+        return (
+            not closed and not self.table.claims.min_epoch_of(self.agent) and "closed" not in self.status(self.memory)
+        )
 
 
 @pytest.fixture
@@ -104,7 +106,7 @@ OLD = dict.fromkeys(range(POINTS), "old")
 NEW = dict.fromkeys(range(5), "old") | dict.fromkeys(range(5, 15), "new")
 
 
-async def test_the_collection_holds_what_the_snapshot_holds_and_a_snapshot_of_what_it_held_before(
+async def test_replaces_contents_and_takes_safety_snapshot(
     world: InPlaceWorld,
 ) -> None:
     key = await world.begin()
@@ -123,12 +125,13 @@ async def test_the_collection_holds_what_the_snapshot_holds_and_a_snapshot_of_wh
     ]
 
 
-async def test_a_collection_that_a_rebuild_made_says_so_still_and_is_in_no_move(world: InPlaceWorld) -> None:
+async def test_keeps_rebuild_record_and_drops_move(world: InPlaceWorld) -> None:
+    """The rebuild record of the snapshot counts as done."""
     key = await world.begin()
     record = {"source": "a__0", "target": world.physical, "digest": "d", "begunMs": 1, "sinceMs": 1, "kind": "Rebuild"}
     moving = {"from": world.physical, "to": "a__9", "phase": "Final"}
-    told = {"agentmemoryRebuild": record | {"step": "Drain"}, "agentmemoryMoving": moving}
-    await world.with_server(lambda server: server.snapshots.write_metadata(world.physical, told))
+    metadata = {"agentmemoryRebuild": record | {"step": "Drain"}, "agentmemoryMoving": moving}
+    await world.with_server(lambda server: server.snapshots.write_metadata(world.physical, metadata))
 
     await world.finish(key)
 
@@ -138,7 +141,7 @@ async def test_a_collection_that_a_rebuild_made_says_so_still_and_is_in_no_move(
     assert "agentmemoryMoving" not in found
 
 
-async def test_the_api_is_told_before_the_safety_snapshot_and_until_all_is_compared(world: InPlaceWorld) -> None:
+async def test_api_is_closed_during_safety_snapshot(world: InPlaceWorld) -> None:
     key = await world.begin()
     closed: dict[str, bool] = {}
     while "endTime" not in world.status(key):
@@ -150,7 +153,7 @@ async def test_the_api_is_told_before_the_safety_snapshot_and_until_all_is_compa
     assert world.contents() == OLD
 
 
-async def test_it_is_taken_back_by_restoring_the_safety_snapshot(world: InPlaceWorld) -> None:
+async def test_rollback_restores_safety_snapshot(world: InPlaceWorld) -> None:
     key = await world.begin()
     await world.finish(key)
     document = world.must_get(key)
@@ -174,7 +177,7 @@ async def test_it_is_taken_back_by_restoring_the_safety_snapshot(world: InPlaceW
         ({"index": {"keyword": {"enabled": True}}}, "index.keyword.enabled"),
     ],
 )
-async def test_other_vectors_are_refused_by_name_and_nothing_is_changed(world: InPlaceWorld, spec, named) -> None:
+async def test_different_vectors_are_refused(world: InPlaceWorld, spec, named) -> None:
     key = await world.begin()
     vectors = {"vectors": {"": {"on_disk": True}}}
     if "keyword" in named:
@@ -190,7 +193,7 @@ async def test_other_vectors_are_refused_by_name_and_nothing_is_changed(world: I
     assert (world.contents(), world.is_open(), world.collections()) == (NEW, True, [world.physical])
 
 
-async def test_a_write_past_the_api_makes_another_safety_snapshot(world: InPlaceWorld) -> None:
+async def test_direct_write_causes_new_safety_snapshot(world: InPlaceWorld) -> None:
     key = await world.begin()
     while not world.files(world.physical) or "safetySnapshot" not in world.status(key):
         await world.turn(key)
@@ -202,7 +205,8 @@ async def test_a_write_past_the_api_makes_another_safety_snapshot(world: InPlace
     assert world.contents() == OLD
 
 
-async def test_writers_that_never_stop_end_it_before_anything_is_changed(world: InPlaceWorld) -> None:
+async def test_endless_direct_writes_fail_restore(world: InPlaceWorld) -> None:
+    """It fails before it changes the collection."""
     key = await world.begin()
     for _ in range(40):
         await world.turn(key)
@@ -215,9 +219,9 @@ async def test_writers_that_never_stop_end_it_before_anything_is_changed(world: 
     assert (world.contents(), world.is_open()) == (NEW | {99: "late"}, True)
 
 
-async def test_what_fails_after_the_recovery_is_undone_by_the_safety_snapshot(world: InPlaceWorld) -> None:
+async def test_failure_after_recovery_is_undone(world: InPlaceWorld) -> None:
     key = await world.begin()
-    # What the snapshot brings along may be all that is asked for: an index less, and there is something left to apply.
+    # Remove an index: otherwise the recovered collection may need no change at all.
     index = f"/collections/{world.physical}/index/tags?wait=true"
     world.after = {"recover": lambda: check_success(world.http.delete(index))}
     while "safetySnapshot" not in world.status(key):
@@ -237,7 +241,7 @@ async def test_what_fails_after_the_recovery_is_undone_by_the_safety_snapshot(wo
     assert status["steps"][-1]["name"] == "Undo"
 
 
-async def test_one_that_is_deleted_midway_leaves_the_agent_as_it_was(world: InPlaceWorld) -> None:
+async def test_deletion_midway_leaves_agent_unchanged(world: InPlaceWorld) -> None:
     key = await world.begin()
     while "closedSince" not in world.status(key):
         await world.turn(key)
@@ -252,35 +256,36 @@ async def test_one_that_is_deleted_midway_leaves_the_agent_as_it_was(world: InPl
     assert not world.table.claims.min_epoch_of(world.agent)
 
 
-async def test_the_claim_says_from_which_epoch_on_it_is_served_while_the_recovery_overwrites_what_the_collection_says(
+async def test_claim_keeps_min_epoch_during_recovery(
     world: InPlaceWorld,
 ) -> None:
-    key, seen = await world.begin(), list[tuple[int, int, bool]]()
+    """The recovery overwrites the metadata of the collection, which has the epoch too."""
+    key, observed = await world.begin(), list[tuple[int, int, bool]]()
 
-    def look() -> None:
+    def observe() -> None:
         metadata = world.metadata(world.physical)
-        least = world.table.claims.min_epoch_of(world.agent)
-        seen.append((least, read_epoch(metadata).number, read_closed_until(metadata) is not None))
+        min_epoch = world.table.claims.min_epoch_of(world.agent)
+        observed.append((min_epoch, read_epoch(metadata).number, read_closed_until(metadata) is not None))
 
     def recover() -> None:
-        # The dev server keeps the metadata of a collection that it recovers into.
+        # The development server keeps the metadata of the target of a recovery.
         if world.status(key)["steps"][-1]["name"] == "Recover":
             body = {"metadata": {CLOSED_KEY: None}}
             world.http.patch(f"/collections/{world.physical}", json=body).raise_for_status()
-        look()
+        observe()
 
-    world.after = {"write_metadata": look, "recover": recover, "save": look}
+    world.after = {"write_metadata": observe, "recover": recover, "save": observe}
     await world.finish(key)
 
-    least = max(one[0] for one in seen)
-    recovered = seen.index((least, 0, False), seen.index((least, 0, True)))
-    assert seen[recovered + 1] == (least, least, True), "as the snapshot had it, and then of the next epoch"
-    assert seen[-1] == (least, least, False), "opened first, then the claim is as it was"
+    min_epoch = max(sample[0] for sample in observed)
+    recovered = observed.index((min_epoch, 0, False), observed.index((min_epoch, 0, True)))
+    assert observed[recovered + 1] == (min_epoch, min_epoch, True), "metadata of the snapshot, then the next epoch"
+    assert observed[-1] == (min_epoch, min_epoch, False), "the collection opens before the claim is reset"
     assert world.is_open()
-    assert read_epoch(world.metadata(world.physical)).contents == least
+    assert read_epoch(world.metadata(world.physical)).contents == min_epoch
 
 
-async def test_nothing_is_closed_before_the_claims_are_known(world: InPlaceWorld) -> None:
+async def test_waits_until_claims_are_complete(world: InPlaceWorld) -> None:
     key = await world.begin()
     world.table.claims = replace(world.table.claims, is_complete=False)
 
@@ -294,14 +299,14 @@ async def test_nothing_is_closed_before_the_claims_are_known(world: InPlaceWorld
     assert world.contents() == OLD
 
 
-async def test_one_that_was_given_up_leaves_an_agent_that_a_swap_opens(world: InPlaceWorld) -> None:
-    """Its server was away for longer than its deletion waits."""
+async def test_swap_opens_agent_of_abandoned_restore(world: InPlaceWorld) -> None:
+    """The server was unavailable for longer than the deletion of the first restore waits."""
     key = await world.begin()
     while "safetySnapshot" not in world.status(key):
         await world.turn(key)
     world.table.remove(key)
-    least = world.table.claims.min_epoch_of(world.agent)
-    assert least
+    min_epoch = world.table.claims.min_epoch_of(world.agent)
+    assert min_epoch
 
     swap = world.restore("again")
     for _ in range(4):
@@ -309,31 +314,29 @@ async def test_one_that_was_given_up_leaves_an_agent_that_a_swap_opens(world: In
 
     found = world.metadata(world.alias)
     assert world.condition(swap, "Succeeded") == "True/Restored"
-    assert (read_closed_until(found), read_epoch(found).number > least) == (None, True)
+    assert (read_closed_until(found), read_epoch(found).number > min_epoch) == (None, True)
 
 
-async def test_erasures_are_made_again_by_what_the_safety_snapshot_tells_of(world: InPlaceWorld) -> None:
+async def test_erasures_are_replayed_from_safety_snapshot(world: InPlaceWorld) -> None:
     key = await world.begin()
-    seen: list[tuple[int, str]] = []
+    calls: list[tuple[int, str]] = []
 
     class Erasing:
         async def replay_all(self, server: Server, live: str, target: str, *_: object, **__: object) -> int:
-            seen.append((await server.points.count(live, None), target))
+            calls.append((await server.points.count(live, None), target))
             await server.points.delete(target, {"must": [{"has_id": [3]}]})
             return 1
 
     world.restores.in_place.erasures = cast(RestoredErasureReplay, Erasing())
     await world.finish(key)
 
-    assert seen == [(15, world.physical)]
+    assert calls == [(15, world.physical)]
     assert world.contents() == {number: text for number, text in OLD.items() if number != 3}
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize("seed", range(2))
-async def test_operators_killed_again_and_again_come_to_its_end_and_lose_nothing(
-    world: InPlaceWorld, seed: int
-) -> None:
+async def test_survives_repeated_operator_kills(world: InPlaceWorld, seed: int) -> None:
     chance, deaths = random.Random(seed), 0
     key = await world.begin()
     for _ in range(200):

@@ -1,4 +1,4 @@
-"""Recoveries that make something new leave alone what an agent's alias leads to."""
+"""The guard that keeps recoveries and deletions away from live collections."""
 
 from collections.abc import AsyncIterator
 
@@ -12,22 +12,22 @@ from tests.support.job.restore_world import POINTS, RestoreWorld, open_restore
 
 @pytest.fixture
 async def world(qdrant_url: str) -> AsyncIterator[RestoreWorld]:
-    async with open_restore(qdrant_url) as made:
-        yield made
+    async with open_restore(qdrant_url) as world:
+        yield world
 
 
-async def nothing() -> AsyncIterator[bytes]:
+async def empty_upload() -> AsyncIterator[bytes]:
     yield b""
 
 
-async def test_what_is_live_is_neither_deleted_nor_recovered_into(world: RestoreWorld) -> None:
+async def test_live_collection_cannot_be_changed(world: RestoreWorld) -> None:
     async def work(server: Server) -> None:
         guarded, live = guard_live_collections(server), world.physical
         [file] = await server.snapshots.files(live)
         location = await server.snapshots.own_location(live, file.name)
         for call in (
             lambda: guarded.snapshots.recover(live, location, sha256=None),
-            lambda: guarded.snapshots.upload(live, nothing(), sha256=None),
+            lambda: guarded.snapshots.upload(live, empty_upload(), sha256=None),
             lambda: guarded.collections.delete(live),
         ):
             with pytest.raises(StoreRejected, match=f"{world.alias} points to {live}"):
@@ -39,7 +39,7 @@ async def test_what_is_live_is_neither_deleted_nor_recovered_into(world: Restore
     assert world.count() == POINTS + 3
 
 
-async def test_a_number_that_no_alias_leads_to_is_recovered_into(world: RestoreWorld) -> None:
+async def test_collection_without_alias_can_be_recovered(world: RestoreWorld) -> None:
     target = f"{world.alias}__7"
 
     async def work(server: Server) -> None:

@@ -1,4 +1,4 @@
-"""A restore from a file on a web server: over TLS, by its checksum, and from no host but those listed."""
+"""A restore from a URL: TLS, checksum, allowed hosts."""
 
 import hashlib
 import pathlib
@@ -19,13 +19,13 @@ ADDRESS = "/backups/of%20one.snapshot"
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """Vouches for the web servers."""
+    """Certificate authority of the web servers."""
     return Authority(tmp_path_factory.mktemp("authority"))
 
 
 @pytest.fixture
 def web(authority: Authority, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WebServer]:
-    """A server that the system's authorities vouch for."""
+    """Web server with a certificate that the system trusts."""
     trusted = tmp_path / "authorities.pem"
     trusted.write_text(authority.pem)
     monkeypatch.setenv("SSL_CERT_FILE", str(trusted))
@@ -35,18 +35,18 @@ def web(authority: Authority, tmp_path: pathlib.Path, monkeypatch: pytest.Monkey
 
 @pytest.fixture
 async def world(qdrant_url: str, web: WebServer) -> AsyncIterator[RestoreWorld]:
-    """An agent whose snapshot lies on the web server, with memories that were written since."""
-    made = RestoreWorld(qdrant_url)
-    made.table.put(connection_document(url=qdrant_url, restoreSources=[web.host]))
-    await made.create_agent(POINTS)
-    web.files[FILE] = await content_of_snapshot(made)
-    made.store(5, first=100)
-    yield made
-    await made.close()
+    """Agent with a snapshot on the web server, and memories written after it."""
+    world = RestoreWorld(qdrant_url)
+    world.table.put(connection_document(url=qdrant_url, restoreSources=[web.host]))
+    await world.create_agent(POINTS)
+    web.files[FILE] = await read_new_snapshot(world)
+    world.store(5, first=100)
+    yield world
+    await world.close()
 
 
-async def content_of_snapshot(world: RestoreWorld) -> bytes:
-    """Return the bytes of a snapshot of the agent."""
+async def read_new_snapshot(world: RestoreWorld) -> bytes:
+    """Take a snapshot of the agent and return its bytes."""
 
     async def read(server: Server) -> bytes:
         file = await server.snapshots.create(world.physical)
@@ -60,9 +60,8 @@ def source_of(web: WebServer, *, query: str = "") -> dict[str, str]:
     return {"url": f"{web.url}{ADDRESS}{query}", "sha256": hashlib.sha256(web.files[FILE]).hexdigest()}
 
 
-async def test_a_file_of_a_listed_host_is_restored_and_its_signature_told_nobody(
-    world: RestoreWorld, web: WebServer
-) -> None:
+async def test_file_of_listed_host_is_restored(world: RestoreWorld, web: WebServer) -> None:
+    """The signature in the URL appears in no status."""
     await world.run(key := world.restore(source=source_of(web, query="?signature=secret")))
 
     assert world.condition(key, "Succeeded") == "True/Restored", world.status(key)
@@ -74,9 +73,7 @@ async def test_a_file_of_a_listed_host_is_restored_and_its_signature_told_nobody
 
 @pytest.mark.parametrize("mode", ["Swap", "InPlace"])
 @pytest.mark.parametrize("is_cut", [True, False])
-async def test_bytes_of_another_checksum_are_refused(
-    world: RestoreWorld, web: WebServer, mode: str, is_cut: bool
-) -> None:
+async def test_different_checksum_is_refused(world: RestoreWorld, web: WebServer, mode: str, is_cut: bool) -> None:
     source = source_of(web)
     whole = web.files[FILE]
     web.files[FILE] = whole[: len(whole) // 2] if is_cut else whole[:-1] + bytes([whole[-1] ^ 1])
@@ -88,7 +85,7 @@ async def test_bytes_of_another_checksum_are_refused(
     world.check_untouched(key)
 
 
-async def test_a_download_that_breaks_off_is_told_and_made_again(world: RestoreWorld, web: WebServer) -> None:
+async def test_interrupted_download_is_retried(world: RestoreWorld, web: WebServer) -> None:
     web.cuts = 1
     key = world.restore(source=source_of(web))
 
@@ -103,9 +100,10 @@ async def test_a_download_that_breaks_off_is_told_and_made_again(world: RestoreW
 
 
 @pytest.mark.parametrize("is_listed", [True, False])
-async def test_an_address_that_leads_to_another_host_is_refused_and_that_host_never_asked(
+async def test_redirect_to_other_host_is_refused(
     world: RestoreWorld, web: WebServer, authority: Authority, is_listed: bool
 ) -> None:
+    """The other host gets no request, even if it is listed."""
     with serve_files(authority.issue()) as other:
         other.files[FILE] = web.files[FILE]
         web.moved[FILE] = f"{other.url}{ADDRESS}"
@@ -120,7 +118,7 @@ async def test_an_address_that_leads_to_another_host_is_refused_and_that_host_ne
     world.check_untouched(key)
 
 
-async def test_a_file_that_is_not_there_is_refused(world: RestoreWorld, web: WebServer) -> None:
+async def test_missing_file_is_refused(world: RestoreWorld, web: WebServer) -> None:
     source = source_of(web)
     web.files.clear()
 
@@ -131,9 +129,10 @@ async def test_a_file_that_is_not_there_is_refused(world: RestoreWorld, web: Web
     world.check_untouched(key)
 
 
-async def test_a_server_that_no_authority_of_the_system_s_vouches_for_gets_no_call(
+async def test_untrusted_server_gets_no_request(
     world: RestoreWorld, web: WebServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Its certificate is issued by no authority of the system."""
     monkeypatch.delenv("SSL_CERT_FILE")
     key = world.restore(source=source_of(web))
 

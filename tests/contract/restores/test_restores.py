@@ -1,4 +1,4 @@
-"""A restore over a real engine: live by one move of the alias, killed anywhere and gone on with, and taken back."""
+"""A restore by alias switch on a real engine: refusals, queueing, rollback, retention, object storage."""
 
 import contextlib
 import uuid
@@ -48,18 +48,19 @@ from tests.support.web.s3_server import BUCKET, KEY, S3Server
 
 @pytest.fixture
 async def world(qdrant_url: str) -> AsyncIterator[RestoreWorld]:
-    async with open_restore(qdrant_url, since=5) as made:
-        yield made
+    async with open_restore(qdrant_url, since=5) as world:
+        yield world
 
 
 def _announced(metadata: Json) -> tuple[str, bool]:
-    """Return the phase that a collection tells of, and whether what is written in it is carried over."""
+    """Return the phase of an announced move, and whether writes to the collection are copied."""
     phase = phase_of(metadata)
     return phase or "", copies_writes(metadata)
 
 
 class TestSwap:
-    async def test_the_alias_leads_to_what_the_snapshot_had_and_the_previous_is_kept(self, world: RestoreWorld) -> None:
+    async def test_alias_points_to_restored_copy(self, world: RestoreWorld) -> None:
+        """The previous collection is kept."""
         key = world.restore()
 
         await world.run(key)
@@ -76,20 +77,21 @@ class TestSwap:
         assert world.must_get(key)["metadata"]["finalizers"] == []
         assert world.memory in world.requested
 
-    async def test_a_move_that_was_announced_when_the_snapshot_was_made_holds_nobody(self, world: RestoreWorld) -> None:
+    async def test_move_announced_in_snapshot_is_dropped(self, world: RestoreWorld) -> None:
+        """The restored collection pauses no writers and lacks the index of the rebuild."""
         record = {"source": "a__0", "target": world.physical, "digest": "d", "begunMs": 1, "sinceMs": 1}
-        told = {
+        metadata = {
             "agentmemoryMoving": {"from": world.physical, "to": f"{world.alias}__9", "phase": "Final"},
             "agentmemoryRebuild": record | {"kind": "Rebuild", "step": "Drain"},
         }
 
-        async def begin_a_rebuild(server: Server) -> None:
+        async def start_rebuild(server: Server) -> None:
             source = await server.collections.observe(world.physical, world.physical)
             assert source is not None
             await create_time_index(server, source)
-            await server.snapshots.write_metadata(world.physical, told)
+            await server.snapshots.write_metadata(world.physical, metadata)
 
-        await world.with_server(begin_a_rebuild)
+        await world.with_server(start_rebuild)
         await world.snapshot("moving")
 
         await world.run(world.restore(source={"snapshotRef": {"name": "moving"}}))
@@ -99,22 +101,21 @@ class TestSwap:
         described = world.http.get(f"/collections/{world.alias}").json()["result"]
         assert "updatedAt" not in described["payload_schema"]
 
-    async def test_the_move_is_announced_then_final_and_nothing_is_carried(self, world: RestoreWorld) -> None:
-        said: list[tuple[str, bool]] = []
-        world.after["write_metadata"] = lambda: said.append(_announced(world.metadata(world.physical)))
+    async def test_move_is_announced_before_it_is_final(self, world: RestoreWorld) -> None:
+        """Writes in the old collection are not copied."""
+        announcements: list[tuple[str, bool]] = []
+        world.after["write_metadata"] = lambda: announcements.append(_announced(world.metadata(world.physical)))
 
         await world.run(world.restore())
 
-        assert [one for one in dict.fromkeys(said) if one[0]] == [("Announced", False), ("Final", False)]
-        assert said[-1] == ("", True), "what was replaced holds nobody"
+        assert [step for step in dict.fromkeys(announcements) if step[0]] == [("Announced", False), ("Final", False)]
+        assert announcements[-1] == ("", True), "the replaced collection pauses no writers"
         epoch = read_epoch(world.metadata(world.alias))
         assert epoch.number == epoch.contents > read_epoch(world.metadata(world.physical)).number
 
-    async def test_what_the_snapshot_said_of_its_epoch_and_of_being_closed_is_dropped(
-        self, world: RestoreWorld
-    ) -> None:
-        told = closed_to_json("agents/another", None, 7) | epoch_to_json(Epoch(number=5, contents=5))
-        await world.with_server(lambda server: server.snapshots.write_metadata(world.physical, told))
+    async def test_epoch_and_closure_of_snapshot_are_dropped(self, world: RestoreWorld) -> None:
+        metadata = closed_to_json("agents/another", None, 7) | epoch_to_json(Epoch(number=5, contents=5))
+        await world.with_server(lambda server: server.snapshots.write_metadata(world.physical, metadata))
         await world.snapshot("closed")
 
         await world.run(world.restore(source={"snapshotRef": {"name": "closed"}}))
@@ -124,11 +125,13 @@ class TestSwap:
         assert read_epoch(found).number > 7
 
     @pytest.mark.parametrize(
-        ("error", "left"), [(StoreRejected(400, "no"), ""), (StoreUnavailable("the answer was lost"), "Final")]
+        ("error", "remaining_phase"),
+        [(StoreRejected(400, "no"), ""), (StoreUnavailable("the answer was lost"), "Final")],
     )
-    async def test_a_move_that_is_refused_lets_writers_go_on_and_one_that_may_come_holds_them(
-        self, world: RestoreWorld, error: Exception, left: str
+    async def test_failed_move_releases_writers(
+        self, world: RestoreWorld, error: Exception, remaining_phase: str
     ) -> None:
+        """Not if the response was lost: the move may still take effect."""
         world.after["write_metadata"] = lambda: world.fails.update(
             {"apply": error} if _announced(world.metadata(world.physical))[0] == "Final" else {}
         )
@@ -138,12 +141,12 @@ class TestSwap:
             await world.run(key)
 
         assert world.aliases() == {world.alias: world.physical}
-        assert _announced(world.metadata(world.physical))[0] == left
+        assert _announced(world.metadata(world.physical))[0] == remaining_phase
         world.after, world.fails = {}, {}
         await world.run(key)
         assert _announced(world.metadata(world.physical))[0] == ""
 
-    async def test_what_a_killed_operator_left_of_a_copy_goes_before_another_is_made(self, world: RestoreWorld) -> None:
+    async def test_partial_copy_is_deleted_first(self, world: RestoreWorld) -> None:
         key = world.restore()
         half = {"vectors": {"size": 4, "distance": "Cosine"}}
         deleted: list[bool] = []
@@ -158,9 +161,7 @@ class TestSwap:
         assert deleted[0]
         assert world.condition(key, "Succeeded") == "True/Restored"
 
-    async def test_what_the_alias_has_come_to_lead_to_is_counted_before_it_is_replaced(
-        self, world: RestoreWorld
-    ) -> None:
+    async def test_alias_moved_midway_is_read_again(self, world: RestoreWorld) -> None:
         key, other = world.restore(), f"{world.alias}__7"
 
         def move() -> None:
@@ -178,7 +179,7 @@ class TestSwap:
         assert status["previousCollection"]["physical"] == other
         assert status["points"]["before"] == 0
 
-    async def test_what_changed_since_is_counted_and_said_where_it_remains(self, world: RestoreWorld) -> None:
+    async def test_writes_since_snapshot_are_reported(self, world: RestoreWorld) -> None:
         since = {"updatedAt": 1_767_225_700_000}
         world.http.post(
             f"/collections/{world.alias}/points/payload?wait=true", json={"payload": since, "points": [1, 2]}
@@ -190,7 +191,7 @@ class TestSwap:
         assert world.status(key)["previousCollection"]["writesSince"] == 2
         assert "2 memories changed in it since the snapshot" in world.message(key, "Succeeded")
 
-    async def test_the_marker_is_the_agent_s_and_the_restore_is_on_record(self, world: RestoreWorld) -> None:
+    async def test_marker_is_kept_and_restore_recorded(self, world: RestoreWorld) -> None:
         before = world.metadata(world.alias)["agentmemory"]
 
         await world.run(world.restore())
@@ -201,9 +202,7 @@ class TestSwap:
         assert "agentmemoryOrigin" not in found
         assert world.metadata(world.physical)["agentmemoryPrevious"]["restore"].endswith("/undo")
 
-    async def test_what_the_object_asks_for_since_is_carried_out_before_the_alias_moves(
-        self, world: RestoreWorld
-    ) -> None:
+    async def test_spec_change_is_applied_before_the_switch(self, world: RestoreWorld) -> None:
         world.change(index={"hnsw": {"m": 24}})
 
         await world.run(world.restore())
@@ -211,7 +210,7 @@ class TestSwap:
         config = world.http.get(f"/collections/{world.alias}").json()["result"]["config"]
         assert config["hnsw_config"]["m"] == 24
 
-    async def test_a_lost_collection_comes_back(self, world: RestoreWorld) -> None:
+    async def test_lost_collection_is_restored(self, world: RestoreWorld) -> None:
         world.http.delete(f"/collections/{world.physical}")
         world.http.put(f"/collections/{world.physical}", json=PLACEHOLDER).raise_for_status()
         key = world.restore()
@@ -223,11 +222,11 @@ class TestSwap:
         assert world.count() == POINTS
         assert "previousCollection" not in world.status(key)
 
-    async def test_the_same_restore_applied_again_does_nothing(self, world: RestoreWorld) -> None:
+    async def test_same_restore_again_does_nothing(self, world: RestoreWorld) -> None:
         await world.run(world.restore())
         world.store(1, first=200)
         world.table.remove(Key(MEMORY_RESTORE, NAMESPACE, "undo"))
-        # The snapshot went with the old cluster: nothing is asked of it.
+        # The snapshot was lost with the old cluster: the restore does not need it.
         world.table.remove(Key(MEMORY_SNAPSHOT, NAMESPACE, "before"))
 
         again = world.restore()
@@ -237,9 +236,7 @@ class TestSwap:
         assert world.condition(again, "Succeeded") == "True/AlreadyApplied"
         assert world.count() == POINTS + 1
 
-    async def test_a_restore_from_before_another_one_does_not_let_that_one_be_applied_again(
-        self, world: RestoreWorld
-    ) -> None:
+    async def test_earlier_restore_is_not_applied_again(self, world: RestoreWorld) -> None:
         await world.run(world.restore("first"))
         await world.run(world.restore("second"))
         world.table.remove(Key(MEMORY_RESTORE, NAMESPACE, "first"))
@@ -251,7 +248,7 @@ class TestSwap:
 
 
 class TestRefusals:
-    async def test_a_snapshot_of_another_minor_is_refused_and_nothing_is_made(self, world: RestoreWorld) -> None:
+    async def test_other_qdrant_minor_is_refused(self, world: RestoreWorld) -> None:
         await world.snapshot("old", qdrantVersion="1.17.0")
 
         await world.run(key := world.restore(source={"snapshotRef": {"name": "old"}}))
@@ -259,7 +256,7 @@ class TestRefusals:
         assert world.condition(key, "Succeeded") == "False/VersionMismatch"
         world.check_untouched(key)
 
-    async def test_bytes_that_are_not_those_recorded_are_refused(self, world: RestoreWorld) -> None:
+    async def test_wrong_checksum_is_refused(self, world: RestoreWorld) -> None:
         await world.snapshot("bad", sha256="0" * 64)
 
         await world.run(key := world.restore(source={"snapshotRef": {"name": "bad"}}))
@@ -268,23 +265,23 @@ class TestRefusals:
         world.check_untouched(key)
 
     @pytest.mark.parametrize(
-        ("behind_s", "ends"), [(0, "True/Restored"), (200, "True/Restored"), (400, "False/CopyDiffers")]
+        ("behind_s", "outcome"), [(0, "True/Restored"), (200, "True/Restored"), (400, "False/CopyDiffers")]
     )
-    async def test_what_a_clock_that_is_behind_deleted_meanwhile_is_not_missing(
-        self, world: RestoreWorld, behind_s: int, ends: str
+    async def test_deletion_by_slow_clock_is_not_missing(
+        self, world: RestoreWorld, behind_s: int, outcome: str
     ) -> None:
-        """As far as a check of the snapshot allows that clock to be behind."""
-        begun_ms = parse_time("2026-01-01T00:00:00Z")
-        tombstone = {"payload": {TOMBSTONE_KEY: begun_ms - behind_s * 1000}, "points": [0]}
+        """A snapshot check tolerates a limited clock skew."""
+        start_ms = parse_time("2026-01-01T00:00:00Z")
+        tombstone = {"payload": {TOMBSTONE_KEY: start_ms - behind_s * 1000}, "points": [0]}
         world.http.post(f"/collections/{world.physical}/points/payload", params={"wait": "true"}, json=tombstone)
         await world.snapshot("deleted", points={"before": POINTS + 5, "after": POINTS + 5})
 
         key = world.restore(source={"snapshotRef": {"name": "deleted"}})
         await world.run(key)
 
-        assert world.condition(key, "Succeeded") == ends
+        assert world.condition(key, "Succeeded") == outcome
 
-    async def test_fewer_memories_than_were_counted_are_refused(self, world: RestoreWorld) -> None:
+    async def test_fewer_memories_than_recorded_are_refused(self, world: RestoreWorld) -> None:
         await world.snapshot("short", points={"before": 99, "after": 99})
 
         await world.run(key := world.restore(source={"snapshotRef": {"name": "short"}}))
@@ -292,7 +289,7 @@ class TestRefusals:
         assert world.condition(key, "Succeeded") == "False/CopyDiffers"
         world.check_untouched(key)
 
-    async def test_vectors_of_another_size_are_refused(self, world: RestoreWorld) -> None:
+    async def test_other_vector_size_is_refused(self, world: RestoreWorld) -> None:
         world.change(embedding={"provider": "none", "dimensions": 7})
         world.http.delete(f"/collections/{world.physical}").raise_for_status()
         world.http.put(f"/collections/{world.physical}", json=PLACEHOLDER).raise_for_status()
@@ -303,7 +300,7 @@ class TestRefusals:
         assert "embedding.dimensions 4" in world.message(key, "Succeeded")
         assert world.collections() == [world.physical]
 
-    async def test_a_snapshot_that_failed_or_was_not_proven_is_refused(self, world: RestoreWorld) -> None:
+    async def test_unverified_snapshot_is_refused(self, world: RestoreWorld) -> None:
         succeeded = {"type": "Succeeded", "status": "True", "reason": "SnapshotTaken", "message": ""}
         unproven = [succeeded, {"type": "Verified", "status": "False", "reason": "Differs", "message": "3 are missing"}]
         await world.snapshot("unproven", conditions=unproven)
@@ -313,7 +310,7 @@ class TestRefusals:
         assert world.condition(key, "Succeeded") == "False/SnapshotRefused"
         assert "3 are missing" in world.message(key, "Succeeded")
 
-    async def test_a_snapshot_that_is_nowhere_is_waited_for_and_then_refused(self, world: RestoreWorld) -> None:
+    async def test_missing_snapshot_is_awaited_then_refused(self, world: RestoreWorld) -> None:
         key = world.restore(source={"snapshotRef": {"name": "none"}})
         world.set_created_now(key)
 
@@ -324,7 +321,7 @@ class TestRefusals:
 
         assert world.condition(key, "Succeeded") == "False/SnapshotNotFound"
 
-    async def test_a_url_of_a_host_that_is_not_listed_is_refused(self, world: RestoreWorld) -> None:
+    async def test_unlisted_host_is_refused(self, world: RestoreWorld) -> None:
         source = {"url": "https://backups.example.com/a.snapshot", "sha256": "ab" * 32}
 
         await world.run(key := world.restore(source=source))
@@ -332,7 +329,7 @@ class TestRefusals:
         assert world.condition(key, "Succeeded") == "False/SourceNotAllowed"
         world.check_untouched(key)
 
-    async def test_what_qdrant_cannot_do_for_now_is_tried_again_until_it_is_given_up(self, world: RestoreWorld) -> None:
+    async def test_recovery_is_retried_until_deadline(self, world: RestoreWorld) -> None:
         world.fails["recover"] = world.fails["upload"] = StoreUnavailable("no space left on device")
         key = world.restore()
 
@@ -348,7 +345,7 @@ class TestRefusals:
 
 
 class TestDeletions:
-    async def test_a_restore_deleted_midway_leaves_nothing(self, world: RestoreWorld) -> None:
+    async def test_deletion_midway_removes_copy(self, world: RestoreWorld) -> None:
         world.fails["apply"] = StoreUnavailable("away for a moment")
         key = world.restore()
         with pytest.raises(TransientError):
@@ -363,7 +360,7 @@ class TestDeletions:
         assert world.collections() == [world.physical]
         assert world.count() == POINTS + 5
 
-    async def test_an_agent_deleted_midway_is_not_restored(self, world: RestoreWorld) -> None:
+    async def test_agent_deleted_midway_is_not_restored(self, world: RestoreWorld) -> None:
         world.fails["apply"] = StoreUnavailable("away for a moment")
         key = world.restore()
         with pytest.raises(TransientError):
@@ -377,7 +374,7 @@ class TestDeletions:
         assert world.collections() == [world.physical]
         assert world.aliases() == {world.alias: world.physical}
 
-    async def test_an_agent_created_again_midway_is_not_restored(self, world: RestoreWorld) -> None:
+    async def test_agent_recreated_midway_is_not_restored(self, world: RestoreWorld) -> None:
         world.fails["apply"] = StoreUnavailable("away for a moment")
         key = world.restore()
         with pytest.raises(TransientError):
@@ -392,9 +389,8 @@ class TestDeletions:
         assert world.collections() == [world.physical]
 
     @pytest.mark.parametrize("change", [None, {"deletionTimestamp": "2026-01-01T00:00:00Z"}, {"uid": "another"}])
-    async def test_an_agent_that_is_deleted_right_before_the_move_is_not_restored_though_the_watch_lags(
-        self, world: RestoreWorld, change: Json | None
-    ) -> None:
+    async def test_agent_is_read_again_before_the_switch(self, world: RestoreWorld, change: Json | None) -> None:
+        """The watch has not yet delivered its deletion."""
         key, document = world.restore(), world.must_get(world.memory)
 
         def delete_before_the_move() -> None:
@@ -412,7 +408,7 @@ class TestDeletions:
 
 
 class TestQueue:
-    async def test_the_second_of_two_waits_and_says_for_what(self, world: RestoreWorld) -> None:
+    async def test_second_restore_waits_for_first(self, world: RestoreWorld) -> None:
         world.fails["apply"] = StoreUnavailable("away for a moment")
         first, second = world.restore("first"), world.restore("second")
         with pytest.raises(TransientError):
@@ -429,7 +425,7 @@ class TestQueue:
         assert world.status(second)["previousCollection"]["physical"] == world.status(first)["physical"]
 
     @pytest.mark.parametrize("step", ["Keep", "Move", "Drain", "Settle"])
-    async def test_a_restore_waits_for_a_rebuild_that_moves_the_alias(self, world: RestoreWorld, step: str) -> None:
+    async def test_waits_for_rebuild_that_moves_alias(self, world: RestoreWorld, step: str) -> None:
         key = world.restore()
         world.set_rebuild_status(state="Running", step=step)
 
@@ -442,9 +438,7 @@ class TestQueue:
         assert world.condition(key, "Succeeded") == "True/Restored"
 
     @pytest.mark.parametrize("step", ["Copy", "Verify"])
-    async def test_a_restore_goes_before_a_rebuild_that_only_makes_its_copy(
-        self, world: RestoreWorld, step: str
-    ) -> None:
+    async def test_precedes_rebuild_that_copies(self, world: RestoreWorld, step: str) -> None:
         key = world.restore()
         world.set_rebuild_status(state="Running", step=step)
 
@@ -452,7 +446,7 @@ class TestQueue:
 
         assert world.condition(key, "Succeeded") == "True/Restored"
 
-    async def test_a_rebuild_that_begins_to_move_right_before_the_restore_is_seen(self, world: RestoreWorld) -> None:
+    async def test_rebuild_is_checked_again_before_start(self, world: RestoreWorld) -> None:
         key = world.restore()
         # The finalizer is the last write before the lock of the alias is taken.
         world.after["write_finalizers"] = lambda: world.set_rebuild_status(state="Running", step="Move")
@@ -463,9 +457,8 @@ class TestQueue:
         assert world.status(key).get("physical") is None
         assert world.condition(key, "Progressing") == "True/Retrying"
 
-    async def test_a_restore_that_has_begun_does_not_wait_for_a_rebuild_that_waits_for_it(
-        self, world: RestoreWorld
-    ) -> None:
+    async def test_started_restore_ignores_waiting_rebuild(self, world: RestoreWorld) -> None:
+        """The rebuild waits for the restore."""
         world.fails["apply"] = StoreUnavailable("away for a moment")
         key = world.restore()
         with pytest.raises(TransientError):
@@ -477,7 +470,7 @@ class TestQueue:
 
         assert world.condition(key, "Succeeded") == "True/Restored"
 
-    async def test_a_restore_waits_for_its_agent_and_for_one_that_is_suspended(self, world: RestoreWorld) -> None:
+    async def test_waits_for_missing_or_suspended_agent(self, world: RestoreWorld) -> None:
         orphan = world.restore("orphan", target={"name": "nobody"})
         world.change(suspend=True)
         key = world.restore()
@@ -494,20 +487,28 @@ OLD, NEW, OTHER, HIDDEN, MISSING = (f"00000000-0000-4000-8000-00000000000{number
 
 
 def write_unfinished(world: RestoreWorld, collection: str) -> None:
-    """Write what a writer left midway, and what a late write left."""
+    """Write the rows of an interrupted writer and of a late one."""
     rows: list[Json] = [
         {"id": OLD, "supersededById": NEW},
         {"id": NEW, "supersedesId": OLD, "pending": True},
         {"id": OTHER, "supersedesId": OLD, "pending": True},
         {"id": HIDDEN, "supersededById": MISSING},
     ]
-    given = {"userId": "u", "type": "fact", "content": "c", "rev": 1, "updatedAt": 1, "createdAt": 1, "pending": False}
-    body = [{"id": row["id"], "vector": [1, 0, 0, 0], "payload": given | row} for row in rows]
+    defaults = {
+        "userId": "u",
+        "type": "fact",
+        "content": "c",
+        "rev": 1,
+        "updatedAt": 1,
+        "createdAt": 1,
+        "pending": False,
+    }
+    body = [{"id": row["id"], "vector": [1, 0, 0, 0], "payload": defaults | row} for row in rows]
     check_success(world.http.put(f"/collections/{collection}/points?wait=true", json={"points": body}))
 
 
 def heads_of(world: RestoreWorld) -> set[str]:
-    """Return which of them are the newest versions, and not deleted."""
+    """Return the ids of the heads among the rows of `write_unfinished`."""
     filter_ = {"must": [{"is_empty": {"key": key}} for key in ("supersededById", "deletedAt")]}
     body = {"filter": filter_, "with_payload": False, "limit": 100}
     points = check_success(world.http.post(f"/collections/{world.alias}/points/scroll", json=body)).json()["result"][
@@ -516,7 +517,7 @@ def heads_of(world: RestoreWorld) -> set[str]:
     return {point["id"] for point in points} & {OLD, NEW, OTHER, HIDDEN}
 
 
-async def test_what_was_pending_in_the_snapshot_is_undone(world: RestoreWorld) -> None:
+async def test_pending_writes_of_snapshot_are_undone(world: RestoreWorld) -> None:
     write_unfinished(world, world.alias)
     await world.snapshot("midway")
     await world.run(key := world.restore(source={"snapshotRef": {"name": "midway"}}))
@@ -526,7 +527,7 @@ async def test_what_was_pending_in_the_snapshot_is_undone(world: RestoreWorld) -
 
 
 class TestRollback:
-    async def test_what_was_pending_in_the_previous_collection_is_undone(self, world: RestoreWorld) -> None:
+    async def test_pending_writes_of_previous_are_undone(self, world: RestoreWorld) -> None:
         await world.run(key := world.restore())
         write_unfinished(world, world.physical)
 
@@ -536,7 +537,7 @@ class TestRollback:
         assert world.condition(key, "RolledBack") == "True/RolledBack"
         assert heads_of(world) == {OLD, HIDDEN}
 
-    async def test_one_annotation_brings_the_previous_collection_back(self, world: RestoreWorld) -> None:
+    async def test_annotation_restores_previous_collection(self, world: RestoreWorld) -> None:
         await world.run(key := world.restore())
 
         world.annotate(key, {"agentmemory.dev/rollback": "yes"})
@@ -548,7 +549,7 @@ class TestRollback:
         assert world.status(key)["previousCollection"]["physical"] == f"{world.alias}__2"
         assert "agentmemoryPrevious" not in world.metadata(world.physical)
 
-    async def test_one_that_was_taken_back_is_not_applied_again(self, world: RestoreWorld) -> None:
+    async def test_rolled_back_restore_is_not_reapplied(self, world: RestoreWorld) -> None:
         await world.run(key := world.restore(annotations={"agentmemory.dev/rollback": "yes"}))
         assert world.condition(key, "RolledBack") == "True/RolledBack"
         world.table.remove(key)
@@ -559,7 +560,7 @@ class TestRollback:
         assert "rolled back since" in world.message(again, "AlreadyApplied")
         assert world.aliases() == {world.alias: world.physical}
 
-    async def test_a_rollback_past_a_later_restore_is_refused(self, world: RestoreWorld) -> None:
+    async def test_past_later_restore_is_refused(self, world: RestoreWorld) -> None:
         await world.run(first := world.restore("first"))
         await world.run(world.restore("second"))
 
@@ -571,9 +572,8 @@ class TestRollback:
 
 
 class TestPrevious:
-    async def test_the_previous_collection_goes_when_its_time_is_over_and_its_snapshots_stay(
-        self, world: RestoreWorld
-    ) -> None:
+    async def test_is_removed_after_retention(self, world: RestoreWorld) -> None:
+        """A placeholder keeps its snapshots restorable."""
         await world.run(key := world.restore(keepPreviousHours=2))
         await world.restores.run(key)
         assert world.count(world.physical) == POINTS + 5
@@ -588,7 +588,7 @@ class TestPrevious:
         await world.run(again := world.restore("again"))
         assert world.condition(again, "Succeeded") == "True/Restored"
 
-    async def test_it_can_not_be_brought_back_after_that(self, world: RestoreWorld) -> None:
+    async def test_removed_collection_blocks_rollback(self, world: RestoreWorld) -> None:
         await world.run(key := world.restore(keepPreviousHours=0))
         assert "removedTime" in world.status(key)["previousCollection"]
 
@@ -598,9 +598,7 @@ class TestPrevious:
         assert world.condition(key, "RolledBack") == "False/PreviousGone"
         assert world.count() == POINTS
 
-    async def test_the_one_of_a_restore_that_was_deleted_goes_too_when_its_time_is_over(
-        self, world: RestoreWorld
-    ) -> None:
+    async def test_sweep_removes_it_for_deleted_restore(self, world: RestoreWorld) -> None:
         await world.run(key := world.restore(keepPreviousHours=2))
         world.delete(key)
         sweeper = world.sweeper()
@@ -615,9 +613,7 @@ class TestPrevious:
         assert await world.with_server(sweeper.sweep) == []
 
     @pytest.mark.parametrize("owner", [{"clusterId": "another"}, {"clusterId": ""}, {"namespace": ""}, {"name": ""}])
-    async def test_what_its_marker_does_not_call_this_clusters_is_never_removed(
-        self, world: RestoreWorld, owner: dict[str, str]
-    ) -> None:
+    async def test_sweep_spares_other_owners(self, world: RestoreWorld, owner: dict[str, str]) -> None:
         await world.run(world.restore(keepPreviousHours=2))
         marker = world.metadata(world.physical)["agentmemory"] | owner
         changed = {"metadata": {"agentmemory": marker}}
@@ -626,7 +622,7 @@ class TestPrevious:
 
         assert await world.with_server(world.sweeper().sweep) == []
 
-    async def test_the_last_that_is_left_of_an_agent_is_not_removed(self, world: RestoreWorld) -> None:
+    async def test_last_collection_is_not_removed(self, world: RestoreWorld) -> None:
         await world.run(key := world.restore(keepPreviousHours=2))
         world.http.delete(f"/collections/{world.alias}__2").raise_for_status()
 
@@ -637,7 +633,7 @@ class TestPrevious:
 
 
 class TestClone:
-    async def test_another_agent_begins_with_the_memories_and_stays_itself(self, world: RestoreWorld) -> None:
+    async def test_clone_gets_memories_and_keeps_its_identity(self, world: RestoreWorld) -> None:
         clone = f"{world.agent}-copy"
         world.table.put(memory_document(clone, embedding=EMBEDDING))
         key = world.restore(target={"name": clone})
@@ -650,9 +646,8 @@ class TestClone:
         assert world.count(f"agent_memory_{clone}") == POINTS
         assert world.count() == POINTS + 5
 
-    async def test_a_snapshot_of_another_cluster_is_refused_but_by_the_connection_s_owner(
-        self, world: RestoreWorld
-    ) -> None:
+    async def test_other_clusters_snapshot_needs_takeover(self, world: RestoreWorld) -> None:
+        """Only the owner of the connection can allow it; an annotation of the restore cannot."""
         world.change_owner({"clusterId": "old", "uid": "old-uid"})
         await world.snapshot("foreign")
         world.change_owner({"clusterId": world.cluster.identity, "uid": "uid-1"})
@@ -668,7 +663,7 @@ class TestClone:
 
 
 class TestCreation:
-    async def test_a_collection_is_made_beside_the_placeholder_of_one_that_is_gone(self, world: RestoreWorld) -> None:
+    async def test_placeholder_is_kept_beside_new_collection(self, world: RestoreWorld) -> None:
         world.http.delete(f"/collections/{world.physical}")
         world.http.put(f"/collections/{world.physical}", json=PLACEHOLDER).raise_for_status()
         desired = newest_collection(parse_agent_memory(world.must_get(world.memory)), cluster_id=world.cluster.identity)
@@ -683,44 +678,46 @@ class TestCreation:
 
 
 class TestObjectStorage:
-    """The agent's snapshots are copied off the server."""
+    """Snapshots of an agent that copies them to S3."""
 
     @pytest.fixture
     async def world(self, qdrant_url: str, storage: S3Server) -> AsyncIterator[RestoreWorld]:
-        made = RestoreWorld(qdrant_url)
+        world = RestoreWorld(qdrant_url)
         keys = {"access-key-id": KEY.id, "secret-access-key": KEY.secret}
-        made.secrets.values = {(NAMESPACE, "s3", name): value for name, value in keys.items()}
-        await made.create_agent(POINTS, snapshots={"storage": {"s3": bucket(storage)}})
-        await made.snapshot()
-        await self.copy(made, storage)
-        made.store(5, first=100)
-        yield made
-        await made.close()
+        world.secrets.values = {(NAMESPACE, "s3", name): value for name, value in keys.items()}
+        await world.create_agent(POINTS, snapshots={"storage": {"s3": bucket(storage)}})
+        await world.snapshot()
+        await self.copy(world, storage)
+        world.store(5, first=100)
+        yield world
+        await world.close()
 
     @staticmethod
     async def copy(world: RestoreWorld, storage: S3Server) -> None:
-        """Copy the snapshot, and write its place down."""
+        """Copy the snapshot and add the copy to its locations."""
         status, spec = world.status(SNAPSHOT_KEY), S3Storage.model_validate(bucket(storage))
-        (here,) = status["locations"]
+        (original,) = status["locations"]
         snapshot = Metadata.model_validate(world.must_get(SNAPSHOT_KEY)["metadata"])
-        there = copy_location(spec, snapshot, slug=world.agent, file=here["name"])
+        copy_place = copy_location(spec, snapshot, slug=world.agent, file=original["name"])
         copies = Copies(Storages(world.secrets, S3Objects))
 
         async def send(server: Server) -> None:
-            (found,) = [file for file in await server.snapshots.files(here["physical"]) if file.name == here["name"]]
+            (found,) = [
+                file for file in await server.snapshots.files(original["physical"]) if file.name == original["name"]
+            ]
             file = ServerFile(
                 store=server.snapshots,
-                physical=here["physical"],
+                physical=original["physical"],
                 name=found.name,
                 size=found.size,
                 sha256=found.sha256,
             )
-            await copies.send(file, there, storage=spec, slug=world.agent, namespace=NAMESPACE)
+            await copies.send(file, copy_place, storage=spec, slug=world.agent, namespace=NAMESPACE)
 
         await world.with_server(send)
-        world.table.put(world.must_get(SNAPSHOT_KEY) | {"status": status | {"locations": [here, there]}})
+        world.table.put(world.must_get(SNAPSHOT_KEY) | {"status": status | {"locations": [original, copy_place]}})
 
-    async def test_a_snapshot_whose_file_is_lost_comes_back_from_its_copy(self, world: RestoreWorld) -> None:
+    async def test_lost_file_is_replaced_by_copy(self, world: RestoreWorld) -> None:
         (file,) = world.files()
         world.http.delete(f"/collections/{world.physical}/snapshots/{file}")
 
@@ -729,7 +726,7 @@ class TestObjectStorage:
         assert world.condition(key, "Succeeded") == "True/Restored"
         assert world.count() == POINTS
 
-    async def test_it_comes_back_from_its_copy_where_its_own_server_is_away(self, world: RestoreWorld) -> None:
+    async def test_unavailable_server_is_replaced_by_copy(self, world: RestoreWorld) -> None:
         world.table.put(connection_document("lost", url="http://127.0.0.1:1"))
         status = world.status(SNAPSHOT_KEY) | {"connection": {"namespace": NAMESPACE, "name": "lost"}}
         world.table.put(world.must_get(SNAPSHOT_KEY) | {"status": status})
@@ -739,7 +736,7 @@ class TestObjectStorage:
         assert world.condition(key, "Succeeded") == "True/Restored"
         assert world.count() == POINTS
 
-    async def test_what_is_away_everywhere_is_waited_for(self, world: RestoreWorld, storage: S3Server) -> None:
+    async def test_waits_if_all_locations_are_unavailable(self, world: RestoreWorld, storage: S3Server) -> None:
         (file,) = world.files()
         world.http.delete(f"/collections/{world.physical}/snapshots/{file}")
         storage.kill()
@@ -752,9 +749,7 @@ class TestObjectStorage:
 
         assert world.condition(key, "Succeeded") == "True/Restored"
 
-    async def test_a_copy_that_was_altered_is_refused_and_nothing_is_made(
-        self, world: RestoreWorld, storage: S3Server
-    ) -> None:
+    async def test_altered_copy_is_refused(self, world: RestoreWorld, storage: S3Server) -> None:
         (file,) = world.files()
         world.http.delete(f"/collections/{world.physical}/snapshots/{file}")
         path = storage.file(world.status(SNAPSHOT_KEY)["locations"][1]["key"])
@@ -766,7 +761,7 @@ class TestObjectStorage:
         assert world.condition(key, "Succeeded") == "False/SnapshotRefused"
         world.check_untouched(key)
 
-    async def test_an_object_is_restored_by_its_key_alone(self, world: RestoreWorld, storage: S3Server) -> None:
+    async def test_object_key_alone_is_enough(self, world: RestoreWorld, storage: S3Server) -> None:
         place = bucket(storage) | {"key": world.status(SNAPSHOT_KEY)["locations"][1]["key"]}
         world.table.remove(SNAPSHOT_KEY)
 
@@ -775,9 +770,7 @@ class TestObjectStorage:
         assert world.condition(key, "Succeeded") == "True/Restored"
         assert world.count() == POINTS
 
-    async def test_what_the_lost_server_had_erased_since_stays_erased(
-        self, world: RestoreWorld, storage: S3Server
-    ) -> None:
+    async def test_later_erasures_are_repeated(self, world: RestoreWorld, storage: S3Server) -> None:
         receipt = ErasureReceipt(
             id=str(uuid.uuid4()),
             agent_id=world.agent,
