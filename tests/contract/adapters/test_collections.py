@@ -343,7 +343,7 @@ async def test_unlisted_types_exclude_tombstones(place: Place) -> None:
     assert await place.store.count_unlisted(place.physical, ["fact", "task", "note"]) == {}
 
 
-async def test_old_key_count_skips_tombstones_and_plain(place: Place) -> None:
+async def test_count_sealed_before_skips_tombstones(place: Place) -> None:
     await place.reconcile()
     for number, payload in ((3, {"keyMadeAt": 1_000}), (2, {"keyMadeAt": 2_000}), (1, {}), (4, {"deletedAt": 1})):
         place.add_points(number, type="fact", **payload)

@@ -54,7 +54,9 @@ async def test_points_are_found_by_id_and_vector(store: PointStore, alias: str) 
 
 
 async def test_estimate_excludes_deleted_points(store: PointStore, alias: str) -> None:
-    """Qdrant 1.18 counts deleted points once per `is_empty` condition until they are removed."""
+    """Qdrant 1.18 multiplies the selectivities of conditions, and `is_empty` counts deleted points until they are
+    removed.
+    """
     for _ in range(6):
         await store.upsert(alias, [point(number, userId="u") for number in range(9)])
         await store.delete(alias, {"must": []})

@@ -152,7 +152,8 @@ ACCESSES: dict[str, Access] = {
 
 
 @pytest.mark.parametrize("access", ACCESSES.values(), ids=list(ACCESSES))
-async def test_foreign_object_is_rejected_before_any_call(shared: SharedBucket, victim: str, access: Access) -> None:
+async def test_foreign_object_is_rejected(shared: SharedBucket, victim: str, access: Access) -> None:
+    """The storage receives no call about it."""
     with pytest.raises(SpecInvalid, match="name a Secret") as caught:
         await access(shared, victim)
     assert caught.value.reason == Reason.SOURCE_NOT_ALLOWED
@@ -177,7 +178,7 @@ async def test_foreign_object_is_rejected_before_any_call(shared: SharedBucket, 
         lambda key: key.replace("/alpha", ""),
     ],
 )
-async def test_other_spellings_of_a_foreign_key_are_rejected(
+async def test_respelled_foreign_key_is_rejected(
     shared: SharedBucket, victim: str, change: Callable[[str], str]
 ) -> None:
     for access in (ACCESSES["got"], ACCESSES["deleted"], ACCESSES["put"]):
@@ -216,7 +217,7 @@ async def test_nested_folder_leaves_the_owner_untouched(
     await own_objects.close()
 
 
-async def test_upload_with_the_own_key_as_prefix_is_kept() -> None:
+async def test_upload_of_a_longer_key_is_kept() -> None:
     """With a Secret as well: the storage lists uploads by key prefix."""
     objects = MemoryObjects()
     storage = S3Storage.model_validate({"bucket": BUCKET})

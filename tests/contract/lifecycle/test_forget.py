@@ -114,7 +114,7 @@ async def test_user_is_erased_and_others_are_untouched(world: World) -> None:
     assert {id_: row for id_, row in (await points(world)).items() if row.get("userId") == "other"} == others
 
 
-async def test_receipt_has_no_user_and_a_hash_of_the_ids(world: World) -> None:
+async def test_receipt_hashes_ids_and_hides_the_user(world: World) -> None:
     ids = sorted([await world.add(SECRET, user_id="ada@example.com"), await world.add("b", user_id="ada@example.com")])
 
     receipt = await world.forgetting.forget(world.agent, whole_user("ada@example.com"))

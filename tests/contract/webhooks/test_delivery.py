@@ -219,7 +219,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("case", ANSWERS)
-async def test_failed_event_is_retried_with_the_same_id(operators: Operators, target: Target, case: str) -> None:
+async def test_failed_event_is_retried_with_its_id(operators: Operators, target: Target, case: str) -> None:
     target.answer, target.endless, message = ANSWERS[case]
     world = operators.world
     await world.add("newer", supersedes=await world.add("old"))
@@ -245,7 +245,7 @@ async def test_endless_response_is_not_read(operators: Operators, target: Target
     assert target.sent_bytes < 32 << 20
 
 
-async def test_kill_after_sending_repeats_the_same_event(operators: Operators, target: Target) -> None:
+async def test_kill_after_sending_repeats_the_event(operators: Operators, target: Target) -> None:
     await operators.world.add("newer", supersedes=await operators.world.add("old"))
     await operators.deliver_later(is_written=False)
     operators.restart()
@@ -285,7 +285,7 @@ async def test_expired_events_are_dropped_and_counted(operators: Operators, targ
     assert collect_samples(operators.operator.meter.dropped) == {"agentmemory_webhook_dropped_total": 1}
 
 
-async def test_events_of_a_forgotten_user_are_not_sent(operators: Operators, target: Target) -> None:
+async def test_forgotten_users_events_are_not_sent(operators: Operators, target: Target) -> None:
     world = operators.world
     target.answer = ANSWERS["it is away for a while"][0]
     await world.add("newer", supersedes=await world.add("old"))
