@@ -144,7 +144,7 @@ async def test_retired_collection_keeps_its_shard_files(world: RestoreWorld, url
 
 
 async def test_alias_moves_once_all_replicas_are_active(world: RestoreWorld, urls: tuple[str, ...]) -> None:
-    """A reader of the alias sees the old or the new points, never fewer."""
+    """A reader of the alias sees all old or all restored points."""
     await world.create_agent(points=90, index=SHARDING)
     await take_snapshot(world)
     world.store(30, first=90)

@@ -101,7 +101,7 @@ class Operators:
         self.restart()
 
     def restart(self) -> None:
-        """Start another operator, which starts from the status."""
+        """Replace the operator by one that reads its state from the status."""
 
         async def open_agent(settings: Any) -> Any:
             return self.world.agent
@@ -255,7 +255,7 @@ async def test_kill_after_sending_repeats_the_event(operators: Operators, target
 
 
 async def test_target_outage_of_a_day_loses_nothing(operators: Operators, target: Target) -> None:
-    """One unsent event is kept in memory."""
+    """Later events wait for the first one, and the operator accumulates no state."""
     world = operators.world
     target.answer = ANSWERS["it is away for a while"][0]
     for number in range(5):
