@@ -1,4 +1,4 @@
-"""A Qdrant server over HTTP: the one that QDRANT_URL names, else the development server."""
+"""A Qdrant server over HTTP: the one of QDRANT_URL, or the development server."""
 
 import asyncio
 import contextlib
@@ -45,26 +45,25 @@ def qdrant_url(qdrant_data: pathlib.Path | None) -> Iterator[str]:
 
 @pytest.fixture
 def amid_snapshots(qdrant_data: pathlib.Path | None) -> Iterator[None]:
-    """Let the development server do during snapshots what the real one does by itself."""
+    """Make the development server keep vectors during snapshots, as Qdrant does."""
     with _fault(qdrant_data, "keeps-vectors"):
         yield
 
 
 @pytest.fixture
 def always_kept(qdrant_data: pathlib.Path | None) -> Iterator[None]:
-    """Let the development server do so as if a snapshot of every collection were being made all the time."""
+    """Make the development server keep vectors at all times, as if snapshots were taken continuously."""
     if qdrant_data is None:
-        pytest.skip("only the development server can be told so")
+        pytest.skip("only the development server can do so")
     with _fault(qdrant_data, "keeps-vectors-always"):
         yield
 
 
 @pytest.fixture
 def keeps_vectors(qdrant_data: pathlib.Path | None) -> Iterator[None]:
-    """Run a test on an engine of another kind: as if a snapshot of every collection were being made all the time.
+    """Run a module on the stricter engine, which keeps the vectors that a write omits.
 
-    What keeps the vectors that a write leaves out is the stricter engine: it does all else as the other does. It is the
-    engine of whole modules, so that no single test has to see the difference.
+    Everything else is equal, so no test has to know the engine.
     """
     with _engine(qdrant_data):
         yield
@@ -72,12 +71,12 @@ def keeps_vectors(qdrant_data: pathlib.Path | None) -> Iterator[None]:
 
 @pytest.fixture(params=["empties", "keeps-vectors-always"])
 def keeps_and_empties(request: pytest.FixtureRequest, qdrant_data: pathlib.Path | None) -> Iterator[None]:
-    """Run a test on both engines; for what erases."""
+    """Run an erasure test on both engines."""
     if request.param == "empties":
         yield
         return
     if qdrant_data is None:
-        pytest.skip("only the development server can be told so")
+        pytest.skip("only the development server can do so")
     with _engine(qdrant_data):
         yield
 
@@ -98,7 +97,7 @@ def _engine(data: pathlib.Path | None) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def shared_settings(qdrant_url: str) -> Iterator[AgentSettings]:
-    """One collection for many tests: to make one costs more than most tests do."""
+    """One collection for many tests; its creation costs more than most tests."""
     settings = settings_of(f"shared-{uuid.uuid4().hex[:12]}")
     asyncio.run(create_collection(qdrant_url, settings))
     yield settings

@@ -1,4 +1,4 @@
-"""An alias is pointed somewhere, and looked at again: nobody else's move is taken for our own."""
+"""Alias moves, verified by reading the alias afterwards."""
 
 import uuid
 from collections.abc import AsyncIterator, Iterator
@@ -18,20 +18,20 @@ EMPTY = {"vectors": {"size": 4, "distance": "Dot"}}
 
 @pytest.fixture
 def proxy(qdrant_url: str) -> Iterator[Proxy]:
-    with serve_proxy(qdrant_url) as made:
-        yield made
+    with serve_proxy(qdrant_url) as server:
+        yield server
 
 
 @pytest.fixture
 async def store(proxy: Proxy) -> AsyncIterator[QdrantCollections]:
-    made = QdrantCollections(proxy.url)
-    yield made
-    await made.close()
+    adapter = QdrantCollections(proxy.url)
+    yield adapter
+    await adapter.close()
 
 
 @pytest.fixture
 def alias(qdrant_url: str) -> Iterator[str]:
-    """The alias to be, of which two collections exist."""
+    """An alias name with two collections, not set yet."""
     name = f"agent_memory_a-{uuid.uuid4().hex[:8]}"
     with httpx.Client(base_url=qdrant_url) as http:
         for number in (1, 2):
@@ -41,9 +41,8 @@ def alias(qdrant_url: str) -> Iterator[str]:
             http.delete(f"/collections/{name}__{number}")
 
 
-async def test_an_alias_that_leads_elsewhere_right_after_is_told_and_not_moved_back(
-    proxy: Proxy, store: QdrantCollections, alias: str
-) -> None:
+async def test_fails_if_alias_points_elsewhere(proxy: Proxy, store: QdrantCollections, alias: str) -> None:
+    """The store does not move it back: another process may own the alias."""
     proxy.stolen_by = f"{alias}__2"
 
     with pytest.raises(StoreUnavailable, match=f"{alias} was switched to {alias}__1 but points elsewhere"):
@@ -53,13 +52,13 @@ async def test_an_alias_that_leads_elsewhere_right_after_is_told_and_not_moved_b
 
 
 @pytest.mark.parametrize("fault", [None, Fault(cut="head", of="writes"), Fault(status=503)])
-async def test_whoever_leads_is_asked_after_each_such_call_whatever_came_of_it(
+async def test_leadership_is_checked_after_each_move(
     proxy: Proxy, store: QdrantCollections, alias: str, fault: Fault | None
 ) -> None:
-    asked: list[str] = []
+    checks: list[str] = []
 
     async def after_move() -> None:
-        asked.append(alias)
+        checks.append(alias)
 
     store.watch_calls(
         CallHooks(before_write=lambda: None, count_call=lambda *_: None, tracer=NO_TRACES, after_move=after_move)
@@ -70,4 +69,4 @@ async def test_whoever_leads_is_asked_after_each_such_call_whatever_came_of_it(
     except StoreUnavailable:
         assert fault is not None
 
-    assert asked == [alias]
+    assert checks == [alias]

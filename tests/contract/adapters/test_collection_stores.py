@@ -1,7 +1,6 @@
-"""One table of calls for the engine and for the fake that stands in its place: both come to the same.
+"""One table of calls for Qdrant and its fake, which must give the same results.
 
-Tests of plans, passes and forged statuses stand on `FakeCollectionStore`; this is what holds it to the engine. A new
-case is an entry of `CASES`.
+Tests of plans, passes and forged statuses use `FakeCollectionStore`. A new case is an entry of `CASES`.
 """
 
 import uuid
@@ -32,7 +31,7 @@ from tests.support.spec.plans import desired_of
 from tests.support.web.http_server import check_success
 
 DESIRED = desired_of({"embedding": {"provider": "none", "dimensions": 4}})
-# What a server decides where nobody does.
+# Values that the server chooses by default.
 BARE = replace(
     DESIRED,
     indexes=(),
@@ -47,7 +46,7 @@ OTHER = replace(DESIRED.marker, name="other", uid="uid-other")
 
 @dataclass(slots=True)
 class NamedStore:
-    """A store and names of its own; `alias`, `one` and `two` in a call stand for them."""
+    """A store with its own names, written `alias`, `one` and `two` in the cases."""
 
     store: Any
     http: httpx.Client | None = None
@@ -70,19 +69,19 @@ class NamedStore:
         check_success(self.http.put(f"/collections/{name}/points?wait=true", json={"points": points}))
 
     async def do(self, method: str, *arguments: Any) -> str:
-        """Make a call of a case; return what it raised, empty where nothing."""
+        """Run a call of a case; return the name of its error, or ''."""
         if method == "fill":
             self.fill(*arguments)
             return ""
         short, *rest = arguments
-        given = [self._meant(argument) for argument in rest]
+        given = [self._with_own_names(argument) for argument in rest]
         try:
             await getattr(self.store, method)(self.name(short), *given)
         except AgentMemoryError as error:
             return type(error).__name__
         return ""
 
-    def _meant(self, argument: Any) -> Any:
+    def _with_own_names(self, argument: Any) -> Any:
         match argument:
             case CreateCollection(physical, collection):
                 return CreateCollection(self.name(physical), collection)
@@ -91,24 +90,24 @@ class NamedStore:
         return argument
 
     async def state(self) -> dict[str, Any]:
-        """Return everything that the port tells of this site's names."""
-        ours = {self.name(short) for short in ("alias", "one", "two")}
+        """Return everything that the port reports about the names of this store."""
+        own_names = {self.name(short) for short in ("alias", "one", "two")}
         seen = {short: await self.store.observe(self.name("alias"), self.name(short)) for short in ("one", "two")}
         targets = {short: self.short(await self.store.target(self.name(short))) for short in ("alias", "one")}
         return {
-            "names": sorted(self.short(name) for name in await self.store.names() if name in ours),
-            "seen": {likely: found and _told(self, found) for likely, found in seen.items()},
+            "names": sorted(self.short(name) for name in await self.store.names() if name in own_names),
+            "seen": {likely: found and _comparable(self, found) for likely, found in seen.items()},
             "list_agent_collections": {
                 self.short(one.physical): (tuple(self.short(alias) for alias in one.aliases), one.points, one.size)
                 for one in await self.store.list_agent_collections()
-                if one.physical in ours
+                if one.physical in own_names
             },
             "targets": targets,
             "counts": {short: await self.store.count(self.name(short)) for short in ("one", "two")},
         }
 
 
-def _told(site: NamedStore, found: Any) -> tuple[Any, ...]:
+def _comparable(site: NamedStore, found: Any) -> tuple[Any, ...]:
     collection: Collection = found.collection
     return site.short(found.physical), found.is_aliased, found.points, found.state, collection
 
@@ -192,7 +191,7 @@ async def engine(qdrant_url: str) -> AsyncIterator[NamedStore]:
 
 
 @pytest.mark.parametrize("name", CASES)
-async def test_the_fake_comes_to_what_the_engine_comes_to(engine: NamedStore, name: str) -> None:
+async def test_fake_matches_engine(engine: NamedStore, name: str) -> None:
     fake = NamedStore(FakeCollectionStore(), slug=engine.slug)
 
     for call in CASES[name]:

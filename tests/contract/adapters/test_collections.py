@@ -1,4 +1,4 @@
-"""The adapter for collections against a server: each change carried out and observed, each fault told as what it is."""
+"""The collection adapter against a server: changes, reads and errors."""
 
 import asyncio
 import contextlib
@@ -61,7 +61,7 @@ EMBEDDING = {"embedding": {"provider": "none", "dimensions": 4}}
 
 
 def as_reported(desired: Collection) -> Collection:
-    """Return the desired collection with what the server decides where the object does not."""
+    """Fill in the values that the server chooses where the object sets none."""
     return replace(
         desired, shard_number=1, replication_factor=1, payload_on_disk=True, strict_mode=desired.strict_mode or ()
     )
@@ -79,7 +79,7 @@ MARKER = marker_of(DESIRED)
 
 
 class Place:
-    """A name of its own on the server, and the adapter."""
+    """The adapter, and names of one test on the server."""
 
     def __init__(self, url: str, store: QdrantCollections) -> None:
         self.store = store
@@ -90,7 +90,7 @@ class Place:
     async def create(self, collection: Collection = DESIRED) -> None:
         await self.store.apply(self.physical, CreateCollection(self.physical, replace(collection, indexes=())))
 
-    async def seen(self) -> Collection:
+    async def read_collection(self) -> Collection:
         observed = await self.store.observe(self.alias, self.physical)
         assert observed is not None
         return observed.collection
@@ -114,11 +114,11 @@ async def place(qdrant_url: str) -> AsyncIterator[Place]:
     await place.store.close()
 
 
-async def test_nothing_is_observed_where_nothing_is(place: Place) -> None:
+async def test_missing_collection_is_none(place: Place) -> None:
     assert await place.store.observe(place.alias, place.physical) is None
 
 
-async def test_a_created_collection_is_read_back_as_it_was_asked_for(place: Place) -> None:
+async def test_created_collection_matches_request(place: Place) -> None:
     await place.create()
 
     observed = await place.store.observe(place.alias, place.physical)
@@ -129,21 +129,21 @@ async def test_a_created_collection_is_read_back_as_it_was_asked_for(place: Plac
     assert (observed.state, observed.is_busy) == ("green", False)
 
 
-async def test_keywords_are_there_from_creation_and_are_dropped(place: Place) -> None:
+async def test_keyword_vector_is_created_and_dropped(place: Place) -> None:
     await place.create(replace(DESIRED, has_keyword=True))
-    created = await place.seen()
+    created = await place.read_collection()
 
     await place.store.apply(place.physical, UpdateKeyword(has_keyword=False))
 
-    assert (created.has_keyword, (await place.seen()).has_keyword) == (True, False)
+    assert (created.has_keyword, (await place.read_collection()).has_keyword) == (True, False)
 
 
-async def test_a_creation_that_is_repeated_is_no_error(place: Place) -> None:
+async def test_repeated_creation_changes_nothing(place: Place) -> None:
     await place.create()
 
     await place.create(with_changes(DESIRED, m=32))
 
-    assert (await place.seen()).hnsw.m == 16
+    assert (await place.read_collection()).hnsw.m == 16
 
 
 @pytest.mark.parametrize(
@@ -175,35 +175,35 @@ async def test_a_creation_that_is_repeated_is_no_error(place: Place) -> None:
     ],
     ids=repr,
 )
-async def test_a_change_is_observed_as_it_was_made_and_may_be_repeated(place: Place, change: Change) -> None:
+async def test_change_is_observed_and_repeatable(place: Place, change: Change) -> None:
     await place.create()
-    before = await place.seen()
+    before = await place.read_collection()
 
     await place.store.apply(place.physical, change)
     await place.store.apply(place.physical, change)
 
-    assert await place.seen() == apply_change(before, change)
+    assert await place.read_collection() == apply_change(before, change)
 
 
-async def test_quantization_comes_back_after_it_was_off(place: Place) -> None:
+async def test_quantization_can_be_enabled_later(place: Place) -> None:
     await place.create(replace(DESIRED, quantization=None))
     scalar = ScalarQuantization(0.623457, always_ram=True)
 
     await place.store.apply(place.physical, UpdateQuantization(scalar))
 
-    assert (await place.seen()).quantization == scalar
+    assert (await place.read_collection()).quantization == scalar
 
 
-async def test_an_index_is_replaced_by_one_of_another_type(place: Place) -> None:
+async def test_index_type_can_change(place: Place) -> None:
     await place.create()
     await place.store.apply(place.physical, CreateIndexes((("createdAt", "keyword"),)))
 
     await place.store.apply(place.physical, CreateIndexes((("createdAt", "integer"),)))
 
-    assert (await place.seen()).indexes == (("createdAt", "integer"),)
+    assert (await place.read_collection()).indexes == (("createdAt", "integer"),)
 
 
-async def test_a_smaller_embedding_in_the_marker_leaves_nothing_of_the_larger(place: Place) -> None:
+async def test_smaller_marker_clears_old_fields(place: Place) -> None:
     await place.create()
     large = replace(
         MARKER, embedding=replace(MARKER.embedding, base_url="http://e/v1", secret_name="s", secret_key="k")
@@ -212,10 +212,10 @@ async def test_a_smaller_embedding_in_the_marker_leaves_nothing_of_the_larger(pl
 
     await place.store.apply(place.physical, WriteMarker(MARKER))
 
-    assert (await place.seen()).marker == MARKER
+    assert (await place.read_collection()).marker == MARKER
 
 
-async def test_other_metadata_stays(place: Place) -> None:
+async def test_marker_write_keeps_other_metadata(place: Place) -> None:
     await place.create()
     path = f"/collections/{place.physical}"
     place.http.patch(path, json={"metadata": {"team": "search"}}).raise_for_status()
@@ -225,7 +225,7 @@ async def test_other_metadata_stays(place: Place) -> None:
     assert place.http.get(path).json()["result"]["config"]["metadata"]["team"] == "search"
 
 
-async def test_an_alias_is_set_and_moved(place: Place) -> None:
+async def test_alias_is_set_and_moved(place: Place) -> None:
     await place.create()
     await place.store.apply(place.physical, SetAlias(place.alias, place.physical))
     first = await place.store.observe(place.alias, place.physical)
@@ -240,7 +240,7 @@ async def test_an_alias_is_set_and_moved(place: Place) -> None:
     assert [(seen.physical, seen.is_aliased) for seen in moved if seen] == [(second, True)] * 3
 
 
-async def test_a_collection_that_is_deleted_while_its_alias_is_looked_up_is_gone(qdrant_url: str, place: Place) -> None:
+async def test_deletion_during_alias_lookup_gives_none(qdrant_url: str, place: Place) -> None:
     class Interrupted(QdrantCollections):
         async def _behind(self, alias: str, likely: str) -> str:
             place.http.delete(f"/collections/{place.physical}").raise_for_status()
@@ -249,12 +249,12 @@ async def test_a_collection_that_is_deleted_while_its_alias_is_looked_up_is_gone
     await place.reconcile()
     store = Interrupted(qdrant_url)
 
-    # It is no plain collection of the alias's name: what comes next would begin to count from 1.
+    # A plain collection of the alias's name would restart the numbering at 1.
     assert await store.observe(place.alias, place.physical) is None
     await store.close()
 
 
-async def test_a_plain_collection_of_the_alias_s_name_is_observed_as_it_is(place: Place) -> None:
+async def test_plain_collection_named_as_alias_is_observed(place: Place) -> None:
     body = {"vectors": {"size": 4, "distance": "Dot"}}
     place.http.put(f"/collections/{place.alias}", json=body).raise_for_status()
 
@@ -273,16 +273,16 @@ async def test_a_plain_collection_of_the_alias_s_name_is_observed_as_it_is(place
         ({"product": {"compression": "x32"}}, ProductQuantization("X32", False)),
     ],
 )
-async def test_another_quantization_is_seen_with_the_engine_s_defaults_and_replaced_whole(
+async def test_foreign_quantization_is_read_and_replaced(
     place: Place, config: dict[str, Any], quantization: Quantization
 ) -> None:
     body = {"vectors": {"size": 4, "distance": "Cosine"}, "quantization_config": config}
     place.http.put(f"/collections/{place.physical}", json=body).raise_for_status()
-    assert (await place.seen()).quantization == quantization
+    assert (await place.read_collection()).quantization == quantization
 
     await place.store.apply(place.physical, UpdateQuantization(DESIRED.quantization))
 
-    assert (await place.seen()).quantization == DESIRED.quantization
+    assert (await place.read_collection()).quantization == DESIRED.quantization
 
 
 @pytest.mark.parametrize(
@@ -297,44 +297,43 @@ async def test_another_quantization_is_seen_with_the_engine_s_defaults_and_repla
     ],
     ids=repr,
 )
-async def test_where_vectors_lie_is_seen_by_effect_and_changed_under_the_name_the_server_was_told(
-    tiered_url: str, vector: dict[str, Any], memory: str
-) -> None:
-    async with opened(tiered_url) as store:
+async def test_vector_placement_keeps_its_field(tiered_url: str, vector: dict[str, Any], memory: str) -> None:
+    """`memory` or `on_disk`: an update uses the field that the collection was created with."""
+    async with open_store(tiered_url) as store:
         place = Place(tiered_url, store)
         body = {"vectors": {"size": 4, "distance": "Cosine", **vector}}
         place.http.put(f"/collections/{place.physical}", json=body).raise_for_status()
-        assert (await place.seen()).memory == memory
+        assert (await place.read_collection()).memory == memory
         other = "Cold" if memory == "Cached" else "Cached"
 
         await store.apply(place.physical, UpdateVectors(other))
 
-        assert (await place.seen()).memory == other
+        assert (await place.read_collection()).memory == other
         config = place.http.get(f"/collections/{place.physical}").json()["result"]["config"]["params"]["vectors"]
         assert ("memory" in config) == ("memory" in vector)
         place.http.close()
 
 
 @pytest.mark.parametrize(("memory", "always_ram"), [("pinned", True), ("cached", False), ("cold", False)])
-async def test_where_compressed_copies_lie_is_seen_by_effect(tiered_url: str, memory: str, always_ram: bool) -> None:
-    async with opened(tiered_url) as store:
+async def test_placement_of_quantized_vectors_is_observed(tiered_url: str, memory: str, always_ram: bool) -> None:
+    async with open_store(tiered_url) as store:
         place = Place(tiered_url, store)
         quantization = {"scalar": {"type": "int8", "memory": memory}}
         body = {"vectors": {"size": 4, "distance": "Cosine"}, "quantization_config": quantization}
         place.http.put(f"/collections/{place.physical}", json=body).raise_for_status()
 
-        assert (await place.seen()).quantization == ScalarQuantization(None, always_ram)
+        assert (await place.read_collection()).quantization == ScalarQuantization(None, always_ram)
         place.http.close()
 
 
-async def test_a_collection_with_named_vectors_differs_in_size(place: Place) -> None:
+async def test_named_vectors_have_size_0(place: Place) -> None:
     body = {"vectors": {"text": {"size": 4, "distance": "Cosine"}}}
     place.http.put(f"/collections/{place.physical}", json=body).raise_for_status()
 
-    assert (await place.seen()).size == 0
+    assert (await place.read_collection()).size == 0
 
 
-async def test_memories_of_types_that_are_not_listed_are_counted_without_tombstones(place: Place) -> None:
+async def test_unlisted_types_exclude_tombstones(place: Place) -> None:
     await place.reconcile()
     for name, number in (("fact", 4), ("task", 2), ("note", 1)):
         place.add_points(number, type=name)
@@ -344,7 +343,7 @@ async def test_memories_of_types_that_are_not_listed_are_counted_without_tombsto
     assert await place.store.count_unlisted(place.physical, ["fact", "task", "note"]) == {}
 
 
-async def test_memories_under_keys_of_before_are_counted_without_tombstones_and_plain_ones(place: Place) -> None:
+async def test_count_sealed_before_skips_tombstones(place: Place) -> None:
     await place.reconcile()
     for number, payload in ((3, {"keyMadeAt": 1_000}), (2, {"keyMadeAt": 2_000}), (1, {}), (4, {"deletedAt": 1})):
         place.add_points(number, type="fact", **payload)
@@ -353,7 +352,7 @@ async def test_memories_under_keys_of_before_are_counted_without_tombstones_and_
     assert [await place.store.count_sealed_before(place.physical, ms) for ms in (1_000, 1_001, 2_001)] == [0, 3, 5]
 
 
-async def test_memories_are_counted_as_the_api_counts_them(place: Place) -> None:
+async def test_count_memories_matches_the_api(place: Place) -> None:
     await place.reconcile()
     for number, payload in ((3, {}), (2, {"supersededById": "x"}), (4, {"deletedAt": 1}), (1, {"pending": True})):
         place.add_points(number, type="fact", **payload)
@@ -363,7 +362,7 @@ async def test_memories_are_counted_as_the_api_counts_them(place: Place) -> None
     assert 0 < await place.store.count_memories(place.physical, exact=False) <= 10
 
 
-async def test_points_are_counted_exactly_and_without_tombstones(place: Place) -> None:
+async def test_count_is_exact_without_tombstones(place: Place) -> None:
     await place.create()
     place.add_points(3, userId="u")
     place.add_points(2, deletedAt=1_795_000_000_000)
@@ -375,7 +374,7 @@ async def test_points_are_counted_exactly_and_without_tombstones(place: Place) -
     assert await place.store.count(f"{place.alias}__2") == 0
 
 
-async def test_the_lengths_of_contents_are_those_of_memories(place: Place) -> None:
+async def test_content_lengths_are_those_of_memories(place: Place) -> None:
     await place.create()
     place.add_points(1, content="x" * 40)
     place.add_points(2, content="y" * 9)
@@ -386,7 +385,7 @@ async def test_the_lengths_of_contents_are_those_of_memories(place: Place) -> No
     assert len(await place.store.content_lengths(place.physical, 2)) == 2
 
 
-async def test_a_deleted_collection_takes_its_alias_along_and_may_be_deleted_again(place: Place) -> None:
+async def test_deletion_removes_alias_and_is_repeatable(place: Place) -> None:
     await place.create()
     await place.store.apply(place.physical, SetAlias(place.alias, place.physical))
 
@@ -399,7 +398,7 @@ async def test_a_deleted_collection_takes_its_alias_along_and_may_be_deleted_aga
 
 
 class TestSlowIndexes:
-    """A call takes no longer than 1 s here, an index longer: on a real server those of 256 segments do."""
+    """Building an index takes 1.5 s, a call may take 1 s. A real server shows this from 256 segments on."""
 
     @pytest.fixture
     async def slow(self, tmp_path: pathlib.Path) -> AsyncIterator[Place]:
@@ -409,23 +408,21 @@ class TestSlowIndexes:
             place.http.close()
             await place.store.close()
 
-    async def test_they_are_waited_for_in_one_pass(self, slow: Place) -> None:
+    async def test_is_awaited_within_one_pass(self, slow: Place) -> None:
         desired = replace(DESIRED, indexes=DESIRED.indexes[:3])
 
         done = await slow.reconcile(desired)
 
         assert (done.plan.changes, done.observed.collection) == ((), desired)
 
-    async def test_what_takes_too_long_is_told_and_found_done_by_a_later_pass(
-        self, slow: Place, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_times_out_and_later_pass_finds_it(self, slow: Place, monkeypatch: pytest.MonkeyPatch) -> None:
         desired = replace(DESIRED, indexes=DESIRED.indexes[:1])
         monkeypatch.setattr(qdrant_collections, "MAX_INDEX_WAIT_S", 0.0)
         with pytest.raises(ResponseTimeout, match="no answer in time"):
             await slow.reconcile(desired)
 
         async with asyncio.timeout(10):
-            while (await slow.seen()).indexes != desired.indexes:
+            while (await slow.read_collection()).indexes != desired.indexes:
                 await asyncio.sleep(0.1)
         later = await slow.reconcile(desired, last=slow.physical)
 
@@ -433,7 +430,7 @@ class TestSlowIndexes:
         assert (later.plan.changes, later.observed.collection) == ((), desired)
 
 
-async def test_a_plain_collection_is_adopted_with_its_points(place: Place) -> None:
+async def test_plain_collection_is_adopted(place: Place) -> None:
     body = {"vectors": {"size": 4, "distance": "Cosine"}}
     place.http.put(f"/collections/{place.alias}", json=body).raise_for_status()
 
@@ -444,12 +441,12 @@ async def test_a_plain_collection_is_adopted_with_its_points(place: Place) -> No
     assert (second.applied.changes, second.observed.collection) == ((), DESIRED)
 
 
-async def test_a_rebuild_is_refused_here(place: Place) -> None:
+async def test_rebuild_is_rejected(place: Place) -> None:
     with pytest.raises(StoreRejected, match=r"index\.distance cannot change in place"):
         await place.store.apply(place.physical, Rebuild("index.distance", "Cosine", "Dot"))
 
 
-async def test_an_alias_that_is_a_collection_s_name_is_refused_with_the_server_s_words(place: Place) -> None:
+async def test_alias_equal_to_collection_name_is_rejected(place: Place) -> None:
     await place.create()
     place.http.put(f"/collections/{place.alias}", json={"vectors": {"size": 4, "distance": "Dot"}}).raise_for_status()
 
@@ -459,19 +456,19 @@ async def test_an_alias_that_is_a_collection_s_name_is_refused_with_the_server_s
     assert caught.value.status == 409
 
 
-async def test_a_collection_of_somebody_else_is_not_taken_for_one_that_was_created_before(place: Place) -> None:
+async def test_foreign_collection_is_not_adopted(place: Place) -> None:
     await place.create(replace(DESIRED, marker=replace(MARKER, name="another")))
 
     with pytest.raises(StoreRejected, match="already exists"):
         await place.create()
 
 
-async def test_a_change_of_what_is_not_there_is_to_be_tried_again(place: Place) -> None:
+async def test_change_of_missing_collection_is_retryable(place: Place) -> None:
     with pytest.raises(StoreUnavailable, match=place.physical):
         await place.store.apply(place.physical, UpdateHnsw(m=32))
 
 
-async def test_a_figure_that_the_server_refuses_is_told_with_its_words(place: Place) -> None:
+async def test_rejected_value_quotes_the_server(place: Place) -> None:
     await place.create()
 
     with pytest.raises(StoreRejected, match="ef_construct") as caught:
@@ -494,7 +491,7 @@ CALLS: dict[str, Callable[[QdrantCollections], Awaitable[object]]] = {
 
 
 @contextlib.asynccontextmanager
-async def opened(url: str, **options: Any) -> AsyncIterator[QdrantCollections]:
+async def open_store(url: str, **options: Any) -> AsyncIterator[QdrantCollections]:
     store = QdrantCollections(url, **options)
     try:
         yield store
@@ -504,7 +501,7 @@ async def opened(url: str, **options: Any) -> AsyncIterator[QdrantCollections]:
 
 @pytest.fixture(scope="module")
 def keyed_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A development server that asks for a key."""
+    """A development server that requires an API key."""
     data: pathlib.Path = tmp_path_factory.mktemp("keyed")
     with serve(create_app(data, api_key="right")) as url:
         yield url
@@ -512,14 +509,14 @@ def keyed_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def tiered_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A development server of a version that knows memory tiers by name."""
+    """A development server of a version with named memory tiers."""
     with serve(create_app(tmp_path_factory.mktemp("tiered"), qdrant_version="1.19.0")) as url:
         yield url
 
 
 @pytest.mark.parametrize("key", [None, "wr0ng"])
-async def test_a_wrong_key_is_refused_for_good_and_not_told(keyed_url: str, key: str | None) -> None:
-    async with opened(keyed_url, api_key=key) as store:
+async def test_wrong_key_is_rejected_and_not_quoted(keyed_url: str, key: str | None) -> None:
+    async with open_store(keyed_url, api_key=key) as store:
         for call in CALLS.values():
             with pytest.raises(StoreRejected) as caught:
                 await call(store)
@@ -528,20 +525,20 @@ async def test_a_wrong_key_is_refused_for_good_and_not_told(keyed_url: str, key:
             assert "wr0ng" not in str(caught.value)
 
 
-async def test_the_right_key_is_sent(keyed_url: str) -> None:
-    async with opened(keyed_url, api_key="right") as store:
+async def test_right_key_is_sent(keyed_url: str) -> None:
+    async with open_store(keyed_url, api_key="right") as store:
         assert (await store.server()).version.startswith("1.18")
 
 
-async def test_a_server_that_is_down_is_unavailable() -> None:
-    async with opened(f"http://127.0.0.1:{free_port()}", timeout_s=2) as store:
+async def test_unreachable_server_is_unavailable() -> None:
+    async with open_store(f"http://127.0.0.1:{free_port()}", timeout_s=2) as store:
         for call in CALLS.values():
             with pytest.raises(StoreUnavailable, match="cannot be reached"):
                 await call(store)
 
 
 class Answer(BaseHTTPRequestHandler):
-    """Answers everything with the status and body that the test chose."""
+    """Responds to every request with the status and body of the test."""
 
     status, body = 200, b"{}"
     more: ClassVar[Mapping[str, str]] = {}
@@ -559,7 +556,7 @@ class Answer(BaseHTTPRequestHandler):
     do_GET = do_PUT = do_POST = do_PATCH = do_DELETE = answer  # noqa: N815 - names of the standard library
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @contextlib.contextmanager
@@ -593,29 +590,29 @@ WORDS = json.dumps({"status": {"error": "the server's words"}}).encode()
         (503, StoreUnavailable),
     ],
 )
-async def test_a_status_tells_what_can_be_done(status: int, error: type[AgentMemoryError]) -> None:
+async def test_http_status_maps_to_error(status: int, error: type[AgentMemoryError]) -> None:
     with answering(status, WORDS) as url:
-        async with opened(url) as store:
+        async with open_store(url) as store:
             for call in CALLS.values():
                 with pytest.raises(error, match="the server's words"):
                     await call(store)
 
 
-@pytest.mark.parametrize(("asked", "understood_s"), [("7", 7), ("Sun, 22 Nov 2026 07:28:00 GMT", 0)])
-async def test_a_server_that_throttles_says_for_how_long(asked: str, understood_s: int) -> None:
-    with answering(429, WORDS, **{"Retry-After": asked}) as url:
-        async with opened(url) as store:
+@pytest.mark.parametrize(("header", "expected_s"), [("7", 7), ("Sun, 22 Nov 2026 07:28:00 GMT", 0)])
+async def test_retry_after_is_passed_on(header: str, expected_s: int) -> None:
+    with answering(429, WORDS, **{"Retry-After": header}) as url:
+        async with open_store(url) as store:
             for call in CALLS.values():
                 with pytest.raises(StoreUnavailable) as refused:
                     await call(store)
 
-                assert refused.value.retry_after_s == understood_s
+                assert refused.value.retry_after_s == expected_s
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b'{"result": 5}', b"null", b'{"result": {"exi', b'{"result": "\xc3'])
-async def test_an_answer_that_is_no_qdrant_s_is_unavailable(body: bytes) -> None:
+async def test_foreign_body_is_unavailable(body: bytes) -> None:
     with answering(200, body) as url:
-        async with opened(url) as store:
+        async with open_store(url) as store:
             for name in ("server", "observe", "count"):
                 with pytest.raises(StoreUnavailable):
                     await CALLS[name](store)
@@ -625,17 +622,17 @@ LOW_THRESHOLD_KB = 100
 INDEXED = with_changes(DESIRED, indexing_threshold_kb=LOW_THRESHOLD_KB, size=64, full_scan_threshold_kb=10)
 
 
-async def test_a_collection_that_a_restart_left_grey_is_green_after_it_was_woken(tmp_path: pathlib.Path) -> None:
-    """The server is started twice on one folder, so this is always the development server."""
+async def test_grey_collection_turns_green_once_woken(tmp_path: pathlib.Path) -> None:
+    """The test starts the server twice on one folder, so it always uses the development server."""
     name = "agent_memory_grey__1"
     points = [{"id": number, "vector": [random.gauss(0, 1) for _ in range(64)]} for number in range(1500)]
     with serve(create_app(tmp_path)) as url:
-        async with opened(url) as store:
+        async with open_store(url) as store:
             await store.apply(name, CreateCollection(name, with_changes(INDEXED, indexing_threshold_kb=0, indexes=())))
             httpx.put(f"{url}/collections/{name}/points?wait=true", json={"points": points}).raise_for_status()
             await store.apply(name, UpdateOptimizers(indexing_threshold_kb=LOW_THRESHOLD_KB))
     with serve(create_app(tmp_path)) as url:
-        async with opened(url) as store:
+        async with open_store(url) as store:
             states = [await state_of(store, name)]
             await store.apply(name, WriteMarker(replace(MARKER, uid="another")))
             states.append(await state_of(store, name))
@@ -658,11 +655,11 @@ async def state_of(store: QdrantCollections, name: str) -> str:
     return observed.state
 
 
-async def test_the_words_for_what_stopped_the_optimizers_are_observed(place: Place) -> None:
+async def test_optimizer_error_is_observed(place: Place) -> None:
     await place.create()
-    told = place.http.get(f"/collections/{place.physical}").json()["result"]
-    told |= {"status": "red", "optimizer_status": {"error": "no space left on device"}}
+    stored = place.http.get(f"/collections/{place.physical}").json()["result"]
+    stored |= {"status": "red", "optimizer_status": {"error": "no space left on device"}}
 
-    observed = observed_from(told, physical=place.physical, is_aliased=False)
+    observed = observed_from(stored, physical=place.physical, is_aliased=False)
 
     assert (observed.state, observed.is_busy, observed.fault) == ("red", True, "no space left on device")

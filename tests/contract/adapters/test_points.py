@@ -1,4 +1,4 @@
-"""The point store over real HTTP: what each call does, and which error a refusal becomes."""
+"""The point store over HTTP: the effect of each call, and the error of each rejection."""
 
 from typing import Any
 
@@ -31,18 +31,18 @@ async def payloads(store: PointStore, alias: str) -> dict[str, dict[str, Any]]:
     return {found["id"][-1]: found["payload"] for found in points}
 
 
-async def test_describe_tells_the_configuration(store: PointStore, alias: str) -> None:
+async def test_describe_returns_configuration(store: PointStore, alias: str) -> None:
     described = await store.describe(alias)
 
     assert described["config"]["params"]["vectors"]["size"] == 8
 
 
-async def test_describe_of_an_unknown_collection_is_not_found(store: PointStore) -> None:
+async def test_describe_of_missing_collection_raises(store: PointStore) -> None:
     with pytest.raises(NotFound, match="nowhere"):
         await store.describe("nowhere")
 
 
-async def test_points_are_found_again_by_id_and_by_nearness(store: PointStore, alias: str) -> None:
+async def test_points_are_found_by_id_and_vector(store: PointStore, alias: str) -> None:
     await store.upsert(alias, [point(1), point(2)])
 
     (retrieved,) = await store.retrieve(alias, [f"{ID}1", f"{ID}9"])
@@ -53,8 +53,10 @@ async def test_points_are_found_again_by_id_and_by_nearness(store: PointStore, a
     assert nearest["score"] == pytest.approx(1)
 
 
-async def test_deleted_points_do_not_count_in_an_estimate(store: PointStore, alias: str) -> None:
-    """Qdrant 1.18 multiplies what each `is_empty` counts of points that are deleted and not yet removed."""
+async def test_estimate_excludes_deleted_points(store: PointStore, alias: str) -> None:
+    """Qdrant 1.18 multiplies the selectivities of conditions, and `is_empty` counts deleted points until they are
+    removed.
+    """
     for _ in range(6):
         await store.upsert(alias, [point(number, userId="u") for number in range(9)])
         await store.delete(alias, {"must": []})
@@ -65,7 +67,7 @@ async def test_deleted_points_do_not_count_in_an_estimate(store: PointStore, ali
         assert await store.count(alias, {"must": must}, exact=False) <= 5
 
 
-async def test_several_queries_are_answered_in_order(store: PointStore, alias: str) -> None:
+async def test_batch_queries_keep_their_order(store: PointStore, alias: str) -> None:
     await store.upsert(alias, [point(1), point(2)])
 
     answers = await store.query_batch(alias, [{"query": vector_of(number), "limit": 1} for number in (2, 1)])
@@ -82,14 +84,14 @@ async def test_scroll_pages(store: PointStore, alias: str) -> None:
     assert [len(first), len(second), end] == [2, 1, None]
 
 
-async def test_count_counts_what_matches(store: PointStore, alias: str) -> None:
+async def test_count_applies_the_filter(store: PointStore, alias: str) -> None:
     await store.upsert(alias, [point(1), point(2)])
 
     assert await store.count(alias, None) == 2
     assert await store.count(alias, {"must": [{"key": "n", "match": {"value": 2}}]}) == 1
 
 
-async def test_insert_only_leaves_what_exists(store: PointStore, alias: str) -> None:
+async def test_insert_only_keeps_existing_points(store: PointStore, alias: str) -> None:
     await store.upsert(alias, [point(1)])
 
     await store.upsert(alias, [point(1, new=True), point(2, new=True)], insert_only=True, strong=True)
@@ -97,7 +99,7 @@ async def test_insert_only_leaves_what_exists(store: PointStore, alias: str) -> 
     assert await payloads(store, alias) == {"1": {"n": 1}, "2": {"n": 2, "new": True}}
 
 
-async def test_an_update_filter_replaces_matches_and_inserts_nothing(store: PointStore, alias: str) -> None:
+async def test_update_filter_replaces_and_inserts_nothing(store: PointStore, alias: str) -> None:
     await store.upsert(alias, [point(1), point(2)])
 
     matches = {"must": [{"key": "n", "match": {"value": 1}}]}
@@ -106,7 +108,7 @@ async def test_an_update_filter_replaces_matches_and_inserts_nothing(store: Poin
     assert await payloads(store, alias) == {"1": {"n": 1, "new": True}, "2": {"n": 2}}
 
 
-async def test_a_payload_is_merged_into_matches_and_null_removes_a_key(store: PointStore, alias: str) -> None:
+async def test_set_payload_merges_and_null_removes(store: PointStore, alias: str) -> None:
     await store.upsert(alias, [point(1, old=1), point(2, old=1)])
 
     await store.set_payload(alias, {"old": None, "new": 1}, {"must": [{"has_id": [f"{ID}1"]}]}, strong=True)
@@ -117,7 +119,7 @@ async def test_a_payload_is_merged_into_matches_and_null_removes_a_key(store: Po
     assert found["2"] == {"n": 2, "old": 1}
 
 
-async def test_a_batch_runs_in_order(store: PointStore, alias: str) -> None:
+async def test_batch_runs_in_order(store: PointStore, alias: str) -> None:
     everything: dict[str, Any] = {"must": []}
     operations = [
         {"upsert": {"points": [point(1)]}},
@@ -131,7 +133,7 @@ async def test_a_batch_runs_in_order(store: PointStore, alias: str) -> None:
     assert await payloads(store, alias) == {"2": {"n": 2}}
 
 
-async def test_delete_removes_what_matches(store: PointStore, alias: str) -> None:
+async def test_delete_applies_the_filter(store: PointStore, alias: str) -> None:
     await store.upsert(alias, [point(1), point(2)])
 
     await store.delete(alias, {"must": [{"key": "n", "match": {"value": 1}}]})
@@ -139,7 +141,7 @@ async def test_delete_removes_what_matches(store: PointStore, alias: str) -> Non
     assert set(await payloads(store, alias)) == {"2"}
 
 
-async def test_a_tombstone_has_no_vector(store: PointStore, alias: str) -> None:
+async def test_tombstone_has_no_vector(store: PointStore, alias: str) -> None:
     await store.upsert(alias, [point(1)])
     await store.upsert(alias, [{"id": f"{ID}1", "vector": {}, "payload": {}}], update_filter={"must": []})
 
@@ -147,7 +149,7 @@ async def test_a_tombstone_has_no_vector(store: PointStore, alias: str) -> None:
     assert await store.count(alias, None) == 1
 
 
-async def test_vectors_are_deleted_by_name_from_what_a_filter_tells_in_a_batch(store: PointStore, alias: str) -> None:
+async def test_delete_vectors_applies_the_filter(store: PointStore, alias: str) -> None:
     await store.upsert(alias, [point(1), point(2)])
     tombstone = {"id": f"{ID}1", "vector": {}, "payload": {"deletedAt": 5}}
     deleted = {"must": [{"has_id": [f"{ID}1", f"{ID}2"]}, {"key": "deletedAt", "range": {"gte": 0}}]}
@@ -160,21 +162,21 @@ async def test_vectors_are_deleted_by_name_from_what_a_filter_tells_in_a_batch(s
         strong=True,
     )
 
-    there = {found["id"][-1]: found for found in await store.retrieve(alias, [f"{ID}1", f"{ID}2"], vectors=True)}
-    assert (there["1"]["vector"], there["1"]["payload"]) == ({}, {"deletedAt": 5})
-    assert len(there["2"]["vector"]) == 8
+    points = {found["id"][-1]: found for found in await store.retrieve(alias, [f"{ID}1", f"{ID}2"], vectors=True)}
+    assert (points["1"]["vector"], points["1"]["payload"]) == ({}, {"deletedAt": 5})
+    assert len(points["2"]["vector"]) == 8
     assert await store.count(alias, has_vector) == 1
     assert await store.count(alias, {"should": [{"has_vector": "none of its own"}]}) == 0
 
 
-async def test_a_missing_collection_is_not_ready_for_reads_and_writes(store: PointStore) -> None:
+async def test_missing_collection_is_unavailable(store: PointStore) -> None:
     with pytest.raises(StoreUnavailable):
         await store.count("nowhere", None)
     with pytest.raises(StoreUnavailable):
         await store.upsert("nowhere", [point(1)])
 
 
-async def test_a_refusal_carries_the_engines_status_and_words(store: PointStore, alias: str) -> None:
+async def test_rejection_has_status_and_message(store: PointStore, alias: str) -> None:
     with pytest.raises(StoreRejected, match="400") as refused:
         await store.query(alias, {"query": [1.0, 2.0], "limit": 1})
 
@@ -182,7 +184,7 @@ async def test_a_refusal_carries_the_engines_status_and_words(store: PointStore,
     assert "dimension" in refused.value.server_message
 
 
-async def test_an_engine_that_is_not_there_wrote_nothing(unused_tcp_port: int) -> None:
+async def test_unreachable_server_is_no_unknown_outcome(unused_tcp_port: int) -> None:
     async with QdrantPoints(f"http://127.0.0.1:{unused_tcp_port}") as store:
         with pytest.raises(StoreUnavailable, match="cannot be reached"):
             await store.count("any", None)
@@ -192,7 +194,7 @@ async def test_an_engine_that_is_not_there_wrote_nothing(unused_tcp_port: int) -
     assert not isinstance(refused.value, OutcomeUnknown)
 
 
-async def test_a_closed_store_opens_again(store: PointStore, alias: str) -> None:
+async def test_closed_store_reopens(store: PointStore, alias: str) -> None:
     assert isinstance(store, QdrantPoints)
     await store.close()
     await store.close()

@@ -1,4 +1,4 @@
-"""What becomes of a call whose connection breaks, or whose answer is an error of the server."""
+"""Outcome of a call whose connection breaks or whose response is an error."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ COUNTED = b'{"result": {"count": 7}, "status": "ok"}'
 
 
 async def read_request(reader: asyncio.StreamReader) -> bytes:
-    """Read one request whole; return its head."""
+    """Read one whole request; return its head."""
     head = await reader.readuntil(b"\r\n\r\n")
     (length,) = [line.split(b":")[1] for line in head.splitlines() if line.lower().startswith(b"content-length")]
     await reader.readexactly(int(length))
@@ -42,7 +42,7 @@ def answer_of(status: int, body: bytes, *headers: str) -> bytes:
 async def engine(
     talk: ConnectionHandler, *, timeout_s: float = 2, meter: ApiMeter | None = None
 ) -> AsyncIterator[QdrantPoints]:
-    """Give a store in front of a server that talks as told."""
+    """Open a store on a server with the given connection handler."""
     async with (
         serve_connections(talk) as url,
         QdrantPoints(url, api_key="k", timeout_s=timeout_s, meter=meter) as store,
@@ -83,9 +83,7 @@ async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
         (404, StoreUnavailable, StoreUnavailable),
     ],
 )
-async def test_an_error_status_becomes_an_error_of_ours(
-    status: int, of_read: type[Exception], of_write: type[Exception]
-) -> None:
+async def test_error_status_maps_to_error(status: int, of_read: type[Exception], of_write: type[Exception]) -> None:
     async with engine(always(status, b"not json")) as store:
         with pytest.raises(of_read):
             await store.scroll("c", {"limit": 1})
@@ -93,7 +91,7 @@ async def test_an_error_status_becomes_an_error_of_ours(
             await store.upsert("c", [])
 
 
-async def test_a_collection_that_is_gone_is_told_from_a_server_that_is_away() -> None:
+async def test_missing_collection_raises_collection_deleted() -> None:
     body = b'{"status": {"error": "Not found: Collection `c` doesn\'t exist!"}, "time": 0.0}'
     async with engine(always(404, body)) as store:
         with pytest.raises(CollectionDeleted, match="Qdrant has no collection or alias 'c'"):
@@ -103,16 +101,16 @@ async def test_a_collection_that_is_gone_is_told_from_a_server_that_is_away() ->
 
 
 @pytest.mark.parametrize("body", [b"404 page not found", b'{"status": {"error": "Not found: nothing here"}}'])
-async def test_a_404_of_something_else_says_nothing_of_the_collection(body: bytes) -> None:
+async def test_foreign_404_is_unavailable(body: bytes) -> None:
     async with engine(always(404, body)) as store:
-        with pytest.raises(StoreUnavailable) as told:
+        with pytest.raises(StoreUnavailable) as caught:
             await store.count("c", None)
 
-    assert not isinstance(told.value, CollectionDeleted)
+    assert not isinstance(caught.value, CollectionDeleted)
 
 
 @pytest.mark.parametrize("body", [b"<html>hello</html>", b'{"result": {"poi', b"[]", b'"text"', b'{"status": "ok"}'])
-async def test_a_success_that_is_none_of_qdrants_is_an_error_of_ours(body: bytes) -> None:
+async def test_foreign_success_raises(body: bytes) -> None:
     async with engine(always(200, body)) as store:
         with pytest.raises(StoreUnavailable, match="proxy"):
             await store.count("c", None)
@@ -120,7 +118,7 @@ async def test_a_success_that_is_none_of_qdrants_is_an_error_of_ours(body: bytes
             await store.upsert("c", [])
 
 
-async def test_a_wait_that_the_server_asks_for_is_passed_on() -> None:
+async def test_retry_after_is_passed_on() -> None:
     async with engine(always(429, b"{}", "Retry-After: 9")) as store:
         with pytest.raises(StoreUnavailable) as refused:
             await store.count("c", None)
@@ -129,7 +127,8 @@ async def test_a_wait_that_the_server_asks_for_is_passed_on() -> None:
 
 
 @pytest.mark.parametrize("talk", [hang_up, say_nothing], ids=["reset", "time-out"])
-async def test_a_write_whose_answer_is_lost_is_unknown_and_not_repeated(talk: ConnectionHandler) -> None:
+async def test_lost_write_response_is_unknown(talk: ConnectionHandler) -> None:
+    """The write is not repeated."""
     requests = 0
 
     async def count_and_talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -144,14 +143,14 @@ async def test_a_write_whose_answer_is_lost_is_unknown_and_not_repeated(talk: Co
     assert requests == 1
 
 
-async def test_a_write_that_the_engine_did_not_finish_in_time_is_unknown() -> None:
+async def test_write_timeout_of_server_is_unknown() -> None:
     async with engine(always(200, b'{"result": {"status": "wait_timeout"}}')) as store:
         with pytest.raises(OutcomeUnknown):
             await store.delete("c", {})
 
 
 @pytest.mark.parametrize("talk", [hang_up, say_nothing], ids=["reset", "time-out"])
-async def test_a_read_whose_answer_is_lost_may_be_tried_later(talk: ConnectionHandler) -> None:
+async def test_lost_read_response_is_transient(talk: ConnectionHandler) -> None:
     async with engine(talk, timeout_s=0.3) as store:
         with pytest.raises(StoreUnavailable) as refused:
             await store.count("c", None)
@@ -159,7 +158,7 @@ async def test_a_read_whose_answer_is_lost_may_be_tried_later(talk: ConnectionHa
     assert isinstance(refused.value, TransientError)
 
 
-async def test_a_read_survives_a_pooled_connection_that_was_closed() -> None:
+async def test_read_survives_closed_pooled_connection() -> None:
     answered = 0
 
     async def answer_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -168,7 +167,7 @@ async def test_a_read_survives_a_pooled_connection_that_was_closed() -> None:
         writer.write(answer_of(200, COUNTED))
         await writer.drain()
         answered += 1
-        await read_request(reader)  # the second on this connection gets no answer
+        await read_request(reader)  # The second request on this connection gets no response.
 
     async with engine(answer_once) as store:
         assert await store.count("c", None) == 7
@@ -178,7 +177,7 @@ async def test_a_read_survives_a_pooled_connection_that_was_closed() -> None:
 
 
 class Silence:
-    """Reads every request; answers those of which `answers` says so."""
+    """Reads every request; responds to those that `answers` selects by number."""
 
     def __init__(self, answers: Callable[[int], bool]) -> None:
         self.requests = 0
@@ -193,8 +192,8 @@ class Silence:
                 await writer.drain()
 
 
-async def test_a_read_that_timed_out_is_tried_once_more_and_counted() -> None:
-    """Issue 16: a pause of 11 s gave 503 for a list whose answer was a moment away."""
+async def test_timed_out_read_is_retried_once() -> None:
+    """Issue 16: a pause of 11 s gave a 503 although the response was about to arrive."""
     silence, meter = Silence(lambda number: number > 1), ApiMeter()
     async with engine(silence, timeout_s=0.4, meter=meter) as store:
         assert await store.count("c", None) == 7
@@ -204,7 +203,7 @@ async def test_a_read_that_timed_out_is_tried_once_more_and_counted() -> None:
     assert samples['agentmemory_api_engine_retries_total{operation="POST points/count"}'] == 1
 
 
-async def test_a_server_that_is_away_is_not_asked_twice_until_it_has_answered() -> None:
+async def test_unreachable_server_gets_no_retries() -> None:
     is_back = False
     silence = Silence(lambda number: is_back)
     async with engine(silence, timeout_s=0.2) as store:
@@ -223,7 +222,7 @@ async def test_a_server_that_is_away_is_not_asked_twice_until_it_has_answered() 
     assert silence.requests == before + 2
 
 
-async def test_many_reads_that_time_out_at_once_are_not_all_repeated() -> None:
+async def test_concurrent_timeouts_share_a_retry_budget() -> None:
     silence = Silence(lambda number: False)
     async with engine(silence, timeout_s=1) as store:
         reads = (store.count("c", None) for _ in range(30))
@@ -233,8 +232,8 @@ async def test_many_reads_that_time_out_at_once_are_not_all_repeated() -> None:
     assert silence.requests <= 30 + 30 / READS_PER_RETRY + 1
 
 
-async def test_all_stores_of_one_server_pay_from_one_budget() -> None:
-    """In a cluster each agent has a store, because each has a key of its own."""
+async def test_stores_of_one_server_share_a_retry_budget() -> None:
+    """In a cluster each agent has its own store, because it has its own key."""
     silence = Silence(lambda number: False)
     async with contextlib.AsyncExitStack() as stack:
         stores = Stores(stack, url=await stack.enter_async_context(serve_connections(silence)))
@@ -248,7 +247,7 @@ async def test_all_stores_of_one_server_pay_from_one_budget() -> None:
     assert silence.requests == 4 + 1
 
 
-async def test_requests_ask_for_plain_answers_and_carry_the_key() -> None:
+async def test_requests_send_key_and_refuse_compression() -> None:
     heads = []
 
     async def note(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -263,7 +262,7 @@ async def test_requests_ask_for_plain_answers_and_carry_the_key() -> None:
     assert b"api-key: k\r\n" in heads[0]
 
 
-async def test_a_call_is_measured_and_carries_what_joins_it_to_its_trace() -> None:
+async def test_call_is_timed_and_sends_traceparent() -> None:
     heads: list[bytes] = []
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -286,7 +285,7 @@ async def test_a_call_is_measured_and_carries_what_joins_it_to_its_trace() -> No
 
 
 class TracerOfOne:
-    """Implements ports.Tracer: one span, with a name of its own."""
+    """Implements ports.Tracer with one span."""
 
     headers: Mapping[str, str] = {"traceparent": "of-this-test"}
 
@@ -304,8 +303,8 @@ class TracerOfOne:
 
 
 @pytest.mark.parametrize("status", [400, 404, 429, 500])
-async def test_what_the_engine_says_of_memories_is_for_their_caller_alone(status: int) -> None:
-    """Messages stand in logs, events and status; one write may be of several callers."""
+async def test_server_message_is_not_in_error_text(status: int) -> None:
+    """Error texts reach logs, events and status, and one write may serve several callers."""
     body = b'{"status": {"error": "Wrong input: the printer is out"}, "time": 0.0}'
     async with engine(always(status, body)) as store:
         with pytest.raises((TransientError, StoreRejected)) as read:

@@ -1,4 +1,4 @@
-"""What a server says of itself, as the operator reads it."""
+"""Capabilities of a server as the operator reads them."""
 
 import asyncio
 import pathlib
@@ -32,7 +32,7 @@ APP = {"name": "qdrant", "version": "1.19.0", "startup": "2026-11-20T00:00:00Z"}
 
 
 class Answers:
-    """A server whose cluster and telemetry are set; as Qdrant's OpenAPI document of 1.19 has them."""
+    """A server with a given cluster and telemetry, in the format of Qdrant's OpenAPI document of 1.19."""
 
     def __init__(self, cluster: tuple[int, Any], app: dict[str, Any] | None) -> None:
         self.telemetry_calls = 0
@@ -72,25 +72,27 @@ def telemetry(app: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture
-async def opened() -> AsyncIterator[Callable[[str], QdrantCollections]]:
-    """Opens stores, and closes them with the test."""
+async def open_store() -> AsyncIterator[Callable[[str], QdrantCollections]]:
+    """Open stores and close them after the test."""
     stores: list[QdrantCollections] = []
 
-    def open_store(url: str) -> QdrantCollections:
+    def open_one(url: str) -> QdrantCollections:
         stores.append(QdrantCollections(url))
         return stores[-1]
 
-    yield open_store
+    yield open_one
     for store in stores:
         await store.close()
 
 
-async def test_a_single_server_has_one_peer(opened: Callable[[str], QdrantCollections], tmp_path: pathlib.Path) -> None:
+async def test_single_server_has_one_peer(
+    open_store: Callable[[str], QdrantCollections], tmp_path: pathlib.Path
+) -> None:
     with dev_qdrant(tmp_path) as url:
-        told = await opened(url).server()
+        capabilities = await open_store(url).server()
 
-    assert replace(told, disk_bytes=None, ram_bytes=None) == ServerCapabilities("1.18.3", 1, False)
-    assert min(told.disk_bytes or 0, told.ram_bytes or 0) > 1 << 28
+    assert replace(capabilities, disk_bytes=None, ram_bytes=None) == ServerCapabilities("1.18.3", 1, False)
+    assert min(capabilities.disk_bytes or 0, capabilities.ram_bytes or 0) > 1 << 28
 
 
 @pytest.mark.parametrize(
@@ -108,40 +110,39 @@ async def test_a_single_server_has_one_peer(opened: Callable[[str], QdrantCollec
         ((200, CLUSTER), None, ServerCapabilities("1.19.0", 3, None)),
     ],
     ids=[
-        *("a cluster with tokens", "alone without tokens", "a key that may not ask"),
-        *("the size of the machine", "a machine that is not told", "no telemetry"),
+        *("a cluster with tokens", "a single server without tokens", "a key without cluster access"),
+        *("the size of the machine", "no size of the machine", "no telemetry"),
     ],
 )
-async def test_peers_and_tokens_are_what_the_server_tells(
-    opened: Callable[[str], QdrantCollections],
+async def test_peers_and_tokens_are_read(
+    open_store: Callable[[str], QdrantCollections],
     cluster: tuple[int, Any],
     app: dict[str, Any] | None,
     server: ServerCapabilities,
 ) -> None:
     with serve(Answers(cluster, app).app()) as url:
-        assert await opened(url).server() == server
+        assert await open_store(url).server() == server
 
 
-async def test_telemetry_is_asked_once_a_version(opened: Callable[[str], QdrantCollections]) -> None:
+async def test_telemetry_is_read_once_per_version(open_store: Callable[[str], QdrantCollections]) -> None:
     answers = Answers((200, CLUSTER), APP | {"jwt_rbac": True})
     with serve(answers.app()) as url:
-        store = opened(url)
+        store = open_store(url)
         for _ in range(3):
             assert (await store.server()).has_jwt_rbac
 
     assert answers.telemetry_calls == 1
 
 
-async def test_a_key_that_is_wrong_is_found_though_the_version_is_told_to_anybody(
-    opened: Callable[[str], QdrantCollections], tmp_path: pathlib.Path
-) -> None:
+async def test_wrong_key_is_detected(open_store: Callable[[str], QdrantCollections], tmp_path: pathlib.Path) -> None:
+    """Qdrant returns its version without a key."""
     with dev_qdrant(tmp_path, api_key="secret") as url, pytest.raises(StoreRejected):
-        await opened(url).server()
+        await open_store(url).server()
 
 
-async def test_many_may_ask_at_the_same_time(opened: Callable[[str], QdrantCollections]) -> None:
+async def test_concurrent_reads_give_the_same_result(open_store: Callable[[str], QdrantCollections]) -> None:
     with serve(Answers((200, CLUSTER), APP | {"jwt_rbac": True}).app()) as url:
-        store = opened(url)
+        store = open_store(url)
 
         async def ask(number: int) -> ServerCapabilities:
             await asyncio.sleep(number / 500)

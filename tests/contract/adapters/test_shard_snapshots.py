@@ -1,4 +1,4 @@
-"""Snapshots of a cluster's shards, on the nodes that QDRANT_URLS lists, else on a simulated cluster."""
+"""Snapshots of a cluster's shards, on the nodes of QDRANT_URLS or on a simulated cluster."""
 
 import asyncio
 import hashlib
@@ -45,9 +45,9 @@ def urls(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture
 def http(urls: tuple[str, ...]) -> Iterator[httpx.Client]:
-    """The first node, with a collection of three shards; nothing of it is left."""
+    """A client of the first node, with a collection of three shards that is deleted afterwards."""
     with httpx.Client(base_url=urls[0], timeout=30) as client:
-        # A node that learns late may still know the one of the test before.
+        # A node that lags may still have the metadata of the previous test.
         ask(client, "PUT", f"/collections/{NAME}", BODY | {"metadata": {"owner": uuid.uuid4().hex}})
         points = [{"id": n, "vector": {"": [n, 1.0]}, "payload": {"n": n}} for n in range(COUNT)]
         ask(client, "PUT", f"/collections/{NAME}/points?wait=true", {"points": points})
@@ -80,13 +80,13 @@ def points_of(client: httpx.Client, name: str) -> Any:
 
 
 def shard_files(urls: tuple[str, ...], name: str = NAME) -> list[str]:
-    """Every shard snapshot that any node has."""
+    """List the shard snapshots of all nodes."""
     found = []
     for url in urls:
-        seen = httpx.get(f"{url}/collections/{name}/cluster").json()["result"]
-        for shard in seen["local_shards"]:
-            told = httpx.get(f"{url}/collections/{name}/shards/{shard['shard_id']}/snapshots").json()["result"]
-            found += [each["name"] for each in told]
+        cluster = httpx.get(f"{url}/collections/{name}/cluster").json()["result"]
+        for shard in cluster["local_shards"]:
+            listed = httpx.get(f"{url}/collections/{name}/shards/{shard['shard_id']}/snapshots").json()["result"]
+            found += [each["name"] for each in listed]
     return sorted(found)
 
 
@@ -101,12 +101,12 @@ async def pieces(content: bytes, size: int = 1000) -> AsyncIterator[bytes]:
 
 
 def check_copy(http: httpx.Client, urls: tuple[str, ...]) -> None:
-    """Every node has every point of the copy, with exactly the replicas asked for, all of them active."""
+    """Check that every node has all points of the copy, and that all replicas are active."""
     for url in urls:
         with httpx.Client(base_url=url) as client:
             assert ask(client, "POST", f"/collections/{COPY}/points/count", {"exact": True})["count"] == COUNT
-    seen = ask(http, "GET", f"/collections/{COPY}/cluster")
-    states = [shard["state"] for shard in [*seen["local_shards"], *seen["remote_shards"]]]
+    cluster = ask(http, "GET", f"/collections/{COPY}/cluster")
+    states = [shard["state"] for shard in [*cluster["local_shards"], *cluster["remote_shards"]]]
     assert states == ["Active"] * 6
     assert points_of(http, COPY) == points_of(http, NAME)
     original, copy = (ask(http, "GET", f"/collections/{name}") for name in (NAME, COPY))
@@ -114,71 +114,69 @@ def check_copy(http: httpx.Client, urls: tuple[str, ...]) -> None:
     assert copy["payload_schema"] == original["payload_schema"]
 
 
-async def test_a_snapshot_is_one_file_of_each_shard_from_an_active_replica(
-    store: QdrantShardSnapshots, urls: tuple[str, ...]
-) -> None:
-    made = await store.create(NAME)
+async def test_create_makes_one_file_per_shard(store: QdrantShardSnapshots, urls: tuple[str, ...]) -> None:
+    snapshot = await store.create(NAME)
 
-    assert [file.shard for file in made.shards] == [0, 1, 2]
-    assert sorted(file.name for file in made.shards) == shard_files(urls)
-    assert all(file.sha256 for file in made.shards)
-    assert await store.files(NAME) == [made]
+    assert [file.shard for file in snapshot.shards] == [0, 1, 2]
+    assert sorted(file.name for file in snapshot.shards) == shard_files(urls)
+    assert all(file.sha256 for file in snapshot.shards)
+    assert await store.files(NAME) == [snapshot]
 
 
-async def test_its_bytes_have_the_size_and_checksum_that_it_tells(store: QdrantShardSnapshots) -> None:
-    made = await store.create(NAME)
+async def test_download_matches_size_and_checksum(store: QdrantShardSnapshots) -> None:
+    snapshot = await store.create(NAME)
 
-    content = await read(store, made)
+    content = await read(store, snapshot)
 
-    assert len(content) == made.size
-    assert hashlib.sha256(content).hexdigest() == made.sha256
-    assert await read(store, made) == content
+    assert len(content) == snapshot.size
+    assert hashlib.sha256(content).hexdigest() == snapshot.sha256
+    assert await read(store, snapshot) == content
 
 
-async def test_a_recovery_ends_when_every_replica_is_active_and_every_point_is_there(
+async def test_recovery_waits_for_active_replicas(
     store: QdrantShardSnapshots, http: httpx.Client, urls: tuple[str, ...]
 ) -> None:
-    made = await store.create(NAME)
-    work = asyncio.create_task(store.recover(COPY, await store.own_location(NAME, made.name), sha256=made.sha256))
+    snapshot = await store.create(NAME)
+    recovery = asyncio.create_task(
+        store.recover(COPY, await store.own_location(NAME, snapshot.name), sha256=snapshot.sha256)
+    )
     early = set()
     async with httpx.AsyncClient(base_url=urls[2]) as client:
-        while not work.done():
-            seen = (await client.get(f"/collections/{COPY}/cluster")).json().get("result")
-            replicas = [*seen["local_shards"], *seen["remote_shards"]] if seen else []
+        while not recovery.done():
+            cluster = (await client.get(f"/collections/{COPY}/cluster")).json().get("result")
+            replicas = [*cluster["local_shards"], *cluster["remote_shards"]] if cluster else []
             early |= {shard["state"] for shard in replicas}
             await asyncio.sleep(0.02)
-    await work
+    await recovery
 
     assert early - {"Active"}
     check_copy(http, urls)
 
 
-async def test_its_bytes_make_the_collection_again_where_the_files_are_gone(
+async def test_upload_recreates_a_collection_without_files(
     store: QdrantShardSnapshots, http: httpx.Client, urls: tuple[str, ...]
 ) -> None:
-    made = await store.create(NAME)
-    content = await read(store, made)
-    await store.delete_file(NAME, made.name)
+    snapshot = await store.create(NAME)
+    content = await read(store, snapshot)
+    await store.delete_file(NAME, snapshot.name)
 
-    await store.upload(COPY, pieces(content), sha256=made.sha256)
+    await store.upload(COPY, pieces(content), sha256=snapshot.sha256)
 
     assert shard_files(urls) == []
     check_copy(http, urls)
 
 
-async def test_a_recovery_in_place_brings_the_points_back(store: QdrantShardSnapshots, http: httpx.Client) -> None:
-    made, before = await store.create(NAME), points_of(http, NAME)
+async def test_recovery_in_place_restores_points(store: QdrantShardSnapshots, http: httpx.Client) -> None:
+    snapshot, before = await store.create(NAME), points_of(http, NAME)
     ask(http, "POST", f"/collections/{NAME}/points/delete?wait=true", {"points": list(range(150))})
 
-    await store.recover(NAME, await store.own_location(NAME, made.name), sha256=made.sha256)
+    await store.recover(NAME, await store.own_location(NAME, snapshot.name), sha256=snapshot.sha256)
 
     assert points_of(http, NAME) == before
 
 
 @pytest.mark.parametrize("cut", [100, 5_000, -700, -1500])
-async def test_an_archive_that_is_cut_off_is_refused_and_leaves_no_collection(
-    store: QdrantShardSnapshots, cut: int
-) -> None:
+async def test_truncated_archive_leaves_no_collection(store: QdrantShardSnapshots, cut: int) -> None:
     content = await read(store, await store.create(NAME))
 
     with pytest.raises(AgentMemoryError):
@@ -187,15 +185,15 @@ async def test_an_archive_that_is_cut_off_is_refused_and_leaves_no_collection(
     assert COPY not in await store.collections()
 
 
-async def test_other_bytes_than_the_checksum_says_leave_no_collection(store: QdrantShardSnapshots) -> None:
-    made = await store.create(NAME)
-    content = bytearray(await read(store, made))
+async def test_checksum_mismatch_leaves_no_collection(store: QdrantShardSnapshots) -> None:
+    snapshot = await store.create(NAME)
+    content = bytearray(await read(store, snapshot))
     content[len(content) // 2] ^= 1
 
     with pytest.raises(StoreRejected):
-        await store.upload(COPY, pieces(bytes(content)), sha256=made.sha256)
+        await store.upload(COPY, pieces(bytes(content)), sha256=snapshot.sha256)
     with pytest.raises(StoreRejected):
-        await store.recover(COPY, await store.own_location(NAME, made.name), sha256="0" * 64)
+        await store.recover(COPY, await store.own_location(NAME, snapshot.name), sha256="0" * 64)
     with pytest.raises(StoreRejected, match="not a snapshot of a cluster"):
         await store.upload(COPY, pieces(b"x" * 9000), sha256=None)
     with pytest.raises(StoreRejected, match="a snapshot of a single server"):
@@ -204,20 +202,18 @@ async def test_other_bytes_than_the_checksum_says_leave_no_collection(store: Qdr
     assert COPY not in await store.collections()
 
 
-async def test_a_collection_of_other_vectors_or_shards_is_not_recovered_into(
-    store: QdrantShardSnapshots, http: httpx.Client
-) -> None:
-    made = await store.create(NAME)
+async def test_recovery_rejects_other_shard_number(store: QdrantShardSnapshots, http: httpx.Client) -> None:
+    snapshot = await store.create(NAME)
     ask(http, "PUT", f"/collections/{COPY}", BODY | {"shard_number": 2})
 
     with pytest.raises(StoreRejected, match="shard_number 2, the snapshot 3"):
-        await store.recover(COPY, await store.own_location(NAME, made.name), sha256=None)
+        await store.recover(COPY, await store.own_location(NAME, snapshot.name), sha256=None)
 
     assert COPY in await store.collections()
 
 
-async def test_where_one_shard_fails_no_file_is_left(store: QdrantShardSnapshots, urls: tuple[str, ...]) -> None:
-    failing(store, StoreUnavailable("the node is away"), at=6)
+async def test_failed_shard_leaves_no_file(store: QdrantShardSnapshots, urls: tuple[str, ...]) -> None:
+    fail_write(store, StoreUnavailable("the node is away"), at=6)
 
     with pytest.raises(StoreUnavailable):
         await store.create(NAME)
@@ -227,53 +223,53 @@ async def test_where_one_shard_fails_no_file_is_left(store: QdrantShardSnapshots
 
 
 @pytest.mark.parametrize("at", [3, 6, 10])
-async def test_what_a_kill_at_any_write_left_is_removed_by_the_next_and_taken_for_nothing(
+async def test_next_create_removes_files_of_a_killed_one(
     store: QdrantShardSnapshots, urls: tuple[str, ...], at: int
 ) -> None:
     killed = QdrantShardSnapshots(urls[0], urls)
-    failing(killed, ProcessKilled(), at=at)
+    fail_write(killed, ProcessKilled(), at=at)
     with pytest.raises(ProcessKilled):
         await killed.create(NAME)
     await killed.close()
 
     assert await store.files(NAME) == []
-    made = await store.create(NAME)
+    snapshot = await store.create(NAME)
 
-    assert shard_files(urls) == sorted(file.name for file in made.shards)
-    await store.delete_file(NAME, made.name)
+    assert shard_files(urls) == sorted(file.name for file in snapshot.shards)
+    await store.delete_file(NAME, snapshot.name)
     assert shard_files(urls) == []
 
 
 @pytest.mark.parametrize("at", [2, 4, 6])
-async def test_a_recovery_that_was_killed_at_any_write_is_made_again_whole(
+async def test_killed_recovery_can_be_repeated(
     store: QdrantShardSnapshots, http: httpx.Client, urls: tuple[str, ...], at: int
 ) -> None:
-    """Six writes: the collection, its index, three shards, and that it is whole."""
-    made = await store.create(NAME)
-    location = await store.own_location(NAME, made.name)
+    """Six writes: the collection, its index, three shards, and the completion record."""
+    snapshot = await store.create(NAME)
+    location = await store.own_location(NAME, snapshot.name)
     killed = QdrantShardSnapshots(urls[0], urls)
-    failing(killed, ProcessKilled(), at=at)
+    fail_write(killed, ProcessKilled(), at=at)
     with pytest.raises(ProcessKilled):
-        await killed.recover(COPY, location, sha256=made.sha256)
+        await killed.recover(COPY, location, sha256=snapshot.sha256)
     await killed.close()
 
-    await store.recover(COPY, location, sha256=made.sha256)
+    await store.recover(COPY, location, sha256=snapshot.sha256)
 
     check_copy(http, urls)
 
 
 @pytest.mark.parametrize("call", ["recover", "upload"])
-async def test_a_recovery_whose_collection_is_deleted_is_to_be_repeated(
+async def test_deletion_during_recovery_is_retryable(
     store: QdrantShardSnapshots, http: httpx.Client, urls: tuple[str, ...], call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = await store.create(NAME)
-    location, content = await store.own_location(NAME, made.name), await read(store, made)
+    snapshot = await store.create(NAME)
+    location, content = await store.own_location(NAME, snapshot.name), await read(store, snapshot)
 
     async def recover() -> None:
         if call == "recover":
-            await store.recover(COPY, location, sha256=made.sha256)
+            await store.recover(COPY, location, sha256=snapshot.sha256)
         else:
-            await store.upload(COPY, pieces(content), sha256=made.sha256)
+            await store.upload(COPY, pieces(content), sha256=snapshot.sha256)
 
     async def deleted(node: QdrantNode, *arguments: Any, **options: Any) -> None:
         ask(http, "DELETE", f"/collections/{COPY}")
@@ -289,26 +285,26 @@ async def test_a_recovery_whose_collection_is_deleted_is_to_be_repeated(
     check_copy(http, urls)
 
 
-async def test_nodes_that_were_killed_amid_a_recovery_are_recovered_anew(tmp_path: pathlib.Path) -> None:
+async def test_recovery_after_killed_nodes_succeeds(tmp_path: pathlib.Path) -> None:
     options = ("--peers", "3", "--activation-seconds", "1", "--port", str(free_port()))
     nodes = DevServer(tmp_path, *options)
     store = QdrantShardSnapshots(nodes.url, tuple(nodes.urls), deadline_s=20)
     nodes.call("PUT", f"/collections/{NAME}", BODY)
     points = [{"id": n, "vector": {"": [n, 1.0]}} for n in range(COUNT)]
     nodes.call("PUT", f"/collections/{NAME}/points?wait=true", {"points": points})
-    made = await store.create(NAME)
-    location = await store.own_location(NAME, made.name)
-    work = asyncio.create_task(store.recover(COPY, location, sha256=made.sha256))
+    snapshot = await store.create(NAME)
+    location = await store.own_location(NAME, snapshot.name)
+    recovery = asyncio.create_task(store.recover(COPY, location, sha256=snapshot.sha256))
     async with httpx.AsyncClient(base_url=nodes.url) as client:
         while "Dead" not in (await client.get(f"/collections/{COPY}/cluster")).text:
             await asyncio.sleep(0.02)
     nodes.kill()
     with pytest.raises(StoreUnavailable):
-        await work
+        await recovery
 
     again = DevServer(tmp_path, *options)
     try:
-        await store.recover(COPY, location, sha256=made.sha256)
+        await store.recover(COPY, location, sha256=snapshot.sha256)
 
         assert again.call("POST", f"/collections/{COPY}/points/count", {"exact": True})["count"] == COUNT
     finally:
@@ -316,37 +312,37 @@ async def test_nodes_that_were_killed_amid_a_recovery_are_recovered_anew(tmp_pat
         again.stop()
 
 
-async def test_its_files_are_in_reach_after_the_collection_is_replaced(
+async def test_files_survive_replacement_by_placeholder(
     store: QdrantShardSnapshots, http: httpx.Client, urls: tuple[str, ...]
 ) -> None:
-    made = await store.create(NAME)
+    snapshot = await store.create(NAME)
     before = points_of(http, NAME)
 
     ask(http, "DELETE", f"/collections/{NAME}")
     await store.create_placeholder(NAME)
 
-    assert [file.name for file in await store.files(NAME)] == [made.name]
-    await store.recover(COPY, await store.own_location(NAME, made.name), sha256=made.sha256)
+    assert [file.name for file in await store.files(NAME)] == [snapshot.name]
+    await store.recover(COPY, await store.own_location(NAME, snapshot.name), sha256=snapshot.sha256)
     assert points_of(http, COPY) == before
 
 
-async def test_files_of_shards_that_have_left_their_nodes_are_no_snapshot_until_they_are_back(
+async def test_files_of_moved_shards_are_listed_once_back(
     store: QdrantShardSnapshots, http: httpx.Client, urls: tuple[str, ...]
 ) -> None:
-    made = await store.create(NAME)
+    snapshot = await store.create(NAME)
     ask(http, "DELETE", f"/collections/{NAME}")
     ask(http, "PUT", f"/collections/{NAME}", BODY | {"replication_factor": 1})
     wait_for_active_replicas(urls, NAME)
 
-    # Real nodes may get the very shards that they had.
-    assert await store.files(NAME) in ([], [made])
+    # A real cluster may assign the same shards again.
+    assert await store.files(NAME) in ([], [snapshot])
 
     ask(http, "DELETE", f"/collections/{NAME}")
     await store.create_placeholder(NAME)
-    assert await store.files(NAME) == [made]
+    assert await store.files(NAME) == [snapshot]
 
 
-async def test_what_is_not_there_is_told(store: QdrantShardSnapshots) -> None:
+async def test_missing_names_raise_or_do_nothing(store: QdrantShardSnapshots) -> None:
     with pytest.raises(NotFound):
         await store.create(COPY)
     with pytest.raises(NotFound):
@@ -358,9 +354,7 @@ async def test_what_is_not_there_is_told(store: QdrantShardSnapshots) -> None:
     assert await store.files(COPY) == []
 
 
-async def test_a_shard_without_an_active_replica_on_a_listed_node_is_told(
-    store: QdrantShardSnapshots, urls: tuple[str, ...]
-) -> None:
+async def test_shard_on_unlisted_node_raises(store: QdrantShardSnapshots, urls: tuple[str, ...]) -> None:
     one_node = QdrantShardSnapshots(urls[0], urls[:1])
 
     with pytest.raises(StoreUnavailable, match=r"spec\.nodes of the connection must list every node"):
@@ -372,7 +366,7 @@ async def test_a_shard_without_an_active_replica_on_a_listed_node_is_told(
 
 @pytest.fixture
 async def peers(tmp_path: pathlib.Path) -> AsyncIterator[tuple[Peers, QdrantShardSnapshots, SnapshotFile]]:
-    """A simulated cluster whose faults the test sets, and a snapshot of its collection."""
+    """A simulated cluster with settable faults, and a snapshot of its collection."""
     running = Peers(tmp_path, STEADY, 0)
     opened = QdrantShardSnapshots(running.urls[0], tuple(running.urls), deadline_s=20)
     running.call("PUT", f"/collections/{NAME}", BODY)
@@ -381,11 +375,11 @@ async def peers(tmp_path: pathlib.Path) -> AsyncIterator[tuple[Peers, QdrantShar
     running.stop()
 
 
-async def test_a_set_that_one_node_does_not_know_whole_is_kept(
+async def test_set_with_lagging_nodes_is_kept(
     peers: tuple[Peers, QdrantShardSnapshots, SnapshotFile],
 ) -> None:
-    """Two nodes still know it as it was before its last file."""
-    running, store, made = peers
+    """Two nodes have the record of the set without its last file."""
+    running, store, snapshot = peers
     path = f"/collections/{SHARD_SETS_COLLECTION}"
     ((key, whole),) = [
         each for each in running.call("GET", path)["config"]["metadata"].items() if each[0].startswith(NAME)
@@ -394,31 +388,32 @@ async def test_a_set_that_one_node_does_not_know_whole_is_kept(
     running.set_faults(lag="1.5")
     httpx.patch(running.urls[2] + path, json={"metadata": {key: whole}}).raise_for_status()
 
-    assert await store.files(NAME) == [made]
-    # Files of one second have the same name.
+    assert await store.files(NAME) == [snapshot]
+    # Files created in the same second have the same name.
     await asyncio.sleep(1.05 - time.time() % 1)
     second = await store.create(NAME)
 
-    assert await store.files(NAME) == [made, second]
+    assert await store.files(NAME) == [snapshot, second]
     assert len(shard_files(tuple(running.urls))) == 6
 
 
-async def test_with_fewer_than_most_nodes_nothing_counts_as_gone(
+async def test_minority_of_nodes_lists_nothing(
     peers: tuple[Peers, QdrantShardSnapshots, SnapshotFile],
 ) -> None:
-    running, store, made = peers
+    """With 1 of 3 nodes reachable, listing and deletion fail."""
+    running, store, snapshot = peers
     running.set_faults(away="2,3")
 
     with pytest.raises(StoreUnavailable, match="1 of 3 nodes"):
         await store.files(NAME)
     with pytest.raises(StoreUnavailable, match="1 of 3 nodes"):
-        await store.delete_file(NAME, made.name)
+        await store.delete_file(NAME, snapshot.name)
     running.set_faults()
 
-    assert await store.files(NAME) == [made]
+    assert await store.files(NAME) == [snapshot]
 
 
-async def test_what_most_nodes_do_not_know_in_time_is_not_said_to_be_written(
+async def test_write_waits_for_a_majority(
     peers: tuple[Peers, QdrantShardSnapshots, SnapshotFile], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running, store, _ = peers
@@ -432,10 +427,10 @@ async def test_what_most_nodes_do_not_know_in_time_is_not_said_to_be_written(
     await store.write_metadata(NAME, {"a": 1})
 
 
-async def test_a_replica_that_is_only_being_made_hides_no_file(
+async def test_initializing_replica_hides_no_file(
     peers: tuple[Peers, QdrantShardSnapshots, SnapshotFile],
 ) -> None:
-    running, store, made = peers
+    running, store, snapshot = peers
     running.set_faults(**{"lag": "0.4", "slow-replicas": "1"})
     running.call("DELETE", f"/collections/{NAME}")
     body = BODY | {"replication_factor": 3, "metadata": placeholder_metadata(None)}
@@ -445,13 +440,14 @@ async def test_a_replica_that_is_only_being_made_hides_no_file(
         await store.files(NAME)
     await store.create_placeholder(NAME)
 
-    assert await store.files(NAME) == [made]
+    assert await store.files(NAME) == [snapshot]
 
 
-def failing(store: QdrantShardSnapshots, fault: BaseException, *, at: int) -> None:
-    """Let one write fail before it is sent.
+def fail_write(store: QdrantShardSnapshots, fault: BaseException, *, at: int) -> None:
+    """Let write number `at` fail before it is sent.
 
-    Those of the first snapshot: the record, refused, made, written; a file and its record, three times; the record.
+    Writes of the first snapshot: the record (rejected, created, written), then a file and its record three times, then
+    the record.
     """
     count = itertools.count(1)
 

@@ -1,4 +1,4 @@
-"""What is sent for a snapshot, and what becomes of an answer that is late, half or none; the server is the test's."""
+"""Requests of the snapshot adapter, and its handling of late, partial and missing responses."""
 
 import asyncio
 import contextlib
@@ -45,7 +45,7 @@ CALLS: dict[str, Callable[[QdrantSnapshots], Awaitable[Any]]] = {
 
 @dataclass
 class Server:
-    """Takes every call, notes it, and answers as told."""
+    """Records every request and responds as configured."""
 
     answer: Callable[[], Response] = lambda: JSONResponse({"result": True})
     delay_s: float = 0
@@ -62,7 +62,7 @@ class Server:
         return self.answer()
 
     @contextlib.asynccontextmanager
-    async def opened(self, **options: Any) -> AsyncIterator[QdrantSnapshots]:
+    async def open_store(self, **options: Any) -> AsyncIterator[QdrantSnapshots]:
         methods = ["GET", "PUT", "POST", "PATCH", "DELETE"]
         with serve(Starlette(routes=[Route("/{rest:path}", self.take, methods=methods)])) as url:
             store = QdrantSnapshots(url, **options)
@@ -89,26 +89,31 @@ def words(status: int) -> Response:
     return JSONResponse({"status": {"error": "the server's words"}}, status)
 
 
-async def test_a_created_snapshot_is_told_as_the_server_tells_it() -> None:
+async def test_created_snapshot_matches_response() -> None:
     server = Server(lambda: JSONResponse({"result": FILE}))
-    async with server.opened() as store:
-        made = await store.create(NAME)
+    async with server.open_store() as store:
+        snapshot = await store.create(NAME)
 
-    assert (made.name, made.size, made.sha256, made.created_ms) == ("bot.snapshot", 7, "ab", 1795338001000)
+    assert (snapshot.name, snapshot.size, snapshot.sha256, snapshot.created_ms) == (
+        "bot.snapshot",
+        7,
+        "ab",
+        1795338001000,
+    )
     assert server.calls[0][:2] == ("POST", f"/collections/{NAME}/snapshots?wait=true")
 
 
-async def test_snapshots_are_listed_from_the_oldest_on() -> None:
+async def test_list_is_sorted_by_age() -> None:
     later = FILE | {"name": "a", "creation_time": "2026-11-22T10:00:00", "checksum": None}
-    async with Server(lambda: JSONResponse({"result": [later, FILE]})).opened() as store:
+    async with Server(lambda: JSONResponse({"result": [later, FILE]})).open_store() as store:
         files = await store.files(NAME)
 
     assert [(file.name, file.sha256) for file in files] == [("bot.snapshot", "ab"), ("a", None)]
 
 
-async def test_recovering_names_place_checksum_and_what_counts() -> None:
+async def test_recover_sends_location_priority_checksum() -> None:
     server = Server()
-    async with server.opened() as store:
+    async with server.open_store() as store:
         await store.recover(NAME, "https://elsewhere/file", sha256="ab")
 
     method, target, body, _ = server.calls[0]
@@ -116,9 +121,9 @@ async def test_recovering_names_place_checksum_and_what_counts() -> None:
     assert body == b'{"location":"https://elsewhere/file","priority":"snapshot","checksum":"ab"}'
 
 
-async def test_the_key_goes_along_to_the_server_s_own_file_and_nowhere_else() -> None:
+async def test_key_is_sent_for_own_files_only() -> None:
     server = Server()
-    async with server.opened(api_key="key") as store:
+    async with server.open_store(api_key="key") as store:
         await store.recover(NAME, await store.own_location("other", "file"), sha256=None)
         await store.recover(NAME, "https://elsewhere/file", sha256=None)
 
@@ -127,9 +132,9 @@ async def test_the_key_goes_along_to_the_server_s_own_file_and_nowhere_else() ->
     assert b"api_key" not in other
 
 
-async def test_an_upload_is_a_form_s_file_sent_piece_by_piece() -> None:
+async def test_upload_streams_a_form_file() -> None:
     server = Server()
-    async with server.opened(api_key="key") as store:
+    async with server.open_store(api_key="key") as store:
         await store.upload(NAME, pieces(b"one", b"two"), sha256="ab")
 
     method, target, body, key = server.calls[0]
@@ -139,21 +144,21 @@ async def test_an_upload_is_a_form_s_file_sent_piece_by_piece() -> None:
     assert b'name="snapshot"' in body
 
 
-async def test_an_upload_ends_with_what_its_source_raised() -> None:
-    async with Server().opened() as store:
+async def test_upload_raises_error_of_its_source() -> None:
+    async with Server().open_store() as store:
         with pytest.raises(TransientError, match="the storage is away"):
             await store.upload(NAME, pieces(b"one", fault=TransientError("the storage is away")), sha256=None)
 
 
 @pytest.mark.parametrize(("status", "error"), [(400, StoreRejected), (429, StoreUnavailable), (500, StoreUnavailable)])
-async def test_a_status_tells_what_can_be_done(status: int, error: type[AgentMemoryError]) -> None:
-    async with Server(lambda: words(status)).opened() as store:
+async def test_http_status_maps_to_error(status: int, error: type[AgentMemoryError]) -> None:
+    async with Server(lambda: words(status)).open_store() as store:
         for call in CALLS.values():
             with pytest.raises(error, match="the server's words"):
                 await call(store)
 
 
-async def test_a_server_that_is_away_is_unavailable() -> None:
+async def test_unreachable_server_is_unavailable() -> None:
     store = QdrantSnapshots(f"http://127.0.0.1:{free_port()}")
 
     for call in CALLS.values():
@@ -163,30 +168,30 @@ async def test_a_server_that_is_away_is_unavailable() -> None:
     await store.close()
 
 
-async def test_what_the_server_took_and_did_not_finish_is_unavailable() -> None:
+async def test_accepted_response_is_unavailable() -> None:
     accepted = {"status": "accepted", "time": 0.1}
-    async with Server(lambda: JSONResponse(accepted, 202)).opened() as store:
+    async with Server(lambda: JSONResponse(accepted, 202)).open_store() as store:
         for call in ("create", "recover", "upload"):
             with pytest.raises(StoreUnavailable, match="has not finished"):
                 await CALLS[call](store)
 
 
 @pytest.mark.parametrize("call", ["create", "recover", "upload"])
-async def test_a_call_that_never_ends_is_given_up_at_its_deadline(call: str) -> None:
+async def test_call_ends_at_its_deadline(call: str) -> None:
     server = Server(delay_s=0.6)
-    async with server.opened(deadline_s=0.2) as store:
+    async with server.open_store(deadline_s=0.2) as store:
         with pytest.raises(StoreUnavailable, match="no answer in time"):
             await CALLS[call](store)
 
     assert server.calls, "the limit of other calls is not what ended it"
 
 
-async def test_a_call_that_takes_its_time_outlasts_the_usual_limit() -> None:
-    async with Server(lambda: JSONResponse({"result": FILE}), delay_s=1.2).opened(timeout_s=1) as store:
+async def test_slow_call_outlasts_the_normal_timeout() -> None:
+    async with Server(lambda: JSONResponse({"result": FILE}), delay_s=1.2).open_store(timeout_s=1) as store:
         assert (await store.create(NAME)).name == "bot.snapshot"
 
 
-async def test_a_download_that_breaks_off_is_unavailable() -> None:
+async def test_interrupted_download_is_unavailable() -> None:
     async def half(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
@@ -199,8 +204,8 @@ async def test_a_download_that_breaks_off_is_unavailable() -> None:
         await store.close()
 
 
-async def test_what_is_gone_is_told_or_is_no_error() -> None:
-    async with Server(lambda: words(404)).opened() as store:
+async def test_missing_file_raises_or_does_nothing() -> None:
+    async with Server(lambda: words(404)).open_store() as store:
         await store.delete_file(NAME, "bot.snapshot")
         assert await store.files(NAME) == []
         assert await store.metadata(NAME) is None
@@ -214,31 +219,31 @@ async def test_what_is_gone_is_told_or_is_no_error() -> None:
 @pytest.mark.parametrize(
     ("message", "error"), [("shard 0 not found", StoreUnavailable), ("Snapshot not found", StoreRejected)]
 )
-async def test_a_recovery_whose_collection_is_deleted_is_to_be_repeated(message: str, error: type[Exception]) -> None:
+async def test_deletion_during_recovery_is_retryable(message: str, error: type[Exception]) -> None:
     def answer() -> Response:
         method, target, *_ = server.calls[-1]
         is_recovery = "/recover" in target or "/upload" in target
-        gone = JSONResponse({"status": {"error": f"Not found: {message}"}}, 404)
-        return gone if is_recovery or method == "GET" else JSONResponse({"result": True})
+        missing = JSONResponse({"status": {"error": f"Not found: {message}"}}, 404)
+        return missing if is_recovery or method == "GET" else JSONResponse({"result": True})
 
     server = Server(answer)
-    async with server.opened() as store:
+    async with server.open_store() as store:
         for call in (store.recover(NAME, "file", sha256=None), store.upload(NAME, pieces(b"one"), sha256=None)):
             with pytest.raises(error, match=message):
                 await call
 
 
-async def test_a_placeholder_that_stands_is_no_error() -> None:
-    async with Server(lambda: words(409)).opened() as store:
+async def test_existing_placeholder_is_no_error() -> None:
+    async with Server(lambda: words(409)).open_store() as store:
         await store.create_placeholder(NAME)
 
 
-async def test_who_lost_the_lease_changes_nothing() -> None:
+async def test_lost_leadership_sends_nothing() -> None:
     def refuse() -> None:
         raise LeadershipLost("another leads")
 
     server = Server()
-    async with server.opened() as store:
+    async with server.open_store() as store:
         store.watch_calls(CallHooks(before_write=refuse, count_call=lambda *_: None, tracer=NO_TRACES))
         for call in ("create", "recover", "upload", "delete_file", "create_placeholder", "write_metadata"):
             with pytest.raises(LeadershipLost):
@@ -248,9 +253,9 @@ async def test_who_lost_the_lease_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("call", ["create", "recover", "upload"])
-async def test_one_node_of_several_is_not_taken_for_the_whole(call: str) -> None:
+async def test_unlisted_cluster_nodes_are_rejected(call: str) -> None:
     server = Server(cluster={"status": "enabled", "peers": {"1": {}, "2": {}}})
-    async with server.opened() as store:
+    async with server.open_store() as store:
         with pytest.raises(SpecInvalid, match=r"cluster of 2 nodes.*spec\.nodes") as caught:
             await CALLS[call](store)
 
@@ -258,7 +263,7 @@ async def test_one_node_of_several_is_not_taken_for_the_whole(call: str) -> None
     assert server.calls == []
 
 
-async def test_a_cluster_of_one_node_is_like_a_server_that_is_alone() -> None:
+async def test_cluster_of_one_node_is_accepted() -> None:
     server = Server(lambda: JSONResponse({"result": FILE}), cluster={"status": "enabled", "peers": {"1": {}}})
-    async with server.opened() as store:
+    async with server.open_store() as store:
         assert (await store.create(NAME)).name == "bot.snapshot"

@@ -1,4 +1,4 @@
-"""Both clients of Qdrant over TLS: whom they trust, and what they make of a server that they do not."""
+"""TLS of both Qdrant clients: trusted authorities and errors."""
 
 import pathlib
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -20,19 +20,19 @@ NO_HANG_S = 3.0
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """Vouches for the server."""
+    """The authority that signs the server's certificate."""
     return Authority(tmp_path_factory.mktemp("authority"))
 
 
 @pytest.fixture(scope="module")
 def url(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A development Qdrant server that speaks TLS."""
+    """A development Qdrant server with TLS."""
     with dev_qdrant(tmp_path_factory.mktemp("qdrant"), tls=authority.issue()) as url:
         yield url
 
 
 @asynccontextmanager
-async def opened(client: Callable[..., Client], url: str, ca_pem: str | None = None) -> AsyncIterator[Client]:
+async def open_store(client: Callable[..., Client], url: str, ca_pem: str | None = None) -> AsyncIterator[Client]:
     store = client(url, ca_pem=ca_pem, timeout_s=5)
     try:
         yield store
@@ -50,31 +50,30 @@ async def ask(store: Client) -> None:
 
 
 @both_clients
-async def test_a_server_with_a_certificate_of_the_named_authority_is_used(
-    client: type[Client], url: str, authority: Authority
-) -> None:
-    async with opened(client, url, authority.pem) as store:
+async def test_certificate_of_given_ca_is_accepted(client: type[Client], url: str, authority: Authority) -> None:
+    async with open_store(client, url, authority.pem) as store:
         await ask(store)
 
 
 @both_clients
-async def test_a_bundle_of_authorities_is_taken_whole(
+async def test_bundle_of_authorities_is_accepted(
     client: type[Client], url: str, authority: Authority, tmp_path: pathlib.Path
 ) -> None:
-    """As it is while an authority is rotated."""
-    async with opened(client, url, Authority(tmp_path).pem + authority.pem) as store:
+    """A bundle has two authorities during a rotation."""
+    async with open_store(client, url, Authority(tmp_path).pem + authority.pem) as store:
         await ask(store)
 
 
 @both_clients
 @pytest.mark.parametrize("is_named", [False, True], ids=["the system's", "another"])
-async def test_a_certificate_of_another_authority_is_refused_at_once_with_the_way_out(
+async def test_unknown_authority_is_rejected_at_once(
     client: type[Client], is_named: bool, url: str, tmp_path: pathlib.Path
 ) -> None:
+    """The message names the field to correct."""
     other = Authority(tmp_path).pem if is_named else None
     at_once = Patience(NO_HANG_S)
 
-    async with opened(client, url, other) as store:
+    async with open_store(client, url, other) as store:
         with pytest.raises(TlsVerificationFailed, match=r"certificate was rejected \(.*issuer.*spec\.tls\.caSecretRef"):
             await ask(store)
 
@@ -82,34 +81,32 @@ async def test_a_certificate_of_another_authority_is_refused_at_once_with_the_wa
 
 
 @both_clients
-async def test_a_certificate_for_another_host_is_refused(
+async def test_certificate_of_other_host_is_rejected(
     client: type[Client], authority: Authority, tmp_path: pathlib.Path
 ) -> None:
     with dev_qdrant(tmp_path, tls=authority.issue(host="qdrant.example")) as elsewhere:
-        async with opened(client, elsewhere, authority.pem) as store:
+        async with open_store(client, elsewhere, authority.pem) as store:
             with pytest.raises(TlsVerificationFailed, match=r"IP address mismatch.*spec\.url"):
                 await ask(store)
 
 
 @both_clients
-async def test_a_server_that_speaks_no_tls_is_named_as_such(
-    client: type[Client], authority: Authority, tmp_path: pathlib.Path
-) -> None:
+async def test_server_without_tls_is_named(client: type[Client], authority: Authority, tmp_path: pathlib.Path) -> None:
     with dev_qdrant(tmp_path) as plain:
-        async with opened(client, plain.replace("http:", "https:"), authority.pem) as store:
+        async with open_store(client, plain.replace("http:", "https:"), authority.pem) as store:
             with pytest.raises(TlsVerificationFailed, match=r"TLS handshake with the server failed"):
                 await ask(store)
 
 
 @both_clients
-async def test_a_server_that_wants_tls_and_gets_none_is_unavailable(client: type[Client], url: str) -> None:
-    async with opened(client, url.replace("https:", "http:")) as store:
+async def test_plain_http_to_tls_server_is_unavailable(client: type[Client], url: str) -> None:
+    async with open_store(client, url.replace("https:", "http:")) as store:
         with pytest.raises(StoreUnavailable):
             await ask(store)
 
 
-async def test_a_write_to_a_server_that_is_not_trusted_is_known_not_to_have_happened(url: str) -> None:
-    async with opened(QdrantPoints, url) as store:
+async def test_untrusted_server_is_no_unknown_outcome(url: str) -> None:
+    async with open_store(QdrantPoints, url) as store:
         assert isinstance(store, QdrantPoints)
         with pytest.raises(TlsVerificationFailed) as caught:
             await store.upsert("nothing", [])
@@ -119,7 +116,7 @@ async def test_a_write_to_a_server_that_is_not_trusted_is_known_not_to_have_happ
 
 @both_clients
 @pytest.mark.parametrize("ca_pem", ["", "garbage", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----", "é"])
-def test_what_is_no_certificate_is_refused_with_its_field(client: type[Client], ca_pem: str) -> None:
+def test_invalid_ca_is_rejected_with_its_field(client: type[Client], ca_pem: str) -> None:
     with pytest.raises(SpecInvalid, match=r"spec\.tls\.caSecretRef") as caught:
         client("https://qdrant:6333", ca_pem=ca_pem)
 

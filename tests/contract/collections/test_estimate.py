@@ -1,4 +1,4 @@
-"""The estimate against the files of real segments."""
+"""Size estimates compared with the files of real segments."""
 
 import asyncio
 import pathlib
@@ -53,21 +53,21 @@ KINDS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize(
     "kind", ["Scalar", "keywords", *(pytest.param(kind, marks=pytest.mark.faults) for kind in ("None", "Turbo"))]
 )
-async def test_the_files_of_a_collection_are_within_a_quarter_of_the_estimate(on_disk: pathlib.Path, kind: str) -> None:
+async def test_files_are_within_25_percent_of_estimate(on_disk: pathlib.Path, kind: str) -> None:
     index = KINDS[kind] | {"optimizers": {"indexingThresholdKB": 100}}
     desired = desired_of({"embedding": {"provider": "none", "dimensions": DIMENSIONS}, "index": index})
     with serve(create_app(on_disk)) as url:
         store = QdrantCollections(url)
-        done = await reconcile(ALIAS, desired, store=store, last_physical=None, last_points=0)
+        outcome = await reconcile(ALIAS, desired, store=store, last_physical=None, last_points=0)
         await _fill(url, has_keyword=desired.has_keyword)
-        await _indexed(store, done.observed.physical, kinds=2 if desired.has_keyword else 1)
+        await _wait_until_indexed(store, outcome.observed.physical, kinds=2 if desired.has_keyword else 1)
         await store.close()
 
     assert size_on_disk(on_disk) == pytest.approx(estimate(layout_of(desired), MEMORIES).disk, rel=0.25)
 
 
 def keywords_of(rng: random.Random) -> dict[str, Any]:
-    """Return the vector of a text's words, of which some are in most texts and most in few."""
+    """Return a keyword vector with common and rare words."""
     words: set[int] = set()
     while len(words) < DISTINCT_KEYWORDS:
         words.add(int(20_000 ** rng.random()))
@@ -85,7 +85,7 @@ async def _fill(url: str, *, has_keyword: bool) -> None:
             answer.raise_for_status()
 
 
-async def _indexed(store: QdrantCollections, physical: str, *, kinds: int) -> None:
+async def _wait_until_indexed(store: QdrantCollections, physical: str, *, kinds: int) -> None:
     async with asyncio.timeout(500):
         while True:
             observed = await store.observe(ALIAS, physical)

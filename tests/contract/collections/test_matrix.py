@@ -1,4 +1,4 @@
-"""The reconcile matrix against a server: applied, read back, and nothing sent where nothing differs."""
+"""The reconcile matrix against a server: create, change and unset of each parameter."""
 
 import uuid
 from collections.abc import AsyncIterator
@@ -17,8 +17,8 @@ from tests.support.spec.plans import desired_of, small_form
 ROWS = load_matrix()
 
 
-class Counting(QdrantCollections):
-    """The adapter, remembering what it was told to change."""
+class RecordingCollections(QdrantCollections):
+    """An adapter that records the changes sent."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -30,18 +30,18 @@ class Counting(QdrantCollections):
 
 
 class Bench:
-    """One name on the server."""
+    """One alias on the server."""
 
     def __init__(self, url: str) -> None:
-        self.store = Counting(url)
+        self.store = RecordingCollections(url)
         self.http = httpx.Client(base_url=url, timeout=30)
         self.alias = f"agent_memory_m-{uuid.uuid4().hex[:12]}"
         self.last: str | None = None
 
-    async def bring(self, desired: Collection) -> PassOutcome:
-        done = await reconcile(self.alias, desired, store=self.store, last_physical=self.last, last_points=0)
-        self.last = done.observed.physical
-        return done
+    async def apply_spec(self, desired: Collection) -> PassOutcome:
+        outcome = await reconcile(self.alias, desired, store=self.store, last_physical=self.last, last_points=0)
+        self.last = outcome.observed.physical
+        return outcome
 
     async def drop(self) -> None:
         if self.last:
@@ -59,27 +59,28 @@ async def bench(qdrant_url: str) -> AsyncIterator[Bench]:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.parameter)
-async def test_it_is_created_changed_and_unset_as_the_server_reads_back(bench: Bench, row: MatrixRow) -> None:
-    base, wanted = desired_of(row.base), desired_of(row.spec)
+async def test_parameter_is_created_changed_and_unset(bench: Bench, row: MatrixRow) -> None:
+    """A second pass over the same spec sends nothing."""
+    base, desired = desired_of(row.base), desired_of(row.spec)
 
-    created = await bench.bring(wanted)
+    created = await bench.apply_spec(desired)
     assert created.plan.changes == ()
-    assert shown(created, row) == {name: value for name, value in row.create.items() if value is not None}
+    assert parameter_of(created, row) == {name: value for name, value in row.create.items() if value is not None}
     bench.store.sent.clear()
-    await bench.bring(wanted)
+    await bench.apply_spec(desired)
     assert bench.store.sent == [], "nothing is sent where nothing differs"
     await bench.drop()
 
-    started = await bench.bring(base)
-    changed = await bench.bring(wanted)
-    unset = await bench.bring(base)
+    original = await bench.apply_spec(base)
+    changed = await bench.apply_spec(desired)
+    unset = await bench.apply_spec(base)
 
     assert bool(changed.plan.changes) == row.held
-    assert shown(changed, row) == shown(started if row.held else created, row)
+    assert parameter_of(changed, row) == parameter_of(original if row.held else created, row)
     assert unset.plan.changes == ()
 
 
-def shown(done: PassOutcome, row: MatrixRow) -> dict[str, Any]:
-    """Return the part of the observed collection that shows the parameter."""
-    form = small_form(done.observed.collection)
+def parameter_of(outcome: PassOutcome, row: MatrixRow) -> dict[str, Any]:
+    """Return the part of the observed collection that contains the parameter."""
+    form = small_form(outcome.observed.collection)
     return {name: form[name] for name, value in row.create.items() if value is not None}

@@ -1,4 +1,4 @@
-"""Replicas as the operator sees and moves them, on the nodes that QDRANT_URLS lists, else on a simulated cluster."""
+"""Replica placement and moves, on the nodes of QDRANT_URLS or on a simulated cluster."""
 
 import os
 import re
@@ -81,14 +81,14 @@ async def store(urls: tuple[str, ...], collection: httpx.Client) -> AsyncIterato
     await opened.close()
 
 
-async def settled(store: QdrantCollections) -> Placement:
+async def wait_for_placement(store: QdrantCollections) -> Placement:
     patience = Patience(30)
-    while (seen := await store.placement(NAME)) is None or seen.copying or seen.inactive:
-        assert not patience.is_over, seen
-    return seen
+    while (placement := await store.placement(NAME)) is None or placement.copying or placement.inactive:
+        assert not patience.is_over, placement
+    return placement
 
 
-async def test_an_observed_collection_says_where_its_replicas_are(store: QdrantCollections) -> None:
+async def test_placement_is_observed(store: QdrantCollections) -> None:
     observed = await store.observe(NAME, NAME)
 
     assert observed is not None
@@ -99,17 +99,17 @@ async def test_an_observed_collection_says_where_its_replicas_are(store: QdrantC
     assert await store.peers() == 3
 
 
-async def test_a_replica_is_copied_and_dropped(store: QdrantCollections) -> None:
-    seen = await settled(store)
-    source = next(iter(seen.shards[0]))
-    target = next(peer for peer in seen.peers if peer != source)
+async def test_replica_is_copied_and_dropped(store: QdrantCollections) -> None:
+    placement = await wait_for_placement(store)
+    source = next(iter(placement.shards[0]))
+    target = next(peer for peer in placement.peers if peer != source)
     copy = CopyReplica(0, source, target)
 
     assert await store.move_replica(NAME, copy)
     during, observed = await store.placement(NAME), await store.observe(NAME, NAME)
-    after = await settled(store)
+    after = await wait_for_placement(store)
     assert await store.move_replica(NAME, DropReplica(0, source))
-    left = await settled(store)
+    remaining = await wait_for_placement(store)
 
     assert during is not None
     assert during.copying == (copy,)
@@ -117,20 +117,20 @@ async def test_a_replica_is_copied_and_dropped(store: QdrantCollections) -> None
     assert observed.is_busy
     assert target in during.shards[0]
     assert after.active == 3
-    assert dict(left.shards[0]) == {target: "Active"}
+    assert dict(remaining.shards[0]) == {target: "Active"}
 
 
-async def test_what_the_cluster_refuses_is_told_in_its_words(store: QdrantCollections) -> None:
-    seen = await settled(store)
+async def test_rejected_move_quotes_the_cluster(store: QdrantCollections) -> None:
+    placement = await wait_for_placement(store)
 
     with pytest.raises(StoreRejected, match="at least one active replica"):
-        await store.move_replica(NAME, DropReplica(0, next(iter(seen.shards[0]))))
+        await store.move_replica(NAME, DropReplica(0, next(iter(placement.shards[0]))))
     with pytest.raises(NotFound):
         await store.move_replica("agent_memory_none__1", DropReplica(0, 1))
-    assert (await settled(store)).can_move
+    assert (await wait_for_placement(store)).can_move
 
 
-async def test_a_server_that_is_alone_is_asked_nothing_more(qdrant_url: str) -> None:
+async def test_single_server_gets_no_extra_calls(qdrant_url: str) -> None:
     with serve_proxy(qdrant_url) as proxy:
         store = QdrantCollections(proxy.url)
         await store.server()
@@ -146,31 +146,33 @@ async def test_a_server_that_is_alone_is_asked_nothing_more(qdrant_url: str) -> 
         httpx.delete(f"{qdrant_url}/collections/{NAME}")
 
 
-async def test_a_preview_names_the_copies_and_refuses_more_replicas_than_peers(store: QdrantCollections) -> None:
-    def asking(factor: int, slug: str = "replicas") -> AgentMemory:
+async def test_plan_lists_copies_and_rejects_excess_replicas(store: QdrantCollections) -> None:
+    def with_replicas(factor: int, slug: str = "replicas") -> AgentMemory:
         sharding = {"shardNumber": 2, "replicationFactor": factor}
         return parse_agent_memory(memory_document(slug, embedding=EMBEDDING, index={"sharding": sharding}))
 
-    asked = [asking(2), asking(5), asking(5, "replicas-new")]
-    more, most, new = [preview for each in asked for preview in [one async for one in preview_passes([each], store)]]
+    memories = [with_replicas(2), with_replicas(5), with_replicas(5, "replicas-new")]
+    more, excessive, new = [
+        preview for each in memories for preview in [one async for one in preview_passes([each], store)]
+    ]
 
     assert more.draft is not None
-    told = [describe_change(change) for change in more.draft.plan.changes]
-    # Real peers have numbers of sixteen digits.
+    descriptions = [describe_change(change) for change in more.draft.plan.changes]
+    # Peer ids of a real cluster have sixteen digits.
     copies = r"set replication_factor 2; copy shard 0 from peer \d+ to \d+, shard 1 from peer \d+ to \d+"
-    assert any(re.match(copies, change) for change in told)
-    assert most.refusal is not None
+    assert any(re.match(copies, change) for change in descriptions)
+    assert excessive.refusal is not None
     assert new.refusal is not None
-    assert "replicationFactor 5" in most.refusal[1]
+    assert "replicationFactor 5" in excessive.refusal[1]
     assert "in the cluster (3)" in new.refusal[1]
 
 
-class Rebuilding:
-    """A rebuild whose target is the collection."""
+class RebuildIntoCollection:
+    """A rebuild into the collection."""
 
     def __init__(self, url: str) -> None:
         self.server = Server(Endpoint(url, None, 10), QdrantCollections(url), QdrantSnapshots(url), QdrantPoints(url))
-        self.told: list[str] = []
+        self.messages: list[str] = []
 
     async def task(self) -> RebuildRun:
         observed = await self.server.collections.observe(NAME, NAME)
@@ -188,21 +190,20 @@ class Rebuilding:
         )
 
     async def check(self) -> None:
-        """It goes on."""
+        """Never cancel the rebuild."""
 
     async def show(self, record: RebuildRecord, message: str) -> None:
-        self.told.append(message)
+        self.messages.append(message)
 
 
 @pytest.mark.skipif("QDRANT_URLS" in os.environ, reason="sends peers away, which only simulated ones do")
-async def test_a_rebuild_waits_for_every_replica_of_its_target_and_names_those_that_are_not_active(
-    urls: tuple[str, ...], collection: httpx.Client, peers: Peers
-) -> None:
-    rebuilding = Rebuilding(urls[0])
+async def test_rebuild_waits_for_all_replicas(urls: tuple[str, ...], collection: httpx.Client, peers: Peers) -> None:
+    """The error names the replicas that are not active."""
+    rebuilding = RebuildIntoCollection(urls[0])
     task = await rebuilding.task()
     await rebuilding.server.collections.move_replica(NAME, CopyReplica(0, 1, 2))
     await await_replicas(task, look_s=0.05)
-    copied = list(rebuilding.told)
+    copied = list(rebuilding.messages)
     peers.set_faults(away="2")
 
     with pytest.raises(StoreUnavailable, match="shard 0 on peer 2 is Dead"):
@@ -215,9 +216,7 @@ async def test_a_rebuild_waits_for_every_replica_of_its_target_and_names_those_t
 
 
 @pytest.mark.skipif("QDRANT_URLS" in os.environ, reason="sends peers away, which only simulated ones do")
-async def test_a_replica_that_dies_while_a_move_is_announced_leaves_the_alias_where_it_is(
-    urls: tuple[str, ...], peers: Peers
-) -> None:
+async def test_replica_lost_during_a_move_keeps_the_alias(urls: tuple[str, ...], peers: Peers) -> None:
     async with open_rebuild(urls[0]) as rebuild:
         task = await rebuild.begin()
         wait_for_active_replicas(urls, rebuild.target)
@@ -226,24 +225,24 @@ async def test_a_replica_that_dies_while_a_move_is_announced_leaves_the_alias_wh
 
         now_s = 0.0
 
-        async def leave(seconds: float) -> None:
+        async def advance(seconds: float) -> None:
             nonlocal now_s
             if now_s == 0:
                 peers.set_faults(away="2")
             now_s += seconds
 
         with pytest.raises(StoreUnavailable, match="shard 0 on peer 2 is Dead"):
-            await MoveStep(AliasLocks(), lambda _: False, monotonic=lambda: now_s, sleep=leave)(task)
+            await MoveStep(AliasLocks(), lambda _: False, monotonic=lambda: now_s, sleep=advance)(task)
         peers.set_faults()
 
         assert await rebuild.alias() == rebuild.source
         assert phase_of(await rebuild.metadata(rebuild.source)) is None
 
 
-async def test_a_rebuild_on_a_server_that_is_alone_waits_for_nothing(qdrant_url: str) -> None:
+async def test_rebuild_on_a_single_server_does_not_wait(qdrant_url: str) -> None:
     httpx.put(f"{qdrant_url}/collections/{NAME}", json=BODY)
     with serve_proxy(qdrant_url) as proxy:
-        rebuilding = Rebuilding(proxy.url)
+        rebuilding = RebuildIntoCollection(proxy.url)
         task = await rebuilding.task()
         proxy.calls.clear()
 
@@ -254,8 +253,8 @@ async def test_a_rebuild_on_a_server_that_is_alone_waits_for_nothing(qdrant_url:
     httpx.delete(f"{qdrant_url}/collections/{NAME}")
 
 
-class Proxied:
-    """A cluster behind something that lets through less than it has; `status` is what it answers to moves."""
+class RestrictedCluster:
+    """A cluster behind a proxy that blocks calls. `status` is the response to moves."""
 
     def __init__(self, status: int, *, shards: int = 200) -> None:
         self.status, self.shards = status, shards
@@ -269,25 +268,25 @@ class Proxied:
 
     async def _shards(self, request: Request) -> Response:
         local = [{"shard_id": 0, "points_count": 0, "state": "Active"}]
-        seen = {"peer_id": 1, "shard_count": 1, "local_shards": local, "remote_shards": [], "shard_transfers": []}
-        return JSONResponse({"result": seen}, status_code=self.status if request.method == "POST" else self.shards)
+        placement = {"peer_id": 1, "shard_count": 1, "local_shards": local, "remote_shards": [], "shard_transfers": []}
+        return JSONResponse({"result": placement}, status_code=self.status if request.method == "POST" else self.shards)
 
 
 @pytest.mark.parametrize("status", [404, 405, 501])
-async def test_a_cluster_that_has_no_calls_for_replicas_is_known_once_one_was_tried(status: int) -> None:
-    with serve(Proxied(status).app()) as url:
+async def test_unsupported_moves_are_remembered(status: int) -> None:
+    with serve(RestrictedCluster(status).app()) as url:
         store = QdrantCollections(url)
 
         assert not await store.move_replica(NAME, CopyReplica(0, 1, 2))
-        seen = await store.placement(NAME)
+        placement = await store.placement(NAME)
 
-        assert seen is not None
-        assert not seen.can_move
+        assert placement is not None
+        assert not placement.can_move
         await store.close()
 
 
-async def test_a_cluster_that_does_not_tell_of_shards_is_taken_as_it_is() -> None:
-    with serve(Proxied(200, shards=403).app()) as url:
+async def test_hidden_placement_is_none() -> None:
+    with serve(RestrictedCluster(200, shards=403).app()) as url:
         store = QdrantCollections(url)
 
         assert await store.placement(NAME) is None

@@ -1,6 +1,7 @@
-"""Agents of a collection whose strict mode forbids what is exact: it refuses counts, facets and searches with 400.
+"""Agents on a collection with a strict mode that rejects exact counts, facets and searches with a 400.
 
-The server's operator sets that limit (in the server's configuration, or by hand); no object of ours has it.
+The administrator of the server sets that limit, in its configuration or by an API call; no object of this operator
+does.
 """
 
 from collections.abc import AsyncIterator
@@ -29,20 +30,20 @@ from tests.support.job.rebuild_world import FullWorld
 from tests.support.job.restore_world import POINTS, RestoreWorld
 from tests.support.web.http_server import check_success
 
-# Fewer than there are points in any test here.
-MOST = 7
+# Smaller than the number of points in every test.
+MAX_QUERY_LIMIT = 7
 EVERYTHING: dict[str, Any] = {"must": []}
 
 
 def forbid(url: str, collection: str, **limits: Any) -> None:
-    """Forbid what is exact."""
+    """Forbid exact calls."""
     strict = {"enabled": True, "search_allow_exact": False} | limits
     check_success(httpx.patch(f"{url}/collections/{collection}", json={"strict_mode_config": strict}))
 
 
 @pytest.fixture
 async def world(qdrant_url: str) -> AsyncIterator[World]:
-    """An agent with 30 memories; what its API opened knows that nothing exact is allowed."""
+    """An agent with 30 memories on such a collection, opened with `allows_exact=False`."""
     async with open_world(qdrant_url, keyword=KeywordSource(language="english", window=2)) as world:
         for number in range(30):
             await world.add(f"m{number}", type="fact" if number % 3 else "task")
@@ -52,7 +53,7 @@ async def world(qdrant_url: str) -> AsyncIterator[World]:
 
 
 @pytest.mark.parametrize("asked", [{}, {"exact": True}, {"exact": True, "filter": EVERYTHING}], ids=str)
-async def test_the_server_refuses_an_exact_count_in_the_words_of_a_search(world: World, qdrant_url: str, asked) -> None:
+async def test_server_rejects_exact_calls(world: World, qdrant_url: str, asked) -> None:
     points = f"{qdrant_url}/collections/{world.agent.alias}"
     calls = {
         "points/count": asked,
@@ -62,15 +63,15 @@ async def test_the_server_refuses_an_exact_count_in_the_words_of_a_search(world:
 
     answers = [httpx.post(f"{points}/{path}", json=body) for path, body in calls.items()]
 
-    told = {(answer.status_code, answer.json()["status"]["error"]) for answer in answers}
-    assert told == {(400, "Bad request: Exact search disabled!. Help: Set exact=false.")}
+    responses = {(answer.status_code, answer.json()["status"]["error"]) for answer in answers}
+    assert responses == {(400, "Bad request: Exact search disabled!. Help: Set exact=false.")}
     assert httpx.post(f"{points}/points/count", json={"exact": False}).status_code == 200
 
 
-async def test_counts_list_what_may_not_be_counted_in_pages_that_are_allowed(world: World, qdrant_url: str) -> None:
+async def test_counts_list_points_in_allowed_pages(world: World, qdrant_url: str) -> None:
     deleted = (await world.rows())[0]
     await delete_head(world.agent, deleted.id, user_id="u")
-    forbid(qdrant_url, world.agent.alias, max_query_limit=MOST)
+    forbid(qdrant_url, world.agent.alias, max_query_limit=MAX_QUERY_LIMIT)
     store, collections = world.agent.store, QdrantCollections(qdrant_url)
     by_type = {"must": [{"key": "type", "match": {"value": "task"}}]}
 
@@ -88,12 +89,12 @@ async def test_counts_list_what_may_not_be_counted_in_pages_that_are_allowed(wor
     await collections.close()
 
 
-async def test_a_count_that_is_refused_for_another_reason_is_told(world: World, qdrant_url: str) -> None:
+async def test_other_rejections_are_raised(world: World, qdrant_url: str) -> None:
     with pytest.raises(StoreRejected):
         await world.agent.store.count(world.agent.alias, {"must": [{"key": 5}]})
 
 
-async def test_searches_are_answered_and_none_is_said_to_be_proven(world: World) -> None:
+async def test_searches_work_and_are_not_exact(world: World) -> None:
     asked = [
         search_request(vector=vector_of("m1"), top_k=5),
         search_request(vector=vector_of("m1"), top_k=5, explain=True),
@@ -110,7 +111,7 @@ async def test_searches_are_answered_and_none_is_said_to_be_proven(world: World)
     assert (explained.scored, explained.eligible, explained.is_exact) == (30, 30, False)
 
 
-async def test_where_there_are_lists_they_are_joined_without_an_exact_search(world: World) -> None:
+async def test_candidate_lists_need_no_exact_search(world: World) -> None:
     world.set_ranking(replace(world.agent.settings.ranking, candidates=12))
 
     answer = await world.recall.search(world.agent, search_request(vector=vector_of("m1"), top_k=5, explain=True))
@@ -118,9 +119,7 @@ async def test_where_there_are_lists_they_are_joined_without_an_exact_search(wor
     assert (len(answer.results), answer.results[0].record.content) == (5, "m1")
 
 
-async def test_the_many_memories_of_a_user_are_estimated_and_not_listed(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_large_counts_are_estimated(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = list[bool]()
     count = world.agent.store.count
 
@@ -134,7 +133,7 @@ async def test_the_many_memories_of_a_user_are_estimated_and_not_listed(
     assert (answer.results[0].record.content, asked) == ("m1", [False])
 
 
-async def test_statistics_cleanups_and_erasures_go_on(world: World) -> None:
+async def test_statistics_cleanup_and_erasure_work(world: World) -> None:
     counted = await count_memories(world.agent, "u")
     assert {name: sum(states.values()) for name, states in counted.types.items()} == {"fact": 20, "task": 10}
 
@@ -144,10 +143,10 @@ async def test_statistics_cleanups_and_erasures_go_on(world: World) -> None:
     assert await world.rows() == []
 
 
-async def test_snapshots_are_taken_proven_and_restored_into_the_collection(qdrant_url: str) -> None:
+async def test_in_place_restore_works(qdrant_url: str) -> None:
     world = InPlaceWorld(qdrant_url)
     key = await world.begin()
-    forbid(world.url, world.physical, max_query_limit=MOST)
+    forbid(world.url, world.physical, max_query_limit=MAX_QUERY_LIMIT)
     taken = world.apply(MEMORY_SNAPSHOT, "later", agentMemoryRef={"name": world.agent}, verify="Full")
     await world.making.run(taken)
     await world.finish(key)
@@ -159,11 +158,11 @@ async def test_snapshots_are_taken_proven_and_restored_into_the_collection(qdran
     await world.close()
 
 
-async def test_a_snapshot_of_it_is_restored_beside_it(qdrant_url: str) -> None:
+async def test_restore_into_a_new_collection_works(qdrant_url: str) -> None:
     world = RestoreWorld(qdrant_url)
     await world.create_agent(POINTS)
     count = world.count()
-    forbid(world.url, world.physical, max_query_limit=MOST)
+    forbid(world.url, world.physical, max_query_limit=MAX_QUERY_LIMIT)
     world.count = lambda collection=None: count  # type: ignore[method-assign]
     await world.snapshot()
     world.store(5, first=100)
@@ -176,11 +175,11 @@ async def test_a_snapshot_of_it_is_restored_beside_it(qdrant_url: str) -> None:
     await world.close()
 
 
-async def test_it_is_rebuilt_and_goes_back(qdrant_url: str) -> None:
+async def test_rebuild_and_rollback_work(qdrant_url: str) -> None:
     world = FullWorld(qdrant_url)
     await world.begin()
     first, second = world.physical, f"{world.alias}__2"
-    forbid(world.url, first, max_query_limit=MOST)
+    forbid(world.url, first, max_query_limit=MAX_QUERY_LIMIT)
 
     await world.rebuild()
     assert world.aliases() == {world.alias: second}, world.rebuild_status
@@ -193,18 +192,18 @@ async def test_it_is_rebuilt_and_goes_back(qdrant_url: str) -> None:
     await world.close()
 
 
-async def test_what_guards_its_deletion_counts(qdrant_url: str) -> None:
+async def test_final_snapshot_works(qdrant_url: str) -> None:
     world = JobWorld(qdrant_url)
     stage = Stage(world)
     await stage.create(deletionPolicy="Snapshot")
-    forbid(world.url, world.physical, max_query_limit=MOST)
+    forbid(world.url, world.physical, max_query_limit=MAX_QUERY_LIMIT)
 
     with pytest.raises(DeletionPending, match="-final-uid-j-"):
         await stage.run()
     await stage.snapshots.run(stage.final)
     await stage.run()
 
-    assert stage.is_gone
+    assert stage.is_deleted
     assert stage.world.condition(stage.final, "Verified") == "True/Verified"
     await stage.store.close()
     await world.close()

@@ -1,7 +1,6 @@
-"""One table of calls for the engine and for the memory that stands in its place: both come to the same.
+"""One table of calls for Qdrant and for `PointMemory`, which must give the same results.
 
-The strongest property tests stand on `PointMemory`; this is what holds it to the engine. A new case is a line in
-tests/golden/points.yaml.
+Property tests rely on `PointMemory`. A new case is an entry in tests/golden/points.yaml.
 """
 
 from collections.abc import Mapping
@@ -29,7 +28,7 @@ def name_of(id_: str) -> str:
 
 
 def with_ids(value: Any) -> Any:
-    """Put ids in the place of `$a` to `$f`."""
+    """Replace `$a` to `$f` by ids."""
     if isinstance(value, dict):
         return {key: with_ids(part) for key, part in value.items()}
     if isinstance(value, list):
@@ -38,14 +37,14 @@ def with_ids(value: Any) -> Any:
 
 
 def with_vectors(call: Json) -> Json:
-    """Give points of an upsert the vector that the engine wants."""
+    """Add the vector that the engine requires to the points of an upsert."""
     for upsert in (call, *(operation.get("upsert", {}) for operation in call.get("operations", ()))):
         for point in upsert.get("points", ()):
             point.setdefault("vector", [1.0] * SIZE)
     return call
 
 
-def told(points: list[Json]) -> dict[str, Any]:
+def payloads_by_name(points: list[Json]) -> dict[str, Any]:
     found = {name_of(point["id"]): point.get("payload") for point in points}
     assert len(found) == len(points), "a point is told twice"
     return found
@@ -53,7 +52,7 @@ def told(points: list[Json]) -> dict[str, Any]:
 
 @pytest.fixture(params=["engine", "memory"])
 def store(request: pytest.FixtureRequest) -> Any:
-    """The engine, and what stands for it."""
+    """The engine, and its in-memory model."""
     return PointMemory() if request.param == "memory" else request.getfixturevalue("world").agent.store
 
 
@@ -63,13 +62,13 @@ def collection(store: Any, request: pytest.FixtureRequest) -> str:
 
 
 async def fill(store: Any, collection: str, points: Mapping[str, Json]) -> None:
-    given = [{"id": id_of(name), "vector": [1.0] * SIZE, "payload": payload} for name, payload in points.items()]
-    if given:
-        await store.upsert(collection, given)
+    rows = [{"id": id_of(name), "vector": [1.0] * SIZE, "payload": payload} for name, payload in points.items()]
+    if rows:
+        await store.upsert(collection, rows)
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
-async def test_calls_come_to_the_same(store: Any, collection: str, case: Json) -> None:
+async def test_memory_matches_engine(store: Any, collection: str, case: Json) -> None:
     await fill(store, collection, case["points"])
 
     answer: Any = None
@@ -79,8 +78,8 @@ async def test_calls_come_to_the_same(store: Any, collection: str, case: Json) -
 
     if "answers" in case:
         points, following = answer if isinstance(answer, tuple) else (answer, None)
-        assert told(points) == case["answers"]
+        assert payloads_by_name(points) == case["answers"]
         assert (following and name_of(following)) == case.get("next")
     if "then" in case:
         points, _ = await store.scroll(collection, EVERYTHING)
-        assert told(points) == case["then"]
+        assert payloads_by_name(points) == case["then"]

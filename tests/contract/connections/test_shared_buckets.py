@@ -1,4 +1,4 @@
-"""A bucket that namespaces share, on a real S3 server: a key of another's is refused before any call, by every way."""
+"""A bucket shared by namespaces on an S3 server: access to a foreign key is rejected before any call."""
 
 import hashlib
 import uuid
@@ -25,17 +25,17 @@ from tests.support.web.storage_proxy import StorageProxy, serve_storage_proxy
 
 CONTENT, FILE = b"memories of alpha's", "a.snapshot"
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
-HOLDERS = {"bot": "alpha", "thief": "beta"}
+NAMESPACES = {"bot": "alpha", "thief": "beta"}
 
-Way = Callable[["Shared", str], Awaitable[Any]]
+Access = Callable[["SharedBucket", str], Awaitable[Any]]
 
 
 @dataclass(slots=True)
-class Shared:
-    """The bucket as a namespace sees it through the operator.
+class SharedBucket:
+    """The bucket as the operator opens it for a namespace.
 
     Attributes:
-        prefix: of this test.
+        prefix: Prefix of this test.
     """
 
     server: S3Server
@@ -45,7 +45,7 @@ class Shared:
     @property
     def storages(self) -> Storages:
         shared = frozenset({f"{self.proxy.url}/{BUCKET}"})
-        return Storages(FakeSecrets({}), S3Objects, shared=shared, namespace_of=HOLDERS.get)
+        return Storages(FakeSecrets({}), S3Objects, shared=shared, namespace_of=NAMESPACES.get)
 
     @property
     def copies(self) -> Copies:
@@ -68,49 +68,49 @@ class Shared:
         storage = self.storage(prefix)
         return await self.copies.send(file, location, storage=storage, slug=slug, namespace=namespace)
 
-    def there(self, key: str) -> bool:
+    def exists(self, key: str) -> bool:
         return self.server.file(key).exists()
 
 
 @pytest.fixture
-def shared(storage: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shared]:
+def shared(storage: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[SharedBucket]:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY.id)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", KEY.secret)
     with serve_storage_proxy(storage.url) as proxy:
-        yield Shared(storage, proxy, uuid.uuid4().hex)
+        yield SharedBucket(storage, proxy, uuid.uuid4().hex)
 
 
 @pytest.fixture
-async def victim(shared: Shared) -> str:
-    """The key of alpha's copy."""
+async def victim(shared: SharedBucket) -> str:
+    """The key of a copy of namespace alpha."""
     place = shared.location("alpha", "bot")
     await shared.send(place, namespace="alpha", slug="bot")
     shared.proxy.steps.clear()
     return str(place["key"])
 
 
-async def recovered(shared: Shared, key: str) -> None:
+async def recover_copy(shared: SharedBucket, key: str) -> None:
     store: Any = FileServer(b"")
     await shared.copies.recover(place(shared, key), store, "restored", namespace="beta")
 
 
-def place(shared: Shared, key: str) -> S3Object:
+def place(shared: SharedBucket, key: str) -> S3Object:
     return parse_location(shared.at(key), sha256=SHA256)
 
 
-async def read_copy(shared: Shared, key: str) -> None:
+async def read_copy(shared: SharedBucket, key: str) -> None:
     async with shared.copies.open_copy(shared.at(key), "beta"):
         pass
 
 
-async def sent(shared: Shared, key: str) -> None:
+async def send_copy(shared: SharedBucket, key: str) -> None:
     await shared.send(shared.at(key), namespace="beta", slug="thief")
 
 
-def with_store(work: Callable[[ObjectStore, str], Awaitable[Any]]) -> Way:
-    async def run(shared: Shared, key: str) -> None:
+def with_store(operation: Callable[[ObjectStore, str], Awaitable[Any]]) -> Access:
+    async def run(shared: SharedBucket, key: str) -> None:
         async with shared.storages.open_bucket(shared.storage(), "beta") as objects:
-            await work(objects, key)
+            await operation(objects, key)
 
     return run
 
@@ -127,38 +127,37 @@ async def get(objects: ObjectStore, key: str) -> None:
         pass
 
 
-async def listed(objects: ObjectStore, key: str) -> None:
+async def list_objects(objects: ObjectStore, key: str) -> None:
     _ = [stored async for stored in objects.list(key)]
 
 
-async def listed_folder(objects: ObjectStore, key: str) -> None:
-    await listed(objects, f"{key.rpartition('/')[0]}/")
+async def list_folder(objects: ObjectStore, key: str) -> None:
+    await list_objects(objects, f"{key.rpartition('/')[0]}/")
 
 
-WAYS: dict[str, Way] = {
-    "restored or taken in": recovered,
+ACCESSES: dict[str, Access] = {
+    "restored or taken in": recover_copy,
     "read whole": lambda shared, key: shared.copies.check(place(shared, key), namespace="beta"),
     "verified": read_copy,
     "removed": lambda shared, key: shared.copies.remove(shared.at(key), namespace="beta"),
-    "written over": sent,
+    "written over": send_copy,
     "asked for": with_store(lambda objects, key: objects.head(key)),
     "got": with_store(get),
     "put": with_store(put),
     "deleted": with_store(lambda objects, key: objects.delete(key)),
-    "listed": with_store(listed),
-    "its folder listed": with_store(listed_folder),
+    "listed": with_store(list_objects),
+    "its folder listed": with_store(list_folder),
     "its uploads dropped": with_store(lambda objects, key: objects.abort_uploads(key, older_than_ms=0)),
 }
 
 
-@pytest.mark.parametrize("way", WAYS.values(), ids=list(WAYS))
-async def test_anothers_object_is_out_of_reach_and_nothing_is_asked_of_the_storage(
-    shared: Shared, victim: str, way: Way
-) -> None:
+@pytest.mark.parametrize("access", ACCESSES.values(), ids=list(ACCESSES))
+async def test_foreign_object_is_rejected(shared: SharedBucket, victim: str, access: Access) -> None:
+    """The storage receives no call about it."""
     with pytest.raises(SpecInvalid, match="name a Secret") as caught:
-        await way(shared, victim)
+        await access(shared, victim)
     assert caught.value.reason == Reason.SOURCE_NOT_ALLOWED
-    # Of a copy that is sent, what is left in the sender's own folder is looked at before.
+    # Before a copy is sent, unfinished uploads in the sender's own folder are listed.
     assert set(shared.proxy.steps) <= {"uploads"}
     assert shared.server.file(victim).read_bytes() == CONTENT
 
@@ -179,47 +178,47 @@ async def test_anothers_object_is_out_of_reach_and_nothing_is_asked_of_the_stora
         lambda key: key.replace("/alpha", ""),
     ],
 )
-async def test_no_other_spelling_of_a_key_leads_there(
-    shared: Shared, victim: str, change: Callable[[str], str]
+async def test_respelled_foreign_key_is_rejected(
+    shared: SharedBucket, victim: str, change: Callable[[str], str]
 ) -> None:
-    for way in (WAYS["got"], WAYS["deleted"], WAYS["put"]):
+    for access in (ACCESSES["got"], ACCESSES["deleted"], ACCESSES["put"]):
         with pytest.raises(SpecInvalid):
-            await way(shared, change(victim))
+            await access(shared, change(victim))
     assert shared.proxy.steps == []
 
 
-@pytest.mark.parametrize("names_prefix", [True, False], ids=["as its prefix", "as its agent"])
-async def test_whoever_writes_below_anothers_folder_changes_and_drops_nothing_there(
-    shared: Shared, victim: str, names_prefix: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_prefix", [True, False], ids=["as its prefix", "as its agent"])
+async def test_nested_folder_leaves_the_owner_untouched(
+    shared: SharedBucket, victim: str, is_prefix: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`storage.prefix` is a tenant's to choose, and so may be the other's prefix an agent's name."""
+    """A tenant chooses `storage.prefix` and the agent's name, so either may equal another tenant's folder."""
     upload = victim.replace("nightly", "hourly")
     await begin_upload(shared.server, upload)
-    if names_prefix:
+    if is_prefix:
         prefix, slug = victim.removesuffix(f"/nightly_12345678/{FILE}"), "thief"
     else:
         prefix, slug = "p", shared.prefix
-        monkeypatch.setitem(HOLDERS, slug, "beta")
-    below = shared.location("beta", slug, prefix=prefix)
+        monkeypatch.setitem(NAMESPACES, slug, "beta")
+    nested = shared.location("beta", slug, prefix=prefix)
 
-    await shared.send(below, namespace="beta", slug=slug, prefix=prefix)
+    await shared.send(nested, namespace="beta", slug=slug, prefix=prefix)
     async with shared.storages.open_bucket(shared.storage(), "beta") as objects:
         for folder in (f"{prefix}/beta/{slug}/", f"{shared.prefix}/"):
             try:
                 assert await objects.abort_uploads(folder, older_than_ms=0) == 0
-                assert {stored.key async for stored in objects.list(folder)} <= {below["key"]}
+                assert {stored.key async for stored in objects.list(folder)} <= {nested["key"]}
             except SpecInvalid:
                 assert folder == f"{shared.prefix}/"
 
-    assert shared.there(below["key"])
+    assert shared.exists(nested["key"])
     assert shared.server.file(victim).read_bytes() == CONTENT
-    mine = S3Objects(shared.server.bucket())
-    assert await mine.abort_uploads(upload, older_than_ms=0) == 1
-    await mine.close()
+    own_objects = S3Objects(shared.server.bucket())
+    assert await own_objects.abort_uploads(upload, older_than_ms=0) == 1
+    await own_objects.close()
 
 
-async def test_an_upload_whose_key_begins_as_ones_own_is_not_dropped_with_it() -> None:
-    """With a Secret too: the storage lists by the beginning of a key."""
+async def test_upload_of_a_longer_key_is_kept() -> None:
+    """With a Secret as well: the storage lists uploads by key prefix."""
     objects = MemoryObjects()
     storage = S3Storage.model_validate({"bucket": BUCKET})
     snapshot = Metadata(name="nightly", namespace="alpha", uid="12345678")
@@ -229,38 +228,39 @@ async def test_an_upload_whose_key_begins_as_ones_own_is_not_dropped_with_it() -
     assert set(objects.unfinished) == {f"{location['key']}.of-another"}
 
 
-async def test_ones_own_is_sent_read_and_removed(shared: Shared) -> None:
+async def test_own_copy_is_sent_read_and_removed(shared: SharedBucket) -> None:
     location = shared.location("beta", "thief")
     assert await shared.send(location, namespace="beta", slug="thief") == SHA256
     store: Any = FileServer(b"")
     await shared.copies.recover(parse_location(location), store, "restored", namespace="beta")
     assert store.recovered == {"restored": CONTENT}
     await shared.copies.remove(location, namespace="beta")
-    assert not shared.there(location["key"])
+    assert not shared.exists(location["key"])
 
 
-async def test_with_a_secret_of_its_own_a_namespace_gets_where_the_secret_lets_it(shared: Shared, victim: str) -> None:
+async def test_own_secret_opens_any_key(shared: SharedBucket, victim: str) -> None:
     keys = {"access-key-id": KEY.id, "secret-access-key": KEY.secret}
     secrets = FakeSecrets({("beta", "s3", name): value for name, value in keys.items()})
-    storages = Storages(secrets, S3Objects, shared=frozenset(), namespace_of=HOLDERS.get)
-    known = await Copies(storages).check(parse_location(shared.at(victim) | {"secret": "s3"}), namespace="beta")
-    assert known.sha256 == SHA256
+    storages = Storages(secrets, S3Objects, shared=frozenset(), namespace_of=NAMESPACES.get)
+    checked = await Copies(storages).check(parse_location(shared.at(victim) | {"secret": "s3"}), namespace="beta")
+    assert checked.sha256 == SHA256
 
 
-async def test_without_a_list_of_buckets_the_process_works_for_one_person_alone(shared: Shared, victim: str) -> None:
-    known = await Copies(Storages(FakeSecrets({}), S3Objects)).check(place(shared, victim), namespace="beta")
-    assert known.sha256 == SHA256
+async def test_without_shared_buckets_any_key_opens(shared: SharedBucket, victim: str) -> None:
+    """Such a process works for a single user."""
+    checked = await Copies(Storages(FakeSecrets({}), S3Objects)).check(place(shared, victim), namespace="beta")
+    assert checked.sha256 == SHA256
 
 
-async def test_what_is_not_told_whose_names_they_are_opens_keys_of_the_own_namespace_alone(shared: Shared) -> None:
-    shared_alone = frozenset({f"{shared.proxy.url}/{BUCKET}"})
-    storages = Storages(FakeSecrets({}), S3Objects, shared=shared_alone)
+async def test_without_namespace_lookup_only_own_keys_open(shared: SharedBucket) -> None:
+    shared_buckets = frozenset({f"{shared.proxy.url}/{BUCKET}"})
+    storages = Storages(FakeSecrets({}), S3Objects, shared=shared_buckets)
     async with storages.open_bucket(shared.storage(), "alpha") as objects:
         assert await objects.head(f"{shared.prefix}/alpha/bot/nightly_12345678/{FILE}") is None
         with pytest.raises(SpecInvalid):
             await objects.head(f"{shared.prefix}/beta/bot/nightly_12345678/{FILE}")
 
 
-def test_the_erasures_of_two_namespaces_lie_apart(shared: Shared) -> None:
+def test_erasures_of_namespaces_are_separate(shared: SharedBucket) -> None:
     folders = {erasure_folder(shared.storage(), namespace=namespace, slug="bot") for namespace in ("alpha", "beta")}
     assert len(folders) == 2

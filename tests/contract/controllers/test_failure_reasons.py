@@ -1,4 +1,4 @@
-"""What stops a pass has one reason, whatever kind of object the pass is over."""
+"""Condition reasons of failed passes, the same for every kind of object."""
 
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -18,18 +18,18 @@ from agentmemory_operator.errors import (
     TlsVerificationFailed,
     TransientError,
 )
-from tests.contract.snapshots.test_snapshot_passes import Said, asked, passes_of
+from tests.contract.snapshots.test_snapshot_passes import FixedVerdicts, passes_of, request_snapshot
 from tests.support.job.restore_world import RestoreWorld, open_restore
 from tests.support.spec.documents import connection_document, memory_document
 from tests.unit.controllers.test_agent_memory_pass import Stage
 
-FOR_NOW: dict[str, AgentMemoryError] = {
+TRANSIENT: dict[str, AgentMemoryError] = {
     "TLSFailed": TlsVerificationFailed("its certificate is for another host"),
     "QdrantUnavailable": StoreUnavailable("away"),
     "StorageUnavailable": StorageUnavailable("away"),
     "Retrying": TransientError("Kubernetes cannot be reached"),
 }
-FOR_GOOD: dict[str, AgentMemoryError] = {
+PERMANENT: dict[str, AgentMemoryError] = {
     "QdrantRejected": StoreRejected(400, "no such parameter"),
     "StorageRejected": StorageRejected(403, "AccessDenied", "not yours"),
     "ChecksumDiffers": ChecksumMismatch("other bytes"),
@@ -40,36 +40,36 @@ FOR_GOOD: dict[str, AgentMemoryError] = {
 
 @pytest.fixture
 async def world(qdrant_url: str) -> AsyncIterator[RestoreWorld]:
-    async with open_restore(qdrant_url, points=3) as made:
-        yield made
+    async with open_restore(qdrant_url, points=3) as opened_world:
+        yield opened_world
 
 
-def _is_of_others(exc: AgentMemoryError) -> bool:
-    """Tell whether it says nothing of an agent: Kubernetes' own trouble is written nowhere."""
+def _is_of_kubernetes(exc: AgentMemoryError) -> bool:
+    """Return whether the error is not about the agent: errors of Kubernetes are not written to a status."""
     return isinstance(exc, TransientError) and not isinstance(exc, StoreUnavailable)
 
 
-def failing(exc: AgentMemoryError) -> Any:
+def raise_error(exc: AgentMemoryError) -> Any:
     async def fail(*_: Any, **__: Any) -> NoReturn:
         raise exc
 
     return fail
 
 
-@pytest.mark.parametrize(("reason", "exc"), FOR_NOW.items())
-async def test_of_a_snapshot_that_is_tried_again(world: RestoreWorld, reason: str, exc: AgentMemoryError) -> None:
-    key = asked(world)
+@pytest.mark.parametrize(("reason", "exc"), TRANSIENT.items())
+async def test_snapshot_reason_while_retried(world: RestoreWorld, reason: str, exc: AgentMemoryError) -> None:
+    key = request_snapshot(world)
 
     with pytest.raises(type(exc)):
-        await passes_of(world, Said([exc])).run(key)
+        await passes_of(world, FixedVerdicts([exc])).run(key)
 
     assert world.condition(key, "Succeeded") == f"Unknown/{reason}"
 
 
-@pytest.mark.parametrize(("reason", "exc"), FOR_GOOD.items())
-async def test_of_a_snapshot_that_fails(world: RestoreWorld, reason: str, exc: AgentMemoryError) -> None:
-    passes = passes_of(world, Said([exc]))
-    key = asked(world)
+@pytest.mark.parametrize(("reason", "exc"), PERMANENT.items())
+async def test_snapshot_reason_once_failed(world: RestoreWorld, reason: str, exc: AgentMemoryError) -> None:
+    passes = passes_of(world, FixedVerdicts([exc]))
+    key = request_snapshot(world)
     await passes.run(key)
     world.clock.move(ms=601_000)
     await passes.run(key)
@@ -77,12 +77,12 @@ async def test_of_a_snapshot_that_fails(world: RestoreWorld, reason: str, exc: A
     assert world.condition(key, "Succeeded") == f"False/{reason}"
 
 
-@pytest.mark.parametrize(("reason", "exc"), FOR_GOOD.items())
-async def test_of_a_restore(
+@pytest.mark.parametrize(("reason", "exc"), PERMANENT.items())
+async def test_restore_reason(
     world: RestoreWorld, monkeypatch: pytest.MonkeyPatch, reason: str, exc: AgentMemoryError
 ) -> None:
     key = world.restore()
-    monkeypatch.setattr(world.restores.servers, "use", failing(exc))
+    monkeypatch.setattr(world.restores.servers, "use", raise_error(exc))
 
     await world.restores.run(key)
 
@@ -90,12 +90,12 @@ async def test_of_a_restore(
 
 
 @pytest.mark.parametrize(
-    ("reason", "exc"), [told for told in (FOR_NOW | FOR_GOOD).items() if not _is_of_others(told[1])]
+    ("reason", "exc"), [item for item in (TRANSIENT | PERMANENT).items() if not _is_of_kubernetes(item[1])]
 )
-async def test_of_an_agent(monkeypatch: pytest.MonkeyPatch, reason: str, exc: AgentMemoryError) -> None:
+async def test_agent_reason(monkeypatch: pytest.MonkeyPatch, reason: str, exc: AgentMemoryError) -> None:
     stage = Stage()
     key = stage.put(connection_document(), memory_document())
-    monkeypatch.setattr(stage.passes.connections, "use", failing(exc))
+    monkeypatch.setattr(stage.passes.connections, "use", raise_error(exc))
 
     with suppress(TransientError):
         await stage.run(key)
@@ -103,6 +103,6 @@ async def test_of_an_agent(monkeypatch: pytest.MonkeyPatch, reason: str, exc: Ag
     assert stage.short(key)[0] == ("Ready", "False", reason)
 
 
-async def test_a_server_that_has_no_such_collection_is_not_told_as_away(world: RestoreWorld) -> None:
+async def test_missing_collection_is_not_unavailable(world: RestoreWorld) -> None:
     with pytest.raises(CollectionNotFound, match="doesn't exist"):
         await world.with_server(lambda server: server.snapshots.create("none"))

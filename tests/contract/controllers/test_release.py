@@ -1,4 +1,4 @@
-"""Deletion of an AgentMemory whose collection has snapshots, or is to have a last one, against a server."""
+"""Deletion of an AgentMemory with snapshots or a final snapshot, against a server."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ from tests.support.spec.documents import memory_document
 
 
 class Stage:
-    """One agent that is deleted, and what carries that out."""
+    """One agent under deletion, and the use cases that delete it."""
 
     def __init__(self, world: JobWorld) -> None:
         self.world = world
@@ -73,7 +73,7 @@ class Stage:
         await self.snapshots.run(key)
 
     @property
-    def is_gone(self) -> bool:
+    def is_deleted(self) -> bool:
         return self.world.table.get(self.memory) is None
 
 
@@ -86,23 +86,23 @@ async def stage(qdrant_url: str) -> AsyncIterator[Stage]:
     await world.close()
 
 
-class TestLastSnapshot:
-    async def test_the_deletion_waits_for_it_and_then_the_collection_goes(self, stage: Stage) -> None:
+class TestFinalSnapshot:
+    async def test_deletion_waits_for_it(self, stage: Stage) -> None:
         await stage.create(deletionPolicy="Snapshot")
 
         with pytest.raises(DeletionPending, match="-final-uid-j-"):
             await stage.run()
-        assert not stage.is_gone
+        assert not stage.is_deleted
         await stage.snapshots.run(stage.final)
         await stage.run()
 
-        assert stage.is_gone
+        assert stage.is_deleted
         assert stage.world.condition(stage.final, "Verified") == "True/Verified"
         event = stage.world.cluster.events[-1]
         assert (event.reason, stage.final.name in event.message) == ("CollectionDeleted", True)
         assert stage.world.files() == [stage.world.status(stage.final)["name"]]
 
-    async def test_what_was_written_after_it_is_told(self, stage: Stage) -> None:
+    async def test_event_counts_later_writes(self, stage: Stage) -> None:
         await stage.create(deletionPolicy="Snapshot")
         with pytest.raises(DeletionPending):
             await stage.run()
@@ -113,7 +113,7 @@ class TestLastSnapshot:
 
         assert "has them, except 2 written later" in stage.world.cluster.events[-1].message
 
-    async def test_it_is_asked_for_once(self, stage: Stage) -> None:
+    async def test_is_requested_once(self, stage: Stage) -> None:
         await stage.create(deletionPolicy="Snapshot")
 
         for _ in range(3):
@@ -122,29 +122,29 @@ class TestLastSnapshot:
 
         assert len(stage.world.cluster.created) == 1
 
-    async def test_one_that_failed_keeps_the_collection_and_says_so(self, stage: Stage) -> None:
+    async def test_failed_snapshot_keeps_the_collection(self, stage: Stage) -> None:
         await stage.create(deletionPolicy="Snapshot")
         with pytest.raises(DeletionPending):
             await stage.run()
-        stage.snapshots.making.prover = Unfit()
+        stage.snapshots.making.prover = RejectingVerifier()
         await stage.snapshots.run(stage.final)
 
         await stage.run()
 
-        assert stage.is_gone
+        assert stage.is_deleted
         event = stage.world.cluster.events[-1]
         assert (event.reason, "3 points are missing" in event.message) == ("CollectionKept", True)
         assert stage.world.collections() == [stage.world.physical]
 
-    async def test_an_empty_collection_needs_none(self, stage: Stage) -> None:
+    async def test_empty_collection_needs_none(self, stage: Stage) -> None:
         await stage.create(points=0, deletionPolicy="Snapshot")
 
         await stage.run()
 
-        assert (stage.is_gone, stage.world.collections()) == (True, [])
+        assert (stage.is_deleted, stage.world.collections()) == (True, [])
         assert stage.world.table.keys("MemorySnapshot") == []
 
-    async def test_an_agent_that_says_none_is_verified_all_the_same(self, stage: Stage) -> None:
+    async def test_is_verified_even_if_verify_is_none(self, stage: Stage) -> None:
         await stage.create(deletionPolicy="Snapshot", snapshots={"verify": "None"})
 
         with pytest.raises(DeletionPending):
@@ -152,36 +152,35 @@ class TestLastSnapshot:
 
         assert stage.world.must_get(stage.final)["spec"]["verify"] == "Full"
 
-    async def test_a_namespace_that_is_being_deleted_keeps_the_collection_and_is_not_held_up(
-        self, stage: Stage
-    ) -> None:
+    async def test_terminating_namespace_keeps_the_collection(self, stage: Stage) -> None:
+        """The deletion is not blocked."""
         await stage.create(deletionPolicy="Snapshot")
         stage.world.cluster.creation_error = NamespaceTerminating("because it is being terminated")
 
         await stage.run()
 
-        assert (stage.is_gone, stage.world.collections()) == (True, [stage.world.physical])
+        assert (stage.is_deleted, stage.world.collections()) == (True, [stage.world.physical])
         assert stage.world.events()[-1] == "CollectionKept"
 
-    async def test_a_suspended_agent_s_collection_is_kept_without_one(self, stage: Stage) -> None:
+    async def test_suspended_agent_keeps_the_collection(self, stage: Stage) -> None:
         await stage.create(deletionPolicy="Snapshot", suspend=True)
 
         await stage.run()
 
-        assert (stage.is_gone, stage.world.collections()) == (True, [stage.world.physical])
+        assert (stage.is_deleted, stage.world.collections()) == (True, [stage.world.physical])
         assert stage.world.table.keys("MemorySnapshot") == []
 
 
 @dataclass
-class Unfit:
-    """Finds every snapshot unfit."""
+class RejectingVerifier:
+    """A verifier that rejects every snapshot."""
 
     async def verify_status(self, server: Server, metadata: Metadata, status: Json) -> ConditionState:
         return ConditionState("Verified", False, "CopyDiffers", "3 points are missing")
 
 
 class TestPlaceholder:
-    async def test_a_deleted_agent_s_snapshots_stay_in_reach(self, stage: Stage) -> None:
+    async def test_snapshots_outlive_a_deleted_agent(self, stage: Stage) -> None:
         confirm = {"agentmemory.dev/confirm-delete": stage.world.alias}
         await stage.world.create_agent()
         await stage.snapshot()
@@ -194,23 +193,21 @@ class TestPlaceholder:
 
         await stage.run()
 
-        assert stage.is_gone
+        assert stage.is_deleted
         assert "1 of its snapshots" in stage.world.cluster.events[-1].message
         assert len(stage.world.files()) == 1
 
-    async def test_a_kill_between_deletion_and_placeholder_is_healed_by_the_next_pass(self, stage: Stage) -> None:
+    async def test_is_created_by_the_next_pass_after_a_kill(self, stage: Stage) -> None:
         await stage.create(deletionPolicy="Delete")
         await stage.snapshot()
         stage.world.http.delete(f"/collections/{stage.world.physical}")
 
         await stage.run()
 
-        assert stage.is_gone
+        assert stage.is_deleted
         assert len(stage.world.files()) == 1
 
-    async def test_an_agent_created_again_gets_another_number_and_leaves_the_placeholder_alone(
-        self, stage: Stage
-    ) -> None:
+    async def test_new_agent_uses_another_number(self, stage: Stage) -> None:
         world = stage.world
         await stage.create(deletionPolicy="Delete")
         await stage.snapshot()
@@ -219,49 +216,49 @@ class TestPlaceholder:
         document = memory_document(world.agent, embedding=EMBEDDING)
         desired = desired_collection(parse_agent_memory(document), cluster_id=world.cluster.identity)
 
-        async def bring_about(server: Server) -> str:
+        async def create(server: Server) -> str:
             done = await reconcile(world.alias, desired, store=server.collections, last_physical=None, last_points=0)
             return done.observed.physical
 
-        assert await world.with_server(bring_about) == f"{world.alias}__2"
-        assert await world.with_server(bring_about) == f"{world.alias}__2"
+        assert await world.with_server(create) == f"{world.alias}__2"
+        assert await world.with_server(create) == f"{world.alias}__2"
         assert len(world.files()) == 1
 
-    async def test_a_creation_killed_beside_a_placeholder_goes_on_where_it_was(self, stage: Stage) -> None:
+    async def test_killed_creation_resumes_beside_placeholder(self, stage: Stage) -> None:
         world = stage.world
         await world.create_agent(points=0)
         await world.with_server(lambda server: server.snapshots.create_placeholder(f"{world.alias}__3"))
         document = world.must_get(stage.memory)
         desired = desired_collection(parse_agent_memory(document), cluster_id=world.cluster.identity)
 
-        async def begin_and_die(server: Server) -> None:
+        async def create_and_fail(server: Server) -> None:
             await server.collections.delete(world.physical)
             await server.snapshots.create_placeholder(world.physical)
-            server.collections.apply, apply = die_at_alias(server), server.collections.apply  # type: ignore[method-assign]
+            server.collections.apply, apply = fail_at_alias(server), server.collections.apply  # type: ignore[method-assign]
             with pytest.raises(StoreUnavailable):
                 await reconcile(world.alias, desired, store=server.collections, last_physical=None, last_points=0)
             server.collections.apply = apply  # type: ignore[method-assign]
             await reconcile(world.alias, desired, store=server.collections, last_physical=None, last_points=0)
 
-        await world.with_server(begin_and_die)
+        await world.with_server(create_and_fail)
 
         assert world.collections() == [world.physical, f"{world.alias}__2", f"{world.alias}__3"]
 
-    async def test_a_placeholder_is_nobody_s_collection(self, stage: Stage) -> None:
+    async def test_placeholder_is_not_observed(self, stage: Stage) -> None:
         world = stage.world
         await world.with_server(lambda server: server.snapshots.create_placeholder(world.physical))
 
-        async def seen(server: Server) -> tuple[Any, list[str]]:
+        async def read(server: Server) -> tuple[Any, list[str]]:
             observed = await server.collections.observe(world.alias, world.physical)
             holdings = await server.collections.list_agent_collections()  # type: ignore[attr-defined]
             return observed, [holding.physical for holding in holdings]
 
-        observed, held = await world.with_server(seen)
+        observed, held = await world.with_server(read)
         assert observed is None
         assert world.physical not in held
 
 
-def die_at_alias(server: Server) -> Any:
+def fail_at_alias(server: Server) -> Any:
     apply = server.collections.apply
 
     async def apply_until_alias(physical: str, change: Any) -> None:
@@ -272,15 +269,15 @@ def die_at_alias(server: Server) -> Any:
     return apply_until_alias
 
 
-async def test_what_a_restore_had_replaced_goes_with_the_agent_s_collection(stage: Stage) -> None:
+async def test_replaced_collection_is_deleted_too(stage: Stage) -> None:
     await stage.create(points=0, deletionPolicy="Delete")
     replaced = f"{stage.world.alias}__7"
-    another = f"{stage.world.alias}-too__7"
-    shape = {"vectors": {"size": 4, "distance": "Cosine"}, "metadata": {"agentmemoryPrevious": {"keepUntil": "x"}}}
-    for name in (replaced, another):
-        stage.world.http.put(f"/collections/{name}", json=shape).raise_for_status()
+    unrelated = f"{stage.world.alias}-too__7"
+    body = {"vectors": {"size": 4, "distance": "Cosine"}, "metadata": {"agentmemoryPrevious": {"keepUntil": "x"}}}
+    for name in (replaced, unrelated):
+        stage.world.http.put(f"/collections/{name}", json=body).raise_for_status()
 
     await stage.run()
 
-    assert stage.is_gone
-    assert stage.world.collections() == [another]
+    assert stage.is_deleted
+    assert stage.world.collections() == [unrelated]

@@ -1,4 +1,4 @@
-"""One run over a real engine: killed, raced, forgotten in the middle, answered badly."""
+"""One distillation run over a real engine: crashes, races, deletions and invalid model output."""
 
 import asyncio
 import contextlib
@@ -31,20 +31,20 @@ pytestmark = pytest.mark.usefixtures("keeps_vectors")
 TURNS = (SpokenTurn(role="user", content="I live in Rome"), SpokenTurn(role="user", content="I like tea"))
 # One more than a run makes.
 CALLS = 15
-Meanwhile = Callable[[], Awaitable[object]]
+DuringRead = Callable[[], Awaitable[object]]
 
 
 @dataclass
 class Reader:
-    """A language model that makes a memory of each turn.
+    """A language model that returns one memory per turn.
 
     Attributes:
-        meanwhile: what happens while it reads.
-        trouble: what it raises.
+        during: Called while the model reads.
+        error: Raised by the model.
     """
 
-    meanwhile: Meanwhile | None = None
-    trouble: AgentMemoryError | None = None
+    during: DuringRead | None = None
+    error: AgentMemoryError | None = None
     read: list[str] = field(default_factory=list)
     prefix: str = "The user said: "
 
@@ -53,17 +53,17 @@ class Reader:
     ) -> Completion:
         rows = rows_of(material)
         self.read.extend(row["content"] for row in rows)
-        if self.meanwhile:
-            await self.meanwhile()
-        if self.trouble:
-            raise self.trouble
-        said = {"type": "fact", "importance": "high"}
-        memories = [said | {"content": self.prefix + row["content"], "sources": [row["id"]]} for row in rows]
+        if self.during:
+            await self.during()
+        if self.error:
+            raise self.error
+        fact = {"type": "fact", "importance": "high"}
+        memories = [fact | {"content": self.prefix + row["content"], "sources": [row["id"]]} for row in rows]
         return Completion({"memories": memories}, 10, 5)
 
 
 class Embedder:
-    """Embeds anything."""
+    """Embeds any text."""
 
     dimensions = SIZE
 
@@ -72,15 +72,15 @@ class Embedder:
 
 
 @pytest.fixture
-def talking(world: World) -> World:
-    """An agent that embeds, and has a model."""
+def agent_world(world: World) -> World:
+    """An agent with an embedder and a model."""
     world.set_embedder(Embedder())
     settings = replace(world.agent.settings, language_model=ModelSettings(model="m", timeout_s=30))
     world.agent = replace(world.agent, settings=settings)
     return world
 
 
-async def say(world: World, *turns: SpokenTurn, **more: Any) -> StoredConversation:
+async def store_turns(world: World, *turns: SpokenTurn, **more: Any) -> StoredConversation:
     conversation = Conversation(user_id="u", turns=turns or TURNS, **more)
     return await store_conversation(world.agent, world.remember, conversation)
 
@@ -89,203 +89,203 @@ async def distil(world: World, last: str, reader: Reader) -> DistillationResult:
     return await DistillationRun(world.agent, reader, world.remember, last).carry_out()
 
 
-async def made(world: World) -> list[str]:
+async def distilled(world: World) -> list[str]:
     return sorted(record.content for record in await world.rows() if record.source == "distillation")
 
 
 BOTH = ["The user said: I like tea", "The user said: I live in Rome"]
 
 
-async def test_memories_are_made_once_and_the_conversation_is_over(talking: World) -> None:
-    stored, reader = await say(talking), Reader()
+async def test_memories_are_stored_once(agent_world: World) -> None:
+    stored, reader = await store_turns(agent_world), Reader()
 
-    done = await distil(talking, stored.last_turn_id, reader)
-    again = await distil(talking, stored.last_turn_id, reader)
+    result = await distil(agent_world, stored.last_turn_id, reader)
+    again = await distil(agent_world, stored.last_turn_id, reader)
 
-    assert (done.is_completed, len(done.stored), done.tokens_in) == (True, 2, 10)
+    assert (result.is_completed, len(result.stored), result.tokens_in) == (True, 2, 10)
     assert again.stored == []
-    assert await made(talking) == BOTH
-    assert await find_due_rows(talking.agent) == []
-    assert {record.run_id or record.conversation_id for record in await talking.rows()} == {stored.run}
+    assert await distilled(agent_world) == BOTH
+    assert await find_due_rows(agent_world.agent) == []
+    assert {record.run_id or record.conversation_id for record in await agent_world.rows()} == {stored.run}
 
 
-async def test_a_conversation_that_nobody_has_read_is_found(talking: World) -> None:
-    stored = await say(talking)
+async def test_unread_conversation_is_due(agent_world: World) -> None:
+    stored = await store_turns(agent_world)
 
-    assert await find_due_rows(talking.agent) == [stored.last_turn_id]
+    assert await find_due_rows(agent_world.agent) == [stored.last_turn_id]
 
 
 @pytest.mark.parametrize("at", range(CALLS))
-async def test_killed_anywhere_it_is_begun_again_and_nothing_is_stored_twice(at: int, talking: World) -> None:
-    stored = await say(talking)
-    doomed = talking.crash_at(at, "after")
+async def test_killed_run_is_repeated_without_duplicates(at: int, agent_world: World) -> None:
+    stored = await store_turns(agent_world)
+    doomed = agent_world.crash_at(at, "after")
     with contextlib.suppress(AgentMemoryError):
         await distil(doomed, stored.last_turn_id, Reader())
     calls: int = cast(Any, doomed.agent.store).calls
     assert calls > at or at == CALLS - 1
 
-    talking.clock.move(ms=(30 + LEASE_MARGIN_S) * 1000 + 1)
-    if await find_due_rows(talking.agent):
-        await distil(talking, stored.last_turn_id, Reader())
+    agent_world.clock.move(ms=(30 + LEASE_MARGIN_S) * 1000 + 1)
+    if await find_due_rows(agent_world.agent):
+        await distil(agent_world, stored.last_turn_id, Reader())
 
-    assert await made(talking) == BOTH
-    assert await find_due_rows(talking.agent) == []
+    assert await distilled(agent_world) == BOTH
+    assert await find_due_rows(agent_world.agent) == []
 
 
-async def test_one_run_at_a_time(talking: World) -> None:
-    stored = await say(talking)
+async def test_concurrent_run_is_rejected(agent_world: World) -> None:
+    stored = await store_turns(agent_world)
     second = Reader()
 
     async def another() -> None:
-        done = await distil(talking, stored.last_turn_id, second)
-        assert (done.is_completed, done.stored) == (False, [])
+        result = await distil(agent_world, stored.last_turn_id, second)
+        assert (result.is_completed, result.stored) == (False, [])
 
-    await distil(talking, stored.last_turn_id, Reader(meanwhile=another))
+    await distil(agent_world, stored.last_turn_id, Reader(during=another))
 
     assert second.read == []
-    assert await made(talking) == BOTH
+    assert await distilled(agent_world) == BOTH
 
 
-async def test_of_two_that_begin_together_one_reads(talking: World) -> None:
-    stored = await say(talking)
+async def test_simultaneous_runs_read_once(agent_world: World) -> None:
+    stored = await store_turns(agent_world)
     readers = [Reader(), Reader(), Reader()]
 
-    await asyncio.gather(*(distil(talking, stored.last_turn_id, reader) for reader in readers))
+    await asyncio.gather(*(distil(agent_world, stored.last_turn_id, reader) for reader in readers))
 
     assert sorted(len(reader.read) for reader in readers) == [0, 0, 2]
-    assert await made(talking) == BOTH
+    assert await distilled(agent_world) == BOTH
 
 
-async def test_who_slept_over_its_lease_stores_nothing(talking: World) -> None:
-    stored = await say(talking)
+async def test_expired_lease_stores_nothing(agent_world: World) -> None:
+    stored = await store_turns(agent_world)
 
-    async def sleep_over_it() -> None:
-        talking.clock.move(ms=(30 + LEASE_MARGIN_S) * 1000 + 1)
-        await distil(talking, stored.last_turn_id, Reader(prefix="The person said: "))
+    async def outlive_lease() -> None:
+        agent_world.clock.move(ms=(30 + LEASE_MARGIN_S) * 1000 + 1)
+        await distil(agent_world, stored.last_turn_id, Reader(prefix="The person said: "))
 
-    await distil(talking, stored.last_turn_id, Reader(meanwhile=sleep_over_it))
+    await distil(agent_world, stored.last_turn_id, Reader(during=outlive_lease))
 
-    assert await made(talking) == ["The person said: I like tea", "The person said: I live in Rome"]
+    assert await distilled(agent_world) == ["The person said: I like tea", "The person said: I live in Rome"]
 
 
-async def test_counts_of_use_in_between_do_not_end_a_run(talking: World) -> None:
-    stored = await say(talking)
+async def test_access_and_edit_do_not_end_a_run(agent_world: World) -> None:
+    stored = await store_turns(agent_world)
 
     async def use_and_edit() -> None:
-        talking.counts.note(talking.agent.settings.slug, [stored.last_turn_id])
-        await talking.counts.flush()
-        await change_head(talking.agent, stored.last_turn_id, {"pinned": True}, user_id="u")
+        agent_world.counts.note(agent_world.agent.settings.slug, [stored.last_turn_id])
+        await agent_world.counts.flush()
+        await change_head(agent_world.agent, stored.last_turn_id, {"pinned": True}, user_id="u")
 
-    done = await distil(talking, stored.last_turn_id, Reader(meanwhile=use_and_edit))
+    result = await distil(agent_world, stored.last_turn_id, Reader(during=use_and_edit))
 
-    assert done.is_completed
-    assert await made(talking) == BOTH
+    assert result.is_completed
+    assert await distilled(agent_world) == BOTH
 
 
-async def test_what_was_deleted_while_the_model_read_leaves_nothing(talking: World) -> None:
-    stored = await say(talking)
+async def test_turn_deleted_meanwhile_is_not_distilled(agent_world: World) -> None:
+    stored = await store_turns(agent_world)
 
     async def delete() -> None:
-        await delete_head(talking.agent, stored.turns[0] or "", user_id="u")
+        await delete_head(agent_world.agent, stored.turns[0] or "", user_id="u")
 
-    await distil(talking, stored.last_turn_id, Reader(meanwhile=delete))
+    await distil(agent_world, stored.last_turn_id, Reader(during=delete))
 
-    assert await made(talking) == ["The user said: I like tea"]
+    assert await distilled(agent_world) == ["The user said: I like tea"]
 
 
-async def test_of_a_user_who_is_forgotten_meanwhile_nothing_is_made(talking: World) -> None:
-    stored = await say(talking)
+async def test_user_forgotten_meanwhile_gets_no_memories(agent_world: World) -> None:
+    stored = await store_turns(agent_world)
 
     async def forget() -> None:
         for turn in stored.turns:
-            await delete_head(talking.agent, turn or "", user_id="u")
+            await delete_head(agent_world.agent, turn or "", user_id="u")
 
-    await distil(talking, stored.last_turn_id, Reader(meanwhile=forget))
+    await distil(agent_world, stored.last_turn_id, Reader(during=forget))
 
-    assert await talking.rows() == []
+    assert await agent_world.rows() == []
 
 
-async def test_what_is_no_memory_any_more_is_not_read(talking: World) -> None:
-    stored = await say(talking, *TURNS, SpokenTurn(role="user", content="bye"))
-    await delete_head(talking.agent, stored.turns[0] or "", user_id="u")
-    await talking.add("I like coffee", supersedes=stored.turns[1], type="episodic", vector=None)
+async def test_deleted_and_superseded_turns_are_not_read(agent_world: World) -> None:
+    stored = await store_turns(agent_world, *TURNS, SpokenTurn(role="user", content="bye"))
+    await delete_head(agent_world.agent, stored.turns[0] or "", user_id="u")
+    await agent_world.add("I like coffee", supersedes=stored.turns[1], type="episodic", vector=None)
     reader = Reader()
 
-    await distil(talking, stored.last_turn_id, reader)
+    await distil(agent_world, stored.last_turn_id, reader)
 
     assert reader.read == ["bye"]
 
 
-async def test_an_answer_that_is_none_is_tried_three_times(talking: World) -> None:
-    stored, reader = await say(talking), Reader(trouble=ModelOutputInvalid("none", tokens_in=7))
+async def test_invalid_output_is_tried_three_times(agent_world: World) -> None:
+    stored, reader = await store_turns(agent_world), Reader(error=ModelOutputInvalid("none", tokens_in=7))
 
     for _ in range(MAX_TRIES):
-        assert len(await find_due_rows(talking.agent)) == 1
+        assert len(await find_due_rows(agent_world.agent)) == 1
         with pytest.raises(ModelOutputInvalid):
-            await distil(talking, stored.last_turn_id, reader)
-        talking.clock.move(ms=(30 + LEASE_MARGIN_S) * 1000 + 1)
+            await distil(agent_world, stored.last_turn_id, reader)
+        agent_world.clock.move(ms=(30 + LEASE_MARGIN_S) * 1000 + 1)
 
-    assert await find_due_rows(talking.agent) == []
-    assert await made(talking) == []
-    assert len(await talking.rows()) == 2
+    assert await find_due_rows(agent_world.agent) == []
+    assert await distilled(agent_world) == []
+    assert len(await agent_world.rows()) == 2
 
 
-async def test_a_model_that_is_away_is_asked_again_for_ever(talking: World) -> None:
-    stored, reader = await say(talking), Reader(trouble=ModelUnavailable("away"))
+async def test_unavailable_model_is_retried_forever(agent_world: World) -> None:
+    stored, reader = await store_turns(agent_world), Reader(error=ModelUnavailable("away"))
 
     for _ in range(MAX_TRIES + 1):
         with pytest.raises(ModelUnavailable):
-            await distil(talking, stored.last_turn_id, reader)
-        assert await find_due_rows(talking.agent) == []
-        talking.clock.move(ms=(30 + LEASE_MARGIN_S) * 1000 + 1)
+            await distil(agent_world, stored.last_turn_id, reader)
+        assert await find_due_rows(agent_world.agent) == []
+        agent_world.clock.move(ms=(30 + LEASE_MARGIN_S) * 1000 + 1)
 
-    assert await find_due_rows(talking.agent) == [stored.last_turn_id]
+    assert await find_due_rows(agent_world.agent) == [stored.last_turn_id]
 
 
-async def test_a_long_conversation_is_read_in_parts(talking: World) -> None:
+async def test_long_conversation_is_read_in_parts(agent_world: World) -> None:
     turns = [SpokenTurn(role="user", content=f"{'word ' * 2_000}number {number}") for number in range(12)]
-    stored, reader = await say(talking, *turns), Reader(prefix="")
+    stored, reader = await store_turns(agent_world, *turns), Reader(prefix="")
     calls: list[int] = []
 
     async def count() -> None:
         calls.append(len(reader.read))
 
-    reader.meanwhile = count
+    reader.during = count
 
-    await distil(talking, stored.last_turn_id, reader)
+    await distil(agent_world, stored.last_turn_id, reader)
 
     assert calls == [4, 8, 12]
 
 
-async def test_where_no_type_can_hold_it_nothing_is_asked(talking: World) -> None:
+async def test_no_run_without_a_type_for_facts(agent_world: World) -> None:
     types = (MemoryType("episodic", half_life_days=1), MemoryType("log", half_life_days=1, immutable=True))
-    talking.set_ranking(replace(talking.agent.settings.ranking, types=types))
+    agent_world.set_ranking(replace(agent_world.agent.settings.ranking, types=types))
 
-    stored = await say(talking)
+    stored = await store_turns(agent_world)
 
     assert stored.run is not None
-    talking.set_ranking(replace(talking.agent.settings.ranking, types=types[1:]))
-    assert (await say(talking)).warnings[0].endswith("no type of the agent accepts distilled memories")
+    agent_world.set_ranking(replace(agent_world.agent.settings.ranking, types=types[1:]))
+    assert (await store_turns(agent_world)).warnings[0].endswith("no type of the agent accepts distilled memories")
 
 
-async def test_a_run_is_taken_back(talking: World) -> None:
-    stored = await say(talking)
-    await distil(talking, stored.last_turn_id, Reader())
+async def test_undo_restores_the_turns(agent_world: World) -> None:
+    stored = await store_turns(agent_world)
+    await distil(agent_world, stored.last_turn_id, Reader())
 
     undone = UndoReport()
-    await undo(talking.agent, stored.run or "", undone)
+    await undo(agent_world.agent, stored.run or "", undone)
 
     assert undone.facts == 2
-    assert sorted(await talking.heads()) == ["I like tea", "I live in Rome"]
+    assert sorted(await agent_world.heads()) == ["I like tea", "I live in Rome"]
 
 
-async def test_what_no_turn_says_waits_for_an_approval(talking: World) -> None:
-    stored = await say(talking)
+async def test_unsupported_memory_waits_for_approval(agent_world: World) -> None:
+    stored = await store_turns(agent_world)
 
-    done = await distil(talking, stored.last_turn_id, Reader(prefix="Zebulon said: "))
+    result = await distil(agent_world, stored.last_turn_id, Reader(prefix="Zebulon said: "))
 
-    assert (done.proposed, done.stored, await made(talking)) == (2, [], [])
-    assert len(await talking.rows()) == 2
-    await approve(talking.agent, stored.run or "")
-    assert len(await talking.rows()) == 4
-    assert [proposal async for proposal in read_proposals(talking.agent)] == []
+    assert (result.proposed, result.stored, await distilled(agent_world)) == (2, [], [])
+    assert len(await agent_world.rows()) == 2
+    await approve(agent_world.agent, stored.run or "")
+    assert len(await agent_world.rows()) == 4
+    assert [proposal async for proposal in read_proposals(agent_world.agent)] == []

@@ -1,4 +1,4 @@
-"""The end of a session over a real engine: a model reads what was said and what was in mind, and then it is gone."""
+"""The end of a session over a real engine: a model reads its turns and working memory, which is then deleted."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,8 +24,8 @@ SESSION = Session("u", "s")
 
 
 @pytest.fixture
-def talking(world: World) -> World:
-    """An agent that embeds, has working memory, and a model."""
+def agent_world(world: World) -> World:
+    """An agent with an embedder, working memory and a model."""
     world.set_embedder(Embedder())
     settings = replace(world.agent.settings, ranking=RANKING, language_model=ModelSettings(model="m"))
     world.agent = replace(world.agent, settings=settings)
@@ -47,13 +47,13 @@ async def end(world: World) -> SessionEnd:
 
 
 async def distil(world: World, ended: SessionEnd) -> list[str]:
-    """Return what the model was shown."""
+    """Return the texts that the model read."""
     reader = Reader()
     await DistillationRun(world.agent, reader, world.remember, ended.request_row_id).carry_out()
     return reader.read
 
 
-async def made(world: World) -> list[str]:
+async def distilled(world: World) -> list[str]:
     return sorted(record.content for record in await world.rows() if record.source == "distillation")
 
 
@@ -61,70 +61,73 @@ async def payloads(world: World, ids: Sequence[str]) -> list[dict[str, Any]]:
     return [point["payload"] for point in await world.agent.store.retrieve(world.agent.alias, ids)]
 
 
-async def test_what_was_said_and_what_was_in_mind_is_read_and_then_dropped(talking: World) -> None:
-    said = await turn(talking, "she wants a refund")
-    mind = await keep(talking, "an open order")
+async def test_turns_and_working_memory_are_read(agent_world: World) -> None:
+    """Then the working memory is deleted."""
+    turn_id = await turn(agent_world, "she wants a refund")
+    working_id = await keep(agent_world, "an open order")
 
-    ended = await end(talking)
+    ended = await end(agent_world)
 
-    assert (ended.request_row_id, ended.ended.counts) == (said, {"working": 1})
-    assert await talking.working.read(talking.agent, SESSION) == ()
-    assert await talking.heads() == ["she wants a refund"]
-    assert await distil(talking, ended) == ["she wants a refund", "an open order"]
-    assert await made(talking) == ["The user said: an open order", "The user said: she wants a refund"]
-    [row] = await payloads(talking, [mind])
+    assert (ended.request_row_id, ended.ended.counts) == (turn_id, {"working": 1})
+    assert await agent_world.working.read(agent_world.agent, SESSION) == ()
+    assert await agent_world.heads() == ["she wants a refund"]
+    assert await distil(agent_world, ended) == ["she wants a refund", "an open order"]
+    assert await distilled(agent_world) == ["The user said: an open order", "The user said: she wants a refund"]
+    [row] = await payloads(agent_world, [working_id])
     assert TOMBSTONE_KEY in row
-    assert await find_due_rows(talking.agent) == []
+    assert await find_due_rows(agent_world.agent) == []
 
 
-async def test_a_session_that_only_had_things_in_mind_is_read_too(talking: World) -> None:
-    minds = [await keep(talking, "an open order"), await keep(talking, "a broken lamp")]
+async def test_working_memory_alone_is_read(agent_world: World) -> None:
+    working_ids = [await keep(agent_world, "an open order"), await keep(agent_world, "a broken lamp")]
 
-    ended = await end(talking)
+    ended = await end(agent_world)
 
-    assert await talking.heads() == []
-    assert sorted(await distil(talking, ended)) == ["a broken lamp", "an open order"]
-    assert all(TOMBSTONE_KEY in row for row in await payloads(talking, minds))
-    assert len(await made(talking)) == 2
-
-
-async def test_ending_again_offers_only_what_came_since(talking: World) -> None:
-    await turn(talking, "she wants a refund")
-    await distil(talking, await end(talking))
-
-    assert (await end(talking)).run is None
-
-    await turn(talking, "she got it")
-    assert await distil(talking, await end(talking)) == ["she got it"]
+    assert await agent_world.heads() == []
+    assert sorted(await distil(agent_world, ended)) == ["a broken lamp", "an open order"]
+    assert all(TOMBSTONE_KEY in row for row in await payloads(agent_world, working_ids))
+    assert len(await distilled(agent_world)) == 2
 
 
-async def test_what_the_next_session_has_in_mind_is_not_read(talking: World) -> None:
-    talking.agent = replace(talking.agent, settings=replace(talking.agent.settings, working_memory_slots=1))
-    await turn(talking, "she wants a refund")
-    await keep(talking, "an open order")
-    ended = await end(talking)
-    await keep(talking, "another order")
+async def test_second_end_reads_only_new_turns(agent_world: World) -> None:
+    await turn(agent_world, "she wants a refund")
+    await distil(agent_world, await end(agent_world))
 
-    assert await distil(talking, ended) == ["she wants a refund"]
-    assert [record.content for record in await talking.working.read(talking.agent, SESSION)] == ["another order"]
+    assert (await end(agent_world)).run is None
+
+    await turn(agent_world, "she got it")
+    assert await distil(agent_world, await end(agent_world)) == ["she got it"]
 
 
-async def test_without_a_model_nothing_is_kept_for_one(talking: World) -> None:
-    talking.agent = replace(talking.agent, settings=replace(talking.agent.settings, language_model=None))
-    mind = await keep(talking, "an open order")
+async def test_next_sessions_working_memory_is_not_read(agent_world: World) -> None:
+    agent_world.agent = replace(agent_world.agent, settings=replace(agent_world.agent.settings, working_memory_slots=1))
+    await turn(agent_world, "she wants a refund")
+    await keep(agent_world, "an open order")
+    ended = await end(agent_world)
+    await keep(agent_world, "another order")
 
-    ended = await end(talking)
+    assert await distil(agent_world, ended) == ["she wants a refund"]
+    assert [record.content for record in await agent_world.working.read(agent_world.agent, SESSION)] == [
+        "another order"
+    ]
+
+
+async def test_without_a_model_nothing_is_kept(agent_world: World) -> None:
+    agent_world.agent = replace(agent_world.agent, settings=replace(agent_world.agent.settings, language_model=None))
+    working_id = await keep(agent_world, "an open order")
+
+    ended = await end(agent_world)
 
     assert (ended.run, ended.ended.counts) == (None, {"working": 1})
-    assert all(TOMBSTONE_KEY in row for row in await payloads(talking, [mind]))
+    assert all(TOMBSTONE_KEY in row for row in await payloads(agent_world, [working_id]))
 
 
-async def test_an_empty_session_offers_nothing(talking: World) -> None:
-    assert await end(talking) == SessionEnd((await end(talking)).ended)
+async def test_empty_session_starts_no_run(agent_world: World) -> None:
+    assert await end(agent_world) == SessionEnd((await end(agent_world)).ended)
 
 
-async def test_others_turns_are_not_read(talking: World) -> None:
-    await talking.add("of bob", user_id="bob", session_id="s", type="episodic", vector=None)
-    await talking.add("of another session", session_id="t", type="episodic", vector=None)
+async def test_other_users_and_sessions_are_not_read(agent_world: World) -> None:
+    await agent_world.add("of bob", user_id="bob", session_id="s", type="episodic", vector=None)
+    await agent_world.add("of another session", session_id="t", type="episodic", vector=None)
 
-    assert (await end(talking)).run is None
+    assert (await end(agent_world)).run is None

@@ -1,4 +1,4 @@
-"""Search along entities over a real engine: the third list, what it adds to scores, and whose names act where."""
+"""Search along entities over a real engine: the third candidate list, its scores and the scope of names."""
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
@@ -28,7 +28,7 @@ HOPS = (
 )
 
 
-def named(world: World) -> World:
+def enable_entities(world: World) -> World:
     world.agent = replace(world.agent, entity_lists=read_entity_lists())
     return world
 
@@ -36,7 +36,7 @@ def named(world: World) -> World:
 @pytest.fixture
 async def world(qdrant_url: str) -> AsyncIterator[World]:
     async with open_world(qdrant_url, keyword=KeywordSource(language="english", window=1)) as world:
-        named(world).set_ranking(replace(BY_SIMILARITY, fusion=RRF))
+        enable_entities(world).set_ranking(replace(BY_SIMILARITY, fusion=RRF))
         yield world
 
 
@@ -52,7 +52,7 @@ def contents(answer: SearchAnswer) -> list[str]:
     return [found.record.content for found in answer.results]
 
 
-async def test_a_memory_bears_the_names_that_it_speaks_of(world: World) -> None:
+async def test_memory_has_its_entities(world: World) -> None:
     await world.add(HOPS[0], author="crm-bot")
 
     [record] = await world.rows()
@@ -65,7 +65,7 @@ async def test_a_memory_bears_the_names_that_it_speaks_of(world: World) -> None:
     ]
 
 
-async def test_a_search_finds_what_is_two_names_away(world: World) -> None:
+async def test_search_reaches_memories_two_hops_away(world: World) -> None:
     await add_all(world)
 
     answer = await search(world, "Which database for Anna Schmidt?", explain=True)
@@ -77,17 +77,17 @@ async def test_a_search_finds_what_is_two_names_away(world: World) -> None:
     assert set(contents(answer)[:2]) == set(HOPS[:2])
 
 
-async def test_the_figures_of_the_object_apply_to_the_next_search(world: World) -> None:
+async def test_settings_apply_to_the_next_search(world: World) -> None:
     await add_all(world)
-    reached = []
-    for figures in ({}, {"decay": 0.5, "min_activation": 0}, {"max_depth": 0}, {"min_activation": 0.2}):
-        settings = EntitySettings(spreading=Spreading(**figures))
+    reached_activations = []
+    for options in ({}, {"decay": 0.5, "min_activation": 0}, {"max_depth": 0}, {"min_activation": 0.2}):
+        settings = EntitySettings(spreading=Spreading(**options))
         world.agent = replace(world.agent, settings=replace(world.agent.settings, entities=settings))
         answer = await search(world, "Which database for Anna Schmidt?", explain=True)
         [found] = [each for each in answer.results if each.record.content == HOPS[1]]
-        reached.append(found.match and found.match.entities)
+        reached_activations.append(found.match and found.match.entities)
 
-    assert reached == [pytest.approx(0.16), pytest.approx(0.11), 0, 0]
+    assert reached_activations == [pytest.approx(0.16), pytest.approx(0.11), 0, 0]
 
 
 @pytest.mark.parametrize("distance", ["Cosine", "Dot", "Euclid"])
@@ -95,10 +95,12 @@ async def test_the_figures_of_the_object_apply_to_the_next_search(world: World) 
     "fusion", [RRF, replace(RRF, keyword_weight=0.2, k=2), SCORE, replace(SCORE, keyword_weight=0)]
 )
 @pytest.mark.parametrize("candidates", [None, 3])
-async def test_the_terms_give_the_score(qdrant_url: str, distance: str, fusion: Fusion, candidates: int | None) -> None:
+async def test_terms_reproduce_the_score(
+    qdrant_url: str, distance: str, fusion: Fusion, candidates: int | None
+) -> None:
     source = KeywordSource(language="english", window=1)
     async with open_world(qdrant_url, keyword=source, distance=distance) as world:
-        named(world).set_ranking(replace(EVERYTHING, fusion=fusion, candidates=candidates))
+        enable_entities(world).set_ranking(replace(EVERYTHING, fusion=fusion, candidates=candidates))
         await add_all(world)
         await put_relation(world.agent, "u", "Anna Schmidt", "works_on", "Carl Novak")
 
@@ -112,7 +114,7 @@ async def test_the_terms_give_the_score(qdrant_url: str, distance: str, fusion: 
         assert found.terms.score == pytest.approx(found.score, abs=1e-5)
 
 
-async def test_a_query_that_names_nothing_is_scored_as_without_entities(world: World) -> None:
+async def test_query_without_names_ignores_entities(world: World) -> None:
     await add_all(world)
     with_entities = await search(world, "orders of water", explain=True)
     world.agent = replace(world.agent, entity_lists=None)
@@ -125,11 +127,11 @@ async def test_a_query_that_names_nothing_is_scored_as_without_entities(world: W
     assert {found.match and found.match.entities for found in with_entities.results} == {None}
 
 
-async def test_a_typed_relation_leads_further_than_a_mention(world: World) -> None:
+async def test_typed_relation_outweighs_a_mention(world: World) -> None:
     await add_all(world)
     for _ in range(5):
-        said = await put_relation(world.agent, "u", "anna schmidt", "contact_of", "Carl Novak")
-    assert said.strength == 5
+        relation = await put_relation(world.agent, "u", "anna schmidt", "contact_of", "Carl Novak")
+    assert relation.strength == 5
 
     answer = await search(world, "Anna Schmidt", explain=True)
 
@@ -138,7 +140,7 @@ async def test_a_typed_relation_leads_further_than_a_mention(world: World) -> No
     ] == pytest.approx(1.6)
 
 
-async def test_an_alias_of_one_user_acts_for_no_other(world: World) -> None:
+async def test_alias_applies_to_its_user_only(world: World) -> None:
     await add_all(world)
     await add_all(world, user_id="v")
     await put_aliases(world.agent, "u", {"the boss": "Anna Schmidt"})
@@ -151,19 +153,21 @@ async def test_an_alias_of_one_user_acts_for_no_other(world: World) -> None:
     assert {found.match and found.match.entities for found in other.results} == {None}
 
 
-async def test_names_of_a_shared_scope_act_only_where_it_is_included(world: World) -> None:
+async def test_shared_scope_counts_only_if_included(world: World) -> None:
     await add_all(world, user_id="group:team")
     await world.add("Nothing is known here.")
 
-    alone = await search(world, "Anna Schmidt", explain=True)
-    both = await search(world, "Anna Schmidt", scopes=("group:team",), explain=True)
+    own_scope = await search(world, "Anna Schmidt", explain=True)
+    both_scopes = await search(world, "Anna Schmidt", scopes=("group:team",), explain=True)
 
-    assert {found.match and found.match.entities for found in alone.results} == {None}
-    assert {found.record.user_id for found in both.results if found.match and found.match.entities} == {"group:team"}
+    assert {found.match and found.match.entities for found in own_scope.results} == {None}
+    assert {found.record.user_id for found in both_scopes.results if found.match and found.match.entities} == {
+        "group:team"
+    }
 
 
-async def test_what_lies_in_another_scope_links_nothing(world: World) -> None:
-    """A name of both scopes is two: what hangs on it in one does not activate the other's memories."""
+async def test_scopes_do_not_link_each_other(world: World) -> None:
+    """The same name in two scopes is two entities."""
     await world.add("Anna Schmidt met Blue Heron Labs.")
     await world.add("Blue Heron Labs met Carl Novak.", user_id="group:team")
     await world.add("Carl Novak is at home.", user_id="group:team")
@@ -173,28 +177,29 @@ async def test_what_lies_in_another_scope_links_nothing(world: World) -> None:
     assert {found.record.user_id for found in answer.results if found.match and found.match.entities} == {"u"}
 
 
-async def test_a_warm_search_asks_the_engine_once_a_cold_one_once_more(world: World) -> None:
+async def test_warm_search_makes_one_call(world: World) -> None:
+    """A cold search makes two."""
     await add_all(world)
-    asked: list[str] = []
+    calls: list[str] = []
     store = world.agent.store
 
     class Counting:
         def __getattr__(self, name: str) -> Any:
-            asked.append(name)
+            calls.append(name)
             return getattr(store, name)
 
     world.agent = replace(world.agent, store=Counting())  # type: ignore[arg-type]
     await search(world, "Anna Schmidt")
-    cold = [name for name in asked if name != "count"]
-    asked.clear()
+    cold = [name for name in calls if name != "count"]
+    calls.clear()
 
     await search(world, "Anna Schmidt")
 
     assert cold == ["query_batch", "query"]
-    assert asked == ["query"]
+    assert calls == ["query"]
 
 
-async def test_what_was_just_written_is_followed(world: World) -> None:
+async def test_new_memory_is_followed(world: World) -> None:
     await add_all(world)
     await search(world, "Anna Schmidt")
     await world.add("Anna Schmidt lives in Green Valley.")
@@ -204,7 +209,7 @@ async def test_what_was_just_written_is_followed(world: World) -> None:
     assert contents(answer)[0] == "Anna Schmidt lives in Green Valley."
 
 
-async def test_what_is_not_asked_for_is_not_found_along_names(world: World) -> None:
+async def test_filters_apply_to_entity_results(world: World) -> None:
     await world.add("Anna Schmidt is an old friend.", tags=("old",))
     await world.add("Anna Schmidt is a new friend.", tags=("new",))
 
@@ -213,7 +218,7 @@ async def test_what_is_not_asked_for_is_not_found_along_names(world: World) -> N
     assert contents(answer) == ["Anna Schmidt is a new friend."]
 
 
-async def test_a_strict_mode_leaves_room_for_all_lists(world: World) -> None:
+async def test_strict_mode_limit_fits_all_lists(world: World) -> None:
     world.set_ranking(replace(BY_SIMILARITY, fusion=RRF, max_query_limit=9))
     await add_all(world, [f"Anna Schmidt said {number}." for number in range(20)])
 
@@ -222,18 +227,18 @@ async def test_a_strict_mode_leaves_room_for_all_lists(world: World) -> None:
     assert len(answer.results) == 3
 
 
-async def test_what_was_stored_before_is_read_for_names_once(world: World) -> None:
+async def test_backfill_reads_old_memories_once(world: World) -> None:
     lists, world.agent = world.agent.entity_lists, replace(world.agent, entity_lists=None)
     old = await add_all(world)
     superseded = await world.add("Anna Schmidt was new here.")
     await world.add("Anna Schmidt is no longer new.", supersedes=superseded)
-    gone = await world.add("Anna Schmidt is forgotten.")
-    await delete_head(world.agent, gone, user_id="u")
+    deleted = await world.add("Anna Schmidt is forgotten.")
+    await delete_head(world.agent, deleted, user_id="u")
     settings = replace(world.agent.settings, entities=EntitySettings())
     world.agent = replace(world.agent, entity_lists=lists, settings=settings)
-    walks = EntityBackfill()
+    backfill = EntityBackfill()
 
-    assert [await walks.sweep(world.agent) for _ in range(2)] == [len(old) + 2, 0]
+    assert [await backfill.sweep(world.agent) for _ in range(2)] == [len(old) + 2, 0]
 
     rows = {record.content: record for record in await world.rows(include_superseded=True)}
     assert [entity.name for entity in rows[HOPS[0]].entities] == ["u", "Anna Schmidt", "Blue Heron Labs"]
@@ -243,7 +248,7 @@ async def test_what_was_stored_before_is_read_for_names_once(world: World) -> No
     assert {found.match and found.match.entities is not None for found in answer.results} == {True}
 
 
-async def test_an_agent_without_entities_is_not_walked(world: World) -> None:
+async def test_agent_without_entities_is_not_backfilled(world: World) -> None:
     world.agent = replace(world.agent, entity_lists=None)
     await add_all(world)
 

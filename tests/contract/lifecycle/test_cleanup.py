@@ -1,4 +1,4 @@
-"""A cleanup over a real engine: it removes what the plan says, breaks no chain, and may be killed at any call."""
+"""Cleanup over a real engine: it removes the planned memories, keeps chains intact and survives a crash at any call."""
 
 import random
 import uuid
@@ -78,21 +78,21 @@ async def add_chain(world: World, length: int, name: str = "v", **more: Any) -> 
 
 
 async def stored(world: World) -> dict[str, Payload]:
-    """Return all rows by id, whoever's they are, without tombstones."""
+    """Return the rows of all users by id, without tombstones."""
     points, _ = await world.agent.store.scroll(
         world.agent.alias, {"filter": STORED_FILTER, "limit": 5_000, "with_payload": True}
     )
     return {point["id"]: point["payload"] for point in points}
 
 
-async def windows_of(world: World, memory_id: str) -> list[str]:
-    """Return whose texts a memory's keyword text holds besides its own."""
+async def read_window_ids(world: World, memory_id: str) -> list[str]:
+    """Return the ids of the other memories whose texts are in a memory's keyword text."""
     (point,) = await world.agent.store.retrieve(world.agent.alias, [memory_id])
     return list(point["payload"].get("windowIds") or [])
 
 
 def check_chains(rows: dict[str, Payload]) -> None:
-    """Fail unless each link leads to a memory that links back."""
+    """Check that each link of a chain points to a memory that links back."""
     for row in rows.values():
         if older := row.get("supersedesId"):
             assert rows[older]["supersededById"] == row["id"]
@@ -101,13 +101,13 @@ def check_chains(rows: dict[str, Payload]) -> None:
 
 
 async def store_drawn(world: World, seed: int, *, chains: int) -> None:
-    """Store chains drawn by a seed: of all ages, some of them pinned, used, doubted or expired."""
-    drawn = random.Random(seed)
+    """Store random chains of all ages, some of them pinned, used, uncertain or expired."""
+    rng = random.Random(seed)
     points = []
     for _ in range(chains):
-        user, older = drawn.choice(("ada", "bob")), None
-        for _ in range(drawn.choice((1, 1, 1, 2, 3, 6))):
-            row = drawn_row(drawn, world, user)
+        user, older = rng.choice(("ada", "bob")), None
+        for _ in range(rng.choice((1, 1, 1, 2, 3, 6))):
+            row = drawn_row(rng, world, user)
             if older:
                 row["supersedesId"], older["supersededById"] = older["id"], row["id"]
             points.append({"id": row["id"], "vector": vector_of(row["id"]), "payload": row})
@@ -115,28 +115,28 @@ async def store_drawn(world: World, seed: int, *, chains: int) -> None:
     await world.agent.store.upsert(world.agent.alias, points)
 
 
-def drawn_row(drawn: random.Random, world: World, user: str) -> Payload:
+def drawn_row(rng: random.Random, world: World, user: str) -> Payload:
     row = {
-        "id": str(uuid.UUID(int=drawn.getrandbits(128), version=4)),
+        "id": str(uuid.UUID(int=rng.getrandbits(128), version=4)),
         "agentId": world.agent.settings.slug,
         "userId": user,
-        "type": drawn.choice(("fact", "task", "event", "unlisted")),
+        "type": rng.choice(("fact", "task", "event", "unlisted")),
         "content": "text",
-        "createdAt": world.clock.now_ms() - drawn.choice((1, 40, 60, 190, 210, 500)) * DAY_MS,
+        "createdAt": world.clock.now_ms() - rng.choice((1, 40, 60, 190, 210, 500)) * DAY_MS,
         "updatedAt": world.clock.now_ms(),
-        "importance": drawn.choice((0.05, 0.5, 0.9)),
-        "accessCount": drawn.choice((0, 3)),
+        "importance": rng.choice((0.05, 0.5, 0.9)),
+        "accessCount": rng.choice((0, 3)),
         "pending": False,
         "rev": 1,
     }
-    row |= {"pinned": True} if drawn.random() < 0.1 else {}
-    row |= {"confidence": drawn.choice((0.1, 0.9))} if drawn.random() < 0.5 else {}
-    return row | ({"expiresAt": world.clock.now_ms() - 1} if drawn.random() < 0.1 else {})
+    row |= {"pinned": True} if rng.random() < 0.1 else {}
+    row |= {"confidence": rng.choice((0.1, 0.9))} if rng.random() < 0.5 else {}
+    return row | ({"expiresAt": world.clock.now_ms() - 1} if rng.random() < 0.1 else {})
 
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("cap", [None, 20])
-async def test_a_run_removes_what_the_plan_over_all_rows_says(world: World, seed: int, cap: int | None) -> None:
+async def test_run_removes_planned_rows(world: World, seed: int, cap: int | None) -> None:
     lifecycle = replace(ALL, max_memories_per_user=cap)
     await store_drawn(world, seed, chains=60)
     before = await stored(world)
@@ -144,11 +144,13 @@ async def test_a_run_removes_what_the_plan_over_all_rows_says(world: World, seed
         [{key: row[key] for key in ROW_KEYS if key in row} for row in before.values()], rules(world, lifecycle)
     )
 
-    told = {row["id"]: reason async for row, reason in cleanup_of(world).preview(world.agent, rules(world, lifecycle))}
+    previewed = {
+        row["id"]: reason async for row, reason in cleanup_of(world).preview(world.agent, rules(world, lifecycle))
+    }
     counts = await clean(world, lifecycle)
 
     after = await stored(world)
-    assert told == planned
+    assert previewed == planned
     assert before.keys() - after.keys() == planned.keys()
     assert sum(counts.values()) == len(planned)
     check_chains(after)
@@ -157,18 +159,18 @@ async def test_a_run_removes_what_the_plan_over_all_rows_says(world: World, seed
     assert await clean(world, lifecycle) == {}
 
 
-async def test_a_run_that_is_killed_at_any_call_and_made_again_ends_the_same(world: World) -> None:
+async def test_killed_run_can_be_repeated(world: World) -> None:
     kills = 0
-    while await is_killed_and_mended(world, kills):
+    while await crashes_and_recovers(world, kills):
         kills += 1
 
     assert kills > 20
 
 
-async def is_killed_and_mended(world: World, at: int) -> bool:
-    """Run a cleanup that dies before a call, then another; return whether there were as many calls.
+async def crashes_and_recovers(world: World, at: int) -> bool:
+    """Run a cleanup that crashes before call `at`, then a second one.
 
-    To die before a call and to die after the one before it leaves the same points.
+    Return False if there were fewer calls. A crash before a call and one after the previous call leave the same points.
     """
     await world.agent.store.delete(world.agent.alias, {"must": []})
     await store_drawn(world, 16, chains=4)
@@ -187,8 +189,8 @@ async def is_killed_and_mended(world: World, at: int) -> bool:
         was_killed = False
     except TransientError:
         was_killed = True
-    midway = await stored(world)
-    assert all(midway[each].get("supersededById") for each in midway if before[each].get("supersededById"))
+    between = await stored(world)
+    assert all(between[each].get("supersededById") for each in between if before[each].get("supersededById"))
     await clean(world)
     world.clock.move(ms=SWEEP_AFTER_MS + 1)
     await chains.sweep(world.agent)
@@ -199,7 +201,7 @@ async def is_killed_and_mended(world: World, at: int) -> bool:
     return was_killed
 
 
-async def test_a_chain_that_is_too_long_keeps_its_first_and_its_newest_versions(world: World) -> None:
+async def test_collapse_keeps_first_and_newest_versions(world: World) -> None:
     ids = await add_chain(world, 8)
 
     assert await clean(world, replace(ALL, max_chain_length=5)) == {RemovalReason.CHAIN: 3}
@@ -210,7 +212,7 @@ async def test_a_chain_that_is_too_long_keeps_its_first_and_its_newest_versions(
     check_chains(rows)
 
 
-async def test_after_a_collapse_deleting_the_heads_brings_back_each_version_that_is_left(world: World) -> None:
+async def test_deleted_head_restores_previous_version(world: World) -> None:
     ids = await add_chain(world, 8)
     await clean(world)
 
@@ -219,7 +221,7 @@ async def test_after_a_collapse_deleting_the_heads_brings_back_each_version_that
         assert await world.heads() == [answering]
 
 
-async def test_where_a_head_goes_no_earlier_version_answers_again(world: World) -> None:
+async def test_expired_head_restores_no_earlier_version(world: World) -> None:
     old = await add_old(world, "old", days=1)
     await add_old(world, "expired", days=0, supersedes=old, expires_at=world.clock.now_ms() + 1)
     world.clock.move(ms=2)
@@ -229,7 +231,7 @@ async def test_where_a_head_goes_no_earlier_version_answers_again(world: World) 
     assert await stored(world) == {}
 
 
-async def test_a_pinned_memory_is_exempt_and_keeps_the_head_after_it(world: World) -> None:
+async def test_pinned_memory_and_its_head_are_kept(world: World) -> None:
     pinned = await add_old(world, "pinned")
     await add_old(world, "head", supersedes=pinned)
     await add_old(world, "alone")
@@ -240,18 +242,18 @@ async def test_a_pinned_memory_is_exempt_and_keeps_the_head_after_it(world: Worl
     assert sorted(await world.heads()) == ["head"]
 
 
-async def test_a_memory_that_changes_meanwhile_is_left_to_the_next_run(world: World) -> None:
+async def test_changed_memory_waits_for_next_run(world: World) -> None:
     memory_id = await add_old(world, "old")
-    (going,) = [each async for each in find_removals(world.agent, rules(world), RemovalTally())]
+    (unit,) = [each async for each in find_removals(world.agent, rules(world), RemovalTally())]
     await world.agent.store.set_payload(world.agent.alias, {"rev": 9}, {"must": [{"has_id": [memory_id]}]})
 
-    assert await cleanup_of(world).remove_units(world.agent, [going]) == {}
+    assert await cleanup_of(world).remove_units(world.agent, [unit]) == {}
 
     assert await world.heads() == ["old"]
     assert await clean(world) == {RemovalReason.DECAYED: 1}
 
 
-async def test_what_is_removed_is_gone_for_every_call_and_leaves_no_text(world: World) -> None:
+async def test_removed_memory_is_not_found_and_has_no_text(world: World) -> None:
     memory_id = await add_old(world, "secret text")
 
     await clean(world)
@@ -263,7 +265,7 @@ async def test_what_is_removed_is_gone_for_every_call_and_leaves_no_text(world: 
     assert "secret" not in str(point)
 
 
-async def test_a_run_that_would_remove_too_much_waits_and_says_what(world: World) -> None:
+async def test_run_over_the_limit_waits_for_approval(world: World) -> None:
     for number in range(15):
         await add_old(world, f"old {number}")
     await world.add("new", type="fact")
@@ -282,7 +284,7 @@ async def test_a_run_that_would_remove_too_much_waits_and_says_what(world: World
     assert await world.heads() == ["new"]
 
 
-async def test_an_approval_does_not_cover_more_than_was_shown(world: World) -> None:
+async def test_approval_covers_only_the_approved_count(world: World) -> None:
     for number in range(15):
         await add_old(world, f"old {number}")
     lifecycle = replace(ALL, max_removal_percent=20)
@@ -294,7 +296,7 @@ async def test_an_approval_does_not_cover_more_than_was_shown(world: World) -> N
     assert outcome.approval_digest
 
 
-async def test_what_its_author_let_expire_needs_no_approval(world: World) -> None:
+async def test_expired_memories_need_no_approval(world: World) -> None:
     for number in range(15):
         await add_old(world, f"old {number}", days=0, expires_at=world.clock.now_ms() + 1)
     world.clock.move(ms=2)
@@ -302,7 +304,7 @@ async def test_what_its_author_let_expire_needs_no_approval(world: World) -> Non
     assert await clean(world, replace(ALL, max_removal_percent=1)) == {RemovalReason.EXPIRED: 15}
 
 
-async def test_of_a_user_over_the_cap_the_least_valuable_go_and_no_other_users(world: World) -> None:
+async def test_cap_removes_least_valuable_of_the_user(world: World) -> None:
     for number in range(5):
         await world.add(f"worth {number}", type="fact", importance=number / 5, user_id="ada")
     await world.add("other", type="fact", importance=0, user_id="bob")
@@ -313,13 +315,13 @@ async def test_of_a_user_over_the_cap_the_least_valuable_go_and_no_other_users(w
     assert await world.heads("bob") == ["other"]
 
 
-async def test_the_keyword_texts_after_a_removed_memory_follow(qdrant_url: str) -> None:
+async def test_keyword_texts_drop_the_removed_memory(qdrant_url: str) -> None:
     async with open_world(qdrant_url, keyword=KeywordSource(language="english", window=2)) as world:
         world.set_ranking(replace(EVERYTHING, types=TYPES))
-        gone = await add_old(world, "zebra", session_id="s")
+        removed = await add_old(world, "zebra", session_id="s")
         later = await world.add("later", type="event", session_id="s")
-        before = await windows_of(world, later)
+        before = await read_window_ids(world, later)
 
         await clean(world)
 
-        assert (before, await windows_of(world, later)) == ([gone], [])
+        assert (before, await read_window_ids(world, later)) == ([removed], [])

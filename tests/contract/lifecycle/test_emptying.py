@@ -1,4 +1,4 @@
-"""Erased is erased: what was deleted or forgotten has no vectors, also where snapshots are made all the while."""
+"""Deleted and forgotten memories have no vectors, even while snapshots are taken."""
 
 import asyncio
 import contextlib
@@ -43,46 +43,46 @@ async def world(qdrant_url: str) -> AsyncIterator[World]:
 
 @contextlib.asynccontextmanager
 async def snapshots(url: str, world: World) -> AsyncIterator[None]:
-    """Make snapshots of the collection one after another."""
+    """Take snapshots of the collection one after another."""
 
-    async def make() -> None:
+    async def take_snapshots() -> None:
         async with aiohttp.ClientSession(url) as session:
             while True:
                 path = f"/collections/{world.agent.alias}/snapshots"
                 async with session.post(path) as answer:
-                    made = (await answer.json())["result"]
-                async with session.delete(f"{path}/{made['name']}") as answer:
+                    snapshot = (await answer.json())["result"]
+                async with session.delete(f"{path}/{snapshot['name']}") as answer:
                     await answer.read()
-                # The development server lets writers wait while it copies files.
+                # The development server blocks writes while it copies files.
                 await asyncio.sleep(0.05)
 
-    making = asyncio.create_task(make())
+    task = asyncio.create_task(take_snapshots())
     try:
         yield
     finally:
-        making.cancel()
-        await asyncio.wait({making})
+        task.cancel()
+        await asyncio.wait({task})
 
 
-async def delete_some(world: World, user_id: str) -> None:
+async def add_and_delete(world: World, user_id: str) -> None:
     for number in range(DELETED // USERS):
         memory_id = await world.add(f"{user_id} {number}", user_id=user_id, type="fact")
         await delete_head(world.agent, memory_id, user_id=user_id)
 
 
-async def forget_one(world: World, user_id: str) -> None:
+async def add_and_forget(world: World, user_id: str) -> None:
     for number in range(OF_USER):
         await world.add(f"{user_id} {number}", user_id=user_id, type="fact")
     await world.forgetting.forget(world.agent, ForgetRequest(scope=ErasureScope(user_id=user_id, is_whole=True)))
 
 
 @pytest.mark.usefixtures("amid_snapshots")
-async def test_beside_snapshots_nothing_keeps_its_vectors(qdrant_url: str, world: World) -> None:
+async def test_no_vectors_remain_during_snapshots(qdrant_url: str, world: World) -> None:
     users = range(USERS)
     async with snapshots(qdrant_url, world):
         await asyncio.gather(
-            *(delete_some(world, f"deletes {user}") for user in users),
-            *(forget_one(world, f"forgotten {user}") for user in users),
+            *(add_and_delete(world, f"deletes {user}") for user in users),
+            *(add_and_forget(world, f"forgotten {user}") for user in users),
         )
 
     tombstones = await world.agent.store.count(world.agent.alias, {"must": [{"key": "deletedAt", "range": {"gte": 0}}]})
@@ -90,8 +90,8 @@ async def test_beside_snapshots_nothing_keeps_its_vectors(qdrant_url: str, world
     assert await tombstones_with_vectors(world.agent.store, world.agent.alias) == []
 
 
-class Deaf:
-    """Deletes no vector, whatever it is told."""
+class KeepsVectors:
+    """Ignores every deletion of vectors."""
 
     def __init__(self, store: PointStore) -> None:
         self._store = store
@@ -100,20 +100,20 @@ class Deaf:
         return getattr(self._store, name)
 
     async def batch(self, collection: str, operations: list[Json], **how: Any) -> None:
-        if heard := [operation for operation in operations if "delete_vectors" not in operation]:
-            await self._store.batch(collection, heard, **how)
+        if kept_operations := [operation for operation in operations if "delete_vectors" not in operation]:
+            await self._store.batch(collection, kept_operations, **how)
 
 
 @pytest.fixture
-def deaf(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
-    """The same agent behind an engine that keeps vectors for good."""
+def keeping(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
+    """The same agent behind an engine that never deletes vectors."""
     monkeypatch.setattr(burials, "ATTEMPT_S", 0)
-    store: Any = Deaf(world.agent.store)
+    store: Any = KeepsVectors(world.agent.store)
     return World(replace(world.agent, store=store), clock=world.clock)
 
 
-async def bare_tombstones(world: World, count: int) -> None:
-    """Leave tombstones with vectors, as earlier versions did beside snapshots."""
+async def add_tombstones_with_vectors(world: World, count: int) -> None:
+    """Store tombstones with vectors, as earlier versions did during snapshots."""
     ids = [f"00000000-0000-4000-8000-{number:012}" for number in range(count)]
     points = [{"id": id_, "vector": BOTH, "payload": TOMBSTONE | {"id": id_}} for id_ in ids]
     await world.agent.store.upsert(world.agent.alias, points)
@@ -124,13 +124,14 @@ async def receipts(world: World) -> int:
 
 
 @pytest.mark.usefixtures("always_kept")
-async def test_while_vectors_are_seen_nothing_is_said_to_be_forgotten(world: World, deaf: World) -> None:
+async def test_forget_fails_while_vectors_remain(world: World, keeping: World) -> None:
+    """A receipt exists only after all vectors have been deleted."""
     await world.add("of the user", session_id="s", type="fact")
     await world.add("of another", user_id="other")
     request = ForgetRequest(scope=ErasureScope(user_id="u", is_whole=True), idempotency_key="k")
 
     with pytest.raises(OutcomeUnknown, match="still has the vectors of 1 deleted memories"):
-        await deaf.forgetting.forget(deaf.agent, request)
+        await keeping.forgetting.forget(keeping.agent, request)
     assert (await receipts(world), len(await tombstones_with_vectors(world.agent.store, world.agent.alias))) == (0, 1)
 
     receipt = await world.forgetting.forget(world.agent, request)
@@ -139,22 +140,22 @@ async def test_while_vectors_are_seen_nothing_is_said_to_be_forgotten(world: Wor
 
 
 @pytest.mark.usefixtures("always_kept")
-async def test_while_vectors_are_seen_nothing_is_said_to_be_deleted(world: World, deaf: World) -> None:
+async def test_deletion_fails_while_vectors_remain(world: World, keeping: World) -> None:
     memory_id = await world.add("deleted", type="fact")
     address = Address(user_id="u", namespace=("home", "here"), key="k")
     await world.items.put(world.agent, address, ItemContent(content="an item", vector=vector_of("an item")))
 
     with pytest.raises(OutcomeUnknown, match="still has the vectors"):
-        await delete_head(deaf.agent, memory_id, user_id="u")
+        await delete_head(keeping.agent, memory_id, user_id="u")
     with pytest.raises(OutcomeUnknown, match="still has the vectors"):
-        await deaf.items.delete(deaf.agent, address)
+        await keeping.items.delete(keeping.agent, address)
 
     assert len(await tombstones_with_vectors(world.agent.store, world.agent.alias)) == 2
     assert await delete_remaining_vectors(world.agent) == 2
 
 
 @pytest.mark.usefixtures("always_kept")
-async def test_who_dies_amid_a_deletion_leaves_no_vector(world: World) -> None:
+async def test_killed_deletion_leaves_no_vector(world: World) -> None:
     at, is_killed = 0, True
     while is_killed:
         memory_id = await world.add(f"deleted {at}", type="fact")
@@ -169,12 +170,12 @@ async def test_who_dies_amid_a_deletion_leaves_no_vector(world: World) -> None:
     assert at > 2
 
 
-async def test_tombstones_of_before_are_found_by_their_vectors_a_few_at_a_time(world: World, deaf: World) -> None:
-    await bare_tombstones(world, 250)
+async def test_old_tombstones_are_emptied_page_by_page(world: World, keeping: World) -> None:
+    await add_tombstones_with_vectors(world, 250)
     await world.add("stays")
 
     with pytest.raises(StoreUnavailable, match="still has the vectors"):
-        await delete_remaining_vectors(deaf.agent)
+        await delete_remaining_vectors(keeping.agent)
     assert await delete_remaining_vectors(world.agent, max_pages=1) == 100
     assert len(await tombstones_with_vectors(world.agent.store, world.agent.alias)) == 150
     assert (await delete_remaining_vectors(world.agent), await delete_remaining_vectors(world.agent)) == (150, 0)
@@ -183,8 +184,8 @@ async def test_tombstones_of_before_are_found_by_their_vectors_a_few_at_a_time(w
     assert await world.heads() == ["stays"]
 
 
-async def test_what_others_have_deleted_in_their_way_keeps_its_vectors(world: World) -> None:
-    """An adopted collection may have a `deletedAt` of its own."""
+async def test_foreign_tombstones_keep_their_vectors(world: World) -> None:
+    """An adopted collection may use `deletedAt` for its own purpose."""
     text = {"id": 1, "vector": BOTH, "payload": {"text": "theirs", "deletedAt": 5}}
     content = {"id": 2, "vector": BOTH, "payload": TOMBSTONE | {"content": "theirs"}}
     await world.agent.store.upsert(world.agent.alias, [text, content])
@@ -195,14 +196,14 @@ async def test_what_others_have_deleted_in_their_way_keeps_its_vectors(world: Wo
     await world.agent.store.delete(world.agent.alias, {"must": []})
 
 
-async def words_in(world: World) -> int:
-    """How many points have a vector of words."""
+async def count_keyword_vectors(world: World) -> int:
+    """Count the points with a keyword vector."""
     return await world.agent.store.count(world.agent.alias, {"must": [{"has_vector": KEYWORD_VECTOR}]})
 
 
 @pytest.mark.usefixtures("always_kept")
-async def test_words_go_with_what_they_were_of_where_the_agent_wants_none_any_more(world: World) -> None:
-    """The collection has such vectors still. Asked for again, they would be taken for those of what is there now."""
+async def test_writes_without_keyword_remove_old_words(world: World) -> None:
+    """The collection still has keyword vectors. If the agent enabled keywords again, old ones would match new texts."""
     wordless = World(replace(world.agent, keyword=None), clock=world.clock)
     session, address = Session("u", "s"), Address(user_id="u", namespace=("home", "here"), key="k")
     slots = world.agent.settings.working_memory_slots
@@ -213,8 +214,8 @@ async def test_words_go_with_what_they_were_of_where_the_agent_wants_none_any_mo
     line = ImportLine(
         memory=IncomingMemory(user_id="u", content="plum", vector=vector_of("plum")), id=(await world.add("plum"))
     )
-    [imported] = await place_over(world, wordless, line)
-    assert (imported, await words_in(world)) == ("imported", slots + 1)
+    [imported] = await import_over_tombstone(world, wordless, line)
+    assert (imported, await count_keyword_vectors(world)) == ("imported", slots + 1)
 
     await wordless.items.put(wordless.agent, address, ItemContent(content="fig", vector=vector_of("fig")))
     for number in range(slots):
@@ -222,13 +223,13 @@ async def test_words_go_with_what_they_were_of_where_the_agent_wants_none_any_mo
         await wordless.working.store(wordless.agent, kept)
 
     assert len(await wordless.working.read(wordless.agent, session)) == slots
-    assert await words_in(world) == 0
+    assert await count_keyword_vectors(world) == 0
 
 
-async def place_over(world: World, wordless: World, line: ImportLine) -> Any:
-    """Import a line over the tombstone of what it was, which an earlier version had left with its vectors."""
+async def import_over_tombstone(world: World, wordless: World, line: ImportLine) -> Any:
+    """Import a line over the tombstone of its id that an earlier version left with vectors."""
     assert line.id is not None
     await delete_head(world.agent, line.id, user_id="u")
-    give = {"update_vectors": {"points": [{"id": line.id, "vector": BOTH}]}}
-    await world.agent.store.batch(world.agent.alias, [give])
+    update = {"update_vectors": {"points": [{"id": line.id, "vector": BOTH}]}}
+    await world.agent.store.batch(world.agent.alias, [update])
     return await import_lines(wordless.agent, [line], brings_back_erased=True)

@@ -1,4 +1,4 @@
-"""What erasures left, in object storage: written once, whole after a kill, and made again where the server is lost."""
+"""The mirror of erasures in object storage: complete after a crash, and applied to a restored copy."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
@@ -34,7 +34,7 @@ HOUR_MS = 3_600_000
 
 @dataclass(slots=True)
 class MirroredAgent:
-    """An agent whose erasures are mirrored, and an empty copy of its collection."""
+    """An agent with mirrored erasures, and an empty copy of its collection."""
 
     world: World
     memory: AgentMemory
@@ -45,7 +45,7 @@ class MirroredAgent:
     shared: frozenset[str] | None = None
 
     def mirror(self) -> ErasureMirror:
-        """Return the mirror of an operator that has just started."""
+        """Build the mirror of an operator that has just started."""
         storages = Storages(
             FakeSecrets(), lambda bucket: self.objects, shared=self.shared, namespace_of=self.table.find_namespace
         )
@@ -54,7 +54,7 @@ class MirroredAgent:
 
     @property
     def lines(self) -> list[bytes]:
-        """What lies in the storage, line by line."""
+        """Lines of all objects in the storage."""
         return [line for whole, _ in self.objects.objects.values() for line in whole.splitlines()]
 
     async def forget(self, user: str) -> None:
@@ -62,14 +62,14 @@ class MirroredAgent:
         await self.world.forgetting.forget(self.world.agent, ForgetRequest(scope=scope, filters={}))
 
     async def reapply(self, *, since_ms: int = 0, slug: str = "") -> int:
-        async def work(server: Server) -> int:
+        async def operation(server: Server) -> int:
             agent = slug or self.memory.slug
             return await self.mirror().reapply(server, self.copy, self.memory, slug=agent, since_ms=since_ms)
 
-        return await self.servers.use(CONNECTION, work, namespace="agents")
+        return await self.servers.use(CONNECTION, operation, namespace="agents")
 
     async def users(self) -> set[str]:
-        """Return the users of the copy."""
+        """Return the users in the copy."""
         body = {"filter": {"must": []}, "limit": 1000, "with_payload": True}
         points, _ = await self.world.agent.store.scroll(self.copy, body)
         return {point["payload"]["userId"] for point in points if "userId" in point["payload"]}
@@ -99,7 +99,7 @@ async def site(qdrant_url: str) -> AsyncIterator[MirroredAgent]:
         await server.close()
 
 
-async def remember(site: MirroredAgent, user: str, *texts: str) -> None:
+async def remember_in_both(site: MirroredAgent, user: str, *texts: str) -> None:
     for text in texts:
         await site.world.add(text, user_id=user)
     body = {"filter": {"must": []}, "limit": 1000, "with_payload": True, "with_vector": True}
@@ -108,10 +108,10 @@ async def remember(site: MirroredAgent, user: str, *texts: str) -> None:
     await site.world.agent.store.upsert(site.copy, bare)
 
 
-async def test_what_was_erased_is_erased_again_where_only_the_storage_tells_of_it(site: MirroredAgent) -> None:
-    # A name that no hash can hold by chance.
-    await remember(site, "olga", "likes tea", "lives in Oslo")
-    await remember(site, "bob", "likes coffee")
+async def test_mirror_alone_erases_in_the_copy(site: MirroredAgent) -> None:
+    # A hexadecimal hash cannot contain this name by chance.
+    await remember_in_both(site, "olga", "likes tea", "lives in Oslo")
+    await remember_in_both(site, "bob", "likes coffee")
     await site.forget("olga")
 
     await site.mirror().write_new_traces(site.memory)
@@ -121,8 +121,8 @@ async def test_what_was_erased_is_erased_again_where_only_the_storage_tells_of_i
     assert not any(word in line for line in site.lines for word in (b"olga", b"tea", b"Oslo"))
 
 
-async def test_nothing_is_written_twice_not_by_an_operator_that_was_started_again_either(site: MirroredAgent) -> None:
-    await remember(site, "ada", "likes tea")
+async def test_traces_are_written_once_across_restarts(site: MirroredAgent) -> None:
+    await remember_in_both(site, "ada", "likes tea")
     await site.forget("ada")
     mirror = site.mirror()
 
@@ -132,9 +132,9 @@ async def test_nothing_is_written_twice_not_by_an_operator_that_was_started_agai
     assert len(site.objects.objects) == 1
 
 
-async def test_a_later_run_writes_what_is_new_beside_what_is_there(site: MirroredAgent) -> None:
-    await remember(site, "ada", "likes tea")
-    await remember(site, "bob", "likes coffee")
+async def test_later_run_adds_a_second_object(site: MirroredAgent) -> None:
+    await remember_in_both(site, "ada", "likes tea")
+    await remember_in_both(site, "bob", "likes coffee")
     mirror = site.mirror()
     await site.forget("ada")
     await mirror.write_new_traces(site.memory)
@@ -148,8 +148,8 @@ async def test_a_later_run_writes_what_is_new_beside_what_is_there(site: Mirrore
     assert await site.users() == set()
 
 
-async def test_only_what_was_erased_about_then_or_later_is_looked_at(site: MirroredAgent) -> None:
-    await remember(site, "ada", "likes tea")
+async def test_reapply_reads_only_recent_erasures(site: MirroredAgent) -> None:
+    await remember_in_both(site, "ada", "likes tea")
     await site.forget("ada")
     await site.mirror().write_new_traces(site.memory)
 
@@ -157,12 +157,12 @@ async def test_only_what_was_erased_about_then_or_later_is_looked_at(site: Mirro
     assert await site.reapply(since_ms=site.world.clock.now_ms() + HOUR_MS) == 1
 
 
-async def test_a_run_that_was_killed_is_made_whole_by_the_next(site: MirroredAgent) -> None:
-    await remember(site, "ada", "likes tea", "lives in Oslo")
+async def test_next_run_completes_a_killed_one(site: MirroredAgent) -> None:
+    await remember_in_both(site, "ada", "likes tea", "lives in Oslo")
     await site.forget("ada")
     whole = MemoryObjects()
     site.objects, broken = DyingObjects(puts=1), whole
-    # Receipts come first, tombstones after them: two objects.
+    # Two objects: receipts, then tombstones.
     with pytest.raises(StorageUnavailable):
         await replace(site.mirror(), part_bytes=1).write_new_traces(site.memory)
     broken.objects = site.objects.objects
@@ -175,7 +175,7 @@ async def test_a_run_that_was_killed_is_made_whole_by_the_next(site: MirroredAge
 
 
 class DyingObjects(MemoryObjects):
-    """A storage that goes away after so many objects."""
+    """A storage that becomes unavailable after `puts` objects."""
 
     def __init__(self, *, puts: int) -> None:
         super().__init__()
@@ -188,8 +188,8 @@ class DyingObjects(MemoryObjects):
         return await super().put(key, content, **more)
 
 
-async def test_an_object_that_was_spoilt_is_told_and_written_anew(site: MirroredAgent) -> None:
-    await remember(site, "ada", "likes tea")
+async def test_corrupt_object_raises_and_is_rewritten(site: MirroredAgent) -> None:
+    await remember_in_both(site, "ada", "likes tea")
     await site.forget("ada")
     await site.mirror().write_new_traces(site.memory)
     ((key, (whole, metadata)),) = site.objects.objects.items()
@@ -201,28 +201,28 @@ async def test_an_object_that_was_spoilt_is_told_and_written_anew(site: Mirrored
     assert await site.mirror().write_new_traces(site.memory) == 2
 
 
-async def test_of_a_shared_bucket_nobody_learns_what_another_namespace_erased(site: MirroredAgent) -> None:
-    """Whose snapshot it was, a status says."""
+async def test_shared_bucket_hides_other_namespaces(site: MirroredAgent) -> None:
+    """A status names the snapshot's owner, so it may be forged."""
     site.shared = frozenset({"backups"})
     site.table.put(memory_document("victim", agent="victim", metadata={"namespace": "another"}))
     site.objects.objects = {"prod/another/victim/erased/1-0000-last.ndjson": (b"", {})}
 
     with pytest.raises(SpecInvalid, match="name a Secret"):
         await site.reapply(slug="victim")
-    await remember(site, "ada", "likes tea")
+    await remember_in_both(site, "ada", "likes tea")
     await site.forget("ada")
     assert await site.mirror().write_new_traces(site.memory) == 2
     assert await site.reapply() == 1
 
 
-async def test_an_agent_without_storage_has_no_mirror(site: MirroredAgent) -> None:
+async def test_agent_without_storage_has_no_mirror(site: MirroredAgent) -> None:
     document = memory_document(site.memory.slug, agent=site.memory.slug)
     assert await site.mirror().write_new_traces(parse_agent_memory(document)) == 0
     assert site.objects.objects == {}
 
 
-async def test_what_cannot_be_looked_at_holds_up_no_other(site: MirroredAgent) -> None:
-    await remember(site, "ada", "likes tea")
+async def test_unreadable_agent_does_not_block_others(site: MirroredAgent) -> None:
+    await remember_in_both(site, "ada", "likes tea")
     await site.forget("ada")
     site.table.put(
         memory_document("aaa", agent="aaa", snapshots={"storage": STORAGE})
@@ -236,11 +236,11 @@ async def test_what_cannot_be_looked_at_holds_up_no_other(site: MirroredAgent) -
     assert len(site.lines) == 2
 
 
-async def test_what_another_clusters_agent_has_forgotten_is_told_to_nobody_here(site: MirroredAgent) -> None:
-    await remember(site, "ada", "likes tea")
+async def test_collection_of_another_cluster_is_not_mirrored(site: MirroredAgent) -> None:
+    await remember_in_both(site, "ada", "likes tea")
     await site.forget("ada")
     mirror = site.mirror()
-    mirror.cluster_id = of_another
+    mirror.cluster_id = other_cluster_id
 
     with pytest.raises(StoreUnavailable, match="another owner"):
         await mirror.write_new_traces(site.memory)
@@ -248,5 +248,5 @@ async def test_what_another_clusters_agent_has_forgotten_is_told_to_nobody_here(
     assert site.objects.objects == {}
 
 
-async def of_another() -> str:
+async def other_cluster_id() -> str:
     return "another"

@@ -1,4 +1,4 @@
-"""Copies of a collection over a real engine: what was forgotten since they were made is erased in them too."""
+"""Erasures are applied again to copies of a collection, over a real engine."""
 
 import json
 import uuid
@@ -40,7 +40,7 @@ TYPES = (MemoryType("fact", 30), MemoryType("status", 30, supersede_by="subject"
 
 @dataclass(slots=True)
 class CopiedAgent:
-    """An agent, and a copy of its collection as it was at some time."""
+    """An agent, and a copy of its collection at some time."""
 
     url: str
     world: World
@@ -52,7 +52,7 @@ class CopiedAgent:
         return f"{self.world.agent.alias}__1"
 
     async def snapshot(self) -> None:
-        """Copy every point as it is now."""
+        """Copy all points to the copy."""
         store = self.world.agent.store
         body = {"filter": {"must": []}, "limit": 5_000, "with_payload": True, "with_vector": True}
         points, _ = await store.scroll(self.live, body)
@@ -106,7 +106,7 @@ async def fill(site: CopiedAgent) -> None:
     await world.add("other's", user_id="other")
 
 
-async def test_an_erased_user_is_erased_in_the_copy_and_nobody_else(site: CopiedAgent) -> None:
+async def test_erased_user_is_erased_in_the_copy(site: CopiedAgent) -> None:
     await fill(site)
     await site.snapshot()
     await forget(site)
@@ -118,7 +118,8 @@ async def test_an_erased_user_is_erased_in_the_copy_and_nobody_else(site: Copied
     assert not [row for row in await site.rows(site.copy) if row.get("pending") or row.get("windowDue")]
 
 
-async def test_what_was_stored_after_a_forget_stays_though_who_forgot_was_ahead(site: CopiedAgent) -> None:
+async def test_memory_stored_after_forget_stays(site: CopiedAgent) -> None:
+    """The clock of the process that forgot is 20 s ahead."""
     clock = site.world.clock
     await site.world.add("before")
     clock.move(ms=20_000)
@@ -132,7 +133,7 @@ async def test_what_was_stored_after_a_forget_stays_though_who_forgot_was_ahead(
     assert await site.contents(site.copy) == {"after"}
 
 
-async def test_what_was_stored_again_under_the_same_key_does_not_keep_what_was_there_before(site: CopiedAgent) -> None:
+async def test_reused_key_does_not_keep_old_content(site: CopiedAgent) -> None:
     world, address = site.world, Address(user_id="u", namespace=("memories",), key="k")
     await world.items.put(world.agent, address, ItemContent(content="before", vector=vector_of("before")))
     await site.snapshot()
@@ -146,7 +147,7 @@ async def test_what_was_stored_again_under_the_same_key_does_not_keep_what_was_t
     assert "before" not in json.dumps(await site.rows(site.copy))
 
 
-async def test_what_the_live_collection_had_lost_before_is_erased_in_the_copy_too(site: CopiedAgent) -> None:
+async def test_row_missing_in_live_is_erased_in_the_copy(site: CopiedAgent) -> None:
     memory_id = await site.world.add("deleted before")
     await site.snapshot()
     await delete_head(site.world.agent, memory_id, user_id="u")
@@ -158,7 +159,7 @@ async def test_what_the_live_collection_had_lost_before_is_erased_in_the_copy_to
     assert await site.contents(site.copy) == set()
 
 
-async def test_by_age_alone_it_is_found_in_the_copy_without_ids(site: CopiedAgent) -> None:
+async def test_age_limit_is_applied_without_ids(site: CopiedAgent) -> None:
     old = await site.world.add("old", created_at=1_000)
     await site.world.add("new", created_at=3_000)
     await site.snapshot()
@@ -170,7 +171,7 @@ async def test_by_age_alone_it_is_found_in_the_copy_without_ids(site: CopiedAgen
     assert await site.contents(site.copy) == {"new"}
 
 
-async def test_what_filters_chose_is_erased_by_id_and_its_chain_closed(site: CopiedAgent) -> None:
+async def test_filtered_erasure_closes_the_chain(site: CopiedAgent) -> None:
     first = await site.world.add("first", type="fact")
     second = await site.world.add("second", type="fact", supersedes=first, tags=("x",))
     third = await site.world.add("third", type="fact", supersedes=second)
@@ -186,10 +187,8 @@ async def test_what_filters_chose_is_erased_by_id_and_its_chain_closed(site: Cop
 
 @pytest.mark.parametrize("is_mirrored", [False, True])
 @pytest.mark.parametrize("clock_ms", [1, -10_000])
-async def test_what_filters_chose_stays_erased_where_its_identity_is_stored_again(
-    site: CopiedAgent, is_mirrored: bool, clock_ms: int
-) -> None:
-    """Stored again under the same id, by a process whose clock may be behind."""
+async def test_reused_identity_is_erased_in_the_copy(site: CopiedAgent, is_mirrored: bool, clock_ms: int) -> None:
+    """The same id is stored again by a process whose clock may be behind."""
     world, erasures = site.world, ErasureReplay(site.world.clock)
     address = Address(user_id="u", namespace=("memories",), key="k")
     await world.add("open", type="status", subject="ticket", tags=("x",))
@@ -212,7 +211,7 @@ async def test_what_filters_chose_stays_erased_where_its_identity_is_stored_agai
     assert (erased, await site.contents(site.copy)) == (set(), {"closed", "new"})
 
 
-async def test_in_a_copy_whose_newest_version_is_erased_no_earlier_one_answers(site: CopiedAgent) -> None:
+async def test_erased_head_restores_no_earlier_version(site: CopiedAgent) -> None:
     first = await site.world.add("first", type="fact")
     second = await site.world.add("second", type="fact", supersedes=first, tags=("x",))
     await site.snapshot()
@@ -225,7 +224,7 @@ async def test_in_a_copy_whose_newest_version_is_erased_no_earlier_one_answers(s
     assert await site.contents(site.live) == {"first", "third"}
 
 
-async def test_words_of_what_was_erased_are_taken_out_of_the_texts_of_others(site: CopiedAgent) -> None:
+async def test_erased_words_leave_keyword_texts(site: CopiedAgent) -> None:
     await site.world.add("apple", session_id="s", tags=("x",))
     site.world.clock.move(ms=1_000)
     await site.world.add("pear", session_id="s")
@@ -238,7 +237,7 @@ async def test_words_of_what_was_erased_are_taken_out_of_the_texts_of_others(sit
     assert await site.world.agent.store.query(site.copy, query | {"using": "agentmemory_keyword", "limit": 9}) == []
 
 
-async def test_what_is_stored_in_the_copy_afterwards_stays(site: CopiedAgent) -> None:
+async def test_memories_stored_later_in_the_copy_stay(site: CopiedAgent) -> None:
     await fill(site)
     await site.snapshot()
     await forget(site)
@@ -254,8 +253,8 @@ async def test_what_is_stored_in_the_copy_afterwards_stays(site: CopiedAgent) ->
     assert len(await site.world.rows(include_superseded=True)) == 6
 
 
-async def test_what_was_counted_as_read_after_the_switch_is_erased_all_the_same(site: CopiedAgent) -> None:
-    """An access makes a row newer, and says nothing new."""
+async def test_access_after_the_switch_protects_nothing(site: CopiedAgent) -> None:
+    """An access makes a row newer without new content."""
     memory_id = await site.world.add("old")
     await site.snapshot()
     await forget(site)
@@ -269,8 +268,8 @@ async def test_what_was_counted_as_read_after_the_switch_is_erased_all_the_same(
     assert await site.contents(site.copy) == set()
 
 
-async def test_a_receipt_that_was_written_into_the_copy_alone_acts_there(site: CopiedAgent) -> None:
-    """The alias may move between the last look of a forget and its receipt."""
+async def test_receipt_only_in_the_copy_is_applied(site: CopiedAgent) -> None:
+    """The alias may move between the last read of a forget and its receipt."""
     await fill(site)
     await site.snapshot()
     await forget(site)
@@ -283,7 +282,7 @@ async def test_a_receipt_that_was_written_into_the_copy_alone_acts_there(site: C
     assert await site.contents(site.copy) == {"other's"}
 
 
-async def test_an_older_copy_of_a_copy_is_erased_by_what_was_carried_over(site: CopiedAgent) -> None:
+async def test_receipts_are_copied_to_older_copies(site: CopiedAgent) -> None:
     await fill(site)
     await site.snapshot()
     await forget(site)
@@ -299,7 +298,7 @@ async def test_an_older_copy_of_a_copy_is_erased_by_what_was_carried_over(site: 
     assert (len(receipts), len(tombstones)) == (1, 5)
 
 
-async def test_through_a_mirror_off_the_server_a_restored_copy_loses_them_too(site: CopiedAgent) -> None:
+async def test_exported_receipts_erase_in_the_copy(site: CopiedAgent) -> None:
     await fill(site)
     await site.snapshot()
     await forget(site)
@@ -318,7 +317,7 @@ async def test_through_a_mirror_off_the_server_a_restored_copy_loses_them_too(si
     assert b'"u"' not in mirrored
 
 
-async def test_a_line_that_is_none_of_a_mirror_is_named(site: CopiedAgent) -> None:
+async def test_invalid_line_is_named(site: CopiedAgent) -> None:
     async def chunks() -> AsyncIterator[bytes]:
         yield b'\n{"content": "x"}\n'
 
@@ -326,8 +325,8 @@ async def test_a_line_that_is_none_of_a_mirror_is_named(site: CopiedAgent) -> No
         await ErasureReplay(site.world.clock).import_receipts(site.world.agent.store, site.copy, site.memory, chunks())
 
 
-async def test_what_was_erased_while_the_copy_was_made_is_erased_in_it(site: CopiedAgent) -> None:
-    """A snapshot bears the time of its end, by a clock of its own: what was forgotten before may live in it."""
+async def test_since_ms_has_a_clock_margin(site: CopiedAgent) -> None:
+    """A snapshot has the time of its end by its server's clock. It may contain memories forgotten shortly before."""
     await fill(site)
     await site.snapshot()
     await forget(site)
@@ -337,18 +336,18 @@ async def test_what_was_erased_while_the_copy_was_made_is_erased_in_it(site: Cop
     assert await site.contents(site.copy) == {"other's"}
 
 
-async def test_what_comes_to_lie_in_the_copy_while_it_is_erased_is_erased_too(site: CopiedAgent) -> None:
-    """Copies are served already when they are looked at last: a write that was begun in time may end then."""
+async def test_late_write_to_the_copy_is_erased(site: CopiedAgent) -> None:
+    """The copy is already served during the last pass, so a write that began before it may end during it."""
     memory_id = await site.world.add("old")
     await site.snapshot()
     (old,) = await site.rows(site.copy)
-    # No tombstone names it: it is found by the user alone.
+    # No tombstone names the id: only the user identifies it.
     await site.world.agent.store.delete(site.live, {"must": [{"has_id": [memory_id]}]})
     await forget(site)
 
     async def store_late() -> None:
-        late = {"id": str(uuid.uuid4()), "content": "late"}
-        point = {"id": late["id"], "vector": {}, "payload": old | late}
+        late_row = {"id": str(uuid.uuid4()), "content": "late"}
+        point = {"id": late_row["id"], "vector": {}, "payload": old | late_row}
         await site.world.agent.store.upsert(site.copy, [point])
 
     def finds_memories_of_the_user(name: str, arguments: tuple[Any, ...]) -> bool:
@@ -361,8 +360,8 @@ async def test_what_comes_to_lie_in_the_copy_while_it_is_erased_is_erased_too(si
     assert await site.contents(site.copy) == set()
 
 
-async def test_what_was_deleted_in_the_copy_says_no_more_whose_it_was(site: CopiedAgent) -> None:
-    """A deletion leaves the user's name; an erasure that filters chose finds no such tombstone by them."""
+async def test_tombstone_in_the_copy_loses_its_user(site: CopiedAgent) -> None:
+    """A deletion keeps the user id. A filtered erasure does not find that tombstone by its filters."""
     memory_id = await site.world.add("secret", tags=("x",))
     await site.world.add("kept")
     await site.snapshot()
@@ -381,13 +380,13 @@ async def test_what_was_deleted_in_the_copy_says_no_more_whose_it_was(site: Copi
     assert await site.contents(site.copy) == {"kept"}
 
 
-async def test_tombstones_that_came_into_the_copy_with_their_vectors_lose_them(site: CopiedAgent) -> None:
-    """A snapshot that was made while a memory was being deleted may hold them, and one of an earlier version."""
+async def test_tombstones_in_the_copy_lose_vectors(site: CopiedAgent) -> None:
+    """A snapshot taken during a deletion, or by an earlier version, may contain such tombstones."""
     await site.snapshot()
     vectors = {"": vector_of("x"), KEYWORD_VECTOR: {"indices": [1], "values": [1.0]}}
     ids = [f"00000000-0000-4000-8000-{number:012}" for number in range(250)]
-    left = {"rev": 2, "deletedAt": 5, "pending": False}
-    tombstones = [{"id": id_, "vector": vectors, "payload": left | {"id": id_}} for id_ in ids]
+    deleted_payload = {"rev": 2, "deletedAt": 5, "pending": False}
+    tombstones = [{"id": id_, "vector": vectors, "payload": deleted_payload | {"id": id_}} for id_ in ids]
     await site.world.agent.store.upsert(site.copy, tombstones)
     assert len(await tombstones_with_vectors(site.world.agent.store, site.copy)) == 250
 
@@ -397,7 +396,7 @@ async def test_tombstones_that_came_into_the_copy_with_their_vectors_lose_them(s
     assert len(await site.rows(site.copy)) == 250
 
 
-async def test_what_is_edited_while_it_is_erased_is_erased_only_if_the_filters_still_mean_it(site: CopiedAgent) -> None:
+async def test_edit_during_erasure_is_filtered_again(site: CopiedAgent) -> None:
     world = site.world
     memory_id = await world.add("edited", tags=("x",))
     await world.add("erased", tags=("x",))
@@ -417,7 +416,7 @@ async def test_what_is_edited_while_it_is_erased_is_erased_only_if_the_filters_s
     assert await site.contents(site.live) == {"edited"}
 
 
-async def test_killed_at_any_call_and_run_again_it_ends_the_same(site: CopiedAgent) -> None:
+async def test_killed_replay_can_be_repeated(site: CopiedAgent) -> None:
     await fill(site)
     await site.snapshot()
     copied = await site.rows(site.copy)

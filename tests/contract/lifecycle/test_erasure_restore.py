@@ -1,4 +1,4 @@
-"""Who was forgotten is in nothing that a restore brings back: the swap, the way back, a clone, what is kept."""
+"""Restores, rollbacks, clones and retained collections contain no forgotten user."""
 
 from collections.abc import AsyncIterator
 
@@ -25,8 +25,8 @@ ROLLBACK = {"agentmemory.dev/rollback": "yes"}
 
 @pytest.fixture
 async def world(qdrant_url: str) -> AsyncIterator[RestoreWorld]:
-    async with open_restore(qdrant_url) as made:
-        yield made
+    async with open_restore(qdrant_url) as restore_world:
+        yield restore_world
 
 
 async def forget(world: RestoreWorld, user: str = "u") -> None:
@@ -34,7 +34,7 @@ async def forget(world: RestoreWorld, user: str = "u") -> None:
     settings = effective_settings(parse_agent_memory(world.must_get(world.memory)))
     erasing = Eraser(world.clock)
 
-    async def work(server: Server) -> None:
+    async def operation(server: Server) -> None:
         embedder = CallerVectors(settings.embedding.dimensions)
         agent = await open_collection(
             server.points, settings, embedder, world.clock, cluster_id=world.cluster.cluster_id
@@ -42,35 +42,35 @@ async def forget(world: RestoreWorld, user: str = "u") -> None:
         request = ForgetRequest(scope=ErasureScope(user_id=user, is_whole=True), filters={})
         await ForgetUseCase(world.clock, erasing).forget(agent, request)
 
-    await world.with_server(work)
+    await world.with_server(operation)
 
 
-def living(world: RestoreWorld, collection: str) -> int:
-    """Return how many memories of the user a collection has."""
+def count_memories_of_user(world: RestoreWorld, collection: str) -> int:
+    """Count the memories of the user in a collection."""
     mine = {"must": [{"key": "userId", "match": {"value": "u"}}]}
     body = {"filter": mine, "exact": True}
     answer = world.http.post(f"/collections/{collection}/points/count", json=body)
     return int(answer.raise_for_status().json()["result"]["count"])
 
 
-def erased_again(world: RestoreWorld, key: Key) -> str:
-    """Return what a restore says of its erasures."""
+def erase_message(world: RestoreWorld, key: Key) -> str:
+    """Return the message of the Erase step of a restore."""
     return next(str(step["message"]) for step in world.status(key)["steps"] if step["name"] == "Erase")
 
 
-async def test_a_restore_from_before_does_not_bring_a_forgotten_user_back(world: RestoreWorld) -> None:
-    assert living(world, world.alias) == POINTS
+async def test_restore_keeps_user_forgotten(world: RestoreWorld) -> None:
+    assert count_memories_of_user(world, world.alias) == POINTS
     await forget(world)
 
     await world.run(key := world.restore())
 
     assert world.condition(key, "Succeeded") == "True/Restored"
     assert world.aliases() == {world.alias: f"{world.alias}__2"}
-    assert living(world, world.alias) == 0
-    assert erased_again(world, key) == f"{POINTS} memories erased since the snapshot were erased again"
+    assert count_memories_of_user(world, world.alias) == 0
+    assert erase_message(world, key) == f"{POINTS} memories erased since the snapshot were erased again"
 
 
-async def test_who_is_forgotten_after_the_count_is_not_brought_back_either(world: RestoreWorld) -> None:
+async def test_forget_before_alias_move_is_applied(world: RestoreWorld) -> None:
     world.fails["apply"] = StoreUnavailable("away, right before the alias moves")
     key = world.restore()
     with pytest.raises(TransientError):
@@ -81,10 +81,10 @@ async def test_who_is_forgotten_after_the_count_is_not_brought_back_either(world
     await world.run(key)
 
     assert world.aliases() == {world.alias: f"{world.alias}__2"}
-    assert living(world, world.alias) == 0
+    assert count_memories_of_user(world, world.alias) == 0
 
 
-async def test_the_way_back_does_not_bring_back_who_was_forgotten_since(world: RestoreWorld) -> None:
+async def test_rollback_keeps_user_forgotten(world: RestoreWorld) -> None:
     await world.run(key := world.restore())
     await forget(world)
 
@@ -92,20 +92,20 @@ async def test_the_way_back_does_not_bring_back_who_was_forgotten_since(world: R
     await world.run(key)
 
     assert world.aliases() == {world.alias: world.physical}
-    assert living(world, world.alias) == 0
+    assert count_memories_of_user(world, world.alias) == 0
 
 
-async def test_what_is_kept_for_the_way_back_forgets_too(world: RestoreWorld) -> None:
+async def test_sweep_erases_in_retained_collection(world: RestoreWorld) -> None:
     await world.run(world.restore())
     await forget(world)
-    assert living(world, world.physical) == POINTS
+    assert count_memories_of_user(world, world.physical) == POINTS
 
     assert await world.with_server(world.sweeper().sweep) == []
 
-    assert living(world, world.physical) == 0
+    assert count_memories_of_user(world, world.physical) == 0
 
 
-async def test_a_clone_knows_nobody_whom_its_origin_has_forgotten(world: RestoreWorld) -> None:
+async def test_clone_has_no_forgotten_user(world: RestoreWorld) -> None:
     await forget(world)
     clone = f"{world.agent}-copy"
     world.table.put(memory_document(clone, embedding=EMBEDDING))
@@ -113,11 +113,11 @@ async def test_a_clone_knows_nobody_whom_its_origin_has_forgotten(world: Restore
     await world.run(key := world.restore(target={"name": clone}))
 
     assert world.condition(key, "Succeeded") == "True/Restored"
-    assert living(world, f"agent_memory_{clone}") == 0
-    assert erased_again(world, key) == f"{POINTS} memories erased since the snapshot were erased again"
+    assert count_memories_of_user(world, f"agent_memory_{clone}") == 0
+    assert erase_message(world, key) == f"{POINTS} memories erased since the snapshot were erased again"
 
 
-async def test_a_snapshot_that_lies_with_a_collection_which_became_another_clusters_is_not_cloned(
+async def test_snapshot_of_another_cluster_is_not_cloned(
     world: RestoreWorld,
 ) -> None:
     await forget(world)
@@ -132,11 +132,11 @@ async def test_a_snapshot_that_lies_with_a_collection_which_became_another_clust
     assert world.collections() == [world.physical]
 
 
-async def test_a_restore_of_a_copy_forgets_again_whom_a_restore_had_to_forget(world: RestoreWorld) -> None:
+async def test_second_restore_keeps_user_forgotten(world: RestoreWorld) -> None:
     await forget(world)
     await world.run(world.restore("first"))
 
     await world.run(world.restore("second"))
 
     assert world.aliases() == {world.alias: f"{world.alias}__3"}
-    assert living(world, world.alias) == 0
+    assert count_memories_of_user(world, world.alias) == 0

@@ -1,4 +1,4 @@
-"""Forgetting over a real engine: nothing is left of what was stored before, killed anywhere and run again."""
+"""Forget requests over a real engine: nothing remains, even if a crash interrupts them."""
 
 import asyncio
 import hashlib
@@ -44,37 +44,37 @@ async def world(qdrant_url: str) -> AsyncIterator[World]:
         yield world
 
 
-def everything(user_id: str = "u", **more: Any) -> ForgetRequest:
+def whole_user(user_id: str = "u", **more: Any) -> ForgetRequest:
     return ForgetRequest(scope=ErasureScope(user_id=user_id, is_whole=True), **more)
 
 
-def some(filters: dict[str, Any] | None = None, *, older_than: int | None = None, **more: Any) -> ForgetRequest:
+def select(filters: dict[str, Any] | None = None, *, older_than: int | None = None, **more: Any) -> ForgetRequest:
     scope = ErasureScope(user_id="u", criterion=parse_filters(filters or {}), older_than=older_than)
     return ForgetRequest(scope=scope, filters=filters or {}, **more)
 
 
 async def points(world: World) -> dict[str, Any]:
-    """Return the payload of every point, tombstones and receipts included."""
+    """Return the payload of every point, with tombstones and receipts."""
     body = {"filter": {"must": []}, "limit": 5_000, "with_payload": True, "with_vector": True}
     found, _ = await world.agent.store.scroll(world.agent.alias, body)
     return {point["id"]: point["payload"] | {"vector": point.get("vector") or {}} for point in found}
 
 
-async def found_by(world: World, word: str) -> set[str]:
+async def search_keyword(world: World, word: str) -> set[str]:
     query = {"text": word, "model": "qdrant/bm25", "options": {"language": "english"}}
     body = {"query": query, "using": KEYWORD_VECTOR, "limit": 100, "with_payload": True}
     return {point["payload"].get("content", "") for point in await world.agent.store.query(world.agent.alias, body)}
 
 
 async def fill(world: World, user_id: str = "u") -> int:
-    """Store something of every kind; return how many memories that are."""
-    say = [await world.add(f"{SECRET} {n}", user_id=user_id, session_id="s", type="fact") for n in range(3)]
-    await world.add(f"{SECRET} new", user_id=user_id, type="fact", supersedes=say[0], metadata={"seen": SECRET})
+    """Store memories of every kind; return their number."""
+    memory_ids = [await world.add(f"{SECRET} {n}", user_id=user_id, session_id="s", type="fact") for n in range(3)]
+    await world.add(f"{SECRET} new", user_id=user_id, type="fact", supersedes=memory_ids[0], metadata={"seen": SECRET})
     for state in ("open", "closed"):
         await world.add(f"{SECRET} {state}", user_id=user_id, type="status", subject="ticket")
-    await world.add(f"{SECRET} child", user_id=user_id, type="fact", parent_id=say[1], tags=(SECRET,))
-    gone = await world.add(f"{SECRET} deleted", user_id=user_id, type="fact", session_id="s")
-    await delete_head(world.agent, gone, user_id=user_id)
+    await world.add(f"{SECRET} child", user_id=user_id, type="fact", parent_id=memory_ids[1], tags=(SECRET,))
+    deleted = await world.add(f"{SECRET} deleted", user_id=user_id, type="fact", session_id="s")
+    await delete_head(world.agent, deleted, user_id=user_id)
     await world.items.put(world.agent, address(user_id), item(SECRET))
     memory = IncomingMemory(user_id=user_id, content=SECRET, session_id="s", vector=vector_of("w"))
     await world.working.store(world.agent, memory)
@@ -101,12 +101,12 @@ async def check_nothing_left(world: World, user_id: str = "u") -> None:
     assert await read_profile(world.agent, user_id) is None
 
 
-async def test_of_an_erased_user_nothing_is_left_and_of_others_everything(world: World) -> None:
+async def test_user_is_erased_and_others_are_untouched(world: World) -> None:
     number = await fill(world)
     await fill(world, "other")
     others = {id_: row for id_, row in (await points(world)).items() if row.get("userId") == "other"}
 
-    receipt = await world.forgetting.forget(world.agent, everything())
+    receipt = await world.forgetting.forget(world.agent, whole_user())
 
     assert receipt.counts.total == number
     assert receipt.counts.types == {"fact": 6, "status": 2, "working": 1}
@@ -114,115 +114,115 @@ async def test_of_an_erased_user_nothing_is_left_and_of_others_everything(world:
     assert {id_: row for id_, row in (await points(world)).items() if row.get("userId") == "other"} == others
 
 
-async def test_a_receipt_names_neither_the_user_nor_what_was_erased_and_proves_the_ids(world: World) -> None:
+async def test_receipt_hashes_ids_and_hides_the_user(world: World) -> None:
     ids = sorted([await world.add(SECRET, user_id="ada@example.com"), await world.add("b", user_id="ada@example.com")])
 
-    receipt = await world.forgetting.forget(world.agent, everything("ada@example.com"))
+    receipt = await world.forgetting.forget(world.agent, whole_user("ada@example.com"))
 
     assert receipt.sha256 == hashlib.sha256("".join(f"{id_}\n" for id_ in ids).encode()).hexdigest()
     assert "example.com" not in json.dumps(await points(world)), "hexadecimal ids may spell the rest"
 
 
-async def test_a_dry_run_counts_and_changes_nothing(world: World) -> None:
+async def test_dry_run_counts_and_changes_nothing(world: World) -> None:
     number = await fill(world)
     before = await points(world)
 
-    preview = await world.forgetting.preview(world.agent, everything())
+    preview = await world.forgetting.preview(world.agent, whole_user())
 
     assert (preview.counts.total, len(preview.ids), preview.unlisted_count) == (number, number, 0)
     assert await points(world) == before
 
 
-async def test_of_many_a_dry_run_names_a_hundred(world: World) -> None:
+async def test_dry_run_lists_100_ids(world: World) -> None:
     memories = [IncomingMemory(user_id="u", content=f"m{n}", vector=vector_of(n)) for n in range(130)]
     await world.remember.store(world.agent, memories)
 
-    preview = await world.forgetting.preview(world.agent, everything())
+    preview = await world.forgetting.preview(world.agent, whole_user())
 
     assert (preview.counts.total, len(preview.ids), preview.unlisted_count) == (130, 100, 30)
 
 
-async def test_filters_choose_and_what_they_leave_answers_on(world: World) -> None:
+async def test_filters_select_memories(world: World) -> None:
     kept = await world.add("kept", tags=("a",))
     await world.add(SECRET, tags=("b",))
 
-    receipt = await world.forgetting.forget(world.agent, some({"tags": {"in": ["b"]}}))
+    receipt = await world.forgetting.forget(world.agent, select({"tags": {"in": ["b"]}}))
 
     assert receipt.counts.total == 1
     assert [record.id for record in await world.rows()] == [kept]
 
 
-async def test_only_what_is_older_goes(world: World) -> None:
+async def test_older_than_selects_memories(world: World) -> None:
     await world.add("old", created_at=1_000)
     await world.add("new", created_at=2_000)
 
-    receipt = await world.forgetting.forget(world.agent, some(older_than=2_000))
+    receipt = await world.forgetting.forget(world.agent, select(older_than=2_000))
 
     assert (receipt.counts.total, receipt.older_than) == (1, 2_000)
     assert await world.heads() == ["new"]
 
 
-async def test_with_a_head_its_earlier_versions_go_so_that_none_answers_again(world: World) -> None:
+async def test_erased_head_takes_its_earlier_versions(world: World) -> None:
     first = await world.add("first", type="fact")
     second = await world.add("second", type="fact", supersedes=first)
     await world.add("third", type="fact", supersedes=second, tags=("b",))
 
-    preview = await world.forgetting.preview(world.agent, some({"tags": {"in": ["b"]}}))
-    receipt = await world.forgetting.forget(world.agent, some({"tags": {"in": ["b"]}}))
+    preview = await world.forgetting.preview(world.agent, select({"tags": {"in": ["b"]}}))
+    receipt = await world.forgetting.forget(world.agent, select({"tags": {"in": ["b"]}}))
 
     assert (preview.counts.total, receipt.counts.total) == (3, 3)
     assert await world.heads() == []
 
 
-async def test_an_earlier_version_is_taken_out_of_its_chain(world: World) -> None:
+async def test_earlier_version_is_removed_from_its_chain(world: World) -> None:
     first = await world.add("first", type="fact")
     second = await world.add("second", type="fact", supersedes=first, tags=("b",))
     third = await world.add("third", type="fact", supersedes=second)
 
-    await world.forgetting.forget(world.agent, some({"tags": {"in": ["b"]}}))
+    await world.forgetting.forget(world.agent, select({"tags": {"in": ["b"]}}))
 
     history = await read_history(world.agent, third, user_id="u")
     assert [record.id for record in history.records] == [first, third]
 
 
-async def test_the_words_of_what_was_erased_find_nothing_in_the_texts_of_others(world: World) -> None:
+async def test_erased_words_leave_keyword_texts(world: World) -> None:
     for content in ("apple", "pear", "plum"):
         await world.add(content, session_id="s", tags=(content,))
         world.clock.move(ms=1_000)
-    assert await found_by(world, "apple") == {"apple", "pear", "plum"}
+    assert await search_keyword(world, "apple") == {"apple", "pear", "plum"}
 
-    await world.forgetting.forget(world.agent, some({"tags": {"in": ["apple"]}}))
+    await world.forgetting.forget(world.agent, select({"tags": {"in": ["apple"]}}))
 
-    assert await found_by(world, "apple") == set()
-    assert await found_by(world, "pear") == {"pear", "plum"}
+    assert await search_keyword(world, "apple") == set()
+    assert await search_keyword(world, "pear") == {"pear", "plum"}
 
 
-async def test_what_is_stored_afterwards_is_a_new_memory_under_every_rule(world: World) -> None:
+async def test_memories_can_be_stored_again(world: World) -> None:
     await fill(world)
-    await world.forgetting.forget(world.agent, everything())
+    await world.forgetting.forget(world.agent, whole_user())
     world.clock.move(ms=10_000)
 
     await fill(world)
 
     assert len(await world.rows(include_superseded=True)) == 9
-    await world.forgetting.forget(world.agent, everything())
+    await world.forgetting.forget(world.agent, whole_user())
     await check_nothing_left(world)
 
 
-async def test_what_a_process_stored_whose_clock_is_ahead_is_forgotten_too(world: World) -> None:
+async def test_memory_of_a_fast_clock_is_forgotten(world: World) -> None:
     world.clock.move(ms=600_000)
     await world.add("ahead")
     world.clock.move(ms=-600_000)
     await world.add("on time")
 
-    preview = await world.forgetting.preview(world.agent, everything())
-    receipt = await world.forgetting.forget(world.agent, everything())
+    preview = await world.forgetting.preview(world.agent, whole_user())
+    receipt = await world.forgetting.forget(world.agent, whole_user())
 
     assert (preview.counts.total, receipt.counts.total) == (2, 2)
     await check_nothing_left(world)
 
 
-async def test_what_such_a_process_stored_and_somebody_changes_meanwhile_is_met_again(world: World) -> None:
+async def test_edited_memory_of_a_fast_clock_is_forgotten(world: World) -> None:
     world.clock.move(ms=600_000)
     memory_id = await world.add("ahead")
     world.clock.move(ms=-600_000)
@@ -231,48 +231,48 @@ async def test_what_such_a_process_stored_and_somebody_changes_meanwhile_is_met_
         await change_head(world.agent, memory_id, {"importance": 0.9}, user_id="u")
 
     store: Any = InterleavedStore(world.agent.store, Event(writes, change))
-    await world.forgetting.forget(replace(world.agent, store=store), everything())
+    await world.forgetting.forget(replace(world.agent, store=store), whole_user())
 
     assert store.is_over
     await check_nothing_left(world)
 
 
-async def test_a_retry_under_the_same_key_gives_the_same_receipt_and_erases_nothing_more(world: World) -> None:
+async def test_idempotency_key_returns_the_same_receipt(world: World) -> None:
     await world.add("old")
-    first = await world.forgetting.forget(world.agent, everything(idempotency_key="k"))
+    first = await world.forgetting.forget(world.agent, whole_user(idempotency_key="k"))
     world.clock.move(ms=60_000)
     await world.add("new")
 
-    again = await world.forgetting.forget(world.agent, everything(idempotency_key="k"))
+    again = await world.forgetting.forget(world.agent, whole_user(idempotency_key="k"))
 
     assert again == first
     assert await world.heads() == ["new"]
 
 
-async def test_another_body_under_the_same_key_is_a_conflict(world: World) -> None:
-    await world.forgetting.forget(world.agent, everything(idempotency_key="k"))
+async def test_idempotency_key_with_other_body_conflicts(world: World) -> None:
+    await world.forgetting.forget(world.agent, whole_user(idempotency_key="k"))
 
     with pytest.raises(Conflict, match="another body"):
-        await world.forgetting.forget(world.agent, some(older_than=5, idempotency_key="k"))
+        await world.forgetting.forget(world.agent, select(older_than=5, idempotency_key="k"))
 
 
-async def test_receipts_are_listed_newest_first_page_by_page(world: World) -> None:
-    made = []
+async def test_receipts_are_paged_newest_first(world: World) -> None:
+    created = []
     for user in ("a", "b", "a"):
-        made.append(await world.forgetting.forget(world.agent, everything(user)))
+        created.append(await world.forgetting.forget(world.agent, whole_user(user)))
         world.clock.move(ms=1_000)
 
     first = await world.forgetting.list_receipts(world.agent, limit=2)
     rest = await world.forgetting.list_receipts(world.agent, limit=2, before=first.next_before)
     of_user = await world.forgetting.list_receipts(world.agent, limit=10, user_id="a")
 
-    assert [*first.receipts, *rest.receipts] == made[::-1]
+    assert [*first.receipts, *rest.receipts] == created[::-1]
     assert rest.next_before is None
-    assert of_user.receipts == (made[2], made[0])
+    assert of_user.receipts == (created[2], created[0])
 
 
-async def test_a_receipt_is_seen_by_nobody_who_reads_memories(world: World) -> None:
-    receipt = await world.forgetting.forget(world.agent, everything())
+async def test_receipt_is_invisible_to_readers(world: World) -> None:
+    receipt = await world.forgetting.forget(world.agent, whole_user())
 
     assert await count_stored(world.agent) == 0
     assert (await count_memories(world.agent, None)).types == {}
@@ -282,9 +282,9 @@ async def test_a_receipt_is_seen_by_nobody_who_reads_memories(world: World) -> N
     assert await chains.sweep(world.agent) == 0
 
 
-async def test_killed_at_any_call_and_run_again_it_ends_the_same(world: World) -> None:
+async def test_killed_forget_can_be_repeated(world: World) -> None:
     at, is_killed = 0, True
-    request = everything(idempotency_key="k")
+    request = whole_user(idempotency_key="k")
     while is_killed:
         number = await fill(world)
         crashing = replace(world.agent, store=CrashingStore(world.agent.store, at, "after"))
@@ -301,13 +301,13 @@ async def test_killed_at_any_call_and_run_again_it_ends_the_same(world: World) -
     assert at > 20
 
 
-async def test_writers_at_the_same_time_lose_nothing_that_they_stored_afterwards(world: World) -> None:
+async def test_concurrent_writers_keep_later_memories(world: World) -> None:
     stored_before = {await world.add(f"before {n}", type="status", subject=f"s{n % 3}") for n in range(9)}
 
     async def write(number: int) -> None:
         await world.try_add(f"during {number}", type="status", subject=f"s{number % 3}")
 
-    await asyncio.gather(world.forgetting.forget(world.agent, everything()), *(write(n) for n in range(12)))
+    await asyncio.gather(world.forgetting.forget(world.agent, whole_user()), *(write(n) for n in range(12)))
 
     rows = await world.rows(include_superseded=True)
     assert not [record for record in rows if record.content.startswith("before")]
@@ -319,11 +319,11 @@ async def test_writers_at_the_same_time_lose_nothing_that_they_stored_afterwards
     assert {f"after {number}" for number in range(3)} <= set(await world.heads())
 
 
-async def test_an_access_that_was_noted_is_not_written_to_what_was_erased(world: World) -> None:
+async def test_access_count_is_not_written_afterwards(world: World) -> None:
     memory_id = await world.add("old")
     world.counts.note(world.agent.settings.slug, [memory_id])
 
-    await world.forgetting.forget(world.agent, everything())
+    await world.forgetting.forget(world.agent, whole_user())
 
     assert world.counts.waiting == 0
     await world.counts.flush()
@@ -331,29 +331,31 @@ async def test_an_access_that_was_noted_is_not_written_to_what_was_erased(world:
 
 
 def with_keys(world: World) -> tuple[Agent, ZoneKeys]:
-    """Return the agent with a key store, as every API process has one, and the keys in it."""
+    """Give the agent a key store, as in every API process; return both."""
     keyring = Keyring(FakeKeyShards(), world.clock)
     keys = ZoneKeys(keyring, AgentKeys(RING, FakeWrapping()), "bot", "acme")
     return replace(world.agent, zone_keys=keys), keys
 
 
-@pytest.mark.parametrize("had", [(), ("SENSITIVE",), ("PERSONAL",), ("SENSITIVE", "PERSONAL")], ids=str)
-@pytest.mark.parametrize("goes_first", [False, True])
-async def test_a_receipt_lists_only_keys_that_existed(world: World, had: tuple[str, ...], goes_first: bool) -> None:
+@pytest.mark.parametrize("existing_zones", [(), ("SENSITIVE",), ("PERSONAL",), ("SENSITIVE", "PERSONAL")], ids=str)
+@pytest.mark.parametrize("is_key_first", [False, True])
+async def test_receipt_lists_existing_keys_only(
+    world: World, existing_zones: tuple[str, ...], is_key_first: bool
+) -> None:
     agent, keys = with_keys(world)
-    for zone in had:
+    for zone in existing_zones:
         await keys.get_or_create_key(zone, "u")
     await keys.get_or_create_key("SENSITIVE", "other")
 
-    receipt = await world.forgetting.forget(agent, everything(deletes_keys_first=goes_first))
-    again = await world.forgetting.forget(agent, everything(deletes_keys_first=goes_first))
+    receipt = await world.forgetting.forget(agent, whole_user(deletes_keys_first=is_key_first))
+    again = await world.forgetting.forget(agent, whole_user(deletes_keys_first=is_key_first))
 
-    assert (receipt.keys_deleted, again.keys_deleted) == (had, ())
-    assert await keys.zones_with_keys("u", had) == []
+    assert (receipt.keys_deleted, again.keys_deleted) == (existing_zones, ())
+    assert await keys.zones_with_keys("u", existing_zones) == []
     assert await keys.zones_with_keys("other", ["SENSITIVE"]) == ["SENSITIVE"]
 
 
-async def test_a_receipt_of_the_organisation_lists_its_key_once(world: World) -> None:
+async def test_receipt_lists_organisation_key_once(world: World) -> None:
     agent, keys = with_keys(world)
     request = ForgetRequest(
         scope=ErasureScope(user_id=ORGANISATION_OWNER, zone="PROFESSIONAL"), deletes_keys_first=True
@@ -367,22 +369,22 @@ async def test_a_receipt_of_the_organisation_lists_its_key_once(world: World) ->
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-@pytest.mark.parametrize("goes_first", [False, True])
-async def test_a_killed_forget_lists_the_keys_that_it_deleted(world: World, goes_first: bool, moment: Moment) -> None:
+@pytest.mark.parametrize("is_key_first", [False, True])
+async def test_killed_forget_lists_its_deleted_keys(world: World, is_key_first: bool, moment: Moment) -> None:
     agent, keys = with_keys(world)
-    at, was_late, is_killed = 0, False, True
+    at, was_key_deleted, is_killed = 0, False, True
     while is_killed:
         await world.add(SECRET)
         await keys.get_or_create_key("PERSONAL", "u")
-        request = everything(idempotency_key=f"k{at}", deletes_keys_first=goes_first)
+        request = whole_user(idempotency_key=f"k{at}", deletes_keys_first=is_key_first)
         crashing = replace(agent, store=CrashingStore(world.agent.store, at, moment))
         try:
             receipt = await world.forgetting.forget(crashing, request)
             is_killed = False
         except TransientError:
-            was_late |= await keys.zones_with_keys("u", ["PERSONAL"]) == []
+            was_key_deleted |= await keys.zones_with_keys("u", ["PERSONAL"]) == []
             receipt = await world.forgetting.forget(agent, request)
         assert receipt.keys_deleted == ("PERSONAL",)
         at += 1
         world.clock.move(ms=10_000)
-    assert was_late, "some attempt was killed after it had deleted the key"
+    assert was_key_deleted, "some attempt was killed after it had deleted the key"

@@ -1,4 +1,4 @@
-"""One memory from its first word to its last: whatever is done in between, it is there once, and in the end nowhere."""
+"""The life of one memory: stored once through every operation, absent everywhere after a forget."""
 
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -36,7 +36,7 @@ from tests.support.job.job_world import SIZE
 from tests.support.job.rebuild_world import TIMEOUT_S, FullWorld
 from tests.support.spec.documents import connection_document
 
-SAID, KEPT, SECRET = "Ada's password: hunter2", "Ada's password: [REDACTED:password]", "hunter2"
+CONTENT, REDACTED, SECRET = "Ada's password: hunter2", "Ada's password: [REDACTED:password]", "hunter2"
 VECTOR = (1.0, 0.0, 0.0, 1.0)
 HOOK = {
     "name": "ops",
@@ -48,7 +48,7 @@ HOOK = {
 
 @dataclass(slots=True)
 class Listener:
-    """Takes whatever a webhook is sent."""
+    """Records the bodies sent to a webhook."""
 
     bodies: list[bytes] = field(default_factory=list)
 
@@ -58,7 +58,7 @@ class Listener:
 
 
 class Life(FullWorld):
-    """An agent whose object scrubs secrets and has a webhook, and everything that is done with what it remembers."""
+    """An agent with secret scrubbing and a webhook, and the operations on its memories."""
 
     has_entities = False
     embedder: FakeEmbedder | None = None
@@ -74,32 +74,32 @@ class Life(FullWorld):
         await self.webhooks._deliver(self.memory)
 
     async def open_agent(self, settings: Any = None) -> Agent:
-        """Open the collection that the alias leads to now."""
+        """Open the collection behind the alias."""
         settings = settings or effective_settings(parse_agent_memory(self.must_get(self.memory)))
 
-        async def work(server: Server) -> Agent:
+        async def operation(server: Server) -> Agent:
             embedder, identity = CallerVectors(SIZE), self.cluster.cluster_id
             return await open_collection(server.points, settings, embedder, self.clock, cluster_id=identity)
 
         lists = read_entity_lists() if self.has_entities else None
-        agent = replace(await self.with_server(work), secret_rules=OWN_RULES, entity_lists=lists)
+        agent = replace(await self.with_server(operation), secret_rules=OWN_RULES, entity_lists=lists)
         if self.embedder is None:
             return agent
         source = EmbeddingSource(provider="fake", model=None, dimensions=SIZE)
         return replace(agent, embedder=self.embedder, source=source)
 
     async def now(self) -> World:
-        """Return the use cases over it, a while later."""
+        """Return the use cases, 60 s later."""
         self.clock.move(ms=60_000)
         return World(await self.open_agent(), clock=self.clock)
 
     async def log(self) -> list[tuple[str, str]]:
-        """Return what the whole log tells, as kinds and ids."""
+        """Return the whole change log, as kinds and ids."""
         page = await read_changes((await self.now()).agent, ChangesRequest(limit=100))
         return [(change.kind, change.id) for change in page.changes]
 
-    async def heard(self) -> list[tuple[str, str]]:
-        """Return what the webhook has been told so far, as types and users."""
+    async def read_events(self) -> list[tuple[str, str]]:
+        """Return the events received by the webhook, as types and users."""
         await self.now()
         await self.webhooks._deliver(self.memory)
         events = [json.loads(body) for body in self.listener.bodies]
@@ -117,23 +117,23 @@ class Life(FullWorld):
             agent, [line for line in read if isinstance(line, ImportLine)], brings_back_erased=False
         )
 
-    def kept(self) -> list[dict[str, Any]]:
-        """Return every point of every collection there is, those that were replaced too."""
+    def all_points(self) -> list[dict[str, Any]]:
+        """Return every point of every collection, replaced ones included."""
         return [row for name in self.collections() for row in self.rows(name).values()]
 
 
 @pytest.fixture
 async def life(qdrant_url: str) -> AsyncIterator[Life]:
-    made = Life(qdrant_url)
-    await made.begin_empty()
-    yield made
-    await made.close()
+    opened_life = Life(qdrant_url)
+    await opened_life.begin_empty()
+    yield opened_life
+    await opened_life.close()
 
 
-async def test_what_is_done_with_a_memory_leaves_it_there_once_and_forget_leaves_nothing(life: Life) -> None:
-    old = await (await life.now()).add(SAID, vector=VECTOR)
+async def test_memory_survives_all_moves_until_forget(life: Life) -> None:
+    old = await (await life.now()).add(CONTENT, vector=VECTOR)
     new = await (await life.now()).add("Ada changed it", vector=VECTOR, supersedes=old)
-    versions = {old: KEPT, new: "Ada changed it"}
+    versions = {old: REDACTED, new: "Ada changed it"}
     changes = [("superseded", old), ("stored", new)]
 
     def check(collection: str) -> None:
@@ -143,7 +143,7 @@ async def test_what_is_done_with_a_memory_leaves_it_there_once_and_forget_leaves
 
     check(f"{life.alias}__1")
     assert sorted(await life.log()) == sorted(changes)
-    assert await life.heard() == [("memory_superseded", "u")]
+    assert await life.read_events() == [("memory_superseded", "u")]
 
     lines = await life.exported()
     assert await life.imported(lines) == ["present"] * len(lines)
@@ -153,21 +153,21 @@ async def test_what_is_done_with_a_memory_leaves_it_there_once_and_forget_leaves
     await life.run(restore := life.restore())
     assert life.condition(restore, "Succeeded") == "True/Restored"
     check(f"{life.alias}__2")
-    assert await life.heard() == [("memory_superseded", "u"), ("restored", None)]
+    assert await life.read_events() == [("memory_superseded", "u"), ("restored", None)]
 
     life.change(index={"distance": "Dot"})
     await life.rebuild()
     check(f"{life.alias}__3")
     assert sorted(await life.log()) == sorted(changes)
-    told = await life.heard()
-    assert told == [("memory_superseded", "u"), ("restored", None)]
-    assert SECRET not in repr((life.kept(), lines, life.listener.bodies))
+    sheet_before = await life.read_events()
+    assert sheet_before == [("memory_superseded", "u"), ("restored", None)]
+    assert SECRET not in repr((life.all_points(), lines, life.listener.bodies))
 
-    # The one from before the rebuild fits no more.
+    # The snapshot from before the rebuild does not fit any more.
     await life.snapshot("after")
     world = await life.now()
     receipt = await world.forgetting.forget(world.agent, ForgetRequest(scope=ErasureScope(user_id="u", is_whole=True)))
-    assert await life.heard() == [*told, ("erased", None)]
+    assert await life.read_events() == [*sheet_before, ("erased", None)]
     await life.with_server(life.sweeper().sweep)
     await life.run(again := life.restore("again", source={"snapshotRef": {"name": "after"}}))
     await life.with_server(life.sweeper().sweep)
@@ -176,27 +176,27 @@ async def test_what_is_done_with_a_memory_leaves_it_there_once_and_forget_leaves
     assert await life.exported() == []
     assert all(isinstance(outcome, Conflict) for outcome in await life.imported(lines))
     assert len(life.collections()) == 4
-    assert not [row for row in life.kept() if row.get("userId") == "u" or "Ada" in repr(row)]
+    assert not [row for row in life.all_points() if row.get("userId") == "u" or "Ada" in repr(row)]
     assert await life.log() == [("forgotten", receipt.id)]
-    assert await life.heard() == [*told, ("erased", None), ("restored", None)]
+    assert await life.read_events() == [*sheet_before, ("erased", None), ("restored", None)]
 
 
-async def test_names_and_relations_go_along_with_the_memories_and_forget_leaves_nothing(life: Life) -> None:
+async def test_entities_and_relations_survive_until_forget(life: Life) -> None:
     life.has_entities = True
     agent = (await life.now()).agent
     memory = await (await life.now()).add("Ada Byron met Carl Novak.", vector=VECTOR)
     await put_relation(agent, "u", "Ada Byron", "works_on", "Engine Number One")
     await put_aliases(agent, "u", {"the countess": "Ada Byron"})
     await name_user(agent, "u", "Ada B.")
-    told, profile = await read_sheet(agent, "u"), await read_profile(agent, "u")
-    assert (len(told.relations), len(told.aliases)) == (1, 1)
+    sheet_before, profile = await read_sheet(agent, "u"), await read_profile(agent, "u")
+    assert (len(sheet_before.relations), len(sheet_before.aliases)) == (1, 1)
 
     async def check(collection: str) -> None:
-        """The memory, the sheet and the name are as they were, and nothing else shows the last two."""
+        """Check the memory, the entity sheet and the profile; no other call returns the last two."""
         world = await life.now()
         [record] = await world.rows()
         assert [entity.name for entity in record.entities] == ["u", "Ada Byron", "Carl Novak"]
-        assert await read_sheet(world.agent, "u") == told
+        assert await read_sheet(world.agent, "u") == sheet_before
         assert await read_profile(world.agent, "u") == profile
         assert len(life.rows(collection)) == 3
         assert await life.log() == [("stored", memory)]
@@ -205,7 +205,7 @@ async def test_names_and_relations_go_along_with_the_memories_and_forget_leaves_
         assert len(life.rows(collection)) == 3
 
     await check(f"{life.alias}__1")
-    lines = [*await life.exported(), render_sheet_line(told)]
+    lines = [*await life.exported(), render_sheet_line(sheet_before)]
 
     await life.snapshot(points={"before": 1, "after": 1})
     await life.run(restore := life.restore())
@@ -227,16 +227,18 @@ async def test_names_and_relations_go_along_with_the_memories_and_forget_leaves_
     await life.with_server(life.sweeper().sweep)
 
     assert life.condition(again, "Succeeded") == "True/Restored"
-    assert not [row for row in life.kept() if row.get("userId") == "u" or "Ada" in repr(row) or "countess" in repr(row)]
+    assert not [
+        row for row in life.all_points() if row.get("userId") == "u" or "Ada" in repr(row) or "countess" in repr(row)
+    ]
 
-    # What is said from then on stands by itself.
+    # A sheet imported afterwards is stored as it is.
     agent = (await life.now()).agent
     rights = every_right(agent.settings)
     sheet = read_line(lines[1], user_id="u", default_type="fact", rights=rights)
     assert isinstance(sheet, EntitySheet)
     for _ in range(2):
         await change_sheet(agent, "u", lambda there: there.merged_with(sheet))
-    assert await read_sheet(agent, "u") == told
+    assert await read_sheet(agent, "u") == sheet_before
 
 
 def merging_and_connecting(rows: Sequence[Row]) -> ModelResponse:
@@ -245,7 +247,7 @@ def merging_and_connecting(rows: Sequence[Row]) -> ModelResponse:
     return {**merge_by_first_word(rows), "connections": [connected]}
 
 
-async def test_a_merged_memory_goes_along_with_its_sources_and_forget_leaves_nothing(life: Life) -> None:
+async def test_merged_memory_survives_until_forget(life: Life) -> None:
     life.embedder = FakeEmbedder(size=SIZE)
     sources = [await (await life.now()).add(text, vector=None) for text in ("alpha one", "alpha two")]
     await (await life.now()).add("beta alone", vector=None)
@@ -253,7 +255,7 @@ async def test_a_merged_memory_goes_along_with_its_sources_and_forget_leaves_not
     await Consolidation(life.open_agent, FunctionModel(merging_and_connecting)).run(order, RunReport())
 
     async def check() -> None:
-        """The merged memory answers in the place of its sources, which lead to it; what is connected stays so."""
+        """Check that the merged memory supersedes its sources and that connections are unchanged."""
         rows = {record.content: record for record in await (await life.now()).rows(include_superseded=True)}
         merged = rows["alpha one alpha two"]
         assert sorted(await (await life.now()).heads()) == ["alpha one alpha two", "beta alone"]
@@ -286,4 +288,6 @@ async def test_a_merged_memory_goes_along_with_its_sources_and_forget_leaves_not
     await life.with_server(life.sweeper().sweep)
 
     assert life.condition(again, "Succeeded") == "True/Restored"
-    assert not [row for row in life.kept() if row.get("userId") == "u" or "alpha" in repr(row) or "said" in repr(row)]
+    assert not [
+        row for row in life.all_points() if row.get("userId") == "u" or "alpha" in repr(row) or "said" in repr(row)
+    ]

@@ -1,4 +1,4 @@
-"""Tombstones go when nothing needs them, over a real engine; what chains and writers go by stays."""
+"""Removal of tombstones that nothing needs any more, over a real engine."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -43,7 +43,7 @@ async def rows(world: World) -> AsyncIterator[dict[str, Any]]:
         yield point["payload"]
 
 
-async def test_tombstones_go_and_receipts_and_memories_stay(world: World) -> None:
+async def test_purge_removes_tombstones_only(world: World) -> None:
     await world.add("stays", user_id="other")
     await world.add("goes")
     receipt = await world.forgetting.forget(world.agent, ForgetRequest(scope=ErasureScope(user_id="u", is_whole=True)))
@@ -51,20 +51,20 @@ async def test_tombstones_go_and_receipts_and_memories_stay(world: World) -> Non
 
     assert await purge(world) == 1
 
-    left = [row async for row in rows(world)]
-    assert sorted(row["id"] for row in left if "content" not in row) == [receipt.id]
+    remaining = [row async for row in rows(world)]
+    assert sorted(row["id"] for row in remaining if "content" not in row) == [receipt.id]
     assert await world.heads("other") == ["stays"]
     assert await purge(world) == 0
 
 
-async def test_what_is_newer_stays(world: World) -> None:
+async def test_new_tombstone_stays(world: World) -> None:
     memory_id = await world.add("deleted")
     await delete_head(world.agent, memory_id, user_id="u")
 
     assert await purge_tombstones(world.agent, world.clock.now_ms(), rest_s=0) == 0
 
 
-async def test_the_first_point_of_a_chain_stays_while_others_follow_it(world: World) -> None:
+async def test_first_point_of_a_live_chain_stays(world: World) -> None:
     for state in ("open", "closed"):
         await world.add(state, type="status", subject="ticket")
     [first] = [record for record in await world.rows(include_superseded=True) if record.content == "open"]
@@ -80,7 +80,7 @@ async def test_the_first_point_of_a_chain_stays_while_others_follow_it(world: Wo
     assert await world.heads() == ["reopened"]
 
 
-async def test_since_when_they_are_kept_goes_back_along_what_was_rebuilt_and_is_kept(
+async def test_first_rebuild_is_found_along_the_sources(
     qdrant_url: str,
 ) -> None:
     async with open_rebuild(qdrant_url) as rebuild:
@@ -89,7 +89,7 @@ async def test_since_when_they_are_kept_goes_back_along_what_was_rebuilt_and_is_
         await rebuild.begin(begun_ms=20)
         await move_alias(qdrant_url, world.agent.settings, rebuild.target)
         assert await read_first_rebuild_ms(world.agent) == 20
-        # The first one was a rebuild's target too, and was taken back to once.
+        # The first collection was also a rebuild's target, after a rollback.
         await rebuild.begin(source=2, target=1, begun_ms=10)
         assert await read_first_rebuild_ms(world.agent) == 10
 
@@ -97,7 +97,7 @@ async def test_since_when_they_are_kept_goes_back_along_what_was_rebuilt_and_is_
         assert await read_first_rebuild_ms(world.agent) is None
 
 
-async def test_after_a_purge_the_same_is_stored_anew(world: World) -> None:
+async def test_purged_identity_can_be_stored_again(world: World) -> None:
     await world.add("open", type="status", subject="ticket")
     await world.forgetting.forget(world.agent, ForgetRequest(scope=ErasureScope(user_id="u", is_whole=True)))
     world.clock.move(ms=60_000)
@@ -108,7 +108,7 @@ async def test_after_a_purge_the_same_is_stored_anew(world: World) -> None:
     assert await world.heads() == ["again"]
 
 
-async def test_a_cleanup_purges_once_it_knows_the_snapshots_and_none_needs_them(world: World) -> None:
+async def test_cleanup_purges_once_no_snapshot_needs_it(world: World) -> None:
     async def open_agent(settings: Any) -> Any:
         return world.agent
 
@@ -116,22 +116,22 @@ async def test_a_cleanup_purges_once_it_knows_the_snapshots_and_none_needs_them(
     memory = parse_agent_memory(memory_document(slug))
     key = Key("AgentMemory", "agents", slug)
     cleanup = Cleanup(world.clock)
-    cleaning = CleanupSchedule(table, open_agent, FakeCluster(), world.clock, cleanup=cleanup, request=lambda _: None)
+    schedule = CleanupSchedule(table, open_agent, FakeCluster(), world.clock, cleanup=cleanup, request=lambda _: None)
     snapshot = {
         "kind": "MemorySnapshot",
         "metadata": {"name": "s", "namespace": "agents", "creationTimestamp": "2020-01-01T00:00:00Z"},
         "spec": {"agentMemoryRef": {"name": slug}},
     }
 
-    async def left() -> int:
-        await cleaning.purge(key, memory, world.agent)
+    async def count_tombstones() -> int:
+        await schedule.purge(key, memory, world.agent)
         return len([row async for row in rows(world) if "erasureId" in row])
 
     await world.add("old")
     await world.forgetting.forget(world.agent, ForgetRequest(scope=ErasureScope(user_id="u", is_whole=True)))
-    assert await left() == 1
+    assert await count_tombstones() == 1
     world.clock.move(ms=MIN_KEPT_MS + 1)
     table.put(snapshot)
-    assert await left() == 1
+    assert await count_tombstones() == 1
     table.remove(Key("MemorySnapshot", "agents", "s"))
-    assert await left() == 0
+    assert await count_tombstones() == 0

@@ -1,4 +1,4 @@
-"""The classes of candidates over a real engine: their conditions select what their boxes hold."""
+"""Filter conditions of the candidate classes, over a real engine."""
 
 import itertools
 from dataclasses import replace
@@ -32,7 +32,7 @@ CLASSES = {
 
 
 def records(now_ms: int) -> list[MemoryRecord]:
-    """Return memories of all sorts."""
+    """Return memories of all combinations of type, age, importance and use."""
     sorts = itertools.product(
         ("fact", "task", "semantic"), (0.5, 6, 50, 400), (0.5, 0.8), ((0, 1.0), (4, 0.5), (30, 0.0))
     )
@@ -66,7 +66,7 @@ def is_in_box(record: MemoryRecord, class_: MemoryClass, now_ms: int) -> bool:
 
 
 @pytest.mark.parametrize("class_", sorted(CLASSES, key=repr), ids=repr)
-async def test_the_engine_selects_what_a_class_holds(world: World, class_: MemoryClass) -> None:
+async def test_condition_selects_members_of_the_class(world: World, class_: MemoryClass) -> None:
     now_ms = world.clock.now_ms()
     stored = records(now_ms)
     points = [{"id": each.id, "vector": vector_of("m"), "payload": payload_of(each)} for each in stored]

@@ -1,4 +1,4 @@
-"""Preset cognitive against a server: its collection, and what its types say of their memories."""
+"""The `cognitive` preset against a server: its collection and the rules of its memory types."""
 
 import uuid
 from dataclasses import replace
@@ -30,7 +30,8 @@ def world(world: World) -> World:
     return world
 
 
-async def test_its_collection_has_half_floats_words_with_idf_and_a_dense_graph(qdrant_url: str) -> None:
+async def test_collection_matches_the_preset(qdrant_url: str) -> None:
+    """Half-precision vectors, IDF keywords and a dense graph."""
     desired = desired_of({"preset": "cognitive", "embedding": {"provider": "none", "dimensions": 8}})
     store, alias = QdrantCollections(qdrant_url), f"agent_memory_c-{uuid.uuid4().hex[:12]}"
     try:
@@ -52,7 +53,7 @@ async def test_its_collection_has_half_floats_words_with_idf_and_a_dense_graph(q
 
 
 @pytest.mark.parametrize("event", EVENTS)
-async def test_an_episode_is_one_of_five_kinds_of_event(world: World, event: str) -> None:
+async def test_five_event_types_are_accepted(world: World, event: str) -> None:
     memory_id = await world.add("it failed", type="episodic", event_type=event, context="etl", author="nightly")
 
     stored = await read_memory(world.agent, memory_id, user_id="u")
@@ -61,7 +62,7 @@ async def test_an_episode_is_one_of_five_kinds_of_event(world: World, event: str
 
 
 @pytest.mark.parametrize(("type_", "field"), [("episodic", "event_type"), ("semantic", "domain")])
-async def test_what_a_type_demands_is_named_where_it_is_missing(world: World, type_: str, field: str) -> None:
+async def test_missing_required_field_is_named(world: World, type_: str, field: str) -> None:
     outcome = await world.try_add("it failed", type=type_)
 
     assert isinstance(outcome, RequestInvalid)
@@ -72,7 +73,7 @@ async def test_what_a_type_demands_is_named_where_it_is_missing(world: World, ty
     assert await world.heads() == []
 
 
-async def test_items_and_imports_need_nothing_that_a_type_demands(world: World) -> None:
+async def test_items_and_imports_skip_required_fields(world: World) -> None:
     await world.items.put(
         world.agent,
         Address(user_id="u", namespace=("memories", "u"), key="k"),
@@ -84,7 +85,7 @@ async def test_items_and_imports_need_nothing_that_a_type_demands(world: World) 
     assert sorted(await world.heads()) == ["an item", "an old episode"]
 
 
-async def test_what_a_session_has_in_mind_needs_nothing_that_a_type_demands(world: World) -> None:
+async def test_working_memory_skips_required_fields(world: World) -> None:
     types = tuple(replace(type_, required=("domain",)) for type_ in COGNITIVE.types)
     world.set_ranking(replace(EVERYTHING, types=types))
     thought = IncomingMemory(user_id="u", content="a thought", session_id="s", vector=vector_of("a thought"))
@@ -92,7 +93,7 @@ async def test_what_a_session_has_in_mind_needs_nothing_that_a_type_demands(worl
     assert (await world.working.store(world.agent, thought)).event == "ADD"
 
 
-async def test_another_kind_of_event_is_refused_and_the_known_ones_are_named(world: World) -> None:
+async def test_unknown_event_type_is_rejected(world: World) -> None:
     outcome = await world.try_add("it failed", type="episodic", event_type="party")
 
     assert isinstance(outcome, RequestInvalid)
@@ -101,13 +102,13 @@ async def test_another_kind_of_event_is_refused_and_the_known_ones_are_named(wor
     assert await world.heads() == []
 
 
-async def test_types_that_name_no_events_take_any(world: World) -> None:
+async def test_type_without_event_types_accepts_any(world: World) -> None:
     memory_id = await world.add("known", type="semantic", domain="d", event_type="party")
 
     assert (await read_memory(world.agent, memory_id, user_id="u")).event_type == "party"
 
 
-async def test_knowledge_has_a_domain_and_sources_and_a_middling_confidence_unless_it_says_one(world: World) -> None:
+async def test_semantic_confidence_defaults_to_half(world: World) -> None:
     source = await world.add("it failed", type="episodic", event_type="error_event")
     bare = await world.add("disks fill up", type="semantic", domain="operations", source_ids=(source,))
     sure = await world.add("disks are finite", type="semantic", domain="operations", confidence=0.9)
@@ -118,7 +119,7 @@ async def test_knowledge_has_a_domain_and_sources_and_a_middling_confidence_unle
     assert (memories[0].domain, memories[0].source_ids) == ("operations", (source,))
 
 
-async def test_a_memory_is_told_with_its_priority_where_that_ranks(world: World) -> None:
+async def test_priority_is_returned_by_its_model(world: World) -> None:
     await world.add("it failed", type="episodic", event_type="error_event", importance=0.9)
     world.set_ranking(replace(EVERYTHING, types=COGNITIVE.types, model=COGNITIVE.model))
     world.clock.move(ms=30 * 86_400_000)
@@ -129,7 +130,7 @@ async def test_a_memory_is_told_with_its_priority_where_that_ranks(world: World)
     world.set_ranking(replace(EVERYTHING, types=COGNITIVE.types))
     [record] = await world.rows()
 
-    # A half-life after it was made, never used.
+    # One half-life after creation, never accessed.
     expected = 0.3 * 0.5 + 0.2 * 0 + 0.5 * 0.9
     assert [each["priority"] for each in (*page["results"], found)] == pytest.approx([expected, expected])
     assert found["explain"]["terms"]["priority"] == pytest.approx(expected)

@@ -1,4 +1,4 @@
-"""`contains` has one meaning on every server, with every index and without one: in a search and in a forget."""
+"""The `contains` filter: the same results in a search and in a forget, with every kind of index and without one."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -15,7 +15,7 @@ from agentmemory_operator.search import eligible
 from tests.support.engine.agents import World, open_world, search_request, vector_of
 
 ANT = {"metadata.note": {"contains": "ANT big"}}
-# What a substring, a case-sensitive or a phrase match decides otherwise.
+# Values that a substring, case-sensitive or phrase match would treat differently.
 NOTES: dict[str, Any] = {
     "both": "Big Ant here",
     "order": "ant, BIG",
@@ -57,7 +57,7 @@ def forget(filters: dict[str, Any]) -> ForgetRequest:
     return ForgetRequest(scope=ErasureScope(user_id="u", criterion=parse_filters(filters)), filters=filters)
 
 
-async def test_a_search_finds_words_in_any_order_and_case(world: World) -> None:
+async def test_search_ignores_order_and_case(world: World) -> None:
     await store(world, NOTES)
 
     assert await found(world, ANT) == MATCHING
@@ -67,14 +67,14 @@ async def test_a_search_finds_words_in_any_order_and_case(world: World) -> None:
     assert await found(world, {"metadata.note": {"contains": "zebra"}}) == set()
 
 
-async def test_a_search_finds_words_of_scripts_without_spaces(world: World) -> None:
+async def test_search_finds_words_without_spaces(world: World) -> None:
     await store(world, CHINESE)
 
     assert await found(world, {"metadata.note": {"contains": "咖啡"}}) == {"coffee"}
     assert await found(world, {"metadata.note": {"contains": "IPHONE 手机"}}) == {"phone"}
 
 
-async def test_a_search_is_limited_to_what_matches_and_counts_it(world: World) -> None:
+async def test_search_limits_and_counts_matches(world: World) -> None:
     await store(world, {f"{place}": "elephant" if place % 3 else "An ant" for place in range(30)})
 
     request = search_request(criterion=parse_filters({"metadata.note": {"contains": "ant"}}), vector=vector_of("q"))
@@ -87,7 +87,7 @@ async def test_a_search_is_limited_to_what_matches_and_counts_it(world: World) -
     assert answer.warnings == ()
 
 
-async def test_a_forget_erases_what_contains_the_words_and_nothing_else(world: World) -> None:
+async def test_forget_erases_matches_only(world: World) -> None:
     await store(world, NOTES)
     await store(world, NOTES, user_id="other")
 
@@ -99,7 +99,7 @@ async def test_a_forget_erases_what_contains_the_words_and_nothing_else(world: W
     assert set(await world.heads("other")) == NOTES.keys()
 
 
-async def test_a_forget_by_what_is_not_contained_spares_the_words(world: World) -> None:
+async def test_forget_by_negation_keeps_matches(world: World) -> None:
     await store(world, NOTES)
 
     await world.forgetting.forget(world.agent, forget({"NOT": [ANT]}))
@@ -107,7 +107,7 @@ async def test_a_forget_by_what_is_not_contained_spares_the_words(world: World) 
     assert set(await world.heads()) == MATCHING
 
 
-async def test_a_forget_takes_earlier_versions_with_their_head(world: World) -> None:
+async def test_forget_erases_earlier_versions_with_head(world: World) -> None:
     first = await world.add("first", metadata={"note": "elephant"})
     await world.add("second", metadata={"note": "ant"}, supersedes=first)
 
@@ -116,7 +116,7 @@ async def test_a_forget_takes_earlier_versions_with_their_head(world: World) -> 
     assert await world.heads() == []
 
 
-async def test_too_much_to_read_is_refused_by_name(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_many_candidates_are_rejected(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     await store(world, NOTES)
 
     for bound in ("MAX_READ", "MAX_MATCHING"):

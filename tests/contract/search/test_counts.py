@@ -24,8 +24,8 @@ TYPES = (
 
 
 @pytest.fixture
-def brain(world: World) -> World:
-    """Return an agent whose confidence fades, with types that end."""
+def fading(world: World) -> World:
+    """An agent whose memories lose confidence, with types that expire."""
     world.set_ranking(replace(EVERYTHING, model=Confidence(), types=TYPES))
     return world
 
@@ -35,9 +35,8 @@ async def counts(world: World, user_id: str | None = "u") -> dict[str, dict[str,
     return {name: {str(state): count for state, count in states.items()} for name, states in found.types.items()}
 
 
-async def test_without_an_index_of_types_the_memories_are_read_page_by_page(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_types_are_counted_without_an_index(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The memories are read page by page."""
     monkeypatch.setattr(statistics, "PAGE", 2)
     for number in range(5):
         await world.add(str(number), type="fact" if number % 2 else "task")
@@ -49,7 +48,7 @@ async def test_without_an_index_of_types_the_memories_are_read_page_by_page(
 
 
 @pytest.mark.parametrize("allows_exact", [True, False])
-async def test_without_an_index_of_types_very_many_memories_are_not_read(
+async def test_too_many_reads_without_index_are_rejected(
     world: World, monkeypatch: pytest.MonkeyPatch, allows_exact: bool
 ) -> None:
     monkeypatch.setattr(statistics, "PAGE", 2)
@@ -66,59 +65,59 @@ async def test_without_an_index_of_types_very_many_memories_are_not_read(
         await counts(world)
 
 
-async def test_every_memory_is_in_one_state(brain: World) -> None:
-    now = brain.clock.now_ms()
+async def test_every_memory_has_one_state(fading: World) -> None:
+    now = fading.clock.now_ms()
     old = now - 20 * DAY_MS
-    await brain.add("active")
-    await brain.add("new", supersedes=await brain.add("old"))
-    await brain.add("ended", expires_at=now + 1)
-    await brain.add("past", type="note", created_at=old)
-    await brain.add("unseen", type="event", created_at=old)
-    await delete_head(brain.agent, await brain.add("deleted"), user_id="u")
-    await brain.agent.store.set_payload(
-        brain.agent.alias, {"pending": True}, {"must": [{"has_id": [await brain.add("broken off")]}]}
+    await fading.add("active")
+    await fading.add("new", supersedes=await fading.add("old"))
+    await fading.add("ended", expires_at=now + 1)
+    await fading.add("past", type="note", created_at=old)
+    await fading.add("unseen", type="event", created_at=old)
+    await delete_head(fading.agent, await fading.add("deleted"), user_id="u")
+    await fading.agent.store.set_payload(
+        fading.agent.alias, {"pending": True}, {"must": [{"has_id": [await fading.add("broken off")]}]}
     )
-    brain.clock.move(ms=2)
+    fading.clock.move(ms=2)
 
-    assert await counts(brain) == {
+    assert await counts(fading) == {
         "event": {"hidden": 1},
         "fact": {"active": 2, "superseded": 1, "expired": 1, "pending": 1},
         "note": {"expired": 1},
     }
 
 
-async def test_the_states_are_all_that_is_stored(brain: World) -> None:
-    """Of every mixture of what decides the state."""
-    now = brain.clock.now_ms()
+async def test_states_add_up_to_all_memories(fading: World) -> None:
+    """All 64 combinations of the properties that decide the state."""
+    now = fading.clock.now_ms()
     for number in range(64):
         bits = [bool(number >> place & 1) for place in range(6)]
         more: dict[str, Any] = {"expires_at": now + 1} if bits[0] else {}
         type_ = ("event" if bits[2] else "note") if bits[1] else "fact"
-        memory_id = await brain.add(f"{number}", type=type_, created_at=now - 20 * DAY_MS * bits[3], **more)
-        marks = {"supersededById": memory_id} if bits[4] else {}
-        marks |= {"pending": True} if bits[5] else {}
-        if marks:
-            await brain.agent.store.set_payload(brain.agent.alias, marks, {"must": [{"has_id": [memory_id]}]})
-    brain.clock.move(ms=2)
+        memory_id = await fading.add(f"{number}", type=type_, created_at=now - 20 * DAY_MS * bits[3], **more)
+        state_fields = {"supersededById": memory_id} if bits[4] else {}
+        state_fields |= {"pending": True} if bits[5] else {}
+        if state_fields:
+            await fading.agent.store.set_payload(fading.agent.alias, state_fields, {"must": [{"has_id": [memory_id]}]})
+    fading.clock.move(ms=2)
 
-    found = await count_memories(brain.agent, "u")
+    found = await count_memories(fading.agent, "u")
 
     assert sum(found.of_state(state) for state in STATES) == 64
-    assert found.of_state("active") == len(await brain.heads())
+    assert found.of_state("active") == len(await fading.heads())
 
 
-async def test_another_user_counts_only_in_the_agents_total(brain: World) -> None:
-    await brain.add("mine")
-    await brain.add("hers", user_id="v")
-    await brain.add("everybody's", user_id="global")
+async def test_other_users_count_in_the_total_only(fading: World) -> None:
+    await fading.add("mine")
+    await fading.add("hers", user_id="v")
+    await fading.add("everybody's", user_id="global")
 
-    assert await counts(brain) == {"fact": {"active": 1}}
-    assert await counts(brain, None) == {"fact": {"active": 3}}
-    assert await counts(brain, "nobody") == {}
+    assert await counts(fading) == {"fact": {"active": 1}}
+    assert await counts(fading, None) == {"fact": {"active": 3}}
+    assert await counts(fading, "nobody") == {}
 
 
-# Days idle, confidence, type -> whether less than half is left: .98 ** 34 = .503, .98 ** 35 = .493.
-DECAYED = [
+# Idle days, confidence, type, and whether less than half is left: 0.98 ** 34 = 0.503, 0.98 ** 35 = 0.493.
+DECAY_CASES = [
     (34, None, "fact", False),
     (35, None, "fact", True),
     (35, None, "decision", False),
@@ -132,50 +131,48 @@ DECAYED = [
 ]
 
 
-@pytest.mark.parametrize(("days", "confidence", "type_", "decayed"), DECAYED)
-async def test_a_memory_has_decayed_once_less_than_half_is_left(
-    brain: World, days: int, confidence: float | None, type_: str, decayed: bool
+@pytest.mark.parametrize(("days", "confidence", "type_", "is_decayed"), DECAY_CASES)
+async def test_memory_decays_below_half_confidence(
+    fading: World, days: int, confidence: float | None, type_: str, is_decayed: bool
 ) -> None:
-    await brain.add("m", type=type_, confidence=confidence, created_at=brain.clock.now_ms() - days * DAY_MS)
+    await fading.add("m", type=type_, confidence=confidence, created_at=fading.clock.now_ms() - days * DAY_MS)
 
-    assert (await count_memories(brain.agent, "u")).decayed == int(decayed)
+    assert (await count_memories(fading.agent, "u")).decayed == int(is_decayed)
 
 
-async def test_what_was_used_lately_has_not_decayed(brain: World) -> None:
-    now = brain.clock.now_ms()
-    memory_id = await brain.add("m", created_at=now - 90 * DAY_MS)
-    await brain.agent.store.set_payload(
-        brain.agent.alias, {"lastAccessedAt": now - DAY_MS}, {"must": [{"has_id": [memory_id]}]}
+async def test_recent_access_prevents_decay(fading: World) -> None:
+    now = fading.clock.now_ms()
+    memory_id = await fading.add("m", created_at=now - 90 * DAY_MS)
+    await fading.agent.store.set_payload(
+        fading.agent.alias, {"lastAccessedAt": now - DAY_MS}, {"must": [{"has_id": [memory_id]}]}
     )
 
-    assert (await count_memories(brain.agent, "u")).decayed == 0
+    assert (await count_memories(fading.agent, "u")).decayed == 0
 
 
-async def test_decay_is_not_reckoned_of_more_memories_than_may_be_read(
-    brain: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_decay_is_none_beyond_the_read_limit(fading: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(statistics, "MAX_DECAY_READS", 1)
     monkeypatch.setattr(statistics, "PAGE", 1)
-    await brain.add("a", confidence=0.1)
-    first = await count_memories(brain.agent, "u")
-    await brain.add("b")
-    second = await count_memories(brain.agent, "u")
+    await fading.add("a", confidence=0.1)
+    first = await count_memories(fading.agent, "u")
+    await fading.add("b")
+    second = await count_memories(fading.agent, "u")
 
     assert (first.decayed, second.decayed) == (1, None)
 
 
-async def test_oldest_and_newest_are_of_what_is_active(brain: World) -> None:
-    now = brain.clock.now_ms()
+async def test_oldest_and_newest_are_of_active_memories(fading: World) -> None:
+    now = fading.clock.now_ms()
     for days, more in ((50, {}), (3, {}), (1, {"expires_at": now + 1})):
-        await brain.add(f"{days}", created_at=now - days * DAY_MS, **more)
-    brain.clock.move(ms=2)
+        await fading.add(f"{days}", created_at=now - days * DAY_MS, **more)
+    fading.clock.move(ms=2)
 
-    found = await count_memories(brain.agent, "u")
+    found = await count_memories(fading.agent, "u")
 
     assert (found.oldest, found.newest) == (now - 50 * DAY_MS, now - 3 * DAY_MS)
 
 
-async def test_without_a_confidence_model_nothing_is_said_of_decay(world: World) -> None:
+async def test_decay_is_none_without_confidence_model(world: World) -> None:
     found = await count_memories(world.agent, None)
 
     assert (found.types, found.decayed, found.oldest, found.newest) == ({}, None, None, None)

@@ -1,4 +1,4 @@
-"""Evidence beside meaning and words, over a real engine: the oracle's score is the engine's."""
+"""Evidence terms in addition to vector and keyword scores, over a real engine: the oracle reproduces its scores."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -22,7 +22,7 @@ QUESTIONS = (
     "How do red green yellow blue pink grey apples and pears and plums taste?",
     "apples",
 )
-SAID = (
+MESSAGES = (
     ("Who saw the apples?", "Ann", "user"),
     ("I saw the apples yesterday, green ones and red ones and a yellow pear", "Bob Lee", "user"),
     ("Apples are fruit of trees of the genus Malus, in thousands of cultivars", None, "assistant"),
@@ -34,8 +34,8 @@ SAID = (
 @pytest.fixture
 async def world(qdrant_url: str) -> AsyncIterator[World]:
     async with open_world(qdrant_url, keyword=SOURCE) as world:
-        for number, (content, speaker, role) in enumerate(SAID):
-            at = world.clock.now_ms() - (len(SAID) - number) * 86_400_000
+        for number, (content, speaker, role) in enumerate(MESSAGES):
+            at = world.clock.now_ms() - (len(MESSAGES) - number) * 86_400_000
             await world.add(content, created_at=at, session_id="s", speaker=speaker, role=role)
         yield world
 
@@ -55,12 +55,12 @@ async def search(world: World, query: str, **more: Any) -> SearchAnswer:
         (QUESTIONS[2], Fusion(method="RRF", keyword_weight=0.5), EvidenceWeights()),
     ],
 )
-async def test_the_terms_give_the_score(world: World, query: str, fusion: Fusion, evidence: EvidenceWeights) -> None:
+async def test_terms_reproduce_the_score(world: World, query: str, fusion: Fusion, evidence: EvidenceWeights) -> None:
     world.set_ranking(replace(EVERYTHING, fusion=fusion, evidence=evidence))
 
     answer = await search(world, query, explain=True)
 
-    assert len(answer.results) == len(SAID)
+    assert len(answer.results) == len(MESSAGES)
     for found in answer.results:
         assert found.terms is not None
         assert found.match is not None
@@ -70,7 +70,7 @@ async def test_the_terms_give_the_score(world: World, query: str, fusion: Fusion
 
 
 @pytest.mark.parametrize("query", QUESTIONS)
-async def test_an_expression_names_its_terms_itself(world: World, query: str) -> None:
+async def test_expression_reads_evidence_terms(world: World, query: str) -> None:
     text = "0.3*similarity + 0.7*keyword + 0.2*terse + 0.1*author + time/8 + 0.05*asked + 0.02*date"
     world.set_ranking(replace(EVERYTHING, evidence=ALL, model=check_expression(text, EVERYTHING.types, "Cosine")))
 
@@ -83,7 +83,7 @@ async def test_an_expression_names_its_terms_itself(world: World, query: str) ->
         assert found.match.evidence is None
 
 
-async def test_evidence_decides_between_memories_that_match_alike(world: World) -> None:
+async def test_evidence_breaks_ties(world: World) -> None:
     world.set_ranking(replace(BY_MATCH, fusion=Fusion(keyword_weight=0.0), evidence=EvidenceWeights(author=1.0)))
 
     answer = await search(world, "What did Bob eat?", explain=True)
@@ -95,7 +95,7 @@ async def test_evidence_decides_between_memories_that_match_alike(world: World) 
     ]
 
 
-async def test_a_search_by_meaning_alone_has_no_evidence(world: World) -> None:
+async def test_vector_search_has_no_evidence(world: World) -> None:
     world.set_ranking(BY_MATCH)
 
     answer = await search(world, "When did Ann see the apples?", hybrid=False, explain=True)
@@ -103,17 +103,18 @@ async def test_a_search_by_meaning_alone_has_no_evidence(world: World) -> None:
     assert all(found.match and found.match.fused == found.match.similarity for found in answer.results)
 
 
-async def test_own_words_weigh_more_than_those_of_the_memories_before(world: World) -> None:
+async def test_own_words_outweigh_window_words(world: World) -> None:
     world.set_ranking(replace(BY_MATCH, fusion=Fusion(keyword_weight=1.0), evidence=EvidenceWeights()))
 
     answer = await search(world, "genus", explain=True)
 
     keywords = {found.record.content: found.match.keyword for found in answer.results if found.match}
-    own, next_, after, before = (keywords[SAID[n][0]] or 0.0 for n in (2, 3, 4, 1))
+    own, next_, after, before = (keywords[MESSAGES[n][0]] or 0.0 for n in (2, 3, 4, 1))
     assert own > next_ > after > before == 0.0
 
 
-async def test_the_words_of_a_neighbour_s_end_are_cut_off(world: World) -> None:
+async def test_window_text_is_truncated(world: World) -> None:
+    """The last words of a neighbour are not in the keyword text."""
     long = " ".join(f"word{n}" for n in range(40))
     await world.add(long, session_id="t", created_at=world.clock.now_ms() - 1000)
     await world.add("short", session_id="t")

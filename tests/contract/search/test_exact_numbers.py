@@ -1,4 +1,4 @@
-"""Numbers come back bit for bit, and filters, a forget and every index compare them as Python does."""
+"""Numbers are returned bit for bit; filters, forgets and indexes compare them as Python does."""
 
 import random
 from collections.abc import AsyncIterator, Callable
@@ -22,7 +22,7 @@ from tests.support.engine.agents import World, open_world, search_request, vecto
 from tests.unit.memories.rules.test_exact_numbers import CHANGED, EDGES, any_double, bits
 
 BIG = 1357924680135792468
-# Neighbours that a float64 or Qdrant's parser takes for one another, and numbers that are equal.
+# Numbers that a float64 or Qdrant's parser would treat as equal, and equal numbers of different types.
 NUMBERS: tuple[int | float, ...] = (
     *(BIG + step for step in (-128, -1, 0, 1, 128)),
     *(float(BIG), 2**53, 2**53 + 1, -(2**53) - 1, 2.0**53),
@@ -46,15 +46,15 @@ async def world(request: pytest.FixtureRequest, qdrant_url: str) -> AsyncIterato
         yield world
 
 
-def indexed(world: World, numbers: tuple[int | float, ...]) -> list[int | float]:
-    """Return the numbers that filters find: an index of integers has no floats."""
+def findable(world: World, numbers: tuple[int | float, ...]) -> list[int | float]:
+    """Return the numbers that filters can find: an integer index has no floats."""
     is_integer = world.agent.settings.indexes.get("metadata.n") == "integer"
     return [number for number in numbers if not (is_integer and isinstance(number, float))]
 
 
 async def store(world: World, numbers: list[int | float]) -> None:
-    for place, number in enumerate(numbers):
-        await world.add(f"{place}", metadata={"n": number})
+    for position, number in enumerate(numbers):
+        await world.add(f"{position}", metadata={"n": number})
 
 
 async def found(world: World, filters: dict[str, Any]) -> set[int]:
@@ -63,18 +63,18 @@ async def found(world: World, filters: dict[str, Any]) -> set[int]:
 
 
 def places(numbers: list[int | float], is_met: Any) -> set[int]:
-    return {place for place, number in enumerate(numbers) if is_met(number)}
+    return {position for position, number in enumerate(numbers) if is_met(number)}
 
 
 async def test_filters_compare_numbers_exactly(world: World) -> None:
-    numbers = indexed(world, NUMBERS)
+    numbers = findable(world, NUMBERS)
     await store(world, numbers)
-    bounds = indexed(world, NUMBERS)
+    bounds = findable(world, NUMBERS)
 
-    for place, bound in enumerate(bounds):
+    for position, bound in enumerate(bounds):
         assert await found(world, {"metadata.n": bound}) == places(numbers, lambda n, b=bound: n == b), bound
         assert await found(world, {"metadata.n": {"ne": bound}}) == places(numbers, lambda n, b=bound: n != b), bound
-        for name in OPERATORS[place % 2 :: 2]:
+        for name in OPERATORS[position % 2 :: 2]:
             expected = places(numbers, lambda n, b=bound, is_met=COMPARED[name]: is_met(n, b))
             assert await found(world, {"metadata.n": {name: bound}}) == expected, (name, bound)
     assert await found(world, {"metadata.n": {"in": [BIG, 5]}}) == places(numbers, lambda n: n in (BIG, 5))
@@ -82,8 +82,8 @@ async def test_filters_compare_numbers_exactly(world: World) -> None:
     assert await found(world, {"metadata.n": within}) == places(numbers, lambda n: BIG - 1 < n < BIG + 1)
 
 
-async def test_a_forget_erases_one_of_two_neighbours(world: World) -> None:
-    numbers: list[int | float] = indexed(world, (BIG, BIG + 1, CHANGED, find_stored_float(CHANGED)))
+async def test_forget_erases_one_of_two_close_numbers(world: World) -> None:
+    numbers: list[int | float] = findable(world, (BIG, BIG + 1, CHANGED, find_stored_float(CHANGED)))
     await store(world, numbers)
 
     for number in numbers[::2]:
@@ -95,7 +95,7 @@ async def test_a_forget_erases_one_of_two_neighbours(world: World) -> None:
     assert {record.metadata["n"] for record in await world.rows()} == set(numbers[1::2])
 
 
-async def test_a_float_that_an_index_of_integers_does_not_have_is_told(world: World) -> None:
+async def test_float_missing_in_integer_index_is_warned_of(world: World) -> None:
     number = {"metadata": {"n": [1, 2.5]}}
     memory = IncomingMemory(user_id="u", content="a", vector=vector_of("a"), **number)
     [stored] = await world.remember.store(world.agent, [memory])
@@ -104,16 +104,16 @@ async def test_a_float_that_an_index_of_integers_does_not_have_is_told(world: Wo
 
     is_integer = world.agent.settings.indexes.get("metadata.n") == "integer"
     for outcome in (stored, put):
-        told = [warning for warning in outcome.warnings if warning.startswith("metadata.n: ")]
-        assert [True for warning in told if "type: float" in warning] == [True] * is_integer
+        warnings = [warning for warning in outcome.warnings if warning.startswith("metadata.n: ")]
+        assert [True for warning in warnings if "type: float" in warning] == [True] * is_integer
     assert (await world.try_add("b", metadata={"n": [1, 2]})).warnings == ()
 
 
-async def test_a_memory_keeps_every_number(qdrant_url: str) -> None:
+async def test_memory_keeps_all_numbers(qdrant_url: str) -> None:
     generator = random.Random(43)
     many = [any_double(generator) for _ in range(500)]
     numbers = [*EDGES, CHANGED, 2**63 - 1, -(2**63), *many]
-    metadata = {"list": [numbers, {"deep": numbers}], **{f"n{place}": n for place, n in enumerate(numbers)}}
+    metadata = {"list": [numbers, {"deep": numbers}], **{f"n{position}": n for position, n in enumerate(numbers)}}
     assert sum(isinstance(n, float) and find_stored_float(n) != n for n in numbers) > 100
     async with open_world(qdrant_url) as world:
         scalars: dict[str, Any] = {"importance": 0.30000000000000004, "confidence": 0.12070162795213857}
@@ -143,27 +143,29 @@ def integers(generator: random.Random) -> list[int | float]:
 
 
 @pytest.mark.parametrize(("draw", "changed"), [(doubles, 18_678), (integers, 0)])
-async def test_100_000_numbers_come_back(
+async def test_round_trip_of_100_000_numbers(
     qdrant_url: str, draw: Callable[[random.Random], list[int | float]], changed: int
 ) -> None:
-    drawn = draw(random.Random(44))
-    parts = [drawn[place : place + 2_000] for place in range(0, len(drawn), 2_000)]
-    points = [{"id": place, "vector": {}, "payload": {"metadata": {"n": part}}} for place, part in enumerate(parts)]
+    numbers = draw(random.Random(44))
+    parts = [numbers[position : position + 2_000] for position in range(0, len(numbers), 2_000)]
+    points = [
+        {"id": position, "vector": {}, "payload": {"metadata": {"n": part}}} for position, part in enumerate(parts)
+    ]
     async with open_world(qdrant_url) as world:
         agent = world.agent
         for point in points:
             await agent.store.upsert(agent.alias, [point])
 
-        came, _ = await agent.store.scroll(agent.alias, {"limit": 100, "with_payload": True})
+        points_read, _ = await agent.store.scroll(agent.alias, {"limit": 100, "with_payload": True})
         url = f"{qdrant_url}/collections/{agent.alias}/points/scroll"
         async with aiohttp.request("POST", url, json={"limit": 100}) as answer:
             stored = (await answer.json(loads=orjson.loads))["result"]["points"]
 
-    assert bits(numbers_of(came)) == bits(drawn)
-    # Without the texts beside them this many would be others; and what is stored is not changed again.
-    kept = numbers_of(stored)
-    assert sum(one != other for one, other in zip(kept, drawn, strict=True)) == changed
-    assert bits(kept) == bits([find_stored_float(n) if isinstance(n, float) else n for n in drawn])
+    assert bits(numbers_of(points_read)) == bits(numbers)
+    # Without the stored texts, `changed` numbers would differ. Storing a stored number again does not change it.
+    stored_numbers = numbers_of(stored)
+    assert sum(one != other for one, other in zip(stored_numbers, numbers, strict=True)) == changed
+    assert bits(stored_numbers) == bits([find_stored_float(n) if isinstance(n, float) else n for n in numbers])
 
 
 def numbers_of(points: list[dict[str, Any]]) -> list[int | float]:
@@ -171,7 +173,7 @@ def numbers_of(points: list[dict[str, Any]]) -> list[int | float]:
     return [number for point in ordered for number in point["payload"]["metadata"]["n"]]
 
 
-async def test_a_change_keeps_the_new_numbers_and_the_others(qdrant_url: str) -> None:
+async def test_edit_keeps_new_and_other_numbers(qdrant_url: str) -> None:
     async with open_world(qdrant_url) as world:
         small = abs(CHANGED) / 100
         id_ = await world.add("it", metadata={"n": CHANGED}, importance=small, confidence=small)
@@ -182,7 +184,7 @@ async def test_a_change_keeps_the_new_numbers_and_the_others(qdrant_url: str) ->
         assert (record.importance, record.confidence, record.metadata) == (0.5, small, {"n": 1.5})
 
 
-async def test_an_item_keeps_the_numbers_of_all_its_versions(qdrant_url: str) -> None:
+async def test_item_versions_keep_their_numbers(qdrant_url: str) -> None:
     async with open_world(qdrant_url) as world:
         world.agent = replace(world.agent, settings=replace(world.agent.settings, keep_versions=3))
         address = Address(namespace=("a", "b"), key="k", user_id="u")

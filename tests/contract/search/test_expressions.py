@@ -1,4 +1,4 @@
-"""Every scoring model and expression: the engine's score equals the oracle's within 1e-5."""
+"""Scoring models and expressions: the engine's score equals the oracle's within 1e-5."""
 
 import asyncio
 import json
@@ -48,14 +48,14 @@ RANKING = replace(EVERYTHING, types=TYPES)
 
 @pytest.fixture(scope="module", params=["1.18.3", "1.20.0"])
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, bool]]:
-    """A server without, and one with, `min` and `max`."""
+    """A server without `min` and `max`, and one with them."""
     with serve(create_app(tmp_path_factory.mktemp("qdrant"), qdrant_version=request.param)) as url:
         yield url, request.param == "1.20.0"
 
 
 @pytest.fixture(scope="module")
 def filled_settings(served: tuple[str, bool]) -> AgentSettings:
-    """An agent with the memories of all cases, which only read them; it goes with its server."""
+    """An agent with the read-only memories of all cases."""
     settings = settings_of("filled")
     points = [
         {"id": number, "vector": vector_of(number), "payload": payload_of(memory_of(number))}
@@ -79,32 +79,32 @@ async def filled(served: tuple[str, bool], filled_settings: AgentSettings) -> As
 
 
 def memory_of(number: int) -> ScoreInput:
-    """Return a memory of ages from the future to five years, with values at and between their bounds, some missing."""
+    """Return a memory of an age from the future to five years, with boundary and random values, some missing."""
     draw = random.Random(number)
     age_ms = int(draw.choice([-DAY_MS, 0, 1000, DAY_MS, 30 * DAY_MS, 1825 * DAY_MS]) * draw.uniform(0.5, 1.5))
-    some: dict[str, Any] = {}
+    optional: dict[str, Any] = {}
     if number % 3:
-        some["last_accessed_at"] = NOW_MS - draw.randrange(max(1, abs(age_ms)))
+        optional["last_accessed_at"] = NOW_MS - draw.randrange(max(1, abs(age_ms)))
     if number % 4:
-        some["decay_rate"] = draw.choice([0.0, 0.01, 10.0, draw.random()])
+        optional["decay_rate"] = draw.choice([0.0, 0.01, 10.0, draw.random()])
     if number % 5:
-        some["confidence"] = draw.choice([0.0, 0.7, 1.0, draw.random()])
+        optional["confidence"] = draw.choice([0.0, 0.7, 1.0, draw.random()])
     if number % 6:
-        some["access_count"] = draw.choice([0, 1, 2, 9, 1000, 10**6])
+        optional["access_count"] = draw.choice([0, 1, 2, 9, 1000, 10**6])
     if number % 7:
-        some["importance"] = draw.choice([0.0, 0.25, 0.5, 0.7, 1.0, draw.random()])
+        optional["importance"] = draw.choice([0.0, 0.25, 0.5, 0.7, 1.0, draw.random()])
     return ScoreInput(
         type=draw.choice(NAMES),
         similarity=draw.choice([0.0, 0.7, -1.0, 1.0, draw.uniform(-1, 1)]),
         keyword=draw.choice([0.0, 1.0, draw.random()]),
         created_at=NOW_MS - age_ms,
         tags=draw.choice([(), ("pinned",), ("größe", "pinned")]),
-        **some,
+        **optional,
     )
 
 
 def payload_of(memory: ScoreInput) -> dict[str, Any]:
-    """Return the point of a memory: what has its default stays away."""
+    """Return the payload of a memory, without default values."""
     keys = {
         "type": memory.type,
         "createdAt": memory.created_at,
@@ -121,7 +121,7 @@ def payload_of(memory: ScoreInput) -> dict[str, Any]:
 
 
 async def scores_of(filled: tuple[World, bool], ranking: Ranking) -> dict[int, float]:
-    """Return the engine's score of each point; similarity and keyword stand on the points."""
+    """Return the engine's score of each point; similarity and keyword score come from the payload."""
     world, has_extremes = filled
     query = score_query(
         ranking, now_ms=NOW_MS, distance="Cosine", similarity="sim", keyword="words", has_extremes=has_extremes
@@ -134,12 +134,12 @@ async def scores_of(filled: tuple[World, bool], ranking: Ranking) -> dict[int, f
 
 
 async def largest_difference(filled: tuple[World, bool], ranking: Ranking, numbers: Sequence[int] = ()) -> float:
-    """Return by how much the engine and the oracle differ at most; of scores above 1, relatively."""
+    """Return the largest difference between engine and oracle, relative for scores above 1."""
     found = await scores_of(filled, ranking)
     differences = [0.0]
     for number in numbers or found:
-        wanted = compute_score(memory_of(number), ranking, now_ms=NOW_MS).score
-        differences.append(abs(found[number] - wanted) / max(1.0, abs(wanted)))
+        expected = compute_score(memory_of(number), ranking, now_ms=NOW_MS).score
+        differences.append(abs(found[number] - expected) / max(1.0, abs(expected)))
     return max(differences)
 
 
@@ -160,7 +160,7 @@ MODELS: dict[str, Model | None] = {
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS.keys())
-async def test_every_model_equals_the_oracle(filled: tuple[World, bool], model: Model | None) -> None:
+async def test_model_equals_oracle(filled: tuple[World, bool], model: Model | None) -> None:
     assert await largest_difference(filled, replace(RANKING, model=model)) < 1e-5
 
 
@@ -189,7 +189,7 @@ async def test_every_model_equals_the_oracle(filled: tuple[World, bool], model: 
         "0.1234567890123 * accessCount / 12345.678901234",
     ],
 )
-async def test_an_expression_equals_the_oracle(filled: tuple[World, bool], text: str) -> None:
+async def test_expression_equals_oracle(filled: tuple[World, bool], text: str) -> None:
     assert await largest_difference(filled, expression(text)) < 1e-5
 
 
@@ -223,7 +223,7 @@ def _larger(parts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     )
 
 
-def checked(text: str) -> CheckedExpression | None:
+def check_or_none(text: str) -> CheckedExpression | None:
     try:
         return check_expression(text, TYPES, "Cosine")
     except ExpressionInvalid:
@@ -232,13 +232,13 @@ def checked(text: str) -> CheckedExpression | None:
 
 ACCEPTED = (
     st.recursive(_LEAVES, _larger, max_leaves=12)
-    .map(lambda text: checked(f"clamp({text}, -1000, 1000)"))
+    .map(lambda text: check_or_none(f"clamp({text}, -1000, 1000)"))
     .filter(lambda found: found is not None)
 )
 
 
-def is_on_the_edge(model: CheckedExpression, values: Values) -> bool:
-    """Tell whether a comparison hangs on the last digit of computed numbers, which no two libraries round alike."""
+def is_rounding_dependent(model: CheckedExpression, values: Values) -> bool:
+    """Return whether a comparison depends on the rounding of its last digit."""
     for node in nodes_of(model.root):
         if not isinstance(node, Compare) or all(isinstance(side, Var) for side in (node.left, node.right)):
             continue
@@ -251,19 +251,19 @@ def is_on_the_edge(model: CheckedExpression, values: Values) -> bool:
     return False
 
 
-async def test_any_expression_equals_the_oracle(filled: tuple[World, bool]) -> None:
+async def test_random_expression_equals_oracle(filled: tuple[World, bool]) -> None:
     for model in draw_examples(ACCEPTED, count=150):
-        sure = [
+        stable = [
             number
             for number in range(1, POINTS + 1)
-            if not is_on_the_edge(model, values_of(memory_of(number), now_ms=NOW_MS))
+            if not is_rounding_dependent(model, values_of(memory_of(number), now_ms=NOW_MS))
         ]
-        if sure:
-            assert await largest_difference(filled, replace(RANKING, model=model), sure) < 1e-5, model.text
+        if stable:
+            assert await largest_difference(filled, replace(RANKING, model=model), stable) < 1e-5, model.text
 
 
 def golden_cases() -> Iterator[tuple[Ranking, ScoreInput, float]]:
-    """Yield a ranking, a memory and its score, of every formula."""
+    """Yield a ranking, a memory and its score for each formula."""
     for case in GOLDEN["weighted"]:
         given = case["in"]
         weighted = replace(EVERYTHING, weights=Weights(**given["weights"]), utility_norm=given["utilityNorm"])
@@ -292,7 +292,7 @@ def golden_memory(given: dict[str, Any]) -> ScoreInput:
     )
 
 
-async def test_the_engine_equals_the_reference_values_of_every_formula_and_preset(served: tuple[str, bool]) -> None:
+async def test_engine_equals_reference_values(served: tuple[str, bool]) -> None:
     url, has_extremes = served
     cases = [*golden_cases(), *(case[1:] for case in preset_cases())]
     async with open_world(url) as world:
@@ -314,45 +314,45 @@ async def test_the_engine_equals_the_reference_values_of_every_formula_and_prese
         found = await world.agent.store.query_batch(world.agent.alias, bodies)
 
     assert len(found) == 2 * 96
-    for (point,), (_, _, wanted) in zip(found, cases, strict=True):
-        assert abs(point["score"] - wanted) < 1e-5
+    for (point,), (_, _, expected) in zip(found, cases, strict=True):
+        assert abs(point["score"] - expected) < 1e-5
 
 
-async def test_a_search_uses_min_and_max_where_the_server_is_said_to_know_them(served: tuple[str, bool]) -> None:
-    """An older server refuses them, which shows that they were sent."""
-    url, knows_them = served
+async def test_min_and_max_are_sent_if_supported(served: tuple[str, bool]) -> None:
+    """An older server rejects them, which proves that they were sent."""
+    url, has_extremes = served
     async with open_world(url, ranking=expression("min(similarity, 0.3) + max(importance, 0.6)")) as world:
         await world.add("a", vector=vector_of("query"), importance=0.9)
         request = search_request(user_id="u", vector=vector_of("query"))
-        spelled = await world.recall.search(world.agent, request)
-        able = replace(world.agent, capabilities=frozenset({"minMax"}))
-        if knows_them:
-            native = await world.recall.search(able, request)
+        portable = await world.recall.search(world.agent, request)
+        supporting = replace(world.agent, capabilities=frozenset({"minMax"}))
+        if has_extremes:
+            native = await world.recall.search(supporting, request)
             assert native.results[0].score == pytest.approx(1.2, abs=1e-5)
         else:
             with pytest.raises(StoreRejected):
-                await world.recall.search(able, request)
+                await world.recall.search(supporting, request)
 
-    assert spelled.results[0].score == pytest.approx(1.2, abs=1e-5)
+    assert portable.results[0].score == pytest.approx(1.2, abs=1e-5)
 
 
-@pytest.mark.parametrize(("least", "contents"), [(None, ["much", "little"]), (0.5, ["much"]), (0.9, [])])
-async def test_a_search_may_ask_for_a_least_priority(
-    served: tuple[str, bool], least: float | None, contents: list[str]
+@pytest.mark.parametrize(("min_priority", "contents"), [(None, ["much", "little"]), (0.5, ["much"]), (0.9, [])])
+async def test_min_priority_limits_results(
+    served: tuple[str, bool], min_priority: float | None, contents: list[str]
 ) -> None:
     async with open_world(served[0], ranking=replace(EVERYTHING, model=Priority())) as world:
         await world.add("much", vector=vector_of("query"), importance=0.9)
         await world.add("little", vector=vector_of("query"), importance=0.1)
 
         answer = await world.recall.search(
-            world.agent, search_request(user_id="u", vector=vector_of("query"), min_priority=least)
+            world.agent, search_request(user_id="u", vector=vector_of("query"), min_priority=min_priority)
         )
 
     assert [found.record.content for found in answer.results] == contents
     assert answer.removed_by_threshold == 0
 
 
-async def test_a_least_priority_is_refused_where_there_is_none(served: tuple[str, bool]) -> None:
+async def test_min_priority_requires_a_priority_model(served: tuple[str, bool]) -> None:
     async with open_world(served[0]) as world:
         with pytest.raises(RequestInvalid, match="min_priority"):
             await world.recall.search(

@@ -1,4 +1,4 @@
-"""Search by meaning and by words over a real engine, in one request."""
+"""Hybrid search by vector and keywords over a real engine, in one request."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -20,7 +20,7 @@ BY_SIMILARITY = replace(EVERYTHING, weights=Weights(1, 0, 0))
 FRUIT = ("apple pie", "pear tart", "plum cake", "green apple", "cherry pie", "grape", "an apple a day", "bread")
 
 
-def by(fusion: Fusion, ranking: Ranking = BY_SIMILARITY, **more: Any) -> Ranking:
+def with_fusion(fusion: Fusion, ranking: Ranking = BY_SIMILARITY, **more: Any) -> Ranking:
     return replace(ranking, fusion=fusion, **more)
 
 
@@ -29,7 +29,7 @@ async def world(qdrant_url: str) -> AsyncIterator[World]:
     async with open_world(qdrant_url, keyword=KeywordSource(language="english", window=2)) as world:
         for number, content in enumerate(FRUIT):
             await world.add(content, created_at=world.clock.now_ms() - number * 86_400_000, importance=number / 10)
-        world.set_ranking(by(Fusion()))
+        world.set_ranking(with_fusion(Fusion()))
         yield world
 
 
@@ -42,8 +42,8 @@ def contents(answer: SearchAnswer) -> list[str]:
     return [found.record.content for found in answer.results]
 
 
-async def test_words_decide_where_they_have_all_the_weight(world: World) -> None:
-    world.set_ranking(by(Fusion(keyword_weight=1.0)))
+async def test_full_keyword_weight_orders_by_words(world: World) -> None:
+    world.set_ranking(with_fusion(Fusion(keyword_weight=1.0)))
 
     answer = await search(world)
 
@@ -68,21 +68,22 @@ async def test_words_decide_where_they_have_all_the_weight(world: World) -> None
         ("japanese", "新しいiPhoneを買った", "IPHONE"),
     ],
 )
-async def test_text_without_spaces_is_found_by_words(qdrant_url: str, language: str, content: str, query: str) -> None:
+async def test_text_without_spaces_is_found(qdrant_url: str, language: str, content: str, query: str) -> None:
+    """With the matching language and with another one."""
     async with open_world(qdrant_url, keyword=KeywordSource(language=language, window=0)) as world:
-        world.set_ranking(by(Fusion(keyword_weight=1.0)))
+        world.set_ranking(with_fusion(Fusion(keyword_weight=1.0)))
         for other in (content, "天气很好", "今日は雨です", "날씨가 맑다", "วันนี้ฝนตก", "rain"):
             await world.add(other)
 
         answer = await search(world, query)
 
         assert contents(answer)[0] == content
-        # Particles that others have too count for less.
+        # Particles that occur in other memories have less weight.
         assert answer.results[0].score > 2 * answer.results[1].score
 
 
-async def test_without_weight_for_words_the_order_is_that_of_meaning(world: World) -> None:
-    world.set_ranking(by(Fusion(keyword_weight=0.0)))
+async def test_zero_keyword_weight_orders_by_vector(world: World) -> None:
+    world.set_ranking(with_fusion(Fusion(keyword_weight=0.0)))
 
     assert contents(await search(world)) == contents(await search(world, hybrid=False))
 
@@ -99,12 +100,14 @@ async def test_without_weight_for_words_the_order_is_that_of_meaning(world: Worl
         ("Euclid", Fusion(method="RRF", k=2), 3),
     ],
 )
-async def test_the_terms_give_the_score(qdrant_url: str, distance: str, fusion: Fusion, candidates: int | None) -> None:
+async def test_terms_reproduce_the_score(
+    qdrant_url: str, distance: str, fusion: Fusion, candidates: int | None
+) -> None:
     source = KeywordSource(language="english", window=2)
     async with open_world(qdrant_url, keyword=source, distance=distance) as world:
         for number, content in enumerate(FRUIT):
             await world.add(content, created_at=world.clock.now_ms() - number * 86_400_000, importance=number / 10)
-        world.set_ranking(by(fusion, EVERYTHING, candidates=candidates))
+        world.set_ranking(with_fusion(fusion, EVERYTHING, candidates=candidates))
 
         answer = await search(world, "apple pies", explain=True, top_k=candidates)
 
@@ -121,10 +124,10 @@ async def test_the_terms_give_the_score(qdrant_url: str, distance: str, fusion: 
             assert found.match.fused == pytest.approx(fused, abs=1e-9)
 
 
-async def test_each_candidate_is_scored_by_both_signals_whichever_list_named_it(world: World) -> None:
-    """Scored whole, or by short lists: what both name has the same score."""
-    whole = {found.record.id: found.match for found in (await search(world, explain=True, top_k=8)).results}
-    world.set_ranking(by(Fusion(), candidates=2))
+async def test_candidates_are_scored_by_both_signals(world: World) -> None:
+    """A memory has the same score in a full scan and in short candidate lists."""
+    full_scan = {found.record.id: found.match for found in (await search(world, explain=True, top_k=8)).results}
+    world.set_ranking(with_fusion(Fusion(), candidates=2))
 
     answer = await search(world, explain=True, top_k=2)
 
@@ -132,14 +135,14 @@ async def test_each_candidate_is_scored_by_both_signals_whichever_list_named_it(
     assert answer.candidates.scored == 4
     for found in answer.results:
         assert found.match is not None
-        expected = whole[found.record.id]
+        expected = full_scan[found.record.id]
         assert expected is not None
         assert found.match.similarity == pytest.approx(expected.similarity, abs=1e-5)
         assert found.match.keyword == pytest.approx(expected.keyword, abs=1e-5)
 
 
-async def test_the_memory_first_on_both_lists_has_the_best_rank_fusion(world: World) -> None:
-    world.set_ranking(by(Fusion(method="RRF", keyword_weight=0.7)))
+async def test_first_on_both_lists_has_the_best_rank_score(world: World) -> None:
+    world.set_ranking(with_fusion(Fusion(method="RRF", keyword_weight=0.7)))
 
     answer = await search(world, "green apple", near="green apple")
 
@@ -147,8 +150,8 @@ async def test_the_memory_first_on_both_lists_has_the_best_rank_fusion(world: Wo
     assert answer.results[0].score == pytest.approx(1, abs=1e-5)
 
 
-async def test_without_fusion_the_search_is_by_meaning(world: World) -> None:
-    world.set_ranking(by(Fusion(method="None")))
+async def test_fusion_none_searches_by_vector(world: World) -> None:
+    world.set_ranking(with_fusion(Fusion(method="None")))
 
     answer = await search(world, explain=True)
 
@@ -156,7 +159,7 @@ async def test_without_fusion_the_search_is_by_meaning(world: World) -> None:
     assert all(found.match and found.match.keyword is None for found in answer.results)
 
 
-async def test_hybrid_false_and_a_search_by_vector_alone_are_by_meaning(world: World) -> None:
+async def test_hybrid_false_or_no_query_uses_the_vector(world: World) -> None:
     by_meaning = await search(world, hybrid=False, explain=True)
 
     assert contents(await search(world, query=None)) == contents(by_meaning)
@@ -165,25 +168,25 @@ async def test_hybrid_false_and_a_search_by_vector_alone_are_by_meaning(world: W
     ]
 
 
-async def test_least_similarity_holds_for_what_no_word_names(world: World) -> None:
-    world.set_ranking(by(Fusion(), min_similarity=0.99))
+async def test_min_similarity_exempts_keyword_matches(world: World) -> None:
+    world.set_ranking(with_fusion(Fusion(), min_similarity=0.99))
 
     answer = await search(world, near="bread")
 
     assert set(contents(answer)) == {"apple pie", "green apple", "an apple a day", "bread"}
 
 
-async def test_a_question_of_stop_words_alone_is_answered_by_meaning(world: World) -> None:
+async def test_stop_words_only_query_uses_the_vector(world: World) -> None:
     assert contents(await search(world, "the of and")) == contents(await search(world, hybrid=False))
 
 
-async def test_another_user_s_words_find_nothing(world: World) -> None:
+async def test_other_users_words_are_not_found(world: World) -> None:
     await world.add("apple strudel", user_id="v")
 
     assert "apple strudel" not in contents(await search(world, top_k=100))
 
 
-async def test_hybrid_needs_keywords_and_a_query(qdrant_url: str, world: World) -> None:
+async def test_hybrid_needs_keywords_and_query(qdrant_url: str, world: World) -> None:
     with pytest.raises(RequestInvalid) as no_query:
         await search(world, query=None, hybrid=True)
     async with open_world(qdrant_url) as plain:
@@ -196,14 +199,14 @@ async def test_hybrid_needs_keywords_and_a_query(qdrant_url: str, world: World) 
 
 
 @pytest.mark.parametrize(("score", "keyword"), [(0.0, 0.0), (10.0, 0.5), (20.0, 0.75), (100.0, 0.9990234375)])
-def test_a_bm25_score_is_worth_less_the_higher_it_is(score: float, keyword: float) -> None:
+def test_bm25_term_saturates(score: float, keyword: float) -> None:
     assert keyword_term(score, QueryFeatures(half_score=HALF_SCORE)) == pytest.approx(keyword)
 
 
-async def test_the_answer_is_proven_exact_where_neither_meaning_nor_words_leave_out_a_better_one(world: World) -> None:
-    world.set_ranking(by(Fusion(), candidates=4))
+async def test_short_lists_can_prove_exactness(world: World) -> None:
+    world.set_ranking(with_fusion(Fusion(), candidates=4))
     few = await search(world, explain=True, top_k=1)
-    world.set_ranking(by(Fusion(), EVERYTHING, candidates=1))
+    world.set_ranking(with_fusion(Fusion(), EVERYTHING, candidates=1))
     fewer = await search(world, explain=True, top_k=1)
 
     assert few.candidates is not None
@@ -211,8 +214,8 @@ async def test_the_answer_is_proven_exact_where_neither_meaning_nor_words_leave_
     assert (few.candidates.is_exact, fewer.candidates.is_exact) == (True, False)
 
 
-async def test_ranks_of_short_lists_prove_nothing(world: World) -> None:
-    world.set_ranking(by(Fusion(method="RRF"), candidates=4))
+async def test_rank_fusion_of_short_lists_is_not_exact(world: World) -> None:
+    world.set_ranking(with_fusion(Fusion(method="RRF"), candidates=4))
 
     answer = await search(world, explain=True, top_k=1)
 

@@ -34,7 +34,7 @@ SPARSE: dict[str, Any] = {"query": TEXT, "using": "bm25"}
 
 @pytest.fixture(scope="module")
 def queries(qdrant_url: str) -> Iterator[Query]:
-    """Queries a collection with dense and sparse vectors: body -> scores by id, in the order of the answer."""
+    """Function that queries a collection with dense and sparse vectors: request body to ordered scores by id."""
     path = f"/collections/hybrid-{uuid.uuid4().hex[:12]}"
     with httpx.Client(base_url=qdrant_url, headers={"accept-encoding": "identity"}) as http:
 
@@ -71,26 +71,26 @@ def first(found: dict[int, float]) -> set[int]:
     return set(list(found)[:CANDIDATES])
 
 
-def test_the_union_of_both_candidate_lists_is_scored_by_both(queries: Query) -> None:
+def test_union_is_scored_by_both_signals(queries: Query) -> None:
     dense = queries({**DENSE, "limit": POINTS, "filter": MINE})
     sparse = queries({**SPARSE, "limit": POINTS, "filter": MINE})
 
     both = queries(union_by_both(MINE))
 
-    # Equal sparse scores are cut anywhere: what the list surely has is what scores above its last.
+    # Equal sparse scores may be cut anywhere: only scores above the lowest are certainly in the list.
     lowest = sorted(sparse.values(), reverse=True)[CANDIDATES - 1]
-    sure = first(dense) | {number for number, score in sparse.items() if score > lowest}
-    assert sure <= both.keys() <= first(dense) | {number for number, score in sparse.items() if score >= lowest}
+    certain = first(dense) | {number for number, score in sparse.items() if score > lowest}
+    assert certain <= both.keys() <= first(dense) | {number for number, score in sparse.items() if score >= lowest}
     assert both == pytest.approx({number: dense[number] + 0.25 * sparse.get(number, 0.0) for number in both}, abs=1e-5)
     assert list(both.values()) == sorted(both.values(), reverse=True)
     assert any(number not in sparse for number in both)
 
 
-def test_only_what_the_filter_matches_is_in_the_union(queries: Query) -> None:
+def test_filter_applies_to_the_union(queries: Query) -> None:
     assert {number % 2 for number in queries(union_by_both(MINE))} == {1}
 
 
-def test_rarity_is_that_of_the_whole_collection_whatever_the_filter(queries: Query) -> None:
+def test_idf_ignores_the_filter(queries: Query) -> None:
     everyone, mine = (
         queries({**SPARSE, "limit": POINTS}),
         queries({**SPARSE, "limit": POINTS, "filter": MINE}),
@@ -100,21 +100,21 @@ def test_rarity_is_that_of_the_whole_collection_whatever_the_filter(queries: Que
     assert len(mine) < len(everyone)
 
 
-def test_a_words_weight_is_its_frequency_dampened_times_its_rarity(queries: Query) -> None:
-    """Three words of at most 256 expected, none twice: tf 1; k 1.2, b .75."""
-    having = sum("otter" in SUBJECTS[number // 2 % 6] for number in range(POINTS))
-    rarity = math.log(1 + (POINTS - having + 0.5) / (having + 0.5))
+def test_bm25_weight_matches_the_formula(queries: Query) -> None:
+    """Two or three words of the expected 256, each once: tf 1, k 1.2, b 0.75."""
+    matching_count = sum("otter" in SUBJECTS[number // 2 % 6] for number in range(POINTS))
+    idf = math.log(1 + (POINTS - matching_count + 0.5) / (matching_count + 0.5))
     found = queries({"query": {"text": "otter", "model": "qdrant/bm25"}, "using": "bm25", "limit": POINTS})
 
-    expected = {rarity * 2.2 / (1 + 1.2 * (0.25 + 0.75 * length / 256)) for length in (2, 3)}
-    assert len(found) == having
+    expected = {idf * 2.2 / (1 + 1.2 * (0.25 + 0.75 * length / 256)) for length in (2, 3)}
+    assert len(found) == matching_count
     assert all(any(score == pytest.approx(value, rel=1e-4) for value in expected) for score in found.values())
 
 
 @pytest.mark.parametrize(
     "fusion", [{"fusion": "rrf"}, {"rrf": {"k": 60}}, {"rrf": {"k": 2, "weights": [3.0, 1.0]}}], ids=str
 )
-def test_ranks_are_fused_by_their_reciprocals(queries: Query, fusion: dict[str, Any]) -> None:
+def test_rrf_matches_the_formula(queries: Query, fusion: dict[str, Any]) -> None:
     dense = list(queries({**DENSE, "limit": CANDIDATES}))
     other = list(queries({"query": 7, "limit": CANDIDATES}))
     k, weights = fusion.get("rrf", {}).get("k", 2), fusion.get("rrf", {}).get("weights", [1.0, 1.0])

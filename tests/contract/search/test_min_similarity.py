@@ -1,4 +1,4 @@
-"""The least similarity of one search in the place of the object's."""
+"""A minimum similarity for one search, which overrides the one of the object."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -17,13 +17,13 @@ SIMILARITIES = (0.95, 0.8, 0.5, 0.1, 0.05)
 
 
 def vector(similarity: float) -> list[float]:
-    """Return a vector of this similarity to the query's, which is the first axis."""
+    """Return a vector of this similarity to the query, which is the first axis."""
     return [similarity, (1 - similarity**2) ** 0.5, *[0.0] * (SIZE - 2)]
 
 
 @pytest.fixture(params=["importance", "brain"])
 async def world(request: pytest.FixtureRequest, qdrant_url: str) -> AsyncIterator[World]:
-    """Memories of known similarity under a preset with a least similarity; `brain` searches by words too."""
+    """Memories of known similarity under a preset with a minimum similarity; `brain` also searches by keyword."""
     has_words = request.param == "brain"
     keyword = KeywordSource(language="english", window=2) if has_words else None
     async with open_world(qdrant_url, keyword=keyword) as world:
@@ -39,7 +39,7 @@ async def search(world: World, **more: Any) -> SearchAnswer:
     return await world.recall.search(world.agent, search_request(vector=vector(1.0), **query, **more))
 
 
-def found_in(answer: SearchAnswer) -> set[str]:
+def contents_of(answer: SearchAnswer) -> set[str]:
     return {found.record.content for found in answer.results}
 
 
@@ -47,33 +47,33 @@ def at_least(similarity: float) -> set[str]:
     return {f"memory {each}" for each in SIMILARITIES if each >= similarity}
 
 
-@pytest.mark.parametrize("least", [-1.0, 0.0, 0.3, 0.6, 0.9, 1.0])
-async def test_a_search_has_its_own_least_similarity(world: World, least: float) -> None:
+@pytest.mark.parametrize("min_similarity", [-1.0, 0.0, 0.3, 0.6, 0.9, 1.0])
+async def test_request_overrides_min_similarity(world: World, min_similarity: float) -> None:
     own = world.agent.settings.ranking.min_similarity
 
-    answer, plain = await search(world, min_similarity=least, explain=True), await search(world)
+    answer, plain = await search(world, min_similarity=min_similarity, explain=True), await search(world)
 
-    assert found_in(answer) == at_least(least)
-    assert answer.ranking.min_similarity == least
+    assert contents_of(answer) == at_least(min_similarity)
+    assert answer.ranking.min_similarity == min_similarity
     assert answer.candidates is not None
-    assert answer.candidates.scored == len(at_least(least))
+    assert answer.candidates.scored == len(at_least(min_similarity))
     assert answer.candidates.is_exact or world.agent.keyword is not None
-    assert (found_in(plain), plain.ranking.min_similarity) == (at_least(own), own)
-    assert any(at_least(least) != at_least(own) for least in (-1.0, 0.9))
+    assert (contents_of(plain), plain.ranking.min_similarity) == (at_least(own), own)
+    assert any(at_least(min_similarity) != at_least(own) for min_similarity in (-1.0, 0.9))
 
 
-async def test_an_object_that_lets_no_figure_through_refuses_it(world: World) -> None:
+async def test_override_is_rejected_without_permission(world: World) -> None:
     world.set_ranking(replace(world.agent.settings.ranking, allows_overrides=False))
 
     with pytest.raises(RequestInvalid, match=r"set spec\.scoring\.allowOverrides to true") as refused:
         await search(world, min_similarity=0.2)
 
     assert [error.field for error in refused.value.errors] == ["min_similarity"]
-    assert found_in(await search(world)) == at_least(world.agent.settings.ranking.min_similarity)
+    assert contents_of(await search(world)) == at_least(world.agent.settings.ranking.min_similarity)
 
 
 @pytest.mark.parametrize("distance", ["Euclid", "Dot"])
-async def test_it_is_of_the_similarity_whatever_the_distance(qdrant_url: str, distance: str) -> None:
+async def test_applies_to_similarity_of_any_distance(qdrant_url: str, distance: str) -> None:
     async with open_world(qdrant_url, distance=distance) as world:
         near, far = [0.5, *[0.0] * (SIZE - 1)], [0.1, *[0.0] * (SIZE - 1)]
         await world.add("near", vector=near)
@@ -83,4 +83,4 @@ async def test_it_is_of_the_similarity_whatever_the_distance(qdrant_url: str, di
 
         answer = await world.recall.search(world.agent, request)
 
-    assert found_in(answer) == {"near"}
+    assert contents_of(answer) == {"near"}

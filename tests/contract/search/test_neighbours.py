@@ -1,4 +1,4 @@
-"""What stands around a result in its session, read in one request."""
+"""Neighbours of a result in its session, read in the same request."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -12,13 +12,13 @@ from agentmemory_operator.search.search import SearchAnswer
 from tests.support.engine.agents import World, open_world, search_request, vector_of
 
 SOURCE = KeywordSource(language="english", window=2)
-SAID = ("one", "two", "three", "apples", "five", "six", "seven")
+MESSAGES = ("one", "two", "three", "apples", "five", "six", "seven")
 
 
 @pytest.fixture
 async def world(qdrant_url: str) -> AsyncIterator[World]:
     async with open_world(qdrant_url, keyword=SOURCE) as world:
-        for number, content in enumerate(SAID):
+        for number, content in enumerate(MESSAGES):
             await world.add(content, created_at=world.clock.now_ms() - 10_000 + number * 1000, session_id="s")
         yield world
 
@@ -28,7 +28,7 @@ async def search(world: World, **more: Any) -> SearchAnswer:
     return await world.recall.search(world.agent, request)
 
 
-def around(answer: SearchAnswer) -> list[str]:
+def neighbours_of(answer: SearchAnswer) -> list[str]:
     assert answer.results[0].record.content == "apples"
     assert answer.neighbours is not None
     return [record.content for record in answer.neighbours.get(answer.results[0].record.id, ())]
@@ -36,27 +36,27 @@ def around(answer: SearchAnswer) -> list[str]:
 
 @pytest.mark.parametrize(
     ("count", "expected"),
-    [(1, ["three", "five"]), (2, ["two", "three", "five", "six"]), (3, [*SAID[:3], *SAID[4:]])],
+    [(1, ["three", "five"]), (2, ["two", "three", "five", "six"]), (3, [*MESSAGES[:3], *MESSAGES[4:]])],
 )
-async def test_so_many_before_and_after_come_in_order(world: World, count: int, expected: list[str]) -> None:
-    assert around(await search(world, neighbours=count)) == expected
+async def test_neighbours_are_in_session_order(world: World, count: int, expected: list[str]) -> None:
+    assert neighbours_of(await search(world, neighbours=count)) == expected
 
 
-async def test_unless_they_are_asked_for_there_are_none(world: World) -> None:
+async def test_neighbours_are_none_by_default(world: World) -> None:
     assert (await search(world)).neighbours is None
 
 
-async def test_what_another_user_or_session_holds_and_what_was_deleted_is_no_neighbour(world: World) -> None:
+async def test_other_users_sessions_and_deleted_are_excluded(world: World) -> None:
     at = world.clock.now_ms() - 6_500
     await world.add("another user's", user_id="v", session_id="s", created_at=at)
     await world.add("another session's", session_id="t", created_at=at)
-    gone = await world.add("gone", session_id="s", created_at=at)
-    await delete_head(world.agent, gone, user_id="u")
+    deleted = await world.add("gone", session_id="s", created_at=at)
+    await delete_head(world.agent, deleted, user_id="u")
 
-    assert around(await search(world, neighbours=1)) == ["three", "five"]
+    assert neighbours_of(await search(world, neighbours=1)) == ["three", "five"]
 
 
-async def test_what_has_no_session_has_no_neighbours(world: World) -> None:
+async def test_memory_without_session_has_none(world: World) -> None:
     await world.add("apples apples apples", user_id="w")
 
     answer = await search(world, neighbours=2, top_k=1)
@@ -64,23 +64,21 @@ async def test_what_has_no_session_has_no_neighbours(world: World) -> None:
         world.agent, search_request(user_id="w", query="apples", vector=vector_of("apples"), neighbours=2)
     )
 
-    assert len(around(answer)) == 4
+    assert len(neighbours_of(answer)) == 4
     assert alone.neighbours == {}
 
 
-async def test_every_result_has_its_own(world: World) -> None:
+async def test_every_result_has_its_neighbours(world: World) -> None:
     answer = await search(world, neighbours=1, top_k=7)
 
     assert answer.neighbours is not None
     for found in answer.results:
-        place = SAID.index(found.record.content)
-        expected = [*SAID[max(0, place - 1) : place], *SAID[place + 1 : place + 2]]
+        position = MESSAGES.index(found.record.content)
+        expected = [*MESSAGES[max(0, position - 1) : position], *MESSAGES[position + 1 : position + 2]]
         assert [record.content for record in answer.neighbours[found.record.id]] == expected
 
 
-async def test_without_places_in_sessions_and_for_too_many_results_they_are_refused(
-    world: World, qdrant_url: str
-) -> None:
+async def test_rejected_without_positions_or_above_top_k(world: World, qdrant_url: str) -> None:
     with pytest.raises(RequestInvalid) as too_many:
         await search(world, neighbours=1, top_k=101)
     async with open_world(qdrant_url) as plain:

@@ -1,4 +1,4 @@
-"""Presets over a real engine: what their rankings and types do to memories."""
+"""Rankings and memory types of the presets, over a real engine."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -26,7 +26,7 @@ async def untyped(qdrant_url: str) -> AsyncIterator[World]:
         yield world
 
 
-async def test_any_type_is_stored_and_found_where_none_is_listed(untyped: World) -> None:
+async def test_unlisted_type_is_stored_and_found(untyped: World) -> None:
     await untyped.add("a", type="whatever")
     await untyped.add("b")
 
@@ -34,24 +34,24 @@ async def test_any_type_is_stored_and_found_where_none_is_listed(untyped: World)
         untyped.agent, search_request(vector=vector_of("a"), types=("whatever", "never-stored"))
     )
 
-    assert [each.record.content for each in found.results] == ["a"]
+    assert [result.record.content for result in found.results] == ["a"]
     assert {row.type for row in await untyped.rows()} == {"whatever", "memory"}
 
 
-async def test_where_there_is_no_design_the_score_is_the_similarity_and_nothing_is_left_out(untyped: World) -> None:
+async def test_none_scores_by_similarity(untyped: World) -> None:
     for number in range(5):
         await untyped.add(f"m{number}", created_at=number * DAY_MS, importance=number / 5)
 
     found = await untyped.recall.search(untyped.agent, search_request(vector=vector_of("m3"), explain=True))
 
     assert len(found.results) == 5
-    for each in found.results:
-        assert each.match is not None
-        assert each.score == pytest.approx(each.match.similarity, abs=1e-5)
+    for result in found.results:
+        assert result.match is not None
+        assert result.score == pytest.approx(result.match.similarity, abs=1e-5)
 
 
 @pytest.mark.parametrize("distance", ["Dot", "Euclid"])
-async def test_no_gate_holds_anything_back_whatever_the_distance(qdrant_url: str, distance: str) -> None:
+async def test_none_filters_nothing_by_distance(qdrant_url: str, distance: str) -> None:
     async with open_world(qdrant_url, ranking=ranking_of(NONE.name), distance=distance) as world:
         await world.add("far", vector=[-50.0] * 8)
         await world.add("near", vector=[50.0] * 8)
@@ -63,18 +63,18 @@ async def test_no_gate_holds_anything_back_whatever_the_distance(qdrant_url: str
     assert found.candidates.is_exact
 
 
-async def test_a_key_value_search_leaves_out_what_is_less_alike_and_says_how_many(qdrant_url: str) -> None:
+async def test_key_value_counts_dissimilar_results(qdrant_url: str) -> None:
     async with open_world(qdrant_url, ranking=ranking_of(KEYED.name)) as world:
         for content in ("a", "b", "c"):
             await world.add(content)
 
         found = await world.recall.search(world.agent, search_request(vector=vector_of("a")))
 
-    assert [each.record.content for each in found.results] == ["a"]
+    assert [result.record.content for result in found.results] == ["a"]
     assert found.removed_by_threshold == 2
 
 
-async def test_a_memory_without_a_confidence_gets_that_of_its_type(qdrant_url: str) -> None:
+async def test_confidence_defaults_to_that_of_the_type(qdrant_url: str) -> None:
     async with open_world(qdrant_url, ranking=ranking_of("cognitive")) as world:
         await world.add("known", type="semantic", domain="d")
         await world.add("sure", type="semantic", domain="d", confidence=0.9)
@@ -84,7 +84,7 @@ async def test_a_memory_without_a_confidence_gets_that_of_its_type(qdrant_url: s
     assert rows == {"known": 0.5, "sure": 0.9, "seen": None}
 
 
-async def test_a_type_that_is_taken_off_the_list_answers_and_takes_no_new_memories(qdrant_url: str) -> None:
+async def test_removed_type_is_found_but_not_stored(qdrant_url: str) -> None:
     async with open_world(qdrant_url) as world:
         await world.add("old", type="task")
         world.set_ranking(replace(world.agent.settings.ranking, types=(MemoryType("fact", 365),)))
@@ -97,108 +97,108 @@ async def test_a_type_that_is_taken_off_the_list_answers_and_takes_no_new_memori
             await world.add("new", type="task")
 
 
-async def answers(world: World) -> set[str]:
-    """Return the contents of every memory that a search finds."""
+async def search_contents(world: World) -> set[str]:
+    """Return the contents of all memories that a search finds."""
     found = await world.recall.search(world.agent, search_request(vector=vector_of("query"), top_k=100))
-    return {each.record.content for each in found.results}
+    return {result.record.content for result in found.results}
 
 
 @pytest.fixture
-async def aged(qdrant_url: str) -> AsyncIterator[World]:
+async def aged_world(qdrant_url: str) -> AsyncIterator[World]:
     async with open_world(qdrant_url) as world:
         yield world
 
 
 async def add_old(world: World, content: str, type_: str, *, days: float, **more: object) -> None:
-    """Store a memory that is so many days old, and matches the query."""
+    """Store a memory of the given age that matches the query."""
     created_at = world.clock.now_ms() - round(days * DAY_MS)
     await world.add(content, type=type_, created_at=created_at, vector=vector_of("query"), **more)
 
 
-async def test_an_event_of_the_brain_is_hidden_after_30_days_unless_it_is_important(aged: World) -> None:
-    aged.set_ranking(ranking_of("brain"))
-    await add_old(aged, "fresh", "event", days=29)
-    await add_old(aged, "stale", "event", days=31)
-    await add_old(aged, "stale and low", "event", days=31, importance=0.25)
-    await add_old(aged, "important", "event", days=31, importance=0.75)
-    await add_old(aged, "decided", "decision", days=31)
+async def test_brain_hides_unimportant_events_after_30_days(aged_world: World) -> None:
+    aged_world.set_ranking(ranking_of("brain"))
+    await add_old(aged_world, "fresh", "event", days=29)
+    await add_old(aged_world, "stale", "event", days=31)
+    await add_old(aged_world, "stale and low", "event", days=31, importance=0.25)
+    await add_old(aged_world, "important", "event", days=31, importance=0.75)
+    await add_old(aged_world, "decided", "decision", days=31)
 
-    assert await answers(aged) == {"fresh", "important", "decided"}
-
-
-async def test_an_episode_of_importance_is_hidden_after_90_days_and_knowledge_is_not(aged: World) -> None:
-    aged.set_ranking(ranking_of("importance"))
-    await add_old(aged, "fresh", "episodic", days=89)
-    await add_old(aged, "stale", "episodic", days=91, importance=1.0)
-    await add_old(aged, "known", "semantic", days=2000)
-    await add_old(aged, "practised", "procedural", days=2000)
-
-    assert await answers(aged) == {"fresh", "known", "practised"}
+    assert await search_contents(aged_world) == {"fresh", "important", "decided"}
 
 
-async def test_an_episode_of_importance_that_was_used_stays(aged: World) -> None:
-    aged.set_ranking(ranking_of("importance"))
-    await add_old(aged, "used", "episodic", days=89)
-    await answers(aged)
-    await aged.counts.flush()
-    aged.clock.move(days=2)
+async def test_importance_hides_episodes_after_90_days(aged_world: World) -> None:
+    aged_world.set_ranking(ranking_of("importance"))
+    await add_old(aged_world, "fresh", "episodic", days=89)
+    await add_old(aged_world, "stale", "episodic", days=91, importance=1.0)
+    await add_old(aged_world, "known", "semantic", days=2000)
+    await add_old(aged_world, "practised", "procedural", days=2000)
 
-    assert await answers(aged) == {"used"}
+    assert await search_contents(aged_world) == {"fresh", "known", "practised"}
 
 
-async def test_memories_fade_by_their_own_rate_where_they_have_one(aged: World) -> None:
-    aged.set_ranking(ranking_of("importance"))
+async def test_importance_keeps_accessed_episodes(aged_world: World) -> None:
+    aged_world.set_ranking(ranking_of("importance"))
+    await add_old(aged_world, "used", "episodic", days=89)
+    await search_contents(aged_world)
+    await aged_world.counts.flush()
+    aged_world.clock.move(days=2)
+
+    assert await search_contents(aged_world) == {"used"}
+
+
+async def test_own_decay_rate_applies(aged_world: World) -> None:
+    aged_world.set_ranking(ranking_of("importance"))
     for rate in (None, 0.0, 0.05):
-        await add_old(aged, f"rate {rate}", "episodic", days=50, decay_rate=rate)
+        await add_old(aged_world, f"rate {rate}", "episodic", days=50, decay_rate=rate)
 
-    found = await aged.recall.search(aged.agent, search_request(vector=vector_of("query")))
+    found = await aged_world.recall.search(aged_world.agent, search_request(vector=vector_of("query")))
 
-    assert [each.record.content for each in found.results] == ["rate 0.0", "rate None", "rate 0.05"]
+    assert [result.record.content for result in found.results] == ["rate 0.0", "rate None", "rate 0.05"]
 
 
 async def clean(world: World, preset: str) -> dict[str, int]:
-    """Clean up as the preset says, however much that removes; return the counts by reason."""
+    """Clean up by the rules of the preset, without a removal limit; return the counts by reason."""
     settings = effective_settings(probe({"preset": preset, "lifecycle": {"maxRemovalPercent": 100}}))
     cleanup = Cleanup(world.clock, min_rest_s=0)
     run = await cleanup.run(world.agent, build_rules(settings.lifecycle, settings.ranking, world.clock.now_ms()))
     return {str(reason): count for reason, count in run.counts.items()}
 
 
-async def test_cortex_cleans_up_what_has_decayed_below_a_hundredth(aged: World) -> None:
-    aged.set_ranking(ranking_of("cortex"))
-    # 0.5^(days / 14) is .0100 after 93 days.
-    await add_old(aged, "faded", "episodic", days=94)
-    await add_old(aged, "fading", "episodic", days=92)
+async def test_cortex_removes_below_one_percent(aged_world: World) -> None:
+    aged_world.set_ranking(ranking_of("cortex"))
+    # 0.5 ** (days / 14) is 0.0100 after 93 days.
+    await add_old(aged_world, "faded", "episodic", days=94)
+    await add_old(aged_world, "fading", "episodic", days=92)
 
-    await clean(aged, "cortex")
+    await clean(aged_world, "cortex")
 
-    assert {row.content for row in await aged.rows()} == {"fading"}
+    assert {row.content for row in await aged_world.rows()} == {"fading"}
 
 
-async def test_cortex_cuts_chains_of_more_than_five(aged: World) -> None:
-    aged.set_ranking(ranking_of("cortex"))
+async def test_cortex_limits_chains_to_five(aged_world: World) -> None:
+    aged_world.set_ranking(ranking_of("cortex"))
     older = None
     for number in range(7):
-        older = await aged.add(f"v{number}", type="fact", supersedes=older)
-        aged.clock.move(ms=1)
+        older = await aged_world.add(f"v{number}", type="fact", supersedes=older)
+        aged_world.clock.move(ms=1)
 
-    await clean(aged, "cortex")
+    await clean(aged_world, "cortex")
 
-    left = [row.content for row in await aged.rows(include_superseded=True)]
-    assert len(left) == 5
-    assert {"v5", "v6"} <= set(left)
+    remaining = [row.content for row in await aged_world.rows(include_superseded=True)]
+    assert len(remaining) == 5
+    assert {"v5", "v6"} <= set(remaining)
 
 
-async def test_cognitive_prunes_what_is_old_unimportant_and_doubted(aged: World) -> None:
+async def test_cognitive_prunes_old_doubtful_memories(aged_world: World) -> None:
     ranking = ranking_of("cognitive")
-    # These were stored before the preset demanded anything of them.
-    aged.set_ranking(replace(ranking, types=tuple(replace(type_, required=()) for type_ in ranking.types)))
-    await add_old(aged, "pruned", "episodic", days=366, importance=0.2)
-    await add_old(aged, "doubted", "semantic", days=366, importance=0.2, confidence=0.2)
-    await add_old(aged, "sure", "semantic", days=366, importance=0.2)
-    await add_old(aged, "important", "episodic", days=366, importance=0.9)
-    await add_old(aged, "younger", "episodic", days=364, importance=0.2)
+    # Stored before the preset required any field.
+    aged_world.set_ranking(replace(ranking, types=tuple(replace(type_, required=()) for type_ in ranking.types)))
+    await add_old(aged_world, "pruned", "episodic", days=366, importance=0.2)
+    await add_old(aged_world, "doubted", "semantic", days=366, importance=0.2, confidence=0.2)
+    await add_old(aged_world, "sure", "semantic", days=366, importance=0.2)
+    await add_old(aged_world, "important", "episodic", days=366, importance=0.9)
+    await add_old(aged_world, "younger", "episodic", days=364, importance=0.2)
 
-    await clean(aged, "cognitive")
+    await clean(aged_world, "cognitive")
 
-    assert {row.content for row in await aged.rows()} == {"sure", "important", "younger"}
+    assert {row.content for row in await aged_world.rows()} == {"sure", "important", "younger"}

@@ -1,6 +1,6 @@
-"""Fusion by ranks over a real engine: scores are those of the reference design, whatever `k` and the weights are.
+"""Rank fusion over a real engine: scores match the reference design for any `k` and weights.
 
-The expected numbers are computed here from ranks that the memories have by construction.
+The expected numbers are computed here from the ranks that the memories have by construction.
 """
 
 from collections.abc import AsyncIterator
@@ -19,8 +19,8 @@ from tests.support.engine.agents import SIZE, World, open_world, search_request
 from tests.support.spec.plans import probe
 
 QUERY = "apple pear plum grape cherry"
-# By content: the rank by meaning and the rank by words; None is not on the list. The sets of words are nested, so more
-# common words are a higher score; `banana` is below the preset's least similarity.
+# By content: rank by vector and rank by keyword, None if not on the list. The word sets are nested, so more common
+# words mean a higher score. `banana` is below the preset's minimum similarity.
 RANKS: dict[str, tuple[int | None, int | None]] = {
     "bread": (1, None),
     "pear plum grape cherry": (2, 2),
@@ -39,7 +39,7 @@ def brain(fusion: dict[str, Any]) -> Ranking:
 
 
 def vector(similarity: float) -> list[float]:
-    """Return a vector of this similarity to the query's, which is the first axis."""
+    """Return a vector of this similarity to the query, which is the first axis."""
     return [similarity, (1 - similarity**2) ** 0.5, *[0.0] * (SIZE - 2)]
 
 
@@ -62,39 +62,39 @@ async def search(world: World, query: str = QUERY, **more: Any) -> SearchAnswer:
     return await world.recall.search(world.agent, search_request(query=query, vector=vector(1.0), explain=True, **more))
 
 
-def designed(ranks: tuple[int | None, ...], k: int, weights: tuple[Fraction, ...]) -> Fraction:
-    """The design's sum of 1 / (k + rank), weighted, over that of what is first on all lists."""
+def design_score(ranks: tuple[int | None, ...], k: int, weights: tuple[Fraction, ...]) -> Fraction:
+    """Return the design's weighted sum of 1 / (k + rank), divided by its maximum."""
     first = sum((weight / (k + 1) for weight in weights), Fraction(0))
     found = (weight / (k + rank) for weight, rank in zip(weights, ranks, strict=True) if rank is not None)
     return sum(found, Fraction(0)) / first
 
 
-def of_engine(ranks: tuple[int | None, ...], k: int, weights: tuple[Fraction, ...]) -> Fraction:
-    """What the engine's own fusion gives, which divides the rank by the weight."""
+def engine_score(ranks: tuple[int | None, ...], k: int, weights: tuple[Fraction, ...]) -> Fraction:
+    """Return the result of the engine's own fusion, which divides the rank by the weight."""
     first = sum((1 / (1 / weight + k - 1) for weight in weights), Fraction(0))
     found = (1 / (rank / weight + k - 1) for weight, rank in zip(weights, ranks, strict=True) if rank is not None)
     return sum(found, Fraction(0)) / first
 
 
-def rest_of(content: str) -> float:
-    """Confidence and its decay; nothing was used, so there is no boost."""
+def confidence_of(content: str) -> float:
+    """Return the decayed confidence; nothing was accessed, so there is no boost."""
     return CONFIDENCE.get(content, 1.0) * 0.98 ** AGE_DAYS.get(content, 0)
 
 
 @pytest.mark.parametrize(("k", "share"), FIGURES)
-async def test_scores_are_the_designs_for_every_k_and_weight(world: World, k: int, share: float) -> None:
+async def test_scores_match_the_design(world: World, k: int, share: float) -> None:
     world.set_ranking(brain({"k": k, "keywordWeight": share}))
     weights = (1 - Fraction(str(share)), Fraction(str(share)))
-    expected = {content: float(designed(ranks, k, weights)) for content, ranks in RANKS.items()}
-    wrong = {content: float(of_engine(ranks, k, weights)) for content, ranks in RANKS.items()}
+    expected = {content: float(design_score(ranks, k, weights)) for content, ranks in RANKS.items()}
+    engine_scores = {content: float(engine_score(ranks, k, weights)) for content, ranks in RANKS.items()}
 
     answer = await search(world)
 
     scores = {found.record.content: found.score for found in answer.results}
     assert scores == pytest.approx(
-        {content: number * rest_of(content) for content, number in expected.items()}, abs=1e-6
+        {content: number * confidence_of(content) for content, number in expected.items()}, abs=1e-6
     )
-    assert max(abs(expected[content] - wrong[content]) for content in RANKS) > 1e-5
+    assert max(abs(expected[content] - engine_scores[content]) for content in RANKS) > 1e-5
     for found in answer.results:
         assert found.terms is not None
         assert found.match is not None
@@ -102,7 +102,7 @@ async def test_scores_are_the_designs_for_every_k_and_weight(world: World, k: in
         assert found.terms.score == pytest.approx(found.score, abs=1e-6)
 
 
-async def test_second_by_meaning_and_by_words_is_61_of_62(world: World) -> None:
+async def test_second_on_both_lists_scores_61_of_62(world: World) -> None:
     found = {each.record.content: each.score for each in (await search(world)).results}
 
     assert found["pear plum grape cherry"] == pytest.approx(61 / 62, abs=1e-6)
@@ -110,8 +110,8 @@ async def test_second_by_meaning_and_by_words_is_61_of_62(world: World) -> None:
 
 @pytest.mark.parametrize("share", [0.5, 0.2])
 @pytest.mark.parametrize("k", [60, 3])
-async def test_the_path_along_names_is_one_more_rank(world: World, k: int, share: float) -> None:
-    """Its weight is that of an equal path: .5 where the others are 1 together."""
+async def test_entity_path_adds_a_rank(world: World, k: int, share: float) -> None:
+    """Its weight is 0.5, the other two sum to 1."""
     world.agent = replace(world.agent, entity_lists=read_entity_lists())
     world.set_ranking(brain({"k": k, "keywordWeight": share}))
     await world.add("Anna Schmidt eats bread", type="fact", vector=vector(0.95), confidence=1.0)
@@ -121,20 +121,20 @@ async def test_the_path_along_names_is_one_more_rank(world: World, k: int, share
 
     scores = {found.record.content: found.score for found in answer.results}
     assert scores["Anna Schmidt eats bread"] == pytest.approx(1, abs=1e-6)
-    # Second by meaning, and on no other list.
-    assert scores["bread"] == pytest.approx(float(designed((2, None, None), k, weights)), abs=1e-6)
+    # Second by vector, and on no other list.
+    assert scores["bread"] == pytest.approx(float(design_score((2, None, None), k, weights)), abs=1e-6)
     assert [found.terms.score for found in answer.results if found.terms] == pytest.approx(
         [found.score for found in answer.results], abs=1e-6
     )
 
 
-async def test_short_lists_are_ranked_by_themselves(world: World) -> None:
-    """A memory beyond the end of one list has that of the others alone."""
+async def test_short_lists_are_ranked_alone(world: World) -> None:
+    """A memory beyond the end of one list has the rank of the other lists only."""
     world.set_ranking(replace(brain({"k": 60}), candidates=2))
     half = (Fraction(1, 2), Fraction(1, 2))
 
     answer = await search(world, top_k=2)
 
     scores = {found.record.content: found.score for found in answer.results}
-    assert scores["pear plum grape cherry"] == pytest.approx(float(designed((2, 2), 60, half)), abs=1e-6)
+    assert scores["pear plum grape cherry"] == pytest.approx(float(design_score((2, 2), 60, half)), abs=1e-6)
     assert scores.keys() < RANKS.keys()

@@ -1,4 +1,4 @@
-"""Search whose best results are read again, over a real engine; the reading is a fake's."""
+"""Reranking of the best results by a fake reranker, over a real engine."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,13 +13,13 @@ from agentmemory_operator.spec.presets import Weights
 from agentmemory_operator.spec.presets.table import Reranking
 from tests.support.engine.agents import EVERYTHING, SIZE, World, search_request
 
-# By similarity to the query: a, b, c, d, e.
+# In order of similarity to the query.
 CONTENTS = "abcde"
 BY_SIMILARITY = replace(EVERYTHING, weights=Weights(1, 0, 0))
 
 
 class Axes:
-    """Implements ports.Embedder: every query lies on the first axis."""
+    """Implements ports.Embedder; every query is the first axis."""
 
     dimensions = SIZE
 
@@ -48,18 +48,18 @@ def contents(answer: SearchAnswer) -> str:
     return "".join(found.record.content for found in answer.results)
 
 
-async def test_the_first_are_put_in_the_order_of_the_reading_and_the_others_after_them(alphabet: World) -> None:
+async def test_candidates_are_reordered_and_come_first(alphabet: World) -> None:
     answer = await search(alphabet)
 
     assert contents(answer) == "cbade"
     assert alphabet.reranker.read == [("m", "q", ("a", "b", "c"))]
 
 
-async def test_more_are_read_than_answered(alphabet: World) -> None:
+async def test_more_candidates_than_results_are_reranked(alphabet: World) -> None:
     assert contents(await search(alphabet, top_k=1)) == "c"
 
 
-async def test_scores_stay_what_they_were_and_the_numbers_are_told_beside(alphabet: World) -> None:
+async def test_scores_are_kept_beside_rerank_numbers(alphabet: World) -> None:
     answer = await search(alphabet, explain=True)
 
     scores = {found.record.content: found.score for found in answer.results}
@@ -70,7 +70,7 @@ async def test_scores_stay_what_they_were_and_the_numbers_are_told_beside(alphab
     assert answer.candidates.is_exact
 
 
-async def test_what_is_below_the_threshold_is_not_read(alphabet: World) -> None:
+async def test_results_below_threshold_are_not_reranked(alphabet: World) -> None:
     threshold = (await search(alphabet, top_k=5, explain=True)).results[1].score
 
     answer = await search(alphabet, threshold=threshold - 1e-6, top_k=3)
@@ -79,27 +79,27 @@ async def test_what_is_below_the_threshold_is_not_read(alphabet: World) -> None:
     assert (contents(answer), answer.removed_by_threshold) == ("ba", 1)
 
 
-async def test_only_what_is_answered_is_counted_as_accessed(alphabet: World) -> None:
+async def test_only_returned_results_count_as_accessed(alphabet: World) -> None:
     await search(alphabet, top_k=1)
     await alphabet.counts.flush()
 
     assert {row.content: row.access_count for row in await alphabet.rows()} == dict.fromkeys(CONTENTS, 0) | {"c": 1}
 
 
-async def test_a_search_without_words_is_not_read_again(alphabet: World) -> None:
+async def test_vector_search_is_not_reranked(alphabet: World) -> None:
     answer = await search(alphabet, query=None, vector=[1.0] + [0.0] * (SIZE - 1))
 
     assert (contents(answer), alphabet.reranker.read) == (CONTENTS, [])
 
 
-async def test_off_it_reads_nothing(alphabet: World) -> None:
+async def test_disabled_reranking_calls_no_model(alphabet: World) -> None:
     alphabet.set_ranking(BY_SIMILARITY)
 
     assert (contents(await search(alphabet)), alphabet.reranker.read) == (CONTENTS, [])
 
 
 @pytest.mark.parametrize("error", [SpecInvalid("InvalidSpec", "no model"), RerankerUnavailable("no model")])
-async def test_a_reranker_that_fails_leaves_the_order_of_the_scores(alphabet: World, error: AgentMemoryError) -> None:
+async def test_failing_reranker_keeps_score_order(alphabet: World, error: AgentMemoryError) -> None:
     alphabet.reranker.error = error
 
     answer = await search(alphabet, top_k=2)

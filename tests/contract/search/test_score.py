@@ -1,4 +1,4 @@
-"""The engine's score equals the oracle's within 1e-5, whatever the ranking and the memories."""
+"""The engine's score equals the oracle's within 1e-5."""
 
 import random
 from dataclasses import replace
@@ -23,7 +23,7 @@ POINTS = 200
 
 
 def payload_of(number: int) -> dict[str, Any]:
-    """Return what a score depends on: ages from seconds to five years, some in the future, some values missing."""
+    """Return a payload of an age from the future to five years, some values missing."""
     draw = random.Random(number)
     age_ms = int(draw.choice(AGES_MS) * draw.uniform(0.5, 1.5))
     payload: dict[str, Any] = {"number": number, "type": draw.choice(NAMES), "createdAt": NOW_MS - age_ms}
@@ -37,10 +37,10 @@ def payload_of(number: int) -> dict[str, Any]:
 
 
 def memory_of(payload: dict[str, Any], similarity: float) -> ScoreInput:
-    given_ = {"importance": payload.get("importance"), "access_count": payload.get("accessCount")}
-    given_["confidence"] = payload.get("confidence")
-    known = {name: value for name, value in given_.items() if value is not None}
-    return ScoreInput(type=payload["type"], similarity=similarity, created_at=payload["createdAt"], **known)
+    values = {"importance": payload.get("importance"), "access_count": payload.get("accessCount")}
+    values["confidence"] = payload.get("confidence")
+    given = {name: value for name, value in values.items() if value is not None}
+    return ScoreInput(type=payload["type"], similarity=similarity, created_at=payload["createdAt"], **given)
 
 
 async def fill(world: World) -> World:
@@ -52,7 +52,7 @@ async def fill(world: World) -> World:
 
 
 async def largest_difference(world: World, ranking: Ranking, *, now_ms: int = NOW_MS) -> float:
-    """Return by how much the engine and the oracle differ at most, over every point."""
+    """Return the largest difference between engine and oracle over all points."""
     distance = world.agent.distance
     nearest = {"query": vector_of("query"), "limit": POINTS, "params": {"exact": True}}
     query = score_query(ranking, now_ms=now_ms, distance=distance, similarity=similarity_formula(distance))
@@ -90,13 +90,13 @@ def rankings(draw: st.DrawFn) -> Ranking:
 
 
 @pytest.mark.parametrize("distance", ["Cosine", "Dot", "Euclid"])
-async def test_the_cortex_formula_equals_the_oracle_whatever_the_distance(qdrant_url: str, distance: str) -> None:
+async def test_cortex_formula_equals_oracle(qdrant_url: str, distance: str) -> None:
     async with open_world(qdrant_url, distance=distance) as world:
         assert await largest_difference(await fill(world), EVERYTHING) < 1e-5
 
 
 @pytest.mark.parametrize("half_life_days", [1 / 24, 1 / 1440])
-async def test_short_half_lives_do_not_lose_minutes(world: World, half_life_days: float) -> None:
+async def test_short_half_lives_keep_precision(world: World, half_life_days: float) -> None:
     types = tuple(MemoryType(name, half_life_days) for name in NAMES)
     ranking = replace(EVERYTHING, types=types, weights=Weights(0, 1, 0))
     await fill(world)
@@ -105,7 +105,7 @@ async def test_short_half_lives_do_not_lose_minutes(world: World, half_life_days
         assert await largest_difference(world, ranking, now_ms=now_ms) < 1e-5
 
 
-async def test_any_ranking_equals_the_oracle(world: World) -> None:
+async def test_random_ranking_equals_oracle(world: World) -> None:
     await fill(world)
 
     for ranking in draw_examples(rankings(), count=60):

@@ -44,7 +44,7 @@ def contents(answer: SearchAnswer) -> list[str]:
     return [found.record.content for found in answer.results]
 
 
-async def test_nothing_stored_finds_nothing(world: World) -> None:
+async def test_empty_collection_gives_no_results(world: World) -> None:
     answer = await search(world, explain=True)
 
     assert (answer.results, answer.total_candidates, answer.removed_by_threshold) == ((), 0, 0)
@@ -52,7 +52,7 @@ async def test_nothing_stored_finds_nothing(world: World) -> None:
     assert answer.candidates.is_exact
 
 
-async def test_changed_weights_change_the_order_and_the_generation(world: World) -> None:
+async def test_new_weights_change_order_and_generation(world: World) -> None:
     await world.add("q", created_at=world.clock.now_ms() - 200 * DAY_MS)
     await world.add("other")
     world.set_ranking(BY_SIMILARITY)
@@ -66,7 +66,7 @@ async def test_changed_weights_change_the_order_and_the_generation(world: World)
     assert (contents(after), after.generation) == (["other", "q"], 2)
 
 
-async def test_a_boosted_type_comes_first(world: World) -> None:
+async def test_boosted_type_comes_first(world: World) -> None:
     await world.add("q")
     await world.add("q", type="correction")
     world.set_ranking(replace(EVERYTHING, types=(MemoryType("fact", 365), MemoryType("correction", 365, 1.2))))
@@ -74,7 +74,7 @@ async def test_a_boosted_type_comes_first(world: World) -> None:
     assert [found.record.type for found in (await search(world)).results] == ["correction", "fact"]
 
 
-async def test_memories_of_a_type_that_was_removed_go_on_answering(world: World) -> None:
+async def test_removed_type_is_still_found(world: World) -> None:
     await world.add("q", type="task")
     world.set_ranking(replace(BY_RECENCY, types=(MemoryType("fact", 365),)))
 
@@ -83,7 +83,7 @@ async def test_memories_of_a_type_that_was_removed_go_on_answering(world: World)
     assert found.score == pytest.approx(0.5)
 
 
-async def test_only_what_the_user_may_read_is_found(world: World) -> None:
+async def test_only_readable_memories_are_found(world: World) -> None:
     now_ms = world.clock.now_ms()
     await world.add("another user's", user_id="v")
     await world.add("new", supersedes=await world.add("old"))
@@ -97,7 +97,7 @@ async def test_only_what_the_user_may_read_is_found(world: World) -> None:
     assert answer.total_candidates == 2
 
 
-async def test_types_tags_and_session_narrow_a_search(world: World) -> None:
+async def test_types_tags_and_session_filter_results(world: World) -> None:
     await world.add("a", type="task", tags=("x", "y"), session_id="s")
     await world.add("b", type="fact", tags=("x",), session_id="s")
     await world.add("c", type="person")
@@ -109,7 +109,7 @@ async def test_types_tags_and_session_narrow_a_search(world: World) -> None:
     assert contents(await search(world, types=("person",), tags=("x",))) == []
 
 
-async def test_a_search_for_a_time_finds_what_was_true_then(world: World) -> None:
+async def test_at_time_finds_memories_valid_then(world: World) -> None:
     old = await world.add("old", created_at=100)
     await world.add("new", supersedes=old, created_at=200)
     await world.add("bounded", created_at=100, valid_from=150, valid_to=250)
@@ -128,7 +128,7 @@ async def test_a_search_for_a_time_finds_what_was_true_then(world: World) -> Non
     ]
 
 
-async def test_filters_narrow_what_competes(world: World) -> None:
+async def test_filters_limit_the_candidates(world: World) -> None:
     await world.add("a", metadata={"ticket": 7}, tags=("x",))
     await world.add("b", metadata={"ticket": 8})
     await world.add("c", user_id="v", metadata={"ticket": 7})
@@ -140,7 +140,7 @@ async def test_filters_narrow_what_competes(world: World) -> None:
     assert contents(await search(world, criterion=parse_filters({"metadata.ticket": 9}))) == []
 
 
-async def test_a_filter_on_metadata_without_an_index_is_warned_of_until_it_is_indexed(world: World) -> None:
+async def test_unindexed_metadata_filter_gives_a_warning(world: World) -> None:
     criterion = parse_filters({"metadata.ticket": {"gte": 7}})
     before = await search(world, criterion=criterion)
     indexed = dict(world.agent.settings.indexes) | {"metadata.ticket": "integer"}
@@ -151,7 +151,7 @@ async def test_a_filter_on_metadata_without_an_index_is_warned_of_until_it_is_in
     assert (await search(world, criterion=parse_filters({"type": "fact"}))).warnings == ()
 
 
-async def test_what_only_some_callers_narrow_by_is_warned_of_under_the_name_they_used(world: World) -> None:
+async def test_warning_names_the_request_field(world: World) -> None:
     await world.add("a")
 
     answer = await search(world, at_time=1, namespace=("x",), criterion=parse_filters({"source": "mail"}))
@@ -165,7 +165,7 @@ async def test_what_only_some_callers_narrow_by_is_warned_of_under_the_name_they
         assert index in warning
 
 
-async def test_the_object_decides_how_many_and_how_good(world: World) -> None:
+async def test_object_sets_limit_and_threshold(world: World) -> None:
     for number in range(20):
         await world.add(str(number))
     world.set_ranking(replace(BY_SIMILARITY, limit=7, score_threshold=0.1))
@@ -177,7 +177,7 @@ async def test_the_object_decides_how_many_and_how_good(world: World) -> None:
     assert answer.total_candidates == 20
 
 
-async def test_the_request_overrides_how_many_and_how_good(world: World) -> None:
+async def test_request_overrides_limit_and_threshold(world: World) -> None:
     for number in range(20):
         await world.add(str(number))
     world.set_ranking(replace(BY_SIMILARITY, score_threshold=0.9))
@@ -191,7 +191,7 @@ async def test_the_request_overrides_how_many_and_how_good(world: World) -> None
     assert len((await search(world, top_k=3, threshold=-2)).results) == 3
 
 
-async def test_what_is_too_dissimilar_is_not_scored(world: World) -> None:
+async def test_dissimilar_memories_are_not_scored(world: World) -> None:
     await world.add("q")
     await world.add("opposite", vector=[-value for value in vector_of("q")])
     world.set_ranking(replace(EVERYTHING, min_similarity=0.1))
@@ -203,15 +203,16 @@ async def test_what_is_too_dissimilar_is_not_scored(world: World) -> None:
     assert (answer.candidates.scored, answer.candidates.eligible) == (1, 2)
 
 
-async def test_a_search_after_a_store_asks_the_engine_once_and_counts_right(world: World) -> None:
+async def test_count_is_cached_across_stores(world: World) -> None:
+    """A search after a store makes one call and has the right count."""
     await world.add("a")
     await search(world)
     store = CrashingStore(world.agent.store, 1000)
-    asking: Any = replace(world.agent, store=store)  # type: ignore[arg-type]
+    counting_agent: Any = replace(world.agent, store=store)  # type: ignore[arg-type]
     for number in range(5):
         await world.add(f"b{number}")
         store.calls = 0
-        answer = await world.recall.search(asking, search_request(vector=vector_of("q")))
+        answer = await world.recall.search(counting_agent, search_request(vector=vector_of("q")))
 
         assert (store.calls, answer.total_candidates) == (1, 2 + number)
 
@@ -221,7 +222,7 @@ async def test_a_search_after_a_store_asks_the_engine_once_and_counts_right(worl
     [{"expires_at": 1}, {"idempotency_key": "k"}, {"supersedes": "first"}],
     ids=["that expired", "that may have been there", "in the place of another"],
 )
-async def test_a_store_whose_effect_is_not_certain_is_counted_anew(world: World, more: dict[str, Any]) -> None:
+async def test_uncertain_store_invalidates_the_count(world: World, more: dict[str, Any]) -> None:
     first = await world.add("a")
     await search(world)
     given = {name: first if value == "first" else value for name, value in more.items()}
@@ -233,7 +234,7 @@ async def test_a_store_whose_effect_is_not_certain_is_counted_anew(world: World,
         assert counted == await world.agent.store.count(world.agent.alias, now)
 
 
-async def test_a_write_is_counted_by_the_next_search(world: World) -> None:
+async def test_writes_update_the_count(world: World) -> None:
     await world.add("a")
     counts = [(await search(world)).total_candidates]
     memory_id = await world.add("b")
@@ -245,7 +246,7 @@ async def test_a_write_is_counted_by_the_next_search(world: World) -> None:
 
 
 @pytest.mark.parametrize("distance", ["Cosine", "Dot", "Euclid"])
-async def test_the_explained_terms_give_the_score_whatever_the_distance(qdrant_url: str, distance: str) -> None:
+async def test_terms_reproduce_the_score(qdrant_url: str, distance: str) -> None:
     async with open_world(qdrant_url, distance=distance) as world:
         draw = random.Random(1)
         for number in range(30):
@@ -269,7 +270,7 @@ async def test_the_explained_terms_give_the_score_whatever_the_distance(qdrant_u
         assert [found.rank_before for found in by_similarity] == list(range(1, 31))
 
 
-async def test_nothing_is_explained_unasked(world: World) -> None:
+async def test_explanation_is_off_by_default(world: World) -> None:
     await world.add("a")
 
     answer = await search(world)
@@ -288,14 +289,14 @@ async def test_nothing_is_explained_unasked(world: World) -> None:
         ({"types": ("nope",)}, "types"),
     ],
 )
-async def test_what_does_not_fit_the_agent_is_named(world: World, given: dict[str, Any], field: str) -> None:
+async def test_invalid_request_names_the_field(world: World, given: dict[str, Any], field: str) -> None:
     with pytest.raises(RequestInvalid) as refused:
         await search(world, **given)
 
     assert [error.field for error in refused.value.errors] == [field]
 
 
-async def test_text_is_embedded_by_the_agent(world: World) -> None:
+async def test_query_text_is_embedded(world: World) -> None:
     await world.add("b")
     await world.add("a")
     world.set_ranking(BY_SIMILARITY)
@@ -307,8 +308,8 @@ async def test_text_is_embedded_by_the_agent(world: World) -> None:
     assert answer.results[0].score == pytest.approx(1)
 
 
-async def test_many_memories_about_the_same_few_things_still_yield_the_true_best(qdrant_url: str) -> None:
-    """Beyond what is scored whole, several lists find what similarity alone misses."""
+async def test_clustered_memories_yield_the_true_best(qdrant_url: str) -> None:
+    """Above the full-scan limit, several candidate lists find memories that similarity alone misses."""
     async with open_world(qdrant_url, size=32) as world:
         draw = random.Random(7)
         topics = [vector_of(("topic", number), 32) for number in range(5)]
@@ -343,21 +344,21 @@ async def test_many_memories_about_the_same_few_things_still_yield_the_true_best
 
 
 def at_angle(degrees: float) -> list[float]:
-    """Return a vector at an angle to the first axis, where the questions of these tests lie."""
+    """Return a vector at an angle to the first axis, which is the query in these tests."""
     return [math.cos(math.radians(degrees)), math.sin(math.radians(degrees)), *[0.0] * (SIZE - 2)]
 
 
-async def add_fan(world: World, *, count: int, age_days: float) -> None:
-    """Store memories of one age, each 1 degree further from the question than the one before."""
+async def add_at_angles(world: World, *, count: int, age_days: float) -> None:
+    """Store memories of one age, each 1 degree further from the query."""
     created_at = world.clock.now_ms() - int(age_days * DAY_MS)
     for number in range(count):
         await world.add(f"m{number}", vector=at_angle(number), created_at=created_at, importance=0.0)
 
 
 @pytest.mark.parametrize("distance", ["Cosine", "Dot", "Euclid"])
-async def test_the_nearest_are_proven_the_best_where_only_similarity_counts(qdrant_url: str, distance: str) -> None:
+async def test_similarity_only_ranking_is_exact(qdrant_url: str, distance: str) -> None:
     async with open_world(qdrant_url, distance=distance) as world:
-        await add_fan(world, count=20, age_days=1)
+        await add_at_angles(world, count=20, age_days=1)
         world.set_ranking(replace(BY_SIMILARITY, candidates=5))
 
         answer = await search(world, vector=at_angle(0), top_k=5, explain=True)
@@ -366,29 +367,27 @@ async def test_the_nearest_are_proven_the_best_where_only_similarity_counts(qdra
     assert (answer.candidates.scored, answer.candidates.eligible, answer.candidates.is_exact) == (5, 20, True)
 
 
-async def test_an_answer_that_leaves_out_a_newer_memory_is_not_called_exact(world: World) -> None:
-    await add_fan(world, count=20, age_days=1000)
+async def test_missed_newer_memory_is_not_exact(world: World) -> None:
+    await add_at_angles(world, count=20, age_days=1000)
     await world.add("new", vector=at_angle(60), importance=1.0)
     world.set_ranking(replace(EVERYTHING, candidates=5))
-    short = await search(world, vector=at_angle(0), top_k=1, explain=True)
+    limited = await search(world, vector=at_angle(0), top_k=1, explain=True)
     world.set_ranking(replace(EVERYTHING, candidates=100))
 
-    whole = await search(world, vector=at_angle(0), top_k=1, explain=True)
+    full_scan = await search(world, vector=at_angle(0), top_k=1, explain=True)
 
-    assert (contents(short), contents(whole)) == (["m0"], ["new"])
-    assert short.candidates is not None
-    assert whole.candidates is not None
-    assert (short.candidates.is_exact, whole.candidates.is_exact) == (False, True)
+    assert (contents(limited), contents(full_scan)) == (["m0"], ["new"])
+    assert limited.candidates is not None
+    assert full_scan.candidates is not None
+    assert (limited.candidates.is_exact, full_scan.candidates.is_exact) == (False, True)
 
 
 @pytest.mark.parametrize(
     ("weights", "is_exact"), [(Weights(0.95, 0.03, 0.02), True), (Weights(0.9, 0.05, 0.05), False)]
 )
-async def test_few_of_many_are_proven_the_best_where_similarity_outweighs_all_that_time_and_use_can_add(
-    world: World, weights: Weights, *, is_exact: bool
-) -> None:
-    """Beyond 30 degrees similarity lacks .13; time and use may add up to .05, or .1, to it."""
-    await add_fan(world, count=60, age_days=1000)
+async def test_exactness_depends_on_other_weights(world: World, weights: Weights, *, is_exact: bool) -> None:
+    """Beyond 30 degrees similarity is 0.13 lower; recency and utility add at most 0.05, or 0.1."""
+    await add_at_angles(world, count=60, age_days=1000)
     world.set_ranking(replace(EVERYTHING, weights=weights, candidates=24))
 
     answer = await search(world, vector=at_angle(0), top_k=2, explain=True)
@@ -398,7 +397,7 @@ async def test_few_of_many_are_proven_the_best_where_similarity_outweighs_all_th
 
 
 def true_best(memories: list[IncomingMemory], query: list[float], world: World) -> set[str]:
-    """Return the contents that score best when every memory is scored."""
+    """Return the contents of the best ten by a full scan with the oracle."""
 
     def score_of(memory: IncomingMemory) -> float:
         assert memory.vector is not None
@@ -420,12 +419,12 @@ def cosine(left: Sequence[float], right: Sequence[float]) -> float:
     return float(product(left, right) / (product(left, left) * product(right, right)) ** 0.5)
 
 
-async def test_searches_and_pages_keep_within_the_engine_s_strict_mode(world: World) -> None:
+async def test_search_and_list_respect_strict_mode(world: World) -> None:
     for number in range(30):
         await world.add(f"m{number}")
     world.set_ranking(replace(EVERYTHING, max_query_limit=12))
 
-    # The collection is shared with other tests.
+    # Other tests share the collection.
     await _set_strict_mode(world, enabled=True, max_query_limit=12, search_max_batchsize=16)
     try:
         answer = await search(world, top_k=12, explain=True)
@@ -446,7 +445,7 @@ async def _set_strict_mode(world: World, **settings: int) -> None:
             assert answer.status == 200
 
 
-async def test_what_either_threshold_keeps_out_of_the_answer_is_counted(world: World) -> None:
+async def test_both_thresholds_count_removed_results(world: World) -> None:
     for number in range(12):
         near = vector_of("q") if number % 3 else [-value for value in vector_of("q")]
         await world.add(str(number), vector=near)
@@ -466,7 +465,7 @@ async def test_what_either_threshold_keeps_out_of_the_answer_is_counted(world: W
     assert removed == {"none": (10, 0), "similarity": (8, 2), "score": (8, 2), "both": (0, 10)}
 
 
-async def test_an_explanation_counts_the_candidates_below_the_threshold_even_where_nothing_is_left(
+async def test_explanation_counts_removed_candidates(
     world: World,
 ) -> None:
     for number in range(12):

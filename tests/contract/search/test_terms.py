@@ -1,4 +1,4 @@
-"""Terms beside the score, and weights for one search, over a real engine."""
+"""Score terms without an explanation, and weights for one search, over a real engine."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -31,7 +31,7 @@ def contents(answer: SearchAnswer) -> list[str]:
 
 
 class CountingStore:
-    """A store that counts the searches which the engine is asked for."""
+    """A store that counts the searches sent to the engine."""
 
     def __init__(self, inner: PointStore) -> None:
         self._inner = inner
@@ -62,7 +62,7 @@ TERMS = ("recency", "utility")
         ("Dot", Weights(0, 1, 0)),
     ],
 )
-async def test_terms_are_those_that_explain_shows(qdrant_url: str, distance: str, weights: Weights) -> None:
+async def test_terms_equal_those_of_explain(qdrant_url: str, distance: str, weights: Weights) -> None:
     async with open_world(qdrant_url, distance=distance) as world:
         for number in range(12):
             created_at = world.clock.now_ms() - number * 37 * DAY_MS
@@ -74,37 +74,37 @@ async def test_terms_are_those_that_explain_shows(qdrant_url: str, distance: str
         counting = CountingStore(world.agent.store)
         world.agent = replace(world.agent, store=cast(PointStore, counting))
 
-        # Nothing is counted as an access between the two: both see the same memories.
+        # No access is counted between the two searches.
         found = await search(world, terms=True, weights=weights)
         searches = counting.searches
         explained = await search(world, explain=True, weights=weights)
 
-        # Where the share of the similarity is too small to be told from a float32, the list is asked for beside.
+        # If the weight of the similarity is too small for a float32, a second list is read.
         assert searches == (1 if weights.similarity >= MIN_SIMILARITY_WEIGHT else 2)
-        known = {hit.record.id: hit for hit in explained.results}
-        assert len(known) == len(found.results) == 10
+        explained_by_id = {hit.record.id: hit for hit in explained.results}
+        assert len(explained_by_id) == len(found.results) == 10
         for hit in found.results:
-            other = known[hit.record.id]
+            explained_hit = explained_by_id[hit.record.id]
             assert hit.match
-            assert other.match
+            assert explained_hit.match
             assert hit.terms
-            assert other.terms
-            assert hit.match.similarity == pytest.approx(other.match.similarity, abs=1e-5)
+            assert explained_hit.terms
+            assert hit.match.similarity == pytest.approx(explained_hit.match.similarity, abs=1e-5)
             for name in TERMS:
-                assert hit.terms.terms[name] == pytest.approx(other.terms.terms[name], abs=1e-5)
+                assert hit.terms.terms[name] == pytest.approx(explained_hit.terms.terms[name], abs=1e-5)
 
 
-async def test_weights_of_a_request_rank_that_search_alone_as_the_oracle_does(world: World) -> None:
+async def test_request_weights_apply_to_one_search(world: World) -> None:
     await world.add("q", created_at=world.clock.now_ms() - 200 * DAY_MS)
     await world.add("other")
     world.set_ranking(BY_SIMILARITY)
 
-    asked = await search(world, weights=Weights(0.1, 0.9, 0), explain=True)
+    weighted = await search(world, weights=Weights(0.1, 0.9, 0), explain=True)
     after = await search(world)
 
-    assert contents(asked) == ["other", "q"]
-    assert asked.ranking.weights == Weights(0.1, 0.9, 0)
-    for hit in asked.results:
+    assert contents(weighted) == ["other", "q"]
+    assert weighted.ranking.weights == Weights(0.1, 0.9, 0)
+    for hit in weighted.results:
         assert hit.terms is not None
         assert hit.score == pytest.approx(hit.terms.score, abs=1e-5)
     assert contents(after) == ["q", "other"]
@@ -117,16 +117,14 @@ async def test_weights_of_a_request_rank_that_search_alone_as_the_oracle_does(wo
         (replace(EVERYTHING, model=Importance()), "scoring model is Importance, which has no weights"),
     ],
 )
-async def test_weights_that_the_object_does_not_let_through_are_refused(
-    world: World, ranking: Ranking, way_out: str
-) -> None:
+async def test_request_weights_are_rejected_if_not_allowed(world: World, ranking: Ranking, way_out: str) -> None:
     world.set_ranking(ranking)
 
     with pytest.raises(RequestInvalid, match=way_out):
         await search(world, weights=Weights(1, 0, 0))
 
 
-async def test_weights_of_requests_are_not_remembered(world: World) -> None:
+async def test_request_weights_are_not_cached(world: World) -> None:
     await world.add("q")
     await search(world)
     before = build_scoring_template.cache_info().currsize

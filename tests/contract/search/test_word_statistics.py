@@ -1,4 +1,4 @@
-"""How rare a word is counts over the memories that a search may find, where the server can count so (Qdrant 1.19)."""
+"""IDF over the memories that a search may find, on servers that support it (Qdrant 1.19)."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,7 +25,7 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 async def keywords(world: World, version: str, **more: Any) -> dict[str, float]:
-    """Return the keyword term of each memory that is found, by its content."""
+    """Return the keyword term of each result by content."""
     capabilities = frozenset(derive_capabilities(ServerCapabilities(version)))
     request = search_request(**({"user_id": "u", "query": "apples"} | more), vector=vector_of("q"), explain=True)
     answer = await world.recall.search(replace(world.agent, capabilities=capabilities), request)
@@ -36,7 +36,8 @@ async def keywords(world: World, version: str, **more: Any) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("candidates", [None, 3])
-async def test_what_others_say_makes_no_word_common(served: tuple[str, str], candidates: int | None) -> None:
+async def test_other_users_do_not_change_idf(served: tuple[str, str], candidates: int | None) -> None:
+    """From Qdrant 1.19 on; Qdrant 1.18 counts the words of all memories."""
     url, version = served
     async with open_world(url, keyword=SOURCE, ranking=replace(BY_WORDS, candidates=candidates)) as world:
         for content in ("apple pie", "pear tart", "plum cake", "bread", "soup"):
@@ -53,7 +54,7 @@ async def test_what_others_say_makes_no_word_common(served: tuple[str, str], can
         assert after == before
 
 
-async def test_scopes_that_are_searched_are_counted_too(served: tuple[str, str]) -> None:
+async def test_searched_scopes_count(served: tuple[str, str]) -> None:
     url, version = served
     async with open_world(url, keyword=SOURCE, ranking=BY_WORDS) as world:
         for content in ("apple pie", "pear tart", "plum cake"):
@@ -69,9 +70,7 @@ async def test_scopes_that_are_searched_are_counted_too(served: tuple[str, str])
 
 
 @pytest.mark.parametrize("query", ["apples", "the and of", "zebra"])
-async def test_a_user_without_memories_and_a_question_without_words_find_what_they_can(
-    served: tuple[str, str], query: str
-) -> None:
+async def test_no_memories_or_no_keywords_still_answer(served: tuple[str, str], query: str) -> None:
     url, version = served
     async with open_world(url, keyword=SOURCE, ranking=BY_WORDS) as world:
         await world.add("apple pie")

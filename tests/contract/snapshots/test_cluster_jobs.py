@@ -1,4 +1,4 @@
-"""Snapshots of an agent on a cluster, from end to end: made, proven, copied, brought back, removed."""
+"""Snapshots of an agent on a cluster: taken, verified, copied, restored and removed."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -27,7 +27,7 @@ SHARDING = {"sharding": {"shardNumber": 3, "replicationFactor": 2}}
 
 @pytest.fixture(scope="module", params=CLUSTERS)
 def urls(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, ...]]:
-    """The nodes that QDRANT_URLS lists, else those of a simulated cluster."""
+    """The nodes of QDRANT_URLS, or those of a simulated cluster."""
     with open_nodes(tmp_path_factory.mktemp("cluster"), request.param, 0.3) as nodes:
         yield nodes
 
@@ -42,15 +42,17 @@ async def world(urls: tuple[str, ...]) -> AsyncIterator[RestoreWorld]:
 def passes_of(world: RestoreWorld) -> SnapshotPasses:
     parts = (world.table, world.servers, world.cluster, world.clock, world.requested.append)
     scratch = ScratchCollections(world.cluster.cluster_id)
-    asking, prover = TakeoverRequests(world.table), Verification(scratch)
-    return SnapshotPasses(*parts, prover=prover, copies=copies_of(world), scratch=scratch, takeover_requests=asking)
+    takeover_requests, prover = TakeoverRequests(world.table), Verification(scratch)
+    return SnapshotPasses(
+        *parts, prover=prover, copies=copies_of(world), scratch=scratch, takeover_requests=takeover_requests
+    )
 
 
 def copies_of(world: RestoreWorld) -> Copies:
     return Copies(Storages(world.secrets, S3Objects))
 
 
-async def made(world: RestoreWorld, **spec: Any) -> Key:
+async def take_snapshot(world: RestoreWorld, **spec: Any) -> Key:
     key = world.apply("MemorySnapshot", "one", agentMemoryRef={"name": world.agent}, **spec)
     passes = passes_of(world)
     await passes.run(key)
@@ -72,12 +74,10 @@ def points_of(world: RestoreWorld, name: str) -> Any:
     return world.http.post(f"/collections/{name}/points/scroll", json=body).json()["result"]["points"]
 
 
-async def test_each_shard_is_on_record_and_all_of_them_together_are_proven(
-    world: RestoreWorld, urls: tuple[str, ...]
-) -> None:
+async def test_all_shards_are_recorded_and_verified(world: RestoreWorld, urls: tuple[str, ...]) -> None:
     await world.create_agent(points=90, index=SHARDING)
 
-    key = await made(world)
+    key = await take_snapshot(world)
 
     status = world.status(key)
     assert world.condition(key, "Succeeded") == "True/SnapshotTaken"
@@ -89,11 +89,9 @@ async def test_each_shard_is_on_record_and_all_of_them_together_are_proven(
     assert world.collections() == [world.physical]
 
 
-async def test_a_snapshot_that_is_deleted_leaves_no_file_on_any_node(
-    world: RestoreWorld, urls: tuple[str, ...]
-) -> None:
+async def test_deleted_snapshot_leaves_no_file_on_any_node(world: RestoreWorld, urls: tuple[str, ...]) -> None:
     await world.create_agent(points=30, index=SHARDING)
-    key = await made(world, verify="None", deletionPolicy="Delete")
+    key = await take_snapshot(world, verify="None", deletionPolicy="Delete")
     passes = passes_of(world)
     await passes.run(key)
 
@@ -103,7 +101,7 @@ async def test_a_snapshot_that_is_deleted_leaves_no_file_on_any_node(
     assert shard_files(world, urls) == []
 
 
-async def test_a_copy_off_the_cluster_brings_an_agent_back_whose_every_file_is_lost(
+async def test_storage_copy_restores_a_lost_agent(
     world: RestoreWorld, urls: tuple[str, ...], storage: S3Server
 ) -> None:
     world.secrets.values |= {
@@ -113,27 +111,25 @@ async def test_a_copy_off_the_cluster_brings_an_agent_back_whose_every_file_is_l
     bucket = {"endpoint": storage.url, "bucket": BUCKET, "prefix": world.agent, "secretRef": {"name": "s3"}}
     await world.create_agent(points=90, index=SHARDING, snapshots={"storage": {"s3": bucket}})
     before = points_of(world, world.physical)
-    key = await made(world)
+    key = await take_snapshot(world)
     status = world.status(key)
-    here, there = status["locations"]
+    on_server, in_storage = status["locations"]
 
-    async def bring_back(server: Server) -> None:
-        await server.snapshots.delete_file(world.physical, here["name"])
+    async def recover_copy(server: Server) -> None:
+        await server.snapshots.delete_file(world.physical, on_server["name"])
         await server.collections.delete(world.physical)
-        place = object_of_copy(there, status["sha256"])
-        await copies_of(world).recover(place, server.snapshots, f"{world.alias}__2", namespace="agents")
+        location = object_of_copy(in_storage, status["sha256"])
+        await copies_of(world).recover(location, server.snapshots, f"{world.alias}__2", namespace="agents")
 
-    await world.with_server(bring_back)
+    await world.with_server(recover_copy)
 
     assert world.condition(key, "Verified") == "True/Verified"
     assert points_of(world, f"{world.alias}__2") == before
 
 
-async def test_a_collection_that_is_retired_keeps_the_files_of_its_shards_in_reach(
-    world: RestoreWorld, urls: tuple[str, ...]
-) -> None:
+async def test_retired_collection_keeps_its_shard_files(world: RestoreWorld, urls: tuple[str, ...]) -> None:
     await world.create_agent(points=60, index=SHARDING)
-    before, key = points_of(world, world.physical), await made(world, verify="None")
+    before, key = points_of(world, world.physical), await take_snapshot(world, verify="None")
     name = world.status(key)["name"]
 
     async def retire_and_restore(server: Server) -> int:
@@ -147,40 +143,39 @@ async def test_a_collection_that_is_retired_keeps_the_files_of_its_shards_in_rea
     assert points_of(world, world.physical) == []
 
 
-async def test_a_restore_moves_the_alias_when_every_replica_is_active_and_never_shows_less(
-    world: RestoreWorld, urls: tuple[str, ...]
-) -> None:
+async def test_alias_moves_once_all_replicas_are_active(world: RestoreWorld, urls: tuple[str, ...]) -> None:
+    """A reader of the alias sees all old or all restored points."""
     await world.create_agent(points=90, index=SHARDING)
-    await made(world)
+    await take_snapshot(world)
     world.store(30, first=90)
     restore = world.restore(source={"snapshotRef": {"name": "one"}})
-    seen: set[tuple[str, int]] = set()
+    observed: set[tuple[str, int]] = set()
     states: set[str] = set()
-    watching = asyncio.create_task(watch(world, urls[1], seen, states))
+    watcher = asyncio.create_task(watch(world, urls[1], observed, states))
     try:
         await world.run(restore)
-        # The restore ends a moment after the move, which may be sooner than the next look.
+        # The alias move may be the last step of the restore, so the watcher may see it only afterwards.
         async with asyncio.timeout(SEEN_WITHIN_S):
-            while len(seen) < 2 and not watching.done():
+            while len(observed) < 2 and not watcher.done():
                 await asyncio.sleep(0.02)
     finally:
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
+        watcher.cancel()
+        await asyncio.gather(watcher, return_exceptions=True)
 
     assert world.condition(restore, "Succeeded").startswith("True")
-    assert seen == {(world.physical, 120), (f"{world.alias}__2", 90)}
+    assert observed == {(world.physical, 120), (f"{world.alias}__2", 90)}
     assert states - {"Active"}
     assert world.status(restore)["previousCollection"]["physical"] == world.physical
 
 
-async def watch(world: RestoreWorld, url: str, seen: set[tuple[str, int]], states: set[str]) -> None:
-    """Note what the alias shows, and the states of the replicas of what is restored."""
+async def watch(world: RestoreWorld, url: str, observed: set[tuple[str, int]], states: set[str]) -> None:
+    """Record the points behind the alias, and the replica states of the restored collection."""
     async with httpx.AsyncClient(base_url=url) as client:
         while True:
             aliases = (await client.get("/aliases")).json()["result"]["aliases"]
             physical = next(each["collection_name"] for each in aliases if each["alias_name"] == world.alias)
             answer = await client.post(f"/collections/{physical}/points/count", json={"exact": True})
-            seen.add((physical, answer.json()["result"]["count"]))
+            observed.add((physical, answer.json()["result"]["count"]))
             shards = (await client.get(f"/collections/{world.alias}__2/cluster")).json().get("result")
             states |= (
                 {each["state"] for each in [*shards["local_shards"], *shards["remote_shards"]]} if shards else set()
@@ -188,11 +183,11 @@ async def watch(world: RestoreWorld, url: str, seen: set[tuple[str, int]], state
             await asyncio.sleep(0.02)
 
 
-async def test_without_its_nodes_a_snapshot_of_a_cluster_fails_and_says_what_to_do(urls: tuple[str, ...]) -> None:
+async def test_unlisted_nodes_fail_the_snapshot(urls: tuple[str, ...]) -> None:
     world = RestoreWorld(urls[0])
     try:
         await world.create_agent(points=5, index=SHARDING)
-        key = await made(world)
+        key = await take_snapshot(world)
 
         assert world.condition(key, "Succeeded") == "False/NodesNotListed"
         assert "spec.nodes" in str(world.status(key)["conditions"])

@@ -1,4 +1,4 @@
-"""Copies of snapshots in a real S3 server: whole, proven, and none taken for good that is not."""
+"""Copies of snapshots in an S3 server: complete and verified, never a partial one."""
 
 import asyncio
 import contextlib
@@ -43,13 +43,13 @@ SECRETS = FakeSecrets({(NAMESPACE, "s3", "access-key-id"): KEY.id, (NAMESPACE, "
 
 
 def file_of(source: FileServer, *, sha256: str | None = SHA256) -> ServerFile:
-    """Return the server's file as a status tells of it."""
+    """Return the server's file as a status records it."""
     return ServerFile(store=source, physical=PHYSICAL, name=FILE, size=len(CONTENT), sha256=sha256)  # type: ignore[arg-type]
 
 
 @dataclass(slots=True)
 class Place:
-    """One snapshot's place in the storage, and whoever copies there."""
+    """The storage location of one snapshot, and the use case that copies to it."""
 
     server: S3Server
     proxy: StorageProxy
@@ -66,12 +66,12 @@ class Place:
         return parse_location(self.location, sha256=sha256)
 
     def bytes(self) -> bytes | None:
-        """Return what lies there."""
+        """Return the bytes of the copy, None if it does not exist."""
         path = self.server.file(self.location["key"])
         return path.read_bytes() if path.exists() else None
 
     async def unfinished(self) -> int:
-        """Count the unfinished uploads below the prefix, and drop them."""
+        """Abort the unfinished uploads below the prefix; return their number."""
         objects = S3Objects(self.server.bucket())
         try:
             return await objects.abort_uploads(f"{self.storage.prefix}/", older_than_ms=0)
@@ -88,32 +88,33 @@ def place(storage: S3Server, storage_proxy: StorageProxy) -> Place:
     return Place(storage, storage_proxy, place, location)
 
 
-async def test_a_copy_has_the_bytes_of_the_file_and_its_sha256(place: Place) -> None:
+async def test_copy_matches_bytes_and_sha256(place: Place) -> None:
     assert await place.send(file_of(FileServer(CONTENT))) == SHA256
     assert place.bytes() == CONTENT
     assert place.location["key"] == f"{place.storage.prefix}/agents/support-bot/nightly_12345678/{FILE}"
 
 
-async def test_the_sha256_that_a_server_does_not_tell_is_that_of_its_bytes(place: Place) -> None:
+async def test_missing_sha256_is_computed_from_bytes(place: Place) -> None:
     assert await place.send(file_of(FileServer(CONTENT), sha256=None)) == SHA256
     assert (await place.copies.check(place.object(), namespace=NAMESPACE)).sha256 == SHA256
 
 
-async def test_a_copy_that_is_there_is_not_sent_again(place: Place) -> None:
+async def test_existing_copy_is_not_sent_again(place: Place) -> None:
     source = FileServer(CONTENT)
     await place.send(file_of(source))
     await place.send(file_of(source))
     assert source.downloads == 1
 
 
-async def test_bytes_other_than_the_server_recorded_are_no_copy(place: Place) -> None:
+async def test_checksum_mismatch_leaves_no_copy(place: Place) -> None:
     with pytest.raises(ChecksumMismatch, match="SHA-256"):
         await place.send(file_of(FileServer(CONTENT[:-1] + b"?")))
     assert place.bytes() is None
     assert await place.unfinished() == 0
 
 
-async def test_a_server_that_breaks_off_leaves_nothing_and_the_next_call_goes_on(place: Place) -> None:
+async def test_interrupted_download_leaves_nothing(place: Place) -> None:
+    """The next call succeeds."""
     source = FileServer(CONTENT, breaks_at=PART_BYTES + 1, breaks=1)
     with pytest.raises(StoreUnavailable):
         await place.send(file_of(source))
@@ -122,11 +123,11 @@ async def test_a_server_that_breaks_off_leaves_nothing_and_the_next_call_goes_on
     assert place.bytes() == CONTENT
 
 
-async def test_what_a_killed_copy_left_is_dropped_by_the_next(place: Place) -> None:
+async def test_next_copy_aborts_upload_of_a_killed_one(place: Place) -> None:
     stalled = FileServer(CONTENT, stalls_at=PART_BYTES + (2 << 20))
-    # Killed: nobody takes back what was begun.
+    # A killed process does not abort its upload.
     place.proxy.fail_with(StorageFault(of="abort", status=403))
-    await stopped_midway(place.send(file_of(stalled)), stalled)
+    await cancel_when_stalled(place.send(file_of(stalled)), stalled)
     place.proxy.fail_with(None)
     await place.send(file_of(FileServer(CONTENT)))
     assert place.bytes() == CONTENT
@@ -134,9 +135,9 @@ async def test_what_a_killed_copy_left_is_dropped_by_the_next(place: Place) -> N
     assert await place.unfinished() == 0
 
 
-async def stopped_midway(sending: Coroutine[Any, Any, object], source: FileServer) -> None:
-    """Stop a copy when its source has nothing more to give."""
-    task = asyncio.ensure_future(sending)
+async def cancel_when_stalled(copying: Coroutine[Any, Any, object], source: FileServer) -> None:
+    """Cancel a copy once its source has stalled."""
+    task = asyncio.ensure_future(copying)
     async with asyncio.timeout(20):
         await source.stalled.wait()
     task.cancel()
@@ -144,16 +145,16 @@ async def stopped_midway(sending: Coroutine[Any, Any, object], source: FileServe
         await task
 
 
-async def test_a_copy_that_is_removed_midway_leaves_nothing(place: Place) -> None:
+async def test_removal_of_a_partial_copy_leaves_nothing(place: Place) -> None:
     stalled = FileServer(CONTENT, stalls_at=PART_BYTES + (2 << 20))
     place.proxy.fail_with(StorageFault(of="abort", status=403))
-    await stopped_midway(place.send(file_of(stalled)), stalled)
+    await cancel_when_stalled(place.send(file_of(stalled)), stalled)
     place.proxy.fail_with(None)
     await place.copies.remove(place.location, namespace=NAMESPACE)
     assert (place.bytes(), await place.unfinished()) == (None, 0)
 
 
-async def test_a_copy_is_removed_twice_without_an_error(place: Place) -> None:
+async def test_removal_is_idempotent(place: Place) -> None:
     await place.send(file_of(FileServer(CONTENT)))
     await place.copies.remove(place.location, namespace=NAMESPACE)
     await place.copies.remove(place.location, namespace=NAMESPACE)
@@ -165,13 +166,11 @@ async def test_a_copy_is_removed_twice_without_an_error(place: Place) -> None:
     [lambda whole: whole[:-1], lambda whole: whole[:-1] + bytes([whole[-1] ^ 1]), lambda whole: whole + b"?"],
     ids=["truncated", "altered", "longer"],
 )
-async def test_a_copy_that_was_spoilt_at_rest_is_told_never_used_and_made_anew(
-    place: Place, spoil: Callable[[bytes], bytes]
-) -> None:
+async def test_corrupt_copy_is_rejected_and_replaced(place: Place, spoil: Callable[[bytes], bytes]) -> None:
     source = FileServer(CONTENT)
     await place.send(file_of(source))
     path = place.server.file(place.location["key"])
-    # In the place: the storage keeps what it knows of the object beside its bytes.
+    # Write in place: the storage keeps the object's metadata next to its bytes.
     path.write_bytes(spoil(CONTENT))
     with pytest.raises(ChecksumMismatch):
         await place.copies.check(place.object(SHA256), namespace=NAMESPACE)
@@ -182,14 +181,14 @@ async def test_a_copy_that_was_spoilt_at_rest_is_told_never_used_and_made_anew(
     assert place.bytes() == CONTENT
 
 
-async def test_a_storage_that_alters_what_it_reads_back_never_has_a_copy(place: Place) -> None:
+async def test_corrupt_readback_leaves_no_copy(place: Place) -> None:
     place.proxy.fail_with(StorageFault(of="get", flips=True))
     with pytest.raises(ChecksumMismatch):
         await place.send(file_of(FileServer(CONTENT)))
     assert place.bytes() is None
 
 
-async def test_bytes_that_break_off_on_their_way_back_are_gone_on_with(place: Place) -> None:
+async def test_interrupted_recovery_resumes(place: Place) -> None:
     source = FileServer(CONTENT)
     await place.send(file_of(source))
     place.proxy.fail_with(StorageFault(of="get", half=True, times=2))
@@ -198,7 +197,7 @@ async def test_bytes_that_break_off_on_their_way_back_are_gone_on_with(place: Pl
     assert place.proxy.steps.count("get") == 3
 
 
-async def test_an_object_of_another_sha256_than_asked_for_is_not_recovered(place: Place) -> None:
+async def test_recovery_rejects_other_sha256(place: Place) -> None:
     source = FileServer(CONTENT)
     await place.send(file_of(source))
     with pytest.raises(ChecksumMismatch, match=r"s3://copies/.*expected 0000"):
@@ -206,12 +205,12 @@ async def test_an_object_of_another_sha256_than_asked_for_is_not_recovered(place
     assert source.recovered == {}
 
 
-async def test_an_object_that_is_not_there_is_named(place: Place) -> None:
+async def test_missing_object_is_named(place: Place) -> None:
     with pytest.raises(SpecInvalid, match=r"s3://copies/.* does not exist"):
         await place.copies.check(place.object(), namespace=NAMESPACE)
 
 
-async def test_an_object_without_sha256_needs_one_in_the_spec(place: Place) -> None:
+async def test_object_without_sha256_needs_one_in_the_spec(place: Place) -> None:
     path = place.server.file(place.location["key"])
     path.parent.mkdir(parents=True)
     path.write_bytes(CONTENT)
@@ -222,9 +221,8 @@ async def test_an_object_without_sha256_needs_one_in_the_spec(place: Place) -> N
 
 @pytest.mark.parametrize("step", ["head", "begin", "part", "complete", "get"])
 @pytest.mark.parametrize("status", [403, 500])
-async def test_whatever_the_storage_refuses_nothing_is_left_and_the_next_call_goes_on(
-    place: Place, step: Step, status: int
-) -> None:
+async def test_storage_error_leaves_nothing(place: Place, step: Step, status: int) -> None:
+    """The next call succeeds."""
     place.proxy.fail_with(StorageFault(of=step, status=status))
     with pytest.raises(StorageRejected if status == 403 else StorageUnavailable) as caught:
         await place.send(file_of(FileServer(CONTENT)))
@@ -235,14 +233,14 @@ async def test_whatever_the_storage_refuses_nothing_is_left_and_the_next_call_go
     assert place.bytes() == CONTENT
 
 
-async def test_a_slow_storage_is_waited_for(place: Place) -> None:
+async def test_slow_storage_is_awaited(place: Place) -> None:
     source = FileServer(CONTENT)
     place.proxy.fail_with(StorageFault(of="get", delay_s=0.002))
     await place.send(file_of(source))
     assert place.bytes() == CONTENT
 
 
-async def test_a_secret_that_is_missing_is_named(place: Place) -> None:
+async def test_missing_secret_is_named(place: Place) -> None:
     copies = Copies(Storages(FakeSecrets({}), S3Objects))
     with pytest.raises(SecretMissing, match="agents/s3 with key 'access-key-id'"):
         await copies.check(place.object(), namespace=NAMESPACE)
@@ -251,9 +249,7 @@ async def test_a_secret_that_is_missing_is_named(place: Place) -> None:
 @pytest.mark.parametrize(
     ("fields", "shared"), [({}, "backups"), ({"endpoint": "https://minio:9000/"}, "https://minio:9000/backups")]
 )
-async def test_the_operators_own_identity_opens_what_its_settings_list_and_nothing_else(
-    fields: dict[str, str], shared: str
-) -> None:
+async def test_own_identity_opens_listed_buckets_only(fields: dict[str, str], shared: str) -> None:
     bucket = S3Object.model_validate({"bucket": "backups", "key": "a"} | fields)
     refusing = Storages(FakeSecrets({}), lambda bucket: MemoryObjects(), shared=frozenset({"others"}))
     with pytest.raises(SpecInvalid, match=f"ask for '{shared}' to be listed"):
@@ -264,25 +260,26 @@ async def test_the_operators_own_identity_opens_what_its_settings_list_and_nothi
         assert await objects.head(f"{NAMESPACE}/support-bot/nightly_12345678/{FILE}") is None
 
 
-async def test_uploads_that_others_left_a_day_ago_are_dropped_with_the_next_copy() -> None:
+async def test_stale_uploads_of_the_agent_are_aborted() -> None:
+    """Uploads of the agent that are older than a day; other agents' uploads stay."""
     objects = MemoryObjects(now_ms=25 * 3_600_000)
     storage = S3Storage.model_validate({"bucket": BUCKET, "prefix": "backups"})
     location = copy_location(storage, NIGHTLY, slug="support-bot", file=FILE)
-    gone = {"backups/agents/support-bot/old_12345678/a": 0}
+    stale = {"backups/agents/support-bot/old_12345678/a": 0}
     kept = {
         "backups/agents/support-bot/new_12345678/a": 2 * 3_600_000,
         "backups/agents/other/old_12345678/a": 0,
         "backups/support-bot/other/old_12345678/a": 0,
         "backups/support-bot/ours": 0,
     }
-    objects.unfinished = gone | kept
+    objects.unfinished = stale | kept
     copies = Copies(Storages(FakeSecrets({}), lambda bucket: objects))
     file = file_of(FileServer(CONTENT))
     await copies.send(file, location, storage=storage, slug="support-bot", namespace=NAMESPACE)
     assert objects.unfinished == kept
 
 
-async def test_a_copy_of_any_size_takes_the_memory_of_few_parts(storage: S3Server) -> None:
+async def test_copy_uses_memory_of_few_parts(storage: S3Server) -> None:
     content = bytes(80 << 20)
     sha256 = hashlib.sha256(content).hexdigest()
     place = S3Storage.model_validate({"endpoint": storage.url, "bucket": BUCKET, "secretRef": {"name": "s3"}})
@@ -298,11 +295,11 @@ async def test_a_copy_of_any_size_takes_the_memory_of_few_parts(storage: S3Serve
     assert peak < 5 * PART_BYTES
 
 
-async def test_progress_is_told_in_bytes() -> None:
-    seen: list[tuple[int, int]] = []
+async def test_progress_is_reported_in_bytes() -> None:
+    reports: list[tuple[int, int]] = []
 
     async def note(done: int, total: int) -> None:
-        seen.append((done, total))
+        reports.append((done, total))
 
     async def slowly() -> AsyncIterator[bytes]:
         for _ in range(3):
@@ -310,7 +307,7 @@ async def test_progress_is_told_in_bytes() -> None:
             await asyncio.sleep(0.02)
 
     whole = [chunk async for chunk in with_progress(slowly(), 12, note, every_s=0.01)]
-    assert (b"".join(whole), seen) == (b"1234" * 3, [(8, 12), (12, 12)])
+    assert (b"".join(whole), reports) == (b"1234" * 3, [(8, 12), (12, 12)])
 
 
 @pytest.mark.parametrize(
@@ -323,5 +320,5 @@ async def test_progress_is_told_in_bytes() -> None:
         ({"bucket": "ours", "endpoint": "https://storage", "addressing": "VirtualHost"}, False),
     ],
 )
-def test_a_bucket_stands_in_the_path_where_the_host_may_not_know_it(fields: dict[str, str], expected: bool) -> None:
+def test_path_style_is_inferred(fields: dict[str, str], expected: bool) -> None:
     assert is_path_style(S3Object.model_validate(fields | {"key": "a"})) is expected

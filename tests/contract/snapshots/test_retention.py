@@ -1,4 +1,4 @@
-"""What retention removes on a real engine and a real storage: every byte of it, whoever is killed, and nothing else."""
+"""Retention on a real engine and storage: everything expired is removed, whatever call a crash interrupts."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
@@ -24,13 +24,13 @@ from tests.support.engine.interleaved_store import ProcessKilled
 from tests.support.job.job_world import JobWorld
 from tests.support.web.s3_server import BUCKET, KEY, S3Server
 
-NONE_BUT_THE_NEWEST = {"keepLast": 1, "daily": 0, "weekly": 0, "monthly": 0}
+KEEP_NEWEST_ONLY = {"keepLast": 1, "daily": 0, "weekly": 0, "monthly": 0}
 DAY_MS = 86_400_000
 
 
 @dataclass(slots=True)
-class Life:
-    """How many more calls there are."""
+class CallBudget:
+    """The number of calls until the process is killed."""
 
     calls: int
 
@@ -40,20 +40,20 @@ class Life:
         self.calls -= 1
 
 
-class Mortal:
-    """Passes calls on until the process is killed."""
+class Killable:
+    """Forwards calls until the process is killed."""
 
-    def __init__(self, store: object, life: Life) -> None:
-        self._store, self._life = store, life
+    def __init__(self, store: object, budget: CallBudget) -> None:
+        self._store, self._budget = store, budget
 
     def __getattr__(self, name: str) -> Any:
         call = getattr(self._store, name)
 
-        async def counted(*given: Any, **more: Any) -> Any:
-            self._life.spend()
-            return await call(*given, **more)
+        async def counted(*arguments: Any, **more: Any) -> Any:
+            self._budget.spend()
+            return await call(*arguments, **more)
 
-        # Streams and what is no call at all are not counted.
+        # Streams and attributes are not counted.
         return counted if name in CHANGING else call
 
 
@@ -65,28 +65,32 @@ CHANGING = (
 
 
 class Operator:
-    """One operator over a world's objects, which may be killed; another one finds what it left."""
+    """An operator over a world's objects that may be killed; the next one continues its work."""
 
     def __init__(self, world: JobWorld, calls: int = 1_000_000) -> None:
-        self.world, self.life = world, Life(calls)
-        cluster: Any = Mortal(world.cluster, self.life)
+        self.world, self.budget = world, CallBudget(calls)
+        cluster: Any = Killable(world.cluster, self.budget)
         servers = Servers(world.table, world.secrets, self.open_server, cluster_id=world.cluster.cluster_id)
-        copies = Copies(Storages(world.secrets, lambda *given, **more: Mortal(S3Objects(*given, **more), self.life)))
+        copies = Copies(
+            Storages(world.secrets, lambda *arguments, **more: Killable(S3Objects(*arguments, **more), self.budget))
+        )
         parts = (world.table, servers, cluster, world.clock, world.requested.append)
         scratch = ScratchCollections(world.cluster.cluster_id)
         prover = Verification(scratch, None, copies.open_copy)
-        asking = TakeoverRequests(world.table)
-        self.passes = SnapshotPasses(*parts, prover=prover, copies=copies, scratch=scratch, takeover_requests=asking)
+        takeover_requests = TakeoverRequests(world.table)
+        self.passes = SnapshotPasses(
+            *parts, prover=prover, copies=copies, scratch=scratch, takeover_requests=takeover_requests
+        )
         parts = (world.table, cluster, world.clock, world.requested.append)
         self.retention = SnapshotSchedule(*parts, self.passes.removal).retention
 
     def open_server(self, endpoint: Endpoint) -> Server:
         server = self.world.open_server(endpoint)
-        mortal: tuple[Any, Any] = Mortal(server.collections, self.life), Mortal(server.snapshots, self.life)
-        return replace(server, collections=mortal[0], snapshots=mortal[1])
+        killable: tuple[Any, Any] = Killable(server.collections, self.budget), Killable(server.snapshots, self.budget)
+        return replace(server, collections=killable[0], snapshots=killable[1])
 
     async def take(self, name: str) -> Key:
-        """Make a snapshot of the schedule, a day after the one before."""
+        """Take a snapshot under retention, a day after the previous one."""
         self.world.clock.move(days=1)
         key = self.world.apply(MEMORY_SNAPSHOT, name, agentMemoryRef={"name": self.world.agent}, verify="Checksum")
         document = self.world.must_get(key)
@@ -99,7 +103,7 @@ class Operator:
         return key
 
     async def retain(self) -> None:
-        """Run retention until it has nothing left to do."""
+        """Run retention until nothing is left to do."""
         for _ in range(20):
             due_s = await self.retention.run(Key(AGENT_MEMORY, "agents", self.world.agent))
             for kind, name in self.world.cluster.deleted:
@@ -118,7 +122,7 @@ async def world(qdrant_url: str) -> AsyncIterator[JobWorld]:
 
 
 async def create_agent(world: JobWorld, storage: S3Server | None = None) -> None:
-    block: dict[str, Any] = {"retention": NONE_BUT_THE_NEWEST}
+    block: dict[str, Any] = {"retention": KEEP_NEWEST_ONLY}
     if storage is not None:
         bucket = {"endpoint": storage.url, "bucket": BUCKET, "prefix": world.agent, "secretRef": {"name": "s3"}}
         block["storage"] = {"s3": bucket}
@@ -129,14 +133,12 @@ async def create_agent(world: JobWorld, storage: S3Server | None = None) -> None
     world.table.put(world.must_get(world.connection) | {"status": {"version": version}})
 
 
-def bucket_of(world: JobWorld, storage: S3Server) -> list[str]:
+def list_bucket(world: JobWorld, storage: S3Server) -> list[str]:
     return sorted(path.name for path in storage.folder.rglob(f"{world.agent}/**/*") if path.is_file())
 
 
-async def test_the_copy_the_file_and_the_object_go_whoever_is_killed_at_whatever_call(
-    world: JobWorld, storage: S3Server
-) -> None:
-    """Each operator does one call more than the one before it, and is killed at the next."""
+async def test_killed_removal_is_completed(world: JobWorld, storage: S3Server) -> None:
+    """Each operator makes one call more than the previous one and is then killed."""
     await create_agent(world, storage)
     first = Operator(world)
     old, new = await first.take("old"), await first.take("new")
@@ -148,18 +150,18 @@ async def test_the_copy_the_file_and_the_object_go_whoever_is_killed_at_whatever
             break
         except ProcessKilled:
             kills += 1
-        named = {place["type"]: place for place in world.status(old)["locations"]} if world.table.get(old) else {}
-        assert set(world.files()) <= {kept, named.get("Qdrant", {}).get("name")}
-        assert named or bucket_of(world, storage) == [kept]
+        locations = {place["type"]: place for place in world.status(old)["locations"]} if world.table.get(old) else {}
+        assert set(world.files()) <= {kept, locations.get("Qdrant", {}).get("name")}
+        assert locations or list_bucket(world, storage) == [kept]
 
     assert kills >= 7
     assert world.table.get(old) is None
-    assert (world.files(), bucket_of(world, storage)) == ([kept], [kept])
+    assert (world.files(), list_bucket(world, storage)) == ([kept], [kept])
     assert world.condition(new, "Succeeded") == "True/SnapshotTaken"
     assert world.collections() == [world.physical]
 
 
-async def test_the_placeholder_of_a_collection_that_was_replaced_goes_with_its_last_snapshot(world: JobWorld) -> None:
+async def test_last_snapshot_takes_its_placeholder_along(world: JobWorld) -> None:
     await create_agent(world)
     operator = Operator(world)
     await operator.take("old")

@@ -1,4 +1,4 @@
-"""Passes over MemorySnapshots against a server: made once, gone on with, failed, looked after, deleted."""
+"""Passes over MemorySnapshots against a server: success, retry, failure, recheck and deletion."""
 
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -35,18 +35,18 @@ BAD = ConditionState("Verified", False, "CopyDiffers", "3 points are missing")
 
 
 @dataclass
-class Said:
-    """Proves nothing, and says what the test wants said, the last of it for ever."""
+class FixedVerdicts:
+    """Returns the given verdicts in order, the last one repeatedly."""
 
-    answers: list[ConditionState | AgentMemoryError] = field(default_factory=lambda: [GOOD])
-    asked: list[str] = field(default_factory=list)
+    verdicts: list[ConditionState | AgentMemoryError] = field(default_factory=lambda: [GOOD])
+    modes: list[str] = field(default_factory=list)
 
     async def verify_status(self, server: Server, metadata: Metadata, status: Json) -> ConditionState:
-        self.asked.append(status["verify"])
-        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        if isinstance(answer, AgentMemoryError):
-            raise answer
-        return answer
+        self.modes.append(status["verify"])
+        verdict = self.verdicts.pop(0) if len(self.verdicts) > 1 else self.verdicts[0]
+        if isinstance(verdict, AgentMemoryError):
+            raise verdict
+        return verdict
 
 
 @pytest.fixture
@@ -60,26 +60,28 @@ def passes_of(world: JobWorld, prover: Verifier | None = None) -> SnapshotPasses
     parts = (world.table, world.servers, world.cluster, world.clock, world.requested.append)
     copies = Copies(Storages(world.secrets, S3Objects))
     scratch = ScratchCollections(world.cluster.cluster_id)
-    asking = TakeoverRequests(world.table)
-    return SnapshotPasses(*parts, prover=prover or Said(), copies=copies, scratch=scratch, takeover_requests=asking)
+    takeover_requests = TakeoverRequests(world.table)
+    return SnapshotPasses(
+        *parts, prover=prover or FixedVerdicts(), copies=copies, scratch=scratch, takeover_requests=takeover_requests
+    )
 
 
-def asked(world: JobWorld, name: str = "one", **spec: Any) -> Key:
+def request_snapshot(world: JobWorld, name: str = "one", **spec: Any) -> Key:
     return world.apply("MemorySnapshot", name, agentMemoryRef={"name": world.agent}, **spec)
 
 
-async def made(world: JobWorld, passes: SnapshotPasses, name: str = "one", **spec: Any) -> Key:
-    key = asked(world, name, **spec)
+async def take_snapshot(world: JobWorld, passes: SnapshotPasses, name: str = "one", **spec: Any) -> Key:
+    key = request_snapshot(world, name, **spec)
     await passes.run(key)
     await passes.run(key)
     return key
 
 
-async def test_a_snapshot_is_made_once_and_everything_about_it_is_on_record(world: JobWorld) -> None:
+async def test_snapshot_is_taken_once_and_recorded(world: JobWorld) -> None:
     await world.create_agent(points=10)
     passes = passes_of(world)
 
-    key = await made(world, passes)
+    key = await take_snapshot(world, passes)
     await passes.run(key)
 
     (file,) = world.files()
@@ -104,9 +106,9 @@ async def test_a_snapshot_is_made_once_and_everything_about_it_is_on_record(worl
     assert Key("AgentMemory", "agents", world.agent) in world.requested
 
 
-async def test_the_deletion_is_held_up_while_it_is_made_and_no_longer(world: JobWorld) -> None:
+async def test_finalizer_is_held_only_during_creation(world: JobWorld) -> None:
     await world.create_agent()
-    passes, key = passes_of(world), asked(world)
+    passes, key = passes_of(world), request_snapshot(world)
 
     await passes.run(key)
     assert world.must_get(key)["metadata"]["finalizers"] == [FINALIZER]
@@ -116,21 +118,21 @@ async def test_the_deletion_is_held_up_while_it_is_made_and_no_longer(world: Job
 
 
 @pytest.mark.parametrize(
-    ("own", "of_agent", "verify"), [(None, None, "Full"), (None, "Checksum", "Checksum"), ("None", "Full", "None")]
+    ("own", "agent_mode", "verify"), [(None, None, "Full"), (None, "Checksum", "Checksum"), ("None", "Full", "None")]
 )
-async def test_what_is_verified_is_said_by_the_snapshot_else_by_the_agent_else_full(
-    world: JobWorld, own: str | None, of_agent: str | None, verify: str
+async def test_verify_mode_defaults_to_agent_then_full(
+    world: JobWorld, own: str | None, agent_mode: str | None, verify: str
 ) -> None:
-    await world.create_agent(**({"snapshots": {"verify": of_agent}} if of_agent else {}))
-    prover = Said()
+    await world.create_agent(**({"snapshots": {"verify": agent_mode}} if agent_mode else {}))
+    prover = FixedVerdicts()
 
-    await made(world, passes_of(world, prover), **({"verify": own} if own else {}))
+    await take_snapshot(world, passes_of(world, prover), **({"verify": own} if own else {}))
 
-    assert prover.asked == [verify]
+    assert prover.modes == [verify]
 
 
-async def test_it_waits_for_an_agent_that_is_applied_after_it(world: JobWorld) -> None:
-    passes, key = passes_of(world), asked(world)
+async def test_waits_for_a_later_agent(world: JobWorld) -> None:
+    passes, key = passes_of(world), request_snapshot(world)
 
     await passes.run(key)
     assert world.condition(key, "Succeeded") == "Unknown/AgentMemoryNotFound"
@@ -140,8 +142,8 @@ async def test_it_waits_for_an_agent_that_is_applied_after_it(world: JobWorld) -
     assert world.condition(key, "Succeeded") == "True/SnapshotTaken"
 
 
-async def test_an_agent_that_does_not_come_fails_it_for_good(world: JobWorld) -> None:
-    passes, key = passes_of(world), asked(world)
+async def test_missing_agent_fails_permanently(world: JobWorld) -> None:
+    passes, key = passes_of(world), request_snapshot(world)
     await passes.run(key)
     world.clock.move(ms=700_000)
 
@@ -154,20 +156,20 @@ async def test_an_agent_that_does_not_come_fails_it_for_good(world: JobWorld) ->
     assert world.files() == []
 
 
-async def test_another_owner_s_collection_is_not_snapshotted(world: JobWorld) -> None:
+async def test_foreign_collection_is_not_snapshotted(world: JobWorld) -> None:
     await world.create_agent()
     world.cluster.identity = "another cluster"
 
-    key = await made(world, passes_of(world))
+    key = await take_snapshot(world, passes_of(world))
 
     assert world.condition(key, "Succeeded") == "False/CollectionNotOwned"
     assert world.files() == []
 
 
-async def test_a_file_whose_making_nobody_saw_the_end_of_is_found_again(world: JobWorld) -> None:
+async def test_file_of_a_killed_operator_is_found_again(world: JobWorld) -> None:
     await world.create_agent()
-    passes, key = passes_of(world), asked(world)
-    before = await made(world, passes, "before")
+    passes, key = passes_of(world), request_snapshot(world)
+    before = await take_snapshot(world, passes, "before")
     await lose_answer(world, passes, key)
     lost = [name for name in world.files() if name != world.status(before)["name"]]
 
@@ -178,7 +180,7 @@ async def test_a_file_whose_making_nobody_saw_the_end_of_is_found_again(world: J
 
 
 async def lose_answer(world: JobWorld, passes: SnapshotPasses, key: Key) -> None:
-    """Have the server make the file, and the operator die before it hears of it."""
+    """Let the server create the file and the operator fail before it receives the response."""
     (server,) = world.opened
     create = server.snapshots.create
 
@@ -192,9 +194,9 @@ async def lose_answer(world: JobWorld, passes: SnapshotPasses, key: Key) -> None
     server.snapshots.create = create  # type: ignore[method-assign]
 
 
-async def test_a_snapshot_that_is_unfit_is_removed_and_says_why(world: JobWorld) -> None:
+async def test_unfit_snapshot_is_removed_with_reason(world: JobWorld) -> None:
     await world.create_agent()
-    key = await made(world, passes_of(world, Said([BAD])))
+    key = await take_snapshot(world, passes_of(world, FixedVerdicts([BAD])))
 
     assert world.condition(key, "Succeeded") == "False/CopyDiffers"
     assert world.condition(key, "Verified") == "False/CopyDiffers"
@@ -204,10 +206,10 @@ async def test_a_snapshot_that_is_unfit_is_removed_and_says_why(world: JobWorld)
     assert world.must_get(key)["metadata"]["finalizers"] == []
 
 
-async def test_trouble_that_may_pass_is_written_down_and_tried_again(world: JobWorld) -> None:
+async def test_transient_error_is_recorded_and_retried(world: JobWorld) -> None:
     await world.create_agent()
-    prover = Said([StoreUnavailable("Qdrant is away"), GOOD])
-    passes, key = passes_of(world, prover), asked(world)
+    prover = FixedVerdicts([StoreUnavailable("Qdrant is away"), GOOD])
+    passes, key = passes_of(world, prover), request_snapshot(world)
 
     with pytest.raises(StoreUnavailable):
         await passes.run(key)
@@ -218,14 +220,14 @@ async def test_trouble_that_may_pass_is_written_down_and_tried_again(world: JobW
     assert len(world.files()) == 1
 
 
-async def test_one_that_cannot_be_made_in_time_fails_and_leaves_nothing(world: JobWorld) -> None:
+async def test_creation_past_deadline_leaves_nothing(world: JobWorld) -> None:
     await world.create_agent()
-    passes, key = passes_of(world), asked(world)
+    passes, key = passes_of(world), request_snapshot(world)
     await world.with_server(lambda server: server.snapshots.collections())
     await lose_answer(world, passes, key)
     assert len(world.files()) == 1
     world.clock.move(ms=(4 * 3600 + 100) * 1000)
-    world.opened[0].snapshots.files, files = refuse, world.opened[0].snapshots.files  # type: ignore[method-assign]
+    world.opened[0].snapshots.files, files = raise_unavailable, world.opened[0].snapshots.files  # type: ignore[method-assign]
 
     with pytest.raises(StoreUnavailable):
         await passes.run(key)
@@ -236,13 +238,13 @@ async def test_one_that_cannot_be_made_in_time_fails_and_leaves_nothing(world: J
     assert world.files() == []
 
 
-async def refuse(*_: Any) -> Any:
+async def raise_unavailable(*_: Any) -> Any:
     raise StoreUnavailable("Qdrant is away")
 
 
-async def test_one_that_cannot_be_verified_in_time_is_kept_unverified(world: JobWorld) -> None:
+async def test_verification_past_deadline_keeps_the_file(world: JobWorld) -> None:
     await world.create_agent()
-    passes, key = passes_of(world, Said([StoreUnavailable("no room")])), asked(world)
+    passes, key = passes_of(world, FixedVerdicts([StoreUnavailable("no room")])), request_snapshot(world)
     with pytest.raises(StoreUnavailable):
         await passes.run(key)
     world.clock.move(days=1)
@@ -254,24 +256,24 @@ async def test_one_that_cannot_be_verified_in_time_is_kept_unverified(world: Job
     assert len(world.files()) == 1
 
 
-async def test_a_snapshot_is_proven_by_a_restore_and_leaves_no_scratch(world: JobWorld) -> None:
+async def test_restore_verifies_and_leaves_no_scratch(world: JobWorld) -> None:
     await world.create_agent(points=10)
     verification = Verification(ScratchCollections(world.cluster.cluster_id))
 
-    key = await made(world, passes_of(world, verification))
+    key = await take_snapshot(world, passes_of(world, verification))
 
     assert world.condition(key, "Verified") == "True/Verified"
     assert world.collections() == [world.physical]
 
 
-async def test_a_specification_that_is_no_good_fails(world: JobWorld) -> None:
-    key = await made(world, passes_of(world), verify="Perhaps")
+async def test_invalid_spec_fails(world: JobWorld) -> None:
+    key = await take_snapshot(world, passes_of(world), verify="Perhaps")
 
     assert world.condition(key, "Succeeded") == "False/InvalidSpec"
 
 
-async def test_an_object_without_a_specification_fails_and_can_be_deleted(world: JobWorld) -> None:
-    passes, key = passes_of(world), asked(world)
+async def test_missing_spec_fails_and_can_be_deleted(world: JobWorld) -> None:
+    passes, key = passes_of(world), request_snapshot(world)
     world.table.put(world.must_get(key) | {"spec": None})
 
     await passes.run(key)
@@ -283,8 +285,8 @@ async def test_an_object_without_a_specification_fails_and_can_be_deleted(world:
     assert world.table.get(key) is None
 
 
-class TestSnapshotsThatQdrantKeepsInObjectStorage:
-    """The server tells their size, and no checksum."""
+class TestQdrantObjectStorage:
+    """The server reports their size but no checksum."""
 
     @pytest.fixture
     async def world(self, qdrant_url: str) -> AsyncIterator[JobWorld]:
@@ -292,28 +294,28 @@ class TestSnapshotsThatQdrantKeepsInObjectStorage:
         yield world
         await world.close()
 
-    async def test_it_is_recognised_and_not_called_on_the_same_disk(self, world: JobWorld) -> None:
+    async def test_location_is_object_storage(self, world: JobWorld) -> None:
         await world.create_agent()
 
-        key = await made(world, passes_of(world))
+        key = await take_snapshot(world, passes_of(world))
 
         status = world.status(key)
         assert [place["keptIn"] for place in status["locations"]] == ["ObjectStorage"]
         assert "sha256" not in status
-        told = next(item["message"] for item in status["conditions"] if item["type"] == "Succeeded")
-        assert told.endswith("in Qdrant's own object storage for snapshots")
+        message = next(item["message"] for item in status["conditions"] if item["type"] == "Succeeded")
+        assert message.endswith("in Qdrant's own object storage for snapshots")
 
-    async def test_a_copy_of_it_has_the_sha256_of_its_bytes(self, world: JobWorld, storage: S3Server) -> None:
+    async def test_copy_has_sha256_of_its_bytes(self, world: JobWorld, storage: S3Server) -> None:
         await TestCopies.create_agent(world, storage)
 
-        key = await made(world, passes_of(world))
+        key = await take_snapshot(world, passes_of(world))
 
-        _, there = world.status(key)["locations"]
-        assert world.status(key)["sha256"] == sha256(storage.file(there["key"]).read_bytes()).hexdigest()
+        _, in_storage = world.status(key)["locations"]
+        assert world.status(key)["sha256"] == sha256(storage.file(in_storage["key"]).read_bytes()).hexdigest()
 
 
 class WorldWithoutChecksums(JobWorld):
-    """Its server keeps snapshots in an object storage of its own."""
+    """A server that keeps snapshots in its own object storage."""
 
     def open_server(self, endpoint: Endpoint) -> Server:
         self.opened.append(replace(super().open_server(endpoint), snapshots=SnapshotsWithoutChecksums(endpoint.url)))
@@ -321,14 +323,14 @@ class WorldWithoutChecksums(JobWorld):
 
 
 class SnapshotsWithoutChecksums(QdrantSnapshots):
-    """As Qdrant with `snapshots_storage: s3`."""
+    """Behaves like Qdrant with `snapshots_storage: s3`."""
 
     async def create(self, physical: str) -> SnapshotFile:
         return replace(await super().create(physical), sha256=None)
 
 
 class TestCopies:
-    """The agent asks for copies off the server."""
+    """The agent has a storage for copies."""
 
     @staticmethod
     async def create_agent(world: JobWorld, storage: S3Server) -> None:
@@ -337,46 +339,42 @@ class TestCopies:
         keys = {"access-key-id": KEY.id, "secret-access-key": KEY.secret}
         world.secrets.values = {("agents", "s3", name): value for name, value in keys.items()}
 
-    async def test_a_copy_lies_in_the_bucket_and_on_record(self, world: JobWorld, storage: S3Server) -> None:
+    async def test_copy_is_stored_and_recorded(self, world: JobWorld, storage: S3Server) -> None:
         await self.create_agent(world, storage)
 
-        key = await made(world, passes_of(world))
+        key = await take_snapshot(world, passes_of(world))
 
-        here, there = world.status(key)["locations"]
-        data = storage.file(there["key"]).read_bytes()
-        assert (here["type"], there["type"]) == ("Qdrant", "S3")
-        assert there["key"] == f"{world.agent}/agents/{world.agent}/one_uid-one/{here['name']}"
+        on_server, in_storage = world.status(key)["locations"]
+        data = storage.file(in_storage["key"]).read_bytes()
+        assert (on_server["type"], in_storage["type"]) == ("Qdrant", "S3")
+        assert in_storage["key"] == f"{world.agent}/agents/{world.agent}/one_uid-one/{on_server['name']}"
         assert sha256(data).hexdigest() == world.status(key)["sha256"]
-        told = next(item["message"] for item in world.status(key)["conditions"] if item["type"] == "Succeeded")
-        assert "off the server too" in told
+        message = next(item["message"] for item in world.status(key)["conditions"] if item["type"] == "Succeeded")
+        assert "off the server too" in message
 
-    async def test_it_is_removed_with_its_object_where_that_is_asked_for(
-        self, world: JobWorld, storage: S3Server
-    ) -> None:
+    async def test_deletion_policy_delete_removes_the_copy(self, world: JobWorld, storage: S3Server) -> None:
         await self.create_agent(world, storage)
         passes = passes_of(world)
-        key = await made(world, passes, deletionPolicy="Delete")
-        there = storage.file(world.status(key)["locations"][1]["key"])
-        assert there.exists()
+        key = await take_snapshot(world, passes, deletionPolicy="Delete")
+        in_storage = storage.file(world.status(key)["locations"][1]["key"])
+        assert in_storage.exists()
 
         world.delete(key)
         await passes.run(key)
 
-        assert not there.exists()
+        assert not in_storage.exists()
         assert world.files() == []
 
     @pytest.mark.parametrize("is_ended", [True, False], ids=["removed", "written over"])
-    async def test_an_object_that_only_the_status_names_is_neither_removed_nor_written_over(
-        self, world: JobWorld, storage: S3Server, is_ended: bool
-    ) -> None:
-        """Whoever may write a status, and no Secret: the namespace's own opens the bucket."""
+    async def test_forged_location_is_not_touched(self, world: JobWorld, storage: S3Server, is_ended: bool) -> None:
+        """A forged status names another object, and the namespace's Secret could open it."""
         await self.create_agent(world, storage)
-        key = await made(world, passes_of(world), deletionPolicy="Delete")
+        key = await take_snapshot(world, passes_of(world), deletionPolicy="Delete")
         dump = storage.file(f"{world.agent}/database.dump")
         dump.write_bytes(b"no copy of a snapshot")
         status = world.status(key)
-        here, there = status["locations"]
-        forged = status | {"locations": [here, there | {"key": f"{world.agent}/database.dump"}]}
+        on_server, in_storage = status["locations"]
+        forged = status | {"locations": [on_server, in_storage | {"key": f"{world.agent}/database.dump"}]}
         if not is_ended:
             forged |= {"step": "Copy", "conditions": []}
         world.table.put(world.must_get(key) | {"status": forged})
@@ -392,20 +390,18 @@ class TestCopies:
         assert dump.read_bytes() == b"no copy of a snapshot"
         assert world.files() == []
 
-    async def test_one_that_turns_out_unfit_leaves_no_copy(self, world: JobWorld, storage: S3Server) -> None:
+    async def test_unfit_snapshot_leaves_no_copy(self, world: JobWorld, storage: S3Server) -> None:
         await self.create_agent(world, storage)
 
-        await made(world, passes_of(world, Said([BAD])))
+        await take_snapshot(world, passes_of(world, FixedVerdicts([BAD])))
 
         assert [path for path in storage.folder.rglob(f"{world.agent}/**/*") if path.is_file()] == []
         assert world.files() == []
 
-    async def test_a_file_that_qdrant_has_no_more_is_taken_from_the_record(
-        self, world: JobWorld, storage: S3Server
-    ) -> None:
+    async def test_lost_server_file_leaves_the_record(self, world: JobWorld, storage: S3Server) -> None:
         await self.create_agent(world, storage)
         passes = passes_of(world)
-        key = await made(world, passes)
+        key = await take_snapshot(world, passes)
         world.http.delete(f"/collections/{world.physical}/snapshots/{world.status(key)['name']}")
 
         await passes.run(key)
@@ -415,12 +411,10 @@ class TestCopies:
         assert [place["type"] for place in world.status(key)["locations"]] == ["S3"]
         assert world.condition(key, "Verified") == "True/Verified"
 
-    async def test_storage_that_refuses_is_waited_for_and_then_fails_it(
-        self, world: JobWorld, storage: S3Server
-    ) -> None:
+    async def test_rejecting_storage_is_retried_then_fails(self, world: JobWorld, storage: S3Server) -> None:
         await self.create_agent(world, storage)
         world.secrets.values = dict.fromkeys(world.secrets.values, "wrong")
-        passes, key = passes_of(world), asked(world)
+        passes, key = passes_of(world), request_snapshot(world)
 
         await passes.run(key)
         assert world.condition(key, "Succeeded") == "Unknown/StorageRejected"
@@ -432,25 +426,28 @@ class TestCopies:
 
 
 class TestImport:
-    """A snapshot that lies in a bucket is taken in."""
+    """Import of a snapshot from a bucket."""
 
     @staticmethod
-    async def lay(world: JobWorld, storage: S3Server, **more: Any) -> dict[str, Any]:
-        """Put a snapshot of the agent into the bucket; return the spec that names it."""
+    async def put_in_bucket(world: JobWorld, storage: S3Server, **more: Any) -> dict[str, Any]:
+        """Put a snapshot of the agent into the bucket; return the spec that imports it."""
         await TestCopies.create_agent(world, storage)
         passes = passes_of(world)
-        made_before = world.status(await made(world, passes, "before"))
-        there = made_before["locations"][1]
-        place = {"endpoint": there["endpoint"], "bucket": BUCKET, "key": there["key"], "secretRef": {"name": "s3"}}
-        return {"import": {"s3": place | {"sha256": made_before["sha256"]} | more}}
+        source = world.status(await take_snapshot(world, passes, "before"))
+        in_storage = source["locations"][1]
+        place = {
+            "endpoint": in_storage["endpoint"],
+            "bucket": BUCKET,
+            "key": in_storage["key"],
+            "secretRef": {"name": "s3"},
+        }
+        return {"import": {"s3": place | {"sha256": source["sha256"]} | more}}
 
-    async def test_it_is_restored_beside_the_agent_and_put_on_record_where_it_lies(
-        self, world: JobWorld, storage: S3Server
-    ) -> None:
-        spec = await self.lay(world, storage)
+    async def test_import_is_verified_and_recorded(self, world: JobWorld, storage: S3Server) -> None:
+        spec = await self.put_in_bucket(world, storage)
         files = world.files()
 
-        key = await made(world, passes_of(world), "taken", **spec)
+        key = await take_snapshot(world, passes_of(world), "taken", **spec)
 
         status = world.status(key)
         assert world.condition(key, "Succeeded") == "True/SnapshotTaken"
@@ -460,14 +457,13 @@ class TestImport:
         assert (status["owner"]["name"], status["sha256"]) == (world.agent, spec["import"]["s3"]["sha256"])
         assert (world.collections(), world.files()) == ([world.physical], files)
 
-    async def test_another_cluster_s_is_refused_unless_the_connection_s_owner_gives_it(
-        self, world: JobWorld, storage: S3Server
-    ) -> None:
-        spec = await self.lay(world, storage)
+    async def test_foreign_snapshot_needs_a_takeover_entry(self, world: JobWorld, storage: S3Server) -> None:
+        """The owner of the connection lists the other cluster; an annotation is not enough."""
+        spec = await self.put_in_bucket(world, storage)
         made_in, world.cluster.identity = world.cluster.identity, f"another than {world.agent}'s"
         passes = passes_of(world)
 
-        refused = await made(world, passes, "refused", **spec)
+        refused = await take_snapshot(world, passes, "refused", **spec)
         assert world.condition(refused, "Succeeded") == "False/SnapshotNotOwned"
         assert "locations" not in world.status(refused)
 
@@ -487,13 +483,13 @@ class TestImport:
             ({"key": "no/such/object"}, "SourceNotAllowed"),
         ],
     )
-    async def test_what_is_not_as_it_says_is_refused_and_stays_where_it_is(
+    async def test_mismatch_is_rejected_and_object_kept(
         self, world: JobWorld, storage: S3Server, more: dict[str, Any], reason: str
     ) -> None:
-        spec = await self.lay(world, storage, **more)
+        spec = await self.put_in_bucket(world, storage, **more)
         before = {path for path in storage.folder.rglob("*") if path.is_file()}
 
-        key = await made(world, passes_of(world), "wrong", deletionPolicy="Delete", **spec)
+        key = await take_snapshot(world, passes_of(world), "wrong", deletionPolicy="Delete", **spec)
         assert world.condition(key, "Succeeded") == f"False/{reason}"
 
         world.delete(key)
@@ -501,13 +497,13 @@ class TestImport:
         assert {path for path in storage.folder.rglob("*") if path.is_file()} == before
         assert world.collections() == [world.physical]
 
-    async def test_bytes_that_are_no_snapshot_are_refused(self, world: JobWorld, storage: S3Server) -> None:
-        spec = await self.lay(world, storage)
+    async def test_invalid_snapshot_bytes_are_rejected(self, world: JobWorld, storage: S3Server) -> None:
+        spec = await self.put_in_bucket(world, storage)
         place = spec["import"]["s3"]
         storage.file(place["key"]).write_bytes(b"no snapshot")
         place["sha256"] = sha256(b"no snapshot").hexdigest()
 
-        passes, key = passes_of(world), asked(world, "wrong", **spec)
+        passes, key = passes_of(world), request_snapshot(world, "wrong", **spec)
         for _ in range(3):
             with suppress(StoreUnavailable):
                 await passes.run(key)
@@ -517,10 +513,10 @@ class TestImport:
 
 
 class TestDeletion:
-    async def test_the_bytes_of_a_deleted_one_go(self, world: JobWorld) -> None:
+    async def test_removes_the_file(self, world: JobWorld) -> None:
         await world.create_agent()
         passes = passes_of(world)
-        key = await made(world, passes, deletionPolicy="Delete")
+        key = await take_snapshot(world, passes, deletionPolicy="Delete")
 
         world.delete(key)
         await passes.run(key)
@@ -528,9 +524,9 @@ class TestDeletion:
         assert world.table.get(key) is None
         assert world.files() == []
 
-    async def test_what_is_not_finished_is_removed_with_its_object(self, world: JobWorld) -> None:
+    async def test_removes_the_file_of_an_unfinished_one(self, world: JobWorld) -> None:
         await world.create_agent()
-        passes, key = passes_of(world, Said([StoreUnavailable("no room")])), asked(world)
+        passes, key = passes_of(world, FixedVerdicts([StoreUnavailable("no room")])), request_snapshot(world)
         with pytest.raises(StoreUnavailable):
             await passes.run(key)
 
@@ -540,9 +536,9 @@ class TestDeletion:
         assert world.table.get(key) is None
         assert world.files() == []
 
-    async def test_a_file_that_was_not_recorded_yet_is_removed_with_its_object(self, world: JobWorld) -> None:
+    async def test_removes_a_file_not_yet_recorded(self, world: JobWorld) -> None:
         await world.create_agent()
-        passes, key = passes_of(world), asked(world)
+        passes, key = passes_of(world), request_snapshot(world)
         await world.with_server(lambda server: server.snapshots.collections())
         await lose_answer(world, passes, key)
 
@@ -552,11 +548,11 @@ class TestDeletion:
         assert world.table.get(key) is None
         assert world.files() == []
 
-    async def test_a_server_that_is_away_holds_a_deletion_up_for_a_while(self, world: JobWorld) -> None:
+    async def test_waits_a_while_for_unavailable_server(self, world: JobWorld) -> None:
         await world.create_agent()
         passes = passes_of(world)
-        key = await made(world, passes, deletionPolicy="Delete")
-        world.opened[0].snapshots.metadata = refuse  # type: ignore[method-assign]
+        key = await take_snapshot(world, passes, deletionPolicy="Delete")
+        world.opened[0].snapshots.metadata = raise_unavailable  # type: ignore[method-assign]
         world.delete(key)
         world.clock.value_ms = 1_767_225_600_000 + 1_000
 
@@ -568,10 +564,10 @@ class TestDeletion:
         assert world.table.get(key) is None
         assert world.events()[-1] == "SnapshotKept"
 
-    async def test_the_last_one_of_a_collection_that_is_gone_takes_the_placeholder_along(self, world: JobWorld) -> None:
+    async def test_last_snapshot_removes_the_placeholder(self, world: JobWorld) -> None:
         await world.create_agent()
         passes = passes_of(world)
-        keys = [await made(world, passes, name, deletionPolicy="Delete") for name in ("one", "two")]
+        keys = [await take_snapshot(world, passes, name, deletionPolicy="Delete") for name in ("one", "two")]
         assert (
             await world.with_server(lambda s: delete_keeping_snapshots(s.collections, s.snapshots, world.physical)) == 2
         )
@@ -582,12 +578,12 @@ class TestDeletion:
             assert world.collections() == left
 
 
-async def test_a_collection_deleted_by_another_hand_is_replaced_so_that_the_file_stays_in_reach(
+async def test_deleted_collection_gets_a_placeholder(
     world: JobWorld,
 ) -> None:
     await world.create_agent()
     passes = passes_of(world)
-    key = await made(world, passes)
+    key = await take_snapshot(world, passes)
     world.http.delete(f"/collections/{world.physical}")
 
     await passes.run(key)
@@ -596,10 +592,10 @@ async def test_a_collection_deleted_by_another_hand_is_replaced_so_that_the_file
     assert world.condition(key, "Verified") == "True/Verified"
 
 
-async def test_a_file_deleted_by_another_hand_is_told(world: JobWorld) -> None:
+async def test_lost_file_is_reported(world: JobWorld) -> None:
     await world.create_agent()
     passes = passes_of(world)
-    key = await made(world, passes)
+    key = await take_snapshot(world, passes)
     world.http.delete(f"/collections/{world.physical}/snapshots/{world.status(key)['name']}")
 
     assert await passes.run(key) == passes.periods.recheck_s
@@ -611,13 +607,13 @@ async def test_a_file_deleted_by_another_hand_is_told(world: JobWorld) -> None:
     assert world.events()[-1] == "BytesLost"
 
 
-async def test_one_look_that_does_not_find_a_file_takes_nothing_from_the_record(world: JobWorld) -> None:
-    """However often a pass comes meanwhile; and a look that finds it begins again."""
+async def test_one_missing_listing_changes_nothing(world: JobWorld) -> None:
+    """Only two missing listings at least `recheck_s` apart count, and a listing with the file restarts the wait."""
     await world.create_agent()
     passes = passes_of(world)
-    key = await made(world, passes)
+    key = await take_snapshot(world, passes)
     before, again_s = world.status(key), passes.periods.recheck_s
-    hidden = Hidden(world)
+    hidden = HiddenFiles(world)
 
     for is_hidden, due_s in ((True, again_s), (True, again_s - 20), (False, None), (True, again_s)):
         hidden.is_on = is_hidden
@@ -628,8 +624,8 @@ async def test_one_look_that_does_not_find_a_file_takes_nothing_from_the_record(
     assert "BytesLost" not in world.events()
 
 
-class Hidden:
-    """Has a server not list its files, while it is on."""
+class HiddenFiles:
+    """Hides the files of a server while `is_on` is set."""
 
     def __init__(self, world: JobWorld) -> None:
         self.is_on = False
@@ -645,36 +641,34 @@ class Hidden:
         store.files = files
 
 
-async def test_the_connection_s_trouble_is_waited_for(world: JobWorld) -> None:
+async def test_missing_connection_is_awaited(world: JobWorld) -> None:
     await world.create_agent()
     world.table.remove(world.connection)
-    passes, key = passes_of(world), asked(world)
+    passes, key = passes_of(world), request_snapshot(world)
 
     await passes.run(key)
 
     assert world.condition(key, "Succeeded") == "Unknown/ConnectionNotFound"
 
 
-async def ask_again(world: JobWorld, key: Key, request: str) -> None:
+async def request_verification(world: JobWorld, key: Key, request: str) -> None:
     document = world.must_get(key)
     annotations = {"agentmemory.dev/verify-requested-at": request}
     world.table.put(document | {"metadata": document["metadata"] | {"annotations": annotations}})
 
 
-@pytest.mark.parametrize(("verify", "how"), [("Full", "Full"), ("Checksum", "Checksum"), ("None", "Full")])
-async def test_a_snapshot_is_verified_again_once_for_each_time_that_it_is_asked_for(
-    world: JobWorld, verify: str, how: str
-) -> None:
+@pytest.mark.parametrize(("verify", "mode"), [("Full", "Full"), ("Checksum", "Checksum"), ("None", "Full")])
+async def test_each_verify_request_is_served_once(world: JobWorld, verify: str, mode: str) -> None:
     await world.create_agent()
-    said = Said([GOOD, GOOD, BAD])
-    passes = passes_of(world, said)
-    key = await made(world, passes, verify=verify)
+    verifier = FixedVerdicts([GOOD, GOOD, BAD])
+    passes = passes_of(world, verifier)
+    key = await take_snapshot(world, passes, verify=verify)
 
     for request in ("1", "1", "2"):
-        await ask_again(world, key, request)
+        await request_verification(world, key, request)
         await passes.run(key)
 
-    assert said.asked == [verify, how, how]
+    assert verifier.modes == [verify, mode, mode]
     assert (world.condition(key, "Succeeded"), world.condition(key, "Verified")) == (
         "True/SnapshotTaken",
         "False/CopyDiffers",
@@ -684,9 +678,7 @@ async def test_a_snapshot_is_verified_again_once_for_each_time_that_it_is_asked_
     assert world.events() == ["SnapshotMade", "SnapshotVerified", "SnapshotVerified"]
 
 
-async def test_what_was_deleted_shortly_before_counts_as_no_deletion_meanwhile(
-    world: JobWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_only_concurrent_deletions_are_counted(world: JobWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     await world.create_agent(points=10)
 
     def delete(*ids: int) -> None:
@@ -695,20 +687,20 @@ async def test_what_was_deleted_shortly_before_counts_as_no_deletion_meanwhile(
 
     delete(1, 2, 3)
     verification = Verification(ScratchCollections(world.cluster.cluster_id))
-    before = await made(world, passes_of(world, verification), "before")
+    before = await take_snapshot(world, passes_of(world, verification), "before")
     create = QdrantSnapshots.create
 
-    async def create_beside_a_deletion(self: QdrantSnapshots, physical: str) -> SnapshotFile:
+    async def create_and_delete(self: QdrantSnapshots, physical: str) -> SnapshotFile:
         file = await create(self, physical)
         delete(4)
         return file
 
-    monkeypatch.setattr(QdrantSnapshots, "create", create_beside_a_deletion)
-    beside = await made(world, passes_of(world, verification), "beside")
+    monkeypatch.setattr(QdrantSnapshots, "create", create_and_delete)
+    concurrent = await take_snapshot(world, passes_of(world, verification), "beside")
 
-    told = [world.status(key) for key in (before, beside)]
-    assert [status["deletedMeanwhile"] for status in told] == [0, 1]
-    assert [status["points"] for status in told] == [{"before": 7, "after": 7}, {"before": 7, "after": 6}]
-    messages = [find_condition(status, "Verified")["message"] for status in told]
+    statuses = [world.status(key) for key in (before, concurrent)]
+    assert [status["deletedMeanwhile"] for status in statuses] == [0, 1]
+    assert [status["points"] for status in statuses] == [{"before": 7, "after": 7}, {"before": 7, "after": 6}]
+    messages = [find_condition(status, "Verified")["message"] for status in statuses]
     assert "7 memories, 7 before and 7 after it was made;" in messages[0]
     assert "7 memories, 7 before and 6 after it was made, 1 deleted meanwhile" in messages[1]

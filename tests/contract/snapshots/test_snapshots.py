@@ -1,4 +1,4 @@
-"""Snapshots of a server: made, listed, fetched, recovered, sent, removed; and reachable only under their name."""
+"""Snapshot files of a server: created, listed, downloaded, recovered, uploaded and removed."""
 
 import uuid
 from collections.abc import AsyncIterator
@@ -20,7 +20,7 @@ METADATA = {"agentmemory": {"namespace": "agents", "name": "bot"}}
 
 
 class Place:
-    """Names of its own on the server, and the adapters."""
+    """Names of one test on the server, and the adapters."""
 
     def __init__(self, url: str) -> None:
         self.store, self.collections = QdrantSnapshots(url), QdrantCollections(url)
@@ -35,8 +35,8 @@ class Place:
         points = [{"id": number, "vector": [1, 0, 0, number], "payload": {"n": number}} for number in range(POINTS)]
         self.http.put(f"/collections/{name}/points?wait=true", json={"points": points}).raise_for_status()
 
-    async def make(self) -> None:
-        """Fill the collection anew, as another process would."""
+    async def create_again(self) -> None:
+        """Fill the collection again, as another process would."""
         self.fill()
 
     def count(self, name: str) -> int:
@@ -52,8 +52,8 @@ class Place:
     async def names(self) -> list[str]:
         return [file.name for file in await self.store.files(self.name)]
 
-    async def empty(self) -> None:
-        """Leave nothing on a server that is not ours."""
+    async def clean_up(self) -> None:
+        """Remove everything from a shared server."""
         await self.store.create_placeholder(self.name)
         for file in await self.store.files(self.name):
             await self.store.delete_file(self.name, file.name)
@@ -69,7 +69,7 @@ async def place(qdrant_url: str) -> AsyncIterator[Place]:
     place = Place(qdrant_url)
     place.fill()
     yield place
-    await place.empty()
+    await place.clean_up()
 
 
 async def read(data: bytes) -> AsyncIterator[bytes]:
@@ -77,39 +77,39 @@ async def read(data: bytes) -> AsyncIterator[bytes]:
         yield data[start : start + 1000]
 
 
-async def test_a_snapshot_is_listed_with_the_size_and_checksum_of_its_bytes(place: Place) -> None:
-    made = await place.store.create(place.name)
+async def test_list_has_size_and_checksum(place: Place) -> None:
+    snapshot = await place.store.create(place.name)
 
-    data = await place.bytes_of(made.name)
-    assert await place.store.files(place.name) == [made]
-    assert (made.size, made.sha256) == (len(data), sha256(data).hexdigest())
-    assert made.created_ms > 1_700_000_000_000
+    data = await place.bytes_of(snapshot.name)
+    assert await place.store.files(place.name) == [snapshot]
+    assert (snapshot.size, snapshot.sha256) == (len(data), sha256(data).hexdigest())
+    assert snapshot.created_ms > 1_700_000_000_000
 
 
-async def test_a_snapshot_is_recovered_under_another_name_with_its_metadata(place: Place) -> None:
-    made = await place.store.create(place.name)
-    location = await place.store.own_location(place.name, made.name)
+async def test_recovery_under_another_name_keeps_metadata(place: Place) -> None:
+    snapshot = await place.store.create(place.name)
+    location = await place.store.own_location(place.name, snapshot.name)
 
-    await place.store.recover(place.copy, location, sha256=made.sha256)
+    await place.store.recover(place.copy, location, sha256=snapshot.sha256)
 
     assert place.count(place.copy) == POINTS
     assert await place.store.metadata(place.copy) == METADATA
     assert place.copy in await place.store.collections()
 
 
-async def test_a_snapshot_is_sent_to_the_server_in_pieces(place: Place) -> None:
-    made = await place.store.create(place.name)
-    data = await place.bytes_of(made.name)
+async def test_upload_in_chunks_creates_the_collection(place: Place) -> None:
+    snapshot = await place.store.create(place.name)
+    data = await place.bytes_of(snapshot.name)
 
-    await place.store.upload(place.copy, read(data), sha256=made.sha256)
+    await place.store.upload(place.copy, read(data), sha256=snapshot.sha256)
 
     assert place.count(place.copy) == POINTS
     assert await place.store.files(place.copy) == [], "the server keeps what it is sent"
 
 
-async def test_other_bytes_than_the_checksum_says_are_refused_and_leave_nothing(place: Place) -> None:
-    made = await place.store.create(place.name)
-    location = await place.store.own_location(place.name, made.name)
+async def test_checksum_mismatch_leaves_nothing(place: Place) -> None:
+    snapshot = await place.store.create(place.name)
+    location = await place.store.own_location(place.name, snapshot.name)
 
     with pytest.raises(StoreRejected, match="checksum"):
         await place.store.recover(place.copy, location, sha256="0" * 64)
@@ -117,9 +117,9 @@ async def test_other_bytes_than_the_checksum_says_are_refused_and_leave_nothing(
     assert not place.exists(place.copy)
 
 
-async def test_half_a_file_is_not_taken_and_leaves_nothing(place: Place) -> None:
-    made = await place.store.create(place.name)
-    data = await place.bytes_of(made.name)
+async def test_half_a_file_leaves_nothing(place: Place) -> None:
+    snapshot = await place.store.create(place.name)
+    data = await place.bytes_of(snapshot.name)
 
     with pytest.raises((StoreRejected, StoreUnavailable)):
         await place.store.upload(place.copy, read(data[: len(data) // 2]), sha256=None)
@@ -129,31 +129,32 @@ async def test_half_a_file_is_not_taken_and_leaves_nothing(place: Place) -> None
     assert await place.store.files(place.copy) == [], "the server keeps what it is sent, recovered or not"
 
 
-async def test_a_removed_snapshot_is_gone_and_its_removal_may_be_repeated(place: Place) -> None:
-    made = await place.store.create(place.name)
+async def test_deletion_is_idempotent(place: Place) -> None:
+    snapshot = await place.store.create(place.name)
 
-    await place.store.delete_file(place.name, made.name)
-    await place.store.delete_file(place.name, made.name)
+    await place.store.delete_file(place.name, snapshot.name)
+    await place.store.delete_file(place.name, snapshot.name)
 
     assert await place.names() == []
     with pytest.raises(NotFound):
-        await place.bytes_of(made.name)
+        await place.bytes_of(snapshot.name)
 
 
-async def test_metadata_is_merged_and_null_deletes_a_key(place: Place) -> None:
+async def test_metadata_is_merged_and_null_deletes_key(place: Place) -> None:
     await place.store.write_metadata(place.name, {"a": 1, "b": {"c": 2}})
     await place.store.write_metadata(place.name, {"a": None})
 
     assert await place.store.metadata(place.name) == METADATA | {"b": {"c": 2}}
 
 
-async def test_a_retired_collection_without_snapshots_is_gone(place: Place) -> None:
+async def test_retired_collection_without_files_is_deleted(place: Place) -> None:
     assert await delete_keeping_snapshots(place.collections, place.store, place.name) == 0
 
     assert not place.exists(place.name)
 
 
-async def test_a_retired_collection_keeps_its_snapshots_in_reach_until_the_last_is_removed(place: Place) -> None:
+async def test_retired_collection_keeps_its_files(place: Place) -> None:
+    """Until the last file is removed."""
     first = await place.store.create(place.name)
 
     assert await delete_keeping_snapshots(place.collections, place.store, place.name) == 1
@@ -167,11 +168,12 @@ async def test_a_retired_collection_keeps_its_snapshots_in_reach_until_the_last_
     assert not place.exists(place.name)
 
 
-async def test_a_snapshot_that_is_off_the_server_too_goes_with_its_collection(place: Place) -> None:
-    made = await place.store.create(place.name)
+async def test_copied_file_is_deleted_with_its_collection(place: Place) -> None:
+    snapshot = await place.store.create(place.name)
 
     assert (
-        await delete_keeping_snapshots(place.collections, place.store, place.name, copied=frozenset({made.name})) == 0
+        await delete_keeping_snapshots(place.collections, place.store, place.name, copied=frozenset({snapshot.name}))
+        == 0
     )
 
     assert not place.exists(place.name)
@@ -179,30 +181,32 @@ async def test_a_snapshot_that_is_off_the_server_too_goes_with_its_collection(pl
     assert await place.names() == []
 
 
-async def test_what_was_killed_after_the_deletion_is_retired_by_another_call(place: Place) -> None:
-    made = await place.store.create(place.name)
+async def test_killed_retirement_can_be_repeated(place: Place) -> None:
+    snapshot = await place.store.create(place.name)
     await place.collections.delete(place.name)
 
     assert await delete_keeping_snapshots(place.collections, place.store, place.name) == 1
 
-    assert await place.names() == [made.name]
+    assert await place.names() == [snapshot.name]
 
 
-async def test_a_collection_that_went_by_another_hand_is_put_in_reach_again(place: Place) -> None:
-    made = await place.store.create(place.name)
+async def test_deleted_collection_gets_a_placeholder(place: Place) -> None:
+    snapshot = await place.store.create(place.name)
     await place.collections.delete(place.name)
 
-    assert await keep_snapshots_available(place.collections, place.store, place.name) == {made.name}
+    assert await keep_snapshots_available(place.collections, place.store, place.name) == {snapshot.name}
     assert await keep_snapshots_available(place.collections, place.store, place.copy) == set()
 
     assert is_placeholder(await place.store.metadata(place.name))
     assert not place.exists(place.copy)
 
 
-async def test_a_collection_that_is_made_while_its_name_is_looked_after_is_not_deleted(place: Place) -> None:
-    """Between the look and the placeholder another process may make the real one, as a restore does."""
+async def test_placeholder_overwrites_no_new_collection(place: Place) -> None:
+    """Another process, such as a restore, may create the collection just before the placeholder."""
     await place.collections.delete(place.name)
-    snapshots: Any = InterleavedStore(place.store, Event(lambda name, _: name == "create_placeholder", place.make))
+    snapshots: Any = InterleavedStore(
+        place.store, Event(lambda name, _: name == "create_placeholder", place.create_again)
+    )
 
     assert await keep_snapshots_available(place.collections, snapshots, place.name) == set()
 
@@ -210,20 +214,20 @@ async def test_a_collection_that_is_made_while_its_name_is_looked_after_is_not_d
     assert place.count(place.name) == POINTS
 
 
-async def test_removing_the_file_of_a_collection_that_is_gone_removes_the_bytes(place: Place) -> None:
-    made = await place.store.create(place.name)
+async def test_file_of_a_deleted_collection_is_removed(place: Place) -> None:
+    snapshot = await place.store.create(place.name)
     await place.collections.delete(place.name)
 
-    await remove_file(place.collections, place.store, place.name, made.name)
+    await remove_file(place.collections, place.store, place.name, snapshot.name)
 
     assert not place.exists(place.name)
     await place.store.create_placeholder(place.name)
     assert await place.names() == []
 
 
-async def test_a_file_s_removal_leaves_a_collection_with_memories_alone(place: Place) -> None:
-    made = await place.store.create(place.name)
+async def test_removing_a_file_keeps_the_collection(place: Place) -> None:
+    snapshot = await place.store.create(place.name)
 
-    await remove_file(place.collections, place.store, place.name, made.name)
+    await remove_file(place.collections, place.store, place.name, snapshot.name)
 
     assert place.count(place.name) == POINTS

@@ -1,4 +1,4 @@
-"""Snapshots proven on a server: good ones whatever writers do meanwhile, and none that is another, cut or altered."""
+"""Verification of snapshots on a server: correct ones pass despite concurrent writes, wrong or damaged ones fail."""
 
 import asyncio
 import contextlib
@@ -47,7 +47,7 @@ async def this_cluster() -> str:
 
 @dataclass
 class Place:
-    """An agent with memories, its server, and what verifies."""
+    """An agent with memories, its server, and the verification."""
 
     world: World
     server: Server
@@ -58,7 +58,7 @@ class Place:
         return f"{self.world.agent.alias}__1"
 
     async def snapshot(self, *, during: Callable[[], Any] | None = None, **changes: Any) -> ComparedSnapshot:
-        """Make a snapshot of what there is, as a pass records it; `during` runs before the second count."""
+        """Take a snapshot and record it as a pass does; `during` runs before the second count."""
         self.world.clock.move(ms=2 * CLOCK_MARGIN_MS)
         begun_ms = self.world.clock.now_ms()
         before = await self.server.collections.count(self.physical)
@@ -85,7 +85,7 @@ class Place:
     async def verify(self, subject: ComparedSnapshot, how: Any = "Full") -> VerificationVerdict:
         return await self.verification.verify(subject, how, self.server)
 
-    async def scratch_left(self) -> list[str]:
+    async def list_scratch(self) -> list[str]:
         return [name for name in await self.server.snapshots.collections() if name.startswith(scratch_prefix(CLUSTER))]
 
     async def bytes_of(self, subject: ComparedSnapshot) -> bytes:
@@ -97,22 +97,22 @@ class Place:
 async def place(qdrant_url: str) -> AsyncIterator[Place]:
     source = KeywordSource(language="english", window=2)
     async with open_world(qdrant_url, keyword=source) as world, open_server(qdrant_url) as server:
-        here = Place(world, server, Verification(ScratchCollections(this_cluster)))
+        opened_place = Place(world, server, Verification(ScratchCollections(this_cluster)))
         for user in ("u0", "u1"):
             texts = [f"memory {number} of {user}" for number in range(20)]
             memories = [
                 IncomingMemory(user_id=user, content=text, vector=vector_of(text), session_id="s") for text in texts
             ]
             await world.remember.store(world.agent, memories)
-        yield here
-        assert await here.scratch_left() == []
+        yield opened_place
+        assert await opened_place.list_scratch() == []
 
 
 def faults(verdict: VerificationVerdict) -> list[Check]:
     return [finding.check for finding in verdict.findings if finding.is_good is False]
 
 
-def serving(content: bytes) -> Callable[[], Any]:
+def open_bytes(content: bytes) -> Callable[[], Any]:
     @contextlib.asynccontextmanager
     async def opened() -> AsyncIterator[AsyncIterator[bytes]]:
         async def chunks() -> AsyncIterator[bytes]:
@@ -124,7 +124,7 @@ def serving(content: bytes) -> Callable[[], Any]:
     return opened
 
 
-async def test_a_snapshot_is_restored_beside_the_agent_and_found_equal(place: Place) -> None:
+async def test_restored_copy_equals_the_live_collection(place: Place) -> None:
     subject = await place.snapshot()
 
     verdict = await place.verify(subject)
@@ -135,10 +135,8 @@ async def test_a_snapshot_is_restored_beside_the_agent_and_found_equal(place: Pl
 
 
 @pytest.mark.parametrize("engine", ["usual", "always_kept"])
-async def test_writers_and_deletions_at_any_time_do_not_fail_it(
-    place: Place, engine: str, request: pytest.FixtureRequest
-) -> None:
-    """Also where the engine keeps the vectors of what is emptied while a snapshot is made."""
+async def test_concurrent_writes_do_not_fail_it(place: Place, engine: str, request: pytest.FixtureRequest) -> None:
+    """Also if the engine keeps the vectors of emptied tombstones during a snapshot."""
     if engine != "usual":
         request.getfixturevalue(engine)
     async with concurrent_writers(place.world, "u0", writers=3):
@@ -156,7 +154,7 @@ async def test_writers_and_deletions_at_any_time_do_not_fail_it(
         ({"vector": vector_of("another")}, [Check.SAMPLE]),
     ],
 )
-async def test_a_point_that_was_altered_without_a_revision_is_found(place: Place, alter, expected) -> None:
+async def test_changed_point_with_same_revision_is_found(place: Place, alter, expected) -> None:
     subject = await place.snapshot()
     memory = (await place.world.rows("u0"))[0].id
     if "payload" in alter:
@@ -173,8 +171,8 @@ async def test_a_point_that_was_altered_without_a_revision_is_found(place: Place
     assert "something else" not in verdict.message
 
 
-class Torn:
-    """Gives the points of a server, and of one of them another vector, or score, as often as it is told to."""
+class ChangedReads:
+    """Changes a vector, or a score, in the first `times` reads of one point."""
 
     def __init__(self, points: QdrantPoints, collection: str, *, times: int, of: str) -> None:
         self._points, self._collection, self.left, self._of = points, collection, times, of
@@ -202,33 +200,33 @@ class Torn:
 
 @pytest.mark.parametrize(("of", "check"), [("scroll", Check.SAMPLE), ("query_batch", Check.PROBES)])
 @pytest.mark.parametrize("times", [0, 1, 2, 3])
-async def test_what_differs_is_read_again_before_a_snapshot_is_called_bad(
+async def test_difference_is_confirmed_by_more_reads(
     place: Place, monkeypatch: pytest.MonkeyPatch, times: int, of: str, check: Check
 ) -> None:
     monkeypatch.setattr(comparison, "CONFIRMING_READ_DELAY_S", 0.0)
     subject = await place.snapshot()
-    torn = Torn(place.server.points, place.physical, times=times, of=of)
+    changed_reads = ChangedReads(place.server.points, place.physical, times=times, of=of)
 
-    verdict = await place.verification.verify(subject, "Full", replace(place.server, points=torn))  # type: ignore[arg-type]
+    verdict = await place.verification.verify(subject, "Full", replace(place.server, points=changed_reads))  # type: ignore[arg-type]
 
-    assert torn.left == 0
+    assert changed_reads.left == 0
     assert faults(verdict) == ([check] if times == 3 else []), verdict.message
 
 
-@pytest.mark.parametrize("had_vectors", ["the copy", "the live one"])
-async def test_a_tombstone_with_vectors_is_as_good_as_one_without(place: Place, had_vectors: str) -> None:
-    """A snapshot may be made before a tombstone is emptied; and one of before that may hold what lost them."""
+@pytest.mark.parametrize("side", ["the copy", "the live one"])
+async def test_vectors_of_tombstones_are_ignored(place: Place, side: str) -> None:
+    """A snapshot may be taken before a tombstone is emptied, and an older one may contain memories emptied since."""
     agent, memory = place.world.agent, (await place.world.rows("u0"))[0].id
     store, kept = agent.store, {"": vector_of("kept"), KEYWORD_VECTOR: {"indices": [1], "values": [1.0]}}
-    give = [{"update_vectors": {"points": [{"id": memory, "vector": kept}]}}]
+    set_vectors = [{"update_vectors": {"points": [{"id": memory, "vector": kept}]}}]
     await delete_head(agent, memory, user_id="u0")
-    if had_vectors == "the copy":
-        await store.batch(place.physical, give)
+    if side == "the copy":
+        await store.batch(place.physical, set_vectors)
     subject = await place.snapshot()
-    if had_vectors == "the copy":
+    if side == "the copy":
         assert await delete_remaining_vectors(agent) == 1
     else:
-        await store.batch(place.physical, give)
+        await store.batch(place.physical, set_vectors)
 
     verdict = await place.verify(subject)
 
@@ -236,7 +234,7 @@ async def test_a_tombstone_with_vectors_is_as_good_as_one_without(place: Place, 
     await delete_remaining_vectors(agent)
 
 
-async def test_a_copy_that_lacks_what_was_there_before_is_found(place: Place) -> None:
+async def test_missing_points_are_found(place: Place) -> None:
     subject = await place.snapshot()
     await place.world.add("written later, stamped long ago")
     memory = (await place.world.rows("u"))[0].id
@@ -249,7 +247,7 @@ async def test_a_copy_that_lacks_what_was_there_before_is_found(place: Place) ->
     assert verdict.message == f"1 points from before the snapshot are missing: {memory}"
 
 
-async def test_a_count_that_was_never_between_is_found(place: Place) -> None:
+async def test_impossible_count_is_found(place: Place) -> None:
     subject = await place.snapshot()
 
     verdict = await place.verify(replace(subject, recorded=replace(subject.recorded, before=41, after=44)))
@@ -257,7 +255,7 @@ async def test_a_count_that_was_never_between_is_found(place: Place) -> None:
     assert faults(verdict) == [Check.COUNT]
 
 
-async def test_settings_other_than_those_recorded_are_found(place: Place) -> None:
+async def test_other_settings_are_found(place: Place) -> None:
     subject = await place.snapshot()
 
     verdict = await place.verify(replace(subject, recorded=replace(subject.recorded, config_hash="0" * 16)))
@@ -265,38 +263,45 @@ async def test_settings_other_than_those_recorded_are_found(place: Place) -> Non
     assert faults(verdict) == [Check.CONFIGURATION]
 
 
-async def test_a_snapshot_of_another_dimension_is_found(place: Place, qdrant_url: str) -> None:
+async def test_other_dimension_is_found(place: Place, qdrant_url: str) -> None:
     async with open_world(qdrant_url, size=4) as other:
         await other.add("of another agent", vector=vector_of("x", 4))
         foreign = replace(place, world=other)
-        theirs = await foreign.snapshot()
-        ours = await place.snapshot()
+        foreign_snapshot = await foreign.snapshot()
+        own_snapshot = await place.snapshot()
 
-        verdict = await place.verify(replace(ours, physical=theirs.physical, name=theirs.name, sha256=theirs.sha256))
+        verdict = await place.verify(
+            replace(
+                own_snapshot,
+                physical=foreign_snapshot.physical,
+                name=foreign_snapshot.name,
+                sha256=foreign_snapshot.sha256,
+            )
+        )
 
     assert Check.CONFIGURATION in faults(verdict)
     assert Check.MISSING in faults(verdict)
 
 
-async def test_a_snapshot_that_names_another_owner_is_found(place: Place) -> None:
-    told = (await place.server.snapshots.metadata(place.physical) or {})[METADATA_KEY]
-    await place.server.snapshots.write_metadata(place.physical, {METADATA_KEY: told | {"name": "other"}})
+async def test_other_owner_is_found(place: Place) -> None:
+    own_metadata = (await place.server.snapshots.metadata(place.physical) or {})[METADATA_KEY]
+    await place.server.snapshots.write_metadata(place.physical, {METADATA_KEY: own_metadata | {"name": "other"}})
     subject = await place.snapshot()
-    await place.server.snapshots.write_metadata(place.physical, {METADATA_KEY: told | {"name": "mine"}})
+    await place.server.snapshots.write_metadata(place.physical, {METADATA_KEY: own_metadata | {"name": "mine"}})
 
     assert faults(await place.verify(subject)) == [Check.OWNER]
 
 
-@pytest.mark.parametrize("gone", ["never named", "deleted", "placeholder"])
-async def test_without_a_live_collection_the_record_is_compared_and_that_is_said(place: Place, gone: str) -> None:
+@pytest.mark.parametrize("case", ["never named", "deleted", "placeholder"])
+async def test_deleted_collection_falls_back_to_the_record(place: Place, case: str) -> None:
     subject = await place.snapshot()
     copied = await place.bytes_of(subject)
-    if gone == "never named":
+    if case == "never named":
         subject = replace(subject, live=None)
     else:
         await place.server.collections.delete(place.physical)
-        subject = replace(subject, open_copy=serving(copied))
-    if gone == "placeholder":
+        subject = replace(subject, open_copy=open_bytes(copied))
+    if case == "placeholder":
         await place.server.snapshots.create_placeholder(place.physical)
 
     verdict = await place.verify(subject)
@@ -305,7 +310,7 @@ async def test_without_a_live_collection_the_record_is_compared_and_that_is_said
     assert "the live collection was deleted" in verdict.message
 
 
-async def test_a_live_collection_that_was_restored_since_is_no_measure(place: Place) -> None:
+async def test_restored_collection_is_not_compared(place: Place) -> None:
     subject = await place.snapshot()
     identity = RestoreIdentity(namespace="agents", name="undo", digest="ab")
     record = RestoreRecord(identity=identity, source="x", applied_at="2999-01-01T00:00:00Z")
@@ -327,7 +332,7 @@ async def test_a_live_collection_that_was_restored_since_is_no_measure(place: Pl
         (-86_400_000, RebuildStep.DONE, "Verified"),
     ],
 )
-async def test_while_a_rebuild_ends_its_target_is_no_measure(place: Place, moved_ago_ms, step, reason) -> None:
+async def test_target_of_a_recent_rebuild_is_not_compared(place: Place, moved_ago_ms, step, reason) -> None:
     subject = await place.snapshot()
     moved_ms = (subject.recorded.started_ms or 0) - moved_ago_ms
     rebuild = RebuildRecord(
@@ -340,7 +345,7 @@ async def test_while_a_rebuild_ends_its_target_is_no_measure(place: Place, moved
     assert (verdict.is_good, verdict.reason) == (True, reason), verdict.message
 
 
-async def test_of_a_placeholder_the_snapshot_is_fetched_under_its_name(place: Place) -> None:
+async def test_placeholder_still_serves_its_files(place: Place) -> None:
     subject = await place.snapshot()
     await place.server.collections.delete(place.physical)
     await place.server.snapshots.create_placeholder(place.physical)
@@ -348,18 +353,18 @@ async def test_of_a_placeholder_the_snapshot_is_fetched_under_its_name(place: Pl
     assert (await place.verify(subject)).reason == "ComparedWithRecord"
 
 
-class TakesNoAddresses(QdrantSnapshots):
+class WithoutUrlRecovery(QdrantSnapshots):
     """A server with `enable_snapshot_url_recovery` off."""
 
     async def recover(self, physical: str, location: str, *, sha256: str | None, api_key: str | None = None) -> None:
         raise StoreRejected(400, "snapshot recovery from URL is disabled")
 
 
-async def test_a_server_that_takes_no_addresses_is_sent_the_bytes(place: Place) -> None:
+async def test_server_without_url_recovery_gets_an_upload(place: Place) -> None:
     subject = await place.snapshot()
     url = place.server.endpoint.url
     async with open_server(url) as server:
-        closed = replace(server, snapshots=TakesNoAddresses(url))
+        closed = replace(server, snapshots=WithoutUrlRecovery(url))
 
         verdict = await place.verification.verify(subject, "Full", closed)
 
@@ -377,10 +382,10 @@ async def test_a_server_that_takes_no_addresses_is_sent_the_bytes(place: Place) 
         (lambda content: content, "0" * 64),
     ],
 )
-async def test_bytes_that_are_cut_or_altered_are_never_verified(place: Place, damage, sha256) -> None:
+async def test_damaged_bytes_are_never_verified(place: Place, damage, sha256) -> None:
     subject = await place.snapshot()
     copied = damage(await place.bytes_of(subject))
-    subject = replace(subject, open_copy=serving(copied), sha256=subject.sha256 if sha256 is ... else sha256)
+    subject = replace(subject, open_copy=open_bytes(copied), sha256=subject.sha256 if sha256 is ... else sha256)
 
     verdict = None
     for _ in range(3):
@@ -391,7 +396,7 @@ async def test_bytes_that_are_cut_or_altered_are_never_verified(place: Place, da
     assert (verdict.is_good, verdict.reason) == (False, "ChecksumDiffers")
 
 
-async def test_a_checksum_reads_every_byte_once(place: Place) -> None:
+async def test_checksum_mode_reads_all_bytes(place: Place) -> None:
     subject = await place.snapshot()
 
     good = await place.verify(subject, "Checksum")
@@ -401,26 +406,26 @@ async def test_a_checksum_reads_every_byte_once(place: Place) -> None:
     assert (bad.state.status, bad.reason) == (False, "ChecksumDiffers")
 
 
-async def test_a_snapshot_that_is_gone_is_not_verified(place: Place) -> None:
+async def test_missing_file_is_not_verified(place: Place) -> None:
     subject = replace(await place.snapshot(), name="gone.snapshot")
 
     assert (await place.verify(subject, "Checksum")).reason == "ChecksumDiffers"
     assert (await place.verify(subject)).reason == "ChecksumDiffers"
 
 
-async def test_one_that_is_larger_than_scratch_may_be_is_read_and_that_is_said(place: Place) -> None:
-    made = await place.snapshot()
-    place.verification = replace(place.verification, max_scratch_bytes=made.size - 1)
+async def test_large_snapshot_is_checked_by_checksum(place: Place) -> None:
+    snapshot = await place.snapshot()
+    place.verification = replace(place.verification, max_scratch_bytes=snapshot.size - 1)
 
-    # The second says of itself that it is small, as whoever writes its status can.
-    for subject in (made, replace(made, size=1)):
+    # The status of the second one has a forged size.
+    for subject in (snapshot, replace(snapshot, size=1)):
         verdict = await place.verify(subject)
 
         assert verdict.reason == "ChecksumMatches"
-        assert f"its {made.size} bytes exceed" in verdict.message
+        assert f"its {snapshot.size} bytes exceed" in verdict.message
 
 
-async def test_a_strict_mode_that_allows_few_points_a_call_is_kept_to(place: Place) -> None:
+async def test_strict_mode_limits_are_respected(place: Place) -> None:
     limits = (("enabled", True), ("max_query_limit", 7), ("search_allow_exact", False))
     await place.server.collections.apply(place.physical, UpdateStrictMode(limits))
     subject = await place.snapshot()
@@ -430,7 +435,7 @@ async def test_a_strict_mode_that_allows_few_points_a_call_is_kept_to(place: Pla
     assert (verdict.state.status, verdict.reason) == (True, "Verified"), verdict.message
 
 
-async def test_two_copies_of_one_snapshot_are_compared_the_same(place: Place) -> None:
+async def test_repeated_verification_gives_the_same(place: Place) -> None:
     subject = await place.snapshot()
 
     assert await place.verify(subject) == await place.verify(subject)
@@ -463,7 +468,7 @@ def status_of(subject: ComparedSnapshot, **changes: Any) -> dict[str, Any]:
         (None, True, "Verified"),
     ],
 )
-async def test_a_snapshot_s_status_says_how_it_is_proven(place: Place, verify, status, reason) -> None:
+async def test_verify_mode_of_the_status_is_used(place: Place, verify, status, reason) -> None:
     subject = await place.snapshot()
     metadata = Metadata(name="s", namespace="agents", uid=subject.uid)
 
@@ -472,15 +477,15 @@ async def test_a_snapshot_s_status_says_how_it_is_proven(place: Place, verify, s
     assert (state.status, state.reason) == (status, reason), state.message
 
 
-async def test_what_qdrant_has_no_more_is_taken_from_where_it_was_copied_to(place: Place) -> None:
+async def test_lost_file_is_read_from_its_copy(place: Place) -> None:
     subject = await place.snapshot()
     content = await place.bytes_of(subject)
     await place.server.snapshots.delete_file(subject.physical, subject.name)
-    asked = []
+    opened_copies = []
 
     def open_elsewhere(location: dict[str, Any], namespace: str) -> Any:
-        asked.append((location["key"], namespace))
-        return serving(content)()
+        opened_copies.append((location["key"], namespace))
+        return open_bytes(content)()
 
     place.verification = replace(place.verification, open_elsewhere=open_elsewhere)
     status = status_of(subject, locations=[{"type": "S3", "key": "a/b"}])
@@ -490,4 +495,4 @@ async def test_what_qdrant_has_no_more_is_taken_from_where_it_was_copied_to(plac
     )
 
     assert (state.status, state.reason) == (True, "Verified"), state.message
-    assert asked == [("a/b", "agents")]
+    assert opened_copies == [("a/b", "agents")]

@@ -1,4 +1,4 @@
-"""Webhooks over a real engine and real sockets: targets that are away, slow, lie or redirect; kills."""
+"""Webhook delivery over a real engine and sockets: unavailable, slow, malformed and redirecting targets; crashes."""
 
 import asyncio
 import base64
@@ -37,24 +37,24 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 
 @dataclass(slots=True)
 class Target:
-    """A server that somebody else runs.
+    """A webhook target.
 
     Attributes:
-        answer: what it sends once it has a request; None sends nothing.
-        endless: then it sends on, for ever.
-        got: what came: head and body of each.
+        answer: Response to a request; None sends nothing.
+        endless: Sent repeatedly after `answer`.
+        received: Headers and body of each request.
     """
 
     answer: bytes | None = OK
     endless: bytes = b""
-    got: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
+    received: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
     sent_bytes: int = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
             headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:] if line)}
-            self.got.append((headers, await reader.readexactly(int(headers["content-length"]))))
+            self.received.append((headers, await reader.readexactly(int(headers["content-length"]))))
             if self.answer is None:
                 await asyncio.sleep(60)
                 return
@@ -70,19 +70,19 @@ class Target:
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        return [json.loads(body) for _, body in self.got]
+        return [json.loads(body) for _, body in self.received]
 
     @property
     def ids(self) -> list[str]:
-        return [headers["webhook-id"] for headers, _ in self.got]
+        return [headers["webhook-id"] for headers, _ in self.received]
 
 
 @dataclass(slots=True)
 class Operators:
-    """Operators, one after the other, that tell one webhook of an agent.
+    """Successive operators that deliver one webhook of an agent.
 
     Attributes:
-        status: of the object, as it was last written.
+        status: Status of the object as last written.
     """
 
     world: World
@@ -93,7 +93,7 @@ class Operators:
         default_factory=lambda: FakeSecrets({("agents", "hooks", "key"): f"whsec_{base64.b64encode(SECRET).decode()}"})
     )
     status: dict[str, Any] = field(default_factory=dict)
-    asked: list[float] = field(default_factory=list)
+    requested: list[float] = field(default_factory=list)
     operator: WebhookDelivery = field(init=False)
 
     def __post_init__(self) -> None:
@@ -101,7 +101,7 @@ class Operators:
         self.restart()
 
     def restart(self) -> None:
-        """Let another operator lead, which knows what status says."""
+        """Replace the operator by one that reads its state from the status."""
 
         async def open_agent(settings: Any) -> Any:
             return self.world.agent
@@ -109,26 +109,26 @@ class Operators:
         sender = HttpWebhookSender(self.egress, timeout_s=TIMEOUT_S)
         self.operator = WebhookDelivery(
             *(ObjectTable(), open_agent, self.secrets, sender, self.world.clock),
-            request=lambda key, after_s=0.0: self.asked.append(after_s),
+            request=lambda key, after_s=0.0: self.requested.append(after_s),
         )
 
-    async def look(self, *, is_written: bool = True) -> dict[str, Any]:
-        """Let the operator look once what is settled; return what it would write down of the webhook."""
+    async def deliver(self, *, is_written: bool = True) -> dict[str, Any]:
+        """Deliver the settled events; return the new status of the webhook."""
         hook = {"name": "ops", "url": self.url, "events": self.events, "secretRef": {"name": "hooks", "key": "key"}}
         slug = self.world.agent.settings.slug
         document = memory_document(slug, webhooks=[hook]) | {"status": {"collection": {"physical": "p"}} | self.status}
         key = Key("AgentMemory", "agents", slug)
         self.operator.table.put(document)
         await self.operator._deliver(key)
-        told = self.operator.schedule(key, parse_agent_memory(document))
+        status = self.operator.schedule(key, parse_agent_memory(document))
         if is_written:
-            self.status |= told
-        [webhook] = told["webhooks"]
+            self.status |= status
+        [webhook] = status["webhooks"]
         return dict(webhook)
 
-    async def later(self, **how: Any) -> dict[str, Any]:
+    async def deliver_later(self, **options: Any) -> dict[str, Any]:
         self.world.clock.move(ms=SETTLED_MS)
-        return await self.look(**how)
+        return await self.deliver(**options)
 
 
 @pytest.fixture
@@ -141,65 +141,65 @@ async def operators(world: World, target: Target) -> AsyncIterator[Operators]:
     server = await asyncio.start_server(target.serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     operators = Operators(world, f"http://127.0.0.1:{port}/hook")
-    await operators.look()
+    await operators.deliver()
     yield operators
     server.close()
 
 
-async def test_events_are_told_once_in_order_and_signed(operators: Operators, target: Target) -> None:
+async def test_events_are_sent_once_in_order_and_signed(operators: Operators, target: Target) -> None:
     world = operators.world
     old = await world.add("lives in Rome")
     new = await world.add("lives in Oslo", supersedes=old)
     world.clock.move(ms=1)
     receipt = await world.forgetting.forget(world.agent, ForgetRequest(scope=ErasureScope(user_id="v", is_whole=True)))
-    told = await operators.later()
+    status = await operators.deliver_later()
     assert [(event["type"], event["data"]) for event in target.events] == [
         ("memory_superseded", {"agent": world.agent.settings.slug, "id": old, "user_id": "u"}),
         ("erased", {"agent": world.agent.settings.slug, "id": receipt.id, "user_id": None}),
     ]
-    assert new not in str(target.got)
-    assert (told["delivered"], told["dropped"]) == (2, 0)
-    for headers, body in target.got:
-        signed = b".".join((headers["webhook-id"].encode(), headers["webhook-timestamp"].encode(), body))
-        signature = base64.b64encode(hmac.new(SECRET, signed, hashlib.sha256).digest()).decode()
+    assert new not in str(target.received)
+    assert (status["delivered"], status["dropped"]) == (2, 0)
+    for headers, body in target.received:
+        signed_bytes = b".".join((headers["webhook-id"].encode(), headers["webhook-timestamp"].encode(), body))
+        signature = base64.b64encode(hmac.new(SECRET, signed_bytes, hashlib.sha256).digest()).decode()
         assert headers["webhook-signature"] == f"v1,{signature}"
         assert int(headers["webhook-timestamp"]) == world.clock.now_ms() // 1000
-    await operators.later()
-    assert len(target.got) == 2
-    assert operators.asked
+    await operators.deliver_later()
+    assert len(target.received) == 2
+    assert operators.requested
 
 
-async def test_what_was_erased_before_a_restore_is_told_before_it(operators: Operators, target: Target) -> None:
+async def test_erasure_before_a_restore_is_sent_first(operators: Operators, target: Target) -> None:
     world = operators.world
     await world.forgetting.forget(world.agent, ForgetRequest(scope=ErasureScope(user_id="u", is_whole=True)))
     world.clock.move(ms=1_000)
     number = world.clock.now_ms()
     world.agent = replace(world.agent, epoch=Epoch(number=number, contents=number))
     world.clock.move(ms=SETTLED_MS - 1_000)
-    await operators.look()
-    await operators.later()
+    await operators.deliver()
+    await operators.deliver_later()
     assert [event["type"] for event in target.events] == ["erased", "restored"]
 
 
-async def test_a_webhook_is_told_what_it_asks_for_alone(operators: Operators, target: Target) -> None:
+async def test_only_subscribed_events_are_sent(operators: Operators, target: Target) -> None:
     operators.events = ["restored"]
     world = operators.world
     await world.add("newer", supersedes=await world.add("old"))
-    await operators.later()
+    await operators.deliver_later()
     number = world.clock.now_ms()
     world.agent = replace(world.agent, epoch=Epoch(number=number, contents=number))
-    await operators.later()
+    await operators.deliver_later()
     assert [(event["type"], event["data"]["id"]) for event in target.events] == [("restored", str(number))]
 
 
-async def test_a_cleanup_is_told_once_and_one_that_is_held_is_not(operators: Operators, target: Target) -> None:
+async def test_cleanup_is_sent_once_unless_held(operators: Operators, target: Target) -> None:
     time = render_second(operators.world.clock.now_ms() / 1000)
     operators.status["lastCleanup"] = {"time": time, "removed": 3, "held": {"digest": "d"}}
-    await operators.look()
-    assert target.got == []
+    await operators.deliver()
+    assert target.received == []
     operators.status["lastCleanup"] = {"time": time, "removed": 3}
     for _ in range(2):
-        await operators.look()
+        await operators.deliver()
         operators.restart()
     assert [(event["type"], event["data"]["removed"]) for event in target.events] == [("cleanup_done", 3)]
 
@@ -219,46 +219,43 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("case", ANSWERS)
-async def test_what_is_not_taken_is_sent_again_later_and_under_the_same_id(
-    operators: Operators, target: Target, case: str
-) -> None:
-    target.answer, target.endless, words = ANSWERS[case]
+async def test_failed_event_is_retried_with_its_id(operators: Operators, target: Target, case: str) -> None:
+    target.answer, target.endless, message = ANSWERS[case]
     world = operators.world
     await world.add("newer", supersedes=await world.add("old"))
-    first = await operators.later()
-    assert words in first["message"]
+    first = await operators.deliver_later()
+    assert message in first["message"]
     assert first["delivered"] == 0
-    await operators.look()
-    assert len(target.got) == 1, "it is not tried again at once"
+    await operators.deliver()
+    assert len(target.received) == 1, "it is not tried again at once"
     target.answer, target.endless = OK, b""
     world.clock.move(ms=11_000)
-    told = await operators.look()
-    assert told["delivered"] == 1
-    assert "message" not in told
+    status = await operators.deliver()
+    assert status["delivered"] == 1
+    assert "message" not in status
     assert len(set(target.ids)) == 1
-    assert len({body for _, body in target.got}) == 1
+    assert len({body for _, body in target.received}) == 1
 
 
 @pytest.mark.parametrize("length", [b"", b"Content-Length: 999999999999\r\n"])
-async def test_an_answer_without_end_is_not_read(operators: Operators, target: Target, length: bytes) -> None:
+async def test_endless_response_is_not_read(operators: Operators, target: Target, length: bytes) -> None:
     target.answer, target.endless = b"HTTP/1.1 200 OK\r\n" + length + b"\r\n", b"a" * 65536
     await operators.world.add("newer", supersedes=await operators.world.add("old"))
-    assert (await operators.later())["delivered"] == 1
+    assert (await operators.deliver_later())["delivered"] == 1
     assert target.sent_bytes < 32 << 20
 
 
-async def test_a_kill_after_sending_sends_the_same_again(operators: Operators, target: Target) -> None:
+async def test_kill_after_sending_repeats_the_event(operators: Operators, target: Target) -> None:
     await operators.world.add("newer", supersedes=await operators.world.add("old"))
-    await operators.later(is_written=False)
+    await operators.deliver_later(is_written=False)
     operators.restart()
-    await operators.look()
-    assert len(target.got) == 2
+    await operators.deliver()
+    assert len(target.received) == 2
     assert len(set(target.ids)) == 1
 
 
-async def test_a_target_that_is_away_for_a_day_loses_nothing_and_costs_nothing(
-    operators: Operators, target: Target
-) -> None:
+async def test_target_outage_of_a_day_loses_nothing(operators: Operators, target: Target) -> None:
+    """Later events wait for the first one, and the operator accumulates no state."""
     world = operators.world
     target.answer = ANSWERS["it is away for a while"][0]
     for number in range(5):
@@ -266,38 +263,38 @@ async def test_a_target_that_is_away_for_a_day_loses_nothing_and_costs_nothing(
         world.clock.move(ms=1_000)
     for _ in range(24):
         world.clock.move(ms=round(MAX_RETRY_S * 1000))
-        await operators.look()
+        await operators.deliver()
     assert len(set(target.ids)) == 1, "what follows waits"
     assert len(operators.operator._known) == 1
     target.answer = OK
     operators.restart()
-    assert (await operators.later())["delivered"] == 5
+    assert (await operators.deliver_later())["delivered"] == 5
     assert len(set(target.ids)) == 5
 
 
-async def test_what_is_too_old_is_dropped_and_counted(operators: Operators, target: Target) -> None:
+async def test_expired_events_are_dropped_and_counted(operators: Operators, target: Target) -> None:
     world = operators.world
     target.answer = None
     await world.add("newer", supersedes=await world.add("old"))
-    await operators.later()
+    await operators.deliver_later()
     world.clock.move(ms=MAX_EVENT_AGE_MS + 1)
     await world.add("later", supersedes=await world.add("before"))
     target.answer = OK
-    told = await operators.later()
-    assert (told["dropped"], told["delivered"]) == (1, 1)
+    status = await operators.deliver_later()
+    assert (status["dropped"], status["delivered"]) == (1, 1)
     assert collect_samples(operators.operator.meter.dropped) == {"agentmemory_webhook_dropped_total": 1}
 
 
-async def test_who_is_forgotten_while_a_target_is_away_is_told_to_nobody(operators: Operators, target: Target) -> None:
+async def test_forgotten_users_events_are_not_sent(operators: Operators, target: Target) -> None:
     world = operators.world
     target.answer = ANSWERS["it is away for a while"][0]
     await world.add("newer", supersedes=await world.add("old"))
-    await operators.later()
-    tried = len(target.got)
+    await operators.deliver_later()
+    tried = len(target.received)
     await world.forgetting.forget(world.agent, ForgetRequest(scope=ErasureScope(user_id="u", is_whole=True)))
     target.answer = OK
     world.clock.move(ms=round(MAX_RETRY_S * 1000))
-    await operators.later()
+    await operators.deliver_later()
     assert [event["type"] for event in target.events[tried:]] == ["erased"]
     assert '"u"' not in str(target.events[tried:])
 
@@ -312,42 +309,44 @@ async def test_who_is_forgotten_while_a_target_is_away_is_told_to_nobody(operato
         {"name": "other", "cursor": "y"},
     ],
 )
-async def test_a_forged_status_ends_nothing(operators: Operators, target: Target, forged: dict[str, Any]) -> None:
+async def test_forged_status_does_not_stop_delivery(
+    operators: Operators, target: Target, forged: dict[str, Any]
+) -> None:
     operators.status["webhooks"] = [{"name": "ops"} | forged]
     operators.restart()
-    await operators.look()
+    await operators.deliver()
     await operators.world.add("newer", supersedes=await operators.world.add("old"))
-    await operators.later()
+    await operators.deliver_later()
     assert [event["type"] for event in target.events] == ["memory_superseded"]
 
 
 @pytest.mark.parametrize(
     "url", ["http://169.254.169.254/x", "http://127.0.0.1:1/x", "http://localhost/x", "http://[::ffff:127.0.0.1]/x"]
 )
-async def test_a_host_that_may_not_be_connected_to_is_not(operators: Operators, target: Target, url: str) -> None:
+async def test_blocked_host_is_not_contacted(operators: Operators, target: Target, url: str) -> None:
     operators.url, operators.egress = url, Egress(EgressPolicy(is_in_cluster=True))
     operators.restart()
     await operators.world.add("newer", supersedes=await operators.world.add("old"))
-    told = await operators.later()
-    assert "spec.webhooks[ops].url" in told["message"]
-    assert "are blocked: it is, or resolves to" in told["message"]
-    assert target.got == []
+    status = await operators.deliver_later()
+    assert "spec.webhooks[ops].url" in status["message"]
+    assert "are blocked: it is, or resolves to" in status["message"]
+    assert target.received == []
 
 
 @pytest.mark.parametrize(
-    ("secrets", "words"),
+    ("secrets", "message"),
     [
         (FakeSecrets(), "hooks"),
         (FakeSecrets({("agents", "hooks", "key"): "short"}), "at least 24 bytes"),
         (FakeSecrets({("agents", "hooks", "key"): "whsec_%%%"}), "at least 24 bytes"),
     ],
 )
-async def test_without_a_key_nothing_is_sent(
-    operators: Operators, target: Target, secrets: FakeSecrets, words: str
+async def test_invalid_key_sends_nothing(
+    operators: Operators, target: Target, secrets: FakeSecrets, message: str
 ) -> None:
     operators.secrets = secrets
     operators.restart()
     await operators.world.add("newer", supersedes=await operators.world.add("old"))
-    told = await operators.later()
-    assert words in told["message"]
-    assert target.got == []
+    status = await operators.deliver_later()
+    assert message in status["message"]
+    assert target.received == []

@@ -1,6 +1,6 @@
-"""What who holds a collection without keys finds of its memories: nothing but what their setting says.
+"""Attacks on a collection without its keys: they find only the parts that each zone setting leaves readable.
 
-Each attack finds the same in plain memories, or it would prove nothing. `python -m bench.zones` has more of both.
+Each attack works on plain memories. `python -m bench.zones` runs more of them.
 """
 
 import asyncio
@@ -33,13 +33,13 @@ from tests.support.web.api_stack import create_collection, running_api
 from tests.support.zone_agents import Keys
 
 SEED, MEMORIES, CANDIDATES, DIMENSIONS = 5, 12, 60, 256
-# Most words of other memories too, and some that nobody says.
+# Most words are in other memories too; some are in none.
 VOCABULARY = vocabulary()[::8]
-SAID = sentences(VOCABULARY, CANDIDATES, np.random.default_rng(SEED))
+SENTENCES = sentences(VOCABULARY, CANDIDATES, np.random.default_rng(SEED))
 PLAIN, SEALED, VECTORS, BOTH, TAGGED = SETTINGS
 VECTOR_ATTACKS = {"nearest words", "words taken out one by one", "vector"}
-# How long a sealed text is can be seen in every setting.
-FINDS = [
+# The length of a sealed text is visible in every setting.
+FINDINGS = [
     (SEALED, {"length"}),
     (VECTORS, {"length", *VECTOR_ATTACKS}),
     (BOTH, {"length", *VECTOR_ATTACKS, "keyword ids"}),
@@ -55,7 +55,7 @@ def snapshots() -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def stored(qdrant_url: str, snapshots: dict[str, bytes]) -> Iterator[Stored]:
-    """Memories of each setting, as they lie in the engine."""
+    """Memories of each setting as the engine stores them."""
     settings = (*SETTINGS, OTHERS)
     documents = [agent_document(setting.slug, **setting.spec(DIMENSIONS)) for setting in settings]
     for document in documents:
@@ -67,9 +67,9 @@ def stored(qdrant_url: str, snapshots: dict[str, bytes]) -> Iterator[Stored]:
         Client(qdrant_url) as qdrant,
     ):
         for setting in settings:
-            said = [OTHER] if setting is OTHERS else SAID[:MEMORIES]
-            store(api, setting, said)
-            found[setting.name] = read_stored_points(qdrant, setting, said)
+            own_sentences = [OTHER] if setting is OTHERS else SENTENCES[:MEMORIES]
+            store(api, setting, own_sentences)
+            found[setting.name] = read_stored_points(qdrant, setting, own_sentences)
             snapshots[setting.name] = snapshot_of(qdrant_url, alias_of(setting.slug))
     yield found
     for setting in settings:
@@ -80,55 +80,53 @@ def stored(qdrant_url: str, snapshots: dict[str, bytes]) -> Iterator[Stored]:
 def attacker(qdrant_url: str) -> Attacker:
     with Client(qdrant_url) as qdrant:
         ids = token_ids(qdrant, VOCABULARY)
-    return asyncio.run(attacker_of(VOCABULARY, SAID, ids, dimensions=DIMENSIONS))
+    return asyncio.run(attacker_of(VOCABULARY, SENTENCES, ids, dimensions=DIMENSIONS))
 
 
 @pytest.mark.parametrize("attack", WORD_ATTACKS)
-def test_words_are_found_where_nothing_hides_them(stored: Stored, attacker: Attacker, attack: str) -> None:
+def test_plain_words_are_found(stored: Stored, attacker: Attacker, attack: str) -> None:
     assert share_of_words(attacker, attack, stored[PLAIN.name]) > 0.5
 
 
 @pytest.mark.parametrize("attack", CONTENT_ATTACKS)
-def test_contents_are_told_where_nothing_hides_them(stored: Stored, attacker: Attacker, attack: str) -> None:
+def test_plain_contents_are_found(stored: Stored, attacker: Attacker, attack: str) -> None:
     assert share_of_contents(attacker, attack, stored[PLAIN.name]) > (0.1 if attack == "length" else 0.9)
 
 
-@pytest.mark.parametrize(("setting", "finding"), FINDS, ids=[setting.slug for setting, _ in FINDS])
-def test_attacks_find_what_a_setting_gives_away_and_nothing_else(
+@pytest.mark.parametrize(("setting", "finding"), FINDINGS, ids=[setting.slug for setting, _ in FINDINGS])
+def test_attacks_find_only_what_a_setting_leaves(
     stored: Stored, attacker: Attacker, setting: Setting, finding: set[str]
 ) -> None:
     memories = stored[setting.name]
-    knowing = replace(attacker, known=(memories[0][0], memories[0][1].own))
+    informed = replace(attacker, known=(memories[0][0], memories[0][1].own))
 
     words = {attack for attack in WORD_ATTACKS if share_of_words(attacker, attack, memories)}
-    contents = {attack for attack in CONTENT_ATTACKS if share_of_contents(knowing, attack, memories[1:])}
+    contents = {attack for attack in CONTENT_ATTACKS if share_of_contents(informed, attack, memories[1:])}
 
     assert words | contents == finding
     assert ("keyword ids" in words) is ("keyword ids" in contents)
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.slug)
-def test_the_words_of_a_memory_lie_with_its_neighbours_only_where_it_has_no_zone(
-    stored: Stored, attacker: Attacker, setting: Setting
-) -> None:
-    beside = [(said, replace(held, own=held.own | {"vector": {}})) for said, held in stored[setting.name]]
+def test_window_has_words_of_plain_memories_only(stored: Stored, attacker: Attacker, setting: Setting) -> None:
+    windows_only = [
+        (sentence, replace(points, own=points.own | {"vector": {}})) for sentence, points in stored[setting.name]
+    ]
 
-    assert all(held.after for _, held in beside)
-    assert (share_of_words(attacker, "keyword ids", beside) > 0) is (setting is PLAIN)
+    assert all(points.after for _, points in windows_only)
+    assert (share_of_words(attacker, "keyword ids", windows_only) > 0) is (setting is PLAIN)
 
 
-def test_a_hash_that_is_not_keyed_would_tell_what_is_sealed(stored: Stored, attacker: Attacker) -> None:
-    memories = [(said, with_plain_hash(said, held)) for said, held in stored[SEALED.name]]
+def test_unkeyed_hash_would_reveal_content(stored: Stored, attacker: Attacker) -> None:
+    memories = [(sentence, with_plain_hash(sentence, points)) for sentence, points in stored[SEALED.name]]
 
     assert share_of_contents(attacker, "content hash", memories) == 1
 
 
-def test_a_snapshot_holds_the_words_of_plain_memories_and_the_tags_of_sealed_ones(
-    stored: Stored, snapshots: dict[str, bytes]
-) -> None:
-    anyhow = snapshots[OTHERS.name]
+def test_snapshot_has_plain_words_and_tags_only(stored: Stored, snapshots: dict[str, bytes]) -> None:
+    unrelated = snapshots[OTHERS.name]
     shares = {
-        setting.slug: share_in_bytes(snapshots[setting.name], stored[setting.name], anyhow=anyhow)
+        setting.slug: share_in_bytes(snapshots[setting.name], stored[setting.name], unrelated=unrelated)
         for setting in SETTINGS
     }
 
