@@ -23,7 +23,7 @@ class FailingEmbedder(ThreadingHTTPServer):
     Attributes:
         fail_share: Share of failing requests, 0..1. May be changed at run time.
         delay_s: Delay of each response.
-        asked, failed: Number of requests and of failures so far.
+        request_count, failure_count: Number of requests and of failures so far.
     """
 
     daemon_threads = True

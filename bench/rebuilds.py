@@ -75,7 +75,7 @@ class RebuildObservation:
     """Observations of one rebuild.
 
     Attributes:
-        begun: Start time of each step in perf_counter seconds. `Done` is the end.
+        step_starts: Start time of each step in perf_counter seconds. `Done` is the end.
         grown_mib: Peak growth of the memory of the process of operator and API.
     """
 

@@ -37,8 +37,8 @@ class Snapshots:
     """Snapshots as observed by a watch on the API server, in a thread.
 
     Attributes:
-        begun: Names of snapshots with a step in progress.
-        most: Largest size of `begun` so far.
+        active: Names of snapshots with a step in progress.
+        max_active: Largest size of `active` so far.
         ended: Result of each completed snapshot, and its duration in seconds.
     """
 
@@ -78,7 +78,7 @@ class RoundResult:
     Attributes:
         took_s: Seconds from the scheduled time until the last snapshot ended.
         files: Number of snapshots in Qdrant for each agent.
-        left: Number of remaining scratch collections.
+        remaining_scratch: Number of remaining scratch collections.
     """
 
     took_s: float

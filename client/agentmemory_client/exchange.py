@@ -122,7 +122,7 @@ class Call(Generic[T]):
     Attributes:
         read: Builds the result from the JSON of the response.
         key: Idempotency key; None if the call needs none.
-        gone: Builds the result if a retry finds the object deleted (404): an earlier attempt has deleted it.
+        on_not_found: Builds the result if a retry finds the object deleted (404): an earlier attempt has deleted it.
         timeout_s: Timeout for a slow call; None for the connection's.
     """
 

@@ -29,7 +29,7 @@ class Plan:
     Attributes:
         reads, writes: Operations by their index in the batch. Equal reads are done once; of several writes of a key
             only the last is done.
-        place_of: For each operation of the batch, the index of the operation that supplies its outcome.
+        source_index: For each operation of the batch, the index of the operation that supplies its outcome.
     """
 
     reads: Mapping[int, Op]

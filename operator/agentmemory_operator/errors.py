@@ -58,7 +58,8 @@ class AgentMemoryError(Exception):
     The message may be logged or written to events and statuses. So it never quotes a server's response about memories.
 
     Attributes:
-        words: Text of a server's response to a request for memories. Only the caller of that request may see it.
+        server_message: Text of a server's response to a request for memories. Only the caller of that request may see
+            it.
     """
 
     server_message: str = ""
@@ -132,7 +133,7 @@ class RequestInvalid(AgentMemoryError):
     """A request has invalid fields. The message lists the first `MAX_ERRORS`, and the number of the others.
 
     Args:
-        more: Number of further errors that are not in `errors`.
+        more_errors: Number of further errors that are not in `errors`.
     """
 
     MAX_ERRORS = 50
@@ -296,7 +297,7 @@ class AgentClosed(StoreUnavailable):
     """A snapshot is being restored into the agent's collection, which is neither read nor written until then.
 
     Attributes:
-        until: Epoch number with which the collection reopens; 0 if unknown.
+        reopening_epoch: Epoch number with which the collection reopens; 0 if unknown.
     """
 
     def __init__(self, message: str, *, until: int = 0, retry_after_s: float = 0.0) -> None:

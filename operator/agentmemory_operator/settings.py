@@ -48,8 +48,8 @@ class Settings:
         allowed_hosts: Hosts that tenants may name, in the syntax of `connections.rules.egress`. If empty, all hosts are
             allowed except those that are always forbidden.
         api_server: Host and port of the cluster's API server; None outside a pod.
-        snapshots_at_once: Maximum number of concurrent snapshots of one connection.
-        rebuilds_at_once: Maximum number of concurrent rebuilds of one connection.
+        max_concurrent_snapshots: Maximum number of concurrent snapshots of one connection.
+        max_concurrent_rebuilds: Maximum number of concurrent rebuilds of one connection.
         cluster_id: Cluster id in ownership markers. None uses the uid of kube-system, in development a file.
         zone_keys_namespace: Namespace of the data keys of privacy zones. If empty, zones are refused.
         exports_traces: True if the OTEL_* variables name a collector. The OpenTelemetry SDK reads the other OTEL_*

@@ -4,7 +4,7 @@ from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
-from agentmemory_operator.collections.rules.collection import Collection, Marker, ObservedCollection
+from agentmemory_operator.collections.rules.collection import Collection, Marker, Observation
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
 from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason
 from agentmemory_operator.spec.presets import RETRIEVAL_INDEXES
@@ -82,7 +82,7 @@ def collections(*, has_marker: bool = False, is_reported: bool = False) -> st.Se
     )
 
 
-observations: st.SearchStrategy[ObservedCollection | None] = st.none() | st.builds(
+observations: st.SearchStrategy[Observation | None] = st.none() | st.builds(
     observed_of,
     collections(is_reported=True),
     physical=st.sampled_from([ALIAS, f"{ALIAS}__1", f"{ALIAS}__3"]),

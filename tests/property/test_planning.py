@@ -12,7 +12,7 @@ from agentmemory_operator.collections.rules.changes import ChangeClass, Rebuild,
 from agentmemory_operator.collections.rules.collection import (
     Collection,
     Marker,
-    ObservedCollection,
+    Observation,
     marker_from_json,
     marker_to_json,
 )
@@ -32,13 +32,13 @@ LAST = f"{ALIAS}__3"
 desired_collections = collections(has_marker=True)
 
 
-def plan(desired: Collection, observed: ObservedCollection | None) -> Plan:
+def plan(desired: Collection, observed: Observation | None) -> Plan:
     return plan_changes(desired, observed, alias=ALIAS, physical=FRESH)
 
 
 @given(desired_collections, observations)
 def test_a_plan_that_was_carried_out_leaves_only_what_is_held(
-    desired: Collection, observed: ObservedCollection | None
+    desired: Collection, observed: Observation | None
 ) -> None:
     first = plan(desired, observed)
     refusal = find_refusal(first, observed)
@@ -50,7 +50,7 @@ def test_a_plan_that_was_carried_out_leaves_only_what_is_held(
 
 @given(desired_collections, observations, st.data())
 def test_a_plan_that_was_interrupted_is_finished_by_the_next(
-    desired: Collection, observed: ObservedCollection | None, data: st.DataObject
+    desired: Collection, observed: Observation | None, data: st.DataObject
 ) -> None:
     first = plan(desired, observed)
     todo = allowed_changes(first, find_refusal(first, observed))
@@ -64,7 +64,7 @@ def test_a_plan_that_was_interrupted_is_finished_by_the_next(
 
 @given(desired_collections, observations, st.randoms())
 def test_a_plan_does_not_depend_on_the_order_of_what_the_server_reports(
-    desired: Collection, observed: ObservedCollection | None, random: Any
+    desired: Collection, observed: Observation | None, random: Any
 ) -> None:
     if observed is None:
         return
@@ -76,9 +76,7 @@ def test_a_plan_does_not_depend_on_the_order_of_what_the_server_reports(
 
 
 @given(desired_collections, observations)
-def test_nothing_that_needs_a_new_collection_is_allowed(
-    desired: Collection, observed: ObservedCollection | None
-) -> None:
+def test_nothing_that_needs_a_new_collection_is_allowed(desired: Collection, observed: Observation | None) -> None:
     whole = plan(desired, observed)
     refusal = find_refusal(whole, observed)
 
@@ -90,7 +88,7 @@ def test_nothing_that_needs_a_new_collection_is_allowed(
 
 @given(desired_collections, observations)
 def test_while_something_is_held_the_vectors_mean_what_the_collection_says(
-    desired: Collection, observed: ObservedCollection | None
+    desired: Collection, observed: Observation | None
 ) -> None:
     whole = plan(desired, observed)
     refusal = find_refusal(whole, observed)
@@ -103,7 +101,7 @@ def test_while_something_is_held_the_vectors_mean_what_the_collection_says(
 
 
 @given(desired_collections, observations)
-def test_the_digest_follows_the_changes_alone(desired: Collection, observed: ObservedCollection | None) -> None:
+def test_the_digest_follows_the_changes_alone(desired: Collection, observed: Observation | None) -> None:
     one, again = plan(desired, observed), plan(desired, observed)
 
     assert one.digest == again.digest == Plan("elsewhere", one.changes).digest
@@ -174,7 +172,7 @@ def _as_the_engine_keeps_it(collection: Collection) -> Collection:
 
 @given(desired_collections, desired_collections, observations)
 def test_a_newer_preset_does_nothing_costly_that_nobody_asked_for_or_approved(
-    desired: Collection, older: Collection, observed: ObservedCollection | None
+    desired: Collection, older: Collection, observed: Observation | None
 ) -> None:
     live = observed.collection.marker if observed else None
     terms = PassTerms(older={live.preset_revision: older} if live else {})
@@ -189,7 +187,7 @@ def test_a_newer_preset_does_nothing_costly_that_nobody_asked_for_or_approved(
 
 @given(desired_collections, observations)
 def test_what_was_approved_is_done_and_a_rebuild_is_left_to_what_carries_it_out(
-    desired: Collection, observed: ObservedCollection | None
+    desired: Collection, observed: Observation | None
 ) -> None:
     whole = plan(desired, observed)
     terms = PassTerms(approved=whole.digest)
@@ -204,7 +202,7 @@ def test_what_was_approved_is_done_and_a_rebuild_is_left_to_what_carries_it_out(
 
 @given(desired_collections, observations, st.sampled_from(ChangePolicy), st.booleans())
 def test_a_rebuild_s_digest_is_that_of_what_needs_it_whatever_else_is_done_meanwhile(
-    desired: Collection, observed: ObservedCollection | None, policy: ChangePolicy, is_approved: bool
+    desired: Collection, observed: Observation | None, policy: ChangePolicy, is_approved: bool
 ) -> None:
     whole = plan(desired, observed)
     approved = rebuild_digest(whole) if is_approved else None
@@ -221,7 +219,7 @@ def test_a_rebuild_s_digest_is_that_of_what_needs_it_whatever_else_is_done_meanw
 
 @given(desired_collections, observations, st.sampled_from([None, f"{ALIAS}__1"]), st.sampled_from(DriftPolicy))
 def test_what_is_left_of_drift_is_left_alone_and_what_is_done_is_done_once(
-    desired: Collection, observed: ObservedCollection | None, last: str | None, policy: DriftPolicy
+    desired: Collection, observed: Observation | None, last: str | None, policy: DriftPolicy
 ) -> None:
     if observed is None:
         return

@@ -122,7 +122,7 @@ class Program:
         self.wait_for(ready)
 
     def pause(self) -> None:
-        """Pause the process until `go_on`."""
+        """Pause the process until `resume`."""
         os.kill(self._process.pid, signal.SIGSTOP)
 
     def resume(self) -> None:

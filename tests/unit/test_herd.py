@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentmemory_operator.collections.rules.collection import ObservedCollection
+from agentmemory_operator.collections.rules.collection import Observation
 from agentmemory_operator.connections.guarded_secrets import GuardedSecrets
 from agentmemory_operator.controllers.periods import Periods
 from agentmemory_operator.errors import StoreUnavailable
@@ -36,7 +36,7 @@ class SlowServer(FakeCollectionStore):
     most_at_once: int = 0
     asked: int = 0
 
-    async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> ObservedCollection | None:
+    async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> Observation | None:
         self.asked += 1
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)

@@ -55,7 +55,7 @@ class Steady:
     """A fence in a time without moves."""
 
     slug = "mine"
-    times = SimpleNamespace(now_s=lambda: 0.0)
+    timing = SimpleNamespace(now_s=lambda: 0.0)
 
     def has_space_lease(self, space: Any) -> bool:
         return True

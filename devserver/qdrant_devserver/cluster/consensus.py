@@ -25,7 +25,7 @@ class PeerView:
     """State of the cluster as one peer sees it.
 
     Attributes:
-        told: Configuration and payload indexes of each collection; None for the current ones.
+        facts: Configuration and payload indexes of each collection; None for the current ones.
     """
 
     collections: Mapping[str, ServedCollection]

@@ -48,10 +48,10 @@ class Update:
 
     Attributes:
         operations: Operations for the engine, in order.
-        addressed: Ids that must exist. A missing one is left out by `narrowed`, and then reported.
-        narrowed: Builds the operations for the ids that exist.
+        required_ids: Ids that must exist. A missing one is left out by `build_for_existing`, and then reported.
+        build_for_existing: Builds the operations for the ids that exist.
         added: Maximum number of points that the update adds.
-        named: Names of the vectors of each upserted point.
+        vector_names: Names of the vectors of each upserted point.
     """
 
     operations: list[edge.UpdateOperation] = field(default_factory=list)

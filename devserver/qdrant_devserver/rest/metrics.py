@@ -22,7 +22,7 @@ def render_metrics(
     A collection with a closed shard has the counts of the moment at which it was closed.
 
     Args:
-        said: Figures to report instead of the process's own, by metric name.
+        figures: Figures to report instead of the process's own, by metric name.
     """
     listed = sorted(collections, key=lambda collection: collection.name)
     lines = [

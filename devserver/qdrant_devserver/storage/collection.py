@@ -49,8 +49,8 @@ class Record:
         generation: Number of the current engine folder; None until the first request for points.
         built: Configuration that the segments were last built with, see `rebuild_key`.
         indexed_base: Number of indexed dense vectors after the last optimization.
-        left_plain: Number of points that the last optimization left unindexed on purpose.
-        unsettled: Name of a vector for which the engine may differ from the configuration; None normally.
+        unindexed_points: Number of points that the last optimization left unindexed on purpose.
+        pending_vector: Name of a vector for which the engine may differ from the configuration; None normally.
         replicas: shard -> peer -> state; empty for a single server.
     """
 
@@ -90,7 +90,7 @@ class ServedCollection:
         record: Stored description.
         shard: The engine's handle; None while closed.
         summary: Statistics from the last closing of the shard; None if unknown.
-        writing: Lock of the single writer.
+        write_lock: Lock of the single writer.
         journal: Operations to replay on an optimized copy that is being built; None if no copy is being built.
         awake: True after the first update since the server's start. Until then nothing is optimized ("grey").
         failure: Error message of the last optimization; None if it succeeded.

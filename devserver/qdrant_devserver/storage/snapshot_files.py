@@ -88,7 +88,7 @@ class SnapshotFiles:
         return {OWN_FILE: f"{self._identity}/{urllib.parse.quote(str(path.relative_to(self.root)))}"}
 
     def find_own(self, mark: str) -> pathlib.Path | None:
-        """Return the file in a header of `mark`, or None if another server sent it."""
+        """Return the file in a header of `own_file_header`, or None if another server sent it."""
         identity, _, name = mark.partition("/")
         return self.root / urllib.parse.unquote(name) if identity == self._identity else None
 

@@ -24,11 +24,7 @@ MAX_TOKEN_CHARS = 8192
 # Tolerated difference between the clocks of replicas.
 LEEWAY_S = 5
 # `_check_times` compares the times, with the caller's clock.
-DECODE_OPTIONS: "Options" = {
-    "verify_exp": False,
-    "verify_iat": False,
-    "require": ["iss", "aud", "sub", "iat", "exp"],
-}
+DECODE_OPTIONS: "Options" = {"verify_exp": False, "verify_iat": False, "require": ["iss", "aud", "sub", "iat", "exp"]}
 
 
 class JwtUserTokens:
@@ -104,11 +100,7 @@ def _caller_of(claims: Mapping[str, Any]) -> Caller:
     # Drop verbs of another version, which are unknown here.
     verbs = frozenset(verb for verb in DELEGATED_VERBS if verb in claims["verbs"])
     delegation = Delegation(
-        agent=claims["agent"],
-        namespace=claims["namespace"],
-        uid=claims["uid"],
-        user_id=claims["user"],
-        verbs=verbs,
+        agent=claims["agent"], namespace=claims["namespace"], uid=claims["uid"], user_id=claims["user"], verbs=verbs
     )
     return Caller(namespace, name, is_unbounded=not name, delegation=delegation)
 

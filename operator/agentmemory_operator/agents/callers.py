@@ -38,7 +38,7 @@ class CallerCache:
 
     Attributes:
         reviews: Reviews tokens at the Kubernetes API server.
-        most_entries: Size of each of the two caches, of accepted and of rejected tokens.
+        max_entries: Size of each of the two caches, of accepted and of rejected tokens.
     """
 
     reviews: TokenReviews

@@ -41,12 +41,13 @@ class CollectionFacts:
         vectors: Names of all its vectors; the default vector is "".
         epoch: Distinguishes the collection from every other target of the alias, before or after, and its owner from
             earlier ones.
-        number: Number of the epoch; it increases with every change of the alias's target.
+        epoch_number: Number of the epoch; it increases with every change of the alias's target.
         allows_exact: True if its strict mode permits exact searches and counts.
-        contents: Number of the last change that did not copy all data. Results read under another number are invalid.
+        contents_number: Number of the last change that did not copy all data. Results read under another number are
+            invalid.
         phase: Phase of an announced move of the alias. None if none is announced.
-        carries: True if the move copies everything that is written before it.
-        upcoming: Embedding after the move. None if it does not change.
+        copies_writes: True if the move copies everything that is written before it.
+        next_embedding: Embedding after the move. None if it does not change.
     """
 
     source: EmbeddingSource
@@ -129,7 +130,7 @@ def check_epoch(facts: CollectionFacts, slug: str, min_epoch: int) -> None:
     """Raise AgentClosed if a collection has an outdated epoch: a restore has recovered old metadata with the snapshot.
 
     Args:
-        least: Lowest epoch number that is served.
+        min_epoch: Lowest epoch number that is served.
 
     Raises:
         AgentClosed: If the epoch is lower.

@@ -53,7 +53,7 @@ class CountCache:
 
         Args:
             count: Counts in Qdrant.
-            is_whole: True if the filter selects all of the user's memories; see `added`.
+            is_whole: True if the filter selects all of the user's memories; see `add_stored`.
         """
         counted = self._counts.get(user_id, {}).get(filter_key)
         age_s = self.now_s() - counted.begun_s if counted else MAX_AGE_S

@@ -262,7 +262,7 @@ class AgentDirectory:
         """Open an agent for one use, such as a request. A later use opens it again, and so detects a move in between.
 
         Args:
-            reads_ahead: True to renew the lease on the collection in the background if it is due.
+            renews_lease: True to renew the lease on the collection in the background if it is due.
 
         Raises:
             NotFound: If no object has the slug.
@@ -347,7 +347,7 @@ async def open_collection(
 
     Args:
         embedder: Used in place of the one that the collection's metadata names.
-        least_epoch: Lowest epoch number of the collection that is accepted, from the slug's claim.
+        min_epoch: Lowest epoch number of the collection that is accepted, from the slug's claim.
 
     Raises:
         TransientError: If the collection does not exist yet, has another owner or is closed, or Qdrant is unavailable.

@@ -35,7 +35,7 @@ class UserTokens:
 
     Attributes:
         keys: Reads the present signing key.
-        form: Signs and parses tokens.
+        codec: Signs and parses tokens.
         has_identities: True if callers are authenticated as ServiceAccounts; tokens issued without one are then
             rejected.
     """

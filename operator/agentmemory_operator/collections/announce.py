@@ -70,9 +70,9 @@ class Announcement:
         source: Collection that contains the announcement: the present target of the alias.
         target: Next target of the alias.
         token: Unique id of the announcement.
-        known_s: Monotonic time from which on every API process has read it or has no lease any more.
+        known_at_s: Monotonic time from which on every API process has read it or has no lease any more.
         embedding: Embedding after the move. None if it does not change.
-        carries: True if everything written to the source before the move is copied to the target.
+        copies_writes: True if everything written to the source before the move is copied to the target.
     """
 
     source: str
@@ -131,7 +131,7 @@ class AliasSwitch:
 
     Attributes:
         check: Raises if the move is no longer required. Called right before the move, under the alias's lock.
-        least_epoch: Minimum number of the target's epoch; see `SlugClaim`.
+        min_epoch: Minimum number of the target's epoch; see `SlugClaim`.
     """
 
     server: Server
@@ -148,7 +148,8 @@ class AliasSwitch:
         Does nothing if the alias already points to it.
 
         Args:
-            likely: Expected present target of the alias; saves a list of all aliases if it is right. None if unknown.
+            expected_target: Expected present target of the alias; saves a list of all aliases if it is right. None if
+                unknown.
 
         Raises:
             StoreUnavailable: If the alias was not moved. The call can be repeated.

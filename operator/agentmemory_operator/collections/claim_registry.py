@@ -20,13 +20,7 @@ from agentmemory_operator.collections.rules.claims import ClaimEvidence, ClaimSe
 from agentmemory_operator.collections.rules.desired import connection_name
 from agentmemory_operator.collections.rules.takeovers import grants
 from agentmemory_operator.connections.probe import Connections
-from agentmemory_operator.errors import (
-    Conflict,
-    LeadershipLost,
-    SpecInvalid,
-    StoreUnavailable,
-    TransientError,
-)
+from agentmemory_operator.errors import Conflict, LeadershipLost, SpecInvalid, StoreUnavailable, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import ClaimStore
 from agentmemory_operator.runtime.object_table import (
@@ -60,12 +54,12 @@ class ClaimPeriods:
     """Durations in seconds.
 
     Attributes:
-        first_set_s: Longest wait of the first set for unavailable connections. A connection that never responds must
-            not keep claims from taking effect; its claims are added once it responds.
-        survey_s: Timeout of one connection.
-        look_s: Pause before unavailable connections are surveyed again.
-        release_s: Period of the checks of all claims without an object.
-        settle_s: Delay of the check after the deletion of an object.
+        first_set_timeout_s: Longest wait of the first set for unavailable connections. A connection that never responds
+            must not keep claims from taking effect; its claims are added once it responds.
+        survey_timeout_s: Timeout of one connection.
+        retry_period_s: Pause before unavailable connections are surveyed again.
+        check_period_s: Period of the checks of all claims without an object.
+        deletion_delay_s: Delay of the check after the deletion of an object.
     """
 
     first_set_timeout_s: float = 60.0

@@ -37,7 +37,7 @@ class ClaimSurvey:
 
     Attributes:
         cluster_id: Returns the ID of the cluster.
-        survey_s: Timeout of one connection in seconds.
+        timeout_s: Timeout of one connection in seconds.
     """
 
     table: ObjectTable

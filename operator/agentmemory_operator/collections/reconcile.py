@@ -10,7 +10,7 @@ from functools import partial
 
 from agentmemory_operator.collections.replication import AcquireSlot, check_peers
 from agentmemory_operator.collections.rules.changes import Change, ChangeClass, SetAlias, WriteMarker, class_of
-from agentmemory_operator.collections.rules.collection import Collection, Marker, ObservedCollection
+from agentmemory_operator.collections.rules.collection import Collection, Marker, Observation
 from agentmemory_operator.collections.rules.desired import PassTerms
 from agentmemory_operator.collections.rules.drift import DriftPolicy, differences, is_drift, without_drift
 from agentmemory_operator.collections.rules.outcome import PassOutcome
@@ -40,7 +40,7 @@ from agentmemory_operator.spec.naming import next_physical, number_of, physical_
 
 
 async def survey_costs(
-    terms: PassTerms, plan: Plan, observed: ObservedCollection | None, *, store: CollectionStore, room: ServerResources
+    terms: PassTerms, plan: Plan, observed: Observation | None, *, store: CollectionStore, room: ServerResources
 ) -> PassTerms:
     """Return the terms with a survey of the collection, for the costs of a Rebuild. Unchanged if the plan has none.
 
@@ -63,11 +63,9 @@ class PassPermit:
 
     Attributes:
         terms: Terms of the pass. Replaced by those of `decide` if set.
-        decide: Returns the desired collection and the terms for the collection's marker, or None without a collection.
-            None keeps the given ones.
+        decide: Returns desired collection and terms for the collection's marker (None without a collection).
         room: Resources of the server.
-        turn: Acquires the slot for a Reindex of a collection with points; see `replication.AcquireSlot`. None reindexes
-            at once.
+        acquire_slot: Acquires the slot for a Reindex of a collection with points. None reindexes at once.
         check_creation: Raises if no empty collection may be created now. None permits it.
     """
 
@@ -85,20 +83,20 @@ class PassDraft:
     Attributes:
         plan: Changes to the desired collection. Drift that stays is left out, unless an upgrade is withheld.
         refusal: Changes that are withheld, with the reason. None if none are.
-        wish: Goal of `todo`: the desired collection. While a newer revision of the preset is withheld, the collection
-            under the revision in force, or None if that is unknown.
-        todo: Changes that the pass makes, in order.
+        goal: Goal of `allowed`: the desired collection. While a newer revision of the preset is withheld, the
+            collection under the revision in force, or None if that is unknown.
+        allowed: Changes that the pass makes, in order.
         taken_from: Marker of the owner from which this object takes the collection over.
-        is_drift: True if the differences to `wish` were not made by the operator.
+        is_drift: True if the differences to `goal` were not made by the operator.
         leaves_drift: True if such differences stay, because of the object's drift policy.
-        way: All changes from the observed collection to `wish`, including withheld ones and drift that stays. None
-            without `wish`.
+        plan_to_goal: All changes from the observed collection to `goal`, including withheld ones and drift that stays.
+            None without `goal`.
         terms: Terms of the pass.
-        queued: Changes that wait for the Reindex slot; not in `todo`.
-        waits_for: Name of the object that has the slot.
+        queued: Changes that wait for the Reindex slot; not in `allowed`.
+        slot_holder: Name of the object that has the slot.
     """
 
-    observed: ObservedCollection | None
+    observed: Observation | None
     plan: Plan
     refusal: Refusal | None
     goal: Collection | None
@@ -124,7 +122,7 @@ class _Plans:
     """
 
     desired: Collection
-    observed: ObservedCollection | None
+    observed: Observation | None
     last_physical: str | None
     plan: Plan
     older: Collection | None
@@ -145,7 +143,7 @@ class _Plans:
 def plan_pass(
     alias: str,
     desired: Collection,
-    observed: ObservedCollection | None,
+    observed: Observation | None,
     *,
     last_physical: str | None,
     last_points: int,
@@ -153,14 +151,7 @@ def plan_pass(
 ) -> PassDraft:
     """Plan the changes from the observed to the desired collection, and decide which are withheld. Changes nothing.
 
-    Args:
-        last_physical: Physical name that the last pass reported. None in the first pass.
-        last_points: Number of points that the last pass reported.
-        terms: Terms of the pass. None permits nothing.
-
-    Raises:
-        NotOwned: If the collection belongs to another object.
-        SpecInvalid: If the collection was lost with its points, or may not be created again.
+    Arguments and errors are as of `reconcile`. Without `terms` nothing is permitted.
     """
     terms = terms or PassTerms()
     plans = _planned(alias, desired, observed, last_physical=last_physical, last_points=last_points, terms=terms)
@@ -170,7 +161,7 @@ def plan_pass(
 def _planned(
     alias: str,
     desired: Collection,
-    observed: ObservedCollection | None,
+    observed: Observation | None,
     *,
     last_physical: str | None,
     last_points: int,
@@ -190,21 +181,19 @@ def _planned(
 
 
 def _held_upgrade(
-    plan: Plan, base: Plan | None, desired: Collection, observed: ObservedCollection | None, terms: PassTerms
+    plan: Plan, base: Plan | None, desired: Collection, observed: Observation | None, terms: PassTerms
 ) -> Refusal | None:
     """Return the refusal of an upgrade to a newer preset revision, or None if it may be carried out."""
     held = refuse_upgrade(plan, base, observed, terms=terms, costs=_costs(plan, desired, observed, terms))
     return replace(held, revision=desired.marker.preset_revision) if held and desired.marker else held
 
 
-def _refused(
-    plan: Plan, wish: Collection | None, observed: ObservedCollection | None, terms: PassTerms
-) -> Refusal | None:
+def _refused(plan: Plan, wish: Collection | None, observed: Observation | None, terms: PassTerms) -> Refusal | None:
     """Return the refusal of a plan, or None. `wish` is the goal of the plan."""
     return find_refusal(plan, observed, terms=terms, costs=_costs(plan, wish, observed, terms))
 
 
-def _costs(plan: Plan, wish: Collection | None, observed: ObservedCollection | None, terms: PassTerms) -> Costs | None:
+def _costs(plan: Plan, wish: Collection | None, observed: Observation | None, terms: PassTerms) -> Costs | None:
     """Return the costs of a plan's Rebuild, or None without one."""
     if observed is None or wish is None or not has_rebuild(plan):
         return None
@@ -287,7 +276,7 @@ async def _creation(
     return replace(found, plan=plan, plan_to_goal=plan, allowed=plan.changes)
 
 
-async def _applied(found: PassDraft, alias: str, *, store: CollectionStore) -> ObservedCollection:
+async def _applied(found: PassDraft, alias: str, *, store: CollectionStore) -> Observation:
     """Apply the draft and observe the collection again. Without changes, the last observation is returned."""
     observed, physical = found.observed, found.plan.physical
     for change in found.allowed:
@@ -305,21 +294,17 @@ def _ignored(found: PassDraft) -> SpecInvalid:
     return SpecInvalid("ChangeIgnored", f"the server accepted {names} but did not apply it")
 
 
-def _outcome(found: PassDraft, alias: str, desired: Collection, observed: ObservedCollection) -> PassOutcome:
+def _outcome(found: PassDraft, alias: str, desired: Collection, observed: Observation) -> PassOutcome:
     """Build the outcome of an applied draft; raise if the server ignored a change."""
     whole, remaining_plan = _still_to_do(found, alias, desired, observed)
     pending = without_drift(whole) if whole and found.leaves_drift else whole
-    if pending and set(allowed_changes(pending, _refused(pending, found.goal, observed, found.terms))) - set(
-        found.queued
-    ):
+    allowed = allowed_changes(pending, _refused(pending, found.goal, observed, found.terms)) if pending else ()
+    if set(allowed) - set(found.queued):
         raise _ignored(found)
-    if found.goal == desired and pending:
-        remaining, refusal = pending, found.refusal
-    else:
-        remaining, refusal = (
-            remaining_plan,
-            _held_upgrade(remaining_plan, pending, desired, observed, found.terms),
-        )
+    remaining, refusal = pending, found.refusal
+    if found.goal != desired or not remaining:
+        remaining = remaining_plan
+        refusal = _held_upgrade(remaining, pending, desired, observed, found.terms)
     if found.queued:
         refusal = refuse_queued(found.queued, refusal, found.slot_holder)
     applied = Plan(found.plan.physical, found.allowed)
@@ -327,13 +312,8 @@ def _outcome(found: PassDraft, alias: str, desired: Collection, observed: Observ
     return _with_drift(done, found, whole)
 
 
-def _still_to_do(
-    found: PassDraft, alias: str, desired: Collection, observed: ObservedCollection
-) -> tuple[Plan | None, Plan]:
-    """Plan the remaining changes to the draft's goal and to the desired collection, without WakeOptimizers.
-
-    If nothing was applied, the draft's own plan is reused.
-    """
+def _still_to_do(found: PassDraft, alias: str, desired: Collection, observed: Observation) -> tuple[Plan | None, Plan]:
+    """Plan the remaining changes to the draft's goal and to the desired collection, without WakeOptimizers."""
     plan_for = partial(
         plan_changes, observed=observed, alias=alias, physical=observed.physical, wants_alias=found.terms.wants_alias
     )
@@ -357,7 +337,7 @@ def _with_drift(done: PassOutcome, found: PassDraft, whole: Plan | None) -> Pass
 
 async def observe_or_link(
     alias: str, last_physical: str | None, *, store: CollectionStore
-) -> tuple[ObservedCollection | None, frozenset[str]]:
+) -> tuple[Observation | None, frozenset[str]]:
     """Observe the collection behind an alias; create the alias if a killed operator has deleted its plain predecessor.
 
     While a plain collection is replaced by an alias of the same name, neither exists for a moment. A pass that finds

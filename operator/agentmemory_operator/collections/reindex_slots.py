@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from agentmemory_operator.collections.rules.collection import RED, ObservedCollection
+from agentmemory_operator.collections.rules.collection import RED, Observation
 from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.runtime.object_table import Key, ObjectTable, slug_of
 from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.naming import alias_of
 
-Observe = Callable[[str], Awaitable[ObservedCollection | None]]
+Observe = Callable[[str], Awaitable[Observation | None]]
 """Returns the collection behind an alias, or None."""
 
 PLACE_TTL_S = 120.0
@@ -22,7 +22,7 @@ PLACE_TTL_S = 120.0
 Reindex."""
 
 
-def is_running(observed: ObservedCollection) -> bool:
+def is_running(observed: Observation) -> bool:
     """Return whether the engine is optimizing a collection. A red one has stopped with an error."""
     return observed.is_busy and observed.state != RED
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from agentmemory_operator.collections.retire import delete_keeping_snapshots
 from agentmemory_operator.collections.rules.collection import (
     PREVIOUS_KEY,
-    ObservedCollection,
+    Observation,
     is_owner,
     is_placeholder,
     read_owner,
@@ -20,11 +20,11 @@ from agentmemory_operator.runtime.object_table import Key
 from agentmemory_operator.spec.times import parse_time
 
 
-async def find_live(server: Server, alias: str, expected: str | None) -> ObservedCollection | None:
+async def find_live(server: Server, alias: str, expected: str | None) -> Observation | None:
     """Observe the collection that clients reach through an alias. None if it is missing or a placeholder.
 
     Args:
-        likely: Expected physical name; saves a list of all aliases if it is right. None if unknown.
+        expected: Expected physical name; saves a list of all aliases if it is right. None if unknown.
     """
     observed = await server.collections.observe(alias, expected or alias)
     if observed is None or not (observed.is_aliased or observed.physical == alias):

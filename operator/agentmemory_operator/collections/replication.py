@@ -50,7 +50,8 @@ async def replicate(
     Args:
         done: Outcome of the pass.
         factor: Configured replicas of each shard. None leaves the replicas as they are.
-        turn: Acquires the slot before a shard of a collection with points is copied. None copies without a slot.
+        acquire_slot: Acquires the slot before a shard of a collection with points is copied. None copies without a
+            slot.
     """
     placement = done.observed.placement
     if placement is None:

@@ -10,11 +10,7 @@ from agentmemory_operator.ports.snapshots import SnapshotStore
 
 
 async def delete_keeping_snapshots(
-    collections: CollectionStore,
-    snapshots: SnapshotStore,
-    physical: str,
-    *,
-    copied: frozenset[str] = frozenset(),
+    collections: CollectionStore, snapshots: SnapshotStore, physical: str, *, copied: frozenset[str] = frozenset()
 ) -> int:
     """Delete a collection and its aliases; return the number of snapshots that a placeholder keeps available.
 

@@ -8,13 +8,7 @@ from agentmemory_operator.connections.resolve import connection_of
 from agentmemory_operator.errors import NotOwned, SpecInvalid
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import AgentMemories
-from agentmemory_operator.runtime.object_table import (
-    AGENT_MEMORY,
-    Key,
-    ObjectTable,
-    connection_key,
-    slug_of,
-)
+from agentmemory_operator.runtime.object_table import AGENT_MEMORY, Key, ObjectTable, connection_key, slug_of
 from agentmemory_operator.spec.kinds.agent_memory import TAKEOVER, AgentMemory, Metadata
 from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.kinds.parse import parse_connection
@@ -73,7 +67,7 @@ class TakeoverRequests:
         return connection
 
     def record_job(self, key: Key, refusal: NotOwned, *, now: str) -> Key | None:
-        """Record a refusal of a snapshot or restore, as `note` does."""
+        """Record a refusal of a snapshot or restore, as `record` does."""
         memory = self.table.find_memory(key)
         document = self.table.get(memory) if memory else None
         return self.record(key, slug_of(document), refusal, now=now) if document else None

@@ -66,8 +66,8 @@ class AgentSecrets:
     Attributes:
         secrets: Reads keys of embedding and language models, hooks and privacy zones.
         notices: Reports to users that the Secret of an embedding in force may not be sent to its service. None logs it.
-        given: Slugs of the agents that have a Secret, as far as known.
-        is_listed: True once `given` is complete.
+        slugs_with_secret: Slugs of the agents that have a Secret, as far as known.
+        is_complete: True once `slugs_with_secret` is complete.
     """
 
     store: AgentSecretStore

@@ -38,7 +38,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from dataclasses import dataclass, field
 
 from agentmemory_operator.collections.rules.capacity import DEFAULT_NEED, MapDemand
-from agentmemory_operator.collections.rules.collection import ObservedCollection, Tenant, is_unowned, read_tenant
+from agentmemory_operator.collections.rules.collection import Observation, Tenant, is_unowned, read_tenant
 from agentmemory_operator.errors import NotOwned, StoreUnavailable
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.spec.kinds.conditions import Reason
@@ -58,7 +58,7 @@ class OwnershipReader:
     """Access to the owners and aliases of a server's collections.
 
     Attributes:
-        read: Returns a collection's metadata, or None if it does not exist.
+        read_metadata: Returns a collection's metadata, or None if it does not exist.
         cluster_id: Returns the ID of this cluster.
         target: Returns the collection that an alias points to, and any other name unchanged. Default: no aliases.
     """
@@ -74,12 +74,13 @@ class CollectionAuthorizer:
 
     Attributes:
         namespace_of: Returns the namespace that has claimed a slug, or None.
-        is_settled: Returns whether all claims are known; until then a slug without a claim may have an owner.
-        marks: Reads owners. None if the caller checks the owner of each collection itself, as a reconcile pass does.
-        made: Collections that this process has recovered snapshots into. Their metadata comes from the snapshot and may
-            name any owner. Shared by all uses of the server for the namespace.
-        making: Context to create a collection or an index in. It raises if the server has no capacity.
-        new: Collections that this use has created.
+        are_claims_complete: Returns whether all claims are known; until then a slug without a claim may have an owner.
+        ownership: Reads owners. None if the caller checks the owner of each collection itself, as a reconcile pass
+            does.
+        recovered: Collections that this process has recovered snapshots into. Their metadata comes from the snapshot
+            and may name any owner. Shared by all uses of the server for the namespace.
+        reserve_capacity: Context to create a collection or an index in. It raises if the server has no capacity.
+        created: Collections that this use has created.
     """
 
     namespace: str
@@ -133,7 +134,7 @@ class CollectionAuthorizer:
         self._allowed.add(name)
 
     async def tenant(self) -> Tenant | None:
-        """Return the tenant for new placeholders, or None without `marks`."""
+        """Return the tenant for new placeholders, or None without `ownership`."""
         return Tenant(await self.ownership.cluster_id(), self.namespace) if self.ownership else None
 
     def check_file(self, physical: str, name: str) -> None:
@@ -179,7 +180,7 @@ class CollectionAuthorizer:
             self.recovered.add(name)
             yield
 
-    def filter_observed(self, alias: str, observed: ObservedCollection | None) -> ObservedCollection | None:
+    def filter_observed(self, alias: str, observed: Observation | None) -> Observation | None:
         """Return a collection that was observed by an alias, or None if it must be treated as missing.
 
         A collection behind the alias is returned with its marker, for the caller to check. One without an alias was

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar, cast
 
 from agentmemory_operator.collections.rules.capacity import DEFAULT_NEED, need_of_indexes
 from agentmemory_operator.collections.rules.changes import Change, CreateCollection, CreateIndexes, SetAlias
-from agentmemory_operator.collections.rules.collection import ObservedCollection, Tenant
+from agentmemory_operator.collections.rules.collection import Observation, Tenant
 from agentmemory_operator.connections.collection_authorizer import CollectionAuthorizer
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.collections import CollectionStore
@@ -82,7 +82,7 @@ class _Collections(_Guarded):
     )
     _store: CollectionStore
 
-    async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> ObservedCollection | None:
+    async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> Observation | None:
         """Observe the collection behind an alias. `likely` comes from a status, so it is only a hint."""
         if not self._reach.has_claimed(alias):
             await self._reach.check(alias)

@@ -14,12 +14,7 @@ from typing import Generic, Protocol, TypeVar
 
 from agentmemory_operator.connections.guarded_secrets import attribute_reads_to
 from agentmemory_operator.connections.rules.host_lists import BY_HAND, NOWHERE, Destination, destinations_of
-from agentmemory_operator.errors import (
-    AgentMemoryError,
-    SecretNotUsable,
-    StoreRejected,
-    TlsVerificationFailed,
-)
+from agentmemory_operator.errors import AgentMemoryError, SecretNotUsable, StoreRejected, TlsVerificationFailed
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import Secrets
 from agentmemory_operator.runtime.object_table import QDRANT_CONNECTION, Key
@@ -102,7 +97,7 @@ async def read_endpoint(
     """Return the connection's endpoint, with the values of its Secrets.
 
     Args:
-        at: URL that a user of the command line has given in place of the connection's.
+        url: URL that a user of the command line has given in place of the connection's.
         has_nodes: True if the nodes of a cluster are called one by one. False calls only the URL.
 
     Raises:

@@ -67,7 +67,7 @@ class Connections(Resolver[Link[CollectionStore]]):
         namespaces: Reads labels of namespaces. None if namespaces have no labels.
 
     Attributes:
-        most_rebuild_bytes: Maximum disk that one Rebuild may use. None is unlimited.
+        max_rebuild_bytes: Maximum disk that one Rebuild may use. None is unlimited.
         capacity: Capacity of each server.
     """
 

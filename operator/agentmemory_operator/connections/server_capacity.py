@@ -104,8 +104,8 @@ class Capacity:
     """Capacity of each connection's server.
 
     Attributes:
-        fresh_s: Seconds for which a read is valid.
-        anew_s: The same right before a refusal; not 0, because many requests may be refused at once.
+        read_ttl_s: Seconds for which a read is valid.
+        min_read_period_s: The same right before a refusal; not 0, because many requests may be refused at once.
     """
 
     read_ttl_s: float = READ_TTL_S
@@ -124,8 +124,8 @@ class Capacity:
         """Return the loads of a connection's server; empty if they are unknown.
 
         Args:
-            older_s: Age in seconds from which the last read is repeated, by default `fresh_s`. If the new read fails,
-                the last one stays valid.
+            max_age_s: Age in seconds from which the last read is repeated, by default `read_ttl_s`. If the new read
+                fails, the last one stays valid.
         """
         key = key_of(connection)
         self._bounds[key] = bound = connection.spec.capacity.max_memory_maps if connection.spec.capacity else None

@@ -36,13 +36,7 @@ from agentmemory_operator.consolidation.rules.status import (
 from agentmemory_operator.consolidation.run import Consolidation, ModelUsage, OpenAgent, RunParameters, RunReport
 from agentmemory_operator.consolidation.undo import UndoReport, approve, reject, undo
 from agentmemory_operator.error_reasons import reason_of
-from agentmemory_operator.errors import (
-    AgentMemoryError,
-    LeadershipLost,
-    ModelUnavailable,
-    SpecInvalid,
-    TransientError,
-)
+from agentmemory_operator.errors import AgentMemoryError, LeadershipLost, ModelUnavailable, SpecInvalid, TransientError
 from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.ports.kubernetes import Cluster, Event
 from agentmemory_operator.ports.models import LanguageModel

@@ -56,7 +56,7 @@ class RunParameters:
         id: Id of the run, the same in each attempt.
         before_ms: Only memories created by then, Unix milliseconds.
         types: Only memories of these types. Empty for all.
-        least: Minimum number of candidates of a user; a user with fewer is skipped.
+        min_candidates: Minimum number of candidates of a user; a user with fewer is skipped.
         limits: Limits on calls, tokens and costs.
         is_dry: True to change nothing.
     """
@@ -100,10 +100,10 @@ class RunReport:
 
     Attributes:
         tally: Effects by kind; of a dry run the planned ones.
-        used: Model usage.
+        usage: Model usage.
         read: Number of memories that the model was shown.
         batches: Number of completed batches.
-        left: Number of batches that remain for the next run.
+        remaining_batches: Number of batches that remain for the next run.
         invalid: Number of unusable answers. The next run reads their memories again.
         dropped: Number of dropped parts of answers: unknown ids, and items that do not match the schema.
         stopped_by: Limit that ended the run, or None.

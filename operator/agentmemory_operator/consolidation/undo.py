@@ -54,7 +54,7 @@ async def undo(agent: Agent, run_id: str, report: UndoReport) -> None:
     """Undo a run. An interrupted undo may be repeated.
 
     Args:
-        undone: Receives the counts, even if the undo fails.
+        report: Receives the counts, even if the undo fails.
 
     Raises:
         TransientError: If Qdrant is unavailable.

@@ -21,7 +21,7 @@ from agentmemory_operator.collections.claim_registry import ClaimRegistry
 from agentmemory_operator.collections.reconcile import PassPermit, reconcile
 from agentmemory_operator.collections.reindex_slots import ReindexSlots, is_running
 from agentmemory_operator.collections.replication import replicate
-from agentmemory_operator.collections.rules.collection import RED, Collection, Marker, ObservedCollection
+from agentmemory_operator.collections.rules.collection import RED, Collection, Marker, Observation
 from agentmemory_operator.collections.rules.desired import (
     PassTerms,
     build_pass_terms,
@@ -40,11 +40,7 @@ from agentmemory_operator.controllers.connection_pass import ConnectionPasses
 from agentmemory_operator.controllers.deletion import DELETING_POLICIES, FINALIZER, Deletion
 from agentmemory_operator.controllers.events import pass_events
 from agentmemory_operator.controllers.periods import Periods
-from agentmemory_operator.controllers.rules.status import (
-    access_status,
-    converged_status,
-    suspended_status,
-)
+from agentmemory_operator.controllers.rules.status import access_status, converged_status, suspended_status
 from agentmemory_operator.controllers.status_writer import StatusWriter
 from agentmemory_operator.errors import (
     AgentMemoryError,
@@ -97,12 +93,13 @@ class Passes:
         servers: Access to whole servers, for deletions and restores.
         claims: Records which namespace a slug belongs to.
         locks: Locks of the aliases, shared by all that move them.
-        asking: Pending takeover requests by connection, shared with the status writer.
+        takeover_requests: Pending takeover requests by connection, shared with the status writer.
         hosts: Policy for the hosts that the retrieval API may connect to, as known to this process.
         handover: Copies Secrets to the retrieval API. None if the API reads them itself.
-        cleaning: Schedules cleanups; each pass notes its object there.
+        cleanup_schedule: Schedules cleanups; each pass notes its object there.
         webhooks: Delivers webhooks; each pass notes its object there.
-        consolidating, snapshots: Schedules of consolidations and snapshots; each status write notes its object there.
+        consolidation_schedule, snapshots: Schedules of consolidations and snapshots; each status write notes its object
+            there.
         upkeep: Upkeep of zone keys; each status write notes its object there.
         rebuilds: Rebuild controller; each pass notes its plan there.
     """
@@ -245,7 +242,7 @@ class Passes:
     async def _take_turn(self, key: Key, document: Json, memory: AgentMemory) -> str | None:
         """Take the turn to reindex and record it in the status; return the object that has it instead, or None."""
 
-        async def observe(alias: str) -> ObservedCollection | None:
+        async def observe(alias: str) -> Observation | None:
             # Turns cover the collections of all namespaces on the server, so read them without a guard.
             return await self.connections.survey(connection_of(memory), lambda store: store.observe(alias, alias))
 

@@ -31,8 +31,8 @@ class ApprovalTarget:
 
     Attributes:
         points: Number of points in its collection.
-        approved: Value of the annotation that approves the plan.
-        waiting: Approval that the plan waits for. None if it is already approved.
+        approval_value: Value of the annotation that approves the plan.
+        pending: Approval that the plan waits for. None if it is already approved.
     """
 
     namespace: str
@@ -67,12 +67,12 @@ class BulkApproval:
     Attributes:
         preset: Name of the preset.
         namespace: Namespace of the objects; empty for all.
-        begin: Called with each object after its plan was approved.
-        tell: Called with the result of each object, in order of completion.
-        at_once: Maximum number of objects in progress.
-        keeps_going: True if a failed object does not stop the others.
+        report_started: Called with each object after its plan was approved.
+        report: Called with the result of each object, in order of completion.
+        concurrency: Maximum number of objects in progress.
+        continues_on_failure: True if a failed object does not stop the others.
         poll_s: Seconds between two reads of an object in progress.
-        seen_within_s: Seconds after which an approval that no operator acts on counts as failed.
+        ack_timeout_s: Seconds after which an approval that no operator acts on counts as failed.
     """
 
     objects: JobObjects

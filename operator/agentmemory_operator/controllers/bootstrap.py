@@ -6,7 +6,7 @@ An agent gets no empty collection while a restore creates one for it, or if it s
 from collections.abc import Mapping
 from typing import Any
 
-from agentmemory_operator.collections.rules.collection import ObservedCollection, effective_limits
+from agentmemory_operator.collections.rules.collection import Observation, effective_limits
 from agentmemory_operator.errors import NotFound, RestoreInProgress, SpecInvalid, StoreRejected, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.collections import CollectionStore
@@ -88,7 +88,7 @@ def build_bootstrap_restore(memory: AgentMemory, snapshot: str) -> Json:
     }
 
 
-async def count_memories(observed: ObservedCollection, store: CollectionStore) -> int | None:
+async def count_memories(observed: Observation, store: CollectionStore) -> int | None:
     """Count the memories of a collection; None if the server refuses.
 
     If the strict mode forbids exact counts, up to `MAX_LISTED_MEMORIES` points are listed to count them; more are
@@ -105,9 +105,7 @@ async def count_memories(observed: ObservedCollection, store: CollectionStore) -
         return None
 
 
-async def count_unlisted(
-    memory: AgentMemory, observed: ObservedCollection, store: CollectionStore
-) -> Mapping[str, int]:
+async def count_unlisted(memory: AgentMemory, observed: Observation, store: CollectionStore) -> Mapping[str, int]:
     """Count the memories of each type that the object does not list.
 
     New memories of such types are rejected, so only a change of the object creates any. Therefore it counts only after
@@ -121,7 +119,7 @@ async def count_unlisted(
 
 
 async def count_to_reseal(
-    memory: AgentMemory, observed: ObservedCollection, store: CollectionStore, now_ms: int
+    memory: AgentMemory, observed: Observation, store: CollectionStore, now_ms: int
 ) -> int | None:
     """Count the memories encrypted with data keys that are due for replacement; None if no keys are."""
     zones = effective_zones(memory)

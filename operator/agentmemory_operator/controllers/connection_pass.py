@@ -27,7 +27,7 @@ class ConnectionPasses:
     Attributes:
         request: Requests a pass over another object.
         probe_s: Seconds between two probes of a connection.
-        returning_per_s: Passes requested per second over the objects of a connection that responds again.
+        reconnect_passes_per_s: Passes requested per second over the objects of a connection that responds again.
     """
 
     table: ObjectTable

@@ -10,7 +10,7 @@ from functools import partial
 
 from agentmemory_operator.collections.reconcile import PassDraft, plan_pass, survey_costs
 from agentmemory_operator.collections.replication import check_peers
-from agentmemory_operator.collections.rules.collection import Collection, ObservedCollection
+from agentmemory_operator.collections.rules.collection import Collection, Observation
 from agentmemory_operator.collections.rules.desired import (
     build_pass_terms,
     connection_name,
@@ -47,7 +47,7 @@ class PassPreview:
 
     Attributes:
         draft: Draft of the pass. None if the object is suspended or would be refused.
-        refused: Reason and message of the refusal, or None.
+        refusal: Reason and message of the refusal, or None.
     """
 
     memory: AgentMemory
@@ -83,7 +83,8 @@ async def preview_passes(
         memories: Objects in order of their creation: of two with one slug, the first owns it.
         store: Server with the collections. None for an empty one.
         connections: Known connections of the objects. Their owners may allow takeovers.
-        reach: Returns store and connection of an object instead; raises SpecInvalid if the object would be refused.
+        find_target: Returns store and connection of an object instead; raises SpecInvalid if the object would be
+            refused.
 
     Raises:
         TransientError: If the server does not respond.
@@ -132,7 +133,7 @@ async def _draft(memory: AgentMemory, store: CollectionStore | None, connection:
     return make_draft(terms=await survey_costs(terms, plan_draft.plan, observed, store=store, room=room))
 
 
-def with_identity(desired: Collection, observed: ObservedCollection | None) -> Collection:
+def with_identity(desired: Collection, observed: Observation | None) -> Collection:
     """Fill in the cluster id and uid of a desired collection, which a manifest does not have.
 
     An object of the same namespace and name as the collection's owner counts as that owner.
@@ -160,7 +161,7 @@ class OrphanReport:
     Attributes:
         orphans: The collections.
         foreign: Number of collections of other clusters.
-        since: Time of the CollectionKept event by (namespace, name). Kubernetes deletes events after a while.
+        kept_times: Time of the CollectionKept event by (namespace, name). Kubernetes deletes events after a while.
     """
 
     orphans: tuple[Orphan, ...]

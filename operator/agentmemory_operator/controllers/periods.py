@@ -20,7 +20,7 @@ class Periods:
         release_s: Longest time that an unreachable Qdrant may delay a deletion.
         resync_s: Between two comparisons of all objects with a list of the API server.
         keys_settle_s: Longest time that data keys are still created under the old wrapping key after a rotation.
-        returning_per_s: Passes per second over the objects of a connection that responds again. Not a period.
+        reconnect_passes_per_s: Passes per second over the objects of a connection that responds again. Not a period.
     """
 
     converged_s: float = 300.0

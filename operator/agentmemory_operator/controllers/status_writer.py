@@ -44,8 +44,8 @@ class StatusWriter:
 
     Attributes:
         request: Requests a pass over another object.
-        asking: Pending takeover requests by connection.
-        snapshots, upkeep, consolidating: Each notes the object and adds its fields to the status.
+        takeover_requests: Pending takeover requests by connection.
+        snapshots, upkeep, consolidation_schedule: Each notes the object and adds its fields to the status.
     """
 
     table: ObjectTable

@@ -122,9 +122,9 @@ class Uninstall:
     """Carries out an uninstall.
 
     Attributes:
-        is_released: True to remove the operator's finalizers, because no operator is running.
-        keep: Saves the catalogue, replacing the previous one.
-        tell: Prints a progress message.
+        removes_finalizers: True to remove the operator's finalizers, because no operator is running.
+        save_catalogue: Saves the catalogue, replacing the previous one.
+        print_message: Prints a progress message.
     """
 
     installed: InstallationApi

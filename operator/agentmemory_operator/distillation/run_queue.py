@@ -36,7 +36,7 @@ SWEEP_S = 300.0
 
 @dataclass(slots=True)
 class DistillationQueue:
-    """Runs distillations while `run` is active. `offer` may be called at any time."""
+    """Runs distillations while `run` is active. `enqueue` may be called at any time."""
 
     directory: AgentDirectory
     open_model: OpenModel

@@ -94,7 +94,7 @@ class DistillationResult:
         malformed: Number of parts of answers dropped because they do not match the schema.
         tokens_in: Tokens that the model read.
         tokens_out: Tokens that the model wrote.
-        is_over: True if the run will not be started again.
+        is_completed: True if the run will not be started again.
     """
 
     stored: list[str] = field(default_factory=list)
@@ -115,8 +115,8 @@ class DistillationRun:
     """Distils one conversation, or the versions of one memory.
 
     Attributes:
-        last: Id of the row that requests the run: the last turn, or a version. Versions are collapsed only if it is the
-            head.
+        request_row_id: Id of the row that requests the run: the last turn, or a version. Versions are collapsed only if
+            it is the head.
     """
 
     agent: Agent

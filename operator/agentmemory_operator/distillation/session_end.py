@@ -32,7 +32,7 @@ class SessionEnd:
     Attributes:
         ended: Numbers of dropped memories.
         run: Id of the distillation that follows. None if there is nothing to distil or no model.
-        last: Id of the row that requests the run; '' without one.
+        request_row_id: Id of the row that requests the run; '' without one.
     """
 
     ended: EndedSession

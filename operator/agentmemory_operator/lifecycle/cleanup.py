@@ -59,7 +59,7 @@ class CleanupApproval:
     Attributes:
         as_of_ms: Time for which the run was planned, Unix milliseconds. The approved run uses it instead of the
             present.
-        most: Number of removals in the plan; the approved run may remove as many.
+        max_removals: Number of removals in the plan; the approved run may remove as many.
     """
 
     as_of_ms: int
@@ -75,7 +75,7 @@ class CleanupResult:
         total: Number of the agent's memories before the run.
         as_of_ms: Time for which the run was planned, Unix milliseconds.
         long_chains: Number of memories with 20 or more versions; 0 if the run is withheld.
-        held: Digest that approves a withheld run. None if the run was carried out.
+        approval_digest: Digest that approves a withheld run. None if the run was carried out.
     """
 
     counts: Counter[RemovalReason]

@@ -36,13 +36,7 @@ from agentmemory_operator.memories.rules.record import LONG_CHAIN
 from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.ports.kubernetes import Cluster, Event
 from agentmemory_operator.runtime.jobs import RunSchedule
-from agentmemory_operator.runtime.object_table import (
-    AGENT_MEMORY,
-    MEMORY_RESTORE,
-    MEMORY_SNAPSHOT,
-    Key,
-    ObjectTable,
-)
+from agentmemory_operator.runtime.object_table import AGENT_MEMORY, MEMORY_RESTORE, MEMORY_SNAPSHOT, Key, ObjectTable
 from agentmemory_operator.spec.effective.settings import AgentSettings, effective_settings
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.times import parse_time, render_second

@@ -80,9 +80,9 @@ class Erasure:
         scope: Memories to erase.
         until_ms: Memories stored up to this time are erased, Unix milliseconds.
         at_ms: Time of the original erasure if it is repeated in a copy, Unix milliseconds. None for the present.
-        takes_what_it_sees: True to erase in the first round any memory of the scope, even with a later `storedAt`: its
-            writer's clock is ahead.
-        spares: Returns the ids of rows to leave. None to leave none.
+        includes_newer_at_start: True to erase in the first round any memory of the scope, even with a later `storedAt`:
+            its writer's clock is ahead.
+        find_spared: Returns the ids of rows to leave. None to leave none.
     """
 
     id: str
@@ -132,13 +132,11 @@ class Eraser:
     """Erases memories. Several erasures may run concurrently, even on the same memories.
 
     Args:
-        note_gone: Called with slug and ids after memories were erased, so that caches drop them.
+        note_erased: Called with slug and ids after memories were erased, so that caches drop them.
     """
 
     def __init__(
-        self,
-        clock: Clock,
-        note_erased: Callable[[str, Sequence[str]], None] = lambda slug, ids: None,
+        self, clock: Clock, note_erased: Callable[[str, Sequence[str]], None] = lambda slug, ids: None
     ) -> None:
         self._clock = clock
         self._note_gone = note_erased

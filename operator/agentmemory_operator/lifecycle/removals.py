@@ -56,7 +56,7 @@ class RemovalTally:
     Attributes:
         is_dry: True if nothing is removed during the search.
         counts: Removals by reason.
-        gone: Ids that no longer count towards the cap. In a dry search with a cap these are all rows found.
+        removed_ids: Ids that no longer count towards the cap. In a dry search with a cap these are all rows found.
     """
 
     is_dry: bool = True
@@ -65,7 +65,7 @@ class RemovalTally:
 
 
 async def find_removals(agent: Agent, rules: CleanupRules, tally: RemovalTally) -> AsyncIterator[RemovalBatch]:
-    """Yield all removals, for a caller that removes nothing during the search. Updates `found`."""
+    """Yield all removals, for a caller that removes nothing during the search. Updates `tally`."""
     for phase in PHASES:
         async for going in phase(agent, rules, tally):
             if rules.lifecycle.max_memories_per_user is not None:
@@ -155,12 +155,7 @@ async def _users(agent: Agent, found: RemovalTally) -> AsyncIterator[tuple[str, 
 
 
 Phase = Callable[[Agent, CleanupRules, RemovalTally], AsyncIterator[RemovalBatch]]
-PHASES: tuple[Phase, ...] = (
-    _earlier_versions,
-    _heads,
-    _long_chains,
-    _over_cap,
-)
+PHASES: tuple[Phase, ...] = (_earlier_versions, _heads, _long_chains, _over_cap)
 """Phases in order. Each assumes that the rows found by the earlier ones are removed."""
 
 

@@ -97,8 +97,8 @@ class Api:
         cluster: Reads Secrets, namespace labels and the cluster id.
         open_store: Opens the points of an endpoint.
         meter: Measures requests and calls to the stores.
-        place: Environment of the process. Only `ClusterEnvironment` reads the copied Secrets instead of the original
-            ones.
+        environment: Environment of the process. Only `ClusterEnvironment` reads the copied Secrets instead of the
+            original ones.
         namespaces: Namespaces whose objects are served; empty serves all.
     """
 
@@ -172,9 +172,7 @@ class Api:
         guard = build_guard(self._settings, host, callers=self._callers)
         settings = self._settings
         limits = Limits(
-            requests=settings.max_requests,
-            body_bytes=settings.max_body_mib * MIB,
-            caller_rate=settings.max_caller_rate,
+            requests=settings.max_requests, body_bytes=settings.max_body_mib * MIB, caller_rate=settings.max_caller_rate
         )
         app = create_app(self.services, guard, self._user_tokens, sources=self.readiness, limits=limits)
         works = (self._identity.run(), self._sweeper.run(), self.readiness.run())

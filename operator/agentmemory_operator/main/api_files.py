@@ -29,10 +29,7 @@ async def run_api_files(settings: Settings, options: ApiOptions, manifests: Path
     async with AsyncExitStack() as stack:
         identify = partial(read_cluster_id, data)
         folder = ManifestFolder(
-            manifests,
-            keeps_status=False,
-            implies_connections=True,
-            identify=lambda: settings.cluster_id or identify(),
+            manifests, keeps_status=False, implies_connections=True, identify=lambda: settings.cluster_id or identify()
         )
         meter = ApiMeter(open_tracer(settings, stack, service=API_SERVICE))
         url, key = settings.qdrant_url, settings.qdrant_api_key

@@ -55,7 +55,7 @@ class ServerOverride:
 
     Attributes:
         name: Description for output.
-        is_ours: True for the dev Qdrant, which should only contain collections of this data folder.
+        is_dev_server: True for the dev Qdrant, which should only contain collections of this data folder.
     """
 
     name: str

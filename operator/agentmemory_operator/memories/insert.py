@@ -29,7 +29,7 @@ class StoredMemory:
     Attributes:
         event: NONE: it was already stored, or another item of the request has the same content. CORROBORATE: it was
             already stored, by another author.
-        recorded: False if the request wrote nothing for it.
+        is_recorded: False if the request wrote nothing for it.
         update_count: Number of earlier versions.
     """
 

@@ -160,11 +160,7 @@ class ItemWrite:
         """Return the payload of the new content; a None value deletes a stored key."""
         item = self._item
         named = extract_memory_entities(
-            self._agent,
-            item.content,
-            user_id=self._address.user_id,
-            author=item.author,
-            zone=self._address.zone,
+            self._agent, item.content, user_id=self._address.user_id, author=item.author, zone=self._address.zone
         )
         return {
             "author": item.author,
@@ -235,7 +231,7 @@ class MergedPuts:
 
     Attributes:
         row: Stored payload; None if there is none.
-        taking: Writes that take effect; only the content of the last becomes visible.
+        effective_writes: Writes that take effect; only the content of the last becomes visible.
         outcomes: Outcome of each write, valid once the last is written.
     """
 

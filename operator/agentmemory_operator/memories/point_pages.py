@@ -6,13 +6,7 @@ from typing import Any, TypeVar
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import StoreUnavailable
 from agentmemory_operator.memories.rules.filters import Condition, Filter, equals, point_filter
-from agentmemory_operator.memories.rules.record import (
-    ERASURE_KEY,
-    STORED_KEY,
-    TOMBSTONE_KEY,
-    Payload,
-    erasure_trace,
-)
+from agentmemory_operator.memories.rules.record import ERASURE_KEY, STORED_KEY, TOMBSTONE_KEY, Payload, erasure_trace
 from agentmemory_operator.memories.zone_access import with_encrypted_fields
 from agentmemory_operator.ports.base import Json
 

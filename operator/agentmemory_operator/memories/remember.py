@@ -80,10 +80,7 @@ class Remember:
             if isinstance(outcome, StoredMemory) and (outcome.update_count + 1) % LONG_CHAIN == 0:
                 self._on_long_chain()
         outcomes = dict(zip(distinct, written, strict=True))
-        full = [
-            outcomes[first] if first == place else duplicate_outcome(outcomes[first])
-            for place, first in enumerate(places)
-        ]
+        full = (outcomes[n] if n == place else duplicate_outcome(outcomes[n]) for place, n in enumerate(places))
         return [_warned(outcome, item.warnings) for outcome, item in zip(full, cleaned, strict=True)]
 
     async def _write(self, agent: Agent, drafts: Sequence[MemoryDraft | AgentMemoryError]) -> list[Outcome]:

@@ -99,7 +99,7 @@ async def delete_remaining_vectors(agent: Agent, among: Filter | None = None, *,
 
     Args:
         among: Filter of the points to check; None checks all.
-        most: Maximum number of pages of 100 tombstones; None is no limit.
+        max_pages: Maximum number of pages of 100 tombstones; None is no limit.
 
     Raises:
         StoreUnavailable: As in `read_confirmed`.

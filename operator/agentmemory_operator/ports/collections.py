@@ -5,7 +5,7 @@ from typing import Protocol
 
 from agentmemory_operator.collections.rules.capacity import Process
 from agentmemory_operator.collections.rules.changes import Change
-from agentmemory_operator.collections.rules.collection import ObservedCollection, Tenant
+from agentmemory_operator.collections.rules.collection import Observation, Tenant
 from agentmemory_operator.collections.rules.replicas import Move, Placement
 from agentmemory_operator.connections.rules.capabilities import ServerCapabilities
 from agentmemory_operator.controllers.rules.orphans import CollectionSummary
@@ -55,7 +55,7 @@ class CollectionStore(CollectionCatalogue, Protocol):
         """Return the collection that an alias points to. Any other name is returned unchanged."""
         ...
 
-    async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> ObservedCollection | None:
+    async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> Observation | None:
         """Observe the collection behind an alias, or else the collection `likely`. None if neither exists.
 
         Changes nothing. A placeholder, which only keeps snapshot files reachable, counts as absent.

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
 from agentmemory_operator.collections.replaced_collection import INDEXED_KEY, UPDATED_AT_INDEX
 from agentmemory_operator.collections.rules.changes import CreateIndexes
-from agentmemory_operator.collections.rules.collection import ObservedCollection
+from agentmemory_operator.collections.rules.collection import Observation
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.errors import StoreRejected
 from agentmemory_operator.memories.point_scan import page_size, read_rows_by_id, walk, walk_pair
@@ -155,7 +155,7 @@ def max_write_delay_ms(task: RebuildRun) -> int:
     return MAX_CLOCK_SKEW_MS + task.server.endpoint.timeout_s * 1000
 
 
-async def create_time_index(server: Server, source: ObservedCollection) -> None:
+async def create_time_index(server: Server, source: Observation) -> None:
     """Create an index on `updatedAt` for the passes by time, and record that it is temporary.
 
     An existing index is kept.

@@ -13,12 +13,7 @@ from functools import partial
 from agentmemory_operator.collections.announce import AliasLocks, release_writers
 from agentmemory_operator.collections.claim_registry import ClaimRegistry
 from agentmemory_operator.collections.replaced_collection import alias_points_to, find_live, has_owner
-from agentmemory_operator.collections.rules.collection import (
-    Collection,
-    ObservedCollection,
-    has_same_vectors,
-    is_placeholder,
-)
+from agentmemory_operator.collections.rules.collection import Collection, Observation, has_same_vectors, is_placeholder
 from agentmemory_operator.collections.rules.desired import newest_collection
 from agentmemory_operator.collections.rules.outcome import PassOutcome
 from agentmemory_operator.collections.rules.rebuild_record import (
@@ -65,11 +60,7 @@ from agentmemory_operator.runtime.jobs import run_steps
 from agentmemory_operator.runtime.object_table import Key, ObjectTable, key_of_memory, owned_memory
 from agentmemory_operator.runtime.work_queue import WorkQueue
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
-from agentmemory_operator.spec.kinds.agent_memory import (
-    RECONCILE_REQUESTED_AT,
-    ROLLBACK_REBUILD,
-    AgentMemory,
-)
+from agentmemory_operator.spec.kinds.agent_memory import RECONCILE_REQUESTED_AT, ROLLBACK_REBUILD, AgentMemory
 from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.kinds.spec_rebuild import RebuildState, is_active
 from agentmemory_operator.spec.naming import alias_of, number_of
@@ -91,7 +82,7 @@ class RebuildPeriods:
     """Durations in seconds.
 
     Attributes:
-        look_s: Pause before a waiting rebuild is checked again.
+        wait_poll_s: Pause before a waiting rebuild is checked again.
         hold_s: Pause before a rebuild that waits for an approval catches up again.
     """
 
@@ -108,7 +99,7 @@ class Rebuilds:
         locks: Locks of the aliases, shared by all modules that move aliases.
         steps: Function of each step except Create.
         abandon: Undoes the changes that a cancelled rebuild made to its source.
-        width: Maximum number of concurrent rebuilds of one namespace on one connection.
+        concurrency: Maximum number of concurrent rebuilds of one namespace on one connection.
         claims: Records that an agent is closed; None if there are no claims.
     """
 
@@ -248,15 +239,12 @@ class Rebuilds:
         return records
 
     def _obstacle(self, key: Key, decision: RebuildDecision) -> str | None:
-        """Return a message if a restore must end first, else None.
-
-        A target that a restore is about to mark as replaced must not be removed as unwanted.
-        """
+        """Return a message if a restore must end first: it may be about to mark the target as replaced. Else None."""
         restore = find_started_restore(key, self.table) if decision.can_wait_for_restore else None
         return f"waiting for MemoryRestore {restore.name}" if restore else None
 
     async def _advance(
-        self, key: Key, memory: AgentMemory, server: Server, live: ObservedCollection, decision: RebuildDecision
+        self, key: Key, memory: AgentMemory, server: Server, live: Observation, decision: RebuildDecision
     ) -> float | None:
         try:
             record = decision.current or await self.beginnings.start(key, memory, server, live, decision.new_kind)
@@ -266,7 +254,7 @@ class Rebuilds:
         return await self._continue(key, memory, server, live, record)
 
     async def _continue(
-        self, key: Key, memory: AgentMemory, server: Server, live: ObservedCollection, record: RebuildRecord
+        self, key: Key, memory: AgentMemory, server: Server, live: Observation, record: RebuildRecord
     ) -> float | None:
         if record.target == live.physical:
             record = with_way_back_as_source(record, alias_of(memory.slug), self.clock.now_ms())
@@ -291,7 +279,7 @@ class Rebuilds:
             await self.removal.fail(key, memory, server, record, str(exc))
         return None
 
-    async def _report_no_rollback(self, key: Key, memory: AgentMemory, live: ObservedCollection, why: str) -> None:
+    async def _report_no_rollback(self, key: Key, memory: AgentMemory, live: Observation, why: str) -> None:
         """Report why a rebuild is not rolled back. Nothing was changed."""
         requested_at, now_ms = memory.metadata.annotations.get(RECONCILE_REQUESTED_AT), self.clock.now_ms()
         # A collection without a rebuild has no previous one: use itself as source and target.
@@ -301,7 +289,7 @@ class Rebuilds:
         await self.reports.post_event(memory, Event("Warning", Reason.PREVIOUS_GONE, why))
 
     async def _build_run(
-        self, key: Key, memory: AgentMemory, server: Server, live: ObservedCollection, record: RebuildRecord
+        self, key: Key, memory: AgentMemory, server: Server, live: Observation, record: RebuildRecord
     ) -> RebuildRun:
         desired = await self._desired(memory, server, record)
         source = live
@@ -355,7 +343,7 @@ class Rebuilds:
         )
         _log_result(task, came_to)
 
-    async def _report_missed_end(self, key: Key, live: ObservedCollection) -> None:
+    async def _report_missed_end(self, key: Key, live: Observation) -> None:
         """Report the end of a rebuild whose operator was killed before it reported."""
         last, record = self.reports.last_status(key), live.record
         if not is_active(last):

@@ -9,11 +9,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from agentmemory_operator.collections.rules.changes import ChangeClass, WakeOptimizers, class_of
-from agentmemory_operator.collections.rules.collection import GREEN, GREY, RED, ObservedCollection
+from agentmemory_operator.collections.rules.collection import GREEN, GREY, RED, Observation
 from agentmemory_operator.collections.rules.plan import drop_wake, plan_changes
-from agentmemory_operator.collections.rules.replicas import (
-    describe_unsettled,
-)
+from agentmemory_operator.collections.rules.replicas import describe_unsettled
 from agentmemory_operator.errors import NotFound, RebuildCancelled, SpecInvalid, StoreUnavailable
 from agentmemory_operator.rebuilds.task import RebuildRun
 from agentmemory_operator.spec.kinds.conditions import Reason
@@ -60,7 +58,7 @@ class ConvergeStep:
             await task.server.collections.apply(observed.physical, change)
         return [type(change).__name__ for change in plan.changes]
 
-    async def _wait_until_indexed(self, task: RebuildRun) -> ObservedCollection:
+    async def _wait_until_indexed(self, task: RebuildRun) -> Observation:
         """Wait until the engine is idle; return the collection as observed then."""
         quiet, moved_s = 0, self.monotonic()
         last: tuple[int, str] | None = None
@@ -80,7 +78,7 @@ class ConvergeStep:
             await self.sleep(self.look_s)
 
     @staticmethod
-    async def _observe(task: RebuildRun) -> ObservedCollection:
+    async def _observe(task: RebuildRun) -> Observation:
         """Observe the target. If a restart of the server interrupted its optimizers, wake them."""
         observed = await observe_target(task)
         if observed.state == RED:
@@ -91,7 +89,7 @@ class ConvergeStep:
         return observed
 
 
-async def observe_target(task: RebuildRun) -> ObservedCollection:
+async def observe_target(task: RebuildRun) -> Observation:
     """Observe the target.
 
     Raises:

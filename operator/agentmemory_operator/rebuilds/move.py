@@ -54,8 +54,8 @@ class MoveStep:
 
     Attributes:
         locks: Locks of the aliases, shared by all modules that move aliases.
-        is_cleaned: Returns whether a cleanup of the agent is in progress, which writes through the alias without a
-            fence.
+        is_cleanup_running: Returns whether a cleanup of the agent is in progress, which writes through the alias
+            without a fence.
         announce_s, held_s: Seconds; see ANNOUNCE_S and HELD_S.
         monotonic, sleep: Clock and sleep of this process, in seconds.
     """

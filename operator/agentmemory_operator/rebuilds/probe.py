@@ -4,7 +4,7 @@ import logging
 from collections.abc import Hashable, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 
-from agentmemory_operator.collections.rules.collection import Collection, ObservedCollection, effective_limits
+from agentmemory_operator.collections.rules.collection import Collection, Observation, effective_limits
 from agentmemory_operator.collections.rules.rebuild_record import ProbeRecall
 from agentmemory_operator.errors import StoreRejected
 from agentmemory_operator.memories.point_scan import page_size, read_rows_by_id
@@ -41,7 +41,7 @@ class RecallMeasurement:
     """
 
     task: RebuildRun
-    target: ObservedCollection
+    target: Observation
     embedder: Embedder | None
 
     async def measure(self, points: Sequence[Json], alike: Set[PointId]) -> ProbeRecall:

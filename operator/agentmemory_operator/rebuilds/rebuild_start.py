@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from agentmemory_operator.collections.reconcile import plan_pass
 from agentmemory_operator.collections.rules.changes import CreateCollection, CreateIndexes
-from agentmemory_operator.collections.rules.collection import PREVIOUS_KEY, ObservedCollection, is_placeholder
+from agentmemory_operator.collections.rules.collection import PREVIOUS_KEY, Observation, is_placeholder
 from agentmemory_operator.collections.rules.desired import build_pass_terms, newest_collection
 from agentmemory_operator.collections.rules.plan import rebuild_digest
 from agentmemory_operator.collections.rules.rebuild_record import (
@@ -37,13 +37,13 @@ class RebuildRequests:
     table: ObjectTable
     cluster: Cluster
 
-    async def read(self, memory: AgentMemory, live: ObservedCollection | None) -> RebuildRequest:
+    async def read(self, memory: AgentMemory, live: Observation | None) -> RebuildRequest:
         """Return the request of the object. A Rebuild that is withheld is not requested."""
         rollback = memory.metadata.annotations.get(ROLLBACK_REBUILD)
         digest = await self.read_allowed_digest(memory, live) if live else None
         return RebuildRequest(digest=digest, rollback=rollback)
 
-    async def read_allowed_digest(self, memory: AgentMemory, live: ObservedCollection) -> str | None:
+    async def read_allowed_digest(self, memory: AgentMemory, live: Observation) -> str | None:
         """Return the digest of the rebuild that the object requires and that is not withheld, or None."""
         cluster_id = await self.cluster.cluster_id()
         planned = plan_pass(
@@ -56,9 +56,7 @@ class RebuildRequests:
         )
         return rebuild_digest(planned.plan) if has_background_rebuild(planned.refusal) else None
 
-    async def check(
-        self, key: Key, uid: str, live: ObservedCollection, record: RebuildRecord, points: PointStore
-    ) -> None:
+    async def check(self, key: Key, uid: str, live: Observation, record: RebuildRecord, points: PointStore) -> None:
         """Raise unless a rebuild may continue.
 
         Args:
@@ -85,7 +83,7 @@ class RebuildRequests:
             raise RebuildCancelled("the object no longer asks for it")
 
 
-async def correct_point_count(live: ObservedCollection, points: PointStore) -> ObservedCollection:
+async def correct_point_count(live: Observation, points: PointStore) -> Observation:
     """Return the live collection with a corrected point count, if it reports none but contains a point or tombstone.
 
     The reported number is an estimate. A page of one point is exact and cheap, and is allowed where an exact count is
@@ -120,7 +118,7 @@ class RebuildStarter:
     reports: RebuildReports
 
     async def start(
-        self, key: Key, memory: AgentMemory, server: Server, live: ObservedCollection, kind: RebuildKind | None
+        self, key: Key, memory: AgentMemory, server: Server, live: Observation, kind: RebuildKind | None
     ) -> RebuildRecord:
         """Return the record of a new rebuild, which `create` stores.
 
@@ -153,7 +151,7 @@ class RebuildStarter:
             total=live.points,
         )
 
-    async def _start_rollback(self, server: Server, live: ObservedCollection) -> RebuildRecord:
+    async def _start_rollback(self, server: Server, live: Observation) -> RebuildRecord:
         if live.record is None or live.record.kind is RebuildKind.ROLLBACK:
             raise SpecInvalid(
                 Reason.PREVIOUS_GONE, f"{live.physical} was not created by a rebuild: nothing to roll back"

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agentmemory_operator.collections.announce import Announcement
-from agentmemory_operator.collections.rules.collection import Collection, Marker, ObservedCollection
+from agentmemory_operator.collections.rules.collection import Collection, Marker, Observation
 from agentmemory_operator.collections.rules.rebuild_record import REBUILD_KEY, RebuildRecord, record_to_json
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.ports.base import Clock
@@ -25,13 +25,13 @@ class RebuildRun:
         record: Record as stored in the target's metadata.
         embedder: Embedder for the target; None if vectors are copied.
         check: Raises if the rebuild must stop. Steps call it before each batch.
-        show: Reports the progress to users.
+        report_progress: Reports the progress to users.
         announcement: Announcement of the move by this run; None if there is none.
     """
 
     memory: AgentMemory
     server: Server
-    source: ObservedCollection
+    source: Observation
     desired: Collection
     record: RebuildRecord
     clock: Clock

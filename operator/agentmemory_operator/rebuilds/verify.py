@@ -1,20 +1,15 @@
-"""Step Verify: compare a rebuild's target with its source while writers continue (`rebuilds/rules/target_verdict.py`)."""
+"""Step Verify: compare a target with its source while writers continue (`rebuilds/rules/target_verdict.py`)."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from agentmemory_operator.collections.rules.collection import ObservedCollection
+from agentmemory_operator.collections.rules.collection import Observation
 from agentmemory_operator.collections.rules.rebuild_record import ProbeRecall, RebuildKind, RebuildRecord
 from agentmemory_operator.errors import RebuildAwaitsApproval, SpecInvalid
 from agentmemory_operator.memories.point_comparer import PointComparer
 from agentmemory_operator.memories.point_scan import changed_after_filter, count_changed, count_deleted, page_size, walk
 from agentmemory_operator.memories.rules.comparison import VERSION_KEYS, BottomKSample, PointId, Rows, is_alike
-from agentmemory_operator.memories.rules.findings import (
-    CheckFinding,
-    VerificationVerdict,
-    judge_missing,
-    judge_sample,
-)
+from agentmemory_operator.memories.rules.findings import CheckFinding, VerificationVerdict, judge_missing, judge_sample
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.rebuilds.catch_up import catch_up, copy_differences, max_write_delay_ms
@@ -54,13 +49,13 @@ class RebuildComparison:
         embedder: Embedder of the target's vectors; None if they were copied.
         vectors: Tolerances for vectors.
         pair: Compares the source's points (live) with the target's (copy).
-        draw: Sampler of points.
+        sampler: Sampler of points.
         sources: Sampled points of the source, with payload and vectors.
         alike: Ids of sampled points with the same revision in both.
     """
 
     task: RebuildRun
-    target: ObservedCollection
+    target: Observation
     embedder: Embedder | None
     vectors: VectorTolerance = field(init=False)
     pair: PointComparer = field(init=False)

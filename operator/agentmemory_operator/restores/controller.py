@@ -46,17 +46,11 @@ from agentmemory_operator.restores.rules.status import (
     not_rolled_back_status,
     waiting_status,
 )
-from agentmemory_operator.restores.rules.swap_checks import (
-    SwapStep,
-)
+from agentmemory_operator.restores.rules.swap_checks import SwapStep
 from agentmemory_operator.restores.sources import RestoreSources, SourceWaiting
 from agentmemory_operator.restores.swap import SwapRestore
 from agentmemory_operator.runtime.jobs import Job, JobBook
-from agentmemory_operator.runtime.object_table import (
-    MEMORY_RESTORE,
-    Key,
-    ObjectTable,
-)
+from agentmemory_operator.runtime.object_table import MEMORY_RESTORE, Key, ObjectTable
 from agentmemory_operator.spec.kinds.agent_memory import ROLLBACK, AgentMemory
 from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.kinds.status_restore import MAX_ABANDONED
@@ -72,8 +66,8 @@ class RestorePasses:
         request: Requests a pass over another object.
         locks: Locks of the aliases, shared by all modules that move aliases.
         in_place: Restores into the live collection itself.
-        announcing: Announces moves of an alias.
-        asking: Records requests to take over another owner's memories, when a restore is refused for that.
+        announcer: Announces moves of an alias.
+        takeover_requests: Records requests to take over another owner's memories, when a restore is refused for that.
     """
 
     table: ObjectTable

@@ -11,12 +11,7 @@ from agentmemory_operator.collections.announce import MoveAnnouncer, check_annou
 from agentmemory_operator.collections.claim_registry import ClaimRegistry
 from agentmemory_operator.collections.reconcile import PassPermit, reconcile
 from agentmemory_operator.collections.rules.announcement import MOVING_KEY
-from agentmemory_operator.collections.rules.collection import (
-    METADATA_KEY,
-    ObservedCollection,
-    marker_to_json,
-    with_owner,
-)
+from agentmemory_operator.collections.rules.collection import METADATA_KEY, Observation, marker_to_json, with_owner
 from agentmemory_operator.collections.rules.desired import build_pass_terms
 from agentmemory_operator.collections.rules.drift import DriftPolicy
 from agentmemory_operator.collections.rules.epochs import (
@@ -38,12 +33,7 @@ from agentmemory_operator.memories.rules.findings import Check
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import Cluster
 from agentmemory_operator.restores.job import RestoreJob, RestoreRun
-from agentmemory_operator.restores.rules.in_place_steps import (
-    UNDO,
-    InPlaceStep,
-    check_equal_layout,
-    rollback_name,
-)
+from agentmemory_operator.restores.rules.in_place_steps import UNDO, InPlaceStep, check_equal_layout, rollback_name
 from agentmemory_operator.restores.rules.status import (
     SUCCEEDED,
     current_step,
@@ -321,7 +311,7 @@ def _closed_metadata(job: RestoreJob, before: Json | None) -> Json:
     return _closing_metadata(job, epoch) | epoch_to_json(Epoch(number=epoch, contents=epoch))
 
 
-async def _observe_live(task: RestoreRun) -> ObservedCollection:
+async def _observe_live(task: RestoreRun) -> Observation:
     observed = await task.server.collections.observe(task.physical, task.physical, is_linked=True)
     if observed is None:
         raise SpecInvalid(Reason.NOT_VERIFIED, f"{task.physical} was deleted in Qdrant")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from agentmemory_operator.collections.replaced_collection import find_live
-from agentmemory_operator.collections.rules.collection import Collection, Marker, ObservedCollection
+from agentmemory_operator.collections.rules.collection import Collection, Marker, Observation
 from agentmemory_operator.collections.rules.takeovers import TakeoverTerms
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.restores.rules.status import AnyStep, StatusStamp, step_status, succeeded_status
@@ -156,7 +156,7 @@ class RestoreRun:
         assert self.desired.marker is not None
         return self.desired.marker
 
-    async def read_live(self) -> ObservedCollection | None:
+    async def read_live(self) -> Observation | None:
         """Read the collection behind the alias."""
         return await find_live(self.server, self.alias, self.job.previous)
 
@@ -185,14 +185,14 @@ class RestorePeriods:
     """Durations in seconds.
 
     Attributes:
-        look_s: Pause between checks of a waiting restore.
+        wait_poll_s: Pause between checks of a waiting restore.
         settle_s: Time in which the watch usually delivers a write.
         patience_s: Maximum age of a restore that is retried after transient errors.
         deadline_s: Age at which an unfinished restore fails.
         release_s: Maximum time that an unavailable server delays a deletion.
         source_s: Time to wait for a MemorySnapshot that does not exist.
         watch_s: Time in which the watch has certainly delivered every write.
-        keep_s: Pause between checks of a replaced collection.
+        kept_check_period_s: Pause between checks of a replaced collection.
         late_s: Time in which a recovery without a response may still create its collection.
     """
 

@@ -74,9 +74,9 @@ class RestoreAll:
     """Restores the agents whose collections a connection's server lost.
 
     Attributes:
-        at_once: Maximum number of restores in progress.
+        concurrency: Maximum number of restores in progress.
         poll_s: Pause between reads of a restore in progress.
-        tell: Called with the result of each agent, in order of completion.
+        report: Called with the result of each agent, in order of completion.
     """
 
     objects: JobObjects
@@ -111,7 +111,7 @@ class RestoreAll:
         return LostAgent(namespace=namespace, name=name, since=since, snapshots=tuple(newest_first))
 
     async def run(self, lost: Sequence[LostAgent]) -> list[RestoredAgent]:
-        """Restore agents, at most `at_once` concurrently. A failure does not stop the others."""
+        """Restore agents, at most `concurrency` concurrently. A failure does not stop the others."""
         slots = asyncio.Semaphore(self.concurrency)
 
         async def restore_in_slot(agent: LostAgent) -> RestoredAgent:

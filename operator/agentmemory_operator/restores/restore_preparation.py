@@ -7,7 +7,7 @@ from typing import Any
 from agentmemory_operator.collections.announce import AliasLocks
 from agentmemory_operator.collections.replaced_collection import find_live
 from agentmemory_operator.collections.rules.capacity import need_of
-from agentmemory_operator.collections.rules.collection import Collection, ObservedCollection, Tenant
+from agentmemory_operator.collections.rules.collection import Collection, Observation, Tenant
 from agentmemory_operator.connections.resolve import Server, Servers, connection_of
 from agentmemory_operator.connections.server_capacity import CollectionRequest
 from agentmemory_operator.errors import StoreUnavailable
@@ -42,7 +42,7 @@ class RestoreStarter:
     locks: AliasLocks
 
     async def start(
-        self, job: RestoreJob, server: Server, memory: AgentMemory, desired: Collection, live: ObservedCollection | None
+        self, job: RestoreJob, server: Server, memory: AgentMemory, desired: Collection, live: Observation | None
     ) -> bool:
         """Run the first checks and choose the names; return False if the restore was applied earlier.
 

@@ -14,7 +14,7 @@ from agentmemory_operator.collections.rules.collection import (
     METADATA_KEY,
     Collection,
     Marker,
-    ObservedCollection,
+    Observation,
     marker_from_json,
 )
 from agentmemory_operator.collections.rules.refusals import check_ownership
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 async def read_own_live(
     server: Server, memory: AgentMemory, desired: Collection, *, takeover: TakeoverTerms
-) -> ObservedCollection | None:
+) -> Observation | None:
     """Return the collection behind the alias of a restore's target, or None.
 
     Args:

@@ -23,7 +23,7 @@ class SafetyLimits:
     """Limits of safety snapshots.
 
     Attributes:
-        safety_attempts: Maximum number of safety snapshots. Each direct write to Qdrant makes the last one incomplete.
+        max_attempts: Maximum number of safety snapshots. Each direct write to Qdrant makes the last one incomplete.
     """
 
     max_attempts: int = 3

@@ -56,10 +56,10 @@ class SnapshotSource:
     """The source of a restore.
 
     Attributes:
-        described: Description for users.
+        description: Description for users.
         version: Qdrant version that created it; None if unknown.
         dimensions: Size of its vectors; None if unknown.
-        begun_ms: Start of the snapshot, Unix milliseconds. It contains every earlier write. None if unknown.
+        started_ms: Start of the snapshot, Unix milliseconds. It contains every earlier write. None if unknown.
         before, after: Number of memories before and after the snapshot; None if not counted.
         config_hash: Hash of the collection's settings; None if not recorded.
         agent: Slug of the agent that the memories belong to; None if unknown.

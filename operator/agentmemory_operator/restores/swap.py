@@ -16,7 +16,7 @@ from agentmemory_operator.collections.rules.collection import (
     PREVIOUS_KEY,
     RED,
     Marker,
-    ObservedCollection,
+    Observation,
     marker_to_json,
     with_owner,
 )
@@ -177,7 +177,7 @@ class SwapRestore:
         await resolve_pending_chains(task.server, task.physical, task.memory, task.job.book.clock)
         return f"{number} memories erased since the snapshot were erased again"
 
-    async def _erase_again(self, task: RestoreRun, live: ObservedCollection | None) -> int:
+    async def _erase_again(self, task: RestoreRun, live: Observation | None) -> int:
         return await self.erasures.replay_all(
             *(task.server, live.physical if live else None, task.physical, task.memory),
             origin=task.source.agent,
@@ -257,7 +257,7 @@ class SwapRestore:
         await task.succeed(message, came_to)
 
     @staticmethod
-    async def _observe(task: RestoreRun) -> ObservedCollection:
+    async def _observe(task: RestoreRun) -> Observation:
         observed = await task.server.collections.observe(task.physical, task.physical, is_linked=True)
         if observed is None:
             raise SpecInvalid(Reason.COPY_DIFFERS, f"{task.physical} was deleted in Qdrant")

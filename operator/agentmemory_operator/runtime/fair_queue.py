@@ -95,7 +95,7 @@ class FairQueue(Generic[K]):
     def take(self) -> tuple[K, LinePlace] | None:
         """Remove and return the next key with its place, or None if no waiting key may start.
 
-        Call `end` when it is done.
+        Call `release` when it is done.
         """
         found = self._next_tenant()
         if found is None:

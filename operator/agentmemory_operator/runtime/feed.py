@@ -38,8 +38,9 @@ class OperatorFeed:
 
     Args:
         forget_connection: Called with the key of each deleted object, to drop a cached connection.
-        heard: Called with the AgentMemory of each event about a snapshot or restore, and with each deleted AgentMemory.
-        gone: Called with each deleted object.
+        on_job_event: Called with the AgentMemory of each event about a snapshot or restore, and with each deleted
+            AgentMemory.
+        on_deleted: Called with each deleted object.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class OperatorFeed:
         """Process missed deletions: remove objects of `known` that the list does not contain with the same uid.
 
         Args:
-            known: Result of `OperatorFeed.known` from before the list was read. Objects that were added later stay.
+            known: Result of `read_uids` from before the list was read. Objects that were added later stay.
             documents: The complete list of the kind.
         """
         present = {(key_of(document), uid_of(document)) for document in documents}

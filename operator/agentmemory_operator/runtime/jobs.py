@@ -100,7 +100,7 @@ class Job:
         return self.book.finalizer in self.metadata.finalizers
 
     async def set_finalizer(self, *, is_wanted: bool = True) -> None:
-        """Add our finalizer, or remove it if `is_wanted` is False.
+        """Add our finalizer, or remove it if `is_current` is False.
 
         Raises:
             TransientError: If the object has changed since it was read. Retry in the next pass.
@@ -126,9 +126,10 @@ class Job:
 
         Args:
             remove: Does the cleanup.
-            patience_s: Seconds for which an unavailable server can delay the deletion. After that the finalizer is
+            max_delay_s: Seconds for which an unavailable server can delay the deletion. After that the finalizer is
                 removed without a cleanup.
-            kept: Returns reason and message of a warning event, from the error that left something behind.
+            describe_leftovers: Returns reason and message of a warning event, from the error that left something
+                behind.
 
         Raises:
             TransientError: If the cleanup failed and the deletion can still wait.
@@ -191,7 +192,7 @@ class RunSchedule:
         request: Requests a pass over an object, which writes the result into its status.
         status_field: Status field with the result of the last run. Its `time` is the start of that run.
         due_ms: Returns when the next run is due, in Unix milliseconds, from the last result; None is never.
-        run: Executes a run, and calls `keep` with its result.
+        run: Executes a run, and calls `record_result` with its result.
         share: Maximum number of concurrent runs for the objects of one namespace.
     """
 

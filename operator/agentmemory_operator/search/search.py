@@ -292,10 +292,7 @@ class _Response:
     def candidates(self, eligible: int) -> CandidateCounts:
         """Return the figures of the candidates; only with `explain`."""
         return CandidateCounts(
-            scored=len(self.matches),
-            below_threshold=self.below_threshold,
-            eligible=eligible,
-            is_exact=self.is_exact,
+            scored=len(self.matches), below_threshold=self.below_threshold, eligible=eligible, is_exact=self.is_exact
         )
 
 

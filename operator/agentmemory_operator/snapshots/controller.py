@@ -118,10 +118,10 @@ class SnapshotPeriods:
     Attributes:
         deadline_s: Maximum duration of a snapshot, including its verification.
         wait_s: Time to wait for objects that the user may still apply: the AgentMemory, a Secret.
-        look_s: Pause between checks for such objects.
+        wait_poll_s: Pause between checks for such objects.
         settle_s: Delay of the pass after a snapshot's end, in which the watch delivers the written status.
-        rest_s: Pause between passes over a completed snapshot.
-        again_s: Minimum time between two checks that do not find the file, before it counts as deleted.
+        check_period_s: Pause between passes over a completed snapshot.
+        recheck_s: Minimum time between two checks that do not find the file, before it counts as deleted.
         release_s: Maximum time that an unavailable server delays a deletion or the cleanup of a failed snapshot.
     """
 
@@ -143,7 +143,7 @@ class SnapshotPasses:
         prover: Verifies snapshots.
         copies: Copies of snapshots in object storage.
         scratch: Scratch collections in which imports are examined.
-        asking: Records requests to take over another owner's memories, when a snapshot is refused for that.
+        takeover_requests: Records requests to take over another owner's memories, when a snapshot is refused for that.
     """
 
     table: ObjectTable

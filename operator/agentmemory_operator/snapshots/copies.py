@@ -79,7 +79,7 @@ class Copies:
             namespace: Namespace of the MemorySnapshot, and of the Secret.
 
         Raises:
-            ChecksumMismatch: If the server's bytes differ from its checksum, or two uploads were stored with other bytes.
+            ChecksumMismatch: If the server's bytes differ from its checksum, or two uploads stored other bytes.
             StorageRejected, SecretMissing: If a user must fix the storage or the Secret.
             TransientError: If the storage or the server is unavailable. Another call continues.
         """

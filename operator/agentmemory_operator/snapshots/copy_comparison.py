@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
-from agentmemory_operator.collections.rules.collection import RED, Marker, ObservedCollection, is_placeholder
+from agentmemory_operator.collections.rules.collection import RED, Marker, Observation, is_placeholder
 from agentmemory_operator.collections.rules.rebuild_record import RebuildRecord, RebuildStep, record_from_json
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.errors import StoreRejected
@@ -94,12 +94,12 @@ async def compare(copy: str, subject: ComparedSnapshot, server: Server) -> Verif
     return VerificationVerdict(tuple(findings), why_not)
 
 
-async def _observe(physical: str, server: Server) -> ObservedCollection | None:
+async def _observe(physical: str, server: Server) -> Observation | None:
     # Both names are physical: a copy has no alias, and the live collection is read by its own name.
     return await server.collections.observe(physical, physical, is_linked=True)
 
 
-async def _find_live(subject: ComparedSnapshot, server: Server) -> tuple[ObservedCollection | None, str]:
+async def _find_live(subject: ComparedSnapshot, server: Server) -> tuple[Observation | None, str]:
     """Return the live collection, or None and the reason why there is none to compare with."""
     deleted_message = "the live collection was deleted: compared with the record only"
     if subject.live is None:
@@ -135,7 +135,7 @@ def _ms(time: str) -> int:
         return 0
 
 
-async def _count(copy: str, recorded: SnapshotRecord, live: ObservedCollection | None, server: Server) -> CheckFinding:
+async def _count(copy: str, recorded: SnapshotRecord, live: Observation | None, server: Server) -> CheckFinding:
     copied = await server.collections.count(copy)
     deleted: int | None = None
     if recorded.deleted is None and live is not None and recorded.started_ms is not None:

@@ -70,7 +70,7 @@ class RetentionRuns:
     """Removes snapshots that no rule keeps, for few agents at a time.
 
     Args:
-        outlook_of: Returns the state of an agent's snapshots. None if none of them may be removed.
+        read_overview: Returns the state of an agent's snapshots. None if none of them may be removed.
     """
 
     table: ObjectTable

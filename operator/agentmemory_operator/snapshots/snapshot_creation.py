@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from agentmemory_operator.collections.rules.collection import Marker, ObservedCollection
+from agentmemory_operator.collections.rules.collection import Marker, Observation
 from agentmemory_operator.collections.rules.desired import desired_collection
 from agentmemory_operator.collections.rules.refusals import build_slug_taken, check_ownership
 from agentmemory_operator.connections.resolve import Server, Servers, connection_of
@@ -203,7 +203,7 @@ class SnapshotCreator:
         }
         job.status = job.status | fields | owner_status(marker)
 
-    async def _collection(self, memory: AgentMemory, server: Server) -> tuple[ObservedCollection, Marker]:
+    async def _collection(self, memory: AgentMemory, server: Server) -> tuple[Observation, Marker]:
         alias = alias_of(memory.slug)
         expected, _ = physical_names(alias, memory.reported_physical)
         observed = await server.collections.observe(alias, expected)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from agentmemory_operator.collections.rules.collection import ObservedCollection
+from agentmemory_operator.collections.rules.collection import Observation
 from agentmemory_operator.collections.rules.desired import desired_collection
 from agentmemory_operator.collections.scratch import ScratchCollections
 from agentmemory_operator.collections.takeover_requests import terms_for
@@ -70,7 +70,7 @@ class SnapshotImport:
         proof = ConditionState(VERIFIED, True, Reason.COMPARED_WITH_RECORD, message)
         return record | (owner_status(found_marker) if found_marker else {}), proof
 
-    async def _restored(self, job: Job, place: S3Object, name: str, server: Server) -> ObservedCollection:
+    async def _restored(self, job: Job, place: S3Object, name: str, server: Server) -> Observation:
         try:
             await self.copies.recover(place, server.snapshots, name, namespace=job.metadata.namespace)
         except StorageRejected:

@@ -84,7 +84,7 @@ class Verification:
         """Verify a snapshot; return the findings of all checks.
 
         Args:
-            how: Full or Checksum.
+            mode: Full or Checksum.
 
         Raises:
             TransientError: If the verification must be repeated.

@@ -30,13 +30,7 @@ def _field(value: str) -> str:
     return rf"{element}(,{element})*"
 
 
-_FIELDS = (
-    "[0-5]?[0-9]",
-    "[01]?[0-9]|2[0-3]",
-    "0?[1-9]|[12][0-9]|3[01]",
-    f"0?[1-9]|1[0-2]|{_MONTHS}",
-    f"[0-7]|{_DAYS}",
-)
+_FIELDS = ("[0-5]?[0-9]", "[01]?[0-9]|2[0-3]", "0?[1-9]|[12][0-9]|3[01]", f"0?[1-9]|1[0-2]|{_MONTHS}", f"[0-7]|{_DAYS}")
 SCHEDULE_PATTERN = f"^{NEVER}$|^{' '.join(map(_field, _FIELDS))}$"
 ZONE_PATTERN = r"^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+){0,2}$"
 

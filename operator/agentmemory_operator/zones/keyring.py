@@ -73,7 +73,7 @@ class DataKey:
 
     Attributes:
         id: Id by which encrypted memories refer to it.
-        made_ms: Creation time in Unix milliseconds.
+        created_ms: Creation time in Unix milliseconds.
         cipher_key: 32 bytes for AES-256-GCM.
         mac: 32 bytes for keyed hashes, the same in all keys of the scope.
     """
@@ -99,7 +99,7 @@ class AgentKeys:
     """The keys of one agent, and how to decrypt them.
 
     Attributes:
-        wrapping: Reads the wrapping keys; raises SpecInvalid or TransientError if there are none.
+        read_wrapping_keys: Reads the wrapping keys; raises SpecInvalid or TransientError if there are none.
         has_sealed: Returns whether any memory of the agent is encrypted. Called if a shard does not exist.
         rotate_before_ms: Keys created before this time are replaced, Unix milliseconds. No effect while it is in the
             future.
@@ -120,7 +120,7 @@ class _OpenKey:
 
 
 class Keyring:
-    """Keys of all agents of a process.
+    """Keys of all agents of a process. Each method raises KeysUnavailable if the key store is unavailable.
 
     Args:
         shards: Store of the key shards.
@@ -137,7 +137,7 @@ class Keyring:
     async def get_or_create_key(self, keys: AgentKeys, zone: str, owner: str) -> DataKey:
         """Return the data key that encrypts new memories of an owner, creating it if needed.
 
-        Call `confirm` after writing them.
+        Call `check_stored` after writing them.
 
         Args:
             owner: Id of a user as stored, or an organisation.
@@ -270,19 +270,11 @@ class Keyring:
                 )
 
     async def has_keys(self, keys: AgentKeys, *, owner: str, zone: str) -> bool:
-        """Return whether an owner has keys in a zone. Does not read the wrapping key.
-
-        Raises:
-            KeysUnavailable: If the key store is unavailable.
-        """
+        """Return whether an owner has keys in a zone. Does not read the wrapping key."""
         return bool(await find_scope(self._shards, keys.ring, scope_hash(zone, owner)))
 
     async def has_zone_keys(self, keys: AgentKeys, zone: str) -> bool:
-        """Return whether any owner has keys in a zone. Does not read the wrapping key.
-
-        Raises:
-            KeysUnavailable: If the key store is unavailable.
-        """
+        """Return whether any owner has keys in a zone. Does not read the wrapping key."""
         return bool(await find_zone(self._shards, keys.ring, zone))
 
     async def destroy(self, keys: AgentKeys, *, owner: str, zones: Collection[str]) -> list[str]:

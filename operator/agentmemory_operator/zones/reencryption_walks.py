@@ -42,7 +42,7 @@ class SealedPoints:
 
     Attributes:
         store: Store that returns the points as stored, encrypted.
-        most_a_page: Maximum page size of the engine; None if unlimited.
+        max_page_size: Maximum page size of the engine; None if unlimited.
     """
 
     store: PointStore
@@ -88,7 +88,7 @@ class _Walk:
     Attributes:
         before_ms: Keys created before this time are replaced.
         offset: Offset of the next page; None for the first.
-        done, left: Memories since the first page that were encrypted again, and that could not be.
+        done, failed: Memories since the first page that were encrypted again, and that could not be.
         due_ms: Time of the next read.
     """
 

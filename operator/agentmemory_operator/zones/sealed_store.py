@@ -277,7 +277,7 @@ def decrypt_fields(key: DataKey, envelope: Envelope, *, scope: str, payload: Map
     """Decrypt the fields of a memory; return their JSON.
 
     Raises:
-        DecryptionFailed: If they were modified or belong to another memory, or if the payload lacks the user, id or zone.
+        DecryptionFailed: If they were modified or belong to another memory, or the payload lacks user, id or zone.
     """
     try:
         bound = associated_data(scope, payload)

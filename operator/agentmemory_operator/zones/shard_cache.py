@@ -64,7 +64,7 @@ class ShardCache:
 
     Args:
         fresh_ms: Time in milliseconds for which a cached shard is used.
-        most_keys: Maximum number of cached keys, in all shards together.
+        max_keys: Maximum number of cached keys, in all shards together.
     """
 
     def __init__(self, store: KeyShards, clock: Clock, *, fresh_ms: int, max_keys: int) -> None:

@@ -40,7 +40,7 @@ class WrappingKeyCache:
 
     Args:
         fresh_ms: Time in milliseconds for which cached keys are used.
-        most: Maximum number of cached agents.
+        max_agents: Maximum number of cached agents.
     """
 
     def __init__(self, clock: Clock, *, fresh_ms: int, max_agents: int) -> None:

@@ -161,7 +161,7 @@ async def read_wrapping_keys(
 
     Args:
         namespace: Namespace of the object.
-        are_handed_over: True if `secrets` holds copies that the operator shares. There a missing copy and a late one
+        are_shared: True if `secrets` holds copies that the operator shares. There a missing copy and a late one
             look the same, so if the previous key cannot be read, it counts as absent.
 
     Raises:

@@ -216,7 +216,7 @@ class Tenant:
     """A team with one namespace. It acts only through its own account.
 
     Attributes:
-        seen: Its namespace with admin rights: to wait, to inspect, and for actions that a tenant may not do.
+        admin_workspace: Its namespace with admin rights: to wait, to inspect, and for actions that a tenant may not do.
         account: Account for the API server.
         bot: Its program as a caller of the retrieval API; `agent_spec` grants it access.
         http: Client of the API server with the tenant's token.

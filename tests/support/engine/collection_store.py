@@ -14,7 +14,7 @@ from agentmemory_operator.collections.rules.changes import (
     Rebuild,
     SetAlias,
 )
-from agentmemory_operator.collections.rules.collection import Collection, ObservedCollection, Tenant
+from agentmemory_operator.collections.rules.collection import Collection, Observation, Tenant
 from agentmemory_operator.collections.rules.rebuild_record import RebuildRecord
 from agentmemory_operator.collections.rules.replicas import ACTIVE, DEAD, CopyReplica, Move, Placement
 from agentmemory_operator.connections.rules.capabilities import ServerCapabilities
@@ -43,7 +43,7 @@ class FakeCollectionStore(Plantable):
         placements: Replicas by physical name. A collection without an entry is on a single server.
         has_replica_calls: True if replicas can be moved; moves complete at once.
         moves: Moves of replicas, in order.
-        told_process: Figures of the process that the server reports.
+        process_figures: Figures of the process that the server reports.
         tenants: Owners by physical name, for collections without an owner in the marker.
     """
 
@@ -78,7 +78,7 @@ class FakeCollectionStore(Plantable):
         self._called("server", "")
         return ServerCapabilities(self.server_version, 1, False)
 
-    async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> ObservedCollection | None:
+    async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> Observation | None:
         self._called("observe", alias)
         physical = self.aliases.get(alias, alias if alias in self.collections else likely)
         if physical not in self.collections:

@@ -15,7 +15,7 @@ from agentmemory_operator.agents.fence import Fence, FenceTiming
 from agentmemory_operator.agents.fenced_store import FencedStore
 from agentmemory_operator.collections.announce import AliasLocks
 from agentmemory_operator.collections.rules.changes import Change, SetAlias
-from agentmemory_operator.collections.rules.collection import METADATA_KEY, Collection, ObservedCollection
+from agentmemory_operator.collections.rules.collection import METADATA_KEY, Collection, Observation
 from agentmemory_operator.collections.rules.rebuild_record import (
     REBUILD_KEY,
     RebuildKind,
@@ -110,9 +110,9 @@ class Engine:
         vectors = {"size": SIZE, "distance": "Cosine"}
         return {"config": {"params": {"vectors": vectors}, "metadata": self.metadata[physical]}}
 
-    async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> ObservedCollection:
+    async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> Observation:
         shape, physical = Collection(size=SIZE, distance="Cosine"), self.physical(alias)
-        return ObservedCollection(
+        return Observation(
             physical=physical,
             is_aliased=physical != alias,
             collection=shape,

@@ -106,7 +106,7 @@ class PointMemory:
         reads_backwards: True to read the points of one `retrieve` in reverse order.
         vectors: Vectors by id and name; the name is '' for the unnamed one.
         keeps_vectors: True if an upsert keeps the old vectors that the new point lacks.
-        emptying: Filters of calls in progress that will delete vectors.
+        pending_vector_deletions: Filters of calls in progress that will delete vectors.
     """
 
     payloads: dict[str, Json] = field(default_factory=dict)

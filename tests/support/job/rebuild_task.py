@@ -8,7 +8,7 @@ from typing import Any
 from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
 from agentmemory_operator.adapters.qdrant.points import QdrantPoints
 from agentmemory_operator.adapters.qdrant.snapshots import QdrantSnapshots
-from agentmemory_operator.collections.rules.collection import METADATA_KEY, KeywordSource, ObservedCollection
+from agentmemory_operator.collections.rules.collection import METADATA_KEY, KeywordSource, Observation
 from agentmemory_operator.collections.rules.rebuild_record import (
     REBUILD_KEY,
     RebuildKind,
@@ -83,7 +83,7 @@ class RebuildTask:
         slug = self.world.agent.settings.slug
         return memory_document(slug, **{"embedding": {"provider": "none", "dimensions": SIZE}} | self.spec)
 
-    async def observe(self, physical: str) -> ObservedCollection:
+    async def observe(self, physical: str) -> Observation:
         found = await self.server.collections.observe(physical, physical, is_linked=True)
         assert found is not None
         return found

@@ -30,7 +30,7 @@ from agentmemory_operator.collections.rules.changes import (
 from agentmemory_operator.collections.rules.collection import (
     Collection,
     Marker,
-    ObservedCollection,
+    Observation,
     effective_limits,
     marker_from_json,
     marker_to_json,
@@ -101,10 +101,10 @@ def observed_of(
     state: str | None = None,
     fault: str = "",
     record: RebuildRecord | None = None,
-) -> ObservedCollection:
+) -> Observation:
     """Build the observation of a collection on a server. Any state other than green is busy."""
     state = state or ("yellow" if is_busy else "green")
-    return ObservedCollection(
+    return Observation(
         physical=physical,
         is_aliased=is_aliased,
         collection=collection,
@@ -158,7 +158,7 @@ def apply_change(live: Collection, change: Change) -> Collection:
             assert_never(change)
 
 
-def apply_changes(observed: ObservedCollection | None, changes: Iterable[Change]) -> ObservedCollection | None:
+def apply_changes(observed: Observation | None, changes: Iterable[Change]) -> Observation | None:
     """Return the observation after the changes."""
     for change in changes:
         match change:
@@ -184,7 +184,7 @@ class PlanCase:
 
     name: str
     desired: Collection
-    observed: ObservedCollection | None
+    observed: Observation | None
     last_points: int = 0
     last_physical: str | None = None
     drift_policy: str = "Correct"
@@ -276,7 +276,7 @@ def _case(entry: Mapping[str, Any]) -> PlanCase:
     )
 
 
-def _observed(form: Mapping[str, Any]) -> ObservedCollection:
+def _observed(form: Mapping[str, Any]) -> Observation:
     made = desired_of(form.get("spec"))
     figures = {attribute: form[name] for name, attribute in SMALL_FORM.items() if name in form}
     indexes = {field: kind for field, kind in (dict(made.indexes) | form.get("indexes", {})).items() if kind}

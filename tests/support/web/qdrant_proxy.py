@@ -65,12 +65,12 @@ class Proxy(Plantable):
     Attributes:
         calls: (method, path) in order.
         times: Arrival times in monotonic seconds.
-        swallowed: Methods that get 200 without being forwarded.
+        swallowed_methods: Methods that get 200 without being forwarded.
         is_down: True to respond 503 to every call.
         fault: Failure of the next calls; None for none.
         version: Version to report; None for the server's own.
-        meanwhile: Called before the response to a change of aliases.
-        thief: Collection to which another client moves each alias right after a change; empty for none.
+        on_alias_change: Called before the response to a change of aliases.
+        stolen_by: Collection to which another client moves each alias right after a change; empty for none.
     """
 
     PLANTABLE = ("fault", "swallowed", "is_down", "version", "thief")

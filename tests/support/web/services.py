@@ -194,7 +194,7 @@ class WebServer:
         files: Content by path.
         moved: Targets of redirects by path.
         cuts: Number of responses to break off in the middle.
-        asked: Requested paths, in order.
+        requested_paths: Requested paths, in order.
     """
 
     url: str = ""

@@ -12,7 +12,7 @@ import pytest
 
 from agentmemory_operator.collections.rules.capacity import MapDemand
 from agentmemory_operator.collections.rules.changes import CreateCollection, CreateIndexes, SetAlias
-from agentmemory_operator.collections.rules.collection import ObservedCollection, Tenant
+from agentmemory_operator.collections.rules.collection import Observation, Tenant
 from agentmemory_operator.connections.collection_authorizer import CollectionAuthorizer, OwnershipReader
 from agentmemory_operator.connections.guarded_stores import (
     NAMELESS_METHODS,
@@ -352,7 +352,7 @@ class Called:
     """A store that only records its calls."""
 
     calls: list[str] = field(default_factory=list)
-    observed: ObservedCollection | None = None
+    observed: Observation | None = None
 
     def __getattr__(self, name: str) -> Any:
         async def call(*args: Any, **more: Any) -> Any:
@@ -466,7 +466,7 @@ async def test_placeholder_has_an_owner() -> None:
     assert owners == [Tenant("cluster-1", "beta"), Tenant("cluster-1", "gamma")]
 
 
-def observed_as(physical: str, *, namespace: str = "agents", is_aliased: bool = False) -> ObservedCollection:
+def observed_as(physical: str, *, namespace: str = "agents", is_aliased: bool = False) -> Observation:
     found = desired_of()
     assert found.marker is not None
     owned = replace(found, marker=replace(found.marker, namespace=namespace))
@@ -488,7 +488,7 @@ LIVE = observed_as("docs", is_aliased=True)
     ],
     ids=["behind the alias", "lost its alias", "another's", "another's slug", "of the slug", "plain"],
 )
-async def test_observe_requires_alias_slug_or_marker(observed: ObservedCollection, is_observed: bool) -> None:
+async def test_observe_requires_alias_slug_or_marker(observed: Observation, is_observed: bool) -> None:
     for has_marks in (True, False):
         store, reach = Called(observed=observed), ServerState(has_marks=has_marks).reach()
 

@@ -96,8 +96,8 @@ async def test_endpoint_contains_the_secret_values(spec: dict[str, Any], endpoin
     [
         ({}, destinations_of("http://qdrant:6333", "http://qdrant-0:6333"), ("http://qdrant:6333", 1)),
         ({"has_nodes": False}, destinations_of("http://qdrant:6333"), ("http://qdrant:6333", 0)),
-        ({"at": "http://127.0.0.1:1"}, destinations_of("http://qdrant-0:6333"), ("http://127.0.0.1:1", 1)),
-        ({"at": "http://127.0.0.1:1", "has_nodes": False}, BY_HAND, ("http://127.0.0.1:1", 0)),
+        ({"url": "http://127.0.0.1:1"}, destinations_of("http://qdrant-0:6333"), ("http://127.0.0.1:1", 1)),
+        ({"url": "http://127.0.0.1:1", "has_nodes": False}, BY_HAND, ("http://127.0.0.1:1", 0)),
     ],
 )
 async def test_key_is_requested_for_all_its_destinations(

@@ -18,7 +18,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 SOURCES = (ROOT / "operator", ROOT / "client" / "agentmemory_client", ROOT / "devserver" / "qdrant_devserver")
 CHART = ROOT / "charts" / "agentmemory-operator"
 # Instructions to language models, a list of stop words, and the texts of tools for models.
-NOT_FOR_USERS = re.compile(r"(consolidation/rules/answer|distillation/rules/answers|memories/rules/(words|tools))[.]py")
+NOT_FOR_USERS = re.compile(
+    r"(consolidation/rules/model_findings|distillation/rules/model_output|memories/rules/(words|model_tools))[.]py"
+)
 # Up to three words stand for the dots of an entry like `what ... of`.
 _ANY_WORDS = r"(?! kind)(?: [\w-]+){1,3} "
 

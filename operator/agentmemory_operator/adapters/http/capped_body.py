@@ -19,7 +19,7 @@ async def read_capped(response: aiohttp.ClientResponse, max_bytes: int) -> bytes
     """Read the body of a response.
 
     Args:
-        most: Maximum number of bytes.
+        max_bytes: Maximum number of bytes.
 
     Raises:
         AnswerTooLarge: If the body is larger; the connection was closed.

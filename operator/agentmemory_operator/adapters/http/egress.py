@@ -64,11 +64,7 @@ class Egress:
     """
 
     def __init__(
-        self,
-        policy: EgressPolicy | None,
-        *,
-        api_servers: Sequence[tuple[str, int]] = (),
-        resolve: Resolve = resolve,
+        self, policy: EgressPolicy | None, *, api_servers: Sequence[tuple[str, int]] = (), resolve: Resolve = resolve
     ) -> None:
         self._policy = policy
         self._api_servers = tuple(api_servers)

@@ -66,9 +66,7 @@ def _check(url: str, response: aiohttp.ClientResponse) -> None:
     if 300 <= status < 400:
         target = _target_of(response.headers.get("location", "")) or "another address"
         raise StorageRejected(
-            status,
-            "",
-            f"{place} redirects to {target}, which is not followed: use the URL of the file itself",
+            status, "", f"{place} redirects to {target}, which is not followed: use the URL of the file itself"
         )
     raise StorageRejected(
         status, "", f"{place} answers HTTP {status}: correct source.url, or let the operator fetch it"

@@ -46,7 +46,7 @@ class ServiceError(Exception):
     Attributes:
         status: HTTP status.
         code: The service's error code; empty if it has none that is safe to show.
-        words: The service's error text. Not for users: it may quote the input.
+        error_text: The service's error text. Not for users: it may quote the input.
         retry_after_s: Requested wait in seconds; None if there is none.
     """
 

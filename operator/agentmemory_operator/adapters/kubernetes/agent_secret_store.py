@@ -4,10 +4,7 @@ import base64
 from contextlib import suppress
 from typing import Any
 
-from agentmemory_operator.adapters.kubernetes.transport import (
-    KubernetesConflict,
-    KubernetesTransport,
-)
+from agentmemory_operator.adapters.kubernetes.transport import KubernetesConflict, KubernetesTransport
 from agentmemory_operator.connections.rules.agent_secret_slots import AgentSecret, Owner
 from agentmemory_operator.errors import NotFound, TransientError
 from agentmemory_operator.ports.base import Json

@@ -270,8 +270,8 @@ class KubernetesCluster:
 
         Args:
             kind: Kind to watch.
-            heard: Called at each sign of life of the API server: at least every 50 s while the watch works.
-            failed: Called with an error message at each failed attempt.
+            on_alive: Called at each sign of life of the API server: at least every 50 s while the watch works.
+            on_failure: Called with an error message at each failed attempt.
             namespace: Namespace to watch; empty means all.
             selector: Label selector; empty matches all objects.
         """

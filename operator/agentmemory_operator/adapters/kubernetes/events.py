@@ -10,11 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from agentmemory_operator.adapters.kubernetes.transport import (
-    MERGE_PATCH,
-    KubernetesConflict,
-    KubernetesTransport,
-)
+from agentmemory_operator.adapters.kubernetes.transport import MERGE_PATCH, KubernetesConflict, KubernetesTransport
 from agentmemory_operator.errors import NotFound, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import Event

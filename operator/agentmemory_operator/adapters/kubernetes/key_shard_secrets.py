@@ -11,11 +11,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from agentmemory_operator.adapters.kubernetes.transport import (
-    METADATA_LIST,
-    KubernetesTransport,
-    mapped_errors,
-)
+from agentmemory_operator.adapters.kubernetes.transport import METADATA_LIST, KubernetesTransport, mapped_errors
 from agentmemory_operator.errors import Conflict, KeysDamaged, NotFound, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.spec.kinds.agent_memory import GROUP

@@ -7,10 +7,7 @@ need 90 MB of memory.
 from pathlib import Path
 from typing import Any
 
-from agentmemory_operator.adapters.kubernetes.transport import (
-    Configuration,
-    KubernetesTransport,
-)
+from agentmemory_operator.adapters.kubernetes.transport import Configuration, KubernetesTransport
 from agentmemory_operator.errors import NotFound, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import Lease

@@ -57,7 +57,8 @@ class CallHooks:
         before_write: Called right before each call that changes something. An exception stops the call.
         writing: Context to enter around each call that changes something.
         after_move: Called after each attempt to move an alias, successful or not. Its exception replaces the result.
-        doubt: Called with a message if the server is not in the state that this process just wrote; must raise.
+        report_unexpected_state: Called with a message if the server is not in the state that this process just wrote;
+            must raise.
         count_call: Called with method and outcome of each call: 2xx, 4xx, 5xx or unreachable.
         tracer: Creates a span for each call.
     """

@@ -38,7 +38,7 @@ from agentmemory_operator.collections.rules.collection import (
     PREVIOUS_KEY,
     Collection,
     Marker,
-    ObservedCollection,
+    Observation,
     Tenant,
     is_placeholder,
     read_tenant,
@@ -102,7 +102,7 @@ class QdrantCollections:
         """Start to copy a replica, or drop one. Return False if the server lacks the API calls."""
         return await self._replicas.move(physical, move)
 
-    async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> ObservedCollection | None:
+    async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> Observation | None:
         """Observe the collection behind an alias, or else the collection `likely`. None if neither exists.
 
         Args:
@@ -124,7 +124,7 @@ class QdrantCollections:
         """Return the collection that an alias points to. Any other name is returned unchanged."""
         return await self._behind(name, name)
 
-    async def _placed(self, observed: ObservedCollection) -> ObservedCollection | None:
+    async def _placed(self, observed: Observation) -> Observation | None:
         try:
             placement = await self._replicas.placement(observed.physical)
         except NotFound:
@@ -353,6 +353,6 @@ def _is_placeholder(info: Mapping[str, Any]) -> bool:
         return is_placeholder(info["config"].get("metadata"))
 
 
-def _observed(info: Mapping[str, Any], *, physical: str, is_aliased: bool) -> ObservedCollection:
+def _observed(info: Mapping[str, Any], *, physical: str, is_aliased: bool) -> Observation:
     with map_parse_errors():
         return observed_from(info, physical=physical, is_aliased=is_aliased)

@@ -21,7 +21,7 @@ from agentmemory_operator.collections.rules.collection import (
     METADATA_KEY,
     Collection,
     Limit,
-    ObservedCollection,
+    Observation,
     marker_from_json,
     marker_to_json,
 )
@@ -160,14 +160,14 @@ def quantization_of(quantization: Quantization | None) -> Json | None:
             return None
 
 
-def observed_from(info: Mapping[str, Any], *, physical: str, is_aliased: bool) -> ObservedCollection:
+def observed_from(info: Mapping[str, Any], *, physical: str, is_aliased: bool) -> Observation:
     """Parse the server's description of a collection.
 
     Raises:
         KeyError, TypeError, AttributeError: If it is no description of a collection.
     """
     fault = info.get("optimizer_status")
-    return ObservedCollection(
+    return Observation(
         physical=physical,
         is_aliased=is_aliased,
         collection=_collection_from(info),

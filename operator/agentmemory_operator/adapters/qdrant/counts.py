@@ -89,7 +89,8 @@ async def facet_exactly(
                 counts.update(value for point in points for value in _values((point.get("payload") or {}).get(key)))
         return dict(sorted(counts.items(), key=lambda counted: (-counted[1], counted[0]))[:limit])
     with map_parse_errors():
-        return {hit["value"]: int(hit["count"]) for hit in result["hits"]}
+        # A value that only deleted points had is still listed, with 0 (1.18.3).
+        return {hit["value"]: int(hit["count"]) for hit in result["hits"] if hit["count"]}
 
 
 async def _page_size(call: Call, collection: str, error: StoreRejected) -> int:

@@ -64,7 +64,7 @@ class MapDemand:
 
     Attributes:
         maps: Number of memory maps.
-        told: Explanation of the number, for messages.
+        explanation: Explanation of the number, for messages.
     """
 
     maps: int = 0
@@ -76,7 +76,7 @@ class Load:
     """Usage of one resource by a process.
 
     Attributes:
-        each: Usage of one collection, if nothing better is known.
+        per_collection: Usage of one collection, if nothing better is known.
         is_estimated: True if `used` is derived from the number of collections, because the server does not report it.
     """
 
@@ -255,7 +255,7 @@ def build_condition(level: Level | None, status: CapacityStatus | None) -> Condi
     """Build the condition `NearCapacity`.
 
     Args:
-        told: Reported loads. The message is built from them, so that it changes only with the status.
+        status: Reported loads. The message is built from them, so that it changes only with the status.
     """
     holds, reason = _STATES[level]
     if level is None or status is None:

@@ -25,7 +25,7 @@ class SlugClaim:
     Attributes:
         uid: UID of the AgentMemory that had the slug last.
         connections: NAMESPACE/NAME of the QdrantConnections that it used, the latest first.
-        least_epoch: Lowest epoch number of the alias's target that is read and written. Set only during an in-place
+        min_epoch: Lowest epoch number of the alias's target that is read and written. Set only during an in-place
             restore, in which the server overwrites the collection's metadata.
     """
 

@@ -156,7 +156,7 @@ class Collection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ObservedCollection:
+class Observation:
     """Observed state of the collection behind an alias.
 
     Attributes:
@@ -167,7 +167,7 @@ class ObservedCollection:
         is_busy: True if optimizations are queued or running, or shards are being copied between peers.
         fault: Qdrant's error message if the optimizers have stopped, otherwise "".
         record: Record of the rebuild that created it. None otherwise.
-        is_held: True if its clients must wait, or a move is announced; see `announcement.is_held`.
+        must_clients_wait: True if its clients must wait, or a move is announced; see `announcement.is_held`.
         placement: Placement of its replicas. None for a single server, or if the server does not report it.
     """
 
@@ -310,10 +310,7 @@ def keyword_from_json(document: Mapping[str, Any] | None) -> KeywordSource | Non
     """Parse the keyword source in a marker, or None without one."""
     if not document:
         return None
-    return KeywordSource(
-        language=str(document.get("language", "")),
-        window=int(document.get("window", 0)),
-    )
+    return KeywordSource(language=str(document.get("language", "")), window=int(document.get("window", 0)))
 
 
 def _camel_keys(values: Mapping[str, Any]) -> dict[str, Any]:

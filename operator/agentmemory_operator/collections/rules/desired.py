@@ -56,13 +56,14 @@ class PassTerms:
         takeover: Permissions to take over another object's collection. None permits nothing.
         approved: Digest of the approved plan. None without one.
         older: Desired collections under each older revision of the preset.
-        ends: For each older revision, a text about memories that end earlier under the newest one; "" if none do.
+        earlier_endings: For each older revision, a text about memories that end earlier under the newest one; "" if
+            none do.
         drift_policy: Handling of drift.
         wants_alias: True if an adopted plain collection must be replaced by one behind the alias.
         rebuild: Settings of a Rebuild.
-        batch: Number of texts in one request to the embedding provider.
+        batch_size: Number of texts in one request to the embedding provider.
         cancelled: Digest of the cancelled Rebuild. None without one.
-        taken_back: Collection whose rebuild is or will be rolled back. None without one.
+        rolled_back: Collection whose rebuild is or will be rolled back. None without one.
         survey: Facts for the costs of a Rebuild. None estimates without them.
     """
 

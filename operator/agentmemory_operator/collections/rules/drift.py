@@ -23,7 +23,7 @@ from agentmemory_operator.collections.rules.changes import (
     WakeOptimizers,
     WriteMarker,
 )
-from agentmemory_operator.collections.rules.collection import Collection, ObservedCollection, settings_by_name
+from agentmemory_operator.collections.rules.collection import Collection, Observation, settings_by_name
 from agentmemory_operator.collections.rules.plan import Plan
 from agentmemory_operator.spec.kinds.model_base import manifest_name
 from agentmemory_operator.spec.presets.table import Hnsw, Optimizers
@@ -67,7 +67,7 @@ class Difference:
         return f"{self.path} is {self.observed}, expected {self.desired}"
 
 
-def is_drift(desired: Collection, observed: ObservedCollection | None, *, last_physical: str | None) -> bool:
+def is_drift(desired: Collection, observed: Observation | None, *, last_physical: str | None) -> bool:
     """Return whether the differences of a collection were not made by the operator.
 
     An interrupted creation differs too, but it has no alias, which is set last.

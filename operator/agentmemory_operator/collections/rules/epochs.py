@@ -51,8 +51,8 @@ def next_epoch(last: Epoch, now_ms: int, *, copies_writes: bool, min_number: int
     """Return the epoch of the next change.
 
     Args:
-        carries: True if the change copies all earlier writes.
-        least: Minimum number; see `SlugClaim.least_epoch`.
+        copies_writes: True if the change copies all earlier writes.
+        min_number: Minimum number; see `SlugClaim.least_epoch`.
     """
     number = max(now_ms, last.number + 1, min_number)
     return Epoch(number=number, contents=last.contents if copies_writes else number)

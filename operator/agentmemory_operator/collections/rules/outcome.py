@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from agentmemory_operator.collections.rules.changes import ChangeClass, WakeOptimizers, class_of
-from agentmemory_operator.collections.rules.collection import Marker, ObservedCollection
+from agentmemory_operator.collections.rules.collection import Marker, Observation
 from agentmemory_operator.collections.rules.drift import Difference
 from agentmemory_operator.collections.rules.plan import Plan
 from agentmemory_operator.collections.rules.refusals import Refusal
@@ -25,11 +25,11 @@ class PassOutcome:
         is_queued: True if a Reindex or a copy of a shard waits for its slot.
         unlisted: Number of memories of each type that the object does not list.
         memories: Number of memories. None if the server refuses to count them.
-        to_reseal: Number of memories sealed with data keys that are being replaced. None if no keys are.
+        memories_to_reseal: Number of memories sealed with data keys that are being replaced. None if no keys are.
         replication: Differences of the collection's replicas from the configuration. None without any.
     """
 
-    observed: ObservedCollection
+    observed: Observation
     plan: Plan
     refusal: Refusal | None
     applied: Plan

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentmemory_operator.collections.rules.collection import Collection, ObservedCollection
+from agentmemory_operator.collections.rules.collection import Collection, Observation
 from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason, find_condition
 
 CONDITION = "Outgrown"
@@ -50,7 +50,7 @@ STEPS = (
 
 
 def build_outgrown_condition(
-    observed: ObservedCollection, expected_memories: int, old: Mapping[str, Any]
+    observed: Observation, expected_memories: int, old: Mapping[str, Any]
 ) -> ConditionState | None:
     """Return the condition of an agent that has passed a step, or None.
 

@@ -55,7 +55,7 @@ from agentmemory_operator.collections.rules.collection import (
     Collection,
     KeywordSource,
     Marker,
-    ObservedCollection,
+    Observation,
     diff_limits,
     settings_by_name,
 )
@@ -115,7 +115,7 @@ def drop_wake(plan: Plan) -> Plan:
 
 
 def plan_changes(
-    desired: Collection, observed: ObservedCollection | None, *, alias: str, physical: str, wants_alias: bool = False
+    desired: Collection, observed: Observation | None, *, alias: str, physical: str, wants_alias: bool = False
 ) -> Plan:
     """Plan the changes from the observed to the desired collection; empty if there are no differences.
 
@@ -137,14 +137,14 @@ def plan_changes(
     return add_wake(Plan(observed.physical, tuple(changes)), observed)
 
 
-def add_wake(plan: Plan, observed: ObservedCollection) -> Plan:
+def add_wake(plan: Plan, observed: Observation) -> Plan:
     """Add WakeOptimizers for a grey collection, unless another change wakes the optimizers anyway."""
     if observed.state != GREY or any(isinstance(change, WAKING) for change in plan.changes):
         return plan
     return replace(plan, changes=(*plan.changes, WakeOptimizers()))
 
 
-def _differences(desired: Collection, observed: ObservedCollection) -> Iterator[Change]:
+def _differences(desired: Collection, observed: Observation) -> Iterator[Change]:
     live = observed.collection
     rebuilds = (*_rebuilds(desired, live), *_immovable(desired, observed))
     yield from rebuilds
@@ -205,7 +205,7 @@ def _words_of(prefixes: Prefixes | None) -> str:
     return f"query {prefixes.query!r}, passage {prefixes.passage!r}" if prefixes else "none"
 
 
-def _replication(desired: Collection, observed: ObservedCollection) -> Iterator[UpdateReplication]:
+def _replication(desired: Collection, observed: Observation) -> Iterator[UpdateReplication]:
     factor, placement = desired.replication_factor, observed.placement
     if factor is None or factor == observed.collection.replication_factor:
         return
@@ -214,7 +214,7 @@ def _replication(desired: Collection, observed: ObservedCollection) -> Iterator[
         yield UpdateReplication(factor, moves, shard_bytes(observed.collection, observed.points) if placement else 0)
 
 
-def _immovable(desired: Collection, observed: ObservedCollection) -> Iterator[Rebuild]:
+def _immovable(desired: Collection, observed: Observation) -> Iterator[Rebuild]:
     """Yield a difference in replicas that needs a new collection, because the cluster has no API to move them."""
     factor, placement = desired.replication_factor, observed.placement
     if factor is None or placement is None or placement.can_move:

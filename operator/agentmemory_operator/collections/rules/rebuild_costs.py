@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from agentmemory_operator.collections.rules.changes import Rebuild
-from agentmemory_operator.collections.rules.collection import Collection, ObservedCollection
+from agentmemory_operator.collections.rules.collection import Collection, Observation
 from agentmemory_operator.collections.rules.estimate import Estimate, estimate, layout_of
 from agentmemory_operator.collections.rules.plan import Plan
 from agentmemory_operator.connections.rules.capabilities import ServerCapabilities
@@ -39,8 +39,8 @@ class ServerResources:
     Attributes:
         nodes: Number of servers in the cluster.
         disk_bytes, ram_bytes: Total of one node's machine. None if the server does not report it.
-        most_bytes: Maximum disk for a Rebuild, of all nodes together, set by the administrator. None uses the size of
-            the disk, which is less reliable: a server does not detect every kind of volume.
+        max_rebuild_bytes: Maximum disk for a Rebuild, of all nodes together, set by the administrator. None uses the
+            size of the disk, which is less reliable: a server does not detect every kind of volume.
     """
 
     nodes: int = 1
@@ -112,7 +112,7 @@ class Costs:
 def estimate_costs(
     plan: Plan,
     desired: Collection,
-    observed: ObservedCollection,
+    observed: Observation,
     *,
     settings: RebuildSettings,
     batch: int,
@@ -193,7 +193,7 @@ def _needed(collection: Collection, points: int, lengths: Sequence[int], room: S
     return Estimate(single.ram * copies, (single.disk + longer) * copies), nodes
 
 
-def _obstacle(desired: Collection, observed: ObservedCollection, lengths: Sequence[int]) -> str | None:
+def _obstacle(desired: Collection, observed: Observation, lengths: Sequence[int]) -> str | None:
     """Return why the points cannot be embedded again, or None."""
     if not observed.points:
         return None

@@ -15,7 +15,7 @@ from agentmemory_operator.collections.rules.changes import (
     class_of,
 )
 from agentmemory_operator.collections.rules.claims import SlugClaim
-from agentmemory_operator.collections.rules.collection import Collection, Marker, ObservedCollection
+from agentmemory_operator.collections.rules.collection import Collection, Marker, Observation
 from agentmemory_operator.collections.rules.desired import PassTerms
 from agentmemory_operator.collections.rules.drift import DriftPolicy
 from agentmemory_operator.collections.rules.plan import Plan, has_rebuild, rebuild_digest
@@ -69,7 +69,7 @@ class Refusal:
 
 
 def find_refusal(
-    plan: Plan, observed: ObservedCollection | None, *, terms: PassTerms | None = None, costs: Costs | None = None
+    plan: Plan, observed: Observation | None, *, terms: PassTerms | None = None, costs: Costs | None = None
 ) -> Refusal | None:
     """Return the changes of a plan that are withheld, or None.
 
@@ -105,9 +105,7 @@ def find_refusal(
     return Refusal(Reason.REBUILD_RUNNING, message, replaced, digest, costs)
 
 
-def _why_held(
-    plan: Plan, observed: ObservedCollection, terms: PassTerms, costs: Costs | None
-) -> tuple[Reason, str] | None:
+def _why_held(plan: Plan, observed: Observation, terms: PassTerms, costs: Costs | None) -> tuple[Reason, str] | None:
     """Return reason and message for withholding a Rebuild, or None if it may run."""
     digest = rebuild_digest(plan)
     undo = f"remove the annotation {MOVE_TO_ALIAS}" if BEHIND_ALIAS in plan.changes else "revert the field"
@@ -136,7 +134,7 @@ def _why_held(
     )
 
 
-def is_empty(observed: ObservedCollection) -> bool:
+def is_empty(observed: Observation) -> bool:
     """Return whether a collection is empty, so that its Rebuild needs no approval.
 
     The number of points is an estimate, and writers may add some: the rebuild reads a point
@@ -157,12 +155,12 @@ def is_approved(plan: Plan, approved: str | None) -> bool:
     return approved.removesuffix(RECALL_APPROVAL_SUFFIX) in digests
 
 
-def _burden(observed: ObservedCollection, costs: Costs | None) -> str:
+def _burden(observed: Observation, costs: Costs | None) -> str:
     described = f": {describe_costs(costs)}" if costs else ""
     return f"{observed.points} points{described}"
 
 
-def _meanwhile(observed: ObservedCollection) -> str:
+def _meanwhile(observed: Observation) -> str:
     if observed.collection.marker is None:
         return "Until then the collection is not served, because it has no ownership marker"
     if observed.is_plain:
@@ -173,7 +171,7 @@ def _meanwhile(observed: ObservedCollection) -> str:
     return "The current collection keeps serving"
 
 
-def _is_of_serving(change: Change, observed: ObservedCollection) -> bool:
+def _is_of_serving(change: Change, observed: Observation) -> bool:
     """Return whether a change is made even though the collection is being replaced."""
     if isinstance(change, WriteMarker):
         live = observed.collection.marker
@@ -182,7 +180,7 @@ def _is_of_serving(change: Change, observed: ObservedCollection) -> bool:
 
 
 def refuse_upgrade(
-    plan: Plan, base: Plan | None, observed: ObservedCollection | None, *, terms: PassTerms, costs: Costs | None = None
+    plan: Plan, base: Plan | None, observed: Observation | None, *, terms: PassTerms, costs: Costs | None = None
 ) -> Refusal | None:
     """Return the refusal of a plan for a newer preset revision, or None if it may be carried out.
 
@@ -221,7 +219,7 @@ def refuse_upgrade(
     return Refusal(Reason.AWAITING_APPROVAL, message, plan.changes, digest, costs if rebuild else None)
 
 
-def find_older_revision(desired: Collection, observed: ObservedCollection | None) -> int | None:
+def find_older_revision(desired: Collection, observed: Observation | None) -> int | None:
     """Return the preset revision in force, or None if it is the newest, of another preset, or unknown."""
     live, ours = observed.collection.marker if observed else None, desired.marker
     if live is None or ours is None or live.preset_revision == ours.preset_revision:
@@ -262,7 +260,7 @@ def allowed_changes(plan: Plan, refusal: Refusal | None) -> tuple[Change, ...]:
 
 
 def check_lost(
-    alias: str, observed: ObservedCollection | None, *, last_physical: str | None, last_points: int, policy: DriftPolicy
+    alias: str, observed: Observation | None, *, last_physical: str | None, last_points: int, policy: DriftPolicy
 ) -> None:
     """Raise if a collection no longer exists that had points, or that the drift policy does not recreate.
 
@@ -287,7 +285,7 @@ def check_lost(
         )
 
 
-def check_replicas(desired: Collection, observed: ObservedCollection | None) -> None:
+def check_replicas(desired: Collection, observed: Observation | None) -> None:
     """Raise if the number of replicas is to change to more than the cluster has peers.
 
     Raises:
@@ -301,7 +299,7 @@ def check_replicas(desired: Collection, observed: ObservedCollection | None) -> 
 
 
 def check_ownership(
-    observed: ObservedCollection | None, desired: Collection, *, takeover: TakeoverTerms | None = None
+    observed: Observation | None, desired: Collection, *, takeover: TakeoverTerms | None = None
 ) -> Marker | None:
     """Return the owner from which the collection is taken over. None if it has no marker or belongs to this object.
 

@@ -134,10 +134,10 @@ class ReplicationGap:
     """A difference between a collection's replicas and the configuration.
 
     Attributes:
-        begun: Move that was just started.
+        started: Move that was just started.
         is_under_way: True if the cluster will change on its own or in the next pass, so that it should be read again
             soon.
-        before: Name of the object that has the slot for copying shards. None if this collection need not wait.
+        slot_holder: Name of the object that has the slot for copying shards. None if this collection need not wait.
     """
 
     reason: Reason

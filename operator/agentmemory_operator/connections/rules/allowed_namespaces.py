@@ -3,11 +3,7 @@
 from collections.abc import Mapping
 
 from agentmemory_operator.errors import SpecInvalid
-from agentmemory_operator.spec.kinds.connection import (
-    LabelRequirement,
-    NamespaceSelector,
-    QdrantConnection,
-)
+from agentmemory_operator.spec.kinds.connection import LabelRequirement, NamespaceSelector, QdrantConnection
 
 _MAX_SELECTOR_CHARS = 1_000
 _EXPRESSIONS = {"In": "{0} in ({1})", "NotIn": "{0} notin ({1})", "Exists": "{0}", "DoesNotExist": "!{0}"}

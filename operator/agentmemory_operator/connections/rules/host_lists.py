@@ -38,7 +38,7 @@ class HostPort:
 
     Attributes:
         host: Lower case, without a trailing dot. An IPv6 address is in brackets, in its shortest form.
-        is_usual: True if the port is the default of the scheme.
+        is_default_port: True if the port is the default of the scheme.
     """
 
     host: str

@@ -23,7 +23,7 @@ class BatchNames:
 
     Attributes:
         entities: Accepted entities.
-        of_memories: Entities by id of the memory that names them.
+        by_memory: Entities by id of the memory that names them.
         aliases: Pairs of name and alias.
         relations: Triples of source, relation and target.
     """

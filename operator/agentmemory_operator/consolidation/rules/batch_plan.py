@@ -100,7 +100,7 @@ class BatchPlan:
         entities: Entities by id of the memory that names them.
         aliases: Pairs of name and alias.
         relations: Triples of source, relation and target.
-        seen: Ids of all memories of the batch.
+        memory_ids: Ids of all memories of the batch.
         dropped: Number of ids in the answer that are not in the batch.
     """
 
@@ -144,7 +144,7 @@ class AgentTypes:
         return self._first(KNOWLEDGE_TYPES)
 
     def event_type(self) -> str:
-        """Return the type for events: `event`, `episodic` or the default type."""
+        """Return the type for events: `event_type`, `episodic` or the default type."""
         return self._first(EVENT_TYPES)
 
     def is_supersedable(self, name: str) -> bool:

@@ -17,10 +17,7 @@ from agentmemory_operator.memories.rules.filters import (
     equals_any,
     narrow,
 )
-from agentmemory_operator.memories.rules.record import (
-    CONSOLIDATED_KEY,
-    ITEM_NAMESPACE_KEY,
-)
+from agentmemory_operator.memories.rules.record import CONSOLIDATED_KEY, ITEM_NAMESPACE_KEY
 from agentmemory_operator.zones.rules.sealing import SEALED_KEY
 
 Row = Mapping[str, Any]
@@ -62,7 +59,7 @@ def split_batches(rows: Iterable[Row], *, min_memories: int) -> Iterator[list[st
 
     Args:
         rows: Rows with `CANDIDATE_KEYS`.
-        least: Minimum number of memories of a user; a user with fewer is skipped.
+        min_memories: Minimum number of memories of a user; a user with fewer is skipped.
     """
     of_user: defaultdict[str, list[Row]] = defaultdict(list)
     for row in rows:
@@ -76,7 +73,7 @@ def split_batches(rows: Iterable[Row], *, min_memories: int) -> Iterator[list[st
 
 
 def take_within(rows: Sequence[Row], max_chars: int = MAX_MATERIAL_CHARS) -> list[Row]:
-    """Return the first rows with contents of at most `most` characters in total, but at least one row."""
+    """Return the first rows with contents of at most `max_chars` characters in total, but at least one row."""
     kept: list[Row] = []
     for row in rows:
         max_chars -= len(row["content"])

@@ -49,7 +49,7 @@ class PendingAction:
         action: Kind of action.
         run: Id of the run to do, undo, approve or reject.
         due_ms: Unix milliseconds; 0 for at once.
-        asked: Value of the annotation that requests it. None for a scheduled run.
+        request: Value of the annotation that requests it. None for a scheduled run.
     """
 
     action: Action
@@ -130,7 +130,7 @@ def last_status(
     """Build `status.lastConsolidation` after an action.
 
     Args:
-        told: Result of the action, as status fields.
+        result: Result of the action, as status fields.
         failure: None if the action succeeded.
         begun_ms: Start, Unix milliseconds.
         took_ms: Duration in milliseconds.

@@ -82,7 +82,7 @@ def read_progress(document: Json, approval_value: str) -> tuple[ApprovalProgress
     """Return the progress of an approved plan and a message about it.
 
     Args:
-        approved: Value of the approval.
+        approval_value: Value of the approval.
     """
     status = document.get("status") or {}
     ready, in_sync = find_condition(status, "Ready"), find_condition(status, "InSync")

@@ -18,12 +18,7 @@ from agentmemory_operator.spec.effective.settings import (
     effective_types,
 )
 from agentmemory_operator.spec.expression.scoring_parameters import model_name
-from agentmemory_operator.spec.kinds.agent_memory import (
-    AgentMemory,
-    AgentMemorySpec,
-    Metadata,
-    TypeSpec,
-)
+from agentmemory_operator.spec.kinds.agent_memory import AgentMemory, AgentMemorySpec, Metadata, TypeSpec
 from agentmemory_operator.spec.kinds.lifecycle import LifecycleSpec, TtlSpec
 from agentmemory_operator.spec.kinds.model_base import Model
 from agentmemory_operator.spec.kinds.spec_embedding import Embedding

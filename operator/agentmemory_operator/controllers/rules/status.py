@@ -6,13 +6,7 @@ from typing import Any
 
 from agentmemory_operator.collections.rules.capacity import CONDITION as NEAR_CAPACITY
 from agentmemory_operator.collections.rules.capacity import Load, build_condition, capacity_status, level_of, read_level
-from agentmemory_operator.collections.rules.collection import (
-    GREEN,
-    RED,
-    Collection,
-    ObservedCollection,
-    effective_limits,
-)
+from agentmemory_operator.collections.rules.collection import GREEN, RED, Collection, Observation, effective_limits
 from agentmemory_operator.collections.rules.drift import Difference
 from agentmemory_operator.collections.rules.outcome import PassOutcome
 from agentmemory_operator.collections.rules.outgrown import build_outgrown_condition
@@ -116,7 +110,8 @@ def access_status(settings: AgentSettings, credential_kind: str | None) -> Json:
     """Build `status.access`: numbers of readers and writers, and the API's access to Qdrant.
 
     Args:
-        opened_by: Kind of credential that the retrieval API has for Qdrant: `Token` or `Key`. None if it needs none.
+        credential_kind: Kind of credential that the retrieval API has for Qdrant: `Token` or `Key`. None if it needs
+            none.
     """
     return _dump(AccessStatus(**_counts(settings.subjects), qdrant=credential_kind))
 
@@ -125,7 +120,7 @@ def with_request_handled(status: Json, requested_at: str | None) -> Json:
     """Return the status with the handled reconcile request, cut to 128 characters.
 
     Args:
-        asked: Value of the annotation as the pass read it. None removes the field.
+        requested_at: Value of the annotation as the pass read it. None removes the field.
     """
     kept = {name: value for name, value in status.items() if name != _HANDLED}
     return kept if requested_at is None else kept | {_HANDLED: requested_at[:MAX_HANDLED_CHARS]}
@@ -326,14 +321,14 @@ def _collection(alias: str, done: PassOutcome, *, woken_at: str | None) -> Colle
     )
 
 
-def _rebuilt_time(observed: ObservedCollection) -> str | None:
+def _rebuilt_time(observed: Observation) -> str | None:
     record = observed.record
     if record is None or record.target != observed.physical or record.moved_ms is None:
         return None
     return render_time(record.moved_ms)
 
 
-def _replicas(observed: ObservedCollection) -> ReplicasStatus | None:
+def _replicas(observed: Observation) -> ReplicasStatus | None:
     placement, factor = observed.placement, observed.collection.replication_factor
     if placement is None:
         return None

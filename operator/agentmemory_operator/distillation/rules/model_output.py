@@ -180,11 +180,7 @@ def build_schema(types: Sequence[MemoryType]) -> dict[str, Any]:
         "type": {"type": "string", "enum": names, "maxLength": MAX_NAME_CHARS}
         | ({"description": kinds} if kinds else {}),
         "importance": {"type": "string", "enum": list(IMPORTANCE_LEVELS), "maxLength": MAX_NAME_CHARS},
-        "sources": {
-            "type": "array",
-            "maxItems": MAX_SOURCES,
-            "items": {"type": "string", "maxLength": MAX_NAME_CHARS},
-        },
+        "sources": {"type": "array", "maxItems": MAX_SOURCES, "items": {"type": "string", "maxLength": MAX_NAME_CHARS}},
     }
     required = ["content", "type", "importance", "sources"]
     if any(DOMAIN in type_.required for type_ in types):

@@ -74,13 +74,7 @@ ROUTERS = (
 )
 METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 ROOT = "/"
-LINKS = {
-    "docs": "/docs",
-    "openapi": "/openapi.json",
-    "agents": "/v1/agents",
-    "mcp": MCP_PATH,
-    "health": "/healthz",
-}
+LINKS = {"docs": "/docs", "openapi": "/openapi.json", "agents": "/v1/agents", "mcp": MCP_PATH, "health": "/healthz"}
 
 log = logging.getLogger(__name__)
 

@@ -144,9 +144,7 @@ MemoryId = Annotated[
     WithJsonSchema({"type": "string", "format": "uuid", "maxLength": MEMORY_ID_CHARS}),
 ]
 Time = Annotated[
-    int,
-    BeforeValidator(read_time),
-    WithJsonSchema({"type": "string", "format": "date-time", "maxLength": TIME_CHARS}),
+    int, BeforeValidator(read_time), WithJsonSchema({"type": "string", "format": "date-time", "maxLength": TIME_CHARS})
 ]
 Share = Annotated[float, Field(ge=0, le=1)]
 Similarity = Annotated[float, Field(ge=-1, le=1)]

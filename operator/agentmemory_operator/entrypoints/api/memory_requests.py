@@ -172,8 +172,7 @@ class SearchIn(Body, MemoryView):
 
     user_id: UserId = Field(description="User whose memories are used.")
     include_scopes: ScopeNames | None = Field(
-        default=None,
-        description="Shared scopes to search too. Default: `global` if the caller may read it.",
+        default=None, description="Shared scopes to search too. Default: `global` if the caller may read it."
     )
     query: Content | None = Field(default=None, description="Text to search for.")
     vector: Numbers | None = Field(default=None, description="Vector to search for, with the agent's dimensions.")
@@ -187,8 +186,7 @@ class SearchIn(Body, MemoryView):
         " object's `minSimilarity`.",
     )
     min_priority: Share | None = Field(
-        default=None,
-        description="Minimum priority, with the model Priority. Default: the object's `minPriority`.",
+        default=None, description="Minimum priority, with the model Priority. Default: the object's `minPriority`."
     )
     types: TypeNames | None = Field(default=None, min_length=1, description="Only memories of these types.")
     tags: FilterTags | None = Field(default=None, min_length=1, description="Only memories with any of these tags.")

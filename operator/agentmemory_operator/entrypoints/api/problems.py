@@ -238,7 +238,7 @@ class Problem:
         """Build the JSON object of the response, or of one item of a batch.
 
         Args:
-            errors_max: Maximum number of invalid fields to list. A smaller limit shortens the detail in proportion.
+            max_errors: Maximum number of invalid fields to list. A smaller limit shortens the detail in proportion.
         """
         listed = self.errors[:max_errors]
         return {

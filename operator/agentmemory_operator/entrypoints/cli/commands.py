@@ -145,9 +145,7 @@ COMMANDS = {
     "crds": CommandEntry("Install", "Print the CustomResourceDefinitions.", "install.crds.add_crds"),
     "schema": CommandEntry("Install", "Print the JSON Schema of the kinds, for editors.", "install.crds.add_crds"),
     "completion": CommandEntry(
-        "Install",
-        "Print a shell completion script: source <(agentmemory completion bash).",
-        PRINTERS,
+        "Install", "Print a shell completion script: source <(agentmemory completion bash).", PRINTERS
     ),
     "version": CommandEntry("Install", "Print the version.", PRINTERS),
 }

@@ -111,7 +111,7 @@ def run_in_place(
     """Run an operation on the objects of a place and a namespace; return its result.
 
     Args:
-        going_on: Message for Ctrl-C if only the wait ends, and the job continues.
+        interrupt_message: Message for Ctrl-C if only the wait ends, and the job continues.
     """
 
     async def opened() -> T:
@@ -192,7 +192,7 @@ async def reread(
     """Read an object again; if the API server is unavailable, return the last version.
 
     Args:
-        gone: Error message if the object was deleted.
+        deleted_message: Error message if the object was deleted.
 
     Raises:
         AgentMemoryError: If the object was deleted.

@@ -25,7 +25,7 @@ class JobOutcome:
     """Result of a MemorySnapshot or MemoryRestore.
 
     Attributes:
-        told: Text that follows the object's name in messages.
+        message: Text that follows the object's name in messages.
     """
 
     has_succeeded: bool

@@ -41,8 +41,7 @@ Namespace = Annotated[
     str | None, typer.Option("-n", "--namespace", help="Namespace of the object. Default: the context's.")
 ]
 Manifests = Annotated[
-    Path | None,
-    typer.Option(exists=True, file_okay=False, help="Folder of `agentmemory dev`, in place of a cluster."),
+    Path | None, typer.Option(exists=True, file_okay=False, help="Folder of `agentmemory dev`, in place of a cluster.")
 ]
 QdrantUrl = Annotated[str | None, typer.Option("--qdrant", help="URL of Qdrant, if the connection's is not reachable.")]
 
@@ -51,7 +50,7 @@ def take_options(command: Callable[..., None], source: Callable[..., Any], *, af
     """Add the parameters of another callable to those of a command, which receives them as keywords.
 
     Args:
-        of: A function, or a dataclass with the options as fields.
+        source: A function, or a dataclass with the options as fields.
         after: Number of the command's own parameters that precede them.
     """
     *own, _ = signature(command).parameters.values()

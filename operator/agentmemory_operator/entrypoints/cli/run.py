@@ -51,10 +51,7 @@ def check_answerable(question: str, *, yes: bool) -> None:
     # sys.stdin is None if it was closed. Input from a pipe does not count as a confirmation.
     if yes or (sys.stdin is not None and sys.stdin.isatty()):
         return
-    typer.echo(
-        f"agentmemory: {question} Standard input is not a terminal, so nothing was done: add --yes",
-        err=True,
-    )
+    typer.echo(f"agentmemory: {question} Standard input is not a terminal, so nothing was done: add --yes", err=True)
     raise typer.Exit(USAGE_ERROR)
 
 

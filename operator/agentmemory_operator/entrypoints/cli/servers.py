@@ -24,8 +24,7 @@ LeaseNamespace = Annotated[
     typer.Option(help="Namespace of the operator's lease and claims. Default: the pod's, outside a cluster default."),
 ]
 ApiNamespace = Annotated[
-    str | None,
-    typer.Option(help="Namespace of the API and its keys. Default: the pod's, outside a cluster default."),
+    str | None, typer.Option(help="Namespace of the API and its keys. Default: the pod's, outside a cluster default.")
 ]
 Port = Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on; 0 picks a free one.")]
 

@@ -252,12 +252,7 @@ def stored_by_condition(until_ms: int) -> Condition:
     An item that keeps a previous version from that time counts as stored then, although its last write is newer.
     """
     times = (STORED_KEY, VERSIONS_SINCE_KEY)
-    return {
-        "should": [
-            {"is_empty": {"key": STORED_KEY}},
-            *({"key": key, "range": {"lte": until_ms}} for key in times),
-        ]
-    }
+    return {"should": [{"is_empty": {"key": STORED_KEY}}, *({"key": key, "range": {"lte": until_ms}} for key in times)]}
 
 
 def first_stored_ms(row: Row) -> int:

@@ -163,8 +163,8 @@ class Equality:
     Attributes:
         has_keyword: True if both collections have keyword vectors; otherwise these are not compared.
         ignored: Payload keys that may differ.
-        leaves_sealed: True to skip the vectors of locked memories, which the copying process could not create.
-        described: Description for messages.
+        ignores_locked: True to skip the vectors of locked memories, which the copying process could not create.
+        description: Description for messages.
     """
 
     has_keyword: bool

@@ -196,12 +196,7 @@ def _search(types: Sequence[MemoryType] | None) -> Tool:
                 ),
                 "tags": _some(_text(), "Only memories with any of these labels."),
                 "at_time": _time("Only what was true at that time, also what was replaced since."),
-                "top_k": {
-                    "type": "integer",
-                    "minimum": 1,
-                    "maximum": MAX_TOP_K,
-                    "description": "How many at most.",
-                },
+                "top_k": {"type": "integer", "minimum": 1, "maximum": MAX_TOP_K, "description": "How many at most."},
                 "min_similarity": {
                     "type": "number",
                     "minimum": -1,
@@ -236,12 +231,7 @@ def _upsert() -> Tool:
 
 
 def _object(properties: Mapping[str, Json], *, required: Sequence[str]) -> Json:
-    return {
-        "type": "object",
-        "properties": dict(properties),
-        "required": list(required),
-        "additionalProperties": False,
-    }
+    return {"type": "object", "properties": dict(properties), "required": list(required), "additionalProperties": False}
 
 
 def _text(description: str = "") -> Json:

@@ -129,11 +129,7 @@ OWN_RULES: tuple[SecretRule, ...] = (
         check="value",
     ),
     _rule("bearer-token", r"[bB](?<![\w-].)(?i:earer)[ \t]{1,4}([\w.~+/=-]{12,4096})", "bearer", check="random"),
-    _rule(
-        "password",
-        rf"[aA](?i:uthorization){_SEP}[\"']?(?i:basic)[ \t]{{1,4}}([\w+/=-]{{8,4096}})",
-        "authorization",
-    ),
+    _rule("password", rf"[aA](?i:uthorization){_SEP}[\"']?(?i:basic)[ \t]{{1,4}}([\w+/=-]{{8,4096}})", "authorization"),
     _rule("cloud-key", r"[?&](?i:sig|x-amz-signature|x-goog-signature)=([\w%+/=-]{30,1024})", "sig", "signature"),
     _rule("token", r"discord(?:app)?\.com/api/webhooks/\d{5,20}/([\w-]{20,128})", "webhooks"),
     _rule("password", f"{_PASSWORD}{_SEP}{_VALUE}", *PASSWORD_HINTS, check="value"),

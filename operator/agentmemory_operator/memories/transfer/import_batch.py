@@ -29,7 +29,7 @@ class ImportLine:
         id: None derives the id from the statement, so a repeated line gets the same id.
         supersedes_ids: All predecessors of a merged memory.
         vector_of: `embedding_name` of the vector's source. A vector of another source is replaced by a new one.
-        sealed: Encrypted text of a memory without plain content.
+        encrypted_text: Encrypted text of a memory without plain content.
         is_item: True if it is an item, under a key of its namespace.
         changed_at: Time of the last edit by a caller, Unix milliseconds; None if never edited.
         connections: Related memories, as `id` and `description`.
@@ -72,11 +72,11 @@ class ImportBatch:
 
     Attributes:
         drafts: Drafts that may still be written, by place.
-        known: Stored payloads of their ids and of the ids they link to.
-        fixed: Ids of stored immutable memories without an imported successor.
-        kept_types: Immutable types of the agent.
+        stored_rows: Stored payloads of their ids and of the ids they link to.
+        immutable_ids: Ids of stored immutable memories without an imported successor.
+        immutable_types: Immutable types of the agent.
         heads: Stored or imported head of each identity of the drafts.
-        follows: Predecessors of each draft that are stored or in the batch.
+        predecessor_ids: Predecessors of each draft that are stored or in the batch.
     """
 
     lines: Sequence[ImportLine]

@@ -15,7 +15,7 @@ All other unfinished targets are removed too. A replaced collection is not a tar
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agentmemory_operator.collections.rules.collection import ObservedCollection
+from agentmemory_operator.collections.rules.collection import Observation
 from agentmemory_operator.collections.rules.rebuild_record import RebuildKind, RebuildRecord, RebuildStep
 from agentmemory_operator.rebuilds.rules.plain_swap_steps import is_plain_deleted
 
@@ -38,10 +38,10 @@ class RebuildDecision:
     """Next action for an agent's rebuilds.
 
     Attributes:
-        going_on: Rebuild in progress to continue.
-        begins: Kind of the rebuild to start; None to start none.
+        current: Rebuild in progress to continue.
+        new_kind: Kind of the rebuild to start; None to start none.
         unwanted: Rebuilds in progress to cancel.
-        is_urgent: True if clients are not served until `going_on` continues, or will soon not be.
+        is_urgent: True if clients are not served until `current` continues, or will soon not be.
     """
 
     current: RebuildRecord | None = None
@@ -58,7 +58,7 @@ class RebuildDecision:
         return not (current.is_moved or self.is_urgent)
 
 
-def decide(live: ObservedCollection | None, records: Sequence[RebuildRecord], wish: RebuildRequest) -> RebuildDecision:
+def decide(live: Observation | None, records: Sequence[RebuildRecord], wish: RebuildRequest) -> RebuildDecision:
     """Apply the module's table.
 
     Args:
@@ -82,14 +82,12 @@ def decide(live: ObservedCollection | None, records: Sequence[RebuildRecord], wi
     return RebuildDecision(new_kind=kind, unwanted=unwanted)
 
 
-def _requested_kind(live: ObservedCollection, wish: RebuildRequest) -> RebuildKind | None:
+def _requested_kind(live: Observation, wish: RebuildRequest) -> RebuildKind | None:
     if wish.rollback is not None and wish.rollback == live.physical:
         return RebuildKind.ROLLBACK
     return RebuildKind.REBUILD if wish.digest is not None else None
 
 
-def _matches_request(
-    record: RebuildRecord, live: ObservedCollection, kind: RebuildKind | None, wish: RebuildRequest
-) -> bool:
+def _matches_request(record: RebuildRecord, live: Observation, kind: RebuildKind | None, wish: RebuildRequest) -> bool:
     is_same = record.kind is kind and record.source == live.physical
     return is_same and (kind is RebuildKind.ROLLBACK or record.digest == wish.digest)

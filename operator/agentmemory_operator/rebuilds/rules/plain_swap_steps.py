@@ -40,7 +40,7 @@ class PlainSwapState:
 
     Attributes:
         has_plain: True if a collection has the alias's own name.
-        leads_to: Collection behind the alias; None if there is no alias.
+        alias_target: Collection behind the alias; None if there is no alias.
         has_way_back: True if the copy of the plain collection exists.
     """
 

@@ -179,7 +179,7 @@ def find_blocking_drop(recall: ProbeRecall, *, max_percent: float) -> RecallDrop
     """Return the drop that holds the move, or None.
 
     Args:
-        most_percent: Maximum accepted drop of any figure in percentage points, 0..100.
+        max_percent: Maximum accepted drop of any figure in percentage points, 0..100.
     """
     # Shares are rounded to 4 digits, so a difference of 0.01 percentage points is noise.
     return next((drop for drop in find_drops(recall) if drop.percent > max_percent + 0.01), None)

@@ -15,7 +15,7 @@ up in the target, where it must exist by then.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from agentmemory_operator.collections.rules.collection import Collection, ObservedCollection
+from agentmemory_operator.collections.rules.collection import Collection, Observation
 from agentmemory_operator.collections.rules.drift import differences
 from agentmemory_operator.collections.rules.plan import drop_wake, plan_changes
 from agentmemory_operator.memories.rules.comparison import (
@@ -74,7 +74,7 @@ class CopyGaps:
         return [id_ for id_, rev in self.revisions.items() if id_ not in target or rev_of(target[id_]) < rev]
 
 
-def judge_settings(target: ObservedCollection, desired: Collection) -> CheckFinding:
+def judge_settings(target: Observation, desired: Collection) -> CheckFinding:
     """Check that the target has the settings that the object specifies; return the finding."""
     plan = drop_wake(plan_changes(desired, target, alias=target.physical, physical=target.physical))
     if not plan.changes:
@@ -90,7 +90,7 @@ class PointCounts:
     """Numbers of points of one kind.
 
     Attributes:
-        what: Name of the kind, for messages.
+        kind: Name of the kind, for messages.
         before, after: Number in the source before the point-by-point comparison, and after the target was counted.
         found: Number in the target.
     """

@@ -14,7 +14,7 @@ Before Recover no contents change. After a failure in Recover or Compare the saf
 
 from enum import StrEnum
 
-from agentmemory_operator.collections.rules.collection import Collection, ObservedCollection
+from agentmemory_operator.collections.rules.collection import Collection, Observation
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.spec.kinds.conditions import Reason
 
@@ -44,7 +44,7 @@ EQUAL_SETTINGS = {
 """Settings that a server compares before it restores into an existing collection. The first five define its vectors."""
 
 
-def check_replaceable(live: ObservedCollection | None) -> None:
+def check_replaceable(live: Observation | None) -> None:
     """Raise if there is no collection to restore into.
 
     Raises:

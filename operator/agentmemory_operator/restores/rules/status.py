@@ -52,7 +52,7 @@ def step_status(old: Mapping[str, Any], step: AnyStep, at: StatusStamp, *, last_
     """Return the status for the start of a step.
 
     Args:
-        came_to: Result of the step before.
+        last_result: Result of the step before.
     """
     steps_of_mode = list(type(step))
     progress = f"step {steps_of_mode.index(step) + 1} of {len(steps_of_mode)}: {step}"
@@ -74,7 +74,7 @@ def succeeded_status(old: Mapping[str, Any], message: str, at: StatusStamp, *, l
     """Return the status of an applied restore.
 
     Args:
-        came_to: Result of the last step.
+        last_result: Result of the last step.
     """
     done = {**old, "steps": _end_steps(old, at, last_result), "endTime": at.now, "progress": "done"}
     return _merge(done, [ConditionState(SUCCEEDED, True, Reason.RESTORED, message)], at)

@@ -28,7 +28,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from agentmemory_operator.collections.rules.changes import Rebuild
-from agentmemory_operator.collections.rules.collection import Collection, Marker, ObservedCollection
+from agentmemory_operator.collections.rules.collection import Collection, Marker, Observation
 from agentmemory_operator.collections.rules.plan import plan_changes
 from agentmemory_operator.collections.rules.rebuild_record import RebuildKind
 from agentmemory_operator.collections.rules.refusals import build_not_owned
@@ -176,9 +176,9 @@ def check_origin(
 
     Args:
         marker: Marker in the snapshot; None if it has none.
-        ours: Marker of the AgentMemory that is restored.
-        is_named: True if the restore names a MemorySnapshot of its own namespace, so that a clone of another agent is
-            intended. A file has only its marker, so there another agent is refused.
+        own_marker: Marker of the AgentMemory that is restored.
+        is_from_snapshot_object: True if the restore names a MemorySnapshot of its own namespace, so that a clone of
+            another agent is intended. A file has only its marker, so there another agent is refused.
         takeover: Terms under which another owner's snapshot may be used.
 
     Raises:
@@ -193,7 +193,7 @@ def check_origin(
     raise build_not_owned(Reason.SNAPSHOT_NOT_OWNED, "the snapshot", marker, own_marker, way_out=way_out)
 
 
-def check_fit(desired: Collection, recovered: ObservedCollection, live: ObservedCollection | None) -> None:
+def check_fit(desired: Collection, recovered: Observation, live: Observation | None) -> None:
     """Raise if the restored collection needs a Rebuild that the live one does not need.
 
     Settings that can change in place are accepted: they are changed before the alias moves.
@@ -213,7 +213,7 @@ def check_fit(desired: Collection, recovered: ObservedCollection, live: Observed
     )
 
 
-def _rollback_hint(live: ObservedCollection | None) -> str:
+def _rollback_hint(live: Observation | None) -> str:
     """Return a hint how to restore a snapshot from before a rebuild, or ""."""
     rebuild = live.record if live else None
     if live is None or rebuild is None or rebuild.kind is not RebuildKind.REBUILD or rebuild.target != live.physical:
@@ -224,12 +224,12 @@ def _rollback_hint(live: ObservedCollection | None) -> str:
     )
 
 
-def _rebuilds(desired: Collection, observed: ObservedCollection) -> list[Rebuild]:
+def _rebuilds(desired: Collection, observed: Observation) -> list[Rebuild]:
     plan = plan_changes(desired, observed, alias=observed.physical, physical=observed.physical)
     return [change for change in plan.changes if isinstance(change, Rebuild)]
 
 
-def check_size(desired: Collection, *, dimensions: int | None, live: ObservedCollection | None = None) -> None:
+def check_size(desired: Collection, *, dimensions: int | None, live: Observation | None = None) -> None:
     """Raise if a snapshot is known, before its recovery, to have vectors of another size.
 
     Args:
@@ -248,7 +248,7 @@ def check_size(desired: Collection, *, dimensions: int | None, live: ObservedCol
     )
 
 
-def check_swappable(alias: str, live: ObservedCollection | None) -> None:
+def check_swappable(alias: str, live: Observation | None) -> None:
     """Raise if the live collection has the name of the alias, so that no alias can be moved.
 
     Raises:
@@ -315,7 +315,7 @@ class PendingRestore:
 
     Attributes:
         created: Creation time of the object.
-        has_begun: True if its status contains the name of a collection.
+        is_started: True if its status contains the name of a collection.
     """
 
     namespace: str

@@ -24,9 +24,9 @@ def may_take_slot(own: int, in_use: int, limit: int) -> bool:
     always finds one while any is free.
 
     Args:
-        mine: Slots of this caller.
-        all_: Slots in use by all callers.
-        most: Number of slots.
+        own: Slots of this caller.
+        in_use: Slots in use by all callers.
+        limit: Number of slots.
     """
     free = limit - in_use
     return own < free - limit // RESERVE_DIVISOR or (own == 0 and free > 0)
@@ -55,8 +55,9 @@ class RecentThroughput:
     """Recent throughput of a stream, as an exponentially decaying sum of bytes.
 
     Attributes:
-        most: Upper limit of the sum in bytes, so that a burst does not count for long. A new stream starts with it.
-        half_s: Half-life in seconds.
+        max_bytes: Upper limit of the sum in bytes, so that a burst does not count for long. A new stream starts with
+            it.
+        half_life_s: Half-life in seconds.
     """
 
     max_bytes: int = 1 << 18
@@ -79,7 +80,7 @@ class StallDetector:
 
     Attributes:
         since_s: Start of the current window. None while no output waits.
-        waiting, left: Waiting and sent bytes at the start of the window.
+        waiting_bytes, sent_bytes: Waiting and sent bytes at the start of the window.
     """
 
     since_s: float | None = None
@@ -89,11 +90,11 @@ class StallDetector:
     def is_too_slow(self, pace: MinimumRate, *, waiting: int, sent_bytes: int, now_s: float) -> bool:
         """Check the connection; return True if it sent too little during a complete window.
 
-        Too little is less than the bytes that waited at the start of the window, and less than `pace.least_bytes`.
+        Too little is less than the bytes that waited at the start of the window, and less than `pace.min_bytes`.
 
         Args:
             waiting: Bytes that wait to be sent.
-            left: Bytes sent since the connection was opened.
+            sent_bytes: Bytes sent since the connection was opened.
         """
         if not waiting:
             self.since_s = None
@@ -148,7 +149,7 @@ class TokenBuckets:
     Attributes:
         burst: Capacity of a bucket.
         refill_s: Seconds until one token is added.
-        most_keys: Maximum number of buckets; beyond it, the least recently used one is dropped, and is full if used
+        max_keys: Maximum number of buckets; beyond it, the least recently used one is dropped, and is full if used
             again.
     """
 

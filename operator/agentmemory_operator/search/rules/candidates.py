@@ -134,7 +134,7 @@ def plan_candidates(
 
     Args:
         eligible: Number of memories that match the filter.
-        beside: Number of lists in addition to those by similarity, if not all memories are scored.
+        extra_lists: Number of lists in addition to those by similarity, if not all memories are scored.
     """
     max_limit = ranking.max_query_limit or ANY_NUMBER
     classes: tuple[MemoryClass, ...] = (ALL_MEMORIES,)

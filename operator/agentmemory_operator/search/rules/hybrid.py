@@ -83,9 +83,10 @@ class CandidateQueries:
 
     Attributes:
         lists: The first contains every candidate by similarity, the second by keywords. With RRF a ranked list follows
-            for each signal: vectors, keywords and, if there is an `along`, entities. With Score only the entity list
+            for each signal: vectors, keywords and, if there is an `activations`, entities. With Score only the entity
+                list
             follows.
-        along: Activation of the memories linked to names in the query, highest first.
+        activations: Activation of the memories linked to names in the query, highest first.
     """
 
     lists: tuple[Query, ...]
@@ -159,7 +160,7 @@ def build_hybrid_queries(
 
     Args:
         words: See `build_keyword_query`.
-        along: See `CandidateQueries`; entries beyond the limit of the plan are omitted.
+        activations: See `CandidateQueries`; entries beyond the limit of the plan are omitted.
     """
     activations = dict(islice(activations.items(), plan.limit))
     entity_lists = [_along_names(plan, activations, fusion)] if activations else []
@@ -197,7 +198,7 @@ def build_scoring_template(
 
     Args:
         fusion: Fusion of the question.
-        is_along: True if names in the query are linked to memories.
+        has_activations: True if names in the query are linked to memories.
         has_extremes: True if the server supports `min` and `max`.
         has_clues: True if the query has features.
     """

@@ -71,7 +71,7 @@ class QueryFeatures:
     Attributes:
         half_score: BM25 score at which the keyword term is 0.5.
         names: Words that may be names, in lower case.
-        is_of_self: True if the query contains I or my.
+        is_first_person: True if the query contains I or my.
         dates: Days that the query names, as half-open intervals of Unix milliseconds.
     """
 

@@ -170,12 +170,7 @@ def _priority_terms(model: Priority) -> Mapping[str, Expression]:
 
 def _horizon(horizons: Horizons) -> Expression:
     """Return the weight of the memory's horizon, relative to the largest weight."""
-    steps = (
-        (1 / 24, horizons.hourly),
-        (1.0, horizons.daily),
-        (7.0, horizons.weekly),
-        (30.0, horizons.monthly),
-    )
+    steps = ((1 / 24, horizons.hourly), (1.0, horizons.daily), (7.0, horizons.weekly), (30.0, horizons.monthly))
     largest = max(horizons.yearly, horizons.knowledge_bank, *(weight for _, weight in steps))
     by_age: Expression = Const(horizons.yearly / largest)
     for days, weight in reversed(steps):

@@ -58,7 +58,7 @@ class SnapshotRecord:
     """Facts that were recorded when the snapshot was created. None if a fact was not recorded.
 
     Attributes:
-        begun_ms: Start time in Unix milliseconds.
+        started_ms: Start time in Unix milliseconds.
         before, after: Exact number of memories before and after, without tombstones.
         deleted: Memories that were deleted between these two counts.
         config_hash: See `hash_configuration`.
@@ -85,7 +85,7 @@ def compare_checksum(computed: str, *, recorded: str | None, listed: str | None,
 
     Args:
         recorded: SHA-256 from the creation of the snapshot.
-        told: SHA-256 that the server lists now.
+        listed: SHA-256 that the server lists now.
         size: Number of bytes read.
     """
     expected = {name: value for name, value in (("recorded", recorded), ("Qdrant's", listed)) if value}

@@ -120,7 +120,7 @@ class DueSnapshot:
         name: Name of its object.
         slot_ms: Time of the schedule; None if the snapshot has another cause.
         due_ms: Time of the request. A scheduled one is later than its slot by an offset, which depends on the agent.
-        why: Cause for users; empty for a scheduled snapshot.
+        cause: Cause for users; empty for a scheduled snapshot.
     """
 
     name: str
@@ -134,9 +134,9 @@ class SnapshotOverview:
     """Everything that is known of an agent's snapshots at one time.
 
     Attributes:
-        taken: Its snapshots, in any order.
+        snapshots: Its snapshots, in any order.
         slot_ms: Last time of the schedule that was claimed; 0 before the first.
-        running: Qdrant version of the server; None if unknown.
+        server_version: Qdrant version of the server; None if unknown.
     """
 
     memory: AgentMemory
@@ -333,8 +333,8 @@ def _fresh(outlook: SnapshotOverview) -> ConditionState:
         return ConditionState("SnapshotFresh", False, Reason.COLLECTION_REBUILT, message)
     if proven and not usable:
         message = (
-            f"the server runs Qdrant {outlook.server_version}, which cannot restore snapshots of {proven[0].version}: the"
-            f" last verified snapshot is {_dated(proven[0])}; a new one is taken at once{_failure(outlook)}"
+            f"the server runs Qdrant {outlook.server_version}, which cannot restore snapshots of {proven[0].version}:"
+            f" the last verified snapshot is {_dated(proven[0])}; a new one is taken at once{_failure(outlook)}"
         )
         return ConditionState("SnapshotFresh", False, Reason.SERVER_VERSION_CHANGED, message)
     if usable:

@@ -184,12 +184,7 @@ def _complete(status: Json, now: str) -> Json:
 
 def owner_status(marker: Marker) -> Json:
     """Return the status fields `owner` and `embedding`, from the marker of a collection."""
-    owner = {
-        "clusterId": marker.cluster_id,
-        "namespace": marker.namespace,
-        "name": marker.name,
-        "uid": marker.uid,
-    }
+    owner = {"clusterId": marker.cluster_id, "namespace": marker.namespace, "name": marker.name, "uid": marker.uid}
     embedding = {
         "provider": marker.embedding.provider,
         "model": marker.embedding.model,

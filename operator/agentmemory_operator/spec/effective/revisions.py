@@ -1,11 +1,7 @@
 """The preset of an object, and the revision in force."""
 
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
-from agentmemory_operator.spec.presets import (
-    DEFAULT_PRESET,
-    PRESETS,
-    Preset,
-)
+from agentmemory_operator.spec.presets import DEFAULT_PRESET, PRESETS, Preset
 
 
 def preset_name(memory: AgentMemory) -> str:

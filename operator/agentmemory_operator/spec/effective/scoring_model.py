@@ -4,13 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agentmemory_operator.spec.expression.scoring_parameters import (
-    Confidence,
-    Importance,
-    Model,
-    Priority,
-    model_name,
-)
+from agentmemory_operator.spec.expression.scoring_parameters import Confidence, Importance, Model, Priority, model_name
 from agentmemory_operator.spec.expression.syntax import ExpressionInvalid
 from agentmemory_operator.spec.expression.typing import check_expression
 from agentmemory_operator.spec.kinds.spec_scoring import ScoringSpec

@@ -24,12 +24,7 @@ from agentmemory_operator.spec.kinds.spec_index import Index
 from agentmemory_operator.spec.kinds.spec_webhooks import Hook
 from agentmemory_operator.spec.memory_types import SESSION_USED_KEY, WORKING, MemoryType, Ttl, with_session_end
 from agentmemory_operator.spec.naming import alias_of
-from agentmemory_operator.spec.presets import (
-    NO_GATE,
-    RETRIEVAL_INDEXES,
-    Lifecycle,
-    Weights,
-)
+from agentmemory_operator.spec.presets import NO_GATE, RETRIEVAL_INDEXES, Lifecycle, Weights
 from agentmemory_operator.spec.presets.profiles import DEFAULT_EXPECTED_MEMORIES
 from agentmemory_operator.spec.presets.table import (
     KEYWORD_INDEXES,

@@ -23,14 +23,7 @@ MAX_PLAIN_MAGNITUDE = 1e6
 INTEGER_VARIABLES = frozenset({"accessCount"})
 
 OPERATORS: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(
-    {
-        "<": operator.lt,
-        "<=": operator.le,
-        ">": operator.gt,
-        ">=": operator.ge,
-        "==": operator.eq,
-        "!=": operator.ne,
-    }
+    {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne}
 )
 _OPPOSITES = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}

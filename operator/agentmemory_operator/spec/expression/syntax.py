@@ -89,7 +89,7 @@ class Negation:
 
 @dataclass(frozen=True, slots=True)
 class BinaryOperation:
-    """Two operands of a binary operator, whose position is `at`."""
+    """Two operands of a binary operator, whose position is `operator_start`."""
 
     start: int
     end: int

@@ -117,8 +117,7 @@ class ConnectionRef(Model):
 
 
 EventType = Annotated[
-    str,
-    Field(min_length=1, max_length=48, pattern=r"^[a-z][a-z0-9]*([-_][a-z0-9]+)*$", description="An event type."),
+    str, Field(min_length=1, max_length=48, pattern=r"^[a-z][a-z0-9]*([-_][a-z0-9]+)*$", description="An event type.")
 ]
 
 

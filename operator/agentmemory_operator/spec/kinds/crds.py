@@ -226,10 +226,7 @@ def editor_schema(kinds: tuple[KindDefinition, ...] = KINDS) -> dict[str, Any]:
 
 def _is(kind: KindDefinition) -> Schema:
     group = {"type": "string", "pattern": f"^{GROUP.replace('.', '[.]')}/"}
-    return {
-        "required": ["apiVersion", "kind"],
-        "properties": {"apiVersion": group, "kind": {"const": kind.name}},
-    }
+    return {"required": ["apiVersion", "kind"], "properties": {"apiVersion": group, "kind": {"const": kind.name}}}
 
 
 def _kind_schema(kind: KindDefinition) -> Schema:

@@ -8,8 +8,7 @@ from agentmemory_operator.spec.kinds.model_base import Model, Schedule, SecretKe
 from agentmemory_operator.spec.kinds.schema import CelRule, url_rule, validation_rules
 
 ModelUrl = Annotated[
-    str,
-    Field(max_length=2048, json_schema_extra=validation_rules(url_rule("baseURL", "http://llm.ml.svc/v1"))),
+    str, Field(max_length=2048, json_schema_extra=validation_rules(url_rule("baseURL", "http://llm.ml.svc/v1")))
 ]
 
 
@@ -25,10 +24,7 @@ class LanguageModelSpec(Model):
         default=None, description="API key of the service. Default: no key is sent."
     )
     timeout_seconds: int | None = Field(
-        default=None,
-        ge=1,
-        le=600,
-        description="Timeout of requests to the model in seconds, 1..600. Default: 120.",
+        default=None, ge=1, le=600, description="Timeout of requests to the model in seconds, 1..600. Default: 120."
     )
 
 

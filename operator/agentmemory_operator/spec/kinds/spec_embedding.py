@@ -10,8 +10,7 @@ from agentmemory_operator.spec.kinds.model_base import Model, SecretKeyRef
 from agentmemory_operator.spec.kinds.schema import url_rule, validation_rules
 
 ProviderUrl = Annotated[
-    str,
-    Field(max_length=2048, json_schema_extra=validation_rules(url_rule("baseURL", "http://embedder.ml.svc/v1"))),
+    str, Field(max_length=2048, json_schema_extra=validation_rules(url_rule("baseURL", "http://embedder.ml.svc/v1")))
 ]
 Prefix = Annotated[str, Field(max_length=512)]
 
@@ -73,10 +72,7 @@ class Embedding(Model):
         default=None, ge=1, le=2048, description="Texts per request to the provider, 1..2048. Default: 64."
     )
     timeout_seconds: int | None = Field(
-        default=None,
-        ge=1,
-        le=300,
-        description="Timeout of requests to the provider in seconds, 1..300. Default: 20.",
+        default=None, ge=1, le=300, description="Timeout of requests to the provider in seconds, 1..300. Default: 20."
     )
     cache_entries: int | None = Field(
         default=None,

@@ -291,8 +291,7 @@ class Index(Model):
     )
     hnsw: HnswSpec | None = Field(default=None, description="HNSW graph. Default: the profile's or preset's.")
     quantization: QuantizationSpec | None = Field(
-        default=None,
-        description="Compressed vectors for search. Default: the profile's or preset's.",
+        default=None, description="Compressed vectors for search. Default: the profile's or preset's."
     )
     vectors: VectorsSpec | None = Field(
         default=None, description="Storage of the vectors. Default: the profile's or preset's."

@@ -71,10 +71,7 @@ class PrioritySpec(Model):
         description="Days until the recency halves, for all types, 0.001..36500. Default: 30.",
     )
     max_accesses: int | None = Field(
-        default=None,
-        ge=1,
-        le=1_000_000,
-        description="Accesses at which the frequency is 1, 1..1000000. Default: 100.",
+        default=None, ge=1, le=1_000_000, description="Accesses at which the frequency is 1, 1..1000000. Default: 100."
     )
     similarity_share: Share | None = Field(
         default=None,
@@ -170,8 +167,7 @@ class EvidenceSpec(Model):
         description="Weight of a memory with a time, if the question asks when, 0..1. Default: the preset's.",
     )
     asked: Share | None = Field(
-        default=None,
-        description="Weight of a memory directly after another speaker's question, 0..1. Default: 0.",
+        default=None, description="Weight of a memory directly after another speaker's question, 0..1. Default: 0."
     )
     date: Share | None = Field(
         default=None, description="Weight of a memory from a date that the question names, 0..1. Default: 0."

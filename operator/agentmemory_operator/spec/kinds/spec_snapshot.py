@@ -44,8 +44,7 @@ class S3Bucket(Model):
     """A bucket in S3-compatible storage, with its credentials."""
 
     endpoint: Annotated[str, Field(max_length=2048, json_schema_extra=validation_rules(rules.ENDPOINT))] | None = Field(
-        default=None,
-        description="URL of the storage, for example https://minio.storage.svc:9000. Default: Amazon's.",
+        default=None, description="URL of the storage, for example https://minio.storage.svc:9000. Default: Amazon's."
     )
     bucket: Annotated[str, Field(min_length=3, max_length=63, pattern=BUCKET_PATTERN)] = Field(
         description="Name of the bucket, which must exist."
@@ -173,7 +172,5 @@ class MemorySnapshotSpec(Model):
         " removes them everywhere. Default: Retain.",
     )
     import_: ImportSource | None = Field(
-        default=None,
-        alias="import",
-        description="Existing snapshot to import instead of making one. Default: none.",
+        default=None, alias="import", description="Existing snapshot to import instead of making one. Default: none."
     )

@@ -49,8 +49,7 @@ class PlanStatus(StatusModel):
     changes: tuple[PlannedChange, ...] | None = Field(default=None, max_length=64, description="Changes, in order.")
     costs: CostsStatus | None = Field(default=None, description="Estimated cost of the Rebuild.")
     preset_revision: int | None = Field(
-        default=None,
-        description="Newer revision of the preset that is also held; absent if there is none.",
+        default=None, description="Newer revision of the preset that is also held; absent if there is none."
     )
     refusal: str | None = Field(
         default=None, description="Why changes are held, with the suggested fix; for a running Rebuild, its cost."

@@ -259,7 +259,7 @@ class ConsolidationTerms:
     Attributes:
         schedule: Cron expression in UTC. Never: only on request.
         older_than_days: Minimum age of a memory.
-        least: Minimum number of memories of a user or shared scope. Fewer wait for a later run.
+        min_memories: Minimum number of memories of a user or shared scope. Fewer wait for a later run.
         types: Types to consolidate. Empty is all.
         duplicate_similarity: A merged fact at least this similar to a stored memory counts as a duplicate of it.
     """

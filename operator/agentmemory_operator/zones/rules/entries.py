@@ -65,9 +65,9 @@ class KeyEntry:
         zone: Zone whose memories the key encrypts.
         scope: Hex SHA-256 of zone and owner, see `scope_hash`.
         wrapped: Bytes of the key, encrypted with the wrapping key, in base64.
-        by: Fingerprint of that wrapping key.
-        at: Creation time in Unix milliseconds.
-        active: True if the key encrypts new memories. At most one key of a scope is active.
+        wrapping_fingerprint: Fingerprint of that wrapping key.
+        created_ms: Creation time in Unix milliseconds.
+        is_active: True if the key encrypts new memories. At most one key of a scope is active.
     """
 
     zone: str

@@ -10,14 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from agentmemory_operator.zones.rules.entries import (
-    LEVELS,
-    MAX_SHARD_KEYS,
-    SHARD_NAME,
-    KeyEntry,
-    Ring,
-    shard_of_key,
-)
+from agentmemory_operator.zones.rules.entries import LEVELS, MAX_SHARD_KEYS, SHARD_NAME, KeyEntry, Ring, shard_of_key
 
 MAX_SHARD_BYTES = 700_000
 """Maximum size of a shard's text.
@@ -43,7 +36,8 @@ class Shard:
         name: `0`, `1a`, `2a3` or `3a3f`: the level and the first digits of the hashes of its scopes.
         entries: Keys by their id.
         is_closed: True if no new scope is added any more. Keys can be removed and rotated.
-        below: Next digits of the child shards that have keys, or had some. If such a child does not exist, it was lost.
+        child_digits: Next digits of the child shards that have keys, or had some. If such a child does not exist, it
+            was lost.
         version: Version of the stored shard, which changes with each write; empty if it is not stored.
     """
 
@@ -74,11 +68,11 @@ class Shard:
         return replace(self, entries={**self.entries, key_id: replaced, new_id: entry})
 
     def has_child(self, name: str) -> bool:
-        """Return whether a child shard is recorded in `below`."""
+        """Return whether a child shard is recorded in `child_digits`."""
         return name[-1] in self.child_digits
 
     def with_child(self, name: str) -> "Shard":
-        """Return the shard with a child recorded in `below`."""
+        """Return the shard with a child recorded in `child_digits`."""
         return replace(self, child_digits="".join(sorted({*self.child_digits, name[-1]})))
 
     def without(self, chosen: Callable[[KeyEntry], bool]) -> "Shard":

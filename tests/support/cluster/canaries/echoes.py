@@ -78,11 +78,11 @@ QDRANT_FAULTS = (qdrant_error(400), qdrant_error(500), page(403), page(200), key
 
 @dataclass(slots=True)
 class EchoingEmbedder:
-    """An embedding service. If `answering` is set it fails, and repeats the request.
+    """An embedding service. If `failure` is set it fails, and repeats the request.
 
     Attributes:
-        answering: Builds the failure responses; None for normal operation.
-        answered: Number of failure responses.
+        failure: Builds the failure responses; None for normal operation.
+        failure_count: Number of failure responses.
     """
 
     size: int

@@ -85,7 +85,7 @@ class Journal:
 
     Attributes:
         crowd: For each key, id -> content of the memories that several writers stored concurrently.
-        perhaps: Contents of stores that were neither acknowledged nor refused.
+        unconfirmed: Contents of stores that were neither acknowledged nor refused.
         forgotten: Users that were erased.
         statuses: Number of responses by status; "lost" for none.
     """

@@ -14,7 +14,7 @@ from agentmemory_operator.collections.rules.changes import (
     WriteMarker,
     class_of,
 )
-from agentmemory_operator.collections.rules.collection import ObservedCollection
+from agentmemory_operator.collections.rules.collection import Observation
 from agentmemory_operator.collections.rules.desired import PassTerms
 from agentmemory_operator.collections.rules.drift import DriftPolicy
 from agentmemory_operator.collections.rules.plan import Plan, plan_changes
@@ -34,7 +34,7 @@ from tests.support.spec.plans import (
 CASES = load_plan_cases()
 
 
-def draft_of(case: PlanCase, observed: ObservedCollection | None) -> PassDraft:
+def draft_of(case: PlanCase, observed: Observation | None) -> PassDraft:
     terms = PassTerms(drift_policy=DriftPolicy(case.drift_policy))
     return plan_pass(
         ALIAS, case.desired, observed, last_physical=case.last_physical, last_points=case.last_points, terms=terms

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from agentmemory_operator.collections.rules.collection import Collection, ObservedCollection
+from agentmemory_operator.collections.rules.collection import Collection, Observation
 from agentmemory_operator.collections.rules.rebuild_record import RebuildKind, RebuildRecord, RebuildStep, resume_step
 from agentmemory_operator.rebuilds.rules.decision import RebuildDecision, RebuildRequest, decide
 from tests.support.spec.plans import observed_of
@@ -21,11 +21,11 @@ BACK = RebuildRecord(
 )
 
 
-def live(physical: str, record: RebuildRecord | None = None) -> ObservedCollection:
+def live(physical: str, record: RebuildRecord | None = None) -> Observation:
     return observed_of(Collection(size=4, distance="Cosine"), physical=physical, record=record)
 
 
-def plain() -> ObservedCollection:
+def plain() -> Observation:
     return replace(live("agent_memory_a"), is_aliased=False)
 
 
@@ -119,7 +119,7 @@ def plain() -> ObservedCollection:
     ],
 )
 def test_what_is_done_follows_from_what_is_there(
-    there: ObservedCollection | None, records: list[RebuildRecord], wish: RebuildRequest, decision: RebuildDecision
+    there: Observation | None, records: list[RebuildRecord], wish: RebuildRequest, decision: RebuildDecision
 ) -> None:
     assert decide(there, records, wish) == decision
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.collections.rules.collection import Collection, KeywordSource, ObservedCollection
+from agentmemory_operator.collections.rules.collection import Collection, KeywordSource, Observation
 from agentmemory_operator.memories.rules.comparison import compare_points
 from agentmemory_operator.memories.rules.findings import judge_sample
 from agentmemory_operator.rebuilds.rules.target_verdict import (
@@ -24,8 +24,8 @@ MARKER = marker_of(dimensions=2, provider="fake", model="new")
 DESIRED = Collection(size=2, distance="Dot", hnsw=Hnsw(m=16), indexes=(("userId", "keyword"),), marker=MARKER)
 
 
-def observed(**changes: Any) -> ObservedCollection:
-    return ObservedCollection(
+def observed(**changes: Any) -> Observation:
+    return Observation(
         physical="agent_memory_mine__2",
         is_aliased=False,
         collection=replace(DESIRED, **changes),

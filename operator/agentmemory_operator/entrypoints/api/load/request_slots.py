@@ -36,7 +36,7 @@ class Limits:
         receiving: Maximum number of requests with incomplete bodies.
         body_bytes: Maximum size of all bodies in memory, without the first 32 KiB of each.
         exports: Maximum number of concurrent exports and change streams.
-        strangers: Maximum number of unauthenticated requests: before authentication, or to public paths.
+        unauthenticated: Maximum number of unauthenticated requests: before authentication, or to public paths.
         caller_rate: Requests per second and caller, which is also the burst; 0 is unlimited.
         pace: Minimum rate at which bodies must arrive.
     """
@@ -74,11 +74,11 @@ class CallerUsage:
     """Resources that one caller uses.
 
     Attributes:
-        under_way: Requests under way, including those that wait for their turn.
+        in_progress: Requests under way, including those that wait for their turn.
         running: Requests that are being processed.
         large_bytes: Counted bytes of all bodies.
-        large_under_way: Counted bytes of the bodies of running requests.
-        turns: Events of waiting requests, set when a running request of the caller ends.
+        running_large_bytes: Counted bytes of the bodies of running requests.
+        waiters: Events of waiting requests, set when a running request of the caller ends.
     """
 
     key: Hashable
@@ -111,7 +111,7 @@ class RequestSlot:
 
     Attributes:
         body_bytes: Bytes of its body in memory.
-        waited_s: Seconds that the process has waited for its body.
+        receive_wait_s: Seconds that the process has waited for its body.
         is_in_pieces: True if the body is processed in pieces while it is received, as for an import.
     """
 
@@ -380,7 +380,7 @@ def _slowest(share: CallerUsage, *, large: bool = False, candidate: RequestSlot 
 
     Args:
         large: True to consider only requests with counted bytes.
-        beside: An additional candidate, though it does not wait.
+        candidate: An additional candidate, though it does not wait.
     """
     able = [hold for hold in share.receiving if hold.is_droppable and (hold.is_large or not large)]
     return min([*able, *([candidate] if candidate else [])], key=lambda hold: hold.arrival_rate, default=None)

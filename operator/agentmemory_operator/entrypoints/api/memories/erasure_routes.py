@@ -25,9 +25,7 @@ router = build_router("Erasure", GuardedRoute)
 
 
 @router.post(
-    "/{agent}/forget",
-    summary="Erase memories",
-    **describe(ForgottenOut, problems=WRITE_PROBLEMS, body=ForgetIn),
+    "/{agent}/forget", summary="Erase memories", **describe(ForgottenOut, problems=WRITE_PROBLEMS, body=ForgetIn)
 )
 async def forget_memories(
     agent: str, request: Request, idempotency_key: Annotated[HeaderName | None, Header()] = None

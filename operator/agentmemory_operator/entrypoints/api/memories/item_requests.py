@@ -87,8 +87,7 @@ class NamespaceParameters(Parameters):
 
     namespace: ItemNamespace = Field(description="Parts of the namespace in order, at least two: repeat the parameter.")
     user_id: UserId | None = Field(
-        default=None,
-        description="Owner, unless the namespace starts with `memories` and a user.",
+        default=None, description="Owner, unless the namespace starts with `memories` and a user."
     )
 
     @property

@@ -29,9 +29,7 @@ router = build_router("Memories", GuardedRoute)
 
 
 @router.patch(
-    "/{agent}/memories/{id}",
-    summary="Update a memory",
-    **describe(MemoryOut, problems=WRITE_PROBLEMS, body=ChangeIn),
+    "/{agent}/memories/{id}", summary="Update a memory", **describe(MemoryOut, problems=WRITE_PROBLEMS, body=ChangeIn)
 )
 async def update_memory(
     agent: str, id: str, request: Request, parameters: Annotated[UserParameters, Query()]
@@ -80,9 +78,7 @@ async def list_memory_children(
 
 
 @router.get(
-    "/{agent}/memories/{id}/tree",
-    summary="Read a tree of memories",
-    **describe(TreeOut, problems=READ_PROBLEMS),
+    "/{agent}/memories/{id}/tree", summary="Read a tree of memories", **describe(TreeOut, problems=READ_PROBLEMS)
 )
 async def get_memory_tree(
     agent: str, id: str, request: Request, parameters: Annotated[TreeParameters, Query()]

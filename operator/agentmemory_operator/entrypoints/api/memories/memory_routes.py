@@ -140,9 +140,7 @@ async def store_memory(
 
 
 @router.post(
-    "/{agent}/memories/batch",
-    summary="Store memories",
-    **describe(BatchOut, problems=WRITE_PROBLEMS, body=BatchIn),
+    "/{agent}/memories/batch", summary="Store memories", **describe(BatchOut, problems=WRITE_PROBLEMS, body=BatchIn)
 )
 async def store_memories(
     agent: str, request: Request, idempotency_key: Annotated[HeaderName | None, Header()] = None

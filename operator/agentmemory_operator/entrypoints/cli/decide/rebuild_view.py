@@ -31,11 +31,11 @@ class ReportedRebuild:
     """The rebuild that an AgentMemory reports.
 
     Attributes:
-        told: `status.rebuild`; empty if there was none.
+        status: `status.rebuild`; empty if there was none.
         annotations: Annotations of the object.
         keep_hours: Hours for which the previous collection is kept.
         calls_per_hour: Maximum embedding calls per hour; None is unlimited.
-        asked: Digest of a plan that needs a rebuild and is not in progress yet; None if there is none.
+        planned_digest: Digest of a plan that needs a rebuild and is not in progress yet; None if there is none.
         is_held: True if that plan waits for approval.
     """
 

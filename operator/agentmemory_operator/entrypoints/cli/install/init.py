@@ -34,8 +34,7 @@ def add_init(cli: typer.Typer) -> None:
             Path | None, typer.Option(file_okay=False, help="Folder to write to; created if missing. Default: NAME.")
         ] = None,
         namespace: Annotated[
-            str | None,
-            typer.Option("-n", "--namespace", help="Namespace in the manifests. Default: none."),
+            str | None, typer.Option("-n", "--namespace", help="Namespace in the manifests. Default: none.")
         ] = None,
     ) -> None:
         """Write commented manifests of an agent, for a cluster or `dev`; existing files are never overwritten."""

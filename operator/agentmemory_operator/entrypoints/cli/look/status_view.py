@@ -124,12 +124,7 @@ def _rebuild(document: Json, status: Json) -> Section | None:
     if not rebuild:
         return None
     message = "" if _is_reported(status, rebuild.get("message")) else rebuild.get("message")
-    rows = {
-        "stands": headline(rebuild),
-        "from": rebuild.get("source"),
-        "into": rebuild.get("target"),
-        "said": message,
-    }
+    rows = {"stands": headline(rebuild), "from": rebuild.get("source"), "into": rebuild.get("target"), "said": message}
     shown = tuple((name, value) for name, value in rows.items() if value)
     more = f"more: {called_as()} rebuild {metadata['name']} -n {metadata['namespace']}"
     return Section(str(rebuild.get("kind", "Rebuild")), "", rows=shown, commands=(more,))

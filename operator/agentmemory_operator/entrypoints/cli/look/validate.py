@@ -58,7 +58,7 @@ class CheckedManifests:
     """Results for the manifests that a command line names.
 
     Attributes:
-        ours: Valid objects of our kinds.
+        valid: Valid objects of our kinds.
         ignored: Number of objects of other groups.
         wrong: Number of invalid objects and unreadable files.
     """

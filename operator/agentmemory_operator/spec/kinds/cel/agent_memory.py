@@ -7,8 +7,7 @@ SLUG_PATTERN = r"^[a-z0-9]+(-[a-z0-9]+)*$"
 MAX_SLUG_CHARS = 48
 
 NOT_A_SCOPE = CelRule(
-    "self != 'global' && !self.startsWith('group:')",
-    "global and group:NAME are scopes, not users: list them in scopes",
+    "self != 'global' && !self.startsWith('group:')", "global and group:NAME are scopes, not users: list them in scopes"
 )
 
 TYPE = (
@@ -37,11 +36,7 @@ PRUNE = (
 )
 
 TTL = (
-    CelRule(
-        "self.mode == 'Session' || has(self.days)",
-        "a mode other than Session needs days: set it",
-        ".days",
-    ),
+    CelRule("self.mode == 'Session' || has(self.days)", "a mode other than Session needs days: set it", ".days"),
     CelRule(
         "self.mode == 'SoftUnlessUsed' || !has(self.keepImportance)",
         "keepImportance applies only with mode SoftUnlessUsed: remove it, or choose that mode",

@@ -3,9 +3,7 @@
 from agentmemory_operator.spec.kinds.schema import CelRule, url_rule
 
 CONNECTION = CelRule(
-    "!has(self.tls) || self.url.startsWith('https://')",
-    "tls needs an https:// url: change url, or remove tls",
-    ".tls",
+    "!has(self.tls) || self.url.startsWith('https://')", "tls needs an https:// url: change url, or remove tls", ".tls"
 )
 
 LABEL_REQUIREMENT = (
