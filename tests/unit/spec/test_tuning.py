@@ -7,7 +7,7 @@ from dataclasses import asdict, fields
 from typing import Any
 
 import pytest
-from hypothesis import index
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentmemory_operator.errors import SpecInvalid
@@ -124,7 +124,7 @@ def test_rescoring_can_be_disabled() -> None:
     assert ranking.rescore is False
 
 
-@index(
+@given(
     profile=st.none() | st.sampled_from(sorted(PROFILES)),
     expected=st.none() | st.sampled_from([1, 100_000, 100_001, 10**9]),
     m=st.none() | st.integers(4, 64),
@@ -145,7 +145,7 @@ def test_admission_accepts_exactly_valid_graphs(
     assert is_accepted == is_valid
 
 
-@index(st.sampled_from(sorted(PROFILES)), st.integers(1, 10**9), st.integers(1, 65_536))
+@given(st.sampled_from(sorted(PROFILES)), st.integers(1, 10**9), st.integers(1, 65_536))
 def test_profile_has_valid_figures_for_every_size(profile: str, memories: int, size: int) -> None:
     figures = figures_of(PROFILES[profile], expected_memories=memories, dimensions=size, datatype="Float32")
 
