@@ -310,7 +310,7 @@ class TestDestinations:
         assert "sk" not in bench.values.values()
         assert KEY_SLOT in bench.values, "the rest is handed over"
 
-    async def test_unlisted_service_of_the_collection_gets_no_key(self, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_unlisted_recorded_service_gets_no_key(self, caplog: pytest.LogCaptureFixture) -> None:
         bench = Bench()
         bench.note_embedding(source_of(OPENAI, "https://evil.example/v1"))
 
@@ -319,7 +319,7 @@ class TestDestinations:
         assert "sk" not in bench.values.values()
         assert "agentmemory.dev/hosts" in caplog.text
 
-    async def test_invalid_reference_of_the_collection_gets_no_key(self) -> None:
+    async def test_invalid_reference_gets_no_key(self) -> None:
         bench = Bench()
         for name, url in (("../../kube-system/secrets/x", None), ("openai", "evil.example"), ("openai", "file:///")):
             bench.note_embedding(source_of(("agents", name, "key"), url))

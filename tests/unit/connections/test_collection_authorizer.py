@@ -520,7 +520,7 @@ async def test_invalid_name_is_not_observed() -> None:
     assert likely_names == ["agent_memory_mine__1"]
 
 
-async def test_index_on_an_existing_collection_needs_capacity() -> None:
+async def test_index_on_a_live_collection_needs_capacity() -> None:
     """A server without free memory maps aborts for all agents, for example when an upgrade adds an index everywhere."""
     demanded_maps: list[int] = []
 

@@ -44,7 +44,7 @@ async def test_only_rejected_texts_fail(bad: set[str], error: type[Exception]) -
     assert all(embedded[text] == [1.0] for text in TEXTS if text not in bad)
 
 
-async def test_provider_that_rejects_all_texts_is_unavailable() -> None:
+async def test_provider_rejecting_all_texts_is_unavailable() -> None:
     provider = FailingEmbedder()
     provider.error_of_all_calls = EmbedderFailed("answered 500")
 

@@ -121,7 +121,7 @@ async def test_suspended_object_without_secret_is_requeued() -> None:
     assert [reason for _, _, reason in stage.short(key)].count("SecretNotFound") == 0
 
 
-async def test_suspended_object_with_a_foreign_slug_gets_nothing() -> None:
+async def test_suspended_object_needs_its_own_slug() -> None:
     store = FakeHandoverStore()
     stage = staged(store)
     stage.put(memory_document(metadata={"creationTimestamp": "2025-01-01T00:00:00Z", "namespace": "older"}))

@@ -108,7 +108,7 @@ async def test_unchanged_secrets_are_read_once_per_pass(stage: Stage) -> None:
     assert stage.shared.reads == reads + 1
 
 
-async def test_unlisted_service_of_the_collection_is_reported_once(stage: Stage) -> None:
+async def test_unlisted_service_is_reported_once(stage: Stage) -> None:
     await stage.run("own")
     stage.mark(other_model("before", "https://evil.example/v1"))
 

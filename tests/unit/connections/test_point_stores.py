@@ -61,7 +61,7 @@ def agent(connection: str = "main", namespace: str | None = None) -> AgentSettin
     return effective_settings(parse_agent_memory(memory_document(connectionRef=ref)))
 
 
-async def test_foreign_connection_requires_current_permission() -> None:
+async def test_foreign_connection_needs_permission() -> None:
     bench = Bench(connection_document(namespace="infra", namespaces={"from": "All"}))
     elsewhere = agent("main", "infra")
     assert await bench.stores.store_for(elsewhere)

@@ -204,7 +204,7 @@ async def test_endless_response_counts_as_unavailable(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("error", [None, StoreUnavailable("away"), StoreRejected(401, "wrong key")])
-async def test_connection_deleted_during_a_probe_leaves_no_state(
+async def test_deletion_during_a_probe_leaves_no_state(
     error: AgentMemoryError | None,
 ) -> None:
     bench = Bench()

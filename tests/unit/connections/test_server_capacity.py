@@ -173,7 +173,7 @@ async def test_restores_may_use_the_reserve(clock: list[float]) -> None:
             pass
 
 
-async def test_spec_limit_counts_collections_of_a_silent_server(clock: list[float]) -> None:
+async def test_spec_limit_applies_to_a_silent_server(clock: list[float]) -> None:
     store = server(None, None)
     bound = {"capacity": {"maxMemoryMaps": 1000}}
     await admit(Capacity(), store, **bound)

@@ -139,7 +139,7 @@ def test_object_without_conditions_has_no_plan(folder: JobFolder) -> None:
     assert "no plan is waiting for approval (it has no collection yet)" in folder.run("approve", "bot").output
 
 
-def test_approval_of_a_foreign_manifest_is_stored_apart(tmp_path: Path) -> None:
+def test_foreign_manifest_is_approved_apart(tmp_path: Path) -> None:
     """The author's manifest stays unchanged."""
     folder = JobFolder(tmp_path)
     manifests = {path: path.read_bytes() for path in tmp_path.rglob("*.yaml")}

@@ -147,7 +147,7 @@ def test_snapshot_without_bytes_is_reported(folder: JobFolder) -> None:
     assert "MemorySnapshot agents/before has no recorded bytes" in result.output
 
 
-def test_storage_copy_is_preferred_to_an_unnamed_server(folder: JobFolder) -> None:
+def test_storage_copy_is_preferred(folder: JobFolder) -> None:
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s3", "namespace": "agents"}}
     values = {"access-key-id": "id", "secret-access-key": "secret"}
     (folder.path / "secret.yaml").write_text(yaml.safe_dump(secret | {"stringData": values}))

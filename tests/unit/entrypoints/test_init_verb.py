@@ -111,7 +111,7 @@ def test_name_of_the_connection_file_is_rejected() -> None:
 
 
 @pytest.mark.parametrize("name", ["123", "null", "true", "y", "1e3", "0o7", "0x1"])
-def test_name_that_looks_like_another_yaml_type_is_quoted(name: str) -> None:
+def test_ambiguous_yaml_name_is_quoted(name: str) -> None:
     document = yaml.safe_load(render_memory(name, "standard", name))
 
     assert document["metadata"] == {"name": name, "namespace": name}

@@ -66,7 +66,7 @@ def entry(orphan: Orphan, connection: tuple[str, str] | None = ("agents", "main"
 
 @pytest.mark.parametrize("embedding", EMBEDDINGS, ids=lambda embedding: embedding["provider"])
 @pytest.mark.parametrize("distance", ["Cosine", "Dot"])
-def test_adopting_manifest_describes_the_same_collection(embedding: dict[str, Any], distance: str) -> None:
+def test_adopting_manifest_matches_the_collection(embedding: dict[str, Any], distance: str) -> None:
     spec: dict[str, Any] = {"embedding": embedding, "index": {"distance": distance}}
     orphan = orphan_of(**spec)
 
@@ -116,7 +116,7 @@ def test_unknown_values_are_placeholders() -> None:
     assert manifest["spec"]["embedding"] == {"provider": "none", "dimensions": 256}
 
 
-def test_foreign_connection_is_named_with_its_namespace() -> None:
+def test_foreign_connection_has_its_namespace() -> None:
     manifest = adopting_manifest(orphan_of().holding, ("other", "main"))
 
     assert manifest["spec"]["connectionRef"] == {"name": "main", "namespace": "other"}

@@ -138,7 +138,7 @@ async def test_slowest_body_of_a_caller_is_dropped() -> None:
             upload.end()
 
 
-async def test_new_caller_displaces_the_largest_callers_slowest() -> None:
+async def test_new_caller_displaces_the_slowest_body() -> None:
     pressure = AdmissionControl(Limits(receiving=4))
     with all_released(pressure):
         uploads = [Upload(pressure, key) for key in ("a", "b", "b", "c")]
@@ -157,7 +157,7 @@ async def test_new_caller_displaces_the_largest_callers_slowest() -> None:
             upload.end()
 
 
-async def test_full_memory_drops_the_largest_callers_slowest() -> None:
+async def test_full_memory_drops_the_slowest_body() -> None:
     pressure = AdmissionControl(Limits(body_bytes=LARGE))
     with all_released(pressure):
         small, large, other = Upload(pressure, "greedy"), Upload(pressure, "greedy"), Upload(pressure, "other")
@@ -235,7 +235,7 @@ async def test_wait_for_memory_times_out(monkeypatch: pytest.MonkeyPatch) -> Non
         second.end()
 
 
-async def test_slow_body_is_rejected_and_steady_one_continues() -> None:
+async def test_only_slow_bodies_are_rejected() -> None:
     pressure = AdmissionControl(Limits(pace=MinimumRate(bytes_s=1000, window_s=0.1)))
     with all_released(pressure):
         slow, steady = Upload(pressure, "a"), Upload(pressure, "a")

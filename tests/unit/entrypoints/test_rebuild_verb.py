@@ -122,7 +122,7 @@ def test_results_of_probe_searches_are_shown(folder: JobFolder) -> None:
     assert message in result.output
 
 
-def test_pause_and_resume_set_and_remove_the_annotation(folder: JobFolder) -> None:
+def test_pause_and_resume_edit_the_annotation(folder: JobFolder) -> None:
     folder.report(KIND, "bot", rebuild=COPYING)
 
     paused = folder.run("rebuild", "bot", "--pause")
@@ -190,7 +190,7 @@ def test_rollback_requires_confirmation(folder: JobFolder) -> None:
     assert annotations_of(folder) == {}
 
 
-def test_rollback_without_waiting_names_the_live_collection(folder: JobFolder) -> None:
+def test_no_wait_rollback_names_the_live_collection(folder: JobFolder) -> None:
     folder.report(KIND, "bot", rebuild=DONE)
 
     result = folder.run("rebuild", "bot", "--rollback", "--yes", "--no-wait")
@@ -254,7 +254,7 @@ def test_watch_of_a_held_plan_waits_for_approval(folder: JobFolder) -> None:
     assert "plan d4e5f6 is waiting for approval: AwaitingApproval" in result.output
 
 
-def test_pause_of_a_foreign_manifest_is_stored_apart(tmp_path: Path) -> None:
+def test_foreign_manifest_is_paused_apart(tmp_path: Path) -> None:
     """The author's manifest stays unchanged."""
     (tmp_path / "other").mkdir()
     folder = JobFolder(tmp_path / "other")

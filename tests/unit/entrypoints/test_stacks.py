@@ -54,7 +54,7 @@ def test_stack_is_never_used_as_the_api_of_a_cluster(context: str | None, means_
         stacks(HERE, means_cluster=means_cluster).find_api(None, context)
 
 
-def test_use_of_the_stack_is_reported_beside_a_kubeconfig(capsys: pytest.CaptureFixture[str]) -> None:
+def test_stack_is_reported_beside_a_kubeconfig(capsys: pytest.CaptureFixture[str]) -> None:
     assert stacks(HERE, has_cluster=True).find_default("") == HERE
     assert stacks(HERE).find_default("") == HERE
 
@@ -66,7 +66,7 @@ def test_use_of_the_stack_is_reported_beside_a_kubeconfig(capsys: pytest.Capture
     )
 
 
-def test_objects_are_those_of_the_stack() -> None:
+def test_stack_is_used_by_default() -> None:
     target = find_place(stacks(HERE), "team", None, None)
 
     assert (target.manifests, target.qdrant, target.options) == (HERE.manifests, HERE.qdrant, " -n team")
@@ -75,7 +75,7 @@ def test_objects_are_those_of_the_stack() -> None:
 @pytest.mark.parametrize(
     ("running", "means_cluster", "context"), [((), False, None), ((HERE,), True, None), ((HERE,), False, "prod")]
 )
-def test_objects_are_those_of_the_cluster_without_a_stack(
+def test_cluster_is_used_without_a_stack(
     running: tuple[RunningStack, ...], means_cluster: bool, context: str | None
 ) -> None:
     assert find_place(stacks(*running, means_cluster=means_cluster), None, context, None) == JobsPlace(

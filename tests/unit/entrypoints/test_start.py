@@ -69,7 +69,7 @@ def test_completion_imports_no_verb(typed: str, expected: list[str]) -> None:
     assert done.stdout.split() == [*expected, "False"], done.stderr
 
 
-def test_operator_imports_no_vector_or_terminal_package() -> None:
+def test_operator_imports_no_heavy_package() -> None:
     lines = (
         "import sys, agentmemory_operator.main.operator, agentmemory_operator.entrypoints.operator.handlers",
         "from agentmemory_operator.spec.kinds.parse import parse_agent_memory",

@@ -61,7 +61,7 @@ def cli(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> typer.Typer:
     return app
 
 
-def test_dry_run_writes_the_catalogue_and_changes_nothing(cli: typer.Typer, tmp_path: pathlib.Path) -> None:
+def test_dry_run_only_writes_the_catalogue(cli: typer.Typer, tmp_path: pathlib.Path) -> None:
     result = CliRunner().invoke(cli, ["--dry-run"])
 
     assert result.exit_code == 0, result.output
@@ -106,7 +106,7 @@ def test_catalogue_is_written_atomically(tmp_path: pathlib.Path) -> None:
     assert json.loads(file.path.read_text())["items"] == [SNAPSHOT]
 
 
-def test_running_operator_and_waiting_objects_are_shown() -> None:
+def test_running_operator_is_shown() -> None:
     held = SNAPSHOT | {"metadata": {"name": "one", "namespace": "a", "finalizers": ["agentmemory.dev/snapshot"]}}
 
     (section,) = found_sections(Installation(("MemorySnapshot",), (held,), ("home",)), is_released=False)

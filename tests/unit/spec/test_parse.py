@@ -121,7 +121,7 @@ def copying_to(prefix: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("prefix", ["..", ".", "a/..", "../a", "a/../b", "a/./b", "./a"])
-def test_dot_segments_are_rejected_in_new_objects_only(
+def test_dot_segment_is_rejected_in_new_objects_only(
     prefix: str,
 ) -> None:
     (error,) = find_errors(copying_to(prefix))
@@ -151,7 +151,7 @@ def test_ambiguous_prefix_is_rejected(prefix: str) -> None:
         ("MemorySnapshot", {"agentMemoryRef": {"name": "a"}, "import": {"s3": {}}}, "spec.import.s3.key"),
     ],
 )
-def test_dot_segment_in_a_key_is_an_error_of_new_objects(kind: str, spec: dict[str, Any], field: str) -> None:
+def test_dot_segment_in_a_key_is_reported(kind: str, spec: dict[str, Any], field: str) -> None:
     (location,) = (source["s3"] for source in spec.values() if "s3" in source)
     location |= {"bucket": "copies", "key": "a/../b"}
     document = {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": "one"}, "spec": spec}

@@ -331,7 +331,7 @@ def test_preset_none_scores_by_similarity_alone() -> None:
     assert "type" not in json.dumps(score_query(ranking, now_ms=0, distance="Cosine"))
 
 
-def test_expression_may_name_any_type_under_preset_none() -> None:
+def test_preset_none_allows_any_type_in_expressions() -> None:
     settings = settings_of("none", scoring={"model": "Expression", "expression": 'if(type == "rule", 2, 1)'})
 
     assert settings.scoring_fault is None

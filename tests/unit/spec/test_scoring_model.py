@@ -73,7 +73,7 @@ def test_rejected_expression_keeps_the_last_scoring(scoring: dict[str, Any]) -> 
     assert settings.scoring_fault.startswith('character 5: "similarty" is not a variable')
 
 
-def test_last_scoring_survives_passes_and_other_changes() -> None:
+def test_last_scoring_survives_other_changes() -> None:
     status = status_after(memory_of(GOOD, generation=4))
     for generation in (5, 6, 7):
         status = status_after(memory_of(BAD | {"limit": generation}, generation=generation, status=status))
@@ -97,7 +97,7 @@ def test_preset_ranks_without_an_accepted_scoring() -> None:
     assert first.ranking_generation == 1
 
 
-def test_accepted_expression_with_a_deleted_type_is_dropped() -> None:
+def test_accepted_expression_needs_its_types() -> None:
     text = {"model": "Expression", "expression": "if(type == 'task', 1, similarity)"}
     status = status_after(memory_of(text))
 

@@ -166,7 +166,7 @@ def test_caret_of_a_long_line_is_under_an_excerpt() -> None:
     assert len(line) < 80
 
 
-def test_expression_too_large_for_the_engine_is_rejected() -> None:
+def test_oversized_expression_is_rejected() -> None:
     text = "importance"
     for _ in range(8):
         text = f"min({text}, max({text}, 0.1))" if len(text) < 400 else f"min({text}, 0.3)"

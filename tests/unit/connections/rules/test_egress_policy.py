@@ -161,9 +161,7 @@ def test_list_allows_only_its_entries(
         ("", "metadata.google.internal", EgressRefusal.NEVER),
     ],
 )
-def test_unlisted_name_is_resolved_only_for_listed_networks(
-    listed: str, host: str, refusal: EgressRefusal | None
-) -> None:
+def test_name_is_resolved_only_for_listed_networks(listed: str, host: str, refusal: EgressRefusal | None) -> None:
     assert policy(listed).find_unresolved_refusal(host, PORT) is refusal
 
 
