@@ -255,7 +255,7 @@ def test_watch_of_a_held_plan_waits_for_approval(folder: JobFolder) -> None:
 
 
 def test_foreign_manifest_is_paused_apart(tmp_path: Path) -> None:
-    """The author's manifest stays unchanged."""
+    """The annotation is stored below `.status`."""
     (tmp_path / "other").mkdir()
     folder = JobFolder(tmp_path / "other")
     folder.report(KIND, "bot", rebuild=COPYING)
