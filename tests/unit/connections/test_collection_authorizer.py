@@ -1,5 +1,4 @@
-"""What work for a namespace may touch on a server: the table of `connections/collection_authorizer.py`, and that every
-call asks it."""
+"""Collections of a server that a namespace may use: `connections/collection_authorizer.py`, checked by every call."""
 
 import inspect
 import itertools
@@ -46,14 +45,14 @@ def placeholder(owner: Json | None = None) -> Json:
 
 
 @dataclass
-class Ground:
-    """What lies on a server, and who asks."""
+class ServerState:
+    """State of a server for the authorizer of namespace beta."""
 
-    lies: dict[str, Json] = field(default_factory=dict)
+    metadata_by_name: dict[str, Json] = field(default_factory=dict)
     has_marks: bool = True
     is_settled: bool = True
     reads: int = 0
-    made: set[str] = field(default_factory=set)
+    recovered: set[str] = field(default_factory=set)
     aliases: dict[str, str] = field(default_factory=dict)
 
     def reach(self) -> CollectionAuthorizer:
@@ -63,12 +62,12 @@ class Ground:
             namespace_of=CLAIMS.get,
             are_claims_complete=lambda: self.is_settled,
             ownership=marks,
-            recovered=self.made,
+            recovered=self.recovered,
         )
 
     async def read(self, name: str) -> Json | None:
         self.reads += 1
-        return self.lies.get(self.aliases.get(name, name))
+        return self.metadata_by_name.get(self.aliases.get(name, name))
 
     async def target(self, name: str) -> str:
         return self.aliases.get(name, name)
@@ -86,7 +85,7 @@ async def may_use(reach: CollectionAuthorizer, name: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("name", "metadata", "is_used"),
+    ("name", "metadata", "is_allowed"),
     [
         ("agent_memory_mine__1", None, True),
         ("agent_memory_mine", None, True),
@@ -130,13 +129,13 @@ async def may_use(reach: CollectionAuthorizer, name: str) -> bool:
         ("a\ud800", marked(OURS), False),
     ],
 )
-async def test_a_collection_is_used(name: str, metadata: Json | None, is_used: bool) -> None:
-    ground = Ground({} if metadata is None else {name: metadata})
+async def test_name_and_marker_grant_access(name: str, metadata: Json | None, is_allowed: bool) -> None:
+    state = ServerState({} if metadata is None else {name: metadata})
 
-    assert await may_use(ground.reach(), name) is is_used
+    assert await may_use(state.reach(), name) is is_allowed
 
 
-# What each name is to namespace beta: whose slug it has, and whether it can be a collection's at all.
+# Relation of each name to namespace beta: owner of its slug, or not a valid name.
 SLUGS = {
     "agent_memory_mine": "own",
     "agent_memory_mine__1": "own",
@@ -162,12 +161,12 @@ METADATA: dict[str, tuple[Json | None, str]] = {
     "half": (marked({"namespace": "beta"}), "other"),
     "broken": ({"agentmemory": ["beta"]}, "other"),
 }
-# What the name is an alias of, if of anything.
+# Target of the alias of that name, None if it is no alias.
 TARGETS = {None: "own", OLD: "own", "docs": "none", FOREIGN: "another's", "agent_memory_nobody__1": "unclaimed"}
 FLAGS = list(itertools.product([False, True], repeat=5))
 
 
-def decided(slug: str, owner: str, target: str, flags: tuple[bool, ...]) -> tuple[int, str]:
+def expected_decision(slug: str, owner: str, target: str, flags: tuple[bool, ...]) -> tuple[int, str]:
     """Row and decision of the table in `connections/collection_authorizer.py`, first match wins."""
     is_granted, is_recovered, is_linked, is_complete, has_marks = flags
     if slug == "another's":
@@ -201,41 +200,41 @@ async def outcome(reach: CollectionAuthorizer, name: str) -> str:
     return "allow"
 
 
-async def test_every_combination_is_decided_by_the_first_row_that_matches() -> None:
-    met: Counter[int] = Counter()
+async def test_every_combination_matches_the_table() -> None:
+    matched_rows: Counter[int] = Counter()
     for (name, slug), (metadata, owner), target, flags in itertools.product(
         SLUGS.items(), METADATA.values(), TARGETS, FLAGS
     ):
         is_granted, is_recovered, is_linked, is_complete, has_marks = flags
-        ground = Ground(has_marks=has_marks, is_settled=is_complete, made={name} if is_recovered else set())
-        ground.aliases = {} if target is None else {name: target}
-        ground.lies = {} if metadata is None else {target or name: metadata}
-        reach = ground.reach()
+        state = ServerState(has_marks=has_marks, is_settled=is_complete, recovered={name} if is_recovered else set())
+        state.aliases = {} if target is None else {name: target}
+        state.metadata_by_name = {} if metadata is None else {target or name: metadata}
+        reach = state.reach()
         if is_granted:
             reach.grant(name)
         if is_linked:
             reach.note_alias_target(name)
 
-        row, expected = decided(slug, owner, TARGETS[target], flags)
+        row, expected = expected_decision(slug, owner, TARGETS[target], flags)
 
         assert await outcome(reach, name) == expected, (row, name, metadata, target, flags)
-        # Nothing opens what another namespace has claimed: no grant, alias, marker, recovery or silence of the claims.
+        # A name claimed by another namespace is never allowed: no grant, alias, marker or recovery changes that.
         assert slug != "another's" or expected == "NotOwned"
-        met[row] += 1
-    assert set(met) == set(range(1, 13))
+        matched_rows[row] += 1
+    assert set(matched_rows) == set(range(1, 13))
 
 
 @pytest.mark.parametrize("when", ["before it is used again", "while the metadata is read"])
-async def test_a_claim_that_is_recorded_in_the_meantime_ends_what_was_allowed(when: str) -> None:
+async def test_later_claim_revokes_access(when: str) -> None:
     claims = dict(CLAIMS)
-    ground = Ground({"agent_memory_nobody__1": marked(OURS)})
+    state = ServerState({"agent_memory_nobody__1": marked(OURS)})
 
     async def read(name: str) -> Json | None:
         if when == "while the metadata is read":
             claims["nobody"] = "alpha"
-        return ground.lies.get(name)
+        return state.metadata_by_name.get(name)
 
-    marks = OwnershipReader(read, ground.cluster_id)
+    marks = OwnershipReader(read, state.cluster_id)
     reach = CollectionAuthorizer(
         namespace="beta", namespace_of=claims.get, are_claims_complete=lambda: True, ownership=marks
     )
@@ -249,11 +248,11 @@ async def test_a_claim_that_is_recorded_in_the_meantime_ends_what_was_allowed(wh
 
 @pytest.mark.parametrize("has_marks", [True, False])
 @pytest.mark.parametrize("physical", [FOREIGN, "agent_memory_victim", "agent_memory_nobody__1"])
-async def test_an_alias_does_not_open_the_collection_of_another_agent(physical: str, has_marks: bool) -> None:
-    unmarked = replace(seen_as(physical, is_aliased=True), collection=replace(desired_of(), marker=None))
+async def test_alias_does_not_open_a_foreign_collection(physical: str, has_marks: bool) -> None:
+    unmarked = replace(observed_as(physical, is_aliased=True), collection=replace(desired_of(), marker=None))
     store = Called(observed=unmarked)
-    ground = Ground({physical: UNMARKED}, has_marks=has_marks, aliases={"agent_memory_mine": physical})
-    reach = ground.reach()
+    state = ServerState({physical: UNMARKED}, has_marks=has_marks, aliases={"agent_memory_mine": physical})
+    reach = state.reach()
 
     with pytest.raises(NotOwned, match=f"'agent_memory_mine' points to '{physical}'.*delete the alias"):
         await guarded_collections(as_any(store), reach).observe("agent_memory_mine", OLD)
@@ -267,75 +266,77 @@ async def test_an_alias_does_not_open_the_collection_of_another_agent(physical: 
     assert store.calls == ["observe"]
 
 
-async def test_where_the_caller_judges_markers_names_decide_and_nothing_is_read() -> None:
-    ground = Ground({"agent_memory_mine__1": marked(ELSEWHERE), FOREIGN: marked(OURS)}, has_marks=False)
-    reach = ground.reach()
+async def test_names_alone_decide_without_markers() -> None:
+    """The caller checks the markers, so no metadata is read."""
+    state = ServerState({"agent_memory_mine__1": marked(ELSEWHERE), FOREIGN: marked(OURS)}, has_marks=False)
+    reach = state.reach()
 
     assert await may_use(reach, "agent_memory_mine__1")
     assert not await may_use(reach, FOREIGN)
     assert not await may_use(reach, "docs")
-    assert ground.reads == 0
+    assert state.reads == 0
     assert await reach.tenant() is None
 
 
-async def test_a_name_is_judged_once_in_a_use() -> None:
-    ground = Ground()
-    reach = ground.reach()
+async def test_name_is_checked_once_per_use() -> None:
+    """A recovered snapshot contains the marker of its old owner."""
+    state = ServerState()
+    reach = state.reach()
     await reach.check("agent_memory_mine__1")
-    # What it recovers says whose it was.
-    ground.lies["agent_memory_mine__1"] = marked(THEIRS)
+    # The recovered metadata contains the old owner.
+    state.metadata_by_name["agent_memory_mine__1"] = marked(THEIRS)
 
     await reach.check("agent_memory_mine__1")
 
-    assert ground.reads == 1
-    assert not await may_use(ground.reach(), "agent_memory_mine__1")
+    assert state.reads == 1
+    assert not await may_use(state.reach(), "agent_memory_mine__1")
 
 
-async def test_what_this_process_recovers_a_snapshot_into_is_its_own_until_it_is_deleted() -> None:
-    store, ground = Called(), Ground()
+async def test_recovered_collection_is_owned_until_deleted() -> None:
+    store, state = Called(), ServerState()
     for _ in range(2):
-        reach = ground.reach()
+        reach = state.reach()
         await guarded_snapshots(as_any(store), reach).upload("agent_memory_mine__2", nothing(), sha256=None)
-        ground.lies["agent_memory_mine__2"] = marked(THEIRS)
-    assert ground.made == {"agent_memory_mine__2"}
+        state.metadata_by_name["agent_memory_mine__2"] = marked(THEIRS)
+    assert state.recovered == {"agent_memory_mine__2"}
 
     await guarded_collections(as_any(store), reach).delete("agent_memory_mine__2")
 
-    assert ground.made == set()
+    assert state.recovered == set()
 
 
-async def test_whose_a_slug_is_that_nobody_has_claimed_is_not_decided_before_the_claims_are_known() -> None:
+async def test_unclaimed_slug_waits_for_complete_claims() -> None:
     name = "agent_memory_nobody__1"
-    for lies in ({}, {name: UNMARKED}, {name: marked(THEIRS)}):
+    for metadata_by_name in ({}, {name: UNMARKED}, {name: marked(THEIRS)}):
         with pytest.raises(StoreUnavailable, match="the namespace of agent nobody is not known yet"):
-            await Ground(lies, is_settled=False).reach().check(name)
+            await ServerState(metadata_by_name, is_settled=False).reach().check(name)
 
-    await Ground({name: marked(OURS)}, is_settled=False).reach().check(name)
+    await ServerState({name: marked(OURS)}, is_settled=False).reach().check(name)
     for known in (FOREIGN, "docs", ".."):
-        assert not await may_use(Ground(is_settled=False).reach(), known)
+        assert not await may_use(ServerState(is_settled=False).reach(), known)
 
 
-async def test_what_is_granted_is_used() -> None:
-    reach = Ground({"agentmemory_scratch__0__1": marked(THEIRS)}).reach()
+async def test_granted_collection_is_allowed() -> None:
+    reach = ServerState({"agentmemory_scratch__0__1": marked(THEIRS)}).reach()
     reach.grant("agentmemory_scratch__0__1")
 
     await reach.check("agentmemory_scratch__0__1")
 
 
 @pytest.mark.parametrize("name", ["..", "a/b", "../agent_memory_victim__1-1.snapshot", "agent_memory_mine__1", "", "x"])
-def test_a_file_bears_its_collections_name(name: str) -> None:
-    with pytest.raises(NotOwned) as caught:
-        Ground().reach().check_file("agent_memory_mine__1", name)
+def test_file_must_have_the_collections_name(name: str) -> None:
+    with pytest.raises(NotOwned) as error:
+        ServerState().reach().check_file("agent_memory_mine__1", name)
 
-    assert caught.value.reason == "SnapshotNotOwned"
+    assert error.value.reason == "SnapshotNotOwned"
 
 
-async def test_a_refusal_says_what_was_named_and_the_way_out_and_not_whose_it_is() -> None:
-    with pytest.raises(NotOwned, match=r"'agent_memory_victim__1' is not a collection .* Delete the object") as caught:
-        await Ground().reach().check(FOREIGN)
+async def test_refusal_does_not_name_the_owner() -> None:
+    with pytest.raises(NotOwned, match=r"'agent_memory_victim__1' is not a collection .* Delete the object") as error:
+        await ServerState().reach().check(FOREIGN)
 
-    assert caught.value.owner is None
-    assert "alpha" not in str(caught.value)
+    assert error.value.owner is None
+    assert "alpha" not in str(error.value)
 
 
 def as_any(store: object) -> Any:
@@ -348,7 +349,7 @@ async def nothing() -> AsyncIterator[bytes]:
 
 @dataclass
 class Called:
-    """A store that does nothing, and remembers what it was asked."""
+    """A store that only records its calls."""
 
     calls: list[str] = field(default_factory=list)
     observed: Observation | None = None
@@ -378,17 +379,21 @@ CALLS = [
     for name, found in inspect.getmembers(protocol, inspect.isfunction)
     if not name.startswith("_") and name not in WITHHELD_METHODS
 ]
-# Looked at by their names alone: whose they are, who asks judges.
-JUDGED_BY_CALLER = {"observe", "metadata"}
+# Checked by name only: the caller checks the owner.
+CHECKED_BY_CALLER = {"observe", "metadata"}
 
 
-async def ask(method: Any, name: str, protocol: type) -> None:
-    """Call a method with the name, and with anything else that it takes."""
+async def call_method(method: Any, name: str, protocol: type) -> None:
+    """Call a method with FOREIGN as collection and a value for each required argument."""
     parameters = list(inspect.signature(getattr(protocol, name)).parameters.values())[2:]
-    needed = [one for one in parameters if one.default is inspect.Parameter.empty]
+    required = [parameter for parameter in parameters if parameter.default is inspect.Parameter.empty]
     given: Json = {"change": SetAlias(FOREIGN, FOREIGN), "name": f"{FOREIGN}-1.snapshot", "content": nothing()}
-    args = [given.get(one.name, FOREIGN) for one in needed if one.kind is not one.KEYWORD_ONLY]
-    more = {one.name: given.get(one.name) for one in needed if one.kind is one.KEYWORD_ONLY}
+    args = [
+        given.get(parameter.name, FOREIGN) for parameter in required if parameter.kind is not parameter.KEYWORD_ONLY
+    ]
+    more = {
+        parameter.name: given.get(parameter.name) for parameter in required if parameter.kind is parameter.KEYWORD_ONLY
+    }
     opened = method(FOREIGN, *args, **more)
     if hasattr(opened, "__aenter__"):
         async with opened:
@@ -397,27 +402,27 @@ async def ask(method: Any, name: str, protocol: type) -> None:
 
 
 @pytest.mark.parametrize(("protocol", "guarding", "name"), CALLS, ids=[f"{p.__name__}.{n}" for p, _, n in CALLS])
-async def test_every_call_that_names_a_collection_asks_first(protocol: type, guarding: Guarding, name: str) -> None:
-    """A method that a later version adds is asked for here too: it is guarded, or listed as naming no collection."""
+async def test_every_call_checks_its_collection(protocol: type, guarding: Guarding, name: str) -> None:
+    """Methods added later are covered too: they are guarded, or listed in NAMELESS_METHODS."""
     for has_marks in (True, False):
         store = Called()
-        guarded = guarding(store, Ground({FOREIGN: marked(THEIRS)}, has_marks=has_marks).reach())
+        guarded = guarding(store, ServerState({FOREIGN: marked(THEIRS)}, has_marks=has_marks).reach())
         if name in NAMELESS_METHODS:
-            taken = inspect.signature(getattr(protocol, name)).parameters
-            assert not [one for one in taken if "collection" in one or "physical" in one], name
+            parameters = inspect.signature(getattr(protocol, name)).parameters
+            assert not [name for name in parameters if "collection" in name or "physical" in name], name
             await getattr(guarded, name)()
             assert store.calls == [name]
             continue
 
         with pytest.raises(NotOwned):
-            await ask(getattr(guarded, name), name, protocol)
+            await call_method(getattr(guarded, name), name, protocol)
 
         assert store.calls == []
 
 
-async def test_an_alias_of_anothers_is_not_moved() -> None:
+async def test_foreign_alias_is_not_moved() -> None:
     store = Called()
-    guarded = guarded_collections(as_any(store), Ground().reach())
+    guarded = guarded_collections(as_any(store), ServerState().reach())
 
     with pytest.raises(NotOwned):
         await guarded.apply("agent_memory_mine__2", SetAlias("agent_memory_victim", "agent_memory_mine__2"))
@@ -426,18 +431,18 @@ async def test_an_alias_of_anothers_is_not_moved() -> None:
     assert store.calls == ["apply"]
 
 
-async def test_an_alias_that_leads_to_another_clusters_collection_is_not_moved_away() -> None:
-    ground = Ground({"agent_memory_mine": marked(ELSEWHERE)})
+async def test_alias_to_a_foreign_cluster_is_not_moved() -> None:
+    state = ServerState({"agent_memory_mine": marked(ELSEWHERE)})
 
     with pytest.raises(NotOwned):
-        await guarded_collections(as_any(Called()), ground.reach()).apply(
+        await guarded_collections(as_any(Called()), state.reach()).apply(
             "agent_memory_mine__2", SetAlias("agent_memory_mine", "agent_memory_mine__2")
         )
 
 
-async def test_a_server_fetches_only_what_was_asked_for_in_the_same_use() -> None:
+async def test_only_requested_files_are_recovered() -> None:
     store = Called()
-    guarded = guarded_snapshots(as_any(store), Ground().reach())
+    guarded = guarded_snapshots(as_any(store), ServerState().reach())
     with pytest.raises(NotOwned, match="is not a requested file"):
         await guarded.recover("agent_memory_mine__2", "http://qdrant/file", sha256=None)
 
@@ -447,55 +452,53 @@ async def test_a_server_fetches_only_what_was_asked_for_in_the_same_use() -> Non
     assert store.calls == ["own_location", "recover"]
 
 
-async def test_a_placeholder_is_made_for_who_asks_or_for_whom_its_collection_was() -> None:
-    made: list[Tenant | None] = []
+async def test_placeholder_has_an_owner() -> None:
+    owners: list[Tenant | None] = []
 
     class Store(Called):
         async def create_placeholder(self, physical: str, owner: Tenant | None = None) -> None:
-            made.append(owner)
+            owners.append(owner)
 
-    guarded = guarded_snapshots(as_any(Store()), Ground().reach())
+    guarded = guarded_snapshots(as_any(Store()), ServerState().reach())
     await guarded.create_placeholder("agent_memory_mine__1")
     await guarded.create_placeholder("agent_memory_mine__1", Tenant("cluster-1", "gamma"))
 
-    assert made == [Tenant("cluster-1", "beta"), Tenant("cluster-1", "gamma")]
+    assert owners == [Tenant("cluster-1", "beta"), Tenant("cluster-1", "gamma")]
 
 
-def seen_as(physical: str, *, namespace: str = "agents", is_aliased: bool = False) -> Observation:
+def observed_as(physical: str, *, namespace: str = "agents", is_aliased: bool = False) -> Observation:
     found = desired_of()
     assert found.marker is not None
     owned = replace(found, marker=replace(found.marker, namespace=namespace))
     return observed_of(owned, physical=physical, is_aliased=is_aliased)
 
 
-LIVE = seen_as("docs", is_aliased=True)
+LIVE = observed_as("docs", is_aliased=True)
 
 
 @pytest.mark.parametrize(
-    ("observed", "is_seen"),
+    ("observed", "is_observed"),
     [
         (LIVE, True),
-        (seen_as("docs", namespace="beta"), True),
-        (seen_as("docs"), False),
-        (seen_as(FOREIGN, namespace="beta"), False),
-        (seen_as("agent_memory_mine__1"), True),
-        (seen_as("agent_memory_mine"), True),
+        (observed_as("docs", namespace="beta"), True),
+        (observed_as("docs"), False),
+        (observed_as(FOREIGN, namespace="beta"), False),
+        (observed_as("agent_memory_mine__1"), True),
+        (observed_as("agent_memory_mine"), True),
     ],
     ids=["behind the alias", "lost its alias", "another's", "another's slug", "of the slug", "plain"],
 )
-async def test_what_a_status_names_is_seen_where_the_alias_the_slug_or_the_marker_says_the_same(
-    observed: Observation, is_seen: bool
-) -> None:
+async def test_observe_requires_alias_slug_or_marker(observed: Observation, is_observed: bool) -> None:
     for has_marks in (True, False):
-        store, reach = Called(observed=observed), Ground(has_marks=has_marks).reach()
+        store, reach = Called(observed=observed), ServerState(has_marks=has_marks).reach()
 
-        seen = await guarded_collections(as_any(store), reach).observe("agent_memory_mine", observed.physical)
+        found = await guarded_collections(as_any(store), reach).observe("agent_memory_mine", observed.physical)
 
-        assert (seen is not None) is is_seen
+        assert (found is not None) is is_observed
 
 
-async def test_what_the_alias_leads_to_may_be_adopted_while_nobody_has_marked_it() -> None:
-    store, reach = Called(observed=LIVE), Ground({"docs": UNMARKED}).reach()
+async def test_unmarked_alias_target_may_be_adopted() -> None:
+    store, reach = Called(observed=LIVE), ServerState({"docs": UNMARKED}).reach()
     guarded = guarded_collections(as_any(store), reach)
     with pytest.raises(NotOwned):
         await guarded.count("docs")
@@ -505,26 +508,26 @@ async def test_what_the_alias_leads_to_may_be_adopted_while_nobody_has_marked_it
     await guarded.count("docs")
 
 
-async def test_a_name_that_is_none_is_not_asked_for() -> None:
-    asked: list[str] = []
+async def test_invalid_name_is_not_observed() -> None:
+    likely_names: list[str] = []
 
     class Store(Called):
         async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> None:
-            asked.append(likely)
+            likely_names.append(likely)
 
-    await guarded_collections(as_any(Store()), Ground().reach()).observe("agent_memory_mine", "..")
+    await guarded_collections(as_any(Store()), ServerState().reach()).observe("agent_memory_mine", "..")
 
-    assert asked == ["agent_memory_mine__1"]
+    assert likely_names == ["agent_memory_mine__1"]
 
 
-async def test_more_indexes_need_room_unless_their_collection_is_new() -> None:
-    """A server that runs out of memory maps aborts with every agent: an upgrade that adds an index to all waits."""
-    asked: list[int] = []
+async def test_index_on_a_live_collection_needs_capacity() -> None:
+    """A server without free memory maps aborts for all agents, for example when an upgrade adds an index everywhere."""
+    demanded_maps: list[int] = []
 
     @asynccontextmanager
-    async def making(need: MapDemand) -> AsyncIterator[None]:
-        asked.append(need.maps)
-        if len(asked) > 2:
+    async def reserve(need: MapDemand) -> AsyncIterator[None]:
+        demanded_maps.append(need.maps)
+        if len(demanded_maps) > 2:
             raise ServerFullRetryable("full")
         yield
 
@@ -534,14 +537,14 @@ async def test_more_indexes_need_room_unless_their_collection_is_new() -> None:
         async def apply(self, physical: str, change: object) -> None:
             self.applied.append(type(change).__name__)
 
-    reach = replace(Ground(lies={OLD: marked(OURS)}).reach(), reserve_capacity=making)
+    reach = replace(ServerState(metadata_by_name={OLD: marked(OURS)}).reach(), reserve_capacity=reserve)
     store = guarded_collections(cast(CollectionStore, Store()), reach)
     two = CreateIndexes((("loggedAt", "integer"), ("tags", "keyword")))
 
     await store.apply(NEW, CreateCollection(NEW, desired_of()))
     await store.apply(NEW, two)
     await store.apply(OLD, two)
-    assert asked[1:] == [2 * 24]
+    assert demanded_maps[1:] == [2 * 24]
 
     with pytest.raises(ServerFullRetryable):
         await store.apply(OLD, two)

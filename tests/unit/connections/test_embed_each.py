@@ -1,4 +1,4 @@
-"""Of a batch that a provider fails on, only the texts at fault fail."""
+"""Embedding a batch in which the provider rejects single texts."""
 
 from collections.abc import Sequence
 
@@ -16,13 +16,13 @@ class FailingEmbedder:
 
     def __init__(self, **errors: type[Exception]) -> None:
         self.errors = errors
-        self.down: Exception | None = None
+        self.error_of_all_calls: Exception | None = None
         self.calls: list[list[str]] = []
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         self.calls.append(list(texts))
-        if self.down:
-            raise self.down
+        if self.error_of_all_calls:
+            raise self.error_of_all_calls
         for text in texts:
             if error := self.errors.get(text):
                 raise error(())
@@ -36,7 +36,7 @@ TEXTS = [f"t{number}" for number in range(64)]
     "bad", [{"t0"}, {"t63"}, {"t0", "t1"}, {"t5", "t40"}, set(TEXTS)], ids=["first", "last", "beside", "apart", "all"]
 )
 @pytest.mark.parametrize("error", [EmbedderFailed, RequestInvalid])
-async def test_the_texts_at_fault_fail_alone(bad: set[str], error: type[Exception]) -> None:
+async def test_only_rejected_texts_fail(bad: set[str], error: type[Exception]) -> None:
     embedded = await embed_each(FailingEmbedder(**dict.fromkeys(bad, error)), TEXTS)
 
     assert embedded.keys() == set(TEXTS)
@@ -44,9 +44,9 @@ async def test_the_texts_at_fault_fail_alone(bad: set[str], error: type[Exceptio
     assert all(embedded[text] == [1.0] for text in TEXTS if text not in bad)
 
 
-async def test_a_provider_that_fails_on_every_text_is_unavailable() -> None:
+async def test_provider_rejecting_all_texts_is_unavailable() -> None:
     provider = FailingEmbedder()
-    provider.down = EmbedderFailed("answered 500")
+    provider.error_of_all_calls = EmbedderFailed("answered 500")
 
     with pytest.raises(EmbedderFailed):
         await embed_each(provider, TEXTS)
@@ -56,9 +56,9 @@ async def test_a_provider_that_fails_on_every_text_is_unavailable() -> None:
 
 
 @pytest.mark.parametrize(("texts", "error"), [(TEXTS, EmbedderUnavailable), (TEXTS[:1], EmbedderFailed)])
-async def test_halving_is_no_retry(texts: list[str], error: type[EmbedderUnavailable]) -> None:
+async def test_failed_call_is_not_retried(texts: list[str], error: type[EmbedderUnavailable]) -> None:
     provider = FailingEmbedder()
-    provider.down = error("answered")
+    provider.error_of_all_calls = error("answered")
 
     with pytest.raises(error):
         await embed_each(provider, texts)

@@ -12,7 +12,7 @@ from agentmemory_operator.ports.models import Embedder
 
 
 class LengthEmbedder:
-    """Embeds a text as its length; refuses `bad`; waits where a gate is set."""
+    """Embeds a text as its length; rejects `bad`; waits for `gate` if it is set."""
 
     def __init__(self) -> None:
         self.calls: list[list[str]] = []
@@ -45,7 +45,7 @@ def inner() -> LengthEmbedder:
     return LengthEmbedder()
 
 
-async def test_a_text_is_embedded_once(inner: LengthEmbedder) -> None:
+async def test_text_is_embedded_once(inner: LengthEmbedder) -> None:
     cached = cached_by(inner, 10)
 
     first, second = await cached.embed(["a", "bb"]), await cached.embed(["bb", "a"])
@@ -55,20 +55,20 @@ async def test_a_text_is_embedded_once(inner: LengthEmbedder) -> None:
     assert second == first[::-1]
 
 
-async def test_a_remembered_vector_equals_the_first_answer(inner: LengthEmbedder) -> None:
+async def test_cached_vector_equals_the_original(inner: LengthEmbedder) -> None:
     cached = cached_by(inner, 10)
 
     assert await cached.embed(["a"]) == await cached.embed(["a"])
 
 
-async def test_equal_texts_of_one_call_are_embedded_once(inner: LengthEmbedder) -> None:
+async def test_equal_texts_of_a_call_are_embedded_once(inner: LengthEmbedder) -> None:
     vectors = await cached_by(inner, 10).embed(["a", "b", "a"])
 
     assert inner.calls == [["a", "b"]]
     assert len(vectors) == 3
 
 
-async def test_the_least_recently_used_goes_first(inner: LengthEmbedder) -> None:
+async def test_least_recently_used_entry_is_evicted(inner: LengthEmbedder) -> None:
     cached = cached_by(inner, 2)
     for text in ("a", "b", "a", "c", "a", "b"):
         await cached.embed([text])
@@ -76,13 +76,13 @@ async def test_the_least_recently_used_goes_first(inner: LengthEmbedder) -> None
     assert inner.calls == [["a"], ["b"], ["c"], ["b"]]
 
 
-async def test_more_texts_than_entries_are_all_answered(inner: LengthEmbedder) -> None:
+async def test_more_texts_than_entries_are_all_embedded(inner: LengthEmbedder) -> None:
     vectors = await cached_by(inner, 1).embed(["a", "bb", "ccc"])
 
     assert [vector[0] for vector in vectors] == [1, 2, 3]
 
 
-async def test_no_entries_switch_remembering_off(inner: LengthEmbedder) -> None:
+async def test_zero_entries_disable_the_cache(inner: LengthEmbedder) -> None:
     cached = cached_by(inner, 0)
     await cached.embed(["a"])
     await cached.embed(["a"])
@@ -90,7 +90,7 @@ async def test_no_entries_switch_remembering_off(inner: LengthEmbedder) -> None:
     assert inner.calls == [["a"], ["a"]]
 
 
-async def test_calls_at_the_same_time_embed_a_text_once(inner: LengthEmbedder) -> None:
+async def test_concurrent_calls_embed_a_text_once(inner: LengthEmbedder) -> None:
     cached, inner.gate = cached_by(inner, 10), asyncio.Event()
     calls = [asyncio.create_task(cached.embed(texts)) for texts in (["a"], ["a", "b"], ["b", "a"])]
     await asyncio.sleep(0)
@@ -100,18 +100,18 @@ async def test_calls_at_the_same_time_embed_a_text_once(inner: LengthEmbedder) -
     assert inner.calls == [["a"], ["b"]]
 
 
-async def test_a_caller_that_goes_away_does_not_spoil_it_for_others(inner: LengthEmbedder) -> None:
+async def test_cancelled_caller_does_not_affect_others(inner: LengthEmbedder) -> None:
     cached, inner.gate = cached_by(inner, 10), asyncio.Event()
-    gone, stays = asyncio.create_task(cached.embed(["a"])), asyncio.create_task(cached.embed(["a"]))
+    cancelled, remaining = asyncio.create_task(cached.embed(["a"])), asyncio.create_task(cached.embed(["a"]))
     await asyncio.sleep(0)
-    gone.cancel()
+    cancelled.cancel()
     inner.gate.set()
 
-    assert (await stays)[0][0] == 1
+    assert (await remaining)[0][0] == 1
     assert inner.calls == [["a"]]
 
 
-async def test_a_failure_of_another_calls_texts_is_not_shared(inner: LengthEmbedder) -> None:
+async def test_failure_of_a_foreign_text_is_not_shared(inner: LengthEmbedder) -> None:
     cached, inner.gate = cached_by(inner, 10), asyncio.Event()
     failing, good = asyncio.create_task(cached.embed(["a", "bad"])), asyncio.create_task(cached.embed(["a"]))
     await asyncio.sleep(0)
@@ -122,7 +122,7 @@ async def test_a_failure_of_another_calls_texts_is_not_shared(inner: LengthEmbed
         await failing
 
 
-async def test_failures_are_not_remembered() -> None:
+async def test_failures_are_not_cached() -> None:
     class Recovering(LengthEmbedder):
         async def embed(self, texts: Sequence[str]) -> list[Vector]:
             if not self.calls:
@@ -137,7 +137,7 @@ async def test_failures_are_not_remembered() -> None:
     assert (await cached.embed(["a"]))[0][0] == 1
 
 
-def test_the_size_is_the_inner_embedders(inner: LengthEmbedder) -> None:
+def test_dimensions_are_those_of_the_inner_embedder(inner: LengthEmbedder) -> None:
     assert cached_by(inner, 1).dimensions == 2
 
 
@@ -157,51 +157,51 @@ class ConstantEmbedder:
         return [self._vector] * len(texts)
 
 
-async def embed_each(embedder: CachedEmbedder, prefix: str, number: int, *, at_once: int = 500) -> None:
-    for start in range(0, number, at_once):
-        await embedder.embed([f"{prefix} {i}" for i in range(start, min(start + at_once, number))])
+async def embed_each(embedder: CachedEmbedder, prefix: str, number: int, *, batch_size: int = 500) -> None:
+    for start in range(0, number, batch_size):
+        await embedder.embed([f"{prefix} {i}" for i in range(start, min(start + batch_size, number))])
 
 
-def fill(cache: EmbeddingCache, shelf: CachePartition, number: int, *, dimensions: int) -> None:
+def fill(cache: EmbeddingCache, partition: CachePartition, number: int, *, dimensions: int) -> None:
     for i in range(number):
-        cache.put(shelf, {i.to_bytes(16): bytes(4 * dimensions)}, entries=10_000)
+        cache.put(partition, {i.to_bytes(16): bytes(4 * dimensions)}, entries=10_000)
 
 
-class TestTogether:
-    """Of all embedders of a process."""
+class TestSharedCache:
+    """Limits shared by all embedders of a process."""
 
-    def test_twelve_agents_with_all_their_texts_stay_within_the_bound(self) -> None:
+    def test_partitions_share_one_size_limit(self) -> None:
         cache = EmbeddingCache(4 * MIB)
-        shelves = [cache.add_partition() for _ in range(12)]
+        partitions = [cache.add_partition() for _ in range(12)]
         tracemalloc.start()
-        for shelf in shelves:
-            fill(cache, shelf, 650, dimensions=1536)
-        taken, _ = tracemalloc.get_traced_memory()
+        for partition in partitions:
+            fill(cache, partition, 650, dimensions=1536)
+        used_bytes, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
 
-        assert 3.75 * MIB < taken <= 4 * MIB
+        assert 3.75 * MIB < used_bytes <= 4 * MIB
         assert 3.9375 * MIB < cache.size_bytes <= 4 * MIB
 
     @pytest.mark.parametrize("dimensions", [1, 64, 384])
-    def test_a_vector_takes_no_more_than_is_counted_whoever_loses_what(self, dimensions: int) -> None:
+    def test_size_counts_all_bytes(self, dimensions: int) -> None:
         cache = EmbeddingCache(MIB)
-        shelves = [cache.add_partition() for _ in range(8)]
+        partitions = [cache.add_partition() for _ in range(8)]
         tracemalloc.start()
-        for shelf in shelves:
-            # Each fills all of it in its turn, and is left with less and less.
-            fill(cache, shelf, MIB // (ENTRY_BYTES + 4 * dimensions), dimensions=dimensions)
-        taken, _ = tracemalloc.get_traced_memory()
+        for partition in partitions:
+            # Each one fills the whole cache in turn and evicts entries of the others.
+            fill(cache, partition, MIB // (ENTRY_BYTES + 4 * dimensions), dimensions=dimensions)
+        used_bytes, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
 
-        assert taken <= MIB
+        assert used_bytes <= MIB
 
-    async def test_whoever_has_most_loses_its_oldest_and_nobody_else_anything(self) -> None:
+    async def test_largest_partition_loses_its_oldest_entry(self) -> None:
         cache = EmbeddingCache(12 * ENTRY)
         modest, greedy = LengthEmbedder(), LengthEmbedder()
         first, second = cached_by(modest, cache=cache), cached_by(greedy, cache=cache)
         await first.embed(["a", "b", "c"])
         for round_ in range(5):
-            await embed_each(second, f"round {round_}", 20, at_once=3)
+            await embed_each(second, f"round {round_}", 20, batch_size=3)
 
         await first.embed(["a", "b", "c"])
         await second.embed([f"round 4 {i}" for i in range(11, 20)])
@@ -209,12 +209,12 @@ class TestTogether:
         assert modest.calls == [["a", "b", "c"]]
         assert greedy.calls[-1] == ["round 4 18", "round 4 19"]
 
-    async def test_an_agent_gets_its_share_of_what_another_one_filled_first(self) -> None:
+    async def test_late_agent_gets_its_share(self) -> None:
         cache = EmbeddingCache(12 * ENTRY)
         early, late = LengthEmbedder(), LengthEmbedder()
         first, second = cached_by(early, cache=cache), cached_by(late, cache=cache)
         await embed_each(first, "early", 12)
-        await embed_each(second, "late", 6, at_once=1)
+        await embed_each(second, "late", 6, batch_size=1)
 
         await embed_each(second, "late", 6)
         await first.embed([f"early {i}" for i in range(6, 12)])
@@ -222,14 +222,14 @@ class TestTogether:
         assert len(late.calls) == 6
         assert len(early.calls) == 1
 
-    async def test_no_agent_reads_what_another_s_provider_answered(self) -> None:
+    async def test_agents_do_not_share_vectors(self) -> None:
         cache = EmbeddingCache(MIB)
         own, other = ConstantEmbedder(2, value=1.0), ConstantEmbedder(2, value=2.0)
 
         assert await cached_by(own, cache=cache).embed(["the same"]) == [[1.0, 1.0]]
         assert await cached_by(other, cache=cache).embed(["the same"]) == [[2.0, 2.0]]
 
-    async def test_what_an_embedder_remembered_goes_with_it(self, inner: LengthEmbedder) -> None:
+    async def test_entries_are_dropped_with_their_embedder(self, inner: LengthEmbedder) -> None:
         cache = EmbeddingCache(MIB)
         embedder = cached_by(inner, cache=cache)
         await embedder.embed(["a"])
@@ -241,7 +241,7 @@ class TestTogether:
 
         assert cache.size_bytes == 0
 
-    async def test_a_vector_larger_than_all_the_room_is_answered_and_not_remembered(self) -> None:
+    async def test_vector_larger_than_the_cache_is_not_kept(self) -> None:
         cache = EmbeddingCache(ENTRY)
         large, small = ConstantEmbedder(1000), LengthEmbedder()
         first, second = cached_by(small, cache=cache), cached_by(large, cache=cache)
@@ -252,7 +252,7 @@ class TestTogether:
 
         assert small.calls == [["a"]]
 
-    async def test_no_room_at_all_switches_remembering_off(self, inner: LengthEmbedder) -> None:
+    async def test_zero_bytes_disable_the_cache(self, inner: LengthEmbedder) -> None:
         embedder = cached_by(inner, cache=EmbeddingCache(0))
         await embedder.embed(["a"])
         await embedder.embed(["a"])

@@ -1,4 +1,4 @@
-"""The one way to a Secret's value: what is demanded, what is told, and to whom."""
+"""Checked access to Secret values, and the events about refusals."""
 
 from dataclasses import dataclass, field
 
@@ -27,10 +27,10 @@ CONNECTION = Key(QDRANT_CONNECTION, "agents", "main")
 
 @dataclass(slots=True)
 class Bench:
-    """Secrets over two objects and a connection."""
+    """Guarded Secrets over two objects and a connection."""
 
     demand: SecretHosts | None = "Require"
-    kept: FakeSecrets = field(default_factory=lambda: FakeSecrets({(NAMESPACE, NAME, KEY): "sk"}))
+    stored: FakeSecrets = field(default_factory=lambda: FakeSecrets({(NAMESPACE, NAME, KEY): "sk"}))
     cluster: FakeCluster = field(default_factory=FakeCluster)
     secrets: GuardedSecrets = field(init=False)
     notices: SecretNotices = field(init=False)
@@ -39,73 +39,72 @@ class Bench:
         table = ObjectTable()
         for document in (memory_document(), memory_document("other"), connection_document()):
             table.put(document)
-        self.secrets = GuardedSecrets(self.kept, self.demand)
+        self.secrets = GuardedSecrets(self.stored, self.demand)
         self.notices = SecretNotices(table, self.cluster)
 
     async def read(self, to: Destination = HERE, *, key: str = KEY, by: Key = MEMORY) -> str:
         with attribute_reads_to(by):
             return await self.secrets.read(NAMESPACE, NAME, key, to=to)
 
-    async def tell(self, to: Destination = HERE, *, by: Key = MEMORY) -> None:
+    async def report(self, to: Destination = HERE, *, by: Key = MEMORY) -> None:
         with attribute_reads_to(by):
             await self.notices.report(f"{NAMESPACE}/{NAME}", to, f"agents/openai is not for {to}")
 
     @property
-    def told(self) -> list[str]:
+    def messages(self) -> list[str]:
         return [event.message for event in self.cluster.events]
 
 
-async def test_a_listed_host_gets_the_value() -> None:
+async def test_listed_host_gets_the_value() -> None:
     bench = Bench()
-    bench.kept.hosts[NAMESPACE, NAME] = "*.openai.com"
+    bench.stored.hosts[NAMESPACE, NAME] = "*.openai.com"
 
     assert await bench.read() == "sk"
-    with pytest.raises(SecretNotUsable) as told:
+    with pytest.raises(SecretNotUsable) as error:
         await bench.read(THERE)
-    assert told.value.reason == "SecretNotUsable"
+    assert error.value.reason == "SecretNotUsable"
 
 
 @pytest.mark.parametrize("to", [NOWHERE, BY_HAND])
-async def test_what_is_exempt_needs_no_annotation(to: Destination) -> None:
+async def test_exempt_destination_needs_no_annotation(to: Destination) -> None:
     assert await Bench().read(to) == "sk"
 
 
 @pytest.mark.parametrize("value", ["sk\n", "sk\r\nHost: evil.example", "s\0k", "sk\x7f"])
 @pytest.mark.parametrize("demand", ["Require", None])
-async def test_what_no_header_can_carry_is_not_sent_and_is_told_without_the_value(
-    value: str, demand: SecretHosts | None
-) -> None:
-    bench = Bench(demand=demand, kept=FakeSecrets({(NAMESPACE, NAME, KEY): value}))
-    bench.kept.hosts[NAMESPACE, NAME] = "api.openai.com"
+async def test_value_with_a_line_break_is_not_sent(value: str, demand: SecretHosts | None) -> None:
+    """The error message does not contain the value."""
+    bench = Bench(demand=demand, stored=FakeSecrets({(NAMESPACE, NAME, KEY): value}))
+    bench.stored.hosts[NAMESPACE, NAME] = "api.openai.com"
 
-    with pytest.raises(SecretNotUsable, match="agents/openai: the value of 'key' contains a line break") as told:
+    with pytest.raises(SecretNotUsable, match="agents/openai: the value of 'key' contains a line break") as error:
         await bench.read()
 
-    assert "sk" not in str(told.value)
+    assert "sk" not in str(error.value)
     assert await bench.read(NOWHERE) == value
 
 
-async def test_outside_a_cluster_nothing_is_demanded() -> None:
+async def test_no_host_list_is_required_outside_a_cluster() -> None:
     bench = Bench(demand=None)
 
     assert await bench.read(THERE) == "sk"
-    assert bench.told == []
+    assert bench.messages == []
 
 
-async def test_who_names_a_secret_of_others_does_not_learn_its_keys() -> None:
+async def test_refusal_does_not_reveal_existing_keys() -> None:
     bench = Bench()
-    told = []
+    messages = []
     for key in (KEY, "other"):
         with pytest.raises(SecretNotUsable) as refused:
             await bench.read(THERE, key=key)
-        told.append(str(refused.value))
+        messages.append(str(refused.value))
 
-    assert told[0] == told[1]
+    assert messages[0] == messages[1]
 
 
-async def test_what_is_not_there_is_told_as_before() -> None:
+async def test_missing_secret_or_key_is_reported() -> None:
     bench = Bench()
-    bench.kept.hosts[NAMESPACE, NAME] = "api.openai.com"
+    bench.stored.hosts[NAMESPACE, NAME] = "api.openai.com"
 
     with pytest.raises(SecretMissing, match="with key 'other' not found"):
         await bench.read(key="other")
@@ -116,7 +115,7 @@ async def test_what_is_not_there_is_told_as_before() -> None:
 @pytest.mark.parametrize(
     ("name", "key"), [("../secrets/openai", KEY), (NAME, "../key"), ("openai?a=b", KEY), ("", KEY)]
 )
-async def test_a_name_that_is_a_path_is_not_asked_for(name: str, key: str) -> None:
+async def test_name_that_is_a_path_is_not_read(name: str, key: str) -> None:
     class Kept(FakeSecrets):
         async def read_secret(self, namespace: str, name: str) -> AnnotatedSecret | None:
             raise AssertionError(name)
@@ -126,55 +125,55 @@ async def test_a_name_that_is_a_path_is_not_asked_for(name: str, key: str) -> No
 
 
 class TestNotices:
-    async def test_each_object_is_told_once_of_each_secret(self) -> None:
+    async def test_each_object_gets_one_event_per_secret(self) -> None:
         bench = Bench()
 
         for _ in range(3):
             for by in (MEMORY, OTHER, CONNECTION):
-                await bench.tell(by=by)
+                await bench.report(by=by)
 
-        assert len(bench.told) == 3
+        assert len(bench.messages) == 3
         assert {event.reason for event in bench.cluster.events} == {"SecretNotUsable"}
 
-    async def test_it_is_told_again_when_the_annotation_has_gone_again(self) -> None:
+    async def test_event_is_repeated_after_clear(self) -> None:
         bench = Bench()
-        await bench.tell()
+        await bench.report()
         with attribute_reads_to(MEMORY):
             bench.notices.clear(f"{NAMESPACE}/{NAME}", HERE)
 
-        await bench.tell()
+        await bench.report()
 
-        assert len(bench.told) == 2
+        assert len(bench.messages) == 2
 
-    async def test_what_is_remembered_has_a_bound(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_number_of_remembered_notices_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(guarded_secrets, "MAX_NOTICES", 2)
         bench = Bench()
 
         for number in range(5):
-            await bench.tell(destinations_of(f"https://{number}.example"))
-        assert len(bench.told) == 5
-        await bench.tell(destinations_of("https://4.example"))
-        assert len(bench.told) == 5
-        await bench.tell(destinations_of("https://0.example"))
+            await bench.report(destinations_of(f"https://{number}.example"))
+        assert len(bench.messages) == 5
+        await bench.report(destinations_of("https://4.example"))
+        assert len(bench.messages) == 5
+        await bench.report(destinations_of("https://0.example"))
 
-        assert len(bench.told) == 6
+        assert len(bench.messages) == 6
 
-    async def test_it_is_logged_where_nobody_is_told(self, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_notice_is_logged_without_a_cluster(self, caplog: pytest.LogCaptureFixture) -> None:
         await SecretNotices(ObjectTable()).report("agents/openai", HERE, "not for there")
 
         assert "not for there" in caplog.text
 
 
-async def test_no_message_has_a_value_or_what_else_is_listed() -> None:
+async def test_message_contains_no_value_or_listed_host() -> None:
     bench = Bench()
-    bench.kept.values = {(NAMESPACE, NAME, KEY): "s3cret-value"}
-    bench.kept.hosts[NAMESPACE, NAME] = "internal.corp.example"
+    bench.stored.values = {(NAMESPACE, NAME, KEY): "s3cret-value"}
+    bench.stored.hosts[NAMESPACE, NAME] = "internal.corp.example"
 
     with pytest.raises(SecretNotUsable) as refused:
         await bench.read(THERE)
 
-    told = str(refused.value)
-    assert "kubectl -n agents annotate secret openai" in told
-    assert "evil.example" in told
-    assert "s3cret-value" not in told
-    assert "corp" not in told
+    message = str(refused.value)
+    assert "kubectl -n agents annotate secret openai" in message
+    assert "evil.example" in message
+    assert "s3cret-value" not in message
+    assert "corp" not in message

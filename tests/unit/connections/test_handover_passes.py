@@ -1,4 +1,4 @@
-"""How passes hand over: beside the collection, for suspended objects too, and no trouble of it holds the collection."""
+"""Secrets that passes share with the API: for suspended objects too, and without blocking the collection."""
 
 import pytest
 
@@ -17,7 +17,7 @@ READER = {"kind": "ServiceAccount", "namespace": "agents", "name": "bot", "verbs
 
 
 class Away(FakeHandoverStore):
-    """Is never reached."""
+    """Fails every read."""
 
     async def read(self, slug: str) -> AgentSecret | None:
         raise TransientError("Kubernetes is away")
@@ -36,7 +36,7 @@ def reasons(stage: Stage) -> list[str]:
     return [event.reason for event in stage.cluster.events]
 
 
-async def test_a_pass_hands_over_and_status_says_what_and_to_how_many() -> None:
+async def test_pass_shares_secrets_and_counts_readers() -> None:
     store = FakeHandoverStore()
     stage = staged(store)
     key = stage.put(memory_document(access={"subjects": [READER]}))
@@ -48,7 +48,7 @@ async def test_a_pass_hands_over_and_status_says_what_and_to_how_many() -> None:
     assert "NobodyMayRead" not in reasons(stage)
 
 
-async def test_that_nobody_may_read_any_more_is_told_once() -> None:
+async def test_lost_last_reader_is_reported_once() -> None:
     stage = staged(FakeHandoverStore())
     key = stage.put(memory_document())
     await stage.run(key)
@@ -73,9 +73,8 @@ async def test_that_nobody_may_read_any_more_is_told_once() -> None:
         ({"access": {"subjects": [READER, {"name": "half"}]}}, (0, 0)),
     ],
 )
-async def test_status_counts_who_may_call_of_an_object_that_is_not_carried_out_too(
-    spec: Json, counts: tuple[int, int]
-) -> None:
+async def test_status_counts_callers_of_inactive_objects(spec: Json, counts: tuple[int, int]) -> None:
+    """Suspended and invalid objects are counted too."""
     stage = staged(FakeHandoverStore())
     key = stage.put(memory_document(access={"subjects": [READER]}))
     await stage.run(key)
@@ -87,7 +86,7 @@ async def test_status_counts_who_may_call_of_an_object_that_is_not_carried_out_t
     assert (access["readers"], access["writers"], access["qdrant"]) == (*counts, "Key")
 
 
-async def test_trouble_with_the_handover_does_not_keep_the_collection_from_its_spec() -> None:
+async def test_failed_sync_does_not_block_the_collection() -> None:
     stage = staged(Away())
     key = stage.put(memory_document())
 
@@ -101,7 +100,8 @@ def suspended(**metadata: object) -> Json:
     return memory_document(suspend=True, metadata=metadata or None)
 
 
-async def test_a_suspended_object_is_looked_at_again_so_that_its_token_does_not_end() -> None:
+async def test_suspended_object_is_requeued() -> None:
+    """Its token must be renewed."""
     store = FakeHandoverStore()
     stage = staged(store)
     key = stage.put(suspended())
@@ -111,7 +111,8 @@ async def test_a_suspended_object_is_looked_at_again_so_that_its_token_does_not_
     assert stage.store.changes == []
 
 
-async def test_a_suspended_object_without_its_secret_is_looked_at_again_and_not_told_off() -> None:
+async def test_suspended_object_without_secret_is_requeued() -> None:
+    """It gets no SecretNotFound condition."""
     stage = staged(FakeHandoverStore())
     stage.secrets.values = {}
     key = stage.put(suspended())
@@ -120,7 +121,7 @@ async def test_a_suspended_object_without_its_secret_is_looked_at_again_and_not_
     assert [reason for _, _, reason in stage.short(key)].count("SecretNotFound") == 0
 
 
-async def test_a_suspended_object_whose_slug_is_anothers_is_given_nothing() -> None:
+async def test_suspended_object_needs_its_own_slug() -> None:
     store = FakeHandoverStore()
     stage = staged(store)
     stage.put(memory_document(metadata={"creationTimestamp": "2025-01-01T00:00:00Z", "namespace": "older"}))
@@ -129,7 +130,7 @@ async def test_a_suspended_object_whose_slug_is_anothers_is_given_nothing() -> N
     assert store.stored == {}
 
 
-async def test_without_a_handover_nothing_of_it_stands_in_status() -> None:
+async def test_status_has_no_access_without_agent_secrets() -> None:
     stage = Stage()
     stage.put(connection_document())
     key: Key = stage.put(memory_document())

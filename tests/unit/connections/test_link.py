@@ -1,4 +1,4 @@
-"""The link to one server: when Secrets are read again, and what becomes of the store before."""
+"""Link to one server: when it reads Secrets again and when it closes the previous store."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ def secret(key: str) -> dict[tuple[str, str, str], str]:
 
 @dataclass(slots=True)
 class Store:
-    """A server that takes one key."""
+    """Store of a server that accepts one key."""
 
     endpoint: Endpoint
     server: "Server"
@@ -43,7 +43,7 @@ class Store:
     async def close(self) -> None:
         self.is_closed = True
 
-    async def ask(self) -> str:
+    async def call(self) -> str:
         self.server.calls += 1
         await asyncio.sleep(0)
         if self.endpoint.api_key != self.server.key:
@@ -63,7 +63,7 @@ class Server:
         return Link(self.secrets, self.open)
 
     def rotate(self, key: str) -> None:
-        """Take another key, which the Secret holds already."""
+        """Accept another key, which the Secret already contains."""
         self.key = key
         self.secrets.values = secret(key)
 
@@ -87,14 +87,12 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
         (TLS, Endpoint("https://qdrant:6333", None, 10, "PEM")),
     ],
 )
-async def test_an_endpoint_is_the_connection_with_what_its_secrets_hold(
-    spec: dict[str, Any], endpoint: Endpoint
-) -> None:
+async def test_endpoint_contains_the_secret_values(spec: dict[str, Any], endpoint: Endpoint) -> None:
     assert await read_endpoint(parse_connection(connection_document(**spec)), FakeSecrets(secret("s3cret"))) == endpoint
 
 
 @pytest.mark.parametrize(
-    ("asked", "sent_to", "reached"),
+    ("options", "sent_to", "expected"),
     [
         ({}, destinations_of("http://qdrant:6333", "http://qdrant-0:6333"), ("http://qdrant:6333", 1)),
         ({"has_nodes": False}, destinations_of("http://qdrant:6333"), ("http://qdrant:6333", 0)),
@@ -102,20 +100,20 @@ async def test_an_endpoint_is_the_connection_with_what_its_secrets_hold(
         ({"url": "http://127.0.0.1:1", "has_nodes": False}, BY_HAND, ("http://127.0.0.1:1", 0)),
     ],
 )
-async def test_a_key_is_asked_for_with_every_place_that_it_goes_to(
-    asked: dict[str, Any], sent_to: Destination, reached: tuple[str, int]
+async def test_key_is_requested_for_all_its_destinations(
+    options: dict[str, Any], sent_to: Destination, expected: tuple[str, int]
 ) -> None:
-    """What a person has typed on the command line is theirs to choose."""
+    """An address typed on the command line is exempt."""
     secrets = FakeSecrets(secret("s3cret"))
     connection = connection_document(apiKeySecretRef=KEY_REF, nodes=["http://qdrant-0:6333"])
 
-    endpoint = await read_endpoint(parse_connection(connection), secrets, **asked)
+    endpoint = await read_endpoint(parse_connection(connection), secrets, **options)
 
     assert secrets.sent_to == [sent_to]
-    assert (endpoint.url, len(endpoint.nodes)) == reached
+    assert (endpoint.url, len(endpoint.nodes)) == expected
 
 
-async def test_a_certificate_goes_nowhere() -> None:
+async def test_certificate_has_no_destination() -> None:
     secrets = FakeSecrets(secret("s3cret"))
 
     await read_endpoint(parse_connection(connection_document(**TLS)), secrets)
@@ -123,10 +121,10 @@ async def test_a_certificate_goes_nowhere() -> None:
     assert secrets.sent_to == [NOWHERE]
 
 
-async def test_a_leave_that_is_taken_back_closes_the_store(server: Server) -> None:
+async def test_withdrawn_permission_closes_the_store(server: Server) -> None:
     server.secrets.hosts["agents", "qdrant"] = "qdrant"
     link: Link[Store] = Link(GuardedSecrets(server.secrets, "Require"), server.open)
-    await link.use(KEYED, Store.ask)
+    await link.use(KEYED, Store.call)
 
     server.secrets.hosts["agents", "qdrant"] = "elsewhere"
     with pytest.raises(SecretNotUsable):
@@ -134,120 +132,118 @@ async def test_a_leave_that_is_taken_back_closes_the_store(server: Server) -> No
 
     assert server.opened[0].is_closed
     with pytest.raises(SecretNotUsable):
-        await link.use(KEYED, Store.ask)
+        await link.use(KEYED, Store.call)
 
 
-async def test_an_endpoint_does_not_show_what_the_secrets_hold() -> None:
-    shown = repr(Endpoint("https://qdrant:6333", "s3cret", 10, "PEM"))
+async def test_endpoint_repr_hides_secrets() -> None:
+    text = repr(Endpoint("https://qdrant:6333", "s3cret", 10, "PEM"))
 
-    assert "s3cret" not in shown
-    assert "PEM" not in shown
+    assert "s3cret" not in text
+    assert "PEM" not in text
 
 
-async def test_the_secrets_are_read_once_while_nothing_changes(server: Server) -> None:
+async def test_unchanged_secrets_are_read_once(server: Server) -> None:
     link = server.link()
 
     for _ in range(3):
-        assert await link.use(KEYED, Store.ask) == "old"
+        assert await link.use(KEYED, Store.call) == "old"
 
     assert (server.secrets.reads, len(server.opened)) == (1, 1)
 
 
-async def test_callers_that_come_together_open_one_store(server: Server) -> None:
+async def test_concurrent_callers_share_one_store(server: Server) -> None:
     link = server.link()
 
-    await asyncio.gather(*(link.use(KEYED, Store.ask) for _ in range(5)))
+    await asyncio.gather(*(link.use(KEYED, Store.call) for _ in range(5)))
 
     assert len(server.opened) == 1
 
 
-async def test_another_spec_is_another_store_and_the_old_one_is_closed(server: Server) -> None:
+async def test_changed_spec_replaces_the_store(server: Server) -> None:
     link = server.link()
-    await link.use(KEYED, Store.ask)
+    await link.use(KEYED, Store.call)
 
-    await link.use(connection_document(apiKeySecretRef=KEY_REF, timeoutSeconds=4), Store.ask)
+    await link.use(connection_document(apiKeySecretRef=KEY_REF, timeoutSeconds=4), Store.call)
 
     assert [store.is_closed for store in server.opened] == [True, False]
 
 
-async def test_a_refused_key_is_read_again_and_the_work_done_with_the_new_one(server: Server) -> None:
+async def test_rejected_key_is_reread_and_the_call_repeated(server: Server) -> None:
     link = server.link()
-    await link.use(KEYED, Store.ask)
+    await link.use(KEYED, Store.call)
     server.rotate("new")
 
-    assert await link.use(KEYED, Store.ask) == "new"
+    assert await link.use(KEYED, Store.call) == "new"
     assert [store.is_closed for store in server.opened] == [True, False]
 
 
-async def test_a_server_that_is_not_trusted_any_more_has_its_authority_read_again(server: Server) -> None:
+async def test_untrusted_certificate_rereads_ca(server: Server) -> None:
     server.refusal = TlsVerificationFailed("unable to get local issuer certificate")
     link = server.link()
-    await link.use(KEYED, Store.ask)
+    await link.use(KEYED, Store.call)
     server.rotate("new")
 
-    assert await link.use(KEYED, Store.ask) == "new"
+    assert await link.use(KEYED, Store.call) == "new"
 
 
-async def test_calls_that_are_refused_together_open_one_store(server: Server) -> None:
+async def test_concurrent_rejections_share_a_store(server: Server) -> None:
     link = server.link()
-    await link.use(KEYED, Store.ask)
+    await link.use(KEYED, Store.call)
     server.rotate("new")
 
-    assert await asyncio.gather(*(link.use(KEYED, Store.ask) for _ in range(5))) == ["new"] * 5
+    assert await asyncio.gather(*(link.use(KEYED, Store.call) for _ in range(5))) == ["new"] * 5
 
     assert len(server.opened) == 2
 
 
 @pytest.mark.parametrize("error", [StoreRejected(400, "bad"), StoreUnavailable("away"), TransientError("other")])
-async def test_an_error_that_no_key_would_change_leaves_the_secrets_alone(
-    server: Server, error: AgentMemoryError
-) -> None:
+async def test_other_errors_do_not_reread_secrets(server: Server, error: AgentMemoryError) -> None:
     server.refusal = error
     link = server.link()
     await link.open(KEYED)
     server.rotate("new")
 
     with pytest.raises(type(error)):
-        await link.use(KEYED, Store.ask)
+        await link.use(KEYED, Store.call)
 
     assert server.secrets.reads == 1
 
 
-async def test_a_key_that_stays_wrong_is_told_once_a_call(server: Server) -> None:
+async def test_wrong_key_fails_after_one_call(server: Server) -> None:
     server.key = "another"
     link = server.link()
 
     with pytest.raises(StoreRejected):
-        await link.use(KEYED, Store.ask)
+        await link.use(KEYED, Store.call)
 
     assert (server.calls, len(server.opened)) == (1, 1)
 
 
-async def test_a_key_that_stays_wrong_does_not_make_every_call_read_the_secret() -> None:
+async def test_wrong_key_does_not_reread_on_every_call() -> None:
     server = Server(key="another")
     link = server.link()
 
     for _ in range(20):
         with pytest.raises(StoreRejected):
-            await link.use(KEYED, Store.ask)
+            await link.use(KEYED, Store.call)
 
     assert server.secrets.reads == 1
 
 
-async def test_a_secret_that_is_gone_leaves_the_servers_answer_standing(server: Server) -> None:
+async def test_missing_secret_keeps_the_servers_error(server: Server) -> None:
     link = server.link()
-    await link.use(KEYED, Store.ask)
+    await link.use(KEYED, Store.call)
     server.key, server.secrets.values = "new", {}
 
     with pytest.raises(StoreRejected):
-        await link.use(KEYED, Store.ask)
+        await link.use(KEYED, Store.call)
     with pytest.raises(SecretMissing):
         await link.renew(KEYED)
 
 
-async def test_a_renewal_that_finds_the_same_keeps_the_store(server: Server) -> None:
+async def test_renewal_without_changes_keeps_the_store(server: Server) -> None:
     link = server.link()
-    await link.use(KEYED, Store.ask)
+    await link.use(KEYED, Store.call)
 
     await link.renew(KEYED)
 
@@ -255,10 +251,10 @@ async def test_a_renewal_that_finds_the_same_keeps_the_store(server: Server) -> 
     assert not server.opened[0].is_closed
 
 
-async def test_a_renewal_finds_a_key_that_the_server_does_not_ask_for_yet(server: Server) -> None:
-    """As it is while a server takes the old key and the new one."""
+async def test_renewal_finds_a_new_key_before_it_is_required(server: Server) -> None:
+    """As during a rotation, while the server accepts both keys."""
     link = server.link()
-    await link.use(KEYED, Store.ask)
+    await link.use(KEYED, Store.call)
     server.secrets.values = secret("new")
 
     await link.renew(KEYED)
@@ -266,7 +262,7 @@ async def test_a_renewal_finds_a_key_that_the_server_does_not_ask_for_yet(server
     assert server.opened[-1].endpoint.api_key == "new"
 
 
-async def test_a_store_that_is_replaced_is_closed_after_its_last_use_and_not_before(server: Server) -> None:
+async def test_replaced_store_closes_after_its_last_use(server: Server) -> None:
     link, gate = server.link(), asyncio.Event()
 
     async def wait(store: Store) -> bool:
@@ -285,7 +281,7 @@ async def test_a_store_that_is_replaced_is_closed_after_its_last_use_and_not_bef
     assert server.opened[0].is_closed
 
 
-async def test_closing_waits_for_the_last_use_too(server: Server) -> None:
+async def test_close_waits_for_the_last_use(server: Server) -> None:
     link, gate = server.link(), asyncio.Event()
 
     async def wait(_: Store) -> None:

@@ -1,4 +1,4 @@
-"""What passes hand over for the embedding in force: what the collection's marker names, and no status."""
+"""Keys that passes share for the embedding in force, which the collection's marker names."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -30,13 +30,13 @@ def embedding(name: str) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class Stage:
-    """Passes that hand over, where Secrets have to list what they are for."""
+    """Passes that share Secrets, which must list their hosts."""
 
     table: ObjectTable = field(default_factory=ObjectTable)
     store: FakeCollectionStore = field(default_factory=FakeCollectionStore)
     cluster: FakeCluster = field(default_factory=FakeCluster)
     secrets: FakeSecrets = field(default_factory=lambda: FakeSecrets(KEYS))
-    given: FakeHandoverStore = field(default_factory=FakeHandoverStore)
+    shared: FakeHandoverStore = field(default_factory=FakeHandoverStore)
     passes: Passes = field(init=False)
 
     def __post_init__(self) -> None:
@@ -44,14 +44,14 @@ class Stage:
         guarded, clock = GuardedSecrets(self.secrets, "Require"), FakeClock()
         notices = SecretNotices(self.table, self.cluster)
         connections = Connections(self.table, guarded, lambda endpoint: self.store)
-        handover = AgentSecrets(self.given, guarded, connections, QdrantTokens(), clock, notices=notices)
+        handover = AgentSecrets(self.shared, guarded, connections, QdrantTokens(), clock, notices=notices)
         self.passes = passes_over(
             *(self.table, connections, self.cluster, clock, lambda key, **_: None), periods=Periods(), handover=handover
         )
         self.table.put(connection_document())
 
     async def run(self, name: str, *, status: Json | None = None, generation: int = 1) -> Key:
-        """Do a pass over the object with that Secret."""
+        """Run a pass over the object with that embedding Secret."""
         document = memory_document(metadata={"generation": generation}, embedding=embedding(name), changePolicy="Never")
         before = self.table.get(key_of(document)) or {}
         self.table.put(document | {"status": (before.get("status") or {}) | (status or {})})
@@ -60,14 +60,14 @@ class Stage:
         return key_of(document)
 
     def mark(self, source: EmbeddingSource) -> None:
-        """Say in the collection what its vectors are made by."""
+        """Set the embedding source in the collection's marker."""
         live = self.store.collections[PHYSICAL]
         assert live.marker is not None
         self.store.collections[PHYSICAL] = replace(live, marker=replace(live.marker, embedding=source))
 
     @property
     def values(self) -> set[str]:
-        return set(self.given.stored["probe"].values.values()) if "probe" in self.given.stored else set()
+        return set(self.shared.stored["probe"].values.values()) if "probe" in self.shared.stored else set()
 
 
 @pytest.fixture
@@ -76,13 +76,13 @@ def stage() -> Stage:
 
 
 def other_model(name: str, base_url: str | None = None) -> EmbeddingSource:
-    """Return an embedding of another space: a Rebuild to the object's is held."""
+    """Return an embedding of another space, so that the object needs a rebuild, which is held."""
     return EmbeddingSource(
         provider="openai", model="older", dimensions=SIZE, base_url=base_url, secret_name=name, secret_key="key"
     )
 
 
-async def test_the_key_in_force_comes_with_the_pass_that_finds_it(stage: Stage) -> None:
+async def test_pass_shares_the_key_in_force(stage: Stage) -> None:
     await stage.run("own")
     assert stage.values == {"sk-own"}
 
@@ -92,23 +92,23 @@ async def test_the_key_in_force_comes_with_the_pass_that_finds_it(stage: Stage) 
     assert stage.values == {"sk-own", "sk-before"}
 
 
-async def test_a_status_gets_no_secret_handed_over(stage: Stage) -> None:
+async def test_secret_in_status_is_not_shared(stage: Stage) -> None:
     for _ in range(3):
         await stage.run("own", status={"effective": {"embedding": {"secret": "other/key"}}})
 
     assert stage.values == {"sk-own"}
 
 
-async def test_what_needs_no_more_is_handed_over_once_a_pass(stage: Stage) -> None:
+async def test_unchanged_secrets_are_read_once_per_pass(stage: Stage) -> None:
     await stage.run("own")
-    reads = stage.given.reads
+    reads = stage.shared.reads
 
     await stage.run("own")
 
-    assert stage.given.reads == reads + 1
+    assert stage.shared.reads == reads + 1
 
 
-async def test_a_service_that_the_collection_names_and_the_secret_does_not_is_told_of(stage: Stage) -> None:
+async def test_unlisted_service_is_reported_once(stage: Stage) -> None:
     await stage.run("own")
     stage.mark(other_model("before", "https://evil.example/v1"))
 
@@ -121,7 +121,7 @@ async def test_a_service_that_the_collection_names_and_the_secret_does_not_is_to
     assert "agentmemory.dev/hosts" in event.message
 
 
-async def test_it_is_told_of_again_when_the_annotation_has_gone_again(stage: Stage) -> None:
+async def test_report_is_repeated_after_the_host_was_listed(stage: Stage) -> None:
     await stage.run("own")
     stage.mark(other_model("before", "https://evil.example/v1"))
 
@@ -134,7 +134,7 @@ async def test_it_is_told_of_again_when_the_annotation_has_gone_again(stage: Sta
     assert len([event for event in stage.cluster.events if event.reason == "SecretNotUsable"]) == 2
 
 
-async def test_an_own_service_that_the_secret_does_not_list_stalls_the_object(stage: Stage) -> None:
+async def test_unlisted_own_service_stalls_the_object(stage: Stage) -> None:
     await stage.run("own")
     stage.secrets.hosts["agents", "own"] = "elsewhere.example"
 

@@ -1,4 +1,4 @@
-"""The point store of each agent's connection."""
+"""Point store of each agent's connection."""
 
 import asyncio
 from typing import Any, cast
@@ -20,7 +20,7 @@ KEYED = connection_document(apiKeySecretRef={"name": "qdrant", "key": "k"})
 
 
 class Bench:
-    """Point stores that are told apart by their endpoint."""
+    """`PointStores` that records opened endpoints and closed keys."""
 
     def __init__(self, *documents: dict[str, Any]) -> None:
         self.table, self.secrets = ObjectTable(), FakeSecrets({("agents", "qdrant", "k"): "s3cret"})
@@ -37,7 +37,7 @@ class Bench:
 
 
 class Points:
-    """The calls of a point store that the tests make."""
+    """Fake of the point store calls that the tests use."""
 
     def __init__(self, endpoint: Endpoint, bench: Bench) -> None:
         self._endpoint = endpoint
@@ -61,7 +61,7 @@ def agent(connection: str = "main", namespace: str | None = None) -> AgentSettin
     return effective_settings(parse_agent_memory(memory_document(connectionRef=ref)))
 
 
-async def test_an_agent_uses_a_connection_of_another_namespace_only_while_that_allows_it() -> None:
+async def test_foreign_connection_needs_permission() -> None:
     bench = Bench(connection_document(namespace="infra", namespaces={"from": "All"}))
     elsewhere = agent("main", "infra")
     assert await bench.stores.store_for(elsewhere)
@@ -72,7 +72,7 @@ async def test_an_agent_uses_a_connection_of_another_namespace_only_while_that_a
         await bench.stores.store_for(elsewhere)
 
 
-async def test_a_shared_connection_s_key_is_read_in_its_own_namespace() -> None:
+async def test_key_is_read_in_the_connections_namespace() -> None:
     ref = {"name": "qdrant", "key": "k"}
     bench = Bench(connection_document(namespace="infra", namespaces={"from": "All"}, apiKeySecretRef=ref))
     bench.secrets.values = {("infra", "qdrant", "k"): "infra's", ("agents", "qdrant", "k"): "agents'"}
@@ -89,7 +89,7 @@ async def test_agents_of_one_connection_share_a_store() -> None:
     assert len(bench.opened) == 1
 
 
-async def test_agents_that_come_together_share_a_store() -> None:
+async def test_concurrent_agents_share_a_store() -> None:
     bench = Bench(KEYED)
 
     first, second = await asyncio.gather(*(bench.stores.store_for(agent()) for _ in range(2)))
@@ -98,8 +98,8 @@ async def test_agents_that_come_together_share_a_store() -> None:
     assert len(bench.opened) == 1
 
 
-async def test_a_rotated_key_is_read_again_when_the_server_refuses_the_old_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever holds the store goes on with it: no agent is opened anew for that."""
+async def test_rejected_key_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The open store goes on with the new key; no agent is opened again."""
     monkeypatch.setattr(links, "MIN_READ_PERIOD_S", 0.0)
     bench = Bench(KEYED)
     store = await bench.stores.store_for(agent())
@@ -115,7 +115,7 @@ async def test_a_rotated_key_is_read_again_when_the_server_refuses_the_old_one(m
     assert bench.closed == ["s3cret"]
 
 
-async def test_what_a_secret_holds_by_mistake_is_unavailable_with_the_reason() -> None:
+async def test_invalid_secret_value_is_reported() -> None:
     bench = Bench(KEYED)
     bench.stores = PointStores(bench.table, bench.secrets, _refuse)
 
@@ -123,7 +123,7 @@ async def test_what_a_secret_holds_by_mistake_is_unavailable_with_the_reason() -
         await bench.stores.store_for(agent())
 
 
-async def test_the_key_is_read_once_while_the_connection_stays() -> None:
+async def test_key_is_read_once_while_the_spec_is_unchanged() -> None:
     bench = Bench(KEYED)
 
     first = await bench.stores.store_for(agent())
@@ -133,7 +133,7 @@ async def test_the_key_is_read_once_while_the_connection_stays() -> None:
     assert bench.secrets.reads == 1
 
 
-async def test_a_changed_connection_has_another_store() -> None:
+async def test_changed_connection_gets_a_new_store() -> None:
     bench = Bench(connection_document())
     first = await bench.stores.store_for(agent())
     bench.table.put(connection_document(url="http://elsewhere:6333"))
@@ -142,12 +142,12 @@ async def test_a_changed_connection_has_another_store() -> None:
     assert [endpoint.url for endpoint in bench.opened] == ["http://qdrant:6333", "http://elsewhere:6333"]
 
 
-async def test_a_connection_that_is_not_there_is_unavailable_by_name() -> None:
+async def test_missing_connection_is_named() -> None:
     with pytest.raises(StoreUnavailable, match="agents/main"):
         await Bench().stores.store_for(agent())
 
 
-async def test_a_connection_that_was_deleted_is_unavailable_though_it_was_known() -> None:
+async def test_deleted_connection_is_unavailable() -> None:
     bench = Bench(connection_document())
     await bench.stores.store_for(agent())
     bench.table.remove(key_of(connection_document()))
@@ -157,24 +157,22 @@ async def test_a_connection_that_was_deleted_is_unavailable_though_it_was_known(
 
 
 @pytest.mark.parametrize(
-    ("document", "words"),
+    ("document", "message"),
     [(KEYED, "agents/qdrant"), (connection_document(url="nonsense"), "spec.url")],
     ids=["no Secret", "not valid"],
 )
-async def test_a_connection_that_cannot_be_used_is_unavailable_with_the_reason(
-    document: dict[str, Any], words: str
-) -> None:
+async def test_unusable_connection_is_reported(document: dict[str, Any], message: str) -> None:
     bench = Bench(document)
     bench.secrets.values = {}
 
-    with pytest.raises(StoreUnavailable, match=words):
+    with pytest.raises(StoreUnavailable, match=message):
         await bench.stores.store_for(agent())
 
 
 @pytest.mark.parametrize("namespace", ["agents", "infra"])
 @pytest.mark.parametrize("broken", [{"url": "nonsense"}, {"namespaces": {"from": "Everybody"}}, None, []], ids=str)
-async def test_a_connection_that_is_not_valid_any_more_is_not_used_as_it_was(namespace: str, broken: object) -> None:
-    """Whom it allows, where it leads and what opens it is the author's to withdraw, in an edit with a typo too."""
+async def test_invalid_edit_makes_the_connection_unavailable(namespace: str, broken: object) -> None:
+    """The last valid spec is not used: an edit with a typo may withdraw access, too."""
     before = connection_document(namespace=namespace, namespaces={"from": "All"})
     bench, settings = Bench(before), agent("main", namespace)
     assert await bench.stores.store_for(settings)
@@ -189,19 +187,17 @@ async def test_a_connection_that_is_not_valid_any_more_is_not_used_as_it_was(nam
 
 
 @pytest.mark.parametrize(
-    ("status", "wanted"),
+    ("status", "expected"),
     [({"capabilities": ["minMax", "formula"]}, {"minMax", "formula"}), ({}, set()), (None, set())],
 )
-def test_what_a_server_can_do_is_what_its_connection_s_status_says(
-    status: dict[str, Any] | None, wanted: set[str]
-) -> None:
+def test_capabilities_are_read_from_the_status(status: dict[str, Any] | None, expected: set[str]) -> None:
     bench = Bench(connection_document() | {"status": status})
 
-    assert bench.stores.capabilities_of(agent()) == wanted
+    assert bench.stores.capabilities_of(agent()) == expected
     assert bench.stores.capabilities_of(agent("elsewhere")) == frozenset()
 
 
-async def test_agents_with_secrets_of_their_own_have_stores_of_their_own() -> None:
+async def test_agents_with_own_secrets_have_own_stores() -> None:
     bench = Bench(KEYED)
     own = {slug: FakeSecrets({("agents", "qdrant", "k"): f"token of {slug}"}) for slug in ("one", "two")}
     stores = PointStores(bench.table, bench.secrets, bench._open, secrets_of=own.__getitem__)

@@ -1,4 +1,4 @@
-"""What opens one agent's points: a token for its alias, never the key that opens every collection."""
+"""Access to one agent's points: a token for its alias, never the key of the server."""
 
 import time
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ MEMORY = parse_agent_memory(memory_document("a"))
 
 
 class Closing:
-    """A store that is closed once."""
+    """A store that records whether it is closed."""
 
     is_closed = False
 
@@ -32,7 +32,7 @@ class Closing:
 
 @dataclass
 class Server:
-    """A server, and with what keys its points were opened."""
+    """A server that records the keys used to open its points."""
 
     has_jwt_rbac: bool | None
     api_key: str | None = KEY
@@ -54,7 +54,7 @@ class Server:
             assert not self.store.is_closed
 
 
-async def test_a_server_that_takes_tokens_gets_one_for_the_points_of_the_alias_that_ends_soon() -> None:
+async def test_token_is_short_lived_and_scoped_to_the_alias() -> None:
     server = Server(has_jwt_rbac=True)
 
     await server.open()
@@ -68,7 +68,7 @@ async def test_a_server_that_takes_tokens_gets_one_for_the_points_of_the_alias_t
 
 
 @pytest.mark.parametrize("api_key", [KEY, None])
-async def test_a_server_without_tokens_is_opened_as_the_api_opens_it(api_key: str | None) -> None:
+async def test_server_without_tokens_is_opened_with_the_key(api_key: str | None) -> None:
     server = Server(has_jwt_rbac=False, api_key=api_key)
 
     await server.open()
@@ -76,7 +76,7 @@ async def test_a_server_without_tokens_is_opened_as_the_api_opens_it(api_key: st
     assert server.opened == [api_key]
 
 
-async def test_where_it_is_not_known_whether_it_takes_tokens_no_key_is_handed_out() -> None:
+async def test_unknown_token_support_opens_nothing() -> None:
     server = Server(has_jwt_rbac=None)
 
     with pytest.raises(StoreUnavailable):

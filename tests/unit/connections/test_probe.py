@@ -1,4 +1,4 @@
-"""Connections: from a reference to a store, and what a probe found."""
+"""Connections: stores by reference, and results of probes."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ async def itself(store: CollectionStore) -> CollectionStore:
 
 
 class SilentStore(FakeCollectionStore):
-    """A server whose answer never ends."""
+    """A server whose response never ends."""
 
     async def server(self) -> ServerCapabilities:
         await asyncio.Event().wait()
@@ -37,7 +37,7 @@ class SilentStore(FakeCollectionStore):
 
 
 class Bench:
-    """Connections over stores that are noted by endpoint."""
+    """`Connections` that records opened endpoints."""
 
     def __init__(self) -> None:
         self.table = ObjectTable()
@@ -51,7 +51,7 @@ class Bench:
         return self.store if len(self.opened) == 1 else FakeCollectionStore()
 
 
-async def test_a_connection_has_one_store_for_all_its_objects() -> None:
+async def test_objects_share_the_connections_store() -> None:
     bench = Bench()
     bench.table.put(connection_document())
 
@@ -61,7 +61,7 @@ async def test_a_connection_has_one_store_for_all_its_objects() -> None:
     assert len(bench.opened) == 1
 
 
-async def test_a_probe_finds_another_key() -> None:
+async def test_probe_finds_a_new_key() -> None:
     bench = Bench()
     bench.table.put(KEYED)
     bench.secrets.values = SECRETS
@@ -75,14 +75,14 @@ async def test_a_probe_finds_another_key() -> None:
     assert bench.store.is_closed
 
 
-async def test_a_connection_that_is_not_there_is_named() -> None:
-    with pytest.raises(SpecInvalid, match="agents/main") as caught:
+async def test_missing_connection_is_named() -> None:
+    with pytest.raises(SpecInvalid, match="agents/main") as error:
         await Bench().connections.use(MEMORY, itself)
 
-    assert caught.value.reason == "ConnectionNotFound"
+    assert error.value.reason == "ConnectionNotFound"
 
 
-async def test_a_connection_in_another_namespace_does_not_count() -> None:
+async def test_connection_of_another_namespace_is_not_found() -> None:
     bench = Bench()
     document = connection_document()
     document["metadata"]["namespace"] = "elsewhere"
@@ -92,7 +92,7 @@ async def test_a_connection_in_another_namespace_does_not_count() -> None:
         await bench.connections.use(MEMORY, itself)
 
 
-async def test_a_missing_key_is_named() -> None:
+async def test_missing_key_is_named() -> None:
     bench = Bench()
     bench.table.put(KEYED)
 
@@ -101,7 +101,7 @@ async def test_a_missing_key_is_named() -> None:
 
 
 @pytest.mark.parametrize("spec", [{}, {"embedding": {"provider": "openai"}}])
-async def test_an_embedding_without_secret_needs_none(spec: dict[str, Any]) -> None:
+async def test_embedding_without_secret_reads_none(spec: dict[str, Any]) -> None:
     bench = Bench()
 
     await bench.connections.check_embedding_secret(parse_agent_memory(memory_document(**spec)))
@@ -109,7 +109,7 @@ async def test_an_embedding_without_secret_needs_none(spec: dict[str, Any]) -> N
     assert bench.secrets.reads == 0
 
 
-async def test_a_missing_embedding_secret_is_named() -> None:
+async def test_missing_embedding_secret_is_named() -> None:
     embedding = {"provider": "openai", "secretRef": {"name": "openai", "key": "api-key"}}
 
     with pytest.raises(SecretMissing, match="agents/openai"):
@@ -117,7 +117,7 @@ async def test_a_missing_embedding_secret_is_named() -> None:
 
 
 @pytest.mark.parametrize("version", ["1.18.0", "1.18.3", "1.20.1-dev", "2.0.0", "dev"])
-async def test_a_server_that_is_new_enough_or_does_not_tell_passes(version: str) -> None:
+async def test_recent_version_is_accepted(version: str) -> None:
     bench = Bench()
     bench.store.server_version = version
 
@@ -125,20 +125,21 @@ async def test_a_server_that_is_new_enough_or_does_not_tell_passes(version: str)
 
 
 @pytest.mark.parametrize("version", ["1.17.9", "1.9.0", "0.11.1"])
-async def test_a_server_that_is_too_old_is_refused_with_the_way_out(version: str) -> None:
+async def test_old_version_is_rejected_with_the_remedy(version: str) -> None:
     bench = Bench()
     bench.store.server_version = version
 
-    with pytest.raises(SpecInvalid, match=r"older than 1\.18: upgrade") as caught:
+    with pytest.raises(SpecInvalid, match=r"older than 1\.18: upgrade") as error:
         await bench.connections.probe(CONNECTION)
 
-    assert caught.value.reason == "QdrantTooOld"
+    assert error.value.reason == "QdrantTooOld"
 
 
 @pytest.mark.parametrize(
     "error", [StoreUnavailable("away"), StoreRejected(401, "key"), SpecInvalid("QdrantTooOld", "o")]
 )
-async def test_what_a_probe_found_objects_are_told_without_asking(error: AgentMemoryError) -> None:
+async def test_objects_get_the_error_of_the_last_probe(error: AgentMemoryError) -> None:
+    """The server is not called again."""
     bench = Bench()
     bench.table.put(connection_document())
     bench.store.error = error
@@ -154,7 +155,7 @@ async def test_what_a_probe_found_objects_are_told_without_asking(error: AgentMe
     assert await bench.connections.survey(key_of(CONNECTION), itself) is bench.store
 
 
-async def test_the_last_fault_found_is_the_one_told() -> None:
+async def test_latest_error_replaces_the_earlier() -> None:
     bench = Bench()
     bench.table.put(connection_document())
     for error in (StoreUnavailable("away"), StoreRejected(401, "wrong key")):
@@ -166,7 +167,7 @@ async def test_the_last_fault_found_is_the_one_told() -> None:
         await bench.connections.use(MEMORY, itself)
 
 
-async def test_a_connection_that_is_gone_is_known_no_more() -> None:
+async def test_forgotten_connection_has_no_fault() -> None:
     bench = Bench()
     bench.table.put(connection_document())
     bench.store.error = StoreUnavailable("away")
@@ -179,7 +180,7 @@ async def test_a_connection_that_is_gone_is_known_no_more() -> None:
     assert await bench.connections.use(MEMORY, itself) is not None
 
 
-async def test_the_store_of_a_connection_that_is_gone_is_closed() -> None:
+async def test_forgotten_connection_closes_its_store() -> None:
     bench = Bench()
     bench.table.put(connection_document())
     await bench.connections.use(MEMORY, itself)
@@ -190,7 +191,7 @@ async def test_the_store_of_a_connection_that_is_gone_is_closed() -> None:
     assert bench.store.is_closed
 
 
-async def test_what_never_ends_its_answer_to_a_probe_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_endless_response_counts_as_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "PROBE_TIMEOUT_S", 0.01)
     bench = Bench()
     bench.store = SilentStore()
@@ -203,7 +204,7 @@ async def test_what_never_ends_its_answer_to_a_probe_is_away(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("error", [None, StoreUnavailable("away"), StoreRejected(401, "wrong key")])
-async def test_nothing_is_kept_of_a_connection_that_goes_away_while_it_is_probed(
+async def test_deletion_during_a_probe_leaves_no_state(
     error: AgentMemoryError | None,
 ) -> None:
     bench = Bench()
@@ -212,5 +213,5 @@ async def test_nothing_is_kept_of_a_connection_that_goes_away_while_it_is_probed
     with contextlib.suppress(AgentMemoryError):
         await bench.connections.probe(CONNECTION)
 
-    kept = bench.connections
-    assert [*kept._links, *kept._faults, *kept._servers, *kept._failures, *kept._probed_at, *kept._parsed] == []
+    state = bench.connections
+    assert [*state._links, *state._faults, *state._servers, *state._failures, *state._probed_at, *state._parsed] == []

@@ -1,4 +1,4 @@
-"""A key that is rotated is read when the provider refuses the old one, and the text is embedded after all."""
+"""Embedder that reads a rotated key once the provider rejects the old one."""
 
 import asyncio
 from collections.abc import Sequence
@@ -12,13 +12,13 @@ from agentmemory_operator.ports.models import Embedder
 
 
 class Provider:
-    """Takes one key; notes which it was shown."""
+    """Accepts one key and records the keys of all calls."""
 
     def __init__(self) -> None:
-        self.takes, self.stored = "old", "old"
-        self.shown: list[str] = []
+        self.accepted_key, self.stored = "old", "old"
+        self.received_keys: list[str] = []
         self.reads = 0
-        self.trouble: Exception | None = None
+        self.error: Exception | None = None
 
     async def read_key(self) -> str:
         self.reads += 1
@@ -44,41 +44,42 @@ class Client:
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         await asyncio.sleep(0)
-        self._provider.shown.append(self._key)
-        if self._provider.trouble:
-            raise self._provider.trouble
-        if self._key != self._provider.takes:
+        self._provider.received_keys.append(self._key)
+        if self._provider.error:
+            raise self._provider.error
+        if self._key != self._provider.accepted_key:
             raise SpecInvalid("InvalidSpec", "401: correct the key")
         return [[1.0] for _ in texts]
 
 
-async def test_a_rotated_key_is_read_and_the_call_made_once_more() -> None:
+async def test_rotated_key_is_read_and_the_call_repeated() -> None:
     provider = Provider()
     embedder = provider.embedder()
-    provider.takes = provider.stored = "new"
+    provider.accepted_key = provider.stored = "new"
 
     assert await embedder.embed(["text"]) == [[1.0]]
-    assert provider.shown == ["old", "new"]
+    assert provider.received_keys == ["old", "new"]
 
     await embedder.embed(["text"])
-    assert provider.shown == ["old", "new", "new"]
+    assert provider.received_keys == ["old", "new", "new"]
     assert (provider.reads, embedder.dimensions) == (1, 1)
 
 
-async def test_calls_that_are_refused_together_read_the_key_once() -> None:
+async def test_concurrent_rejections_read_the_key_once() -> None:
     provider = Provider()
     embedder = provider.embedder()
-    provider.takes = provider.stored = "new"
+    provider.accepted_key = provider.stored = "new"
 
     assert await asyncio.gather(*(embedder.embed(["text"]) for _ in range(5))) == [[[1.0]]] * 5
     assert provider.reads == 1
 
 
 @pytest.mark.parametrize("stored", ["old", ""], ids=["the same key", "no key"])
-async def test_without_another_key_the_refusal_stands_and_the_key_is_not_read_all_the_time(stored: str) -> None:
+async def test_unchanged_key_keeps_the_error(stored: str) -> None:
+    """It is not read again on every call."""
     provider = Provider()
     embedder = provider.embedder()
-    provider.takes, provider.stored = "new", stored
+    provider.accepted_key, provider.stored = "new", stored
 
     for _ in range(3):
         with pytest.raises(SpecInvalid, match="401"):
@@ -87,9 +88,9 @@ async def test_without_another_key_the_refusal_stands_and_the_key_is_not_read_al
     assert provider.reads == 1
 
 
-async def test_what_passes_by_itself_reads_no_key() -> None:
+async def test_transient_error_reads_no_key() -> None:
     provider = Provider()
-    provider.trouble = EmbedderUnavailable("away")
+    provider.error = EmbedderUnavailable("away")
 
     with pytest.raises(EmbedderUnavailable):
         await provider.embedder().embed(["text"])

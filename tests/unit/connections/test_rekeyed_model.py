@@ -1,4 +1,4 @@
-"""A model whose key is rotated is asked once more with the new one."""
+"""Language model that repeats a call once with a rotated key."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,10 +11,10 @@ from agentmemory_operator.ports.models import Completion, LanguageModel
 
 
 class Service:
-    """Takes one key."""
+    """Accepts one key."""
 
     def __init__(self) -> None:
-        self.takes, self.stored = "old", "old"
+        self.accepted_key, self.stored = "old", "old"
 
     async def read_key(self) -> str:
         return self.stored
@@ -31,23 +31,23 @@ class _Client:
     async def complete(
         self, instructions: str, material: str, schema: Mapping[str, Any], max_tokens: int
     ) -> Completion:
-        if self._key != self._service.takes:
+        if self._key != self._service.accepted_key:
             raise SpecInvalid("InvalidSpec", "401: correct the key")
         return Completion({"said": material}, 1, 1)
 
 
-async def test_a_rotated_key_is_read_and_the_call_made_once_more() -> None:
+async def test_rotated_key_is_read_and_the_call_repeated() -> None:
     service = Service()
     model = RekeyedModel("old", service.read_key, service.make)
-    service.takes = service.stored = "new"
+    service.accepted_key = service.stored = "new"
 
     assert (await model.complete("Say it.", "hello", {}, 10)).answer == {"said": "hello"}
 
 
-async def test_a_key_that_is_wrong_for_good_is_told() -> None:
+async def test_permanently_wrong_key_is_reported() -> None:
     service = Service()
     model = RekeyedModel("old", service.read_key, service.make)
-    service.takes = "another"
+    service.accepted_key = "another"
 
     with pytest.raises(SpecInvalid, match="401"):
         await model.complete("Say it.", "hello", {}, 10)

@@ -1,4 +1,4 @@
-"""Labels of namespaces are read where they decide, once in a while."""
+"""Namespace labels, read only if needed and cached for a while."""
 
 import pytest
 
@@ -13,7 +13,7 @@ GOLD = {"tier": "gold"}
 CONNECTION = parse_connection(connection_document(namespace="infra", **allowed_namespaces({"matchLabels": GOLD})))
 
 
-async def test_labels_are_read_once_while_they_are_fresh() -> None:
+async def test_fresh_labels_are_read_once() -> None:
     cluster = FakeCluster(namespaces={"agents": GOLD})
     gate = Sharing(cluster)
 
@@ -24,7 +24,7 @@ async def test_labels_are_read_once_while_they_are_fresh() -> None:
     assert cluster.label_reads == 1
 
 
-async def test_labels_that_are_old_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_expired_labels_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sharing, "LABELS_TTL_S", 0.0)
     cluster = FakeCluster(namespaces={"agents": GOLD})
     gate = Sharing(cluster)
@@ -35,7 +35,7 @@ async def test_labels_that_are_old_are_read_again(monkeypatch: pytest.MonkeyPatc
         await gate.check(CONNECTION, "agents")
 
 
-async def test_labels_that_cannot_be_read_again_are_still_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_expired_labels_are_used_if_unreadable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sharing, "LABELS_TTL_S", 0.0)
     cluster = FakeCluster(namespaces={"agents": GOLD})
     gate = Sharing(cluster)
@@ -45,11 +45,11 @@ async def test_labels_that_cannot_be_read_again_are_still_believed(monkeypatch: 
     await gate.check(CONNECTION, "agents")
 
 
-async def test_labels_that_were_never_read_allow_nothing() -> None:
+async def test_unread_labels_allow_nothing() -> None:
     with pytest.raises(TransientError):
         await Sharing(FakeCluster(error=TransientError("Kubernetes is away"))).check(CONNECTION, "agents")
 
 
-async def test_without_a_cluster_no_namespace_has_labels() -> None:
+async def test_namespaces_have_no_labels_without_a_cluster() -> None:
     with pytest.raises(SpecInvalid):
         await Sharing(None).check(CONNECTION, "agents")

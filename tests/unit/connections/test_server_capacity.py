@@ -1,4 +1,4 @@
-"""Room on a server: what is being made counts, a server is asked again before anybody is refused, and whose all is."""
+"""Capacity of a server: reservations count, a refusal requires a fresh read, namespaces have limits."""
 
 import asyncio
 from typing import Any
@@ -37,14 +37,14 @@ def reads(store: FakeCollectionStore) -> int:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time in seconds, to be moved."""
+    """The current time in seconds, adjustable."""
     now = [1000.0]
     monkeypatch.setattr(module, "_now_s", lambda: now[0])
     return now
 
 
-async def admit(known: Capacity, store: FakeCollectionStore, *, by: str = "main", **spec: Any) -> None:
-    async with known.for_new_agent(connection(by, **spec), store, wish()):
+async def admit(state: Capacity, store: FakeCollectionStore, *, connection_name: str = "main", **spec: Any) -> None:
+    async with state.for_new_agent(connection(connection_name, **spec), store, wish()):
         pass
 
 
@@ -57,7 +57,7 @@ async def test_probes_read_once_a_minute(clock: list[float]) -> None:
     assert reads(store) == 2
 
 
-async def test_a_new_agent_that_fits_is_asked_nothing_more(clock: list[float]) -> None:
+async def test_fitting_agent_needs_no_new_read(clock: list[float]) -> None:
     capacity, store = Capacity(), server(500)
     await capacity.loads(connection(), store)
     await admit(capacity, store)
@@ -65,7 +65,7 @@ async def test_a_new_agent_that_fits_is_asked_nothing_more(clock: list[float]) -
     assert reads(store) == 1
 
 
-async def test_the_server_is_asked_again_before_anybody_is_refused(clock: list[float]) -> None:
+async def test_refusal_requires_a_fresh_read(clock: list[float]) -> None:
     capacity, store = Capacity(), server(750)
     await capacity.loads(connection(), store)
     clock[0] += 10
@@ -76,7 +76,7 @@ async def test_the_server_is_asked_again_before_anybody_is_refused(clock: list[f
     assert reads(store) == 2
 
 
-async def test_many_refusals_at_once_ask_once(clock: list[float]) -> None:
+async def test_concurrent_refusals_share_a_read(clock: list[float]) -> None:
     capacity, store = Capacity(), server(750)
     outcomes = await asyncio.gather(*(admit(capacity, store) for _ in range(50)), return_exceptions=True)
 
@@ -84,47 +84,48 @@ async def test_many_refusals_at_once_ask_once(clock: list[float]) -> None:
     assert reads(store) == 1
 
 
-async def test_of_many_at_once_as_many_begin_as_fit(clock: list[float]) -> None:
+async def test_concurrent_agents_fill_the_capacity_exactly(clock: list[float]) -> None:
     capacity, store, done = Capacity(), server(500), asyncio.Event()
 
     async def make(number: int) -> None:
         async with capacity.for_new_agent(connection(), store, wish(str(number))):
             await done.wait()
 
-    making = [asyncio.create_task(make(number)) for number in range(20)]
+    tasks = [asyncio.create_task(make(number)) for number in range(20)]
     await asyncio.sleep(0)
     for _ in range(20):
         await asyncio.sleep(0)
-    assert sum(not task.done() for task in making) == 3
+    assert sum(not task.done() for task in tasks) == 3
     done.set()
 
-    outcomes = await asyncio.gather(*making, return_exceptions=True)
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
 
     assert sum(isinstance(outcome, ServerFull) for outcome in outcomes) == 17
 
 
-async def test_what_was_made_counts_until_the_server_has_told_of_it(clock: list[float]) -> None:
+async def test_created_collections_count_until_the_next_read(clock: list[float]) -> None:
     capacity, store = Capacity(), server(500)
     for _ in range(3):
         await admit(capacity, store)
     assert reads(store) == 1
     clock[0] += 0.1
 
-    # The reading before the refusal is of a server that has them, however short the time.
+    # The read before the refusal includes them, even after a short time.
     store.process_figures = Process(open_maps=650, max_maps=1000)
     await admit(capacity, store)
 
     assert reads(store) == 2
 
 
-async def test_two_connections_to_one_server_see_what_the_other_makes(clock: list[float]) -> None:
+async def test_connections_to_one_server_share_reservations(clock: list[float]) -> None:
     capacity, store = Capacity(), server(700)
     async with capacity.for_new_agent(connection(), store, wish()):
         with pytest.raises(ServerFull):
-            await admit(capacity, store, by="second")
+            await admit(capacity, store, connection_name="second")
 
 
-async def test_a_server_that_another_key_may_not_ask_is_not_unknown_for_all(clock: list[float]) -> None:
+async def test_silent_connection_does_not_hide_known_usage(clock: list[float]) -> None:
+    """A key without the right to read metrics does not affect other connections."""
     capacity, full, silent = Capacity(), server(900), server(None, None)
     await capacity.loads(connection(), full)
     await capacity.loads(connection("second"), silent)
@@ -133,12 +134,13 @@ async def test_a_server_that_another_key_may_not_ask_is_not_unknown_for_all(cloc
         await admit(capacity, full)
 
 
-async def test_what_nobody_tells_refuses_nobody(clock: list[float]) -> None:
+async def test_unknown_usage_or_limit_refuses_no_agent(clock: list[float]) -> None:
     await admit(Capacity(), server(None, None))
     await admit(Capacity(), server(900_000, None))
 
 
-async def test_metrics_that_fail_refuse_nobody_and_are_not_asked_for_at_each_probe(clock: list[float]) -> None:
+async def test_failed_metrics_refuse_no_agent(clock: list[float]) -> None:
+    """They are read again after a minute, not at each probe."""
     capacity, store = Capacity(), server(900)
     store.error = StoreUnavailable("away")
     assert await capacity.loads(connection(), store) == ()
@@ -149,7 +151,7 @@ async def test_metrics_that_fail_refuse_nobody_and_are_not_asked_for_at_each_pro
     assert await capacity.loads(connection(), store) != ()
 
 
-async def test_what_was_read_counts_on_while_metrics_fail(clock: list[float]) -> None:
+async def test_last_usage_is_kept_without_metrics(clock: list[float]) -> None:
     capacity, store = Capacity(), server(900)
     before = await capacity.loads(connection(), store)
     store.error = StoreUnavailable("away")
@@ -158,7 +160,8 @@ async def test_what_was_read_counts_on_while_metrics_fail(clock: list[float]) ->
     assert await capacity.loads(connection(), store) == before
 
 
-async def test_restores_may_use_what_new_agents_may_not_and_wait_beyond(clock: list[float]) -> None:
+async def test_restores_may_use_the_reserve(clock: list[float]) -> None:
+    """Beyond it they wait, while new agents are refused earlier."""
     capacity, store = Capacity(), server(840)
     async with capacity.for_existing(connection(), store, MapDemand(100)):
         pass
@@ -170,7 +173,7 @@ async def test_restores_may_use_what_new_agents_may_not_and_wait_beyond(clock: l
             pass
 
 
-async def test_a_bound_by_the_spec_counts_collections_where_the_server_does_not_tell(clock: list[float]) -> None:
+async def test_spec_limit_applies_to_a_silent_server(clock: list[float]) -> None:
     store = server(None, None)
     bound = {"capacity": {"maxMemoryMaps": 1000}}
     await admit(Capacity(), store, **bound)
@@ -181,11 +184,11 @@ async def test_a_bound_by_the_spec_counts_collections_where_the_server_does_not_
 
 
 class Namespaces:
-    """A server with collections of namespaces, by name."""
+    """A server with collections by name, each with its owner."""
 
     def __init__(self, **owners: Tenant | None) -> None:
         self.owners = {f"agent_memory_{slug}__1": owner for slug, owner in owners.items()}
-        self.asked: list[str] = []
+        self.owner_reads: list[str] = []
 
     async def process(self) -> Process:
         return Process()
@@ -194,7 +197,7 @@ class Namespaces:
         return sorted(self.owners)
 
     async def read_owner(self, physical: str) -> Tenant | None:
-        self.asked.append(physical)
+        self.owner_reads.append(physical)
         await asyncio.sleep(0)
         return self.owners[physical]
 
@@ -203,14 +206,14 @@ LIMITED = connection(capacity={"maxCollectionsPerNamespace": 3})
 
 
 async def grant(capacity: Capacity, server: Namespaces, slug: str, *, tenant: Tenant = OURS) -> None:
-    """Let an agent have a collection, and make it."""
+    """Admit an agent and create its collection."""
     async with capacity.for_new_agent(LIMITED, server, wish(slug, tenant=tenant)):
         await asyncio.sleep(0)
         server.owners[f"agent_memory_{slug}__1"] = tenant
         await asyncio.sleep(0)
 
 
-async def test_every_collection_of_a_namespace_counts_and_no_others(clock: list[float]) -> None:
+async def test_namespace_limit_counts_its_own_collections(clock: list[float]) -> None:
     capacity, server = Capacity(), Namespaces(a=OURS, b=OURS, c=THEIRS, d=None)
     await grant(capacity, server, "e")
 
@@ -219,7 +222,7 @@ async def test_every_collection_of_a_namespace_counts_and_no_others(clock: list[
     await grant(capacity, server, "g", tenant=THEIRS)
 
 
-async def test_of_many_at_once_no_more_are_made_than_may_be(clock: list[float]) -> None:
+async def test_concurrent_agents_keep_the_namespace_limit(clock: list[float]) -> None:
     capacity, server = Capacity(), Namespaces(x=THEIRS)
     outcomes = await asyncio.gather(*(grant(capacity, server, f"n{n}") for n in range(20)), return_exceptions=True)
 
@@ -227,15 +230,15 @@ async def test_of_many_at_once_no_more_are_made_than_may_be(clock: list[float]) 
     assert sum(owner == OURS for owner in server.owners.values()) == 3
 
 
-async def test_whose_a_collection_is_is_not_asked_at_each_creation(clock: list[float]) -> None:
+async def test_collection_owners_are_read_once(clock: list[float]) -> None:
     capacity, server = Capacity(), Namespaces(**{f"n{number}": THEIRS for number in range(50)})
     await grant(capacity, server, "a")
     await grant(capacity, server, "b")
 
-    assert len(server.asked) == 51
+    assert len(server.owner_reads) == 51
 
 
-async def test_a_collection_that_is_gone_counts_no_more(clock: list[float]) -> None:
+async def test_deleted_collection_no_longer_counts(clock: list[float]) -> None:
     capacity, server = Capacity(), Namespaces(a=OURS, b=OURS, c=OURS)
     with pytest.raises(NamespaceFull):
         await grant(capacity, server, "d")
@@ -244,7 +247,7 @@ async def test_a_collection_that_is_gone_counts_no_more(clock: list[float]) -> N
     await grant(capacity, server, "d")
 
 
-async def test_nothing_of_a_connection_that_is_gone_is_kept(clock: list[float]) -> None:
+async def test_forget_leaves_no_state(clock: list[float]) -> None:
     capacity, store = Capacity(), server(500)
     await admit(capacity, store)
     assert 0.5 in collect_samples(*capacity.metrics).values()
@@ -252,7 +255,7 @@ async def test_nothing_of_a_connection_that_is_gone_is_kept(clock: list[float]) 
     capacity.forget(key_of(connection()))
     clock[0] += 1000
     with pytest.raises(ServerFull):
-        await admit(capacity, server(900), by="second")
+        await admit(capacity, server(900), connection_name="second")
 
     fields = {name: getattr(capacity, name) for name in ("_readings", "_bounds", "_granted")}
-    assert not any(key_of(connection()) in kept for kept in fields.values())
+    assert not any(key_of(connection()) in entries for entries in fields.values())

@@ -1,4 +1,4 @@
-"""Bytes of an object whose connection breaks off are asked for from there on, five times in all."""
+"""Resuming a broken download from the last byte, at most five times."""
 
 import itertools
 from collections.abc import AsyncIterator
@@ -18,10 +18,11 @@ CONTENT = bytes(range(10))
 
 @dataclass
 class Breaking:
-    """An object of which each attempt yields a number of bytes and breaks off; the last ones yield the rest.
+    """An object whose first attempts break after a number of bytes; later attempts yield the rest.
 
     Attributes:
-        opens: by attempt, False of one that cannot even be opened.
+        yields: Bytes until the break, by attempt.
+        opens: By attempt, False if it cannot be opened.
     """
 
     yields: list[int]
@@ -52,7 +53,7 @@ def delays(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     async def sleep(seconds: float) -> None:
         waited.append(seconds)
 
-    # In `streams` alone: a server in another thread of this process would sleep no more either.
+    # Patch only `streams`: servers in other threads of this process must still sleep.
     monkeypatch.setattr(streams, "asyncio", SimpleNamespace(sleep=sleep))
     return waited
 
@@ -62,7 +63,7 @@ async def read(objects: Any, size: int = len(CONTENT)) -> bytes:
 
 
 @pytest.mark.parametrize("yields", [*itertools.product([0, 1, 3], repeat=3), (0,) * MAX_RESUMES, (1, 0, 0, 0, 2)])
-async def test_every_break_is_resumed_up_to_five_times(yields: tuple[int, ...]) -> None:
+async def test_break_is_resumed_up_to_five_times(yields: tuple[int, ...]) -> None:
     objects = Breaking(list(yields))
 
     assert await read(objects) == CONTENT
@@ -70,7 +71,7 @@ async def test_every_break_is_resumed_up_to_five_times(yields: tuple[int, ...]) 
     assert objects.offsets == [sum(yields[:n]) for n in range(len(yields) + 1)]
 
 
-async def test_what_cannot_be_opened_at_first_is_resumed_too(delays: list[float]) -> None:
+async def test_failure_to_open_is_resumed(delays: list[float]) -> None:
     objects = Breaking([], opens=[False, False])
 
     assert await read(objects) == CONTENT
@@ -80,7 +81,7 @@ async def test_what_cannot_be_opened_at_first_is_resumed_too(delays: list[float]
 
 
 @pytest.mark.parametrize("yielded", [0, 1])
-async def test_the_sixth_break_ends_it_within_bounds(yielded: int, delays: list[float]) -> None:
+async def test_sixth_break_raises_within_10_s(yielded: int, delays: list[float]) -> None:
     objects = Breaking([yielded] * 100)
 
     with pytest.raises(StorageUnavailable):
@@ -90,14 +91,14 @@ async def test_the_sixth_break_ends_it_within_bounds(yielded: int, delays: list[
     assert sum(delays) < 10
 
 
-async def test_a_break_after_the_last_byte_loses_nothing() -> None:
+async def test_break_after_last_byte_is_ignored() -> None:
     objects = Breaking([len(CONTENT)] * 2)
 
     assert await read(objects) == CONTENT
     assert objects.offsets == [0]
 
 
-async def test_an_object_that_is_gone_is_not_asked_for_again() -> None:
+async def test_missing_object_is_not_retried() -> None:
     objects = Breaking([], opens=[False], error=NotFound("there is no such object"))
 
     with pytest.raises(NotFound):

@@ -1,4 +1,4 @@
-"""docs/http-api.md and docs/access.md list what the code has."""
+"""Tables of docs/http-api.md and docs/access.md, compared with the code."""
 
 import pathlib
 import re
@@ -11,19 +11,19 @@ DOCS = pathlib.Path(__file__).parents[3] / "docs"
 DOCUMENT, ACCESS = (DOCS / "http-api.md").read_text(), (DOCS / "access.md").read_text()
 
 
-def test_every_kind_of_error_is_listed() -> None:
+def test_every_problem_type_is_listed() -> None:
     rows = re.findall(r"^\| `([a-z-]+)` \| (\d+) \| ([^|]+) \|$", DOCUMENT, re.MULTILINE)
 
     assert rows == [(problem.name, str(problem.status), problem.title) for problem in PROBLEMS]
 
 
-def test_the_verb_of_every_endpoint_is_listed() -> None:
+def test_every_endpoint_is_listed_with_its_verb() -> None:
     rows = re.findall(r"^\| `(\w+)` \| `(\w+) (/v1/\S+)` \|$", ACCESS, re.MULTILINE)
 
     assert sorted(rows) == sorted((verb, method, path) for (method, path), verb in VERBS.items() if verb)
 
 
-def test_no_verb_is_demanded_for_an_endpoint_that_is_not_there() -> None:
+def test_every_verb_belongs_to_a_route() -> None:
     listed = [route for router in ROUTERS for route in router.routes]
     routes = {(method, route.path_format) for route in listed for method in getattr(route, "methods", ())}
 

@@ -25,7 +25,7 @@ from agentmemory_operator.spec.times import render_time
         ("9999-12-31T23:59:59.999Z", 253_402_300_799_999),
     ],
 )
-def test_times_with_an_offset_are_read(text: str, time_ms: int) -> None:
+def test_time_with_an_offset_is_parsed(text: str, time_ms: int) -> None:
     assert read_time(text) == time_ms
 
 
@@ -53,7 +53,7 @@ def test_times_with_an_offset_are_read(text: str, time_ms: int) -> None:
         True,
     ],
 )
-def test_anything_else_is_no_time(text: object) -> None:
+def test_other_times_are_rejected(text: object) -> None:
     with pytest.raises(PydanticCustomError):
         read_time(text)
 
@@ -78,14 +78,14 @@ def test_metadata_is_at_most_16_levels_deep() -> None:
         check_metadata(nested(17))
 
 
-def integers_of(schema: dict[str, Any], place: str = "") -> Iterator[str]:
-    """Yield the names of fields that are integers, in any part of a schema."""
+def integers_of(schema: dict[str, Any], path: str = "") -> Iterator[str]:
+    """Yield the names of integer fields in all parts of a schema."""
     if schema.get("type") == "integer":
-        yield place
+        yield path
     for name, child in {**schema.get("properties", {}), **schema.get("$defs", {})}.items():
         yield from integers_of(child, name)
     for child in (*schema.get("anyOf", ()), *([schema["items"]] if "items" in schema else [])):
-        yield from integers_of(child, place)
+        yield from integers_of(child, path)
 
 
 def bodies(kind: type[Body] = Body) -> Iterator[type[Body]]:
@@ -94,7 +94,7 @@ def bodies(kind: type[Body] = Body) -> Iterator[type[Body]]:
         yield from bodies(model)
 
 
-def test_each_integer_of_a_body_may_be_written_with_a_point() -> None:
+def test_integers_accept_a_float_without_fraction() -> None:
     assert ROUTERS, "what is imported has all models"
     names = {(model, name) for model in bodies() for name in integers_of(model.model_json_schema())}
     own = [(model, name) for model, name in names if name in model.model_fields]
@@ -104,8 +104,8 @@ def test_each_integer_of_a_body_may_be_written_with_a_point() -> None:
         field = model.model_fields[name]
         hint = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
         read = TypeAdapter(hint, config=ConfigDict(strict=True))
-        least = next((each.ge for each in field.metadata if isinstance(each, Ge)), 1)
-        assert read.validate_python(float(least)) == least, (model, name)
-        for wrong in (least + 0.5, True, str(least), float("inf")):
+        minimum = next((bound.ge for bound in field.metadata if isinstance(bound, Ge)), 1)
+        assert read.validate_python(float(minimum)) == minimum, (model, name)
+        for invalid in (minimum + 0.5, True, str(minimum), float("inf")):
             with pytest.raises(ValidationError):
-                read.validate_python(wrong)
+                read.validate_python(invalid)

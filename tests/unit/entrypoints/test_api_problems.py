@@ -61,17 +61,17 @@ def test_each_error_has_its_status(error: AgentMemoryError, status: int, retry_a
     assert (problem.type.status, problem.headers.get("Retry-After")) == (status, retry_after)
 
 
-def test_the_caller_is_told_the_words_about_its_own_request() -> None:
+def test_server_message_is_appended_to_the_detail() -> None:
     refusal = StoreRejected(400, "Qdrant answered 400")
     refusal.server_message = "Index required but not found"
 
     assert problem_of(refusal).detail == "Qdrant answered 400: Index required but not found"
 
 
-def test_no_error_is_forgotten() -> None:
+def test_every_error_has_a_reason_or_inherits_one() -> None:
     raised = {cls for _, cls in inspect.getmembers(errors, inspect.isclass) if issubclass(cls, AgentMemoryError)}
 
-    # Treated as their parents are.
+    # Inherit the reason of their base class.
     as_parent = {
         SecretMissing,
         SecretNotUsable,
@@ -91,7 +91,7 @@ def test_names_are_unique() -> None:
     assert len({problem.name for problem in PROBLEMS}) == len(PROBLEMS)
 
 
-def test_text_that_utf8_cannot_carry_is_replaced() -> None:
+def test_invalid_unicode_is_replaced() -> None:
     problem = problem_of(RequestInvalid([FieldError("a\ud800", "b\udfff")]))
 
     assert problem.body("id")["errors"] == [{"field": "a?", "message": "b?"}]

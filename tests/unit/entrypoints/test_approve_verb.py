@@ -1,4 +1,4 @@
-"""The verb that approves, on a folder of manifests whose other side a test plays."""
+"""`agentmemory approve` on a folder of manifests; the tests write the statuses."""
 
 import json
 from pathlib import Path
@@ -23,10 +23,10 @@ READY = condition("Ready", "True", "Serving")
 
 @pytest.fixture
 def folder(tmp_path: Path) -> JobFolder:
-    """A folder with an agent in a manifest that commands may change."""
-    made = JobFolder(tmp_path, agents=())
-    declare(made)
-    return made
+    """A folder with an agent whose manifest the commands may change."""
+    job_folder = JobFolder(tmp_path, agents=())
+    declare(job_folder)
+    return job_folder
 
 
 def declare(folder: JobFolder, **annotations: str) -> None:
@@ -46,26 +46,26 @@ def annotations_of(folder: JobFolder) -> dict[str, str]:
     return found
 
 
-def test_a_held_plan_is_approved_and_shown_with_its_costs(folder: JobFolder) -> None:
+def test_held_plan_is_approved_with_its_costs(folder: JobFolder) -> None:
     hold(folder)
 
-    done = folder.run("approve", "bot")
+    result = folder.run("approve", "bot")
 
-    assert done.exit_code == 0, done.output
+    assert result.exit_code == 0, result.output
     assert annotations_of(folder) == {APPROVE_PLAN: DIGEST}
-    assert f"AgentMemory agents/bot: approved {DIGEST}" in done.output
-    assert "rebuild for index.distance Cosine -> Dot" in done.output
-    assert "Costs: 41 points, 9 MiB of disk" in done.output
-    assert "agentmemory rebuild bot" in done.output
+    assert f"AgentMemory agents/bot: approved {DIGEST}" in result.output
+    assert "rebuild for index.distance Cosine -> Dot" in result.output
+    assert "Costs: 41 points, 9 MiB of disk" in result.output
+    assert "agentmemory rebuild bot" in result.output
 
 
-def test_programs_get_what_was_approved(folder: JobFolder) -> None:
+def test_json_output_contains_the_approved_plan(folder: JobFolder) -> None:
     hold(folder)
 
-    done = folder.run("approve", "bot", "-o", "json")
+    result = folder.run("approve", "bot", "-o", "json")
 
-    told = json.loads(done.output)
-    assert told == {
+    document = json.loads(result.output)
+    assert document == {
         "agent": {"namespace": "agents", "name": "bot"},
         "approved": DIGEST,
         "changes": [CHANGE],
@@ -74,7 +74,7 @@ def test_programs_get_what_was_approved(folder: JobFolder) -> None:
 
 
 @pytest.mark.parametrize("reason", ["RebuildCancelled", "RolledBack"])
-def test_what_stopped_it_or_took_it_back_is_taken_off(folder: JobFolder, reason: str) -> None:
+def test_approval_removes_cancel_and_rollback(folder: JobFolder, reason: str) -> None:
     declare(folder, **{CANCEL_REBUILD: DIGEST, ROLLBACK_REBUILD: "x__2", "other": "stays"})
     hold(folder, reason)
 
@@ -83,7 +83,7 @@ def test_what_stopped_it_or_took_it_back_is_taken_off(folder: JobFolder, reason:
     assert annotations_of(folder) == {APPROVE_PLAN: DIGEST, "other": "stays"}
 
 
-def test_a_drop_of_the_recall_is_approved_as_that(folder: JobFolder) -> None:
+def test_recall_drop_needs_its_own_approval(folder: JobFolder) -> None:
     rebuild = {"state": "Held", "digest": DIGEST, "message": "the recall drops by 7 points"}
     hold(folder, "RebuildRunning", rebuild=rebuild)
 
@@ -92,7 +92,7 @@ def test_a_drop_of_the_recall_is_approved_as_that(folder: JobFolder) -> None:
     assert annotations_of(folder) == {APPROVE_PLAN: f"{DIGEST}-recall"}
 
 
-def test_the_digest_that_was_looked_at_is_approved(folder: JobFolder) -> None:
+def test_current_digest_is_approved(folder: JobFolder) -> None:
     hold(folder)
 
     assert folder.run("approve", "bot", "--digest", DIGEST).exit_code == 0
@@ -100,58 +100,59 @@ def test_the_digest_that_was_looked_at_is_approved(folder: JobFolder) -> None:
     assert annotations_of(folder) == {APPROVE_PLAN: DIGEST}
 
 
-def test_another_digest_than_was_looked_at_is_refused_with_the_new_one(folder: JobFolder) -> None:
+def test_outdated_digest_is_rejected_with_the_new_plan(folder: JobFolder) -> None:
     hold(folder)
 
-    done = folder.run("approve", "bot", "--digest", "ba9876543210")
+    result = folder.run("approve", "bot", "--digest", "ba9876543210")
 
-    assert done.exit_code == 1
-    assert "the plan ba9876543210 is outdated" in done.output
-    assert f"{DIGEST}: rebuild for index.distance Cosine -> Dot" in done.output
+    assert result.exit_code == 1
+    assert "the plan ba9876543210 is outdated" in result.output
+    assert f"{DIGEST}: rebuild for index.distance Cosine -> Dot" in result.output
     assert annotations_of(folder) == {}
 
 
 @pytest.mark.parametrize(
     "reason", ["RebuildRunning", "RebuildNotAllowed", "CannotRebuild", "InsufficientSpace", "ReindexQueued"]
 )
-def test_what_no_approval_lets_pass_is_not_approved(folder: JobFolder, reason: str) -> None:
+def test_plan_that_needs_no_approval_is_not_approved(folder: JobFolder, reason: str) -> None:
     hold(folder, reason)
 
-    done = folder.run("approve", "bot")
+    result = folder.run("approve", "bot")
 
-    assert done.exit_code == 1
-    assert f"no plan is waiting for approval ({reason}: it waits)" in done.output
+    assert result.exit_code == 1
+    assert f"no plan is waiting for approval ({reason}: it waits)" in result.output
     assert annotations_of(folder) == {}
 
 
-def test_a_plan_of_an_older_edit_is_not_approved(folder: JobFolder) -> None:
+def test_plan_of_an_older_generation_is_not_approved(folder: JobFolder) -> None:
     hold(folder, observedGeneration=0)
 
-    done = folder.run("approve", "bot")
+    result = folder.run("approve", "bot")
 
-    assert done.exit_code == 1
-    assert "its last edit is not reconciled yet" in done.output
+    assert result.exit_code == 1
+    assert "its last edit is not reconciled yet" in result.output
 
 
-def test_an_object_that_nobody_has_looked_at_has_nothing_to_approve(folder: JobFolder) -> None:
+def test_object_without_conditions_has_no_plan(folder: JobFolder) -> None:
     folder.report(KIND, "bot", observedGeneration=1)
 
     assert "no plan is waiting for approval (it has no collection yet)" in folder.run("approve", "bot").output
 
 
-def test_a_plan_of_a_manifest_of_its_author_is_approved_beside_it(tmp_path: Path) -> None:
+def test_foreign_manifest_is_approved_apart(tmp_path: Path) -> None:
+    """The author's manifest stays unchanged."""
     folder = JobFolder(tmp_path)
     manifests = {path: path.read_bytes() for path in tmp_path.rglob("*.yaml")}
     hold(folder)
 
-    done = folder.run("approve", "bot")
+    result = folder.run("approve", "bot")
 
-    assert done.exit_code == 0, done.output
+    assert result.exit_code == 0, result.output
     assert {path: path.read_bytes() for path in manifests} == manifests
-    kept = [path.read_text() for path in (tmp_path / ".status" / "annotations").iterdir()]
-    assert len(kept) == 1
-    assert APPROVE_PLAN in kept[0]
-    assert DIGEST in kept[0]
+    annotation_texts = [path.read_text() for path in (tmp_path / ".status" / "annotations").iterdir()]
+    assert len(annotation_texts) == 1
+    assert APPROVE_PLAN in annotation_texts[0]
+    assert DIGEST in annotation_texts[0]
 
 
 @pytest.mark.parametrize(
@@ -166,15 +167,15 @@ def test_a_plan_of_a_manifest_of_its_author_is_approved_beside_it(tmp_path: Path
         ("bot", "--keep-going"),
     ],
 )
-def test_options_that_mean_nothing_together_are_refused(folder: JobFolder, options: tuple[str, ...]) -> None:
+def test_conflicting_options_are_rejected(folder: JobFolder, options: tuple[str, ...]) -> None:
     assert folder.run("approve", *options).exit_code == 2
 
 
-def test_where_no_newer_revision_holds_anything_all_has_nothing_to_do(folder: JobFolder) -> None:
+def test_all_approves_only_held_newer_revisions(folder: JobFolder) -> None:
     hold(folder)
 
-    done = folder.run("approve", "--all", "--preset", "cortex")
+    result = folder.run("approve", "--all", "--preset", "cortex")
 
-    assert done.exit_code == 0, done.output
-    assert "0 AgentMemories wait for approval of a newer revision of preset cortex, 0 are in progress" in done.output
+    assert result.exit_code == 0, result.output
+    assert "0 AgentMemories wait for approval of a newer revision of preset cortex, 0 are in progress" in result.output
     assert annotations_of(folder) == {}

@@ -1,4 +1,4 @@
-"""The command line as it is typed: what prints, what checks, and with which exit status."""
+"""The command line as typed: output, checks, exit status."""
 
 import ast
 import contextlib
@@ -26,45 +26,45 @@ RUNNER = CliRunner()
 
 
 def run(*arguments: str) -> tuple[int, str]:
-    done = RUNNER.invoke(command_line(), list(arguments))
-    return done.exit_code, done.output
+    result = RUNNER.invoke(command_line(), list(arguments))
+    return result.exit_code, result.output
 
 
 def validated_together(folder: pathlib.Path, cases: list[ManifestCase]) -> tuple[int, dict[str, str]]:
-    """Return the exit status for a folder of manifests, and what is said of each by the case's name."""
+    """Return the exit status for a folder of manifests, and the findings by case name."""
     names = {folder / f"{number:03}.yaml": case.name for number, case in enumerate(cases)}
     for path, case in zip(names, cases, strict=True):
         path.write_text(yaml.safe_dump(case.document))
-    status, told = run("validate", "-f", str(folder))
-    said = dict.fromkeys(names.values(), "")
-    for path, finding in re.findall(rf"^({re.escape(str(folder))}/\d+\.yaml):\d+ (.*)$", told, re.M):
-        said[names[pathlib.Path(path)]] += f"{finding}\n"
-    return status, said
+    status, output = run("validate", "-f", str(folder))
+    findings = dict.fromkeys(names.values(), "")
+    for path, finding in re.findall(rf"^({re.escape(str(folder))}/\d+\.yaml):\d+ (.*)$", output, re.M):
+        findings[names[pathlib.Path(path)]] += f"{finding}\n"
+    return status, findings
 
 
-def test_validate_refuses_what_the_api_server_refuses_in_the_same_words(tmp_path: pathlib.Path) -> None:
+def test_validate_matches_the_errors_of_the_api_server(tmp_path: pathlib.Path) -> None:
     cases = load_cases("bad.yaml")
 
-    status, said = validated_together(tmp_path, cases)
+    status, findings = validated_together(tmp_path, cases)
 
     assert status == 1
-    assert [case.name for case in cases if not said[case.name]] == []
-    missing = {case.name: [word for word in case.words if word not in said[case.name]] for case in cases}
-    assert {name: (words, said[name]) for name, words in missing.items() if words} == {}
+    assert [case.name for case in cases if not findings[case.name]] == []
+    missing = {case.name: [word for word in case.words if word not in findings[case.name]] for case in cases}
+    assert {name: (words, findings[name]) for name, words in missing.items() if words} == {}
 
 
-def test_validate_takes_what_the_api_server_takes(tmp_path: pathlib.Path) -> None:
-    status, said = validated_together(tmp_path, load_cases("good.yaml"))
+def test_validate_accepts_what_the_api_server_accepts(tmp_path: pathlib.Path) -> None:
+    status, findings = validated_together(tmp_path, load_cases("good.yaml"))
 
     assert status == 0
-    assert [name for name, found in said.items() if found] == []
+    assert [name for name, found in findings.items() if found] == []
 
 
 def test_schema_prints_json() -> None:
-    status, told = run("schema")
+    status, output = run("schema")
 
     assert status == 0
-    assert json.loads(told)["$schema"].startswith("https://json-schema.org/")
+    assert json.loads(output)["$schema"].startswith("https://json-schema.org/")
 
 
 BIN = pathlib.Path(sys.executable).parent
@@ -79,28 +79,28 @@ SPEC = {"connectionRef": {"name": "main"}, "embedding": {"provider": "none", "di
         ("fish", {"_TYPER_COMPLETE_ARGS": "agentmemory sea", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}, "search\t"),
     ],
 )
-def test_other_shells_are_told_what_a_verb_does(shell: str, typed: dict[str, str], found: str) -> None:
-    asked = {"_AGENTMEMORY_COMPLETE": f"complete_{shell}"} | typed
-    done = subprocess.run(
+def test_zsh_and_fish_show_the_help_of_a_verb(shell: str, typed: dict[str, str], found: str) -> None:
+    variables = {"_AGENTMEMORY_COMPLETE": f"complete_{shell}"} | typed
+    result = subprocess.run(
         [str(BIN / "kubectl-agentmemory")],
         capture_output=True,
         text=True,
-        env=clean_environment() | asked,
+        env=clean_environment() | variables,
         timeout=60,
     )
 
-    assert f"{found}Search a user's memories".replace("'", "''" if shell == "zsh" else "'") in done.stdout
+    assert f"{found}Search a user's memories".replace("'", "''" if shell == "zsh" else "'") in result.stdout
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "starts"),
     [
         (["sna"], ["snapshot\tCreate, list", ":4"]),
         (["status", "it's; rm", ""], [":0"]),
     ],
 )
-def test_kubectl_is_told_what_may_follow_the_plugin_s_words(words: list[str], told: list[str]) -> None:
-    done = subprocess.run(
+def test_kubectl_completes_verbs_of_the_plugin(words: list[str], starts: list[str]) -> None:
+    result = subprocess.run(
         [str(BIN / "kubectl_complete-agentmemory"), *words],
         capture_output=True,
         text=True,
@@ -108,15 +108,15 @@ def test_kubectl_is_told_what_may_follow_the_plugin_s_words(words: list[str], to
         timeout=60,
     )
 
-    lines = done.stdout.splitlines()
-    assert [line.startswith(start) for line, start in zip(lines, told, strict=True)] == [True] * len(told), lines
+    lines = result.stdout.splitlines()
+    assert [line.startswith(start) for line, start in zip(lines, starts, strict=True)] == [True] * len(starts), lines
 
 
 @pytest.mark.parametrize("program", ["kubectl-agentmemory"])
-def test_a_hint_names_the_command_which_was_typed(program: str, tmp_path: pathlib.Path) -> None:
+def test_hint_contains_the_typed_command(program: str, tmp_path: pathlib.Path) -> None:
     manifest = {"apiVersion": API_VERSION, "kind": "AgentMemory", "metadata": {"name": "bot"}, "spec": SPEC}
     (tmp_path / "bot.yaml").write_text(yaml.safe_dump(manifest))
-    done = subprocess.run(
+    result = subprocess.run(
         [str(BIN / program), "snapshot", "list", "bot", "--manifests", str(tmp_path)],
         capture_output=True,
         text=True,
@@ -124,11 +124,11 @@ def test_a_hint_names_the_command_which_was_typed(program: str, tmp_path: pathli
         timeout=60,
     )
 
-    assert f"`{program.replace('-', ' ')} snapshot create NAME` takes one." in done.stdout, done.stderr
+    assert f"`{program.replace('-', ' ')} snapshot create NAME` takes one." in result.stdout, result.stderr
 
 
-def test_no_hint_names_the_program_itself() -> None:
-    """But for what only one who has it installed so starts: `agentmemory dev`, and the script of a shell."""
+def test_no_hint_hardcodes_the_program_name() -> None:
+    """Except for `agentmemory dev` and the completion script, which need the installed program."""
     hint = re.compile(rf"(?<!_)agentmemory ({'|'.join(COMMANDS.keys() - {'dev', 'completion'})})\b")
     found = [
         path.name
@@ -142,21 +142,21 @@ def test_no_hint_names_the_program_itself() -> None:
 
 
 def strings_in(tree: ast.Module) -> list[ast.Constant]:
-    """Return the texts of a module that are no docstrings."""
+    """Return the string constants of a module except docstrings."""
     docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     strings = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
     return [node for node in strings if id(node) not in docs]
 
 
 @pytest.mark.parametrize("verb", COMMANDS)
-def test_what_is_listed_of_a_verb_is_what_it_says_of_itself(verb: str) -> None:
+def test_listed_help_equals_the_help_of_the_verb(verb: str) -> None:
     command = get_command(command_line()).commands[verb]  # type: ignore[attr-defined]
 
     assert command.help.split("\n\n")[0].replace("\n", " ") == COMMANDS[verb].help
 
 
 @pytest.mark.parametrize(
-    ("typed", "near"),
+    ("typed", "suggestion"),
     [
         (["statsu", "bot"], "Did you mean 'status'?"),
         (["status", "bot", "--ful"], "--full"),
@@ -166,41 +166,41 @@ def test_what_is_listed_of_a_verb_is_what_it_says_of_itself(verb: str) -> None:
         (["schema", "--wriet"], "No such option: --wriet"),
     ],
 )
-def test_a_slip_in_a_verb_or_an_option_is_refused_with_the_nearest(typed: list[str], near: str) -> None:
-    status, told = run(*typed)
+def test_typo_is_rejected_with_a_suggestion(typed: list[str], suggestion: str) -> None:
+    status, output = run(*typed)
 
     assert status == 2
-    assert near in " ".join(told.split())
+    assert suggestion in " ".join(output.split())
 
 
-def test_colours_are_for_terminals_that_want_them() -> None:
-    def shown(**environment: str) -> str:
+def test_colours_need_a_terminal_without_no_color() -> None:
+    def run_in_terminal(**environment: str) -> str:
         typed, terminal = pty.openpty()
         command = [str(BIN / "agentmemory"), "preset", "list"]
-        done = subprocess.Popen(command, stdout=terminal, env=clean_environment() | {"TERM": "xterm"} | environment)
+        result = subprocess.Popen(command, stdout=terminal, env=clean_environment() | {"TERM": "xterm"} | environment)
         os.close(terminal)
-        told = b""
-        # Linux ends what a terminal's other end has closed with an error.
+        output = b""
+        # Linux raises OSError once the other end of the terminal is closed.
         with contextlib.suppress(OSError):
             while part := os.read(typed, 4096):
-                told += part
+                output += part
         os.close(typed)
-        done.wait(60)
-        return told.decode()
+        result.wait(60)
+        return output.decode()
 
-    assert "\x1b[1m" in shown()
-    assert "\x1b[3" not in shown(NO_COLOR="1")
+    assert "\x1b[1m" in run_in_terminal()
+    assert "\x1b[3" not in run_in_terminal(NO_COLOR="1")
     assert "\x1b" not in run("preset", "list")[1]
 
 
-def test_the_version_is_told_by_an_option_too() -> None:
+def test_version_option_equals_the_version_verb() -> None:
     assert run("--version") == run("version")
 
 
 @pytest.mark.parametrize("option", ["-h", "--help"])
-def test_every_verb_says_what_it_does(option: str) -> None:
-    status, told = run(option)
+def test_help_describes_every_verb(option: str) -> None:
+    status, output = run(option)
 
     assert status == 0
     for verb in ("plan", "status", "orphans", "validate", "crds", "schema", "completion", "version"):
-        assert re.search(rf"\b{verb}\b +[A-Z]", told), told
+        assert re.search(rf"\b{verb}\b +[A-Z]", output), output

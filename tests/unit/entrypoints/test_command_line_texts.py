@@ -1,4 +1,4 @@
-"""Whatever the bytes of an argument and the encoding of a terminal, the command line prints text, never a traceback."""
+"""Command line with arguments and terminals of any encoding: messages, never a traceback."""
 
 import os
 import subprocess
@@ -15,25 +15,25 @@ def run(*arguments: str | bytes, **environment: str) -> subprocess.CompletedProc
 
 @pytest.mark.parametrize("locale", [{}, {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}], ids=str)
 @pytest.mark.parametrize("argument", [b"\xff", b"caf\xe9", b"\xed\xa0\x80"], ids=repr)
-def test_an_argument_that_is_no_text_is_named(argument: bytes, locale: dict[str, str]) -> None:
-    done = run("search", "assistant", argument, "--user", "ada", **locale)
+def test_argument_that_is_no_text_is_named(argument: bytes, locale: dict[str, str]) -> None:
+    result = run("search", "assistant", argument, "--user", "ada", **locale)
 
-    assert done.returncode == 2
-    assert done.stderr.startswith(b"agentmemory: argument 3 is not valid ")
-    assert b"Traceback" not in done.stderr
+    assert result.returncode == 2
+    assert result.stderr.startswith(b"agentmemory: argument 3 is not valid ")
+    assert b"Traceback" not in result.stderr
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
-def test_a_terminal_of_another_encoding_is_served(encoding: str) -> None:
-    done = run("validate", "-f", "/nowhere/\u96ea", PYTHONIOENCODING=encoding, PYTHONUTF8="0")
+def test_terminal_of_another_encoding_is_supported(encoding: str) -> None:
+    result = run("validate", "-f", "/nowhere/\u96ea", PYTHONIOENCODING=encoding, PYTHONUTF8="0")
 
-    assert done.returncode == 1
-    assert b": there is no such file or folder" in done.stderr
+    assert result.returncode == 1
+    assert b": there is no such file or folder" in result.stderr
 
 
-def test_a_full_disk_is_one_line() -> None:
+def test_full_disk_prints_one_line() -> None:
     with open("/dev/full", "wb") as full:  # a device that is always full
-        done = subprocess.run([*MODULE, "crds"], stdout=full, stderr=subprocess.PIPE, check=False)
+        result = subprocess.run([*MODULE, "crds"], stdout=full, stderr=subprocess.PIPE, check=False)
 
-    assert done.returncode == 1
-    assert done.stderr == b"agentmemory: [Errno 28] No space left on device\n"
+    assert result.returncode == 1
+    assert result.stderr == b"agentmemory: [Errno 28] No space left on device\n"

@@ -1,4 +1,4 @@
-"""What `agentmemory search` says of an answer."""
+"""Output of `agentmemory search`."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -32,12 +32,12 @@ def answer(*results: Found, total: int, removed: int = 0, **more: Any) -> Search
     )
 
 
-def told(result: SearchResult) -> list[str]:
+def render_lines(result: SearchResult) -> list[str]:
     return plain([found_section(result)]).splitlines()
 
 
-def test_what_was_found_has_its_score() -> None:
-    heading, columns, row = told(answer(memory(), total=1))
+def test_result_has_its_score() -> None:
+    heading, columns, row = render_lines(answer(memory(), total=1))
 
     assert heading == "1 of 1 memories, by generation 3"
     assert columns.split() == ["ID", "SCORE", "TYPE", "CREATED", "CONTENT"]
@@ -60,39 +60,39 @@ def test_what_was_found_has_its_score() -> None:
     ],
     ids=["score", "similarity", "both", "older"],
 )
-def test_why_nothing_was_found_is_said_with_the_way_out(gates: dict[str, float], lines: list[str]) -> None:
-    said = told(answer(total=1, removed=1, **gates))
+def test_empty_result_has_a_reason_and_a_remedy(gates: dict[str, float], lines: list[str]) -> None:
+    output = render_lines(answer(total=1, removed=1, **gates))
 
-    assert len(said) == len(lines)
-    assert all(line in one for one, line in zip(said, lines, strict=True))
-
-
-def test_where_nothing_is_stored_that_is_said() -> None:
-    assert told(answer(total=0))[1].strip().startswith("no memory of this user is there")
+    assert len(output) == len(lines)
+    assert all(line in printed for printed, line in zip(output, lines, strict=True))
 
 
-def test_an_explanation_names_each_term_and_how_far_the_engine_looked() -> None:
-    looked = {"scored": 1, "below_threshold": 0, "eligible": 2, "exact": True}
+def test_user_without_memories_is_reported() -> None:
+    assert render_lines(answer(total=0))[1].strip().startswith("no memory of this user is there")
 
-    _, columns, row, note = told(answer(memory(**EXPLAINED), total=2, candidates=looked))
+
+def test_explanation_lists_terms_and_candidates() -> None:
+    candidates = {"scored": 1, "below_threshold": 0, "eligible": 2, "exact": True}
+
+    _, columns, row, note = render_lines(answer(memory(**EXPLAINED), total=2, candidates=candidates))
 
     assert columns.split() == ["ID", "SCORE", "TYPE", "CREATED", "BECAUSE", "CONTENT"]
     assert "similarity 0.53, recency 1, 2.04 days old" in row
     assert note.strip() == "1 of 2 were scored: nothing better was missed"
 
 
-def test_the_terms_of_an_expression_are_named_as_it_names_them() -> None:
+def test_explanation_names_terms_of_an_expression() -> None:
     explained = EXPLAINED | {"boost": 1.2, "terms": {"decay": 0.125}}
-    looked = {"scored": 1, "eligible": 1, "exact": False}
+    candidates = {"scored": 1, "eligible": 1, "exact": False}
 
-    _, _, row, note = told(answer(memory(**explained), total=1, candidates=looked))
+    _, _, row, note = render_lines(answer(memory(**explained), total=1, candidates=candidates))
 
     assert "recency 1, boost 1.2, decay 0.125" in row
     assert note.strip().endswith("something better may have been missed")
 
 
-def test_nothing_in_a_memory_moves_the_cursor() -> None:
-    lines = told(answer(memory("a\x1b[2J\x1b]0;title\x07b\u202ec"), total=1))
+def test_control_characters_of_a_memory_are_escaped() -> None:
+    lines = render_lines(answer(memory("a\x1b[2J\x1b]0;title\x07b\u202ec"), total=1))
 
     assert all(line.isprintable() for line in lines)
     assert r"a\x1b[2J" in lines[2]

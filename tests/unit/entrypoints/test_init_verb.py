@@ -1,4 +1,4 @@
-"""agentmemory init: manifests to begin with."""
+"""`agentmemory init`: manifests to start with."""
 
 import pathlib
 import re
@@ -23,66 +23,67 @@ def run(*arguments: str) -> Result:
 
 
 def uncommented(text: str, *blocks: str) -> str:
-    """The text with the `#` of some blocks of the spec taken off, as a person would."""
-    lines, is_wanted = [], False
+    """Return the text with some blocks of the spec uncommented."""
+    lines, is_uncommented = [], False
     for line in text.splitlines():
         if found := re.match(r"  #(\w+):", line):
-            is_wanted = found[1] in blocks
+            is_uncommented = found[1] in blocks
         if not line.startswith("  #") or line.startswith("  # "):
-            is_wanted = is_wanted and line.startswith("  #  ")
-        lines.append(line.replace("#", "", 1) if is_wanted else line)
+            is_uncommented = is_uncommented and line.startswith("  #  ")
+        lines.append(line.replace("#", "", 1) if is_uncommented else line)
     return "\n".join(lines)
 
 
-def test_it_writes_what_validate_takes_and_says_what_to_do_with_it() -> None:
-    done = run("init", "support-bot", "--preset", "cortex")
+def test_written_manifests_pass_validate() -> None:
+    result = run("init", "support-bot", "--preset", "cortex")
 
-    assert done.exit_code == 0, done.output
-    assert done.output.splitlines() == [
+    assert result.exit_code == 0, result.output
+    assert result.output.splitlines() == [
         "wrote support-bot/connection.yaml",
         "wrote support-bot/support-bot.yaml",
         "serve them here:      agentmemory dev --manifests support-bot",
         "apply to a cluster:   kubectl apply -f support-bot",
     ]
-    checked = run("validate", "-f", "support-bot")
-    assert checked.stdout == "2 objects checked, 0 of other groups ignored, 0 errors\n"
+    validation = run("validate", "-f", "support-bot")
+    assert validation.stdout == "2 objects checked, 0 of other groups ignored, 0 errors\n"
 
 
-def test_a_second_agent_shares_the_connection() -> None:
+def test_second_agent_shares_the_connection() -> None:
     run("init", "one", "--into", "agents", "-n", "team")
-    done = run("init", "two", "--into", "agents", "-n", "team")
+    result = run("init", "two", "--into", "agents", "-n", "team")
 
-    assert done.output.splitlines()[0] == "wrote agents/two.yaml"
+    assert result.output.splitlines()[0] == "wrote agents/two.yaml"
     assert run("validate", "-f", "agents").output == "3 objects checked, 0 of other groups ignored, 0 errors\n"
     documents = [yaml.safe_load(path.read_text()) for path in sorted(pathlib.Path("agents").iterdir())]
     assert {document["metadata"]["namespace"] for document in documents} == {"team"}
 
 
-def test_beside_manifests_no_connection_is_written_which_would_end_those_that_are_implied() -> None:
+def test_no_connection_is_written_beside_manifests() -> None:
+    """A declared connection would disable the implied ones."""
     pathlib.Path("agents").mkdir()
     pathlib.Path("agents", "mine.yaml").write_text("")
 
-    done = run("init", "bot", "--into", "agents")
+    result = run("init", "bot", "--into", "agents")
 
-    assert done.output.splitlines()[0] == "wrote agents/bot.yaml"
+    assert result.output.splitlines()[0] == "wrote agents/bot.yaml"
     assert not pathlib.Path("agents", "connection.yaml").exists()
 
 
 @pytest.mark.parametrize("kind", ["file", "link"])
-def test_what_is_there_is_never_written_over(tmp_path: pathlib.Path, kind: str) -> None:
+def test_existing_file_is_not_overwritten(tmp_path: pathlib.Path, kind: str) -> None:
     (tmp_path / "bot").mkdir()
     path = tmp_path / "bot" / "bot.yaml"
     path.write_text("mine") if kind == "file" else path.symlink_to(tmp_path / "nowhere")
 
-    done = run("init", "bot")
+    result = run("init", "bot")
 
-    assert (done.exit_code, done.stderr) == (1, "agentmemory: bot/bot.yaml is there already: nothing was written\n")
-    assert [one.name for one in (tmp_path / "bot").iterdir()] == ["bot.yaml"]
+    assert (result.exit_code, result.stderr) == (1, "agentmemory: bot/bot.yaml is there already: nothing was written\n")
+    assert [entry.name for entry in (tmp_path / "bot").iterdir()] == ["bot.yaml"]
     assert not (tmp_path / "nowhere").exists()
 
 
 @pytest.mark.parametrize(
-    ("name", "near"),
+    ("name", "suggestion"),
     [
         ("Support-Bot", "as support-bot"),
         ("my bot!", "as my-bot"),
@@ -93,33 +94,33 @@ def test_what_is_there_is_never_written_over(tmp_path: pathlib.Path, kind: str) 
         ("a: {b", "as a-b"),
     ],
 )
-def test_a_name_that_no_agent_can_have_is_refused_with_the_nearest_that_one_can(name: str, near: str) -> None:
-    done = run("init", name)
+def test_invalid_name_is_rejected_with_a_suggestion(name: str, suggestion: str) -> None:
+    result = run("init", name)
 
-    assert done.exit_code == 1
-    assert done.stderr.strip().endswith(near)
+    assert result.exit_code == 1
+    assert result.stderr.strip().endswith(suggestion)
     assert list(pathlib.Path().iterdir()) == []
 
 
-def test_a_namespace_is_looked_at_too() -> None:
+def test_invalid_namespace_is_rejected() -> None:
     assert "cannot be a namespace" in run("init", "bot", "-n", "Team: x").stderr
 
 
-def test_the_connections_file_is_no_agents() -> None:
+def test_name_of_the_connection_file_is_rejected() -> None:
     assert "choose another name" in run("init", "connection").stderr
 
 
 @pytest.mark.parametrize("name", ["123", "null", "true", "y", "1e3", "0o7", "0x1"])
-def test_a_name_that_yaml_would_read_as_something_else_stays_a_name(name: str) -> None:
+def test_ambiguous_yaml_name_is_quoted(name: str) -> None:
     document = yaml.safe_load(render_memory(name, "standard", name))
 
     assert document["metadata"] == {"name": name, "namespace": name}
-    # PyYAML takes fewer words for truths than kubectl does.
+    # PyYAML reads fewer words as booleans than kubectl.
     assert f'name: "{name}"' in render_memory(name, "standard", name)
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_the_comments_are_the_figures_of_the_preset(preset: str) -> None:
+def test_comments_contain_the_figures_of_the_preset(preset: str) -> None:
     whole = expand_preset(preset)
     blocks = set(whole) - {"connectionRef", "preset", "embedding"}
 
@@ -129,12 +130,12 @@ def test_the_comments_are_the_figures_of_the_preset(preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_the_examples_in_comments_are_valid(tmp_path: pathlib.Path, preset: str) -> None:
+def test_examples_in_comments_are_valid(tmp_path: pathlib.Path, preset: str) -> None:
     text = uncommented(render_memory("bot", preset), "access", "embedding", "snapshots")
     (tmp_path / "bot.yaml").write_text(text)
     (tmp_path / "connection.yaml").write_text(uncommented(render_connection(), "apiKeySecretRef"))
 
     assert set(yaml.safe_load(text)["spec"]) == {"connectionRef", "preset", "access", "embedding", "snapshots"}
     assert "apiKeySecretRef" in yaml.safe_load((tmp_path / "connection.yaml").read_text())["spec"]
-    checked = run("validate", "-f", str(tmp_path))
-    assert checked.stdout == "2 objects checked, 0 of other groups ignored, 0 errors\n"
+    validation = run("validate", "-f", str(tmp_path))
+    assert validation.stdout == "2 objects checked, 0 of other groups ignored, 0 errors\n"

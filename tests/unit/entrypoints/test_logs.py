@@ -14,12 +14,12 @@ from agentmemory_operator.runtime.work_queue import WorkQueue
 
 
 def record(message: str, *args: object, **extra: object) -> logging.LogRecord:
-    made = logging.LogRecord("a.b", logging.WARNING, "f.py", 1, message, args, None)
-    vars(made).update(extra)
-    return made
+    entry = logging.LogRecord("a.b", logging.WARNING, "f.py", 1, message, args, None)
+    vars(entry).update(extra)
+    return entry
 
 
-def test_a_record_is_one_line_of_json() -> None:
+def test_record_is_one_line_of_json() -> None:
     line = JsonFormatter().format(record("two %s\nlines %s", "words", "\ud800", agent="probe"))
 
     entry = json.loads(line)
@@ -29,7 +29,7 @@ def test_a_record_is_one_line_of_json() -> None:
     assert entry["message"].startswith("two words")
 
 
-def test_an_exception_is_told_in_the_same_line() -> None:
+def test_exception_is_part_of_the_line() -> None:
     try:
         raise ValueError("odd")
     except ValueError:
@@ -52,10 +52,10 @@ def test_an_exception_is_told_in_the_same_line() -> None:
         ("httpx", logging.INFO, False),
     ],
 )
-def test_no_library_tells_what_it_says_at_debug(
+def test_debug_level_excludes_vendor_loggers(
     capsys: pytest.CaptureFixture[str], logger: str, level: int, is_shown: bool
 ) -> None:
-    """It has headers, bodies and addresses in it."""
+    """Their debug output contains headers, bodies and addresses."""
     before = logging.getLogger().handlers[:]
     configure_logging("debug", "text")
     logging.getLogger(logger).log(level, "a header")
@@ -66,18 +66,18 @@ def test_no_library_tells_what_it_says_at_debug(
 
 RECORD_BEGINS = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} ")
 FORGED = "2026-01-01 00:00:00,000 INFO    agentmemory_operator.entrypoints.api.edge DELETE /v1/agents/a 204"
-# What ends a line for this reader or that one (str.splitlines), or makes a terminal show something else.
+# Line breaks of str.splitlines, and terminal controls.
 HOSTILE = ["\n", "\r", "\r\n", "\v", "\f", "\x1c", "\x85", "\u2028", "\u2029", "\x1b[2K\x1b[1G", "\u202e", "\x7f", "\0"]
 
 
 @pytest.mark.parametrize("between", HOSTILE, ids=ascii)
 @pytest.mark.parametrize("formatter", [TextFormatter(TEXT_FORMAT), JsonFormatter()], ids=["text", "json"])
-def test_no_words_in_a_record_begin_another(formatter: logging.Formatter, between: str) -> None:
+def test_message_cannot_forge_a_record(formatter: logging.Formatter, between: str) -> None:
     words = f"/v1/agents/a{between}{FORGED}"
-    told = record("%(method)s %(path)s", {"method": "GET", "path": words}, request={"path": words})
-    told.name = words
+    hostile = record("%(method)s %(path)s", {"method": "GET", "path": words}, request={"path": words})
+    hostile.name = words
 
-    line = formatter.format(told)
+    line = formatter.format(hostile)
 
     assert line.isprintable()
     assert line.count("\\") >= len(between.replace("[2K", "").replace("[1G", ""))
@@ -85,7 +85,7 @@ def test_no_words_in_a_record_begin_another(formatter: logging.Formatter, betwee
 
 
 @pytest.mark.parametrize("between", HOSTILE, ids=ascii)
-def test_no_words_in_an_exception_begin_another(between: str) -> None:
+def test_exception_cannot_forge_a_record(between: str) -> None:
     try:
         try:
             raise KeyError("inner")
@@ -101,7 +101,7 @@ def test_no_words_in_an_exception_begin_another(between: str) -> None:
     assert all(line.startswith("  | ") and line.isprintable() for line in rest)
     assert not [line for line in "\n".join(rest).splitlines() if RECORD_BEGINS.match(line)]
     text = "\n".join(rest)
-    # As it was raised, readable line for line, its cause with it.
+    # The traceback stays readable line by line, with its cause.
     assert "  | Traceback (most recent call last):\n  |   File " in text
     assert "  | KeyError: 'inner'\n" in text
     assert "  | ValueError: odd" in text
@@ -109,9 +109,9 @@ def test_no_words_in_an_exception_begin_another(between: str) -> None:
     assert f"ValueError: odd{between}{FORGED}" in entry["exception"]
 
 
-def test_records_of_others_go_the_same_way(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """uvicorn's own log of requests too, where somebody turns it on."""
-    # A server that another test ran in this process may have turned it off.
+def test_foreign_records_are_escaped(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Including the access log of uvicorn, if enabled."""
+    # A server of another test in this process may have disabled it.
     for name, value in (("propagate", True), ("disabled", False)):
         monkeypatch.setattr(logging.getLogger("uvicorn.access"), name, value)
         monkeypatch.setattr(logging.getLogger("uvicorn"), name, value)
@@ -135,11 +135,11 @@ async def test_every_line_of_a_pass_names_its_object(capsys: pytest.CaptureFixtu
 
     async def handle(key: Key) -> None:
         logging.getLogger("a.vendor").info("said by somebody else")
-        if len(passed := [*seen, key.name]) == 2:
+        if len(names := [*processed, key.name]) == 2:
             done.set()
-        seen[:] = passed
+        processed[:] = names
 
-    seen: list[str] = []
+    processed: list[str] = []
     queue: WorkQueue[Key] = WorkQueue(handle, share=1)
     running = asyncio.create_task(queue.run())
     for name in ("one", "two"):
@@ -157,13 +157,13 @@ async def test_every_line_of_a_pass_names_its_object(capsys: pytest.CaptureFixtu
 
 def test_every_module_logs_under_its_own_name() -> None:
     package = pathlib.Path(agentmemory_operator.__file__).parent
-    made = {
+    loggers = {
         (str(path.relative_to(package)), line)
         for path in package.rglob("*.py")
         for line in path.read_text().splitlines()
         if "getLogger(" in line
     }
 
-    # The transport silences a library that warns of what it says itself.
-    apart = {"adapters/kubernetes/transport.py", "entrypoints/logs.py"}
-    assert {path for path, line in made if line != "log = logging.getLogger(__name__)"} == apart
+    # The transport silences a library whose warnings it repeats.
+    exceptions = {"adapters/kubernetes/transport.py", "entrypoints/logs.py"}
+    assert {path for path, line in loggers if line != "log = logging.getLogger(__name__)"} == exceptions

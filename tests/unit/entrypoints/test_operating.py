@@ -1,4 +1,4 @@
-"""What an operator reads when it starts, and in which order it takes it in."""
+"""Start of an operator: objects that it lists, and their order."""
 
 from typing import Any, cast
 
@@ -10,49 +10,49 @@ from agentmemory_operator.entrypoints.operator.operator_tasks import Startup, li
 from agentmemory_operator.errors import AgentMemoryError, TransientError
 from agentmemory_operator.runtime.feed import OperatorFeed
 
-BEGUN = {"startTime": "2026-11-22T03:00:00Z"}
-ENDED = BEGUN | {"endTime": "2026-11-22T03:01:00Z"}
+STARTED = {"startTime": "2026-11-22T03:00:00Z"}
+COMPLETED = STARTED | {"endTime": "2026-11-22T03:01:00Z"}
 
 
-class Listed:
-    """A cluster that lists snapshots, and nothing else."""
+class SnapshotCluster:
+    """A cluster that lists only snapshots."""
 
     async def check_served(self) -> None:
-        """Find the kinds served."""
+        """Accept: all kinds are served."""
 
     async def list_all(self, kind: str) -> list[dict[str, Any]]:
         if kind != "MemorySnapshot":
             return []
-        statuses = {"a-asked": {}, "b-ended": ENDED, "c-begun": BEGUN, "d-new": None}
+        statuses = {"a-asked": {}, "b-ended": COMPLETED, "c-begun": STARTED, "d-new": None}
         return [{"metadata": {"name": name}, "status": status} for name, status in statuses.items()]
 
 
-class Taken(list[str]):
-    """A feed that remembers what it was given."""
+class RecordingFeed(list[str]):
+    """A feed that records the names of objects."""
 
     def take(self, event: str, document: dict[str, Any]) -> None:
         self.append(document["metadata"]["name"])
 
 
 class Clock:
-    """Seconds that a test sets."""
+    """Clock that a test sets, in seconds."""
 
     now_s = 0.0
 
 
-class Refusing:
-    """A cluster that lists nothing, and lets time pass as it is asked."""
+class FailingCluster:
+    """A cluster whose every check takes 50 s and fails."""
 
-    def __init__(self, clock: Clock, *troubles: str) -> None:
+    def __init__(self, clock: Clock, *errors: str) -> None:
         self._clock = clock
-        self._troubles = list(troubles)
+        self._errors = list(errors)
 
     async def check_served(self) -> None:
         self._clock.now_s += 50
-        raise TransientError(self._troubles.pop(0))
+        raise TransientError(self._errors.pop(0))
 
 
-async def test_a_start_waits_for_what_is_missing_and_then_ends_with_it(
+async def test_start_waits_for_requirements_then_gives_up(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(operator_tasks, "LIST_RETRY_S", 0.0)
@@ -62,8 +62,8 @@ async def test_a_start_waits_for_what_is_missing_and_then_ends_with_it(
 
     with pytest.raises(AgentMemoryError, match=r"gave up after 150 s: cannot list QdrantConnection: a right"):
         await list_all_objects(
-            cast(OperatorFeed, Taken()),
-            cast(KubernetesCluster, Refusing(clock, "no CRDs", "no CRDs", "a right is missing")),
+            cast(OperatorFeed, RecordingFeed()),
+            cast(KubernetesCluster, FailingCluster(clock, "no CRDs", "no CRDs", "a right is missing")),
             startup,
         )
 
@@ -75,10 +75,10 @@ async def test_a_start_waits_for_what_is_missing_and_then_ends_with_it(
     assert startup.why_not_ready() is None
 
 
-async def test_what_a_killed_operator_had_begun_is_gone_on_with_before_more_is_begun() -> None:
-    """Else more would be under way at once than are to be, and what was begun would come last."""
-    taken = Taken()
+async def test_started_work_is_listed_before_new_work() -> None:
+    """Otherwise too much work would run at once, and started work would complete last."""
+    feed = RecordingFeed()
 
-    await list_all_objects(cast(OperatorFeed, taken), cast(KubernetesCluster, Listed()), Startup())
+    await list_all_objects(cast(OperatorFeed, feed), cast(KubernetesCluster, SnapshotCluster()), Startup())
 
-    assert taken == ["c-begun", "a-asked", "b-ended", "d-new"]
+    assert feed == ["c-begun", "a-asked", "b-ended", "d-new"]

@@ -1,4 +1,4 @@
-"""What is printed of orphans: whose they were, since when, and commands that do what they say."""
+"""Output about orphaned collections: owner, time, and commands to adopt or delete them."""
 
 import json
 import shlex
@@ -35,15 +35,20 @@ EMBEDDINGS: list[dict[str, Any]] = [
 ]
 
 
-def left_by(kind: OrphanKind = OrphanKind.OBJECT_GONE, **spec: Any) -> Orphan:
-    """Return the orphan that agents/probe left, had it this spec."""
-    made = desired_collection(parse_agent_memory(memory_document(**spec)), cluster_id="cluster-1")
-    marker = None if kind is OrphanKind.UNMARKED else made.marker
+def orphan_of(kind: OrphanKind = OrphanKind.OBJECT_GONE, **spec: Any) -> Orphan:
+    """Return the orphan of agents/probe with this spec."""
+    collection = desired_collection(parse_agent_memory(memory_document(**spec)), cluster_id="cluster-1")
+    marker = None if kind is OrphanKind.UNMARKED else collection.marker
     aliases = () if kind is OrphanKind.UNREFERENCED else (ALIAS,)
     return Orphan(
         kind,
         CollectionSummary(
-            physical=PHYSICAL, aliases=aliases, points=3, size=made.size, distance=made.distance, marker=marker
+            physical=PHYSICAL,
+            aliases=aliases,
+            points=3,
+            size=collection.size,
+            distance=collection.distance,
+            marker=marker,
         ),
     )
 
@@ -55,17 +60,15 @@ def server(*orphans: Orphan, connection: tuple[str, str] | None = ("agents", "ma
 
 def entry(orphan: Orphan, connection: tuple[str, str] | None = ("agents", "main")) -> dict[str, Any]:
     (found,) = orphans_document([server(orphan, connection=connection)])["servers"]
-    made: dict[str, Any] = found["orphans"][0]
-    return made
+    orphan_document: dict[str, Any] = found["orphans"][0]
+    return orphan_document
 
 
 @pytest.mark.parametrize("embedding", EMBEDDINGS, ids=lambda embedding: embedding["provider"])
 @pytest.mark.parametrize("distance", ["Cosine", "Dot"])
-def test_the_manifest_that_adopts_is_valid_and_asks_for_the_very_collection(
-    embedding: dict[str, Any], distance: str
-) -> None:
+def test_adopting_manifest_matches_the_collection(embedding: dict[str, Any], distance: str) -> None:
     spec: dict[str, Any] = {"embedding": embedding, "index": {"distance": distance}}
-    orphan = left_by(**spec)
+    orphan = orphan_of(**spec)
 
     adopting = parse_agent_memory(adopting_manifest(orphan.holding, ("agents", "main")))
 
@@ -77,45 +80,51 @@ def test_the_manifest_that_adopts_is_valid_and_asks_for_the_very_collection(
     assert desired.marker.embedding == orphan.holding.marker.embedding
 
 
-def test_the_command_that_adopts_is_one_that_a_shell_reads_back() -> None:
-    said = entry(left_by(embedding=EMBEDDINGS[2]))["adopt"]
+def test_adopt_command_is_quoted_for_the_shell() -> None:
+    command = entry(orphan_of(embedding=EMBEDDINGS[2]))["adopt"]
 
-    words = shlex.split(said)
+    words = shlex.split(command)
     assert words[0] == "echo"
     assert words[2:] == ["|", "kubectl", "apply", "-f", "-"]
     assert json.loads(words[1])["spec"]["embedding"]["model"] == "it's ours"
 
 
-def test_the_owner_the_time_and_the_deletion_are_told() -> None:
-    told = entry(left_by())
+def test_owner_time_and_delete_command_are_shown() -> None:
+    document = entry(orphan_of())
 
-    assert (told["owner"], told["since"], told["reason"]) == ("agents/probe", "2026-11-21T03:00:00Z", "ObjectGone")
-    assert told["delete"] == f'curl -X DELETE -H "api-key: $QDRANT_API_KEY" http://qdrant:6333/collections/{PHYSICAL}'
+    assert (document["owner"], document["since"], document["reason"]) == (
+        "agents/probe",
+        "2026-11-21T03:00:00Z",
+        "ObjectGone",
+    )
+    assert (
+        document["delete"] == f'curl -X DELETE -H "api-key: $QDRANT_API_KEY" http://qdrant:6333/collections/{PHYSICAL}'
+    )
 
 
-def test_what_was_left_behind_by_a_living_object_is_only_to_be_deleted() -> None:
-    told = entry(left_by(OrphanKind.UNREFERENCED))
+def test_unreferenced_collection_has_no_adopt_command() -> None:
+    document = entry(orphan_of(OrphanKind.UNREFERENCED))
 
-    assert (told["adopt"], told["since"]) == (None, None)
+    assert (document["adopt"], document["since"]) == (None, None)
 
 
-def test_what_nobody_wrote_down_is_left_to_fill_in() -> None:
-    manifest = adopting_manifest(left_by(OrphanKind.UNMARKED).holding, None)
+def test_unknown_values_are_placeholders() -> None:
+    manifest = adopting_manifest(orphan_of(OrphanKind.UNMARKED).holding, None)
 
     assert manifest["metadata"] == {"name": "probe", "namespace": "NAMESPACE"}
     assert manifest["spec"]["connectionRef"] == {"name": "CONNECTION"}
     assert manifest["spec"]["embedding"] == {"provider": "none", "dimensions": 256}
 
 
-def test_a_connection_of_another_namespace_is_named_with_it() -> None:
-    manifest = adopting_manifest(left_by().holding, ("other", "main"))
+def test_foreign_connection_has_its_namespace() -> None:
+    manifest = adopting_manifest(orphan_of().holding, ("other", "main"))
 
     assert manifest["spec"]["connectionRef"] == {"name": "main", "namespace": "other"}
     parse_agent_memory(manifest)
 
 
-def test_people_get_a_table_and_the_commands() -> None:
-    lines = plain(orphans_sections([server(left_by(), foreign=2)])).splitlines()
+def test_text_output_has_a_table_and_commands() -> None:
+    lines = plain(orphans_sections([server(orphan_of(), foreign=2)])).splitlines()
 
     assert lines[0] == "Qdrant http://qdrant:6333 (QdrantConnection agents/main): 1 orphan"
     assert [word.strip() for word in lines[2].split("   ") if word] == [
@@ -131,10 +140,10 @@ def test_people_get_a_table_and_the_commands() -> None:
     assert lines[7].startswith("  delete: curl -X DELETE ")
 
 
-def test_a_server_that_cannot_be_asked_is_told() -> None:
-    away = replace(server(), findings=None, error="away")
+def test_unreachable_server_is_reported() -> None:
+    unreachable = replace(server(), findings=None, error="away")
 
-    assert orphans_document([away]) == {
+    assert orphans_document([unreachable]) == {
         "servers": [{"qdrant": "http://qdrant:6333", "connection": "agents/main", "error": "away"}]
     }
-    assert "could not be queried\n  away" in plain(orphans_sections([away]))
+    assert "could not be queried\n  away" in plain(orphans_sections([unreachable]))

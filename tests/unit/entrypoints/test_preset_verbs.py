@@ -1,4 +1,4 @@
-"""`agentmemory preset`: what it prints is an object that means what the preset alone means."""
+"""`agentmemory preset`: the printed object has the same settings as the preset."""
 
 import json
 import pathlib
@@ -22,42 +22,43 @@ LISTED = [name for name in PRESETS if PRESETS[name][-1].types]
 RUNNER = CliRunner()
 
 
-def printed(*arguments: str) -> str:
-    done = RUNNER.invoke(command_line(), ["preset", *arguments])
-    assert done.exit_code == 0, done.output
-    return done.output
+def run_preset(*arguments: str) -> str:
+    result = RUNNER.invoke(command_line(), ["preset", *arguments])
+    assert result.exit_code == 0, result.output
+    return result.output
 
 
-def shown(preset: str) -> dict[str, Any]:
-    document: dict[str, Any] = yaml.safe_load(printed("show", preset, "-o", "yaml"))
+def show(preset: str) -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load(run_preset("show", preset, "-o", "yaml"))
     return document
 
 
 def settings_of(document: dict[str, Any], **spec: Any) -> AgentSettings:
     settings = effective_settings(parse_agent_memory(document | {"spec": document["spec"] | spec}))
     plain = MemoryType("", None)
-    # What no field of a type says yet.
-    unsaid = {name: getattr(plain, name) for name in {"supersede_by", "immutable"} - set(TypeSpec.model_fields)}
-    types = tuple(replace(type_, **unsaid) for type_ in settings.ranking.types)
+    # Figures without a field in the spec of a type.
+    without_field = {name: getattr(plain, name) for name in {"supersede_by", "immutable"} - set(TypeSpec.model_fields)}
+    types = tuple(replace(type_, **without_field) for type_ in settings.ranking.types)
     return replace(settings, ranking=replace(settings.ranking, types=types))
 
 
-def plain_of(document: dict[str, Any], preset: str) -> dict[str, Any]:
+def named_only(document: dict[str, Any], preset: str) -> dict[str, Any]:
     return document | {"spec": {"connectionRef": {"name": "main"}, "preset": preset}}
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_what_is_shown_of_a_preset_means_what_its_name_alone_means(preset: str) -> None:
-    document = shown(preset)
+def test_shown_preset_has_the_same_settings(preset: str) -> None:
+    document = show(preset)
 
-    assert settings_of(document) == settings_of(plain_of(document, preset))
+    assert settings_of(document) == settings_of(named_only(document, preset))
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_what_is_shown_of_a_preset_makes_the_same_collection(preset: str) -> None:
-    document = shown(preset)
+def test_shown_preset_has_the_same_collection(preset: str) -> None:
+    document = show(preset)
     written, named = (
-        desired_collection(parse_agent_memory(each), cluster_id="c") for each in (document, plain_of(document, preset))
+        desired_collection(parse_agent_memory(each), cluster_id="c")
+        for each in (document, named_only(document, preset))
     )
 
     assert written == named
@@ -65,15 +66,15 @@ def test_what_is_shown_of_a_preset_makes_the_same_collection(preset: str) -> Non
 
 @pytest.mark.parametrize("preset", LISTED)
 @pytest.mark.parametrize("other", PRESETS)
-def test_nothing_of_another_preset_is_left_where_one_is_written_out(preset: str, other: str) -> None:
-    """Every figure that a preset decides can be said by a field, and the field wins."""
-    document = shown(preset)
+def test_shown_preset_overrides_any_other_preset(preset: str, other: str) -> None:
+    """Every figure that a preset decides has a field, and the field wins."""
+    document = show(preset)
     own, under = settings_of(document), settings_of(document, preset=other)
 
-    # What another model would weigh by says nothing here.
-    weighed = own.ranking if own.ranking.model else under.ranking
-    ranking = replace(under.ranking, weights=weighed.weights, utility_norm=weighed.utility_norm)
-    # No field of an object gives these.
+    # Weights are ignored by other models.
+    model_source = own.ranking if own.ranking.model else under.ranking
+    ranking = replace(under.ranking, weights=model_source.weights, utility_norm=model_source.utility_norm)
+    # No field of an object sets these.
     named = ("preset", "max_content_tokens", "knowledge_category")
     only_the_presets = {name: getattr(own, name) for name in named}
     assert replace(under, **only_the_presets, indexes=own.indexes, ranking=ranking) == own
@@ -81,14 +82,14 @@ def test_nothing_of_another_preset_is_left_where_one_is_written_out(preset: str,
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_what_is_shown_of_a_preset_passes_validate(tmp_path: pathlib.Path, preset: str) -> None:
+def test_shown_preset_passes_validate(tmp_path: pathlib.Path, preset: str) -> None:
     file = tmp_path / "manifest.yaml"
-    file.write_text(printed("show", preset))
+    file.write_text(run_preset("show", preset))
 
     assert RUNNER.invoke(command_line(), ["validate", "-f", str(file)]).exit_code == 0
 
 
-# Where each figure of a preset is printed: a path in the object, or a name among the comments after it.
+# Location of each printed figure: a path in the object, or a name in the comments after it.
 SHOWN_AS: dict[str, tuple[str, ...]] = {
     "types": ("spec", "types"),
     "model": ("spec", "scoring", "model"),
@@ -118,19 +119,19 @@ SHOWN_AS: dict[str, tuple[str, ...]] = {
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_figure_of_a_preset_is_printed(preset: str) -> None:
-    text, figures = printed("show", preset), PRESETS[preset][-1]
+    text, figures = run_preset("show", preset), PRESETS[preset][-1]
     comments = [line.removeprefix("# ") for line in text.splitlines() if line.startswith("# ")]
     found = yaml.safe_load(text) | yaml.safe_load("\n".join(comments[1:]))
     weighted = ("spec", "scoring") if figures.model is None else ("withModelWeighted",)
-    places = SHOWN_AS | {"weights": (*weighted, "weights"), "utility_norm": (*weighted, "utilityNorm")}
+    paths = SHOWN_AS | {"weights": (*weighted, "weights"), "utility_norm": (*weighted, "utilityNorm")}
 
-    # Of a preset that takes any type there is no list.
+    # A preset that accepts any type has no list.
     missing = set() if figures.types else {"types"}
-    assert {field.name for field in fields(figures)} - {"name", "summary"} == places.keys()
-    for name in places.keys() - missing:
+    assert {field.name for field in fields(figures)} - {"name", "summary"} == paths.keys()
+    for name in paths.keys() - missing:
         value = found
-        for part in places[name]:
-            assert part in value, f"{name}: {places[name]}"
+        for part in paths[name]:
+            assert part in value, f"{name}: {paths[name]}"
             value = value[part]
     for part in ("hnsw", "optimizers"):
         written = {manifest_name(figure.name) for figure in fields(getattr(figures, part))}
@@ -140,11 +141,11 @@ def test_every_figure_of_a_preset_is_printed(preset: str) -> None:
     assert found["consolidation"]["schedule"] == figures.consolidation.schedule
 
 
-def test_a_preset_is_shown_as_json_too() -> None:
-    assert json.loads(printed("show", "brain", "-o", "json")) == shown("brain")
+def test_json_output_equals_yaml_output() -> None:
+    assert json.loads(run_preset("show", "brain", "-o", "json")) == show("brain")
 
 
-def test_the_list_names_every_preset() -> None:
-    lines = printed("list").splitlines()[1:]
+def test_list_names_every_preset() -> None:
+    lines = run_preset("list").splitlines()[1:]
 
     assert [line.split()[0] for line in lines] == list(PRESETS)

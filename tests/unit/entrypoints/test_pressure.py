@@ -1,4 +1,4 @@
-"""How much is let in at once, and of whom."""
+"""Admission of requests: how many run at once, and limits per caller."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ LARGE = 100 * SMALL_BYTES
 
 
 class Sender:
-    """What a body is received from; the test says what comes."""
+    """ASGI receive callable with messages of the test."""
 
     def __init__(self) -> None:
         self.pieces: asyncio.Queue[tuple[bytes, bool]] = asyncio.Queue()
@@ -33,7 +33,7 @@ class Sender:
 
 
 class Upload:
-    """A request whose body comes in pieces."""
+    """A request whose body arrives in pieces."""
 
     def __init__(self, pressure: AdmissionControl, key: str) -> None:
         self._context = pressure.admit(key)
@@ -47,7 +47,7 @@ class Upload:
         await self.receiving()
 
     def wait(self) -> "asyncio.Task[object]":
-        """Wait for a piece."""
+        """Start waiting for the next piece."""
         return asyncio.create_task(self.receiving())  # type: ignore[arg-type]
 
     def end(self) -> None:
@@ -55,7 +55,7 @@ class Upload:
 
 
 class AlwaysTooMuch(LoopTimeShares):
-    """Says of everybody that he takes too much."""
+    """Reports excessive use for every caller."""
 
     def takes_too_much(self, key: Hashable, now_s: float) -> bool:
         return True
@@ -67,17 +67,17 @@ async def turns() -> None:
 
 
 @contextlib.contextmanager
-def nothing_left(pressure: AdmissionControl) -> Iterator[None]:
-    """Check that what ended took up nothing."""
+def all_released(pressure: AdmissionControl) -> Iterator[None]:
+    """Assert that all resources are released at the end."""
     yield
     counts = (pressure.requests, pressure.receiving, pressure.body_bytes, pressure.large_bytes, pressure.exports)
     assert counts == (0, 0, 0, 0, 0)
     assert pressure.shares == {}
 
 
-async def test_what_was_declared_or_is_awaited_costs_no_bytes() -> None:
+async def test_idle_uploads_use_no_body_bytes() -> None:
     pressure = AdmissionControl(Limits(body_bytes=LARGE))
-    with nothing_left(pressure):
+    with all_released(pressure):
         idle = [Upload(pressure, "greedy") for _ in range(100)]
         other = Upload(pressure, "other")
         await other.take(2 * LARGE, more=False)
@@ -87,9 +87,9 @@ async def test_what_was_declared_or_is_awaited_costs_no_bytes() -> None:
             upload.end()
 
 
-async def test_a_request_is_under_way_once_its_body_is_complete() -> None:
+async def test_request_runs_once_its_body_is_complete() -> None:
     pressure = AdmissionControl(Limits(requests=1))
-    with nothing_left(pressure):
+    with all_released(pressure):
         first, second = Upload(pressure, "a"), Upload(pressure, "b")
         await first.take(10)
         assert (pressure.receiving, pressure.requests) == (2, 0)
@@ -102,9 +102,9 @@ async def test_a_request_is_under_way_once_its_body_is_complete() -> None:
         second.end()
 
 
-async def test_a_caller_has_as_many_under_way_as_are_free_and_another_still_has_some() -> None:
+async def test_caller_gets_half_of_the_free_requests() -> None:
     pressure = AdmissionControl(Limits(requests=10))
-    with contextlib.ExitStack() as stack, nothing_left(pressure):
+    with contextlib.ExitStack() as stack, all_released(pressure):
         for _ in range(5):
             await stack.enter_context(pressure.admit("greedy")).start()
         with pytest.raises(ProblemRaised, match="5 requests of this caller") as refused:
@@ -115,9 +115,9 @@ async def test_a_caller_has_as_many_under_way_as_are_free_and_another_still_has_
         stack.close()
 
 
-async def test_of_too_many_bodies_of_a_caller_the_slowest_is_dropped() -> None:
+async def test_slowest_body_of_a_caller_is_dropped() -> None:
     pressure = AdmissionControl(Limits(receiving=5))
-    with nothing_left(pressure):
+    with all_released(pressure):
         slow, fast, other = Upload(pressure, "greedy"), Upload(pressure, "greedy"), Upload(pressure, "other")
         waiting = [slow.wait(), other.wait()]
         await asyncio.sleep(0.01)
@@ -138,9 +138,9 @@ async def test_of_too_many_bodies_of_a_caller_the_slowest_is_dropped() -> None:
             upload.end()
 
 
-async def test_who_comes_new_takes_the_place_of_the_slowest_of_who_has_most() -> None:
+async def test_new_caller_displaces_the_slowest_body() -> None:
     pressure = AdmissionControl(Limits(receiving=4))
-    with nothing_left(pressure):
+    with all_released(pressure):
         uploads = [Upload(pressure, key) for key in ("a", "b", "b", "c")]
         waiting = [upload.wait() for upload in uploads]
         await turns()
@@ -157,9 +157,9 @@ async def test_who_comes_new_takes_the_place_of_the_slowest_of_who_has_most() ->
             upload.end()
 
 
-async def test_where_there_is_no_room_who_has_most_of_it_loses_its_slowest_body() -> None:
+async def test_full_memory_drops_the_slowest_body() -> None:
     pressure = AdmissionControl(Limits(body_bytes=LARGE))
-    with nothing_left(pressure):
+    with all_released(pressure):
         small, large, other = Upload(pressure, "greedy"), Upload(pressure, "greedy"), Upload(pressure, "other")
         await small.take(2 * SMALL_BYTES)
         await large.take(LARGE - 10 * SMALL_BYTES)
@@ -178,9 +178,9 @@ async def test_where_there_is_no_room_who_has_most_of_it_loses_its_slowest_body(
             upload.end()
 
 
-async def test_who_has_most_is_refused_and_a_small_body_never_is() -> None:
+async def test_largest_caller_is_rejected_not_small_bodies() -> None:
     pressure = AdmissionControl(Limits(body_bytes=LARGE))
-    with nothing_left(pressure):
+    with all_released(pressure):
         first, second, third = Upload(pressure, "a"), Upload(pressure, "greedy"), Upload(pressure, "c")
         await first.take(LARGE // 4)
         await second.take(LARGE // 2)
@@ -191,9 +191,9 @@ async def test_who_has_most_is_refused_and_a_small_body_never_is() -> None:
             upload.end()
 
 
-async def test_of_large_bodies_of_one_caller_a_second_waits_and_may_be_dropped_for_another() -> None:
+async def test_second_large_body_waits_and_may_be_dropped() -> None:
     pressure = AdmissionControl(Limits(body_bytes=LARGE))
-    with nothing_left(pressure):
+    with all_released(pressure):
         first, second, other = Upload(pressure, "greedy"), Upload(pressure, "greedy"), Upload(pressure, "other")
         await first.take(LARGE // 2, more=False)
         second.sender.send(LARGE // 2, more=False)
@@ -208,9 +208,9 @@ async def test_of_large_bodies_of_one_caller_a_second_waits_and_may_be_dropped_f
             upload.end()
 
 
-async def test_a_large_body_goes_on_when_the_one_before_is_done() -> None:
+async def test_large_body_continues_after_the_previous_one() -> None:
     pressure = AdmissionControl(Limits(body_bytes=LARGE))
-    with nothing_left(pressure):
+    with all_released(pressure):
         first, second = Upload(pressure, "a"), Upload(pressure, "a")
         await first.take(LARGE // 2, more=False)
         second.sender.send(LARGE // 2, more=False)
@@ -223,10 +223,10 @@ async def test_a_large_body_goes_on_when_the_one_before_is_done() -> None:
         second.end()
 
 
-async def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_wait_for_memory_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_TURN_WAIT_S", 0.01)
     pressure = AdmissionControl(Limits(body_bytes=LARGE))
-    with nothing_left(pressure):
+    with all_released(pressure):
         first, second = Upload(pressure, "a"), Upload(pressure, "a")
         await first.take(LARGE // 2, more=False)
         with pytest.raises(ProblemRaised, match="other requests of this caller took"):
@@ -235,9 +235,9 @@ async def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
         second.end()
 
 
-async def test_a_body_that_comes_too_slowly_is_refused_and_one_that_keeps_pace_goes_on() -> None:
+async def test_only_slow_bodies_are_rejected() -> None:
     pressure = AdmissionControl(Limits(pace=MinimumRate(bytes_s=1000, window_s=0.1)))
-    with nothing_left(pressure):
+    with all_released(pressure):
         slow, steady = Upload(pressure, "a"), Upload(pressure, "a")
         await slow.take(99)
         for _ in range(4):
@@ -253,9 +253,9 @@ async def test_a_body_that_comes_too_slowly_is_refused_and_one_that_keeps_pace_g
         steady.end()
 
 
-async def test_the_time_in_which_nobody_asks_for_a_body_is_not_the_callers() -> None:
+async def test_pause_of_the_reader_does_not_count() -> None:
     pressure = AdmissionControl(Limits(pace=MinimumRate(bytes_s=1000, window_s=0.05)))
-    with nothing_left(pressure):
+    with all_released(pressure):
         upload = Upload(pressure, "a")
         for _ in range(3):
             await asyncio.sleep(0.06)
@@ -263,9 +263,9 @@ async def test_the_time_in_which_nobody_asks_for_a_body_is_not_the_callers() -> 
         upload.end()
 
 
-async def test_an_import_is_under_way_only_while_it_works_on_a_piece() -> None:
+async def test_import_runs_only_during_a_piece() -> None:
     pressure = AdmissionControl(Limits())
-    with nothing_left(pressure):
+    with all_released(pressure):
         upload = Upload(pressure, "a")
         upload.hold.is_in_pieces = True
         await upload.take(1000)
@@ -279,9 +279,9 @@ async def test_an_import_is_under_way_only_while_it_works_on_a_piece() -> None:
         upload.end()
 
 
-async def test_exports_have_places_of_their_own() -> None:
+async def test_exports_have_their_own_limit() -> None:
     pressure = AdmissionControl(Limits(exports=4))
-    with contextlib.ExitStack() as stack, nothing_left(pressure):
+    with contextlib.ExitStack() as stack, all_released(pressure):
         holds = [stack.enter_context(pressure.admit("greedy")) for _ in range(3)]
         for hold in holds[:2]:
             await hold.start()
@@ -293,7 +293,7 @@ async def test_exports_have_places_of_their_own() -> None:
         stack.close()
 
 
-async def test_a_caller_that_takes_most_of_a_busy_process_runs_a_few_at_a_time() -> None:
+async def test_busy_caller_runs_a_few_requests_at_a_time() -> None:
     pressure = AdmissionControl(Limits())
 
     async def search(key: str, busy: list[int]) -> None:
@@ -302,7 +302,7 @@ async def test_a_caller_that_takes_most_of_a_busy_process_runs_a_few_at_a_time()
             busy.append(pressure.shares["greedy"].running)
             await asyncio.sleep(0.01)
 
-    with nothing_left(pressure):
+    with all_released(pressure):
         pressure.times = AlwaysTooMuch()
         running: list[int] = []
         await asyncio.gather(*(search("greedy", running) for _ in range(40)))
@@ -311,7 +311,7 @@ async def test_a_caller_that_takes_most_of_a_busy_process_runs_a_few_at_a_time()
         assert len(running) == 40
 
 
-async def test_the_time_of_work_is_counted_but_not_what_it_waits() -> None:
+async def test_work_time_excludes_waiting() -> None:
     pressure = AdmissionControl(Limits())
     times = pressure.times
 
@@ -335,7 +335,7 @@ async def _awaiting(work: Awaitable[None]) -> None:
     await work
 
 
-def test_strangers_share_a_pool() -> None:
+def test_unauthenticated_callers_share_a_limit() -> None:
     pressure = AdmissionControl(Limits(unauthenticated=1))
     with (
         pressure.admit_unauthenticated(),
@@ -359,14 +359,14 @@ def test_strangers_share_a_pool() -> None:
         (Caller("agents", "bot"), "10.0.0.1", "10.0.0.2", True),
     ],
 )
-def test_callers_are_told_apart(caller: Caller, one: str, other: str | None, is_same: bool) -> None:
+def test_caller_key_separates_callers(caller: Caller, one: str, other: str | None, is_same: bool) -> None:
     assert (caller_key(caller, one) == caller_key(caller, other)) is is_same
 
 
 @pytest.mark.parametrize("caller", [UNBOUNDED_CALLER, Caller("agents", "bot")])
-def test_many_user_tokens_have_no_larger_share_than_who_minted_them(caller: Caller) -> None:
+def test_user_tokens_share_the_limit_of_their_issuer(caller: Caller) -> None:
     tokens = [
         replace(caller, delegation=Delegation("bot", "agents", "uid", user, frozenset({Verb.READ}))) for user in "abc"
     ]
 
-    assert {caller_key(one, "10.0.0.1") for one in tokens} == {caller_key(caller, "10.0.0.1")}
+    assert {caller_key(token, "10.0.0.1") for token in tokens} == {caller_key(caller, "10.0.0.1")}

@@ -1,4 +1,4 @@
-"""The verb of rebuilds on a folder of manifests, whose other side a test plays."""
+"""`agentmemory rebuild` on a folder of manifests; the tests write the statuses."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from agentmemory_operator.spec.kinds.agent_memory import API_VERSION, CANCEL_REB
 from tests.support.job.job_folder import NAMESPACE, JobFolder, condition
 
 KIND = "AgentMemory"
-BEGUN = "2026-11-22T08:00:00.000Z"
+STARTED = "2026-11-22T08:00:00.000Z"
 COPYING = {
     "kind": "Rebuild",
     "state": "Running",
@@ -24,7 +24,7 @@ COPYING = {
     "copied": 250,
     "total": 1000,
     "embeddingCalls": 4,
-    "startTime": BEGUN,
+    "startTime": STARTED,
 }
 MOVED = COPYING | {"step": "Drain", "copied": 1000, "moveTime": "2026-11-22T08:01:00.000Z"}
 DONE = MOVED | {
@@ -33,20 +33,20 @@ DONE = MOVED | {
     "endTime": "2099-11-22T08:02:00.000Z",
     "message": "agent_memory_bot__2 is live and replaces agent_memory_bot__1",
 }
-BACK = DONE | {"kind": "Rollback", "source": "agent_memory_bot__2", "target": "agent_memory_bot__1"}
-AGAIN = {"startTime": "2026-11-22T09:00:00.000Z"}
+ROLLED_BACK = DONE | {"kind": "Rollback", "source": "agent_memory_bot__2", "target": "agent_memory_bot__1"}
+RESTARTED = {"startTime": "2026-11-22T09:00:00.000Z"}
 HELD = {"digest": "d4e5f6", "changes": [{"class": "Rebuild", "change": "…", "cost": "…", "held": True}]}
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobFolder:
-    """A folder with an agent in a manifest that commands may change."""
+    """A folder with an agent whose manifest the commands may change."""
     monkeypatch.setattr(job_commands, "POLL_S", 0.02)
     monkeypatch.setattr(rebuilds, "POLL_S", 0.02)
     monkeypatch.setattr(rebuilds, "START_TIMEOUT_S", 2.0)
-    made = JobFolder(tmp_path, agents=())
-    declare(made)
-    return made
+    job_folder = JobFolder(tmp_path, agents=())
+    declare(job_folder)
+    return job_folder
 
 
 def declare(folder: JobFolder, annotations: dict[str, str] | None = None, **spec: Any) -> None:
@@ -61,68 +61,68 @@ def annotations_of(folder: JobFolder) -> dict[str, str]:
     return found
 
 
-def test_it_shows_how_far_the_copy_is_and_what_can_be_done(folder: JobFolder) -> None:
+def test_progress_and_next_commands_are_shown(folder: JobFolder) -> None:
     declare(folder, rebuild={"maxEmbeddingCallsPerHour": 1000})
     folder.report(KIND, "bot", rebuild=COPYING)
 
-    done = folder.run("rebuild", "bot")
+    result = folder.run("rebuild", "bot")
 
-    assert done.exit_code == 0, done.output
-    assert "Rebuild of agents/bot: step 2 of 8, Copy" in done.output
-    assert "250 of 1,000 points (25%)" in done.output
-    assert "4, at most 1,000 an hour" in done.output
-    assert f"cancel: agentmemory rebuild bot --manifests {folder.path} --cancel" in done.output
+    assert result.exit_code == 0, result.output
+    assert "Rebuild of agents/bot: step 2 of 8, Copy" in result.output
+    assert "250 of 1,000 points (25%)" in result.output
+    assert "4, at most 1,000 an hour" in result.output
+    assert f"cancel: agentmemory rebuild bot --manifests {folder.path} --cancel" in result.output
 
 
-def test_what_it_waits_for_is_said(folder: JobFolder) -> None:
+def test_reason_of_waiting_is_shown(folder: JobFolder) -> None:
     folder.report(KIND, "bot", rebuild=COPYING | {"state": "Waiting", "message": "MemoryRestore undo goes first"})
 
-    done = folder.run("rebuild", "bot")
+    result = folder.run("rebuild", "bot")
 
-    assert "waiting in step 2 of 8, Copy" in done.output
-    assert "MemoryRestore undo goes first" in done.output
+    assert "waiting in step 2 of 8, Copy" in result.output
+    assert "MemoryRestore undo goes first" in result.output
 
 
-def test_programs_get_the_figures(folder: JobFolder) -> None:
+def test_json_output_contains_the_figures(folder: JobFolder) -> None:
     folder.report(KIND, "bot", rebuild=DONE)
 
-    told = json.loads(folder.run("rebuild", "bot", "-o", "json").output)
+    document = json.loads(folder.run("rebuild", "bot", "-o", "json").output)
 
-    assert told["rebuild"] == DONE
-    assert told["previousCollection"] == {"physical": "agent_memory_bot__1", "until": "2099-11-23T08:02:00.000Z"}
-    assert told["underWay"] is False
+    assert document["rebuild"] == DONE
+    assert document["previousCollection"] == {"physical": "agent_memory_bot__1", "until": "2099-11-23T08:02:00.000Z"}
+    assert document["underWay"] is False
 
 
-def test_one_that_was_never_rebuilt_shows_the_plan_that_is_held(folder: JobFolder) -> None:
+def test_held_plan_is_shown_without_a_rebuild(folder: JobFolder) -> None:
     folder.report(KIND, "bot", plan=HELD)
 
-    done = folder.run("rebuild", "bot")
+    result = folder.run("rebuild", "bot")
 
-    assert "agents/bot has never been rebuilt" in done.output
-    assert "plan d4e5f6 needs a Rebuild" in done.output
-    assert "agentmemory approve bot" in done.output
+    assert "agents/bot has never been rebuilt" in result.output
+    assert "plan d4e5f6 needs a Rebuild" in result.output
+    assert "agentmemory approve bot" in result.output
 
 
-def test_after_the_end_it_says_until_when_there_is_a_way_back(folder: JobFolder) -> None:
+def test_completed_rebuild_shows_the_rollback_deadline(folder: JobFolder) -> None:
     folder.report(KIND, "bot", rebuild=DONE)
 
-    done = folder.run("rebuild", "bot")
+    result = folder.run("rebuild", "bot")
 
-    assert "agent_memory_bot__1 until 2099-11-23T08:02:00.000Z" in done.output
-    assert "--rollback" in done.output
+    assert "agent_memory_bot__1 until 2099-11-23T08:02:00.000Z" in result.output
+    assert "--rollback" in result.output
 
 
-def test_what_probe_searches_found_is_shown(folder: JobFolder) -> None:
+def test_results_of_probe_searches_are_shown(folder: JobFolder) -> None:
     recall = {"probes": 48, "foundBefore": 1, "foundAfter": 0.95, "neighbours": 0.367}
     folder.report(KIND, "bot", rebuild=COPYING | {"step": "Verify", "recall": recall})
 
-    done = folder.run("rebuild", "bot")
+    result = folder.run("rebuild", "bot")
 
-    said = "48 probe searches: found by their own text 100.0% -> 95.0%, 36.7% of the same nearest"
-    assert said in done.output
+    message = "48 probe searches: found by their own text 100.0% -> 95.0%, 36.7% of the same nearest"
+    assert message in result.output
 
 
-def test_pausing_and_going_on_set_the_annotation_and_take_it_off(folder: JobFolder) -> None:
+def test_pause_and_resume_edit_the_annotation(folder: JobFolder) -> None:
     folder.report(KIND, "bot", rebuild=COPYING)
 
     paused = folder.run("rebuild", "bot", "--pause")
@@ -135,19 +135,19 @@ def test_pausing_and_going_on_set_the_annotation_and_take_it_off(folder: JobFold
     assert annotations_of(folder) == {}
 
 
-def test_cancelling_names_the_plan_and_lets_nothing_pause_it(folder: JobFolder) -> None:
+def test_cancel_names_the_plan_and_removes_the_pause(folder: JobFolder) -> None:
     declare(folder, {PAUSE_REBUILD: "since yesterday"})
     folder.report(KIND, "bot", rebuild=COPYING | {"state": "Paused"})
 
-    done = folder.run("rebuild", "bot", "--cancel")
+    result = folder.run("rebuild", "bot", "--cancel")
 
-    assert done.exit_code == 0, done.output
+    assert result.exit_code == 0, result.output
     assert annotations_of(folder) == {CANCEL_REBUILD: "a1b2c3"}
-    assert "agent_memory_bot__2 is removed" in done.output
+    assert "agent_memory_bot__2 is removed" in result.output
 
 
 @pytest.mark.parametrize(
-    ("rebuild", "option", "said"),
+    ("rebuild", "option", "message"),
     [
         ({}, "--pause", "no rebuild in progress that can be paused"),
         (DONE, "--cancel", "no rebuild in progress that can be cancelled"),
@@ -156,109 +156,112 @@ def test_cancelling_names_the_plan_and_lets_nothing_pause_it(folder: JobFolder) 
         (COPYING, "--resume", "is not paused"),
         (COPYING, "--rollback", "--cancel stops it before the switch"),
         ({}, "--rollback", "has no previous collection"),
-        (BACK, "--rollback", "is already rolled back"),
+        (ROLLED_BACK, "--rollback", "is already rolled back"),
         (DONE | {"endTime": "2026-11-01T00:00:00.000Z"}, "--rollback", "was kept until 2026-11-02T00:00:00.000Z"),
     ],
 )
-def test_what_cannot_be_done_is_refused_with_the_reason(
-    folder: JobFolder, rebuild: dict[str, Any], option: str, said: str
+def test_impossible_action_is_rejected_with_the_reason(
+    folder: JobFolder, rebuild: dict[str, Any], option: str, message: str
 ) -> None:
     folder.report(KIND, "bot", rebuild=rebuild)
 
-    done = folder.run("rebuild", "bot", option)
+    result = folder.run("rebuild", "bot", option)
 
-    assert done.exit_code == 1
-    assert said in done.output
+    assert result.exit_code == 1
+    assert message in result.output
     assert annotations_of(folder) == {}
 
 
-def test_two_actions_at_once_are_refused(folder: JobFolder) -> None:
-    done = folder.run("rebuild", "bot", "--pause", "--cancel")
+def test_two_actions_at_once_are_rejected(folder: JobFolder) -> None:
+    result = folder.run("rebuild", "bot", "--pause", "--cancel")
 
-    assert done.exit_code == 2
-    assert "--pause, --cancel" in done.output
+    assert result.exit_code == 2
+    assert "--pause, --cancel" in result.output
 
 
-def test_a_rollback_says_what_it_will_do_and_does_nothing_without_a_yes(folder: JobFolder) -> None:
+def test_rollback_requires_confirmation(folder: JobFolder) -> None:
     folder.report(KIND, "bot", rebuild=DONE)
 
-    done = folder.run("rebuild", "bot", "--rollback")
+    result = folder.run("rebuild", "bot", "--rollback")
 
-    assert done.exit_code == 2
-    assert "agent_memory_bot__1 becomes live again instead of agent_memory_bot__2" in done.output
-    assert "add --yes" in done.output
+    assert result.exit_code == 2
+    assert "agent_memory_bot__1 becomes live again instead of agent_memory_bot__2" in result.output
+    assert "add --yes" in result.output
     assert annotations_of(folder) == {}
 
 
-def test_a_rollback_that_nobody_waits_for_names_what_is_live(folder: JobFolder) -> None:
+def test_no_wait_rollback_names_the_live_collection(folder: JobFolder) -> None:
     folder.report(KIND, "bot", rebuild=DONE)
 
-    done = folder.run("rebuild", "bot", "--rollback", "--yes", "--no-wait")
+    result = folder.run("rebuild", "bot", "--rollback", "--yes", "--no-wait")
 
-    assert done.exit_code == 0, done.output
+    assert result.exit_code == 0, result.output
     assert annotations_of(folder) == {ROLLBACK_REBUILD: "agent_memory_bot__2"}
 
 
-def test_a_rollback_is_waited_for_and_ends_with_what_is_live(folder: JobFolder) -> None:
+def test_rollback_waits_for_the_live_collection(folder: JobFolder) -> None:
     folder.report(KIND, "bot", rebuild=DONE)
-    before, running = {"rebuild": DONE}, BACK | AGAIN | {"state": "Running", "step": "CatchUp"}
+    before, running = {"rebuild": DONE}, ROLLED_BACK | RESTARTED | {"state": "Running", "step": "CatchUp"}
 
-    with folder.report_statuses(KIND, before, before, before, {"rebuild": running}, {"rebuild": BACK | AGAIN}):
-        done = folder.run("rebuild", "bot", "--rollback", "--yes")
+    with folder.report_statuses(
+        KIND, before, before, before, {"rebuild": running}, {"rebuild": ROLLED_BACK | RESTARTED}
+    ):
+        result = folder.run("rebuild", "bot", "--rollback", "--yes")
 
-    assert done.exit_code == 0, done.output
-    assert "Rollback done" in done.output
+    assert result.exit_code == 0, result.output
+    assert "Rollback done" in result.output
 
 
-def test_a_rollback_that_no_operator_begins_is_told(folder: JobFolder) -> None:
+def test_rollback_without_an_operator_is_reported(folder: JobFolder) -> None:
     folder.report(KIND, "bot", rebuild=DONE)
 
-    done = folder.run("rebuild", "bot", "--rollback", "--yes")
+    result = folder.run("rebuild", "bot", "--rollback", "--yes")
 
-    assert done.exit_code == 1
-    assert "no rebuild has started: is an operator running?" in done.output
+    assert result.exit_code == 1
+    assert "no rebuild has started: is an operator running?" in result.output
 
 
 @pytest.mark.parametrize(
-    ("end", "exit_code", "said"),
+    ("end", "exit_code", "message"),
     [
         (DONE, 0, "Rebuild done: agent_memory_bot__2 is live"),
         (COPYING | {"state": "Failed", "message": "no room"}, 1, "Rebuild failed: no room"),
     ],
 )
-def test_watching_shows_each_step_and_ends_with_what_came_of_it(
-    folder: JobFolder, end: dict[str, Any], exit_code: int, said: str
+def test_watch_shows_each_step_and_the_result(
+    folder: JobFolder, end: dict[str, Any], exit_code: int, message: str
 ) -> None:
     folder.report(KIND, "bot", rebuild=COPYING)
     steps = [{"rebuild": COPYING}, {"rebuild": COPYING | {"step": "Verify"}}, {"rebuild": MOVED}, {"rebuild": end}]
 
     with folder.report_statuses(KIND, *steps):
-        done = folder.run("rebuild", "bot", "--watch")
+        result = folder.run("rebuild", "bot", "--watch")
 
-    assert done.exit_code == exit_code, done.output
-    assert "  step 2 of 8, Copy: 250 of 1,000 points\n" in done.output
-    assert "  step 5 of 8, Verify\n" in done.output
-    assert said in done.output
+    assert result.exit_code == exit_code, result.output
+    assert "  step 2 of 8, Copy: 250 of 1,000 points\n" in result.output
+    assert "  step 5 of 8, Verify\n" in result.output
+    assert message in result.output
 
 
-def test_watching_what_is_held_waits_for_the_approval_and_then_for_the_end(folder: JobFolder) -> None:
+def test_watch_of_a_held_plan_waits_for_approval(folder: JobFolder) -> None:
     held = {"plan": HELD, "conditions": [condition("InSync", "False", "AwaitingApproval")]}
     folder.report(KIND, "bot", **held)
 
     with folder.report_statuses(KIND, held, held, held, held | {"rebuild": COPYING}, {"rebuild": DONE}):
-        done = folder.run("rebuild", "bot", "--watch")
+        result = folder.run("rebuild", "bot", "--watch")
 
-    assert done.exit_code == 0, done.output
-    assert "plan d4e5f6 is waiting for approval: AwaitingApproval" in done.output
+    assert result.exit_code == 0, result.output
+    assert "plan d4e5f6 is waiting for approval: AwaitingApproval" in result.output
 
 
-def test_a_rebuild_of_a_manifest_of_its_author_is_paused_beside_it(tmp_path: Path) -> None:
+def test_foreign_manifest_is_paused_apart(tmp_path: Path) -> None:
+    """The annotation is stored below `.status`."""
     (tmp_path / "other").mkdir()
     folder = JobFolder(tmp_path / "other")
     folder.report(KIND, "bot", rebuild=COPYING)
 
-    done = folder.run("rebuild", "bot", "--pause")
+    result = folder.run("rebuild", "bot", "--pause")
 
-    assert done.exit_code == 0, done.output
-    [kept] = (tmp_path / "other" / ".status" / "annotations").iterdir()
-    assert PAUSE_REBUILD in kept.read_text()
+    assert result.exit_code == 0, result.output
+    [annotation_file] = (tmp_path / "other" / ".status" / "annotations").iterdir()
+    assert PAUSE_REBUILD in annotation_file.read_text()

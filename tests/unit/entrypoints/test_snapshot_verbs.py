@@ -1,4 +1,4 @@
-"""The verbs of snapshots on a folder of manifests, whose other side a test plays."""
+"""`agentmemory snapshot` on a folder of manifests; the tests write the statuses."""
 
 import json
 import threading
@@ -27,48 +27,48 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobFolder:
 
 
 class TestCreate:
-    def test_it_writes_an_object_of_a_new_name_and_says_how_to_see_it(self, folder: JobFolder) -> None:
-        done = folder.run("snapshot", "create", "bot")
+    def test_object_gets_a_new_name(self, folder: JobFolder) -> None:
+        result = folder.run("snapshot", "create", "bot")
 
-        assert done.exit_code == 0, done.output
-        made = folder.read_written(KIND)
-        assert made["metadata"]["name"].startswith("bot-20")
-        assert made["spec"] == {"agentMemoryRef": {"name": "bot"}}
-        assert f"created MemorySnapshot agents/{made['metadata']['name']}" in done.output
-        assert f"agentmemory snapshot list bot --manifests {folder.path}" in done.output
+        assert result.exit_code == 0, result.output
+        document = folder.read_written(KIND)
+        assert document["metadata"]["name"].startswith("bot-20")
+        assert document["spec"] == {"agentMemoryRef": {"name": "bot"}}
+        assert f"created MemorySnapshot agents/{document['metadata']['name']}" in result.output
+        assert f"agentmemory snapshot list bot --manifests {folder.path}" in result.output
 
-    def test_its_options_become_the_object(self, folder: JobFolder) -> None:
+    def test_options_are_stored_in_the_object(self, folder: JobFolder) -> None:
         folder.run("snapshot", "create", "bot", "--name", "before-upgrade", "--verify", "Checksum")
 
-        made = folder.read_written(KIND)
-        assert made["metadata"]["name"] == "before-upgrade"
-        assert made["spec"]["verify"] == "Checksum"
+        document = folder.read_written(KIND)
+        assert document["metadata"]["name"] == "before-upgrade"
+        assert document["spec"]["verify"] == "Checksum"
 
-    def test_an_agent_that_does_not_exist_is_named_and_nothing_is_created(self, folder: JobFolder) -> None:
-        done = folder.run("snapshot", "create", "nobody")
+    def test_missing_agent_is_named(self, folder: JobFolder) -> None:
+        result = folder.run("snapshot", "create", "nobody")
 
-        assert done.exit_code == 1
-        assert "there is no AgentMemory agents/nobody" in done.output
+        assert result.exit_code == 1
+        assert "there is no AgentMemory agents/nobody" in result.output
         assert not list(folder.path.glob("*.memorysnapshot.yaml"))
 
-    def test_a_name_that_is_taken_is_refused(self, folder: JobFolder) -> None:
+    def test_existing_name_is_rejected(self, folder: JobFolder) -> None:
         folder.run("snapshot", "create", "bot", "--name", "one")
 
-        done = folder.run("snapshot", "create", "bot", "--name", "one")
+        result = folder.run("snapshot", "create", "bot", "--name", "one")
 
-        assert done.exit_code == 1
-        assert "MemorySnapshot agents/one exists already: choose another --name" in done.output
+        assert result.exit_code == 1
+        assert "MemorySnapshot agents/one exists already: choose another --name" in result.output
 
     @pytest.mark.parametrize(("output", "load"), [("json", json.loads), ("yaml", yaml.safe_load)])
-    def test_programs_get_the_object_alone(self, folder: JobFolder, output: str, load: Any) -> None:
-        done = folder.run("snapshot", "create", "bot", "--name", "one", "-o", output)
+    def test_stdout_contains_only_the_object(self, folder: JobFolder, output: str, load: Any) -> None:
+        result = folder.run("snapshot", "create", "bot", "--name", "one", "-o", output)
 
-        made = load(done.stdout)
-        assert (made["kind"], made["metadata"]["name"]) == (KIND, "one")
-        assert made["spec"] == {"agentMemoryRef": {"name": "bot"}}
-        assert "created MemorySnapshot agents/one" in done.stderr
+        document = load(result.stdout)
+        assert (document["kind"], document["metadata"]["name"]) == (KIND, "one")
+        assert document["spec"] == {"agentMemoryRef": {"name": "bot"}}
+        assert "created MemorySnapshot agents/one" in result.stderr
 
-    def test_waiting_tells_each_step_and_the_end(self, folder: JobFolder) -> None:
+    def test_wait_shows_each_step_and_the_result(self, folder: JobFolder) -> None:
         good = [condition("Succeeded", "True", "SnapshotTaken", "12 bytes"), condition("Verified", "True")]
         with folder.report_statuses(
             KIND,
@@ -76,20 +76,20 @@ class TestCreate:
             {"progress": "verified: 3 of 4", "conditions": [condition("Progressing", "True")]},
             {"conditions": good},
         ):
-            done = folder.run("snapshot", "create", "bot", "--name", "one", "--wait")
+            result = folder.run("snapshot", "create", "bot", "--name", "one", "--wait")
 
-        assert done.exit_code == 0, done.output
-        assert "  Qdrant is taking the snapshot\n  verified: 3 of 4\n" in done.output
-        assert done.output.endswith("MemorySnapshot agents/one has succeeded (SnapshotTaken): 12 bytes\n")
+        assert result.exit_code == 0, result.output
+        assert "  Qdrant is taking the snapshot\n  verified: 3 of 4\n" in result.output
+        assert result.output.endswith("MemorySnapshot agents/one has succeeded (SnapshotTaken): 12 bytes\n")
 
-    def test_waiting_for_what_fails_ends_with_the_reason(self, folder: JobFolder) -> None:
+    def test_wait_fails_with_the_reason(self, folder: JobFolder) -> None:
         with folder.report_statuses(KIND, {"conditions": [condition("Succeeded", "False", "DiskFull", "free some")]}):
-            done = folder.run("snapshot", "create", "bot", "--name", "one", "--wait")
+            result = folder.run("snapshot", "create", "bot", "--name", "one", "--wait")
 
-        assert done.exit_code == 1
-        assert "agentmemory: MemorySnapshot agents/one failed (DiskFull): free some" in done.output
+        assert result.exit_code == 1
+        assert "agentmemory: MemorySnapshot agents/one failed (DiskFull): free some" in result.output
 
-    def test_an_object_that_is_deleted_meanwhile_ends_the_waiting(self, folder: JobFolder) -> None:
+    def test_wait_ends_if_the_object_is_deleted(self, folder: JobFolder) -> None:
         def delete() -> None:
             while not list(folder.path.glob("*.memorysnapshot.yaml")):
                 time.sleep(0.01)
@@ -97,32 +97,32 @@ class TestCreate:
 
         player = threading.Thread(target=delete)
         player.start()
-        done = folder.run("snapshot", "create", "bot", "--name", "one", "--wait")
+        result = folder.run("snapshot", "create", "bot", "--name", "one", "--wait")
         player.join()
 
-        assert done.exit_code == 1
-        assert "MemorySnapshot agents/one was deleted before it finished" in done.output
+        assert result.exit_code == 1
+        assert "MemorySnapshot agents/one was deleted before it finished" in result.output
 
-    def test_ctrl_c_leaves_the_object_and_says_so(self, folder: JobFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_interrupt_keeps_the_object(self, folder: JobFolder, monkeypatch: pytest.MonkeyPatch) -> None:
         async def interrupt(*_: Any) -> None:
             raise KeyboardInterrupt
 
         monkeypatch.setattr("agentmemory_operator.entrypoints.cli.job_commands.follow", interrupt)
-        done = folder.run("snapshot", "create", "bot", "--name", "one", "--wait")
+        result = folder.run("snapshot", "create", "bot", "--name", "one", "--wait")
 
-        assert done.exit_code == 130
-        assert "the snapshot continues; `agentmemory snapshot list bot" in done.output
+        assert result.exit_code == 130
+        assert "the snapshot continues; `agentmemory snapshot list bot" in result.output
         assert folder.read_written(KIND)["metadata"]["name"] == "one"
 
 
-def test_a_folder_and_a_context_exclude_each_other(folder: JobFolder) -> None:
-    done = folder.run("snapshot", "list", "bot", "--context", "prod")
+def test_folder_and_context_exclude_each_other(folder: JobFolder) -> None:
+    result = folder.run("snapshot", "list", "bot", "--context", "prod")
 
-    assert done.exit_code == 2
-    assert "omit --context" in " ".join(done.output.replace("│", "").split())
+    assert result.exit_code == 2
+    assert "omit --context" in " ".join(result.output.replace("│", "").split())
 
 
-MADE = {
+COMPLETED = {
     "conditions": [condition("Succeeded", "True"), condition("Verified", "True")],
     "points": {"before": 7, "after": 7},
     "sizeBytes": 12_345_678,
@@ -131,16 +131,16 @@ MADE = {
 }
 
 
-def make(folder: JobFolder, **begun: str) -> None:
-    """Have snapshots that were made, by their names and when."""
-    for name in begun:
+def create_completed(folder: JobFolder, **start_times: str) -> None:
+    """Create completed snapshots with these names and start times."""
+    for name in start_times:
         folder.run("snapshot", "create", "bot", "--name", name)
-        folder.report(KIND, name, **MADE, startTime=begun[name])
+        folder.report(KIND, name, **COMPLETED, startTime=start_times[name])
 
 
 class TestList:
-    def test_it_is_a_line_a_snapshot_newest_first(self, folder: JobFolder) -> None:
-        make(folder, old="2026-11-21T03:00:00Z", new="2026-11-22T03:00:00Z")
+    def test_snapshots_are_listed_newest_first(self, folder: JobFolder) -> None:
+        create_completed(folder, old="2026-11-21T03:00:00Z", new="2026-11-22T03:00:00Z")
 
         heading, *lines = folder.run("snapshot", "list", "bot").output.splitlines()
 
@@ -150,22 +150,27 @@ class TestList:
         ]
         assert lines[1].split()[0] == "old"
 
-    def test_programs_get_figures(self, folder: JobFolder) -> None:
-        make(folder, one="2026-11-22T03:00:00Z")
+    def test_structured_output_contains_the_figures(self, folder: JobFolder) -> None:
+        create_completed(folder, one="2026-11-22T03:00:00Z")
 
-        (one,) = json.loads(folder.run("snapshot", "list", "bot", "-o", "json").output)["snapshots"]
-        also = yaml.safe_load(folder.run("snapshot", "list", "bot", "-o", "yaml").output)["snapshots"]
+        (snapshot,) = json.loads(folder.run("snapshot", "list", "bot", "-o", "json").output)["snapshots"]
+        from_yaml = yaml.safe_load(folder.run("snapshot", "list", "bot", "-o", "yaml").output)["snapshots"]
 
-        assert (one["name"], one["points"], one["sizeBytes"], one["verified"]) == ("one", 7, 12_345_678, "True")
-        assert also == [one]
+        assert (snapshot["name"], snapshot["points"], snapshot["sizeBytes"], snapshot["verified"]) == (
+            "one",
+            7,
+            12_345_678,
+            "True",
+        )
+        assert from_yaml == [snapshot]
 
-    def test_it_is_said_why_each_is_kept_and_what_goes(self, folder: JobFolder) -> None:
+    def test_retention_reason_is_shown(self, folder: JobFolder) -> None:
         retention = {"keepLast": 1, "daily": 0, "weekly": 0, "monthly": 0}
         spec = {"connectionRef": {"name": "main"}, "snapshots": {"retention": retention}}
         folder.declare("AgentMemory", "bot", spec)
         folder.declare("QdrantConnection", "main", {"url": "http://qdrant:6333"})
         folder.report("QdrantConnection", "main", version="1.18.3")
-        make(folder, old="2026-11-20T03:00:00Z", older="2026-11-19T03:00:00Z", new="2026-11-22T03:00:00Z")
+        create_completed(folder, old="2026-11-20T03:00:00Z", older="2026-11-19T03:00:00Z", new="2026-11-22T03:00:00Z")
         for name in ("old", "new"):
             folder.label(KIND, name, **{RETENTION_LABEL: UNDER_RETENTION})
 
@@ -179,17 +184,17 @@ class TestList:
             ),
             "not taken by the schedule",
         ]
-        assert [one["kept"] for one in listed] == [True, False, True]
+        assert [snapshot["kept"] for snapshot in listed] == [True, False, True]
         assert listed[2]["reasons"] == ["not taken by the schedule"]
 
-    def test_another_agent_s_are_left_out(self, folder: JobFolder) -> None:
+    def test_snapshots_of_other_agents_are_omitted(self, folder: JobFolder) -> None:
         folder.run("snapshot", "create", "bot", "--name", "one")
 
         assert folder.run("snapshot", "list", "other").output.startswith("No snapshots found.")
 
 
 @pytest.mark.parametrize(
-    ("conditions", "told"),
+    ("conditions", "expected"),
     [
         ([], "not finished: waits for the operator"),
         ([condition("Succeeded", "Unknown"), condition("Progressing", "True")], "not finished: copying"),
@@ -200,14 +205,14 @@ class TestList:
         ([condition("Succeeded", "True"), condition("Verified", "True")], "yes"),
     ],
 )
-def test_a_few_words_say_whether_it_is_proven(conditions: list[dict[str, Any]], told: str) -> None:
+def test_state_is_described_in_a_few_words(conditions: list[dict[str, Any]], expected: str) -> None:
     progress = {"progress": "copying"} if conditions else {}
 
-    assert describe_state({"status": {"conditions": conditions} | progress}) == told
+    assert describe_state({"status": {"conditions": conditions} | progress}) == expected
 
 
 @pytest.mark.parametrize(
-    ("locations", "told"),
+    ("locations", "expected"),
     [
         ([], "-"),
         ([{"type": "Qdrant"}], "same disk"),
@@ -216,12 +221,12 @@ def test_a_few_words_say_whether_it_is_proven(conditions: list[dict[str, Any]], 
         ([{"type": "Qdrant", "keptIn": "ObjectStorage"}], "Qdrant's S3"),
     ],
 )
-def test_where_the_bytes_are(locations: list[dict[str, str]], told: str) -> None:
-    assert describe_locations({"locations": locations}) == told
+def test_locations_are_described(locations: list[dict[str, str]], expected: str) -> None:
+    assert describe_locations({"locations": locations}) == expected
 
 
 @pytest.mark.parametrize(
-    ("conditions", "is_good"),
+    ("conditions", "has_succeeded"),
     [
         ([], None),
         ([condition("Progressing", "True")], None),
@@ -233,76 +238,76 @@ def test_where_the_bytes_are(locations: list[dict[str, str]], told: str) -> None
         ([condition("Succeeded", "True")], True),
     ],
 )
-def test_it_has_ended_once_it_is_said_to_have_succeeded_or_failed(
-    conditions: list[dict[str, Any]], is_good: bool | None
+def test_outcome_is_known_once_succeeded_or_failed(
+    conditions: list[dict[str, Any]], has_succeeded: bool | None
 ) -> None:
     outcome = read_outcome({"status": {"conditions": conditions}})
 
-    assert (outcome and outcome.has_succeeded) is is_good
+    assert (outcome and outcome.has_succeeded) is has_succeeded
 
 
 @pytest.mark.parametrize(
     ("progress", "share"), [("", (0, 0)), ("step 3 of 8: Verify", (3, 8)), ("copied 10 of 40 bytes", (10, 40))]
 )
-def test_a_share_of_the_whole_is_read_from_the_progress(progress: str, share: tuple[int, int]) -> None:
+def test_progress_is_parsed(progress: str, share: tuple[int, int]) -> None:
     stage = read_stage({"status": {"progress": progress}})
 
     assert (stage.text, stage.done, stage.total) == (progress, *share)
 
 
 class TestDelete:
-    def test_nothing_goes_without_a_yes(self, folder: JobFolder) -> None:
-        make(folder, one="2026-11-22T03:00:00Z")
+    def test_deletion_requires_confirmation(self, folder: JobFolder) -> None:
+        create_completed(folder, one="2026-11-22T03:00:00Z")
 
-        done = folder.run("snapshot", "delete", "one")
+        result = folder.run("snapshot", "delete", "one")
 
-        assert done.exit_code == 2
-        assert "Delete MemorySnapshot agents/one and its bytes (same disk)?" in done.output
-        assert "add --yes" in done.output
+        assert result.exit_code == 2
+        assert "Delete MemorySnapshot agents/one and its bytes (same disk)?" in result.output
+        assert "add --yes" in result.output
         assert folder.read_written(KIND)["metadata"].get("annotations") is None
 
-    def test_an_object_that_no_operator_holds_is_not_deleted(
+    def test_object_without_an_operator_is_not_deleted(
         self, folder: JobFolder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(snapshot_deletion, "FINALIZER_TIMEOUT_S", 0.1)
-        make(folder, one="2026-11-22T03:00:00Z")
+        create_completed(folder, one="2026-11-22T03:00:00Z")
 
-        done = folder.run("snapshot", "delete", "one", "--yes")
+        result = folder.run("snapshot", "delete", "one", "--yes")
 
-        assert done.exit_code == 1
-        assert "was not deleted: no operator acted on it" in done.output
+        assert result.exit_code == 1
+        assert "was not deleted: no operator acted on it" in result.output
         assert folder.read_written(KIND)["metadata"]["name"] == "one"
 
 
 class TestVerify:
-    def test_it_asks_for_a_verification_and_waits_for_the_answer_to_this_request(self, folder: JobFolder) -> None:
-        make(folder, one="2026-11-22T03:00:00Z")
+    def test_wait_ends_with_the_answer_to_this_request(self, folder: JobFolder) -> None:
+        create_completed(folder, one="2026-11-22T03:00:00Z")
 
         def answer() -> None:
             while "annotations" not in folder.read_written(KIND)["metadata"]:
                 time.sleep(0.01)
             request = folder.read_written(KIND)["metadata"]["annotations"]["agentmemory.dev/verify-requested-at"]
             bad = [condition("Succeeded", "True"), condition("Verified", "False", "SampleDiffers", "3 points differ")]
-            folder.report(KIND, "one", **MADE | {"conditions": bad, "verifyRequest": request})
+            folder.report(KIND, "one", **COMPLETED | {"conditions": bad, "verifyRequest": request})
 
         player = threading.Thread(target=answer)
         player.start()
-        done = folder.run("snapshot", "verify", "bot", "one", "--wait")
+        result = folder.run("snapshot", "verify", "bot", "one", "--wait")
         player.join()
 
-        assert done.exit_code == 1
-        assert "verification of MemorySnapshot agents/one" in done.output
-        assert "was taken but not verified (SampleDiffers): 3 points differ" in done.output
+        assert result.exit_code == 1
+        assert "verification of MemorySnapshot agents/one" in result.output
+        assert "was taken but not verified (SampleDiffers): 3 points differ" in result.output
 
     @pytest.mark.parametrize(
-        ("agent", "status", "said"),
+        ("agent", "status", "message"),
         [("other", "True", "is of bot, not of other"), ("bot", "False", "was not taken: see its conditions")],
     )
-    def test_what_cannot_be_verified_is_said(self, folder: JobFolder, agent: str, status: str, said: str) -> None:
+    def test_unverifiable_snapshot_is_reported(self, folder: JobFolder, agent: str, status: str, message: str) -> None:
         folder.run("snapshot", "create", "bot", "--name", "one")
         folder.report(KIND, "one", conditions=[condition("Succeeded", status)])
 
-        done = folder.run("snapshot", "verify", agent, "one")
+        result = folder.run("snapshot", "verify", agent, "one")
 
-        assert done.exit_code == 1
-        assert said in done.output
+        assert result.exit_code == 1
+        assert message in result.output

@@ -1,4 +1,4 @@
-"""Whom a verb means: a development stack that runs, a cluster, or what an option names."""
+"""Target of a verb: a running development stack, a cluster, or the value of an option."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def stacks(*running: RunningStack, has_cluster: bool = False, means_cluster: boo
 
 
 @pytest.mark.parametrize(
-    ("running", "url", "context", "meant"),
+    ("running", "url", "context", "expected"),
     [
         ((), None, None, (DEFAULT_API_URL, None)),
         ((), None, "prod", (DEFAULT_API_URL, None)),
@@ -37,45 +37,45 @@ def stacks(*running: RunningStack, has_cluster: bool = False, means_cluster: boo
         ((HERE, OTHER), OTHER.api, "prod", (OTHER.api, None)),
     ],
 )
-def test_the_api_is_that_which_is_named_else_that_of_the_stack(
-    running: tuple[RunningStack, ...], url: str | None, context: str | None, meant: tuple[str, RunningStack | None]
+def test_api_is_the_named_one_or_that_of_the_stack(
+    running: tuple[RunningStack, ...], url: str | None, context: str | None, expected: tuple[str, RunningStack | None]
 ) -> None:
-    assert stacks(*running).find_api(url, context) == meant
+    assert stacks(*running).find_api(url, context) == expected
 
 
-def test_of_several_stacks_one_has_to_be_named() -> None:
+def test_one_of_several_stacks_must_be_named() -> None:
     with pytest.raises(AgentMemoryError, match=r"name one with --url: .*8080.*; .*9000"):
         stacks(HERE, OTHER).find_api(None, None)
 
 
 @pytest.mark.parametrize(("context", "means_cluster"), [("prod", False), (None, True)])
-def test_a_stack_at_the_usual_url_is_never_taken_for_a_clusters_api(context: str | None, means_cluster: bool) -> None:
+def test_stack_is_never_used_as_the_api_of_a_cluster(context: str | None, means_cluster: bool) -> None:
     with pytest.raises(AgentMemoryError, match=r"8080 is the development stack .* not a cluster's API"):
         stacks(HERE, means_cluster=means_cluster).find_api(None, context)
 
 
-def test_who_has_a_kubeconfig_too_is_told_that_a_stack_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
+def test_stack_is_reported_beside_a_kubeconfig(capsys: pytest.CaptureFixture[str]) -> None:
     assert stacks(HERE, has_cluster=True).find_default("") == HERE
     assert stacks(HERE).find_default("") == HERE
 
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err == (
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err == (
         "agentmemory: asking the development stack on /stack (http://127.0.0.1:8080, process 1);"
         " --context names a cluster\n"
     )
 
 
-def test_the_objects_are_those_of_the_stack_and_commands_to_copy_need_not_name_it() -> None:
-    place = find_place(stacks(HERE), "team", None, None)
+def test_stack_is_used_by_default() -> None:
+    target = find_place(stacks(HERE), "team", None, None)
 
-    assert (place.manifests, place.qdrant, place.options) == (HERE.manifests, HERE.qdrant, " -n team")
+    assert (target.manifests, target.qdrant, target.options) == (HERE.manifests, HERE.qdrant, " -n team")
 
 
 @pytest.mark.parametrize(
     ("running", "means_cluster", "context"), [((), False, None), ((HERE,), True, None), ((HERE,), False, "prod")]
 )
-def test_without_a_stack_that_is_meant_they_are_the_clusters(
+def test_cluster_is_used_without_a_stack(
     running: tuple[RunningStack, ...], means_cluster: bool, context: str | None
 ) -> None:
     assert find_place(stacks(*running, means_cluster=means_cluster), None, context, None) == JobsPlace(
@@ -83,7 +83,7 @@ def test_without_a_stack_that_is_meant_they_are_the_clusters(
     )
 
 
-def test_a_folder_that_is_named_has_the_qdrant_of_its_own_stack() -> None:
+def test_named_folder_uses_the_qdrant_of_its_stack() -> None:
     both = stacks(HERE, OTHER)
 
     assert find_place(both, None, None, OTHER.manifests).qdrant == OTHER.qdrant
@@ -91,7 +91,7 @@ def test_a_folder_that_is_named_has_the_qdrant_of_its_own_stack() -> None:
     assert find_place(both, None, None, OTHER.manifests).options == " --manifests /other"
 
 
-def test_of_several_stacks_a_folder_has_to_be_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_folder_of_several_stacks_must_be_named(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(typer.Exit):
         find_place(stacks(HERE, OTHER), None, None, None)
 

@@ -1,4 +1,4 @@
-"""A verb imports what it needs: a second of vendor packages is for servers only."""
+"""Imports of each verb: vendor packages take a second to import and are for servers only."""
 
 import json
 import os
@@ -32,7 +32,7 @@ print(json.dumps(found))
 
 
 def imported_by(*verbs: list[str]) -> dict[str, list[str]]:
-    """Return what stands imported after each verb; one process runs them in turn."""
+    """Return the heavy packages imported after each verb; one process runs the verbs in turn."""
     done = subprocess.run(
         [sys.executable, "-c", PROBE, json.dumps(verbs)], capture_output=True, text=True, check=True, timeout=60
     )
@@ -40,7 +40,7 @@ def imported_by(*verbs: list[str]) -> dict[str, list[str]]:
     return found
 
 
-def test_a_verb_imports_no_vendor_package_but_the_one_it_needs() -> None:
+def test_verb_imports_only_the_packages_it_needs() -> None:
     prints = [["version"], ["--help"], ["completion", "bash"]]
     kinds = [["schema"], ["crds"]]
     found = imported_by(*prints, *kinds, ["validate", "-f", "examples/quickstart"])
@@ -51,25 +51,25 @@ def test_a_verb_imports_no_vendor_package_but_the_one_it_needs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "told"),
+    ("typed", "expected"),
     [("agentmemory s", ["status", "search", "snapshot", "schema"]), ("agentmemory orphans --q", ["--qdrant"])],
 )
-def test_what_may_follow_is_told_without_importing_a_verb(typed: str, told: list[str]) -> None:
+def test_completion_imports_no_verb(typed: str, expected: list[str]) -> None:
     count = str(len(typed.split()) - 1)
-    asked = {"_AGENTMEMORY_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": count}
+    variables = {"_AGENTMEMORY_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": count}
     lines = (
         "import atexit, sys, agentmemory_operator.main as main",
         "atexit.register(lambda: print('agentmemory_operator.spec' in sys.modules))",
         "main.run()",
     )
     done = subprocess.run(
-        [sys.executable, "-c", "; ".join(lines)], capture_output=True, text=True, timeout=60, env=os.environ | asked
+        [sys.executable, "-c", "; ".join(lines)], capture_output=True, text=True, timeout=60, env=os.environ | variables
     )
 
-    assert done.stdout.split() == [*told, "False"], done.stderr
+    assert done.stdout.split() == [*expected, "False"], done.stderr
 
 
-def test_the_operator_imports_nothing_that_counts_vectors_or_draws_on_a_terminal() -> None:
+def test_operator_imports_no_heavy_package() -> None:
     lines = (
         "import sys, agentmemory_operator.main.operator, agentmemory_operator.entrypoints.operator.handlers",
         "from agentmemory_operator.spec.kinds.parse import parse_agent_memory",
@@ -83,7 +83,7 @@ def test_the_operator_imports_nothing_that_counts_vectors_or_draws_on_a_terminal
     assert done.stdout.split() == ["True"], done.stderr
 
 
-def test_the_operator_imports_qdrant_s_client_before_it_may_lead() -> None:
+def test_operator_imports_qdrant_client_before_leading() -> None:
     lines = """
 import asyncio, sys
 from kubernetes.aio import client
@@ -98,7 +98,7 @@ asyncio.run(operator.run_operator(Settings(), operator.OperatorOptions()))
     assert done.stdout.split() == ["True"], done.stderr
 
 
-def test_the_api_imports_nothing_of_the_operator_nor_what_folders_and_tokens_need() -> None:
+def test_api_imports_no_operator_or_folder_package() -> None:
     ours = ("adapters.folder", "controllers.agent_memory", "entrypoints.operator.operating", "rebuilds.controller")
     ours += ("restores", "snapshots", "lifecycle.cleanup")
     vendors = ("cel", "cryptography", "jwt", "kopf", "numpy", "openai", "opentelemetry.sdk", "qdrant_client")
@@ -111,7 +111,7 @@ def test_the_api_imports_nothing_of_the_operator_nor_what_folders_and_tokens_nee
     assert done.stdout.split() == ["True"], done.stderr
 
 
-def test_traces_without_their_packages_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_trace_packages_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     monkeypatch.delitem(sys.modules, "agentmemory_operator.adapters.otlp_tracer", raising=False)
     settings = Settings.from_env({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"})

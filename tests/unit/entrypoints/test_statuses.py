@@ -1,4 +1,4 @@
-"""What `agentmemory status` shows of an object, and that the way back out of a held plan is a command."""
+"""Output of `agentmemory status`, including the command that undoes a held plan."""
 
 import json
 import shlex
@@ -21,11 +21,11 @@ NOW = "2026-11-21T03:00:00Z"
 NOTHING = Plan(f"{ALIAS}__1", ())
 
 
-def looked_at(was: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
-    """Return agents/probe with this spec as a pass reports it, its collection made for `was`."""
+def reconciled(old_spec: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    """Return agents/probe with this spec after a pass, its collection created for `old_spec`."""
     document = memory_document(**spec)
     settings = effective_settings(parse_agent_memory(document))
-    observed = observed_of(desired_of(spec if was is None else was), points=7)
+    observed = observed_of(desired_of(spec if old_spec is None else old_spec), points=7)
     plan = plan_changes(desired_of(spec), observed, alias=ALIAS, physical=f"{ALIAS}__2")
     status = converged_status(
         settings, PassOutcome(observed, plan, find_refusal(plan, observed), NOTHING), old={}, now=NOW
@@ -33,12 +33,12 @@ def looked_at(was: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
     return document | {"status": status}
 
 
-def told(document: dict[str, Any], **options: Any) -> str:
+def render(document: dict[str, Any], **options: Any) -> str:
     return plain(status_sections(document, **options))
 
 
-def test_an_object_that_serves_is_ready_with_its_figures() -> None:
-    text, in_full = told(looked_at()), told(looked_at(), is_full=True)
+def test_serving_object_is_ready_with_its_figures() -> None:
+    text, in_full = render(reconciled()), render(reconciled(), is_full=True)
 
     assert text.startswith("AgentMemory agents/probe: ready\n  TYPE ")
     assert "alias        agent_memory_probe" in text
@@ -50,10 +50,10 @@ def test_an_object_that_serves_is_ready_with_its_figures() -> None:
     assert "scoring.weights.similarity" in in_full
 
 
-def test_a_message_of_several_conditions_stands_at_the_first() -> None:
+def test_repeated_message_is_shown_once() -> None:
     status = failed_status("SlugTaken", "the name is taken", is_stalled=True, old={}, generation=1, now=NOW)
 
-    text = told(memory_document() | {"status": status})
+    text = render(memory_document() | {"status": status})
 
     assert text.count("the name is taken") == 1
     assert (
@@ -61,22 +61,22 @@ def test_a_message_of_several_conditions_stands_at_the_first() -> None:
     )
 
 
-def test_replicas_of_a_cluster_are_told_in_short() -> None:
-    document = looked_at()
+def test_replicas_are_summarised() -> None:
+    document = reconciled()
     replicas = {"peers": 3, "shards": 2, "wanted": 4, "active": 3, "inactive": "shard 1 on peer 2 is Dead"}
     document["status"]["collection"]["replicas"] = replicas
 
-    text = told(document)
+    text = render(document)
 
     assert "replicas     3 of 4 active, 2 shards, on 3 peers, shard 1 on peer 2 is Dead" in text
-    assert "replicas" not in told(looked_at())
+    assert "replicas" not in render(reconciled())
 
 
-def test_a_held_plan_is_shown_with_the_way_back() -> None:
-    was = {"embedding": {"provider": "none", "dimensions": 8}}
-    document = looked_at(was, embedding={"provider": "none", "dimensions": 16}, index={"distance": "Dot"})
+def test_held_plan_is_shown_with_the_undo_command() -> None:
+    old_spec = {"embedding": {"provider": "none", "dimensions": 8}}
+    document = reconciled(old_spec, embedding={"provider": "none", "dimensions": 16}, index={"distance": "Dot"})
 
-    text = told(document, kubectl="kubectl --context prod")
+    text = render(document, kubectl="kubectl --context prod")
 
     assert text.startswith("AgentMemory agents/probe: ready, not in sync (AwaitingApproval)\n")
     assert f"Plan {document['status']['plan']['digest']}" in text
@@ -99,29 +99,29 @@ def test_a_held_plan_is_shown_with_the_way_back() -> None:
         ("RolledBack", " agentmemory.dev/rollback-rebuild-"),
     ],
 )
-def test_what_an_approval_lets_pass_is_shown_with_the_command_that_approves(reason: str, more: str) -> None:
-    text = told(held(reason))
+def test_approvable_plan_is_shown_with_the_command(reason: str, more: str) -> None:
+    text = render(held(reason))
 
     command = f"kubectl -n agents annotate amem probe --overwrite agentmemory.dev/approve-plan=0123456789ab{more}"
     assert f"  approve: {command}\n" in text
     assert "undo:" not in text
 
 
-def test_where_a_folder_stands_in_for_a_cluster_our_own_command_approves() -> None:
-    text = told(held("AwaitingApproval"), options=" --manifests here", kubectl=None)
+def test_folder_is_approved_with_agentmemory() -> None:
+    text = render(held("AwaitingApproval"), options=" --manifests here", kubectl=None)
 
     assert "  approve: agentmemory approve probe --manifests here\n" in text
     assert "kubectl" not in text
 
 
 @pytest.mark.parametrize("reason", ["RebuildNotAllowed", "CannotRebuild", "InsufficientSpace", "RebuildRunning"])
-def test_what_no_approval_lets_pass_is_shown_without_such_a_command(reason: str) -> None:
-    assert "approve:" not in told(held(reason))
+def test_other_reasons_have_no_approve_command(reason: str) -> None:
+    assert "approve:" not in render(held(reason))
 
 
 def held(reason: str) -> dict[str, Any]:
-    """Return an object of which a change is held for a reason."""
-    document = looked_at()
+    """Return an object with a change held for a reason."""
+    document = reconciled()
     change = {"change": "set m 24", "class": "Reindex", "cost": "in the background", "held": True}
     document["status"]["plan"] = {"digest": "0123456789ab", "changes": [change], "refusal": "a newer revision"}
     (in_sync,) = [entry for entry in document["status"]["conditions"] if entry["type"] == "InSync"]
@@ -146,34 +146,34 @@ def held(reason: str) -> dict[str, Any]:
     ],
     ids=["new", "stalled", "deleted"],
 )
-def test_the_first_line_says_how_it_is(document: dict[str, Any], heading: str) -> None:
-    assert told(document).startswith(f"AgentMemory agents/probe: {heading}\n")
+def test_first_line_summarises_the_state(document: dict[str, Any], heading: str) -> None:
+    assert render(document).startswith(f"AgentMemory agents/probe: {heading}\n")
 
 
-def test_every_further_part_of_a_status_is_shown() -> None:
-    document = looked_at()
+def test_unknown_parts_of_a_status_are_shown() -> None:
+    document = reconciled()
     document["status"]["foreignOwner"] = {"namespace": "others", "name": "theirs"}
     document["status"]["entries"] = [{"path": "hnsw.m", "desired": 16}, {"path": "distance", "since": NOW}]
 
-    text = told(document)
+    text = render(document)
 
     assert "Foreign owner\n  namespace   others\n  name        theirs\n" in text
     assert f"Entries\n  PATH       DESIRED   SINCE\n  hnsw.m     16        -\n  distance   -         {NOW}\n" in text
 
 
-def test_a_rebuild_is_told_in_short_with_the_command_for_more() -> None:
-    document = looked_at()
+def test_rebuild_is_summarised_with_a_command() -> None:
+    document = reconciled()
     rebuild = {"kind": "Rebuild", "state": "Running", "step": "Verify", "source": "b__1", "target": "b__2", "copied": 7}
     document["status"]["rebuild"] = rebuild
 
-    text = told(document)
+    text = render(document)
 
     assert "Rebuild\n  stands   step 5 of 8, Verify\n" in text
     assert "more: agentmemory rebuild probe -n agents" in text
 
 
-def test_snapshots_are_told_with_the_last_one_the_next_one_and_whether_that_is_enough() -> None:
-    document = looked_at()
+def test_snapshots_are_summarised() -> None:
+    document = reconciled()
     document["status"] |= {
         "lastSnapshot": {"name": "probe-1", "time": NOW, "verified": True, "qdrantVersion": "1.18.3"},
         "nextSnapshotTime": "2026-11-21T09:00:00Z",
@@ -182,7 +182,7 @@ def test_snapshots_are_told_with_the_last_one_the_next_one_and_whether_that_is_e
     verified = {"type": "SnapshotVerified", "status": "True", "reason": "Verified", "message": "all good"}
     document["status"]["conditions"] += [item | {"lastTransitionTime": NOW} for item in (fresh, verified)]
 
-    text = told(document)
+    text = render(document)
 
     assert (
         "Snapshots\n"
@@ -194,15 +194,15 @@ def test_snapshots_are_told_with_the_last_one_the_next_one_and_whether_that_is_e
     assert "Last snapshot" not in text
 
 
-def test_without_snapshots_nothing_is_told_of_them() -> None:
-    assert "Snapshots" not in told(looked_at())
+def test_status_without_snapshots_omits_them() -> None:
+    assert "Snapshots" not in render(reconciled())
 
 
-def test_programs_get_the_status_and_whose_it_is() -> None:
-    document = looked_at()
+def test_json_output_contains_status_and_metadata() -> None:
+    document = reconciled()
 
-    made = status_document(document)
+    result = status_document(document)
 
-    assert made["status"] == document["status"]
-    assert made["metadata"]["name"] == "probe"
-    assert "spec" not in made
+    assert result["status"] == document["status"]
+    assert result["metadata"]["name"] == "probe"
+    assert "spec" not in result

@@ -1,4 +1,4 @@
-"""What people read is the same in a terminal and in a pipe; only the clothes differ."""
+"""Text output: the same words in a terminal and in a pipe."""
 
 import io
 
@@ -13,14 +13,14 @@ SECTIONS = [
 ]
 
 
-def shown(*, is_terminal: bool) -> str:
+def render(*, is_terminal: bool) -> str:
     file = io.StringIO()
     show(SECTIONS, Console(file=file, force_terminal=is_terminal, width=60, legacy_windows=False))
     return file.getvalue()
 
 
-def test_in_a_pipe_columns_are_aligned_by_blanks() -> None:
-    assert shown(is_terminal=False) == (
+def test_pipe_output_is_aligned_with_blanks() -> None:
+    assert render(is_terminal=False) == (
         "one: fine\n"
         "  NAME        POINTS\n"
         "  long-name   7\n"
@@ -33,14 +33,14 @@ def test_in_a_pipe_columns_are_aligned_by_blanks() -> None:
 
 
 @pytest.mark.parametrize("text", ["one: fine", "long-name", "12", "a note [b]", "kubectl get amem"])
-def test_a_terminal_shows_the_same_words_in_colour(text: str) -> None:
-    told = shown(is_terminal=True)
+def test_terminal_shows_the_same_words_in_colour(text: str) -> None:
+    output = render(is_terminal=True)
 
-    assert text in told
-    assert "\x1b[" in told
+    assert text in output
+    assert "\x1b[" in output
 
 
-def test_a_command_is_never_wrapped() -> None:
+def test_command_is_never_wrapped() -> None:
     command = "kubectl " + "x" * 200
     file = io.StringIO()
 
@@ -49,7 +49,7 @@ def test_a_command_is_never_wrapped() -> None:
     assert command in file.getvalue()
 
 
-def test_a_section_without_heading_has_no_margin() -> None:
+def test_section_without_heading_has_no_margin() -> None:
     assert plain([Section("", columns=("A",), rows=(("b",),))]) == "A\nb\n"
 
 
@@ -57,7 +57,7 @@ ID = "0197f1f0-5d0a-7000-8000-00c0ffee0001"
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
-def test_a_terminal_keeps_the_first_column_whole_and_cuts_text(width: int) -> None:
+def test_terminal_keeps_the_first_column_and_cuts_text(width: int) -> None:
     row = (ID, "0.912", "episodic", "word after word " * 20 + "the end")
     section = Section("", columns=("ID", "SCORE", "TYPE", "CONTENT"), rows=(row,), cut="CONTENT")
     file = io.StringIO()

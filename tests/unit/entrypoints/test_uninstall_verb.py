@@ -1,4 +1,4 @@
-"""`agentmemory uninstall`: what it shows, and the file that it keeps."""
+"""`agentmemory uninstall`: its output, and the catalogue file."""
 
 import json
 import pathlib
@@ -25,7 +25,7 @@ SNAPSHOT = {
 
 
 class Untouched:
-    """A cluster with one snapshot, and nobody may change it."""
+    """A cluster with one snapshot that rejects changes."""
 
     async def has_definition(self, kind: str) -> bool:
         return kind == "MemorySnapshot"
@@ -51,52 +51,52 @@ def cli(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> typer.Typer:
     monkeypatch.setattr(uninstalling, "LEASE_CHECK_S", 0.01)
     monkeypatch.setattr(uninstalling, "POLL_S", 0.001)
     monkeypatch.chdir(tmp_path)
-    made = typer.Typer()
+    app = typer.Typer()
 
     @asynccontextmanager
-    async def opened(_: str | None) -> AsyncIterator[Untouched]:
+    async def open_cluster(_: str | None) -> AsyncIterator[Untouched]:
         yield Untouched()
 
-    add_uninstall(made, opened)
-    return made
+    add_uninstall(app, open_cluster)
+    return app
 
 
-def test_a_dry_run_shows_what_ends_and_keeps_it_and_changes_nothing(cli: typer.Typer, tmp_path: pathlib.Path) -> None:
-    done = CliRunner().invoke(cli, ["--dry-run"])
+def test_dry_run_only_writes_the_catalogue(cli: typer.Typer, tmp_path: pathlib.Path) -> None:
+    result = CliRunner().invoke(cli, ["--dry-run"])
 
-    assert done.exit_code == 0, done.output
-    assert "1 definitions with 1 objects; no operator is running" in done.output
-    assert "only the catalogue records where" in done.output
+    assert result.exit_code == 0, result.output
+    assert "1 definitions with 1 objects; no operator is running" in result.output
+    assert "only the catalogue records where" in result.output
     (file,) = tmp_path.glob("agentmemory-catalogue-*.json")
     assert json.loads(file.read_text()) == {"apiVersion": "v1", "kind": "List", "items": [SNAPSHOT]}
     assert file.stat().st_mode & 0o077 == 0
 
 
-def test_nobody_to_ask_is_nothing_done_and_no_file(cli: typer.Typer, tmp_path: pathlib.Path) -> None:
-    done = CliRunner().invoke(cli, [])
+def test_missing_confirmation_changes_nothing(cli: typer.Typer, tmp_path: pathlib.Path) -> None:
+    result = CliRunner().invoke(cli, [])
 
-    assert (done.exit_code, list(tmp_path.iterdir())) == (2, [])
+    assert (result.exit_code, list(tmp_path.iterdir())) == (2, [])
 
 
 @pytest.mark.parametrize("options", [["--yes"], ["--dry-run"]])
-def test_a_catalogue_that_is_there_is_not_written_over(cli: typer.Typer, options: list[str]) -> None:
+def test_existing_catalogue_is_not_overwritten(cli: typer.Typer, options: list[str]) -> None:
     pathlib.Path("kept.json").write_text("of the run before")
 
-    done = CliRunner().invoke(cli, [*options, "--catalogue", "kept.json"])
+    result = CliRunner().invoke(cli, [*options, "--catalogue", "kept.json"])
 
-    assert done.exit_code == 2
-    assert "use another" in done.output
+    assert result.exit_code == 2
+    assert "use another" in result.output
     assert pathlib.Path("kept.json").read_text() == "of the run before"
 
 
-def test_where_the_catalogue_cannot_be_kept_nothing_is_deleted(cli: typer.Typer) -> None:
-    done = CliRunner().invoke(cli, ["--yes", "--catalogue", "no/such/folder.json"])
+def test_failed_catalogue_prevents_deletion(cli: typer.Typer) -> None:
+    result = CliRunner().invoke(cli, ["--yes", "--catalogue", "no/such/folder.json"])
 
-    assert done.exit_code == 1
-    assert "No such file or directory" in done.output
+    assert result.exit_code == 1
+    assert "No such file or directory" in result.output
 
 
-def test_a_file_is_whole_at_any_time(tmp_path: pathlib.Path) -> None:
+def test_catalogue_is_written_atomically(tmp_path: pathlib.Path) -> None:
     file = CatalogueFile(tmp_path / "kept.json")
     file.keep([SNAPSHOT])
 
@@ -106,7 +106,7 @@ def test_a_file_is_whole_at_any_time(tmp_path: pathlib.Path) -> None:
     assert json.loads(file.path.read_text())["items"] == [SNAPSHOT]
 
 
-def test_an_operator_that_works_and_what_waits_for_it_are_told() -> None:
+def test_running_operator_is_shown() -> None:
     held = SNAPSHOT | {"metadata": {"name": "one", "namespace": "a", "finalizers": ["agentmemory.dev/snapshot"]}}
 
     (section,) = found_sections(Installation(("MemorySnapshot",), (held,), ("home",)), is_released=False)

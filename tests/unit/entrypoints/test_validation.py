@@ -1,4 +1,4 @@
-"""`agentmemory validate` names the file, the line, the field and the way out."""
+"""`agentmemory validate`: findings with file, line, field and remedy."""
 
 import pathlib
 import re
@@ -42,11 +42,11 @@ def findings(tmp_path: pathlib.Path, text: str) -> list[str]:
     ]
 
 
-def test_a_good_manifest_has_no_findings(tmp_path: pathlib.Path) -> None:
+def test_good_manifest_has_no_findings(tmp_path: pathlib.Path) -> None:
     assert findings(tmp_path, GOOD) == []
 
 
-def test_each_finding_names_line_and_field(tmp_path: pathlib.Path) -> None:
+def test_finding_names_line_and_field(tmp_path: pathlib.Path) -> None:
     found = sorted(line.split(": ")[0] for line in findings(tmp_path, BAD))
 
     assert found == [
@@ -56,32 +56,32 @@ def test_each_finding_names_line_and_field(tmp_path: pathlib.Path) -> None:
     ]
 
 
-def test_a_missing_field_is_shown_where_it_belongs(tmp_path: pathlib.Path) -> None:
+def test_missing_field_is_reported_at_its_parent(tmp_path: pathlib.Path) -> None:
     (found,) = findings(tmp_path, GOOD.replace("{connectionRef: {name: main}}", "{preset: cortex}"))
 
     assert found.startswith("a.yaml:4 spec.connectionRef: is required")
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("a: [1", "a.yaml:1 YAML: "),
         ("- 1\n", "a.yaml:1 object: a document is not a Kubernetes object"),
     ],
 )
-def test_what_is_no_manifest_is_said(tmp_path: pathlib.Path, text: str, says: str) -> None:
+def test_document_that_is_no_manifest_is_reported(tmp_path: pathlib.Path, text: str, message: str) -> None:
     (found,) = findings(tmp_path, text)
 
-    assert found.startswith(says)
+    assert found.startswith(message)
 
 
-def test_a_time_in_a_manifest_is_text_as_for_the_api_server(tmp_path: pathlib.Path) -> None:
+def test_unquoted_time_is_text(tmp_path: pathlib.Path) -> None:
     annotated = GOOD.replace("{name: probe}", "{name: probe, creationTimestamp: 2026-11-21T03:00:00Z}")
 
     assert findings(tmp_path, annotated) == []
 
 
-def test_a_scoring_expression_is_refused_with_its_line_and_a_caret_under_the_place(tmp_path: pathlib.Path) -> None:
+def test_expression_error_has_line_and_caret(tmp_path: pathlib.Path) -> None:
     scoring = "  scoring:\n    model: Expression\n    expression: 0.5 * similarty\n"
     text = GOOD.replace("spec: {connectionRef: {name: main}}\n", "spec:\n  connectionRef: {name: main}\n" + scoring)
 
@@ -95,7 +95,7 @@ def test_a_scoring_expression_is_refused_with_its_line_and_a_caret_under_the_pla
 
 
 @pytest.mark.parametrize(
-    ("block", "says"),
+    ("block", "message"),
     [
         ("lifecycle: {schedule: 0 3 30 2 *}", "a.yaml:6 spec.lifecycle.schedule: '0 3 30 2 *'"),
         (
@@ -105,15 +105,15 @@ def test_a_scoring_expression_is_refused_with_its_line_and_a_caret_under_the_pla
         ("snapshots: {schedule: 0 3 30 2 *}", "a.yaml:6 spec.snapshots.schedule: '0 3 30 2 *'"),
     ],
 )
-def test_a_schedule_that_cannot_be_followed_is_refused(tmp_path: pathlib.Path, block: str, says: str) -> None:
+def test_invalid_schedule_is_reported(tmp_path: pathlib.Path, block: str, message: str) -> None:
     spec = f"spec:\n  connectionRef: {{name: main}}\n  {block}\n"
 
     (found,) = findings(tmp_path, GOOD.replace("spec: {connectionRef: {name: main}}\n", spec))
 
-    assert found.startswith(says)
+    assert found.startswith(message)
 
 
-def warned(tmp_path: pathlib.Path, scoring: str, types: str | None) -> list[str]:
+def warnings_of(tmp_path: pathlib.Path, scoring: str, types: str | None) -> list[str]:
     file = tmp_path / "m.yaml"
     listed = f"\n  types: [{types}]" if types else ""
     spec = f"spec:\n  connectionRef: {{name: main}}\n  preset: cortex\n  scoring: {scoring}{listed}"
@@ -147,17 +147,17 @@ HIDES, OUTRANKED = "spec.scoring.scoreThreshold: 0.3 hides old memories", "a goo
         ),
     ],
 )
-def test_a_ranking_that_loses_old_memories_is_warned_of(
+def test_ranking_that_hides_old_memories_is_reported(
     tmp_path: pathlib.Path, scoring: str, types: str | None, expected: list[str]
 ) -> None:
-    told = warned(tmp_path, scoring, types)
+    output = warnings_of(tmp_path, scoring, types)
 
-    assert len(told) == len(expected), told
-    assert [words for words, warning in zip(expected, told, strict=True) if words not in warning] == []
+    assert len(output) == len(expected), output
+    assert [words for words, warning in zip(expected, output, strict=True) if words not in warning] == []
 
 
 @pytest.mark.parametrize("levels", [100, 1_000, 100_000])
-def test_a_document_is_told_apart_however_deep_it_is(tmp_path: pathlib.Path, levels: int) -> None:
+def test_deep_document_is_reported_at_any_depth(tmp_path: pathlib.Path, levels: int) -> None:
     deep = "[" * levels + "]" * levels
     (finding,) = findings(tmp_path, GOOD.replace("spec: {", f"spec: {{scoring: {deep}, "))
 
@@ -178,26 +178,26 @@ def test_a_document_is_told_apart_however_deep_it_is(tmp_path: pathlib.Path, lev
         ("none", []),
     ],
 )
-def test_what_a_preset_costs_is_warned_of(tmp_path: pathlib.Path, preset: str, expected: list[str]) -> None:
+def test_warnings_depend_on_the_preset(tmp_path: pathlib.Path, preset: str, expected: list[str]) -> None:
     file = tmp_path / "m.yaml"
     file.write_text(
         GOOD.replace("{connectionRef: {name: main}}", f"{{connectionRef: {{name: main}}, preset: {preset}}}")
     )
 
-    told = [str(warning.error) for warning in warnings_in(check_manifests([file], is_recursive=False))]
+    output = [str(warning.error) for warning in warnings_in(check_manifests([file], is_recursive=False))]
 
-    assert len(told) == len(expected), told
-    assert all(warning.startswith(words) for words, warning in zip(expected, told, strict=True))
+    assert len(output) == len(expected), output
+    assert all(warning.startswith(words) for words, warning in zip(expected, output, strict=True))
 
 
-def validated(*arguments: object, given: str | bytes = "") -> tuple[int, list[str]]:
-    """Return the exit status of `agentmemory validate` and the lines that it prints, errors of the command too."""
-    done = CliRunner().invoke(command_line(), ["validate", *map(str, arguments)], input=given)
-    return done.exit_code, [line for line in done.output.splitlines() if not line.startswith("warning: ")]
+def validate(*arguments: object, stdin: str | bytes = "") -> tuple[int, list[str]]:
+    """Return the exit status of `agentmemory validate` and its output lines without warnings."""
+    result = CliRunner().invoke(command_line(), ["validate", *map(str, arguments)], input=stdin)
+    return result.exit_code, [line for line in result.output.splitlines() if not line.startswith("warning: ")]
 
 
 @pytest.mark.parametrize(
-    ("version", "kind", "says"),
+    ("version", "kind", "message"),
     [
         (
             "agentmemory.dev/v1alpha1",
@@ -223,14 +223,14 @@ def validated(*arguments: object, given: str | bytes = "") -> tuple[int, list[st
         ("v1", "''", "2 kind: "),
     ],
 )
-def test_what_no_api_server_has_is_refused_and_the_nearest_named(
-    tmp_path: pathlib.Path, version: str, kind: str, says: str
+def test_unknown_kind_is_reported_with_a_suggestion(
+    tmp_path: pathlib.Path, version: str, kind: str, message: str
 ) -> None:
     text = GOOD.replace("agentmemory.dev/v1alpha1", version).replace("kind: AgentMemory", f"kind: {kind}")
 
     (found,) = findings(tmp_path, text)
 
-    assert re.match(rf"a.yaml:{says}", found), found
+    assert re.match(rf"a.yaml:{message}", found), found
 
 
 @pytest.mark.parametrize(
@@ -242,10 +242,10 @@ def test_what_no_api_server_has_is_refused_and_the_nearest_named(
         ("snapshot.storage.k8s.io/v1", "VolumeSnapshot"),
     ],
 )
-def test_kinds_of_others_are_left_to_them(tmp_path: pathlib.Path, version: str, kind: str) -> None:
+def test_foreign_kind_is_ignored(tmp_path: pathlib.Path, version: str, kind: str) -> None:
     (tmp_path / "a.yaml").write_text(f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}\n")
 
-    assert validated("-f", tmp_path) == (0, ["0 objects checked, 1 of other groups ignored, 0 errors"])
+    assert validate("-f", tmp_path) == (0, ["0 objects checked, 1 of other groups ignored, 0 errors"])
 
 
 LAUGHS = b"".join(b"a%d: &a%d [%s]\n" % (n, n, b",".join([b"*a%d" % (n - 1) if n else b"1"] * 99)) for n in range(9))
@@ -263,13 +263,13 @@ items:
 """
 
 
-def test_each_item_of_a_list_is_an_object(tmp_path: pathlib.Path) -> None:
+def test_each_item_of_a_list_is_checked(tmp_path: pathlib.Path) -> None:
     (tmp_path / "a.yaml").write_text(LISTED)
 
-    status, told = validated("-f", tmp_path)
+    status, output = validate("-f", tmp_path)
 
     assert status == 1
-    assert [line.removeprefix(f"{tmp_path}/").split(": ")[0] for line in told] == [
+    assert [line.removeprefix(f"{tmp_path}/").split(": ")[0] for line in output] == [
         "a.yaml:7 spec.nonsense",
         "a.yaml:9 kind",
         "a.yaml:10 kind",
@@ -278,7 +278,7 @@ def test_each_item_of_a_list_is_an_object(tmp_path: pathlib.Path) -> None:
     ]
 
 
-def test_items_of_a_typed_list_are_of_its_kind(tmp_path: pathlib.Path) -> None:
+def test_items_of_a_typed_list_inherit_its_kind(tmp_path: pathlib.Path) -> None:
     text = (
         "apiVersion: agentmemory.dev/v1alpha1\nkind: AgentMemoryList\nitems:\n- metadata: {name: probe}\n  spec: {}\n"
     )
@@ -287,62 +287,62 @@ def test_items_of_a_typed_list_are_of_its_kind(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("items", ["", "items: 5\n", "items: {a: 1}\n"])
-def test_a_list_that_lists_nothing_is_refused(tmp_path: pathlib.Path, items: str) -> None:
+def test_list_without_items_is_reported(tmp_path: pathlib.Path, items: str) -> None:
     (found,) = findings(tmp_path, f"apiVersion: v1\nkind: List\n{items}")
 
     assert found.startswith('a.yaml:2 kind: "List" must have a list of items')
 
 
-def test_folders_in_a_folder_are_read_when_they_are_asked_for(tmp_path: pathlib.Path) -> None:
+def test_subfolders_are_read_only_if_recursive(tmp_path: pathlib.Path) -> None:
     for name, text in {"b.yaml": GOOD, "a.json": "{}", "README.md": "[", "sub/deep/c.yml": BAD}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     (tmp_path / "sub" / "round").symlink_to(tmp_path)
     (tmp_path / "a.json").unlink()
 
-    assert validated("-f", tmp_path) == (
+    assert validate("-f", tmp_path) == (
         0,
         ["1 object checked, 0 of other groups ignored, 0 errors; 1 subfolder skipped: -R includes them"],
     )
-    status, told = validated("-R", "-f", tmp_path)
-    assert (status, told[-1]) == (1, "2 objects checked, 1 of other groups ignored, 3 errors")
-    status, told = validated("-f", tmp_path / "sub")
-    assert (status, len(told)) == (1, 1)
-    assert "no manifest found (a file that ends in .json, .yaml, .yml); -R also reads its 1 subfolder" in told[0]
+    status, output = validate("-R", "-f", tmp_path)
+    assert (status, output[-1]) == (1, "2 objects checked, 1 of other groups ignored, 3 errors")
+    status, output = validate("-f", tmp_path / "sub")
+    assert (status, len(output)) == (1, 1)
+    assert "no manifest found (a file that ends in .json, .yaml, .yml); -R also reads its 1 subfolder" in output[0]
 
 
 def test_nothing_to_check_is_an_error(tmp_path: pathlib.Path) -> None:
-    status, told = validated("-f", tmp_path)
-    assert (status, told) == (
+    status, output = validate("-f", tmp_path)
+    assert (status, output) == (
         1,
         [f"agentmemory: {tmp_path}: no manifest found (a file that ends in .json, .yaml, .yml)"],
     )
     (tmp_path / "a.yaml").write_text("# nothing\n---\n---\nnull\n")
-    assert validated("-f", tmp_path) == (1, [f"agentmemory: no objects found in {tmp_path}"])
-    assert validated("-f", tmp_path / "none") == (
+    assert validate("-f", tmp_path) == (1, [f"agentmemory: no objects found in {tmp_path}"])
+    assert validate("-f", tmp_path / "none") == (
         1,
         [f"agentmemory: {tmp_path}/none: there is no such file or folder"],
     )
 
 
-def test_standard_input_is_a_file_among_others(tmp_path: pathlib.Path) -> None:
+def test_standard_input_is_one_of_the_files(tmp_path: pathlib.Path) -> None:
     (tmp_path / "some.txt").write_text(GOOD)
 
-    status, told = validated("-f", "-", "-f", tmp_path / "some.txt", given=BAD)
+    status, output = validate("-f", "-", "-f", tmp_path / "some.txt", stdin=BAD)
 
     assert status == 1
-    assert [line.split(": ")[0] for line in told] == [
+    assert [line.split(": ")[0] for line in output] == [
         "stdin:13 spec.types[0].halfLifeDays",
         "stdin:15 spec.scoring.weights",
         "stdin:16 spec.nonsense",
         "2 objects checked, 1 of other groups ignored, 3 errors",
     ]
-    assert validated("-f", "-", "-f", "-", given=GOOD)[0] == 1
-    assert validated("-f", "-", given="") == (1, ["agentmemory: no objects found in -"])
+    assert validate("-f", "-", "-f", "-", stdin=GOOD)[0] == 1
+    assert validate("-f", "-", stdin="") == (1, ["agentmemory: no objects found in -"])
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "message"),
     [
         (b"\xff\xfe\x00", "1 file: is not UTF-8"),
         (b"a: \x00", "1 YAML: "),
@@ -356,22 +356,22 @@ def test_standard_input_is_a_file_among_others(tmp_path: pathlib.Path) -> None:
     ],
     ids=["not-utf8", "nul", "python", "key", "number", "itself", "twice", "laughs", "large"],
 )
-def test_what_cannot_be_read_is_one_finding_of_its_file(tmp_path: pathlib.Path, content: bytes, says: str) -> None:
+def test_unreadable_content_is_one_finding(tmp_path: pathlib.Path, content: bytes, message: str) -> None:
     (tmp_path / "a.yaml").write_bytes(content)
     (tmp_path / "b.yaml").write_text(GOOD)
 
-    status, told = validated("-f", tmp_path)
+    status, output = validate("-f", tmp_path)
 
-    assert (status, len(told), told[-1]) == (1, 2, "2 objects checked, 0 of other groups ignored, 1 error")
-    assert told[0].startswith(f"{tmp_path}/a.yaml:{says}")
+    assert (status, len(output), output[-1]) == (1, 2, "2 objects checked, 0 of other groups ignored, 1 error")
+    assert output[0].startswith(f"{tmp_path}/a.yaml:{message}")
 
 
-def test_the_name_of_a_file_shows_as_what_it_is(tmp_path: pathlib.Path) -> None:
+def test_file_name_is_escaped(tmp_path: pathlib.Path) -> None:
     (tmp_path / "a\n\x1b[2J.yaml").write_text("[")
 
-    _, told = validated("-f", tmp_path)
+    _, output = validate("-f", tmp_path)
 
-    assert told[0].startswith(f"{tmp_path}/a\\n\\x1b[2J.yaml:1 YAML: ")
+    assert output[0].startswith(f"{tmp_path}/a\\n\\x1b[2J.yaml:1 YAML: ")
 
 
 @pytest.mark.parametrize(
@@ -393,22 +393,22 @@ def test_the_name_of_a_file_shows_as_what_it_is(tmp_path: pathlib.Path) -> None:
     ],
 )
 @pytest.mark.parametrize("verb", ["validate"])
-def test_what_was_likely_meant_is_asked(tmp_path: pathlib.Path, verb: str, spec: str, message: str) -> None:
+def test_typo_is_reported_with_a_suggestion(tmp_path: pathlib.Path, verb: str, spec: str, message: str) -> None:
     (tmp_path / "a.yaml").write_text(
         "apiVersion: agentmemory.dev/v1alpha1\nkind: AgentMemory\nmetadata: {name: a}\n"
         f"spec:\n  {'' if 'onnection' in spec else 'connectionRef: {name: main}'}\n  {spec}\n"
     )
 
-    done = CliRunner().invoke(command_line(), [verb, "-f", str(tmp_path)])
+    result = CliRunner().invoke(command_line(), [verb, "-f", str(tmp_path)])
 
-    assert done.exit_code == 1
+    assert result.exit_code == 1
     pattern = re.escape(message).replace(re.escape(".*"), ".*")
-    assert re.search(pattern, done.output), done.output
+    assert re.search(pattern, result.output), result.output
 
 
-def test_init_asks_which_preset_was_meant(tmp_path: pathlib.Path) -> None:
-    done = CliRunner().invoke(command_line(), ["init", "bot", "--preset", "cortx", "--into", str(tmp_path / "bot")])
+def test_init_suggests_a_preset(tmp_path: pathlib.Path) -> None:
+    result = CliRunner().invoke(command_line(), ["init", "bot", "--preset", "cortx", "--into", str(tmp_path / "bot")])
 
-    assert done.exit_code == 2
-    assert "Did you mean 'cortex'?" in " ".join(done.output.replace("│", " ").split())
+    assert result.exit_code == 2
+    assert "Did you mean 'cortex'?" in " ".join(result.output.replace("│", " ").split())
     assert not (tmp_path / "bot").exists()

@@ -1,4 +1,4 @@
-"""The kinds as data: described, bounded, without defaults that would override a preset."""
+"""The kinds as schemas: described, bounded, without defaults that would override a preset."""
 
 from collections.abc import Iterator
 from typing import Any, get_args
@@ -39,19 +39,19 @@ FIELDS = {
 ALL_RULES = sorted({rule["rule"] for node in FIELDS.values() for rule in node.get(RULES, ())})
 
 
-def test_a_field_is_described_for_kubectl_explain() -> None:
-    given = {API_VERSION, *(kind.name for kind in KINDS)}
+def test_every_field_has_a_description() -> None:
+    undescribed = {API_VERSION, *(kind.name for kind in KINDS)}
     described = {path: node["description"] for path, node in FIELDS.items()}
 
-    assert {path: text for path, text in described.items() if not text.endswith(".") and text not in given} == {}
+    assert {path: text for path, text in described.items() if not text.endswith(".") and text not in undescribed} == {}
 
 
-def test_no_field_has_a_default_that_would_be_written_into_objects() -> None:
+def test_no_field_has_a_stored_default() -> None:
     assert [path for path, node in SPEC_FIELDS.items() if "default" in node] == []
 
 
-def test_a_field_is_bounded() -> None:
-    """Unbounded text, lists and numbers cost the API server's CEL budget, and nobody needs them."""
+def test_every_field_is_bounded() -> None:
+    """Unbounded text, lists and numbers exceed the API server's CEL budget."""
     bounds = {
         "string": {"maxLength", "enum"},
         "array": {"maxItems"},
@@ -60,13 +60,13 @@ def test_a_field_is_bounded() -> None:
     }
 
     def is_bounded(node: Node) -> bool:
-        wanted = bounds.get(node.get("type", ""))
-        return wanted is None or bool(wanted & node.keys())
+        required = bounds.get(node.get("type", ""))
+        return required is None or bool(required & node.keys())
 
     assert [path for path, node in SPEC_FIELDS.items() if not is_bounded(node)] == []
 
 
-def test_a_field_has_one_type_that_a_structural_schema_allows() -> None:
+def test_every_field_has_one_structural_type() -> None:
     def is_structural(node: Node) -> bool:
         has_one_type = [key in node for key in ("type", INT_OR_STRING)].count(True) == 1
         return has_one_type and not node.keys() & {"$ref", "anyOf", "allOf", "title", "const"}
@@ -75,20 +75,20 @@ def test_a_field_has_one_type_that_a_structural_schema_allows() -> None:
 
 
 @pytest.mark.parametrize("model", [AgentMemorySpec, QdrantConnectionSpec])
-def test_what_is_optional_is_none_when_it_is_not_given(model: Any) -> None:
+def test_optional_fields_default_to_none(model: Any) -> None:
     optional = [field for field in model.model_fields.values() if not field.is_required()]
 
     assert {field.default for field in optional} == {None}
 
 
 @pytest.mark.parametrize("rule", ALL_RULES)
-def test_a_rule_compiles(rule: str) -> None:
+def test_rule_compiles(rule: str) -> None:
     bound_by_the_rule = {"zone"}
 
     assert set(cel.compile(rule).variables()) - bound_by_the_rule <= {"self", "oldSelf", "int"}
 
 
-def test_a_message_stands_on_one_line_and_names_a_way_out() -> None:
+def test_rule_messages_are_one_line() -> None:
     for kind in KINDS:
         for _, node in nodes(object_schema(kind), ""):
             for rule in node.get(RULES, ()):
@@ -96,14 +96,14 @@ def test_a_message_stands_on_one_line_and_names_a_way_out() -> None:
                 assert len(rule["message"]) > len("must be")
 
 
-def test_a_field_that_a_rule_blames_exists() -> None:
+def test_field_paths_of_rules_exist() -> None:
     for kind in KINDS:
         for path, node in nodes(object_schema(kind), ""):
-            known = {below for below, _ in nodes(node, "")}
-            assert {rule.get("fieldPath", "") for rule in node.get(RULES, ())} <= known, path
+            paths = {below for below, _ in nodes(node, "")}
+            assert {rule.get("fieldPath", "") for rule in node.get(RULES, ())} <= paths, path
 
 
-def test_the_presets_of_the_schema_are_those_there_are() -> None:
+def test_schema_lists_all_presets() -> None:
     (choice, _) = get_args(AgentMemorySpec.model_fields["preset"].annotation)
 
     assert set(get_args(choice)) == set(PRESETS)

@@ -1,4 +1,4 @@
-"""Who may do what: each verb by itself, and nobody who is not named."""
+"""Rights of callers: each verb by itself, none without a subject."""
 
 import pytest
 
@@ -28,11 +28,11 @@ SUBJECTS = (Subject("agents", "reader", READ), Subject("agents", "writer", WRITE
         (UNBOUNDED_CALLER, frozenset(Verb)),
     ],
 )
-def test_a_caller_may_what_the_subject_of_its_namespace_and_name_may(caller: Caller, verbs: frozenset[Verb]) -> None:
+def test_caller_has_the_verbs_of_its_subject(caller: Caller, verbs: frozenset[Verb]) -> None:
     assert verbs_of(caller, SUBJECTS) == verbs
 
 
-def test_without_subjects_nobody_may_anything() -> None:
+def test_without_subjects_no_caller_has_verbs() -> None:
     assert verbs_of(Caller("agents", "reader"), ()) == frozenset()
 
 
@@ -48,7 +48,7 @@ SHARING = (Subject("agents", "reader", READ, frozenset({"global"})), Subject("ag
         (UNBOUNDED_CALLER, ["ada", "global", "group:team", "group:"]),
     ],
 )
-def test_a_scope_is_for_the_subjects_that_name_it(caller: Caller, allowed: list[str]) -> None:
+def test_scope_is_allowed_to_subjects_that_list_it(caller: Caller, allowed: list[str]) -> None:
     scopes = scopes_of(caller, SHARING)
 
     assert [user for user in ("ada", "global", "group:team", "group:") if scopes.allows(user)] == allowed
@@ -78,7 +78,7 @@ def delegated(name: str, user_id: str, *verbs: Verb) -> Caller:
         (delegated("nobody", "ada"), []),
     ],
 )
-def test_a_user_is_for_the_subjects_that_are_bound_to_no_other(caller: Caller, allowed: list[str]) -> None:
+def test_user_is_allowed_to_subjects_bound_to_it(caller: Caller, allowed: list[str]) -> None:
     scopes = scopes_of(caller, BINDING)
 
     assert [user for user in ("ada", "bob", "eve", "global", "group:team") if scopes.allows(user)] == allowed
@@ -94,12 +94,12 @@ def test_a_user_is_for_the_subjects_that_are_bound_to_no_other(caller: Caller, a
     ],
     ids=["all of them", "those of its subject", "a subject without delegate", "no subject"],
 )
-def test_a_user_token_has_of_its_verbs_what_its_subject_has(caller: Caller, verbs: set[Verb]) -> None:
+def test_user_token_is_limited_by_its_subject(caller: Caller, verbs: set[Verb]) -> None:
     assert verbs_of(caller, BINDING) == verbs
 
 
 @pytest.mark.parametrize(
-    ("user_id", "is_one"),
+    ("user_id", "is_valid"),
     [
         ("ada", True),
         ("Global", True),
@@ -115,5 +115,5 @@ def test_a_user_token_has_of_its_verbs_what_its_subject_has(caller: Caller, verb
         ("group:" + "x" * 64, False),
     ],
 )
-def test_what_begins_as_a_scope_is_one(user_id: str, is_one: bool) -> None:
-    assert is_well_formed(user_id) == is_one
+def test_user_id_that_looks_like_a_scope_is_checked(user_id: str, is_valid: bool) -> None:
+    assert is_well_formed(user_id) == is_valid

@@ -12,29 +12,29 @@ from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from tests.support.spec.documents import agent_document
 
 COMPOSED, DECOMPOSED = "Zo\u00eb", "Zoe\u0308"
-# What the character database has in these categories and shows all the same: signs that stand before numbers.
+# Format characters that are visible nevertheless: signs before numbers.
 SHOWN_FORMATS = {*range(0x600, 0x606), 0x6DD, 0x70F, 0x890, 0x891, 0x8E2, 0x110BD, 0x110CD}
 
 
 @pytest.mark.parametrize("listed", [COMPOSED, DECOMPOSED])
-@pytest.mark.parametrize("asked", [COMPOSED, DECOMPOSED])
-def test_rights_of_a_user_hold_for_both_spellings(listed: str, asked: str) -> None:
+@pytest.mark.parametrize("requested", [COMPOSED, DECOMPOSED])
+def test_rights_hold_for_both_unicode_forms(listed: str, requested: str) -> None:
     subject = {"kind": "ServiceAccount", "namespace": "agents", "name": "app", "verbs": ["read", "delegate"]}
     document = agent_document("probe", access={"subjects": [subject | {"users": [listed]}]})
     subjects = subjects_of(parse_agent_memory(document).spec.access)
 
     scopes = scopes_of(Caller("agents", "app"), subjects)
-    token = Delegation("probe", "agents", "", asked, frozenset({Verb.READ}))
-    of_token = scopes_of(Caller("agents", "app", delegation=token), subjects)
+    token = Delegation("probe", "agents", "", requested, frozenset({Verb.READ}))
+    token_scopes = scopes_of(Caller("agents", "app", delegation=token), subjects)
 
-    assert scopes.allows(asked)
+    assert scopes.allows(requested)
     assert not scopes.allows("Zoe")
-    assert of_token.allows(listed)
-    assert of_token.allows(asked)
-    assert not of_token.allows("Zoe")
+    assert token_scopes.allows(listed)
+    assert token_scopes.allows(requested)
+    assert not token_scopes.allows("Zoe")
 
 
-def test_a_scope_is_checked_as_what_it_becomes() -> None:
+def test_scope_is_checked_in_canonical_form() -> None:
     kelvin = "group:\u212a"
 
     assert canonical(kelvin) == "group:K"
@@ -43,13 +43,13 @@ def test_a_scope_is_checked_as_what_it_becomes() -> None:
 
 
 @given(st.text())
-def test_a_name_has_one_spelling(name: str) -> None:
+def test_canonical_name_is_nfc_and_stable(name: str) -> None:
     spelled = [unicodedata.normalize(form, name) for form in ("NFC", "NFD")]
 
-    assert {canonical(one) for one in [name, *spelled]} == {spelled[0]}
+    assert {canonical(spelling) for spelling in [name, *spelled]} == {spelled[0]}
 
 
-def test_what_unicode_draws_as_nothing_is_blank() -> None:
+def test_invisible_characters_are_blank() -> None:
     invisible = {
         chr(code)
         for code in range(sys.maxunicode)
@@ -62,5 +62,5 @@ def test_what_unicode_draws_as_nothing_is_blank() -> None:
 
 
 @pytest.mark.parametrize("text", ["a", "\u200ba", "\u0301", "\u4e00", "\U0001f600", "\u2764\ufe0f", "\u0600", "-"])
-def test_what_shows_is_not_blank(text: str) -> None:
+def test_visible_text_is_not_blank(text: str) -> None:
     assert not is_blank(text)

@@ -1,4 +1,4 @@
-"""Conditions: set, merge, and the time of the last transition."""
+"""Conditions: setting, merging, and the time of the last transition."""
 
 from typing import Any
 
@@ -18,11 +18,11 @@ def merged(old: list[dict[str, Any]], state: ConditionState) -> dict[str, Any]:
     return only
 
 
-@pytest.mark.parametrize(("status", "shown"), [(True, "True"), (False, "False"), (None, "Unknown")])
-def test_a_new_condition_changes_now(status: bool | None, shown: str) -> None:
+@pytest.mark.parametrize(("status", "text"), [(True, "True"), (False, "False"), (None, "Unknown")])
+def test_new_condition_has_the_current_time(status: bool | None, text: str) -> None:
     assert merged([], ConditionState("Ready", status, Reason.INDEXING, "text")) == {
         "type": "Ready",
-        "status": shown,
+        "status": text,
         "reason": "Indexing",
         "message": "text",
         "observedGeneration": 4,
@@ -30,25 +30,25 @@ def test_a_new_condition_changes_now(status: bool | None, shown: str) -> None:
     }
 
 
-def test_the_time_stays_while_the_status_stays_though_the_reason_changes() -> None:
+def test_changed_reason_keeps_the_time() -> None:
     after = merged([condition("True")], ConditionState("Ready", True, "Other", "other"))
 
     assert (after["lastTransitionTime"], after["reason"], after["message"]) == (BEFORE, "Other", "other")
 
 
-def test_the_time_moves_with_the_status() -> None:
+def test_changed_status_updates_the_time() -> None:
     assert merged([condition("True")], ConditionState("Ready", False, "Serving", "m"))["lastTransitionTime"] == NOW
 
 
-def test_a_type_that_no_longer_holds_is_dropped() -> None:
+def test_type_without_a_state_is_dropped() -> None:
     old = [condition("True", type="Stalled"), condition("True")]
 
-    kept = merge_conditions(old, [ConditionState("Ready", True, "Serving", "m")], generation=1, now=NOW)
+    conditions = merge_conditions(old, [ConditionState("Ready", True, "Serving", "m")], generation=1, now=NOW)
 
-    assert [entry["type"] for entry in kept] == ["Ready"]
+    assert [entry["type"] for entry in conditions] == ["Ready"]
 
 
-def test_a_reason_is_plain_text_in_the_status() -> None:
+def test_reason_is_plain_text() -> None:
     assert type(merged([], ConditionState("Ready", True, Reason.SERVING, "m"))["reason"]) is str
 
 
@@ -56,5 +56,5 @@ def test_a_reason_is_plain_text_in_the_status() -> None:
     ("conditions", "expected"),
     [([], False), ([condition("True")], True), ([condition("False")], False), ([condition("True", type="X")], False)],
 )
-def test_only_a_condition_of_that_type_and_status_is_true(conditions: list[dict[str, Any]], expected: bool) -> None:
+def test_is_true_checks_type_and_status(conditions: list[dict[str, Any]], expected: bool) -> None:
     assert is_true(conditions, "Ready") is expected

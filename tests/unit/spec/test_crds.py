@@ -1,4 +1,4 @@
-"""The files under `crds/` and the chart say what the models say; the schema for editors takes every good manifest."""
+"""Generated files under `crds/` and in the chart, and the JSON Schema for editors."""
 
 import json
 import pathlib
@@ -22,28 +22,28 @@ def rendered() -> dict[pathlib.Path, str]:
     return dict(render_files(ROOT))
 
 
-def test_the_written_crds_are_current() -> None:
+def test_generated_files_are_current() -> None:
     stale = [path for path, text in rendered().items() if not path.is_file() or path.read_text() != text]
 
     assert [str(path.relative_to(ROOT)) for path in stale] == [], "run `make crds` and commit what it writes"
 
 
-def test_no_other_file_lies_beside_the_written_ones() -> None:
+def test_folders_contain_only_generated_files() -> None:
     assert {found for path in rendered() for found in path.parent.iterdir()} == rendered().keys()
 
 
-def test_rendering_twice_gives_the_same() -> None:
+def test_rendering_is_deterministic() -> None:
     assert list(render_files(ROOT)) == list(rendered().items())
 
 
-def test_all_crds_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_main_prints_all_crds(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
 
     printed = list(yaml.safe_load_all(capsys.readouterr().out))
     assert [crd["spec"]["names"]["kind"] for crd in printed] == [kind.name for kind in KINDS]
 
 
-def test_writing_makes_both_folders(tmp_path: pathlib.Path) -> None:
+def test_write_creates_both_folders(tmp_path: pathlib.Path) -> None:
     assert main(["--write", "--root", str(tmp_path)]) == 0
 
     assert {path.relative_to(tmp_path) for path in tmp_path.rglob("*.yaml")} == {
@@ -64,7 +64,7 @@ SCHEMA = editor_schema()
 
 
 def problems(schema: Mapping[str, Any], value: Any, path: str = "") -> Iterator[str]:
-    """Yield the paths at which the value is refused."""
+    """Yield the paths at which the schema rejects the value."""
     for case in schema.get("allOf", ()):
         if not list(problems(case["if"], value)):
             yield from problems(case["then"], value, path)
@@ -88,8 +88,8 @@ def _of_object(schema: Mapping[str, Any], value: dict[str, Any], path: str) -> I
             yield f"{path}.{name}"
 
 
-def _is_of(wanted: str | list[str] | None, value: Any) -> bool:
-    names = [wanted] if isinstance(wanted, str) else wanted
+def _is_of(types: str | list[str] | None, value: Any) -> bool:
+    names = [types] if isinstance(types, str) else types
     if names is None:
         return True
     return any(isinstance(value, TYPES[name]) and (name == "boolean") == isinstance(value, bool) for name in names)
@@ -119,19 +119,19 @@ def keys_of(node: Any) -> Iterator[str]:
 
 
 def without_nulls(node: Any) -> Any:
-    """Return the document as the API server keeps it; an editor may point at a null, which says nothing."""
+    """Return the document without nulls, as the API server stores it."""
     if isinstance(node, dict):
         return {name: without_nulls(child) for name, child in node.items() if child is not None}
     return [without_nulls(child) for child in node] if isinstance(node, list) else node
 
 
 @pytest.mark.parametrize("case", load_cases("good.yaml"), ids=lambda case: case.name)
-def test_a_good_manifest_passes(case: ManifestCase) -> None:
+def test_good_manifest_passes(case: ManifestCase) -> None:
     assert list(problems(SCHEMA, without_nulls(case.document))) == []
 
 
 @pytest.mark.parametrize(
-    ("document", "refused"),
+    ("document", "path_of_error"),
     [
         (manifest(nonsense=1), ".spec.nonsense"),
         (manifest(preset="cortxe"), ".spec.preset"),
@@ -142,14 +142,14 @@ def test_a_good_manifest_passes(case: ManifestCase) -> None:
         ({"apiVersion": "agentmemory.dev/v1alpha1", "kind": "AgentMemory"}, ".spec"),
     ],
 )
-def test_what_an_editor_can_see_is_refused(document: dict[str, Any], refused: str) -> None:
-    assert refused in list(problems(SCHEMA, document))
+def test_bad_manifest_is_rejected_with_its_field(document: dict[str, Any], path_of_error: str) -> None:
+    assert path_of_error in list(problems(SCHEMA, document))
 
 
-def test_other_kinds_in_the_same_file_pass() -> None:
+def test_other_kinds_pass() -> None:
     assert list(problems(SCHEMA, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a"}})) == []
 
 
-def test_it_is_json_without_what_only_kubernetes_understands() -> None:
+def test_schema_is_json_without_kubernetes_extensions() -> None:
     assert json.loads(json.dumps(SCHEMA)) == SCHEMA
     assert [key for key in keys_of(SCHEMA) if key.startswith("x-")] == []

@@ -1,4 +1,4 @@
-"""Entities in force: the preset's word, the object's over it, and its own lists over the product's."""
+"""Entity settings in force: the object's fields override the preset, its lists override the product's."""
 
 from typing import Any
 
@@ -17,18 +17,18 @@ def entities_of(**spec: Any) -> EntitySettings | None:
     return effective_settings(parse_agent_memory(manifest(**spec))).entities
 
 
-def test_the_brain_alone_has_entities_by_itself() -> None:
+def test_only_brain_enables_entities_by_default() -> None:
     assert [preset for preset in PRESETS if entities_of(preset=preset)] == ["brain"]
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_an_object_s_word_holds_over_its_preset_s(preset: str) -> None:
+def test_object_overrides_its_preset(preset: str) -> None:
     assert entities_of(preset=preset, entities={"enabled": False}) is None
     assert entities_of(preset=preset, entities={"enabled": True}) == EntitySettings()
     assert entities_of(preset=preset, entities={}) == EntitySettings()
 
 
-def test_figures_of_an_object_stand_in_the_place_of_the_design_s() -> None:
+def test_figures_of_the_object_override_the_design() -> None:
     assert entities_of(preset="brain") == EntitySettings(
         spreading=Spreading(decay=0.8, typed_boost=2, max_depth=2, min_activation=0.1)
     )
@@ -41,27 +41,27 @@ def test_figures_of_an_object_stand_in_the_place_of_the_design_s() -> None:
     assert one.spreading == Spreading(decay=0.5)
 
 
-def test_other_figures_do_not_have_stored_memories_searched_again() -> None:
+def test_changed_figures_need_no_new_detection() -> None:
     before, after = EntitySettings(), EntitySettings(spreading=Spreading(decay=0.5))
 
     assert before.detection == after.detection
     assert before.detection != EntitySettings(ignored=("x",)).detection
 
 
-@pytest.mark.parametrize(("given", "wanted"), [(None, 0.92), (0, 0), (0.5, 0.5), (1, 1)])
-def test_how_near_a_fact_may_be_is_the_object_s_word(given: float | None, wanted: float) -> None:
-    spec = {} if given is None else {"consolidation": {"duplicateSimilarity": given}}
+@pytest.mark.parametrize(("configured", "expected"), [(None, 0.92), (0, 0), (0.5, 0.5), (1, 1)])
+def test_duplicate_similarity_is_configurable(configured: float | None, expected: float) -> None:
+    spec = {} if configured is None else {"consolidation": {"duplicateSimilarity": configured}}
 
-    assert effective_settings(parse_agent_memory(manifest(**spec))).duplicate_similarity == wanted
+    assert effective_settings(parse_agent_memory(manifest(**spec))).duplicate_similarity == expected
 
 
-@pytest.mark.parametrize("wrong", [-0.1, 1.1, "0.9", float("nan")])
-def test_a_nearness_that_is_none_is_refused(wrong: Any) -> None:
+@pytest.mark.parametrize("invalid", [-0.1, 1.1, "0.9", float("nan")])
+def test_invalid_similarity_is_rejected(invalid: Any) -> None:
     with pytest.raises(SpecInvalid, match="duplicateSimilarity"):
-        effective_settings(parse_agent_memory(manifest(consolidation={"duplicateSimilarity": wrong})))
+        effective_settings(parse_agent_memory(manifest(consolidation={"duplicateSimilarity": invalid})))
 
 
-def test_lists_of_an_object_stand_in_the_place_of_the_product_s() -> None:
+def test_lists_of_the_object_override_the_product() -> None:
     settings = entities_of(
         entities={"systems": [{"name": "Desk", "aliases": ["the desk"], "cased": True}], "ignore": ["Blue  Heron"]}
     )
@@ -78,7 +78,7 @@ def test_lists_of_an_object_stand_in_the_place_of_the_product_s() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "invalid",
     [
         {"enabled": "yes"},
         {"systems": [{"name": "a\nb"}]},
@@ -101,6 +101,6 @@ def test_lists_of_an_object_stand_in_the_place_of_the_product_s() -> None:
         {"minActivation": 1.1},
     ],
 )
-def test_lists_that_are_none_are_refused(wrong: dict[str, Any]) -> None:
+def test_invalid_entities_are_rejected(invalid: dict[str, Any]) -> None:
     with pytest.raises(SpecInvalid):
-        entities_of(entities=wrong)
+        entities_of(entities=invalid)

@@ -1,4 +1,4 @@
-"""Formulas of the engine: the same number in fewer steps."""
+"""Formulas of the engine: the same value in fewer steps."""
 
 import math
 from typing import Any
@@ -38,19 +38,19 @@ def steps_of(formula: Formula) -> int:
 
 
 @given(st.lists(FORMULAS, min_size=1, max_size=4), st.floats(-2, 2))
-def test_a_sum_and_a_product_are_what_they_were_in_no_more_steps(parts: list[Formula], x: float) -> None:
-    for name, make in (("sum", sum_formula), ("mult", product_formula)):
-        made, plain = make(*parts), {name: parts}
+def test_simplified_formula_keeps_its_value(parts: list[Formula], x: float) -> None:
+    for name, build in (("sum", sum_formula), ("mult", product_formula)):
+        simplified, plain = build(*parts), {name: parts}
 
-        assert value_of(made, x) == pytest.approx(value_of(plain, x), abs=1e-9)
-        assert steps_of(made) <= steps_of(plain)
+        assert value_of(simplified, x) == pytest.approx(value_of(plain, x), abs=1e-9)
+        assert steps_of(simplified) <= steps_of(plain)
 
 
-def test_what_has_no_weight_names_no_field() -> None:
+def test_zero_weight_omits_its_field() -> None:
     assert sum_formula(product_formula(1.0, "a"), product_formula(0.0, {"div": {"left": "b", "right": 2.0}})) == "a"
 
 
-def test_a_condition_stays_before_what_it_spares() -> None:
+def test_condition_precedes_what_it_guards() -> None:
     condition = {"key": "type", "match": {"value": "fact"}}
 
     assert product_formula(condition, product_formula(0.5, "x")) == {"mult": [condition, 0.5, "x"]}

@@ -1,4 +1,4 @@
-"""Scalars mean here what they mean to kubectl; `tests/operator/test_kubectl_yaml.py` asks kubectl itself."""
+"""YAML scalars as kubectl reads them; `tests/operator/test_kubectl_yaml.py` compares with kubectl itself."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def read(text: str) -> Any:
 
 
 @pytest.mark.parametrize("scalar", yaml_scalars(), ids=lambda scalar: scalar.text)
-def test_a_scalar_has_the_value_that_kubectl_sends(scalar: Scalar) -> None:
+def test_scalar_has_the_value_of_kubectl(scalar: Scalar) -> None:
     if scalar.json is None:
         with pytest.raises(UnreadableManifest, match="use a finite number"):
             read(scalar.text)
@@ -38,7 +38,7 @@ def test_explicit_tags_and_quotes_are_kept() -> None:
 
 
 @pytest.mark.parametrize("digits", [5_000, 100_000])
-def test_a_number_of_many_digits_is_text(digits: int) -> None:
+def test_number_of_many_digits_is_text(digits: int) -> None:
     assert read("1" * digits) == "1" * digits
 
 
@@ -51,14 +51,14 @@ _VALUES = st.recursive(
 
 
 @given(_VALUES)
-def test_a_written_value_is_read_back(value: Any) -> None:
-    written = dump_yaml(value)
+def test_dumped_value_is_read_back(value: Any) -> None:
+    text = dump_yaml(value)
 
-    assert yaml.load(written, KubectlLoader) == value
-    assert "!!" not in written.replace(str(value), "") or "!!" in str(value)
+    assert yaml.load(text, KubectlLoader) == value
+    assert "!!" not in text.replace(str(value), "") or "!!" in str(value)
 
 
-def test_text_that_looks_like_a_number_is_quoted() -> None:
+def test_text_like_a_number_is_quoted() -> None:
     plain = {"exponent": "1e2", "word": "y", "octal": "0o7", "time": "2026-11-27T01:02:03Z", "base60": "16:9"}
 
     assert yaml.safe_load(yaml.safe_dump(plain)) == plain

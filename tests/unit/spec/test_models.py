@@ -1,4 +1,4 @@
-"""The models beside the weighted one: each equals its reference values, and each figure acts."""
+"""Scoring models other than Weighted: each equals its reference values, and each figure has an effect."""
 
 import json
 import math
@@ -38,65 +38,65 @@ def ranked(model: Model | None, memory: ScoreInput, **more: Any) -> float:
 
 @pytest.mark.parametrize("case", GOLDEN["confidence"], ids=range(24))
 def test_confidence_equals_the_reference_values(case: dict[str, Any]) -> None:
-    given, wanted = case["in"], case["out"]
-    model = Confidence(daily_factor=given["decayFactor"], max_boost=100)
+    values, expected = case["in"], case["out"]
+    model = Confidence(daily_factor=values["decayFactor"], max_boost=100)
     memory = ScoreInput(
-        type=given["type"],
-        similarity=given["similarity"],
+        type=values["type"],
+        similarity=values["similarity"],
         created_at=0,
-        last_accessed_at=at(given["idleDays"]),
-        access_count=given["accessCount"],
-        confidence=given["confidence"],
+        last_accessed_at=at(values["idleDays"]),
+        access_count=values["accessCount"],
+        confidence=values["confidence"],
     )
 
     found = compute_score(memory, replace(EVERYTHING, model=model, types=BRAIN_TYPES), now_ms=NOW_MS)
 
-    assert abs(found.terms["effective_confidence"] - wanted["effectiveConfidence"]) < 1e-9
-    assert abs(found.terms["access_boost"] - wanted["accessBoost"]) < 1e-9
-    assert abs(found.score - wanted["score"]) < 1e-9
+    assert abs(found.terms["effective_confidence"] - expected["effectiveConfidence"]) < 1e-9
+    assert abs(found.terms["access_boost"] - expected["accessBoost"]) < 1e-9
+    assert abs(found.score - expected["score"]) < 1e-9
 
 
 @pytest.mark.parametrize("case", GOLDEN["rfm"], ids=range(24))
 def test_priority_equals_the_reference_values(case: dict[str, Any]) -> None:
-    given, wanted = case["in"], case["out"]
+    values, expected = case["in"], case["out"]
     memory = ScoreInput(
         type="fact",
         similarity=0.4,
-        created_at=at(given["ageDays"]),
-        importance=given["importance"],
-        access_count=given["accessCount"],
+        created_at=at(values["ageDays"]),
+        importance=values["importance"],
+        access_count=values["accessCount"],
     )
 
     found = compute_score(memory, replace(EVERYTHING, model=Priority()), now_ms=NOW_MS)
 
     for name in ("recency", "frequency", "priority"):
-        assert abs(found.terms[name] - wanted[name]) < 1e-9
-    assert found.score == pytest.approx(found.terms["horizon"] * (0.2 + 0.5 * wanted["priority"]), abs=1e-9)
+        assert abs(found.terms[name] - expected[name]) < 1e-9
+    assert found.score == pytest.approx(found.terms["horizon"] * (0.2 + 0.5 * expected["priority"]), abs=1e-9)
 
 
 @pytest.mark.parametrize("case", GOLDEN["importanceDecay"], ids=range(24))
 def test_importance_equals_the_reference_values(case: dict[str, Any]) -> None:
-    given, wanted = case["in"], case["out"]
+    values, expected = case["in"], case["out"]
     memory = ScoreInput(
         type="fact",
-        similarity=given["similarity"],
-        created_at=at(given["ageDays"]),
-        last_accessed_at=at(given["idleDays"]),
-        importance=given["importance"],
-        decay_rate=given["decayRate"],
+        similarity=values["similarity"],
+        created_at=at(values["ageDays"]),
+        last_accessed_at=at(values["idleDays"]),
+        importance=values["importance"],
+        decay_rate=values["decayRate"],
     )
 
     found = compute_score(memory, replace(EVERYTHING, model=Importance()), now_ms=NOW_MS)
 
-    assert abs(found.terms["relevance"] - wanted["relevance"]) < 1e-9
-    assert abs(found.score - wanted["score"]) < 1e-9
+    assert abs(found.terms["relevance"] - expected["relevance"]) < 1e-9
+    assert abs(found.score - expected["score"]) < 1e-9
 
 
 OLD = ScoreInput(type="fact", similarity=0.8, created_at=at(10), access_count=9, confidence=0.5)
 
 
 @pytest.mark.parametrize(
-    ("model", "wanted"),
+    ("model", "expected"),
     [
         (Confidence(daily_factor=1, access_boost=0), 0.8 * 0.5),
         (Confidence(daily_factor=0.5, access_boost=0), 0.8 * 0.5 * 0.5**10),
@@ -112,35 +112,36 @@ OLD = ScoreInput(type="fact", similarity=0.8, created_at=at(10), access_count=9,
         (Priority(similarity_share=1, horizons=Horizons(monthly=0)), EXCLUDED_SCORE),
     ],
 )
-def test_every_figure_acts(model: Model, wanted: float) -> None:
-    assert ranked(model, OLD) == pytest.approx(wanted)
+def test_every_figure_has_an_effect(model: Model, expected: float) -> None:
+    assert ranked(model, OLD) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
     ("age_days", "weight"),
     [(0, 1), (1 / 24, 1), (1 / 23, 2), (1, 2), (1.01, 3), (7, 3), (7.01, 4), (30, 4), (30.01, 5), (9999, 5)],
 )
-def test_the_horizon_goes_by_age(age_days: float, weight: int) -> None:
+def test_horizon_depends_on_age(age_days: float, weight: int) -> None:
     horizons = Horizons(0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
     memory = ScoreInput(type="fact", similarity=1, created_at=at(age_days))
 
     assert ranked(Priority(similarity_share=1, horizons=horizons), memory) == pytest.approx(weight / 6)
 
 
-def test_semantic_memories_are_the_knowledge_bank_whatever_their_age() -> None:
+def test_semantic_memory_has_its_own_horizon() -> None:
+    """It does not depend on age."""
     memory = ScoreInput(type="semantic", similarity=1, created_at=0)
 
     assert ranked(Priority(similarity_share=1), memory) == pytest.approx(0.25 / 0.3)
 
 
-def test_what_does_not_fade_keeps_its_confidence_and_has_no_decay_rate() -> None:
-    kept = replace(OLD, type="event")
+def test_type_without_half_life_does_not_decay() -> None:
+    timeless = replace(OLD, type="event")
 
-    assert ranked(Confidence(access_boost=0), kept, types=BRAIN_TYPES) == pytest.approx(0.8 * 0.5)
-    assert ranked(Importance(idle_factor=0), kept, types=BRAIN_TYPES) == pytest.approx(0.8 * 0.5)
+    assert ranked(Confidence(access_boost=0), timeless, types=BRAIN_TYPES) == pytest.approx(0.8 * 0.5)
+    assert ranked(Importance(idle_factor=0), timeless, types=BRAIN_TYPES) == pytest.approx(0.8 * 0.5)
 
 
-def test_a_memory_s_own_decay_rate_wins_over_that_of_its_type() -> None:
+def test_own_decay_rate_overrides_the_type() -> None:
     own = replace(OLD, type="event", decay_rate=0.1)
 
     assert ranked(Importance(idle_factor=0), own, types=BRAIN_TYPES) == pytest.approx(0.8 * 0.5 * 2.718281828**-1)
@@ -161,15 +162,14 @@ EPISODES = (MemoryType("episodic", 69.31), MemoryType("semantic", None))
         ({"importance": 0.25, "type": "semantic", "decay_rate": 0.02}, 0.02),
     ],
 )
-def test_unimportant_memories_fade_by_a_factor_faster_unless_they_have_a_rate_of_their_own(
-    memory: dict[str, Any], rate: float
-) -> None:
-    given: dict[str, Any] = {"type": "episodic", "similarity": 0.8, "created_at": at(40), **memory}
-    episode = ScoreInput(**given)
-    wanted = 0.8 * memory["importance"] * math.exp(-rate * 40)
+def test_unimportant_memory_decays_faster(memory: dict[str, Any], rate: float) -> None:
+    """A memory with its own decay rate is exempt."""
+    values: dict[str, Any] = {"type": "episodic", "similarity": 0.8, "created_at": at(40), **memory}
+    episode = ScoreInput(**values)
+    expected = 0.8 * memory["importance"] * math.exp(-rate * 40)
 
-    assert ranked(Importance(0.01, 0, unimportant_factor=4), episode, types=EPISODES) == pytest.approx(wanted)
-    # Off: the reference design's formula.
+    assert ranked(Importance(0.01, 0, unimportant_factor=4), episode, types=EPISODES) == pytest.approx(expected)
+    # Without the factor: the formula of the reference design.
     plain = 0.01 if rate == 0.04 else rate
     assert ranked(Importance(0.01, 0), episode, types=EPISODES) == pytest.approx(
         0.8 * memory["importance"] * math.exp(-plain * 40)
@@ -186,13 +186,13 @@ MODELS: list[Model | None] = [
 
 
 @pytest.mark.parametrize("model", MODELS, ids=str)
-def test_a_boost_multiplies_the_score_of_every_model(model: Model | None) -> None:
+def test_boost_multiplies_the_score_of_every_model(model: Model | None) -> None:
     boosted = tuple(replace(type_, boost=1.5) for type_ in EVERYTHING.types)
 
     assert ranked(model, OLD, types=boosted) == pytest.approx(1.5 * ranked(model, OLD))
 
 
-def test_the_contract_s_expression_equals_the_weighted_model_where_utility_is_importance() -> None:
+def test_expression_can_equal_the_weighted_model() -> None:
     text = "0.5*similarity + 0.3*decay(ageDays, halfLifeDays) + 0.2*importance"
     expression = check_expression(text, EVERYTHING.types, "Cosine")
     unused = replace(OLD, access_count=0)
@@ -203,7 +203,7 @@ def test_the_contract_s_expression_equals_the_weighted_model_where_utility_is_im
 
 
 @pytest.mark.parametrize("model", MODELS, ids=str)
-def test_no_memory_scores_beyond_the_bounds(model: Model | None) -> None:
+def test_scores_stay_within_the_bounds(model: Model | None) -> None:
     ranking = replace(EVERYTHING, model=model)
     ranges = ranges_of("Cosine").with_interval("similarity", Interval(-1, 0.4)).with_interval("ageDays", Interval(3, 9))
     bounds = score_bounds(ranking, ranges)
@@ -214,7 +214,7 @@ def test_no_memory_scores_beyond_the_bounds(model: Model | None) -> None:
             assert bounds.low - 1e-12 <= ranked(model, memory) <= bounds.high + 1e-12
 
 
-def test_the_bounds_are_tight_for_the_weighted_sum() -> None:
+def test_bounds_of_the_weighted_sum_are_tight() -> None:
     ranking = replace(EVERYTHING, weights=Weights(0.5, 0.3, 0.2))
     ranges = (
         ranges_of("Cosine").with_interval("similarity", Interval(-1, 0.4)).with_interval("ageDays", Interval(365, 1e6))

@@ -5,7 +5,7 @@ import pytest
 from agentmemory_operator.spec.naming import alias_of, physical_names
 
 
-def test_an_alias_is_the_prefix_and_the_slug() -> None:
+def test_alias_is_prefix_and_slug() -> None:
     assert alias_of("support-bot") == "agent_memory_support-bot"
 
 
@@ -19,5 +19,5 @@ def test_an_alias_is_the_prefix_and_the_slug() -> None:
         ("a__b", "a__b", "a__1"),
     ],
 )
-def test_numbers_are_never_used_twice(last: str | None, likely: str, fresh: str) -> None:
+def test_collection_numbers_are_not_reused(last: str | None, likely: str, fresh: str) -> None:
     assert physical_names("a", last) == (likely, fresh)

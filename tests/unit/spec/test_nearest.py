@@ -6,7 +6,7 @@ FIELDS = ("halfLifeDays", "top_k", "connectionRef", "m")
 
 
 @pytest.mark.parametrize(
-    ("name", "meant"),
+    ("name", "expected"),
     [
         ("half_life_days", "halfLifeDays"),
         ("HALFLIFEDAYS", "halfLifeDays"),
@@ -19,18 +19,18 @@ FIELDS = ("halfLifeDays", "top_k", "connectionRef", "m")
         ("h" * 10_000, None),
     ],
 )
-def test_the_name_that_was_likely_meant(name: str, meant: str | None) -> None:
-    assert nearest_name(name, FIELDS) == meant
+def test_nearest_name_is_found(name: str, expected: str | None) -> None:
+    assert nearest_name(name, FIELDS) == expected
 
 
 @pytest.mark.parametrize(
     ("value", "question"), [("Top_K", "; did you mean top_k?"), ("top_k", ""), (7, ""), (None, "")]
 )
-def test_only_a_text_that_is_not_known_is_asked_about(value: object, question: str) -> None:
+def test_only_unknown_text_gets_a_suggestion(value: object, question: str) -> None:
     assert did_you_mean(value, FIELDS) == question
 
 
-def test_names_of_others_come_first() -> None:
-    said = unknown_field("limits", ("top_k", "limit"), {"limits": ("top_k",)})
+def test_similar_name_elsewhere_is_suggested_first() -> None:
+    message = unknown_field("limits", ("top_k", "limit"), {"limits": ("top_k",)})
 
-    assert said == "unknown; did you mean top_k?; known are top_k, limit"
+    assert message == "unknown; did you mean top_k?; known are top_k, limit"

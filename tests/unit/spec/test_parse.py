@@ -1,4 +1,4 @@
-"""Parsing of manifests: as strict as admission, every error told, nothing crashes it."""
+"""Parsing of manifests: as strict as admission, with all errors, without crashes."""
 
 import contextlib
 import math
@@ -45,33 +45,33 @@ NEAR_SPECS = st.recursive(
 
 
 def refusal(document: Any, **arguments: Any) -> str:
-    """Return the message that an AgentMemory is refused with."""
-    with pytest.raises(SpecInvalid) as caught:
+    """Return the message of the SpecInvalid that parsing an AgentMemory raises."""
+    with pytest.raises(SpecInvalid) as error:
         parse_agent_memory(document, **arguments)
-    assert caught.value.reason == "InvalidSpec"
-    return str(caught.value)
+    assert error.value.reason == "InvalidSpec"
+    return str(error.value)
 
 
 @pytest.mark.parametrize("case", load_cases("bad.yaml"), ids=lambda case: case.name)
-def test_a_bad_manifest_is_refused_by_name_of_the_field(case: ManifestCase) -> None:
-    with pytest.raises(SpecInvalid) as caught:
+def test_bad_manifest_is_rejected_with_its_field(case: ManifestCase) -> None:
+    with pytest.raises(SpecInvalid) as error:
         PARSERS[case.document["kind"]](case.document)
 
-    assert [word for word in case.words if word not in str(caught.value)] == [], str(caught.value)
+    assert [word for word in case.words if word not in str(error.value)] == [], str(error.value)
 
 
 @pytest.mark.parametrize("case", load_cases("good.yaml"), ids=lambda case: case.name)
-def test_a_good_manifest_is_taken(case: ManifestCase) -> None:
+def test_good_manifest_is_accepted(case: ManifestCase) -> None:
     parsed = PARSERS[case.document["kind"]](case.document)
 
     assert parsed.metadata.name == case.document["metadata"]["name"]
 
 
-def test_the_table_of_bad_manifests_is_long_enough() -> None:
+def test_table_has_60_bad_manifests() -> None:
     assert len({case.name for case in load_cases("bad.yaml")}) >= 60
 
 
-def test_every_error_is_told_at_once() -> None:
+def test_all_errors_are_reported_at_once() -> None:
     weights = {"similarity": 0.5, "recency": 0.3, "utility": 0.3}
     message = refusal(manifest(preset="brian", scoring={"weights": weights}, index={"hnsw": {"m": 2}}))
 
@@ -82,23 +82,23 @@ def test_every_error_is_told_at_once() -> None:
     ]
 
 
-def test_a_message_shows_the_value_and_what_would_do() -> None:
+def test_message_contains_value_and_remedy() -> None:
     assert refusal(manifest(scoring={"limit": 0})) == "spec.scoring.limit: 0: give a whole number 1..10000"
 
 
-def test_a_wrong_type_is_told_once_and_silences_the_rules_over_it() -> None:
+def test_wrong_type_hides_rules_of_the_parent() -> None:
     message = refusal(manifest(embedding={"provider": "none", "dimensions": "8"}))
 
     assert message == 'spec.embedding.dimensions: "8": give a whole number 1..65536'
 
 
-def test_a_wrong_entry_is_not_told_as_a_list_that_is_too_short() -> None:
+def test_wrong_entry_is_reported_once() -> None:
     message = refusal(manifest(types=[{"name": "fact", "halfLifeDays": 0}]))
 
     assert message == "spec.types[0].halfLifeDays: 0.0: give a number 0.001..36500"
 
 
-def test_many_errors_are_counted_rather_than_listed() -> None:
+def test_errors_above_20_are_counted() -> None:
     message = refusal(manifest(**{f"field{number}": 1 for number in range(50)}))
 
     assert message.count("unknown field") == 20
@@ -108,11 +108,11 @@ def test_many_errors_are_counted_rather_than_listed() -> None:
 @pytest.mark.parametrize(
     ("before", "after"), [({"agent": "a"}, {"agent": "b"}), ({}, {"agent": "b"}), ({"agent": "a"}, {})]
 )
-def test_the_agent_cannot_change(before: dict[str, Any], after: dict[str, Any]) -> None:
+def test_agent_is_immutable(before: dict[str, Any], after: dict[str, Any]) -> None:
     assert "agent cannot change" in refusal(manifest(**after), old=manifest(**before))
 
 
-def test_the_name_may_be_said_aloud_as_the_agent() -> None:
+def test_agent_may_equal_the_name() -> None:
     assert parse_agent_memory(manifest(agent="probe"), old=manifest()).slug == "probe"
 
 
@@ -121,7 +121,7 @@ def copying_to(prefix: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("prefix", ["..", ".", "a/..", "../a", "a/../b", "a/./b", "./a"])
-def test_a_segment_that_leads_to_another_folder_is_refused_in_what_is_new_and_goes_on_in_what_is_there(
+def test_dot_segment_is_rejected_in_new_objects_only(
     prefix: str,
 ) -> None:
     (error,) = find_errors(copying_to(prefix))
@@ -134,12 +134,13 @@ def test_a_segment_that_leads_to_another_folder_is_refused_in_what_is_new_and_go
 
 
 @pytest.mark.parametrize("prefix", ["...", ".a", "a..", "a/..b/.c", "a.b/c"])
-def test_a_dot_in_a_segment_is_as_good_as_another_character(prefix: str) -> None:
+def test_dots_within_a_segment_are_valid(prefix: str) -> None:
     assert find_errors(copying_to(prefix)) == []
 
 
 @pytest.mark.parametrize("prefix", ["a/", "/a", "a//b", "a%2fb", "a\\b", "a\n", "a b", "\N{FULLWIDTH SOLIDUS}"])
-def test_no_empty_segment_and_no_character_that_storages_read_in_several_ways_is_taken(prefix: str) -> None:
+def test_ambiguous_prefix_is_rejected(prefix: str) -> None:
+    """Storages read empty segments and these characters differently."""
     assert "spec.snapshots.storage.s3.prefix" in refusal(copying_to(prefix))
 
 
@@ -150,20 +151,20 @@ def test_no_empty_segment_and_no_character_that_storages_read_in_several_ways_is
         ("MemorySnapshot", {"agentMemoryRef": {"name": "a"}, "import": {"s3": {}}}, "spec.import.s3.key"),
     ],
 )
-def test_so_it_is_of_a_key(kind: str, spec: dict[str, Any], field: str) -> None:
-    (place,) = (found["s3"] for found in spec.values() if "s3" in found)
-    place |= {"bucket": "copies", "key": "a/../b"}
+def test_dot_segment_in_a_key_is_reported(kind: str, spec: dict[str, Any], field: str) -> None:
+    (location,) = (source["s3"] for source in spec.values() if "s3" in source)
+    location |= {"bucket": "copies", "key": "a/../b"}
     document = {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": "one"}, "spec": spec}
-    assert [error.field for error in find_errors(document)] == [field]
+    assert [found.field for found in find_errors(document)] == [field]
     assert (parse_snapshot if kind == "MemorySnapshot" else parse_restore)(document).metadata.name == "one"
 
 
 @pytest.mark.parametrize("old", [{}, {"spec": 3}, [], "x", {"spec": {"agent": None}, "metadata": None}])
-def test_a_broken_old_object_crashes_nothing(old: Any) -> None:
+def test_invalid_old_object_does_not_crash(old: Any) -> None:
     assert parse_agent_memory(manifest(), old=old).slug == "probe"
 
 
-def test_a_live_object_brings_metadata_and_status_along() -> None:
+def test_metadata_and_status_are_parsed() -> None:
     document = manifest()
     document["metadata"] |= {
         "namespace": "agents",
@@ -185,14 +186,14 @@ def test_a_live_object_brings_metadata_and_status_along() -> None:
     assert parsed.status == document["status"]
 
 
-def test_read_only_mappings_are_taken_as_objects() -> None:
+def test_read_only_mapping_is_accepted() -> None:
     document = manifest(types=({"name": "fact", "halfLifeDays": 3},))
     frozen = MappingProxyType(document | {"spec": MappingProxyType(document["spec"]), "status": MappingProxyType({})})
 
     assert parse_agent_memory(frozen).spec.types is not None
 
 
-def test_a_whole_float_is_a_whole_number() -> None:
+def test_whole_float_is_an_integer() -> None:
     scoring = parse_agent_memory(manifest(scoring={"limit": 20.0, "candidates": 100.0})).spec.scoring
 
     assert scoring is not None
@@ -200,30 +201,30 @@ def test_a_whole_float_is_a_whole_number() -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 10**400])
-def test_numbers_that_json_has_not_are_refused(value: float) -> None:
+def test_number_outside_json_is_rejected(value: float) -> None:
     assert "spec.scoring.utilityNorm" in refusal(manifest(scoring={"utilityNorm": value}))
 
 
-def test_text_that_is_no_unicode_is_told_in_a_message_that_is() -> None:
+def test_message_about_invalid_unicode_is_valid() -> None:
     refusal(manifest(agent="\ud800", **{"\udfff": 1})).encode()
 
 
-def test_nesting_beyond_any_limit_is_refused() -> None:
+def test_excessive_nesting_is_rejected() -> None:
     nested: Any = {}
     for _ in range(100_000):
         nested = {"scoring": nested}
     assert "unknown field" in refusal(manifest(scoring=nested))
-    while nested:  # taken apart, because its destruction would be as deep
+    while nested:  # freed level by level: one deallocation would recurse as deeply
         nested = nested.pop("scoring")
 
 
 @given(document=JSON)
-def test_any_json_is_parsed_or_refused(document: Any) -> None:
+def test_any_json_is_parsed_or_rejected(document: Any) -> None:
     refusal(document)
 
 
 @given(spec=NEAR_SPECS, old=JSON)
-def test_anything_near_a_spec_is_parsed_or_refused(spec: Any, old: Any) -> None:
+def test_any_spec_is_parsed_or_rejected(spec: Any, old: Any) -> None:
     document = manifest()
     if isinstance(spec, dict):
         spec = {"connectionRef": {"name": "main"}} | spec

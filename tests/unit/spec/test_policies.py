@@ -1,4 +1,4 @@
-"""What holds for rebuilds: the object's fields over the defaults."""
+"""Rebuild settings: the object's fields over the defaults."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ EVERYTHING = {
     "embeddingPricePerMillionTokens": 0.02,
     "maxRecallDropPercent": 1.5,
 }
-TOLD = RebuildSettings(
+ALL_SET = RebuildSettings(
     change_policy=ChangePolicy.NEVER,
     keep_previous_hours=0,
     max_calls_per_hour=600,
@@ -27,15 +27,16 @@ TOLD = RebuildSettings(
         ({}, RebuildSettings()),
         ({"rebuild": {}}, RebuildSettings()),
         ({"changePolicy": "Apply"}, RebuildSettings(change_policy=ChangePolicy.APPLY)),
-        ({"changePolicy": "Never", "keepPreviousHours": 0, "rebuild": EVERYTHING}, TOLD),
+        ({"changePolicy": "Never", "keepPreviousHours": 0, "rebuild": EVERYTHING}, ALL_SET),
         ({"rebuild": {"maxRecallDropPercent": 0}}, RebuildSettings(max_recall_drop_percent=0)),
     ],
 )
-def test_a_field_holds_over_its_default(spec: dict[str, Any], expected: RebuildSettings) -> None:
+def test_field_overrides_its_default(spec: dict[str, Any], expected: RebuildSettings) -> None:
     assert rebuild_settings(AgentMemorySpec.model_validate({"connectionRef": {"name": "main"}} | spec)) == expected
 
 
-def test_a_rebuild_needs_an_approval_by_default_and_the_replaced_collection_is_kept_for_a_day() -> None:
+def test_defaults_require_approval_and_keep_a_day() -> None:
+    """The recall may drop by 5 %."""
     settings = RebuildSettings()
 
     assert settings.change_policy == "RequireApproval"

@@ -1,4 +1,4 @@
-"""An object that names no preset has the one that its collection has on record, and a new one the default."""
+"""Preset of an object that names none: the recorded one of its collection; Standard for a new object."""
 
 from dataclasses import replace
 from typing import Any
@@ -16,7 +16,7 @@ KEY = Key("AgentMemory", "agents", "probe")
 
 
 async def stage_with(**spec: Any) -> Stage:
-    """Return a converged object."""
+    """Return a stage with a converged object."""
     stage = Stage()
     stage.put(connection_document())
     await stage.run(stage.put(memory_document(**spec)))
@@ -31,7 +31,7 @@ def rewrite_marker(stage: Stage, **figures: Any) -> None:
 
 
 async def run_again(stage: Stage, *, keeps_status: bool, **spec: Any) -> Json:
-    """Do a pass over the object as it is now; return its status."""
+    """Run a pass over the object; return its status."""
     status = {"status": stage.status(KEY)} if keeps_status else {}
     stage.store.calls.clear()
     stage.put(memory_document(metadata={"generation": 2}, **spec) | status)
@@ -46,7 +46,7 @@ def preset_in_force(stage: Stage) -> tuple[str | None, str]:
     return marker.preset, stage.status(KEY)["effective"]["preset"]
 
 
-async def test_a_new_object_without_a_preset_gets_standard() -> None:
+async def test_new_object_gets_standard() -> None:
     stage = await stage_with(preset=None)
 
     assert preset_in_force(stage) == ("standard", "standard")
@@ -55,7 +55,7 @@ async def test_a_new_object_without_a_preset_gets_standard() -> None:
 
 
 @pytest.mark.parametrize("keeps_status", [True, False], ids=["upgraded", "applied again, or restored without status"])
-async def test_an_object_of_an_older_operator_keeps_cortex(keeps_status: bool) -> None:
+async def test_object_of_an_older_operator_keeps_cortex(keeps_status: bool) -> None:
     stage = await stage_with(preset="cortex")
     rewrite_marker(stage, preset=None)
 
@@ -70,7 +70,7 @@ async def test_an_object_of_an_older_operator_keeps_cortex(keeps_status: bool) -
 
 @pytest.mark.parametrize("keeps_status", [True, False])
 @pytest.mark.parametrize("preset", ["brain", "none", "standard", "cortex"])
-async def test_the_preset_on_record_is_kept(preset: str, keeps_status: bool) -> None:
+async def test_recorded_preset_is_kept(preset: str, keeps_status: bool) -> None:
     stage = await stage_with(preset=preset)
     before = stage.store.collections[PHYSICAL]
 
@@ -80,7 +80,7 @@ async def test_the_preset_on_record_is_kept(preset: str, keeps_status: bool) -> 
     assert replace(stage.store.collections[PHYSICAL], marker=None) == replace(before, marker=None)
 
 
-async def test_a_preset_that_the_object_names_goes_before_what_is_on_record() -> None:
+async def test_named_preset_overrides_the_recorded_one() -> None:
     stage = await stage_with(preset="cortex")
 
     await run_again(stage, keeps_status=False, preset="none")
@@ -88,7 +88,7 @@ async def test_a_preset_that_the_object_names_goes_before_what_is_on_record() ->
     assert preset_in_force(stage) == ("none", "none")
 
 
-async def test_an_older_revision_on_record_is_kept_until_somebody_approves_the_newer_one(
+async def test_recorded_revision_is_kept_until_approval(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     stage = await stage_with(preset="importance")
@@ -103,7 +103,7 @@ async def test_an_older_revision_on_record_is_kept_until_somebody_approves_the_n
     assert stage.status(KEY)["plan"]["presetRevision"] == 2
 
 
-async def test_a_preset_on_record_that_is_not_known_is_told() -> None:
+async def test_unknown_recorded_preset_is_an_error() -> None:
     stage = await stage_with(preset="cortex")
     rewrite_marker(stage, preset="tomorrow")
     stage.store.calls.clear()
@@ -115,8 +115,8 @@ async def test_a_preset_on_record_that_is_not_known_is_told() -> None:
     assert stage.store.changes == []
 
 
-def test_what_is_judged_before_the_collection_is_seen_need_not_know_which_default_holds() -> None:
-    """`over_preset` sees no collection: what it says of a new object without a preset has to hold for both."""
+def test_both_defaults_share_the_checked_figures() -> None:
+    """`over_preset` reads no collection, so its errors about a new object must hold for both defaults."""
     for figure in ("hnsw", "model"):
         assert getattr(PRESETS["standard"][-1], figure) == getattr(CORTEX, figure)
     assert STANDARD.fusion.method == CORTEX.fusion.method

@@ -1,4 +1,4 @@
-"""A newer revision of a preset reindexes nothing unasked: it is planned, held and approved like any other change."""
+"""Newer revisions of a preset: planned, held and approved like any other change."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -43,7 +43,7 @@ async def run_again(
     index: Json | None = None,
     spec: Json | None = None,
 ) -> tuple[Key, Json]:
-    """Do a pass over the object as it is now; return its key and status."""
+    """Run a pass over the object; return its key and status."""
     annotations = {"agentmemory.dev/approve-plan": approved} if approved else {}
     key = Key("AgentMemory", "agents", "probe")
     document = memory_document(
@@ -55,7 +55,7 @@ async def run_again(
 
 
 def release(monkeypatch: pytest.MonkeyPatch, **figures: Any) -> None:
-    """Let the operator come with a second revision."""
+    """Add a second revision to the operator's presets."""
     monkeypatch.setitem(PRESETS, "cortex", (CORTEX, with_changes(SECOND, **figures)))
 
 
@@ -63,7 +63,7 @@ def weights_of(status: Json) -> Weights:
     return effective_ranking(parse_agent_memory(memory_document() | {"status": status})).weights
 
 
-async def test_a_revision_that_would_reindex_is_held_as_a_whole(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_revision_with_a_reindex_is_held_as_a_whole(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     release(monkeypatch)
 
     key, status = await run_again(stage)
@@ -83,7 +83,7 @@ async def test_a_revision_that_would_reindex_is_held_as_a_whole(stage: Stage, mo
     assert status["plan"]["presetRevision"] == SECOND.revision
 
 
-async def test_a_held_revision_is_told_once_and_written_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_held_revision_is_written_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     release(monkeypatch)
     await run_again(stage)
     writes = stage.cluster.writes
@@ -93,7 +93,7 @@ async def test_a_held_revision_is_told_once_and_written_once(stage: Stage, monke
     assert stage.cluster.writes == writes
 
 
-async def test_the_approved_plan_is_carried_out_with_all_figures(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_approved_plan_applies_all_figures(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     release(monkeypatch)
     _, status = await run_again(stage)
 
@@ -106,7 +106,7 @@ async def test_the_approved_plan_is_carried_out_with_all_figures(stage: Stage, m
     assert weights_of(status) == WEIGHTS
 
 
-async def test_another_digest_approves_nothing(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_other_digest_approves_nothing(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     release(monkeypatch)
 
     key, _ = await run_again(stage, approved="0123456789ab")
@@ -114,7 +114,7 @@ async def test_another_digest_approves_nothing(stage: Stage, monkeypatch: pytest
     assert (stage.short(key), stage.store.changes) == (HELD, [])
 
 
-async def test_an_edit_that_shapes_nothing_leaves_the_digest(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unrelated_edit_keeps_the_digest(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     release(monkeypatch)
     _, before = await run_again(stage)
 
@@ -123,9 +123,7 @@ async def test_an_edit_that_shapes_nothing_leaves_the_digest(stage: Stage, monke
     assert after["plan"]["digest"] == before["plan"]["digest"]
 
 
-async def test_the_object_s_own_changes_are_made_under_the_revision_in_force(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_own_changes_use_the_revision_in_force(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     release(monkeypatch)
 
     key, _ = await run_again(stage, generation=2, index={"hnsw": {"efConstruct": 200}})
@@ -137,9 +135,7 @@ async def test_the_object_s_own_changes_are_made_under_the_revision_in_force(
     assert stage.short(key) == HELD
 
 
-async def test_a_field_that_decides_the_figure_leaves_nothing_to_hold(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_own_field_releases_a_held_figure(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     release(monkeypatch)
 
     key, status = await run_again(stage, generation=2, index={"hnsw": {"m": 24}})
@@ -148,9 +144,7 @@ async def test_a_field_that_decides_the_figure_leaves_nothing_to_hold(
     assert status["effective"]["presetRevision"] == SECOND.revision
 
 
-async def test_a_revision_that_reindexes_nothing_comes_into_force(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_revision_without_a_reindex_is_applied(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     release(monkeypatch, m=CORTEX.hnsw.m)
 
     key, status = await run_again(stage)
@@ -160,7 +154,7 @@ async def test_a_revision_that_reindexes_nothing_comes_into_force(
     assert weights_of(status) == WEIGHTS
 
 
-async def test_a_new_object_has_the_newest_revision(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_new_object_gets_the_newest_revision(monkeypatch: pytest.MonkeyPatch) -> None:
     release(monkeypatch)
     stage = Stage()
     stage.put(connection_document())
@@ -172,10 +166,8 @@ async def test_a_new_object_has_the_newest_revision(monkeypatch: pytest.MonkeyPa
     assert stage.status(key)["effective"]["presetRevision"] == SECOND.revision
 
 
-async def test_a_revision_that_asks_for_a_rebuild_is_approved_as_a_whole_and_left_to_the_rebuild(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing of it is done to the collection that is about to be replaced, and its digest stays what it is."""
+async def test_revision_with_a_rebuild_is_left_to_it(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The collection to be replaced stays unchanged, and the digest stays the same."""
     release(monkeypatch, distance="Dot")
     _, status = await run_again(stage)
     assert "Rebuild and Reindex of 5 points" in status["plan"]["refusal"]
@@ -184,15 +176,15 @@ async def test_a_revision_that_asks_for_a_rebuild_is_approved_as_a_whole_and_lef
         key, status = await run_again(stage, approved=status["plan"]["digest"])
 
     assert stage.short(key) == [("Ready", "True", "Serving"), ("InSync", "False", "RebuildRunning")]
-    told = [(event.type, event.reason) for event in stage.cluster.events if event.reason in set(Reason)]
-    assert told[-2:] == [("Warning", "AwaitingApproval"), ("Normal", "RebuildRunning")]
+    events = [(event.type, event.reason) for event in stage.cluster.events if event.reason in set(Reason)]
+    assert events[-2:] == [("Warning", "AwaitingApproval"), ("Normal", "RebuildRunning")]
     assert [change["held"] for change in status["plan"]["changes"]] == [False] * 3
     live = stage.store.collections[PHYSICAL]
     assert (live.distance, live.hnsw.m, stage.store.changes) == ("Cosine", CORTEX.hnsw.m, [])
     assert status["effective"]["presetRevision"] == CORTEX.revision
 
 
-async def test_no_policy_lets_an_upgrade_rebuild_unasked(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_upgrade_needs_approval_despite_apply(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     release(monkeypatch, distance="Dot")
 
     key, _ = await run_again(stage, spec={"changePolicy": "Apply"})
@@ -200,9 +192,7 @@ async def test_no_policy_lets_an_upgrade_rebuild_unasked(stage: Stage, monkeypat
     assert stage.short(key) == HELD
 
 
-async def test_a_rebuild_that_the_object_may_have_brings_the_newer_figures_along(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_allowed_rebuild_includes_newer_figures(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     release(monkeypatch)
 
     key, status = await run_again(stage, spec={"changePolicy": "Apply", "index": {"distance": "Dot"}})
@@ -212,9 +202,7 @@ async def test_a_rebuild_that_the_object_may_have_brings_the_newer_figures_along
     assert stage.store.changes == []
 
 
-async def test_where_no_rebuild_is_allowed_one_of_an_upgrade_says_so(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_forbidden_rebuild_of_an_upgrade_is_reported(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     release(monkeypatch, distance="Dot")
 
     key, _ = await run_again(stage, spec={"changePolicy": "Never"})
@@ -222,7 +210,7 @@ async def test_where_no_rebuild_is_allowed_one_of_an_upgrade_says_so(
     assert stage.short(key)[1] == ("InSync", "False", "RebuildNotAllowed")
 
 
-async def test_a_revision_that_is_not_known_holds_everything_that_costs(stage: Stage) -> None:
+async def test_unknown_revision_holds_costly_changes(stage: Stage) -> None:
     live = stage.store.collections[PHYSICAL]
     assert live.marker is not None
     stage.store.collections[PHYSICAL] = with_changes(live, m=8, marker=replace(live.marker, preset_revision=9))
@@ -253,8 +241,8 @@ def with_endings(preset: Preset) -> Preset:
     return replace(preset, lifecycle=replace(preset.lifecycle, remove_hidden_days=90))
 
 
-async def made_before(monkeypatch: pytest.MonkeyPatch, older: Preset, **spec: Any) -> Stage:
-    """A converged object of an older revision, and the operator with the present figures as the newer one."""
+async def converge_under(monkeypatch: pytest.MonkeyPatch, older: Preset, **spec: Any) -> Stage:
+    """Return a converged object of an older revision; the current figures are the newer one."""
     stage = Stage()
     with monkeypatch.context() as before:
         before.setitem(PRESETS, older.name, (older,))
@@ -274,21 +262,21 @@ def endings_in_force(status: Json, preset: str) -> tuple[float | None, float | N
 
 
 @pytest.mark.parametrize(
-    ("preset", "told", "endings"),
+    ("preset", "warnings", "endings"),
     [
         (IMPORTANCE, ["idle for 24 hours", "hidden for 90 days"], (24, 90)),
         (KEYED, ["idle for 24 hours"], (24, None)),
     ],
     ids=lambda preset: getattr(preset, "name", None),
 )
-async def test_what_memories_end_by_comes_into_force_when_it_is_approved(
-    preset: Preset, told: list[str], endings: tuple[float | None, float | None], monkeypatch: pytest.MonkeyPatch
+async def test_removal_rules_apply_after_approval(
+    preset: Preset, warnings: list[str], endings: tuple[float | None, float | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stage = await made_before(monkeypatch, without_endings(preset))
+    stage = await converge_under(monkeypatch, without_endings(preset))
 
     key, status = await run_again(stage, spec={"preset": preset.name})
     assert (stage.short(key), stage.store.changes) == (HELD, [])
-    assert [words for words in told if words not in status["plan"]["refusal"]] == []
+    assert [words for words in warnings if words not in status["plan"]["refusal"]] == []
     assert (status["effective"]["presetRevision"], status["plan"]["presetRevision"]) == (1, 2)
     assert endings_in_force(status, preset.name) == (None, None)
 
@@ -298,10 +286,10 @@ async def test_what_memories_end_by_comes_into_force_when_it_is_approved(
     assert (status["effective"]["presetRevision"], endings_in_force(status, preset.name)) == (2, endings)
 
 
-async def test_an_object_that_says_itself_how_its_memories_end_has_nothing_held(
+async def test_own_removal_rules_release_a_held_revision(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    stage = await made_before(monkeypatch, without_endings(IMPORTANCE))
+    stage = await converge_under(monkeypatch, without_endings(IMPORTANCE))
 
     key, status = await run_again(
         stage, spec={"preset": "importance", "lifecycle": {"sessionIdleHours": 0, "removeHiddenDays": 0}}, generation=2
@@ -311,10 +299,10 @@ async def test_an_object_that_says_itself_how_its_memories_end_has_nothing_held(
     assert status["effective"]["presetRevision"] == 2
 
 
-async def test_what_refuses_new_memories_is_held_unless_the_object_has_types_of_its_own(
+async def test_stricter_types_are_held_without_own_types(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    stage = await made_before(monkeypatch, without_required(COGNITIVE))
+    stage = await converge_under(monkeypatch, without_required(COGNITIVE))
 
     key, status = await run_again(stage, spec={"preset": "cognitive"})
     assert stage.short(key) == HELD
@@ -325,15 +313,15 @@ async def test_what_refuses_new_memories_is_held_unless_the_object_has_types_of_
     assert stage.short(key) == READY
 
 
-async def test_a_rebuild_that_the_object_may_have_ends_nothing_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
-    stage = await made_before(monkeypatch, without_endings(COGNITIVE))
+async def test_allowed_rebuild_does_not_add_removal_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = await converge_under(monkeypatch, without_endings(COGNITIVE))
     spec = {"preset": "cognitive", "changePolicy": "Apply", "index": {"distance": "Dot"}}
 
     key, status = await run_again(stage, spec=spec, generation=2)
     assert stage.short(key) == HELD
-    of_the_rebuild_alone = Plan(PHYSICAL, (Rebuild("index.distance", "Cosine", "Dot"),)).digest
-    assert of_the_rebuild_alone != status["plan"]["digest"]
-    key, again = await run_again(stage, spec=spec, generation=2, approved=of_the_rebuild_alone)
+    rebuild_digest = Plan(PHYSICAL, (Rebuild("index.distance", "Cosine", "Dot"),)).digest
+    assert rebuild_digest != status["plan"]["digest"]
+    key, again = await run_again(stage, spec=spec, generation=2, approved=rebuild_digest)
     assert stage.short(key) == HELD
 
     key, _ = await run_again(stage, spec=spec, generation=2, approved=again["plan"]["digest"])
@@ -342,13 +330,13 @@ async def test_a_rebuild_that_the_object_may_have_ends_nothing_unasked(monkeypat
 
 
 @pytest.mark.parametrize("older_of", [without_defaults, with_endings])
-async def test_a_revision_that_ends_and_refuses_nothing_comes_by_itself(
+async def test_harmless_revision_is_applied(
     older_of: Callable[[Preset], Preset], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that gives new memories a confidence and a category; one that no longer removes what is hidden."""
+    """It sets defaults for new memories, or removes a removal rule."""
     older = older_of(BRAIN)
     assert older != BRAIN
-    stage = await made_before(monkeypatch, older)
+    stage = await converge_under(monkeypatch, older)
 
     key, status = await run_again(stage, spec={"preset": "brain"})
 

@@ -1,4 +1,4 @@
-"""The presets: what an object that names one gets, and that every field of the object wins over it."""
+"""Presets: their figures, and fields of the object that override them."""
 
 import json
 from dataclasses import replace
@@ -58,7 +58,7 @@ def types_of(preset: str) -> dict[str, MemoryType]:
         ("none", None, SIMILARITY_ALONE),
     ],
 )
-def test_a_preset_ranks_by_its_designs_model(preset: str, model: object, weights: Weights | None) -> None:
+def test_preset_uses_the_model_of_its_design(preset: str, model: object, weights: Weights | None) -> None:
     ranking = settings_of(preset).ranking
 
     assert ranking.model == model
@@ -76,7 +76,7 @@ def test_a_preset_ranks_by_its_designs_model(preset: str, model: object, weights
         ("none", 10, -1, -1),
     ],
 )
-def test_a_preset_has_its_designs_gates(preset: str, limit: int, threshold: float, least: float) -> None:
+def test_preset_uses_the_limits_of_its_design(preset: str, limit: int, threshold: float, least: float) -> None:
     ranking = settings_of(preset).ranking
 
     assert (ranking.limit, ranking.score_threshold, ranking.min_similarity) == (limit, threshold, least)
@@ -93,7 +93,7 @@ def test_a_preset_has_its_designs_gates(preset: str, limit: int, threshold: floa
         ("none", (16, 100), "Float32", None, False),
     ],
 )
-def test_a_preset_lays_its_collection_out(
+def test_preset_defines_the_collection(
     preset: str, graph: tuple[int, int], datatype: str, quantization: object, *, words: bool
 ) -> None:
     desired = desired_of({"preset": preset})
@@ -113,7 +113,7 @@ def test_a_preset_lays_its_collection_out(
         ("none", {"sessionUsedAt"}),
     ],
 )
-def test_a_preset_indexes_what_it_looks_memories_up_by(preset: str, own: set[str]) -> None:
+def test_preset_defines_the_payload_indexes(preset: str, own: set[str]) -> None:
     assert set(settings_of(preset).indexes) == set(dict(RETRIEVAL_INDEXES)) | own
 
 
@@ -129,10 +129,8 @@ def test_a_preset_indexes_what_it_looks_memories_up_by(preset: str, own: set[str
         ({"index": {"payloadIndexes": [{"field": "tags", "type": "keyword"}]}}, {"tags"}),
     ],
 )
-def test_the_default_preset_indexes_what_its_searches_read_and_no_more_than_the_designs(
-    more: dict[str, Any], added: set[str]
-) -> None:
-    """A small agent of it is to cost a server no more than one of a design."""
+def test_standard_indexes_only_the_fields_in_use(more: dict[str, Any], added: set[str]) -> None:
+    """A small agent must not cost a server more than one of a design."""
     own = {"lookupIds", "sessionOrder", "evidence.says", "evidence.marks"}
     least = set(dict(NEEDED_INDEXES)) | own
 
@@ -142,13 +140,13 @@ def test_the_default_preset_indexes_what_its_searches_read_and_no_more_than_the_
     assert len(least) <= len(desired_of({"preset": "cortex"}).indexes)
 
 
-def test_no_index_of_the_object_replaces_one_of_its_preset() -> None:
+def test_own_index_does_not_replace_one_of_the_preset() -> None:
     other = settings_of("brain", index={"payloadIndexes": [{"field": "validTo", "type": "float"}]})
 
     assert other.indexes["validTo"] == "integer"
 
 
-def test_an_object_says_itself_what_replaces_what_and_whether_anything_is_stored_twice() -> None:
+def test_object_defines_supersession_and_deduplication() -> None:
     types = [
         {"name": "state", "decay": False, "supersedeBy": "subject"},
         {"name": "note", "decay": False, "supersedeBy": "none", "immutable": True},
@@ -164,7 +162,7 @@ def test_an_object_says_itself_what_replaces_what_and_whether_anything_is_stored
     assert with_types.indexes["lookupIds"] == once.indexes["lookupIds"] == "keyword"
 
 
-def test_the_types_of_the_brain_follow_its_lifecycles() -> None:
+def test_brain_types_follow_their_lifecycles() -> None:
     types = types_of("brain")
 
     assert [types[name].half_life_days is None for name in ("event", "fact", "decision", "status")] == [
@@ -179,26 +177,26 @@ def test_the_types_of_the_brain_follow_its_lifecycles() -> None:
     assert settings_of("brain").ranking.types[0].ttl == Ttl("SoftUnlessUsed", days=30, keep_importance=0.75)
 
 
-def test_the_figures_of_the_brains_fusion_are_the_designs() -> None:
+def test_brain_fusion_equals_the_design() -> None:
     fusion = settings_of("brain").ranking.fusion
 
     assert (fusion.method, fusion.k, fusion.keyword_weight) == ("RRF", 60, 0.5)
 
 
 @pytest.mark.parametrize(("preset", "entries"), [("cortex", 10_000), ("keyed", 100)])
-def test_a_preset_says_how_many_vectors_of_texts_are_kept(preset: str, entries: int) -> None:
+def test_preset_defines_the_embedding_cache(preset: str, entries: int) -> None:
     assert settings_of(preset).embedding.cache_entries == entries
     assert settings_of(preset, embedding={"provider": "wordllama", "cacheEntries": 7}).embedding.cache_entries == 7
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_without_an_embedding_block_every_preset_works_offline(preset: str) -> None:
+def test_every_preset_works_offline_by_default(preset: str) -> None:
     embedding = effective_embedding(object_of(preset))
 
     assert (embedding.provider, embedding.model, embedding.dimensions) == ("wordllama", "l2_supercat", 256)
 
 
-def test_the_model_that_a_design_names_is_its_providers_default() -> None:
+def test_design_model_is_the_default_of_its_provider() -> None:
     minilm = effective_embedding(object_of("keyed", embedding={"provider": "fastembed"}))
 
     assert (minilm.model, minilm.dimensions) == ("sentence-transformers/all-MiniLM-L6-v2", 384)
@@ -217,13 +215,12 @@ def test_the_model_that_a_design_names_is_its_providers_default() -> None:
         ("none", {"model": "Confidence"}, Confidence()),
     ],
 )
-def test_a_models_figures_win_over_the_presets_whatever_the_preset(
-    preset: str, scoring: dict[str, Any], model: object
-) -> None:
+def test_own_model_figures_override_every_preset(preset: str, scoring: dict[str, Any], model: object) -> None:
     assert settings_of(preset, scoring=scoring).ranking.model == model
 
 
-def test_the_weighted_model_has_the_figures_of_its_design_under_a_preset_of_another_model() -> None:
+def test_weighted_model_uses_the_figures_of_cortex() -> None:
+    """Even under a preset of another model."""
     ranking = settings_of("brain", scoring={"model": "Weighted"}).ranking
 
     assert (ranking.model, ranking.weights, ranking.utility_norm) == (None, CORTEX.weights, CORTEX.utility_norm)
@@ -239,14 +236,12 @@ def test_the_weighted_model_has_the_figures_of_its_design_under_a_preset_of_anot
         ({"candidates": 50}, "candidates", 50),
     ],
 )
-def test_a_gate_of_the_object_wins_over_every_preset(
-    preset: str, scoring: dict[str, Any], figure: str, value: object
-) -> None:
+def test_own_limit_overrides_every_preset(preset: str, scoring: dict[str, Any], figure: str, value: object) -> None:
     assert getattr(settings_of(preset, scoring=scoring).ranking, figure) == value
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_the_objects_types_replace_every_presets_list(preset: str) -> None:
+def test_own_types_replace_those_of_every_preset(preset: str) -> None:
     listed = settings_of(
         preset, types=[{"name": "rule", "decay": False, "boost": 2}, {"name": "note", "halfLifeDays": 3}]
     )
@@ -256,12 +251,12 @@ def test_the_objects_types_replace_every_presets_list(preset: str) -> None:
 
 @pytest.mark.parametrize("preset", ["brain", "none"])
 @pytest.mark.parametrize("words", [True, False])
-def test_the_object_says_whether_there_are_keywords_whatever_the_preset(preset: str, *, words: bool) -> None:
+def test_object_enables_keywords_under_every_preset(preset: str, *, words: bool) -> None:
     assert desired_of({"preset": preset, "index": {"keyword": {"enabled": words}}}).has_keyword is words
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_the_objects_layout_wins_over_every_preset(preset: str) -> None:
+def test_own_layout_overrides_every_preset(preset: str) -> None:
     index = {
         "distance": "Dot",
         "hnsw": {"m": 20, "efConstruct": 77},
@@ -274,14 +269,14 @@ def test_the_objects_layout_wins_over_every_preset(preset: str) -> None:
     assert desired.quantization != INT8
 
 
-def test_fusion_of_the_object_wins_figure_by_figure() -> None:
+def test_own_fusion_overrides_single_figures() -> None:
     fusion = settings_of("brain", scoring={"fusion": {"k": 30}}).ranking.fusion
 
     assert (fusion.method, fusion.k, fusion.keyword_weight) == ("RRF", 30, 0.5)
 
 
 @pytest.mark.parametrize("model", ["Weighted", "Confidence", "Importance"])
-def test_where_any_type_is_taken_none_fades_under_any_model(model: str) -> None:
+def test_types_of_preset_none_do_not_decay(model: str) -> None:
     ranking = settings_of("none", scoring={"model": model}).ranking
     ranking = replace(ranking, weights=CORTEX.weights, model=_never_idle(ranking.model))
     old, new = (ScoreInput(type="whatever", similarity=0.5, created_at=-days * DAY_MS) for days in (4000, 0))
@@ -294,16 +289,16 @@ def _never_idle(model: Any) -> Any:
 
 
 @pytest.mark.parametrize("case", list(preset_cases()), ids=lambda case: case[0])
-def test_a_preset_scores_as_the_reference_values_say(case: Case) -> None:
-    _, ranking, memory, wanted = case
+def test_preset_scores_equal_the_reference_values(case: Case) -> None:
+    _, ranking, memory, expected = case
 
-    assert abs(compute_score(memory, ranking, now_ms=NOW_MS).score - wanted) < 1e-9
+    assert abs(compute_score(memory, ranking, now_ms=NOW_MS).score - expected) < 1e-9
 
 
 @pytest.mark.parametrize("preset", ["cortex", "brain", "importance"])
 @given(data=st.data())
-def test_no_memory_gains_by_growing_older(preset: str, data: st.DataObject) -> None:
-    """Under preset cognitive one does: a memory of a day weighs more than one of an hour."""
+def test_score_does_not_grow_with_age(preset: str, data: st.DataObject) -> None:
+    """Preset cognitive is exempt: it ranks memories of a day above those of an hour."""
     ranking = settings_of(preset).ranking
     type_ = data.draw(st.sampled_from([type_.name for type_ in ranking.types]))
     younger, older = sorted(data.draw(st.tuples(AGES_MS, AGES_MS)))
@@ -319,16 +314,16 @@ def test_no_memory_gains_by_growing_older(preset: str, data: st.DataObject) -> N
 
 
 @given(data=st.data())
-def test_priority_never_grows_with_age(data: st.DataObject) -> None:
+def test_priority_does_not_grow_with_age(data: st.DataObject) -> None:
     younger, older = sorted(data.draw(st.tuples(AGES_MS, AGES_MS)))
     memory = ScoreInput(type="episodic", similarity=0.5, created_at=0, importance=data.draw(st.floats(0, 1)))
     ranking = settings_of("cognitive").ranking
-    at_first, later = (compute_score(memory, ranking, now_ms=now_ms).terms["priority"] for now_ms in (younger, older))
+    earlier, later = (compute_score(memory, ranking, now_ms=now_ms).terms["priority"] for now_ms in (younger, older))
 
-    assert later <= at_first
+    assert later <= earlier
 
 
-def test_an_object_of_any_type_scores_by_similarity_alone() -> None:
+def test_preset_none_scores_by_similarity_alone() -> None:
     ranking = settings_of("none").ranking
     memory = ScoreInput(type="x", similarity=0.37, created_at=-(10**12), importance=1, access_count=999)
 
@@ -336,42 +331,42 @@ def test_an_object_of_any_type_scores_by_similarity_alone() -> None:
     assert "type" not in json.dumps(score_query(ranking, now_ms=0, distance="Cosine"))
 
 
-def test_an_expression_may_name_any_type_where_any_is_taken() -> None:
+def test_preset_none_allows_any_type_in_expressions() -> None:
     settings = settings_of("none", scoring={"model": "Expression", "expression": 'if(type == "rule", 2, 1)'})
 
     assert settings.scoring_fault is None
 
 
 @pytest.mark.parametrize(("preset", "default"), [("cortex", "fact"), ("brain", "event"), ("none", "memory")])
-def test_a_memory_without_a_type_gets_the_first_of_the_list(preset: str, default: str) -> None:
+def test_first_type_is_the_default(preset: str, default: str) -> None:
     assert settings_of(preset).ranking.default_type == default
 
 
 @pytest.mark.parametrize("preset", [revisions[-1] for revisions in PRESETS.values()], ids=PRESETS)
-def test_a_preset_says_how_to_recognise_each_of_its_types(preset: Preset) -> None:
+def test_every_type_has_a_meaning(preset: Preset) -> None:
     assert all(type_.meaning for type_ in preset.types)
 
 
-def test_a_preset_that_says_nothing_of_the_layout_leaves_it_to_the_engine() -> None:
+def test_preset_without_a_layout_uses_engine_defaults() -> None:
     assert BRAIN.hnsw == Hnsw(m=16, ef_construct=100, full_scan_threshold_kb=10_000)
 
 
-def test_the_places_of_working_memory_are_the_preset_s_unless_the_object_says_how_many() -> None:
+def test_working_memory_slots_are_configurable() -> None:
     assert settings_of("cognitive").working_memory_slots == 4
     assert settings_of("cognitive", lifecycle={"workingMemorySlots": 2}).working_memory_slots == 2
 
 
 def costs_of(preset: str) -> set[ChangeClass]:
-    """Return what it costs to give an object of preset cortex another one."""
+    """Return the change classes of switching from preset cortex to another one."""
     before = observed_of(desired_of({"preset": "cortex"}))
     plan = plan_changes(desired_of({"preset": preset}), before, alias="agent_memory_probe", physical=before.physical)
     return {class_of(change) for change in plan.changes}
 
 
 @pytest.mark.parametrize("preset", ["brain", "keyed", "importance", "none"])
-def test_another_preset_is_a_reindex_in_the_background(preset: str) -> None:
+def test_other_preset_needs_a_reindex_only(preset: str) -> None:
     assert costs_of(preset) <= {ChangeClass.IN_PLACE, ChangeClass.REINDEX}
 
 
-def test_vectors_in_half_precision_need_a_new_collection() -> None:
+def test_half_precision_needs_a_rebuild() -> None:
     assert ChangeClass.REBUILD in costs_of("cognitive")

@@ -1,4 +1,4 @@
-"""What others wrote shows as what it is."""
+"""Text of other systems, with invisible characters escaped."""
 
 import pytest
 
@@ -7,8 +7,8 @@ from agentmemory_operator.spec.expression.syntax import ExpressionInvalid
 from agentmemory_operator.spec.kinds.conditions import ConditionState, merge_conditions
 from agentmemory_operator.spec.printable import MAX_QUOTED_CHARS, printable, printable_lines, printable_start
 
-# By what a reader of lines, a terminal or a person would make of them.
-DOES_NOT_SHOW = {
+# Line breaks, terminal controls and characters without a glyph.
+INVISIBLE = {
     "line feed": "\n",
     "carriage return": "\r",
     "form feed": "\f",
@@ -37,24 +37,24 @@ DOES_NOT_SHOW = {
 }
 
 
-@pytest.mark.parametrize("char", DOES_NOT_SHOW.values(), ids=DOES_NOT_SHOW)
-def test_what_does_not_show_is_written_out(char: str) -> None:
-    shown = printable(f"before{char}after")
+@pytest.mark.parametrize("char", INVISIBLE.values(), ids=INVISIBLE)
+def test_invisible_character_is_escaped(char: str) -> None:
+    expected = printable(f"before{char}after")
 
-    assert shown.isprintable()
-    assert shown.startswith("before\\")
-    assert shown.endswith("after")
-    assert printable(shown) == shown
-    assert printable_lines(f"before{char}after") == shown
+    assert expected.isprintable()
+    assert expected.startswith("before\\")
+    assert expected.endswith("after")
+    assert printable(expected) == expected
+    assert printable_lines(f"before{char}after") == expected
 
 
 @pytest.mark.parametrize("text", ["", "plain words", "prix: 5 €, naïve, 日本語", "C:\\new", "🙂"])
-def test_what_shows_stays(text: str) -> None:
+def test_visible_text_is_unchanged(text: str) -> None:
     assert (printable(text), printable_lines(text)) == (text, text)
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "expected"),
     [
         ("character 3: odd\n  a + b\n    ^", "character 3: odd\n  a + b\n    ^"),
         ("odd\nStatus: True", "odd\\nStatus: True"),
@@ -64,24 +64,28 @@ def test_what_shows_stays(text: str) -> None:
         ("odd\n  \x1b[2J", "odd\n  \\x1b[2J"),
     ],
 )
-def test_only_lines_that_are_indented_begin(text: str, shown: str) -> None:
-    assert printable_lines(text) == shown
-    assert printable_lines(shown) == shown
+def test_only_indented_lines_are_kept(text: str, expected: str) -> None:
+    assert printable_lines(text) == expected
+    assert printable_lines(expected) == expected
 
 
-def test_conditions_and_events_carry_nothing_else() -> None:
-    """One that is told again is the same, so that it is not written for ever."""
-    words = "refused: \x1b[31m\nReady=True \u202e"
-    told = merge_conditions([], [ConditionState("Ready", False, "InvalidSpec", words)], generation=1, now="now")
-    again = merge_conditions(told, [ConditionState("Ready", False, "InvalidSpec", words)], generation=1, now="later")
+def test_conditions_and_events_are_escaped() -> None:
+    """A repeated message must be equal, or the status would be written endlessly."""
+    message = "refused: \x1b[31m\nReady=True \u202e"
+    conditions = merge_conditions([], [ConditionState("Ready", False, "InvalidSpec", message)], generation=1, now="now")
+    again = merge_conditions(
+        conditions, [ConditionState("Ready", False, "InvalidSpec", message)], generation=1, now="later"
+    )
 
     assert (
-        told[0]["message"] == Event("Warning", "InvalidSpec", words).message == r"refused: \x1b[31m\nReady=True \u202e"
+        conditions[0]["message"]
+        == Event("Warning", "InvalidSpec", message).message
+        == r"refused: \x1b[31m\nReady=True \u202e"
     )
-    assert again == told
+    assert again == conditions
 
 
-def test_the_caret_stands_under_the_place_though_something_before_it_does_not_show() -> None:
+def test_caret_points_at_the_error_despite_escapes() -> None:
     text = "a \u202e\t+ $"
 
     _, snippet, caret = str(ExpressionInvalid(text, text.index("$"), "odd")).split("\n")
@@ -91,7 +95,7 @@ def test_the_caret_stands_under_the_place_though_something_before_it_does_not_sh
 
 
 @pytest.mark.parametrize(
-    ("said", "shown"),
+    ("text", "expected"),
     [
         ("Not found: Collection `a` doesn't exist!", "Not found: Collection `a` doesn't exist!"),
         ("two\nlines\r\nand\ttabs", "two lines and tabs"),
@@ -105,10 +109,10 @@ def test_the_caret_stands_under_the_place_though_something_before_it_does_not_sh
         ("", ""),
     ],
 )
-def test_only_what_shows_is_left_on_one_line(said: str, shown: str) -> None:
-    assert printable_start(said) == shown
+def test_start_is_one_visible_line(text: str, expected: str) -> None:
+    assert printable_start(text) == expected
 
 
-@pytest.mark.parametrize("said", ["x" * 5_000, "\n" * 5_000 + "x", "\x1b[31m" * 1_000, "a " * 2_500])
-def test_there_are_no_more_than_200_characters(said: str) -> None:
-    assert len(printable_start(said)) <= MAX_QUOTED_CHARS == 200
+@pytest.mark.parametrize("text", ["x" * 5_000, "\n" * 5_000 + "x", "\x1b[31m" * 1_000, "a " * 2_500])
+def test_start_has_at_most_200_characters(text: str) -> None:
+    assert len(printable_start(text)) <= MAX_QUOTED_CHARS == 200

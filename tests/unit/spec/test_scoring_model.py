@@ -1,4 +1,4 @@
-"""A scoring expression that cannot be used leaves what was accepted last in force."""
+"""Scoring expressions that are rejected: the last accepted scoring stays in force."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def memory_of(scoring: dict[str, Any], *, generation: int = 1, status: Any = Non
 
 
 def status_after(memory: AgentMemory) -> dict[str, Any]:
-    """Return the part of the status that a pass over the object writes down for scoring."""
+    """Return the part of the status that a pass writes for scoring."""
     settings = effective_settings(memory)
     figures = ranking_status(settings.ranking).model_dump(by_alias=True, exclude_none=True)
     generation = settings.scoring_generation
@@ -48,7 +48,7 @@ def status_after(memory: AgentMemory) -> dict[str, Any]:
         ({"model": "Importance", "importance": {"idleFactor": 0.2}}, Importance(0.01, 0.2)),
     ],
 )
-def test_each_model_has_its_figures_over_the_defaults(scoring: dict[str, Any], model: object) -> None:
+def test_each_model_overrides_its_defaults(scoring: dict[str, Any], model: object) -> None:
     assert effective_ranking(memory_of(scoring)).model == model
 
 
@@ -62,7 +62,7 @@ def test_each_model_has_its_figures_over_the_defaults(scoring: dict[str, Any], m
         {"weights": {"similarity": 1, "recency": 0, "utility": 0}, "utilityNorm": 7},
     ],
 )
-def test_a_rejected_expression_leaves_what_was_accepted_last_in_force(scoring: dict[str, Any]) -> None:
+def test_rejected_expression_keeps_the_last_scoring(scoring: dict[str, Any]) -> None:
     accepted = memory_of(scoring, generation=4)
 
     settings = effective_settings(memory_of(BAD, generation=5, status=status_after(accepted)))
@@ -73,7 +73,7 @@ def test_a_rejected_expression_leaves_what_was_accepted_last_in_force(scoring: d
     assert settings.scoring_fault.startswith('character 5: "similarty" is not a variable')
 
 
-def test_it_stays_in_force_over_many_passes_and_other_changes() -> None:
+def test_last_scoring_survives_other_changes() -> None:
     status = status_after(memory_of(GOOD, generation=4))
     for generation in (5, 6, 7):
         status = status_after(memory_of(BAD | {"limit": generation}, generation=generation, status=status))
@@ -86,7 +86,7 @@ def test_it_stays_in_force_over_many_passes_and_other_changes() -> None:
     assert settings.ranking.limit == 9
 
 
-def test_without_anything_accepted_the_preset_s_model_ranks_however_many_passes() -> None:
+def test_preset_ranks_without_an_accepted_scoring() -> None:
     first = effective_settings(memory_of(BAD))
     second = effective_settings(memory_of(BAD, status=status_after(memory_of(BAD))))
 
@@ -97,7 +97,7 @@ def test_without_anything_accepted_the_preset_s_model_ranks_however_many_passes(
     assert first.ranking_generation == 1
 
 
-def test_an_accepted_expression_that_names_a_type_which_is_gone_is_not_used() -> None:
+def test_accepted_expression_needs_its_types() -> None:
     text = {"model": "Expression", "expression": "if(type == 'task', 1, similarity)"}
     status = status_after(memory_of(text))
 
@@ -107,7 +107,7 @@ def test_an_accepted_expression_that_names_a_type_which_is_gone_is_not_used() ->
     assert "did you mean" in (settings.scoring_fault or "") or "use one of x" in (settings.scoring_fault or "")
 
 
-def test_a_good_expression_clears_the_fault() -> None:
+def test_good_expression_clears_the_fault() -> None:
     settings = effective_settings(memory_of(GOOD, generation=6, status=status_after(memory_of(BAD, generation=5))))
 
     assert settings.scoring_fault is None
@@ -115,24 +115,24 @@ def test_a_good_expression_clears_the_fault() -> None:
 
 
 @pytest.mark.parametrize("status", [{"scoring": {"generation": 3}}, {"effective": None}, {"scoring": None}, {}])
-def test_a_status_that_says_nothing_of_the_model_is_no_help(status: dict[str, Any]) -> None:
+def test_status_without_a_model_is_ignored(status: dict[str, Any]) -> None:
     assert effective_ranking(memory_of(BAD, status=status)).weights == CORTEX.weights
 
 
-def test_the_accepted_weights_rank_again() -> None:
+def test_accepted_weights_are_restored() -> None:
     weights = {"similarity": 0, "recency": 1, "utility": 0}
     status = status_after(memory_of({"weights": weights}, generation=2))
 
     assert effective_ranking(memory_of(BAD, generation=3, status=status)).weights == Weights(0, 1, 0)
 
 
-def test_what_was_accepted_last_is_known_under_any_revision_of_the_preset() -> None:
+def test_last_scoring_is_found_under_any_revision() -> None:
     rejected = memory_of(BAD, generation=5, status=status_after(memory_of(GOOD, generation=4)))
 
     assert effective_settings(at_revision(rejected, CORTEX.revision)) == effective_settings(rejected)
 
 
-def test_confidence_counts_for_nothing_unless_the_object_says_so() -> None:
+def test_confidence_share_is_zero_by_default() -> None:
     plain, counted = effective_settings(memory_of({})), effective_settings(memory_of({"confidenceShare": 0.5}))
 
     assert (plain.ranking.confidence_share, counted.ranking.confidence_share) == (0.0, 0.5)

@@ -1,4 +1,4 @@
-"""Field over profile over preset, and what a profile decides by size."""
+"""Tuning: field over profile over preset, and the figures that a profile derives from the size."""
 
 import contextlib
 import pathlib
@@ -30,30 +30,30 @@ def tuned(dimensions: int = 256, **index: Any) -> Tuning:
 
 
 @pytest.mark.parametrize(
-    ("value", "spec", "status", "beside"),
+    ("value", "spec", "status", "other_fields"),
     [(Hnsw, HnswSpec, HnswStatus, {"search_ef"}), (Optimizers, OptimizersSpec, OptimizersStatus, set())],
 )
-def test_spec_value_and_status_have_the_same_figures(value: Any, spec: Any, status: Any, beside: set[str]) -> None:
-    """A figure that one of them lacks would be left out without a word."""
+def test_spec_value_and_status_have_equal_figures(value: Any, spec: Any, status: Any, other_fields: set[str]) -> None:
+    """A figure missing from one of them would be omitted silently."""
     named = {figure.name for figure in fields(value)}
 
-    assert named == spec.model_fields.keys() - beside == status.model_fields.keys()
+    assert named == spec.model_fields.keys() - other_fields == status.model_fields.keys()
 
 
-def test_without_a_profile_the_size_decides_nothing() -> None:
+def test_size_is_ignored_without_a_profile() -> None:
     assert tuned(expectedMemories=10**9).hnsw == tuned(expectedMemories=1).hnsw == CORTEX.hnsw
     assert tuned(expectedMemories=10**9).quantization == ScalarQuantization(0.99, always_ram=True)
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_a_field_wins_over_the_profile(profile: str) -> None:
-    given = {
+def test_field_overrides_the_profile(profile: str) -> None:
+    index = {
         "hnsw": {"m": 17, "efConstruct": 99, "fullScanThresholdKB": 77},
         "optimizers": {"defaultSegmentNumber": 5, "indexingThresholdKB": 6},
         "vectors": {"memory": "Cached", "datatype": "Float16"},
         "quantization": {"type": "Scalar", "quantile": 0.9, "alwaysRam": False, "oversampling": 3},
     }
-    found = tuned(profile=profile, **given)
+    found = tuned(profile=profile, **index)
 
     assert found.hnsw == Hnsw(m=17, ef_construct=99, full_scan_threshold_kb=77)
     assert found.optimizers == Optimizers(default_segment_number=5, indexing_threshold_kb=6)
@@ -81,13 +81,13 @@ def test_a_field_wins_over_the_profile(profile: str) -> None:
         ("Balanced", 1, 1, {"full_scan_threshold_kb": 39}),
     ],
 )
-def test_a_profile_decides_by_memories_and_dimensions(
+def test_profile_depends_on_memories_and_dimensions(
     profile: str, memories: int, dimensions: int, figures: dict[str, object]
 ) -> None:
     found = tuned(dimensions, profile=profile, expectedMemories=memories)
 
-    beside = {figure.name: getattr(found, figure.name) for figure in fields(found)}
-    flat = beside | asdict(found.hnsw) | asdict(found.optimizers)
+    other_fields = {figure.name: getattr(found, figure.name) for figure in fields(found)}
+    flat = other_fields | asdict(found.hnsw) | asdict(found.optimizers)
     assert {name: flat[name] for name in figures} == figures
 
 
@@ -112,13 +112,13 @@ def test_half_precision_counts_as_half_the_bytes() -> None:
         ({"type": "None"}, 1),
     ],
 )
-def test_each_method_comes_with_its_search_parameters(quantization: dict[str, Any], oversampling: float) -> None:
+def test_each_method_has_its_search_parameters(quantization: dict[str, Any], oversampling: float) -> None:
     ranking = effective_ranking(probe({"index": {"quantization": quantization}}))
 
     assert (ranking.rescore, ranking.oversampling) == (True, oversampling)
 
 
-def test_rescoring_is_the_objects_to_switch_off() -> None:
+def test_rescoring_can_be_disabled() -> None:
     ranking = effective_ranking(probe({"index": {"quantization": {"type": "Turbo", "rescore": False}}}))
 
     assert ranking.rescore is False
@@ -130,23 +130,23 @@ def test_rescoring_is_the_objects_to_switch_off() -> None:
     m=st.none() | st.integers(4, 64),
     ef=st.none() | st.integers(4, 140),
 )
-def test_admission_lets_pass_exactly_what_is_a_graph(
+def test_admission_accepts_exactly_valid_graphs(
     profile: str | None, expected: int | None, m: int | None, ef: int | None
 ) -> None:
-    """The engine builds with at least m neighbours; the rule must know the figure that the profile decides."""
+    """The engine uses at least m neighbours; the rule must know the figure of the profile."""
     index = {"profile": profile, "expectedMemories": expected, "hnsw": {"m": m, "efConstruct": ef}}
     base = graph_of(PROFILES[profile], expected or 100_000) if profile else CORTEX.hnsw
-    is_graph = (ef or base.ef_construct) >= (m or base.m)
+    is_valid = (ef or base.ef_construct) >= (m or base.m)
 
-    taken = False
+    is_accepted = False
     with contextlib.suppress(SpecInvalid):
-        taken = parse_agent_memory(manifest(index=index)) is not None
+        is_accepted = parse_agent_memory(manifest(index=index)) is not None
 
-    assert taken == is_graph
+    assert is_accepted == is_valid
 
 
 @given(st.sampled_from(sorted(PROFILES)), st.integers(1, 10**9), st.integers(1, 65_536))
-def test_a_profile_has_figures_for_every_size_and_the_server_takes_them(profile: str, memories: int, size: int) -> None:
+def test_profile_has_valid_figures_for_every_size(profile: str, memories: int, size: int) -> None:
     figures = figures_of(PROFILES[profile], expected_memories=memories, dimensions=size, datatype="Float32")
 
     assert 4 <= figures.hnsw.m <= figures.hnsw.ef_construct
@@ -154,7 +154,7 @@ def test_a_profile_has_figures_for_every_size_and_the_server_takes_them(profile:
 
 
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=lambda profile: profile.name)
-def test_the_documented_table_has_the_numbers_of_the_code(profile: Any) -> None:
+def test_documented_table_equals_the_code(profile: Any) -> None:
     rows = {
         cells[0]: cells[1:]
         for line in PAGE.splitlines()
@@ -162,11 +162,13 @@ def test_the_documented_table_has_the_numbers_of_the_code(profile: Any) -> None:
     }
     column = rows["figure"].index(profile.name)
 
-    def told(row: str) -> str:
+    def read_cell(row: str) -> str:
         return rows[row][column].replace(",", "")
 
-    assert told("m / efConstruct") == f"{profile.graph.m} / {profile.graph.ef_construct}"
-    assert told("the same, above 100,000 memories") == f"{profile.large_graph.m} / {profile.large_graph.ef_construct}"
-    assert told("full scan up to, memories") == str(profile.full_scan_memories or "10000 KB")
-    assert told("indexingThresholdKB") == str(profile.indexing_threshold_kb)
+    assert read_cell("m / efConstruct") == f"{profile.graph.m} / {profile.graph.ef_construct}"
+    assert (
+        read_cell("the same, above 100,000 memories") == f"{profile.large_graph.m} / {profile.large_graph.ef_construct}"
+    )
+    assert read_cell("full scan up to, memories") == str(profile.full_scan_memories or "10000 KB")
+    assert read_cell("indexingThresholdKB") == str(profile.indexing_threshold_kb)
     assert all(rows[row][5] for row in rows if rows[row] and re.match(r"[a-z]", row))

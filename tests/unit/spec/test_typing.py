@@ -1,4 +1,4 @@
-"""Scoring expressions: what is accepted and what it comes to, what is refused and where."""
+"""Scoring expressions: accepted ones with their value, rejected ones with the position of the error."""
 
 import math
 
@@ -30,7 +30,7 @@ def value_of(text: str, *, type_name: str = "fact", **numbers: float) -> float:
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [
         ("1 + 2 * 3 - 4 / 2", 5),
         ("(1 + 2) * 3", 9),
@@ -76,12 +76,12 @@ def value_of(text: str, *, type_name: str = "fact", **numbers: float) -> float:
         ("similarity\n+ keyword", 1.05),
     ],
 )
-def test_an_expression_has_its_value(text: str, wanted: float) -> None:
-    assert value_of(text) == pytest.approx(wanted)
+def test_expression_has_its_value(text: str, expected: float) -> None:
+    assert value_of(text) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
-    ("text", "numbers", "wanted"),
+    ("text", "numbers", "expected"),
     [
         ("if(accessCount > 0, ln(accessCount), 0)", {"accessCount": 0}, 0),
         ("if(accessCount == 0, 0, 1 / accessCount)", {"accessCount": 0}, 0),
@@ -89,17 +89,17 @@ def test_an_expression_has_its_value(text: str, wanted: float) -> None:
         ("if(accessCount >= 1, if(accessCount <= 4, 1 / accessCount, 9), 0)", {"accessCount": 2}, 0.5),
     ],
 )
-def test_a_branch_may_hold_what_its_condition_makes_safe(text: str, numbers: dict[str, float], wanted: float) -> None:
-    assert value_of(text, **numbers) == wanted
+def test_condition_makes_its_branch_safe(text: str, numbers: dict[str, float], expected: float) -> None:
+    assert value_of(text, **numbers) == expected
 
 
-def test_a_type_that_never_fades_and_one_that_is_not_listed_have_a_recency_too() -> None:
+def test_timeless_and_unknown_types_have_a_recency() -> None:
     assert value_of("decay(ageDays, halfLifeDays)", type_name="rule") == 1
     assert value_of("decay(ageDays, halfLifeDays)", type_name="removed") == 0.5
 
 
 @pytest.mark.parametrize(
-    ("text", "position", "words"),
+    ("text", "position", "reason"),
     [
         ("0.5*similarty", 5, "did you mean similarity?"),
         ("similarity + nonsense", 14, "use one of similarity, keyword"),
@@ -142,31 +142,31 @@ def test_a_type_that_never_fades_and_one_that_is_not_listed_have_a_recency_too()
         (" " * 1001, 1001, "longer than 1000 characters"),
     ],
 )
-def test_what_cannot_be_used_is_refused_with_the_place(text: str, position: int, words: str) -> None:
-    with pytest.raises(ExpressionInvalid) as refused:
+def test_error_has_a_position_and_a_reason(text: str, position: int, reason: str) -> None:
+    with pytest.raises(ExpressionInvalid) as error:
         check_expression(text, TYPES, "Cosine")
 
-    assert refused.value.position == position
-    assert words in str(refused.value)
+    assert error.value.position == position
+    assert reason in str(error.value)
 
 
-def test_a_caret_stands_under_the_place_in_its_line() -> None:
-    with pytest.raises(ExpressionInvalid) as refused:
+def test_caret_is_under_the_error() -> None:
+    with pytest.raises(ExpressionInvalid) as error:
         check_expression("similarity +\n0.5*importanse", TYPES, "Cosine")
 
-    assert str(refused.value).splitlines()[1:] == ["  0.5*importanse", "      ^"]
+    assert str(error.value).splitlines()[1:] == ["  0.5*importanse", "      ^"]
 
 
-def test_the_caret_of_a_long_line_stands_under_a_part_of_it() -> None:
-    with pytest.raises(ExpressionInvalid) as refused:
+def test_caret_of_a_long_line_is_under_an_excerpt() -> None:
+    with pytest.raises(ExpressionInvalid) as error:
         check_expression("similarity + " * 20 + "importanse", TYPES, "Cosine")
 
-    _, line, caret = str(refused.value).splitlines()
+    _, line, caret = str(error.value).splitlines()
     assert line[caret.index("^") :].startswith("importanse")
     assert len(line) < 80
 
 
-def test_what_grows_too_large_for_the_engine_is_refused() -> None:
+def test_oversized_expression_is_rejected() -> None:
     text = "importance"
     for _ in range(8):
         text = f"min({text}, max({text}, 0.1))" if len(text) < 400 else f"min({text}, 0.3)"
@@ -175,20 +175,20 @@ def test_what_grows_too_large_for_the_engine_is_refused() -> None:
         check_expression(text, TYPES, "Cosine")
 
 
-def test_the_range_of_the_similarity_goes_by_the_distance() -> None:
+def test_range_of_similarity_depends_on_the_distance() -> None:
     assert check_expression("sqrt(similarity)", TYPES, "Euclid")
     with pytest.raises(ExpressionInvalid):
         check_expression("exp(similarity)", TYPES, "Dot")
 
 
 @pytest.mark.parametrize("text", ["similarity", "min(similarity, 0.5)", "if(similarity > 0, similarity, 0)"])
-def test_the_bounds_hold_the_value(text: str) -> None:
+def test_bounds_contain_the_value(text: str) -> None:
     bounds = check_expression(text, TYPES, "Cosine").root.bounds(ranges_of("Cosine"))
 
     assert bounds.low <= value_of(text) <= bounds.high
 
 
-def test_the_terms_of_a_sum_keep_their_text() -> None:
+def test_terms_of_a_sum_keep_their_text() -> None:
     scoring = check_expression("0.5*similarity - (0.1 + importance) + 2", TYPES, "Cosine")
 
     assert [term.text for term in scoring.terms] == ["0.5*similarity", "- (0.1 + importance)", "2"]

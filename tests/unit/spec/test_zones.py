@@ -1,4 +1,4 @@
-"""Privacy zones in force: the object's words over the defaults."""
+"""Privacy zones in force: the object's fields over the defaults."""
 
 from typing import Any
 
@@ -13,24 +13,25 @@ SECRET = {"keySecretRef": {"name": "zones"}}
 
 
 def zones_of(**zones: Any) -> ZoneSettings | None:
-    """Return what is in force of an object with these zones."""
+    """Return the settings in force for an object with these zones."""
     return effective_settings(parse_agent_memory(manifest(zones=SECRET | zones))).zones
 
 
-def test_an_object_has_no_zones_by_default() -> None:
+def test_object_has_no_zones_by_default() -> None:
     settings = effective_settings(parse_agent_memory(manifest()))
 
     assert settings.zones is None
     assert "zone" not in settings.indexes
 
 
-def test_memories_are_found_by_zone() -> None:
+def test_zone_is_indexed() -> None:
     settings = effective_settings(parse_agent_memory(manifest(zones=SECRET | {"allowed": ["PERSONAL"]})))
 
     assert settings.indexes["zone"] == "keyword"
 
 
-def test_the_strictest_zone_has_no_vectors_and_none_has_words_unless_the_object_says_so() -> None:
+def test_strictest_zone_has_no_vectors_by_default() -> None:
+    """No zone has keywords by default."""
     assert zones_of(allowed=["SENSITIVE", "PERSONAL", "PROFESSIONAL"], organisation="acme") == ZoneSettings(
         allowed=frozenset(Zone),
         vectors=frozenset({Zone.PERSONAL, Zone.PROFESSIONAL}),
@@ -51,14 +52,14 @@ def test_the_strictest_zone_has_no_vectors_and_none_has_words_unless_the_object_
         ({"allowed": ["PERSONAL"], "words": ["PERSONAL"]}, {Zone.PERSONAL}, {Zone.PERSONAL}),
     ],
 )
-def test_a_field_holds_over_its_default(zones: dict[str, Any], vectors: set[Zone], words: set[Zone]) -> None:
+def test_field_overrides_its_default(zones: dict[str, Any], vectors: set[Zone], words: set[Zone]) -> None:
     settings = zones_of(**zones)
 
     assert settings is not None
     assert (settings.vectors, settings.words) == (vectors, words)
 
 
-def test_the_key_before_lies_beside_the_one_in_force() -> None:
+def test_previous_key_has_a_suffix() -> None:
     settings = zones_of(allowed=["PERSONAL"], keySecretRef={"name": "other", "key": "wrapping"})
 
     assert settings is not None
@@ -69,7 +70,7 @@ def test_the_key_before_lies_beside_the_one_in_force() -> None:
     )
 
 
-def test_a_key_with_the_longest_name_leaves_room_for_the_one_before() -> None:
+def test_longest_key_name_leaves_room_for_the_suffix() -> None:
     settings = zones_of(allowed=["PERSONAL"], keySecretRef={"name": "zones", "key": "k" * 244})
 
     assert settings is not None
@@ -77,7 +78,7 @@ def test_a_key_with_the_longest_name_leaves_room_for_the_one_before() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "ms"),
+    ("text", "ms"),
     [
         ("2026-11-21T08:00:01Z", 1_795_248_001_000),
         ("2026-02-30T00:00:00Z", 1_772_409_600_000),
@@ -87,17 +88,15 @@ def test_a_key_with_the_longest_name_leaves_room_for_the_one_before() -> None:
         ("2999-12-31T00:00:00Z", 32_503_593_600_000),
     ],
 )
-def test_keys_are_replaced_that_were_made_before_a_time(told: str, ms: int) -> None:
-    settings = zones_of(allowed=["PERSONAL"], rotateKeysBefore=told)
+def test_rotation_time_is_parsed(text: str, ms: int) -> None:
+    settings = zones_of(allowed=["PERSONAL"], rotateKeysBefore=text)
 
     assert settings is not None
     assert settings.rotate_before_ms == ms
 
 
 @pytest.mark.parametrize(("more", "has_index"), [({}, False), ({"rotateKeysBefore": "2026-11-21T08:00:00Z"}, True)])
-def test_memories_are_found_by_the_age_of_their_keys_where_keys_are_replaced(
-    more: dict[str, str], has_index: bool
-) -> None:
+def test_key_age_is_indexed_during_a_rotation(more: dict[str, str], has_index: bool) -> None:
     zones = SECRET | {"allowed": ["PERSONAL"]} | more
 
     indexes = effective_settings(parse_agent_memory(manifest(zones=zones))).indexes

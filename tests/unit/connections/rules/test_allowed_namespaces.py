@@ -1,4 +1,4 @@
-"""Who may refer to a connection."""
+"""Namespaces from which objects may use a connection."""
 
 from typing import Any
 
@@ -26,17 +26,17 @@ def check(allowed: Any, namespace: str, labels: dict[str, str] | None = None) ->
 
 
 @pytest.mark.parametrize("allowed", [None, "Same", "All", {"matchLabels": OTHER}])
-def test_the_connection_s_own_namespace_always_may(allowed: Any) -> None:
+def test_own_namespace_is_always_allowed(allowed: Any) -> None:
     check(allowed, "infra")
 
 
 @pytest.mark.parametrize("allowed", ["All", {"matchLabels": ONE}, {"matchLabels": BOTH}])
-def test_another_namespace_may_where_it_is_allowed(allowed: Any) -> None:
+def test_other_namespace_is_allowed_if_selected(allowed: Any) -> None:
     check(allowed, "agents")
 
 
 @pytest.mark.parametrize(
-    ("allowed", "way_out"),
+    ("allowed", "remedy"),
     [
         (None, "set spec.namespaces to from: All"),
         ("Same", "set spec.namespaces to from: All"),
@@ -44,20 +44,20 @@ def test_another_namespace_may_where_it_is_allowed(allowed: Any) -> None:
         ({"matchLabels": LABELS | {"x": "y"}}, "label the namespace team=support, tier=gold, x=y, or name"),
     ],
 )
-def test_another_namespace_may_not_otherwise_and_is_told_the_way_out(allowed: Any, way_out: str) -> None:
-    with pytest.raises(SpecInvalid, match=way_out) as refused:
+def test_refusal_names_the_remedy(allowed: Any, remedy: str) -> None:
+    with pytest.raises(SpecInvalid, match=remedy) as error:
         check(allowed, "agents")
 
-    assert refused.value.reason == "ConnectionNotAllowed"
-    assert "infra/main may not be used from namespace agents" in str(refused.value)
+    assert error.value.reason == "ConnectionNotAllowed"
+    assert "infra/main may not be used from namespace agents" in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("allowed", "namespace", "asks"),
+    ("allowed", "namespace", "needed"),
     [({"matchLabels": ONE}, "agents", True), ({"matchLabels": ONE}, "infra", False), ("All", "agents", False)],
 )
-def test_labels_are_asked_only_where_they_decide(allowed: Any, namespace: str, asks: bool) -> None:
-    assert needs_labels(connection(allowed), namespace) is asks
+def test_labels_are_needed_only_if_they_decide(allowed: Any, namespace: str, needed: bool) -> None:
+    assert needs_labels(connection(allowed), namespace) is needed
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_labels_are_asked_only_where_they_decide(allowed: Any, namespace: str, a
     ],
     ids=lambda value: value["operator"] if isinstance(value, dict) else None,
 )
-def test_an_expression_selects_as_kubernetes_does(
+def test_expression_selects_as_in_kubernetes(
     expression: dict[str, Any], gold: bool, silver: bool, unlabelled: bool
 ) -> None:
     def may(**labels: str) -> bool:
@@ -83,7 +83,7 @@ def test_an_expression_selects_as_kubernetes_does(
     assert (may(tier="gold"), may(tier="silver"), may()) == (gold, silver, unlabelled)
 
 
-def test_labels_and_every_expression_must_be_met() -> None:
+def test_labels_and_all_expressions_must_match() -> None:
     selector = {"matchLabels": {"team": "support"}, "matchExpressions": [IN, {"key": "legacy", "operator": "Exists"}]}
 
     check(selector, "agents", labels=LABELS | {"legacy": ""})
@@ -93,17 +93,18 @@ def test_labels_and_every_expression_must_be_met() -> None:
         check(selector, "agents")
 
 
-@pytest.mark.parametrize("expression", [NOT_IN, NOT_THERE], ids=lambda one: str(one["operator"]))
-def test_a_namespace_whose_labels_nobody_knows_is_not_selected_for_lacking_one(expression: dict[str, Any]) -> None:
+@pytest.mark.parametrize("expression", [NOT_IN, NOT_THERE], ids=lambda expression: str(expression["operator"]))
+def test_unknown_labels_do_not_match_a_negation(expression: dict[str, Any]) -> None:
+    """Labels that could not be read count neither as absent nor as different."""
     with pytest.raises(SpecInvalid, match="may not be used"):
         check({"matchExpressions": [expression]}, "agents", labels={})
 
 
-def test_the_way_out_is_short_however_much_a_selector_asks() -> None:
+def test_refusal_of_a_long_selector_is_short() -> None:
     values = [f"{number:063}" for number in range(64)]
     expressions = [{"key": "a" * 63, "operator": "In", "values": values}] * 16
 
-    with pytest.raises(SpecInvalid) as refused:
+    with pytest.raises(SpecInvalid) as error:
         check({"matchExpressions": expressions}, "agents")
 
-    assert len(str(refused.value)) < 1_500
+    assert len(str(error.value)) < 1_500

@@ -1,4 +1,4 @@
-"""Where this product may connect: tables of hosts, addresses and settings."""
+"""Hosts and addresses to which this product may connect."""
 
 from ipaddress import ip_address
 
@@ -31,12 +31,10 @@ NEVER = [
 @pytest.mark.parametrize("address", NEVER)
 @pytest.mark.parametrize("listed", ["", "0.0.0.0/0,::/0", "qdrant.infra.svc,*.example.com"])
 @pytest.mark.parametrize("is_in_cluster", [True, False])
-def test_some_addresses_are_never_connected_to_whatever_is_listed(
-    address: str, listed: str, is_in_cluster: bool
-) -> None:
-    asked = policy(f"{listed},{address}" if listed else "", is_in_cluster=is_in_cluster)
+def test_forbidden_addresses_stay_forbidden(address: str, listed: str, is_in_cluster: bool) -> None:
+    checked_policy = policy(f"{listed},{address}" if listed else "", is_in_cluster=is_in_cluster)
 
-    assert asked.find_refusal("qdrant.infra.svc", PORT, ip_address(address)) is EgressRefusal.NEVER
+    assert checked_policy.find_refusal("qdrant.infra.svc", PORT, ip_address(address)) is EgressRefusal.NEVER
 
 
 @pytest.mark.parametrize(
@@ -57,7 +55,7 @@ def test_some_addresses_are_never_connected_to_whatever_is_listed(
         "2001:db8::200:5efe:a9fe:a9fe",
     ],
 )
-def test_an_address_inside_an_address_counts(address: str) -> None:
+def test_embedded_address_is_checked(address: str) -> None:
     assert ip_address("169.254.169.254") in set(equivalent_addresses(ip_address(address)))
     assert policy().find_refusal("h", PORT, ip_address(address)) is EgressRefusal.NEVER
 
@@ -70,7 +68,7 @@ def test_an_address_inside_an_address_counts(address: str) -> None:
         *("168.63.129.17", "100.100.100.201", "169.253.255.255", "169.255.0.0"),
     ],
 )
-def test_everything_else_is_allowed_where_nothing_is_set(address: str) -> None:
+def test_other_addresses_are_allowed_without_a_list(address: str) -> None:
     assert policy().find_refusal("h", PORT, ip_address(address), api_server={API}) is None
 
 
@@ -84,17 +82,17 @@ def test_everything_else_is_allowed_where_nothing_is_set(address: str) -> None:
         ("10.96.0.2", 443, None),
     ],
 )
-def test_the_api_server_is_an_address_and_a_port(address: str, port: int, refusal: EgressRefusal | None) -> None:
-    asked = policy("10.96.0.0/16")
+def test_api_server_is_blocked_by_address_and_port(address: str, port: int, refusal: EgressRefusal | None) -> None:
+    checked_policy = policy("10.96.0.0/16")
 
-    assert asked.find_refusal("kubernetes.default.svc", port, ip_address(address), api_server={API}) is refusal
+    assert checked_policy.find_refusal("kubernetes.default.svc", port, ip_address(address), api_server={API}) is refusal
 
 
 LOOPBACK = ["127.0.0.1", "127.255.0.7", "::1", "::ffff:127.0.0.1", "64:ff9b::127.0.0.1"]
 
 
 @pytest.mark.parametrize("address", LOOPBACK)
-def test_loopback_is_for_whoever_is_not_in_a_pod(address: str) -> None:
+def test_loopback_is_allowed_outside_pods(address: str) -> None:
     assert policy(is_in_cluster=False).find_refusal("localhost", PORT, ip_address(address)) is None
     assert policy().find_refusal("localhost", PORT, ip_address(address)) is EgressRefusal.LOOPBACK
 
@@ -111,14 +109,14 @@ def test_loopback_is_for_whoever_is_not_in_a_pod(address: str) -> None:
         ("::1", "localhost", "::1", None),
         ("127.0.0.1", "localhost", "::1", EgressRefusal.LOOPBACK),
         ("127.0.0.1", "localhost", "::ffff:127.0.0.1", None),
-        # Everything is not loopback, and a name is whatever its owner lets it lead to.
+        # A list of all addresses excludes loopback, and the owner of a listed name chooses its address.
         ("0.0.0.0/0,::/0", "localhost", "127.0.0.1", EgressRefusal.LOOPBACK),
         ("evil.example.com", "evil.example.com", "127.0.0.1", EgressRefusal.LOOPBACK),
         ("*.example.com", "evil.example.com", "::1", EgressRefusal.LOOPBACK),
         ("10.0.0.0/8", "localhost", "127.0.0.1", EgressRefusal.LOOPBACK),
     ],
 )
-def test_in_a_pod_loopback_is_listed_as_what_it_is(
+def test_loopback_in_a_pod_must_be_listed_itself(
     listed: str, host: str, address: str, refusal: EgressRefusal | None
 ) -> None:
     assert policy(listed).find_refusal(host, PORT, ip_address(address)) is refusal
@@ -147,7 +145,7 @@ def test_in_a_pod_loopback_is_listed_as_what_it_is(
         ("fd12::1", "fd12::2", 6333, "fd12::2", EgressRefusal.NOT_LISTED),
     ],
 )
-def test_what_is_set_allows_what_it_lists(
+def test_list_allows_only_its_entries(
     listed: str, host: str, port: int, address: str, refusal: EgressRefusal | None
 ) -> None:
     assert policy(listed).find_refusal(host, port, ip_address(address)) is refusal
@@ -163,9 +161,7 @@ def test_what_is_set_allows_what_it_lists(
         ("", "metadata.google.internal", EgressRefusal.NEVER),
     ],
 )
-def test_a_name_is_looked_up_only_where_an_address_of_it_may_be_listed(
-    listed: str, host: str, refusal: EgressRefusal | None
-) -> None:
+def test_name_is_resolved_only_for_listed_networks(listed: str, host: str, refusal: EgressRefusal | None) -> None:
     assert policy(listed).find_unresolved_refusal(host, PORT) is refusal
 
 
@@ -189,7 +185,7 @@ def test_a_name_is_looked_up_only_where_an_address_of_it_may_be_listed(
         ("", "127.0.0.1", 80, EgressRefusal.LOOPBACK),
     ],
 )
-def test_behind_a_proxy_names_are_checked(listed: str, host: str, port: int, refusal: EgressRefusal | None) -> None:
+def test_proxied_host_names_are_checked(listed: str, host: str, port: int, refusal: EgressRefusal | None) -> None:
     api = {("kubernetes.default.svc", 443), ("10.96.0.1", 443)}
 
     assert policy(listed).find_name_refusal(host, port, api_server=api) is refusal
@@ -211,21 +207,21 @@ def test_behind_a_proxy_names_are_checked(listed: str, host: str, port: int, ref
         "x::y",
     ],
 )
-def test_an_entry_that_is_none_is_named(entry: str) -> None:
+def test_invalid_entry_is_quoted(entry: str) -> None:
     with pytest.raises(ValueError, match=r"is not a host|is not a network|needs a port") as raised:
         parse_allowed(f"ok.example.com, {entry}")
 
     assert repr(entry) in str(raised.value)
 
 
-def test_an_empty_setting_lists_nothing() -> None:
+def test_blank_setting_is_no_list() -> None:
     assert parse_allowed(" , ,") is None
 
 
 @pytest.mark.parametrize("refusal", list(EgressRefusal))
-def test_what_is_told_names_field_host_and_way_out(refusal: EgressRefusal) -> None:
-    said = refusal_message(refusal, "spec.url", "qdrant.example.com", 6333)
+def test_message_contains_field_host_and_remedy(refusal: EgressRefusal) -> None:
+    message = refusal_message(refusal, "spec.url", "qdrant.example.com", 6333)
 
-    assert said.startswith("spec.url: connections to qdrant.example.com:6333 are blocked: ")
-    assert "use another host" in said
-    assert refusal is EgressRefusal.NEVER or "AGENTMEMORY_ALLOWED_HOSTS" in said
+    assert message.startswith("spec.url: connections to qdrant.example.com:6333 are blocked: ")
+    assert "use another host" in message
+    assert refusal is EgressRefusal.NEVER or "AGENTMEMORY_ALLOWED_HOSTS" in message

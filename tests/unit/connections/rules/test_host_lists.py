@@ -1,4 +1,4 @@
-"""Which places a Secret's annotation lets its values go to, and the command that lets them go to another."""
+"""Destinations that a Secret's annotation allows, and the command that adds another one."""
 
 import os
 import pathlib
@@ -18,7 +18,7 @@ from agentmemory_operator.connections.rules.host_lists import (
 from agentmemory_operator.errors import SpecInvalid
 
 LISTED = [
-    # The annotation, and a URL that it lets a value go to.
+    # Annotation, and a URL that it allows.
     ("api.openai.com", "https://api.openai.com/v1"),
     ("api.openai.com", "https://api.openai.com"),
     ("api.openai.com", "http://api.openai.com:8080/"),
@@ -84,19 +84,19 @@ NOT_LISTED = [
     ("[::2]", "http://[::1]"),
     ("[::1]:80", "http://[::1]:6333"),
     ("münchen.example", "https://xn--mnchen-3ya.example"),
-    # U+212A, the sign of Kelvin, is k in lower case; U+FF0E is a dot to some.
+    # U+212A (Kelvin sign) lower-cases to k; some parsers read U+FF0E as a dot.
     ("api.open\u212a.com", "https://api.openk.com"),
     ("api\uff0eopenai\uff0ecom", "https://api.openai.com"),
 ]
 
 
 @pytest.mark.parametrize(("annotation", "url"), LISTED)
-def test_a_value_goes_where_the_annotation_says(annotation: str, url: str) -> None:
+def test_listed_host_is_allowed(annotation: str, url: str) -> None:
     assert find_unlisted(destinations_of(url), annotation) == ()
 
 
 @pytest.mark.parametrize(("annotation", "url"), NOT_LISTED)
-def test_and_nowhere_else(annotation: str | None, url: str) -> None:
+def test_other_hosts_are_refused(annotation: str | None, url: str) -> None:
     assert find_unlisted(destinations_of(url), annotation) == destinations_of(url).places
 
 
@@ -133,13 +133,14 @@ def test_and_nowhere_else(annotation: str | None, url: str) -> None:
         "https://[:::]",
     ],
 )
-def test_a_url_that_clients_may_read_in_two_ways_gets_no_secret(url: str) -> None:
-    with pytest.raises(SpecInvalid, match="no Secret is sent to it") as told:
+def test_ambiguous_url_is_rejected(url: str) -> None:
+    """Clients parse such URLs differently, so no Secret is sent to them."""
+    with pytest.raises(SpecInvalid, match="no Secret is sent to it") as error:
         destinations_of(url)
-    assert told.value.reason == "InvalidSpec"
+    assert error.value.reason == "InvalidSpec"
 
 
-def test_every_node_of_a_cluster_has_to_be_listed() -> None:
+def test_every_node_of_a_cluster_must_be_listed() -> None:
     to = destinations_of("http://qdrant.infra.svc:6333", "http://qdrant-0.qdrant.infra.svc:6333", "http://evil.example")
 
     missing = find_unlisted(to, "qdrant.infra.svc,*.qdrant.infra.svc")
@@ -147,23 +148,23 @@ def test_every_node_of_a_cluster_has_to_be_listed() -> None:
     assert [str(place) for place in missing] == ["evil.example"]
 
 
-def test_what_goes_nowhere_and_what_a_person_typed_needs_no_annotation() -> None:
+def test_exempt_destinations_need_no_annotation() -> None:
     assert (find_unlisted(NOWHERE, None), find_unlisted(BY_HAND, None)) == ((), ())
 
 
-def test_an_annotation_as_large_as_kubernetes_takes_is_read_at_once() -> None:
+def test_largest_annotation_is_checked_within_2_s() -> None:
     largest = 256 << 10
-    crowd = ",".join(["*.a", "[::2]:1", "b:", "ß"] * (largest // 16))
+    annotation = ",".join(["*.a", "[::2]:1", "b:", "ß"] * (largest // 16))
 
-    began = time.perf_counter()
+    started_s = time.perf_counter()
     for url in ("https://api.openai.com", "http://[::1]"):
-        assert find_unlisted(destinations_of(url), crowd) != ()
-        assert find_unlisted(destinations_of(url), f"{crowd},api.openai.com,[::1]") == ()
-    assert time.perf_counter() - began < 2
+        assert find_unlisted(destinations_of(url), annotation) != ()
+        assert find_unlisted(destinations_of(url), f"{annotation},api.openai.com,[::1]") == ()
+    assert time.perf_counter() - started_s < 2
 
 
 @pytest.mark.parametrize(
-    ("name", "key", "may"),
+    ("name", "key", "is_valid"),
     [
         ("openai", "api-key", True),
         ("a.b-c", "ca.crt", True),
@@ -177,57 +178,59 @@ def test_an_annotation_as_large_as_kubernetes_takes_is_read_at_once() -> None:
         ("a" * 254, "key", False),
     ],
 )
-def test_a_name_that_would_lead_to_another_path_names_no_secret(name: str, key: str, may: bool) -> None:
-    assert is_valid_reference(name, key) is may
+def test_reference_with_a_path_is_invalid(name: str, key: str, is_valid: bool) -> None:
+    assert is_valid_reference(name, key) is is_valid
 
 
 class TestCommand:
-    def test_it_is_one_line_that_lists_the_host(self) -> None:
-        told = refusal_message("agents", "openai", destinations_of("https://api.openai.com/v1").places, None)
+    def test_is_one_line_and_lists_the_host(self) -> None:
+        message = refusal_message("agents", "openai", destinations_of("https://api.openai.com/v1").places, None)
 
-        assert told.endswith(
+        assert message.endswith(
             "kubectl -n agents annotate secret openai agentmemory.dev/hosts=api.openai.com --overwrite"
         )
 
-    def test_a_port_of_its_own_is_listed_with_the_host(self) -> None:
-        told = refusal_message("infra", "qdrant", destinations_of("http://qdrant.infra.svc:6333").places, "")
+    def test_lists_a_nondefault_port(self) -> None:
+        message = refusal_message("infra", "qdrant", destinations_of("http://qdrant.infra.svc:6333").places, "")
 
-        assert "agentmemory.dev/hosts=qdrant.infra.svc:6333 --overwrite" in told
+        assert "agentmemory.dev/hosts=qdrant.infra.svc:6333 --overwrite" in message
 
-    def test_it_keeps_what_is_listed_and_does_not_tell_it(self, tmp_path: pathlib.Path) -> None:
-        told = refusal_message("infra", "qdrant", destinations_of("http://[::1]:6333").places, "secret.corp.example, b")
+    def test_keeps_listed_hosts_without_showing_them(self, tmp_path: pathlib.Path) -> None:
+        message = refusal_message(
+            "infra", "qdrant", destinations_of("http://[::1]:6333").places, "secret.corp.example, b"
+        )
 
-        assert "corp" not in told
-        assert _run(told.partition("to be sent there: ")[2], tmp_path, answer="secret.corp.example, b") == [
+        assert "corp" not in message
+        assert _run(message.partition("to be sent there: ")[2], tmp_path, answer="secret.corp.example, b") == [
             *("-n", "infra", "annotate", "secret", "qdrant"),
             "agentmemory.dev/hosts=secret.corp.example, b,[::1]:6333",
             "--overwrite",
         ]
 
-    def test_the_shell_takes_an_address_in_brackets_as_it_is(self, tmp_path: pathlib.Path) -> None:
+    def test_quotes_an_address_in_brackets(self, tmp_path: pathlib.Path) -> None:
         (tmp_path / "agentmemory.dev").mkdir()
-        told = refusal_message("infra", "qdrant", destinations_of("http://[::1]").places, None)
+        message = refusal_message("infra", "qdrant", destinations_of("http://[::1]").places, None)
 
-        assert "agentmemory.dev/hosts=[::1]" in _run(told.partition("to be sent there: ")[2], tmp_path)
+        assert "agentmemory.dev/hosts=[::1]" in _run(message.partition("to be sent there: ")[2], tmp_path)
 
-    def test_it_is_not_cut_where_a_cluster_has_many_nodes(self) -> None:
+    def test_stays_short_for_a_cluster_of_64_nodes(self) -> None:
         urls = [f"http://qdrant-{number}.{'x' * 60}.infra.svc:6333" for number in range(64)]
 
-        told = refusal_message("i" * 63, "q" * 60, destinations_of(*urls).places, "a")
+        message = refusal_message("i" * 63, "q" * 60, destinations_of(*urls).places, "a")
 
-        assert len(told) <= 1024
-        assert "and 63 more hosts" in told
+        assert len(message) <= 1024
+        assert "and 63 more hosts" in message
 
 
 def _run(command: str, folder: pathlib.Path, *, answer: str = "") -> list[str]:
-    """Run a command line with a kubectl that tells an annotation, and keeps its last arguments."""
+    """Run a command line with a fake kubectl; return the arguments of its last call that is no `get`."""
     kubectl = folder / "kubectl"
     kubectl.write_text(
         f"#!/bin/sh\ncase \"$*\" in *' get '*) printf %s '{answer}';; *) printf '%s\\n' \"$@\" ;; esac\n"
     )
     kubectl.chmod(0o755)
     environment = {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
-    done = subprocess.run(
+    process = subprocess.run(
         ["sh", "-c", command], cwd=folder, env=environment, capture_output=True, text=True, check=True
     )
-    return done.stdout.splitlines()
+    return process.stdout.splitlines()

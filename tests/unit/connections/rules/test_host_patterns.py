@@ -1,4 +1,4 @@
-"""Patterns of hosts, as a setting or an annotation lists them."""
+"""Host patterns of settings and annotations."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from agentmemory_operator.connections.rules.host_patterns import matches, normal
 
 
 @pytest.mark.parametrize(
-    ("pattern", "host", "port", "is_meant"),
+    ("pattern", "host", "port", "is_match"),
     [
         ("api.openai.com", "api.openai.com", 443, True),
         ("api.openai.com", "API.OpenAI.com", 443, True),
@@ -36,8 +36,8 @@ from agentmemory_operator.connections.rules.host_patterns import matches, normal
         ("evil/../a", "a", 80, False),
     ],
 )
-def test_a_pattern_means_one_host_or_one_level(pattern: str, host: str, port: int, is_meant: bool) -> None:
-    assert matches(pattern, host, port) is is_meant
+def test_wildcard_matches_one_level(pattern: str, host: str, port: int, is_match: bool) -> None:
+    assert matches(pattern, host, port) is is_match
 
 
 @pytest.mark.parametrize(
@@ -49,10 +49,12 @@ def test_a_pattern_means_one_host_or_one_level(pattern: str, host: str, port: in
         ("fd00:0::1", ("fd00::1", None)),
     ],
 )
-def test_a_pattern_is_host_and_port(pattern: str, parts: tuple[str, int | None]) -> None:
+def test_pattern_has_host_and_port(pattern: str, parts: tuple[str, int | None]) -> None:
     assert parse_pattern(pattern) == parts
 
 
-@pytest.mark.parametrize(("host", "one"), [("A.Example.", "a.example"), ("[::0:1]", "::1"), ("fe80::1%lo", "fe80::1")])
-def test_a_host_has_one_spelling(host: str, one: str) -> None:
-    assert normalise_host(host) == one
+@pytest.mark.parametrize(
+    ("host", "normalised"), [("A.Example.", "a.example"), ("[::0:1]", "::1"), ("fe80::1%lo", "fe80::1")]
+)
+def test_host_is_normalised(host: str, normalised: str) -> None:
+    assert normalise_host(host) == normalised

@@ -19,10 +19,13 @@ def memory(reference: Any, **metadata: str) -> dict[str, Any]:
 
 
 def names(*documents: dict[str, Any]) -> list[tuple[str, str]]:
-    return [(one["metadata"]["namespace"], one["metadata"]["name"]) for one in implied_connections(documents)]
+    return [
+        (connection["metadata"]["namespace"], connection["metadata"]["name"])
+        for connection in implied_connections(documents)
+    ]
 
 
-def test_each_connection_that_agents_name_is_meant_once() -> None:
+def test_each_connection_is_implied_once() -> None:
     assert names(
         memory({"name": "main"}),
         memory({"name": "main"}),
@@ -31,26 +34,27 @@ def test_each_connection_that_agents_name_is_meant_once() -> None:
     ) == [("default", "main"), ("team", "main"), ("infra", "far")]
 
 
-def test_what_is_implied_is_a_valid_connection_for_everybody() -> None:
+def test_implied_connection_is_valid_and_open_to_all() -> None:
     (document,) = implied_connections([memory({"name": "main"})])
 
     parse_connection(document)
     assert document["spec"]["namespaces"] == {"from": "All"}
 
 
-def test_where_one_is_declared_another_name_stays_a_slip_of_the_pen() -> None:
+def test_nothing_is_implied_beside_a_declared_one() -> None:
+    """A reference to another name is then a typo."""
     assert names(memory({"name": "mian"}), CONNECTION) == []
 
 
-def test_a_connection_of_another_group_declares_none() -> None:
+def test_connection_of_another_group_is_ignored() -> None:
     assert names(memory({"name": "main"}), CONNECTION | {"apiVersion": "example.com/v1"}) == [("default", "main")]
 
 
 @pytest.mark.parametrize("reference", [None, "main", [], {}, {"name": ""}, {"name": 5}, {"name": "a", "namespace": 5}])
-def test_what_names_no_connection_implies_none(reference: Any) -> None:
+def test_invalid_reference_implies_nothing(reference: Any) -> None:
     assert names(memory(reference)) == []
 
 
 @pytest.mark.parametrize("spec", [None, "text", []])
-def test_a_spec_may_be_anything(spec: Any) -> None:
+def test_invalid_spec_implies_nothing(spec: Any) -> None:
     assert names(memory({}) | {"spec": spec}) == []

@@ -1,4 +1,4 @@
-"""Whose a key of a shared bucket is: what is somebody's by its last segments, and what is nobody's."""
+"""Owner of a key in a shared bucket, derived from its last segments."""
 
 import pytest
 
@@ -31,23 +31,23 @@ def area(namespace: str) -> BucketArea:
         ("prod/alpha/bot/nightly_1b2c3d4e/a.snapshot", KeyOwner("alpha", "bot")),
         ("alpha/bot/nightly_1b2c3d4e/a.snapshot", KeyOwner("alpha", "bot")),
         ("prod/alpha/bot/erased/1-0000-last.ndjson", KeyOwner("alpha", "bot")),
-        # The last segments count, whatever the prefix says.
+        # Only the last segments count.
         ("beta/thief/x_1b2c3d4e/alpha/bot/nightly_1b2c3d4e/a", KeyOwner("alpha", "bot")),
         ("a" * 1000 + "/alpha/bot/n_1/a", KeyOwner("alpha", "bot")),
         ("a" * 1020 + "/alpha/bot/n_1/a", None),
-        # Less than whose it is.
+        # Too few segments.
         ("bot/nightly_1b2c3d4e/a.snapshot", None),
         ("nightly-1b2c3d4e/a.snapshot", None),
         ("a.snapshot", None),
         ("", None),
-        # What nobody of us writes.
+        # Not a key format of this product.
         ("prod/alpha/bot/nightly/a", None),
         ("prod/alpha/bot/nightly-1b2c3d4e/a", None),
         ("prod/alpha/bot/erasures/1-0000-last.ndjson", None),
         ("prod/alpha/bot/_1b2c3d4e/a", None),
         ("prod/alpha/bot/nightly_/a", None),
         ("prod/alpha/bot/a_b_c/a", None),
-        # What could be taken for another.
+        # Could be normalised to another key.
         ("prod/./alpha/bot/nightly_1b2c3d4e/a", None),
         ("prod/../alpha/bot/nightly_1b2c3d4e/a", None),
         ("../alpha/bot/nightly_1b2c3d4e/a", None),
@@ -63,7 +63,7 @@ def area(namespace: str) -> BucketArea:
         ("prod/alpha/bot/nightly_1b2c3d4e/\N{FULLWIDTH SOLIDUS}", None),
     ],
 )
-def test_a_key_says_whose_it_is_by_its_last_segments(key: str, owner: KeyOwner | None) -> None:
+def test_last_segments_name_the_owner(key: str, owner: KeyOwner | None) -> None:
     assert parse_owner(key) == owner
 
 
@@ -71,13 +71,13 @@ def test_a_key_says_whose_it_is_by_its_last_segments(key: str, owner: KeyOwner |
     ("key", "namespaces"),
     [
         ("prod/alpha/bot/nightly_1b2c3d4e/a", {"alpha"}),
-        # The name has passed on to beta: the copies of before are alpha's no more, and never beta's.
+        # Beta now has the name: earlier copies belong to neither namespace.
         ("prod/alpha/thief/nightly_1b2c3d4e/a", set()),
-        # Nobody has the name any more.
+        # No object has the name any more.
         ("prod/alpha/gone/nightly_1b2c3d4e/a", {"alpha"}),
         ("prod/bot/nightly_1b2c3d4e/a", set()),
         ("prod/alpha/bot/erased/1", {"alpha"}),
-        # A namespace called as another's prefix, and an agent called as another's namespace or as a folder of ours.
+        # A namespace named like a prefix; an agent named like a namespace or like a folder of ours.
         ("alpha/bot/nightly_1b2c3d4e/a", {"alpha"}),
         ("prod/alpha/snapshots/nightly_1b2c3d4e/a", set()),
         ("alpha/alpha/bot/nightly_1b2c3d4e/a", {"alpha"}),
@@ -86,9 +86,8 @@ def test_a_key_says_whose_it_is_by_its_last_segments(key: str, owner: KeyOwner |
         ("prod/alpha-/bot/nightly_1b2c3d4e/a", set()),
     ],
 )
-def test_an_object_is_the_namespaces_that_the_key_names_or_that_has_the_agents_name(
-    key: str, namespaces: set[str]
-) -> None:
+def test_area_contains_keys_of_the_namespace(key: str, namespaces: set[str]) -> None:
+    """The key must name the namespace, and no other namespace may hold the agent's name."""
     assert {namespace for namespace in ("alpha", "beta", "prod", "bot") if area(namespace).contains(key)} == namespaces
 
 
@@ -100,7 +99,7 @@ def test_an_object_is_the_namespaces_that_the_key_names_or_that_has_the_agents_n
         ("prod/bot/", set()),
         ("prod/alpha/gone/erased/", {"alpha"}),
         ("prod/alpha/thief/erased/", set()),
-        # Without its slash it begins other folders too.
+        # Without the slash it is a prefix of other folders too.
         ("prod/alpha/bot", set()),
         ("prod/alpha/bo", set()),
         ("prod/../bot/", set()),
@@ -109,22 +108,22 @@ def test_an_object_is_the_namespaces_that_the_key_names_or_that_has_the_agents_n
         ("/", set()),
     ],
 )
-def test_a_folder_is_the_namespaces_that_its_objects_are(folder: str, namespaces: set[str]) -> None:
+def test_area_contains_folders_of_the_namespace(folder: str, namespaces: set[str]) -> None:
     assert {
         namespace for namespace in ("alpha", "beta", "prod") if area(namespace).contains_folder(folder)
     } == namespaces
 
 
-def test_what_is_written_is_the_namespaces_that_writes_it() -> None:
-    place = copy_location(STORAGE, NIGHTLY, slug="bot", file="agent_memory_bot__1-17.snapshot")
-    assert place["key"] == "prod/alpha/bot/nightly.of-may_1b2c3d4e/agent_memory_bot__1-17.snapshot"
-    assert parse_owner(place["key"]) == KeyOwner("alpha", "bot")
+def test_written_key_belongs_to_the_writer() -> None:
+    location = copy_location(STORAGE, NIGHTLY, slug="bot", file="agent_memory_bot__1-17.snapshot")
+    assert location["key"] == "prod/alpha/bot/nightly.of-may_1b2c3d4e/agent_memory_bot__1-17.snapshot"
+    assert parse_owner(location["key"]) == KeyOwner("alpha", "bot")
     folder = erasure_folder(STORAGE, namespace="alpha", slug="bot")
     assert parse_owner(f"{folder}1") == KeyOwner("alpha", "bot")
 
 
 SPEC = {"bucket": "copies", "endpoint": "https://minio:9000", "key": "old/a.snapshot", "secretRef": {"name": "s3"}}
-TAKEN_IN = {"type": "S3", "bucket": "copies", "endpoint": "https://minio:9000", "key": "old/a.snapshot", "secret": "s3"}
+IMPORTED = {"type": "S3", "bucket": "copies", "endpoint": "https://minio:9000", "key": "old/a.snapshot", "secret": "s3"}
 
 
 def snapshot_with(spec: object) -> dict[str, object]:
@@ -135,12 +134,10 @@ def snapshot_with(spec: object) -> dict[str, object]:
     ("spec", "location"),
     [
         ({}, {"key": "prod/alpha/bot/nightly_1b2c3d4e/a"}),
-        ({"import": {"s3": SPEC}}, TAKEN_IN),
+        ({"import": {"s3": SPEC}}, IMPORTED),
     ],
 )
-def test_a_copy_of_its_own_and_what_its_spec_takes_in_go_with_a_snapshot(
-    spec: object, location: dict[str, str]
-) -> None:
+def test_snapshot_may_use_own_and_imported_copies(spec: object, location: dict[str, str]) -> None:
     check_copy(location, snapshot_with(spec))
 
 
@@ -154,23 +151,22 @@ def test_a_copy_of_its_own_and_what_its_spec_takes_in_go_with_a_snapshot(
         ({}, {"key": "prod/alpha/bot/nightly-1b2c3d4e/a"}),
         ({}, {}),
         (None, {"key": "prod/database.dump"}),
-        ({"import": {"s3": SPEC}}, TAKEN_IN | {"key": "prod/alpha/bot/nightly_1b2c3d4e/a"}),
-        ({"import": {"s3": SPEC}}, TAKEN_IN | {"bucket": "others"}),
-        ({"import": {"s3": SPEC}}, TAKEN_IN | {"secret": "another"}),
-        ({"import": {"s3": SPEC}}, TAKEN_IN | {"region": "eu-north-1"}),
-        ({"import": {"s3": None}}, TAKEN_IN),
+        ({"import": {"s3": SPEC}}, IMPORTED | {"key": "prod/alpha/bot/nightly_1b2c3d4e/a"}),
+        ({"import": {"s3": SPEC}}, IMPORTED | {"bucket": "others"}),
+        ({"import": {"s3": SPEC}}, IMPORTED | {"secret": "another"}),
+        ({"import": {"s3": SPEC}}, IMPORTED | {"region": "eu-north-1"}),
+        ({"import": {"s3": None}}, IMPORTED),
     ],
 )
-def test_nothing_else_does_whatever_its_status_names_and_the_namespaces_secrets_open(
-    spec: object, location: dict[str, str]
-) -> None:
-    with pytest.raises(SpecInvalid, match="manually") as caught:
+def test_snapshot_may_not_use_other_copies(spec: object, location: dict[str, str]) -> None:
+    """Neither the status nor the namespace's Secrets extend the access."""
+    with pytest.raises(SpecInvalid, match="manually") as error:
         check_copy(location, snapshot_with(spec))
-    assert caught.value.reason == Reason.SOURCE_NOT_ALLOWED
+    assert error.value.reason == Reason.SOURCE_NOT_ALLOWED
 
 
 @pytest.mark.parametrize(
-    ("location", "told"),
+    ("location", "message"),
     [
         ({"bucket": "copies"}, "key is invalid"),
         ({"bucket": "copies", "key": "a%2fb"}, "key is invalid"),
@@ -180,7 +176,7 @@ def test_nothing_else_does_whatever_its_status_names_and_the_namespaces_secrets_
         ({}, "bucket, key is invalid"),
     ],
 )
-def test_a_place_of_a_status_that_is_none_is_refused_in_words(location: dict[str, object], told: str) -> None:
-    with pytest.raises(SpecInvalid, match=told) as caught:
+def test_invalid_location_is_reported(location: dict[str, object], message: str) -> None:
+    with pytest.raises(SpecInvalid, match=message) as error:
         parse_location(location)
-    assert caught.value.reason == Reason.SOURCE_NOT_ALLOWED
+    assert error.value.reason == Reason.SOURCE_NOT_ALLOWED
