@@ -1,4 +1,4 @@
-"""The conversations in `bench/data`: each question can be answered, and is asked once; the figures that come of it."""
+"""Benchmark conversations in `bench/data`: answerable, unique questions; figures computed from them."""
 
 import json
 import re
@@ -18,7 +18,7 @@ TALKS = [talk for file in FILES for talk in json.loads(file.read_text(encoding="
 
 
 @pytest.mark.parametrize("talk", TALKS, ids=lambda talk: talk["id"])
-def test_turns_are_in_order_and_named_by_session(talk: Json) -> None:
+def test_turns_are_ordered_and_named_by_session(talk: Json) -> None:
     turns = talk["turns"]
     ids = [turn["id"] for turn in turns]
     times = [datetime.fromisoformat(turn["at"]) for turn in turns]
@@ -43,15 +43,15 @@ def test_evidence_exists(talk: Json) -> None:
         assert question["question"].endswith("?")
 
 
-def test_no_question_is_asked_twice() -> None:
-    asked = [question["question"].casefold() for talk in TALKS for question in talk["questions"]]
+def test_questions_are_unique() -> None:
+    questions = [question["question"].casefold() for talk in TALKS for question in talk["questions"]]
 
-    assert len(set(asked)) == len(asked)
+    assert len(set(questions)) == len(questions)
     assert len({talk["id"] for talk in TALKS}) == len(TALKS)
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_the_page_counts_what_there_is(file: Any) -> None:
+def test_readme_counts_match_data(file: Any) -> None:
     read = read_set(file)
     page = (OWN / "README.md").read_text(encoding="utf-8")
     row = next(line for line in page.splitlines() if line.startswith(f"| `{file.name}`"))
@@ -59,7 +59,7 @@ def test_the_page_counts_what_there_is(file: Any) -> None:
     assert row.endswith(f"| {len(read.memories)} | {len(read.questions)} |")
 
 
-def test_evidence_that_was_not_found_counts() -> None:
+def test_missed_evidence_lowers_recall() -> None:
     found = QuestionResult("u", ranks=[2, 7], missed=1, took_ms=1.0)
     nothing = QuestionResult("u", ranks=[], missed=1, took_ms=1.0)
 
@@ -67,13 +67,13 @@ def test_evidence_that_was_not_found_counts() -> None:
     assert (nothing.recall(10), nothing.reciprocal_rank) == (0.0, 0.0)
 
 
-def test_an_interval_is_as_wide_as_conversations_differ() -> None:
+def test_interval_reflects_spread_of_conversations() -> None:
     assert interval([[0.5, 0.5], [0.5]]) == (0.5, 0.5)
     low, high = interval([[1.0] * 4, [-1.0] * 4, [0.0] * 4])
     assert -1.0 <= low < 0.0 < high <= 1.0
 
 
-def test_a_ranking_is_compared_with_the_one_that_it_names() -> None:
+def test_variant_is_compared_with_its_baseline() -> None:
     standard = next(variant for variant in variants() if variant.name == "standard")
     without = next(variant for variant in variants() if variant.name == "without terse")
     better, worse = QuestionResult("u", [1], 0, 1.0), QuestionResult("u", [], 1, 1.0)
@@ -85,7 +85,7 @@ def test_a_ranking_is_compared_with_the_one_that_it_names() -> None:
 
 
 @pytest.mark.parametrize("texts", read_sentences(), ids=lambda texts: texts["language"])
-def test_each_question_about_a_sentence_has_an_answer(texts: Json) -> None:
+def test_each_sentence_question_has_an_answer(texts: Json) -> None:
     memories = texts["memories"]
     answers = [question["answer"] for question in texts["questions"]]
 

@@ -1,4 +1,4 @@
-"""A hundred objects of one server that goes away and returns: how often, and how many at a time, they ask it."""
+"""Load of a hundred objects on one server during an outage and its recovery."""
 
 import asyncio
 import contextlib
@@ -22,34 +22,34 @@ from tests.support.spec.documents import connection_document, memory_document
 OBJECTS = 100
 WIDTH = 8
 PERIODS = Periods(probe_s=0.1, reconnect_passes_per_s=200.0)
-# Observed once a pass over what is as it should be; a first pass creates, indexes, names and observes again.
+# A pass over a converged object observes once; a first pass creates, indexes, sets the alias and observes again.
 CALLS_A_PASS = 2
-# Long beside what a pass takes itself, and short beside the time to the next probe: few passes end before it.
+# Longer than a pass itself, shorter than the probe period: few passes end before the next probe.
 LATENCY_S = 0.02
 
 
 @dataclass(slots=True)
 class SlowServer(FakeCollectionStore):
-    """Takes its time, and counts who is there at once."""
+    """Store with latency that counts its calls and their concurrency."""
 
-    at_once: int = 0
-    most_at_once: int = 0
-    asked: int = 0
+    concurrent: int = 0
+    max_concurrent: int = 0
+    calls_made: int = 0
 
     async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> Observation | None:
-        self.asked += 1
-        self.at_once += 1
-        self.most_at_once = max(self.most_at_once, self.at_once)
+        self.calls_made += 1
+        self.concurrent += 1
+        self.max_concurrent = max(self.max_concurrent, self.concurrent)
         try:
             await asyncio.sleep(LATENCY_S)
             return await FakeCollectionStore.observe(self, alias, likely, is_linked=is_linked)
         finally:
-            self.at_once -= 1
+            self.concurrent -= 1
 
 
 @dataclass(slots=True)
 class Herd:
-    """An operator with its objects, over one server."""
+    """Operator with its objects, over one server."""
 
     server: SlowServer = field(default_factory=SlowServer)
     cluster: FakeCluster = field(default_factory=FakeCluster)
@@ -71,7 +71,7 @@ class Herd:
         self.operator = Operator(ports, Settings.from_env({}), periods=PERIODS)
 
     def ready(self) -> int:
-        """Return how many objects are Ready."""
+        """Return the number of Ready objects."""
         return sum(_is_ready(self.operator.table.get(key)) for key in self.operator.table.keys(AGENT_MEMORY))
 
     async def until(self, holds: Callable[[], bool]) -> None:
@@ -79,8 +79,8 @@ class Herd:
             while not holds():
                 await asyncio.sleep(0.05)
 
-    def count_anew(self) -> None:
-        self.server.asked = self.server.most_at_once = 0
+    def reset_counters(self) -> None:
+        self.server.calls_made = self.server.max_concurrent = 0
 
 
 def _is_ready(document: Json | None) -> bool:
@@ -103,30 +103,30 @@ async def working_herd() -> AsyncIterator[Herd]:
 
 
 @with_virtual_time
-async def test_a_server_is_asked_by_so_many_objects_at_once_and_no_more() -> None:
+async def test_concurrent_calls_are_limited() -> None:
     async with working_herd() as herd:
-        assert herd.server.most_at_once == WIDTH
-        assert herd.server.asked <= 2 * CALLS_A_PASS * OBJECTS
+        assert herd.server.max_concurrent == WIDTH
+        assert herd.server.calls_made <= 2 * CALLS_A_PASS * OBJECTS
 
 
 @with_virtual_time
-async def test_objects_of_a_server_that_goes_away_are_not_ready_and_none_of_them_asks_it_again() -> None:
+async def test_outage_stops_calls_of_objects() -> None:
     async with working_herd() as herd:
         collections = dict(herd.server.collections)
-        herd.count_anew()
+        herd.reset_counters()
 
         herd.server.error = StoreUnavailable("away")
         await herd.until(lambda: herd.ready() == 0)
         await asyncio.sleep(0.5)
 
-        assert herd.server.asked == 0, "the probe found it away before any object asked"
+        assert herd.server.calls_made == 0, "the probe detects the outage first"
         assert herd.server.collections == collections
 
 
 @with_virtual_time
-async def test_a_server_that_fails_under_many_passes_is_given_up_after_one_round() -> None:
+async def test_failing_passes_stop_after_one_round() -> None:
     async with working_herd() as herd:
-        herd.count_anew()
+        herd.reset_counters()
 
         herd.server.error = StoreUnavailable("away")
         for key in herd.operator.table.keys(AGENT_MEMORY):
@@ -134,32 +134,34 @@ async def test_a_server_that_fails_under_many_passes_is_given_up_after_one_round
         await herd.until(lambda: herd.ready() == 0)
         await asyncio.sleep(0.5)
 
-        assert herd.server.asked <= OBJECTS / 2, "the first failures ask for a probe, and the others follow it"
+        assert herd.server.calls_made <= OBJECTS / 2, (
+            "the first failures request a probe, whose result stops the others"
+        )
 
 
 @with_virtual_time
-async def test_a_server_that_returns_is_not_hammered_and_every_object_comes_back() -> None:
+async def test_recovery_spreads_passes() -> None:
     async with working_herd() as herd:
         herd.server.error = StoreUnavailable("away")
         await herd.until(lambda: herd.ready() == 0)
-        herd.count_anew()
+        herd.reset_counters()
         returned = asyncio.get_running_loop().time()
 
         herd.server.error = None
         await herd.until(lambda: herd.ready() == OBJECTS)
         took_s = asyncio.get_running_loop().time() - returned
 
-        assert herd.server.most_at_once <= WIDTH
-        assert herd.server.asked == OBJECTS, "one look each: nothing is to be done"
-        assert took_s >= 0.8 * OBJECTS / PERIODS.reconnect_passes_per_s, "they come spread over a while"
+        assert herd.server.max_concurrent <= WIDTH
+        assert herd.server.calls_made == OBJECTS, "one read each: all are converged"
+        assert took_s >= 0.8 * OBJECTS / PERIODS.reconnect_passes_per_s, "passes are spread over time"
 
 
 @with_virtual_time
-async def test_a_server_that_falls_over_again_under_the_returning_objects_is_spared_the_rest() -> None:
+async def test_second_outage_stops_remaining_passes() -> None:
     async with working_herd() as herd:
         herd.server.error = StoreUnavailable("away")
         await herd.until(lambda: herd.ready() == 0)
-        herd.count_anew()
+        herd.reset_counters()
         herd.server.error = None
         await herd.until(lambda: herd.ready() >= OBJECTS / 10)
 
@@ -167,6 +169,6 @@ async def test_a_server_that_falls_over_again_under_the_returning_objects_is_spa
         await herd.until(lambda: herd.ready() == 0)
         await asyncio.sleep(0.5)
 
-        assert herd.server.asked <= OBJECTS / 2
+        assert herd.server.calls_made <= OBJECTS / 2
         herd.server.error = None
         await herd.until(lambda: herd.ready() == OBJECTS)

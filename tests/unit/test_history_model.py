@@ -1,4 +1,4 @@
-"""The model of the history checker: small histories that are well pass, and of each kind of violation one is found."""
+"""Model of the history checker: accepts valid histories and finds each kind of violation."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,7 +13,7 @@ U = "u"
 
 
 def done(kind: Kind, begun: float, ended: float | None = None, **more: Any) -> Operation:
-    """Return an operation that was acknowledged, unless `more` says otherwise; it takes half a second."""
+    """Return an operation of half a second, acknowledged unless `more` overrides it."""
     given = {"user": U, "outcome": Outcome.OK, "process": "api-0"} | more
     return Operation(kind=kind, begun=begun, ended=begun + 0.5 if ended is None else ended, **given)
 
@@ -51,23 +51,23 @@ def at_rest() -> Timeline:
 
 
 def restored(*, cut: float = 10, moved: float = 20, calm: float = 21) -> Timeline:
-    """Return one restore: a snapshot cut within a second, an alias moved within a second."""
+    """Return a timeline with one restore: the snapshot and the alias move take a second each."""
     timeline = Timeline(0)
     timeline.snapshot("s", Span(cut, cut + 1))
     timeline.restore("s", Span(moved, moved + 1), calm=max(calm, moved + 1))
     return timeline
 
 
-def taken_back(*, moved: float = 20, back: float = 30) -> Timeline:
+def rolled_back(*, moved: float = 20, back: float = 30) -> Timeline:
     timeline = restored(moved=moved)
     timeline.roll_back(Span(back, back + 1), calm=back + 2)
     return timeline
 
 
-WELL: dict[str, tuple[Timeline, list[Operation]]] = {
-    "what was stored is found": (at_rest(), [store("a", 1), search(2, "a"), listed(3, "a")]),
-    "what is being stored may be found or not": (at_rest(), [store("a", 1, ended=5), search(2), search(3, "a")]),
-    "what is not known to be stored may be found much later": (
+VALID: dict[str, tuple[Timeline, list[Operation]]] = {
+    "stored memory is found": (at_rest(), [store("a", 1), search(2, "a"), listed(3, "a")]),
+    "running store may be visible": (at_rest(), [store("a", 1, ended=5), search(2), search(3, "a")]),
+    "store with unknown outcome may appear later": (
         at_rest(),
         [unknown("a", 1), search(2), search(90, "a")],
     ),
@@ -75,133 +75,137 @@ WELL: dict[str, tuple[Timeline, list[Operation]]] = {
         at_rest(),
         [store("a", 1), store("b", 2, follows="a"), search(3, "b"), listed(4, "a", "b")],
     ),
-    "who was refused is not there": (at_rest(), [store("a", 1), refused("b", 2, follows="a"), search(3, "a")]),
-    "whose successor was deleted answers again": (
+    "refused memory is absent": (at_rest(), [store("a", 1), refused("b", 2, follows="a"), search(3, "a")]),
+    "predecessor of a deleted successor is visible again": (
         at_rest(),
         [store("a", 1), store("b", 2, follows="a"), delete("b", 3), search(4, "a"), listed(5, "a")],
     ),
-    "a successor of which nobody knows may hide it": (
+    "successor with unknown outcome may hide it": (
         at_rest(),
         [store("a", 1), unknown("b", 2, follows="a"), search(3), search(4, "a"), search(5, "b")],
     ),
-    "another store of the key, of which nobody knows, may hide it": (
+    "store of the key with unknown outcome may hide it": (
         at_rest(),
         [store("a", 1, chain="k"), unknown("b", 2, chain="k"), search(3), search(4, "b")],
     ),
-    "the successor of a deleted one follows the one before": (
+    "successor of a deleted memory follows the one before": (
         at_rest(),
         [store("a", 1), store("b", 2, follows="a"), store("c", 3, follows="b"), delete("b", 4), search(5, "c")],
     ),
-    "a key's first memory has its predecessor's id, so it may be meant": (
+    "first memory of a key reuses its predecessor's id": (
         at_rest(),
         [store("a", 1), forget(2), store("b", 3), delete("a b", 4), search(5), search(6, "b")],
     ),
-    "a store of the key that is under way hides it": (
+    "running store of the key may hide it": (
         at_rest(),
         [store("a", 1, chain="k"), store("b", 2, ended=5, chain="k", follows="a"), search(3), search(6, "b")],
     ),
-    "who was forgotten is gone, and what came then stays": (
+    "forget removes earlier memories only": (
         at_rest(),
         [store("a", 1), forget(2), search(3), store("b", 4), search(5, "b")],
     ),
-    "a forget that was broken off may have erased": (
+    "interrupted forget may have erased": (
         at_rest(),
         [store("a", 1), forget(2, outcome=Outcome.UNKNOWN), search(3), search(4, "a")],
     ),
-    "a restore undoes what came after its cut": (
+    "restore undoes changes after the snapshot": (
         restored(),
         [store("a", 1), store("b", 15), search(16, "a", "b"), search(22, "a"), store("c", 23), search(24, "a", "c")],
     ),
-    "what overlaps the cut may be in it or not": (
+    "store during the snapshot may be in it": (
         restored(),
         [store("a", 9.8, ended=10.5), search(12, "a"), search(22), search(23, "a")],
     ),
-    "what overlaps the move is before or after it": (
+    "store during the move may survive": (
         restored(),
         [store("a", 19.8, ended=21.5), search(22), search(23, "a")],
     ),
-    "a read that overlaps the move sees either": (restored(), [store("a", 15), search(20.5, "a"), search(20.6)]),
-    "a deletion after the cut is undone": (
+    "read during the move returns either state": (restored(), [store("a", 15), search(20.5, "a"), search(20.6)]),
+    "restore undoes a later deletion": (
         restored(),
         [store("a", 1), delete("a", 15), search(16), search(22, "a")],
     ),
-    "a successor after the cut is undone": (
+    "restore undoes a later successor": (
         restored(),
         [store("a", 1), store("b", 15, follows="a"), search(16, "b"), search(22, "a")],
     ),
-    "what was forgotten after the cut stays forgotten": (restored(), [store("a", 1), forget(15), search(22)]),
-    "until the restore is done it may show what was forgotten": (
+    "restore keeps a later forget": (restored(), [store("a", 1), forget(15), search(22)]),
+    "running restore may show forgotten memories": (
         restored(calm=25),
         [store("a", 1), forget(15), search(23, "a"), search(26)],
     ),
-    "a rollback brings what was before the restore": (
-        taken_back(),
+    "rollback returns the state before the restore": (
+        rolled_back(),
         [store("a", 1), store("b", 15), store("c", 25), search(26, "a", "c"), search(33, "a", "b")],
     ),
-    "what was forgotten between stays forgotten": (
-        taken_back(),
+    "rollback keeps a forget after the restore": (
+        rolled_back(),
         [store("a", 1), store("b", 15), forget(25), search(33)],
     ),
 }
 
 
-@pytest.mark.parametrize("name", WELL)
-def test_a_history_that_can_have_been_passes(name: str) -> None:
-    timeline, operations = WELL[name]
+@pytest.mark.parametrize("name", VALID)
+def test_valid_history_passes(name: str) -> None:
+    timeline, operations = VALID[name]
 
     assert violations(History(operations, timeline)) == []
 
 
 MISSES, CANNOT = "misses what has to be there", "finds what cannot be there"
-WRONG: dict[str, tuple[Timeline, list[Operation], str]] = {
-    "an acknowledged memory is lost": (at_rest(), [store("a", 1), search(2)], MISSES),
-    "a refused one is found": (
+INVALID: dict[str, tuple[Timeline, list[Operation], str]] = {
+    "acknowledged memory is lost": (at_rest(), [store("a", 1), search(2)], MISSES),
+    "refused memory is found": (
         at_rest(),
         [store("a", 1), refused("b", 2, follows="a"), search(75, "a", "b")],
         "finds what was refused with 409",
     ),
-    "a refused one is found in a restored copy": (
+    "refused memory is found after a restore": (
         restored(),
         [store("a", 1), refused("b", 15, follows="a"), listed(22, "a", "b")],
         "finds what was refused with 409",
     ),
-    "what hides behind a refused successor is lost": (
+    "predecessor of a refused successor is lost": (
         at_rest(),
         [store("a", 1), refused("b", 2, follows="a"), search(3)],
         MISSES,
     ),
-    "a replaced one answers": (at_rest(), [store("a", 1), store("b", 2, follows="a"), search(3, "a", "b")], CANNOT),
+    "replaced memory is found": (at_rest(), [store("a", 1), store("b", 2, follows="a"), search(3, "a", "b")], CANNOT),
     "an earlier version is lost": (at_rest(), [store("a", 1), store("b", 2, follows="a"), listed(3, "b")], MISSES),
-    "a deleted one is back": (at_rest(), [store("a", 1), delete("a", 2), search(3, "a")], CANNOT),
-    "one whose successor was deleted does not answer": (
+    "deleted memory is found": (at_rest(), [store("a", 1), delete("a", 2), search(3, "a")], CANNOT),
+    "predecessor of a deleted successor is lost": (
         at_rest(),
         [store("a", 1), store("b", 2, follows="a"), delete("b", 3), search(4)],
         MISSES,
     ),
-    "who was forgotten is back": (at_rest(), [store("a", 1), forget(2), search(3, "a")], CANNOT),
-    "what came after the forgetting is lost": (at_rest(), [forget(1), store("a", 2), search(3)], MISSES),
-    "what came after the cut is still there": (restored(), [store("b", 15), search(22, "b")], CANNOT),
-    "what was before the cut is lost": (restored(), [store("a", 1), search(22)], MISSES),
-    "a deletion after the cut is not undone": (restored(), [store("a", 1), delete("a", 15), search(22)], MISSES),
-    "what came after the move is lost": (restored(), [store("c", 22), search(23)], MISSES),
-    "who was forgotten after the cut is back": (restored(), [store("a", 1), forget(15), search(22, "a")], CANNOT),
-    "who was forgotten during the move is back": (restored(), [store("a", 1), forget(20.5), search(23, "a")], CANNOT),
-    "a rollback loses what was before the restore": (taken_back(), [store("b", 15), search(33)], MISSES),
-    "a rollback keeps what came after the restore": (taken_back(), [store("c", 25), search(33, "c")], CANNOT),
-    "who was forgotten before a rollback is back": (
-        taken_back(),
+    "forgotten memory is found": (at_rest(), [store("a", 1), forget(2), search(3, "a")], CANNOT),
+    "memory stored after a forget is lost": (at_rest(), [forget(1), store("a", 2), search(3)], MISSES),
+    "store after the snapshot survives a restore": (restored(), [store("b", 15), search(22, "b")], CANNOT),
+    "store before the snapshot is lost": (restored(), [store("a", 1), search(22)], MISSES),
+    "deletion after the snapshot survives a restore": (
+        restored(),
+        [store("a", 1), delete("a", 15), search(22)],
+        MISSES,
+    ),
+    "store after the move is lost": (restored(), [store("c", 22), search(23)], MISSES),
+    "memory forgotten after the snapshot is found": (restored(), [store("a", 1), forget(15), search(22, "a")], CANNOT),
+    "memory forgotten during the move is found": (restored(), [store("a", 1), forget(20.5), search(23, "a")], CANNOT),
+    "rollback loses a store before the restore": (rolled_back(), [store("b", 15), search(33)], MISSES),
+    "rollback keeps a store after the restore": (rolled_back(), [store("c", 25), search(33, "c")], CANNOT),
+    "memory forgotten before a rollback is found": (
+        rolled_back(),
         [store("b", 15), forget(25), search(33, "b")],
         CANNOT,
     ),
-    "somebody else's is found": (at_rest(), [store("a", 1, user="v"), search(2, "a")], "nobody stored it"),
+    "memory of another user is found": (at_rest(), [store("a", 1, user="v"), search(2, "a")], "nobody stored it"),
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_each_kind_of_untrue_answer_is_found(name: str) -> None:
-    timeline, operations, told = WRONG[name]
+@pytest.mark.parametrize("name", INVALID)
+def test_each_violation_is_found(name: str) -> None:
+    timeline, operations, expected = INVALID[name]
 
-    assert [told in violation.what for violation in violations(History(operations, timeline))] == [True]
+    assert [expected in violation.what for violation in violations(History(operations, timeline))] == [True]
 
 
 def row(content: str, follows: str | None = None, followed_by: str | None = None, accesses: int = 0) -> Row:
@@ -232,10 +236,10 @@ CHAINS = {
 
 
 @pytest.mark.parametrize("name", CHAINS)
-def test_a_chain_that_is_not_whole_is_found(name: str) -> None:
-    found, told = CHAINS[name]
+def test_broken_chain_is_found(name: str) -> None:
+    found, words = CHAINS[name]
 
-    assert [any(part in each.what for part in told) for each in chain_violations(found, 9)] == [True] * len(told)
+    assert [any(word in each.what for word in words) for each in chain_violations(found, 9)] == [True] * len(words)
 
 
 SEARCHES = [store("a", 1), search(2, "a"), search(3, "a"), search(4, outcome=Outcome.UNKNOWN)]
@@ -243,7 +247,7 @@ FRESH_KILL, OLD_KILL = Kill("api-0", 3.6), Kill("api-0", 300.0)
 
 
 @pytest.mark.parametrize(
-    ("accesses", "kills", "is_well"),
+    ("accesses", "kills", "is_valid"),
     [
         (2, [], True),
         (3, [], True),
@@ -254,15 +258,15 @@ FRESH_KILL, OLD_KILL = Kill("api-0", 3.6), Kill("api-0", 300.0)
         (1, [OLD_KILL], False),
     ],
 )
-def test_accesses_are_bounded_from_both_sides(accesses: int, kills: Sequence[Kill], is_well: bool) -> None:
+def test_accesses_have_lower_and_upper_bounds(accesses: int, kills: Sequence[Kill], is_valid: bool) -> None:
     found = count_violations(History(SEARCHES, at_rest()), rows(row("a", accesses=accesses)), kills, 9, {})
 
-    assert (found == []) is is_well
+    assert (found == []) is is_valid
 
 
-def test_accesses_before_a_restore_may_lie_in_another_collection() -> None:
+def test_restore_may_drop_earlier_accesses() -> None:
     operations = [store("a", 1), search(5, "a"), search(15, "a"), search(25, "a")]
     history = History(operations, restored())
-    told = [bool(count_violations(history, rows(row("a", accesses=n)), [], 30, {})) for n in range(5)]
+    results = [bool(count_violations(history, rows(row("a", accesses=n)), [], 30, {})) for n in range(5)]
 
-    assert told == [True, False, False, False, True]
+    assert results == [True, False, False, False, True]

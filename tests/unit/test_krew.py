@@ -1,4 +1,4 @@
-"""What krew is given: a manifest that fits its archive, and a plugin that starts the version that it names."""
+"""Krew plugin: its manifest matches the archive, and it starts the named version."""
 
 import hashlib
 import pathlib
@@ -15,15 +15,15 @@ from tests.support.programs import ROOT
 HOMEPAGE = "https://example.com/agentmemory"
 
 
-def packed(target: pathlib.Path, homepage: str = HOMEPAGE) -> subprocess.CompletedProcess[str]:
+def pack(target: pathlib.Path, homepage: str = HOMEPAGE) -> subprocess.CompletedProcess[str]:
     command = [str(ROOT / "krew" / "pack.sh"), str(target), homepage]
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
 @pytest.fixture
 def plugin(tmp_path: pathlib.Path) -> tuple[dict[str, Any], pathlib.Path]:
-    """The manifest, and a folder with what its archive has."""
-    done = packed(tmp_path)
+    """Return the manifest and the folder with the unpacked archive."""
+    done = pack(tmp_path)
     assert done.returncode == 0, done.stderr
     manifest = yaml.safe_load((tmp_path / "agentmemory.yaml").read_text())
     archive = tmp_path / manifest["spec"]["platforms"][0]["uri"].rpartition("/")[2]
@@ -33,14 +33,14 @@ def plugin(tmp_path: pathlib.Path) -> tuple[dict[str, Any], pathlib.Path]:
     return manifest, tmp_path / "unpacked"
 
 
-def test_the_manifest_is_one_that_krew_takes(plugin: tuple[dict[str, Any], pathlib.Path]) -> None:
+def test_manifest_is_valid_for_krew(plugin: tuple[dict[str, Any], pathlib.Path]) -> None:
     manifest, folder = plugin
     [platform] = manifest["spec"]["platforms"]
 
     assert (manifest["apiVersion"], manifest["kind"]) == ("krew.googlecontainertools.github.com/v1alpha2", "Plugin")
     assert manifest["spec"]["version"] == f"v{__version__}"
     assert platform["uri"] == f"{HOMEPAGE}/releases/download/v{__version__}/kubectl-agentmemory-{__version__}.tar.gz"
-    # Their own checks: at most 50 characters, no "kubectl" in it, no full stop behind it.
+    # Checks of krew: at most 50 characters, no "kubectl", no final full stop.
     short = manifest["spec"]["shortDescription"]
     assert len(short) <= 50
     assert "kubectl" not in short.lower()
@@ -50,7 +50,7 @@ def test_the_manifest_is_one_that_krew_takes(plugin: tuple[dict[str, Any], pathl
 
 
 @pytest.mark.parametrize("runner", ["uvx --from", "pipx run --spec"])
-def test_the_plugin_starts_its_version(
+def test_plugin_starts_its_version(
     plugin: tuple[dict[str, Any], pathlib.Path], tmp_path: pathlib.Path, runner: str
 ) -> None:
     program = tmp_path / runner.partition(" ")[0]
@@ -65,11 +65,17 @@ def test_the_plugin_starts_its_version(
         timeout=60,
     )
 
-    wanted = [*runner.split()[1:], f"agentmemory-operator=={__version__}", "kubectl-agentmemory", "status", "two words"]
-    assert done.stdout.split("|")[1:-1] == wanted
+    expected = [
+        *runner.split()[1:],
+        f"agentmemory-operator=={__version__}",
+        "kubectl-agentmemory",
+        "status",
+        "two words",
+    ]
+    assert done.stdout.split("|")[1:-1] == expected
 
 
-def test_without_a_runner_it_says_what_it_needs(plugin: tuple[dict[str, Any], pathlib.Path]) -> None:
+def test_missing_runner_is_reported(plugin: tuple[dict[str, Any], pathlib.Path]) -> None:
     done = subprocess.run(
         [plugin[1] / "kubectl-agentmemory"], env={"PATH": ""}, capture_output=True, text=True, timeout=60
     )

@@ -1,4 +1,4 @@
-"""A test waits longer where the machine had no time for it, and not for ever."""
+"""Timeouts of tests: extended by CPU stalls, up to a limit."""
 
 import pathlib
 import time
@@ -9,7 +9,7 @@ from tests.support.patience import MAX_EXTENSION, Patience, stalled_s
 
 
 class Machine:
-    """A clock, and what Linux says of stalls."""
+    """Clock and pressure file of a fake Linux machine."""
 
     def __init__(self, pressure: pathlib.Path) -> None:
         self.pressure = pressure
@@ -19,15 +19,15 @@ class Machine:
     def passes(self, seconds: float, *, stalled: float) -> None:
         self.now += seconds
         self._stalled += stalled
-        told = "avg10=0.00 avg60=0.00 avg300=0.00 total="
-        self.pressure.write_text(f"some {told}{int(self._stalled * 1e6)}\nfull {told}0\n")
+        averages = "avg10=0.00 avg60=0.00 avg300=0.00 total="
+        self.pressure.write_text(f"some {averages}{int(self._stalled * 1e6)}\nfull {averages}0\n")
 
 
 @pytest.fixture
 def machine(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    made = Machine(tmp_path / "cpu")
-    monkeypatch.setattr(time, "monotonic", lambda: made.now)
-    return made
+    fake = Machine(tmp_path / "cpu")
+    monkeypatch.setattr(time, "monotonic", lambda: fake.now)
+    return fake
 
 
 @pytest.mark.parametrize(
@@ -35,17 +35,15 @@ def machine(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     [
         pytest.param(4.9, 0.0, False, id="not yet"),
         pytest.param(5.1, 0.0, True, id="over on an idle machine"),
-        pytest.param(30.0, 26.0, False, id="others had the machine"),
-        pytest.param(30.0, 24.0, True, id="the machine had time for it"),
-        pytest.param(5.0 * MAX_EXTENSION - 1, 5.0 * MAX_EXTENSION - 1, False, id="never a moment for it"),
+        pytest.param(30.0, 26.0, False, id="stalled most of the time"),
+        pytest.param(30.0, 24.0, True, id="stalled too little"),
+        pytest.param(5.0 * MAX_EXTENSION - 1, 5.0 * MAX_EXTENSION - 1, False, id="stalled all the time"),
         pytest.param(
-            5.0 * MAX_EXTENSION + 1, 5.0 * MAX_EXTENSION + 1, True, id="never a moment for it, and long enough"
+            5.0 * MAX_EXTENSION + 1, 5.0 * MAX_EXTENSION + 1, True, id="stalled all the time, beyond the limit"
         ),
     ],
 )
-def test_time_in_which_tasks_wait_for_a_cpu_does_not_count(
-    machine: Machine, passed: float, stalled: float, is_over: bool
-) -> None:
+def test_stalled_time_does_not_count(machine: Machine, passed: float, stalled: float, is_over: bool) -> None:
     patience = Patience(5.0, pressure=(machine.pressure,))
 
     machine.passes(passed, stalled=stalled)
@@ -54,7 +52,7 @@ def test_time_in_which_tasks_wait_for_a_cpu_does_not_count(
 
 
 @pytest.mark.parametrize("content", ["", "none of it", "some total=x\n"])
-def test_where_stalls_are_not_told_all_time_counts(machine: Machine, content: str) -> None:
+def test_unreadable_pressure_counts_all_time(machine: Machine, content: str) -> None:
     machine.pressure.write_text(content)
     patience = Patience(5.0, pressure=(machine.pressure,))
     machine.now += 5.1

@@ -1,4 +1,4 @@
-"""The quickstart's manifests, history and questions are sound and fit each other."""
+"""Quickstart: manifests, history and questions are valid and consistent."""
 
 import json
 import tomllib
@@ -30,13 +30,13 @@ Row = dict[str, Any]
 HISTORY: list[Row] = [json.loads(line) for line in (FOLDER / "history.ndjson").read_text("utf-8").splitlines()]
 BY_REF: dict[str, Row] = {row["ref"]: row for row in HISTORY if "ref" in row}
 SUPERSEDED = {row["supersedes_ref"] for row in HISTORY if "supersedes_ref" in row}
-ASKED: dict[str, Any] = tomllib.loads((FOLDER / "questions.toml").read_text("utf-8"))
-QUESTIONS: list[Row] = ASKED["questions"]
-WEIGHT_CHANGES: list[Row] = ASKED["weight_changes"]
+QUESTIONS_FILE: dict[str, Any] = tomllib.loads((FOLDER / "questions.toml").read_text("utf-8"))
+QUESTIONS: list[Row] = QUESTIONS_FILE["questions"]
+WEIGHT_CHANGES: list[Row] = QUESTIONS_FILE["weight_changes"]
 
 
 def is_current(row: Row) -> bool:
-    """Tell whether a search may return the memory."""
+    """Return whether a search may return the memory."""
     return row.get("ref") not in SUPERSEDED and row.get("expires_in_days", 1) > 0
 
 
@@ -50,13 +50,13 @@ def names(rows: list[Row]) -> list[str]:
     return [row["name"] for row in rows]
 
 
-def test_the_lines_are_sorted_with_the_oldest_first() -> None:
+def test_lines_are_sorted_oldest_first() -> None:
     ages = [row["days_ago"] for row in HISTORY]
 
     assert ages == sorted(ages, reverse=True)
 
 
-def test_every_line_has_known_fields_in_one_order() -> None:
+def test_fields_are_known_and_ordered() -> None:
     for row in HISTORY:
         assert list(row) == [key for key in KEYS if key in row], row["content"]
 
@@ -65,25 +65,26 @@ def test_refs_are_unique() -> None:
     assert len(BY_REF) == sum("ref" in row for row in HISTORY)
 
 
-def test_a_superseding_line_comes_after_the_one_it_replaces_with_the_same_user_and_type() -> None:
-    seen: dict[str, Row] = {}
+def test_superseding_line_follows_its_predecessor() -> None:
+    """Both have the same user and type."""
+    by_ref: dict[str, Row] = {}
     for row in HISTORY:
         if "supersedes_ref" in row:
-            older = seen[row["supersedes_ref"]]
+            older = by_ref[row["supersedes_ref"]]
             assert (older["user_id"], older["type"]) == (row["user_id"], row["type"]), row["content"]
         if "ref" in row:
-            seen[row["ref"]] = row
+            by_ref[row["ref"]] = row
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=names(QUESTIONS))
-def test_the_expected_answer_is_exactly_one_memory_that_a_search_may_return(question: Row) -> None:
+def test_expected_answer_is_one_current_memory(question: Row) -> None:
     found = [text for text in contents(question["user_id"], current=True) if question["expect"] in text]
 
     assert len(found) == 1
 
 
 @pytest.mark.parametrize("question", [row for row in QUESTIONS if "never" in row], ids=lambda row: row["name"])
-def test_the_excluded_answer_is_a_superseded_or_expired_memory(question: Row) -> None:
+def test_excluded_answer_is_superseded_or_expired(question: Row) -> None:
     user_id, never = question["user_id"], question["never"]
 
     assert any(never in text for text in contents(user_id, current=False))
@@ -91,28 +92,28 @@ def test_the_excluded_answer_is_a_superseded_or_expired_memory(question: Row) ->
 
 
 @pytest.mark.parametrize("change", WEIGHT_CHANGES, ids=names(WEIGHT_CHANGES))
-def test_a_weight_change_puts_a_newer_memory_before_an_older_one(change: Row) -> None:
-    mine = [row for row in HISTORY if row["user_id"] == change["user_id"] and is_current(row)]
-    [before] = [row for row in mine if change["first_before"] in row["content"]]
-    [after] = [row for row in mine if change["first_after"] in row["content"]]
+def test_weight_change_promotes_newer_memory(change: Row) -> None:
+    own = [row for row in HISTORY if row["user_id"] == change["user_id"] and is_current(row)]
+    [before] = [row for row in own if change["first_before"] in row["content"]]
+    [after] = [row for row in own if change["first_after"] in row["content"]]
 
     assert before["days_ago"] > after["days_ago"] + 100
 
 
-@pytest.mark.parametrize("name", sorted(ASKED["weights"]))
+@pytest.mark.parametrize("name", sorted(QUESTIONS_FILE["weights"]))
 def test_weights_sum_to_one(name: str) -> None:
-    assert sum(ASKED["weights"][name].values()) == pytest.approx(1, abs=1e-6)
+    assert sum(QUESTIONS_FILE["weights"][name].values()) == pytest.approx(1, abs=1e-6)
 
 
-def test_kubectl_finds_only_manifests_in_the_folder_and_the_namespace_first() -> None:
-    """Kubectl takes every .yaml, .yml and .json file of a folder, in the order of the names."""
+def test_kubectl_applies_namespace_first() -> None:
+    """Kubectl applies every .yaml, .yml and .json file of a folder, in the order of the names."""
     files = sorted(path for path in FOLDER.iterdir() if path.suffix in {".yaml", ".yml", ".json"})
     kinds = [document["kind"] for path in files for document in yaml.safe_load_all(path.read_text("utf-8"))]
 
     assert kinds == ["Namespace", "QdrantConnection", "AgentMemory"]
 
 
-def test_the_agent_uses_the_connection_the_offline_embedder_and_the_balanced_weights() -> None:
+def test_agent_matches_connection_and_questions() -> None:
     connection = yaml.safe_load((FOLDER / "10-connection.yaml").read_text("utf-8"))
     agent = yaml.safe_load((FOLDER / "20-support-bot.yaml").read_text("utf-8"))
     spec = agent["spec"]
@@ -120,4 +121,4 @@ def test_the_agent_uses_the_connection_the_offline_embedder_and_the_balanced_wei
     assert agent["metadata"]["namespace"] == connection["metadata"]["namespace"]
     assert spec["connectionRef"] == {"name": connection["metadata"]["name"]}
     assert spec["embedding"] == {"provider": "wordllama"}
-    assert spec["scoring"]["weights"] == ASKED["weights"]["balanced"]
+    assert spec["scoring"]["weights"] == QUESTIONS_FILE["weights"]["balanced"]

@@ -1,4 +1,4 @@
-"""One version in every place; what the search for credentials finds, and what the locks leave out."""
+"""Release: one version in every place, the scan for credentials, the locked packages."""
 
 import pathlib
 import re
@@ -19,7 +19,7 @@ def test_every_place_has_the_version() -> None:
     assert disagreements() == (__version__, [])
 
 
-def test_another_version_is_written_into_every_place(tmp_path: pathlib.Path) -> None:
+def test_new_version_is_written_to_every_place(tmp_path: pathlib.Path) -> None:
     for place in PLACES:
         (tmp_path / place.file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / place.file, tmp_path / place.file)
@@ -33,7 +33,7 @@ def test_another_version_is_written_into_every_place(tmp_path: pathlib.Path) -> 
     assert disagreements(tmp_path) == ("7.1.0rc2", [])
 
 
-def test_the_version_has_its_part_of_the_changelog(tmp_path: pathlib.Path) -> None:
+def test_version_has_a_changelog_section(tmp_path: pathlib.Path) -> None:
     write_notes(tmp_path, __version__)
 
     assert (tmp_path / "RELEASE_NOTES.md").read_text().startswith("### ")
@@ -41,7 +41,7 @@ def test_the_version_has_its_part_of_the_changelog(tmp_path: pathlib.Path) -> No
         write_notes(tmp_path, "99.0.0")
 
 
-WITHOUT = """
+IMPORTS_BLOCKED = """
 import sys
 sys.modules |= dict.fromkeys(["huggingface_hub", "prompt_toolkit"])
 from agentmemory_operator.adapters.embedding.wordllama_embedder import _embed
@@ -50,14 +50,14 @@ print(len(_embed(["one text"], 256)[0]), _compiled("self.name == 'a'").execute({
 """
 
 
-def test_what_the_locks_leave_out_is_imported_by_nothing() -> None:
-    left_out = re.findall(r"(?m)^([\w-]+) ;", (ROOT / "requirements" / "unused.in").read_text())
-    done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, timeout=60)
+def test_excluded_packages_are_never_imported() -> None:
+    excluded = re.findall(r"(?m)^([\w-]+) ;", (ROOT / "requirements" / "unused.in").read_text())
+    done = subprocess.run([sys.executable, "-c", IMPORTS_BLOCKED], capture_output=True, text=True, timeout=60)
 
-    assert left_out == ["huggingface-hub", "prompt-toolkit"]
+    assert excluded == ["huggingface-hub", "prompt-toolkit"]
     assert done.stdout.split() == ["256", "True"], done.stderr
     locked = re.findall(r"(?m)^([\w-]+)==", (ROOT / "requirements" / "run.txt").read_text())
-    assert not {*left_out} & {*locked}
+    assert not {*excluded} & {*locked}
     assert len(locked) <= 95
 
 
@@ -69,13 +69,13 @@ def test_what_the_locks_leave_out_is_imported_by_nothing() -> None:
         ("token: ghp_" + "a1B2" * 9, "GitHub Token"),
     ],
 )
-def test_a_credential_is_found(tmp_path: pathlib.Path, text: str, rule: str) -> None:
+def test_credential_is_found(tmp_path: pathlib.Path, text: str, rule: str) -> None:
     (tmp_path / "settings.py").write_text(text + "\n")
 
     assert [found[1] for found in secret_scan.findings_in(str(tmp_path / "settings.py"))] == [rule]
 
 
-def test_what_only_looks_random_is_left(tmp_path: pathlib.Path) -> None:
+def test_hashes_and_placeholders_are_ignored(tmp_path: pathlib.Path) -> None:
     (tmp_path / "lock.txt").write_text("--hash=sha256:" + "0123456789abcdef" * 4 + "\npassword = 'example'\n")
 
     assert secret_scan.findings_in(str(tmp_path / "lock.txt")) == []

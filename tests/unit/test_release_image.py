@@ -1,4 +1,4 @@
-"""What a release does and demands before anything is built: a base with a digest, one lock, pinned actions."""
+"""Release image: base with a digest, consistent locks, pinned actions."""
 
 import pathlib
 import re
@@ -17,14 +17,14 @@ PINNED = re.compile(r"^ARG BASE=(\S+)$", re.M)
 
 
 def resolve(*arguments: str, docker: str, folder: pathlib.Path) -> subprocess.CompletedProcess[str]:
-    """Run the script beside a Docker that prints something of an image, or fails."""
+    """Run the script with a fake `docker` that runs this shell command."""
     (folder / "docker").write_text(f'#!/bin/sh\necho "$@" >&2\n{docker}\n')
     (folder / "docker").chmod(0o755)
     command = [str(ROOT / "image" / "base.sh"), *arguments]
     return subprocess.run(command, env={"PATH": f"{folder}:/usr/bin:/bin"}, capture_output=True, text=True, timeout=30)
 
 
-def test_the_base_gets_the_digest_that_its_registry_has(tmp_path: pathlib.Path) -> None:
+def test_base_gets_digest_of_registry(tmp_path: pathlib.Path) -> None:
     (base,) = PINNED.findall(DOCKERFILE)
 
     done = resolve(docker=f"echo {DIGEST}", folder=tmp_path)
@@ -47,14 +47,14 @@ def test_the_base_gets_the_digest_that_its_registry_has(tmp_path: pathlib.Path) 
         (f"python:3@{DIGEST.upper()}", f"echo {DIGEST}"),
     ],
 )
-def test_a_base_without_a_digest_is_refused(tmp_path: pathlib.Path, base: str, docker: str) -> None:
+def test_base_without_digest_is_refused(tmp_path: pathlib.Path, base: str, docker: str) -> None:
     done = resolve(base, docker=docker, folder=tmp_path)
 
     assert (done.returncode, done.stdout) == (1, "")
     assert f"{base} has no digest" in done.stderr
 
 
-def test_every_action_is_pinned_by_commit() -> None:
+def test_actions_are_pinned_by_commit() -> None:
     used = [step["uses"] for job in WORKFLOW["jobs"].values() for step in job["steps"] if "uses" in step]
 
     assert used
@@ -62,22 +62,23 @@ def test_every_action_is_pinned_by_commit() -> None:
 
 
 def locked(name: str) -> set[str]:
-    """Return the packages of a lock, each with its version and where it is needed."""
+    """Return the packages of a lock, each with version and environment marker."""
     return set(re.findall(r"^(\S+==.*?) \\$", (REQUIREMENTS / name).read_text(), re.M))
 
 
-def test_the_extra_changes_no_version_of_the_image() -> None:
+def test_extra_changes_no_version() -> None:
     assert locked("image.txt") < locked("image-fastembed.txt")
 
 
-def test_the_package_without_a_wheel_for_arm64_is_installed_for_its_data_alone() -> None:
+def test_wordllama_is_installed_for_its_data_only() -> None:
+    """It has no wheel for arm64."""
     for lock in ("image.txt", "image-fastembed.txt"):
         assert not [package for package in locked(lock) if package.startswith("wordllama==")]
     assert {package.partition("==")[0] for package in locked("weights.txt")} == {"wordllama"}
     assert locked("weights.txt") <= locked("run.txt")
 
 
-def test_what_the_script_reads_is_sent_to_the_build() -> None:
+def test_build_context_has_files_of_install_script() -> None:
     read = re.findall(r"requirements/[\w.]+txt", (ROOT / "image" / "install.sh").read_text())
     sent = (ROOT / ".dockerignore").read_text().splitlines()
 

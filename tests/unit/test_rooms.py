@@ -1,4 +1,4 @@
-"""The contract over the rooms finds what runs the other way."""
+"""Import contract of the rooms: finds imports against the order."""
 
 import pytest
 from grimp import ImportGraph

@@ -9,11 +9,11 @@ COLLECTOR = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
 DOCUMENT = pathlib.Path(__file__).parents[2] / "docs" / "settings.md"
 
 
-def test_without_variables_the_defaults_are_for_a_machine_of_ones_own() -> None:
+def test_defaults_are_for_local_use() -> None:
     assert Settings.from_env({}) == Settings()
 
 
-def test_in_a_cluster_authentication_and_json_are_the_default() -> None:
+def test_cluster_defaults_use_authentication_and_json() -> None:
     settings = Settings.from_env({"KUBERNETES_SERVICE_HOST": "10.0.0.1"})
 
     assert (settings.auth, settings.log_format, settings.is_in_cluster) == ("kubernetes", "json", True)
@@ -21,7 +21,7 @@ def test_in_a_cluster_authentication_and_json_are_the_default() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "is_in_cluster", "wanted"),
+    ("value", "is_in_cluster", "expected"),
     [
         ("", False, None),
         ("", True, "Require"),
@@ -29,12 +29,10 @@ def test_in_a_cluster_authentication_and_json_are_the_default() -> None:
         ("Require", False, "Require"),
     ],
 )
-def test_secrets_say_where_they_may_go_in_a_cluster_and_wherever_it_is_asked_for(
-    said: str, is_in_cluster: bool, wanted: str | None
-) -> None:
-    environ = {"AGENTMEMORY_SECRET_HOSTS": said, "KUBERNETES_SERVICE_HOST": "10.0.0.1" if is_in_cluster else ""}
+def test_secret_hosts_are_required_in_a_cluster(value: str, is_in_cluster: bool, expected: str | None) -> None:
+    environ = {"AGENTMEMORY_SECRET_HOSTS": value, "KUBERNETES_SERVICE_HOST": "10.0.0.1" if is_in_cluster else ""}
 
-    assert Settings.from_env(environ).secret_hosts == wanted
+    assert Settings.from_env(environ).secret_hosts == expected
 
 
 @pytest.mark.parametrize(
@@ -45,12 +43,12 @@ def test_secrets_say_where_they_may_go_in_a_cluster_and_wherever_it_is_asked_for
         ("AGENTMEMORY_MAX_BODY_MB", "AGENTMEMORY_MAX_BODY_MIB"),
     ],
 )
-def test_a_typing_error_in_a_name_is_refused_with_the_setting_it_is_near(name: str, near: str) -> None:
+def test_misspelt_name_is_refused_with_suggestion(name: str, near: str) -> None:
     with pytest.raises(SettingInvalid, match=f"^{name} is not a setting: use {near}, "):
         Settings.from_env({name: "x"})
 
 
-def test_what_kubernetes_sets_for_services_is_no_typing_error() -> None:
+def test_kubernetes_service_variables_are_ignored() -> None:
     for service in ("AGENTMEMORY", "AGENTMEMORY_API", "AGENTMEMORY_OPERATOR", "AGENTMEMORY_QDRANT"):
         parts = ("SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", "PORT", "PORT_80_TCP", "PORT_80_TCP_ADDR")
         Settings.from_env({f"{service}_{part}": "tcp://10.0.0.1:80" for part in parts})
@@ -108,7 +106,7 @@ def test_every_variable_is_read() -> None:
     )
 
 
-def test_an_empty_variable_counts_as_not_set() -> None:
+def test_empty_variable_is_unset() -> None:
     assert Settings.from_env({variable.name: "" for variable in VARIABLES}) == Settings()
 
 
@@ -140,7 +138,7 @@ def test_an_empty_variable_counts_as_not_set() -> None:
         ({"QDRANT_URL": "q:6333"}, "QDRANT_URL='q:6333' is not a URL: use for example http://"),
     ],
 )
-def test_a_wrong_value_is_refused_with_the_way_out(environ: dict[str, str], message: str) -> None:
+def test_invalid_value_is_refused_with_remedy(environ: dict[str, str], message: str) -> None:
     with pytest.raises(SettingInvalid) as raised:
         Settings.from_env(environ)
 
@@ -148,7 +146,7 @@ def test_a_wrong_value_is_refused_with_the_way_out(environ: dict[str, str], mess
 
 
 @pytest.mark.parametrize(
-    ("environ", "wanted"),
+    ("environ", "expected"),
     [
         ({}, False),
         (COLLECTOR, True),
@@ -158,24 +156,24 @@ def test_a_wrong_value_is_refused_with_the_way_out(environ: dict[str, str], mess
         ({"OTEL_TRACES_EXPORTER": "otlp"}, False),
     ],
 )
-def test_traces_are_wanted_where_a_collector_is_named(environ: dict[str, str], wanted: bool) -> None:
-    assert Settings.from_env(environ).exports_traces is wanted
+def test_traces_need_a_collector(environ: dict[str, str], expected: bool) -> None:
+    assert Settings.from_env(environ).exports_traces is expected
 
 
-def test_secrets_are_not_shown() -> None:
+def test_secrets_are_not_in_repr() -> None:
     shown = repr(Settings(qdrant_api_key="s3cret", token="s3cret", openai_api_key="s3cret"))
 
     assert "s3cret" not in shown
 
 
-def test_the_documented_table_is_the_code() -> None:
+def test_documented_table_matches_code() -> None:
     rows = re.findall(r"^\| `([A-Z_]+)` \| ([^|]*) \| ([^|]*) \|", DOCUMENT.read_text(), re.MULTILINE)
     documented = [(name, outside.strip(" `"), inside.strip(" `")) for name, outside, inside in rows]
 
     assert documented == [(entry.name, entry.default, entry.default_in_cluster) for entry in VARIABLES]
 
 
-def test_keys_of_zones_have_a_namespace_of_a_lawful_name() -> None:
+def test_zone_key_namespace_must_be_valid() -> None:
     name = "AGENTMEMORY_ZONE_KEYS_NAMESPACE"
 
     assert Settings.from_env({name: "agentmemory-zone-keys"}).zone_keys_namespace == "agentmemory-zone-keys"

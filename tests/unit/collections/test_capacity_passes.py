@@ -1,4 +1,4 @@
-"""What passes do about a server's room: told once, quiet while little moves, and new agents refused."""
+"""Server capacity in passes: NearCapacity, few writes, refusal of new agents."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ CONNECTION = key_of(connection_document())
 
 @pytest.fixture
 def stage() -> Stage:
-    """A stage whose server is read at each look."""
+    """Return a stage that reads the server's figures in each pass."""
     stage = Stage()
     capacity = stage.passes.connections.capacity
     capacity.read_ttl_s = capacity.min_read_period_s = -1.0
@@ -22,67 +22,67 @@ def stage() -> Stage:
     return stage
 
 
-def near(stage: Stage) -> tuple[str, str]:
+def near_capacity(stage: Stage) -> tuple[str, str]:
     return next((status, reason) for kind, status, reason in stage.short(CONNECTION) if kind == "NearCapacity")
 
 
-async def told(stage: Stage, used: int, *, limit: int = 10_000) -> tuple[str, str]:
-    """Return NearCapacity after a probe of a server that uses so many maps."""
+async def probe(stage: Stage, used: int, *, limit: int = 10_000) -> tuple[str, str]:
+    """Run a connection pass with `used` memory maps and return NearCapacity."""
     stage.store.process_figures = replace(stage.store.process_figures, open_maps=used, max_maps=limit)
     await stage.run(CONNECTION)
-    return near(stage)
+    return near_capacity(stage)
 
 
-async def test_a_connection_says_how_near_its_server_is_to_its_end(stage: Stage) -> None:
-    seen = [await told(stage, used) for used in (6_000, 7_500, 8_500, 7_950, 7_000, 6_000)]
+async def test_near_capacity_follows_usage(stage: Stage) -> None:
+    conditions = [await probe(stage, used) for used in (6_000, 7_500, 8_500, 7_950, 7_000, 6_000)]
 
     full, little, room = ("True", "ServerFull"), ("True", "LittleRoomLeft"), ("False", "RoomLeft")
-    assert seen == [room, little, full, full, little, room]
+    assert conditions == [room, little, full, full, little, room]
     assert stage.status(CONNECTION)["capacity"]["memoryMaps"] == {"used": 6_000, "limit": 10_000}
 
 
-async def test_it_warns_when_it_comes_nearer_and_not_when_it_gets_better(stage: Stage) -> None:
+async def test_only_rising_levels_post_events(stage: Stage) -> None:
     for used in (6_000, 7_500, 8_500, 7_500, 6_000):
-        await told(stage, used)
+        await probe(stage, used)
 
     assert [event.reason for event in stage.cluster.events] == ["LittleRoomLeft", "ServerFull"]
 
 
-async def test_a_number_that_moves_a_little_writes_nothing(stage: Stage) -> None:
-    await told(stage, 5_000)
+async def test_small_changes_write_nothing(stage: Stage) -> None:
+    await probe(stage, 5_000)
     writes = stage.cluster.writes
     for used in (5_099, 4_901, 5_010):
-        await told(stage, used)
+        await probe(stage, used)
     assert stage.cluster.writes == writes
 
-    await told(stage, 5_100)
+    await probe(stage, 5_100)
 
     assert stage.cluster.writes == writes + 1
 
 
-async def test_what_is_said_of_the_room_asks_for_no_passes_of_the_objects(stage: Stage) -> None:
+async def test_capacity_changes_request_no_object_passes(stage: Stage) -> None:
     stage.put(memory_document())
-    await told(stage, 5_000)
+    await probe(stage, 5_000)
     stage.requested.clear()
 
     for used in (6_000, 7_500, 8_500, 2_000):
-        await told(stage, used)
+        await probe(stage, used)
 
     assert stage.requested == []
 
 
-async def test_what_somebody_else_wrote_there_is_corrected(stage: Stage) -> None:
-    await told(stage, 5_000)
+async def test_foreign_capacity_status_is_overwritten(stage: Stage) -> None:
+    await probe(stage, 5_000)
     document = stage.table.get(CONNECTION)
     assert document is not None
     document["status"] = document["status"] | {"capacity": {"memoryMaps": {"used": 1, "limit": 10_000}}}
 
-    await told(stage, 5_000)
+    await probe(stage, 5_000)
 
     assert stage.status(CONNECTION)["capacity"]["memoryMaps"]["used"] == 5_000
 
 
-async def test_a_new_agent_is_refused_past_the_share_and_made_once_there_is_room(stage: Stage) -> None:
+async def test_new_agent_waits_until_server_has_room(stage: Stage) -> None:
     stage.store.process_figures = Process(open_maps=7_800, max_maps=10_000)
     key = stage.put(memory_document())
     await stage.run(CONNECTION)
@@ -101,9 +101,9 @@ async def test_a_new_agent_is_refused_past_the_share_and_made_once_there_is_room
     assert stage.short(key)[0] == ("Ready", "True", "Serving")
 
 
-async def test_a_refused_agent_writes_nothing_again_while_the_numbers_move(stage: Stage) -> None:
+async def test_refused_agent_writes_status_once(stage: Stage) -> None:
     key = stage.put(memory_document(deletionPolicy="Retain"))
-    await told(stage, 7_900)
+    await probe(stage, 7_900)
     await stage.run(key)
     writes, events = stage.cluster.writes, len(stage.cluster.events)
 
@@ -114,7 +114,7 @@ async def test_a_refused_agent_writes_nothing_again_while_the_numbers_move(stage
     assert (stage.cluster.writes, len(stage.cluster.events)) == (writes, events)
 
 
-async def test_an_agent_that_has_a_collection_goes_on_however_full_the_server_is(stage: Stage) -> None:
+async def test_existing_agent_serves_on_full_server(stage: Stage) -> None:
     key = stage.put(memory_document())
     await stage.run(key)
     stage.store.process_figures = Process(open_maps=9_999, max_maps=10_000)

@@ -1,4 +1,4 @@
-"""The claims as objects, connections and other hands come and go."""
+"""Claims of slugs while objects, connections and other writers come and go."""
 
 import asyncio
 import contextlib
@@ -86,7 +86,7 @@ def agent(namespace: str, name: str, created: str) -> Json:
     return memory_document(name, metadata=metadata, agent="bot", connectionRef=ref)
 
 
-def waiting(
+def put_unreconciled(
     bench: Bench,
     name: str,
     *,
@@ -94,7 +94,7 @@ def waiting(
     created: str = "2026-01-01T00:00:00Z",
     **more: object,
 ) -> AgentMemory:
-    """Put an AgentMemory that no pass has looked at."""
+    """Put an AgentMemory that no pass has read."""
     metadata = {"namespace": namespace, "uid": f"uid-{name}", "creationTimestamp": created}
     if deleted := more.pop("deletionTimestamp", None):
         metadata["deletionTimestamp"] = str(deleted)
@@ -121,8 +121,8 @@ def bench() -> Bench:
     return Bench()
 
 
-async def check_kept(bench: Bench) -> None:
-    """Fail where a claim does not outlive its object."""
+async def assert_claim_kept(bench: Bench) -> None:
+    """Assert that the claim outlives its object."""
     memory = bench.put("alpha")
     async with bench.running():
         await until(lambda: bench.owner() == "alpha")
@@ -133,9 +133,7 @@ async def check_kept(bench: Bench) -> None:
 
 
 class TestFirstSet:
-    async def test_collections_say_whose_a_slug_is_though_the_object_is_gone_and_another_is_there(
-        self, bench: Bench
-    ) -> None:
+    async def test_collection_marker_outranks_object(self, bench: Bench) -> None:
         bench.connect().collections[f"{BOT}__1"] = collection_of("alpha")
         bench.put("beta")
 
@@ -146,7 +144,8 @@ class TestFirstSet:
         assert bench.table.find_owner("bot") is None
         assert bench.table.find_namespace("bot") == "alpha"
 
-    async def test_what_4f95245_wrote_counts_a_marker_without_its_connection(self, bench: Bench) -> None:
+    async def test_marker_without_connection_counts(self, bench: Bench) -> None:
+        """Commit 4f95245 wrote such markers."""
         bench.connect().collections[f"{BOT}__1"] = collection_of("alpha", connection=None)
 
         async with bench.running():
@@ -159,26 +158,26 @@ class TestFirstSet:
         [
             pytest.param(collection_of("alpha", cluster="cluster-2"), id="another cluster's"),
             pytest.param(collection_of("alpha", connection="infra/other"), id="copied from another server"),
-            pytest.param(replace(collection_of("alpha"), marker=None), id="nobody's"),
-            pytest.param(collection_of(""), id="of no namespace"),
+            pytest.param(replace(collection_of("alpha"), marker=None), id="unmarked"),
+            pytest.param(collection_of(""), id="without a namespace"),
         ],
     )
-    async def test_what_is_no_witness_leaves_the_slug_to_the_objects(self, bench: Bench, marked: Collection) -> None:
+    async def test_invalid_marker_is_ignored(self, bench: Bench, marked: Collection) -> None:
         bench.connect().collections[f"{BOT}__1"] = marked
         bench.put("beta")
 
         async with bench.running():
             await until(lambda: bench.owner() == "beta")
 
-    async def test_a_marker_counts_only_where_the_connection_allows_its_namespace(self, bench: Bench) -> None:
-        """Beta's own server says that alpha has a slug, or that beta's neighbour had it: nobody heeds it."""
+    async def test_marker_needs_allowed_namespace(self, bench: Bench) -> None:
+        """A tenant's own server cannot claim a slug for another namespace."""
         bench.connect(namespaces={"from": "Same"}).collections[f"{BOT}__1"] = collection_of("alpha")
         bench.put("beta")
 
         async with bench.running():
             await until(lambda: bench.owner() == "beta")
 
-    async def test_without_collections_the_oldest_object_has_it(self, bench: Bench) -> None:
+    async def test_oldest_object_owns_slug_without_collections(self, bench: Bench) -> None:
         bench.connect()
         bench.put("beta", created="2026-02-01T00:00:00Z")
         bench.put("alpha")
@@ -186,7 +185,7 @@ class TestFirstSet:
         async with bench.running():
             await until(lambda: bench.owner() == "alpha")
 
-    async def test_until_then_a_slug_is_its_oldest_object_s_and_nothing_is_written(self) -> None:
+    async def test_oldest_object_owns_slug_until_complete(self) -> None:
         bench = Bench(replace(QUICK, first_set_timeout_s=60.0))
         bench.connect().error = StoreUnavailable("away")
         memory = bench.put("beta")
@@ -198,9 +197,7 @@ class TestFirstSet:
             assert not bench.store.saves
             assert bench.table.find_owner("bot") == Key(AGENT_MEMORY, "beta", "bot")
 
-    async def test_a_connection_that_stays_away_holds_the_set_up_for_a_while_and_is_heard_when_it_is_back(
-        self, bench: Bench
-    ) -> None:
+    async def test_unavailable_connection_is_read_later(self, bench: Bench) -> None:
         server = bench.connect("gone")
         server.collections["agent_memory_kept__1"] = collection_of("alpha", connection=None)
         server.error = StoreUnavailable("away")
@@ -217,13 +214,13 @@ class TestFirstSet:
         assert bench.store.stored.unread == frozenset()
         assert bench.owner() == "beta"
 
-    async def test_a_server_that_never_ends_its_answer_holds_nobody_up_for_long(self, bench: Bench) -> None:
-        class StandsStill(FakeCollectionStore):
+    async def test_hanging_server_delays_others_briefly(self, bench: Bench) -> None:
+        class HangingStore(FakeCollectionStore):
             async def list_agent_collections(self) -> list[CollectionSummary]:
                 await asyncio.sleep(3600)
                 return []
 
-        bench.servers["http://slow:6333"] = StandsStill()
+        bench.servers["http://slow:6333"] = HangingStore()
         bench.connect("slow")
         bench.connect()
         bench.put("beta")
@@ -231,7 +228,7 @@ class TestFirstSet:
         async with bench.running():
             await until(lambda: bench.owner() == "beta")
 
-    async def test_a_part_that_was_lost_is_made_again_and_what_was_known_stays(self, bench: Bench) -> None:
+    async def test_incomplete_set_keeps_known_claims(self, bench: Bench) -> None:
         bench.connect()
         known = SlugClaim(namespace="alpha", uid="u", connections=("infra/main",))
         bench.store.stored = ClaimSet(claims={"other": known}, is_complete=False)
@@ -244,7 +241,7 @@ class TestFirstSet:
 
 
 class TestClaim:
-    async def test_it_is_recorded_before_anything_is_made_and_only_once(self, bench: Bench) -> None:
+    async def test_is_saved_first_and_once(self, bench: Bench) -> None:
         bench.connect()
         async with bench.running():
             await until(lambda: bench.store.stored.is_complete)
@@ -258,7 +255,7 @@ class TestClaim:
         )
         assert len(bench.store.saves) == written
 
-    async def test_many_at_once_are_written_together(self, bench: Bench) -> None:
+    async def test_concurrent_claims_share_a_write(self, bench: Bench) -> None:
         async with bench.running():
             await until(lambda: bench.store.stored.is_complete)
             before = len(bench.store.saves)
@@ -272,45 +269,43 @@ class TestClaim:
             assert len(bench.store.stored.claims) == 100
             assert len(bench.store.saves) - before <= 2
 
-    async def test_those_of_its_namespace_that_wait_for_their_passes_are_written_with_it(self, bench: Bench) -> None:
+    async def test_includes_waiting_objects_of_namespace(self, bench: Bench) -> None:
         async with bench.running():
             await until(lambda: bench.store.stored.is_complete)
             before = len(bench.store.saves)
-            memories = [waiting(bench, f"m{number}") for number in range(20)]
+            memories = [put_unreconciled(bench, f"m{number}") for number in range(20)]
             for memory in memories:
                 await bench.claims.claim(memory)
 
         assert len(bench.store.saves) - before == 1
         assert {claim.uid for claim in bench.store.stored.claims.values()} == {f"uid-m{n}" for n in range(20)}
 
-    async def test_what_its_own_pass_would_not_claim_is_not_taken_along(self, bench: Bench) -> None:
-        """Of another namespace, suspended, being deleted, not valid, younger than another of its slug."""
+    async def test_excludes_unclaimable_objects(self, bench: Bench) -> None:
+        """Other namespace, suspended, being deleted, invalid, or younger than another object with the slug."""
         async with bench.running():
             await until(lambda: bench.store.stored.is_complete)
-            first = waiting(bench, "first")
-            waiting(bench, "elsewhere", namespace="beta")
-            waiting(bench, "suspended", suspend=True)
-            waiting(bench, "going", deletionTimestamp="2026-01-02T00:00:00Z")
+            first = put_unreconciled(bench, "first")
+            put_unreconciled(bench, "elsewhere", namespace="beta")
+            put_unreconciled(bench, "suspended", suspend=True)
+            put_unreconciled(bench, "going", deletionTimestamp="2026-01-02T00:00:00Z")
             bench.table.put(memory_document("invalid", metadata={"uid": "u"}, types=[{"name": "a", "halfLifeDays": 0}]))
-            waiting(bench, "younger", agent="contested")
-            waiting(bench, "older", agent="contested", namespace="beta", created="2025-01-01T00:00:00Z")
+            put_unreconciled(bench, "younger", agent="contested")
+            put_unreconciled(bench, "older", agent="contested", namespace="beta", created="2025-01-01T00:00:00Z")
 
             await bench.claims.claim(first)
 
         assert set(bench.store.stored.claims) == {"first"}
 
-    async def test_of_very_many_a_pass_takes_along_a_share(self, bench: Bench) -> None:
+    async def test_includes_limited_number_of_objects(self, bench: Bench) -> None:
         async with bench.running():
             await until(lambda: bench.store.stored.is_complete)
-            memories = [waiting(bench, f"m{number}") for number in range(2 * MAX_CLAIMS_AHEAD)]
+            memories = [put_unreconciled(bench, f"m{number}") for number in range(2 * MAX_CLAIMS_AHEAD)]
 
             await bench.claims.claim(memories[-1])
 
         assert MAX_CLAIMS_AHEAD <= len(bench.store.stored.claims) <= MAX_CLAIMS_AHEAD + 1
 
-    async def test_of_two_namespaces_that_take_a_free_name_at_once_one_has_it_and_the_other_is_told(
-        self, bench: Bench
-    ) -> None:
+    async def test_concurrent_namespaces_get_one_owner(self, bench: Bench) -> None:
         async with bench.running():
             await until(lambda: bench.store.stored.is_complete)
             memories = [bench.put("alpha"), bench.put("beta")]
@@ -322,7 +317,7 @@ class TestClaim:
             (loser,) = [memory for memory in memories if memory.metadata.namespace != owner]
             assert bench.claims.find_blocking(loser) is not None
 
-    async def test_one_that_cannot_be_written_is_none(self, bench: Bench) -> None:
+    async def test_failed_write_claims_nothing(self, bench: Bench) -> None:
         async with bench.running():
             await until(lambda: bench.store.stored.is_complete)
             bench.store.errors = [TransientError("away")]
@@ -335,7 +330,7 @@ class TestClaim:
 
         assert bench.owner() == "beta"
 
-    async def test_who_waited_for_a_write_that_failed_writes_itself(self, bench: Bench) -> None:
+    async def test_waiter_retries_failed_write(self, bench: Bench) -> None:
         async with bench.running():
             await until(lambda: bench.store.stored.is_complete)
             bench.store.errors = [TransientError("away"), TransientError("away")]
@@ -347,7 +342,7 @@ class TestClaim:
             assert len(failed) == 2
             assert {f"m{number}" for number in range(10)} - failed <= bench.store.stored.claims.keys()
 
-    async def test_what_another_hand_wrote_meanwhile_holds(self, bench: Bench) -> None:
+    async def test_concurrent_external_claim_wins(self, bench: Bench) -> None:
         async with bench.running():
             await until(lambda: bench.store.stored.is_complete)
             theirs = SlugClaim(namespace="alpha", uid="u")
@@ -360,7 +355,7 @@ class TestClaim:
 
             assert bench.claims.find_blocking(memory) == theirs
 
-    async def test_who_lost_the_lease_stops(self, bench: Bench) -> None:
+    async def test_lost_lease_stops_registry(self, bench: Bench) -> None:
         bench.store.errors = [LeadershipLost("lost")]
         await bench.claims.load()
 
@@ -369,9 +364,7 @@ class TestClaim:
 
 
 class TestEnd:
-    async def test_a_claim_ends_when_nothing_is_left_and_who_waits_for_the_slug_is_looked_at(
-        self, bench: Bench
-    ) -> None:
+    async def test_ends_with_collection_and_wakes_waiter(self, bench: Bench) -> None:
         server = bench.connect()
         server.collections[f"{BOT}__1"] = collection_of("alpha")
         memory = bench.put("alpha")
@@ -390,17 +383,17 @@ class TestEnd:
             assert bench.claims.find_blocking(waiting) is None
 
     @pytest.mark.parametrize("left", [BOT, f"{BOT}__7"])
-    async def test_a_placeholder_or_a_collection_that_was_replaced_keeps_it(self, bench: Bench, left: str) -> None:
+    async def test_unmarked_collection_keeps_claim(self, bench: Bench, left: str) -> None:
         server = bench.connect()
         server.collections[left] = replace(desired_of(), marker=None)
-        await check_kept(bench)
+        await assert_claim_kept(bench)
 
-    async def test_a_collection_of_another_name_that_was_adopted_behind_the_alias_keeps_it(self, bench: Bench) -> None:
+    async def test_adopted_collection_keeps_claim(self, bench: Bench) -> None:
         server = bench.connect()
         server.collections["docs"], server.aliases[BOT] = collection_of("alpha"), "docs"
-        await check_kept(bench)
+        await assert_claim_kept(bench)
 
-    async def test_a_namesake_with_a_longer_name_does_not_keep_it(self, bench: Bench) -> None:
+    async def test_longer_slug_does_not_keep_claim(self, bench: Bench) -> None:
         bench.connect().collections[f"{BOT}-two__1"] = replace(desired_of(), marker=None)
         memory = bench.put("alpha")
         async with bench.running():
@@ -408,7 +401,7 @@ class TestEnd:
             bench.drop(memory)
             await until(lambda: bench.owner() is None)
 
-    async def test_news_that_comes_while_the_server_is_away_is_followed_up_before_the_next_look_at_all(self) -> None:
+    async def test_deletion_is_retried_before_next_check(self) -> None:
         bench = Bench(replace(QUICK, retry_period_s=0.05, check_period_s=600.0))
         server = bench.connect()
         memory = bench.put("alpha")
@@ -420,7 +413,7 @@ class TestEnd:
             server.error = None
             await until(lambda: bench.owner() is None)
 
-    async def test_news_of_a_server_that_never_answers_does_not_hold_up_the_look_at_all(self) -> None:
+    async def test_unavailable_server_does_not_delay_check(self) -> None:
         bench = Bench(replace(QUICK, retry_period_s=0.001))
         bench.connect().collections[f"{BOT}__1"] = collection_of("alpha")
         away = bench.connect("away")
@@ -439,13 +432,13 @@ class TestEnd:
             del bench.servers["http://main:6333"].collections[f"{BOT}__1"]
             await until(lambda: bench.owner() is None)
 
-    @pytest.mark.parametrize("is_gone", [False, True])
-    async def test_a_connection_that_is_away_or_gone_frees_nothing(self, bench: Bench, is_gone: bool) -> None:
+    @pytest.mark.parametrize("is_deleted", [False, True])
+    async def test_missing_connection_keeps_claim(self, bench: Bench, is_deleted: bool) -> None:
         server = bench.connect()
         memory = bench.put("alpha")
         async with bench.running():
             await until(lambda: bench.owner() == "alpha")
-            if is_gone:
+            if is_deleted:
                 bench.table.remove(key_of(connection_document(namespace="infra")))
             else:
                 server.error = StoreUnavailable("away")
@@ -454,7 +447,7 @@ class TestEnd:
 
         assert bench.owner() == "alpha"
 
-    async def test_a_name_that_people_have_reserved_by_hand_stays(self, bench: Bench) -> None:
+    async def test_manual_reservation_stays(self, bench: Bench) -> None:
         bench.connect()
         bench.store.stored = ClaimSet(claims={"bot": SlugClaim(namespace="alpha", uid="")}, is_complete=True)
         async with bench.running():
@@ -464,7 +457,7 @@ class TestEnd:
 
         assert bench.owner() == "alpha"
 
-    async def test_every_connection_that_it_was_seen_on_has_to_be_empty(self, bench: Bench) -> None:
+    async def test_all_known_connections_must_be_empty(self, bench: Bench) -> None:
         bench.connect("old").collections[f"{BOT}__1"] = collection_of("alpha")
         bench.connect()
         known = SlugClaim(namespace="alpha", uid="u", connections=("infra/main", "infra/old"))
@@ -474,7 +467,7 @@ class TestEnd:
 
         assert bench.owner() == "alpha"
 
-    async def test_a_snapshot_of_its_namespace_keeps_it_and_another_s_does_not(self, bench: Bench) -> None:
+    async def test_only_own_namespace_snapshot_keeps_claim(self, bench: Bench) -> None:
         bench.connect()
         memory = bench.put("alpha")
         own, other = snapshot_document("kept"), snapshot_document("forged")
@@ -497,15 +490,15 @@ class TestEnd:
 class TestTakeover:
     GIVEN = {"agent": "bot", "fromUid": "uid-alpha", "toNamespace": "beta"}  # noqa: RUF012
 
-    async def left_to(self, bench: Bench, **spec: object) -> AgentMemory:
-        """Return beta's object, after alpha's is gone and its collection is left."""
+    async def put_successor(self, bench: Bench, **spec: object) -> AgentMemory:
+        """Put beta's object after alpha's was deleted and left its collection."""
         bench.connect(**spec).collections[f"{BOT}__1"] = collection_of("alpha")
         await bench.claims.load()
         await bench.claims._complete()
         return bench.put("beta")
 
-    async def test_an_entry_of_the_connection_moves_the_claim(self, bench: Bench) -> None:
-        memory = await self.left_to(bench, takeovers=[self.GIVEN])
+    async def test_entry_moves_claim(self, bench: Bench) -> None:
+        memory = await self.put_successor(bench, takeovers=[self.GIVEN])
 
         assert await bench.claims.transfer(memory)
 
@@ -514,13 +507,13 @@ class TestTakeover:
         )
 
     @pytest.mark.parametrize("other", [{"agent": "tob"}, {"fromUid": "uid-gamma"}, {"toNamespace": "gamma"}])
-    async def test_another_entry_moves_nothing(self, bench: Bench, other: dict[str, str]) -> None:
-        memory = await self.left_to(bench, takeovers=[self.GIVEN | other, {"fromClusterId": "cluster-1"}])
+    async def test_other_entry_moves_nothing(self, bench: Bench, other: dict[str, str]) -> None:
+        memory = await self.put_successor(bench, takeovers=[self.GIVEN | other, {"fromClusterId": "cluster-1"}])
 
         assert not await bench.claims.transfer(memory)
 
-    async def test_nothing_is_taken_from_an_object_that_is_there(self, bench: Bench) -> None:
-        memory = await self.left_to(bench, takeovers=[self.GIVEN])
+    async def test_existing_owner_keeps_claim(self, bench: Bench) -> None:
+        memory = await self.put_successor(bench, takeovers=[self.GIVEN])
         bench.put("alpha")
 
         assert not await bench.claims.transfer(memory)

@@ -1,4 +1,4 @@
-"""The one function that every trigger calls, over an engine in memory."""
+"""Reconcile passes over an in-memory engine."""
 
 from dataclasses import replace
 from typing import Any
@@ -55,15 +55,15 @@ async def run(
     )
 
 
-async def made(spec: dict[str, Any] | None = None, **more: Any) -> FakeCollectionStore:
-    """Return a store with the collection that a spec asks for, its calls forgotten."""
+async def create_store(spec: dict[str, Any] | None = None, **more: Any) -> FakeCollectionStore:
+    """Return a store with the collection of a spec, its call log cleared."""
     store = FakeCollectionStore(**more)
     await run(store, desired_of(spec))
     store.calls.clear()
     return store
 
 
-async def test_the_first_pass_creates_collection_indexes_and_alias() -> None:
+async def test_first_pass_creates_collection_and_alias() -> None:
     store = FakeCollectionStore()
 
     done = await run(store)
@@ -74,7 +74,7 @@ async def test_the_first_pass_creates_collection_indexes_and_alias() -> None:
     assert [type(change).__name__ for change in done.applied.changes] == CREATION
 
 
-async def test_the_first_pass_lists_the_names_once_and_looks_for_none_that_is_not_there() -> None:
+async def test_first_pass_lists_names_once() -> None:
     store = FakeCollectionStore()
 
     await run(store)
@@ -86,7 +86,7 @@ async def test_the_first_pass_lists_the_names_once_and_looks_for_none_that_is_no
     ]
 
 
-async def test_a_first_pass_finds_what_lies_under_the_number_of_its_alias_without_it() -> None:
+async def test_first_pass_adopts_collection_without_alias() -> None:
     store = FakeCollectionStore(collections={FIRST: desired_of()}, points={FIRST: 5})
 
     done = await run(store)
@@ -95,8 +95,8 @@ async def test_a_first_pass_finds_what_lies_under_the_number_of_its_alias_withou
     assert (done.observed.physical, done.observed.points) == (FIRST, 5)
 
 
-async def test_the_second_pass_only_looks() -> None:
-    store = await made()
+async def test_second_pass_only_reads() -> None:
+    store = await create_store()
 
     done = await run(store, last=FIRST)
 
@@ -105,7 +105,7 @@ async def test_the_second_pass_only_looks() -> None:
 
 
 @pytest.mark.parametrize("steps", range(len(CREATION)))
-async def test_a_creation_that_stopped_after_any_step_is_finished_with_one_collection(steps: int) -> None:
+async def test_interrupted_creation_is_completed(steps: int) -> None:
     store = FakeCollectionStore(fails_after=steps, error_on_change=StoreUnavailable("away"))
     if steps < len(CREATION):
         with pytest.raises(StoreUnavailable):
@@ -126,8 +126,8 @@ async def test_a_creation_that_stopped_after_any_step_is_finished_with_one_colle
         ({"optimizers": {"defaultSegmentNumber": 4}}, "UpdateOptimizers"),
     ],
 )
-async def test_a_changed_figure_is_brought_about_and_read_back(index: dict[str, Any], change: str) -> None:
-    store, desired = await made(), desired_of({"index": index}, generation=2)
+async def test_changed_setting_is_applied_and_read_back(index: dict[str, Any], change: str) -> None:
+    store, desired = await create_store(), desired_of({"index": index}, generation=2)
 
     done = await run(store, desired, last=FIRST)
 
@@ -144,8 +144,8 @@ async def test_a_changed_figure_is_brought_about_and_read_back(index: dict[str, 
         (WriteMarker, {"hnsw": {"m": 32}}),
     ],
 )
-async def test_a_change_that_the_server_ignores_is_told(ignored: type, index: dict[str, Any]) -> None:
-    store = await made(ignored=(ignored,))
+async def test_ignored_change_is_reported(ignored: type, index: dict[str, Any]) -> None:
+    store = await create_store(ignored=(ignored,))
 
     with pytest.raises(SpecInvalid, match=ignored.__name__) as caught:
         await run(store, desired_of({"index": index}), last=FIRST)
@@ -154,7 +154,7 @@ async def test_a_change_that_the_server_ignores_is_told(ignored: type, index: di
 
 
 @pytest.mark.parametrize("ignored", [CreateIndexes, SetAlias, (CreateCollection, CreateIndexes, SetAlias)])
-async def test_a_creation_that_the_server_ignores_is_told(ignored: type | tuple[type, ...]) -> None:
+async def test_ignored_creation_is_reported(ignored: type | tuple[type, ...]) -> None:
     store = FakeCollectionStore(ignored=ignored if isinstance(ignored, tuple) else (ignored,))
 
     with pytest.raises(SpecInvalid) as caught:
@@ -163,8 +163,8 @@ async def test_a_creation_that_the_server_ignores_is_told(ignored: type | tuple[
     assert caught.value.reason == "ChangeIgnored"
 
 
-async def test_another_embedding_is_held_and_the_metadata_goes_on_saying_the_old_one() -> None:
-    store = await made(A)
+async def test_new_embedding_is_withheld_and_not_recorded() -> None:
+    store = await create_store(A)
     store.points[FIRST] = 5
 
     done = await run(store, desired_of(B, generation=2), last=FIRST, points=5)
@@ -175,8 +175,8 @@ async def test_another_embedding_is_held_and_the_metadata_goes_on_saying_the_old
     assert store.collections[FIRST] == desired_of(A)
 
 
-async def test_beside_a_held_change_the_others_are_made() -> None:
-    store = await made(A, points={FIRST: 1})
+async def test_other_changes_apply_despite_withheld_one() -> None:
+    store = await create_store(A, points={FIRST: 1})
 
     done = await run(store, desired_of(B | {"index": {"hnsw": {"m": 32}}}), last=FIRST)
 
@@ -184,8 +184,8 @@ async def test_beside_a_held_change_the_others_are_made() -> None:
     assert [type(change).__name__ for change in done.plan.changes] == ["Rebuild"]
 
 
-async def test_a_held_change_that_is_taken_back_leaves_nothing() -> None:
-    store = await made(A)
+async def test_reverted_withheld_change_leaves_no_trace() -> None:
+    store = await create_store(A)
     await run(store, desired_of(B, generation=2), last=FIRST)
 
     done = await run(store, desired_of(A, generation=3), last=FIRST)
@@ -193,8 +193,8 @@ async def test_a_held_change_that_is_taken_back_leaves_nothing() -> None:
     assert (store.changes, done.plan.changes, done.refusal) == ([], (), None)
 
 
-async def test_a_lost_alias_is_set_again_where_the_collection_was() -> None:
-    store = await made()
+async def test_lost_alias_is_restored() -> None:
+    store = await create_store()
     store.collections = {f"{ALIAS}__3": store.collections[FIRST]}
     store.aliases = {}
 
@@ -204,7 +204,7 @@ async def test_a_lost_alias_is_set_again_where_the_collection_was() -> None:
     assert done.observed.physical == f"{ALIAS}__3"
 
 
-async def test_a_collection_that_was_lost_with_memories_is_not_replaced_by_an_empty_one() -> None:
+async def test_lost_collection_is_not_replaced() -> None:
     store = FakeCollectionStore()
 
     with pytest.raises(SpecInvalid) as caught:
@@ -213,7 +213,7 @@ async def test_a_collection_that_was_lost_with_memories_is_not_replaced_by_an_em
     assert (caught.value.reason, store.changes) == ("CollectionLost", [])
 
 
-async def test_an_empty_collection_that_was_lost_is_made_again_under_the_next_number() -> None:
+async def test_lost_empty_collection_gets_next_number() -> None:
     store = FakeCollectionStore()
 
     done = await run(store, last=FIRST)
@@ -221,8 +221,8 @@ async def test_an_empty_collection_that_was_lost_is_made_again_under_the_next_nu
     assert done.observed.physical == f"{ALIAS}__2"
 
 
-async def test_another_object_s_collection_is_left_alone() -> None:
-    store = await made()
+async def test_foreign_collection_is_untouched() -> None:
+    store = await create_store()
     before = dict(store.collections)
     foreign = desired_of({"index": {"hnsw": {"m": 32}}})
     assert foreign.marker is not None
@@ -233,7 +233,7 @@ async def test_another_object_s_collection_is_left_alone() -> None:
     assert (store.changes, store.collections) == ([], before)
 
 
-async def test_a_plain_collection_of_the_alias_s_name_is_adopted_in_place() -> None:
+async def test_plain_collection_is_adopted_in_place() -> None:
     plain = desired_of()
     store = FakeCollectionStore(collections={ALIAS: plain}, points={ALIAS: 3})
 
@@ -245,31 +245,31 @@ async def test_a_plain_collection_of_the_alias_s_name_is_adopted_in_place() -> N
 THIRD = f"{ALIAS}__3"
 
 
-def half_moved(step: RebuildStep) -> FakeCollectionStore:
-    """Return a store whose plain collection is gone, and the alias in its place not there yet."""
+def interrupted_move(step: RebuildStep) -> FakeCollectionStore:
+    """Return a store whose plain collection has been deleted before its alias was set."""
     record = RebuildRecord(source=ALIAS, target=THIRD, digest="d", begun_ms=1, since_ms=1, step=step)
     return FakeCollectionStore(collections={THIRD: desired_of()}, points={THIRD: 3}, records={THIRD: record})
 
 
-async def test_the_alias_that_a_killed_operator_owed_comes_before_anything_else() -> None:
-    store = half_moved(RebuildStep.MOVE)
+async def test_interrupted_move_sets_alias_first() -> None:
+    store = interrupted_move(RebuildStep.MOVE)
 
     done = await run(store, last=ALIAS, points=3)
 
     assert (done.observed.physical, store.aliases, store.changes) == (THIRD, {ALIAS: THIRD}, ["SetAlias"])
 
 
-async def test_a_half_copy_is_no_collection_for_clients() -> None:
-    store = half_moved(RebuildStep.COPY)
+async def test_incomplete_copy_gets_no_alias() -> None:
+    store = interrupted_move(RebuildStep.COPY)
 
-    with pytest.raises(SpecInvalid) as told:
+    with pytest.raises(SpecInvalid) as caught:
         await run(store, last=ALIAS, points=3)
 
-    assert (told.value.reason, store.changes) == ("CollectionLost", [])
+    assert (caught.value.reason, store.changes) == ("CollectionLost", [])
 
 
 @pytest.mark.parametrize("policy", list(DriftPolicy))
-async def test_an_alias_that_is_asked_for_is_held_as_a_rebuild_under_every_policy(policy: DriftPolicy) -> None:
+async def test_requested_alias_is_withheld_as_rebuild(policy: DriftPolicy) -> None:
     store = FakeCollectionStore(collections={ALIAS: desired_of()}, points={ALIAS: 3})
     terms = PassTerms(drift_policy=policy, wants_alias=True)
 
@@ -281,8 +281,8 @@ async def test_an_alias_that_is_asked_for_is_held_as_a_rebuild_under_every_polic
     assert (done.refusal.withheld, done.drift, store.changes) == ((BEHIND_ALIAS,), (), [])
 
 
-async def test_a_grey_collection_is_woken_and_need_not_be_green_at_once() -> None:
-    store = await made()
+async def test_grey_collection_is_woken() -> None:
+    store = await create_store()
     store.states[FIRST] = "grey"
 
     done = await run(store, last=FIRST)
@@ -291,8 +291,8 @@ async def test_a_grey_collection_is_woken_and_need_not_be_green_at_once() -> Non
     assert (done.observed.state, done.is_woken, done.plan.changes) == ("yellow", True, ())
 
 
-async def test_a_collection_that_is_still_grey_after_it_was_woken_is_no_fault() -> None:
-    store = await made(ignored=(WakeOptimizers,))
+async def test_still_grey_collection_is_no_error() -> None:
+    store = await create_store(ignored=(WakeOptimizers,))
     store.states[FIRST] = "grey"
 
     done = await run(store, last=FIRST)
@@ -304,15 +304,15 @@ LEAVING = [DriftPolicy.REPORT, DriftPolicy.IGNORE]
 DRIFT = Difference("index.hnsw.m", "16", "24")
 
 
-async def drifted(**more: Any) -> FakeCollectionStore:
-    """Return a store with the collection as it was made, but for m."""
-    store = await made()
+async def create_drifted_store(**more: Any) -> FakeCollectionStore:
+    """Return a store with the default collection, except for m."""
+    store = await create_store()
     store.collections[FIRST] = with_changes(store.collections[FIRST], m=24, **more)
     return store
 
 
-async def test_drift_is_corrected_and_told_as_drift() -> None:
-    store = await drifted()
+async def test_drift_is_corrected_and_reported() -> None:
+    store = await create_drifted_store()
 
     done = await run(store, last=FIRST)
 
@@ -320,19 +320,19 @@ async def test_drift_is_corrected_and_told_as_drift() -> None:
     assert (done.corrected, done.drift) == ((DRIFT,), ())
 
 
-@pytest.mark.parametrize(("policy", "told"), [(DriftPolicy.REPORT, (DRIFT,)), (DriftPolicy.IGNORE, ())])
-async def test_drift_is_left_where_the_policy_says_so(policy: DriftPolicy, told: tuple[Difference, ...]) -> None:
-    store = await drifted()
+@pytest.mark.parametrize(("policy", "reported"), [(DriftPolicy.REPORT, (DRIFT,)), (DriftPolicy.IGNORE, ())])
+async def test_drift_is_kept_by_policy(policy: DriftPolicy, reported: tuple[Difference, ...]) -> None:
+    store = await create_drifted_store()
 
     done = await run(store, last=FIRST, policy=policy)
 
     assert store.changes == []
-    assert (done.corrected, done.drift, done.plan.changes, done.refusal) == ((), told, (), None)
+    assert (done.corrected, done.drift, done.plan.changes, done.refusal) == ((), reported, (), None)
 
 
 @pytest.mark.parametrize("policy", DriftPolicy)
-async def test_what_a_new_spec_asks_for_is_no_drift_whatever_the_policy(policy: DriftPolicy) -> None:
-    store, desired = await made(), desired_of({"index": {"hnsw": {"m": 32}}}, generation=2)
+async def test_spec_change_is_never_drift(policy: DriftPolicy) -> None:
+    store, desired = await create_store(), desired_of({"index": {"hnsw": {"m": 32}}}, generation=2)
 
     done = await run(store, desired, last=FIRST, policy=policy)
 
@@ -341,7 +341,7 @@ async def test_what_a_new_spec_asks_for_is_no_drift_whatever_the_policy(policy: 
 
 @pytest.mark.parametrize("policy", LEAVING)
 @pytest.mark.parametrize("steps", range(len(CREATION)))
-async def test_an_interrupted_creation_is_finished_whatever_the_policy(policy: DriftPolicy, steps: int) -> None:
+async def test_interrupted_creation_ignores_drift_policy(policy: DriftPolicy, steps: int) -> None:
     store = FakeCollectionStore(fails_after=steps, error_on_change=StoreUnavailable("away"))
     if steps < len(CREATION):
         with pytest.raises(StoreUnavailable):
@@ -354,16 +354,16 @@ async def test_an_interrupted_creation_is_finished_whatever_the_policy(policy: D
 
 
 @pytest.mark.parametrize("policy", LEAVING)
-async def test_a_server_that_ignores_a_new_spec_is_told_whatever_the_policy(policy: DriftPolicy) -> None:
-    store = await made(ignored=(UpdateHnsw,))
+async def test_ignored_spec_change_is_reported_by_any_policy(policy: DriftPolicy) -> None:
+    store = await create_store(ignored=(UpdateHnsw,))
 
     with pytest.raises(SpecInvalid, match="UpdateHnsw"):
         await run(store, desired_of({"index": {"hnsw": {"m": 32}}}), last=FIRST, policy=policy)
 
 
 @pytest.mark.parametrize("policy", LEAVING)
-async def test_the_alias_is_the_operator_s_own_and_put_back_whatever_the_policy(policy: DriftPolicy) -> None:
-    store = await drifted()
+async def test_alias_is_restored_under_any_policy(policy: DriftPolicy) -> None:
+    store = await create_drifted_store()
     store.aliases = {}
 
     await run(store, last=FIRST, policy=policy)
@@ -372,8 +372,8 @@ async def test_the_alias_is_the_operator_s_own_and_put_back_whatever_the_policy(
 
 
 @pytest.mark.parametrize("policy", LEAVING)
-async def test_a_grey_collection_with_drift_that_is_left_is_woken_all_the_same(policy: DriftPolicy) -> None:
-    store = await drifted()
+async def test_drifted_grey_collection_is_woken(policy: DriftPolicy) -> None:
+    store = await create_drifted_store()
     store.states[FIRST] = "grey"
 
     await run(store, last=FIRST, policy=policy)
@@ -381,8 +381,8 @@ async def test_a_grey_collection_with_drift_that_is_left_is_woken_all_the_same(p
     assert store.changes == ["WakeOptimizers"]
 
 
-async def test_drift_that_only_a_new_collection_sets_right_stays_held_and_is_told() -> None:
-    store = await drifted(distance="Dot")
+async def test_drift_needing_rebuild_is_withheld() -> None:
+    store = await create_drifted_store(distance="Dot")
     store.points[FIRST] = 1
 
     done = await run(store, last=FIRST)
@@ -393,7 +393,7 @@ async def test_drift_that_only_a_new_collection_sets_right_stays_held_and_is_tol
 
 
 @pytest.mark.parametrize("policy", LEAVING)
-async def test_an_empty_collection_that_was_deleted_is_not_made_anew_where_drift_is_left(policy: DriftPolicy) -> None:
+async def test_deleted_empty_collection_needs_correct_policy(policy: DriftPolicy) -> None:
     store = FakeCollectionStore()
 
     with pytest.raises(SpecInvalid, match=f"driftPolicy {policy}") as caught:
@@ -402,6 +402,6 @@ async def test_an_empty_collection_that_was_deleted_is_not_made_anew_where_drift
     assert (caught.value.reason, store.changes) == ("CollectionLost", [])
 
 
-async def test_a_server_that_is_away_is_told_as_it_is() -> None:
+async def test_server_failure_is_passed_through() -> None:
     with pytest.raises(StoreUnavailable, match="away"):
         await run(FakeCollectionStore(error=StoreUnavailable("away")))

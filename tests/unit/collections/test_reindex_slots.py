@@ -1,4 +1,4 @@
-"""One Reindex at a time per connection, in the order of asking, through failures and restarts."""
+"""One reindex at a time per connection, in request order, across failures and restarts."""
 
 from dataclasses import dataclass, field
 
@@ -34,7 +34,7 @@ class Crowd:
             self.stage.store.points[physical(name)] = points
 
     async def change(self, name: str, m: int = 32) -> float | None:
-        """Ask for another graph, and do a pass."""
+        """Change `hnsw.m` and run a pass."""
         key = self.key(name)
         before = self.stage.table.get(key)
         assert before is not None
@@ -48,7 +48,7 @@ class Crowd:
         return await self.stage.run(self.key(name))
 
     def restart(self) -> None:
-        """Let another operator go on: only statuses and Qdrant are left."""
+        """Restart the operator: only statuses and Qdrant persist."""
         stage = self.stage
         stage.passes = passes_over(
             stage.table, stage.passes.connections, stage.cluster, stage.clock, stage.request, periods=PERIODS
@@ -60,10 +60,10 @@ class Crowd:
     def m(self, name: str) -> int | None:
         return self.stage.store.collections[physical(name)].hnsw.m
 
-    def is_busy(self, name: str, state: str = "yellow") -> None:
+    def set_busy(self, name: str, state: str = "yellow") -> None:
         self.stage.store.states[physical(name)] = state
 
-    def is_done(self, name: str) -> None:
+    def set_idle(self, name: str) -> None:
         self.stage.store.states.pop(physical(name), None)
 
     def short(self, name: str) -> list[tuple[str, str, str]]:
@@ -75,16 +75,16 @@ class Crowd:
 
 @pytest.fixture
 async def crowd() -> Crowd:
-    """Three objects, the first of which is being reindexed."""
+    """Return three objects, the first being reindexed."""
     crowd = Crowd()
     await crowd.add("a", "b", "c")
-    crowd.is_busy("a")
+    crowd.set_busy("a")
     await crowd.change("a")
     assert crowd.m("a") == 32
     return crowd
 
 
-async def test_a_second_reindex_waits_and_says_for_whom(crowd: Crowd) -> None:
+async def test_second_reindex_waits_and_names_the_first(crowd: Crowd) -> None:
     due_s = await crowd.change("b")
 
     assert (crowd.m("b"), crowd.short("b")) == (16, QUEUED)
@@ -94,22 +94,22 @@ async def test_a_second_reindex_waits_and_says_for_whom(crowd: Crowd) -> None:
     assert crowd.stage.cluster.events[-1].type == "Normal"
 
 
-async def test_the_status_says_who_has_the_turn(crowd: Crowd) -> None:
+async def test_status_has_reindex_since_while_running(crowd: Crowd) -> None:
     assert crowd.short("a") == INDEXING
     assert "reindexSince" in crowd.status("a")
 
-    crowd.is_done("a")
+    crowd.set_idle("a")
     await crowd.run("a")
 
     assert "reindexSince" not in crowd.status("a")
     assert crowd.short("a") == READY
 
 
-async def test_the_turn_passes_on_in_the_order_of_asking(crowd: Crowd) -> None:
+async def test_slots_are_granted_in_request_order(crowd: Crowd) -> None:
     await crowd.change("c")
     crowd.stage.clock.move(ms=1000)
     await crowd.change("b")
-    crowd.is_done("a")
+    crowd.set_idle("a")
 
     await crowd.run("a")
     assert crowd.stage.requested[-1] == crowd.key("c")
@@ -122,7 +122,7 @@ async def test_the_turn_passes_on_in_the_order_of_asking(crowd: Crowd) -> None:
     assert (crowd.m("c"), crowd.m("b")) == (32, 32)
 
 
-async def test_a_waiting_object_that_looks_again_writes_nothing(crowd: Crowd) -> None:
+async def test_queued_object_writes_nothing_on_next_pass(crowd: Crowd) -> None:
     await crowd.change("b")
     writes = crowd.stage.cluster.writes
 
@@ -131,7 +131,8 @@ async def test_a_waiting_object_that_looks_again_writes_nothing(crowd: Crowd) ->
     assert crowd.stage.cluster.writes == writes
 
 
-async def test_a_reindex_that_is_not_seen_yet_keeps_its_turn_until_the_next_look() -> None:
+async def test_new_reindex_keeps_slot_until_next_pass() -> None:
+    """The server does not report the collection as busy yet."""
     crowd = Crowd()
     await crowd.add("a", "b")
 
@@ -144,7 +145,7 @@ async def test_a_reindex_that_is_not_seen_yet_keeps_its_turn_until_the_next_look
     assert crowd.m("b") == 32
 
 
-async def test_after_a_restart_the_collection_that_is_busy_still_has_the_turn(crowd: Crowd) -> None:
+async def test_busy_collection_keeps_slot_after_restart(crowd: Crowd) -> None:
     crowd.restart()
 
     await crowd.change("b")
@@ -152,26 +153,26 @@ async def test_after_a_restart_the_collection_that_is_busy_still_has_the_turn(cr
     await crowd.run("a")
     assert "reindexSince" in crowd.status("a")
 
-    crowd.is_done("a")
+    crowd.set_idle("a")
     await crowd.run("b")
     assert crowd.m("b") == 32
 
 
-async def test_after_a_restart_the_line_is_as_it_was(crowd: Crowd) -> None:
+async def test_queue_order_survives_restart(crowd: Crowd) -> None:
     await crowd.change("c")
     crowd.stage.clock.move(ms=60_000)
     await crowd.change("b")
     crowd.restart()
     for name in ("b", "c"):
         await crowd.run(name)
-    crowd.is_done("a")
+    crowd.set_idle("a")
 
     await crowd.run("b")
 
     assert crowd.m("b") == 16
 
 
-async def test_a_holder_that_fails_blocks_nobody_once_its_collection_is_green(crowd: Crowd) -> None:
+async def test_failed_holder_frees_slot_once_green(crowd: Crowd) -> None:
     crowd.stage.store.error = StoreUnavailable("away")
     with pytest.raises(StoreUnavailable):
         await crowd.run("a")
@@ -179,13 +180,13 @@ async def test_a_holder_that_fails_blocks_nobody_once_its_collection_is_green(cr
     await crowd.change("b")
     assert crowd.m("b") == 16
 
-    crowd.is_done("a")
+    crowd.set_idle("a")
     await crowd.run("b")
 
     assert crowd.m("b") == 32
 
 
-async def test_a_holder_that_is_gone_blocks_nobody(crowd: Crowd) -> None:
+async def test_deleted_holder_frees_slot(crowd: Crowd) -> None:
     crowd.stage.table.remove(crowd.key("a"))
 
     await crowd.change("b")
@@ -193,8 +194,8 @@ async def test_a_holder_that_is_gone_blocks_nobody(crowd: Crowd) -> None:
     assert crowd.m("b") == 32
 
 
-async def test_a_red_collection_blocks_nobody(crowd: Crowd) -> None:
-    crowd.is_busy("a", "red")
+async def test_red_collection_frees_slot(crowd: Crowd) -> None:
+    crowd.set_busy("a", "red")
     await crowd.run("a")
 
     await crowd.change("b")
@@ -202,12 +203,12 @@ async def test_a_red_collection_blocks_nobody(crowd: Crowd) -> None:
     assert crowd.m("b") == 32
 
 
-@pytest.mark.parametrize("ms", [121_000, -86_400_000], ids=["after 2 minutes", "and the clock was set back a day"])
-async def test_one_that_stopped_asking_loses_its_place(crowd: Crowd, ms: int) -> None:
+@pytest.mark.parametrize("ms", [121_000, -86_400_000], ids=["after 2 minutes", "clock set back a day"])
+async def test_object_without_passes_loses_its_place(crowd: Crowd, ms: int) -> None:
     await crowd.change("b")
     crowd.stage.clock.move(ms=ms)
     await crowd.change("c")
-    crowd.is_done("a")
+    crowd.set_idle("a")
     await crowd.run("a")
 
     await crowd.run("c")
@@ -215,7 +216,7 @@ async def test_one_that_stopped_asking_loses_its_place(crowd: Crowd, ms: int) ->
     assert crowd.m("c") == 32
 
 
-async def test_an_empty_collection_waits_for_nobody(crowd: Crowd) -> None:
+async def test_empty_collection_needs_no_slot(crowd: Crowd) -> None:
     await crowd.add("d", points=0)
 
     await crowd.change("d")
@@ -223,7 +224,7 @@ async def test_an_empty_collection_waits_for_nobody(crowd: Crowd) -> None:
     assert crowd.m("d") == 32
 
 
-async def test_another_connection_has_its_own_turn(crowd: Crowd) -> None:
+async def test_each_connection_has_its_own_slot(crowd: Crowd) -> None:
     await crowd.add("d", connection="other")
 
     await crowd.change("d")
@@ -231,7 +232,7 @@ async def test_another_connection_has_its_own_turn(crowd: Crowd) -> None:
     assert crowd.m("d") == 32
 
 
-async def test_a_new_collection_beside_a_reindex_is_made_at_once(crowd: Crowd) -> None:
+async def test_creation_does_not_wait_for_reindex(crowd: Crowd) -> None:
     await crowd.add("d")
 
     assert crowd.short("d") == READY

@@ -1,4 +1,4 @@
-"""Passes bring the replicas of a cluster to the number that is asked for, one move each."""
+"""Passes that bring the replicas of a collection to the requested number, one move each."""
 
 from dataclasses import fields, replace
 from typing import Any
@@ -23,16 +23,16 @@ FIRST = f"{ALIAS}__1"
 POINTS = 7
 
 
-def asking(factor: int | None, **sharding: Any) -> Collection:
+def desired_with(factor: int | None, **sharding: Any) -> Collection:
     given = {"replicationFactor": factor} | sharding
     return desired_of({"index": {"sharding": {name: value for name, value in given.items() if value is not None}}})
 
 
-async def nobody() -> None:
+async def free_slot() -> None:
     return None
 
 
-async def somebody() -> str:
+async def occupied_slot() -> str:
     return "agents/other"
 
 
@@ -40,16 +40,16 @@ async def run(
     store: FakeCollectionStore,
     factor: int | None,
     *,
-    turn: Any = nobody,
+    turn: Any = free_slot,
     policy: DriftPolicy = DriftPolicy.CORRECT,
 ) -> PassOutcome:
-    permit, desired = PassPermit(terms=PassTerms(drift_policy=policy), acquire_slot=turn), asking(factor)
+    permit, desired = PassPermit(terms=PassTerms(drift_policy=policy), acquire_slot=turn), desired_with(factor)
     done = await reconcile(ALIAS, desired, store=store, last_physical=None, last_points=0, permit=permit)
     return await replicate(done, factor, store=store, acquire_slot=turn)
 
 
-async def a_cluster(placement: Placement, factor: int) -> FakeCollectionStore:
-    """Return a store with a collection of so many replicas that is as an object asks."""
+async def create_cluster(placement: Placement, factor: int) -> FakeCollectionStore:
+    """Return a store with a converged collection of `factor` replicas."""
     store = FakeCollectionStore()
     await run(store, factor)
     store.placements[FIRST], store.points[FIRST] = placement, POINTS
@@ -57,8 +57,8 @@ async def a_cluster(placement: Placement, factor: int) -> FakeCollectionStore:
     return store
 
 
-async def passes(store: FakeCollectionStore, factor: int) -> list[PassOutcome]:
-    """Return what passes come to until one has nothing to say of replicas."""
+async def run_until_settled(store: FakeCollectionStore, factor: int) -> list[PassOutcome]:
+    """Run passes until one reports nothing about replicas; return all outcomes."""
     done = [await run(store, factor)]
     while done[-1].replication is not None:
         assert len(done) < 20
@@ -75,12 +75,10 @@ async def passes(store: FakeCollectionStore, factor: int) -> list[PassOutcome]:
         (build_placement(4, "12", "23"), 2, 2, ("12", "23")),
     ],
 )
-async def test_each_pass_makes_one_move_until_the_number_is_reached(
-    placement: Placement, before: int, factor: int, after: tuple[str, ...]
-) -> None:
-    store = await a_cluster(placement, before)
+async def test_each_pass_makes_one_move(placement: Placement, before: int, factor: int, after: tuple[str, ...]) -> None:
+    store = await create_cluster(placement, before)
 
-    done = await passes(store, factor)
+    done = await run_until_settled(store, factor)
 
     assert format_placement(store.placements[FIRST]) == after
     assert len(done) == len(store.moves) + 1
@@ -89,18 +87,18 @@ async def test_each_pass_makes_one_move_until_the_number_is_reached(
     assert not done[-1].plan.changes
 
 
-async def test_replicas_that_went_with_their_peer_are_made_on_others() -> None:
-    store = await a_cluster(build_placement(3, "12", "2"), 2)
+async def test_lost_replica_is_copied_to_another_peer() -> None:
+    store = await create_cluster(build_placement(3, "12", "2"), 2)
 
-    done = await passes(store, 2)
+    done = await run_until_settled(store, 2)
 
     assert store.moves == [CopyReplica(1, 2, 3)]
     assert done[0].replication is not None
     assert done[0].replication.reason is Reason.REPLICATING
 
 
-class Lossy(FakeCollectionStore):
-    """Carries moves out and loses every answer, as one that is killed does."""
+class LossyStore(FakeCollectionStore):
+    """Executes moves and loses every response, like a server killed after the move."""
 
     async def move_replica(self, physical: str, move: Move) -> bool:
         await super().move_replica(physical, move)
@@ -110,9 +108,9 @@ class Lossy(FakeCollectionStore):
 @pytest.mark.parametrize(
     ("placement", "before", "factor"), [(build_placement(3, "1", "2"), 1, 3), (build_placement(3, "123"), 3, 1)]
 )
-async def test_no_move_is_made_twice_where_every_answer_is_lost(placement: Placement, before: int, factor: int) -> None:
-    store, expected = await a_cluster(placement, before), plan_moves(placement, factor)
-    lossy = Lossy(**{each.name: getattr(store, each.name) for each in fields(store)})
+async def test_lost_responses_repeat_no_move(placement: Placement, before: int, factor: int) -> None:
+    store, expected = await create_cluster(placement, before), plan_moves(placement, factor)
+    lossy = LossyStore(**{each.name: getattr(store, each.name) for each in fields(store)})
 
     for _ in expected:
         with pytest.raises(StoreUnavailable):
@@ -123,8 +121,8 @@ async def test_no_move_is_made_twice_where_every_answer_is_lost(placement: Place
     assert done.replication is None
 
 
-async def test_a_dead_replica_is_waited_for() -> None:
-    store = await a_cluster(build_placement(3, "1-2"), 2)
+async def test_dead_replica_delays_moves() -> None:
+    store = await create_cluster(build_placement(3, "1-2"), 2)
 
     done = await run(store, 2)
 
@@ -134,8 +132,8 @@ async def test_a_dead_replica_is_waited_for() -> None:
     assert not done.observed.is_busy
 
 
-async def test_what_is_on_its_way_is_waited_for() -> None:
-    store = await a_cluster(replace(build_placement(3, "1", "2"), copying=(CopyReplica(0, 1, 2),)), 2)
+async def test_running_copy_delays_moves() -> None:
+    store = await create_cluster(replace(build_placement(3, "1", "2"), copying=(CopyReplica(0, 1, 2),)), 2)
 
     done = await run(store, 2)
 
@@ -143,21 +141,24 @@ async def test_what_is_on_its_way_is_waited_for() -> None:
     assert done.observed.is_busy
 
 
-async def test_copies_wait_for_their_turn_and_drops_do_not() -> None:
-    copying, dropping = await a_cluster(build_placement(3, "1"), 2), await a_cluster(build_placement(3, "12"), 1)
+async def test_copies_need_a_slot_and_drops_do_not() -> None:
+    copying, dropping = (
+        await create_cluster(build_placement(3, "1"), 2),
+        await create_cluster(build_placement(3, "12"), 1),
+    )
 
-    waits, done = await run(copying, 2, turn=somebody), await run(dropping, 1, turn=somebody)
+    queued, done = await run(copying, 2, turn=occupied_slot), await run(dropping, 1, turn=occupied_slot)
 
     assert copying.moves == []
-    assert waits.is_queued
-    assert waits.replication is not None
-    assert waits.replication.reason is Reason.REINDEX_QUEUED
+    assert queued.is_queued
+    assert queued.replication is not None
+    assert queued.replication.reason is Reason.REINDEX_QUEUED
     assert dropping.moves == [DropReplica(0, 2)]
     assert not done.is_queued
 
 
-async def test_a_number_that_somebody_set_and_that_stays_moves_nothing() -> None:
-    store = await a_cluster(build_placement(3, "12"), 2)
+async def test_reported_drift_moves_nothing() -> None:
+    store = await create_cluster(build_placement(3, "12"), 2)
     store.collections[FIRST] = replace(store.collections[FIRST], replication_factor=3)
 
     done = await run(store, 2, policy=DriftPolicy.REPORT)
@@ -166,17 +167,17 @@ async def test_a_number_that_somebody_set_and_that_stays_moves_nothing() -> None
     assert [drift.path for drift in done.drift] == ["index.sharding.replicationFactor"]
 
 
-async def test_an_object_that_asks_for_no_number_has_nothing_moved() -> None:
-    store = await a_cluster(build_placement(3, "1"), 2)
+async def test_unset_factor_moves_nothing() -> None:
+    store = await create_cluster(build_placement(3, "1"), 2)
 
     await run(store, None)
 
     assert store.moves == []
 
 
-async def test_nothing_is_moved_of_a_collection_that_is_being_replaced() -> None:
-    store = await a_cluster(build_placement(3, "1"), 2)
-    done = await reconcile(ALIAS, asking(2), store=store, last_physical=FIRST, last_points=0)
+async def test_running_rebuild_moves_nothing() -> None:
+    store = await create_cluster(build_placement(3, "1"), 2)
+    done = await reconcile(ALIAS, desired_with(2), store=store, last_physical=FIRST, last_points=0)
 
     replaced = replace(done, refusal=Refusal(Reason.REBUILD_RUNNING, "", ()))
     await replicate(replaced, 2, store=store, acquire_slot=None)
@@ -184,8 +185,8 @@ async def test_nothing_is_moved_of_a_collection_that_is_being_replaced() -> None
     assert store.moves == []
 
 
-async def test_a_cluster_without_calls_for_replicas_has_a_rebuild_planned() -> None:
-    store = await a_cluster(build_placement(3, "1", "2"), 1)
+async def test_cluster_without_replica_calls_plans_rebuild() -> None:
+    store = await create_cluster(build_placement(3, "1", "2"), 1)
     store.has_replica_calls = False
 
     first, second = await run(store, 2), await run(store, 2)
@@ -197,8 +198,8 @@ async def test_a_cluster_without_calls_for_replicas_has_a_rebuild_planned() -> N
     assert store.moves == []
 
 
-async def test_more_replicas_than_peers_are_refused_of_a_new_collection_and_of_a_changed_one() -> None:
-    new, old = FakeCollectionStore(), await a_cluster(build_placement(3, "1"), 1)
+async def test_more_replicas_than_peers_are_refused() -> None:
+    new, old = FakeCollectionStore(), await create_cluster(build_placement(3, "1"), 1)
     new.placements["other"] = build_placement(3, "1")
 
     for store in (new, old):
@@ -208,8 +209,8 @@ async def test_more_replicas_than_peers_are_refused_of_a_new_collection_and_of_a
         assert not store.changes
 
 
-async def test_peers_that_left_since_are_told_and_the_collection_goes_on() -> None:
-    store = await a_cluster(build_placement(2, "12"), 3)
+async def test_missing_peers_are_reported() -> None:
+    store = await create_cluster(build_placement(2, "12"), 3)
 
     done = await run(store, 3)
 
@@ -217,7 +218,7 @@ async def test_peers_that_left_since_are_told_and_the_collection_goes_on() -> No
     assert done.replication.reason is Reason.TOO_FEW_PEERS
 
 
-async def test_a_server_that_is_alone_takes_any_number() -> None:
+async def test_single_server_accepts_any_factor() -> None:
     store = FakeCollectionStore()
 
     done = await run(store, 5)

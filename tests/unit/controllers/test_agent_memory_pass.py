@@ -1,4 +1,4 @@
-"""Passes over objects: what is written, what is asked again when, and which error becomes which condition."""
+"""Passes over objects: their writes, next pass, and conditions for errors."""
 
 import contextlib
 from dataclasses import dataclass, field
@@ -44,7 +44,7 @@ DELETED_AT = "2026-11-18T00:00:00Z"
 
 @dataclass(slots=True)
 class Stage:
-    """Passes over fakes; what they write comes back into the table as a watch would bring it."""
+    """Passes over fakes. Status writes return to the table, like with a watch."""
 
     store: FakeCollectionStore = field(default_factory=FakeCollectionStore)
     cluster: FakeCluster = field(default_factory=FakeCluster)
@@ -84,7 +84,7 @@ class Stage:
 
 @pytest.fixture
 def stage() -> Stage:
-    """A stage with the connection that objects refer to."""
+    """Return a stage with the connection that objects refer to."""
     stage = Stage()
     stage.put(connection_document())
     return stage
@@ -93,7 +93,7 @@ def stage() -> Stage:
 READY = [("Ready", "True", "Serving"), ("InSync", "True", "Converged")]
 
 
-async def test_a_first_pass_makes_the_object_ready(stage: Stage) -> None:
+async def test_first_pass_makes_object_ready(stage: Stage) -> None:
     key = stage.put(memory_document())
 
     due_s = await stage.run(key)
@@ -104,7 +104,7 @@ async def test_a_first_pass_makes_the_object_ready(stage: Stage) -> None:
     assert "create collection agent_memory_probe__1" in stage.cluster.events[0].message
 
 
-async def test_a_second_pass_over_a_converged_object_writes_nothing(stage: Stage) -> None:
+async def test_pass_over_converged_object_writes_nothing(stage: Stage) -> None:
     key = stage.put(memory_document(deletionPolicy="Retain"))
     await stage.run(key)
     writes, changes = stage.cluster.writes, list(stage.store.changes)
@@ -115,7 +115,7 @@ async def test_a_second_pass_over_a_converged_object_writes_nothing(stage: Stage
     assert (stage.cluster.writes, stage.store.changes) == (writes, changes)
 
 
-async def test_a_pass_and_what_it_writes_have_the_object_judged_once(stage: Stage) -> None:
+async def test_spec_is_parsed_once_per_version(stage: Stage) -> None:
     key = stage.put(memory_document())
     before = stage.table.parse(stage.table.get(key) or {})
 
@@ -128,7 +128,7 @@ async def test_a_pass_and_what_it_writes_have_the_object_judged_once(stage: Stag
     assert after.status == stage.status(key) != before.status
 
 
-async def test_the_status_is_what_the_schema_takes(stage: Stage) -> None:
+async def test_status_matches_schema(stage: Stage) -> None:
     key = stage.put(memory_document())
     await stage.run(key)
     await stage.run(key_of(connection_document()))
@@ -138,7 +138,7 @@ async def test_the_status_is_what_the_schema_takes(stage: Stage) -> None:
     QdrantConnectionStatus.model_validate(connection, by_alias=True, by_name=False)
 
 
-async def test_a_new_number_of_points_is_written_once(stage: Stage) -> None:
+async def test_new_point_count_is_written_once(stage: Stage) -> None:
     key = stage.put(memory_document())
     await stage.run(key)
     stage.store.points["agent_memory_probe__1"] = 5
@@ -149,14 +149,14 @@ async def test_a_new_number_of_points_is_written_once(stage: Stage) -> None:
     assert [status["collection"]["points"] for _, _, status in stage.cluster.statuses] == [0, 5]
 
 
-async def test_an_object_whose_collection_is_indexed_is_looked_at_soon(stage: Stage) -> None:
+async def test_indexing_collection_is_read_again_soon(stage: Stage) -> None:
     stage.store.is_busy = True
 
     assert await stage.run(stage.put(memory_document())) == PERIODS.busy_s
 
 
-async def drift(stage: Stage, policy: str, **figures: Any) -> Key:
-    """Return a converged object whose collection somebody then changed."""
+async def create_drifted(stage: Stage, policy: str, **figures: Any) -> Key:
+    """Create a converged object, then change its collection; return its key."""
     key = stage.put(memory_document(driftPolicy=policy))
     await stage.run(key)
     stage.cluster.events.clear()
@@ -164,36 +164,36 @@ async def drift(stage: Stage, policy: str, **figures: Any) -> Key:
     return key
 
 
-async def test_reported_drift_is_told_once_for_each_new_difference(stage: Stage) -> None:
-    key = await drift(stage, "Report", m=24)
+async def test_reported_drift_posts_one_event_per_difference(stage: Stage) -> None:
+    key = await create_drifted(stage, "Report", m=24)
     await stage.run(key)
     await stage.run(key)
     stage.store.collections[FIRST] = with_changes(stage.store.collections[FIRST], ef_construct=7)
     await stage.run(key)
     await stage.run(key)
 
-    told = [(event.type, event.reason, event.message) for event in stage.cluster.events]
-    assert [entry[:2] for entry in told] == [("Warning", "Drifted")] * 2
-    assert "index.hnsw.m is 24, expected 16" in told[0][2]
-    assert "efConstruct is 7" in told[1][2]
-    assert "index.hnsw.m " not in told[1][2]
+    events = [(event.type, event.reason, event.message) for event in stage.cluster.events]
+    assert [entry[:2] for entry in events] == [("Warning", "Drifted")] * 2
+    assert "index.hnsw.m is 24, expected 16" in events[0][2]
+    assert "efConstruct is 7" in events[1][2]
+    assert "index.hnsw.m " not in events[1][2]
     assert stage.short(key) == [("Ready", "True", "Serving"), ("InSync", "False", "Drifted")]
 
 
-async def test_corrected_drift_is_told_as_such_and_leaves_no_trace_in_the_status(stage: Stage) -> None:
-    key = await drift(stage, "Correct", m=24)
+async def test_corrected_drift_posts_event_only(stage: Stage) -> None:
+    key = await create_drifted(stage, "Correct", m=24)
     before = stage.status(key)
 
     await stage.run(key)
     await stage.run(key)
 
-    told = [(event.type, event.reason, event.message) for event in stage.cluster.events]
-    assert told == [("Normal", "DriftCorrected", "index.hnsw.m reset from 24 to 16")]
+    events = [(event.type, event.reason, event.message) for event in stage.cluster.events]
+    assert events == [("Normal", "DriftCorrected", "index.hnsw.m reset from 24 to 16")]
     assert stage.status(key) == before
 
 
-async def test_ignored_drift_is_neither_told_nor_shown(stage: Stage) -> None:
-    key = await drift(stage, "Ignore", m=24)
+async def test_ignored_drift_is_not_reported(stage: Stage) -> None:
+    key = await create_drifted(stage, "Ignore", m=24)
 
     await stage.run(key)
 
@@ -201,8 +201,8 @@ async def test_ignored_drift_is_neither_told_nor_shown(stage: Stage) -> None:
     assert stage.store.collections[FIRST].hnsw.m == 24
 
 
-async def test_drift_of_the_class_rebuild_is_held_and_told_as_that(stage: Stage) -> None:
-    key = await drift(stage, "Correct", m=24, distance="Dot")
+async def test_drift_needing_rebuild_awaits_approval(stage: Stage) -> None:
+    key = await create_drifted(stage, "Correct", m=24, distance="Dot")
     stage.store.points[FIRST] = 1
 
     await stage.run(key)
@@ -213,8 +213,8 @@ async def test_drift_of_the_class_rebuild_is_held_and_told_as_that(stage: Stage)
     assert [entry["path"] for entry in stage.status(key)["drift"]] == ["index.distance"]
 
 
-async def test_a_grey_collection_is_woken_and_told_once_until_it_is_green(stage: Stage) -> None:
-    """A second restart before it is green wakes it again and is no news; one after that is."""
+async def test_grey_collection_posts_one_event_until_green(stage: Stage) -> None:
+    """Only the first wake-up before the collection is green posts an event."""
     key = stage.put(memory_document())
     await stage.run(key)
     stage.cluster.events.clear()
@@ -230,7 +230,7 @@ async def test_a_grey_collection_is_woken_and_told_once_until_it_is_green(stage:
     assert stage.store.changes[3:] == ["WakeOptimizers"] * 3
 
 
-async def test_a_red_collection_is_said_and_looked_at_as_what_only_a_person_can_mend(stage: Stage) -> None:
+async def test_red_collection_is_reported_and_polled_slowly(stage: Stage) -> None:
     key = stage.put(memory_document())
     await stage.run(key)
     stage.store.states[FIRST] = "red"
@@ -239,12 +239,12 @@ async def test_a_red_collection_is_said_and_looked_at_as_what_only_a_person_can_
     assert stage.short(key) == [("Ready", "True", "Serving"), ("InSync", "False", "CollectionRed")]
 
 
-async def test_an_object_that_is_gone_is_not_looked_at_again(stage: Stage) -> None:
+async def test_deleted_object_gets_no_further_pass(stage: Stage) -> None:
     assert await stage.run(Key("AgentMemory", "agents", "gone")) is None
     assert stage.cluster.writes == 0
 
 
-async def test_a_held_plan_is_told_once(stage: Stage) -> None:
+async def test_withheld_plan_posts_one_event(stage: Stage) -> None:
     key = stage.put(memory_document())
     await stage.run(key)
     status, stage.store.points[FIRST] = stage.status(key), 1
@@ -260,26 +260,26 @@ async def test_a_held_plan_is_told_once(stage: Stage) -> None:
     ]
 
 
-async def test_a_rebuild_is_held_with_what_it_takes_by_the_contents_that_are_there(stage: Stage) -> None:
+async def test_withheld_rebuild_has_costs_of_contents(stage: Stage) -> None:
     key = stage.put(memory_document(embedding={"provider": "openai"}))
     await stage.run(key)
     stage.store.points[FIRST], stage.store.lengths[FIRST] = 640, [400, 0]
-    wanted = {"embedding": {"provider": "openai", "model": "text-embedding-3-large"}}
+    new_spec = {"embedding": {"provider": "openai", "model": "text-embedding-3-large"}}
     rebuild = {"embeddingPricePerMillionTokens": 10, "maxEmbeddingCallsPerHour": 5}
-    stage.put(memory_document(metadata={"generation": 2}, **wanted, rebuild=rebuild) | {"status": stage.status(key)})
+    stage.put(memory_document(metadata={"generation": 2}, **new_spec, rebuild=rebuild) | {"status": stage.status(key)})
 
     await stage.run(key)
 
     costs = stage.status(key)["plan"]["costs"]
-    told = {name: costs[name] for name in ("points", "embeddingCalls", "tokens", "price", "minutes")}
-    assert told == {"points": 640, "embeddingCalls": 10, "tokens": 32_000, "price": 0.32, "minutes": 120}
+    shown = {name: costs[name] for name in ("points", "embeddingCalls", "tokens", "price", "minutes")}
+    assert shown == {"points": 640, "embeddingCalls": 10, "tokens": 32_000, "price": 0.32, "minutes": 120}
 
 
-async def test_a_request_is_acknowledged_by_a_pass_that_ends_and_the_status_does_not_grow_with_it(stage: Stage) -> None:
-    asked = "x" * 10_000
-    key = stage.put(memory_document(metadata={"annotations": {RECONCILE_REQUESTED_AT: asked}}))
+async def test_request_is_acknowledged_in_128_characters(stage: Stage) -> None:
+    request = "x" * 10_000
+    key = stage.put(memory_document(metadata={"annotations": {RECONCILE_REQUESTED_AT: request}}))
     await stage.run(key)
-    assert stage.status(key)["lastHandledReconcileAt"] == asked[:128]
+    assert stage.status(key)["lastHandledReconcileAt"] == request[:128]
     status, writes = stage.status(key), stage.cluster.writes
 
     stage.put(memory_document(metadata={"annotations": {RECONCILE_REQUESTED_AT: "again"}}) | {"status": status})
@@ -294,7 +294,7 @@ async def test_a_request_is_acknowledged_by_a_pass_that_ends_and_the_status_does
 
 
 @pytest.mark.parametrize("spec", [{"suspend": True}, {"connectionRef": 5}, {"connectionRef": {"name": "none"}}])
-async def test_a_request_is_acknowledged_whatever_a_pass_comes_to(stage: Stage, spec: dict[str, Any]) -> None:
+async def test_failed_pass_acknowledges_request(stage: Stage, spec: dict[str, Any]) -> None:
     key = stage.put(memory_document(metadata={"annotations": {RECONCILE_REQUESTED_AT: "now"}}, **spec))
 
     with contextlib.suppress(AgentMemoryError):
@@ -313,9 +313,10 @@ async def test_a_request_is_acknowledged_whatever_a_pass_comes_to(stage: Stage, 
         ({"preset": ["brain"]}, None),
     ],
 )
-async def test_agent_and_preset_are_named_before_anything_is_in_force(
+async def test_agent_and_preset_are_shown_before_first_pass(
     stage: Stage, spec: dict[str, Any], preset: str | None
 ) -> None:
+    """Also without a valid spec, a connection or a collection."""
     key = stage.put(memory_document(**spec))
 
     await stage.run(key)
@@ -325,7 +326,7 @@ async def test_agent_and_preset_are_named_before_anything_is_in_force(
     AgentMemoryStatus.model_validate(stage.status(key))
 
 
-async def test_the_preset_that_is_named_follows_the_object_until_one_is_in_force(stage: Stage) -> None:
+async def test_shown_preset_follows_spec_until_in_force(stage: Stage) -> None:
     key = stage.put(memory_document(preset="brain", suspend=True))
     await stage.run(key)
     stage.put(memory_document(preset="keyed", suspend=True) | {"status": stage.status(key)})
@@ -342,7 +343,7 @@ async def test_the_preset_that_is_named_follows_the_object_until_one_is_in_force
     assert stage.status(key)["effective"] == in_force
 
 
-async def test_points_that_come_and_go_are_no_news_of_a_held_plan(stage: Stage) -> None:
+async def test_new_points_repeat_no_event_of_withheld_plan(stage: Stage) -> None:
     key = stage.put(memory_document())
     await stage.run(key)
     stage.store.points[FIRST] = 1
@@ -357,7 +358,7 @@ async def test_points_that_come_and_go_are_no_news_of_a_held_plan(stage: Stage) 
     assert stage.cluster.events == []
 
 
-async def test_a_rebuild_for_which_the_operator_allows_no_room_is_refused_though_it_was_approved(stage: Stage) -> None:
+async def test_rebuild_over_size_limit_is_refused(stage: Stage) -> None:
     key = stage.put(memory_document())
     await stage.run(key)
     stage.store.points[FIRST] = 5
@@ -370,7 +371,7 @@ async def test_a_rebuild_for_which_the_operator_allows_no_room_is_refused_though
     assert stage.short(key)[1] == ("InSync", "False", "InsufficientSpace")
 
 
-async def test_a_spec_that_cannot_be_parsed_stalls_and_names_the_field(stage: Stage) -> None:
+async def test_invalid_spec_stalls_and_names_field(stage: Stage) -> None:
     key = stage.put(memory_document(scoring={"weights": {"similarity": 1, "recency": 1, "utility": 1}}))
 
     assert await stage.run(key) == PERIODS.stalled_s
@@ -380,24 +381,22 @@ async def test_a_spec_that_cannot_be_parsed_stalls_and_names_the_field(stage: St
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "message"),
     [
         ({"index": {"hnsw": {"m": 1}}}, "uses the last valid settings and the current spec.access"),
         ({"access": {"subjects": ["everybody"]}}, "spec.access is invalid too: until it is corrected, the API"),
     ],
 )
-async def test_a_spec_that_cannot_be_parsed_says_whom_the_api_lets_in(
-    stage: Stage, spec: dict[str, Any], told: str
-) -> None:
+async def test_invalid_spec_message_states_api_access(stage: Stage, spec: dict[str, Any], message: str) -> None:
     key = stage.put(memory_document(**spec))
 
     await stage.run(key)
 
-    assert all(told in condition["message"] for condition in stage.status(key)["conditions"])
-    assert told in stage.cluster.events[0].message
+    assert all(message in condition["message"] for condition in stage.status(key)["conditions"])
+    assert message in stage.cluster.events[0].message
 
 
-async def test_an_object_that_stays_broken_is_written_and_told_once(stage: Stage) -> None:
+async def test_invalid_object_is_written_once(stage: Stage) -> None:
     key = stage.put(memory_document(index={"hnsw": {"m": 1}}))
     await stage.run(key)
     writes = stage.cluster.writes
@@ -407,7 +406,7 @@ async def test_an_object_that_stays_broken_is_written_and_told_once(stage: Stage
     assert (writes, stage.cluster.writes) == (2, 2)
 
 
-async def test_two_objects_for_one_slug_leave_it_to_the_older(stage: Stage) -> None:
+async def test_older_object_keeps_slug(stage: Stage) -> None:
     older = stage.put(memory_document("old", agent="bot"))
     younger = stage.put(memory_document("new", agent="bot", metadata={"creationTimestamp": "2026-01-02T00:00:00Z"}))
 
@@ -419,7 +418,7 @@ async def test_two_objects_for_one_slug_leave_it_to_the_older(stage: Stage) -> N
     assert stage.short(older) == READY
 
 
-async def test_the_younger_takes_over_an_empty_slug_s_collection_only_if_it_is_its_own(stage: Stage) -> None:
+async def test_successor_does_not_inherit_collection(stage: Stage) -> None:
     older = stage.put(memory_document("old", agent="bot"))
     await stage.run(older)
     stage.table.remove(older)
@@ -430,8 +429,8 @@ async def test_the_younger_takes_over_an_empty_slug_s_collection_only_if_it_is_i
     assert stage.short(younger)[1] == ("Stalled", "True", "CollectionNotOwned")
 
 
-async def taken(stage: Stage, uid: str = "uid-old") -> Key:
-    """Return the key of an object that names the owner of its slug's collection, after its pass."""
+async def run_takeover(stage: Stage, uid: str = "uid-old") -> Key:
+    """Run a pass over an object whose takeover annotation has this uid; return its key."""
     older = stage.put(memory_document("old", agent="bot"))
     await stage.run(older)
     stage.table.remove(older)
@@ -441,8 +440,8 @@ async def taken(stage: Stage, uid: str = "uid-old") -> Key:
     return key
 
 
-async def test_a_refused_object_says_in_its_status_whose_the_collection_is(stage: Stage) -> None:
-    key = await taken(stage, "uid-of-nobody")
+async def test_refused_object_shows_foreign_owner(stage: Stage) -> None:
+    key = await run_takeover(stage, "uid-of-nobody")
 
     assert stage.short(key)[1] == ("Stalled", "True", "CollectionNotOwned")
     owner = {"clusterId": "cluster-1", "namespace": "agents", "name": "old", "uid": "uid-old"}
@@ -450,8 +449,8 @@ async def test_a_refused_object_says_in_its_status_whose_the_collection_is(stage
     AgentMemoryStatus.model_validate(stage.status(key), by_alias=True, by_name=False)
 
 
-async def test_an_object_takes_over_the_collection_whose_owner_it_names(stage: Stage) -> None:
-    key = await taken(stage)
+async def test_takeover_annotation_transfers_collection(stage: Stage) -> None:
+    key = await run_takeover(stage)
 
     assert stage.short(key) == READY
     assert "foreignOwner" not in stage.status(key)
@@ -459,12 +458,12 @@ async def test_an_object_takes_over_the_collection_whose_owner_it_names(stage: S
     assert marker is not None
     assert (marker.name, marker.uid) == ("new", "uid-new")
     assert stage.status(key)["collection"]["points"] == 3
-    told = {event.reason: event.message for event in stage.cluster.events}
-    assert told["CollectionTakenOver"] == "took over agent_memory_bot__1 from AgentMemory agents/old (uid uid-old)"
+    messages = {event.reason: event.message for event in stage.cluster.events}
+    assert messages["CollectionTakenOver"] == "took over agent_memory_bot__1 from AgentMemory agents/old (uid uid-old)"
 
 
-async def test_a_takeover_is_told_once_and_stays_done(stage: Stage) -> None:
-    key = await taken(stage)
+async def test_takeover_is_reported_once(stage: Stage) -> None:
+    key = await run_takeover(stage)
     writes, changes = stage.cluster.writes, list(stage.store.changes)
 
     await stage.run(key)
@@ -472,8 +471,8 @@ async def test_a_takeover_is_told_once_and_stays_done(stage: Stage) -> None:
     assert (stage.cluster.writes, stage.store.changes) == (writes, changes)
 
 
-async def test_a_refusal_s_owner_goes_with_the_refusal(stage: Stage) -> None:
-    key = await taken(stage, "uid-of-nobody")
+async def test_foreign_owner_is_cleared_with_refusal(stage: Stage) -> None:
+    key = await run_takeover(stage, "uid-of-nobody")
     stage.store.error = StoreUnavailable("away")
 
     with pytest.raises(StoreUnavailable):
@@ -482,7 +481,7 @@ async def test_a_refusal_s_owner_goes_with_the_refusal(stage: Stage) -> None:
     assert "foreignOwner" not in stage.status(key)
 
 
-async def test_an_object_without_its_connection_stalls_with_the_name(stage: Stage) -> None:
+async def test_missing_connection_stalls_object(stage: Stage) -> None:
     key = stage.put(memory_document(connectionRef={"name": "none"}))
 
     await stage.run(key)
@@ -491,7 +490,7 @@ async def test_an_object_without_its_connection_stalls_with_the_name(stage: Stag
     assert "agents/none" in stage.status(key)["conditions"][0]["message"]
 
 
-async def test_an_object_without_its_secret_stalls_with_the_name(stage: Stage) -> None:
+async def test_missing_secret_stalls_object(stage: Stage) -> None:
     embedding = {"provider": "openai", "secretRef": {"name": "openai", "key": "api-key"}}
     key = stage.put(memory_document(embedding=embedding))
 
@@ -502,7 +501,7 @@ async def test_an_object_without_its_secret_stalls_with_the_name(stage: Stage) -
     assert stage.store.calls == []
 
 
-async def test_an_object_recovers_by_itself(stage: Stage) -> None:
+async def test_created_secret_unstalls_object(stage: Stage) -> None:
     embedding = {"provider": "openai", "secretRef": {"name": "openai", "key": "api-key"}}
     key = stage.put(memory_document(embedding=embedding))
     await stage.run(key)
@@ -513,7 +512,7 @@ async def test_an_object_recovers_by_itself(stage: Stage) -> None:
     assert stage.short(key) == READY
 
 
-async def test_a_server_that_is_away_makes_the_object_not_ready_and_is_tried_again(stage: Stage) -> None:
+async def test_unavailable_server_makes_object_not_ready(stage: Stage) -> None:
     key = stage.put(memory_document())
     await stage.run(key)
     stage.store.error = StoreUnavailable("Qdrant cannot be reached: refused")
@@ -528,7 +527,7 @@ async def test_a_server_that_is_away_makes_the_object_not_ready_and_is_tried_aga
     assert stage.short(key) == READY
 
 
-async def test_kubernetes_own_trouble_says_nothing_of_the_object(stage: Stage) -> None:
+async def test_kubernetes_errors_leave_status_unchanged(stage: Stage) -> None:
     key = stage.put(memory_document(deletionPolicy="Delete"))
     stage.cluster.error = TransientError("Kubernetes answered 409 Conflict")
 
@@ -555,7 +554,7 @@ async def test_kubernetes_own_trouble_says_nothing_of_the_object(stage: Stage) -
         (NotFound("m"), Reason.QDRANT_UNAVAILABLE, False),
     ],
 )
-def test_each_error_has_its_condition(error: AgentMemoryError, reason: Reason, is_stalled: bool) -> None:
+def test_error_has_reason(error: AgentMemoryError, reason: Reason, is_stalled: bool) -> None:
     assert reason_of(error) == (reason, is_stalled)
 
 
@@ -571,7 +570,7 @@ def test_each_error_has_its_condition(error: AgentMemoryError, reason: Reason, i
         ("Retain", ["other/one", FINALIZER], ["other/one"]),
     ],
 )
-async def test_the_finalizer_stands_only_where_there_is_something_to_delete(
+async def test_finalizer_follows_deletion_policy(
     stage: Stage, policy: str, finalizers: list[str], written: list[str] | None
 ) -> None:
     key = stage.put(memory_document(metadata={"finalizers": finalizers}, deletionPolicy=policy))
@@ -581,7 +580,7 @@ async def test_the_finalizer_stands_only_where_there_is_something_to_delete(
     assert stage.cluster.finalizers == ([("probe", written)] if written is not None else [])
 
 
-async def test_the_finalizer_stands_before_the_collection(stage: Stage) -> None:
+async def test_finalizer_precedes_collection(stage: Stage) -> None:
     stage.cluster.error = TransientError("Kubernetes is away")
 
     with pytest.raises(TransientError):
@@ -590,7 +589,7 @@ async def test_the_finalizer_stands_before_the_collection(stage: Stage) -> None:
     assert stage.store.calls == []
 
 
-async def test_a_deleted_object_without_finalizer_looks_nothing_up(stage: Stage) -> None:
+async def test_unfinalized_deleted_object_reads_nothing(stage: Stage) -> None:
     stage.table.remove(key_of(connection_document()))
     metadata = {"deletionTimestamp": DELETED_AT, "finalizers": ["other/one"]}
     key = stage.put(memory_document(metadata=metadata, deletionPolicy="Delete", index="nonsense"))
@@ -599,7 +598,7 @@ async def test_a_deleted_object_without_finalizer_looks_nothing_up(stage: Stage)
     assert (stage.secrets.reads, stage.store.calls, stage.cluster.writes) == (0, [], 0)
 
 
-async def test_a_deleted_object_waits_for_the_server_only_so_long(stage: Stage) -> None:
+async def test_deletion_waits_for_server_within_limit(stage: Stage) -> None:
     stage.store.error = StoreUnavailable("away")
     metadata: dict[str, Any] = {"finalizers": [FINALIZER], "deletionTimestamp": DELETED_AT}
     key = stage.put(memory_document(metadata=metadata, deletionPolicy="Delete"))
@@ -617,15 +616,15 @@ async def test_a_deleted_object_waits_for_the_server_only_so_long(stage: Stage) 
 CONNECTION = key_of(connection_document())
 
 
-def about(expected_s: float, due_s: float | None) -> bool:
-    """Tell whether a period is the expected one but for its jitter."""
+def is_about(expected_s: float, due_s: float | None) -> bool:
+    """Return whether a period is the expected one within its jitter of 20 %."""
     return due_s is not None and 0.8 * expected_s <= due_s <= 1.2 * expected_s
 
 
-async def test_a_connection_shows_its_server_and_wakes_its_users_once(stage: Stage) -> None:
+async def test_new_connection_requests_passes_once(stage: Stage) -> None:
     user = stage.put(memory_document())
 
-    assert about(PERIODS.probe_s, await stage.run(CONNECTION))
+    assert is_about(PERIODS.probe_s, await stage.run(CONNECTION))
     await stage.run(CONNECTION)
 
     assert stage.status(CONNECTION)["version"] == "1.18.3"
@@ -633,7 +632,7 @@ async def test_a_connection_shows_its_server_and_wakes_its_users_once(stage: Sta
     assert len(stage.cluster.statuses) == 1
 
 
-async def test_a_connection_that_goes_down_and_comes_back_wakes_its_users_each_time(stage: Stage) -> None:
+async def test_connection_changes_request_passes(stage: Stage) -> None:
     user = stage.put(memory_document())
     await stage.run(CONNECTION)
     stage.store.error = StoreUnavailable("away")
@@ -649,7 +648,7 @@ async def test_a_connection_that_goes_down_and_comes_back_wakes_its_users_each_t
     assert stage.short(CONNECTION) == [("Ready", "True", "Serving"), ("Reachable", "True", "Answers"), unknown]
 
 
-async def test_a_server_that_is_known_to_be_away_is_not_asked_by_objects(stage: Stage) -> None:
+async def test_objects_skip_unavailable_server(stage: Stage) -> None:
     key = stage.put(memory_document())
     stage.store.error = StoreUnavailable("away")
     await stage.run(CONNECTION)
@@ -659,13 +658,11 @@ async def test_a_server_that_is_known_to_be_away_is_not_asked_by_objects(stage: 
 
     assert stage.store.calls == []
     assert stage.short(key)[0] == ("Ready", "False", "QdrantUnavailable")
-    assert about(PERIODS.converged_s, due_s), "the connection asks for the pass when it comes back"
+    assert is_about(PERIODS.converged_s, due_s), "the connection asks for the pass when it comes back"
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable("away"), StoreRejected(401, "key"), TlsVerificationFailed("who")])
-async def test_a_pass_that_the_server_fails_asks_for_one_probe_that_finds_out_for_all(
-    stage: Stage, error: AgentMemoryError
-) -> None:
+async def test_failed_pass_requests_one_probe(stage: Stage, error: AgentMemoryError) -> None:
     key = stage.put(memory_document())
     stage.store.error = error
 
@@ -675,7 +672,7 @@ async def test_a_pass_that_the_server_fails_asks_for_one_probe_that_finds_out_fo
     assert (stage.requested, stage.delays) == ([CONNECTION], [0.0])
 
 
-async def test_probes_out_of_turn_keep_a_distance(stage: Stage) -> None:
+async def test_extra_probes_are_delayed(stage: Stage) -> None:
     key = stage.put(memory_document())
     await stage.run(CONNECTION)
     stage.store.error = StoreUnavailable("away")
@@ -689,24 +686,24 @@ async def test_probes_out_of_turn_keep_a_distance(stage: Stage) -> None:
     assert 0.5 <= stage.delays[0] <= 1.0
 
 
-async def test_an_error_of_the_object_alone_asks_for_no_probe(stage: Stage) -> None:
+async def test_invalid_object_requests_no_probe(stage: Stage) -> None:
     await stage.run(stage.put(memory_document(index={"hnsw": {"m": 1}})))
 
     assert stage.requested == []
 
 
-async def test_a_server_that_stays_away_is_asked_less_and_less_but_not_forgotten(stage: Stage) -> None:
+async def test_probe_period_grows_up_to_limit(stage: Stage) -> None:
     stage.store.error = StoreUnavailable("away")
 
     waits = [await stage.run(CONNECTION) or 0.0 for _ in range(8)]
 
     assert waits[0] <= PERIODS.probe_s * PROBE_GROWTH * 1.2
-    assert all(about(PERIODS.probe_s * MAX_PROBE_GROWTH, wait) for wait in waits[3:])
+    assert all(is_about(PERIODS.probe_s * MAX_PROBE_GROWTH, wait) for wait in waits[3:])
     stage.store.error = None
-    assert about(PERIODS.probe_s, await stage.run(CONNECTION))
+    assert is_about(PERIODS.probe_s, await stage.run(CONNECTION))
 
 
-async def test_a_server_that_asks_to_be_left_alone_is_probed_after_that_and_not_forgotten(stage: Stage) -> None:
+async def test_probe_honours_retry_after_up_to_limit(stage: Stage) -> None:
     stage.store.error = StoreUnavailable("throttled", retry_after_s=50)
     assert await stage.run(CONNECTION) == 50
 
@@ -714,13 +711,13 @@ async def test_a_server_that_asks_to_be_left_alone_is_probed_after_that_and_not_
     assert await stage.run(CONNECTION) == MAX_RETRY_S
 
 
-async def test_the_objects_of_a_server_that_returns_are_spread(stage: Stage) -> None:
-    """A thousand of them would hammer it else."""
+async def test_passes_after_outage_are_spread(stage: Stage) -> None:
+    """Otherwise a thousand objects would overload the server."""
     for number in range(200):
         stage.put(memory_document(f"m{number}"))
     stage.store.error = StoreUnavailable("away")
     await stage.run(CONNECTION)
-    assert set(stage.delays) == {0.0}, "that it is away is told at once, without asking it"
+    assert set(stage.delays) == {0.0}, "an outage is reported at once"
     stage.store.error = None
     stage.delays.clear()
 
@@ -730,7 +727,7 @@ async def test_the_objects_of_a_server_that_returns_are_spread(stage: Stage) -> 
     assert len(stage.delays) == 200
     assert max(stage.delays) <= spread_s
     buckets = [sum(low <= delay < low + spread_s / 4 for delay in stage.delays) for low in (0, 0.5, 1.0, 1.5)]
-    assert min(buckets) >= 20, "they come evenly, not in one burst"
+    assert min(buckets) >= 20, "passes are spread evenly"
 
 
 @pytest.mark.parametrize(
@@ -740,20 +737,20 @@ async def test_the_objects_of_a_server_that_returns_are_spread(stage: Stage) -> 
         ("1.18.3", StoreRejected(401, "Invalid API key"), "QdrantRejected"),
     ],
 )
-async def test_a_server_that_cannot_be_used_stalls_connection_and_objects(
+async def test_unusable_server_stalls_connection_and_objects(
     stage: Stage, version: str, error: AgentMemoryError | None, reason: str
 ) -> None:
     key = stage.put(memory_document())
     stage.store.server_version, stage.store.error = version, error
 
-    assert about(PERIODS.probe_s, await stage.run(CONNECTION)), "what a person corrects is looked at again soon"
+    assert is_about(PERIODS.probe_s, await stage.run(CONNECTION)), "what a person corrects is looked at again soon"
     await stage.run(key)
 
     assert stage.short(CONNECTION)[:2] == [("Ready", "False", reason), ("Stalled", "True", reason)]
     assert stage.short(key) == [("Ready", "False", reason), ("Stalled", "True", reason)]
 
 
-async def test_a_connection_without_its_secret_stalls_with_the_name(stage: Stage) -> None:
+async def test_missing_secret_stalls_connection(stage: Stage) -> None:
     key = stage.put(connection_document(apiKeySecretRef={"name": "qdrant", "key": "k"}))
 
     await stage.run(key)
@@ -762,7 +759,7 @@ async def test_a_connection_without_its_secret_stalls_with_the_name(stage: Stage
     assert "agents/qdrant" in stage.status(key)["conditions"][0]["message"]
 
 
-async def test_no_secret_reaches_a_status_or_an_event(stage: Stage) -> None:
+async def test_secrets_stay_out_of_status_and_events(stage: Stage) -> None:
     stage.secrets.values = {("agents", "qdrant", "k"): "s3cret"}
     stage.store.error = StoreUnavailable("away")
     key = stage.put(connection_document(apiKeySecretRef={"name": "qdrant", "key": "k"}))
@@ -772,7 +769,7 @@ async def test_no_secret_reaches_a_status_or_an_event(stage: Stage) -> None:
     assert "s3cret" not in str(stage.cluster.statuses) + str(stage.cluster.events)
 
 
-async def test_a_deletion_that_waits_for_qdrant_says_until_when_and_says_it_once(stage: Stage) -> None:
+async def test_waiting_deletion_reports_deadline_once(stage: Stage) -> None:
     metadata: dict[str, Any] = {"finalizers": [FINALIZER], "deletionTimestamp": DELETED_AT}
     key = stage.put(memory_document(metadata=metadata, deletionPolicy="Delete"))
     stage.clock.value_ms = 1_794_960_000_000  # DELETED_AT
@@ -790,7 +787,7 @@ async def test_a_deletion_that_waits_for_qdrant_says_until_when_and_says_it_once
 
 
 class TestSuspended:
-    async def test_a_suspended_object_costs_no_call_and_keeps_what_was_last_seen(self) -> None:
+    async def test_makes_no_calls_and_keeps_status(self) -> None:
         stage = Stage()
         key = stage.put(connection_document(), memory_document())
         await stage.run(key)
@@ -809,7 +806,7 @@ class TestSuspended:
         assert stage.status(key)["collection"] == served["collection"]
         AgentMemoryStatus.model_validate(stage.status(key))
 
-    async def test_a_second_pass_over_a_suspended_object_writes_nothing(self) -> None:
+    async def test_writes_nothing_in_second_pass(self) -> None:
         stage = Stage()
         key = stage.put(connection_document(), memory_document(suspend=True))
         await stage.run(key)
@@ -820,7 +817,7 @@ class TestSuspended:
         assert stage.cluster.writes == writes
         assert [c["status"] for c in stage.status(key)["conditions"]] == ["Unknown", "True"]
 
-    async def test_what_was_wrong_is_not_said_of_a_suspended_object(self) -> None:
+    async def test_drops_stalled_condition(self) -> None:
         stage = Stage()
         key = stage.put(memory_document())
         await stage.run(key)
@@ -832,7 +829,7 @@ class TestSuspended:
         kept = {condition["type"]: condition["reason"] for condition in stage.status(key)["conditions"]}
         assert kept == {"Ready": "ConnectionNotFound", "Suspended": "Suspended"}
 
-    async def test_an_object_that_is_resumed_is_brought_about(self) -> None:
+    async def test_reconciles_after_resume(self) -> None:
         stage = Stage()
         key = stage.put(connection_document(), memory_document(suspend=True))
         await stage.run(key)
@@ -844,7 +841,7 @@ class TestSuspended:
         kept = {condition["type"]: condition["reason"] for condition in stage.status(key)["conditions"]}
         assert kept == {"Ready": "Serving", "InSync": "Converged"}
 
-    async def test_a_suspended_object_that_is_deleted_goes_and_its_collection_stays(self) -> None:
+    async def test_keeps_collection_on_deletion(self) -> None:
         stage = Stage()
         leaving = {"deletionTimestamp": DELETED_AT, "finalizers": [FINALIZER]}
         key = stage.put(connection_document(), memory_document(metadata=leaving, suspend=True, deletionPolicy="Delete"))
@@ -858,5 +855,5 @@ class TestSuspended:
         ]
 
 
-def test_a_server_that_is_away_for_days_is_asked_as_before() -> None:
+def test_probe_growth_is_bounded() -> None:
     assert probe_growth(100_000) == probe_growth(10) == MAX_PROBE_GROWTH

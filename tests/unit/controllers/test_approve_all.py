@@ -1,4 +1,4 @@
-"""A newer revision of a preset approved object by object, on objects whose operator a test plays."""
+"""Bulk approval of a newer preset revision; the test acts as the operator of the objects."""
 
 import asyncio
 from collections.abc import Mapping
@@ -18,8 +18,8 @@ CONVERGED = {"type": "InSync", "status": "True", "reason": "Converged", "message
 READY = {"type": "Ready", "status": "True", "reason": "Serving", "message": "serves"}
 
 
-def held(name: str, *, points: int = 1, reason: str = "AwaitingApproval", **more: Any) -> Json:
-    """Return an object that a newer revision holds, or `more` of its status."""
+def withheld(name: str, *, points: int = 1, reason: str = "AwaitingApproval", **more: Any) -> Json:
+    """Return an object with a withheld plan of a newer revision; `more` overrides its status."""
     in_sync = {"type": "InSync", "status": "False", "reason": reason, "message": f"{name} waits"}
     plan = {"digest": DIGEST, "changes": [], "presetRevision": 2}
     status = {"conditions": [READY, in_sync], "plan": plan, "collection": {"points": points}, "observedGeneration": 1}
@@ -27,48 +27,48 @@ def held(name: str, *, points: int = 1, reason: str = "AwaitingApproval", **more
     return {"kind": "AgentMemory", "metadata": metadata, "spec": {"preset": "cortex"}, "status": status | more}
 
 
-def settled(status: Json, /, **in_sync: Any) -> Json:
-    """Return a status in which the plan is gone and InSync says something else."""
+def completed_status(status: Json, /, **in_sync: Any) -> Json:
+    """Return a status without a plan and with another InSync condition."""
     left = {name: value for name, value in status.items() if name != "plan"}
     return left | {"conditions": [READY, CONVERGED | in_sync]}
 
 
 @dataclass
 class Objects:
-    """Implements ports.JobObjects for AgentMemories; an approval acts after some looks.
+    """Implements ports.JobObjects for AgentMemories; an approval takes effect after some reads.
 
     Attributes:
-        ends: the condition InSync that an object ends with, by name; Converged where it is not named.
-        looks: of each object, before it ends.
-        most: objects that were under way at once.
+        ends: Final condition InSync by object name; Converged by default.
+        reads_until_end: Reads of an object before it ends.
+        max_concurrent: Largest number of objects in progress at the same time.
     """
 
     documents: dict[str, Json]
     ends: dict[str, Json] = field(default_factory=dict)
-    looks: int = 2
-    most: int = 0
+    reads_until_end: int = 2
+    max_concurrent: int = 0
     approved: list[str] = field(default_factory=list)
-    is_away: bool = False
+    fails_next_read: bool = False
     left: dict[str, int] = field(default_factory=dict)
 
     async def read_object(self, kind: str, namespace: str, name: str) -> Json:
         await asyncio.sleep(0)
         if name not in self.documents:
             raise NotFound(name)
-        if self.is_away:
-            self.is_away = False
+        if self.fails_next_read:
+            self.fails_next_read = False
             raise TransientError("away")
-        self._go_on(name)
+        self._advance(name)
         return self.documents[name]
 
-    def _go_on(self, name: str) -> None:
+    def _advance(self, name: str) -> None:
         if name not in self.left:
             return
         self.left[name] -= 1
         document = self.documents[name]
         if self.left[name] <= 0:
             del self.left[name]
-            document["status"] = settled(document["status"], **self.ends.get(name, {}))
+            document["status"] = completed_status(document["status"], **self.ends.get(name, {}))
 
     async def list_in(self, kind: str, namespace: str) -> list[Json]:
         return list(self.documents.values())
@@ -77,10 +77,10 @@ class Objects:
         self.approved.append(metadata.name)
         document = self.documents[metadata.name]
         document["metadata"]["annotations"] |= {key: value for key, value in annotations.items() if value}
-        if self.looks:
-            document["status"] = settled(document["status"], status="False", reason="RebuildRunning")
-            self.left[metadata.name] = self.looks
-        self.most = max(self.most, len(self.left))
+        if self.reads_until_end:
+            document["status"] = completed_status(document["status"], status="False", reason="RebuildRunning")
+            self.left[metadata.name] = self.reads_until_end
+        self.max_concurrent = max(self.max_concurrent, len(self.left))
 
     async def create_object(self, document: Json) -> bool:
         raise AssertionError("nothing is made")
@@ -93,9 +93,9 @@ class Objects:
 
 
 async def run(objects: Objects, **options: Any) -> tuple[list[ApprovalResult], list[ApprovalTarget]]:
-    """Approve all; return what became of each and what was not begun."""
+    """Approve all; return the results and the objects not started."""
     done: list[ApprovalResult] = []
-    everything = BulkApproval(
+    bulk = BulkApproval(
         objects=objects,
         **(
             {
@@ -108,7 +108,7 @@ async def run(objects: Objects, **options: Any) -> tuple[list[ApprovalResult], l
             | options
         ),
     )
-    left = await everything.run(await everything.find())
+    left = await bulk.run(await bulk.find())
     return done, left
 
 
@@ -117,18 +117,18 @@ def objects_of(*documents: Json, **more: Any) -> Objects:
 
 
 @pytest.mark.parametrize("at_once", [1, 2])
-async def test_all_are_moved_no_more_at_once_than_asked_for(at_once: int) -> None:
-    objects = objects_of(*(held(f"bot-{number}") for number in range(5)))
+async def test_concurrency_is_limited(at_once: int) -> None:
+    objects = objects_of(*(withheld(f"bot-{number}") for number in range(5)))
 
     done, left = await run(objects, concurrency=at_once)
 
     assert sorted(objects.approved) == [f"bot-{number}" for number in range(5)]
     assert ([result.is_done for result in done], left) == ([True] * 5, [])
-    assert objects.most == at_once
+    assert objects.max_concurrent == at_once
 
 
-async def test_the_smallest_are_moved_first() -> None:
-    objects = objects_of(held("large", points=900), held("small", points=2), held("middle", points=30))
+async def test_smallest_objects_are_first() -> None:
+    objects = objects_of(withheld("large", points=900), withheld("small", points=2), withheld("middle", points=30))
 
     await run(objects)
 
@@ -138,8 +138,8 @@ async def test_the_smallest_are_moved_first() -> None:
 FAILED = {"status": "False", "reason": "RebuildFailed", "message": "the disk is full"}
 
 
-async def test_one_that_fails_stops_those_that_were_not_begun() -> None:
-    objects = objects_of(*(held(f"bot-{number}") for number in range(4)), ends={"bot-1": FAILED})
+async def test_failure_stops_remaining_objects() -> None:
+    objects = objects_of(*(withheld(f"bot-{number}") for number in range(4)), ends={"bot-1": FAILED})
 
     done, left = await run(objects)
 
@@ -149,8 +149,8 @@ async def test_one_that_fails_stops_those_that_were_not_begun() -> None:
     assert objects.approved == ["bot-0", "bot-1"]
 
 
-async def test_one_that_fails_stops_no_other_where_that_is_asked_for() -> None:
-    objects = objects_of(*(held(f"bot-{number}") for number in range(4)), ends={"bot-1": FAILED})
+async def test_failure_is_skipped_on_request() -> None:
+    objects = objects_of(*(withheld(f"bot-{number}") for number in range(4)), ends={"bot-1": FAILED})
 
     done, left = await run(objects, continues_on_failure=True)
 
@@ -158,12 +158,12 @@ async def test_one_that_fails_stops_no_other_where_that_is_asked_for() -> None:
     assert left == []
 
 
-async def test_what_was_approved_before_is_waited_for_and_the_rest_is_moved() -> None:
-    """As after an interruption."""
-    objects = objects_of(held("first"), held("second"))
-    one = objects.documents["first"]
+async def test_earlier_approval_is_awaited() -> None:
+    """As after an interrupted run."""
+    objects = objects_of(withheld("first"), withheld("second"))
+    first = objects.documents["first"]
     await objects.annotate("AgentMemory", Metadata(name="first", namespace="agents"), {APPROVE_PLAN: DIGEST})
-    assert one["status"]["conditions"][1]["reason"] == "RebuildRunning"
+    assert first["status"]["conditions"][1]["reason"] == "RebuildRunning"
 
     done, _ = await run(objects)
 
@@ -174,23 +174,23 @@ async def test_what_was_approved_before_is_waited_for_and_the_rest_is_moved() ->
 @pytest.mark.parametrize(
     "other",
     [
-        held("other", plan={"digest": DIGEST, "changes": []}),
-        held("other") | {"spec": {"preset": "brain"}},
-        held("other", observedGeneration=0),
-        held("other", conditions=[READY, CONVERGED], plan=None),
+        withheld("other", plan={"digest": DIGEST, "changes": []}),
+        withheld("other") | {"spec": {"preset": "brain"}},
+        withheld("other", observedGeneration=0),
+        withheld("other", conditions=[READY, CONVERGED], plan=None),
     ],
-    ids=["its own change", "another preset", "not looked at since its edit", "converged"],
+    ids=["its own change", "another preset", "status older than the spec", "converged"],
 )
-async def test_what_no_newer_revision_of_the_preset_holds_is_left_alone(other: Json) -> None:
+async def test_other_objects_are_untouched(other: Json) -> None:
     objects = objects_of(other)
 
     assert await run(objects) == ([], [])
     assert objects.approved == []
 
 
-async def test_a_plan_that_changed_since_it_was_listed_is_not_approved() -> None:
-    objects = objects_of(held("bot"))
-    everything = BulkApproval(
+async def test_changed_plan_is_not_approved() -> None:
+    objects = objects_of(withheld("bot"))
+    bulk = BulkApproval(
         objects=objects,
         preset="cortex",
         namespace="",
@@ -198,33 +198,33 @@ async def test_a_plan_that_changed_since_it_was_listed_is_not_approved() -> None
         report=(done := []).append,
         poll_s=0.001,
     )
-    chosen = await everything.find()
+    chosen = await bulk.find()
     objects.documents["bot"]["status"]["plan"]["digest"] = "ba9876543210"
 
-    await everything.run(chosen)
+    await bulk.run(chosen)
 
     assert ([result.is_done for result in done], objects.approved) == ([False], [])
     assert "run the command again" in done[0].message
 
 
-async def test_an_approval_that_no_operator_acts_on_is_given_up() -> None:
-    done, _ = await run(objects_of(held("bot"), looks=0), ack_timeout_s=0.005)
+async def test_missing_operator_is_reported() -> None:
+    done, _ = await run(objects_of(withheld("bot"), reads_until_end=0), ack_timeout_s=0.005)
 
     assert [result.is_done for result in done] == [False]
     assert "is one running?" in done[0].message
 
 
-async def test_an_object_that_is_deleted_meanwhile_is_told() -> None:
-    objects = objects_of(held("bot"), looks=50)
+async def test_deleted_object_is_reported() -> None:
+    objects = objects_of(withheld("bot"), reads_until_end=50)
 
     done, _ = await run(objects, report_started=lambda _: objects.documents.clear())
 
     assert [result.message for result in done] == ["it was deleted in the meantime"]
 
 
-async def test_an_api_server_that_is_away_for_a_moment_fails_nothing() -> None:
-    objects = objects_of(held("bot"))
+async def test_transient_error_is_retried() -> None:
+    objects = objects_of(withheld("bot"))
 
-    done, _ = await run(objects, report_started=lambda _: setattr(objects, "is_away", True))
+    done, _ = await run(objects, report_started=lambda _: setattr(objects, "fails_next_read", True))
 
     assert [result.is_done for result in done] == [True]

@@ -1,4 +1,4 @@
-"""An agent without a collection: an empty one, none while one is restored for it, or the one that its spec names."""
+"""Agents without a collection: created empty, awaiting a restore, or restored from a snapshot."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,12 +23,12 @@ from tests.support.engine.fakes import FakeCluster
 from tests.support.spec.documents import connection_document, memory_document
 from tests.unit.controllers.test_agent_memory_pass import FIRST, Stage
 
-BEGINS = {"bootstrap": {"fromSnapshot": {"name": "before"}}}
+FROM_SNAPSHOT = {"bootstrap": {"fromSnapshot": {"name": "before"}}}
 KEY = Key(AGENT_MEMORY, "agents", "probe")
 
 
 class NewAgent:
-    """A cluster with one agent that has no collection."""
+    """Cluster with one agent that has no collection."""
 
     def __init__(self, **spec: Any) -> None:
         self.table, self.cluster = ObjectTable(), FakeCluster()
@@ -43,12 +43,12 @@ class NewAgent:
         await check_creation(KEY, self.memory, table=self.table, cluster=self.cluster)
 
 
-def ended(status: str) -> Json:
-    """Return the status of a restore that has ended."""
+def ended_status(status: str) -> Json:
+    """Return the status of a completed restore."""
     return {"conditions": [{"type": "Succeeded", "status": status, "reason": "Because", "message": "it was spoilt"}]}
 
 
-async def test_an_agent_that_asks_for_nothing_gets_an_empty_collection() -> None:
+async def test_agent_without_bootstrap_starts_empty() -> None:
     site = NewAgent()
 
     await site.check()
@@ -57,7 +57,7 @@ async def test_an_agent_that_asks_for_nothing_gets_an_empty_collection() -> None
 
 
 @pytest.mark.parametrize("now", [None, {"uid": "another"}, {"deletionTimestamp": "2026-11-25T08:00:00Z"}])
-async def test_a_lost_collection_is_not_made_again_for_an_object_that_was_deleted(now: Json | None) -> None:
+async def test_deleted_object_gets_no_collection(now: Json | None) -> None:
     site = NewAgent()
     document = memory_document() | {"status": {"collection": {"physical": "agent_memory_probe__1"}}}
     site.memory = parse_agent_memory(document)
@@ -71,7 +71,7 @@ async def test_a_lost_collection_is_not_made_again_for_an_object_that_was_delete
         await site.check()
 
 
-async def test_while_a_restore_makes_its_collection_no_other_is_made() -> None:
+async def test_running_restore_blocks_creation() -> None:
     site = NewAgent()
     site.restore("undo", {"physical": "agent_memory_probe__2"})
 
@@ -83,13 +83,13 @@ async def test_while_a_restore_makes_its_collection_no_other_is_made() -> None:
     ("status", "more"),
     [
         ({}, {}),
-        (ended("True") | {"physical": "p"}, {}),
-        (ended("False") | {"physical": "p"}, {}),
+        (ended_status("True") | {"physical": "p"}, {}),
+        (ended_status("False") | {"physical": "p"}, {}),
         ({"physical": "p"}, {"deletionTimestamp": "2026-11-22T08:00:00Z"}),
     ],
-    ids=["not begun", "applied", "failed", "deleted"],
+    ids=["not started", "applied", "failed", "deleted"],
 )
-async def test_a_restore_that_makes_nothing_holds_nothing_up(status: Json, more: Json) -> None:
+async def test_inactive_restore_does_not_block(status: Json, more: Json) -> None:
     site = NewAgent()
     site.restore("undo", status, **more)
     site.restore("another-s", {"physical": "p"}, into="other")
@@ -97,8 +97,8 @@ async def test_a_restore_that_makes_nothing_holds_nothing_up(status: Json, more:
     await site.check()
 
 
-async def test_one_that_begins_with_a_snapshot_has_its_restore_made_once() -> None:
-    site = NewAgent(**BEGINS)
+async def test_bootstrap_creates_one_restore() -> None:
+    site = NewAgent(**FROM_SNAPSHOT)
 
     for _ in range(2):
         with pytest.raises(RestoreInProgress, match="probe-bootstrap-uid-prob"):
@@ -106,15 +106,15 @@ async def test_one_that_begins_with_a_snapshot_has_its_restore_made_once() -> No
 
     ((kind, name),) = site.cluster.created
     assert (kind, name) == ("MemoryRestore", "probe-bootstrap-uid-prob")
-    made = parse_restore(site.cluster.created[kind, name])
-    assert made.spec.target.name == "probe"
-    assert made.spec.source.snapshot_ref is not None
-    assert made.spec.source.snapshot_ref.name == "before"
+    restore = parse_restore(site.cluster.created[kind, name])
+    assert restore.spec.target.name == "probe"
+    assert restore.spec.source.snapshot_ref is not None
+    assert restore.spec.source.snapshot_ref.name == "before"
 
 
-async def test_a_snapshot_that_cannot_be_restored_is_told_and_nothing_empty_is_made() -> None:
-    site = NewAgent(**BEGINS)
-    site.restore("probe-bootstrap-uid-prob", ended("False"))
+async def test_failed_bootstrap_creates_no_collection() -> None:
+    site = NewAgent(**FROM_SNAPSHOT)
+    site.restore("probe-bootstrap-uid-prob", ended_status("False"))
 
     with pytest.raises(SpecInvalid, match="it was spoilt") as caught:
         await site.check()
@@ -123,18 +123,18 @@ async def test_a_snapshot_that_cannot_be_restored_is_told_and_nothing_empty_is_m
     assert site.cluster.created == {}
 
 
-async def test_once_it_was_restored_the_snapshot_is_not_asked_for_again() -> None:
-    site = NewAgent(**BEGINS)
-    site.restore("probe-bootstrap-uid-prob", ended("True"))
+async def test_completed_bootstrap_is_not_repeated() -> None:
+    site = NewAgent(**FROM_SNAPSHOT)
+    site.restore("probe-bootstrap-uid-prob", ended_status("True"))
 
     await site.check()
 
     assert site.cluster.created == {}
 
 
-def test_an_agent_that_is_made_anew_begins_anew() -> None:
-    first = parse_agent_memory(memory_document(**BEGINS))
-    second = parse_agent_memory(memory_document(metadata={"uid": "another"}, **BEGINS))
+def test_recreated_agent_gets_new_restore() -> None:
+    first = parse_agent_memory(memory_document(**FROM_SNAPSHOT))
+    second = parse_agent_memory(memory_document(metadata={"uid": "another"}, **FROM_SNAPSHOT))
 
     assert (
         build_bootstrap_restore(first, "a")["metadata"]["name"]
@@ -147,13 +147,13 @@ FACT, TASK = {"name": "fact", "halfLifeDays": 365}, {"name": "task", "halfLifeDa
 
 @dataclass(slots=True)
 class Agent:
-    """An object over an agent with memories of the types fact and task."""
+    """Agent with memories of the types fact and task."""
 
     stage: Stage = field(default_factory=Stage)
     generation: int = 0
 
     async def list_types(self, *types: Json) -> None:
-        """Change the object's types, and run a pass."""
+        """Change the object's types and run a pass."""
         self.generation += 1
         key = self.stage.put(connection_document(), self._document(types))
         await self.stage.run(key)
@@ -167,13 +167,13 @@ class Agent:
         return Key("AgentMemory", "agents", "probe")
 
     @property
-    def told(self) -> list[str]:
-        """The messages of the conditions about types."""
+    def warnings(self) -> list[str]:
+        """Messages of the TypesListed conditions."""
         found = self.stage.status(self.key)["conditions"]
         return [condition["message"] for condition in found if condition["type"] == "TypesListed"]
 
     @property
-    def asked(self) -> int:
+    def counts(self) -> int:
         return [method for method, _ in self.stage.store.calls].count("count_unlisted")
 
     def _document(self, types: tuple[Json, ...]) -> Json:
@@ -184,45 +184,45 @@ class Agent:
 
 @pytest.fixture
 async def agent() -> Agent:
-    """An agent whose object lists both types of its memories."""
+    """Return an agent whose object lists both types of its memories."""
     agent = Agent()
     await agent.list_types(FACT, TASK)
     return agent
 
 
-async def test_the_status_warns_of_memories_of_a_type_that_was_removed_and_counts_them(agent: Agent) -> None:
+async def test_removed_type_warns_with_count(agent: Agent) -> None:
     await agent.list_types(FACT)
 
     assert ("TypesListed", "False", "TypeRemoved") in agent.stage.short(agent.key)
-    assert "2 of type task" in agent.told[0]
-    assert "recency of 0.5" in agent.told[0]
+    assert "2 of type task" in agent.warnings[0]
+    assert "recency of 0.5" in agent.warnings[0]
     assert [event.reason for event in agent.stage.cluster.events if event.type == "Warning"] == ["TypeRemoved"]
 
 
-async def test_the_agent_serves_all_the_same(agent: Agent) -> None:
+async def test_removed_type_does_not_stop_serving(agent: Agent) -> None:
     await agent.list_types(FACT)
 
     assert ("Ready", "True", "Serving") in agent.stage.short(agent.key)
 
 
-async def test_the_warning_goes_with_the_last_of_these_memories(agent: Agent) -> None:
+async def test_warning_ends_with_last_memory(agent: Agent) -> None:
     await agent.list_types(FACT)
     agent.stage.store.types[FIRST] = {"fact": 3}
 
     await agent.run()
 
-    assert agent.told == []
+    assert agent.warnings == []
 
 
-async def test_the_warning_goes_when_the_type_is_listed_again(agent: Agent) -> None:
+async def test_warning_ends_when_type_is_listed(agent: Agent) -> None:
     await agent.list_types(FACT)
 
     await agent.list_types(FACT, TASK)
 
-    assert agent.told == []
+    assert agent.warnings == []
 
 
-async def test_the_warning_outlives_an_outage(agent: Agent) -> None:
+async def test_warning_survives_outage(agent: Agent) -> None:
     await agent.list_types(FACT)
     agent.stage.store.error = StoreUnavailable("away")
     with pytest.raises(StoreUnavailable):
@@ -231,20 +231,20 @@ async def test_the_warning_outlives_an_outage(agent: Agent) -> None:
 
     await agent.run()
 
-    assert "2 of type task" in agent.told[0]
+    assert "2 of type task" in agent.warnings[0]
 
 
-async def test_passes_over_an_object_that_lists_its_types_count_nothing(agent: Agent) -> None:
+async def test_listed_types_are_not_counted(agent: Agent) -> None:
     await agent.list_types(FACT, TASK)
-    asked = agent.asked
+    counts = agent.counts
 
     await agent.run()
     await agent.run()
 
-    assert agent.asked == asked
+    assert agent.counts == counts
 
 
-async def test_an_unchanged_warning_writes_nothing(agent: Agent) -> None:
+async def test_unchanged_warning_writes_nothing(agent: Agent) -> None:
     await agent.list_types(FACT)
     writes = agent.stage.cluster.writes
 
@@ -253,14 +253,14 @@ async def test_an_unchanged_warning_writes_nothing(agent: Agent) -> None:
     assert agent.stage.cluster.writes == writes
 
 
-async def test_an_object_that_takes_any_type_is_never_warned_of(agent: Agent) -> None:
+async def test_object_without_types_has_no_warning(agent: Agent) -> None:
     agent.generation += 1
     document = memory_document("probe", metadata={"generation": agent.generation}, preset="none")
     agent.stage.put(document | {"status": agent.stage.status(agent.key)})
 
     await agent.run()
 
-    assert agent.told == []
+    assert agent.warnings == []
 
 
 @pytest.mark.parametrize(
@@ -271,9 +271,7 @@ async def test_an_object_that_takes_any_type_is_never_warned_of(agent: Agent) ->
         ({"rotateKeysBefore": "2026-01-01T00:00:00Z"}, 2),
     ],
 )
-async def test_memories_under_keys_that_are_replaced_are_counted_and_no_others(
-    more: dict[str, str], left: int | None
-) -> None:
+async def test_memories_under_replaced_keys_are_counted(more: dict[str, str], left: int | None) -> None:
     stage, before = Stage(), parse_second("2026-01-01T00:00:00Z")
     zones = {"allowed": ["PERSONAL"], "keySecretRef": {"name": "zones"}} | more
     key = stage.put(connection_document(), memory_document("probe", zones=zones))
@@ -296,9 +294,7 @@ async def test_memories_under_keys_that_are_replaced_are_counted_and_no_others(
         (MAX_LISTED_MEMORIES + 1, (("enabled", True), ("search_allow_exact", False)), "estimated"),
     ],
 )
-async def test_a_pass_lists_no_more_memories_than_a_bound_to_count_them(
-    points: int, limits: Limits | None, how: str | None
-) -> None:
+async def test_exact_count_is_limited(points: int, limits: Limits | None, how: str | None) -> None:
     stage = Stage()
     key = stage.put(connection_document(), memory_document("probe"))
     await stage.run(key)
@@ -313,9 +309,7 @@ async def test_a_pass_lists_no_more_memories_than_a_bound_to_count_them(
 
 
 @pytest.mark.parametrize("error", [StoreRejected(400, "no"), NotFound("gone")])
-async def test_a_server_that_refuses_to_count_serves_all_the_same(
-    monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
+async def test_refused_count_does_not_stop_serving(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     async def refuse(_: object, physical: str, *, exact: bool = True) -> int:
         raise error
 

@@ -1,4 +1,4 @@
-"""An uninstall over a cluster that is in any state, and may fail at any call."""
+"""Uninstallation of a cluster in any state, with a failure at any call."""
 
 import copy
 from collections.abc import Callable, Iterable, Sequence
@@ -13,12 +13,12 @@ from agentmemory_operator.errors import AgentMemoryError, TransientError
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 from tests.support.engine.interleaved_store import ProcessKilled
 
-MADE = {"conditions": [{"type": "Succeeded", "status": "True", "reason": "SnapshotTaken"}]}
-HELD = {"AgentMemory": ["agentmemory.dev/collection"], "MemorySnapshot": ["agentmemory.dev/snapshot"]}
+SUCCEEDED = {"conditions": [{"type": "Succeeded", "status": "True", "reason": "SnapshotTaken"}]}
+FINALIZERS = {"AgentMemory": ["agentmemory.dev/collection"], "MemorySnapshot": ["agentmemory.dev/snapshot"]}
 
 
 class Cluster:
-    """An API server, whose objects with finalizers go when those do; with an operator those of ours do so at once."""
+    """API server that deletes an object with its last finalizer. `operator` removes ours at once."""
 
     def __init__(self, *, operator: bool = False, others: Sequence[str] = ()) -> None:
         self.operator, self.calls, self.killed_at, self.renewed = operator, 0, 0, 0
@@ -27,9 +27,9 @@ class Cluster:
             (kind, "one"): {
                 "apiVersion": "agentmemory.dev/v1alpha1",
                 "kind": kind,
-                "metadata": {"name": "one", "namespace": "a", "finalizers": [*HELD.get(kind, ()), *others]},
+                "metadata": {"name": "one", "namespace": "a", "finalizers": [*FINALIZERS.get(kind, ()), *others]},
                 "spec": {"deletionPolicy": "Delete"},
-                "status": MADE,
+                "status": SUCCEEDED,
             }
             for kind in DELETION_ORDER
         }
@@ -71,7 +71,7 @@ class Cluster:
 
     async def delete_definition(self, kind: str) -> None:
         self._count()
-        assert not [key for key in self.objects if key[0] == kind], "nothing is left to wait for"
+        assert not [key for key in self.objects if key[0] == kind], "objects remain"
         self.definitions.discard(kind)
 
     async def read_lease_renewals(self) -> dict[str, str]:
@@ -93,44 +93,43 @@ async def uninstall(cluster: Cluster, keep: Callable[[Sequence[Any]], None], *, 
     return found
 
 
-def kinds(objects: Iterable[dict[str, Any]]) -> set[str]:
-    return {one["kind"] for one in objects}
+def kinds_of(objects: Iterable[dict[str, Any]]) -> set[str]:
+    return {item["kind"] for item in objects}
 
 
-async def test_with_an_operator_it_waits_and_keeps_no_record_of_bytes_that_went() -> None:
+async def test_running_operator_releases_objects() -> None:
+    """The last catalogue omits the snapshots whose bytes were deleted."""
     cluster, kept = Cluster(operator=True), list[Any]()
 
     await uninstall(cluster, lambda objects: kept.append(list(objects)), is_released=False)
 
     assert (cluster.objects, cluster.definitions) == ({}, set())
-    assert kinds(kept[0]) == set(DELETION_ORDER)
-    assert kinds(kept[-1]) == set(DELETION_ORDER) - {"MemorySnapshot"}
+    assert kinds_of(kept[0]) == set(DELETION_ORDER)
+    assert kinds_of(kept[-1]) == set(DELETION_ORDER) - {"MemorySnapshot"}
 
 
-async def test_without_one_it_takes_our_finalizers_off_and_keeps_every_record() -> None:
+async def test_release_removes_finalizers_and_keeps_records() -> None:
     cluster, kept = Cluster(), list[Any]()
 
     await uninstall(cluster, lambda objects: kept.append(list(objects)), is_released=True)
 
     assert (cluster.objects, cluster.definitions) == ({}, set())
-    assert kinds(kept[-1]) == set(DELETION_ORDER)
+    assert kinds_of(kept[-1]) == set(DELETION_ORDER)
 
 
 @pytest.mark.parametrize(
-    ("operator", "is_released", "told"), [(True, True, "stop it first"), (False, False, "--release")]
+    ("operator", "is_released", "message"), [(True, True, "stop it first"), (False, False, "--release")]
 )
-async def test_the_wrong_way_is_refused_before_anything_is_deleted(
-    operator: bool, is_released: bool, told: str
-) -> None:
+async def test_wrong_mode_is_refused_before_deletion(operator: bool, is_released: bool, message: str) -> None:
     cluster = Cluster(operator=operator)
 
-    with pytest.raises(AgentMemoryError, match=told):
+    with pytest.raises(AgentMemoryError, match=message):
         await uninstall(cluster, lambda _: None, is_released=is_released)
 
-    assert not [one for one in cluster.objects.values() if "deletionTimestamp" in one["metadata"]]
+    assert not [item for item in cluster.objects.values() if "deletionTimestamp" in item["metadata"]]
 
 
-async def test_what_another_controller_holds_is_named_and_its_finalizer_stays() -> None:
+async def test_foreign_finalizer_is_named_and_kept() -> None:
     cluster = Cluster(others=["example.com/other"])
 
     with pytest.raises(AgentMemoryError, match=r"MemoryRestore a/one.*run the command again to continue"):
@@ -139,7 +138,7 @@ async def test_what_another_controller_holds_is_named_and_its_finalizer_stays() 
     assert cluster.objects["MemoryRestore", "one"]["metadata"]["finalizers"] == ["example.com/other"]
 
 
-async def test_of_an_object_that_both_hold_ours_alone_is_taken_off() -> None:
+async def test_only_own_finalizer_is_removed() -> None:
     cluster = Cluster(others=["example.com/other"])
     del cluster.objects["MemoryRestore", "one"]
 
@@ -149,20 +148,20 @@ async def test_of_an_object_that_both_hold_ours_alone_is_taken_off() -> None:
     assert cluster.objects["AgentMemory", "one"]["metadata"]["finalizers"] == ["example.com/other"]
 
 
-@pytest.mark.parametrize("gone", [*([kind] for kind in DELETION_ORDER), list(DELETION_ORDER)], ids=str)
-async def test_definitions_that_are_gone_are_a_step_already_done(gone: list[str]) -> None:
+@pytest.mark.parametrize("missing", [*([kind] for kind in DELETION_ORDER), list(DELETION_ORDER)], ids=str)
+async def test_missing_definitions_are_skipped(missing: list[str]) -> None:
     cluster = Cluster()
-    for kind in gone:
+    for kind in missing:
         cluster.definitions.discard(kind)
         del cluster.objects[kind, "one"]
 
     found = await uninstall(cluster, lambda _: None, is_released=True)
 
     assert (cluster.objects, cluster.definitions) == ({}, set())
-    assert set(found.definitions) == set(DELETION_ORDER) - set(gone)
+    assert set(found.definitions) == set(DELETION_ORDER) - set(missing)
 
 
-async def test_an_api_server_that_says_no_each_time_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_persistent_refusal_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster()
 
     async def refuse(*_: Any) -> None:
@@ -174,17 +173,18 @@ async def test_an_api_server_that_says_no_each_time_is_told(monkeypatch: pytest.
         await uninstall(cluster, lambda _: None, is_released=True)
 
 
-async def test_killed_at_any_call_and_run_again_it_ends_and_keeps_what_there_was() -> None:
-    whole = Cluster()
-    await uninstall(whole, lambda _: None, is_released=True)
-    assert whole.calls > len(DELETION_ORDER) * 4
+async def test_restart_after_any_call_completes() -> None:
+    """Both runs together record every object."""
+    complete = Cluster()
+    await uninstall(complete, lambda _: None, is_released=True)
+    assert complete.calls > len(DELETION_ORDER) * 4
 
-    for at in range(1, whole.calls + 1):
+    for call in range(1, complete.calls + 1):
         cluster, kept = Cluster(), dict[int, list[Any]]()
-        cluster.killed_at = at
+        cluster.killed_at = call
         with pytest.raises(ProcessKilled):
             await uninstall(cluster, lambda objects, kept=kept: kept.update({1: list(objects)}), is_released=True)
         await uninstall(cluster, lambda objects, kept=kept: kept.update({2: list(objects)}), is_released=True)
 
-        assert (cluster.objects, cluster.definitions) == ({}, set()), at
-        assert kinds([*kept.get(1, ()), *kept.get(2, ())]) == set(DELETION_ORDER), at
+        assert (cluster.objects, cluster.definitions) == ({}, set()), call
+        assert kinds_of([*kept.get(1, ()), *kept.get(2, ())]) == set(DELETION_ORDER), call

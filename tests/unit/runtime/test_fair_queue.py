@@ -1,4 +1,4 @@
-"""Whose turn is next: shares of tenants, shares of lanes, nobody starved, nothing left behind."""
+"""Fair queue: slots shared by tenant and lane, without starvation or leftovers."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from agentmemory_operator.runtime.fair_queue import FairQueue, LinePlace
 
 
 def line_of(*keys: str, share: int = 4, width: int = 8) -> FairQueue[str]:
-    """Return a line of keys like `a1-3`: the third of tenant a in lane 1."""
+    """Return a queue of keys like `a1-3`: key 3 of tenant a in lane 1."""
     line: FairQueue[str] = FairQueue(share, width)
     for key in keys:
         line.put(key, place_of(key))
@@ -26,8 +26,8 @@ def many(place: str, count: int) -> list[str]:
     return [f"{place}-{number:03d}" for number in range(count)]
 
 
-def taken(line: FairQueue[str]) -> list[str]:
-    """Return all who get their turn now."""
+def take_all(line: FairQueue[str]) -> list[str]:
+    """Return all keys that get a slot now."""
     return [turn[0] for turn in iter(line.take, None)]
 
 
@@ -36,59 +36,61 @@ def tenants(keys: Iterable[str]) -> dict[str, int]:
 
 
 @pytest.mark.parametrize(
-    ("waiting", "share", "turns"),
+    ("waiting", "share", "slots"),
     [
-        pytest.param({"a": 100}, 4, {"a": 4}, id="one alone has its share"),
-        pytest.param({"a": 1}, 4, {"a": 1}, id="nobody gets more than waits"),
-        pytest.param({"a": 100, "b": 100}, 32, {"a": 22, "b": 21}, id="two have the same, and places stay free"),
-        pytest.param({"a": 100, "b": 1}, 4, {"a": 4, "b": 1}, id="one that asks little takes nobody's share"),
-        pytest.param(dict.fromkeys("abcdefgh", 9), 4, dict.fromkeys("abcdefgh", 1), id="as many as places: one each"),
-        pytest.param(dict.fromkeys("abcd", 9), 1, {"a": 1, "b": 1}, id="more than places: the first come"),
+        pytest.param({"a": 100}, 4, {"a": 4}, id="one tenant gets its share"),
+        pytest.param({"a": 1}, 4, {"a": 1}, id="fewer keys than the share"),
+        pytest.param({"a": 100, "b": 100}, 32, {"a": 22, "b": 21}, id="two tenants are equal and slots stay free"),
+        pytest.param({"a": 100, "b": 1}, 4, {"a": 4, "b": 1}, id="a small tenant takes no share of others"),
+        pytest.param(
+            dict.fromkeys("abcdefgh", 9), 4, dict.fromkeys("abcdefgh", 1), id="as many tenants as slots: one each"
+        ),
+        pytest.param(dict.fromkeys("abcd", 9), 1, {"a": 1, "b": 1}, id="more tenants than slots: the first ones"),
     ],
 )
-def test_turns_are_shared_out_by_tenant(waiting: dict[str, int], share: int, turns: dict[str, int]) -> None:
+def test_slots_are_shared_by_tenant(waiting: dict[str, int], share: int, slots: dict[str, int]) -> None:
     keys = [key for name, count in waiting.items() for key in many(f"{name}1", count)]
 
-    assert tenants(taken(line_of(*keys, share=share, width=100))) == turns
+    assert tenants(take_all(line_of(*keys, share=share, width=100))) == slots
 
 
-def test_each_newcomer_finds_a_place_beside_those_whose_turns_never_end() -> None:
+def test_newcomer_gets_a_slot_despite_endless_ones() -> None:
     line = line_of(share=32, width=100)
     held = []
     for name in "abcdef":
         for key in many(f"{name}1", 100):
             line.put(key, place_of(key))
-        held.append(len(taken(line)))
+        held.append(len(take_all(line)))
 
     assert held == [32, 16, 8, 4, 2, 1]
 
 
-def test_a_lane_of_one_tenant_has_no_more_turns_than_its_width() -> None:
+def test_lane_of_one_tenant_is_limited_to_width() -> None:
     line = line_of(*many("a1", 9), *many("a2", 9), share=32, width=3)
 
-    assert Counter(key[:2] for key in taken(line)) == {"a1": 3, "a2": 3}
+    assert Counter(key[:2] for key in take_all(line)) == {"a1": 3, "a2": 3}
 
 
-def test_a_lane_that_tenants_share_has_room_for_a_newcomer() -> None:
+def test_shared_lane_has_a_slot_for_a_newcomer() -> None:
     line = line_of(*many("a1", 9), share=32, width=1)
-    assert taken(line) == ["a1-000"]
+    assert take_all(line) == ["a1-000"]
 
     line.put("b1-000", place_of("b1-000"))
     line.put("b1-001", place_of("b1-001"))
 
-    assert taken(line) == ["b1-000"]
+    assert take_all(line) == ["b1-000"]
 
 
-def test_who_waits_for_a_full_lane_is_let_in_when_a_turn_there_ends() -> None:
+def test_released_slot_goes_to_tenant_without_one() -> None:
     line = line_of(*many("a1", 2), *many("b1", 2), *many("c1", 2), share=32, width=1)
-    assert taken(line) == ["a1-000", "b1-000"]
+    assert take_all(line) == ["a1-000", "b1-000"]
 
     line.release(place_of("a1"))
 
-    assert taken(line) == ["c1-000"], "whoever had no turn yet comes first"
+    assert take_all(line) == ["c1-000"], "tenants without a slot are first"
 
 
-def test_tenants_take_turns_however_many_wait_of_one() -> None:
+def test_tenants_alternate() -> None:
     line, order = line_of(*many("a1", 50), *many("b1", 3), share=1), []
     while turn := line.take():
         order.append(turn[0][0])
@@ -98,7 +100,7 @@ def test_tenants_take_turns_however_many_wait_of_one() -> None:
     assert len(order) == 53
 
 
-def test_lanes_of_a_tenant_take_turns() -> None:
+def test_lanes_of_a_tenant_alternate() -> None:
     line, order = line_of(*many("a1", 50), *many("a2", 3), share=1), []
     while turn := line.take():
         order.append(turn[0][1])
@@ -107,7 +109,7 @@ def test_lanes_of_a_tenant_take_turns() -> None:
     assert "".join(order[:6]) == "121212"
 
 
-def test_a_key_waits_once_and_can_be_dropped() -> None:
+def test_key_waits_once_and_can_be_dropped() -> None:
     line = line_of("a1-0", "a1-0", "b1-0")
     assert len(line) == 2
 
@@ -115,17 +117,17 @@ def test_a_key_waits_once_and_can_be_dropped() -> None:
     line.drop("a1-0")
     line.drop("unknown")
 
-    assert ("a1-0" in line, taken(line)) == (False, ["b1-0"])
+    assert ("a1-0" in line, take_all(line)) == (False, ["b1-0"])
 
 
-def test_a_dropped_key_that_waited_for_a_full_lane_leaves_nothing_behind() -> None:
+def test_dropped_key_of_full_lane_leaves_no_state() -> None:
     line = line_of("a1-0", "a1-1", width=1)
-    [first] = taken(line)
+    [first] = take_all(line)
 
     line.drop("a1-1")
     line.release(place_of(first))
 
-    assert taken(line) == []
+    assert take_all(line) == []
     assert not line._shut_out
     assert not line._tenants
 
@@ -138,16 +140,14 @@ def test_a_dropped_key_that_waited_for_a_full_lane_leaves_nothing_behind() -> No
     st.integers(1, 3),
     st.integers(1, 2),
 )
-def test_limits_hold_everyone_gets_a_turn_and_nothing_is_left(
-    steps: list[tuple[str, str, int, str]], share: int, width: int
-) -> None:
-    """Whatever is put, dropped and ended in whatever order: `e` ends the oldest turn."""
+def test_limits_hold_without_starvation(steps: list[tuple[str, str, int, str]], share: int, width: int) -> None:
+    """Steps: `p` puts a key, `d` drops it, `e` ends the oldest slot."""
     line = line_of(share=share, width=width)
     waiting: set[str] = set()
     running: list[str] = []
 
-    def let_begin() -> None:
-        for key in taken(line):
+    def start_ready() -> None:
+        for key in take_all(line):
             assert key in waiting
             waiting.discard(key)
             running.append(key)
@@ -168,10 +168,10 @@ def test_limits_hold_everyone_gets_a_turn_and_nothing_is_left(
             waiting.discard(key)
         elif running:
             line.release(place_of(running.pop(0)))
-        let_begin()
+        start_ready()
     while running:
         line.release(place_of(running.pop(0)))
-        let_begin()
+        start_ready()
 
     assert (len(line), waiting) == (0, set())
     assert not line._tenants

@@ -1,4 +1,4 @@
-"""What a source's events set in motion."""
+"""Watch events: the passes that they request, and the settings that the API serves."""
 
 import logging
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ LATER = {"creationTimestamp": "2026-02-01T00:00:00Z"}
 
 
 class Requests(WorkQueue[Key]):
-    """A queue that only notes what it is asked."""
+    """Queue that only records its calls."""
 
     def __init__(self) -> None:
         self.requested: list[Key] = []
@@ -38,14 +38,14 @@ class Requests(WorkQueue[Key]):
 
 @dataclass(slots=True)
 class Operator:
-    """A feed and what it set in motion."""
+    """Feed of an operator, with the calls that it makes."""
 
     table: ObjectTable = field(default_factory=ObjectTable)
     queue: Requests = field(default_factory=Requests)
-    gone: list[Key] = field(default_factory=list)
+    deleted: list[Key] = field(default_factory=list)
 
     def take(self, event: str, document: dict[str, Any]) -> list[Key]:
-        """Take one event; return the keys it asked passes for."""
+        """Process one event; return the keys for which it requested passes."""
         self.queue.requested.clear()
         self.feed.take(event, document)
         return list(self.queue.requested)
@@ -53,38 +53,38 @@ class Operator:
     @property
     def feed(self) -> OperatorFeed:
         def ignored(_: object) -> None:
-            """Take no notice."""
+            """Ignore the call."""
 
-        return OperatorFeed(self.table, self.queue, self.gone.append, on_job_event=ignored, on_deleted=ignored)
+        return OperatorFeed(self.table, self.queue, self.deleted.append, on_job_event=ignored, on_deleted=ignored)
 
 
 def key(name: str) -> Key:
     return Key(AGENT_MEMORY, "agents", name)
 
 
-def test_a_new_object_and_a_changed_one_ask_for_a_pass() -> None:
+def test_new_and_changed_objects_request_passes() -> None:
     operator = Operator()
 
     assert operator.take("ADDED", memory_document("a")) == [key("a")]
     assert operator.take("MODIFIED", memory_document("a", metadata={"generation": 2})) == [key("a")]
 
 
-def test_an_event_that_brings_nothing_new_asks_for_none() -> None:
+def test_unchanged_spec_requests_no_pass() -> None:
     operator = Operator()
     operator.take("ADDED", memory_document("a"))
 
     assert operator.take("MODIFIED", memory_document("a") | {"status": {"agent": "a"}}) == []
 
 
-def test_a_deleted_object_is_forgotten_everywhere() -> None:
+def test_deleted_object_is_forgotten() -> None:
     operator = Operator()
     operator.take("ADDED", memory_document("a"))
 
     assert operator.take("DELETED", memory_document("a")) == []
-    assert (operator.queue.forgotten, operator.gone, operator.table.get(key("a"))) == ([key("a")], [key("a")], None)
+    assert (operator.queue.forgotten, operator.deleted, operator.table.get(key("a"))) == ([key("a")], [key("a")], None)
 
 
-def test_a_deleted_owner_wakes_the_other_claims_on_its_slug() -> None:
+def test_deleted_owner_wakes_other_claimants() -> None:
     operator = Operator()
     operator.take("ADDED", memory_document("old", agent="bot"))
     operator.take("ADDED", memory_document("new", agent="bot", metadata=LATER))
@@ -93,7 +93,7 @@ def test_a_deleted_owner_wakes_the_other_claims_on_its_slug() -> None:
 
 
 @pytest.mark.parametrize("event", ["ADDED", "DELETED"])
-def test_a_connection_that_comes_or_goes_wakes_its_users(event: str) -> None:
+def test_connection_events_wake_its_users(event: str) -> None:
     operator = Operator()
     operator.take("ADDED", memory_document("a"))
     operator.take("ADDED", memory_document("b", connectionRef={"name": "other"}))
@@ -102,7 +102,7 @@ def test_a_connection_that_comes_or_goes_wakes_its_users(event: str) -> None:
     assert key("b") not in operator.queue.requested
 
 
-def test_an_object_that_a_list_does_not_hold_is_dropped() -> None:
+def test_object_absent_from_list_is_dropped() -> None:
     operator = Operator()
     operator.take("ADDED", memory_document("a"))
     operator.take("ADDED", memory_document("b"))
@@ -114,7 +114,7 @@ def test_an_object_that_a_list_does_not_hold_is_dropped() -> None:
 
 
 @pytest.mark.parametrize("listed", [[], [memory_document("a", metadata={"uid": "first"})]])
-def test_an_object_that_came_or_was_made_again_after_the_list_stays(listed: list[dict[str, Any]]) -> None:
+def test_object_newer_than_list_stays(listed: list[dict[str, Any]]) -> None:
     operator = Operator()
     operator.take("ADDED", memory_document("a", metadata={"uid": "first"}))
     known = operator.feed.read_uids(AGENT_MEMORY)
@@ -136,7 +136,7 @@ async def _no_embedder(source: EmbeddingSource, settings: AgentSettings) -> Embe
 
 @dataclass(slots=True)
 class Api:
-    """A feed and the directory that it keeps."""
+    """Feed of an API process and the directory that it maintains."""
 
     directory: AgentDirectory = field(
         default_factory=lambda: AgentDirectory(_no_store, _no_embedder, cluster_id=cluster_id, clock=FakeClock())
@@ -152,13 +152,13 @@ class Api:
         """Return slug and generation of every agent."""
         return [(settings.slug, settings.generation) for settings in self.directory.list_settings()]
 
-    def let_in(self, slug: str = "a") -> list[str]:
-        """Return who may do anything with an agent, and what."""
+    def subjects(self, slug: str = "a") -> list[str]:
+        """Return the subjects of an agent with their verbs and scopes."""
         subjects = self.directory.find_settings(slug).subjects
         return [f"{subject.name}: {','.join(sorted(subject.verbs | subject.scopes))}" for subject in subjects]
 
 
-def test_an_object_s_settings_are_served_as_they_come() -> None:
+def test_settings_follow_events() -> None:
     api = Api()
 
     api.feed.apply_event("ADDED", memory_document("a"))
@@ -167,7 +167,7 @@ def test_an_object_s_settings_are_served_as_they_come() -> None:
     assert api.agents() == [("a", 2)]
 
 
-def test_an_object_that_is_not_valid_keeps_its_last_settings(caplog: pytest.LogCaptureFixture) -> None:
+def test_invalid_object_keeps_last_settings(caplog: pytest.LogCaptureFixture) -> None:
     api = Api()
     api.feed.apply_event("ADDED", memory_document("a"))
 
@@ -187,7 +187,7 @@ TYPO: dict[str, Any] = {"index": {"hnsw": {"m": 1}}}
 
 
 @pytest.mark.parametrize(
-    ("spec", "let_in"),
+    ("spec", "expected"),
     [
         ({"access": ALL_THREE} | TYPO, ["boss: admin,read", "bot: global,write"]),
         ({"access": {"subjects": [subject("boss", "read")]}} | TYPO, ["boss: read"]),
@@ -203,8 +203,8 @@ TYPO: dict[str, Any] = {"index": {"hnsw": {"m": 1}}}
     ],
 )
 @pytest.mark.parametrize("metadata", [{}, {"deletionTimestamp": "2026-02-01T00:00:00Z", "finalizers": ["x"]}])
-def test_who_may_call_is_read_of_an_object_that_is_not_valid_too(
-    spec: dict[str, Any], let_in: list[str], metadata: dict[str, Any], caplog: pytest.LogCaptureFixture
+def test_invalid_object_updates_access(
+    spec: dict[str, Any], expected: list[str], metadata: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     api = Api()
     api.feed.apply_event("ADDED", memory_document("a", access=ALL_THREE, scoring={"limit": 7}))
@@ -212,7 +212,7 @@ def test_who_may_call_is_read_of_an_object_that_is_not_valid_too(
     with caplog.at_level(logging.WARNING):
         api.feed.apply_event("MODIFIED", memory_document("a", metadata={"generation": 2} | metadata, **spec))
 
-    assert api.let_in() == let_in
+    assert api.subjects() == expected
     assert (api.agents(), api.directory.find_settings("a").ranking.limit) == ([("a", 1)], 7)
     assert "and the current spec.access" in caplog.text
 
@@ -230,40 +230,40 @@ def test_who_may_call_is_read_of_an_object_that_is_not_valid_too(
         ALL_THREE | {"mode": "Deny"},
     ],
 )
-def test_who_may_call_is_nobody_where_that_cannot_be_read(access: object, caplog: pytest.LogCaptureFixture) -> None:
-    """Half of what somebody wrote may be the half that lets in, or the half that the other was to take back."""
+def test_invalid_access_rejects_all_callers(access: object, caplog: pytest.LogCaptureFixture) -> None:
+    """The valid half of an invalid list may grant access that the other half was meant to revoke."""
     api = Api()
     api.feed.apply_event("ADDED", memory_document("a", access=ALL_THREE, scoring={"limit": 7}))
 
     with caplog.at_level(logging.WARNING):
         api.feed.apply_event("MODIFIED", memory_document("a", access=access, metadata={"generation": 2}))
 
-    assert api.let_in() == []
+    assert api.subjects() == []
     assert (api.agents(), api.directory.find_settings("a").ranking.limit) == ([("a", 1)], 7)
     assert "rejects every caller" in caplog.text
 
 
 @pytest.mark.parametrize("spec", [None, [], "x", 7, [{"access": ALL_THREE}]])
-def test_a_spec_that_is_no_object_lets_nobody_in(spec: object, caplog: pytest.LogCaptureFixture) -> None:
+def test_malformed_spec_rejects_all_callers(spec: object, caplog: pytest.LogCaptureFixture) -> None:
     api = Api()
     api.feed.apply_event("ADDED", memory_document("a", access=ALL_THREE))
 
     with caplog.at_level(logging.WARNING):
         api.feed.apply_event("MODIFIED", memory_document("a") | {"spec": spec})
 
-    assert (api.agents(), api.let_in()) == ([("a", 1)], [])
+    assert (api.agents(), api.subjects()) == ([("a", 1)], [])
     assert "rejects every caller" in caplog.text
 
 
-def test_who_was_let_in_again_is_let_in_before_the_rest_is_correct() -> None:
+def test_corrected_access_applies_despite_invalid_spec() -> None:
     api = Api()
     for access in (ALL_THREE, {"subjects": [subject("boss", "raed")]}, {"subjects": [subject("boss", "read")]}):
         api.feed.apply_event("MODIFIED", memory_document("a", access=access, **(TYPO if api.agents() else {})))
 
-    assert api.let_in() == ["boss: read"]
+    assert api.subjects() == ["boss: read"]
 
 
-def test_a_new_object_that_is_not_valid_is_not_served() -> None:
+def test_new_invalid_object_is_not_served() -> None:
     api = Api()
 
     api.feed.apply_event("ADDED", memory_document("a", access=ALL_THREE, **TYPO))
@@ -272,22 +272,22 @@ def test_a_new_object_that_is_not_valid_is_not_served() -> None:
 
 
 @pytest.mark.parametrize("again", [TYPO, {"agent": "b"}, {"connectionRef": {"name": "other"}}])
-def test_another_object_by_the_same_name_takes_nothing_over(again: dict[str, Any]) -> None:
-    """Deleted and made again in a gap of the watch: the list that follows has the new one alone."""
+def test_recreated_object_inherits_nothing(again: dict[str, Any]) -> None:
+    """It was deleted and recreated in a gap of the watch: the next list contains only the new object."""
     api = Api()
     api.feed.apply_list(AGENT_MEMORY, [memory_document("a", access=ALL_THREE)])
 
     new = memory_document("a", metadata=LATER | {"uid": "another"}, **again)
     api.feed.apply_list(AGENT_MEMORY, [new])
 
-    assert [api.let_in(slug) for slug, _ in api.agents()] == ([] if again is TYPO else [[]])
+    assert [api.subjects(slug) for slug, _ in api.agents()] == ([] if again is TYPO else [[]])
     assert api.forgotten == ["a"]
     api.feed.apply_event("DELETED", new)
     assert api.agents() == []
 
 
-def test_a_slug_that_an_object_gave_up_is_served_no_more() -> None:
-    """As a folder of manifests lets it: in a cluster the slug is for good."""
+def test_changed_slug_is_no_longer_served() -> None:
+    """Only a folder of manifests allows it: in a cluster the slug is immutable."""
     api = Api()
     api.feed.apply_event("ADDED", memory_document("a", access=ALL_THREE))
 
@@ -298,7 +298,7 @@ def test_a_slug_that_an_object_gave_up_is_served_no_more() -> None:
     assert api.agents() == []
 
 
-def test_a_deleted_object_is_served_no_more() -> None:
+def test_deleted_object_is_no_longer_served() -> None:
     api = Api()
     api.feed.apply_event("ADDED", memory_document("a"))
 
@@ -307,7 +307,7 @@ def test_a_deleted_object_is_served_no_more() -> None:
     assert api.agents() == []
 
 
-def test_the_older_of_two_claims_is_served_whatever_comes_first() -> None:
+def test_older_object_is_served_in_any_order() -> None:
     api = Api()
 
     api.feed.apply_event("ADDED", memory_document("new", agent="bot", metadata=LATER | {"generation": 9}))
@@ -316,7 +316,7 @@ def test_the_older_of_two_claims_is_served_whatever_comes_first() -> None:
     assert api.agents() == [("bot", 1)]
 
 
-def test_a_connection_is_kept_and_serves_nothing() -> None:
+def test_connection_adds_no_agent() -> None:
     api = Api()
 
     api.feed.apply_event("ADDED", connection_document())
@@ -325,7 +325,7 @@ def test_a_connection_is_kept_and_serves_nothing() -> None:
     assert api.table.get(key_of(connection_document())) is not None
 
 
-def test_a_list_drops_what_it_does_not_hold_and_only_of_its_kind() -> None:
+def test_list_drops_absent_objects_of_its_kind() -> None:
     api = Api()
     for document in (memory_document("a"), memory_document("b"), connection_document()):
         api.feed.apply_event("ADDED", document)

@@ -1,4 +1,4 @@
-"""What is done once: what is known of its object, whatever the watch has brought by then, and how its steps go."""
+"""Jobs: current objects, release of deleted objects, order of steps, schedules of runs."""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -27,26 +27,26 @@ def book(cluster: FakeCluster | None = None) -> JobBook:
     return JobBook(ObjectTable(), cluster or FakeCluster(), FakeClock(), FINALIZER)
 
 
-def opened(jobs: JobBook, **told: Any) -> Job:
-    """Return the job of an object as the watch has brought it."""
-    jobs.table.put(document(**told))
+def open_job(jobs: JobBook, **fields: Any) -> Job:
+    """Put an object into the table and return its job."""
+    jobs.table.put(document(**fields))
     job = jobs.open(KEY)
     assert job is not None
     return job
 
 
-async def test_a_status_that_says_the_same_is_not_written() -> None:
+async def test_unchanged_status_is_not_written() -> None:
     cluster = FakeCluster()
     jobs = book(cluster)
 
-    await opened(jobs, status={"a": 1}).write({"a": 1})
+    await open_job(jobs, status={"a": 1}).write({"a": 1})
 
     assert cluster.writes == 0
 
 
-def test_an_object_that_is_gone_being_deleted_or_another_one_is_not_wanted() -> None:
+def test_deleted_or_recreated_object_is_not_current() -> None:
     jobs = book()
-    job = opened(jobs)
+    job = open_job(jobs)
     assert job.is_current()
 
     jobs.table.put(document(uid="another"))
@@ -57,27 +57,27 @@ def test_an_object_that_is_gone_being_deleted_or_another_one_is_not_wanted() -> 
     assert jobs.open(KEY) is None
 
 
-def test_its_age_is_counted_from_its_beginning() -> None:
+def test_age_counts_from_start_time() -> None:
     jobs = book()
-    job = opened(jobs, status={"startTime": opened(jobs).now})
+    job = open_job(jobs, status={"startTime": open_job(jobs).now})
     jobs.clock.move(ms=5000)  # type: ignore[attr-defined]
 
     assert 4 <= job.age_s <= 6
-    assert opened(jobs, uid="new").age_s == 0
+    assert open_job(jobs, uid="new").age_s == 0
 
 
 async def release(
     cluster: FakeCluster,
     failure: AgentMemoryError | None = None,
     *,
-    held_by: Sequence[str] = (FINALIZER,),
+    finalizers: Sequence[str] = (FINALIZER,),
     waits_s: int = 0,
 ) -> list[str]:
-    """Delete an object, and have what it made cleaned up; return what was cleaned up."""
+    """Delete an object and run its cleanup; return the names cleaned up."""
     jobs, cleaned = book(cluster), []
-    told = document()
-    told["metadata"] |= {"deletionTimestamp": opened(jobs).now, "finalizers": ["other/one", *held_by]}
-    jobs.table.put(told)
+    deleted_document = document()
+    deleted_document["metadata"] |= {"deletionTimestamp": open_job(jobs).now, "finalizers": ["other/one", *finalizers]}
+    jobs.table.put(deleted_document)
     jobs.clock.move(ms=waits_s * 1000)  # type: ignore[attr-defined]
     job = jobs.open(KEY)
     assert job is not None
@@ -91,14 +91,14 @@ async def release(
     return cleaned
 
 
-async def test_a_deletion_that_nobody_here_holds_up_is_left_alone() -> None:
+async def test_deletion_without_finalizer_is_ignored() -> None:
     cluster = FakeCluster()
 
-    assert await release(cluster, held_by=()) == []
+    assert await release(cluster, finalizers=()) == []
     assert cluster.writes == 0
 
 
-async def test_what_is_cleaned_up_is_let_go_and_others_go_on_holding_it() -> None:
+async def test_cleanup_removes_own_finalizer_only() -> None:
     cluster = FakeCluster()
 
     assert await release(cluster) == ["one"]
@@ -107,7 +107,7 @@ async def test_what_is_cleaned_up_is_let_go_and_others_go_on_holding_it() -> Non
 
 
 @pytest.mark.parametrize("lost", [StoreUnavailable("away"), LeadershipLost("another leads")])
-async def test_a_deletion_waits_for_a_server_that_is_away(lost: AgentMemoryError) -> None:
+async def test_deletion_waits_for_unavailable_server(lost: AgentMemoryError) -> None:
     cluster = FakeCluster()
 
     with pytest.raises(type(lost)):
@@ -115,7 +115,7 @@ async def test_a_deletion_waits_for_a_server_that_is_away(lost: AgentMemoryError
     assert cluster.writes == 0
 
 
-async def test_one_who_leads_no_more_lets_nothing_go_however_long_it_took() -> None:
+async def test_lost_leader_never_releases() -> None:
     cluster = FakeCluster()
 
     with pytest.raises(LeadershipLost):
@@ -124,7 +124,7 @@ async def test_one_who_leads_no_more_lets_nothing_go_however_long_it_took() -> N
 
 
 @pytest.mark.parametrize(("failure", "waits_s"), [(StoreUnavailable("away"), 62), (StoreRejected(403, "no"), 0)])
-async def test_what_is_left_in_the_end_is_told_and_the_object_goes(failure: AgentMemoryError, waits_s: int) -> None:
+async def test_leftovers_are_reported_and_object_released(failure: AgentMemoryError, waits_s: int) -> None:
     cluster = FakeCluster()
 
     await release(cluster, failure, waits_s=waits_s)
@@ -141,7 +141,7 @@ class Errand(StrEnum):
 
 
 class Course:
-    """Takes the steps of an errand; remembers what was begun and done."""
+    """Runs the steps of an errand and records the started ones."""
 
     def __init__(self, **did: str | Exception | None) -> None:
         self.did = {Errand.FETCH: "one", Errand.CARRY: "two", Errand.HAND_OVER: "three"} | {
@@ -167,35 +167,35 @@ async def _take(step: Errand, course: Course) -> str | None:
     return await course.take(step)
 
 
-async def test_steps_are_taken_in_the_order_of_their_kind_and_each_is_told_what_the_one_before_came_to() -> None:
+async def test_steps_run_in_enum_order_with_last_result() -> None:
     course = Course()
 
     assert await course.run() == "three"
     assert course.log == ["Fetch after ''", "Carry after 'one'", "HandOver after 'two'"]
 
 
-async def test_what_was_begun_is_gone_on_with() -> None:
+async def test_run_continues_at_first_step() -> None:
     course = Course()
 
     assert await course.run(Errand.CARRY) == "three"
     assert course.log == ["Carry after ''", "HandOver after 'two'"]
 
 
-async def test_one_that_is_left_out_since_is_passed_over() -> None:
+async def test_removed_first_step_is_skipped() -> None:
     course = Course()
 
     assert await course.run(Errand.REST) == "three"
     assert course.log == ["HandOver after ''"]
 
 
-async def test_nothing_comes_after_a_step_that_waits() -> None:
+async def test_waiting_step_ends_the_run() -> None:
     course = Course(CARRY=None)
 
     assert await course.run() is None
     assert course.log == ["Fetch after ''", "Carry after 'one'"]
 
 
-async def test_what_fails_in_a_step_has_begun_it() -> None:
+async def test_failed_step_is_recorded_as_started() -> None:
     course = Course(CARRY=ValueError("torn"))
 
     with pytest.raises(ValueError, match="torn"):
@@ -204,7 +204,7 @@ async def test_what_fails_in_a_step_has_begun_it() -> None:
 
 
 class Schedule:
-    """A schedule of runs that are due at `due_ms`."""
+    """Schedule of runs that are due at `due_ms`."""
 
     def __init__(self, *, due_ms: int | None = 0, status: Json | None = None) -> None:
         self.table, self.clock = ObjectTable(), FakeClock()
@@ -223,7 +223,7 @@ class Schedule:
         self.runs_of.record_result(key, memory, {"time": "2026-11-25T10:00:00Z", "removed": 3})
 
 
-async def test_a_result_is_known_before_the_status_has_it() -> None:
+async def test_result_is_visible_before_status() -> None:
     schedule = Schedule()
     runs = schedule.runs_of
     later = schedule.object | {"status": {"lastRun": {"time": "2026-11-25T11:00:00Z"}}}
@@ -236,7 +236,7 @@ async def test_a_result_is_known_before_the_status_has_it() -> None:
     assert runs.last_result(schedule.key, schedule.table.parse(successor)) == {}
 
 
-async def test_nothing_is_kept_of_an_object_that_is_gone() -> None:
+async def test_deleted_object_has_no_result() -> None:
     schedule = Schedule()
     await schedule.runs_of.run_if_due(schedule.key)
 
@@ -246,7 +246,7 @@ async def test_nothing_is_kept_of_an_object_that_is_gone() -> None:
     assert schedule.runs_of.last_result(schedule.key, schedule.memory) == {}
 
 
-async def test_only_a_run_that_is_due_begins() -> None:
+async def test_only_due_runs_start() -> None:
     never, later, without_collection = Schedule(due_ms=None), Schedule(), Schedule(status={})
     later.due_ms = later.clock.now_ms() + 5_000
 
@@ -256,7 +256,7 @@ async def test_only_a_run_that_is_due_begins() -> None:
     assert never.runs + later.runs + without_collection.runs == []
 
 
-async def test_a_run_waits_for_a_rebuild() -> None:
+async def test_run_waits_for_rebuild() -> None:
     schedule = Schedule()
     with schedule.runs_of.block_rebuild(schedule.key):
         assert schedule.runs_of.is_changing(schedule.key)

@@ -1,4 +1,4 @@
-"""The timing of the lease, on a clock that only moves when told."""
+"""Timing of the leader lease, on a fake clock."""
 
 import asyncio
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ TIMING = LeaseTiming()
 
 
 class Time:
-    """A monotonic clock that jumps to the end of each sleep; beyond `end_s` nobody wakes any more."""
+    """Monotonic clock that jumps to the end of each sleep. Sleeps beyond `end_s` never end."""
 
     def __init__(self) -> None:
         self.now_s = 1000.0
@@ -35,14 +35,14 @@ class FakeLeases:
     """Implements ports.LeaseStore in memory.
 
     Attributes:
-        error: raised by every call while it is set.
-        loses_answers: writes take effect and fail all the same.
-        writes: accepted ones.
+        error: Raised by every call while set.
+        loses_responses: True if writes take effect and then fail.
+        writes: Number of accepted writes.
     """
 
     lease: Lease | None = None
     error: AgentMemoryError | None = None
-    loses_answers: bool = False
+    loses_responses: bool = False
     writes: int = 0
 
     async def read(self) -> Lease | None:
@@ -55,7 +55,7 @@ class FakeLeases:
             raise Conflict("the object has been modified")
         self.writes += 1
         self.lease = replace(lease, version=str(self.writes))
-        if self.loses_answers:
+        if self.loses_responses:
             raise TransientError("the answer was lost")
         return self.lease
 
@@ -79,7 +79,7 @@ def candidate(leases: FakeLeases, clock: Time, name: str = "a") -> Leadership:
 
 
 async def keep_until(leader: Leadership, clock: Time, end_s: float) -> BaseException | None:
-    """Keep the lease until the clock has come to `end_s`; return what ended it before."""
+    """Keep the lease until the clock reaches `end_s`; return the error if it ended earlier."""
     clock.end_s = end_s
     keeping = asyncio.create_task(leader.keep())
     while clock.now_s < end_s and not keeping.done():
@@ -93,7 +93,7 @@ async def keep_until(leader: Leadership, clock: Time, end_s: float) -> BaseExcep
     return keeping.exception()
 
 
-async def test_the_first_candidate_creates_the_lease_and_leads(leases: FakeLeases, clock: Time) -> None:
+async def test_first_candidate_creates_lease_and_leads(leases: FakeLeases, clock: Time) -> None:
     leader = candidate(leases, clock)
     with pytest.raises(LeadershipLost, match="does not hold"):
         leader.check()
@@ -105,7 +105,7 @@ async def test_the_first_candidate_creates_the_lease_and_leads(leases: FakeLease
     assert (leases.lease.holder, leases.lease.duration_s, leases.lease.transitions) == ("a", TIMING.duration_s, 0)
 
 
-async def test_a_leader_renews_for_as_long_as_it_runs(leases: FakeLeases, clock: Time) -> None:
+async def test_leader_keeps_renewing(leases: FakeLeases, clock: Time) -> None:
     leader = candidate(leases, clock)
     await leader.acquire()
 
@@ -115,7 +115,7 @@ async def test_a_leader_renews_for_as_long_as_it_runs(leases: FakeLeases, clock:
     assert leases.writes == pytest.approx(600 / TIMING.renew_s, abs=3)
 
 
-async def test_a_leader_that_slept_over_its_deadline_may_not_write(leases: FakeLeases, clock: Time) -> None:
+async def test_leader_past_deadline_may_not_write(leases: FakeLeases, clock: Time) -> None:
     leader = candidate(leases, clock)
     await leader.acquire()
 
@@ -128,18 +128,18 @@ async def test_a_leader_that_slept_over_its_deadline_may_not_write(leases: FakeL
     assert not leader.is_leading
 
 
-async def test_a_leader_that_slept_gives_up_instead_of_renewing(leases: FakeLeases, clock: Time) -> None:
+async def test_leader_past_deadline_does_not_renew(leases: FakeLeases, clock: Time) -> None:
     leader = candidate(leases, clock)
     await leader.acquire()
     clock.now_s += 60
 
-    ended = await keep_until(leader, clock, clock.now_s + 60)
+    error = await keep_until(leader, clock, clock.now_s + 60)
 
-    assert isinstance(ended, LeadershipLost)
+    assert isinstance(error, LeadershipLost)
     assert leases.writes == 1
 
 
-async def test_the_deadline_counts_from_the_sending_of_a_renewal(leases: FakeLeases, clock: Time) -> None:
+async def test_deadline_counts_from_renewal_request(leases: FakeLeases, clock: Time) -> None:
     class SlowLeases(FakeLeases):
         async def write(self, lease: Lease) -> Lease:
             written = await super().write(lease)
@@ -154,7 +154,7 @@ async def test_the_deadline_counts_from_the_sending_of_a_renewal(leases: FakeLea
     assert not leader.is_leading
 
 
-async def test_a_standby_takes_over_only_when_the_leaders_deadline_is_past(leases: FakeLeases, clock: Time) -> None:
+async def test_standby_takes_over_after_expiry(leases: FakeLeases, clock: Time) -> None:
     leader, standby = candidate(leases, clock), candidate(leases, clock, "b")
     await leader.acquire()
     killed_s = clock.now_s
@@ -167,7 +167,7 @@ async def test_a_standby_takes_over_only_when_the_leaders_deadline_is_past(lease
     assert (leases.lease.holder, leases.lease.transitions) == ("b", 1)
 
 
-async def test_a_standby_waits_for_as_long_as_the_leader_renews(leases: FakeLeases, clock: Time) -> None:
+async def test_standby_waits_while_leader_renews(leases: FakeLeases, clock: Time) -> None:
     leader, standby = candidate(leases, clock), candidate(leases, clock, "b")
     await leader.acquire()
     waiting = asyncio.create_task(standby.acquire())
@@ -178,7 +178,7 @@ async def test_a_standby_waits_for_as_long_as_the_leader_renews(leases: FakeLeas
     waiting.cancel()
 
 
-async def test_a_lease_that_was_given_back_is_taken_at_once(leases: FakeLeases, clock: Time) -> None:
+async def test_released_lease_is_acquired_at_once(leases: FakeLeases, clock: Time) -> None:
     leader, standby = candidate(leases, clock), candidate(leases, clock, "b")
     await leader.acquire()
     started_s = clock.now_s
@@ -191,7 +191,7 @@ async def test_a_lease_that_was_given_back_is_taken_at_once(leases: FakeLeases, 
     standby.check()
 
 
-async def test_a_lost_lease_is_not_given_back(leases: FakeLeases, clock: Time) -> None:
+async def test_lost_lease_is_not_released(leases: FakeLeases, clock: Time) -> None:
     leader, standby = candidate(leases, clock), candidate(leases, clock, "b")
     await leader.acquire()
     await standby.acquire()
@@ -202,31 +202,31 @@ async def test_a_lost_lease_is_not_given_back(leases: FakeLeases, clock: Time) -
     assert leases.lease.holder == "b"
 
 
-async def test_a_lease_that_somebody_took_is_lost_at_the_next_renewal(leases: FakeLeases, clock: Time) -> None:
+async def test_foreign_holder_ends_leadership_at_renewal(leases: FakeLeases, clock: Time) -> None:
     leader = candidate(leases, clock)
     await leader.acquire()
     assert leases.lease is not None
     leases.lease = replace(leases.lease, holder="b", version="x")
 
-    ended = await keep_until(leader, clock, clock.now_s + 60)
+    error = await keep_until(leader, clock, clock.now_s + 60)
 
-    assert isinstance(ended, LeadershipLost)
-    assert "b took the lease" in str(ended)
+    assert isinstance(error, LeadershipLost)
+    assert "b took the lease" in str(error)
 
 
-async def test_an_api_server_that_is_away_too_long_ends_the_leadership_in_time(leases: FakeLeases, clock: Time) -> None:
+async def test_long_outage_ends_leadership_at_deadline(leases: FakeLeases, clock: Time) -> None:
     leader = candidate(leases, clock)
     await leader.acquire()
     started_s = clock.now_s
     leases.error = TransientError("away")
 
-    ended = await keep_until(leader, clock, clock.now_s + 60)
+    error = await keep_until(leader, clock, clock.now_s + 60)
 
-    assert isinstance(ended, LeadershipLost)
+    assert isinstance(error, LeadershipLost)
     assert clock.now_s - started_s == pytest.approx(TIMING.deadline_s, abs=0.01)
 
 
-async def test_an_api_server_that_is_away_for_a_moment_costs_nothing(leases: FakeLeases, clock: Time) -> None:
+async def test_short_outage_keeps_leadership(leases: FakeLeases, clock: Time) -> None:
     leader = candidate(leases, clock)
     await leader.acquire()
     leases.error = TransientError("away")
@@ -238,19 +238,19 @@ async def test_an_api_server_that_is_away_for_a_moment_costs_nothing(leases: Fak
     leader.check()
 
 
-async def test_a_renewal_whose_answer_was_lost_is_seen_as_ours(leases: FakeLeases, clock: Time) -> None:
+async def test_renewal_with_lost_response_is_recognised(leases: FakeLeases, clock: Time) -> None:
     leader = candidate(leases, clock)
     await leader.acquire()
-    leases.loses_answers = True
+    leases.loses_responses = True
     assert await keep_until(leader, clock, clock.now_s + TIMING.renew_s) is None
 
-    leases.loses_answers = False
+    leases.loses_responses = False
 
     assert await keep_until(leader, clock, clock.now_s + 60) is None
     leader.check()
 
 
-async def test_of_two_that_create_the_lease_at_once_one_leads(leases: FakeLeases, clock: Time) -> None:
+async def test_concurrent_creators_get_one_leader(leases: FakeLeases, clock: Time) -> None:
     class LateLeases(FakeLeases):
         async def read(self) -> Lease | None:
             return None if self.writes < 2 else self.lease
@@ -267,7 +267,7 @@ async def test_of_two_that_create_the_lease_at_once_one_leads(leases: FakeLeases
     waiting.cancel()
 
 
-async def test_a_call_under_way_goes_on_while_the_lease_is_renewed_and_ends_with_it(leases: FakeLeases) -> None:
+async def test_running_call_ends_with_the_lease(leases: FakeLeases) -> None:
     timing = LeaseTiming(duration_s=1, deadline_s=0.2, renew_s=0.05, try_s=0.02, call_s=0.05)
     leader = Leadership(leases, "a", timing=timing)
     await leader.acquire()
@@ -286,7 +286,7 @@ async def test_a_call_under_way_goes_on_while_the_lease_is_renewed_and_ends_with
             raise AssertionError("it is not made")
 
 
-async def test_what_a_call_raises_itself_comes_through(leases: FakeLeases, clock: Time) -> None:
+async def test_errors_of_a_call_pass_through(leases: FakeLeases, clock: Time) -> None:
     leader = candidate(leases, clock)
     await leader.acquire()
 
@@ -295,7 +295,7 @@ async def test_what_a_call_raises_itself_comes_through(leases: FakeLeases, clock
             raise TimeoutError("of its own")
 
 
-async def test_a_leader_whose_lease_is_as_it_left_it_is_confirmed(leases: FakeLeases, clock: Time) -> None:
+async def test_unchanged_lease_is_confirmed(leases: FakeLeases, clock: Time) -> None:
     leader = candidate(leases, clock)
     await leader.acquire()
 
@@ -304,10 +304,8 @@ async def test_a_leader_whose_lease_is_as_it_left_it_is_confirmed(leases: FakeLe
     assert leader.is_leading
 
 
-async def test_a_leader_that_finds_another_in_the_lease_writes_nothing_more_and_ends(
-    leases: FakeLeases, clock: Time
-) -> None:
-    """Its own time is not over: somebody changed the lease by hand, or another judges it otherwise."""
+async def test_confirm_detects_foreign_holder(leases: FakeLeases, clock: Time) -> None:
+    """The leader's own deadline has not passed: the lease was edited manually, or another clock differs."""
     leader = candidate(leases, clock)
     await leader.acquire()
     assert leases.lease
@@ -320,10 +318,10 @@ async def test_a_leader_that_finds_another_in_the_lease_writes_nothing_more_and_
         leader.check()
     assert isinstance(await keep_until(leader, clock, clock.now_s + 10), LeadershipLost)
     await leader.release()
-    assert leases.writes == 1, "and it gives back nothing that is not its own"
+    assert leases.writes == 1, "a foreign lease is not released"
 
 
-async def test_a_lease_that_cannot_be_read_is_asked_for_until_its_end(leases: FakeLeases, clock: Time) -> None:
+async def test_confirm_retries_until_deadline(leases: FakeLeases, clock: Time) -> None:
     leader = candidate(leases, clock)
     await leader.acquire()
     leases.error = TransientError("the API server is away")
@@ -332,7 +330,7 @@ async def test_a_lease_that_cannot_be_read_is_asked_for_until_its_end(leases: Fa
         await leader.confirm()
 
 
-async def test_who_gives_up_has_nothing_under_way(leases: FakeLeases, clock: Time) -> None:
+async def test_giving_up_cancels_running_calls(leases: FakeLeases, clock: Time) -> None:
     leader = candidate(leases, clock)
     await leader.acquire()
 
@@ -350,22 +348,22 @@ async def test_who_gives_up_has_nothing_under_way(leases: FakeLeases, clock: Tim
             await calling
 
 
-async def test_a_lease_that_nobody_lets_it_read_ends_a_process_after_two_minutes(clock: Time) -> None:
+async def test_forbidden_lease_ends_process_after_limit(clock: Time) -> None:
     leases = FakeLeases(error=TransientError("Kubernetes answered 403: leases is forbidden"))
-    began_s = clock.now_s
+    start_s = clock.now_s
 
     with pytest.raises(AgentMemoryError, match=r"gave up after 120 s: cannot acquire the lease: .*403"):
         await Leadership(leases, "me", now_s=clock.read, sleep=clock.sleep).acquire()
 
-    assert clock.now_s - began_s == pytest.approx(MAX_UNAVAILABLE_S, abs=TIMING.try_s)
+    assert clock.now_s - start_s == pytest.approx(MAX_UNAVAILABLE_S, abs=TIMING.try_s)
 
 
-async def test_a_standby_waits_for_its_turn_however_long(clock: Time) -> None:
-    held = Lease(holder="another", duration_s=10_000, version="1")
+async def test_standby_waits_without_limit(clock: Time) -> None:
+    lease = Lease(holder="another", duration_s=10_000, version="1")
     clock.end_s = clock.now_s + 1000
 
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(1):
-            await Leadership(FakeLeases(lease=held), "me", now_s=clock.read, sleep=clock.sleep).acquire()
+            await Leadership(FakeLeases(lease=lease), "me", now_s=clock.read, sleep=clock.sleep).acquire()
 
     assert clock.now_s == clock.end_s

@@ -1,4 +1,4 @@
-"""What is counted, on a clock that only moves when told."""
+"""Operator metrics, on a fake clock."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from tests.support.spec.documents import connection_document, memory_document
 
 
 class MeteredTable:
-    """A meter over a table, with passes that leave a condition behind."""
+    """Meter over a table, with passes that set conditions."""
 
     def __init__(self) -> None:
         self.now_s = 100.0
@@ -25,10 +25,10 @@ class MeteredTable:
 
     def put(self, document: Json, **conditions: str) -> Key:
         """Put an object whose last pass left these conditions, each STATUS/Reason."""
-        told = [
+        entries = [
             {"type": kind, "status": has.split("/")[0], "reason": has.split("/")[1]} for kind, has in conditions.items()
         ]
-        self.table.put(document | {"status": {"conditions": told}})
+        self.table.put(document | {"status": {"conditions": entries}})
         return key_of(document)
 
     async def run(self, key: Key) -> float | None:
@@ -41,7 +41,7 @@ class MeteredTable:
         await self.meter.measure(key, self.run)
 
     def samples(self, start: str) -> dict[str, float]:
-        """Return the samples of the metrics whose names begin so."""
+        """Return the samples of the metrics whose names start with `start`."""
         samples = collect_samples(*exported_metrics(self.metrics, is_leading=self.leads))
         return {name: pytest.approx(value) for name, value in samples.items() if name.startswith(start)}
 
@@ -61,9 +61,7 @@ def scene() -> MeteredTable:
         ({}, "Failed"),
     ],
 )
-async def test_a_pass_is_counted_by_the_reason_it_left(
-    scene: MeteredTable, conditions: dict[str, str], reason: str
-) -> None:
+async def test_pass_is_counted_by_reason(scene: MeteredTable, conditions: dict[str, str], reason: str) -> None:
     key = scene.put(memory_document(), **conditions)
 
     await scene.measure(key)
@@ -77,7 +75,7 @@ async def test_a_pass_is_counted_by_the_reason_it_left(
     assert durations['agentmemory_reconcile_duration_seconds_bucket{kind="AgentMemory",le="0.1"}'] == 0
 
 
-async def test_a_pass_that_kubernetes_spoiled_is_no_outcome_of_the_object(scene: MeteredTable) -> None:
+async def test_kubernetes_error_counts_as_failed(scene: MeteredTable) -> None:
     key = scene.put(memory_document(), Ready="True/Serving", InSync="True/Converged")
     scene.error = TransientError("Kubernetes cannot be reached")
 
@@ -89,7 +87,7 @@ async def test_a_pass_that_kubernetes_spoiled_is_no_outcome_of_the_object(scene:
     ]
 
 
-async def test_a_pass_over_a_server_that_is_away_is_counted_by_its_reason(scene: MeteredTable) -> None:
+async def test_qdrant_outage_is_counted_by_reason(scene: MeteredTable) -> None:
     key = scene.put(memory_document(), Ready="False/QdrantUnavailable", Reconciling="True/QdrantUnavailable")
     scene.error = StoreUnavailable("away")
 
@@ -101,7 +99,7 @@ async def test_a_pass_over_a_server_that_is_away_is_counted_by_its_reason(scene:
     ]
 
 
-async def test_the_oldest_success_is_that_of_the_object_that_fails(scene: MeteredTable) -> None:
+async def test_oldest_success_is_that_of_failing_object(scene: MeteredTable) -> None:
     assert scene.samples("agentmemory_oldest_success") == {"agentmemory_oldest_success_seconds": 0}
     good = scene.put(memory_document("good"), Ready="True/Serving", InSync="True/Converged")
     bad = scene.put(memory_document("bad"), Ready="False/QdrantUnavailable", Reconciling="True/QdrantUnavailable")
@@ -130,9 +128,7 @@ async def test_the_oldest_success_is_that_of_the_object_that_fails(scene: Metere
         ("Reconciling", "QdrantUnavailable", 100.4),
     ],
 )
-async def test_what_an_author_has_to_correct_is_no_trouble_of_the_operator(
-    scene: MeteredTable, kind: str, reason: str, seconds: float
-) -> None:
+async def test_user_errors_count_as_success(scene: MeteredTable, kind: str, reason: str, seconds: float) -> None:
     key = scene.put(memory_document(), **{"Ready": f"False/{reason}", kind: f"True/{reason}"})
     await scene.measure(key)
     scene.now_s += 60
@@ -142,7 +138,7 @@ async def test_what_an_author_has_to_correct_is_no_trouble_of_the_operator(
     assert scene.samples("agentmemory_oldest_success") == {"agentmemory_oldest_success_seconds": seconds}
 
 
-async def test_an_object_with_a_fault_that_no_pass_gets_to_any_more_counts(scene: MeteredTable) -> None:
+async def test_failed_pass_over_invalid_object_counts(scene: MeteredTable) -> None:
     key = scene.put(memory_document(), Ready="False/InvalidSpec", Stalled="True/InvalidSpec")
     await scene.measure(key)
     scene.error = TransientError("Kubernetes cannot be reached")
@@ -153,7 +149,7 @@ async def test_an_object_with_a_fault_that_no_pass_gets_to_any_more_counts(scene
     assert scene.samples("agentmemory_oldest_success") == {"agentmemory_oldest_success_seconds": 500.2}
 
 
-def test_an_object_that_waits_for_its_first_pass_counts_from_when_somebody_asks(scene: MeteredTable) -> None:
+def test_new_object_counts_from_first_scrape(scene: MeteredTable) -> None:
     scene.put(memory_document())
     assert scene.samples("agentmemory_oldest_success") == {"agentmemory_oldest_success_seconds": 0}
 
@@ -162,7 +158,7 @@ def test_an_object_that_waits_for_its_first_pass_counts_from_when_somebody_asks(
     assert scene.samples("agentmemory_oldest_success") == {"agentmemory_oldest_success_seconds": 1000}
 
 
-def test_objects_are_counted_by_kind_and_ready_and_never_named(scene: MeteredTable) -> None:
+def test_objects_are_counted_by_kind_and_readiness(scene: MeteredTable) -> None:
     scene.put(memory_document("one"), Ready="True/Serving")
     scene.put(memory_document("two"), Ready="True/Serving")
     scene.put(memory_document("new"))
@@ -175,36 +171,36 @@ def test_objects_are_counted_by_kind_and_ready_and_never_named(scene: MeteredTab
     }
 
 
-def test_drift_is_summed_over_the_objects(scene: MeteredTable) -> None:
+def test_drift_is_summed_over_objects(scene: MeteredTable) -> None:
     scene.table.put(memory_document("one") | {"status": {"drift": [{"path": "a"}, {"path": "b"}]}})
     scene.table.put(memory_document("two") | {"status": {"drift": [{"path": "a"}]}})
 
     assert scene.samples("agentmemory_drifted_fields") == {"agentmemory_drifted_fields": 3}
 
 
-async def test_the_queue_and_the_lease_are_read_when_asked(scene: MeteredTable) -> None:
+async def test_queue_and_lease_are_read_on_scrape(scene: MeteredTable) -> None:
     scene.queue.request(scene.put(memory_document()))
 
     assert scene.samples("agentmemory_queue_length") == {"agentmemory_queue_length": 1}
     assert scene.samples("agentmemory_leader") == {"agentmemory_leader": 1}
 
 
-async def test_a_standby_tells_nothing_of_the_objects(scene: MeteredTable) -> None:
+async def test_standby_exports_no_object_gauges(scene: MeteredTable) -> None:
     key = scene.put(memory_document(), Ready="True/Serving", InSync="True/Converged")
     await scene.measure(key)
     scene.queue.request(key)
-    told = {sample.partition("{")[0] for sample in scene.samples("agentmemory_")}
+    names = {sample.partition("{")[0] for sample in scene.samples("agentmemory_")}
     scene.leads = False
 
-    left = scene.samples("agentmemory_")
+    samples = scene.samples("agentmemory_")
 
     gauges = {metric.name for metric in scene.metrics if isinstance(metric, LiveGauge)}
-    assert {"agentmemory_queue_length", "agentmemory_objects", "agentmemory_oldest_success_seconds"} <= gauges <= told
-    assert {sample.partition("{")[0] for sample in left} == told - gauges
-    assert left["agentmemory_leader"] == 0
+    assert {"agentmemory_queue_length", "agentmemory_objects", "agentmemory_oldest_success_seconds"} <= gauges <= names
+    assert {sample.partition("{")[0] for sample in samples} == names - gauges
+    assert samples["agentmemory_leader"] == 0
 
 
-async def test_a_collection_that_a_pass_woke_is_counted_once(scene: MeteredTable) -> None:
+async def test_woken_collection_is_counted_once(scene: MeteredTable) -> None:
     key = scene.put(memory_document(), Ready="True/Serving")
 
     async def wake(key: Key) -> float | None:

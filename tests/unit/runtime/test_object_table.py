@@ -1,4 +1,4 @@
-"""The table of objects: what asks for a pass, and who owns a slug."""
+"""Object table: requests for passes, slug ownership, and cached objects and statuses."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -35,7 +35,7 @@ def table_of(*documents: dict[str, Any]) -> ObjectTable:
     return table
 
 
-def test_a_key_names_kind_namespace_and_name() -> None:
+def test_key_has_kind_namespace_and_name() -> None:
     document = memory_document("a")
     del document["metadata"]["namespace"]
 
@@ -46,7 +46,7 @@ def test_a_key_names_kind_namespace_and_name() -> None:
 @pytest.mark.parametrize(
     ("spec", "slug"), [({"agent": "bot"}, "bot"), ({}, "a"), ("nonsense", "a"), (None, "a"), ({"agent": 5}, "5")]
 )
-def test_an_object_claims_a_slug_valid_or_not(spec: object, slug: str) -> None:
+def test_invalid_object_claims_a_slug(spec: object, slug: str) -> None:
     assert slug_of(memory_document("a") | {"spec": spec}) == slug
 
 
@@ -66,13 +66,13 @@ def test_an_object_claims_a_slug_valid_or_not(spec: object, slug: str) -> None:
         ({"labels": {"a": "b"}}, False),
     ],
 )
-def test_only_what_a_pass_acts_on_asks_for_one(metadata: dict[str, Any], is_relevant: bool) -> None:
+def test_only_relevant_changes_request_a_pass(metadata: dict[str, Any], is_relevant: bool) -> None:
     table = table_of(memory_document("a"))
 
     assert table.put(memory_document("a", metadata=metadata)) is is_relevant
 
 
-def test_objects_are_listed_by_their_kind() -> None:
+def test_objects_are_listed_by_kind() -> None:
     table = table_of(memory_document("b"), connection_document("main"), memory_document("a"))
 
     table.remove(key("b"))
@@ -82,7 +82,7 @@ def test_objects_are_listed_by_their_kind() -> None:
     assert table.documents("MemorySnapshot") == []
 
 
-def test_a_new_object_asks_for_a_pass_and_its_status_does_not() -> None:
+def test_status_change_requests_no_pass() -> None:
     table = ObjectTable()
 
     assert table.put(memory_document("a")) is True
@@ -90,17 +90,17 @@ def test_a_new_object_asks_for_a_pass_and_its_status_does_not() -> None:
     assert (table.get(key("a")) or {})["status"] == {"agent": "a"}
 
 
-@pytest.mark.parametrize(("told", "kept"), [(1, 1), (True, 1), ("many", None)])
-def test_a_status_that_comes_back_as_it_was_read_is_kept_as_it_was_read(told: object, kept: object) -> None:
+@pytest.mark.parametrize(("value", "kept"), [(1, 1), (True, 1), ("many", None)])
+def test_unchanged_status_keeps_parsed_value(value: object, kept: object) -> None:
     table = table_of(memory_document("a") | {"status": {"observedGeneration": 1}})
 
-    table.put(memory_document("a") | {"status": {"observedGeneration": told}})
+    table.put(memory_document("a") | {"status": {"observedGeneration": value}})
 
     status = (table.get(key("a")) or {})["status"]
     assert (status.get("observedGeneration"), status.get("observedGeneration") is True) == (kept, False)
 
 
-def test_an_object_is_judged_once_and_again_when_anything_of_it_is_new() -> None:
+def test_object_is_parsed_once_per_spec() -> None:
     table = table_of(memory_document("a"))
     document = table.get(key("a"))
     assert document is not None
@@ -117,7 +117,7 @@ def test_an_object_is_judged_once_and_again_when_anything_of_it_is_new() -> None
     assert changed.slug == "other"
 
 
-def test_an_object_that_comes_with_another_status_and_version_is_not_judged_again() -> None:
+def test_new_status_and_version_do_not_reparse() -> None:
     table = table_of(memory_document("a", metadata={"resourceVersion": "1"}))
     first = table.parse(table.get(key("a")) or {})
 
@@ -133,7 +133,7 @@ def test_an_object_that_comes_with_another_status_and_version_is_not_judged_agai
     "metadata",
     [{"annotations": {"agentmemory.dev/a": "b"}}, {"uid": "another"}, {"deletionTimestamp": "2026-11-18T00:00:00Z"}],
 )
-def test_what_came_in_its_metadata_is_known_of_an_object_that_was_judged(metadata: dict[str, Any]) -> None:
+def test_parsed_object_gets_new_metadata(metadata: dict[str, Any]) -> None:
     table = table_of(memory_document("a"))
     table.parse(table.get(key("a")) or {})
 
@@ -144,7 +144,7 @@ def test_what_came_in_its_metadata_is_known_of_an_object_that_was_judged(metadat
     assert found == metadata
 
 
-def test_what_python_takes_for_equal_is_judged_again() -> None:
+def test_equal_value_of_other_type_is_parsed_again() -> None:
     table = table_of(memory_document("a", suspend=True))
     table.parse(table.get(key("a")) or {})
     table.put(memory_document("a", suspend=1))
@@ -153,16 +153,16 @@ def test_what_python_takes_for_equal_is_judged_again() -> None:
         table.parse(table.get(key("a")) or {})
 
 
-def test_few_objects_are_kept_as_they_were_judged() -> None:
+def test_parse_cache_is_limited() -> None:
     table = table_of(*(memory_document(f"a{number}") for number in range(MAX_PARSED_MEMORIES + 10)))
 
-    for one in table.keys(AGENT_MEMORY):
-        table.parse(table.get(one) or {})
+    for parsed_key in table.keys(AGENT_MEMORY):
+        table.parse(table.get(parsed_key) or {})
 
     assert len(table._parsed) == MAX_PARSED_MEMORIES
 
 
-def test_an_object_is_forgotten_with_its_claim() -> None:
+def test_removed_object_releases_its_claim() -> None:
     table = table_of(memory_document("a"))
 
     table.remove(key("a"))
@@ -171,7 +171,7 @@ def test_an_object_is_forgotten_with_its_claim() -> None:
     assert (table.get(key("a")), table.find_owner("a"), list(table.list_claimants("a"))) == (None, None, [])
 
 
-def test_keys_come_sorted_and_of_one_kind() -> None:
+def test_keys_are_sorted_and_of_one_kind() -> None:
     table = table_of(memory_document("b"), memory_document("a"), connection_document())
 
     assert table.keys(AGENT_MEMORY) == [key("a"), key("b")]
@@ -185,9 +185,7 @@ def test_keys_come_sorted_and_of_one_kind() -> None:
         (("", "u2"), ("2026-01-01T00:00:00Z", "u1"), "one"),
     ],
 )
-def test_the_oldest_object_owns_the_slug_then_the_smallest_uid(
-    one: tuple[str, str], other: tuple[str, str], owner: str
-) -> None:
+def test_oldest_object_then_smallest_uid_owns_slug(one: tuple[str, str], other: tuple[str, str], owner: str) -> None:
     documents = [
         memory_document(name, agent="bot", metadata={"creationTimestamp": created, "uid": uid})
         for name, (created, uid) in (("one", one), ("other", other))
@@ -197,7 +195,7 @@ def test_the_oldest_object_owns_the_slug_then_the_smallest_uid(
         assert table_of(*order).find_owner("bot") == key(owner)
 
 
-def test_the_slug_goes_to_the_next_when_its_owner_is_gone() -> None:
+def test_slug_passes_to_next_claimant() -> None:
     table = table_of(
         memory_document("old", agent="bot"),
         memory_document("new", agent="bot", metadata={"creationTimestamp": "2026-02-01T00:00:00Z"}),
@@ -209,7 +207,7 @@ def test_the_slug_goes_to_the_next_when_its_owner_is_gone() -> None:
     assert list(table.list_claimants("bot")) == [key("new")]
 
 
-def test_a_changed_slug_leaves_no_claim_behind() -> None:
+def test_changed_slug_releases_old_claim() -> None:
     table = table_of(memory_document("a", agent="one"))
 
     table.put(memory_document("a", agent="two"))
@@ -217,7 +215,7 @@ def test_a_changed_slug_leaves_no_claim_behind() -> None:
     assert (table.find_owner("one"), table.find_owner("two")) == (None, key("a"))
 
 
-def test_a_connection_knows_its_users_in_its_own_namespace() -> None:
+def test_connection_finds_users_in_own_namespace() -> None:
     table = table_of(
         memory_document("a"),
         memory_document("b", connectionRef={"name": "other"}),
@@ -229,7 +227,7 @@ def test_a_connection_knows_its_users_in_its_own_namespace() -> None:
     assert table.find_users(key_of(connection_document())) == [key("a")]
 
 
-def test_a_connection_s_users_may_be_of_other_namespaces() -> None:
+def test_connection_finds_users_in_other_namespaces() -> None:
     table = ObjectTable()
     table.put(memory_document("a", connectionRef={"name": "main", "namespace": "infra"}))
     table.put(memory_document("b", connectionRef={"name": "main"}))
@@ -245,30 +243,30 @@ def document(version: int = 1, uid: str = "u", **more: Any) -> Json:
 
 @dataclass(slots=True)
 class VersionedCluster(FakeCluster):
-    """Gives the next write this version; by then the table has what came `meanwhile`.
+    """Returns `version` for the next write, after putting the event `concurrent_event` into the table.
 
     Attributes:
-        answers_late: versions that are told only once it goes on.
+        delayed_versions: Versions whose responses wait for `resume`.
     """
 
     version: str = "2"
     table: ObjectTable | None = None
-    meanwhile: Json | None = None
-    answers_late: set[str] = field(default_factory=set)
-    goes_on: asyncio.Event = field(default_factory=asyncio.Event)
+    concurrent_event: Json | None = None
+    delayed_versions: set[str] = field(default_factory=set)
+    resume: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def write_status(self, kind: str, metadata: Metadata, status: Json) -> str:
         version = self.version
         await FakeCluster.write_status(self, kind, metadata, status)
-        if self.table is not None and self.meanwhile is not None:
-            self.table.put(self.meanwhile)
-        if version in self.answers_late:
-            await self.goes_on.wait()
+        if self.table is not None and self.concurrent_event is not None:
+            self.table.put(self.concurrent_event)
+        if version in self.delayed_versions:
+            await self.resume.wait()
         return version
 
 
 class Scene:
-    """A table with one object of version 1, whose first write has version 2."""
+    """Table with one object of version 1, whose first write has version 2."""
 
     def __init__(self) -> None:
         self.table = ObjectTable()
@@ -276,8 +274,8 @@ class Scene:
         self.statuses = Statuses(self.table, self.cluster, FakeClock())
         self.table.put(document())
 
-    async def write(self, status: Json, *, version: int = 2, meanwhile: Json | None = None) -> bool:
-        self.cluster.version, self.cluster.meanwhile = str(version), meanwhile
+    async def write(self, status: Json, *, version: int = 2, concurrent_event: Json | None = None) -> bool:
+        self.cluster.version, self.cluster.concurrent_event = str(version), concurrent_event
         found = self.table.get(KEY)
         assert found is not None
         return await self.statuses.write(found, Metadata.model_validate(found["metadata"]), status)
@@ -292,7 +290,7 @@ def scene() -> Scene:
     return Scene()
 
 
-async def test_what_was_written_is_known_at_once_and_not_written_twice(scene: Scene) -> None:
+async def test_written_status_is_visible_at_once(scene: Scene) -> None:
     assert await scene.write({"step": "Create"})
     scene.table.put(document())
 
@@ -301,7 +299,7 @@ async def test_what_was_written_is_known_at_once_and_not_written_twice(scene: Sc
     assert len(scene.cluster.statuses) == 1
 
 
-async def test_a_change_that_comes_late_keeps_the_status_that_was_written_after_it(scene: Scene) -> None:
+async def test_late_event_keeps_newer_status(scene: Scene) -> None:
     await scene.write({"step": "Create"}, version=3)
     scene.table.put(document(2, spec={"verify": "None"}, status={}))
 
@@ -311,7 +309,7 @@ async def test_a_change_that_comes_late_keeps_the_status_that_was_written_after_
 
 
 @pytest.mark.parametrize("version", [2, 3])
-async def test_once_it_has_come_or_was_passed_over_what_came_counts(scene: Scene, version: int) -> None:
+async def test_watched_status_wins_once_caught_up(scene: Scene, version: int) -> None:
     await scene.write({"step": "Create"})
     scene.table.put(document(version, status={"step": "Verify"}))
     assert scene.status == {"step": "Verify"}
@@ -320,30 +318,30 @@ async def test_once_it_has_come_or_was_passed_over_what_came_counts(scene: Scene
     assert scene.status == {}
 
 
-async def test_what_another_wrote_after_it_is_not_lost_where_the_watch_is_faster_than_the_answer(scene: Scene) -> None:
-    await scene.write({"step": "Create"}, meanwhile=document(3, status={"step": "Verify"}))
+async def test_watch_faster_than_response_wins(scene: Scene) -> None:
+    await scene.write({"step": "Create"}, concurrent_event=document(3, status={"step": "Verify"}))
 
     assert scene.status == {"step": "Verify"}
 
 
-async def test_of_two_writes_the_later_one_stands_whichever_is_answered_first(scene: Scene) -> None:
-    scene.cluster.answers_late.add("2")
+async def test_later_write_wins_in_any_response_order(scene: Scene) -> None:
+    scene.cluster.delayed_versions.add("2")
     first = asyncio.create_task(scene.write({"step": "Create"}))
     await asyncio.sleep(0)
     await scene.write({"step": "Verify"}, version=3)
-    scene.cluster.goes_on.set()
+    scene.cluster.resume.set()
     await first
 
     assert scene.status == {"step": "Verify"}
 
 
-async def test_what_the_server_holds_already_is_not_written_by_every_pass(scene: Scene) -> None:
+async def test_identical_status_is_not_rewritten(scene: Scene) -> None:
     await scene.write({"known": 1, "of a later version": 2}, version=1)
 
     assert not await scene.write({"known": 1, "of a later version": 2})
 
 
-async def test_another_object_of_the_name_begins_with_nothing(scene: Scene) -> None:
+async def test_recreated_object_has_no_status(scene: Scene) -> None:
     await scene.write({"step": "Create"}, version=9)
 
     scene.table.put(document(2, uid="another"))
@@ -353,7 +351,7 @@ async def test_another_object_of_the_name_begins_with_nothing(scene: Scene) -> N
     assert scene.status == {}
 
 
-async def test_an_object_that_went_leaves_nothing_to_one_of_its_name(scene: Scene) -> None:
+async def test_removed_object_leaves_no_status(scene: Scene) -> None:
     await scene.write({"step": "Create"}, version=9)
     scene.table.remove(KEY)
 
@@ -362,7 +360,7 @@ async def test_an_object_that_went_leaves_nothing_to_one_of_its_name(scene: Scen
     assert scene.status == {}
 
 
-async def test_without_versions_whatever_comes_next_counts(scene: Scene) -> None:
+async def test_unversioned_write_yields_to_next_event(scene: Scene) -> None:
     scene.cluster.version = ""
     found = scene.table.get(KEY) or {}
     await scene.statuses.write(found, Metadata.model_validate(found["metadata"]), {"step": "Create"})
@@ -373,7 +371,7 @@ async def test_without_versions_whatever_comes_next_counts(scene: Scene) -> None
     assert scene.status == {}
 
 
-async def test_what_was_not_written_is_not_known(scene: Scene) -> None:
+async def test_failed_write_is_not_visible(scene: Scene) -> None:
     scene.cluster.error = LeadershipLost("another process leads")
 
     with pytest.raises(LeadershipLost):

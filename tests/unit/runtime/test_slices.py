@@ -1,4 +1,4 @@
-"""Long work leaves the loop to others, and to one slice of one work at a time."""
+"""Long work runs in slices: it yields to the event loop and to other work."""
 
 import asyncio
 import time
@@ -10,10 +10,10 @@ from agentmemory_operator.runtime import slices
 from agentmemory_operator.runtime.slices import map_with_pauses, run_in_slices, run_without_pause
 
 
-def counting(steps: int, seen: list[str], name: str) -> Generator[None, None, str]:
+def counting(steps: int, steps_done: list[str], name: str) -> Generator[None, None, str]:
     for _ in range(steps):
-        seen.append(name)
-        # So that each step is a slice.
+        steps_done.append(name)
+        # Longer than a slice: each step is one slice.
         time.sleep(0.002)
         yield
     return name
@@ -24,41 +24,43 @@ def short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slices, "SLICE_S", 0.001)
 
 
-async def test_others_have_a_turn_between_the_slices_however_many_works_there_are() -> None:
-    seen: list[str] = []
-    works = [asyncio.create_task(run_in_slices(counting(5, seen, str(number)))) for number in range(8)]
+async def test_loop_runs_between_slices() -> None:
+    steps_done: list[str] = []
+    works = [asyncio.create_task(run_in_slices(counting(5, steps_done, str(number)))) for number in range(8)]
     turns = 0
     while not all(work.done() for work in works):
-        before = len(seen)
+        before = len(steps_done)
         await asyncio.sleep(0)
         turns += 1
-        # The first slices are free, so that short work is done at once; then the first of all has the lane.
-        assert len(seen) - before <= (8 + 1 if turns == 1 else 1)
+        # First slices run at once, which completes short work; after that one work runs at a time.
+        assert len(steps_done) - before <= (8 + 1 if turns == 1 else 1)
 
     assert [await work for work in works] == [str(number) for number in range(8)]
-    assert sorted(seen) == sorted(str(number) for number in range(8) for _ in range(5))
+    assert sorted(steps_done) == sorted(str(number) for number in range(8) for _ in range(5))
 
 
-async def test_no_work_waits_until_another_is_done() -> None:
-    seen: list[str] = []
-    await asyncio.gather(run_in_slices(counting(20, seen, "long")), run_in_slices(counting(3, seen, "short")))
+async def test_long_work_does_not_block_short_work() -> None:
+    steps_done: list[str] = []
+    await asyncio.gather(
+        run_in_slices(counting(20, steps_done, "long")), run_in_slices(counting(3, steps_done, "short"))
+    )
 
-    assert "short" not in seen[12:]
+    assert "short" not in steps_done[12:]
 
 
-async def test_what_goes_wrong_is_raised_and_others_go_on() -> None:
+async def test_error_does_not_stop_other_work() -> None:
     def broken() -> Generator[None, None, None]:
         time.sleep(0.002)
         yield
         raise ValueError("no")
 
-    seen: list[str] = []
+    steps_done: list[str] = []
     failed, done = await asyncio.gather(
-        run_in_slices(broken()), run_in_slices(counting(3, seen, "a")), return_exceptions=True
+        run_in_slices(broken()), run_in_slices(counting(3, steps_done, "a")), return_exceptions=True
     )
 
     assert (str(failed), done) == ("no", "a")
 
 
-def test_one_by_one_gives_each_result_in_order() -> None:
+def test_results_keep_their_order() -> None:
     assert run_without_pause(map_with_pauses(lambda place, item: (place, item), "ab")) == [(0, "a"), (1, "b")]

@@ -1,4 +1,4 @@
-"""Two objects of one second claim a slug: the operator and the API choose the same one."""
+"""Tie-break for a slug claimed by two objects of the same second, equal in operator and API."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def claim(name: str, uid: str, status: Any = None) -> dict[str, Any]:
     ("first", "second", "owner"),
     [(None, None, "a"), (COLLECTION, None, "a"), (None, COLLECTION, "b"), (COLLECTION, COLLECTION, "a")],
 )
-def test_the_one_with_the_collection_owns_the_slug_else_the_smaller_uid(first: Any, second: Any, owner: str) -> None:
+def test_collection_then_smaller_uid_owns_slug(first: Any, second: Any, owner: str) -> None:
     table = ObjectTable()
     for document in (claim("b", "2", second), claim("a", "1", first)):
         table.put(document)
@@ -27,5 +27,5 @@ def test_the_one_with_the_collection_owns_the_slug_else_the_smaller_uid(first: A
 
 
 @pytest.mark.parametrize("status", [None, {}, {"collection": None}, "nonsense"])
-def test_a_status_without_a_collection_holds_none(status: Any) -> None:
+def test_invalid_status_has_no_collection(status: Any) -> None:
     assert not has_collection(claim("a", "1", status))

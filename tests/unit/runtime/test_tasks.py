@@ -1,4 +1,4 @@
-"""A compare-and-set loop reads again after each lost write, and ends."""
+"""Compare-and-set loop: reads again after each conflict, with bounded attempts."""
 
 import pytest
 
@@ -7,10 +7,10 @@ from agentmemory_operator.runtime.tasks import update
 
 
 class Register:
-    """A value with a version; `ahead` other writers come in between a read and a write."""
+    """Versioned value. The next `conflicts` writes each follow a write of another writer."""
 
-    def __init__(self, ahead: int) -> None:
-        self.version, self.value, self.ahead, self.reads = 0, "", ahead, 0
+    def __init__(self, conflicts: int) -> None:
+        self.version, self.value, self.conflicts, self.reads = 0, "", conflicts, 0
 
     async def read(self) -> tuple[int, str]:
         self.reads += 1
@@ -18,8 +18,8 @@ class Register:
 
     async def append(self, read: tuple[int, str]) -> str | None:
         version, value = read
-        if self.ahead:
-            self.ahead -= 1
+        if self.conflicts:
+            self.conflicts -= 1
             self.version, self.value = self.version + 1, self.value + "o"
         if version != self.version:
             return None
@@ -27,16 +27,16 @@ class Register:
         return self.value
 
 
-@pytest.mark.parametrize("ahead", [0, 1, 4])
-async def test_a_write_loses_nothing_of_other_writers(ahead: int) -> None:
-    register = Register(ahead)
+@pytest.mark.parametrize("conflicts", [0, 1, 4])
+async def test_write_keeps_other_writes(conflicts: int) -> None:
+    register = Register(conflicts)
 
     written = await update(register.read, register.append, busy=StoreUnavailable("busy"), max_attempts=5)
 
-    assert (written, register.value, register.reads) == ("o" * ahead + "x", "o" * ahead + "x", ahead + 1)
+    assert (written, register.value, register.reads) == ("o" * conflicts + "x", "o" * conflicts + "x", conflicts + 1)
 
 
-async def test_a_bounded_number_of_attempts_ends_in_the_error() -> None:
+async def test_attempts_are_bounded() -> None:
     register = Register(9)
 
     with pytest.raises(StoreUnavailable, match="busy"):
@@ -45,7 +45,7 @@ async def test_a_bounded_number_of_attempts_ends_in_the_error() -> None:
     assert (register.value, register.reads) == ("ooooo", 5)
 
 
-async def test_a_result_that_is_falsy_ends_the_loop() -> None:
+async def test_falsy_result_ends_the_loop() -> None:
     async def read() -> int:
         return 1
 

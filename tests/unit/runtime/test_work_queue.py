@@ -1,4 +1,4 @@
-"""The work queue: one pass per key at a time, folded requests, bounded retries."""
+"""Work queue: one pass per key at a time, merged requests, bounded retries."""
 
 import asyncio
 import contextlib
@@ -24,10 +24,10 @@ SHORT_S = 0.01
 
 
 @contextlib.asynccontextmanager
-async def working(
+async def running_queue(
     handle: Callable[[str], Awaitable[float | None]], *, share: int = 2, width: int = 8
 ) -> AsyncIterator[WorkQueue[str]]:
-    """The lane of a key is its first letter; all are one tenant's but those with a capital, each of its own."""
+    """Run a queue. The lane of a key is its first letter; capitals are tenants of their own, the rest share one."""
     queue: WorkQueue[str] = WorkQueue(handle, share=share, place_of=place_of, width=width)
     task = asyncio.create_task(queue.run())
     try:
@@ -48,14 +48,14 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-async def settle() -> None:
-    """Let everything that is ready run."""
+async def run_ready_tasks() -> None:
+    """Run all tasks that are ready."""
     for _ in range(10):
         await asyncio.sleep(0)
 
 
 class Gate:
-    """A pass that waits to be let on, and notes who runs."""
+    """Pass that blocks until opened and records the running keys."""
 
     def __init__(self) -> None:
         self.started: list[str] = []
@@ -74,73 +74,73 @@ class Gate:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Retries in milliseconds."""
+    """Set retry delays to milliseconds."""
     monkeypatch.setattr(workqueue, "FIRST_RETRY_S", 0.001)
     monkeypatch.setattr(workqueue, "MAX_RETRY_S", 0.004)
 
 
-async def test_a_requested_key_gets_a_pass() -> None:
+async def test_requested_key_gets_a_pass() -> None:
     gate = Gate()
-    async with working(gate.handle) as queue:
+    async with running_queue(gate.handle) as queue:
         queue.request("a")
-        await settle()
+        await run_ready_tasks()
 
     assert gate.started == ["a"]
 
 
-async def test_requests_before_a_pass_are_folded_into_it() -> None:
+async def test_requests_before_a_pass_are_merged() -> None:
     gate = Gate()
     gate.open.set()
-    async with working(gate.handle) as queue:
+    async with running_queue(gate.handle) as queue:
         for _ in range(5):
             queue.request("a")
-        await settle()
+        await run_ready_tasks()
 
     assert gate.started == ["a"]
 
 
-async def test_a_key_has_one_pass_at_a_time_and_requests_meanwhile_make_one_more() -> None:
+async def test_requests_during_a_pass_add_one_more() -> None:
     gate = Gate()
-    async with working(gate.handle) as queue:
+    async with running_queue(gate.handle) as queue:
         queue.request("a")
-        await settle()
+        await run_ready_tasks()
         for _ in range(5):
             queue.request("a")
-        await settle()
+        await run_ready_tasks()
         assert gate.started == ["a"]
         gate.open.set()
-        await settle()
+        await run_ready_tasks()
 
     assert (gate.started, gate.overlaps) == (["a", "a"], 0)
 
 
-async def test_different_keys_run_side_by_side_up_to_the_share() -> None:
+async def test_keys_run_concurrently_up_to_share() -> None:
     gate = Gate()
-    async with working(gate.handle, share=2) as queue:
+    async with running_queue(gate.handle, share=2) as queue:
         for key in "abc":
             queue.request(key)
-        await settle()
+        await run_ready_tasks()
         assert gate.running == {"a", "b"}
         gate.open.set()
-        await settle()
+        await run_ready_tasks()
 
     assert gate.started == ["a", "b", "c"]
 
 
-async def test_a_lane_has_no_more_passes_at_a_time_than_its_width() -> None:
+async def test_lane_concurrency_is_its_width() -> None:
     gate = Gate()
-    async with working(gate.handle, width=2, share=8) as queue:
+    async with running_queue(gate.handle, width=2, share=8) as queue:
         for number in range(6):
             queue.request(f"a{number}")
-        await settle()
+        await run_ready_tasks()
         assert gate.running == {"a0", "a1"}
         gate.open.set()
-        await settle()
+        await run_ready_tasks()
 
     assert gate.started == [f"a{number}" for number in range(6)]
 
 
-async def test_a_lane_that_stands_holds_up_no_other() -> None:
+async def test_blocked_lane_does_not_block_others() -> None:
     gate, passed = Gate(), []
 
     async def handle(key: str) -> float | None:
@@ -149,37 +149,37 @@ async def test_a_lane_that_stands_holds_up_no_other() -> None:
         passed.append(key)
         return None
 
-    async with working(handle, share=3, width=2) as queue:
+    async with running_queue(handle, share=3, width=2) as queue:
         for key in ("a0", "a1", "a2", "b0", "b1", "c0"):
             queue.request(key)
-        await settle()
+        await run_ready_tasks()
         assert sorted(passed) == ["b0", "b1", "c0"]
         assert gate.running == {"a0", "a1"}
 
 
-async def test_a_lane_that_was_full_and_ran_empty_takes_keys_again() -> None:
+async def test_emptied_lane_accepts_keys_again() -> None:
     gate = Gate()
     gate.open.set()
-    async with working(gate.handle, width=1) as queue:
+    async with running_queue(gate.handle, width=1) as queue:
         for _ in range(3):
             for key in ("a0", "a1", "b0"):
                 queue.request(key)
-            await settle()
-            await settle()
+            await run_ready_tasks()
+            await run_ready_tasks()
 
     assert sorted(gate.started) == sorted(["a0", "a1", "b0"] * 3)
     assert not queue._line._tenants
     assert not queue._line._in_lane
 
 
-async def test_a_pass_says_when_the_next_one_is_due() -> None:
+async def test_pass_schedules_the_next() -> None:
     started: list[str] = []
 
     async def handle(key: str) -> float | None:
         started.append(key)
         return SHORT_S if len(started) < 3 else None
 
-    async with working(handle) as queue:
+    async with running_queue(handle) as queue:
         queue.request("a")
         await until(lambda: len(started) == 3)
         await asyncio.sleep(3 * SHORT_S)
@@ -187,46 +187,46 @@ async def test_a_pass_says_when_the_next_one_is_due() -> None:
     assert len(started) == 3
 
 
-async def test_the_earlier_of_two_requests_stands() -> None:
+async def test_earliest_request_wins() -> None:
     gate = Gate()
     gate.open.set()
-    async with working(gate.handle) as queue:
+    async with running_queue(gate.handle) as queue:
         queue.request("a", after_s=100)
         queue.request("a", after_s=SHORT_S)
         queue.request("a", after_s=200)
         await until(lambda: gate.started == ["a"])
 
 
-async def test_a_request_for_now_takes_the_place_of_a_later_one() -> None:
+async def test_immediate_request_replaces_timer() -> None:
     gate = Gate()
     gate.open.set()
-    async with working(gate.handle) as queue:
+    async with running_queue(gate.handle) as queue:
         queue.request("a", after_s=2 * SHORT_S)
         queue.request("a")
-        await settle()
+        await run_ready_tasks()
         await asyncio.sleep(4 * SHORT_S)
 
     assert gate.started == ["a"]
 
 
-async def test_a_timer_that_fires_during_a_pass_asks_for_one_more() -> None:
+async def test_timer_during_a_pass_adds_one_more() -> None:
     gate = Gate()
-    async with working(gate.handle) as queue:
+    async with running_queue(gate.handle) as queue:
         queue.request("a")
-        await settle()
+        await run_ready_tasks()
         queue.request("a", after_s=SHORT_S)
         await asyncio.sleep(3 * SHORT_S)
         gate.open.set()
-        await settle()
+        await run_ready_tasks()
 
     assert gate.started == ["a", "a"]
 
 
-async def test_a_timer_that_fires_while_its_key_waits_does_not_hide_the_next() -> None:
+async def test_timer_of_waiting_key_does_not_block_next() -> None:
     gate = Gate()
-    async with working(gate.handle, share=1) as queue:
+    async with running_queue(gate.handle, share=1) as queue:
         queue.request("busy")
-        await settle()
+        await run_ready_tasks()
         queue.request("a")
         queue.request("a", after_s=SHORT_S)
         await asyncio.sleep(3 * SHORT_S)
@@ -236,12 +236,12 @@ async def test_a_timer_that_fires_while_its_key_waits_does_not_hide_the_next() -
         await until(lambda: gate.started == ["busy", "a", "a"])
 
 
-async def test_a_key_that_is_forgotten_has_no_timer_and_no_further_pass() -> None:
+async def test_forgotten_key_gets_no_further_pass() -> None:
     gate = Gate()
-    async with working(gate.handle) as queue:
+    async with running_queue(gate.handle) as queue:
         queue.request("timed", after_s=SHORT_S)
         queue.request("running")
-        await settle()
+        await run_ready_tasks()
         queue.request("running")
         queue.forget("timed")
         queue.forget("running")
@@ -254,7 +254,7 @@ async def test_a_key_that_is_forgotten_has_no_timer_and_no_further_pass() -> Non
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("error", [TransientError("away"), ValueError("a defect")])
-async def test_a_pass_that_fails_is_tried_again_and_stops_no_worker(error: Exception) -> None:
+async def test_failed_pass_is_retried(error: Exception) -> None:
     passes = dict.fromkeys(("good", "bad"), 0)
 
     async def handle(key: str) -> float | None:
@@ -263,14 +263,14 @@ async def test_a_pass_that_fails_is_tried_again_and_stops_no_worker(error: Excep
             raise error
         return None
 
-    async with working(handle, share=1) as queue:
+    async with running_queue(handle, share=1) as queue:
         queue.request("bad")
         queue.request("good")
         await until(lambda: passes == {"good": 1, "bad": 4})
 
 
 @pytest.mark.usefixtures("quick")
-async def test_only_an_unexpected_error_is_logged_with_its_trace(caplog: pytest.LogCaptureFixture) -> None:
+async def test_only_unexpected_errors_log_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
     errors: list[Exception] = [TransientError("away"), ValueError("a defect")]
 
     async def handle(key: str) -> float | None:
@@ -279,15 +279,15 @@ async def test_only_an_unexpected_error_is_logged_with_its_trace(caplog: pytest.
         return None
 
     with caplog.at_level(logging.WARNING, logger=workqueue.__name__):
-        async with working(handle) as queue:
+        async with running_queue(handle) as queue:
             queue.request("a")
             await until(lambda: not errors)
-            await settle()
+            await run_ready_tasks()
 
     assert [record.getMessage() for record in caplog.records if record.exc_info] == ["a: the pass failed"]
 
 
-def test_retries_grow_are_jittered_and_stay_bounded() -> None:
+def test_backoff_grows_with_jitter_up_to_limit() -> None:
     async def handle(key: int) -> float | None:
         return None
 
@@ -302,7 +302,7 @@ def test_retries_grow_are_jittered_and_stay_bounded() -> None:
     assert len({round(delay, 3) for delay in last}) > 150
 
 
-def test_a_wait_that_the_other_side_asks_for_is_kept_within_bounds() -> None:
+def test_retry_after_is_bounded() -> None:
     async def handle(key: str) -> float | None:
         return None
 
@@ -313,7 +313,7 @@ def test_a_wait_that_the_other_side_asks_for_is_kept_within_bounds() -> None:
 
 
 @pytest.mark.usefixtures("quick")
-async def test_a_success_ends_the_growth() -> None:
+async def test_success_resets_backoff() -> None:
     errors: list[Exception] = [TransientError("away")] * 3
 
     async def handle(key: str) -> float | None:
@@ -321,19 +321,19 @@ async def test_a_success_ends_the_growth() -> None:
             raise errors.pop()
         return None
 
-    async with working(handle) as queue:
+    async with running_queue(handle) as queue:
         queue.request("a")
         await until(lambda: not errors and not queue._failures)
 
         assert queue._backoff("a", TransientError("away")) <= 0.001
 
 
-async def test_cancelling_stops_the_workers_in_the_middle_of_a_pass() -> None:
+async def test_cancelling_stops_running_passes() -> None:
     gate = Gate()
     queue: WorkQueue[str] = WorkQueue(gate.handle)
     task = asyncio.create_task(queue.run())
     queue.request("a")
-    await settle()
+    await run_ready_tasks()
 
     task.cancel()
 
@@ -341,7 +341,7 @@ async def test_cancelling_stops_the_workers_in_the_middle_of_a_pass() -> None:
         await task
 
 
-async def test_a_queue_is_stuck_only_while_work_waits_and_nothing_moves() -> None:
+async def test_queue_is_stuck_while_work_waits() -> None:
     release = asyncio.Event()
 
     async def handle(key: str) -> None:
@@ -361,7 +361,7 @@ async def test_a_queue_is_stuck_only_while_work_waits_and_nothing_moves() -> Non
     running.cancel()
 
 
-async def test_a_tenant_whose_passes_never_end_keeps_no_other_from_its_own() -> None:
+async def test_endless_passes_do_not_block_other_tenants() -> None:
     gate, passed = Gate(), []
 
     async def handle(key: str) -> float | None:
@@ -370,28 +370,28 @@ async def test_a_tenant_whose_passes_never_end_keeps_no_other_from_its_own() -> 
         passed.append(key)
         return None
 
-    async with working(handle, share=4) as queue:
+    async with running_queue(handle, share=4) as queue:
         for number in range(100):
             queue.request(f"{'abcdefgh'[number % 8]}{number}")
-        await settle()
+        await run_ready_tasks()
         assert len(gate.running) == 4
         for key in ("A", "B", "C"):
             queue.request(key)
-        await settle()
+        await run_ready_tasks()
 
     assert passed == ["A", "B", "C"]
 
 
-async def test_a_key_that_is_forgotten_waits_no_more() -> None:
+async def test_forgotten_key_leaves_the_queue() -> None:
     gate = Gate()
-    async with working(gate.handle, share=1) as queue:
+    async with running_queue(gate.handle, share=1) as queue:
         queue.request("busy")
-        await settle()
+        await run_ready_tasks()
         queue.request("gone")
         queue.forget("gone")
         assert queue.length == 0
         gate.open.set()
-        await settle()
+        await run_ready_tasks()
 
     assert gate.started == ["busy"]
 
@@ -400,7 +400,7 @@ GREEDY, OTHER = "greedy", "other"
 
 
 def table_of_both() -> ObjectTable:
-    """40 connections of one namespace, and one of another that comes last."""
+    """Return a table with 40 connections of one namespace and, last, one of another."""
     table = ObjectTable()
     for namespace, count in ((GREEDY, 40), (OTHER, 1)):
         for number in range(count):
@@ -410,7 +410,7 @@ def table_of_both() -> ObjectTable:
     return table
 
 
-async def test_a_round_comes_to_everybody_while_one_tenants_never_end() -> None:
+async def test_endless_call_does_not_block_periodic_round() -> None:
     seen: list[Key] = []
     other = asyncio.Event()
 
@@ -431,7 +431,7 @@ async def test_a_round_comes_to_everybody_while_one_tenants_never_end() -> None:
     assert len(seen) == 3, "two of the one, one of the other"
 
 
-async def test_everybody_is_asked_and_a_tenants_silence_keeps_nobody_from_being_asked() -> None:
+async def test_blocked_tenant_does_not_block_gather() -> None:
     table, asked, all_asked = table_of_both(), list[Key](), asyncio.Event()
 
     async def ask(key: Key) -> str:
@@ -447,7 +447,7 @@ async def test_everybody_is_asked_and_a_tenants_silence_keeps_nobody_from_being_
     assert sorted(key.namespace for key in asked[:3]) == [GREEDY, GREEDY, OTHER]
 
 
-async def test_what_one_raises_ends_the_round_as_it_is() -> None:
+async def test_error_ends_gather() -> None:
     async def ask(key: Key) -> None:
         raise LeadershipLost("somebody leads")
 

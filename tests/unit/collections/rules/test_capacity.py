@@ -1,4 +1,4 @@
-"""What a collection takes of a server's process, and what is made of how full it is."""
+"""Memory maps that a collection needs, and the capacity of a server process."""
 
 import pathlib
 from typing import Any
@@ -41,31 +41,31 @@ def maps(used: int, *, limit: int = 1000) -> tuple[Load, ...]:
 
 
 @pytest.mark.parametrize("row", GOLDEN["maps"], ids=lambda row: f"{row['segments']}x{row['indexes']}")
-def test_a_collection_takes_what_was_seen_of_a_real_server_or_a_little_more(row: dict[str, int]) -> None:
+def test_need_matches_measurements(row: dict[str, int]) -> None:
     takes = need_of(shape(row["segments"], row["indexes"])).maps
 
     assert row["seen"] <= takes <= row["seen"] * 1.06
 
 
-def test_a_collection_of_unknown_layout_is_taken_for_one_of_the_designs() -> None:
+def test_default_need_is_the_default_layout() -> None:
     assert need_of(shape(2, len(RETRIEVAL_INDEXES))).maps == DEFAULT_NEED.maps
 
 
-def test_segments_that_the_server_chooses_are_as_many_as_it_may_choose() -> None:
+def test_automatic_segments_count_as_maximum() -> None:
     assert need_of(shape(0, 11)).maps == need_of(shape(None, 11)).maps == need_of(shape(8, 11)).maps
 
 
 @pytest.mark.parametrize(
     ("shards", "factor", "peers", "here"), [(3, 1, 3, 1), (3, 2, 3, 2), (4, 2, 3, 3), (None, 1, 3, 1)]
 )
-def test_a_node_has_its_part_of_the_replicas(shards: int | None, factor: int, peers: int, here: int) -> None:
+def test_node_holds_its_share_of_replicas(shards: int | None, factor: int, peers: int, here: int) -> None:
     spread = shape(2, 11, shard_number=shards, replication_factor=factor)
 
     assert need_of(spread, peers=peers).maps == here * need_of(shape(2, 11)).maps
 
 
 @pytest.mark.parametrize("case", GOLDEN["decisions"], ids=lambda case: case["name"])
-def test_whether_it_fits(case: dict[str, Any]) -> None:
+def test_golden_decisions(case: dict[str, Any]) -> None:
     process = Process(
         open_maps=case["maps"],
         max_maps=case.get("max_maps", 1000),
@@ -80,7 +80,7 @@ def test_whether_it_fits(case: dict[str, Any]) -> None:
     assert (short is None) is case["fits"], short
 
 
-def test_a_refusal_says_the_cost_the_limit_and_the_way_out() -> None:
+def test_refusal_states_cost_limit_and_remedy() -> None:
     short = find_shortage(maps(60_000, limit=65_530), need_of(shape(2, 11)))
 
     assert short is not None
@@ -88,7 +88,7 @@ def test_a_refusal_says_the_cost_the_limit_and_the_way_out() -> None:
         assert word in short
 
 
-def test_a_refusal_reads_the_same_while_the_numbers_move() -> None:
+def test_refusal_text_is_stable() -> None:
     need = need_of(shape(2, 11))
 
     assert find_shortage(maps(60_000, limit=65_530), need) == find_shortage(maps(60_017, limit=65_530), need)
@@ -107,28 +107,29 @@ def test_a_refusal_reads_the_same_while_the_numbers_move() -> None:
         (689, Level.NEAR, Level.ROOM),
     ],
 )
-def test_a_level_is_left_only_when_the_load_has_clearly_fallen(used: int, before: Level | None, level: Level) -> None:
+def test_level_falls_with_hysteresis(used: int, before: Level | None, level: Level) -> None:
     assert level_of(maps(used), before) is level
 
 
-def test_what_does_not_tell_is_unknown_and_files_alone_do_not_say_that_there_is_room() -> None:
+def test_missing_figures_give_no_level() -> None:
+    """Open files alone can show a full server, but not a free one."""
     assert level_of(()) is None
     assert level_of(loads_of(Process(open_files=1, max_files=1000))) is None
     assert level_of(loads_of(Process(open_files=900, max_files=1000))) is Level.FULL
 
 
-def test_no_bound_is_guessed() -> None:
+def test_missing_limit_is_not_guessed() -> None:
     assert loads_of(Process(open_maps=50_000)) == ()
 
 
 @pytest.mark.parametrize(("used", "stays"), [(509, True), (491, True), (510, False), (490, False)])
-def test_a_number_is_written_again_when_it_has_moved_by_a_hundredth_of_its_bound(used: int, stays: bool) -> None:
+def test_status_changes_in_steps_of_one_percent(used: int, stays: bool) -> None:
     old = capacity_status(maps(500), None)
 
     assert (capacity_status(maps(used), old) == old) is stays
 
 
-def test_another_bound_is_written_at_once() -> None:
+def test_new_limit_is_written_at_once() -> None:
     old = capacity_status(maps(500), None)
 
     new = capacity_status(maps(500, limit=1001), old)
@@ -139,7 +140,7 @@ def test_another_bound_is_written_at_once() -> None:
 
 
 @pytest.mark.parametrize(("used", "level"), [(1, Level.ROOM), (750, Level.NEAR), (900, Level.FULL)])
-def test_a_condition_tells_its_level_again(used: int, level: Level) -> None:
+def test_level_is_read_from_condition(used: int, level: Level) -> None:
     state = build_condition(level, capacity_status(maps(used), None))
     (condition,) = merge_conditions([], [state], generation=1, now="2026-01-01T00:00:00Z")
 

@@ -1,4 +1,4 @@
-"""From spec to the desired collection."""
+"""Desired collections built from specs."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,7 @@ from tests.support.spec.plans import desired_of
 OPENAI = {"provider": "openai", "model": "a", "dimensions": 8}
 
 
-def test_the_smallest_object_asks_for_the_preset() -> None:
+def test_empty_spec_gets_preset() -> None:
     desired = desired_of()
 
     assert (desired.size, desired.distance) == (256, "Cosine")
@@ -36,13 +36,11 @@ def test_the_smallest_object_asks_for_the_preset() -> None:
         ({"model": "Expression", "expression": "similarity * confidence"}, {("confidence", "float")}),
     ],
 )
-def test_what_only_some_scoring_models_read_is_indexed_with_them(
-    scoring: dict[str, Any], added: set[tuple[str, str]]
-) -> None:
+def test_scoring_model_adds_its_indexes(scoring: dict[str, Any], added: set[tuple[str, str]]) -> None:
     assert set(desired_of({"scoring": scoring}).indexes) == {*RETRIEVAL_INDEXES, *added}
 
 
-def test_the_marker_says_whose_it_is_and_what_its_vectors_are() -> None:
+def test_marker_has_owner_and_embedding() -> None:
     desired = desired_of(generation=5)
 
     assert desired.marker == Marker(
@@ -61,7 +59,7 @@ def test_the_marker_says_whose_it_is_and_what_its_vectors_are() -> None:
     assert marker_from_json(marker_to_json(desired.marker)).agent == "probe"
 
 
-def test_the_marker_names_the_secret_and_never_more() -> None:
+def test_marker_has_secret_reference_only() -> None:
     spec = {"embedding": OPENAI | {"baseURL": "http://e/v1", "secretRef": {"name": "s", "key": "k"}}}
     marker = desired_of(spec).marker
 
@@ -92,7 +90,7 @@ def test_the_marker_names_the_secret_and_never_more() -> None:
         ({"quantization": {"type": "Scalar", "alwaysRam": False}}, "quantization", ScalarQuantization(0.99, False)),
     ],
 )
-def test_a_field_stands_over_the_preset(index: Mapping[str, Any], field: str, value: object) -> None:
+def test_field_overrides_preset(index: Mapping[str, Any], field: str, value: object) -> None:
     desired, preset = settings_by_name(desired_of({"index": index})), settings_by_name(desired_of())
 
     assert desired[field] == value
@@ -110,7 +108,7 @@ def test_a_field_stands_over_the_preset(index: Mapping[str, Any], field: str, va
         {"embedding": OPENAI | {"baseURL": "http://e/v1"}},
     ],
 )
-def test_the_hash_changes_with_everything_that_shapes(spec: Mapping[str, Any]) -> None:
+def test_hash_covers_every_layout_setting(spec: Mapping[str, Any]) -> None:
     assert _hash(spec) != _hash({})
 
 
@@ -124,11 +122,11 @@ def test_the_hash_changes_with_everything_that_shapes(spec: Mapping[str, Any]) -
         {"embedding": {"provider": "wordllama"}},
     ],
 )
-def test_the_hash_stays_with_everything_else(spec: Mapping[str, Any]) -> None:
+def test_hash_ignores_other_settings(spec: Mapping[str, Any]) -> None:
     assert _hash(spec) == _hash({})
 
 
-def test_the_hash_is_twelve_hex_digits_of_the_shape_alone() -> None:
+def test_hash_is_twelve_hex_digits() -> None:
     desired = desired_of()
     assert desired.marker is not None
 
@@ -144,6 +142,6 @@ def _hash(spec: Mapping[str, Any]) -> str:
     return marker.config_hash
 
 
-def test_contents_are_on_disk_unless_the_object_says_otherwise() -> None:
+def test_payload_is_on_disk_by_default() -> None:
     assert creation_of(desired_of())["on_disk_payload"] is True
     assert creation_of(desired_of({"index": {"payload": {"onDisk": False}}}))["on_disk_payload"] is False

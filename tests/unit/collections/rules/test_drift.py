@@ -1,4 +1,4 @@
-"""Drift as text, and which changes are drift at all."""
+"""Drift: its text, and the differences that count."""
 
 from dataclasses import fields, replace
 from typing import get_args
@@ -21,7 +21,7 @@ DESIRED = desired_of()
 PHYSICAL = f"{ALIAS}__1"
 
 
-def told(live: Collection) -> list[str]:
+def describe(live: Collection) -> list[str]:
     plan = plan_changes(DESIRED, observed_of(live), alias=ALIAS, physical="x")
     return [str(difference) for difference in differences(DESIRED, live, plan.changes)]
 
@@ -57,11 +57,11 @@ def told(live: Collection) -> list[str]:
         (DESIRED, []),
     ],
 )
-def test_every_difference_names_its_field_and_both_values(live: Collection, words: list[str]) -> None:
-    assert told(live) == words
+def test_difference_names_field_and_values(live: Collection, words: list[str]) -> None:
+    assert describe(live) == words
 
 
-def test_quantization_that_nobody_asked_for_is_a_difference() -> None:
+def test_unrequested_quantization_is_a_difference() -> None:
     none = desired_of({"index": {"quantization": {"type": "None"}}})
     live = replace(none, quantization=ScalarQuantization(None, always_ram=False))
     changes = plan_changes(none, observed_of(live), alias=ALIAS, physical="x").changes
@@ -71,7 +71,7 @@ def test_quantization_that_nobody_asked_for_is_a_difference() -> None:
     assert found == (Difference("index.quantization", "None", "Scalar (quantile None, always_ram False)"),)
 
 
-def test_a_limit_of_the_strict_mode_is_a_difference_of_its_own() -> None:
+def test_strict_mode_limit_is_a_difference() -> None:
     strict = desired_of({"index": {"strictMode": {"maxQueryLimit": 2000}}})
     live = replace(strict, strict_mode=(("enabled", True), ("max_query_limit", 7)))
     changes = plan_changes(strict, observed_of(live), alias=ALIAS, physical="x").changes
@@ -79,13 +79,13 @@ def test_a_limit_of_the_strict_mode_is_a_difference_of_its_own() -> None:
     assert differences(strict, live, changes) == (Difference("index.strictMode.maxQueryLimit", "2000", "7"),)
 
 
-def test_every_figure_that_can_drift_has_the_path_of_its_field() -> None:
+def test_every_setting_has_a_spec_path() -> None:
     tuning = [kind for kind in get_args(Change) if kind not in (*OWN_CHANGES, Rebuild, CreateIndexes, UpdateStrictMode)]
 
     assert {figure.name for kind in tuning for figure in fields(kind) if figure.compare} <= set(SPEC_PATHS)
 
 
-def test_a_collection_that_says_it_is_as_asked_has_drifted_where_it_differs() -> None:
+def test_converged_collection_can_drift() -> None:
     live = observed_of(with_changes(DESIRED, m=24))
 
     assert is_drift(DESIRED, live, last_physical=PHYSICAL)
@@ -100,13 +100,13 @@ def test_a_collection_that_says_it_is_as_asked_has_drifted_where_it_differs() ->
         observed_of(desired_of({"index": {"hnsw": {"m": 24}}})),
         observed_of(DESIRED, is_aliased=False),
     ],
-    ids=["nothing there", "adopted", "another spec", "interrupted"],
+    ids=["missing", "adopted", "another spec", "interrupted"],
 )
-def test_what_was_never_as_asked_has_not_drifted(observed: object) -> None:
+def test_never_converged_collection_has_no_drift(observed: object) -> None:
     assert not is_drift(DESIRED, observed, last_physical=None)  # type: ignore[arg-type]
 
 
-def test_a_plain_collection_that_was_adopted_can_drift() -> None:
+def test_adopted_plain_collection_can_drift() -> None:
     plain = observed_of(with_changes(DESIRED, m=24), physical=ALIAS, is_aliased=False)
 
     assert is_drift(DESIRED, plain, last_physical=ALIAS)

@@ -1,4 +1,4 @@
-"""What a collection needs of RAM and disk."""
+"""RAM and disk estimates of a collection."""
 
 from dataclasses import replace
 
@@ -27,13 +27,13 @@ FLOATS = Layout(dimensions=128, vector_bytes=512, m=16, segments=2, is_cold=Fals
         (ProductQuantization("X16", True), 72.1),
     ],
 )
-def test_compressed_copies_take_what_was_measured(quantization: Quantization, measured: float) -> None:
+def test_quantized_copies_match_measurements(quantization: Quantization, measured: float) -> None:
     plain, more = estimate(FLOATS, 10_000), estimate(replace(FLOATS, quantization=quantization), 10_000)
 
     assert (more.disk - plain.disk) / 10_000 == pytest.approx(measured, rel=0.25)
 
 
-def test_turbo_takes_what_was_measured() -> None:
+def test_turbo_copies_match_measurements() -> None:
     large = replace(FLOATS, dimensions=256, vector_bytes=1024)
     plain, more = (
         estimate(large, 10_000),
@@ -44,20 +44,20 @@ def test_turbo_takes_what_was_measured() -> None:
 
 
 @pytest.mark.parametrize(("m", "memories", "measured"), [(16, 10_000, 52.0), (32, 10_000, 80.7), (16, 40_000, 59.4)])
-def test_a_graph_takes_what_was_measured(m: int, memories: int, measured: float) -> None:
+def test_graph_matches_measurements(m: int, memories: int, measured: float) -> None:
     with_graph, without = estimate(replace(FLOATS, m=m), memories), estimate(replace(FLOATS, m=0), memories)
 
     assert (with_graph.disk - without.disk) / memories == pytest.approx(measured, rel=0.05)
 
 
-def test_cold_vectors_leave_ram_and_stay_on_disk() -> None:
+def test_cold_vectors_use_disk_only() -> None:
     cached, cold = estimate(FLOATS, 10_000), estimate(replace(FLOATS, is_cold=True), 10_000)
 
     assert cached.ram - cold.ram == pytest.approx(10_000 * 514)
     assert cached.disk == cold.disk
 
 
-def test_copies_outside_ram_count_on_disk_alone() -> None:
+def test_copies_outside_ram_use_disk_only() -> None:
     cold = replace(FLOATS, is_cold=True)
     kept, not_kept = (replace(cold, quantization=ScalarQuantization(0.99, ram)) for ram in (True, False))
 
@@ -65,13 +65,13 @@ def test_copies_outside_ram_count_on_disk_alone() -> None:
     assert estimate(kept, 1000).disk == estimate(not_kept, 1000).disk
 
 
-def test_a_design_s_size_is_near_the_engine_s_own_rule() -> None:
+def test_ram_is_near_engine_rule() -> None:
     desired = desired_of({"embedding": {"provider": "none", "dimensions": 1536}})
 
     assert estimates(desired, 100_000)[AS_CONFIGURED][100_000].ram / MIB == pytest.approx(878, rel=0.15)
 
 
-def test_there_is_a_row_for_every_profile_and_a_size_for_what_is_expected() -> None:
+def test_rows_cover_profiles_and_expected_size() -> None:
     rows = estimates(desired_of(), 250_000)
 
     assert list(rows) == [AS_CONFIGURED, *PROFILES]
@@ -80,14 +80,14 @@ def test_there_is_a_row_for_every_profile_and_a_size_for_what_is_expected() -> N
 
 
 @pytest.mark.parametrize("memories", [10_000, 100_000, 1_000_000])
-def test_low_memory_needs_the_least_ram_and_more_memories_need_more(memories: int) -> None:
+def test_low_memory_profile_needs_least_ram(memories: int) -> None:
     rows = estimates(desired_of({"embedding": {"provider": "none", "dimensions": 1536}}), memories)
 
     assert min(rows, key=lambda name: rows[name][memories].ram) == "LowMemory"
     assert all(sizes[memories].disk >= sizes[10_000].disk for sizes in rows.values())
 
 
-def test_whole_number_vectors_of_an_adopted_collection_count_one_byte() -> None:
+def test_uint8_vectors_count_one_byte() -> None:
     found = replace(desired_of(), datatype="Uint8", quantization=None)
 
     assert (
@@ -95,7 +95,7 @@ def test_whole_number_vectors_of_an_adopted_collection_count_one_byte() -> None:
     )
 
 
-def test_keywords_take_ram_whatever_the_profile() -> None:
+def test_keywords_use_ram_in_every_profile() -> None:
     plain = desired_of({"index": {"profile": "LowMemory"}})
     worded = desired_of({"index": {"profile": "LowMemory", "keyword": {"enabled": True}}})
     without, with_ = estimates(plain, 10_000), estimates(worded, 10_000)
@@ -105,7 +105,7 @@ def test_keywords_take_ram_whatever_the_profile() -> None:
         assert with_[row][10_000].disk - without[row][10_000].disk > 10_000 * 800
 
 
-def test_contents_in_ram_take_a_page_a_segment_of_an_empty_agent_too() -> None:
+def test_empty_payload_in_ram_uses_a_page_per_segment() -> None:
     """Measured on a server: 66 MiB for an empty agent of two segments."""
     in_ram = replace(FLOATS, has_payload_in_ram=True)
 
@@ -114,7 +114,7 @@ def test_contents_in_ram_take_a_page_a_segment_of_an_empty_agent_too() -> None:
     assert estimate(in_ram, 1_000_000).ram - estimate(FLOATS, 1_000_000).ram > 1_000_000 * 400
 
 
-def test_what_copies_cost_and_save_is_told_apart() -> None:
+def test_compression_text_separates_cost_and_saving() -> None:
     int8 = replace(FLOATS, quantization=ScalarQuantization(0.99, True))
     cached, cold = describe_compression(int8, 100_000), describe_compression(replace(int8, is_cold=True), 100_000)
 
@@ -127,9 +127,9 @@ def test_what_copies_cost_and_save_is_told_apart() -> None:
     assert describe_compression(unheld, 100_000) is None
 
 
-def test_what_contents_in_ram_cost_is_told() -> None:
-    told = describe_payload_memory(replace(FLOATS, has_payload_in_ram=True))
+def test_payload_memory_text_states_cost() -> None:
+    text = describe_payload_memory(replace(FLOATS, has_payload_in_ram=True))
 
-    assert told
-    assert "uses 64 MiB of RAM even when empty" in told
+    assert text
+    assert "uses 64 MiB of RAM even when empty" in text
     assert describe_payload_memory(FLOATS) is None

@@ -1,4 +1,4 @@
-"""The reconcile matrix against planning: each parameter created, changed, unset."""
+"""Plans for each parameter of the reconcile matrix: created, changed, unset."""
 
 import pytest
 
@@ -14,42 +14,42 @@ MARKER = {"class": "InPlace", "change": "write the ownership marker"}
 
 
 def planned(desired_spec: object, live_spec: object, *, held: bool) -> list[dict[str, object]]:
-    """Return the plan from one spec to the other, without the marker that every change of shape writes."""
+    """Return the plan from one spec to another, without the marker that every change writes."""
     desired, observed = desired_of(desired_spec), observed_of(desired_of(live_spec), points=5)  # type: ignore[arg-type]
     plan = plan_changes(desired, observed, alias=ALIAS, physical="x")
     refusal = find_refusal(plan, observed)
     assert bool(refusal) == held
     found = plan_entries(plan, ())
     wrote = [change for change in plan.changes if isinstance(change, WriteMarker)]
-    # While a Rebuild is held the collection goes on saying what it is.
+    # A withheld Rebuild leaves the marker unchanged.
     assert len(wrote) == (0 if held or not found else 1)
     return [entry for entry in found if entry != MARKER]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.parameter)
-def test_a_created_collection_has_it(row: MatrixRow) -> None:
+def test_created_collection_has_value(row: MatrixRow) -> None:
     form = small_form(desired_of(row.spec))
 
     assert {name: form[name] for name in row.create} == row.create
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.parameter)
-def test_a_change_is_planned_with_its_class(row: MatrixRow) -> None:
+def test_change_has_its_class(row: MatrixRow) -> None:
     assert planned(row.spec, row.base, held=row.held) == entries(row.change)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.parameter)
-def test_unset_it_goes_back_to_what_holds_without_it(row: MatrixRow) -> None:
+def test_unset_value_returns_to_default(row: MatrixRow) -> None:
     assert planned(row.base, row.spec, held=row.held) == entries(row.unset)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.parameter)
-def test_as_asked_it_plans_nothing(row: MatrixRow) -> None:
+def test_unchanged_value_plans_nothing(row: MatrixRow) -> None:
     assert planned(row.spec, row.spec, held=False) == []
 
 
-def test_every_field_of_the_index_has_a_row() -> None:
-    """Blocks by their fields; a profile has rows of its own."""
+def test_every_index_field_has_a_row() -> None:
+    """Blocks are checked field by field; profiles have their own rows."""
     named = " ".join(row.parameter for row in ROWS)
     blocks = {
         field.alias: field.annotation.__args__[0].model_fields  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""When an agent has more memories than its layout was made for."""
+"""Condition of an agent with more memories than its layout supports."""
 
 from typing import Any
 
@@ -39,19 +39,19 @@ def test_each_step_has_its_reason(points: int, reason: str | None) -> None:
     assert reason_of(points) == reason
 
 
-def test_what_was_foreseen_is_not_outgrown() -> None:
+def test_expected_memories_are_not_outgrown() -> None:
     assert reason_of(400_000, expected=500_000) is None
     assert reason_of(600_000, expected=500_000) == "ServerOutgrown"
     assert reason_of(900_000, expected=1_000_000) is None
     assert reason_of(5_000_000, expected=2_000_000) is None
 
 
-def test_a_large_graph_is_what_the_first_step_asks_for() -> None:
+def test_large_graph_meets_first_step() -> None:
     assert reason_of(200_000, is_large=True) is None
     assert reason_of(600_000, is_large=True) == "ServerOutgrown"
 
 
-def test_a_number_around_a_step_does_not_come_and_go() -> None:
+def test_reason_has_hysteresis() -> None:
     assert reason_of(99_000) is None
     assert reason_of(99_000, before="GraphOutgrown") == "GraphOutgrown"
     assert reason_of(90_000, before="GraphOutgrown") is None
@@ -59,7 +59,7 @@ def test_a_number_around_a_step_does_not_come_and_go() -> None:
     assert reason_of(440_000, before="ServerOutgrown") == "GraphOutgrown"
 
 
-def test_the_message_stays_while_memories_come() -> None:
+def test_message_is_stable() -> None:
     messages = {
         state.message
         for points in (150_000, 160_000)
@@ -79,5 +79,5 @@ def test_the_message_stays_while_memories_come() -> None:
         ("GraphOutgrown", None, False),
     ],
 )
-def test_only_a_step_further_is_news(old: str | None, new: str | None, is_news: bool) -> None:
+def test_only_higher_step_is_news(old: str | None, new: str | None, is_news: bool) -> None:
     assert has_passed_step(status_of(old), status_of(new)) is is_news

@@ -1,4 +1,4 @@
-"""Whose a collection is, by the one rule of API and operator."""
+"""Collection ownership: one rule for the API and the operator."""
 
 from dataclasses import replace
 from itertools import product
@@ -24,12 +24,12 @@ WORDS = ("", "cluster-1", "agents", "probe", "other")
 
 
 @pytest.mark.parametrize("named", list(product(WORDS, repeat=3)))
-def test_only_what_is_named_whole_and_alike_is_ours(named: Owner) -> None:
+def test_owner_must_match_completely(named: Owner) -> None:
     assert is_owner(named, OURS) == (named == OURS)
 
 
 @pytest.mark.parametrize("missing", range(3))
-def test_what_two_leave_out_makes_them_no_owner(missing: int) -> None:
+def test_incomplete_owners_never_match(missing: int) -> None:
     named = tuple("" if place == missing else word for place, word in enumerate(OURS))
 
     assert not is_owner(named, named)  # type: ignore[arg-type]
@@ -47,18 +47,18 @@ def test_what_two_leave_out_makes_them_no_owner(missing: int) -> None:
         {METADATA_KEY: {"clusterId": None, "namespace": "", "embedding": {}}},
     ],
 )
-def test_whatever_else_lies_in_a_markers_place_names_nobody(metadata: dict[str, Any] | None) -> None:
+def test_invalid_marker_has_no_owner(metadata: dict[str, Any] | None) -> None:
     assert read_owner(metadata) == ("", "", "")
 
 
-def test_what_a_marker_says_is_read_the_same_by_both() -> None:
+def test_api_and_operator_read_same_owner() -> None:
     marker = {"clusterId": "cluster-1", "namespace": "agents", "name": "probe", "uid": "u"}
 
     assert read_owner({METADATA_KEY: marker}) == marker_from_json(marker).owner == OURS
 
 
 @pytest.mark.parametrize("field", ["cluster_id", "namespace", "name"])
-def test_half_a_marker_is_refused_by_operator_restore_and_verification(field: str) -> None:
+def test_incomplete_marker_is_refused_everywhere(field: str) -> None:
     desired = desired_of()
     assert desired.marker is not None
     half = replace(desired.marker, **{field: ""})

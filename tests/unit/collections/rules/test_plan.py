@@ -1,4 +1,4 @@
-"""Plans: the golden table, then what holds of every plan."""
+"""Plans: the golden table, and properties of every plan."""
 
 from dataclasses import replace
 
@@ -42,7 +42,7 @@ def draft_of(case: PlanCase, observed: Observation | None) -> PassDraft:
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if not case.error], ids=lambda case: case.name)
-def test_a_golden_case_is_planned_as_it_says(case: PlanCase) -> None:
+def test_golden_plan(case: PlanCase) -> None:
     found = draft_of(case, case.observed)
     plan, refusal = found.plan, found.refusal
 
@@ -52,7 +52,7 @@ def test_a_golden_case_is_planned_as_it_says(case: PlanCase) -> None:
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if not case.error], ids=lambda case: case.name)
-def test_what_a_golden_case_allows_leaves_only_what_it_holds(case: PlanCase) -> None:
+def test_golden_plan_leaves_only_withheld_changes(case: PlanCase) -> None:
     found = draft_of(case, case.observed)
     plan, refusal = found.plan, found.refusal
 
@@ -63,25 +63,25 @@ def test_what_a_golden_case_allows_leaves_only_what_it_holds(case: PlanCase) -> 
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.error], ids=lambda case: case.name)
-def test_a_golden_case_that_is_no_plan_says_why(case: PlanCase) -> None:
+def test_golden_error(case: PlanCase) -> None:
     try:
         draft_of(case, case.observed)
     except (SpecInvalid, NotOwned) as error:
-        told = error
+        caught = error
     else:
         pytest.fail("nothing stopped it")
 
-    assert told.reason == case.error["reason"]
-    assert [words for words in case.error["words"] if words not in str(told)] == []
+    assert caught.reason == case.error["reason"]
+    assert [words for words in case.error["words"] if words not in str(caught)] == []
 
 
-def test_golden_cases_have_names_of_their_own() -> None:
+def test_golden_names_are_unique() -> None:
     names = [case.name for case in CASES]
 
     assert sorted(set(names)) == sorted(names)
 
 
-def test_a_created_body_carries_the_marker_but_no_indexes() -> None:
+def test_creation_has_marker_but_no_indexes() -> None:
     desired = desired_of()
 
     create = plan_changes(desired, None, alias=ALIAS, physical=f"{ALIAS}__1").changes[0]
@@ -89,14 +89,14 @@ def test_a_created_body_carries_the_marker_but_no_indexes() -> None:
     assert create == CreateCollection(f"{ALIAS}__1", replace(desired, indexes=()))
 
 
-def test_what_the_desired_value_leaves_open_is_not_compared() -> None:
+def test_unset_values_are_not_compared() -> None:
     live = desired_of()
     desired = with_changes(live, m=None, ef_construct=None, default_segment_number=None, indexes=(), marker=None)
 
     assert plan_changes(desired, observed_of(live), alias=ALIAS, physical="x").changes == ()
 
 
-def test_a_missing_model_is_told_from_a_model() -> None:
+def test_missing_model_differs_from_model() -> None:
     live = desired_of({"embedding": {"provider": "none", "dimensions": 256}})
 
     changes = plan_changes(desired_of(), observed_of(live), alias=ALIAS, physical="x").changes
@@ -104,7 +104,7 @@ def test_a_missing_model_is_told_from_a_model() -> None:
     assert Rebuild("embedding.model", "None", "l2_supercat") in changes
 
 
-def test_while_a_rebuild_is_held_the_marker_keeps_the_embedding_in_force() -> None:
+def test_marker_keeps_embedding_until_rebuild() -> None:
     old = desired_of({"embedding": {"provider": "openai", "model": "a", "dimensions": 8}})
     new = desired_of({"embedding": {"provider": "openai", "model": "b", "dimensions": 8}}, generation=9)
     assert old.marker is not None
@@ -116,7 +116,7 @@ def test_while_a_rebuild_is_held_the_marker_keeps_the_embedding_in_force() -> No
     assert changes[-1] == WriteMarker(replace(old.marker, uid=new.marker.uid))
 
 
-def test_the_digest_is_the_plan_s_own() -> None:
+def test_digest_depends_on_changes_only() -> None:
     one, other = Plan("p", (UpdateHnsw(m=32),)), Plan("p", (UpdateHnsw(m=33),))
 
     assert one.digest == Plan("q", (UpdateHnsw(m=32),)).digest
@@ -143,8 +143,8 @@ EVERY_FIGURE = {
         ({"index": EVERY_FIGURE}, "3ff879fa2ff6", "9ad93b550470"),
     ],
 )
-def test_digests_of_plans_are_those_that_approvals_name(spec, created, updated) -> None:
-    """The digest of a creation holds the hash of the configuration too, which decides what is drift."""
+def test_digests_are_stable(spec, created, updated) -> None:
+    """Stored approvals name them. The digest of a creation includes the configuration hash, which defines drift."""
     desired = desired_of(spec)
 
     assert plan_changes(desired, None, alias=ALIAS, physical="p").digest == created
@@ -152,36 +152,36 @@ def test_digests_of_plans_are_those_that_approvals_name(spec, created, updated) 
         assert plan_changes(desired, observed_of(desired_of()), alias=ALIAS, physical="p").digest == updated
 
 
-def test_a_rebuild_is_the_only_change_of_its_class() -> None:
+def test_rebuild_has_its_own_class() -> None:
     assert class_of(Rebuild("f", "a", "b")) is ChangeClass.REBUILD
 
 
-def test_a_plain_collection_stays_as_it_is_unless_an_alias_is_asked_for() -> None:
+def test_plain_collection_moves_only_on_request() -> None:
     plain = observed_of(desired_of(), physical=ALIAS, is_aliased=False)
 
-    unasked = plan_changes(desired_of(), plain, alias=ALIAS, physical="x")
-    asked = plan_changes(desired_of(), plain, alias=ALIAS, physical="x", wants_alias=True)
+    by_default = plan_changes(desired_of(), plain, alias=ALIAS, physical="x")
+    on_request = plan_changes(desired_of(), plain, alias=ALIAS, physical="x", wants_alias=True)
 
-    assert (unasked.changes, asked.changes) == ((), (BEHIND_ALIAS,))
+    assert (by_default.changes, on_request.changes) == ((), (BEHIND_ALIAS,))
 
 
-def test_a_collection_behind_its_alias_needs_no_other() -> None:
+def test_aliased_collection_needs_no_move() -> None:
     assert (
         plan_changes(desired_of(), observed_of(desired_of()), alias=ALIAS, physical="x", wants_alias=True).changes == ()
     )
 
 
-def test_any_other_rebuild_of_a_plain_collection_puts_it_behind_the_alias_too() -> None:
+def test_rebuild_of_plain_collection_includes_alias() -> None:
     live = desired_of({"embedding": {"provider": "none", "dimensions": 4}})
     plain = observed_of(live, physical=ALIAS, is_aliased=False)
 
-    asked = plan_changes(desired_of(), plain, alias=ALIAS, physical="x", wants_alias=True)
+    on_request = plan_changes(desired_of(), plain, alias=ALIAS, physical="x", wants_alias=True)
 
-    assert asked == plan_changes(desired_of(), plain, alias=ALIAS, physical="x")
+    assert on_request == plan_changes(desired_of(), plain, alias=ALIAS, physical="x")
 
 
-def test_an_adopted_collection_gets_its_marker_although_it_is_to_be_put_behind_the_alias() -> None:
-    """What its vectors mean is as the object asks: the marker waits only for a Rebuild that changes that."""
+def test_adopted_collection_gets_marker_before_move() -> None:
+    """Only a Rebuild that changes the meaning of the vectors delays the marker."""
     plain = observed_of(replace(desired_of(), marker=None), physical=ALIAS, is_aliased=False)
 
     changes = plan_changes(desired_of(), plain, alias=ALIAS, physical="x", wants_alias=True).changes

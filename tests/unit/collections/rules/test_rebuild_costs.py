@@ -1,4 +1,4 @@
-"""What a Rebuild costs: calls, tokens, money, time and room, and what makes it impossible."""
+"""Costs of a Rebuild (calls, tokens, price, time, space) and its obstacles."""
 
 from dataclasses import replace
 from typing import Any
@@ -34,7 +34,7 @@ def costs(
     room: ServerResources | None = None,
     **settings: Any,
 ) -> Costs:
-    """Return what it costs to bring a collection of one spec to another."""
+    """Estimate the costs of rebuilding a collection of spec `live` for `spec`."""
     desired, observed = desired_of(spec), observed_of(desired_of(live), points=points)
     plan = plan_changes(desired, observed, alias=ALIAS, physical="x")
     survey = None if lengths is None else CollectionSample(lengths, room or ServerResources())
@@ -42,18 +42,18 @@ def costs(
 
 
 @pytest.mark.parametrize(("points", "calls"), [(0, 0), (1, 1), (64, 1), (65, 2), (10_000, 157)])
-def test_every_point_is_embedded_again_in_batches(points: int, calls: int) -> None:
+def test_points_are_embedded_in_batches(points: int, calls: int) -> None:
     assert costs(points=points).calls == calls
 
 
-def test_where_the_space_stays_the_vectors_are_copied() -> None:
+def test_unchanged_embedding_copies_vectors() -> None:
     found = costs(DOT)
 
     assert (found.calls, found.tokens, found.price) == (0, None, None)
     assert "embedding" not in describe_costs(found)
 
 
-def test_of_a_plain_collection_a_copy_takes_its_room_too() -> None:
+def test_plain_collection_needs_double_space() -> None:
     live = desired_of(A)
     plain, behind = (
         observed_of(live, physical=name, is_aliased=name != ALIAS, points=10_000) for name in (ALIAS, "x__1")
@@ -79,32 +79,31 @@ def test_of_a_plain_collection_a_copy_takes_its_room_too() -> None:
         (12_345, (4,), 12_000),
     ],
 )
-def test_tokens_are_four_characters_each_to_two_digits(points: int, lengths: tuple[int, ...], tokens: int) -> None:
+def test_tokens_are_rounded_to_two_digits(points: int, lengths: tuple[int, ...], tokens: int) -> None:
+    """A token counts as four characters."""
     assert costs(points=points, lengths=lengths).tokens == tokens
 
 
 @pytest.mark.parametrize("lengths", [None, ()])
-def test_without_a_look_at_the_contents_nothing_is_said_of_tokens(lengths: tuple[int, ...] | None) -> None:
+def test_tokens_are_unknown_without_sample(lengths: tuple[int, ...] | None) -> None:
     found = costs(lengths=lengths, price=0.02)
 
     assert (found.tokens, found.price, found.calls) == (None, None, 157)
 
 
 @pytest.mark.parametrize(("price", "expected"), [(None, None), (0.0, 0.0), (0.02, 0.01), (2.0, 1.0)])
-def test_money_is_named_where_the_object_says_a_price(price: float | None, expected: float | None) -> None:
+def test_price_needs_a_rate(price: float | None, expected: float | None) -> None:
     assert costs(price=price).price == expected
 
 
 @pytest.mark.parametrize(
     ("spec", "most", "seconds"), [(DOT, None, 5.0), (DOT, 1, 5.0), (B, None, 5.0), (B, 157, 3600.0), (B, 10**7, 5.0)]
 )
-def test_time_is_that_of_the_copy_or_of_the_calls_that_are_allowed(
-    spec: dict[str, Any], most: int | None, seconds: float
-) -> None:
+def test_duration_is_bound_by_copy_or_call_limit(spec: dict[str, Any], most: int | None, seconds: float) -> None:
     assert costs(spec, max_calls_per_hour=most).seconds == seconds
 
 
-def test_room_is_that_of_the_new_layout_with_contents_as_long_as_the_sampled_ones() -> None:
+def test_space_follows_layout_and_sampled_length() -> None:
     wish = B | {"index": {"profile": "LowMemory"}}
     alone = estimate(layout_of(desired_of(wish)), 10_000)
 
@@ -116,7 +115,7 @@ def test_room_is_that_of_the_new_layout_with_contents_as_long_as_the_sampled_one
 
 
 @pytest.mark.parametrize(("nodes", "spread"), [(1, 1), (3, 3), (9, 4)])
-def test_copies_are_spread_over_as_many_nodes_as_there_are_copies_of_shards(nodes: int, spread: int) -> None:
+def test_space_is_split_across_nodes(nodes: int, spread: int) -> None:
     found, alone = costs(SPREAD, room=ServerResources(nodes=nodes)), costs()
 
     assert found.nodes == spread
@@ -125,7 +124,7 @@ def test_copies_are_spread_over_as_many_nodes_as_there_are_copies_of_shards(node
 
 
 @pytest.mark.parametrize("points", [1, 10_000])
-def test_vectors_that_callers_send_cannot_be_made_anew(points: int) -> None:
+def test_caller_vectors_cannot_be_rebuilt(points: int) -> None:
     found = costs(CALLERS, points=points)
 
     assert found.obstacle is not None
@@ -133,16 +132,16 @@ def test_vectors_that_callers_send_cannot_be_made_anew(points: int) -> None:
     assert f"{points} existing points" in found.obstacle
 
 
-def test_what_callers_sent_can_be_copied() -> None:
+def test_caller_vectors_can_be_copied() -> None:
     assert costs(CALLERS | {"index": {"distance": "Dot"}}, live=CALLERS).obstacle is None
 
 
-def test_an_empty_collection_of_callers_vectors_has_nothing_to_make_anew() -> None:
+def test_empty_caller_collection_can_be_rebuilt() -> None:
     assert costs(CALLERS, points=0, lengths=()).obstacle is None
 
 
 @pytest.mark.parametrize(("lengths", "is_possible"), [((0, 0), False), ((0, 1), True), ((), True), (None, True)])
-def test_memories_without_a_content_cannot_be_embedded(lengths: tuple[int, ...] | None, is_possible: bool) -> None:
+def test_memories_without_content_cannot_be_embedded(lengths: tuple[int, ...] | None, is_possible: bool) -> None:
     assert (costs(lengths=lengths).obstacle is None) == is_possible
 
 
@@ -166,7 +165,7 @@ SMALL, LARGE = 20 * MIB, 200 * MIB
         (ServerResources(ram_bytes=SMALL // 4), ["of RAM on each node", "5 MiB in total", "LowMemory"]),
     ],
 )
-def test_what_there_is_no_room_for_is_told_with_both_numbers(room: ServerResources, words: list[str] | None) -> None:
+def test_shortage_states_need_and_limit(room: ServerResources, words: list[str] | None) -> None:
     shortage = costs(room=room).shortage
 
     assert (shortage is None) == (words is None)
@@ -174,7 +173,7 @@ def test_what_there_is_no_room_for_is_told_with_both_numbers(room: ServerResourc
         assert expected in (shortage or "")
 
 
-def test_what_is_spread_over_nodes_needs_its_share_on_each() -> None:
+def test_shortage_is_per_node() -> None:
     spread = SPREAD | {"index": {"sharding": {"shardNumber": 4, "replicationFactor": 1}}}
     room = ServerResources(disk_bytes=SMALL, nodes=4)
 
@@ -183,12 +182,12 @@ def test_what_is_spread_over_nodes_needs_its_share_on_each() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"), [(0.1, "a second"), (61, "61 seconds"), (150, "2 minutes"), (7_200, "2 hours")]
+    ("seconds", "duration"), [(0.1, "a second"), (61, "61 seconds"), (150, "2 minutes"), (7_200, "2 hours")]
 )
-def test_costs_are_told_in_a_few_words(seconds: float, told: str) -> None:
+def test_costs_fit_in_a_sentence(seconds: float, duration: str) -> None:
     found = replace(costs(price=0.02), seconds=seconds, disk_bytes=3 * GIB, ram_bytes=5 * MIB)
 
     assert describe_costs(found) == (
         "157 embedding calls (about 500,000 tokens, 0.01 at the given price), about 3.0 GiB of disk and 5 MiB "
-        f"of RAM during the rebuild, at least {told}"
+        f"of RAM during the rebuild, at least {duration}"
     )

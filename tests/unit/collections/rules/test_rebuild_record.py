@@ -1,4 +1,4 @@
-"""What is on record of a rebuild survives the way through a collection's metadata."""
+"""Rebuild records in a collection's metadata."""
 
 import pytest
 
@@ -17,7 +17,7 @@ RECORD = RebuildRecord(
 )
 
 
-def test_a_record_comes_back_as_it_was_written() -> None:
+def test_record_round_trips() -> None:
     record = RebuildRecord(
         **{name: getattr(RECORD, name) for name in ("source", "target", "digest", "begun_ms", "since_ms")},
         kind=RebuildKind.ROLLBACK,
@@ -29,15 +29,15 @@ def test_a_record_comes_back_as_it_was_written() -> None:
     assert record_from_json({REBUILD_KEY: record_to_json(RECORD)}) == RECORD
 
 
-@pytest.mark.parametrize("told", [None, "x", {}, {"kind": "Rebuild", "step": "Fly"}, {"step": "Copy"}])
-def test_what_is_no_record_is_none(told: object) -> None:
-    assert record_from_json({REBUILD_KEY: told}) is None
+@pytest.mark.parametrize("value", [None, "x", {}, {"kind": "Rebuild", "step": "Fly"}, {"step": "Copy"}])
+def test_invalid_record_is_none(value: object) -> None:
+    assert record_from_json({REBUILD_KEY: value}) is None
 
 
-def test_a_key_of_a_newer_version_is_passed_over() -> None:
+def test_unknown_key_is_ignored() -> None:
     assert record_from_json({REBUILD_KEY: record_to_json(RECORD) | {"shine": 1}}) == RECORD
 
 
-def test_a_collection_is_known_by_the_rebuild_that_made_it() -> None:
+def test_epoch_text_names_target() -> None:
     assert read_epoch_text({REBUILD_KEY: record_to_json(RECORD)}) == "agent_memory_a__2"
     assert read_epoch_text({}) == "" == read_epoch_text(None)

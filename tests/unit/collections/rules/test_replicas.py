@@ -1,4 +1,4 @@
-"""Which replicas are copied and dropped, and what is said of those that are not as they should be."""
+"""Replica moves, and messages about missing or inactive replicas."""
 
 import re
 from dataclasses import replace
@@ -68,7 +68,7 @@ def test_moves(placement: Placement, factor: int, moves: tuple[Move, ...]) -> No
     assert plan_moves(placement, factor) == moves
 
 
-def test_nothing_is_moved_while_a_shard_is_on_its_way() -> None:
+def test_running_copy_blocks_next_move() -> None:
     placement = build_placement(3, "1", "2")
 
     assert next_move(placement, 2) == CopyReplica(0, 1, 3)
@@ -94,14 +94,14 @@ def test_nothing_is_moved_while_a_shard_is_on_its_way() -> None:
         (build_placement(3, ""), 1, None, Reason.REPLICAS_INACTIVE, "shard 0 has no replica"),
     ],
 )
-def test_what_is_said(
+def test_gap_has_reason_and_message(
     placement: Placement, factor: int | None, begun: Move | None, reason: Reason | None, words: str
 ) -> None:
-    told = find_gap(placement, factor, begun=begun)
+    gap = find_gap(placement, factor, begun=begun)
 
-    assert (told.reason if told else None) == reason
-    assert words in (told.message if told else "")
-    assert told is None or told.is_under_way == (reason is Reason.REPLICATING)
+    assert (gap.reason if gap else None) == reason
+    assert words in (gap.message if gap else "")
+    assert gap is None or gap.is_under_way == (reason is Reason.REPLICATING)
 
 
 def planned(placement: Placement, factor: int, *, points: int) -> tuple[PlanStatus, Plan]:
@@ -114,7 +114,7 @@ def planned(placement: Placement, factor: int, *, points: int) -> tuple[PlanStat
     return status, plan
 
 
-def test_a_plan_names_what_is_copied_what_is_dropped_and_how_much_it_is() -> None:
+def test_plan_names_copies_drops_and_cost() -> None:
     (change,) = planned(build_placement(3, "1", "123"), 2, points=100_000)[0].changes or ()
 
     assert change.change == "set replication_factor 2; copy shard 0 from peer 1 to 2; drop shard 1 from peer 2"
@@ -123,7 +123,8 @@ def test_a_plan_names_what_is_copied_what_is_dropped_and_how_much_it_is() -> Non
     assert re.search(r"in the background.* about \d\d+ MiB to copy for each of 1 replicas", change.cost)
 
 
-def test_dropping_alone_is_done_at_once_and_where_replicas_lie_is_no_part_of_an_approval() -> None:
+def test_drops_are_in_place() -> None:
+    """The digest for approvals does not depend on the placement."""
     status, plan = planned(build_placement(3, "123"), 2, points=7)
     (change,) = status.changes or ()
 
@@ -131,7 +132,7 @@ def test_dropping_alone_is_done_at_once_and_where_replicas_lie_is_no_part_of_an_
     assert plan.digest == planned(build_placement(3, "1"), 2, points=9)[1].digest
 
 
-def test_a_long_list_is_cut() -> None:
-    waits = describe_unsettled(build_placement(2, *["1-2"] * 12))
+def test_long_list_is_cut() -> None:
+    text = describe_unsettled(build_placement(2, *["1-2"] * 12))
 
-    assert "shard 7 on peer 2 is Dead, and 4 more" in waits
+    assert "shard 7 on peer 2 is Dead, and 4 more" in text

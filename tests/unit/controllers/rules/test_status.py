@@ -1,4 +1,4 @@
-"""From what a pass found to the status that people read."""
+"""Status objects built from the outcome of a pass."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -43,7 +43,7 @@ def status_of(
     drift: tuple[Difference, ...] = (),
     **observed: Any,
 ) -> dict[str, Any]:
-    """Return the status of agents/probe over `live`, which is as the object asks unless given."""
+    """Return the status of agents/probe over `live`, by default a converged collection."""
     found = observed_of(live or desired_of(spec), **observed)
     plan = plan_changes(desired_of(spec), found, alias=ALIAS, physical="x")
     done = PassOutcome(found, plan, find_refusal(plan, found), Plan("x", applied), drift=drift)
@@ -61,7 +61,7 @@ def nulls_of(value: Any, path: str = "") -> list[str]:
             return [path] if value is None else []
 
 
-def in_short(status: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+def short_conditions(status: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     return [(entry["type"], entry["status"], entry["reason"]) for entry in status["conditions"]]
 
 
@@ -84,96 +84,97 @@ STATUSES = {
 
 
 @pytest.mark.parametrize("status", STATUSES.values(), ids=STATUSES)
-def test_a_status_is_what_the_schema_takes_and_has_no_null(status: dict[str, Any]) -> None:
+def test_status_matches_schema_without_nulls(status: dict[str, Any]) -> None:
     parsed = AgentMemoryStatus.model_validate(status, by_alias=True, by_name=False)
 
     assert parsed.model_dump(mode="json", by_alias=True, exclude_none=True) == status
     assert nulls_of(status) == []
 
 
-def test_a_collection_as_asked_is_ready_and_in_sync() -> None:
-    assert in_short(status_of()) == [("Ready", "True", "Serving"), ("InSync", "True", "Converged")]
+def test_converged_collection_is_ready_and_in_sync() -> None:
+    assert short_conditions(status_of()) == [("Ready", "True", "Serving"), ("InSync", "True", "Converged")]
 
 
-def test_a_rejected_expression_stalls_an_object_that_serves_and_says_where_and_what_ranks_meanwhile() -> None:
+def test_rejected_expression_stalls_serving_object() -> None:
+    """The message shows the position and the model in use."""
     status = status_of(REJECTED)
 
-    assert in_short(status) == [
+    assert short_conditions(status) == [
         ("Ready", "True", "Serving"),
         ("InSync", "True", "Converged"),
         ("Stalled", "True", "ScoringRejected"),
     ]
-    told = status["conditions"][2]["message"].splitlines()
-    assert told[0] == ('spec.scoring.expression: character 1: "similarty" is not a variable: did you mean similarity?')
-    assert told[1:3] == ["  similarty", "  ^"]
-    assert "the preset's model" in told[3]
+    lines = status["conditions"][2]["message"].splitlines()
+    assert lines[0] == ('spec.scoring.expression: character 1: "similarty" is not a variable: did you mean similarity?')
+    assert lines[1:3] == ["  similarty", "  ^"]
+    assert "the preset's model" in lines[3]
     assert status["scoring"] == {}
     assert status["effective"]["scoring"]["model"] == "Weighted"
 
 
-def test_a_collection_that_the_engine_works_on_is_ready_and_not_in_sync() -> None:
-    assert in_short(status_of(is_busy=True)) == [("Ready", "True", "Serving"), ("InSync", "False", "Indexing")]
+def test_indexing_collection_is_ready_not_in_sync() -> None:
+    assert short_conditions(status_of(is_busy=True)) == [("Ready", "True", "Serving"), ("InSync", "False", "Indexing")]
 
 
 @pytest.mark.parametrize("spec", [None, DOT])
-def test_a_collection_that_the_engine_gave_up_is_not_in_sync_and_says_the_engine_s_words(
+def test_red_collection_shows_engine_error(
     spec: Mapping[str, Any] | None,
 ) -> None:
     status = status_of(spec, desired_of(), state="red", fault="no space left on device")
 
-    assert in_short(status) == [("Ready", "True", "Serving"), ("InSync", "False", "CollectionRed")]
+    assert short_conditions(status) == [("Ready", "True", "Serving"), ("InSync", "False", "CollectionRed")]
     assert "no space left on device" in status["conditions"][1]["message"]
 
 
-def test_a_woken_collection_says_when_until_it_is_green() -> None:
+def test_woken_time_is_shown_until_green() -> None:
     woken = status_of(applied=(WakeOptimizers(),), state="grey")
     busy = status_of(old=woken, now=LATER, state="yellow")
     green = status_of(old=busy, now=LATER)
 
     assert [status["collection"].get("wokenAt") for status in (woken, busy, green)] == [NOW, NOW, None]
-    assert in_short(woken)[1] == ("InSync", "False", "Indexing")
+    assert short_conditions(woken)[1] == ("InSync", "False", "Indexing")
 
 
-def test_a_held_plan_is_ready_and_awaits_approval_whatever_the_engine_does() -> None:
+def test_withheld_plan_is_ready_and_awaits_approval() -> None:
     status = status_of(DOT, desired_of(), is_busy=True, points=1)
 
-    assert in_short(status) == [("Ready", "True", "Serving"), ("InSync", "False", "AwaitingApproval")]
+    assert short_conditions(status) == [("Ready", "True", "Serving"), ("InSync", "False", "AwaitingApproval")]
 
 
-def test_a_collection_that_never_was_as_asked_is_not_ready() -> None:
+def test_never_converged_collection_is_not_ready() -> None:
     status = status_of(DOT, replace(desired_of(), marker=None))
 
-    assert in_short(status) == [("Ready", "False", "AwaitingApproval"), ("InSync", "False", "AwaitingApproval")]
+    assert short_conditions(status) == [("Ready", "False", "AwaitingApproval"), ("InSync", "False", "AwaitingApproval")]
 
 
 DRIFT = Difference("index.hnsw.m", "16", "24")
 
 
-def test_drift_that_stays_is_shown_with_the_time_since_when_it_is_so() -> None:
+def test_drift_has_start_time() -> None:
     first = status_of(drift=(DRIFT,))
     second = status_of(drift=(DRIFT, Difference("index.distance", "Cosine", "Dot")), old=first, now=LATER)
     third = status_of(drift=(replace(DRIFT, observed="32"),), old=second, now=LATER)
 
-    assert in_short(first) == [("Ready", "True", "Serving"), ("InSync", "False", "Drifted")]
+    assert short_conditions(first) == [("Ready", "True", "Serving"), ("InSync", "False", "Drifted")]
     assert first["drift"] == [{"path": "index.hnsw.m", "desired": "16", "observed": "24", "since": NOW}]
     assert ([entry["since"] for entry in second["drift"]], second["driftCount"]) == ([NOW, LATER], 2)
     assert third["drift"][0]["since"] == LATER
 
 
-def test_drift_that_is_gone_is_not_shown() -> None:
+def test_resolved_drift_is_removed() -> None:
     status = status_of(old=status_of(drift=(DRIFT,)))
 
     assert ("drift" in status, status["driftCount"]) == (False, 0)
 
 
-def test_more_drift_than_the_schema_takes_is_counted() -> None:
+def test_drift_list_is_limited_and_counted() -> None:
     status = status_of(drift=tuple(Difference(f"index.payloadIndexes[f{n}]", "keyword", "None") for n in range(70)))
 
     AgentMemoryStatus.model_validate(status, by_alias=True, by_name=False)
     assert (len(status["drift"]), status["driftCount"]) == (64, 70)
 
 
-def test_a_held_plan_shows_the_change_its_cost_and_the_refusal() -> None:
+def test_withheld_plan_shows_change_cost_and_refusal() -> None:
     plan = status_of(DOT, desired_of(), points=5)["plan"]
 
     assert plan["changes"] == [
@@ -191,7 +192,7 @@ def test_a_held_plan_shows_the_change_its_cost_and_the_refusal() -> None:
     assert len(plan["digest"]) == 12
 
 
-def test_changes_beside_a_held_one_are_shown_as_not_held() -> None:
+def test_other_changes_are_not_withheld() -> None:
     found = observed_of(desired_of(), points=1)
     rebuild = Rebuild("index.distance", "Cosine", "Dot")
     plan = Plan("p", (rebuild, UpdateHnsw(m=4)))
@@ -206,7 +207,7 @@ def test_changes_beside_a_held_one_are_shown_as_not_held() -> None:
     assert "field" not in status["plan"]["changes"][1]
 
 
-def test_a_plan_that_nothing_refuses_is_shown_without_refusal() -> None:
+def test_allowed_plan_has_no_refusal() -> None:
     done = PassOutcome(observed_of(desired_of()), Plan("p", (UpdateHnsw(m=4),)), None, Plan("p", ()))
 
     status = converged_status(effective_settings(probe()), done, old={}, now=NOW)
@@ -215,11 +216,11 @@ def test_a_plan_that_nothing_refuses_is_shown_without_refusal() -> None:
     assert status["plan"]["changes"][0]["held"] is False
 
 
-def test_nothing_to_do_shows_no_plan() -> None:
+def test_converged_object_has_no_plan() -> None:
     assert "plan" not in status_of()
 
 
-def test_the_collection_is_shown_as_it_was_seen() -> None:
+def test_collection_shows_observed_state() -> None:
     desired = desired_of()
     assert desired.marker is not None
 
@@ -234,18 +235,17 @@ def test_the_collection_is_shown_as_it_was_seen() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "moved_ms", "told"), [(1, 1_000, "1970-01-01T00:00:01.000Z"), (2, 1_000, None), (1, None, None)]
+    ("number", "moved_ms", "rebuilt_at"), [(1, 1_000, "1970-01-01T00:00:01.000Z"), (2, 1_000, None), (1, None, None)]
 )
-def test_when_a_rebuild_made_it_live_is_told_of_its_target_alone(
-    number: int, moved_ms: int | None, told: str | None
-) -> None:
+def test_rebuild_time_is_shown_on_target_only(number: int, moved_ms: int | None, rebuilt_at: str | None) -> None:
     target = f"{ALIAS}__{number}"
     record = RebuildRecord(source="x", target=target, digest="d", begun_ms=1, since_ms=1, moved_ms=moved_ms)
 
-    assert status_of(record=record)["collection"].get("rebuiltTime") == told
+    assert status_of(record=record)["collection"].get("rebuiltTime") == rebuilt_at
 
 
-def test_the_figures_in_force_are_the_collection_s_and_the_ranking_is_the_object_s() -> None:
+def test_effective_settings_mix_collection_and_spec() -> None:
+    """Layout comes from the collection, ranking from the object."""
     spec = {"scoring": {"limit": 3}}
 
     effective = status_of(spec, replace(desired_of(), size=1, distance="Dot"))["effective"]
@@ -278,7 +278,7 @@ def test_the_figures_in_force_are_the_collection_s_and_the_ranking_is_the_object
     }
 
 
-def test_the_keyword_vectors_of_the_collection_are_shown() -> None:
+def test_keyword_vectors_are_shown() -> None:
     spec = {"index": {"keyword": {"enabled": True, "language": "dutch"}}}
 
     effective = status_of(spec, desired_of(spec))["effective"]
@@ -286,12 +286,12 @@ def test_the_keyword_vectors_of_the_collection_are_shown() -> None:
     assert effective["keyword"] == {"language": "dutch", "window": 2}
 
 
-def test_the_ranking_in_force_names_its_generation() -> None:
+def test_scoring_has_generation() -> None:
     assert status_of()["scoring"] == {"generation": 1}
     assert status_of()["observedGeneration"] == 1
 
 
-def test_times_stay_while_nothing_changes_and_move_where_it_does() -> None:
+def test_transition_times_follow_changes() -> None:
     first = status_of()
 
     second = status_of(is_busy=True, old=first, now=LATER)
@@ -299,15 +299,15 @@ def test_times_stay_while_nothing_changes_and_move_where_it_does() -> None:
     assert [entry["lastTransitionTime"] for entry in second["conditions"]] == [NOW, LATER]
 
 
-@pytest.mark.parametrize(("is_stalled", "beside"), [(True, "Stalled"), (False, "Reconciling")])
-def test_a_failure_is_not_ready_and_says_who_has_to_act(is_stalled: bool, beside: str) -> None:
+@pytest.mark.parametrize(("is_stalled", "action"), [(True, "Stalled"), (False, "Reconciling")])
+def test_failure_is_not_ready(is_stalled: bool, action: str) -> None:
     status = failed_status("QdrantUnavailable", "away", is_stalled=is_stalled, old={}, generation=3, now=NOW)
 
-    assert in_short(status) == [("Ready", "False", "QdrantUnavailable"), (beside, "True", "QdrantUnavailable")]
+    assert short_conditions(status) == [("Ready", "False", "QdrantUnavailable"), (action, "True", "QdrantUnavailable")]
     assert status["observedGeneration"] == 3
 
 
-def test_a_failure_keeps_what_was_last_seen() -> None:
+def test_failure_keeps_last_observed_state() -> None:
     before = status_of(points=5)
 
     after = failed_status("QdrantUnavailable", "away", is_stalled=False, old=before, generation=2, now=LATER)
@@ -317,19 +317,19 @@ def test_a_failure_keeps_what_was_last_seen() -> None:
     }
 
 
-def test_a_recovery_drops_what_no_longer_holds() -> None:
+def test_recovery_clears_failure_conditions() -> None:
     failed = failed_status("QdrantUnavailable", "away", is_stalled=False, old={}, generation=1, now=NOW)
 
     assert [entry["type"] for entry in status_of(old=failed)["conditions"]] == ["Ready", "InSync"]
 
 
-def test_a_connection_shows_its_server() -> None:
+def test_connection_shows_server() -> None:
     status = connection_status(ServerCapabilities("1.18.3", 3, True), old={}, generation=2, now=NOW)
 
     QdrantConnectionStatus.model_validate(status, by_alias=True, by_name=False)
     assert (status["version"], status["peers"]) == ("1.18.3", 3)
     assert {"formula", "jwtRbac"} <= set(status["capabilities"])
-    assert in_short(status) == [("Ready", "True", "Serving"), ("Reachable", "True", "Answers")]
+    assert short_conditions(status) == [("Ready", "True", "Serving"), ("Reachable", "True", "Answers")]
     assert nulls_of(status) == []
 
 
@@ -345,13 +345,17 @@ def test_a_connection_shows_its_server() -> None:
         ("InvalidSpec", "Unknown"),
     ],
 )
-def test_a_connection_that_fails_tells_whether_its_server_was_reached(reason: str, reached: str) -> None:
+def test_failed_connection_reports_reachability(reason: str, reached: str) -> None:
     before = connection_status(ServerCapabilities("1.18.3", 1), old={}, generation=1, now=NOW)
 
     status = failed_connection_status(reason, "m", is_stalled=True, old=before, generation=1, now=LATER)
 
     QdrantConnectionStatus.model_validate(status, by_alias=True, by_name=False)
-    assert in_short(status) == [("Ready", "False", reason), ("Stalled", "True", reason), ("Reachable", reached, reason)]
+    assert short_conditions(status) == [
+        ("Ready", "False", reason),
+        ("Stalled", "True", reason),
+        ("Reachable", reached, reason),
+    ]
     since = next(entry["lastTransitionTime"] for entry in status["conditions"] if entry["type"] == "Reachable")
     assert since == (NOW if reached == "True" else LATER)
-    assert status["version"] == "1.18.3", "what was last seen stays"
+    assert status["version"] == "1.18.3", "the last version stays"

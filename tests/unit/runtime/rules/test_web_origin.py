@@ -1,10 +1,10 @@
-"""Whose page a request comes from, by what a browser writes and no page can choose."""
+"""Origin checks of requests, by headers that a browser sets and a page cannot."""
 
 import pytest
 
 from agentmemory_operator.runtime.rules.web_origin import foreign_reason, is_local_host
 
-OURS = b"127.0.0.1:8080"
+OWN_HOST = b"127.0.0.1:8080"
 
 
 @pytest.mark.parametrize(
@@ -14,7 +14,7 @@ OURS = b"127.0.0.1:8080"
         *("127.0.0.1", "127.0.0.1:8080", "127.0.0.1:9000", "127.8.9.1:1", "[::1]", "[::1]:8080"),
     ],
 )
-def test_a_host_of_this_machine(host: str) -> None:
+def test_local_host_is_accepted(host: str) -> None:
     assert is_local_host(host.encode())
 
 
@@ -27,38 +27,38 @@ def test_a_host_of_this_machine(host: str) -> None:
         *("[::1]evil", "127.1", "2130706433", "0x7f000001", "localhost,evil.example", "\xe9vil", "127.0.0.1 "),
     ],
 )
-def test_a_host_of_another(host: str) -> None:
+def test_other_host_is_rejected(host: str) -> None:
     assert not is_local_host(host.encode())
 
 
 @pytest.mark.parametrize(
-    ("sent", "is_local", "passes"),
+    ("headers", "is_local", "is_allowed"),
     [
-        # As curl, an SDK or a script asks.
-        ({b"host": OURS}, True, True),
-        ({b"host": OURS, b"sec-fetch-mode": b"cors"}, True, True),
-        # As a browser asks: a typed address, then what its page loads and sends.
-        ({b"host": OURS, b"sec-fetch-site": b"none", b"sec-fetch-mode": b"navigate"}, True, True),
-        ({b"host": OURS, b"sec-fetch-site": b"same-origin"}, True, True),
-        ({b"host": OURS, b"origin": b"http://127.0.0.1:8080", b"sec-fetch-site": b"same-origin"}, True, True),
+        # curl, an SDK or a script.
+        ({b"host": OWN_HOST}, True, True),
+        ({b"host": OWN_HOST, b"sec-fetch-mode": b"cors"}, True, True),
+        # A browser: a typed address, then requests of the loaded page.
+        ({b"host": OWN_HOST, b"sec-fetch-site": b"none", b"sec-fetch-mode": b"navigate"}, True, True),
+        ({b"host": OWN_HOST, b"sec-fetch-site": b"same-origin"}, True, True),
+        ({b"host": OWN_HOST, b"origin": b"http://127.0.0.1:8080", b"sec-fetch-site": b"same-origin"}, True, True),
         ({b"host": b"LocalHost:8080", b"origin": b"http://localhost:8080"}, True, True),
-        # A page of another site, another port, another scheme, of a file, of an extension.
-        ({b"host": OURS, b"origin": b"http://evil.example"}, True, False),
-        ({b"host": OURS, b"origin": b"http://localhost:8080"}, True, False),
-        ({b"host": OURS, b"origin": b"http://127.0.0.1:3000"}, True, False),
-        ({b"host": OURS, b"origin": b"https://127.0.0.1:8080"}, True, False),
-        ({b"host": OURS, b"origin": b"http://127.0.0.1:8080.evil.example"}, True, False),
-        ({b"host": OURS, b"origin": b"null"}, True, False),
-        ({b"host": OURS, b"origin": b""}, True, False),
-        ({b"host": OURS, b"origin": b"moz-extension://8080"}, True, False),
-        ({b"host": OURS, b"sec-fetch-site": b"cross-site"}, True, False),
-        ({b"host": OURS, b"sec-fetch-site": b"same-site"}, True, False),
-        ({b"host": OURS, b"sec-fetch-site": b"anything else"}, True, False),
-        # Its name leads here.
+        # A page of another site, port or scheme, of a file, of an extension.
+        ({b"host": OWN_HOST, b"origin": b"http://evil.example"}, True, False),
+        ({b"host": OWN_HOST, b"origin": b"http://localhost:8080"}, True, False),
+        ({b"host": OWN_HOST, b"origin": b"http://127.0.0.1:3000"}, True, False),
+        ({b"host": OWN_HOST, b"origin": b"https://127.0.0.1:8080"}, True, False),
+        ({b"host": OWN_HOST, b"origin": b"http://127.0.0.1:8080.evil.example"}, True, False),
+        ({b"host": OWN_HOST, b"origin": b"null"}, True, False),
+        ({b"host": OWN_HOST, b"origin": b""}, True, False),
+        ({b"host": OWN_HOST, b"origin": b"moz-extension://8080"}, True, False),
+        ({b"host": OWN_HOST, b"sec-fetch-site": b"cross-site"}, True, False),
+        ({b"host": OWN_HOST, b"sec-fetch-site": b"same-site"}, True, False),
+        ({b"host": OWN_HOST, b"sec-fetch-site": b"anything else"}, True, False),
+        # DNS rebinding: a foreign name resolves to this host.
         ({b"host": b"evil.example:8080"}, True, False),
         ({b"host": b"evil.example:8080", b"origin": b"http://evil.example:8080"}, True, False),
         ({}, True, False),
-        # On other addresses, by whatever name, and behind what ends TLS.
+        # Other addresses, under any name, and behind a TLS proxy.
         ({b"host": b"memory.corp"}, False, True),
         ({b"host": b"10.0.0.7:8080", b"origin": b"http://10.0.0.7:8080"}, False, True),
         ({b"host": b"memory.corp", b"origin": b"https://memory.corp"}, False, True),
@@ -67,12 +67,12 @@ def test_a_host_of_another(host: str) -> None:
         ({b"host": b"memory.corp", b"sec-fetch-site": b"cross-site"}, False, False),
     ],
 )
-def test_whose_page_asks(sent: dict[bytes, bytes], is_local: bool, passes: bool) -> None:
-    assert (foreign_reason(sent, scheme="http", is_local=is_local) is None) is passes
+def test_foreign_pages_are_rejected(headers: dict[bytes, bytes], is_local: bool, is_allowed: bool) -> None:
+    assert (foreign_reason(headers, scheme="http", is_local=is_local) is None) is is_allowed
 
 
 @pytest.mark.parametrize(
-    ("dest", "mode", "is_page", "passes"),
+    ("dest", "mode", "is_page", "is_allowed"),
     [
         (b"document", b"navigate", True, True),
         (b"iframe", b"navigate", True, False),
@@ -80,18 +80,16 @@ def test_whose_page_asks(sent: dict[bytes, bytes], is_local: bool, passes: bool)
         (b"document", b"navigate", False, False),
     ],
 )
-def test_a_link_to_a_page_may_be_followed_and_nothing_else(
-    dest: bytes, mode: bytes, is_page: bool, passes: bool
-) -> None:
-    sent = {b"host": OURS, b"sec-fetch-site": b"cross-site", b"sec-fetch-mode": mode, b"sec-fetch-dest": dest}
+def test_only_page_navigation_may_be_cross_site(dest: bytes, mode: bytes, is_page: bool, is_allowed: bool) -> None:
+    headers = {b"host": OWN_HOST, b"sec-fetch-site": b"cross-site", b"sec-fetch-mode": mode, b"sec-fetch-dest": dest}
 
-    assert (foreign_reason(sent, scheme="http", is_local=True, is_page=is_page) is None) is passes
+    assert (foreign_reason(headers, scheme="http", is_local=True, is_page=is_page) is None) is is_allowed
 
 
-def test_what_was_sent_is_told_short_and_in_ascii() -> None:
-    told = foreign_reason({b"host": b"\x1b[2Jevil\r\n\xff" + b"x" * 9000}, scheme="http", is_local=True)
+def test_reason_is_short_printable_ascii() -> None:
+    reason = foreign_reason({b"host": b"\x1b[2Jevil\r\n\xff" + b"x" * 9000}, scheme="http", is_local=True)
 
-    assert told is not None
-    assert told.isascii()
-    assert told.isprintable()
-    assert len(told) < 300
+    assert reason is not None
+    assert reason.isascii()
+    assert reason.isprintable()
+    assert len(reason) < 300
