@@ -95,7 +95,9 @@ def objects() -> Objects:
 async def restore_all(objects: Objects, *, at_once: int = 4) -> list[RestoredAgent]:
     connection = Key(QDRANT_CONNECTION, "agents", "main")
     results: list[RestoredAgent] = []
-    everything = RestoreAll(objects=objects, connection=connection, report=results.append, concurrency=at_once, poll_s=0)
+    everything = RestoreAll(
+        objects=objects, connection=connection, report=results.append, concurrency=at_once, poll_s=0
+    )
     assert sorted(result.agent for result in await everything.run(await everything.find())) == sorted(
         result.agent for result in results
     )

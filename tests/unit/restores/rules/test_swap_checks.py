@@ -53,9 +53,7 @@ class TestVersion:
         ("made_by", "runs"),
         [("1.18.3", "1.18.3"), ("1.18.0", "1.18.3"), ("v1.18.1", "1.18.3-dev"), (None, "1.18.3"), ("?", "1.18.3")],
     )
-    def test_compatible_or_unknown_version_is_allowed(
-        self, made_by: str | None, runs: str
-    ) -> None:
+    def test_compatible_or_unknown_version_is_allowed(self, made_by: str | None, runs: str) -> None:
         """The same minor version and no later patch."""
 
         check_version(made_by, runs)
@@ -89,9 +87,7 @@ class TestOrigin:
 
     @pytest.mark.parametrize("other", [{"cluster_id": "old"}, {"namespace": "alpha"}, {"cluster_id": "", "name": ""}])
     @pytest.mark.parametrize("is_named", [True, False])
-    def test_foreign_snapshot_is_rejected_without_owner(
-        self, other: dict[str, str], is_named: bool
-    ) -> None:
+    def test_foreign_snapshot_is_rejected_without_owner(self, other: dict[str, str], is_named: bool) -> None:
         """The annotation does not help, and the message does not name the owner."""
 
         marker = replace(ours(), uid="theirs", **other)
