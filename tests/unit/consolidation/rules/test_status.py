@@ -177,6 +177,8 @@ def test_impossible_schedule_is_reported() -> None:
     settings = effective_consolidation(memory(preset="brain", spec={"schedule": "0 0 31 2 *"}))
 
     assert settings is not None
-    (condition,) = [one for one in status_after({}, fault=settings.fault)["conditions"] if one["type"] == "Consolidated"]
+    (condition,) = [
+        one for one in status_after({}, fault=settings.fault)["conditions"] if one["type"] == "Consolidated"
+    ]
     assert (condition["status"], condition["reason"]) == ("False", "ScheduleRejected")
     assert "spec.consolidation.schedule" in condition["message"]
