@@ -38,10 +38,10 @@ class Hanging:
     """A model that never responds.
 
     Attributes:
-        is_asked: Set by the first call.
+        was_called: Set by the first call.
     """
 
-    is_asked: asyncio.Event = field(default_factory=asyncio.Event)
+    was_called: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def complete(self, *_: Any) -> Completion:
         self.is_asked.set()
@@ -81,7 +81,7 @@ class Operator:
         return self.models[memory.slug]
 
     async def add(self, slug: str, model: Any, asked: str = "now", *, namespace: str = "agents") -> Key:
-        """Add an object with a requested consolidation, whose user has two memories of one thing."""
+        """Add an object with two memories of one topic and a requested consolidation."""
         world = World(
             agent_of(settings_of(slug, ranking=replace(EVERYTHING, types=(MemoryType("fact", None),))), Points())
         )

@@ -1,4 +1,4 @@
-"""What late writers left in a rebuild's source, and what the target, which is live, gets of it."""
+"""Late writes in the source of a rebuild, and their effect on the live target."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ IN_SESSION: Row = {ORDER_KEY: 5}
         pytest.param(PLAIN | IN_SESSION, {WINDOW_DUE_KEY: True}, id="its words are looked at again"),
     ],
 )
-def test_what_the_target_lacks_comes_as(row: Row, changed: Row) -> None:
+def test_missing_point_is_inserted(row: Row, changed: Row) -> None:
     assert build_late_insert(row) == row | changed
 
 
@@ -42,7 +42,7 @@ def test_what_the_target_lacks_comes_as(row: Row, changed: Row) -> None:
         pytest.param(PLAIN | {"supersedesId": "b"}, LIVE | {"supersedesId": "b", "pending": True}, id="it is joined"),
     ],
 )
-def test_the_target_keeps_its_own_where(row: Row, live: Row) -> None:
+def test_target_keeps_its_point(row: Row, live: Row) -> None:
     assert build_late_update(row, live, moved_ms=MOVED_MS) is None
 
 
@@ -59,5 +59,5 @@ def test_the_target_keeps_its_own_where(row: Row, live: Row) -> None:
         pytest.param(DEAD, LIVE | IN_SESSION, {WINDOW_DUE_KEY: True}, id="whose words others hold"),
     ],
 )
-def test_the_target_takes(row: Row, live: Row, changed: Row) -> None:
+def test_target_is_updated(row: Row, live: Row, changed: Row) -> None:
     assert build_late_update(row, live, moved_ms=MOVED_MS) == row | changed

@@ -1,4 +1,4 @@
-"""What a pass found, told with how the rebuild stands."""
+"""Explanation of a refused plan by the state of the rebuild."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ LIVE = observed_of(Collection(size=4, distance="Cosine"))
         ({}, Reason.INSUFFICIENT_SPACE),
     ],
 )
-def test_the_room_that_a_running_rebuild_takes_is_no_want_of_room_for_it(told: dict[str, str], reason: Reason) -> None:
+def test_space_of_running_rebuild_is_no_shortage(told: dict[str, str], reason: Reason) -> None:
     table, document = ObjectTable(), memory_document("a")
     table.put(document | {"status": {"rebuild": told}})
     reports = RebuildReports(table, FakeCluster(), FakeClock())

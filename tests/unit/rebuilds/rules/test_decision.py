@@ -1,4 +1,4 @@
-"""What is to be done about an agent's rebuilds, by what is there and what is wanted."""
+"""Decisions about the rebuild of an agent, from its collections, records and request."""
 
 from dataclasses import replace
 
@@ -14,8 +14,8 @@ BEGUN = RebuildRecord(source=ONE, target=TWO, digest="d1", begun_ms=1, since_ms=
 OTHER = replace(BEGUN, target=THREE, digest="d0")
 MOVED = replace(BEGUN, step=RebuildStep.DRAIN)
 DONE = replace(BEGUN, step=RebuildStep.DONE)
-TAKING = replace(BEGUN, source="agent_memory_a", step=RebuildStep.MOVE)
-GOING = replace(TAKING, gone_ms=2)
+REPLACING = replace(BEGUN, source="agent_memory_a", step=RebuildStep.MOVE)
+DELETING = replace(REPLACING, gone_ms=2)
 BACK = RebuildRecord(
     kind=RebuildKind.ROLLBACK, source=TWO, target=ONE, digest="d1", begun_ms=1, since_ms=1, step=RebuildStep.CATCH_UP
 )
@@ -46,13 +46,17 @@ def plain() -> ObservedCollection:
             live(ONE), [BEGUN], RebuildRequest(), RebuildDecision(unwanted=(BEGUN,)), id="not wanted any more"
         ),
         pytest.param(
-            plain(), [TAKING], RebuildRequest(), RebuildDecision(unwanted=(TAKING,)), id="a plain collection that stays"
+            plain(),
+            [REPLACING],
+            RebuildRequest(),
+            RebuildDecision(unwanted=(REPLACING,)),
+            id="a plain collection that stays",
         ),
         pytest.param(
             plain(),
-            [GOING],
+            [DELETING],
             RebuildRequest(),
-            RebuildDecision(current=GOING, is_urgent=True),
+            RebuildDecision(current=DELETING, is_urgent=True),
             id="a plain collection about to go",
         ),
         pytest.param(
@@ -118,13 +122,13 @@ def plain() -> ObservedCollection:
         ),
     ],
 )
-def test_what_is_done_follows_from_what_is_there(
+def test_decision_follows_from_state(
     there: ObservedCollection | None, records: list[RebuildRecord], wish: RebuildRequest, decision: RebuildDecision
 ) -> None:
     assert decide(there, records, wish) == decision
 
 
-def test_the_steps_after_a_move_begin_with_what_late_writers_left() -> None:
+def test_steps_after_a_move_start_with_drain() -> None:
     assert resume_step(RebuildStep.COPY, is_moved=False) is RebuildStep.COPY
     assert resume_step(RebuildStep.MOVE, is_moved=True) is RebuildStep.DRAIN
     assert resume_step(RebuildStep.SETTLE, is_moved=True) is RebuildStep.SETTLE

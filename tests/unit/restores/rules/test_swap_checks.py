@@ -296,7 +296,7 @@ def contender(name: str, *, created: str = "2026-11-22T08:00:00Z", has_begun: bo
 
 class TestContenders:
     def test_older_restore_precedes(self) -> None:
-        """With equal times the name decides."""
+        """With equal times the uid decides."""
 
         old, young = contender("b", created="2026-11-22T07:00:00Z"), contender("a")
 
