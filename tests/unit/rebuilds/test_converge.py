@@ -34,7 +34,7 @@ class ScriptedTarget:
 
     store: FakeCollectionStore = field(default_factory=lambda: FakeCollectionStore(collections={TARGET: DESIRED}))
     states: list[str] = field(default_factory=list)
-    told: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
     paused_after: int = 1000
     now_s: float = 0.0
 

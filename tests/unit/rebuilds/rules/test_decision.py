@@ -33,86 +33,86 @@ def plain() -> ObservedCollection:
     ("there", "records", "wish", "decision"),
     [
         pytest.param(
-            None, [BEGUN], RebuildRequest(digest="d1"), RebuildDecision(), id="no collection, nothing is touched"
+            None, [BEGUN], RebuildRequest(digest="d1"), RebuildDecision(), id="no collection"
         ),
-        pytest.param(live(ONE), [], RebuildRequest(), RebuildDecision(), id="nothing wanted, nothing there"),
+        pytest.param(live(ONE), [], RebuildRequest(), RebuildDecision(), id="nothing requested"),
         pytest.param(
-            live(ONE), [], RebuildRequest(digest="d1"), RebuildDecision(new_kind=RebuildKind.REBUILD), id="begun"
-        ),
-        pytest.param(
-            live(ONE), [BEGUN], RebuildRequest(digest="d1"), RebuildDecision(current=BEGUN), id="gone on with"
+            live(ONE), [], RebuildRequest(digest="d1"), RebuildDecision(new_kind=RebuildKind.REBUILD), id="started"
         ),
         pytest.param(
-            live(ONE), [BEGUN], RebuildRequest(), RebuildDecision(unwanted=(BEGUN,)), id="not wanted any more"
+            live(ONE), [BEGUN], RebuildRequest(digest="d1"), RebuildDecision(current=BEGUN), id="continued"
+        ),
+        pytest.param(
+            live(ONE), [BEGUN], RebuildRequest(), RebuildDecision(unwanted=(BEGUN,)), id="no longer requested"
         ),
         pytest.param(
             plain(),
             [REPLACING],
             RebuildRequest(),
             RebuildDecision(unwanted=(REPLACING,)),
-            id="a plain collection that stays",
+            id="plain collection not yet deleted",
         ),
         pytest.param(
             plain(),
             [DELETING],
             RebuildRequest(),
             RebuildDecision(current=DELETING, is_urgent=True),
-            id="a plain collection about to go",
+            id="plain collection being deleted",
         ),
         pytest.param(
             live(ONE),
             [OTHER, BEGUN],
             RebuildRequest(digest="d1"),
             RebuildDecision(current=BEGUN, unwanted=(OTHER,)),
-            id="one of an older plan goes",
+            id="older plan is dropped",
         ),
         pytest.param(
             live(ONE),
             [OTHER],
             RebuildRequest(digest="d1"),
             RebuildDecision(new_kind=RebuildKind.REBUILD, unwanted=(OTHER,)),
-            id="begun anew",
+            id="restarted",
         ),
         pytest.param(
-            live(TWO, MOVED), [MOVED], RebuildRequest(), RebuildDecision(current=MOVED), id="the move is behind it"
+            live(TWO, MOVED), [MOVED], RebuildRequest(), RebuildDecision(current=MOVED), id="alias moved"
         ),
         pytest.param(
             live(TWO, BEGUN),
             [BEGUN],
             RebuildRequest(),
             RebuildDecision(current=BEGUN),
-            id="moved, and killed before that was noted",
+            id="killed after the move, before its record",
         ),
-        pytest.param(live(TWO, DONE), [DONE], RebuildRequest(), RebuildDecision(), id="ended"),
+        pytest.param(live(TWO, DONE), [DONE], RebuildRequest(), RebuildDecision(), id="done"),
         pytest.param(
             live(TWO, DONE),
             [DONE],
             RebuildRequest(rollback=TWO),
             RebuildDecision(new_kind=RebuildKind.ROLLBACK),
-            id="to be taken back",
+            id="rollback requested",
         ),
         pytest.param(
             live(TWO, DONE),
             [DONE, BACK],
             RebuildRequest(rollback=TWO),
             RebuildDecision(current=BACK),
-            id="being taken back",
+            id="rollback in progress",
         ),
         pytest.param(
             live(TWO, DONE),
             [DONE, BACK],
             RebuildRequest(),
             RebuildDecision(unwanted=(BACK,)),
-            id="not to be taken back",
+            id="rollback no longer requested",
         ),
         pytest.param(
             live(ONE),
             [],
             RebuildRequest(rollback=ONE),
             RebuildDecision(new_kind=RebuildKind.ROLLBACK),
-            id="nothing to take back: it says so",
+            id="nothing to roll back",
         ),
-        pytest.param(live(ONE), [DONE], RebuildRequest(rollback=TWO), RebuildDecision(), id="taken back already"),
+        pytest.param(live(ONE), [DONE], RebuildRequest(rollback=TWO), RebuildDecision(), id="rolled back already"),
         pytest.param(
             live(THREE),
             [BEGUN],

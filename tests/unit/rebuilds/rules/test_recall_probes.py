@@ -139,8 +139,8 @@ def test_withheld_message_has_figures_and_remedy() -> None:
 
     message = held_message(drop, found, max_percent=5, approval=approval_value("0123456789ab"))
 
-    told = ("98.0 %", "90.0 %", "8.0 percentage points", "agentmemory.dev/approve-plan=0123456789ab-recall")
-    assert [part for part in told if part not in message] == []
+    expected = ("98.0 %", "90.0 %", "8.0 percentage points", "agentmemory.dev/approve-plan=0123456789ab-recall")
+    assert [part for part in expected if part not in message] == []
 
 
 def test_figures_round_trip() -> None:
