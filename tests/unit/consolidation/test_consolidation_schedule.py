@@ -44,7 +44,7 @@ class Hanging:
     was_called: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def complete(self, *_: Any) -> Completion:
-        self.is_asked.set()
+        self.was_called.set()
         await asyncio.Event().wait()
         raise AssertionError
 
@@ -134,7 +134,7 @@ async def test_hanging_model_does_not_block_others() -> None:
     async with operator.working():
         for each in operator.table.keys(AGENT_MEMORY):
             operator.last_run(each)
-        await until(lambda: all(model.is_asked.is_set() for model in hanging) and bool(operator.last_run(key)))
+        await until(lambda: all(model.was_called.is_set() for model in hanging) and bool(operator.last_run(key)))
 
     assert operator.last_run(key)["counts"]["merged"] == 1
     assert await operator.worlds["well"].heads() == ["alpha one alpha two"]

@@ -11,10 +11,10 @@ from agentmemory_operator.entrypoints.api.app import ROUTERS
 from tests.support.pages import COMMANDS, DOCS, read_commands_by_heading
 
 ROOT = DOCS.parent
-TOLD = yaml.safe_load(COMMANDS.read_text())
+RUNS = yaml.safe_load(COMMANDS.read_text())
 PAGES = [path.relative_to(ROOT).as_posix() for path in (*sorted(DOCS.glob("*.md")), ROOT / "README.md")]
 GENERIC = {"offline", "dev", "cluster"}
-ENTRIES = [(page, heading, how) for page, headings in TOLD["pages"].items() for heading, how in headings.items()]
+ENTRIES = [(page, heading, how) for page, headings in RUNS["pages"].items() for heading, how in headings.items()]
 CURLS = [
     pytest.param(command, id=f"{page} {heading} {number}")
     for page in PAGES
@@ -33,8 +33,8 @@ ROUTES = {
 def test_every_heading_with_commands_is_listed() -> None:
     shown = {page: set(read_commands_by_heading(page)) for page in PAGES if read_commands_by_heading(page)}
 
-    told = {page: set(headings) for page, headings in TOLD["pages"].items() if (ROOT / page).exists()}
-    assert told == shown
+    listed = {page: set(headings) for page, headings in RUNS["pages"].items() if (ROOT / page).exists()}
+    assert listed == shown
 
 
 def test_listed_tests_exist() -> None:

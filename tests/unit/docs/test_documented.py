@@ -56,7 +56,7 @@ def literal_reasons() -> set[str]:
 def test_every_reason_is_explained_with_remedy() -> None:
     cells = {reason: [cell.strip() for cell in ROWS[reason].strip("|").split("|")] for reason in Reason}
 
-    assert [reason for reason, told in cells.items() if len(told) != 4 or not all(told)] == []
+    assert [reason for reason, texts in cells.items() if len(texts) != 4 or not all(texts)] == []
 
 
 def test_literal_reasons_are_known() -> None:

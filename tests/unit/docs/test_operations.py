@@ -25,11 +25,11 @@ def test_capacity_table_follows_the_formula() -> None:
     for segments, indexes, cells in rows:
         numbers = [int(number) for number in indexes.split(" / ")]
         maps = [need_of(shape(int(segments), number)).maps for number in numbers]
-        told = [[int(number.replace(",", "")) for number in cell.split(" / ")] for cell in cells.split("|")]
+        shown = [[int(number.replace(",", "")) for number in cell.split(" / ")] for cell in cells.split("|")]
         carried = [
             [int(MAX_SHARE_NEW_AGENTS * limit / each) for each in maps] for limit in (65_530, 262_144, 1_048_576)
         ]
-        assert told[1:] == [maps, *carried]
+        assert shown[1:] == [maps, *carried]
 
 
 def shape(segments: int, indexes: int) -> Collection:

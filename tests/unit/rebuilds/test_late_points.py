@@ -39,7 +39,7 @@ def test_missing_point_is_inserted(row: Row, changed: Row) -> None:
         pytest.param(PLAIN | {"supersededById": "b"}, LIVE, id="source links a newer version"),
         pytest.param(PLAIN, LIVE | {"supersededById": "b"}, id="source makes it the head again"),
         pytest.param(PLAIN | {"supersedesId": "b"}, LIVE | {"supersedesId": "c"}, id="other predecessor"),
-        pytest.param(PLAIN | {"supersedesId": "b"}, LIVE | {"supersedesId": "b", "pending": True}, id="link is pending"),
+        pytest.param(PLAIN | {"supersedesId": "b"}, LIVE | {"supersedesId": "b", "pending": True}, id="pending link"),
     ],
 )
 def test_target_keeps_its_point(row: Row, live: Row) -> None:
