@@ -32,16 +32,12 @@ def plain() -> ObservedCollection:
 @pytest.mark.parametrize(
     ("there", "records", "wish", "decision"),
     [
-        pytest.param(
-            None, [BEGUN], RebuildRequest(digest="d1"), RebuildDecision(), id="no collection"
-        ),
+        pytest.param(None, [BEGUN], RebuildRequest(digest="d1"), RebuildDecision(), id="no collection"),
         pytest.param(live(ONE), [], RebuildRequest(), RebuildDecision(), id="nothing requested"),
         pytest.param(
             live(ONE), [], RebuildRequest(digest="d1"), RebuildDecision(new_kind=RebuildKind.REBUILD), id="started"
         ),
-        pytest.param(
-            live(ONE), [BEGUN], RebuildRequest(digest="d1"), RebuildDecision(current=BEGUN), id="continued"
-        ),
+        pytest.param(live(ONE), [BEGUN], RebuildRequest(digest="d1"), RebuildDecision(current=BEGUN), id="continued"),
         pytest.param(
             live(ONE), [BEGUN], RebuildRequest(), RebuildDecision(unwanted=(BEGUN,)), id="no longer requested"
         ),
@@ -73,9 +69,7 @@ def plain() -> ObservedCollection:
             RebuildDecision(new_kind=RebuildKind.REBUILD, unwanted=(OTHER,)),
             id="restarted",
         ),
-        pytest.param(
-            live(TWO, MOVED), [MOVED], RebuildRequest(), RebuildDecision(current=MOVED), id="alias moved"
-        ),
+        pytest.param(live(TWO, MOVED), [MOVED], RebuildRequest(), RebuildDecision(current=MOVED), id="alias moved"),
         pytest.param(
             live(TWO, BEGUN),
             [BEGUN],
