@@ -30,7 +30,7 @@ class FakeDirectory:
         self.slugs = ["away", "gone", "here"]
         self.swept: list[str] = []
 
-    def list(self) -> list[Any]:
+    def list_settings(self) -> list[Any]:
         return [settings_of(slug) for slug in self.slugs]
 
     async def open(self, slug: str, *, renews_lease: bool) -> Agent:

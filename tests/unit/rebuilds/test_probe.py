@@ -28,7 +28,7 @@ class Points:
     """
 
     eligible: int
-    asked: list[Json] = field(default_factory=list)
+    queries: list[Json] = field(default_factory=list)
 
     async def count(self, collection: str, filter_: Json, *, exact: bool = True) -> int:
         return self.eligible

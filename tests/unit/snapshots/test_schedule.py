@@ -226,10 +226,8 @@ async def test_rebuild_requests_one_snapshot() -> None:
     await found.run_schedule()
 
     assert conditions_of(before)["SnapshotFresh"] == "False/CollectionRebuilt"
-    assert found.created == ["probe-record_rebuild-20261122t110000z"]
-    assert [(event.reason, "was record_rebuild" in event.message) for event in found.cluster.events] == [
-        ("SnapshotDue", True)
-    ]
+    assert found.created == ["probe-rebuilt-20261122t110000z"]
+    assert [(event.reason, "was rebuilt" in event.message) for event in found.cluster.events] == [("SnapshotDue", True)]
 
 
 async def test_pass_with_rebuild_move_reports_it() -> None:
@@ -243,7 +241,7 @@ async def test_pass_with_rebuild_move_reports_it() -> None:
     assert conditions_of(status)["SnapshotFresh"] == "False/CollectionRebuilt"
     # Before the status is written.
     await found.run_schedule()
-    assert found.created == ["probe-record_rebuild-20261122t110000z"]
+    assert found.created == ["probe-rebuilt-20261122t110000z"]
 
 
 async def test_running_rebuild_requests_no_snapshot() -> None:
