@@ -17,7 +17,7 @@ def source(provider: str, model: str | None = None, dimensions: int = 256, **res
     return EmbeddingSource(provider=provider, model=model, dimensions=dimensions, **rest)
 
 
-def test_wordllama_is_built_with_the_size_in_force() -> None:
+def test_wordllama_is_built_with_the_given_size() -> None:
     embedder = build_embedder(source("wordllama", "l2_supercat", 64), SETTINGS, api_key=None)
 
     assert isinstance(embedder, WordLlamaEmbedder)
@@ -31,7 +31,7 @@ def test_openai_is_built_with_the_key() -> None:
     assert embedder.dimensions == 1536
 
 
-def test_fastembed_is_built_with_the_folder_of_models() -> None:
+def test_fastembed_is_built_with_the_model_folder() -> None:
     files = ModelFiles(folder=pathlib.Path("models"))
     embedder = build_embedder(source("fastembed", "m", 384), SETTINGS, api_key=None, files=files)
 
@@ -39,7 +39,7 @@ def test_fastembed_is_built_with_the_folder_of_models() -> None:
     assert embedder.dimensions == 384
 
 
-async def test_without_a_provider_callers_send_vectors() -> None:
+async def test_missing_provider_requires_vectors() -> None:
     embedder = build_embedder(source("none", dimensions=8), SETTINGS, api_key=None)
 
     assert embedder.dimensions == 8
@@ -58,6 +58,6 @@ async def test_without_a_provider_callers_send_vectors() -> None:
         (source("wordllama", dimensions=100), "not 100"),
     ],
 )
-def test_sources_that_cannot_be_served_are_refused(given: EmbeddingSource, message: str) -> None:
+def test_unsupported_source_is_rejected(given: EmbeddingSource, message: str) -> None:
     with pytest.raises(SpecInvalid, match=message):
         build_embedder(given, SETTINGS, api_key=None)

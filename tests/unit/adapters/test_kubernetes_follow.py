@@ -1,4 +1,4 @@
-"""Following the API server: every sign of its life is told, so that its silence can be noticed."""
+"""Watches of the API server: every response counts as activity, so that silence can be detected."""
 
 import asyncio
 import json
@@ -20,10 +20,10 @@ ADDED = {"type": "ADDED", "object": {"metadata": {"name": "a", "resourceVersion"
 
 
 class FakeServer:
-    """Lists nothing, and tells in its watch what it is told to."""
+    """Server with an empty list and a watch that sends events on demand."""
 
     def __init__(self) -> None:
-        self.tell_bookmark, self.tell_object = threading.Event(), threading.Event()
+        self.send_bookmark, self.send_object = threading.Event(), threading.Event()
         self.timeouts: list[str] = []
 
     def app(self) -> Starlette:
@@ -36,12 +36,12 @@ class FakeServer:
         return StreamingResponse(self._events())
 
     def _events(self) -> Iterator[str]:
-        for told, event in ((self.tell_bookmark, BOOKMARK), (self.tell_object, ADDED)):
-            told.wait(20)
+        for requested, event in ((self.send_bookmark, BOOKMARK), (self.send_object, ADDED)):
+            requested.wait(20)
             yield json.dumps(event) + "\n"
 
 
-async def test_lists_watches_and_bookmarks_are_signs_of_life() -> None:
+async def test_lists_events_and_bookmarks_are_activity() -> None:
     server, heard = FakeServer(), 0
 
     def count() -> None:
@@ -60,10 +60,10 @@ async def test_lists_watches_and_bookmarks_are_signs_of_life() -> None:
         assert heard == 1
         following = asyncio.create_task(anext(events))
         await wait_for(2)
-        server.tell_bookmark.set()
+        server.send_bookmark.set()
         await wait_for(3)
         assert not following.done()
-        server.tell_object.set()
+        server.send_object.set()
         kind, document = await following
         await events.aclose()
         await cluster.close()
@@ -73,7 +73,7 @@ async def test_lists_watches_and_bookmarks_are_signs_of_life() -> None:
     assert server.timeouts == [str(WATCH_TIMEOUT_S)]
 
 
-async def test_a_long_list_comes_page_by_page_and_without_who_wrote_which_field() -> None:
+async def test_list_is_paged_and_drops_managed_fields() -> None:
     names = [f"memory-{number}" for number in range(5)]
 
     async def answer(request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""Every request to the API server says which of our programs sends it, and every write whose it is."""
+"""User agent and field manager of requests to the API server."""
 
 from typing import Any
 
@@ -57,11 +57,11 @@ async def test_each_program_names_itself(program: str) -> None:
     assert all(agent.startswith(f"{program}/{__version__} (") for agent, _ in seen.values())
 
 
-def test_one_that_is_not_named_is_a_persons() -> None:
+def test_default_user_agent_is_the_cli() -> None:
     assert user_agent(client.Configuration()).startswith("agentmemory-cli/")
 
 
-async def test_kopf_sends_the_operators_name_with_its_credentials() -> None:
+async def test_kopf_sends_user_agent_and_credentials() -> None:
     given: dict[str, Any] = {"api_key": {"BearerToken": "Bearer t0ken"}}
     configuration = OwnConfiguration(OPERATOR, host="http://127.0.0.1:9", **given)
     info = await connection_info(configuration)

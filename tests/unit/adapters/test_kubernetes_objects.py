@@ -1,4 +1,4 @@
-"""What is kept of an object that Kubernetes sends, and what it tells of one whose status was written."""
+"""Stored parts of Kubernetes objects, and the result of a status write."""
 
 import json
 from typing import Any
@@ -22,7 +22,7 @@ SENT = json.dumps(
 )
 
 
-def test_who_wrote_which_field_is_not_kept() -> None:
+def test_managed_fields_are_stripped() -> None:
     assert strip_managed_fields("MemorySnapshot", json.loads(SENT)) == {
         "apiVersion": "agentmemory.dev/v1alpha1",
         "kind": "MemorySnapshot",
@@ -31,7 +31,7 @@ def test_who_wrote_which_field_is_not_kept() -> None:
     }
 
 
-def test_objects_share_their_equal_texts() -> None:
+def test_equal_strings_are_shared() -> None:
     one, other = (strip_managed_fields("MemorySnapshot", json.loads(SENT))["status"]["conditions"][0] for _ in range(2))
 
     assert one["message"] is other["message"]
@@ -47,9 +47,7 @@ def test_objects_share_their_equal_texts() -> None:
     ],
     ids=["it is there", "it is gone", "another one has its name"],
 )
-async def test_a_written_status_comes_with_the_version_that_the_watch_will_bring(
-    code: int, body: dict[str, Any], version: str
-) -> None:
+async def test_status_write_returns_the_new_version(code: int, body: dict[str, Any], version: str) -> None:
     async def answer(request: Request) -> Response:
         return JSONResponse(body, status_code=code)
 

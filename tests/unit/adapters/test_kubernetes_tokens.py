@@ -1,4 +1,4 @@
-"""What cannot be a token for us is refused without asking the API server, and what it says is not just believed."""
+"""Token reviews: local rejection of unsuitable tokens, and validation of the API server's response."""
 
 import base64
 import json
@@ -17,7 +17,7 @@ from agentmemory_operator.errors import TransientError
 from agentmemory_operator.spec.caller_rights import Caller
 from tests.support.web.http_server import serve
 
-SOON = 4_102_444_800  # the year 2100: the same in each process that collects these tests
+SOON = 4_102_444_800  # the year 2100: a constant, equal in every process that collects these tests
 
 
 def part(text: str) -> str:
@@ -57,9 +57,7 @@ async def reviews() -> AsyncIterator[KubernetesTokenReviews]:
         (token({"aud": {"agentmemory": 1}, "exp": SOON}), "not for the audience agentmemory"),
     ],
 )
-async def test_what_is_no_token_for_us_is_refused_unasked(
-    reviews: KubernetesTokenReviews, sent: str, refusal: str
-) -> None:
+async def test_unsuitable_token_is_rejected_locally(reviews: KubernetesTokenReviews, sent: str, refusal: str) -> None:
     reviewed = await reviews.review(sent)
 
     assert reviewed.caller is None
@@ -67,15 +65,15 @@ async def test_what_is_no_token_for_us_is_refused_unasked(
 
 
 @pytest.mark.parametrize("audience", ["agentmemory", ["other", "agentmemory"]])
-async def test_without_an_api_server_a_token_for_us_is_neither_good_nor_bad(
+async def test_unreachable_api_server_is_transient(
     reviews: KubernetesTokenReviews, audience: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     sent = token({"aud": audience, "exp": SOON})
 
-    with pytest.raises(TransientError, match="cannot be verified at the moment") as told:
+    with pytest.raises(TransientError, match="cannot be verified at the moment") as raised:
         await reviews.review(sent)
 
-    assert told.value.retry_after_s > 0
+    assert raised.value.retry_after_s > 0
     assert "cannot check tokens: Kubernetes cannot be reached" in caplog.text
     assert sent not in caplog.text
 
@@ -91,10 +89,8 @@ async def test_without_an_api_server_a_token_for_us_is_neither_good_nor_bad(
         ({"authenticated": "true", "audiences": ["agentmemory"]}, False),
     ],
 )
-async def test_a_token_counts_only_where_the_api_server_vouches_for_our_audience(
-    status: dict[str, Any], is_good: bool
-) -> None:
-    """An API server that knows no audiences answers for its own, whatever the claims of the token say."""
+async def test_review_must_confirm_the_audience(status: dict[str, Any], is_good: bool) -> None:
+    """An API server without audience support checks its own audience, not that of the token."""
     user = {"username": "system:serviceaccount:agents:bot"}
     asked: list[Any] = []
 

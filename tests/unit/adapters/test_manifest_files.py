@@ -1,4 +1,4 @@
-"""Objects of commands in the folder of the development stack: files of their own, and what the stack says of them."""
+"""ManifestFiles: objects of commands in the folder of a development stack."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ def named(name: str = "now") -> Metadata:
     return Metadata(name=name, namespace="agents")
 
 
-def test_what_a_command_creates_the_stack_takes_in_and_its_status_is_read(tmp_path: Path) -> None:
+def test_created_object_reaches_the_stack(tmp_path: Path) -> None:
     files, stack = ManifestFiles(tmp_path), ManifestFolder(tmp_path)
     (tmp_path / ".status").mkdir()
 
@@ -40,14 +40,14 @@ def test_what_a_command_creates_the_stack_takes_in_and_its_status_is_read(tmp_pa
     assert found["status"] == {"name": "a.snapshot"}
 
 
-def test_a_name_that_is_taken_creates_nothing(tmp_path: Path) -> None:
+def test_existing_name_creates_nothing(tmp_path: Path) -> None:
     files = ManifestFiles(tmp_path)
     assert asyncio.run(files.create_object(document()))
 
     assert not asyncio.run(files.create_object(document()))
 
 
-def test_what_the_stack_created_itself_is_listed_beside_the_manifests_of_its_namespace(tmp_path: Path) -> None:
+def test_list_includes_objects_of_the_stack(tmp_path: Path) -> None:
     (tmp_path / ".status").mkdir()
     files, stack = ManifestFiles(tmp_path), ManifestFolder(tmp_path)
     asyncio.run(files.create_object(document("mine")))
@@ -59,7 +59,7 @@ def test_what_the_stack_created_itself_is_listed_beside_the_manifests_of_its_nam
     assert sorted(found["metadata"]["name"] for found in listed) == ["mine", "scheduled"]
 
 
-def test_a_deleted_object_is_gone_for_the_stack(tmp_path: Path) -> None:
+def test_deleted_object_leaves_the_stack(tmp_path: Path) -> None:
     (tmp_path / ".status").mkdir()
     files, stack = ManifestFiles(tmp_path), ManifestFolder(tmp_path)
     asyncio.run(files.create_object(document()))
@@ -72,7 +72,7 @@ def test_a_deleted_object_is_gone_for_the_stack(tmp_path: Path) -> None:
         asyncio.run(files.read_object(SNAPSHOT, "agents", "now"))
 
 
-def test_an_annotation_reaches_the_stack(tmp_path: Path) -> None:
+def test_annotation_reaches_the_stack(tmp_path: Path) -> None:
     (tmp_path / ".status").mkdir()
     files, stack = ManifestFiles(tmp_path), ManifestFolder(tmp_path)
     asyncio.run(files.create_object(document()))
@@ -84,7 +84,7 @@ def test_an_annotation_reaches_the_stack(tmp_path: Path) -> None:
     assert changed["metadata"]["annotations"] == {"agentmemory.dev/pin": "yes"}
 
 
-def test_a_manifest_of_somebody_else_is_left_alone_and_said_what_to_do(tmp_path: Path) -> None:
+def test_foreign_manifest_is_not_changed(tmp_path: Path) -> None:
     theirs = tmp_path / "mine.yaml"
     pinned = document()
     pinned["metadata"]["annotations"] = {"agentmemory.dev/pin": "no"}
@@ -105,8 +105,8 @@ AGENT = Metadata(name="bot", namespace="default")
 
 
 @pytest.fixture
-def begun(tmp_path: Path) -> Path:
-    """A folder with what `agentmemory init` writes."""
+def initialised(tmp_path: Path) -> Path:
+    """Folder with the files that `agentmemory init` writes."""
     (tmp_path / "connection.yaml").write_text(render_connection())
     (tmp_path / "bot.yaml").write_text(render_memory("bot", "brain"))
     return tmp_path
@@ -116,10 +116,10 @@ def annotations_of(events: list[tuple[str, dict[str, Any]]]) -> list[dict[str, s
     return [taken["metadata"]["annotations"] for _, taken in events if taken["kind"] == "AgentMemory"]
 
 
-def test_an_annotation_of_a_command_reaches_an_object_that_init_wrote_and_leaves_its_manifest(begun: Path) -> None:
-    files, stack = ManifestFiles(begun), ManifestFolder(begun)
-    before = (begun / "bot.yaml").read_text()
-    (begun / ".status").mkdir()
+def test_annotation_leaves_the_manifest_unchanged(initialised: Path) -> None:
+    files, stack = ManifestFiles(initialised), ManifestFolder(initialised)
+    before = (initialised / "bot.yaml").read_text()
+    (initialised / ".status").mkdir()
     stack.scan()
 
     asyncio.run(files.annotate("AgentMemory", AGENT, ASKED))
@@ -129,7 +129,7 @@ def test_an_annotation_of_a_command_reaches_an_object_that_init_wrote_and_leaves
     assert [event for event, _ in events] == ["MODIFIED"]
     assert annotations_of(events) == [ASKED | {"agentmemory.dev/approve-plan": "abc"}]
     assert events[0][1]["metadata"]["generation"] == 1
-    assert (begun / "bot.yaml").read_text() == before
+    assert (initialised / "bot.yaml").read_text() == before
     assert asyncio.run(files.read_object("AgentMemory", "default", "bot"))["metadata"]["annotations"][
         CLEANUP_REQUESTED_AT
     ]
@@ -138,46 +138,48 @@ def test_an_annotation_of_a_command_reaches_an_object_that_init_wrote_and_leaves
     assert stack.scan() == []
 
 
-def test_the_watch_of_the_stack_tells_of_an_annotation_at_once(begun: Path) -> None:
+def test_watch_reports_an_annotation(initialised: Path) -> None:
     async def annotations() -> list[dict[str, str]]:
-        changes = ManifestFolder(begun).follow()
+        changes = ManifestFolder(initialised).follow()
         await anext(changes)
         waiting = asyncio.ensure_future(anext(changes))
-        # The watch of the file system begins a moment after it is asked for.
+        # The file system watch starts with a short delay.
         while not waiting.done():
-            await ManifestFiles(begun).annotate("AgentMemory", AGENT, ASKED)
+            await ManifestFiles(initialised).annotate("AgentMemory", AGENT, ASKED)
             await asyncio.wait([waiting], timeout=0.5)
         return annotations_of(waiting.result())
 
     assert asyncio.run(asyncio.wait_for(annotations(), 60)) == [ASKED]
 
 
-def test_annotations_of_commands_outlast_a_restart_and_go_with_their_object(begun: Path) -> None:
-    (begun / ".status").mkdir()
-    asyncio.run(ManifestFiles(begun).annotate("AgentMemory", AGENT, ASKED))
-    stack, manifest = ManifestFolder(begun), (begun / "bot.yaml").read_text()
+def test_annotations_live_as_long_as_their_object(initialised: Path) -> None:
+    """They survive a restart of the stack."""
+
+    (initialised / ".status").mkdir()
+    asyncio.run(ManifestFiles(initialised).annotate("AgentMemory", AGENT, ASKED))
+    stack, manifest = ManifestFolder(initialised), (initialised / "bot.yaml").read_text()
     assert annotations_of(stack.scan()) == [ASKED]
 
-    (begun / "bot.yaml").unlink()
+    (initialised / "bot.yaml").unlink()
     assert [event for event, _ in stack.scan()] == ["DELETED"]
-    (begun / "bot.yaml").write_text(manifest)
+    (initialised / "bot.yaml").write_text(manifest)
 
     assert annotations_of(stack.scan()) == [{}]
 
 
-def test_a_link_in_place_of_the_folder_of_annotations_is_not_followed(begun: Path, tmp_path: Path) -> None:
-    (begun / ".status").mkdir()
+def test_link_as_annotation_folder_is_rejected(initialised: Path, tmp_path: Path) -> None:
+    (initialised / ".status").mkdir()
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    (begun / ".status" / "annotations").symlink_to(elsewhere)
+    (initialised / ".status" / "annotations").symlink_to(elsewhere)
 
     with pytest.raises(AgentMemoryError, match="is a link"):
-        asyncio.run(ManifestFiles(begun).annotate("AgentMemory", AGENT, ASKED))
+        asyncio.run(ManifestFiles(initialised).annotate("AgentMemory", AGENT, ASKED))
 
     assert list(elsewhere.iterdir()) == []
 
 
-def test_what_the_schedule_of_the_stack_made_is_left_to_it(tmp_path: Path) -> None:
+def test_scheduled_snapshot_is_not_deleted(tmp_path: Path) -> None:
     (tmp_path / ".status").mkdir()
     asyncio.run(ManifestFolder(tmp_path).create_object(document()))
 
@@ -188,9 +190,7 @@ def test_what_the_schedule_of_the_stack_made_is_left_to_it(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("namespaces", "default"), [(("agents",), "agents"), (("agents", "shop"), "default"), ((), "default")]
 )
-def test_the_namespace_is_the_agents_own_where_all_are_in_one(
-    tmp_path: Path, namespaces: tuple[str, ...], default: str
-) -> None:
+def test_default_namespace_is_that_of_all_agents(tmp_path: Path, namespaces: tuple[str, ...], default: str) -> None:
     for number, namespace in enumerate(namespaces):
         asyncio.run(ManifestFiles(tmp_path).create_object(document(f"bot-{number}", "AgentMemory", namespace)))
 

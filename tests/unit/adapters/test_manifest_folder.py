@@ -1,4 +1,4 @@
-"""A folder in the place of Kubernetes: what changes, what is kept, what a bad file does."""
+"""ManifestFolder: a folder of manifests in place of Kubernetes."""
 
 import asyncio
 import base64
@@ -39,14 +39,14 @@ def metadata_of(event: WATCH_EVENT) -> Metadata:
 
 
 class Folder:
-    """A real folder and the adapter over it."""
+    """A real folder and its adapter."""
 
     def __init__(self, path: pathlib.Path) -> None:
         self.path = path
         self.adapter = ManifestFolder(path)
 
     async def start(self) -> list[WATCH_EVENT]:
-        """Read the folder for the first time, as a process does when it starts."""
+        """Read the folder as a process does at its start."""
         self.adapter = ManifestFolder(self.path)
         follow = self.adapter.follow()
         first = await anext(follow)
@@ -69,7 +69,7 @@ def in_short(events: list[WATCH_EVENT]) -> list[tuple[str, str, str]]:
     return [(event, document["kind"], document["metadata"]["name"]) for event, document in events]
 
 
-async def test_what_is_there_comes_first_as_a_cluster_would_give_it(folder: Folder) -> None:
+async def test_existing_objects_are_listed_first(folder: Folder) -> None:
     folder.write("all.yaml", manifest("a"), manifest("main", "QdrantConnection", spec={"url": "http://q:6333"}))
     (folder.path / "b.json").write_text(json.dumps(manifest("b")))
 
@@ -87,7 +87,7 @@ async def test_what_is_there_comes_first_as_a_cluster_would_give_it(folder: Fold
     assert parse_agent_memory(events[0][1]).slug == "a"
 
 
-async def test_only_manifests_at_the_top_are_read(folder: Folder) -> None:
+async def test_only_top_level_manifests_are_read(folder: Folder) -> None:
     for file in ("notes.txt", ".hidden.yaml", "a.yaml.bak"):
         folder.write(file, manifest())
     (folder.path / "below").mkdir()
@@ -96,13 +96,13 @@ async def test_only_manifests_at_the_top_are_read(folder: Folder) -> None:
     assert await folder.start() == []
 
 
-async def test_other_kinds_are_left_alone(folder: Folder) -> None:
+async def test_other_kinds_are_ignored(folder: Folder) -> None:
     folder.write("a.yaml", manifest("c", "ConfigMap"), None)
 
     assert await folder.start() == []
 
 
-async def test_a_changed_spec_is_another_generation_of_the_same_object(folder: Folder) -> None:
+async def test_changed_spec_increments_the_generation(folder: Folder) -> None:
     folder.write("a.yaml", manifest())
     (before,) = await folder.start()
     folder.write("a.yaml", manifest(spec={"connectionRef": {"name": "main"}, "scoring": {"limit": 3}}))
@@ -113,7 +113,7 @@ async def test_a_changed_spec_is_another_generation_of_the_same_object(folder: F
     assert metadata_of(after).uid == metadata_of(before).uid
 
 
-async def test_a_changed_annotation_is_told_and_is_no_other_generation(folder: Folder) -> None:
+async def test_changed_annotation_keeps_the_generation(folder: Folder) -> None:
     folder.write("a.yaml", manifest())
     await folder.start()
     folder.write("a.yaml", manifest(metadata={"name": "a", "annotations": {"agentmemory.dev/x": "1"}}))
@@ -124,7 +124,7 @@ async def test_a_changed_annotation_is_told_and_is_no_other_generation(folder: F
     assert metadata_of(event).annotations == {"agentmemory.dev/x": "1"}
 
 
-async def test_a_file_that_is_touched_changes_nothing(folder: Folder) -> None:
+async def test_rewritten_equal_file_is_no_change(folder: Folder) -> None:
     folder.write("a.yaml", manifest())
     await folder.start()
     folder.write("a.yaml", manifest())
@@ -132,7 +132,7 @@ async def test_a_file_that_is_touched_changes_nothing(folder: Folder) -> None:
     assert folder.adapter.scan() == []
 
 
-async def test_our_own_status_is_no_change(folder: Folder) -> None:
+async def test_own_status_is_no_change(folder: Folder) -> None:
     folder.write("a.yaml", manifest())
     (event,) = await folder.start()
 
@@ -142,7 +142,7 @@ async def test_our_own_status_is_no_change(folder: Folder) -> None:
     assert folder.status_files()["default.a.agentmemory.json"]["status"] == {"agent": "a"}
 
 
-async def test_the_status_of_an_object_that_is_gone_is_dropped(folder: Folder) -> None:
+async def test_status_of_deleted_object_is_dropped(folder: Folder) -> None:
     folder.write("a.yaml", manifest())
     (event,) = await folder.start()
     (folder.path / "a.yaml").unlink()
@@ -154,7 +154,7 @@ async def test_the_status_of_an_object_that_is_gone_is_dropped(folder: Folder) -
     assert folder.status_files() == {}
 
 
-async def test_a_removed_manifest_deletes_the_object(folder: Folder) -> None:
+async def test_removed_manifest_deletes_the_object(folder: Folder) -> None:
     folder.write("a.yaml", manifest("a"), manifest("b"))
     await folder.start()
     folder.write("a.yaml", manifest("b"))
@@ -163,7 +163,7 @@ async def test_a_removed_manifest_deletes_the_object(folder: Folder) -> None:
     assert list(folder.status_files()) == ["default.b.agentmemory.json"]
 
 
-async def test_an_object_made_again_is_another_object(folder: Folder) -> None:
+async def test_recreated_object_has_a_new_uid(folder: Folder) -> None:
     folder.write("a.yaml", manifest())
     (before,) = await folder.start()
     (folder.path / "a.yaml").unlink()
@@ -176,7 +176,7 @@ async def test_an_object_made_again_is_another_object(folder: Folder) -> None:
     assert metadata_of(after).uid != metadata_of(before).uid
 
 
-async def test_an_object_with_a_finalizer_goes_only_when_that_is_removed(folder: Folder) -> None:
+async def test_finalizer_delays_the_deletion(folder: Folder) -> None:
     folder.write("a.yaml", manifest())
     (event,) = await folder.start()
     await folder.adapter.write_finalizers("AgentMemory", metadata_of(event), RETAIN)
@@ -189,12 +189,12 @@ async def test_an_object_with_a_finalizer_goes_only_when_that_is_removed(folder:
     assert folder.adapter.scan() == []
 
     await folder.adapter.write_finalizers("AgentMemory", metadata_of(deleting), [])
-    gone = await asyncio.wait_for(folder.adapter.next_caused_event(), 1)
-    assert in_short([gone]) == [("DELETED", "AgentMemory", "a")]
+    deleted = await asyncio.wait_for(folder.adapter.next_caused_event(), 1)
+    assert in_short([deleted]) == [("DELETED", "AgentMemory", "a")]
     assert folder.status_files() == {}
 
 
-async def test_a_restart_goes_on_where_it_stopped(folder: Folder) -> None:
+async def test_restart_keeps_uid_status_and_finalizers(folder: Folder) -> None:
     folder.write("a.yaml", manifest("a"), manifest("b"))
     before = await folder.start()
     await folder.adapter.write_status("AgentMemory", metadata_of(before[0]), {"agent": "a"})
@@ -209,7 +209,7 @@ async def test_a_restart_goes_on_where_it_stopped(folder: Folder) -> None:
     assert metadata_of(after[0]).finalizers == RETAIN
 
 
-async def test_a_restart_finishes_a_deletion(folder: Folder) -> None:
+async def test_restart_finishes_a_deletion(folder: Folder) -> None:
     folder.write("a.yaml", manifest())
     (event,) = await folder.start()
     await folder.adapter.write_finalizers("AgentMemory", metadata_of(event), RETAIN)
@@ -222,7 +222,7 @@ async def test_a_restart_finishes_a_deletion(folder: Folder) -> None:
     assert metadata_of(after).deletion_timestamp == metadata_of(deleting).deletion_timestamp
 
 
-async def test_a_change_while_nothing_ran_is_another_generation(folder: Folder) -> None:
+async def test_change_while_stopped_increments_generation(folder: Folder) -> None:
     folder.write("a.yaml", manifest())
     await folder.start()
     folder.write("a.yaml", manifest(spec={"connectionRef": {"name": "other"}}))
@@ -232,7 +232,7 @@ async def test_a_change_while_nothing_ran_is_another_generation(folder: Folder) 
     assert (event[0], metadata_of(event).generation) == ("ADDED", 2)
 
 
-async def test_without_status_nothing_is_written_beside_the_manifests(folder: Folder) -> None:
+async def test_disabled_status_writes_no_files(folder: Folder) -> None:
     folder.write("a.yaml", manifest())
     adapter = ManifestFolder(folder.path, keeps_status=False)
     (event,) = adapter.scan()
@@ -261,7 +261,7 @@ GOOD_B = yaml.safe_dump(manifest("b"))
         "a: &a [*a]",
     ],
 )
-async def test_a_half_written_file_keeps_its_last_content(
+async def test_half_written_file_keeps_its_last_content(
     folder: Folder, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder.write("a.yaml", manifest())
@@ -274,7 +274,7 @@ async def test_a_half_written_file_keeps_its_last_content(
     assert "cannot read a.yaml, keeping its last content" in caplog.text
 
 
-async def test_a_file_that_is_no_text_keeps_its_last_content(folder: Folder) -> None:
+async def test_binary_file_keeps_its_last_content(folder: Folder) -> None:
     folder.write("a.yaml", manifest())
     await folder.start()
     (folder.path / "a.yaml").write_bytes(b"\xff\xfe\x00")
@@ -282,7 +282,7 @@ async def test_a_file_that_is_no_text_keeps_its_last_content(folder: Folder) -> 
     assert folder.adapter.scan() == []
 
 
-async def test_a_file_that_never_could_be_read_holds_nothing(folder: Folder) -> None:
+async def test_never_readable_file_has_no_objects(folder: Folder) -> None:
     (folder.path / "a.yaml").write_text(HALF)
     assert await folder.start() == []
     folder.write("a.yaml", manifest())
@@ -314,7 +314,7 @@ async def test_a_file_that_never_could_be_read_holds_nothing(folder: Folder) -> 
     ],
     ids=repr,
 )
-async def test_a_document_that_is_no_object_is_left_out_and_named(
+async def test_invalid_document_is_logged_and_skipped(
     folder: Folder, document: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder.write("a.yaml", document, manifest("b"))
@@ -326,14 +326,16 @@ async def test_a_document_that_is_no_object_is_left_out_and_named(
     assert "a.yaml: a document is not a Kubernetes object" in caplog.text
 
 
-async def test_the_items_of_a_list_are_objects_and_kinds_of_others_are_theirs(folder: Folder) -> None:
+async def test_list_items_are_objects(folder: Folder) -> None:
+    """Items of other API groups are ignored, whatever their kind."""
+
     others = {"apiVersion": "example.com/v1", "kind": "MemorySnapshot", "metadata": {"name": "c"}}
     folder.write("a.yaml", {"apiVersion": "v1", "kind": "List", "items": [manifest(), manifest("b"), others]})
 
     assert in_short(await folder.start()) == [("ADDED", "AgentMemory", "a"), ("ADDED", "AgentMemory", "b")]
 
 
-async def test_folders_in_it_are_named_as_not_read(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
+async def test_subfolders_are_logged_as_ignored(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
     (folder.path / "more").mkdir()
 
     with caplog.at_level(logging.WARNING):
@@ -344,7 +346,7 @@ async def test_folders_in_it_are_named_as_not_read(folder: Folder, caplog: pytes
 
 
 @pytest.mark.parametrize("spec", [None, 5, "text", [], {"unknown": 1}, {"connectionRef": 5}, {"agent": ["x"]}])
-async def test_a_spec_of_any_kind_reaches_the_passes_and_is_refused_there(folder: Folder, spec: Any) -> None:
+async def test_malformed_spec_is_rejected_by_the_parser(folder: Folder, spec: Any) -> None:
     folder.write("a.yaml", manifest(spec=spec))
 
     (event,) = await folder.start()
@@ -357,7 +359,7 @@ async def test_a_spec_of_any_kind_reaches_the_passes_and_is_refused_there(folder
 @pytest.mark.parametrize(
     "reference", [{"name": "infra/main"}, {"name": "a" * 300}, {"name": "main", "namespace": "../x"}]
 )
-def test_a_reference_that_no_file_may_be_called_by_implies_no_connection(
+def test_invalid_reference_implies_no_connection(
     tmp_path: pathlib.Path, reference: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "m" / ".status").mkdir(parents=True)
@@ -370,7 +372,7 @@ def test_a_reference_that_no_file_may_be_called_by_implies_no_connection(
     assert [path.name for path in tmp_path.iterdir()] == ["m"]
 
 
-async def test_a_record_of_a_name_that_leaves_the_folder_is_not_taken_up(folder: Folder) -> None:
+async def test_record_outside_the_folder_is_ignored(folder: Folder) -> None:
     (folder.path / ".status").mkdir()
     planted = manifest(metadata={"name": "a", "namespace": "../../planted"})
     (folder.path / ".status" / "x.json").write_text(json.dumps(planted))
@@ -390,7 +392,7 @@ def secret(**more: Any) -> dict[str, Any]:
         {"stringData": {"k": "s3cret"}, "data": {"k": "b2xk"}},
     ],
 )
-async def test_a_secret_manifest_gives_its_value_and_is_no_event(folder: Folder, content: dict[str, Any]) -> None:
+async def test_secret_manifest_is_read_without_event(folder: Folder, content: dict[str, Any]) -> None:
     folder.write("s.yaml", secret(**content))
 
     assert await folder.start() == []
@@ -399,7 +401,7 @@ async def test_a_secret_manifest_gives_its_value_and_is_no_event(folder: Folder,
     assert "s3cret" not in repr(found)
 
 
-async def test_a_secret_manifest_says_where_its_values_may_go(folder: Folder) -> None:
+async def test_secret_manifest_restricts_hosts(folder: Folder) -> None:
     document = secret(stringData={"k": "v"})
     document["metadata"]["annotations"] = {HOSTS_ANNOTATION: "api.openai.com"}
     folder.write("s.yaml", document)
@@ -419,7 +421,7 @@ async def test_a_secret_manifest_says_where_its_values_may_go(folder: Folder) ->
         ({"data": ["k"], "stringData": "k"}, "keys", AnnotatedSecret({})),
     ],
 )
-async def test_what_is_no_value_is_not_in_a_secret(
+async def test_invalid_secret_values_are_left_out(
     folder: Folder, content: dict[str, Any], name: str, found: AnnotatedSecret | None
 ) -> None:
     folder.write("s.yaml", secret(**content))
@@ -428,7 +430,7 @@ async def test_what_is_no_value_is_not_in_a_secret(
     assert await folder.adapter.read_secret("agents", name) == found
 
 
-async def test_a_secret_leaves_with_its_manifest(folder: Folder) -> None:
+async def test_removed_manifest_removes_the_secret(folder: Folder) -> None:
     folder.write("s.yaml", secret(stringData={"k": "v"}))
     await folder.start()
     (folder.path / "s.yaml").unlink()
@@ -437,7 +439,7 @@ async def test_a_secret_leaves_with_its_manifest(folder: Folder) -> None:
     assert await folder.adapter.read_secret("agents", "keys") is None
 
 
-async def test_events_are_logged_by_their_weight(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
+async def test_events_are_logged_by_type(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
     metadata = Metadata(name="a", namespace="agents")
 
     with caplog.at_level(logging.INFO):
@@ -450,7 +452,7 @@ async def test_events_are_logged_by_their_weight(folder: Folder, caplog: pytest.
     ]
 
 
-async def test_the_folder_names_its_cluster(folder: Folder) -> None:
+async def test_cluster_id_comes_from_identify(folder: Folder) -> None:
     assert await ManifestFolder(folder.path, identify=lambda: "other").cluster_id() == "other"
     with pytest.raises(TransientError, match="without a cluster ID"):
         await folder.adapter.cluster_id()
@@ -465,7 +467,7 @@ async def following(folder: Folder) -> AsyncIterator[AsyncIterator[list[WATCH_EV
         await events.aclose()  # type: ignore[attr-defined]
 
 
-async def test_a_change_comes_by_itself_within_a_second(folder: Folder) -> None:
+async def test_change_is_reported_within_a_second(folder: Folder) -> None:
     folder.write("a.yaml", manifest())
     async with following(folder) as events:
         await anext(events)
@@ -478,7 +480,7 @@ async def test_a_change_comes_by_itself_within_a_second(folder: Folder) -> None:
     assert (event[0], metadata_of(event).generation) == ("MODIFIED", 2)
 
 
-async def test_namespace_documents_give_labels_and_the_one_that_kubernetes_sets(folder: Folder) -> None:
+async def test_namespace_labels_include_the_name_label(folder: Folder) -> None:
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "agents", "labels": {"tier": "gold"}}}
     folder.write("a.yaml", namespace, manifest())
 
@@ -495,7 +497,7 @@ def snapshot(name: str = "s") -> dict[str, Any]:
     return {"apiVersion": API, "kind": "MemorySnapshot", "metadata": metadata, "spec": spec}
 
 
-async def test_an_object_that_is_created_comes_as_one_of_a_manifest_does(folder: Folder) -> None:
+async def test_created_object_is_reported_as_added(folder: Folder) -> None:
     await folder.start()
 
     assert await folder.adapter.create_object(snapshot())
@@ -506,14 +508,14 @@ async def test_an_object_that_is_created_comes_as_one_of_a_manifest_does(folder:
     assert document["metadata"]["uid"]
 
 
-async def test_a_name_is_created_once(folder: Folder) -> None:
+async def test_name_is_created_once(folder: Folder) -> None:
     await folder.start()
     await folder.adapter.create_object(snapshot())
 
     assert not await folder.adapter.create_object(snapshot())
 
 
-async def test_a_created_object_outlives_a_restart(folder: Folder) -> None:
+async def test_created_object_survives_a_restart(folder: Folder) -> None:
     await folder.start()
     await folder.adapter.create_object(snapshot())
     event = await folder.adapter.next_caused_event()
@@ -525,7 +527,7 @@ async def test_a_created_object_outlives_a_restart(folder: Folder) -> None:
     assert again[1]["status"] == {"agent": "a"}
 
 
-async def test_a_created_object_can_be_deleted(folder: Folder) -> None:
+async def test_created_object_can_be_deleted(folder: Folder) -> None:
     await folder.start()
     await folder.adapter.create_object(snapshot())
     event = await folder.adapter.next_caused_event()
@@ -535,7 +537,9 @@ async def test_a_created_object_can_be_deleted(folder: Folder) -> None:
     assert in_short([await folder.adapter.next_caused_event()]) == [("DELETED", "MemorySnapshot", "s")]
 
 
-async def test_an_object_is_read_as_its_manifest_stands_and_the_change_comes_all_the_same(folder: Folder) -> None:
+async def test_read_uses_the_current_manifest(folder: Folder) -> None:
+    """A change found by a read is still reported as an event."""
+
     folder.write("a.yaml", manifest())
     await folder.start()
     assert (await folder.adapter.read_object("AgentMemory", "default", "a"))["spec"] == manifest()["spec"]
@@ -550,7 +554,7 @@ async def test_an_object_is_read_as_its_manifest_stands_and_the_change_comes_all
     assert await folder.start() == []
 
 
-async def test_an_object_of_a_manifest_is_not_deleted(folder: Folder) -> None:
+async def test_object_of_a_manifest_is_not_deleted(folder: Folder) -> None:
     folder.write("a.yaml", manifest())
     (event,) = await folder.start()
 

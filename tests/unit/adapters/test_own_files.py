@@ -1,4 +1,4 @@
-"""What we write beside manifests that somebody else laid out stays there."""
+"""Safe writes next to manifests of other users: no links followed, no partial files."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ async def first_scan(folder: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("name", [".gitignore", "cluster-id", ".cluster-id.new", ".agents.bot.agentmemory.json.new"])
-def test_no_link_among_the_statuses_is_followed(tmp_path: pathlib.Path, victim: pathlib.Path, name: str) -> None:
+def test_link_in_status_folder_is_not_followed(tmp_path: pathlib.Path, victim: pathlib.Path, name: str) -> None:
     manifests = tmp_path / "manifests"
     (manifests / ".status").mkdir(parents=True)
     (manifests / "bot.yaml").write_text(json.dumps(agent_document("bot")))
@@ -49,7 +49,7 @@ def test_no_link_among_the_statuses_is_followed(tmp_path: pathlib.Path, victim: 
     assert (manifests / ".status" / "agents.bot.agentmemory.json").is_file()
 
 
-def test_a_link_in_the_place_of_the_statuses_is_refused(tmp_path: pathlib.Path) -> None:
+def test_link_as_status_folder_is_rejected(tmp_path: pathlib.Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "manifests").mkdir()
     (tmp_path / "manifests" / ".status").symlink_to(tmp_path / "elsewhere")
@@ -59,7 +59,7 @@ def test_a_link_in_the_place_of_the_statuses_is_refused(tmp_path: pathlib.Path) 
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-def test_a_command_follows_no_link_either(tmp_path: pathlib.Path, victim: pathlib.Path) -> None:
+def test_command_follows_no_link(tmp_path: pathlib.Path, victim: pathlib.Path) -> None:
     (tmp_path / "manifests").mkdir()
     (tmp_path / "manifests" / ".agents.one.memorysnapshot.yaml.new").symlink_to(victim)
     document = agent_document("bot") | {"kind": "MemorySnapshot"}
@@ -69,7 +69,7 @@ def test_a_command_follows_no_link_either(tmp_path: pathlib.Path, victim: pathli
     assert victim.read_text() == THEIRS
 
 
-def test_a_pipe_among_the_manifests_holds_nobody_up(tmp_path: pathlib.Path) -> None:
+def test_pipe_does_not_block_the_scan(tmp_path: pathlib.Path) -> None:
     os.mkfifo(tmp_path / "pipe.yaml")
     (tmp_path / "bot.yaml").write_text(json.dumps(agent_document("bot")))
 
@@ -78,7 +78,7 @@ def test_a_pipe_among_the_manifests_holds_nobody_up(tmp_path: pathlib.Path) -> N
     assert "bot" in {document["metadata"]["name"] for _, document in events}
 
 
-def test_git_ignores_the_statuses_and_somebodys_own_rules_stay(tmp_path: pathlib.Path) -> None:
+def test_gitignore_is_created_but_not_replaced(tmp_path: pathlib.Path) -> None:
     ignore_in_git(tmp_path)
     assert (tmp_path / ".gitignore").read_text() == "*\n"
     (tmp_path / ".gitignore").write_text("mine\n")
@@ -87,7 +87,7 @@ def test_git_ignores_the_statuses_and_somebodys_own_rules_stay(tmp_path: pathlib
     assert (tmp_path / ".gitignore").read_text() == "mine\n"
 
 
-def test_a_file_is_replaced_and_a_new_one_is_never_written_over(tmp_path: pathlib.Path) -> None:
+def test_only_write_file_replaces_a_file(tmp_path: pathlib.Path) -> None:
     write_file(tmp_path / "a", "first")
     write_file(tmp_path / "a", "second")
     ensure_folder(tmp_path)
@@ -98,7 +98,7 @@ def test_a_file_is_replaced_and_a_new_one_is_never_written_over(tmp_path: pathli
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
-def test_a_draft_takes_a_files_place_once_it_is_whole(tmp_path: pathlib.Path) -> None:
+def test_draft_replaces_the_file_once_complete(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "a"
     path.write_text("before")
 
@@ -112,7 +112,7 @@ def test_a_draft_takes_a_files_place_once_it_is_whole(tmp_path: pathlib.Path) ->
     assert [each.read_text() for each in tmp_path.iterdir()] == ["after"]
 
 
-def test_a_full_disk_leaves_no_half_of_a_file(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_leaves_no_partial_file(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a"
     path.touch()
     full = os.open("/dev/full", os.O_WRONLY)

@@ -1,4 +1,4 @@
-"""How large Qdrant's answers may be, and which of its words are told."""
+"""Size limits of Qdrant's responses, and the extraction of its error messages."""
 
 import json
 import pathlib
@@ -46,7 +46,7 @@ MIB = 1 << 20
         ("POST", QUERY, {"query": [1.0], "limit": 10_000, "with_payload": True}, MAX_POINTS_BYTES),
     ],
 )
-def test_an_answer_may_be_as_large_as_what_was_asked_for(method: str, path: str, body: Any, most: int) -> None:
+def test_response_limit_follows_the_request(method: str, path: str, body: Any, most: int) -> None:
     assert max_response_bytes(method, path, body) == most
 
 
@@ -63,7 +63,7 @@ def _recorded() -> list[str]:
     return found
 
 
-def test_every_recorded_refusal_of_a_real_server_is_understood() -> None:
+def test_recorded_errors_have_a_message() -> None:
     recorded = _recorded()
 
     assert len(recorded) > 30
@@ -83,10 +83,10 @@ def test_every_recorded_refusal_of_a_real_server_is_understood() -> None:
         b"\xff",
     ],
 )
-def test_what_is_no_envelope_has_no_words(raw: bytes) -> None:
+def test_malformed_error_has_no_message(raw: bytes) -> None:
     assert parse_error_text(raw) == ""
     assert error_message(403, parse_error_text(raw)) == "Qdrant answered 403"
 
 
-def test_a_key_that_a_server_repeats_is_taken_out() -> None:
+def test_echoed_api_key_is_removed() -> None:
     assert parse_error_text(b'{"status": {"error": "not KEY"}}', "KEY") == "not ..."

@@ -13,7 +13,7 @@ from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
 from agentmemory_operator.errors import LeadershipLost, StoreUnavailable
 from agentmemory_operator.runtime.metrics import NO_TRACES
 
-NOBODY = "http://127.0.0.1:1"
+UNREACHABLE_URL = "http://127.0.0.1:1"
 
 
 @pytest.mark.parametrize(
@@ -29,12 +29,14 @@ NOBODY = "http://127.0.0.1:1"
         ("DELETE", "/collections/a", True),
     ],
 )
-def test_what_a_call_may_change_is_known_by_its_method_and_path(method: str, path: str, writes: bool) -> None:
+def test_writes_are_recognised_by_method_and_path(method: str, path: str, writes: bool) -> None:
     assert is_write(method, path) is writes
 
 
-async def test_a_write_that_is_not_allowed_is_never_sent_and_reading_goes_on() -> None:
-    store = QdrantCollections(NOBODY)
+async def test_forbidden_write_is_not_sent() -> None:
+    """Reads are still sent."""
+
+    store = QdrantCollections(UNREACHABLE_URL)
     counted: list[tuple[str, str]] = []
 
     def refuse() -> None:
@@ -55,7 +57,9 @@ async def test_a_write_that_is_not_allowed_is_never_sent_and_reading_goes_on() -
 
 
 @given(lost=st.lists(st.booleans(), max_size=400))
-def test_at_most_a_tenth_of_the_reads_and_one_are_tried_again(lost: list[bool]) -> None:
+def test_retries_are_limited_to_a_share_of_reads(lost: list[bool]) -> None:
+    """At most a tenth of the reads, plus one."""
+
     retries, tries = ReadRetries(), 0
     for number, is_lost in enumerate(lost, 1):
         retries.record_read()
@@ -66,7 +70,7 @@ def test_at_most_a_tenth_of_the_reads_and_one_are_tried_again(lost: list[bool]) 
         assert tries <= number / READS_PER_RETRY + 1
 
 
-def test_what_long_peace_has_saved_up_is_bounded() -> None:
+def test_saved_retries_are_limited() -> None:
     retries = ReadRetries()
     for _ in range(1000):
         retries.record_read()
@@ -74,7 +78,7 @@ def test_what_long_peace_has_saved_up_is_bounded() -> None:
     assert [retries.try_take() for _ in range(MAX_SAVED_RETRIES + 1)] == [True] * MAX_SAVED_RETRIES + [False]
 
 
-def test_there_is_none_while_nothing_answers() -> None:
+def test_no_retry_after_a_failure() -> None:
     retries = ReadRetries()
     retries.record_failure()
 

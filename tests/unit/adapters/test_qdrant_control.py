@@ -35,7 +35,7 @@ from tests.support.spec.plans import desired_of
 from tests.support.web.http_server import serve
 
 
-async def test_calls_to_a_local_server_share_one_connection() -> None:
+async def test_local_calls_share_one_connection() -> None:
     ports: set[int] = set()
 
     async def handle(request: Request) -> JSONResponse:
@@ -52,7 +52,7 @@ async def test_calls_to_a_local_server_share_one_connection() -> None:
     assert len(ports) == 1
 
 
-async def test_a_server_that_does_not_answer_in_time_is_said_so() -> None:
+async def test_timeout_is_reported() -> None:
     async def handle(_: Request) -> JSONResponse:
         await asyncio.sleep(0.5)
         return JSONResponse({})
@@ -64,7 +64,7 @@ async def test_a_server_that_does_not_answer_in_time_is_said_so() -> None:
         await store.close()
 
 
-# As a server after those that qdrant-client knows may describe them.
+# As a server newer than qdrant-client may describe them.
 COLLECTION: dict[str, Any] = {
     "status": "blue",
     "optimizer_status": "ok",
@@ -96,7 +96,7 @@ def answering(results: Mapping[str, Any], seen: list[Request]) -> Starlette:
     return Starlette(routes=[Route("/{path:path}", handle, methods=["DELETE", "GET", "PATCH", "PUT"])])
 
 
-async def test_what_a_later_server_adds_is_passed_over() -> None:
+async def test_unknown_response_fields_are_ignored() -> None:
     for model, document in ((models.CollectionInfo, COLLECTION), (models.CollectionClusterInfo, SHARDS)):
         with pytest.raises(ValidationError):
             model.model_validate(document)
@@ -114,7 +114,7 @@ async def test_what_a_later_server_adds_is_passed_over() -> None:
     assert view.local == {0: "Thawing"}
 
 
-async def test_settings_that_the_client_does_not_know_are_restored() -> None:
+async def test_unknown_settings_are_restored() -> None:
     vectors = COLLECTION["config"]["params"]["vectors"]
     with pytest.raises(ValidationError):
         models.CreateCollection(vectors=vectors)
@@ -145,7 +145,7 @@ QUANTIZATIONS: list[Quantization | None] = [
 
 
 @pytest.mark.parametrize("quantization", QUANTIZATIONS, ids=str)
-def test_what_is_asked_for_passes_the_client_s_models_as_it_is(quantization: Quantization | None) -> None:
+def test_requests_match_the_client_models(quantization: Quantization | None) -> None:
     limits = tuple(sorted({"enabled": True, **LIFTED_LIMITS}.items()))
     assert set(dict(limits)) == set(StrictModeSpec.model_fields)
     desired = desired_of({"index": {"keyword": {"enabled": True}, "vectors": {"datatype": "Float16"}}})
@@ -182,7 +182,9 @@ class Tracer:
         pass
 
 
-async def test_a_call_carries_the_key_and_the_trace_and_nothing_that_httpx_adds() -> None:
+async def test_call_sends_key_and_trace_headers() -> None:
+    """No headers of httpx are sent."""
+
     seen: list[Request] = []
     with serve(answering({}, seen)) as url:
         store = QdrantCollections(url, api_key="key")

@@ -1,4 +1,4 @@
-"""An estimate of Qdrant's is held to bounds, because several conditions may match many times the points there are."""
+"""Limits for Qdrant's estimated counts: several conditions can exceed the number of points many times."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ ESTIMATES = {None: 500, str([USER]): 5, str([DELETED]): 5_000, str([USER, DELETE
 
 
 async def estimated(method: str, path: str, body: Any) -> Any:
-    """Answer as Qdrant 1.18.3 does where many points were deleted and not yet removed."""
+    """Respond as Qdrant 1.18.3 does with many deleted points not yet vacuumed."""
     assert (method, path, body["exact"]) == ("POST", "/collections/c/points/count", False)
     must = body["filter"]["must"] if "filter" in body else None
     return {"count": ESTIMATES[must and str(must)]}
@@ -20,5 +20,5 @@ async def estimated(method: str, path: str, body: Any) -> Any:
 @pytest.mark.parametrize(
     ("filter_", "count"), [(None, 500), ({}, 500), ({"must": [USER, DELETED]}, 5), ({"must": [DELETED]}, 500)], ids=str
 )
-async def test_no_more_than_there_are_and_than_the_first_condition_matches(filter_: Any, count: int) -> None:
+async def test_estimate_is_capped(filter_: Any, count: int) -> None:
     assert await estimate_count(estimated, "/collections/c", filter_) == count

@@ -1,4 +1,4 @@
-"""What a server's metrics say of its process, whatever else stands in them."""
+"""Process numbers in the metrics of a Qdrant server."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import pytest
 from agentmemory_operator.adapters.qdrant.server import parse_process
 from agentmemory_operator.collections.rules.capacity import Process
 
-TOLD = """\
+METRICS = """\
 # HELP collections_total number of collections
 # TYPE collections_total gauge
 {0}collections_total 316
@@ -22,8 +22,8 @@ TOLD = """\
 
 
 @pytest.mark.parametrize("prefix", ["", "qdrant_", "my:own_"])
-def test_the_numbers_are_found_under_any_prefix(prefix: str) -> None:
-    found = parse_process(TOLD.format(prefix))
+def test_numbers_are_found_under_any_prefix(prefix: str) -> None:
+    found = parse_process(METRICS.format(prefix))
 
     assert found == Process(open_maps=65_100, max_maps=65_530, open_files=4_096, max_files=0, collections=316)
 
@@ -40,12 +40,12 @@ def test_the_numbers_are_found_under_any_prefix(prefix: str) -> None:
         "a process_open_mmaps 5",
     ],
 )
-def test_what_is_no_such_number_is_not_there(line: str) -> None:
+def test_other_lines_are_ignored(line: str) -> None:
     assert parse_process(line) == Process()
 
 
 @pytest.mark.parametrize("line", ["a", "collections_total x", "process_open_mmap_" * 20, "process_open_mmaps ", ""])
-def test_what_is_looked_at_of_an_endless_answer_is_bounded(line: str) -> None:
+def test_parsing_an_endless_response_is_limited(line: str) -> None:
     looked: list[int] = []
 
     class Text(str):
@@ -59,7 +59,7 @@ def test_what_is_looked_at_of_an_endless_answer_is_bounded(line: str) -> None:
     assert len(looked) < 20_000
 
 
-def test_a_number_is_found_behind_what_others_named_so() -> None:
+def test_number_is_found_after_lookalike_labels() -> None:
     labels = "".join(f'collection_points{{id="process_open_mmaps {number}"}} 3\n' for number in range(100))
 
     assert parse_process(f"{labels}process_open_mmaps 12\n").open_maps == 12

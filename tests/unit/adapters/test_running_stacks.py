@@ -1,4 +1,4 @@
-"""How development stacks tell of themselves, and what is made of what others leave there."""
+"""Registration of running development stacks, and tolerance of foreign files."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ STACK = RunningStack(
     data=pathlib.Path("/stack/data"),
     pid=7,
 )
-# Announces itself, says so, and waits for its end.
+# Registers itself, prints a line, and waits to be killed.
 HOLDER = """
 import sys
 from dataclasses import replace
@@ -50,7 +50,7 @@ def files(place: pathlib.Path) -> list[str]:
     return sorted(path.suffix for path in (place / FOLDER).iterdir())
 
 
-def test_a_stack_is_found_for_as_long_as_it_runs(tmp_path: pathlib.Path) -> None:
+def test_stack_is_found_while_it_runs(tmp_path: pathlib.Path) -> None:
     stacks = RunningStacks(tmp_path)
 
     assert stacks.find() == ()
@@ -61,7 +61,7 @@ def test_a_stack_is_found_for_as_long_as_it_runs(tmp_path: pathlib.Path) -> None
     assert files(tmp_path) == []
 
 
-def test_what_a_kill_left_is_no_stack_and_goes(tmp_path: pathlib.Path) -> None:
+def test_file_of_killed_stack_is_removed(tmp_path: pathlib.Path) -> None:
     with held_elsewhere(tmp_path) as process:
         assert RunningStacks(tmp_path).find() == (STACK,)
         process.kill()
@@ -72,7 +72,7 @@ def test_what_a_kill_left_is_no_stack_and_goes(tmp_path: pathlib.Path) -> None:
         assert files(tmp_path) == []
 
 
-def test_several_are_told_apart(tmp_path: pathlib.Path) -> None:
+def test_several_stacks_are_found(tmp_path: pathlib.Path) -> None:
     stacks = RunningStacks(tmp_path)
     with held_elsewhere(tmp_path), stacks.register(STACK):
         assert stacks.find() == (STACK, STACK)
@@ -81,7 +81,7 @@ def test_several_are_told_apart(tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize(
     "content", ["", "{", "[]", '{"api": "http://127.0.0.1:80"}', '{"api": "http://elsewhere", "qdrant": "", "pid": 1}']
 )
-def test_what_no_stack_wrote_is_left_out(tmp_path: pathlib.Path, content: str) -> None:
+def test_malformed_file_is_ignored(tmp_path: pathlib.Path, content: str) -> None:
     stacks = RunningStacks(tmp_path)
     with stacks.register(STACK):
         (path,) = (tmp_path / FOLDER).iterdir()
@@ -90,7 +90,7 @@ def test_what_no_stack_wrote_is_left_out(tmp_path: pathlib.Path, content: str) -
         assert stacks.find() == ()
 
 
-def test_a_url_of_another_machine_is_left_out(tmp_path: pathlib.Path) -> None:
+def test_url_of_another_machine_is_ignored(tmp_path: pathlib.Path) -> None:
     stacks = RunningStacks(tmp_path)
     with stacks.register(STACK):
         (path,) = (tmp_path / FOLDER).iterdir()
@@ -99,7 +99,7 @@ def test_a_url_of_another_machine_is_left_out(tmp_path: pathlib.Path) -> None:
         assert stacks.find() == ()
 
 
-def test_a_link_and_a_pipe_in_the_folder_hold_nobody_up(tmp_path: pathlib.Path) -> None:
+def test_links_and_pipes_are_ignored(tmp_path: pathlib.Path) -> None:
     (tmp_path / FOLDER).mkdir()
     os.mkfifo(tmp_path / FOLDER / "pipe.json")
     (tmp_path / "secret").write_text("{}")
@@ -110,7 +110,7 @@ def test_a_link_and_a_pipe_in_the_folder_hold_nobody_up(tmp_path: pathlib.Path) 
 
 
 @pytest.mark.parametrize("place", [None, pathlib.Path(os.devnull, "agentmemory")], ids=["none", "unwritable"])
-def test_where_nothing_can_be_written_nothing_is_found_and_the_stack_is_told(place: pathlib.Path | None) -> None:
+def test_unwritable_folder_is_reported(place: pathlib.Path | None) -> None:
     stacks = RunningStacks(place)
 
     assert stacks.find() == ()

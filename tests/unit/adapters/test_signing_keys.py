@@ -1,4 +1,4 @@
-"""Where the key of user tokens is kept: in a folder, and in a Secret that the operator makes and the API reads."""
+"""Storage of the signing key: in a folder, or in a Secret that the operator creates and the API reads."""
 
 import base64
 import stat
@@ -18,7 +18,7 @@ from agentmemory_operator.ports.access import SigningKey
 PATH = f"/api/v1/namespaces/system/secrets/{KEY_SECRET}"
 
 
-async def test_a_folder_keeps_the_key_that_was_made_first(tmp_path: Path) -> None:
+async def test_folder_keeps_the_first_key(tmp_path: Path) -> None:
     data = tmp_path / "data"
     first = await FileSigningKey(data).read()
 
@@ -28,7 +28,7 @@ async def test_a_folder_keeps_the_key_that_was_made_first(tmp_path: Path) -> Non
     assert await FileSigningKey(data).read() != first
 
 
-def test_processes_that_begin_at_once_find_the_same_key(tmp_path: Path) -> None:
+def test_concurrent_starts_share_one_key(tmp_path: Path) -> None:
     def read(_: int) -> SigningKey:
         reading = FileSigningKey(tmp_path).read()
         try:
@@ -42,7 +42,7 @@ def test_processes_that_begin_at_once_find_the_same_key(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"short", b"\xff" * 44])
-async def test_what_is_no_key_is_told_with_the_way_out(tmp_path: Path, content: bytes) -> None:
+async def test_malformed_key_is_reported_with_remedy(tmp_path: Path, content: bytes) -> None:
     (tmp_path / SIGNING_KEY_FILE).write_bytes(content)
 
     with pytest.raises(TransientError, match="delete it, and a new one is created"):
@@ -50,7 +50,7 @@ async def test_what_is_no_key_is_told_with_the_way_out(tmp_path: Path, content: 
     assert (tmp_path / SIGNING_KEY_FILE).read_bytes() == content
 
 
-async def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+async def test_unwritable_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
     with pytest.raises(TransientError, match="cannot be written"):
@@ -58,10 +58,10 @@ async def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 
 
 class OneNamespace:
-    """Answers as the API server about Secrets of one namespace.
+    """API server for the Secrets of one namespace.
 
     Attributes:
-        races: somebody else creates a Secret right before we do.
+        races: True if another operator creates a Secret right before each creation.
     """
 
     def __init__(self, *, races: bool = False) -> None:
@@ -74,12 +74,12 @@ class OneNamespace:
         if method == "GET" and path not in self.secrets:
             raise NotFound("Kubernetes answered 404: secrets not found")
         if method == "POST":
-            made = f"{path}/{body['metadata']['name']}"
+            path_of_new = f"{path}/{body['metadata']['name']}"
             if self.races:
-                self.secrets.setdefault(made, secret_of("b" * 43 + "="))
-            if made in self.secrets:
+                self.secrets.setdefault(path_of_new, secret_of("b" * 43 + "="))
+            if path_of_new in self.secrets:
                 raise KubernetesConflict("Kubernetes answered 409", status=409, causes=False)
-            self.secrets[made] = body
+            self.secrets[path_of_new] = body
         return self.secrets.get(path)
 
 
@@ -87,26 +87,26 @@ def secret_of(text: str) -> dict[str, Any]:
     return {"data": {KEY: base64.b64encode(text.encode()).decode()}}
 
 
-def kept(server: OneNamespace) -> KubernetesSigningKey:
+def signing_key(server: OneNamespace) -> KubernetesSigningKey:
     return KubernetesSigningKey(cast(KubernetesTransport, server), "system")
 
 
-async def test_the_operator_makes_the_key_once_and_every_replica_reads_it() -> None:
+async def test_operator_creates_the_key_once() -> None:
     server = OneNamespace()
-    operator, api = kept(server), kept(server)
+    operator, api = signing_key(server), signing_key(server)
 
     await operator.make_missing()
     first = await api.read()
     await operator.make_missing()
 
-    assert await kept(server).read() == first
+    assert await signing_key(server).read() == first
     assert [method for method, _ in server.calls] == ["GET", "POST", "GET", "GET", "GET"]
     assert not KEY_SECRET.startswith(SECRET_PREFIX)
 
 
-async def test_the_key_that_another_operator_made_meanwhile_stays() -> None:
+async def test_concurrently_created_key_is_kept() -> None:
     server = OneNamespace(races=True)
-    operator, api = kept(server), kept(server)
+    operator, api = signing_key(server), signing_key(server)
 
     await operator.make_missing()
 
@@ -114,14 +114,14 @@ async def test_the_key_that_another_operator_made_meanwhile_stays() -> None:
 
 
 @pytest.mark.parametrize("secret", [None, {}, {"data": {}}, {"data": {KEY: "*"}}, secret_of("short"), secret_of("ä")])
-async def test_without_a_key_callers_learn_nothing_of_our_rights(secret: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_missing_key_error_hides_the_details(secret: Any, caplog: pytest.LogCaptureFixture) -> None:
     server = OneNamespace()
     if secret is not None:
         server.secrets[PATH] = secret
 
-    with pytest.raises(TransientError) as told:
-        await kept(server).read()
+    with pytest.raises(TransientError) as raised:
+        await signing_key(server).read()
 
-    assert str(told.value) == "user tokens cannot be verified at the moment"
+    assert str(raised.value) == "user tokens cannot be verified at the moment"
     assert "cannot check user tokens: " in caplog.text
     assert "short" not in caplog.text

@@ -1,4 +1,4 @@
-"""What is a user token, and what is none."""
+"""Signing and validation of user tokens."""
 
 import base64
 import json
@@ -29,13 +29,13 @@ HELD = Caller(
 )
 
 
-def made() -> SigningKey:
+def make_key() -> SigningKey:
     key = parse_key(new_key())
     assert key is not None
     return key
 
 
-KEY = made()
+KEY = make_key()
 
 
 def token_of(caller: Caller = HELD, *, key: SigningKey = KEY, now_s: int = NOW_S, lives_s: int = 3600) -> str:
@@ -43,14 +43,14 @@ def token_of(caller: Caller = HELD, *, key: SigningKey = KEY, now_s: int = NOW_S
 
 
 def changed(**changes: Any) -> str:
-    """A token that the key signed, of other claims; None takes one away."""
+    """Return a signed token with changed claims; None removes a claim."""
     claims = jwt.decode(token_of().removeprefix(PREFIX), options={"verify_signature": False}) | changes
     claims = {name: value for name, value in claims.items() if value is not None}
     return PREFIX + jwt.encode(claims, KEY.secret, algorithm="HS256", headers={"kid": KEY.id})
 
 
 @pytest.mark.parametrize("user", ["ada", "group:team", "Ä 💡", "💡" * 256, '"\\' * 128])
-def test_what_was_signed_is_read_as_it_was(user: str) -> None:
+def test_sign_and_read_round_trip(user: str) -> None:
     caller = Caller("n" * 63, "s" * 253, delegation=Delegation("bot", "n" * 63, "uid", user, frozenset({Verb.READ})))
     token = token_of(caller)
 
@@ -63,7 +63,7 @@ def test_what_was_signed_is_read_as_it_was(user: str) -> None:
     ("age_s", "is_believed"),
     [(-LEEWAY_S - 1, False), (-LEEWAY_S, True), (0, True), (3600 + LEEWAY_S - 1, True), (3600 + LEEWAY_S, False)],
 )
-def test_it_begins_and_ends_whatever_clocks_differ_by(age_s: int, is_believed: bool) -> None:
+def test_validity_allows_clock_leeway(age_s: int, is_believed: bool) -> None:
     token = token_of()
 
     try:
@@ -78,7 +78,7 @@ def test_it_begins_and_ends_whatever_clocks_differ_by(age_s: int, is_believed: b
     "make",
     [
         lambda: token_of(lives_s=3601),
-        lambda: token_of(key=made()),
+        lambda: token_of(key=make_key()),
         lambda: changed(aud="agentmemory"),
         lambda: changed(iss="somebody"),
         lambda: changed(exp=None),
@@ -105,7 +105,7 @@ def test_it_begins_and_ends_whatever_clocks_differ_by(age_s: int, is_believed: b
         "braces",
     ],
 )
-def test_anything_else_is_none(make: Callable[[], str]) -> None:
+def test_malformed_token_is_rejected(make: Callable[[], str]) -> None:
     token = make()
 
     FORM.key_id(token)
@@ -115,7 +115,7 @@ def test_anything_else_is_none(make: Callable[[], str]) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["none", "HS384", "HS512"])
-def test_another_algorithm_than_ours_is_none(algorithm: str) -> None:
+def test_other_algorithms_are_rejected(algorithm: str) -> None:
     claims = jwt.decode(token_of().removeprefix(PREFIX), options={"verify_signature": False})
     secret = None if algorithm == "none" else KEY.secret * 2
     same = SigningKey(KEY.id, KEY.secret * 2)
@@ -124,24 +124,24 @@ def test_another_algorithm_than_ours_is_none(algorithm: str) -> None:
         FORM.read(PREFIX + jwt.encode(claims, secret, algorithm=algorithm), same, now_s=NOW_S)
 
 
-def test_verbs_of_another_version_count_for_nothing_and_none_delegates() -> None:
+def test_unknown_verbs_and_delegate_are_ignored() -> None:
     found = FORM.read(changed(verbs=["read", "fly", "delegate"]), KEY, now_s=NOW_S)
 
     assert found.delegation is not None
     assert found.delegation.verbs == {Verb.READ}
 
 
-def test_a_token_of_a_service_account_is_none() -> None:
+def test_service_account_token_is_no_user_token() -> None:
     body = base64.urlsafe_b64encode(json.dumps({"sub": "x"}).encode()).decode()
 
     assert [FORM.is_user_token(token) for token in (f"e30.{body}.x", "", "AMU_x", " amu_x")] == [False] * 4
 
 
-def test_the_name_of_a_key_says_nothing_of_it() -> None:
+def test_key_id_and_repr_hide_the_secret() -> None:
     assert KEY.id not in base64.b64encode(KEY.secret).decode()
     assert "secret" not in repr(KEY)
 
 
 @pytest.mark.parametrize("text", ["", "x", "a" * 43, base64.b64encode(b"x" * 31).decode(), "ä" * 44, "!" * 44])
-def test_too_little_is_no_key(text: str) -> None:
+def test_short_text_is_no_key(text: str) -> None:
     assert parse_key(text) is None

@@ -23,7 +23,7 @@ def cosine(one: list[float], other: list[float]) -> float:
 
 
 @pytest.mark.parametrize("dimensions", [64, 128, 256])
-async def test_vectors_have_the_declared_size_and_unit_length(dimensions: int) -> None:
+async def test_vectors_have_declared_size_and_unit_length(dimensions: int) -> None:
     [vector] = await WordLlamaEmbedder(dimensions=dimensions).embed(["the customer pays by invoice"])
 
     assert len(vector) == dimensions
@@ -38,7 +38,7 @@ async def test_related_texts_are_closer() -> None:
     assert cosine(invoice, bill) > cosine(invoice, cat) + 0.1
 
 
-async def test_a_vector_does_not_depend_on_its_neighbours() -> None:
+async def test_vector_does_not_depend_on_its_batch() -> None:
     embedder = WordLlamaEmbedder()
 
     together = await embedder.embed(["short", "a much longer text " * 200])
@@ -48,8 +48,8 @@ async def test_a_vector_does_not_depend_on_its_neighbours() -> None:
 
 
 @pytest.mark.parametrize("dimensions", [64, 128, 256])
-async def test_vectors_are_those_of_the_package_itself(dimensions: int) -> None:
-    """What earlier versions stored was made by it."""
+async def test_vectors_equal_those_of_the_package(dimensions: int) -> None:
+    """Earlier versions stored vectors of the package itself."""
     texts = ["one text", "Ünïcode, 漢字 and \x00", "a much longer text " * 2000, "x" * 5000, "Where does it lie?"]
     package = WordLlama.load(
         MODEL,
@@ -64,7 +64,7 @@ async def test_vectors_are_those_of_the_package_itself(dimensions: int) -> None:
     )
 
 
-async def test_an_empty_text_gives_zeros() -> None:
+async def test_empty_text_gives_zeros() -> None:
     assert await WordLlamaEmbedder(dimensions=64).embed([""]) == [[0.0] * 64]
 
 
@@ -73,11 +73,11 @@ async def test_no_text_gives_no_vector() -> None:
 
 
 @pytest.mark.parametrize("dimensions", [0, 100, 512])
-def test_other_sizes_are_refused(dimensions: int) -> None:
+def test_other_sizes_are_rejected(dimensions: int) -> None:
     with pytest.raises(SpecInvalid, match=f"64, 128 or 256 numbers, not {dimensions}"):
         WordLlamaEmbedder(dimensions=dimensions)
 
 
-def test_other_models_are_refused() -> None:
+def test_other_models_are_rejected() -> None:
     with pytest.raises(SpecInvalid, match="not 'l3_supercat'"):
         WordLlamaEmbedder(model="l3_supercat")

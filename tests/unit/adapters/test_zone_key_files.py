@@ -1,4 +1,4 @@
-"""Key shards in a folder, which behave as those in memory do."""
+"""Key shards in a folder, with the behaviour of those in memory."""
 
 import stat
 from pathlib import Path
@@ -18,11 +18,11 @@ def shards(request: pytest.FixtureRequest, tmp_path: Path) -> KeyShards:
 
 
 @pytest.mark.parametrize("behaviour", BEHAVIOURS, ids=lambda found: found.__name__)
-async def test_it_is_a_store_of_shards(shards: KeyShards, behaviour: Behaviour) -> None:
+async def test_behaves_as_a_shard_store(shards: KeyShards, behaviour: Behaviour) -> None:
     await behaviour(shards, new_ring())
 
 
-async def test_nobody_else_reads_the_files(tmp_path: Path) -> None:
+async def test_files_are_private(tmp_path: Path) -> None:
     await FileKeyShards(tmp_path).write(new_shard(RING))
 
     (file,) = tmp_path.rglob("*.json")
@@ -32,7 +32,7 @@ async def test_nobody_else_reads_the_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"\xff", b"null"])
-async def test_a_file_that_holds_no_keys_is_never_written_over(tmp_path: Path, content: bytes) -> None:
+async def test_malformed_file_is_not_overwritten(tmp_path: Path, content: bytes) -> None:
     shards = FileKeyShards(tmp_path)
     await shards.write(new_shard(RING))
     (file,) = tmp_path.rglob("*.json")
@@ -43,7 +43,7 @@ async def test_a_file_that_holds_no_keys_is_never_written_over(tmp_path: Path, c
     assert file.read_bytes() == content
 
 
-async def test_what_lies_beside_the_shards_is_none(tmp_path: Path) -> None:
+async def test_other_files_are_no_shards(tmp_path: Path) -> None:
     shards = FileKeyShards(tmp_path)
     await shards.write(new_shard(RING))
     for name in ("4.json", "0.json.new", "x.json"):
@@ -52,7 +52,7 @@ async def test_what_lies_beside_the_shards_is_none(tmp_path: Path) -> None:
     assert await shards.list_names(RING) == ["0"]
 
 
-async def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+async def test_unusable_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / FOLDER).touch()
 
     for call in (FileKeyShards(tmp_path).write(new_shard(RING)), FileKeyShards(tmp_path).read(RING, "0")):

@@ -1,4 +1,4 @@
-"""Tokens are reviewed once in a while, remembered by their hash, and forgotten in bounds."""
+"""CallerCache: token reviews cached by hash, with expiry and a size limit."""
 
 import asyncio
 
@@ -19,7 +19,7 @@ BOT = Caller("agents", "bot")
 
 
 class Reviews:
-    """Knows tokens that begin with `bot`; notes what it was asked."""
+    """Accepts tokens that start with `bot`; records the reviewed tokens."""
 
     def __init__(self, *, expires_at_s: float | None = None) -> None:
         self.asked: list[str] = []
@@ -45,7 +45,7 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-async def refused(callers: CallerCache, token: str) -> bool:
+async def is_refused(callers: CallerCache, token: str) -> bool:
     try:
         await callers.identify(token)
     except Unauthenticated:
@@ -53,7 +53,7 @@ async def refused(callers: CallerCache, token: str) -> bool:
     return False
 
 
-async def test_a_token_is_reviewed_once_until_its_time_is_up(clock: FakeClock) -> None:
+async def test_token_is_reviewed_once_per_ttl(clock: FakeClock) -> None:
     reviews = Reviews()
     callers = CallerCache(reviews, clock)
 
@@ -65,19 +65,19 @@ async def test_a_token_is_reviewed_once_until_its_time_is_up(clock: FakeClock) -
     assert len(reviews.asked) == 2
 
 
-async def test_a_refusal_is_remembered_too_and_not_as_long(clock: FakeClock) -> None:
+async def test_rejection_is_cached_for_a_shorter_time(clock: FakeClock) -> None:
     reviews = Reviews()
     callers = CallerCache(reviews, clock)
 
-    assert [await refused(callers, "other") for _ in range(3)] == [True] * 3
+    assert [await is_refused(callers, "other") for _ in range(3)] == [True] * 3
     assert len(reviews.asked) == 1
 
     clock.move(ms=int(REJECTED_TTL_S * 1000))
-    assert await refused(callers, "other")
+    assert await is_refused(callers, "other")
     assert len(reviews.asked) == 2
 
 
-async def test_a_token_is_not_believed_beyond_its_own_end(clock: FakeClock) -> None:
+async def test_token_is_not_cached_beyond_its_expiry(clock: FakeClock) -> None:
     reviews = Reviews(expires_at_s=clock.now_ms() / 1000 + 5)
     callers = CallerCache(reviews, clock)
     await callers.identify("bot")
@@ -88,7 +88,7 @@ async def test_a_token_is_not_believed_beyond_its_own_end(clock: FakeClock) -> N
     assert len(reviews.asked) == 2
 
 
-async def test_requests_with_one_token_wait_for_one_review(clock: FakeClock) -> None:
+async def test_concurrent_requests_share_one_review(clock: FakeClock) -> None:
     reviews = Reviews()
     callers = CallerCache(reviews, clock)
 
@@ -96,7 +96,7 @@ async def test_requests_with_one_token_wait_for_one_review(clock: FakeClock) -> 
     assert len(reviews.asked) == 1
 
 
-async def test_many_tokens_are_reviewed_a_few_at_a_time(clock: FakeClock) -> None:
+async def test_concurrent_reviews_are_limited(clock: FakeClock) -> None:
     reviews = Reviews()
     callers = CallerCache(reviews, clock)
 
@@ -105,20 +105,22 @@ async def test_many_tokens_are_reviewed_a_few_at_a_time(clock: FakeClock) -> Non
     assert reviews.most_at_once == MAX_CONCURRENT_REVIEWS
 
 
-async def test_a_review_that_fails_is_told_to_all_who_wait_and_not_remembered(clock: FakeClock) -> None:
+async def test_failed_review_is_not_cached(clock: FakeClock) -> None:
+    """All waiting requests get the error."""
+
     reviews = Reviews()
     reviews.is_away = True
     callers = CallerCache(reviews, clock)
 
-    told = await asyncio.gather(*(callers.identify("bot") for _ in range(3)), return_exceptions=True)
-    assert [type(error) for error in told] == [TransientError] * 3
+    results = await asyncio.gather(*(callers.identify("bot") for _ in range(3)), return_exceptions=True)
+    assert [type(error) for error in results] == [TransientError] * 3
     assert len(reviews.asked) == 1
 
     reviews.is_away = False
     assert await callers.identify("bot") == BOT
 
 
-async def test_who_is_known_passes_while_reviews_are_away(clock: FakeClock) -> None:
+async def test_cached_caller_passes_during_outage(clock: FakeClock) -> None:
     reviews = Reviews()
     callers = CallerCache(reviews, clock)
     await callers.identify("bot")
@@ -128,7 +130,7 @@ async def test_who_is_known_passes_while_reviews_are_away(clock: FakeClock) -> N
     assert await callers.identify("bot") == BOT
 
 
-async def test_a_request_that_is_given_up_takes_no_review_from_the_others(clock: FakeClock) -> None:
+async def test_review_survives_a_cancelled_request(clock: FakeClock) -> None:
     callers = CallerCache(Reviews(), clock)
     first = asyncio.create_task(callers.identify("bot"))
     await asyncio.sleep(0)
@@ -140,13 +142,13 @@ async def test_a_request_that_is_given_up_takes_no_review_from_the_others(clock:
     assert await second == BOT
 
 
-async def test_the_memory_is_bounded_and_tried_tokens_push_nobody_out(clock: FakeClock) -> None:
+async def test_rejected_tokens_evict_no_accepted_one(clock: FakeClock) -> None:
     reviews = Reviews()
     callers = CallerCache(reviews, clock, max_entries=10)
     await callers.identify("bot")
 
     for number in range(50):
-        assert await refused(callers, f"other{number}")
+        assert await is_refused(callers, f"other{number}")
     await callers.identify("bot")
     assert reviews.asked.count("bot") == 1
 
@@ -156,14 +158,14 @@ async def test_the_memory_is_bounded_and_tried_tokens_push_nobody_out(clock: Fak
     assert reviews.asked.count("bot") == 2
 
 
-async def test_no_token_is_kept(clock: FakeClock) -> None:
+async def test_tokens_are_not_stored(clock: FakeClock) -> None:
     callers = CallerCache(Reviews(), clock)
     await callers.identify("bot-s3cret")
 
     assert "s3cret" not in repr(callers)
 
 
-async def test_who_is_known_and_goes_on_is_reviewed_before_the_time_is_up(clock: FakeClock) -> None:
+async def test_cached_caller_is_renewed_before_expiry(clock: FakeClock) -> None:
     reviews = Reviews()
     callers = CallerCache(reviews, clock)
     assert callers.find_cached("bot") is None
@@ -182,7 +184,7 @@ async def test_who_is_known_and_goes_on_is_reviewed_before_the_time_is_up(clock:
     assert callers.find_cached("bot") == BOT
 
 
-async def test_who_is_no_longer_known_is_out_with_the_review_before_the_time_is_up(clock: FakeClock) -> None:
+async def test_renewal_evicts_a_revoked_token(clock: FakeClock) -> None:
     class Revoked(Reviews):
         async def review(self, token: str) -> TokenReviewResult:
             reviewed = await super().review(token)
@@ -198,7 +200,7 @@ async def test_who_is_no_longer_known_is_out_with_the_review_before_the_time_is_
         callers.find_cached("bot")
 
 
-async def test_a_token_that_ends_soon_is_not_reviewed_again_and_again(clock: FakeClock) -> None:
+async def test_expiring_token_is_not_renewed_repeatedly(clock: FakeClock) -> None:
     reviews = Reviews(expires_at_s=clock.now_ms() / 1000 + 5)
     callers = CallerCache(reviews, clock)
     await callers.identify("bot")
@@ -209,7 +211,7 @@ async def test_a_token_that_ends_soon_is_not_reviewed_again_and_again(clock: Fak
     assert len(reviews.asked) == 1
 
 
-async def test_who_is_known_waits_behind_nobody_who_is_not(clock: FakeClock) -> None:
+async def test_renewal_does_not_wait_for_unknown_tokens(clock: FakeClock) -> None:
     class Stuck(Reviews):
         async def review(self, token: str) -> TokenReviewResult:
             if token != "bot":

@@ -1,4 +1,4 @@
-"""Vectors that the engine cannot store are told apart before anything is written."""
+"""Vector checks before a write."""
 
 import math
 
@@ -20,7 +20,7 @@ from agentmemory_operator.agents.checks import check_vector, normalise_vector
         ([1e-60, 0.0], "all zero"),
     ],
 )
-def test_a_vector_that_cannot_be_stored_is_named(vector: list[float], says: str) -> None:
+def test_invalid_vector_is_rejected(vector: list[float], says: str) -> None:
     (error,) = check_vector(vector, size=2)
 
     assert error.field == "vector"
@@ -28,12 +28,12 @@ def test_a_vector_that_cannot_be_stored_is_named(vector: list[float], says: str)
 
 
 @pytest.mark.parametrize("vector", [[0, 1], [-3.4e38, 0.0], [1e-30, 0.0]])
-def test_any_other_vector_is_fine(vector: list[float]) -> None:
+def test_valid_vector_is_accepted(vector: list[float]) -> None:
     assert check_vector(vector, size=2) == []
 
 
 @pytest.mark.parametrize("vector", [[1e-30, 1e-30], [1e30, 1e30], [300.0, 400.0]])
-def test_a_callers_vector_is_compared_by_its_direction_whatever_its_length(vector: list[float]) -> None:
+def test_extreme_vector_is_normalised_for_cosine(vector: list[float]) -> None:
     first, second = normalise_vector(vector, distance="Cosine")
 
     assert first == pytest.approx(vector[0] / vector[1] * second)
@@ -42,5 +42,5 @@ def test_a_callers_vector_is_compared_by_its_direction_whatever_its_length(vecto
 
 
 @pytest.mark.parametrize("vector", [[3.0, 4.0], [0.6, 0.8], [0.006, -0.008]])
-def test_a_vector_of_ordinary_length_is_left_to_the_engine_as_the_caller_wrote_it(vector: list[float]) -> None:
+def test_ordinary_vector_is_left_unchanged(vector: list[float]) -> None:
     assert normalise_vector(vector, distance="Cosine") is vector

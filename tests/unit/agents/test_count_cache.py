@@ -1,4 +1,4 @@
-"""Remembered counts."""
+"""CountCache: cached counts of memories per user and filter."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from agentmemory_operator.errors import StoreUnavailable
 
 
 class CountedSizes:
-    """Counts how often it was asked."""
+    """Counts its own calls."""
 
     def __init__(self) -> None:
         self.size, self.asked, self.now_s = 5, 0, 0.0
@@ -24,7 +24,7 @@ class CountedSizes:
         return await self.sizes.get(user_id, key, self.count, is_whole=is_whole)
 
 
-async def test_a_count_is_remembered_for_ten_seconds() -> None:
+async def test_count_is_cached_for_ten_seconds() -> None:
     engine = CountedSizes()
     for now_s in (0, 6, 10, 16):
         engine.now_s = now_s
@@ -33,7 +33,7 @@ async def test_a_count_is_remembered_for_ten_seconds() -> None:
     assert engine.asked == 2
 
 
-async def test_a_count_that_is_asked_for_when_it_grows_old_is_renewed_without_waiting() -> None:
+async def test_ageing_count_is_renewed_in_background() -> None:
     engine = CountedSizes()
     await engine.get()
     engine.now_s, engine.size = 7.0, 6
@@ -46,7 +46,7 @@ async def test_a_count_that_is_asked_for_when_it_grows_old_is_renewed_without_wa
     assert engine.asked == 2
 
 
-async def test_a_count_that_could_not_be_renewed_is_asked_for_by_who_needs_it() -> None:
+async def test_failed_renewal_is_retried_by_the_next_reader() -> None:
     engine = CountedSizes()
     await engine.get()
     engine.now_s = 9.0
@@ -62,7 +62,7 @@ async def test_a_count_that_could_not_be_renewed_is_asked_for_by_who_needs_it() 
         await engine.sizes.get("u", (), refuse)
 
 
-async def test_a_write_ends_the_counts_of_its_user_alone() -> None:
+async def test_write_evicts_counts_of_its_user_only() -> None:
     engine = CountedSizes()
     await engine.get("u")
     await engine.get("v")
@@ -74,7 +74,7 @@ async def test_a_write_ends_the_counts_of_its_user_alone() -> None:
     assert engine.asked == 3
 
 
-async def test_a_count_that_a_write_overtook_is_not_kept() -> None:
+async def test_count_overtaken_by_write_is_not_cached() -> None:
     engine = CountedSizes()
 
     async def count_while_written() -> int:
@@ -87,7 +87,7 @@ async def test_a_count_that_a_write_overtook_is_not_kept() -> None:
     assert engine.asked == 1
 
 
-async def test_memory_is_bounded() -> None:
+async def test_cache_size_is_limited() -> None:
     engine = CountedSizes()
     for number in range(count_cache.MAX_USERS + 5):
         await engine.get(f"u{number}")
@@ -98,7 +98,7 @@ async def test_memory_is_bounded() -> None:
     assert len(engine.sizes._counts["u"]) <= count_cache.MAX_FILTERS
 
 
-async def test_a_write_to_a_scope_ends_the_counts_of_all() -> None:
+async def test_write_to_shared_scope_evicts_all() -> None:
     engine = CountedSizes()
     await engine.get("u")
     await engine.get("v")
@@ -110,7 +110,7 @@ async def test_a_write_to_a_scope_ends_the_counts_of_all() -> None:
     assert engine.asked == 4
 
 
-async def test_what_is_stored_is_added_to_the_whole_counts_of_its_user_alone() -> None:
+async def test_add_stored_raises_total_of_its_user_only() -> None:
     engine = CountedSizes()
     await engine.get("u", "whole", is_whole=True)
     await engine.get("u", "narrowed")
@@ -126,7 +126,9 @@ async def test_what_is_stored_is_added_to_the_whole_counts_of_its_user_alone() -
     assert engine.asked == 4
 
 
-async def test_a_count_that_may_have_seen_what_was_stored_is_made_again() -> None:
+async def test_add_stored_evicts_a_later_count() -> None:
+    """The later count may already include the new memories."""
+
     engine = CountedSizes()
     engine.now_s = 2.0
     await engine.get(is_whole=True)
@@ -138,7 +140,7 @@ async def test_a_count_that_may_have_seen_what_was_stored_is_made_again() -> Non
     assert engine.asked == 2
 
 
-async def test_a_count_that_was_under_way_while_something_was_stored_is_not_kept() -> None:
+async def test_count_overtaken_by_add_is_not_cached() -> None:
     engine = CountedSizes()
 
     async def count_while_stored() -> int:
@@ -151,7 +153,7 @@ async def test_a_count_that_was_under_way_while_something_was_stored_is_not_kept
     assert engine.asked == 1
 
 
-async def test_what_is_added_makes_no_count_younger() -> None:
+async def test_add_stored_does_not_extend_ttl() -> None:
     engine = CountedSizes()
     await engine.get(is_whole=True)
     for engine.now_s in (1.0, 5.0, 9.0):
@@ -163,7 +165,7 @@ async def test_what_is_added_makes_no_count_younger() -> None:
     assert engine.asked == 2
 
 
-async def test_what_is_stored_in_a_scope_ends_the_counts_of_all() -> None:
+async def test_add_stored_in_shared_scope_evicts_all() -> None:
     engine = CountedSizes()
     await engine.get("u", is_whole=True)
     engine.now_s = 1.0

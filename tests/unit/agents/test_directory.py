@@ -1,4 +1,4 @@
-"""The live table of agents."""
+"""AgentDirectory: objects, claims, and the open agents of a process."""
 
 import asyncio
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ EMBEDDING = {"provider": "openai", "model": "m", "dimensions": 8, "baseUrl": "ht
 
 
 class FakeStore:
-    """Knows one collection's metadata."""
+    """A store with the metadata of one collection."""
 
     def __init__(self) -> None:
         self.embedding: dict[str, Any] | None = EMBEDDING
@@ -71,7 +71,7 @@ class Constant:
 
 
 class WatchedDirectory:
-    """A directory, and what it asked for."""
+    """A directory, and the stores and embedders that it created."""
 
     def __init__(self) -> None:
         self.store = FakeStore()
@@ -118,7 +118,7 @@ async def test_an_unknown_slug_is_not_found(world: WatchedDirectory) -> None:
         await world.directory.open("bot")
 
 
-async def test_the_collection_says_how_to_embed_whatever_the_object_says(world: WatchedDirectory) -> None:
+async def test_embedding_comes_from_the_collection(world: WatchedDirectory) -> None:
     world.put()
 
     agent = await world.directory.open("bot")
@@ -129,7 +129,7 @@ async def test_the_collection_says_how_to_embed_whatever_the_object_says(world: 
 
 
 @pytest.mark.parametrize("missing", ["collection", "metadata"])
-async def test_an_agent_is_not_ready_before_its_collection_is(world: WatchedDirectory, missing: str) -> None:
+async def test_agent_is_not_ready_before_its_collection(world: WatchedDirectory, missing: str) -> None:
     world.put()
     world.store.is_there, world.store.embedding = missing != "collection", None
     with pytest.raises(StoreUnavailable, match="not ready"):
@@ -140,7 +140,7 @@ async def test_an_agent_is_not_ready_before_its_collection_is(world: WatchedDire
     assert await world.directory.open("bot")
 
 
-async def test_the_metadata_is_read_once_until_the_object_changes(world: WatchedDirectory) -> None:
+async def test_metadata_is_read_once_per_object_change(world: WatchedDirectory) -> None:
     world.put()
     for _ in range(3):
         await world.directory.open("bot")
@@ -152,7 +152,7 @@ async def test_the_metadata_is_read_once_until_the_object_changes(world: Watched
     assert world.store.described == 2
 
 
-async def test_changed_weights_act_at_once_and_rebuild_nothing(world: WatchedDirectory) -> None:
+async def test_changed_weights_keep_the_embedder(world: WatchedDirectory) -> None:
     world.put()
     before = await world.directory.open("bot")
     ranking = replace(EVERYTHING, weights=Weights(1, 0, 0))
@@ -165,7 +165,7 @@ async def test_changed_weights_act_at_once_and_rebuild_nothing(world: WatchedDir
     assert len(world.made) == 1
 
 
-async def test_another_embedding_in_the_metadata_makes_another_embedder(world: WatchedDirectory) -> None:
+async def test_new_embedding_creates_new_embedder(world: WatchedDirectory) -> None:
     world.put()
     await world.directory.open("bot")
 
@@ -176,7 +176,7 @@ async def test_another_embedding_in_the_metadata_makes_another_embedder(world: W
     assert [source.model for source in world.made] == ["m", "n"]
 
 
-async def test_another_store_reads_the_metadata_again(world: WatchedDirectory) -> None:
+async def test_new_store_rereads_metadata(world: WatchedDirectory) -> None:
     world.put()
     await world.directory.open("bot")
 
@@ -187,7 +187,7 @@ async def test_another_store_reads_the_metadata_again(world: WatchedDirectory) -
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
-def test_the_oldest_of_several_objects_has_the_slug(world: WatchedDirectory, order: tuple[int, ...]) -> None:
+def test_oldest_object_owns_the_slug(world: WatchedDirectory, order: tuple[int, ...]) -> None:
     claims = [
         {"uid": "b", "created": "2026-01-01T00:00:00Z", "name": "first"},
         {"uid": "c", "created": "2026-01-01T00:00:00Z", "name": "second"},
@@ -205,7 +205,7 @@ def test_the_oldest_of_several_objects_has_the_slug(world: WatchedDirectory, ord
     assert world.directory.list_settings() == []
 
 
-async def test_an_upgraded_server_is_known_at_once_and_the_collection_is_not_read_for_it(
+async def test_upgraded_server_needs_no_metadata_read(
     world: WatchedDirectory,
 ) -> None:
     world.put()
@@ -218,10 +218,8 @@ async def test_an_upgraded_server_is_known_at_once_and_the_collection_is_not_rea
     assert world.store.described == 1
 
 
-async def test_keywords_come_into_force_when_the_collection_has_them(
-    world: WatchedDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What the operator does to a collection is no event here."""
+async def test_keywords_apply_once_in_the_collection(world: WatchedDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change of the collection is no event here."""
     monkeypatch.setattr(directory, "REREAD_PERIOD_S", 0.0)
     world.put(has_keyword=True)
     before = await world.directory.open("bot")
@@ -234,7 +232,7 @@ async def test_keywords_come_into_force_when_the_collection_has_them(
     assert world.store.described == 2
 
 
-async def test_a_collection_without_the_keywords_asked_for_is_not_read_with_each_request(
+async def test_missing_keywords_cause_no_read_per_request(
     world: WatchedDirectory,
 ) -> None:
     world.put(has_keyword=True)
@@ -244,8 +242,8 @@ async def test_a_collection_without_the_keywords_asked_for_is_not_read_with_each
     assert world.store.described == 1
 
 
-async def test_ids_are_made_of_the_agent_that_the_memories_were_first_stored_for(world: WatchedDirectory) -> None:
-    """A copy's keys and identities must lead to the memories that came with it."""
+async def test_ids_use_the_slug_of_the_original_agent(world: WatchedDirectory) -> None:
+    """Keys and identities in a copy must refer to the memories in that copy."""
     world.put()
     assert (await world.directory.open("bot")).id_slug == "bot"
 
@@ -256,7 +254,7 @@ async def test_ids_are_made_of_the_agent_that_the_memories_were_first_stored_for
     assert (agent.id_slug, agent.alias) == ("first", "agent_memory_bot")
 
 
-async def test_a_process_that_has_just_started_reads_of_the_collection_that_it_is_closed(
+async def test_closed_collection_is_detected_at_start(
     world: WatchedDirectory,
 ) -> None:
     world.put()
@@ -270,13 +268,13 @@ async def test_a_process_that_has_just_started_reads_of_the_collection_that_it_i
 
 
 async def later(world: WatchedDirectory, seconds: float) -> None:
-    """Let time pass, and what runs in the background end."""
+    """Advance the clock and let background tasks finish."""
     world.now_s += seconds
     for _ in range(5):
         await asyncio.sleep(0)
 
 
-async def test_an_agent_is_opened_anew_once_its_alias_leads_elsewhere_without_any_event(
+async def test_moved_alias_reopens_agent_without_event(
     world: WatchedDirectory,
 ) -> None:
     world.put()
@@ -293,7 +291,7 @@ async def test_an_agent_is_opened_anew_once_its_alias_leads_elsewhere_without_an
     assert (before.source.model, after.source.model) == ("m", "n")
 
 
-async def test_what_a_collection_says_is_read_ahead_only_beside_requests(world: WatchedDirectory) -> None:
+async def test_metadata_is_renewed_only_with_requests(world: WatchedDirectory) -> None:
     world.put()
     await world.directory.open("bot")
 
@@ -307,7 +305,7 @@ async def test_what_a_collection_says_is_read_ahead_only_beside_requests(world: 
     assert (read, world.store.described) == ([1, 1, 1, 2], 3)
 
 
-async def test_whoever_needs_to_know_no_more_reads_nothing(world: WatchedDirectory) -> None:
+async def test_open_without_renewal_reads_nothing(world: WatchedDirectory) -> None:
     world.put()
     await world.directory.open("bot")
 
@@ -318,7 +316,7 @@ async def test_whoever_needs_to_know_no_more_reads_nothing(world: WatchedDirecto
     assert world.store.described == 1
 
 
-async def test_an_agent_is_served_on_while_its_move_is_announced(world: WatchedDirectory) -> None:
+async def test_announced_move_keeps_the_embedder(world: WatchedDirectory) -> None:
     world.put()
     before = await world.directory.open("bot")
 
@@ -333,7 +331,7 @@ async def test_an_agent_is_served_on_while_its_move_is_announced(world: WatchedD
     assert world.store.described == 2
 
 
-async def test_the_embedder_of_the_next_collection_is_made_while_the_move_is_announced(world: WatchedDirectory) -> None:
+async def test_announced_move_prepares_next_embedder(world: WatchedDirectory) -> None:
     world.put()
     await world.directory.open("bot")
     upcoming = EMBEDDING | {"model": "n"}
@@ -352,9 +350,7 @@ async def test_the_embedder_of_the_next_collection_is_made_while_the_move_is_ann
     assert len(world.made) == 2
 
 
-async def test_an_embedder_that_cannot_be_made_before_a_move_is_tried_again_after_it(
-    world: WatchedDirectory, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_failed_embedder_is_retried_after_move(world: WatchedDirectory, caplog: pytest.LogCaptureFixture) -> None:
     world.put()
     await world.directory.open("bot")
     upcoming = EMBEDDING | {"model": "n"}
@@ -373,9 +369,7 @@ async def test_an_embedder_that_cannot_be_made_before_a_move_is_tried_again_afte
 
 
 @pytest.mark.parametrize("owner", [{"clusterId": "another"}, {"clusterId": ""}, {"namespace": ""}, {"name": "other"}])
-async def test_a_collection_that_becomes_another_owners_is_opened_no_more(
-    world: WatchedDirectory, owner: dict[str, str]
-) -> None:
+async def test_collection_of_another_owner_is_not_opened(world: WatchedDirectory, owner: dict[str, str]) -> None:
     world.put()
     agent = await world.directory.open("bot")
     world.store.owner = owner
@@ -390,7 +384,7 @@ async def test_a_collection_that_becomes_another_owners_is_opened_no_more(
     assert await world.directory.open("bot")
 
 
-async def test_where_the_cluster_is_not_known_nothing_is_asked_of_qdrant(world: WatchedDirectory) -> None:
+async def test_unknown_cluster_id_blocks_opening(world: WatchedDirectory) -> None:
     async def unknown() -> str:
         raise TransientError("nobody knows")
 
@@ -404,7 +398,7 @@ async def test_where_the_cluster_is_not_known_nothing_is_asked_of_qdrant(world: 
 
 
 @pytest.mark.parametrize("at", ["store", "collection", "embedder"])
-async def test_an_object_that_goes_while_requests_wait_leaves_them_without_an_agent(
+async def test_object_removed_during_open_is_not_found(
     world: WatchedDirectory, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
     owner, name = {
@@ -432,7 +426,7 @@ async def test_an_object_that_goes_while_requests_wait_leaves_them_without_an_ag
 
 
 class TestClaimedNamespace:
-    """The slug belongs to a namespace; what other namespaces call it by is nobody's."""
+    """A slug belongs to one namespace; objects of other namespaces with this slug are ignored."""
 
     def put(self, world: WatchedDirectory, namespace: str, created: str) -> None:
         settings = replace(settings_of("bot"), namespace=namespace)
@@ -442,7 +436,7 @@ class TestClaimedNamespace:
         claims = {"bot": SlugClaim(namespace=namespace, uid="u")} if namespace else {}
         world.directory.claims = ClaimSet(claims=claims, is_complete=True)
 
-    async def test_its_object_has_it_however_old_another_is(self, world: WatchedDirectory) -> None:
+    async def test_claimed_namespace_wins_over_age(self, world: WatchedDirectory) -> None:
         slug = "bot"
         self.put(world, "elder", "2025-01-01T00:00:00Z")
         self.put(world, "owner", "2026-01-01T00:00:00Z")
@@ -452,7 +446,7 @@ class TestClaimedNamespace:
         assert world.directory.find_settings(slug).namespace == "owner"
         assert [settings.namespace for settings in world.directory.list_settings()] == ["owner"]
 
-    async def test_without_an_object_of_it_there_is_no_such_agent(self, world: WatchedDirectory) -> None:
+    async def test_claim_without_object_is_not_found(self, world: WatchedDirectory) -> None:
         slug = "bot"
         self.put(world, "taker", "2026-01-01T00:00:00Z")
 
@@ -464,7 +458,7 @@ class TestClaimedNamespace:
             world.directory.find_settings(slug)
         assert world.directory.list_settings() == []
 
-    async def test_one_that_is_nobody_s_yet_is_not_opened(self, world: WatchedDirectory) -> None:
+    async def test_unclaimed_slug_is_not_opened(self, world: WatchedDirectory) -> None:
         self.put(world, "agents", "2026-01-01T00:00:00Z")
 
         self.give(world, None)
@@ -473,7 +467,7 @@ class TestClaimedNamespace:
             await world.directory.open("bot")
         assert world.store.described == 0
 
-    async def test_one_that_changes_hands_is_read_again(self, world: WatchedDirectory) -> None:
+    async def test_new_claim_rereads_metadata(self, world: WatchedDirectory) -> None:
         slug = "bot"
         for namespace in ("agents", "beta"):
             self.put(world, namespace, "2026-01-01T00:00:00Z")
@@ -486,8 +480,8 @@ class TestClaimedNamespace:
         assert (await world.directory.open(slug)).settings.namespace == "beta"
         assert world.store.described == 2
 
-    async def test_what_embeds_for_one_owner_embeds_for_no_other(self, world: WatchedDirectory) -> None:
-        """Its key is of the Secret of that name in the owner's namespace, and so is what it remembers."""
+    async def test_embedder_is_not_shared_between_owners(self, world: WatchedDirectory) -> None:
+        """Its API key and its cache belong to the namespace of the owner."""
         for namespace in ("agents", "beta"):
             self.put(world, namespace, "2026-01-01T00:00:00Z")
         self.give(world, "agents")
@@ -499,7 +493,7 @@ class TestClaimedNamespace:
         assert (await world.directory.open("bot")).embedder is not before.embedder
         assert world.made_for == ["agents", "beta"]
 
-    async def test_what_was_prepared_for_one_owner_is_no_other_s(self, world: WatchedDirectory) -> None:
+    async def test_prepared_embedder_is_not_shared(self, world: WatchedDirectory) -> None:
         upcoming = EMBEDDING | {"model": "n"}
         for namespace in ("agents", "beta"):
             self.put(world, namespace, "2026-01-01T00:00:00Z")

@@ -1,7 +1,7 @@
-"""No acknowledged write is missed by the last pass of a move, and no search is answered from another space.
+"""Fence and FencedStore while an alias moves: no acknowledged write is lost, no search mixes vector spaces.
 
-The operator's side is a list of what it does when. Every call takes its time, and what the operator does meanwhile
-happens at the call's beginning, or before its end.
+The operator is a list of timed actions. Every call takes some time; actions due in that time run when the call
+starts or before it ends.
 """
 
 import asyncio
@@ -48,13 +48,13 @@ BEFORE = CollectionFacts(
 
 @dataclass(slots=True)
 class TwoCollections:
-    """Two collections behind one alias; its calls take time, in which the operator does what is due.
+    """Two collections behind one alias. Its calls take time, in which due actions of the operator run.
 
     Attributes:
-        takes_s: how long a write or search takes.
-        applies_late: a call takes effect at its end, and not at its beginning.
-        refuses: what it answers to a write or search.
-        is_away: metadata cannot be read.
+        takes_s: Duration of a write or search.
+        applies_late: True if a call takes effect at its end, not at its start.
+        refuses: Error that a write or search raises.
+        is_away: True if metadata cannot be read.
     """
 
     takes_s: float = 0.0
@@ -95,7 +95,7 @@ class TwoCollections:
         self.moving = None
 
     def plan_move(self) -> None:
-        """Announce at 10, carry and move; what is late is carried a second after that."""
+        """Announce at 10, copy and move; copy late points a second after that."""
         self.due = [
             (MOVED_S - 0.5 - ANNOUNCE_S, self.announce),
             (MOVED_S - 0.5, self.make_final),
@@ -112,7 +112,7 @@ class TwoCollections:
         record = RebuildRecord(source=SOURCE, target=TARGET, digest="", begun_ms=0, since_ms=0)
         own = {MOVING_KEY: self.moving} if self.live == SOURCE else {REBUILD_KEY: record_to_json(record)}
         self.pass_until(self.now_s + self.describe_takes_s / 2)
-        # The same provider, model and size: nothing but the epoch tells them apart.
+        # The same provider, model and size: only the epoch differs.
         marker = marker_for("bot", embedding=EMBEDDING) | self.owner
         metadata = {"agentmemory": marker, **own, **self.more}
         return {"config": {"metadata": metadata, "params": {"vectors": {"size": 8, "distance": "Cosine"}}}}
@@ -143,7 +143,7 @@ class TwoCollections:
         return {self._call(): 1}
 
     def _call(self) -> str:
-        """Return which collection the call went to."""
+        """Return the collection that the call used."""
         begun_s, before = self.now_s, self.live
         self.pass_until(begun_s + self.takes_s)
         if self.refuses:
@@ -176,16 +176,18 @@ class Process:
 Timing = tuple[float, float, float, bool]
 
 
-async def opened(**how: Any) -> tuple[TwoCollections, Process, FencedStore]:
+async def open_agent(**how: Any) -> tuple[TwoCollections, Process, FencedStore]:
     engine = TwoCollections(**how)
     process = Process(engine)
     return engine, process, await process.open()
 
 
-async def opened_about_to_move(timing: Timing, known_s: float) -> tuple[TwoCollections, Process, FencedStore]:
+async def open_agent_before_move(timing: Timing, known_s: float) -> tuple[TwoCollections, Process, FencedStore]:
     """Open an agent whose process last read the metadata at a time, right before a call that begins."""
     begin_s, takes_s, describe_takes_s, applies_late = timing
-    engine, process, store = await opened(takes_s=takes_s, describe_takes_s=describe_takes_s, applies_late=applies_late)
+    engine, process, store = await open_agent(
+        takes_s=takes_s, describe_takes_s=describe_takes_s, applies_late=applies_late
+    )
     engine.plan_move()
     engine.pass_until(known_s)
     await process.fence.read()
@@ -194,7 +196,7 @@ async def opened_about_to_move(timing: Timing, known_s: float) -> tuple[TwoColle
 
 
 def timings() -> Iterator[Timing]:
-    """Yield begin and length of a call, the length of a reading, and when the call takes effect.
+    """Yield start and duration of a call, the duration of a metadata read, and when the call takes effect.
 
     The move is announced at 10, final at 17 and done at 17.5; the process read the metadata at 0 or shortly before 10.
     """
@@ -203,10 +205,12 @@ def timings() -> Iterator[Timing]:
 
 
 @pytest.mark.parametrize("known_s", [0.0, 9.8, 12.0, 16.9])
-async def test_an_acknowledged_write_is_in_the_target_and_a_refused_one_nowhere(known_s: float) -> None:
+async def test_acknowledged_write_reaches_target(known_s: float) -> None:
+    """A write answered with CollectionMoved is in neither collection."""
+
     outcomes: Counter[str] = Counter()
     for timing in timings():
-        engine, process, store = await opened_about_to_move(timing, known_s)
+        engine, process, store = await open_agent_before_move(timing, known_s)
         try:
             await process.write(store)
         except OutcomeUnknown:
@@ -225,10 +229,12 @@ async def test_an_acknowledged_write_is_in_the_target_and_a_refused_one_nowhere(
 
 
 @pytest.mark.parametrize("known_s", [0.0, 9.8, 12.0, 16.9])
-async def test_a_search_is_answered_by_the_collection_that_it_was_made_for_or_moved(known_s: float) -> None:
+async def test_search_never_mixes_collections(known_s: float) -> None:
+    """A search is answered by the collection it was embedded for, or fails with CollectionMoved."""
+
     outcomes: Counter[str] = Counter()
     for timing in timings():
-        engine, _, store = await opened_about_to_move(timing, known_s)
+        engine, _, store = await open_agent_before_move(timing, known_s)
         try:
             [found] = await store.query(SETTINGS.alias, {})
         except CollectionMoved:
@@ -241,16 +247,16 @@ async def test_a_search_is_answered_by_the_collection_that_it_was_made_for_or_mo
     assert min(outcomes[kind] for kind in ("answered", "moved")) > 20, outcomes
 
 
-async def test_what_ends_within_the_lease_of_a_quiet_reading_reads_nothing_more() -> None:
-    engine, process, store = await opened(takes_s=LEASE_S - 0.1)
+async def test_lease_covers_call_without_new_read() -> None:
+    engine, process, store = await open_agent(takes_s=LEASE_S - 0.1)
 
     await process.write(store)
 
     assert engine.described == 1
 
 
-async def test_a_lease_holds_to_its_very_end() -> None:
-    engine, _, store = await opened(takes_s=1.0)
+async def test_lease_includes_its_end() -> None:
+    engine, _, store = await open_agent(takes_s=1.0)
     engine.pass_until(LEASE_S - 1.0)
 
     await store.query(SETTINGS.alias, {})
@@ -259,15 +265,17 @@ async def test_a_lease_holds_to_its_very_end() -> None:
 
 
 @pytest.mark.parametrize("ends_s", [LEASE_S + 1.0, ANNOUNCE_S + 1.0])
-async def test_what_ends_later_reads_once_after_it(ends_s: float) -> None:
-    engine, _, store = await opened(takes_s=ends_s)
+async def test_call_beyond_lease_reads_once_more(ends_s: float) -> None:
+    engine, _, store = await open_agent(takes_s=ends_s)
 
     assert await store.query(SETTINGS.alias, {}) == [{"id": SOURCE}]
     assert engine.described == 2
 
 
-async def test_while_a_move_is_announced_writes_and_searches_go_on_and_each_is_looked_after() -> None:
-    engine, process, store = await opened()
+async def test_announced_move_checks_every_call() -> None:
+    """Writes and searches succeed while a move is announced; metadata is read after each."""
+
+    engine, process, store = await open_agent()
     engine.announce()
     await process.fence.read()
 
@@ -275,11 +283,11 @@ async def test_while_a_move_is_announced_writes_and_searches_go_on_and_each_is_l
     await store.query(SETTINGS.alias, {})
 
     assert engine.points[SOURCE] == {"new"}
-    assert engine.described == 5, "one reading before the write, one after it, one after the search"
+    assert engine.described == 5, "one read before the write, one after it, one after the search"
 
 
-async def test_a_write_waits_for_the_move_and_is_then_meant_for_another_collection() -> None:
-    engine, process, store = await opened()
+async def test_write_waits_for_final_move_and_is_rejected() -> None:
+    engine, process, store = await open_agent()
     engine.make_final()
     await process.fence.read()
     engine.due = [(2.0, engine.move)]
@@ -290,8 +298,8 @@ async def test_a_write_waits_for_the_move_and_is_then_meant_for_another_collecti
     assert engine.writes == 0
 
 
-async def test_a_write_that_waited_for_a_move_that_was_given_up_is_written() -> None:
-    engine, process, store = await opened()
+async def test_write_proceeds_after_abandoned_move() -> None:
+    engine, process, store = await open_agent()
     engine.make_final()
     await process.fence.read()
     engine.due = [(2.0, engine.give_up)]
@@ -301,8 +309,8 @@ async def test_a_write_that_waited_for_a_move_that_was_given_up_is_written() -> 
     assert engine.points[SOURCE] == {"new"}
 
 
-async def test_where_a_move_does_not_end_a_write_gives_up_and_a_search_goes_on() -> None:
-    engine, process, store = await opened()
+async def test_stuck_move_fails_writes_not_searches() -> None:
+    engine, process, store = await open_agent()
     engine.make_final()
     await process.fence.read()
 
@@ -315,8 +323,8 @@ async def test_where_a_move_does_not_end_a_write_gives_up_and_a_search_goes_on()
 
 
 async def write_as_it_becomes_final(*then: tuple[float, str], by: str = "upsert") -> TwoCollections:
-    """Write for a second, in which the move becomes final; after that the operator does what is given, at its times."""
-    engine, process, store = await opened(takes_s=1.0)
+    """Write for a second, in which the move becomes final; then run the given actions of the operator when due."""
+    engine, process, store = await open_agent(takes_s=1.0)
     engine.announce()
     await process.fence.read()
     engine.due = [(0.5, engine.make_final), *((at_s, getattr(engine, what)) for at_s, what in then)]
@@ -327,20 +335,20 @@ async def write_as_it_becomes_final(*then: tuple[float, str], by: str = "upsert"
     return engine
 
 
-async def test_a_write_that_was_under_way_when_a_move_became_final_counts_where_it_is_carried_over() -> None:
+async def test_write_during_final_counts_if_copied() -> None:
     engine = await write_as_it_becomes_final((2.0, "carry"), (3.0, "move"))
 
     assert engine.points[TARGET] == {"new"}
     assert 3.0 <= engine.now_s < 4.0
 
 
-async def test_one_that_the_last_pass_missed_counts_where_it_is_carried_later() -> None:
+async def test_write_missed_by_last_pass_counts_if_copied_later() -> None:
     engine = await write_as_it_becomes_final((2.0, "move"), (4.0, "carry"))
 
     assert 4.0 <= engine.now_s < 5.0
 
 
-async def test_a_point_that_counts_no_changes_is_carried_once_it_is_there() -> None:
+async def test_point_without_rev_counts_if_it_exists() -> None:
     class Uncounted(TwoCollections):
         async def retrieve(self, *args: Any, **how: Any) -> list[Any]:
             return [{"id": point["id"], "payload": {}} for point in await super().retrieve(*args, **how)]
@@ -357,8 +365,8 @@ async def test_a_point_that_counts_no_changes_is_carried_once_it_is_there() -> N
     assert 4.0 <= engine.now_s < 5.0
 
 
-async def test_a_write_waits_for_as_many_replicas_as_its_caller_wants() -> None:
-    _, process, _ = await opened()
+async def test_strong_flag_is_passed_through() -> None:
+    _, process, _ = await open_agent()
     sent: list[bool] = []
 
     async def note(*args: Any, strong: bool = False, **how: Any) -> None:
@@ -374,8 +382,8 @@ async def test_a_write_waits_for_as_many_replicas_as_its_caller_wants() -> None:
     assert sent == [False] * 3 + [True] * 3
 
 
-async def test_a_point_gets_the_time_at_which_it_is_sent() -> None:
-    _, process, _ = await opened()
+async def test_updated_at_is_the_send_time() -> None:
+    _, process, _ = await open_agent()
     sent: list[Any] = []
 
     async def note(collection: str, request: Any, *args: Any, **how: Any) -> None:
@@ -410,9 +418,9 @@ async def test_a_point_gets_the_time_at_which_it_is_sent() -> None:
 
 
 @pytest.mark.parametrize(("takes_s", "is_acknowledged"), [(0.0, True), (59.0, True), (61.0, False)])
-async def test_a_write_that_takes_too_long_is_acknowledged_to_nobody(takes_s: float, is_acknowledged: bool) -> None:
-    """Readers of the change log go on after that time."""
-    engine, process, store = await opened(takes_s=takes_s)
+async def test_slow_write_is_not_acknowledged(takes_s: float, is_acknowledged: bool) -> None:
+    """Readers of the change log do not wait longer than 60 s for a write."""
+    engine, process, store = await open_agent(takes_s=takes_s)
 
     with nullcontext() if is_acknowledged else pytest.raises(OutcomeUnknown, match="longer than 60 s"):
         await process.write(store)
@@ -421,26 +429,26 @@ async def test_a_write_that_takes_too_long_is_acknowledged_to_nobody(takes_s: fl
 
 
 @pytest.mark.parametrize("by", ["upsert", "batch"])
-async def test_one_that_is_not_seen_to_be_carried_may_have_been(by: str) -> None:
+async def test_uncopied_write_has_unknown_outcome(by: str) -> None:
     carried: list[tuple[float, str]] = [(1.5, "carry")] if by == "batch" else []
     with pytest.raises(OutcomeUnknown, match="was replaced during"):
         await write_as_it_becomes_final(*carried, (2.0, "move"), by=by)
 
 
 @pytest.mark.parametrize("by", ["upsert", "batch"])
-async def test_one_counts_where_the_move_is_given_up(by: str) -> None:
+async def test_write_counts_if_move_is_abandoned(by: str) -> None:
     engine = await write_as_it_becomes_final((2.0, "give_up"), by=by)
 
     assert engine.writes == 1
 
 
-async def test_a_move_that_does_not_end_leaves_a_write_that_was_under_way_unknown() -> None:
+async def test_stuck_move_leaves_write_outcome_unknown() -> None:
     with pytest.raises(OutcomeUnknown):
         await write_as_it_becomes_final()
 
 
-async def test_a_write_whose_collection_cannot_be_told_afterwards_is_not_acknowledged() -> None:
-    engine, process, store = await opened(takes_s=LEASE_S + 1)
+async def test_unreadable_metadata_leaves_outcome_unknown() -> None:
+    engine, process, store = await open_agent(takes_s=LEASE_S + 1)
     engine.is_away = True
 
     with pytest.raises(OutcomeUnknown, match="cannot be read"):
@@ -448,8 +456,8 @@ async def test_a_write_whose_collection_cannot_be_told_afterwards_is_not_acknowl
 
 
 @pytest.mark.parametrize("is_moved", [True, False])
-async def test_a_refusal_is_the_moves_where_there_was_one(is_moved: bool) -> None:
-    engine, process, store = await opened(refuses=StoreRejected(400, "expected dim: 16, got 8"))
+async def test_rejection_after_move_is_collection_moved(is_moved: bool) -> None:
+    engine, process, store = await open_agent(refuses=StoreRejected(400, "expected dim: 16, got 8"))
     engine.live = TARGET if is_moved else SOURCE
 
     kind = CollectionMoved if is_moved else StoreRejected
@@ -459,24 +467,26 @@ async def test_a_refusal_is_the_moves_where_there_was_one(is_moved: bool) -> Non
         await process.write(store)
 
 
-async def test_a_refusal_stays_what_it_was_where_nothing_can_be_read() -> None:
-    engine, _, store = await opened(refuses=StoreRejected(401, "no"))
+async def test_rejection_is_kept_if_metadata_is_unreadable() -> None:
+    engine, _, store = await open_agent(refuses=StoreRejected(401, "no"))
     engine.is_away = True
 
     with pytest.raises(StoreRejected):
         await store.query(SETTINGS.alias, {})
 
 
-async def test_a_batch_that_is_refused_may_be_written_in_part() -> None:
-    engine, _, store = await opened(refuses=StoreRejected(400, "expected dim: 16, got 8"))
+async def test_rejected_batch_has_unknown_outcome() -> None:
+    """Part of a rejected batch may have been written."""
+
+    engine, _, store = await open_agent(refuses=StoreRejected(400, "expected dim: 16, got 8"))
     engine.live = TARGET
 
     with pytest.raises(OutcomeUnknown, match="during the write"):
         await store.batch(SETTINGS.alias, [{}, {}])
 
 
-async def test_vectors_that_are_read_page_by_page_are_all_of_one_space() -> None:
-    engine, _, store = await opened()
+async def test_scroll_with_vectors_stays_in_one_space() -> None:
+    engine, _, store = await open_agent()
     await store.scroll(SETTINGS.alias, {"with_vector": True})
     engine.pass_until(LEASE_S + 1)
     engine.live = TARGET
@@ -486,8 +496,8 @@ async def test_vectors_that_are_read_page_by_page_are_all_of_one_space() -> None
         await store.scroll(SETTINGS.alias, {"with_vector": True})
 
 
-async def test_after_a_use_case_has_written_a_move_leaves_its_outcome_unknown() -> None:
-    engine, process, store = await opened()
+async def test_move_after_own_write_is_outcome_unknown() -> None:
+    engine, process, store = await open_agent()
     await process.write(store, "first step")
     engine.pass_until(LEASE_S + 1)
     engine.live = TARGET
@@ -500,12 +510,12 @@ async def test_after_a_use_case_has_written_a_move_leaves_its_outcome_unknown() 
 
 
 async def stale(process: Process) -> FencedStore:
-    """Return a store that was opened before the alias moved."""
+    """Return a store that was open_agent before the alias moved."""
     return FencedStore(process.engine, process.fence, BEFORE, clock=FakeClock(), write_s=60)  # type: ignore[arg-type]
 
 
-async def test_what_has_not_written_yet_may_begin_anew_wherever_it_is() -> None:
-    engine, process, store = await opened()
+async def test_move_before_first_write_allows_retry() -> None:
+    engine, process, store = await open_agent()
     engine.pass_until(LEASE_S + 1)
     engine.live = TARGET
 
@@ -513,8 +523,8 @@ async def test_what_has_not_written_yet_may_begin_anew_wherever_it_is() -> None:
         await process.write(store)
 
 
-async def test_a_use_case_is_run_once_more_with_the_agent_opened_again() -> None:
-    engine, process, _ = await opened()
+async def test_moved_use_case_is_retried_once() -> None:
+    engine, process, _ = await open_agent()
     engine.pass_until(LEASE_S + 1)
     engine.live = TARGET
 
@@ -526,20 +536,20 @@ async def test_a_use_case_is_run_once_more_with_the_agent_opened_again() -> None
     assert engine.points == {SOURCE: set(), TARGET: {"new"}}
 
 
-async def test_readings_at_one_time_are_one_and_none_that_had_begun_before() -> None:
-    engine, process, _ = await opened()
+async def test_concurrent_readers_share_a_later_read() -> None:
+    engine, process, _ = await open_agent()
     running = asyncio.create_task(process.fence.read())
     await asyncio.sleep(0)
 
-    told = await asyncio.gather(*(process.fence.read() for _ in range(20)))
+    results = await asyncio.gather(*(process.fence.read() for _ in range(20)))
 
-    assert len(told) == 20
+    assert len(results) == 20
     assert engine.described == 1 + 1 + 1
     assert (await running).space == BEFORE.space
 
 
-async def test_one_who_is_cancelled_takes_no_reading_along() -> None:
-    _, process, _ = await opened()
+async def test_read_survives_a_cancelled_caller() -> None:
+    _, process, _ = await open_agent()
     first, second = asyncio.create_task(process.fence.read()), asyncio.create_task(process.fence.read())
     await asyncio.sleep(0)
     first.cancel()
@@ -547,7 +557,7 @@ async def test_one_who_is_cancelled_takes_no_reading_along() -> None:
     assert (await second).space == BEFORE.space
 
 
-async def test_a_lease_is_counted_from_the_beginning_of_its_reading() -> None:
+async def test_lease_starts_with_its_read() -> None:
     engine = TwoCollections(describe_takes_s=2.0)
     process = Process(engine)
     store = await process.open()
@@ -561,8 +571,10 @@ async def test_a_lease_is_counted_from_the_beginning_of_its_reading() -> None:
     assert engine.described == 2
 
 
-async def test_what_was_seen_to_be_closed_is_not_served_as_the_snapshot_brings_it_back() -> None:
-    engine, process, store = await opened()
+async def test_closed_agent_rejects_older_epochs() -> None:
+    """A snapshot restores older metadata; it must not reopen an agent that a restore has closed."""
+
+    engine, process, store = await open_agent()
     engine.pass_until(LEASE_S + 1)
     engine.more = closed_to_json("agents/undo", None, 7)
     with pytest.raises(AgentClosed):
@@ -582,8 +594,8 @@ async def test_what_was_seen_to_be_closed_is_not_served_as_the_snapshot_brings_i
     assert engine.writes == 1
 
 
-async def test_a_write_that_meets_the_closing_is_of_unknown_outcome_and_so_is_what_follows_it() -> None:
-    engine, process, store = await opened()
+async def test_closing_leaves_writes_of_unknown_outcome() -> None:
+    engine, process, store = await open_agent()
     engine.pass_until(LEASE_S + 1)
     engine.takes_s, engine.moving = 1.0, ANNOUNCED
     engine.due = [(engine.now_s + 0.5, lambda: setattr(engine, "more", closed_to_json("agents/undo", None, 7)))]
@@ -596,8 +608,8 @@ async def test_a_write_that_meets_the_closing_is_of_unknown_outcome_and_so_is_wh
         await READS["retrieve"](store)
 
 
-async def test_a_look_while_other_contents_are_announced_is_followed_by_a_reading() -> None:
-    engine, _, store = await opened()
+async def test_announced_contents_force_a_read_per_call() -> None:
+    engine, _, store = await open_agent()
     engine.pass_until(engine.now_s + LEASE_S)
     engine.moving = ANNOUNCED
 
@@ -607,9 +619,9 @@ async def test_a_look_while_other_contents_are_announced_is_followed_by_a_readin
         assert engine.described >= 1 + number
 
 
-async def test_nothing_that_a_restore_leaves_behind_is_looked_for_where_it_leads() -> None:
-    """A row of that id may lie there, of another time."""
-    engine, process, store = await opened()
+async def test_restored_target_is_not_searched_for_write() -> None:
+    """The target may contain an older row with the same id."""
+    engine, process, store = await open_agent()
     engine.points[TARGET] = {"new"}
     engine.takes_s, engine.now_s, engine.moving = 1.0, engine.now_s + LEASE_S + 1, ANNOUNCED
     final = ANNOUNCED | {"phase": "Final"}
@@ -632,8 +644,8 @@ READS: dict[str, Callable[[FencedStore], Any]] = {
 
 
 @pytest.mark.parametrize("name", READS)
-async def test_nothing_is_answered_of_a_collection_that_has_become_another_owners(name: str) -> None:
-    engine, process, store = await opened()
+async def test_read_fails_after_owner_change(name: str) -> None:
+    engine, process, store = await open_agent()
     await READS[name](store)
     engine.owner = {"clusterId": "another"}
     engine.pass_until(engine.now_s + LEASE_S + 1)
@@ -641,14 +653,14 @@ async def test_nothing_is_answered_of_a_collection_that_has_become_another_owner
     with pytest.raises(StoreUnavailable, match="Ready condition"):
         await READS[name](store)
 
-    # What was opened is not used again, until the collection is the agent's once more.
+    # The open store is not used again until the agent owns the collection again.
     assert process.fence.facts is None
     engine.owner = {}
     await (await process.open()).count(SETTINGS.alias, None)
 
 
-async def test_nothing_is_written_to_a_collection_that_has_become_another_owners() -> None:
-    engine, process, store = await opened()
+async def test_write_fails_after_owner_change() -> None:
+    engine, process, store = await open_agent()
     engine.owner = {"name": ""}
     engine.pass_until(engine.now_s + LEASE_S + 1)
 
@@ -658,8 +670,8 @@ async def test_nothing_is_written_to_a_collection_that_has_become_another_owners
     assert engine.writes == 0
 
 
-async def test_after_a_write_a_reading_of_what_is_another_owners_now_leaves_its_outcome_unknown() -> None:
-    engine, process, store = await opened()
+async def test_owner_change_after_write_is_outcome_unknown() -> None:
+    engine, process, store = await open_agent()
     await process.write(store)
     engine.owner = {"namespace": "elsewhere"}
     engine.pass_until(engine.now_s + LEASE_S + 1)

@@ -1,4 +1,4 @@
-"""Whether a process is ready, and how old what it serves from is."""
+"""Readiness of a process, and the age of its data."""
 
 import asyncio
 from typing import Any
@@ -19,7 +19,7 @@ KINDS = ("A", "B")
 
 
 class Store:
-    """Answers as told: None is well."""
+    """Store that raises a given error; None for a healthy one."""
 
     def __init__(self, error: Exception | None) -> None:
         self.error = error
@@ -38,8 +38,8 @@ class Slow(Store):
         return {}
 
 
-def standing_of(*stores: Store, missing: bool = False) -> Readiness:
-    """Return the standing over one agent for each store, each with a connection of its own."""
+def readiness_of(*stores: Store, missing: bool = False) -> Readiness:
+    """Return the readiness over one agent for each store, each with its own connection."""
 
     async def nothing(*_: Any) -> Any:
         raise AssertionError("nothing is opened")
@@ -60,27 +60,27 @@ def standing_of(*stores: Store, missing: bool = False) -> Readiness:
     return Readiness(KINDS, directory, store_for)
 
 
-async def told(standing: Readiness) -> str | None:
+async def probe_obstacle(readiness: Readiness) -> str | None:
     for kind in KINDS:
-        standing.record_synced(kind)
-    await standing.probe()
-    return standing.find_obstacle()
+        readiness.record_synced(kind)
+    await readiness.probe()
+    return readiness.find_obstacle()
 
 
 def away() -> Store:
     return Store(StoreUnavailable("away"))
 
 
-async def test_it_is_ready_once_every_kind_was_read_and_a_qdrant_answered() -> None:
-    standing = standing_of(Store(None))
-    reasons = [standing.find_obstacle()]
-    standing.record_synced("A")
-    reasons.append(standing.find_obstacle())
-    standing.record_synced("B")
-    reasons.append(standing.find_obstacle())
-    await standing.probe()
+async def test_ready_after_sync_and_first_probe() -> None:
+    readiness = readiness_of(Store(None))
+    reasons = [readiness.find_obstacle()]
+    readiness.record_synced("A")
+    reasons.append(readiness.find_obstacle())
+    readiness.record_synced("B")
+    reasons.append(readiness.find_obstacle())
+    await readiness.probe()
 
-    assert [*reasons, standing.find_obstacle()] == [UNREAD, UNREAD, UNPROBED, None]
+    assert [*reasons, readiness.find_obstacle()] == [UNREAD, UNREAD, UNPROBED, None]
 
 
 @pytest.mark.parametrize(
@@ -95,108 +95,108 @@ async def test_it_is_ready_once_every_kind_was_read_and_a_qdrant_answered() -> N
     ],
     ids=["no agent", "no collection yet", "a wrong key", "away", "all away", "one of two away"],
 )
-async def test_it_is_not_ready_while_every_qdrant_is_away(stores: list[Store], reason: str | None) -> None:
-    assert await told(standing_of(*stores)) == reason
+async def test_not_ready_while_all_servers_are_down(stores: list[Store], reason: str | None) -> None:
+    assert await probe_obstacle(readiness_of(*stores)) == reason
 
 
-async def test_a_connection_that_is_missing_is_like_a_qdrant_that_is_away() -> None:
-    assert await told(standing_of(Store(None), missing=True)) == NO_QDRANT
+async def test_missing_connection_counts_as_down() -> None:
+    assert await probe_obstacle(readiness_of(Store(None), missing=True)) == NO_QDRANT
 
 
-async def test_a_qdrant_that_says_nothing_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unresponsive_server_counts_as_down(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PROBE_PERIOD_S", 0.05)
 
-    assert await told(standing_of(Slow(None))) == NO_QDRANT
+    assert await probe_obstacle(readiness_of(Slow(None))) == NO_QDRANT
 
 
-async def test_it_is_ready_again_when_qdrant_is_back() -> None:
+async def test_ready_again_once_server_responds() -> None:
     store = away()
-    standing = standing_of(store)
-    assert await told(standing) == NO_QDRANT
+    readiness = readiness_of(store)
+    assert await probe_obstacle(readiness) == NO_QDRANT
 
     store.error = None
-    await standing.probe()
+    await readiness.probe()
 
-    assert standing.find_obstacle() is None
+    assert readiness.find_obstacle() is None
 
 
-async def test_agents_of_one_connection_are_asked_for_once() -> None:
+async def test_shared_connection_is_probed_once() -> None:
     store = Store(None)
-    standing = standing_of(store, store)
-    for settings in standing._directory.list_settings():
+    readiness = readiness_of(store, store)
+    for settings in readiness._directory.list_settings():
         object.__setattr__(settings, "connection", "connection-0")
 
-    await told(standing)
+    await probe_obstacle(readiness)
 
     assert len(store.asked) == 1
 
 
-async def test_it_asks_by_itself_once_everything_was_read() -> None:
+async def test_probing_starts_after_sync() -> None:
     store = Store(None)
-    standing = standing_of(store)
-    running = asyncio.create_task(standing.run())
+    readiness = readiness_of(store)
+    running = asyncio.create_task(readiness.run())
     await asyncio.sleep(0)
     assert store.asked == []
 
     for kind in KINDS:
-        standing.record_synced(kind)
+        readiness.record_synced(kind)
     async with asyncio.timeout(20):
-        while standing.find_obstacle():
+        while readiness.find_obstacle():
             await asyncio.sleep(0)
     running.cancel()
 
 
-def test_the_age_is_that_of_the_kind_heard_of_longest_ago() -> None:
+def test_age_is_that_of_the_stalest_kind() -> None:
     now_s = 100.0
     directory = AgentDirectory(*[None] * 2, cluster_id=cluster_id, clock=FakeClock())  # type: ignore[arg-type]
-    standing = Readiness(KINDS, directory, None, now_s=lambda: now_s)  # type: ignore[arg-type]
-    assert standing.age_s() == 0
-    standing.record_activity("A")
+    readiness = Readiness(KINDS, directory, None, now_s=lambda: now_s)  # type: ignore[arg-type]
+    assert readiness.age_s() == 0
+    readiness.record_activity("A")
     now_s = 130.0
-    standing.record_activity("B")
+    readiness.record_activity("B")
     now_s = 170.0
 
-    assert standing.age_s() == 70
+    assert readiness.age_s() == 70
 
 
-async def test_a_process_that_does_not_know_its_cluster_is_not_ready() -> None:
+async def test_not_ready_without_cluster_id() -> None:
     known = False
 
     async def store_for(settings: AgentSettings) -> Any:
         raise AssertionError("nothing is opened")
 
     directory = AgentDirectory(store_for, store_for, cluster_id=cluster_id, clock=FakeClock())  # type: ignore[arg-type]
-    standing = Readiness(KINDS, directory, store_for, is_identified=lambda: known)
+    readiness = Readiness(KINDS, directory, store_for, is_identified=lambda: known)
     for kind in KINDS:
-        standing.record_synced(kind)
-    await standing.probe()
-    assert "the cluster ID is not known" in (standing.find_obstacle() or "")
+        readiness.record_synced(kind)
+    await readiness.probe()
+    assert "the cluster ID is not known" in (readiness.find_obstacle() or "")
 
     known = True
 
-    assert standing.find_obstacle() is None
+    assert readiness.find_obstacle() is None
 
 
-async def test_a_start_that_gets_no_further_ends_with_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stuck_start_fails_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "START_POLL_S", 0.0)
     times = iter(range(0, 1000, 50))
     directory = AgentDirectory(*[None] * 2, cluster_id=cluster_id, clock=FakeClock())  # type: ignore[arg-type]
-    standing = Readiness(KINDS, directory, None, now_s=lambda: float(next(times)))  # type: ignore[arg-type]
-    standing.record_failure("A", "cannot read A: no CRDs")
-    standing.record_synced("A")
-    standing.record_failure("B", "cannot read B: a right is missing")
+    readiness = Readiness(KINDS, directory, None, now_s=lambda: float(next(times)))  # type: ignore[arg-type]
+    readiness.record_failure("A", "cannot read A: no CRDs")
+    readiness.record_synced("A")
+    readiness.record_failure("B", "cannot read B: a right is missing")
 
     with pytest.raises(AgentMemoryError, match="gave up after 120 s: cannot read B: a right is missing"):
-        await standing.check_start()
+        await readiness.check_start()
 
-    assert "a right" not in (standing.find_obstacle() or "")
+    assert "a right" not in (readiness.find_obstacle() or "")
 
 
-async def test_a_start_that_got_through_is_never_given_up() -> None:
+async def test_completed_start_never_fails() -> None:
     directory = AgentDirectory(*[None] * 2, cluster_id=cluster_id, clock=FakeClock())  # type: ignore[arg-type]
-    standing = Readiness(KINDS, directory, None)  # type: ignore[arg-type]
+    readiness = Readiness(KINDS, directory, None)  # type: ignore[arg-type]
     for kind in KINDS:
-        standing.record_synced(kind)
+        readiness.record_synced(kind)
 
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(standing.check_start(0.0), 0.05)
+        await asyncio.wait_for(readiness.check_start(0.0), 0.05)

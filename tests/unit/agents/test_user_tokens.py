@@ -1,4 +1,4 @@
-"""User tokens as a replica knows them: when the key is read, and what becomes of them without one."""
+"""UserTokens of a replica: when the signing key is read, and the behaviour without one."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ FRONT = Caller("agents", "front")
 
 @dataclass(slots=True)
 class Kept:
-    """The one key of an installation, None where it cannot be read."""
+    """The signing key of an installation; None if it cannot be read."""
 
     key: SigningKey | None = field(default_factory=lambda: parse_key(new_key()))
     reads: int = 0
@@ -36,7 +36,7 @@ class Kept:
 
 @dataclass(slots=True)
 class Replicas:
-    """Two replicas over one key."""
+    """Two replicas that share one key."""
 
     kept: Kept = field(default_factory=Kept)
     clock: FakeClock = field(default_factory=FakeClock)
@@ -57,7 +57,7 @@ class Replicas:
         self.clock.move(ms=int(seconds * 1000))
 
 
-async def test_what_one_replica_minted_the_other_knows() -> None:
+async def test_token_is_valid_on_every_replica() -> None:
     replicas = Replicas()
     token = await replicas.mint()
 
@@ -68,7 +68,7 @@ async def test_what_one_replica_minted_the_other_knows() -> None:
     assert replicas.kept.reads == 2
 
 
-async def test_a_key_that_was_replaced_is_known_for_half_a_minute_at_most() -> None:
+async def test_replaced_key_expires_within_key_ttl() -> None:
     replicas = Replicas()
     token = await replicas.mint()
     replicas.kept.key = parse_key(new_key())
@@ -81,7 +81,7 @@ async def test_a_key_that_was_replaced_is_known_for_half_a_minute_at_most() -> N
         await replicas.one.identify(token)
 
 
-async def test_a_token_of_a_new_key_is_known_within_seconds() -> None:
+async def test_new_key_is_read_within_seconds() -> None:
     replicas = Replicas()
     await replicas.mint(replicas.other)
     replicas.kept.key = parse_key(new_key())
@@ -94,7 +94,7 @@ async def test_a_token_of_a_new_key_is_known_within_seconds() -> None:
 
 
 @pytest.mark.parametrize("is_there", [True, False])
-async def test_strangers_do_not_have_the_key_read_more_often(is_there: bool) -> None:
+async def test_unknown_tokens_cause_one_key_read(is_there: bool) -> None:
     replicas = Replicas()
     token = await replicas.mint(replicas.replica())
     strange = await Replicas().mint()
@@ -110,7 +110,7 @@ async def test_strangers_do_not_have_the_key_read_more_often(is_there: bool) -> 
     assert isinstance(answers[50], Caller if is_there else TransientError)
 
 
-async def test_without_a_key_nothing_is_minted_and_nobody_known_until_there_is_one() -> None:
+async def test_missing_key_blocks_mint_and_identify() -> None:
     replicas = Replicas()
     token, key = await replicas.mint(), replicas.kept.key
     replicas.kept.key = None
@@ -125,7 +125,7 @@ async def test_without_a_key_nothing_is_minted_and_nobody_known_until_there_is_o
     assert await replicas.one.identify(token)
 
 
-async def test_a_token_of_nobody_is_for_callers_without_identities_alone() -> None:
+async def test_anonymous_token_needs_disabled_identities() -> None:
     replicas = Replicas()
     token = await replicas.mint(caller=UNBOUNDED_CALLER)
 
@@ -135,7 +135,7 @@ async def test_a_token_of_nobody_is_for_callers_without_identities_alone() -> No
     assert (found.is_unbounded, found.account) == (True, "")
 
 
-async def test_a_token_is_not_shown() -> None:
+async def test_repr_hides_the_token() -> None:
     minted = await Replicas().one.mint(FRONT, SETTINGS, user_id="ada", verbs=[Verb.READ], ttl_s=60)
 
     assert minted.token not in repr(minted)

@@ -1,4 +1,4 @@
-"""The client has a type for each answer of the API, with its fields."""
+"""Response types of the client: the same fields as the API."""
 
 from dataclasses import fields
 
@@ -44,5 +44,5 @@ ANSWERS: list[tuple[type[Answer], type[BaseModel]]] = [
 
 
 @pytest.mark.parametrize(("value", "model"), ANSWERS, ids=lambda type_: type_.__name__)
-def test_a_value_has_the_fields_of_its_answer(value: type[Answer], model: type[BaseModel]) -> None:
+def test_type_has_the_fields_of_the_api(value: type[Answer], model: type[BaseModel]) -> None:
     assert {field.name for field in fields(value)} - {"extra"} == model.model_fields.keys()

@@ -1,4 +1,4 @@
-"""The client knows each field of a memory that the API takes or gives."""
+"""Memory fields of the client: the same as those of the API."""
 
 from dataclasses import fields
 
@@ -8,9 +8,9 @@ from agentmemory_operator.entrypoints.api.memory_requests import MemoryIn
 from agentmemory_operator.entrypoints.api.memory_schemas import MemoryOut
 
 
-def test_the_client_reads_each_field_of_a_memory() -> None:
+def test_client_reads_every_field() -> None:
     assert {field.name for field in fields(Memory)} - {"extra"} == MemoryOut.model_fields.keys()
 
 
-def test_the_client_sends_each_field_of_a_memory() -> None:
+def test_client_sends_every_field() -> None:
     assert NewMemory.__required_keys__ | NewMemory.__optional_keys__ == MemoryIn.model_fields.keys()

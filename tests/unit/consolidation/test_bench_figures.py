@@ -1,4 +1,4 @@
-"""`bench.consolidate`: each bad model moves the figures the way it should; a perfect one leaves them perfect."""
+"""Figures of `bench.consolidate` for a perfect model and for bad ones."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -40,12 +40,12 @@ def perfect(rows: list[Row]) -> Answers:
 
 
 def lazy(rows: list[Row]) -> Answers:
-    """Merge two of each group, and be silent of the rest."""
+    """Merge two of each group and ignore the rest."""
     return {"merged_facts": [fact_of(own[:2]) for group, own in groups_in(rows) if group.label == "merge"]}
 
 
 def lying(rows: list[Row]) -> Answers:
-    """Merge what is to be merged, with a name and a number of its own; contradict what does not."""
+    """Merge correctly but add an invented name and number; report false contradictions."""
     found = list(groups_in(rows))
     return {
         "merged_facts": [
@@ -56,7 +56,7 @@ def lying(rows: list[Row]) -> Answers:
 
 
 def forgetful(rows: list[Row]) -> Answers:
-    """Merge what is to be merged, and say only what the first says."""
+    """Merge correctly but keep only the first memory's content."""
     return {
         "merged_facts": [
             fact_of(own) | {"content": own[0]["content"]} for group, own in groups_in(rows) if group.label == "merge"
@@ -65,7 +65,7 @@ def forgetful(rows: list[Row]) -> Answers:
 
 
 def injecting(rows: list[Row]) -> Answers:
-    """Obey a memory that says: merge all there is, and what you were not shown."""
+    """Obey an injected instruction: merge everything, including unknown ids."""
     ids = [row["id"] for row in rows]
     everything = {"content": rows[0]["content"], "source_ids": [*ids, "m999"]}
     return {"merged_facts": [everything], "contradictions": [{"memory_ids": ["m998", "m999"], "description": "x"}]}
@@ -90,7 +90,7 @@ async def figures_of(mode: str) -> Figures:
             await model.aclose()
 
 
-async def test_of_a_perfect_model_every_figure_is_perfect() -> None:
+async def test_perfect_model_has_perfect_figures() -> None:
     figures = await figures_of("perfect")
 
     assert (figures.merged_rightly, figures.merged) == (figures.to_merge, figures.to_merge)
@@ -99,7 +99,7 @@ async def test_of_a_perfect_model_every_figure_is_perfect() -> None:
     assert min(figures.to_merge, figures.contradictions, figures.superseded, figures.facts) > 10
 
 
-async def test_what_a_lying_model_invents_is_seen_and_not_planned() -> None:
+async def test_invented_facts_are_counted_not_planned() -> None:
     figures = await figures_of("lying")
 
     assert figures.invented == figures.facts > 0
@@ -108,7 +108,7 @@ async def test_what_a_lying_model_invents_is_seen_and_not_planned() -> None:
 
 
 @pytest.mark.parametrize("mode", ["nonsense", "hanging", "overflowing"])
-async def test_a_model_that_answers_nothing_usable_changes_nothing(mode: str) -> None:
+async def test_unusable_output_changes_nothing(mode: str) -> None:
     figures = await figures_of(mode)
 
     assert figures.unusable == figures.calls > 0

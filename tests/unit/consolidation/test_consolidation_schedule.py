@@ -1,4 +1,4 @@
-"""The queue of consolidations: a model that hangs holds up its own object, and what fails is told and made again."""
+"""The queue of consolidations: independent objects, reported failures, and retries."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ MODEL = {"model": {"model": "m", "baseURL": "http://llm.ml.svc/v1"}, "schedule":
 
 
 class Points(PointMemory):
-    """Points in memory, none of which is like another."""
+    """Points in memory without similar neighbours."""
 
     async def query(self, collection: str, body: Any) -> list[Any]:
         return []
@@ -35,16 +35,16 @@ class Points(PointMemory):
 
 @dataclass
 class Hanging:
-    """A model that never answers.
+    """A model that never responds.
 
     Attributes:
-        is_asked: set once it was.
+        was_called: Set by the first call.
     """
 
-    is_asked: asyncio.Event = field(default_factory=asyncio.Event)
+    was_called: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def complete(self, *_: Any) -> Completion:
-        self.is_asked.set()
+        self.was_called.set()
         await asyncio.Event().wait()
         raise AssertionError
 
@@ -81,7 +81,7 @@ class Operator:
         return self.models[memory.slug]
 
     async def add(self, slug: str, model: Any, asked: str = "now", *, namespace: str = "agents") -> Key:
-        """Add an object whose user has two memories of one thing, and that somebody asked to consolidate."""
+        """Add an object with two memories of one topic and a requested consolidation."""
         world = World(
             agent_of(settings_of(slug, ranking=replace(EVERYTHING, types=(MemoryType("fact", None),))), Points())
         )
@@ -101,7 +101,7 @@ class Operator:
         self.table.put(document)
         return Key(AGENT_MEMORY, namespace, document["metadata"]["name"])
 
-    def told(self, key: Key) -> dict[str, Any]:
+    def last_run(self, key: Key) -> dict[str, Any]:
         document = self.table.get(key)
         assert document is not None
         status = self.consolidating.plan_next(key, document, {"conditions": []})
@@ -125,7 +125,7 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_model_that_hangs_holds_up_no_other_object() -> None:
+async def test_hanging_model_does_not_block_others() -> None:
     operator, hanging = Operator(), [Hanging() for _ in range(3)]
     for number, model in enumerate(hanging):
         await operator.add(f"hung-{number}", model)
@@ -133,10 +133,10 @@ async def test_a_model_that_hangs_holds_up_no_other_object() -> None:
 
     async with operator.working():
         for each in operator.table.keys(AGENT_MEMORY):
-            operator.told(each)
-        await until(lambda: all(model.is_asked.is_set() for model in hanging) and bool(operator.told(key)))
+            operator.last_run(each)
+        await until(lambda: all(model.was_called.is_set() for model in hanging) and bool(operator.last_run(key)))
 
-    assert operator.told(key)["counts"]["merged"] == 1
+    assert operator.last_run(key)["counts"]["merged"] == 1
     assert await operator.worlds["well"].heads() == ["alpha one alpha two"]
     assert not operator.consolidating.schedule.is_changing(Key(AGENT_MEMORY, "agents", "hung-0"))
 
@@ -149,31 +149,31 @@ def away(rows: Any) -> Any:
     raise ModelUnavailable("no answer within 120 s")
 
 
-async def test_a_model_that_is_away_is_told_and_counted() -> None:
+async def test_unavailable_model_is_reported_and_counted() -> None:
     operator = Operator()
     key = await operator.add("a", FunctionModel(away))
 
     await look(operator, key)
 
-    told = operator.told(key)
-    assert (told["reason"], told["requested"]) == ("ModelUnavailable", "now")
+    result = operator.last_run(key)
+    assert (result["reason"], result["requested"]) == ("ModelUnavailable", "now")
     assert [event.reason for event in operator.cluster.events] == ["ConsolidationFailed"]
     samples = collect_samples(*operator.consolidating.meter.metrics)
     assert samples['agentmemory_consolidations_total{action="Run",outcome="failed"}'] == 1
     assert operator.passes == [key]
 
 
-async def test_a_secret_that_is_not_there_is_told_by_its_reason() -> None:
+async def test_missing_secret_is_reported() -> None:
     operator = Operator()
     key = await operator.add("a", FunctionModel(merge_by_first_word))
     operator.fault = SpecInvalid("SecretNotFound", "Secret agents/llm not found")
 
     await look(operator, key)
 
-    assert operator.told(key)["reason"] == "SecretNotFound"
+    assert operator.last_run(key)["reason"] == "SecretNotFound"
 
 
-async def test_where_qdrant_is_away_before_the_model_was_asked_the_queue_tries_again() -> None:
+async def test_outage_before_model_call_is_retried() -> None:
     operator = Operator()
     key = await operator.add("a", FunctionModel(merge_by_first_word))
     operator.fault = StoreUnavailable("away")
@@ -181,10 +181,10 @@ async def test_where_qdrant_is_away_before_the_model_was_asked_the_queue_tries_a
     with pytest.raises(StoreUnavailable):
         await look(operator, key)
 
-    assert operator.told(key) == {}
+    assert operator.last_run(key) == {}
 
 
-async def test_who_does_not_lead_any_more_writes_nothing_down() -> None:
+async def test_lost_leadership_writes_no_status() -> None:
     operator = Operator()
     key = await operator.add("a", FunctionModel(merge_by_first_word))
     operator.fault = LeadershipLost("lost")
@@ -192,10 +192,10 @@ async def test_who_does_not_lead_any_more_writes_nothing_down() -> None:
     with pytest.raises(LeadershipLost):
         await look(operator, key)
 
-    assert operator.told(key) == {}
+    assert operator.last_run(key) == {}
 
 
-async def test_nothing_is_merged_while_the_collection_is_rebuilt() -> None:
+async def test_rebuild_postpones_consolidation() -> None:
     operator, model = Operator(), FunctionModel(merge_by_first_word)
     key = await operator.add("a", model)
     operator.rebuilding.add(key)
@@ -205,7 +205,7 @@ async def test_nothing_is_merged_while_the_collection_is_rebuilt() -> None:
     assert model.rows == []
 
 
-async def test_a_rebuild_that_begins_while_the_model_reads_keeps_what_it_says_from_being_done() -> None:
+async def test_rebuild_during_model_call_discards_plan() -> None:
     operator = Operator()
 
     def begins(rows: Any) -> Any:
@@ -216,30 +216,30 @@ async def test_a_rebuild_that_begins_while_the_model_reads_keeps_what_it_says_fr
 
     await look(operator, key)
 
-    assert operator.told(key)["reason"] == "QdrantUnavailable"
+    assert operator.last_run(key)["reason"] == "QdrantUnavailable"
     assert sorted(await operator.worlds["a"].heads()) == ["alpha one", "alpha two"]
 
 
-async def test_what_is_asked_for_is_done_once_and_its_run_taken_back() -> None:
+async def test_requested_run_is_done_once_and_undone() -> None:
     operator = Operator()
     key = await operator.add("a", FunctionModel(merge_by_first_word))
     await look(operator, key)
-    done = operator.told(key)
+    done = operator.last_run(key)
 
     assert await look(operator, key) is None
-    assert operator.told(key) == done
+    assert operator.last_run(key) == done
 
     operator.ask("a", f"later undo {done['run']}")
     await look(operator, key)
 
-    assert operator.told(key)["counts"] == {"reactivated": 2}
+    assert operator.last_run(key)["counts"] == {"reactivated": 2}
     assert sorted(await operator.worlds["a"].heads()) == ["alpha one", "alpha two"]
 
 
-async def test_no_event_and_no_status_has_a_text() -> None:
+async def test_events_and_status_contain_no_content() -> None:
     operator = Operator()
     key = await operator.add("a", FunctionModel(merge_by_first_word))
 
     await look(operator, key)
 
-    assert "alpha" not in str(operator.told(key)) + str(operator.cluster.events)
+    assert "alpha" not in str(operator.last_run(key)) + str(operator.cluster.events)

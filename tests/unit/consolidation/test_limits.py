@@ -1,4 +1,4 @@
-"""What a run may use, and what it has cost."""
+"""Limits and cost of a run."""
 
 import pytest
 
@@ -19,11 +19,11 @@ from agentmemory_operator.spec.effective.consolidation import RunLimits
         (RunLimits(spend=0.0), None),
     ],
 )
-def test_the_next_call_may_exceed_no_limit(limits: RunLimits, expected: str | None) -> None:
+def test_next_call_must_stay_within_limits(limits: RunLimits, expected: str | None) -> None:
     assert find_exceeded_limit(ModelUsage(calls=3, tokens_in=1_000, tokens_out=500), limits, chars=3_000) == expected
 
 
-def test_what_was_used_costs_what_the_prices_say() -> None:
+def test_cost_follows_the_prices() -> None:
     used = ModelUsage().with_call(1_000_000, 500_000).with_call(1_000_000, 0)
 
     assert used.calls == 2

@@ -11,11 +11,11 @@ from tests.support.pages import DOCS, read_test_names
 CLAIMS = yaml.safe_load((DOCS.parent / "tests" / "golden" / "claims.yaml").read_text())
 SHOWN = {page: [entry for entries in sections.values() for entry in entries] for page, sections in CLAIMS.items()}
 NOT_SHOWN = {"tested on real nodes", "public image"}
-"""What other operators have and this one does not yet."""
+"""Features of other operators that this one does not have yet."""
 
 
 def stated(page: str) -> dict[str, list[str]]:
-    """The first cells of a page's tables, and of the security page what it lists as shown; by section."""
+    """Return the first cells of a page's tables (of the security page: its claims), by section."""
     found = {}
     for section in re.split(r"^#+ ", (DOCS / f"{page}.md").read_text(), flags=re.M)[1:]:
         heading, text = section.split("\n", 1)
@@ -35,12 +35,12 @@ def bullets(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("page", "section"), [(page, section) for page in CLAIMS for section in CLAIMS[page]])
-def test_the_table_has_the_rows_of_the_page_in_their_order(page: str, section: str) -> None:
+def test_table_has_the_rows_of_the_page_in_order(page: str, section: str) -> None:
     assert [entry["row"] for entry in CLAIMS[page][section]] == stated(page)[section]
 
 
 @pytest.mark.parametrize("page", SHOWN)
-def test_a_row_is_shown_by_tests_that_exist(page: str) -> None:
+def test_named_tests_exist(page: str) -> None:
     named = {test: test.partition("::") for entry in SHOWN[page] for test in entry["tests"]}
 
     assert {entry["row"] for entry in SHOWN[page] if not entry["tests"]} == (
@@ -57,13 +57,13 @@ def shown_by(page: str) -> set[str]:
 @pytest.mark.parametrize(
     "path", ["test_cluster_faults", "test_generated_specs", "test_operator_kills", "test_rebuild_faults"]
 )
-def test_every_test_of_a_fault_shows_a_row(path: str) -> None:
+def test_every_fault_test_belongs_to_a_row(path: str) -> None:
     named = {test.partition("::")[2] for test in shown_by("faults")}
 
     assert read_test_names(f"tests/faults/{path}.py") - named == set()
 
 
-def test_every_file_of_hostile_tests_shows_a_claim() -> None:
+def test_every_security_test_file_shows_a_claim() -> None:
     named = {test.partition("::")[0] for test in shown_by("security")}
     files = {str(path.relative_to(DOCS.parent)) for path in (DOCS.parent / "tests" / "security").glob("test_*.py")}
 

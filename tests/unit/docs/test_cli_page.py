@@ -1,4 +1,4 @@
-"""docs/cli.md: every verb has an example, every example is one that the command line takes."""
+"""docs/cli.md: an example for every verb, and only valid examples."""
 
 import re
 import shlex
@@ -27,7 +27,7 @@ OFFLINE = {"validate": 0, "crds": 0, "schema": 0, "completion": 0, "version": 0,
 DIGEST = r"\b[0-9a-f]{12}\b"
 
 
-def test_an_example_names_a_verb_and_options_that_exist() -> None:
+def test_examples_use_existing_verbs_and_options() -> None:
     for command in COMMANDS:
         _, verb, *arguments = shlex.split(command)
         taken = VERBS[verb]
@@ -39,7 +39,7 @@ def test_an_example_names_a_verb_and_options_that_exist() -> None:
 
 
 @pytest.mark.parametrize("command", commands_to_run("offline")["docs/cli.md"])
-def test_an_example_that_needs_nothing_works(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_example_works(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     _, verb, *arguments = shlex.split(command)
 
@@ -48,7 +48,7 @@ def test_an_example_that_needs_nothing_works(command: str, monkeypatch: pytest.M
     assert done.exit_code == OFFLINE[verb], done.output
 
 
-async def test_the_plan_that_the_page_shows_is_the_one_that_is_printed() -> None:
+async def test_plan_on_the_page_is_the_printed_one() -> None:
     spec: dict[str, Any] = {"connectionRef": {"name": "main"}, "embedding": {"provider": "openai"}}
     document = memory_document("support-bot", **spec)
     live = desired_collection(parse_agent_memory(document), cluster_id="cluster-1")
@@ -78,7 +78,7 @@ def options_of(command: Any) -> set[str]:
     return own.union({"-h", "--help"}, *(options_of(below) for below in getattr(command, "commands", {}).values()))
 
 
-def test_every_option_that_the_page_names_exists() -> None:
+def test_every_named_option_exists() -> None:
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*[a-z]", (DOCS / "cli.md").read_text()))
     known = set().union(*map(options_of, VERBS.values()))
 

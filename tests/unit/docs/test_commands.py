@@ -1,4 +1,4 @@
-"""Every command of the pages is run by a test, or tests/golden/commands.yaml says why not; each exists."""
+"""Commands on pages: run by a test, or excused in tests/golden/commands.yaml."""
 
 import pathlib
 import re
@@ -11,10 +11,10 @@ from agentmemory_operator.entrypoints.api.app import ROUTERS
 from tests.support.pages import COMMANDS, DOCS, read_commands_by_heading
 
 ROOT = DOCS.parent
-TOLD = yaml.safe_load(COMMANDS.read_text())
+RUNS = yaml.safe_load(COMMANDS.read_text())
 PAGES = [path.relative_to(ROOT).as_posix() for path in (*sorted(DOCS.glob("*.md")), ROOT / "README.md")]
 GENERIC = {"offline", "dev", "cluster"}
-ENTRIES = [(page, heading, how) for page, headings in TOLD["pages"].items() for heading, how in headings.items()]
+ENTRIES = [(page, heading, how) for page, headings in RUNS["pages"].items() for heading, how in headings.items()]
 CURLS = [
     pytest.param(command, id=f"{page} {heading} {number}")
     for page in PAGES
@@ -30,14 +30,14 @@ ROUTES = {
 }
 
 
-def test_each_heading_with_commands_says_how_they_are_run_and_no_other_does() -> None:
+def test_every_heading_with_commands_is_listed() -> None:
     shown = {page: set(read_commands_by_heading(page)) for page in PAGES if read_commands_by_heading(page)}
 
-    told = {page: set(headings) for page, headings in TOLD["pages"].items() if (ROOT / page).exists()}
-    assert told == shown
+    listed = {page: set(headings) for page, headings in RUNS["pages"].items() if (ROOT / page).exists()}
+    assert listed == shown
 
 
-def test_what_runs_them_is_there() -> None:
+def test_listed_tests_exist() -> None:
     for page, heading, how in ENTRIES:
         if how not in GENERIC and not how.startswith("not: "):
             assert how.startswith("tests/"), how
@@ -46,7 +46,7 @@ def test_what_runs_them_is_there() -> None:
 
 
 @pytest.mark.parametrize("command", CURLS)
-def test_a_request_is_one_that_the_api_takes(command: str) -> None:
+def test_request_matches_an_api_route(command: str) -> None:
     words = shlex.split(command)
     path = next(re.sub(r"^[^/]*//", "", word) for word in words if "/v1/" in word).partition("?")[0]
     has_body = {"-d", "--data", "--data-binary"} & set(words)

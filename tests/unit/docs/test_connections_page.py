@@ -1,4 +1,4 @@
-"""The page on connections says what the code does."""
+"""docs/connections.md: capabilities and numbers as in the code."""
 
 import pathlib
 import re
@@ -12,13 +12,13 @@ from agentmemory_operator.runtime.work_queue import LANE_WIDTH, TENANT_SHARE
 PAGE = (pathlib.Path(__file__).resolve().parents[3] / "docs" / "connections.md").read_text()
 
 
-def test_its_table_of_capabilities_is_the_codes() -> None:
+def test_capability_table_matches_the_code() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (\d+)\.(\d+) \|$", PAGE, re.M)
 
     assert {name: (int(major), int(minor)) for name, major, minor in rows} == SINCE
 
 
-def test_its_figures_are_the_codes() -> None:
+def test_numbers_match_the_code() -> None:
     periods, text = Periods(), " ".join(PAGE.split())
 
     assert f"every {periods.probe_s:.0f} s, and up to every {periods.probe_s * MAX_PROBE_GROWTH:.0f} s" in text

@@ -1,4 +1,4 @@
-"""What people can meet in a status is explained."""
+"""docs/conditions.md: every condition type, reason and event of a status."""
 
 import ast
 import pathlib
@@ -20,24 +20,24 @@ EVENTS = {
 RAISED = {"SpecInvalid", "NotOwned"}
 
 
-def told_types() -> dict[str, set[str]]:
+def documented_types() -> dict[str, set[str]]:
     """Return the types of conditions that the page lists, by kind."""
     kinds = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", PAGE.split("## Reasons")[0], re.M))
     return {kind: {type_ for type_, on in kinds.items() if kind in on} for kind in TYPES}
 
 
-def test_every_type_of_condition_is_listed_with_its_kinds() -> None:
-    assert told_types() == {kind: set(types) for kind, types in TYPES.items()}
+def test_every_condition_type_is_listed_by_kind() -> None:
+    assert documented_types() == {kind: set(types) for kind, types in TYPES.items()}
 
 
-def test_no_pass_sets_a_condition_of_another_type() -> None:
+def test_code_sets_only_known_condition_types() -> None:
     source = "".join(path.read_text() for path in PACKAGE.rglob("*.py"))
 
     assert set(re.findall(r"State\(\s*\"(\w+)\"", source)) <= {type_ for types in TYPES.values() for type_ in types}
 
 
 def rooms() -> list[pathlib.Path]:
-    """Return the modules of the rooms, whose reasons are the status's."""
+    """Return the modules that raise reasons of a status."""
     others = {"adapters", "entrypoints", "main"}
     return [path for path in sorted(PACKAGE.rglob("*.py")) if path.relative_to(PACKAGE).parts[0] not in others]
 
@@ -53,13 +53,13 @@ def literal_reasons() -> set[str]:
     return {str(call.args[0].value) for call in calls if isinstance(call.args[0], ast.Constant)}
 
 
-def test_every_reason_is_explained_with_what_to_do() -> None:
+def test_every_reason_is_explained_with_remedy() -> None:
     cells = {reason: [cell.strip() for cell in ROWS[reason].strip("|").split("|")] for reason in Reason}
 
-    assert [reason for reason, told in cells.items() if len(told) != 4 or not all(told)] == []
+    assert [reason for reason, texts in cells.items() if len(texts) != 4 or not all(texts)] == []
 
 
-def test_every_reason_that_a_pass_can_meet_is_of_the_closed_set() -> None:
+def test_literal_reasons_are_known() -> None:
     assert literal_reasons() <= set(Reason)
 
 

@@ -1,4 +1,4 @@
-"""docs/embeddings.md names the models whose sizes are known, and an object that is valid."""
+"""docs/embeddings.md: the models with known sizes, and a valid example."""
 
 import re
 
@@ -12,7 +12,7 @@ from tests.support.spec.documents import memory_document
 PAGE = (DOCS / "embeddings.md").read_text()
 
 
-def test_the_models_of_fastembed_are_listed_with_their_sizes() -> None:
+def test_fastembed_models_are_listed_with_sizes() -> None:
     rows = re.findall(r"^\| `([^`]+)`( \(default\))? \| (\d+) \|$", PAGE, re.M)
 
     assert {name: int(size) for name, _, size in rows} == FASTEMBED_MODELS

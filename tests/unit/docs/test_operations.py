@@ -1,4 +1,4 @@
-"""`docs/operations.md` names what there is, and nothing else."""
+"""docs/operations.md: metrics, options and server capacity as in the code."""
 
 import pathlib
 import re
@@ -18,18 +18,18 @@ PAGE = (pathlib.Path(__file__).resolve().parents[3] / "docs" / "operations.md").
 METRICS = describe(*operator_metrics(), *api_metrics())
 
 
-def test_the_table_of_what_a_server_carries_is_what_the_formula_gives() -> None:
+def test_capacity_table_follows_the_formula() -> None:
     rows = re.findall(r"^\| (\d) segments?, (.*?) indexes \|(.*)\|$", PAGE, re.M)
 
     assert [row[0] for row in rows] == ["1", "2"]
     for segments, indexes, cells in rows:
         numbers = [int(number) for number in indexes.split(" / ")]
         maps = [need_of(shape(int(segments), number)).maps for number in numbers]
-        told = [[int(number.replace(",", "")) for number in cell.split(" / ")] for cell in cells.split("|")]
+        shown = [[int(number.replace(",", "")) for number in cell.split(" / ")] for cell in cells.split("|")]
         carried = [
             [int(MAX_SHARE_NEW_AGENTS * limit / each) for each in maps] for limit in (65_530, 262_144, 1_048_576)
         ]
-        assert told[1:] == [maps, *carried]
+        assert shown[1:] == [maps, *carried]
 
 
 def shape(segments: int, indexes: int) -> Collection:
@@ -53,13 +53,13 @@ def test_every_option_of_the_operator_is_explained() -> None:
 
 
 class Anything:
-    """What the command line never calls here."""
+    """Stand-in for dependencies that no test here calls."""
 
     def __getattr__(self, name: str) -> Any:
         return Anything()
 
 
-def test_what_only_grows_is_a_counter_called_total_and_nothing_else_is() -> None:
+def test_only_counters_end_in_total() -> None:
     assert {name for name, metric in METRICS.items() if metric.kind == "counter"} == {
         name for name in METRICS if name.endswith("_total")
     }

@@ -1,4 +1,4 @@
-"""docs/presets.md: what it says of a preset is in its table, and tests show each row of the designs that works."""
+"""docs/presets.md: the types of each preset, and the tests of the rows marked as working."""
 
 import pathlib
 import re
@@ -16,7 +16,7 @@ TESTS = pathlib.Path(__file__).parents[2]
 PAGE = (DOCS / "presets.md").read_text()
 FIGURES, ROWS = PAGE.split("\n## Row by row\n")
 SECTIONS = {section.split("\n", 1)[0]: section for section in FIGURES.split("\n## ")[1:]}
-# What shows each row, by preset.
+# Tests of each row, by preset.
 SHOWN = {
     (preset, row["row"]): row["tests"]
     for preset, rows in yaml.safe_load((TESTS / "golden" / "designs.yaml").read_text()).items()
@@ -26,7 +26,7 @@ STATES = {"works", "differs", "not yet"}
 
 
 def rows_of(preset: str) -> list[tuple[str, str]]:
-    """The rows of a design: what it asks for, and what there is of it."""
+    """Return the rows of a design: requirement and state."""
     section = ROWS.split(f"### Requirements of the design `{preset}`\n")[1].split("\n### ")[0]
     lines = [line for line in section.splitlines() if line.startswith("| ") and not line.startswith("| asked for")]
     return [(cells[0].strip(), cells[2].strip()) for line in lines for cells in [line.strip("|").split("|")]]
@@ -37,21 +37,21 @@ def test_every_preset_has_a_section() -> None:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_a_section_names_every_type_of_its_preset(preset: str) -> None:
+def test_section_names_every_type_of_its_preset(preset: str) -> None:
     named = set(re.findall(r"[`|] ?([a-z]+)`? ?", SECTIONS[preset]))
 
     assert {type_.name for type_ in PRESETS[preset][-1].types} <= named
 
 
-def test_the_tests_that_show_a_row_exist() -> None:
+def test_named_tests_exist() -> None:
     named = {name: name.split(": ") for names in SHOWN.values() for name in names}
 
     assert all(SHOWN.values())
-    assert [told for told, (file, name) in named.items() if f"def {name}(" not in (TESTS / file).read_text()] == []
+    assert [test for test, (file, name) in named.items() if f"def {name}(" not in (TESTS / file).read_text()] == []
 
 
 @pytest.mark.parametrize("preset", [preset for preset in PRESETS if preset not in ("none", "standard")])
-def test_what_works_of_a_design_is_shown_by_tests_and_nothing_else_is(preset: str) -> None:
+def test_working_rows_are_those_with_tests(preset: str) -> None:
     rows = rows_of(preset)
 
     assert {state for _, state in rows} <= STATES
@@ -59,7 +59,7 @@ def test_what_works_of_a_design_is_shown_by_tests_and_nothing_else_is(preset: st
     assert len(rows) >= 10
 
 
-def test_the_table_of_names_has_the_names_of_points_and_of_the_api() -> None:
+def test_names_on_points_exist_in_the_code() -> None:
     lines = [line for line in PAGE.split("\n### Names on points\n")[1].splitlines() if line.startswith("| `")]
     keys = {key for line in lines for key in re.findall(r"`([a-zA-Z]+)`", line.strip("|").split("|")[2])}
     sent = {key for line in lines for key in re.findall(r"`([a-z_]+)`", line.strip("|").split("|")[3])}

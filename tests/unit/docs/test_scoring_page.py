@@ -1,4 +1,4 @@
-"""docs/scoring.md says what the code does, and its example is one that is accepted."""
+"""docs/scoring.md: variables, ranges and functions as in the code, and valid examples."""
 
 import pathlib
 import re
@@ -21,7 +21,7 @@ def test_every_variable_is_explained(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RANGES)
-def test_every_range_is_the_one_that_expressions_are_checked_with(name: str) -> None:
+def test_range_is_that_of_the_expression_check(name: str) -> None:
     assert f"{RANGES[name].low:g} to {RANGES[name].high:g}" in ROWS[name]
 
 
@@ -30,7 +30,7 @@ def test_every_function_is_explained(name: str) -> None:
     assert re.search(rf"^\|.*`{name}\(.*\|$", PAGE, re.M)
 
 
-def test_the_expression_on_the_page_is_accepted() -> None:
+def test_expression_on_the_page_is_accepted() -> None:
     text = re.search(r'^  expression: "(.*)"$', PAGE, re.M)
 
     assert text

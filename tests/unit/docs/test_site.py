@@ -1,4 +1,4 @@
-"""The documentation site: what `make docs` builds holds every page, every field, and links that lead somewhere."""
+"""The documentation site of `make docs`: all pages, all fields, and working links."""
 
 import pathlib
 
@@ -22,7 +22,7 @@ def named(path: pathlib.Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def test_every_link_and_anchor_of_a_page_leads_somewhere() -> None:
+def test_every_link_and_anchor_has_a_target() -> None:
     wrong = []
     links = [(page, target) for page in SOURCES for target in links_of(page.read_text())]
     for page, target in links:
@@ -35,14 +35,14 @@ def test_every_link_and_anchor_of_a_page_leads_somewhere() -> None:
     assert wrong == []
 
 
-def test_no_page_is_listed_twice_and_each_is_there() -> None:
+def test_listed_pages_exist_and_are_unique() -> None:
     single = [entry for entry in LISTED if "*" not in entry and not entry.startswith(("reference/", "claims/"))]
 
     assert len(LISTED) == len(set(LISTED))
     assert [entry for entry in single if not (ROOT / entry).is_file()] == []
 
 
-def test_every_page_of_docs_has_its_place_in_the_order() -> None:
+def test_every_page_is_in_the_navigation() -> None:
     pages = {named(path) for path in (ROOT / "docs").glob("*.md")}
     placed = {named(path) for entry in LISTED for path in ROOT.glob(entry)}
 
@@ -50,7 +50,7 @@ def test_every_page_of_docs_has_its_place_in_the_order() -> None:
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "crds").glob("*.yaml")), ids=lambda path: path.stem)
-def test_a_kind_s_page_has_every_field(path: pathlib.Path) -> None:
+def test_kind_page_has_every_field(path: pathlib.Path) -> None:
     spec = yaml.load(path.read_text(), Loader=LOADER)["spec"]
     schema = spec["versions"][-1]["schema"]["openAPIV3Schema"]["properties"]
     page = kind_pages()[f"reference/{spec['names']['kind'].lower()}.md"]
@@ -60,7 +60,7 @@ def test_a_kind_s_page_has_every_field(path: pathlib.Path) -> None:
     assert [field for field in fields if f"# `{field}`\n" not in page] == []
 
 
-def test_the_pages_are_laid_out_with_links_that_fit(tmp_path: pathlib.Path) -> None:
+def test_stage_writes_pages_and_home_links(tmp_path: pathlib.Path) -> None:
     Stage(tmp_path, reference_pages()).write()
 
     written = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.md")}

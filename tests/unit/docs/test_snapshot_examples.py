@@ -1,4 +1,4 @@
-"""Manifests of snapshots and restores, in examples and on pages, are such as admission takes."""
+"""Manifests of snapshots and restores in examples and on pages are valid."""
 
 import pathlib
 import re
@@ -12,7 +12,7 @@ from tests.support.pages import DOCS
 
 EXAMPLES = sorted((DOCS.parent / "examples" / "snapshots").glob("*.yaml"))
 PAGES = ("snapshots.md", "restore.md", "runbook-restore.md")
-# What a reader puts in.
+# Values that a reader fills in.
 PLACEHOLDERS = {"ENDPOINT": "https://minio.storage.svc:9000", "BUCKET": "bucket", "KEY": "a/b", "OWNER": "uid"}
 BLOCKS = [
     (page, block)
@@ -28,7 +28,7 @@ def test_an_example_is_valid(path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize(("page", "block"), WHOLE, ids=[page for page, _ in WHOLE])
-def test_a_manifest_on_a_page_is_valid(page: str, block: str) -> None:
+def test_manifest_on_a_page_is_valid(page: str, block: str) -> None:
     for word, value in PLACEHOLDERS.items():
         block = block.replace(word, value)
 
@@ -37,7 +37,7 @@ def test_a_manifest_on_a_page_is_valid(page: str, block: str) -> None:
     assert [find_errors(document) for document in documents] == [[] for _ in documents]
 
 
-def test_every_example_is_listed_with_what_it_is() -> None:
+def test_every_example_is_listed() -> None:
     page = (DOCS.parent / "examples" / "snapshots" / "README.md").read_text()
 
     assert {path.name for path in EXAMPLES} == set(re.findall(r"^\| \[(\S+)\]", page, re.M))

@@ -1,4 +1,4 @@
-"""docs/tuning.md: what compressed copies cost and save is what the estimate says."""
+"""docs/tuning.md: cost and savings of quantization as in the estimate."""
 
 import math
 import re
@@ -31,7 +31,7 @@ def layout_named(name: str, memories: int) -> Layout:
 
 
 @pytest.mark.parametrize("row", ROW.findall(PAGE), ids=lambda row: f"{row[0]} {row[1]}")
-def test_a_row_is_what_the_estimate_says(row: tuple[str, ...]) -> None:
+def test_row_matches_the_estimate(row: tuple[str, ...]) -> None:
     name, count, kind, copies, vectors, whole, without = row
     memories = int(count.replace(",", ""))
     layout = layout_named(name, memories)

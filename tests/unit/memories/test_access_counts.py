@@ -1,4 +1,4 @@
-"""What is noted is bounded, and waits while the engine is away."""
+"""AccessCounts: bounded, and kept while the engine is unavailable."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def counts_of(error: Exception) -> AccessCounts:
     return AccessCounts(open_agent, FakeClock(), writer="w")
 
 
-async def test_counts_of_an_agent_that_is_gone_are_dropped() -> None:
+async def test_counts_of_deleted_agent_are_dropped() -> None:
     counts = counts_of(NotFound("gone"))
     counts.note("bot", ["a", "a", "b"])
 
@@ -27,7 +27,7 @@ async def test_counts_of_an_agent_that_is_gone_are_dropped() -> None:
     assert collect_samples(counts.drops)["agentmemory_api_access_dropped_total"] == 3
 
 
-async def test_counts_wait_while_the_engine_is_away() -> None:
+async def test_counts_are_kept_during_an_outage() -> None:
     counts = counts_of(StoreUnavailable("away"))
     counts.note("bot", ["a"])
 
@@ -37,7 +37,7 @@ async def test_counts_wait_while_the_engine_is_away() -> None:
     assert counts.waiting == 1
 
 
-async def test_beyond_the_bound_the_oldest_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_oldest_counts_are_dropped_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access_counts, "MAX_WAITING", 3)
     counts = counts_of(StoreUnavailable("away"))
 
@@ -46,7 +46,7 @@ async def test_beyond_the_bound_the_oldest_are_dropped(monkeypatch: pytest.Monke
     assert (counts.waiting, collect_samples(counts.drops)["agentmemory_api_access_dropped_total"]) == (3, 2)
 
 
-async def test_the_lag_is_the_age_of_the_oldest_access_that_is_not_written() -> None:
+async def test_lag_is_the_age_of_the_oldest_access() -> None:
     clock = FakeClock()
 
     async def open_agent(slug: str) -> Any:

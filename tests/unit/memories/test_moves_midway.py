@@ -1,4 +1,4 @@
-"""A move of the alias in the middle of a use case: begun anew where nothing was written, else of unknown outcome."""
+"""A move of the alias during a use case: retryable before the first write, else of unknown outcome."""
 
 from collections.abc import Awaitable, Callable
 from copy import deepcopy
@@ -40,11 +40,11 @@ BEFORE = CollectionFacts(source=SOURCE, keyword=None, distance="Cosine", origin=
 AFTER = replace(BEFORE, epoch="agent_memory_bot__2")
 
 
-class Looked(Fence):
-    """Is asked before and after each write; from one of these looks on, the alias leads elsewhere."""
+class MovingFence(Fence):
+    """Fence read before and after each write; from one of these reads on, the alias has moved."""
 
     def __init__(self, moves_at: int) -> None:
-        super().__init__("bot", self.told, DEFAULT_TIMING)
+        super().__init__("bot", self.read_moved, DEFAULT_TIMING)
         self.moves_at, self.looks = moves_at, 0
 
     @property
@@ -55,11 +55,11 @@ class Looked(Fence):
         self.looks += 1
         return not self.has_moved
 
-    async def told(self) -> CollectionFacts:
+    async def read_moved(self) -> CollectionFacts:
         return AFTER
 
 
-Deed = Callable[[World], Awaitable[Any]]
+UseCase = Callable[[World], Awaitable[Any]]
 
 
 def memory(content: str, **more: Any) -> IncomingMemory:
@@ -105,7 +105,7 @@ async def think(world: World) -> None:
     await world.add("thought", type="thought", session_id="s")
 
 
-async def take_in(world: World) -> None:
+async def import_two_lines(world: World) -> None:
     first, second = (f"00000000-0000-4000-8000-00000000000{number}" for number in (1, 2))
     lines = [
         ImportLine(memory=memory("old", type="note"), id=first, superseded_by=second, superseded_at=1),
@@ -115,10 +115,10 @@ async def take_in(world: World) -> None:
 
 
 async def nothing(world: World) -> None:
-    """There is nothing before."""
+    """No preparation."""
 
 
-USE_CASES: dict[str, tuple[Deed, Deed]] = {
+USE_CASES: dict[str, tuple[UseCase, UseCase]] = {
     "a memory": (nothing, lambda world: store(world, memory("new", type="note"))),
     "one with an idempotency key": (nothing, lambda w: store(w, memory("new", type="note", idempotency_key="k"))),
     "several at once": (nothing, lambda w: store(w, memory("a", type="note"), memory("b", type="fact", key="b"))),
@@ -147,7 +147,7 @@ USE_CASES: dict[str, tuple[Deed, Deed]] = {
     ),
     "a working memory": (think, lambda w: w.working.store(w.agent, memory("also in mind", session_id="s"))),
     "the end of a session": (think, lambda world: world.working.end_session(world.agent, SESSION)),
-    "an import": (nothing, take_in),
+    "an import": (nothing, import_two_lines),
     "an erasure": (
         add_two_versions,
         lambda world: world.forgetting.forget(
@@ -162,25 +162,29 @@ def world_over(points: PointMemory) -> World:
     return World(agent_of(settings, points))  # type: ignore[arg-type] # what writers use of it
 
 
-async def run_with_move(use_case: tuple[Deed, Deed], *, moves_at: int) -> tuple[AgentMemoryError | None, bool, bool]:
-    """Return what a use case raised, whether it met the move, and whether it had written."""
-    before, deed = use_case
+async def run_with_move(
+    use_case: tuple[UseCase, UseCase], *, moves_at: int
+) -> tuple[AgentMemoryError | None, bool, bool]:
+    """Return the error of a use case, whether it met the move, and whether it had written."""
+    before, run = use_case
     points = PointMemory()
     world = world_over(points)
     await before(world)
     payloads = deepcopy(points.payloads)
-    fence = Looked(moves_at)
+    fence = MovingFence(moves_at)
     fenced: Any = FencedStore(points, fence, BEFORE, clock=FakeClock(), write_s=60)  # type: ignore[arg-type]
     world.agent = replace(world.agent, store=fenced)
     try:
-        await deed(world)
+        await run(world)
     except AgentMemoryError as error:
         return error, fence.has_moved, points.payloads != payloads
     return None, fence.has_moved, points.payloads != payloads
 
 
 @pytest.mark.parametrize("name", USE_CASES)
-async def test_a_use_case_that_wrote_nothing_before_a_move_can_begin_anew_and_no_other(name: str) -> None:
+async def test_move_before_first_write_allows_retry(name: str) -> None:
+    """After a write, the outcome is unknown."""
+
     raised, _, has_written = await run_with_move(USE_CASES[name], moves_at=0)
     assert isinstance(raised, CollectionMoved)
     assert not has_written
@@ -199,11 +203,11 @@ async def test_a_use_case_that_wrote_nothing_before_a_move_can_begin_anew_and_no
     assert looks >= 2
 
 
-async def test_accesses_that_met_a_move_are_written_later() -> None:
+async def test_accesses_during_a_move_are_written_later() -> None:
     points = PointMemory()
     world = world_over(points)
     memory_id = await add_note(world)
-    direct, fence = world.agent, Looked(0)
+    direct, fence = world.agent, MovingFence(0)
     fenced: Any = FencedStore(points, fence, BEFORE, clock=FakeClock(), write_s=60)  # type: ignore[arg-type]
     world.agent = replace(direct, store=fenced)
     counts = world.new_counts("w")
@@ -218,7 +222,7 @@ async def test_accesses_that_met_a_move_are_written_later() -> None:
 
 
 class Restored:
-    """Two collections of an agent; before one of all calls and readings a restore moves its alias to the second."""
+    """Two collections of an agent; a restore moves its alias to the second before the call numbered `moves_at`."""
 
     def __init__(self, before: PointMemory, after: PointMemory, *, moves_at: int) -> None:
         self.before, self.after, self.moves_at, self.calls = before, after, moves_at, 0
@@ -234,15 +238,15 @@ class Restored:
 
         return call
 
-    async def told(self) -> CollectionFacts:
+    async def read_facts(self) -> CollectionFacts:
         self.calls += 1
         return replace(BEFORE, epoch="2", epoch_number=2, contents_number=2) if self.has_moved else BEFORE
 
 
 @pytest.mark.parametrize("name", USE_CASES)
-async def test_no_use_case_calls_anything_a_conflict_because_a_restore_took_it_away(name: str) -> None:
-    """Whoever is told 409 or 404 must never see what he wrote come back with the collection that was replaced."""
-    before, deed = USE_CASES[name]
+async def test_restore_causes_no_false_conflict(name: str) -> None:
+    """After a 409 or 404 the client's write must not reappear with the replaced collection."""
+    before, run = USE_CASES[name]
     moves_at, outcomes = 0, set()
     while True:
         moves_at += 1
@@ -252,13 +256,13 @@ async def test_no_use_case_calls_anything_a_conflict_because_a_restore_took_it_a
         payloads, restored = deepcopy(points.payloads), PointMemory()
         restored.payloads = deepcopy(payloads)
         engine = Restored(points, restored, moves_at=moves_at)
-        # No reading is relied on: each call is followed by one.
-        fence = Fence("bot", engine.told, FenceTiming(lease_s=-1, hold_s=0, poll_s=0))
+        # No lease: each call is followed by a read.
+        fence = Fence("bot", engine.read_facts, FenceTiming(lease_s=-1, hold_s=0, poll_s=0))
         store_of_one_use: Any = FencedStore(engine, fence, BEFORE, clock=FakeClock(), write_s=60)  # type: ignore[arg-type]
         world.agent = replace(world.agent, store=store_of_one_use)
         raised: AgentMemoryError | None = None
         try:
-            await deed(world)
+            await run(world)
         except AgentMemoryError as error:
             raised = error
         if not engine.has_moved:

@@ -1,4 +1,4 @@
-"""Every agent is swept, whatever becomes of the others."""
+"""The sweeper handles every agent, also if others fail."""
 
 import asyncio
 from typing import Any
@@ -12,7 +12,7 @@ from tests.support.engine.agents import agent_of, settings_of
 
 
 class Empty:
-    """A store without points; notes whose pending ones are looked for."""
+    """A store without points that records the swept collections."""
 
     def __init__(self, swept: list[str]) -> None:
         self.swept = swept
@@ -24,7 +24,7 @@ class Empty:
 
 
 class FakeDirectory:
-    """Three agents; one is away, one was removed meanwhile."""
+    """Three agents: one unavailable, one removed, one healthy."""
 
     def __init__(self) -> None:
         self.slugs = ["away", "gone", "here"]
@@ -49,7 +49,7 @@ async def run_for(directory: FakeDirectory, rounds_s: float) -> None:
     running.cancel()
 
 
-async def test_an_agent_that_is_away_does_not_keep_the_others_from_being_swept() -> None:
+async def test_failing_agents_do_not_block_the_others() -> None:
     directory = FakeDirectory()
 
     await run_for(directory, 0.1)
@@ -58,7 +58,7 @@ async def test_an_agent_that_is_away_does_not_keep_the_others_from_being_swept()
     assert len(directory.swept) > 1
 
 
-async def test_without_agents_the_sweeper_waits() -> None:
+async def test_sweeper_waits_without_agents() -> None:
     directory = FakeDirectory()
     directory.slugs = []
 

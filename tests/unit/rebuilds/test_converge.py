@@ -1,4 +1,4 @@
-"""A rebuild's target is brought in line, and waited for until the engine has indexed it."""
+"""ConvergeStep: updates the target to the spec and waits until the engine has indexed it."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -26,15 +26,15 @@ DESIRED = Collection(size=4, distance="Dot", hnsw=Hnsw(m=16), indexes=(("userId"
 
 @dataclass
 class ScriptedTarget:
-    """A target, and an engine whose state follows a script: one word for each second that is waited.
+    """A target, and an engine with one scripted state for each second of waiting.
 
     Attributes:
-        paused_after: checks after which the object pauses the rebuild.
+        paused_after: Number of checks after which the object pauses the rebuild.
     """
 
     store: FakeCollectionStore = field(default_factory=lambda: FakeCollectionStore(collections={TARGET: DESIRED}))
     states: list[str] = field(default_factory=list)
-    told: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
     paused_after: int = 1000
     now_s: float = 0.0
 
@@ -49,7 +49,7 @@ class ScriptedTarget:
             raise RebuildPaused("the annotation pauses it")
 
     async def show(self, record: RebuildRecord, message: str) -> None:
-        self.told.append(message)
+        self.messages.append(message)
 
     async def run(self, **how: Any) -> str:
         unused: Any = None
@@ -67,7 +67,7 @@ class ScriptedTarget:
         return await ConvergeStep(monotonic=lambda: self.now_s, sleep=self.sleep, **how)(task)
 
 
-async def test_a_target_that_is_as_asked_is_not_changed_and_looked_at_twice() -> None:
+async def test_matching_target_is_only_read_twice() -> None:
     engine = ScriptedTarget()
 
     assert (await engine.run()).startswith("matches the spec")
@@ -76,7 +76,7 @@ async def test_a_target_that_is_as_asked_is_not_changed_and_looked_at_twice() ->
     assert engine.now_s == 1.0
 
 
-async def test_what_the_object_asks_for_now_is_carried_out() -> None:
+async def test_changed_spec_is_applied() -> None:
     engine = ScriptedTarget()
     engine.store.collections[TARGET] = replace(DESIRED, hnsw=Hnsw(m=8), indexes=())
 
@@ -86,17 +86,17 @@ async def test_what_the_object_asks_for_now_is_carried_out() -> None:
     assert engine.store.collections[TARGET] == DESIRED
 
 
-async def test_it_waits_until_the_engine_is_at_rest_and_says_how_far_it_is() -> None:
+async def test_waits_for_green_and_shows_progress() -> None:
     engine = ScriptedTarget(states=["yellow", "green", "yellow", "green", "green"])
     engine.store.states[TARGET] = "yellow"
 
     await engine.run()
 
     assert engine.now_s == 5.0
-    assert engine.told == [f"Qdrant indexes {TARGET}: 0 of 0 vectors"] * 3
+    assert engine.messages == [f"Qdrant indexes {TARGET}: 0 of 0 vectors"] * 3
 
 
-async def test_a_collection_that_a_restart_left_grey_is_woken() -> None:
+async def test_grey_collection_is_woken() -> None:
     engine = ScriptedTarget()
     engine.store.states[TARGET] = "grey"
     engine.states = ["yellow", "green", "green"]
@@ -106,7 +106,7 @@ async def test_a_collection_that_a_restart_left_grey_is_woken() -> None:
     assert engine.store.changes == ["WakeOptimizers"]
 
 
-async def test_a_red_collection_ends_the_rebuild_with_the_server_s_words() -> None:
+async def test_red_collection_fails_with_the_server_error() -> None:
     engine = ScriptedTarget()
     engine.store.states[TARGET] = "red"
 
@@ -116,7 +116,7 @@ async def test_a_red_collection_ends_the_rebuild_with_the_server_s_words() -> No
     assert refused.value.reason == "CollectionRed"
 
 
-async def test_an_engine_that_shows_no_progress_is_looked_at_again_later() -> None:
+async def test_missing_progress_is_retried_later() -> None:
     engine = ScriptedTarget()
     engine.store.states[TARGET] = "yellow"
 
@@ -126,7 +126,7 @@ async def test_an_engine_that_shows_no_progress_is_looked_at_again_later() -> No
     assert engine.now_s == pytest.approx(31.0)
 
 
-async def test_a_pause_is_heeded_while_it_waits() -> None:
+async def test_pause_interrupts_the_wait() -> None:
     engine = ScriptedTarget(paused_after=3)
     engine.store.states[TARGET] = "yellow"
 
@@ -135,7 +135,7 @@ async def test_a_pause_is_heeded_while_it_waits() -> None:
 
 
 @pytest.mark.parametrize("gone", [None, replace(DESIRED, distance="Cosine")])
-async def test_a_target_that_is_gone_or_fits_no_more_is_not_wanted(gone: Collection | None) -> None:
+async def test_missing_or_unfit_target_cancels(gone: Collection | None) -> None:
     engine = ScriptedTarget()
     engine.store.collections = {TARGET: gone} if gone else {}
 

@@ -1,4 +1,4 @@
-"""Probe searches look as far as agents' own searches do."""
+"""Probe searches use the same limits as searches of the agent."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,20 +21,20 @@ POINT = {"id": "a", "payload": {"userId": "ada", "content": "bees", "rev": 1}, "
 
 @dataclass
 class Points:
-    """Remembers what it was asked.
+    """Records the queries.
 
     Attributes:
-        eligible: memories of the user.
+        eligible: Number of memories of the user.
     """
 
     eligible: int
-    asked: list[Json] = field(default_factory=list)
+    queries: list[Json] = field(default_factory=list)
 
     async def count(self, collection: str, filter_: Json, *, exact: bool = True) -> int:
         return self.eligible
 
     async def query_batch(self, collection: str, bodies: list[Json]) -> list[list[Json]]:
-        self.asked += bodies
+        self.queries += bodies
         return [[{"id": "a", "score": 1.0}] for _ in bodies]
 
     async def retrieve(self, collection: str, ids: list[str], **how: Any) -> list[Json]:
@@ -50,17 +50,15 @@ class Points:
         (50_000, {"enabled": True, "search_max_hnsw_ef": 128}, {"hnsw_ef": 128}),
     ],
 )
-async def test_the_index_looks_as_far_as_for_all_candidates_of_a_search(
-    eligible: int, limits: dict[str, Any], params: Json
-) -> None:
+async def test_index_search_covers_all_candidates(eligible: int, limits: dict[str, Any], params: Json) -> None:
     points, unused = Points(eligible), None
     live = observed_of(replace(desired_of(), strict_mode=tuple(sorted(limits.items()))))
 
     async def check() -> None:
-        """Go on."""
+        """Always passes."""
 
     async def show(record: RebuildRecord, message: str) -> None:
-        """Nobody looks."""
+        """Ignores progress."""
 
     fake: Any = points
     none: Any = unused
@@ -78,8 +76,8 @@ async def test_the_index_looks_as_far_as_for_all_candidates_of_a_search(
 
     recall = await RecallMeasurement(task, live, None).measure([POINT], {"a"})
 
-    exact, approximate = points.asked[:2]
+    exact, approximate = points.queries[:2]
     assert exact["params"] == {"exact": True}
     assert {name: approximate["params"].get(name) for name in params} == params
-    assert {body["limit"] for body in points.asked} == {20}
+    assert {body["limit"] for body in points.queries} == {20}
     assert (recall.probes, recall.neighbours, recall.index_after) == (1, 1.0, 1.0)

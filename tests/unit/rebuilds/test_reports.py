@@ -1,4 +1,4 @@
-"""What a pass found, told with how the rebuild stands."""
+"""Explanation of a refused plan by the state of the rebuild."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ LIVE = observed_of(Collection(size=4, distance="Cosine"))
 
 
 @pytest.mark.parametrize(
-    ("told", "reason"),
+    ("rebuild", "reason"),
     [
         ({"state": "Running", "digest": "d1"}, Reason.REBUILD_RUNNING),
         ({"state": "Failed", "digest": "d1", "endTime": "2026-01-01T00:00:00Z"}, Reason.INSUFFICIENT_SPACE),
@@ -28,9 +28,9 @@ LIVE = observed_of(Collection(size=4, distance="Cosine"))
         ({}, Reason.INSUFFICIENT_SPACE),
     ],
 )
-def test_the_room_that_a_running_rebuild_takes_is_no_want_of_room_for_it(told: dict[str, str], reason: Reason) -> None:
+def test_space_of_running_rebuild_is_no_shortage(rebuild: dict[str, str], reason: Reason) -> None:
     table, document = ObjectTable(), memory_document("a")
-    table.put(document | {"status": {"rebuild": told}})
+    table.put(document | {"status": {"rebuild": rebuild}})
     reports = RebuildReports(table, FakeCluster(), FakeClock())
     found = PassOutcome(LIVE, Plan(LIVE.physical, ()), SHORT, Plan(LIVE.physical, ()))
 

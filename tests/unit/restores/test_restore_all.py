@@ -1,4 +1,4 @@
-"""Everything that a Qdrant lost, each agent from its latest proven snapshot; the same again goes on."""
+"""RestoreAll: every lost agent of a server from its latest verified snapshot, repeatable."""
 
 import asyncio
 from collections.abc import Mapping
@@ -21,10 +21,10 @@ READY = {"type": "Ready", "status": "True", "reason": "Serving", "lastTransition
 
 @dataclass(slots=True)
 class Objects:
-    """Implements ports.jobs.JobObjects; an operator ends each restore at once.
+    """Implements ports.jobs.JobObjects with an operator that completes each restore at once.
 
     Attributes:
-        refused: snapshots that cannot be recovered.
+        refused: Names of snapshots that cannot be recovered.
     """
 
     documents: dict[tuple[str, str, str], Json] = field(default_factory=dict)
@@ -94,15 +94,17 @@ def objects() -> Objects:
 
 async def restore_all(objects: Objects, *, at_once: int = 4) -> list[RestoredAgent]:
     connection = Key(QDRANT_CONNECTION, "agents", "main")
-    told: list[RestoredAgent] = []
-    everything = RestoreAll(objects=objects, connection=connection, report=told.append, concurrency=at_once, poll_s=0)
-    assert sorted(result.agent for result in await everything.run(await everything.find())) == sorted(
-        result.agent for result in told
+    results: list[RestoredAgent] = []
+    everything = RestoreAll(
+        objects=objects, connection=connection, report=results.append, concurrency=at_once, poll_s=0
     )
-    return told
+    assert sorted(result.agent for result in await everything.run(await everything.find())) == sorted(
+        result.agent for result in results
+    )
+    return results
 
 
-async def test_each_lost_agent_comes_back_from_its_latest_proven_snapshot(objects: Objects) -> None:
+async def test_latest_verified_snapshot_is_restored(objects: Objects) -> None:
     objects.agent("bot")
     objects.snapshot("old", "bot", "2026-11-20T00:00:00Z")
     objects.snapshot("new", "bot", "2026-11-21T00:00:00Z")
@@ -115,7 +117,7 @@ async def test_each_lost_agent_comes_back_from_its_latest_proven_snapshot(object
     assert (result.agent, result.is_restored, objects.made) == ("agents/bot", True, ["new"])
 
 
-async def test_an_agent_that_serves_or_is_of_another_connection_is_left_alone(objects: Objects) -> None:
+async def test_unaffected_agents_are_skipped(objects: Objects) -> None:
     objects.agent("serving", READY)
     objects.agent("elsewhere", connectionRef={"name": "other"})
     objects.agent("of-another-namespace", namespace="others")
@@ -126,7 +128,7 @@ async def test_an_agent_that_serves_or_is_of_another_connection_is_left_alone(ob
     assert objects.made == []
 
 
-async def test_agents_of_other_namespaces_that_share_the_connection_come_back_too(objects: Objects) -> None:
+async def test_agents_of_sharing_namespaces_are_included(objects: Objects) -> None:
     objects.agent("bot", namespace="others", connectionRef={"name": "main", "namespace": "agents"})
 
     (result,) = await restore_all(objects)
@@ -135,7 +137,7 @@ async def test_agents_of_other_namespaces_that_share_the_connection_come_back_to
     assert "verified snapshots" in result.message
 
 
-async def test_the_next_older_one_is_tried_where_the_latest_cannot_be_recovered(objects: Objects) -> None:
+async def test_failed_snapshot_falls_back_to_older(objects: Objects) -> None:
     objects.agent("bot")
     objects.snapshot("old", "bot", "2026-11-20T00:00:00Z")
     objects.snapshot("new", "bot", "2026-11-21T00:00:00Z")
@@ -146,7 +148,7 @@ async def test_the_next_older_one_is_tried_where_the_latest_cannot_be_recovered(
     assert (result.is_restored, objects.made) == (True, ["new", "old"])
 
 
-async def test_the_same_again_makes_nothing_twice(objects: Objects) -> None:
+async def test_rerun_creates_no_second_restore(objects: Objects) -> None:
     objects.agent("bot")
     objects.snapshot("new", "bot", "2026-11-21T00:00:00Z")
     await restore_all(objects)
@@ -156,7 +158,7 @@ async def test_the_same_again_makes_nothing_twice(objects: Objects) -> None:
     assert (result.is_restored, objects.made) == (True, ["new"])
 
 
-async def test_a_later_loss_is_restored_from_the_same_snapshot_once_more(objects: Objects) -> None:
+async def test_later_loss_is_restored_again(objects: Objects) -> None:
     objects.agent("bot")
     objects.snapshot("new", "bot", "2026-11-21T00:00:00Z")
     await restore_all(objects)
@@ -167,7 +169,7 @@ async def test_a_later_loss_is_restored_from_the_same_snapshot_once_more(objects
     assert objects.made == ["new", "new"]
 
 
-async def test_no_more_than_so_many_are_under_way_at_once(objects: Objects) -> None:
+async def test_concurrency_is_limited(objects: Objects) -> None:
     for number in range(20):
         objects.agent(f"bot-{number}")
         objects.snapshot(f"s-{number}", f"bot-{number}", "2026-11-21T00:00:00Z")
@@ -178,7 +180,7 @@ async def test_no_more_than_so_many_are_under_way_at_once(objects: Objects) -> N
     assert objects.most_open == 3
 
 
-async def test_a_connection_that_does_not_exist_is_named(objects: Objects) -> None:
+async def test_missing_connection_is_named(objects: Objects) -> None:
     objects.documents.clear()
 
     with pytest.raises(NotFound, match="QdrantConnection agents/main"):

@@ -1,4 +1,4 @@
-"""What is measured of a cross-encoder."""
+"""Metrics of the reranker."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.support.engine.fakes import FakeReranker
 from tests.support.metrics import collect_samples
 
 
-async def test_the_time_of_each_reading_is_measured_also_of_one_that_fails() -> None:
+async def test_duration_is_recorded_also_on_failure() -> None:
     ticks = iter((0.0, 0.25, 10.0, 10.5))
     meter, inner = ApiMeter(now_s=lambda: next(ticks)), FakeReranker()
     reranker = MeteredReranker(inner, meter)

@@ -1,4 +1,4 @@
-"""The order of what is read again, where the readings do not decide it."""
+"""Order of reranked results with equal scores, and of empty results."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +13,7 @@ def points_of(contents: Sequence[str]) -> list[dict[str, Any]]:
     return [{"id": text, "payload": {"id": text, "content": text} | fixed} for text in contents]
 
 
-async def test_texts_that_read_alike_keep_their_order() -> None:
+async def test_equal_scores_keep_their_order() -> None:
     points = points_of(["a2", "a1", "b", "a3"])
 
     reread = await rerank_points(FakeReranker(), Reranking(model="m"), "q", points)
@@ -21,7 +21,7 @@ async def test_texts_that_read_alike_keep_their_order() -> None:
     assert [point["id"] for point in reread.points] == ["b", "a2", "a1", "a3"]
 
 
-async def test_no_model_is_asked_about_no_results() -> None:
+async def test_empty_results_skip_the_model() -> None:
     reranker = FakeReranker()
 
     reread = await rerank_points(reranker, Reranking(model="m"), "q", [])

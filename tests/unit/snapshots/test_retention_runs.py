@@ -1,4 +1,4 @@
-"""Removing snapshots: bytes before the object, again after a kill, and nothing that somebody needs."""
+"""Removal of snapshots: bytes before the object, repeatable after a kill, none that is still in use."""
 
 import copy
 from collections.abc import Mapping
@@ -16,19 +16,19 @@ from tests.support.job.schedule_world import AGENT, NAMESPACE, ScheduleWorld, sc
 from tests.support.metrics import collect_samples
 
 Document = dict[str, Any]
-NONE_BUT_THE_NEWEST = {"keepLast": 1, "daily": 0, "weekly": 0, "monthly": 0}
+KEEP_LAST_ONLY = {"keepLast": 1, "daily": 0, "weekly": 0, "monthly": 0}
 PARTS = ("copy", "file")
 
 
 @dataclass
 class Outside(FakeCluster):
-    """What outlives the operator: the objects as the API server has them, and each snapshot's bytes, part by part.
+    """State outside the operator: the objects of the API server, and the bytes of each snapshot by part.
 
-    Implements BytesRemoval too.
+    Also implements BytesRemoval.
 
     Attributes:
-        lives: how many more calls that change something are carried out before the process is killed.
-        refusal: raised by a removal of bytes while it is set.
+        lives: Number of changing calls that succeed before the process is killed.
+        refusal: Error that a removal of bytes raises, if set.
     """
 
     objects: dict[str, Document] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Outside(FakeCluster):
 
     async def delete_object(self, kind: str, metadata: Metadata) -> None:
         self.step()
-        # Bytes without an object: nobody would ever find them again.
+        # Bytes without an object would never be found again.
         assert not self.bytes_left[metadata.name]
         self.objects.pop(metadata.name, None)
 
@@ -68,15 +68,15 @@ class Outside(FakeCluster):
         self.lives -= 1
 
     def operator(self, *others: Document) -> ScheduleWorld:
-        """Return an operator that has just read every object; snapshots are made by hand, the newest of them stays."""
+        """Return an operator that has just read every object. Snapshots are manual; the newest is kept."""
         world = ScheduleWorld(cluster=self, removal=self)
-        agent = scheduled_agent(schedule="Never", retention=NONE_BUT_THE_NEWEST)
+        agent = scheduled_agent(schedule="Never", retention=KEEP_LAST_ONLY)
         world.put(agent, *others, *copy.deepcopy(list(self.objects.values())))
         return world
 
 
 async def run(world: ScheduleWorld) -> float | None:
-    """Make one run, and see what the watch brings."""
+    """Run once, then apply the deletions to the watched objects."""
     due_s = await world.schedule.retention.run(AGENT)
     assert isinstance(world.cluster, Outside)
     for key in [key for key in world.table.keys("MemorySnapshot") if key.name not in world.cluster.objects]:
@@ -85,7 +85,7 @@ async def run(world: ScheduleWorld) -> float | None:
 
 
 async def settle(world: ScheduleWorld) -> None:
-    """Run until nothing is left to do."""
+    """Run until nothing remains to be done."""
     for _ in range(100):
         if await run(world) == PERIOD_S:
             return
@@ -93,14 +93,14 @@ async def settle(world: ScheduleWorld) -> None:
 
 
 def outside(days: int = 3) -> Outside:
-    """Return so many snapshots, a day apart, of which retention keeps the newest."""
+    """Return `days` snapshots, one a day; retention keeps the newest."""
     found = Outside()
     for day in range(1, days + 1):
         found.put(f"s{day}", day)
     return found
 
 
-async def test_what_no_rule_keeps_goes_bytes_first() -> None:
+async def test_unkept_snapshots_lose_bytes_then_object() -> None:
     found = outside(12)
     world = found.operator()
 
@@ -112,7 +112,7 @@ async def test_what_no_rule_keeps_goes_bytes_first() -> None:
     assert [event.message for event in found.events][:1] == ["s1 is removed: no rule keeps it"]
 
 
-async def test_a_run_takes_a_step_with_a_few_and_comes_again_for_the_others() -> None:
+async def test_run_removes_a_limited_number() -> None:
     found = outside(12)
     world = found.operator()
 
@@ -120,7 +120,7 @@ async def test_a_run_takes_a_step_with_a_few_and_comes_again_for_the_others() ->
     assert len(found.statuses) == MAX_REMOVALS_PER_RUN
 
 
-async def test_it_is_said_before_any_byte_goes() -> None:
+async def test_status_announces_removal_before_any_byte() -> None:
     found = outside(2)
 
     await run(found.operator())
@@ -132,8 +132,8 @@ async def test_it_is_said_before_any_byte_goes() -> None:
 
 
 @pytest.mark.parametrize("lives", range(9))
-async def test_killed_at_any_call_and_started_again_it_ends_the_same(lives: int) -> None:
-    """Two go, by four calls each; the ninth kill comes too late."""
+async def test_kill_at_any_call_is_recovered(lives: int) -> None:
+    """Two snapshots are removed with four calls each; a ninth call does not exist."""
     found = outside()
     found.lives = lives
     try:
@@ -149,7 +149,7 @@ async def test_killed_at_any_call_and_started_again_it_ends_the_same(lives: int)
     assert {name for name, left in found.bytes_left.items() if left} == {"s3"}
 
 
-async def test_once_begun_a_removal_ends_though_the_rules_have_changed_since() -> None:
+async def test_started_removal_completes_despite_new_rules() -> None:
     found = outside(2)
     found.lives = 2
     with pytest.raises(ProcessKilled):
@@ -173,19 +173,19 @@ def restore(name: str, *, succeeded: str = "Unknown") -> Document:
     }
 
 
-async def test_what_a_restore_reads_stays_until_it_has_ended() -> None:
+async def test_snapshot_of_running_restore_is_kept() -> None:
     found = outside()
     world = found.operator(restore("s1"))
     await settle(world)
-    meanwhile = list(found.objects)
+    during = list(found.objects)
     world.put(restore("s1", succeeded="True"))
 
     await settle(world)
 
-    assert (meanwhile, list(found.objects)) == (["s1", "s3"], ["s3"])
+    assert (during, list(found.objects)) == (["s1", "s3"], ["s3"])
 
 
-async def test_a_restore_that_began_while_the_removal_was_announced_is_waited_for() -> None:
+async def test_announced_removal_waits_for_new_restore() -> None:
     found = outside(2)
     world = found.operator()
     await run(world)
@@ -196,7 +196,7 @@ async def test_a_restore_that_began_while_the_removal_was_announced_is_waited_fo
     assert found.bytes_left["s1"] == set(PARTS)
 
 
-async def test_what_an_agent_that_has_no_collection_yet_is_to_begin_with_stays() -> None:
+async def test_bootstrap_snapshot_of_new_agent_is_kept() -> None:
     found = outside()
     heir = scheduled_agent("heir") | {"status": {}}
     heir["spec"]["bootstrap"] = {"fromSnapshot": {"name": "s2"}}
@@ -206,9 +206,11 @@ async def test_what_an_agent_that_has_no_collection_yet_is_to_begin_with_stays()
     assert list(found.objects) == ["s2", "s3"]
 
 
-async def test_one_that_names_bytes_of_anothers_goes_without_them_and_holds_up_no_other() -> None:
+async def test_foreign_bytes_are_not_removed() -> None:
+    """The object is deleted without them, and does not block the others."""
+
     found = outside()
-    # Whatever they name, they have none of their own.
+    # They own no bytes, whatever their status names.
     found.bytes_left = {name: set() for name in found.objects}
     world = found.operator()
     found.refusal = NotOwned("CollectionNotOwned", "it is another's")
@@ -219,7 +221,7 @@ async def test_one_that_names_bytes_of_anothers_goes_without_them_and_holds_up_n
 
 
 @pytest.mark.parametrize("refusal", [StoreUnavailable("away"), SpecInvalid("SecretNotFound", "no Secret")])
-async def test_while_the_bytes_cannot_be_removed_the_object_stands(refusal: Exception) -> None:
+async def test_object_is_kept_until_bytes_are_removed(refusal: Exception) -> None:
     found = outside(2)
     found.refusal = refusal
     world = found.operator()
@@ -233,7 +235,7 @@ async def test_while_the_bytes_cannot_be_removed_the_object_stands(refusal: Exce
     assert list(found.objects) == ["s2"]
 
 
-async def test_one_that_lost_the_lease_removes_nothing_more() -> None:
+async def test_lost_leadership_stops_removal() -> None:
     found = outside(3)
     found.refusal = LeadershipLost("slept")
     world = found.operator()
@@ -252,7 +254,7 @@ async def test_one_that_lost_the_lease_removes_nothing_more() -> None:
         {"metadata": {"deletionTimestamp": "2026-11-22T11:00:00Z"}},
     ],
 )
-async def test_of_an_agent_that_is_left_alone_nothing_goes(change: Document) -> None:
+async def test_unmanaged_agent_keeps_its_snapshots(change: Document) -> None:
     found = outside()
     world, document = found.operator(), scheduled_agent()
     world.put(
@@ -262,7 +264,7 @@ async def test_of_an_agent_that_is_left_alone_nothing_goes(change: Document) -> 
     assert await run(world) is None
 
 
-async def test_once_the_agent_is_gone_its_backups_stay() -> None:
+async def test_deleted_agent_keeps_its_snapshots() -> None:
     found = outside()
     world = found.operator()
     world.table.remove(AGENT)
@@ -271,7 +273,7 @@ async def test_once_the_agent_is_gone_its_backups_stay() -> None:
     assert len(found.objects) == 3
 
 
-async def test_one_without_the_label_stays_and_one_that_was_given_it_goes() -> None:
+async def test_only_labelled_snapshots_are_removed() -> None:
     found = outside(2)
     found.put("by-hand", 1, is_scheduled=False)
     found.put("given", 1, is_scheduled=False, labels={"agentmemory.dev/retention": "Scheduled"})
@@ -281,8 +283,8 @@ async def test_one_without_the_label_stays_and_one_that_was_given_it_goes() -> N
     assert list(found.objects) == ["s2", "by-hand"]
 
 
-async def test_one_that_is_being_deleted_is_waited_for_without_haste() -> None:
-    """A finalizer may hold it for long: the run that comes again at once would find the same for ever."""
+async def test_terminating_snapshot_is_retried_slowly() -> None:
+    """A finalizer may block it for long; an immediate retry would find the same state each time."""
     found = outside(2)
     found.objects["s1"]["metadata"]["deletionTimestamp"] = "2026-10-05T00:00:00Z"
 

@@ -1,4 +1,4 @@
-"""When snapshots are asked for, and what an agent's status says of them."""
+"""Schedule of snapshots, and their part of an agent's status."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def world(*documents: dict[str, Any], now: str = "2026-11-22T12:00:00Z", **snaps
     return found
 
 
-async def test_a_time_that_has_come_is_claimed_by_an_object_named_after_it() -> None:
+async def test_due_slot_creates_a_named_snapshot() -> None:
     found = world(verify="Checksum")
 
     await found.run_schedule()
@@ -34,7 +34,7 @@ async def test_a_time_that_has_come_is_claimed_by_an_object_named_after_it() -> 
     }
 
 
-async def test_of_many_missed_times_the_newest_alone_is_made_up_for() -> None:
+async def test_only_the_newest_missed_slot_is_used() -> None:
     found = world(schedule="*/10 * * * *", now="2026-11-22T12:05:00Z")
 
     for _ in range(5):
@@ -43,7 +43,7 @@ async def test_of_many_missed_times_the_newest_alone_is_made_up_for() -> None:
     assert found.created == ["probe-20261122t1200z"]
 
 
-async def test_a_time_before_the_agent_was_made_is_none_of_its() -> None:
+async def test_slot_before_creation_is_ignored() -> None:
     found = world(now="2026-11-20T13:00:00Z")
 
     due_s = await found.run_schedule()
@@ -53,7 +53,7 @@ async def test_a_time_before_the_agent_was_made_is_none_of_its() -> None:
     assert 14 * 3600 <= due_s <= 14 * 3600 + MAX_SPREAD_MS / 1000
 
 
-async def test_two_operators_make_one() -> None:
+async def test_two_operators_create_one_snapshot() -> None:
     found = world()
     await found.run_schedule()
     found.table.remove(Key(MEMORY_SNAPSHOT, "agents", SLOT))  # the other one's watch has not brought it yet
@@ -64,7 +64,7 @@ async def test_two_operators_make_one() -> None:
     assert found.created == [SLOT]
 
 
-async def test_a_restart_claims_nothing_again_though_the_object_was_deleted_since() -> None:
+async def test_restart_does_not_repeat_a_deleted_snapshot() -> None:
     found = world()
     await found.run_schedule()
     status = found.write_status()
@@ -78,7 +78,9 @@ async def test_a_restart_claims_nothing_again_though_the_object_was_deleted_sinc
     assert found.created == []
 
 
-async def test_a_restart_before_the_status_was_written_learns_of_the_claim_from_the_object() -> None:
+async def test_restart_reads_the_slot_from_the_object() -> None:
+    """The previous process may stop before it writes the status."""
+
     found = world()
     await found.run_schedule()
     found.restart()
@@ -86,7 +88,7 @@ async def test_a_restart_before_the_status_was_written_learns_of_the_claim_from_
     assert found.write_status()["lastSnapshotSlot"] == "2026-11-22T03:00:00Z"
 
 
-async def test_a_claim_that_kubernetes_refuses_is_tried_again() -> None:
+async def test_failed_creation_is_retried() -> None:
     found = world()
     found.cluster.error = TransientError("away")
     with pytest.raises(TransientError):
@@ -98,7 +100,7 @@ async def test_a_claim_that_kubernetes_refuses_is_tried_again() -> None:
     assert found.created == [SLOT]
 
 
-async def test_the_next_one_waits_for_the_end_of_the_one_before() -> None:
+async def test_next_snapshot_waits_for_the_previous() -> None:
     found = world(snapshot_document(BEFORE, slot="2026-11-21T03:00:00Z", succeeded="Unknown", verified="Unknown"))
     await found.run_schedule()
     before = list(found.created)
@@ -120,7 +122,7 @@ async def test_the_next_one_waits_for_the_end_of_the_one_before() -> None:
         {"spec": {"snapshots": {"schedule": "0 3 30 2 *"}}},
     ],
 )
-async def test_an_agent_that_cannot_or_shall_not_have_one_gets_none(change: dict[str, Any]) -> None:
+async def test_ineligible_agent_gets_no_snapshot(change: dict[str, Any]) -> None:
     found, document = ScheduleWorld(), scheduled_agent()
     found.put(
         {name: part | change.get(name, {}) if isinstance(part, dict) else part for name, part in document.items()}
@@ -131,7 +133,7 @@ async def test_an_agent_that_cannot_or_shall_not_have_one_gets_none(change: dict
     assert found.created == []
 
 
-async def test_one_whose_name_another_agent_holds_gets_none() -> None:
+async def test_agent_without_its_slug_gets_no_snapshot() -> None:
     found, usurper = world(), scheduled_agent("usurper")
     usurper["spec"]["agent"] = "probe"
     usurper["metadata"]["creationTimestamp"] = "2026-11-21T12:00:00Z"
@@ -142,7 +144,7 @@ async def test_one_whose_name_another_agent_holds_gets_none() -> None:
     assert found.created == []
 
 
-async def test_what_was_missed_while_qdrant_was_away_is_one_when_it_is_back() -> None:
+async def test_outage_is_followed_by_one_snapshot() -> None:
     found = ScheduleWorld("2026-11-25T12:00:00Z")
     found.put(scheduled_agent(is_ready=False))
     await found.run_schedule()
@@ -154,7 +156,7 @@ async def test_what_was_missed_while_qdrant_was_away_is_one_when_it_is_back() ->
     assert found.created == ["probe-20261125t0300z"]
 
 
-async def test_a_thousand_agents_of_one_schedule_come_one_after_the_other() -> None:
+async def test_equal_schedules_are_spread_over_time() -> None:
     found = ScheduleWorld("2026-11-22T03:00:00Z")
     names = [f"a{number}" for number in range(1000)]
     found.put(*(scheduled_agent(name) for name in names))
@@ -168,7 +170,7 @@ async def test_a_thousand_agents_of_one_schedule_come_one_after_the_other() -> N
     assert sorted(found.created) == sorted(f"{name}-20261122t0300z" for name in names)
 
 
-async def test_another_version_of_the_server_asks_for_one_at_once_and_only_once() -> None:
+async def test_new_server_version_requests_one_snapshot() -> None:
     found = world(snapshot_document(SLOT, begun="2026-11-22T03:01:00Z", slot="2026-11-22T03:00:00Z"))
     found.connect("1.19.2")
     before = found.write_status()
@@ -183,7 +185,7 @@ async def test_another_version_of_the_server_asks_for_one_at_once_and_only_once(
     assert [event.reason for event in found.cluster.events] == ["SnapshotDue"]
 
 
-async def test_once_it_is_proven_the_agent_is_fresh_again() -> None:
+async def test_verified_snapshot_of_new_version_is_fresh() -> None:
     found = world(
         snapshot_document(SLOT, begun="2026-11-22T03:01:00Z", slot="2026-11-22T03:00:00Z"),
         snapshot_document("probe-qdrant-1-19-2", begun="2026-11-22T11:00:00Z", version="1.19.2"),
@@ -193,7 +195,7 @@ async def test_once_it_is_proven_the_agent_is_fresh_again() -> None:
     assert conditions_of(found.write_status())["SnapshotFresh"] == "True/SnapshotRecent"
 
 
-async def test_a_later_patch_of_the_server_asks_for_nothing() -> None:
+async def test_server_patch_requests_no_snapshot() -> None:
     found = world(snapshot_document(SLOT, begun="2026-11-22T03:01:00Z", slot="2026-11-22T03:00:00Z"))
     found.connect("1.18.9")
     found.clock.move(ms=MAX_SPREAD_MS)
@@ -204,17 +206,19 @@ async def test_a_later_patch_of_the_server_asks_for_nothing() -> None:
     assert conditions_of(found.write_status())["SnapshotFresh"] == "True/SnapshotRecent"
 
 
-def rebuilt(found: ScheduleWorld, *, time: str = "2026-11-22T11:00:00Z", number: int = 2, **rebuild: str) -> None:
-    """Let a rebuild have moved the agent's alias."""
+def record_rebuild(
+    found: ScheduleWorld, *, time: str = "2026-11-22T11:00:00Z", number: int = 2, **rebuild: str
+) -> None:
+    """Record a rebuild that has moved the agent's alias."""
     document = scheduled_agent()
     document["status"]["collection"] = {"physical": f"agent_memory_probe__{number}", "rebuiltTime": time}
     document["status"]["rebuild"] = {"state": "Done", "step": "Done"} | rebuild
     found.put(document)
 
 
-async def test_a_rebuild_asks_for_one_at_once_and_only_once() -> None:
+async def test_rebuild_requests_one_snapshot() -> None:
     found = world(snapshot_document(SLOT, begun="2026-11-22T03:01:00Z", slot="2026-11-22T03:00:00Z"))
-    rebuilt(found)
+    record_rebuild(found)
     found.connect("1.18.3")
     before = found.write_status()
     await found.run_schedule()
@@ -226,7 +230,7 @@ async def test_a_rebuild_asks_for_one_at_once_and_only_once() -> None:
     assert [(event.reason, "was rebuilt" in event.message) for event in found.cluster.events] == [("SnapshotDue", True)]
 
 
-async def test_the_pass_that_sees_a_rebuild_s_move_tells_of_it() -> None:
+async def test_pass_with_rebuild_move_reports_it() -> None:
     found = world(snapshot_document(SLOT, begun="2026-11-22T03:01:00Z", slot="2026-11-22T03:00:00Z"))
     document = found.table.get(AGENT)
     assert document is not None
@@ -240,9 +244,9 @@ async def test_the_pass_that_sees_a_rebuild_s_move_tells_of_it() -> None:
     assert found.created == ["probe-rebuilt-20261122t110000z"]
 
 
-async def test_a_rebuild_that_has_not_ended_asks_for_none_yet() -> None:
+async def test_running_rebuild_requests_no_snapshot() -> None:
     found = world(snapshot_document(SLOT, begun="2026-11-22T03:01:00Z", slot="2026-11-22T03:00:00Z"))
-    rebuilt(found, state="Running", step="Drain")
+    record_rebuild(found, state="Running", step="Drain")
 
     await found.run_schedule()
 
@@ -258,11 +262,9 @@ async def test_a_rebuild_that_has_not_ended_asks_for_none_yet() -> None:
         ("2026-11-22T03:01:00Z", "agent_memory_probe__1", 1),
     ],
 )
-async def test_a_snapshot_of_what_is_live_is_fresh_after_a_rebuild_and_after_its_rollback(
-    begun: str, physical: str, number: int
-) -> None:
+async def test_snapshot_of_live_collection_is_fresh(begun: str, physical: str, number: int) -> None:
     found = world(snapshot_document(SLOT, begun=begun, slot="2026-11-22T03:00:00Z", physical=physical))
-    rebuilt(found, number=number)
+    record_rebuild(found, number=number)
 
     await found.run_schedule()
 
@@ -270,15 +272,15 @@ async def test_a_snapshot_of_what_is_live_is_fresh_after_a_rebuild_and_after_its
     assert conditions_of(found.write_status())["SnapshotFresh"] == "True/SnapshotRecent"
 
 
-async def test_after_a_rebuild_a_server_s_new_version_is_told_where_it_reads_none_either() -> None:
+async def test_new_version_takes_precedence_over_rebuild() -> None:
     found = world(snapshot_document(SLOT, begun="2026-11-22T03:01:00Z", slot="2026-11-22T03:00:00Z"))
-    rebuilt(found)
+    record_rebuild(found)
     found.connect("1.19.2")
 
     assert conditions_of(found.write_status())["SnapshotFresh"] == "False/ServerVersionChanged"
 
 
-async def test_one_under_way_after_a_rebuild_is_enough() -> None:
+async def test_running_snapshot_after_rebuild_suffices() -> None:
     found = world(
         snapshot_document(BEFORE, begun="2026-11-21T03:01:00Z", slot="2026-11-21T03:00:00Z"),
         snapshot_document(
@@ -290,14 +292,14 @@ async def test_one_under_way_after_a_rebuild_is_enough() -> None:
             physical="agent_memory_probe__2",
         ),
     )
-    rebuilt(found)
+    record_rebuild(found)
 
     await found.run_schedule()
 
     assert found.created == []
 
 
-async def test_the_status_tells_of_the_last_one_and_of_the_next() -> None:
+async def test_status_shows_last_and_next_snapshot() -> None:
     found = world(
         snapshot_document(BEFORE, begun="2026-11-21T03:01:00Z", slot="2026-11-21T03:00:00Z"),
         snapshot_document(SLOT, begun="2026-11-22T03:01:00Z", slot="2026-11-22T03:00:00Z"),
@@ -329,7 +331,9 @@ async def test_the_status_tells_of_the_last_one_and_of_the_next() -> None:
         ("Unknown", "Unknown", "Unknown/NoSnapshotYet", None),
     ],
 )
-async def test_only_what_is_proven_is_fresh(succeeded: str, verified: str, fresh: str, is_proven: str | None) -> None:
+async def test_only_verified_snapshot_is_fresh(
+    succeeded: str, verified: str, fresh: str, is_proven: str | None
+) -> None:
     found = world(snapshot_document(SLOT, slot="2026-11-22T03:00:00Z", succeeded=succeeded, verified=verified))
 
     has = conditions_of(found.write_status())
@@ -337,13 +341,13 @@ async def test_only_what_is_proven_is_fresh(succeeded: str, verified: str, fresh
     assert (has["SnapshotFresh"], has.get("SnapshotVerified")) == (fresh, is_proven)
 
 
-async def test_where_nothing_is_to_be_proven_what_was_made_is_fresh() -> None:
+async def test_unverified_is_fresh_if_verify_is_none() -> None:
     made = snapshot_document(SLOT, begun="2026-11-22T03:01:00Z", slot="2026-11-22T03:00:00Z", verified="Unknown")
 
     assert conditions_of(world(made, verify="None").write_status())["SnapshotFresh"] == "True/SnapshotRecent"
 
 
-async def test_one_that_was_taken_in_says_nothing_of_how_fresh_the_agent_is() -> None:
+async def test_imported_snapshot_is_not_counted() -> None:
     taken_in = snapshot_document("taken-in", begun="2026-11-22T11:00:00Z", is_scheduled=False)
     taken_in["spec"]["import"] = {"s3": {"bucket": "b-1", "key": "a.snapshot"}}
 
@@ -357,7 +361,7 @@ async def test_one_that_was_taken_in_says_nothing_of_how_fresh_the_agent_is() ->
     ("snapshots", "hours"),
     [({}, 48), ({"schedule": "0 3 * * 1-5"}, 144), ({"schedule": "*/5 * * * *"}, 1), ({"staleAfterHours": 5}, 5)],
 )
-async def test_the_last_one_is_too_old_after_a_time_of_its_own(snapshots: dict[str, Any], hours: int) -> None:
+async def test_snapshot_becomes_overdue_by_schedule(snapshots: dict[str, Any], hours: int) -> None:
     found = world(snapshot_document("by-hand", begun="2026-11-22T12:00:00Z", is_scheduled=False), **snapshots)
     found.clock.move(ms=hours * 3_600_000 - 1)
     before = conditions_of(found.write_status())["SnapshotFresh"]
@@ -369,7 +373,7 @@ async def test_the_last_one_is_too_old_after_a_time_of_its_own(snapshots: dict[s
     )
 
 
-async def test_an_agent_is_looked_at_again_when_its_last_one_becomes_too_old() -> None:
+async def test_next_check_is_when_snapshot_is_overdue() -> None:
     found = world(
         snapshot_document(SLOT, begun="2026-11-22T03:01:00Z", slot="2026-11-22T03:00:00Z"), staleAfterHours=10
     )
@@ -377,7 +381,7 @@ async def test_an_agent_is_looked_at_again_when_its_last_one_becomes_too_old() -
     assert await found.run_schedule() == pytest.approx(61 * 60)
 
 
-async def test_a_pass_is_asked_for_when_there_is_news_and_not_otherwise() -> None:
+async def test_pass_is_requested_only_for_changes() -> None:
     found = world(snapshot_document(SLOT, begun="2026-11-22T03:01:00Z", slot="2026-11-22T03:00:00Z"))
     await found.run_schedule()
     first, found.requested[:] = list(found.requested), []
@@ -388,7 +392,7 @@ async def test_a_pass_is_asked_for_when_there_is_news_and_not_otherwise() -> Non
     assert (first, found.requested) == ([AGENT], [])
 
 
-async def test_a_schedule_that_never_comes_is_told_and_settles() -> None:
+async def test_impossible_schedule_is_reported() -> None:
     found = world(schedule="0 3 30 2 *")
     status = found.write_status()
 
@@ -398,7 +402,7 @@ async def test_a_schedule_that_never_comes_is_told_and_settles() -> None:
     assert found.requested == []
 
 
-async def test_an_object_that_cannot_be_read_keeps_what_was_known_of_its_snapshots() -> None:
+async def test_invalid_object_keeps_its_snapshot_status() -> None:
     found = world(snapshot_document(SLOT, begun="2026-11-22T03:01:00Z", slot="2026-11-22T03:00:00Z"))
     found.write_status()
     document = found.table.get(AGENT)
@@ -408,7 +412,7 @@ async def test_an_object_that_cannot_be_read_keeps_what_was_known_of_its_snapsho
     assert conditions_of(found.write_status())["SnapshotFresh"] == "True/SnapshotRecent"
 
 
-async def test_an_agent_without_snapshots_has_nothing_about_them() -> None:
+async def test_agent_without_snapshots_has_no_status() -> None:
     found = ScheduleWorld()
     document = scheduled_agent()
     del document["spec"]["snapshots"]
@@ -420,7 +424,7 @@ async def test_an_agent_without_snapshots_has_nothing_about_them() -> None:
     }
 
 
-async def test_metrics_tell_the_time_of_the_last_proven_one_and_how_many_are_overdue() -> None:
+async def test_metrics_show_last_verified_and_overdue() -> None:
     found = world(snapshot_document(BEFORE, begun="2026-11-19T03:01:00Z"))
     await found.run_schedule()
 
@@ -432,7 +436,7 @@ async def test_metrics_tell_the_time_of_the_last_proven_one_and_how_many_are_ove
     assert samples['agentmemory_snapshots_overdue{reason="SnapshotOverdue"}'] == 1
 
 
-async def test_an_agent_that_is_gone_is_in_no_metric() -> None:
+async def test_deleted_agent_leaves_the_metrics() -> None:
     found = world()
     await found.run_schedule()
     found.table.remove(AGENT)

@@ -1,4 +1,4 @@
-"""The keys of an object's zones are looked after: the condition, the count, another wrapping key."""
+"""KeyChecks: the KeysUnavailable condition, the key count, and the rotation of the wrapping key."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ SETTLED_MS = int(SETTLED_S * 1000)
 
 
 class Bench:
-    """The upkeep of one object, and the passes that write down what it says."""
+    """The key checks of one object, and the reconcile passes that write their result."""
 
     def __init__(
         self, *, shards: FakeKeyShards | None = None, has_store: bool = True, hands_over: bool = False
@@ -52,7 +52,7 @@ class Bench:
         self.put()
 
     def another(self, *, has_store: bool = True) -> KeyChecks:
-        """Return the upkeep of an operator that just started."""
+        """Return the key checks of an operator that just started."""
         return KeyChecks(
             *(self.table, self.cluster, self.clock, self.asked.append, self.secrets),
             shards=self.shards if has_store else None,
@@ -65,7 +65,7 @@ class Bench:
         self.table.put(document | {"status": status})
 
     async def fill(self, *users: str) -> None:
-        """Make a key for each user, as the API does."""
+        """Create a key for each user, as the API does."""
         wrapping = FakeWrapping(self.wrapping)
         for user in users:
             await keyring(self.clock, self.shards).get_or_create_key(agent_keys(RING, wrapping), "PERSONAL", user)
@@ -77,18 +77,18 @@ class Bench:
         )
 
     def rotate(self) -> None:
-        """Put another wrapping key into the Secret, the one of before beside it."""
+        """Write a new wrapping key to the Secret, next to the previous one."""
         self.secrets.values = {SECRET: new_wrapping_key(), PREVIOUS: self.secrets.values[SECRET]}
 
     def hand_over(self) -> None:
-        """Give the API what the Secret has now."""
+        """Copy the current values of the Secret to the API."""
         values = {slot_name(reference, NOWHERE): value for reference, value in self.secrets.values.items()}
         self.store.stored["probe"] = AgentSecret(
             slug="probe", owner=Owner("agents", "probe", "uid-probe"), values=values
         )
 
     async def look(self) -> float | None:
-        """Look, then make the passes that were asked for; return after how many seconds to look again."""
+        """Run one check and the requested passes; return the seconds until the next check."""
         after_s = await self.upkeep._check(KEY)
         while self.asked:
             self.asked.clear()
@@ -96,11 +96,11 @@ class Bench:
         return after_s
 
     def write(self, status: Json | None = None) -> None:
-        """Write what a pass would write."""
+        """Write the status as a reconcile pass does."""
         document = self.table.get(KEY)
         assert document is not None
-        told = self.upkeep.update_status(KEY, document, status or {"conditions": [{"type": "Ready", "status": "True"}]})
-        self.table.put_status(KEY, "uid-probe", told, "")
+        ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+        self.table.put_status(KEY, "uid-probe", self.upkeep.update_status(KEY, document, status or ready), "")
 
     @property
     def status(self) -> Json:
@@ -116,11 +116,11 @@ class Bench:
         return str(find_condition(self.status, "KeysUnavailable").get("message"))
 
     @property
-    def told(self) -> list[tuple[str, str]]:
+    def event_reasons(self) -> list[tuple[str, str]]:
         return [(event.type, event.reason) for event in self.cluster.events]
 
 
-async def test_keys_that_are_there_are_counted_and_told_as_available() -> None:
+async def test_existing_keys_are_counted_and_available() -> None:
     bench = Bench()
     await bench.fill("ada", "bob")
 
@@ -130,10 +130,10 @@ async def test_keys_that_are_there_are_counted_and_told_as_available() -> None:
     assert bench.status["zones"] == {"shards": 1, "keys": 2, "wrappingKey": bench.wrapping.fingerprint}
     assert after_s is not None
     assert after_s >= CHECK_PERIOD_S * 0.8
-    assert bench.told == []
+    assert bench.event_reasons == []
 
 
-async def test_an_object_without_zones_is_not_looked_after() -> None:
+async def test_object_without_zones_is_not_checked() -> None:
     bench = Bench()
     bench.put(zones=None)
 
@@ -144,7 +144,7 @@ async def test_an_object_without_zones_is_not_looked_after() -> None:
     assert (bench.condition, "zones" in bench.status) == (("", ""), False)
 
 
-async def test_an_object_that_gives_up_its_zones_says_nothing_of_keys_any_more() -> None:
+async def test_removed_zones_remove_the_condition() -> None:
     bench = Bench()
     await bench.look()
     bench.put(zones=None)
@@ -162,7 +162,7 @@ async def test_an_object_that_gives_up_its_zones_says_nothing_of_keys_any_more()
         ({SECRET: new_wrapping_key(), PREVIOUS: "c2hvcnQ="}, "WrappingKeyInvalid"),
     ],
 )
-async def test_a_wrapping_key_that_is_none_is_told_without_its_value(
+async def test_invalid_wrapping_key_is_reported_without_value(
     values: dict[tuple[str, str, str], str], reason: str
 ) -> None:
     bench = Bench()
@@ -171,12 +171,12 @@ async def test_a_wrapping_key_that_is_none_is_told_without_its_value(
     assert await bench.look() == RETRY_PERIOD_S
 
     assert bench.condition == ("True", reason)
-    assert bench.told == [("Warning", reason)]
+    assert bench.event_reasons == [("Warning", reason)]
     assert "agents/zones" in bench.message
     assert not any(value in bench.message for value in values.values())
 
 
-async def test_what_was_told_once_is_no_news() -> None:
+async def test_event_is_posted_once() -> None:
     bench = Bench()
     bench.secrets.values = {}
 
@@ -185,10 +185,10 @@ async def test_what_was_told_once_is_no_news() -> None:
     bench.upkeep = bench.another()
     await bench.look()
 
-    assert bench.told == [("Warning", "WrappingKeyMissing")]
+    assert bench.event_reasons == [("Warning", "WrappingKeyMissing")]
 
 
-async def test_once_the_wrapping_key_is_there_again_so_are_the_keys() -> None:
+async def test_restored_wrapping_key_makes_keys_available() -> None:
     bench = Bench()
     await bench.fill("ada")
     await bench.look()
@@ -202,7 +202,7 @@ async def test_once_the_wrapping_key_is_there_again_so_are_the_keys() -> None:
     assert bench.condition == ("False", "KeysAvailable")
 
 
-async def test_an_installation_that_keeps_no_keys_says_who_can_change_that() -> None:
+async def test_missing_key_store_names_the_setting() -> None:
     bench = Bench(has_store=False)
 
     assert await bench.look() == RETRY_PERIOD_S
@@ -210,7 +210,7 @@ async def test_an_installation_that_keeps_no_keys_says_who_can_change_that() -> 
     assert "AGENTMEMORY_ZONE_KEYS_NAMESPACE" in bench.message
 
 
-async def test_a_store_that_is_away_is_told_and_comes_back() -> None:
+async def test_unavailable_store_is_reported_until_restored() -> None:
     bench = Bench()
     await bench.fill("ada")
     await bench.look()
@@ -225,7 +225,7 @@ async def test_a_store_that_is_away_is_told_and_comes_back() -> None:
     assert (bench.condition, bench.status["zones"]["keys"]) == (("False", "KeysAvailable"), 1)
 
 
-async def test_a_shard_that_is_damaged_is_told_and_the_others_are_looked_after() -> None:
+async def test_damaged_shard_does_not_block_the_others() -> None:
     bench = Bench()
     await bench.fill(*(f"user-{number}" for number in range(MAX_SHARD_KEYS + 2)))
     await bench.look()
@@ -244,7 +244,7 @@ async def test_a_shard_that_is_damaged_is_told_and_the_others_are_looked_after()
     assert bench.status["zones"]["wrappingKey"] != wrapping.fingerprint
 
 
-async def test_what_a_pass_counted_stands_beside_what_a_look_did_until_a_pass_says_otherwise() -> None:
+async def test_counts_of_pass_and_check_are_merged() -> None:
     bench = Bench()
     await bench.fill("ada")
     bench.write({"conditions": [], "zones": {"toReseal": 7}})
@@ -264,7 +264,7 @@ async def test_what_a_pass_counted_stands_beside_what_a_look_did_until_a_pass_sa
     assert "toReseal" not in bench.status["zones"]
 
 
-async def test_who_no_longer_leads_says_nothing() -> None:
+async def test_lost_leadership_writes_no_status() -> None:
     bench = Bench()
     bench.shards.error = LeadershipLost("another leads")
 
@@ -273,7 +273,7 @@ async def test_who_no_longer_leads_says_nothing() -> None:
     assert bench.status == {}
 
 
-async def test_keys_are_not_counted_at_every_look() -> None:
+async def test_keys_are_not_counted_at_every_check() -> None:
     bench = Bench()
     await bench.fill("ada")
     await bench.look()
@@ -290,7 +290,9 @@ async def test_keys_are_not_counted_at_every_look() -> None:
     assert bench.status["zones"]["keys"] == 2
 
 
-async def test_another_wrapping_key_takes_over_and_the_one_of_before_may_go_once_nobody_uses_it() -> None:
+async def test_rotation_rewraps_after_settling_time() -> None:
+    """The event then permits removal of the previous wrapping key."""
+
     bench = Bench()
     await bench.fill("ada", "bob")
     await bench.look()
@@ -304,15 +306,17 @@ async def test_another_wrapping_key_takes_over_and_the_one_of_before_may_go_once
     await bench.look()
 
     assert bench.status["zones"] == {"shards": 1, "keys": 2, "wrappingKey": bench.wrapping.fingerprint}
-    assert bench.told == [("Normal", "KeysRewrapped")]
+    assert bench.event_reasons == [("Normal", "KeysRewrapped")]
     assert "'key.previous' can be removed from Secret zones" in bench.cluster.events[0].message
     del bench.secrets.values[PREVIOUS]  # type: ignore[attr-defined]
     await bench.look()
     assert bench.condition == ("False", "KeysAvailable")
-    assert bench.told == [("Normal", "KeysRewrapped")]
+    assert bench.event_reasons == [("Normal", "KeysRewrapped")]
 
 
-async def test_a_key_that_a_replica_makes_under_the_wrapping_key_of_before_comes_along() -> None:
+async def test_rotation_includes_late_keys() -> None:
+    """A replica may still wrap a new key with the previous wrapping key."""
+
     bench = Bench()
     await bench.look()
     late = FakeWrapping(bench.wrapping)
@@ -327,7 +331,7 @@ async def test_a_key_that_a_replica_makes_under_the_wrapping_key_of_before_comes
     assert {entry.wrapping_fingerprint for entry in shard.entries.values()} == {bench.wrapping.fingerprint}
 
 
-async def test_an_operator_that_starts_amid_a_rotation_waits_again_before_it_lets_the_key_of_before_go() -> None:
+async def test_restart_restarts_the_settling_time() -> None:
     bench = Bench()
     await bench.fill("ada")
     await bench.look()
@@ -343,10 +347,10 @@ async def test_an_operator_that_starts_amid_a_rotation_waits_again_before_it_let
     await bench.look()
 
     assert bench.status["zones"]["wrappingKey"] == bench.wrapping.fingerprint
-    assert bench.told == [("Normal", "KeysRewrapped")]
+    assert bench.event_reasons == [("Normal", "KeysRewrapped")]
 
 
-async def test_nothing_is_wrapped_with_a_key_that_the_api_has_not() -> None:
+async def test_rotation_waits_until_the_api_has_the_key() -> None:
     bench = Bench(hands_over=True)
     bench.hand_over()
     await bench.fill("ada")
@@ -366,7 +370,7 @@ async def test_nothing_is_wrapped_with_a_key_that_the_api_has_not() -> None:
     assert {entry.wrapping_fingerprint for entry in shard.entries.values()} == {bench.wrapping.fingerprint}
 
 
-async def test_keys_under_a_wrapping_key_that_is_gone_are_told_with_the_way_out() -> None:
+async def test_lost_wrapping_key_is_reported_with_remedy() -> None:
     bench = Bench()
     await bench.fill("ada")
     await bench.look()
@@ -389,7 +393,7 @@ async def test_keys_under_a_wrapping_key_that_is_gone_are_told_with_the_way_out(
     [{"metadata": {"deletionTimestamp": "2026-01-02T00:00:00Z"}}, {"index": {"hnsw": {"m": 1}}}],
     ids=["deleted", "not valid"],
 )
-async def test_an_object_that_is_deleted_or_not_valid_says_what_it_said(after: Json) -> None:
+async def test_deleted_or_invalid_object_keeps_its_status(after: Json) -> None:
     bench = Bench()
     await bench.look()
     before = bench.status["zones"]
@@ -401,7 +405,7 @@ async def test_an_object_that_is_deleted_or_not_valid_says_what_it_said(after: J
     assert (bench.condition, bench.status["zones"]) == (("False", "KeysAvailable"), before)
 
 
-async def test_an_object_that_does_not_own_its_slug_has_no_keys() -> None:
+async def test_object_without_its_slug_is_not_checked() -> None:
     bench = Bench()
     older = memory_document("older", metadata={"creationTimestamp": "2025-01-01T00:00:00Z"}, agent="probe")
     bench.table.put(older)
@@ -411,7 +415,7 @@ async def test_an_object_that_does_not_own_its_slug_has_no_keys() -> None:
     assert bench.condition == ("", "")
 
 
-async def test_an_object_that_was_made_again_is_looked_at_again() -> None:
+async def test_recreated_object_has_no_old_condition() -> None:
     bench = Bench()
     await bench.look()
     bench.secrets.values = {}
@@ -425,7 +429,7 @@ async def test_an_object_that_was_made_again_is_looked_at_again() -> None:
 
 
 @pytest.mark.parametrize("is_new", [False, True], ids=["an operator that saw them", "one that just started"])
-async def test_shards_that_are_gone_are_told_until_they_are_back(is_new: bool) -> None:
+async def test_missing_shards_are_reported_until_restored(is_new: bool) -> None:
     bench = Bench()
     await bench.fill("ada", "bob")
     await bench.look()
@@ -439,7 +443,7 @@ async def test_shards_that_are_gone_are_told_until_they_are_back(is_new: bool) -
     assert bench.condition == ("True", "KeysLost")
     assert bench.message.startswith("1 of 1 data key shards are missing")
     assert bench.status["zones"] == {"shards": 1, "keys": 0, "wrappingKey": bench.wrapping.fingerprint}
-    assert bench.told == [("Warning", "KeysLost")]
+    assert bench.event_reasons == [("Warning", "KeysLost")]
     bench.shards.texts, bench.shards.versions = kept
 
     await bench.look()
@@ -447,7 +451,7 @@ async def test_shards_that_are_gone_are_told_until_they_are_back(is_new: bool) -
     assert (bench.condition, bench.status["zones"]["keys"]) == (("False", "KeysAvailable"), 2)
 
 
-async def test_a_key_of_before_that_cannot_be_read_now_is_not_taken_for_one_that_is_gone() -> None:
+async def test_unreadable_previous_key_is_not_missing() -> None:
     bench = Bench()
     await bench.look()
     bench.rotate()
@@ -466,7 +470,7 @@ async def test_a_key_of_before_that_cannot_be_read_now_is_not_taken_for_one_that
     assert bench.status == before
 
 
-async def test_agents_whose_keys_are_away_are_counted_by_the_reason() -> None:
+async def test_metric_counts_agents_by_reason() -> None:
     bench = Bench()
     (gauge,) = bench.upkeep.metrics
     await bench.look()

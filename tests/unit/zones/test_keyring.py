@@ -1,4 +1,4 @@
-"""The keyring of a replica, and of two that share their shards."""
+"""Keyring of one replica, and of two that share their shards."""
 
 import asyncio
 import contextlib
@@ -39,10 +39,10 @@ class Replicas:
     def passes(self, ms: int) -> None:
         self.clock.move(ms=ms)
 
-    async def writing(self, owner: str = "ada", zone: str = PERSONAL, by: Keyring | None = None) -> DataKey:
+    async def get_key(self, owner: str = "ada", zone: str = PERSONAL, by: Keyring | None = None) -> DataKey:
         return await (by or self.one).get_or_create_key(self.keys, zone, owner)
 
-    async def reading(self, *ids: str, by: Keyring | None = None) -> dict[str, DataKey]:
+    async def read_keys(self, *ids: str, by: Keyring | None = None) -> dict[str, DataKey]:
         return await (by or self.one).read_keys(self.keys, ids)
 
 
@@ -50,29 +50,29 @@ async def has_sealed() -> bool:
     return True
 
 
-async def unavailable(call: Awaitable[object]) -> KeysUnavailable:
+async def expect_unavailable(call: Awaitable[object]) -> KeysUnavailable:
     with pytest.raises(KeysUnavailable) as raised:
         await call
     return raised.value
 
 
-async def test_a_key_is_kept_before_it_is_handed_out_and_every_replica_finds_it() -> None:
+async def test_key_is_stored_before_first_use() -> None:
     replicas = Replicas()
 
-    key = await replicas.writing()
+    key = await replicas.get_key()
 
     assert key.id in replicas.shards.texts[RING, "0"]
     assert (len(key.cipher_key), len(key.mac), len(key.id_secret), key.zone) == (32, 32, 32, PERSONAL)
-    assert await replicas.reading(key.id, by=replicas.other) == {key.id: key}
-    assert await replicas.writing(by=replicas.other) == key
+    assert await replicas.read_keys(key.id, by=replicas.other) == {key.id: key}
+    assert await replicas.get_key(by=replicas.other) == key
     assert replicas.shards.calls["write"] == 1
 
 
-async def test_owners_zones_and_agents_have_keys_of_their_own() -> None:
+async def test_keys_differ_by_owner_zone_and_agent() -> None:
     replicas = Replicas()
     elsewhere = AgentKeys(Ring("other", "support-bot"), FakeWrapping())
 
-    keys = [await replicas.writing("ada"), await replicas.writing("bob"), await replicas.writing("ada", SENSITIVE)]
+    keys = [await replicas.get_key("ada"), await replicas.get_key("bob"), await replicas.get_key("ada", SENSITIVE)]
     keys.append(await replicas.one.get_or_create_key(elsewhere, PERSONAL, "ada"))
 
     assert len({key.cipher_key for key in keys} | {key.mac for key in keys}) == 8
@@ -80,75 +80,77 @@ async def test_owners_zones_and_agents_have_keys_of_their_own() -> None:
         assert await replicas.one.read_keys(elsewhere, [key.id]) == {}
 
 
-async def test_no_secret_shows_in_text_and_none_is_kept() -> None:
+async def test_secrets_are_not_in_repr_or_store() -> None:
     replicas = Replicas()
 
-    key = await replicas.writing()
+    key = await replicas.get_key()
 
     assert "\\x" not in repr(key)
     assert "ada" not in replicas.shards.texts[RING, "0"]
     assert replicas.wrapping.keys.current.hex() not in replicas.shards.texts[RING, "0"]
 
 
-async def test_of_many_at_once_one_makes_the_key() -> None:
+async def test_concurrent_writers_create_one_key() -> None:
     replicas = Replicas()
 
-    found = await asyncio.gather(*(replicas.writing(by=by) for by in (replicas.one, replicas.other) for _ in range(20)))
+    found = await asyncio.gather(*(replicas.get_key(by=by) for by in (replicas.one, replicas.other) for _ in range(20)))
 
     assert len(set(found)) == 1
     assert replicas.shards.texts[RING, "0"].count(PERSONAL) == 1
 
 
-async def test_what_is_known_costs_nothing_and_is_looked_at_again_by_its_version() -> None:
+async def test_cached_key_is_revalidated_by_version() -> None:
     replicas = Replicas()
-    key = await replicas.writing()
+    key = await replicas.get_key()
     before = replicas.shards.calls.total(), replicas.wrapping.reads
 
     replicas.passes(FRESH_MS - 1)
-    assert await replicas.writing() == key
+    assert await replicas.get_key() == key
     assert (replicas.shards.calls.total(), replicas.wrapping.reads) == before
 
     replicas.passes(1)
     calls = replicas.shards.calls.copy()
-    assert await replicas.writing() == key
+    assert await replicas.get_key() == key
     assert replicas.shards.calls - calls == {"version": 1}
 
 
-async def test_after_a_clock_was_set_back_nothing_counts_as_fresh() -> None:
+async def test_clock_set_back_expires_the_cache() -> None:
     replicas = Replicas()
-    await replicas.writing()
+    await replicas.get_key()
 
     replicas.passes(-3_600_000)
     replicas.wrapping.error = TransientError("away")
 
-    await unavailable(replicas.writing())
+    await expect_unavailable(replicas.get_key())
 
 
-async def test_a_key_that_another_replica_made_is_found_at_once() -> None:
+async def test_key_of_another_replica_is_found_at_once() -> None:
     replicas = Replicas()
-    await replicas.writing("bob", by=replicas.other)
+    await replicas.get_key("bob", by=replicas.other)
 
-    key = await replicas.writing("ada", by=replicas.one)
+    key = await replicas.get_key("ada", by=replicas.one)
 
-    assert list(await replicas.reading(key.id, by=replicas.other)) == [key.id]
+    assert list(await replicas.read_keys(key.id, by=replicas.other)) == [key.id]
 
 
-async def test_a_destroyed_key_is_absent_here_at_once_and_elsewhere_within_a_minute() -> None:
+async def test_destroyed_key_is_absent_within_a_minute() -> None:
+    """On the replica that destroyed it, the key is absent at once."""
+
     replicas = Replicas()
-    key, kept = await replicas.writing(), await replicas.writing("bob")
-    await replicas.reading(key.id, kept.id, by=replicas.other)
+    key, kept = await replicas.get_key(), await replicas.get_key("bob")
+    await replicas.read_keys(key.id, kept.id, by=replicas.other)
 
     assert await replicas.one.destroy(replicas.keys, owner="ada", zones=[PERSONAL, SENSITIVE]) == [key.id]
 
     assert key.id not in replicas.shards.texts[RING, "0"]
-    assert list(await replicas.reading(key.id, kept.id)) == [kept.id]
+    assert list(await replicas.read_keys(key.id, kept.id)) == [kept.id]
     replicas.passes(FRESH_MS)
-    assert list(await replicas.reading(key.id, kept.id, by=replicas.other)) == [kept.id]
+    assert list(await replicas.read_keys(key.id, kept.id, by=replicas.other)) == [kept.id]
 
 
-async def test_destroying_again_destroys_nothing_more() -> None:
+async def test_destroy_is_idempotent() -> None:
     replicas = Replicas()
-    await replicas.writing()
+    await replicas.get_key()
     await replicas.one.destroy(replicas.keys, owner="ada", zones=[PERSONAL])
     writes = replicas.shards.calls["write"]
 
@@ -156,9 +158,9 @@ async def test_destroying_again_destroys_nothing_more() -> None:
     assert replicas.shards.calls["write"] == writes
 
 
-async def test_destroying_asks_for_no_wrapping_key() -> None:
+async def test_destroy_needs_no_wrapping_key() -> None:
     replicas = Replicas()
-    key = await replicas.writing()
+    key = await replicas.get_key()
     reads = replicas.wrapping.reads
     replicas.wrapping = FakeWrapping()
 
@@ -166,31 +168,31 @@ async def test_destroying_asks_for_no_wrapping_key() -> None:
     assert replicas.wrapping.reads + reads == reads
 
 
-async def test_a_destroyed_key_s_successor_is_another_in_both_halves() -> None:
+async def test_key_after_destruction_is_new() -> None:
     replicas = Replicas()
-    key = await replicas.writing()
+    key = await replicas.get_key()
     await replicas.one.destroy(replicas.keys, owner="ada", zones=[PERSONAL])
 
-    another = await replicas.writing()
+    another = await replicas.get_key()
 
     assert {another.id, another.cipher_key, another.mac}.isdisjoint({key.id, key.cipher_key, key.mac})
 
 
-async def test_a_write_under_a_key_that_was_destroyed_meanwhile_is_not_confirmed() -> None:
+async def test_write_under_destroyed_key_is_not_confirmed() -> None:
     replicas = Replicas()
-    key = await replicas.writing()
+    key = await replicas.get_key()
     await replicas.one.check_stored(replicas.keys, [key.id])
 
     await replicas.other.destroy(replicas.keys, owner="ada", zones=[PERSONAL])
 
-    error = await unavailable(replicas.one.check_stored(replicas.keys, [key.id]))
+    error = await expect_unavailable(replicas.one.check_stored(replicas.keys, [key.id]))
     assert "destroyed" in str(error)
-    assert (await replicas.writing()).id != key.id
+    assert (await replicas.get_key()).id != key.id
 
 
-async def test_confirming_reads_no_shard_that_is_as_it_was_and_many_share_a_look() -> None:
+async def test_confirmations_share_a_version_check() -> None:
     replicas = Replicas()
-    key = await replicas.writing()
+    key = await replicas.get_key()
     calls = replicas.shards.calls.copy()
 
     await asyncio.gather(*(replicas.one.check_stored(replicas.keys, [key.id]) for _ in range(50)))
@@ -200,11 +202,11 @@ async def test_confirming_reads_no_shard_that_is_as_it_was_and_many_share_a_look
     assert looks.total() <= 2
 
 
-async def test_closed_shards_lead_on_to_the_next_level() -> None:
+async def test_closed_shards_continue_at_the_next_level() -> None:
     replicas = Replicas()
     owners = [f"user-{number}" for number in range(3 * MAX_SHARD_KEYS)]
 
-    made = {owner: await replicas.writing(owner) for owner in owners}
+    made = {owner: await replicas.get_key(owner) for owner in owners}
 
     names = await replicas.shards.list_names(RING)
     assert names[0] == "0"
@@ -212,29 +214,31 @@ async def test_closed_shards_lead_on_to_the_next_level() -> None:
     first = await replicas.shards.read(RING, "0")
     assert (first.is_closed, len(first.entries)) == (True, MAX_SHARD_KEYS)
     fresh = Keyring(replicas.shards, replicas.clock)
-    found = await replicas.reading(*(key.id for key in made.values()), by=fresh)
+    found = await replicas.read_keys(*(key.id for key in made.values()), by=fresh)
     assert found == {key.id: key for key in made.values()}
-    assert {owner: await replicas.writing(owner, by=fresh) for owner in owners} == made
+    assert {owner: await replicas.get_key(owner, by=fresh) for owner in owners} == made
 
 
-async def test_a_shard_that_lost_a_key_stays_closed_and_an_owner_s_keys_go_from_every_level() -> None:
+async def test_destroy_removes_keys_of_every_level() -> None:
+    """A closed shard stays closed after it has lost a key."""
+
     replicas = Replicas()
     for number in range(MAX_SHARD_KEYS):
-        await replicas.writing(f"user-{number}")
+        await replicas.get_key(f"user-{number}")
     await replicas.one.destroy(replicas.keys, owner="user-0", zones=[PERSONAL])
 
-    key = await replicas.writing("user-0")
+    key = await replicas.get_key("user-0")
 
     assert key.id.startswith("1")
     assert await replicas.one.destroy(replicas.keys, owner="user-0", zones=[PERSONAL]) == [key.id]
-    assert await replicas.reading(key.id) == {}
+    assert await replicas.read_keys(key.id) == {}
 
 
-async def test_an_owner_s_keys_go_from_behind_a_shard_that_was_lost_and_made_again() -> None:
+async def test_destroy_reaches_below_a_recreated_shard() -> None:
     replicas = Replicas()
     for number in range(MAX_SHARD_KEYS):
-        await replicas.writing(f"user-{number}")
-    key = await replicas.writing("ada")
+        await replicas.get_key(f"user-{number}")
+    key = await replicas.get_key("ada")
     assert key.id.startswith("1")
     del replicas.shards.texts[RING, "0"], replicas.shards.versions[RING, "0"]
     await replicas.shards.write(Shard(ring=RING, name="0"))
@@ -242,29 +246,31 @@ async def test_an_owner_s_keys_go_from_behind_a_shard_that_was_lost_and_made_aga
     assert await replicas.one.destroy(replicas.keys, owner="ada", zones=[PERSONAL]) == [key.id]
 
 
-async def test_all_keys_of_a_zone_go_whoever_owns_them_and_no_other_zone_s() -> None:
+async def test_destroy_zone_removes_keys_of_all_owners() -> None:
     replicas = Replicas()
     owners = [f"owner-{number}" for number in range(2 * MAX_SHARD_KEYS)]
-    made = [await replicas.writing(owner, zone) for owner in owners for zone in ("PROFESSIONAL", PERSONAL)]
+    made = [await replicas.get_key(owner, zone) for owner in owners for zone in ("PROFESSIONAL", PERSONAL)]
     assert {key.id[0] for key in made} == {"0", "1"}
 
     gone = await replicas.one.destroy_zone(replicas.keys, "PROFESSIONAL")
 
     assert gone == sorted(key.id for key in made if key.zone == "PROFESSIONAL")
     kept = {key.id: key for key in made if key.zone == PERSONAL}
-    assert await replicas.reading(*(key.id for key in made)) == kept
-    assert await replicas.reading(*(key.id for key in made), by=Keyring(replicas.shards, replicas.clock)) == kept
+    assert await replicas.read_keys(*(key.id for key in made)) == kept
+    assert await replicas.read_keys(*(key.id for key in made), by=Keyring(replicas.shards, replicas.clock)) == kept
     assert await replicas.other.destroy_zone(replicas.keys, "PROFESSIONAL") == []
 
 
 async def full(replicas: Replicas) -> DataKey:
-    """Fill the first shard; return a key that lies in another."""
+    """Fill the first shard; return a key of another shard."""
     for number in range(MAX_SHARD_KEYS):
-        await replicas.writing(f"user-{number}")
-    return await replicas.writing("ada")
+        await replicas.get_key(f"user-{number}")
+    return await replicas.get_key("ada")
 
 
-async def test_a_shard_that_is_lost_is_not_made_again_and_comes_back_from_a_backup() -> None:
+async def test_lost_shard_is_not_recreated() -> None:
+    """Its keys are usable again once a backup is restored."""
+
     replicas = Replicas()
     key = await full(replicas)
     place = RING, shard_of_key(key.id) or ""
@@ -272,32 +278,34 @@ async def test_a_shard_that_is_lost_is_not_made_again_and_comes_back_from_a_back
     replicas.passes(FRESH_MS)
 
     for replica in (replicas.one, Keyring(replicas.shards, replicas.clock)):
-        assert "backup" in str(await unavailable(replicas.writing("ada", by=replica)))
+        assert "backup" in str(await expect_unavailable(replicas.get_key("ada", by=replica)))
     assert place not in replicas.shards.texts
     replicas.shards.texts[place], replicas.shards.versions[place] = backup
 
-    assert await replicas.writing("ada") == key
+    assert await replicas.get_key("ada") == key
 
 
-async def test_who_dies_before_it_wrote_down_that_a_shard_is_there_leaves_that_to_the_next() -> None:
+async def test_missing_child_record_is_repaired() -> None:
+    """A replica may crash between creating a shard and recording it in the parent."""
+
     replicas = Replicas()
     await full(replicas)
     first = await replicas.shards.read(RING, "0")
     await replicas.shards.write(replace(first, child_digits=""))
     fresh = Keyring(replicas.shards, replicas.clock)
 
-    key = await replicas.writing("ada", by=fresh)
+    key = await replicas.get_key("ada", by=fresh)
 
     assert (await replicas.shards.read(RING, "0")).child_digits == key.id[1]
     writes = replicas.shards.calls["write"]
-    assert await replicas.writing("ada", by=fresh) == key
+    assert await replicas.get_key("ada", by=fresh) == key
     assert replicas.shards.calls["write"] == writes
 
 
-async def test_no_key_is_handed_out_before_it_is_written_down_that_its_shard_is_there() -> None:
+async def test_key_needs_a_recorded_shard() -> None:
     replicas = Replicas()
     for number in range(MAX_SHARD_KEYS):
-        await replicas.writing(f"user-{number}")
+        await replicas.get_key(f"user-{number}")
 
     class Dying(FakeKeyShards):
         async def write(self, shard: Shard) -> str:
@@ -307,145 +315,145 @@ async def test_no_key_is_handed_out_before_it_is_written_down_that_its_shard_is_
 
     dying = Keyring(Dying(replicas.shards.texts, replicas.shards.versions, replicas.shards.calls), replicas.clock)
 
-    await unavailable(replicas.writing("ada", by=dying))
+    await expect_unavailable(replicas.get_key("ada", by=dying))
 
     assert [name[0] for name in await replicas.shards.list_names(RING)] == ["0", "1"]
-    assert (await replicas.writing("ada")).id.startswith("1")
+    assert (await replicas.get_key("ada")).id.startswith("1")
 
 
-async def test_a_shard_that_closes_while_a_key_is_made_leads_on() -> None:
+async def test_shard_closed_during_creation_continues() -> None:
     replicas = Replicas()
     for number in range(MAX_SHARD_KEYS - 1):
-        await replicas.writing(f"user-{number}")
+        await replicas.get_key(f"user-{number}")
 
-    found = await asyncio.gather(replicas.writing("ada", by=replicas.one), replicas.writing("bob", by=replicas.other))
+    found = await asyncio.gather(replicas.get_key("ada", by=replicas.one), replicas.get_key("bob", by=replicas.other))
 
     assert sorted(key.id[0] for key in found) == ["0", "1"]
 
 
-async def test_where_there_is_no_room_nothing_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_full_shards_create_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     replicas = Replicas()
     monkeypatch.setattr(Shard, "is_full", True)
 
-    error = await unavailable(replicas.writing())
+    error = await expect_unavailable(replicas.get_key())
 
     assert "room" in str(error)
     assert replicas.shards.texts == {}
 
 
-async def test_while_the_store_is_away_nothing_is_read_or_made_and_then_all_is_there() -> None:
+async def test_unavailable_store_fails_every_call() -> None:
     replicas = Replicas()
-    key = await replicas.writing()
+    key = await replicas.get_key()
     fresh = Keyring(replicas.shards, replicas.clock)
     replicas.shards.error = TransientError("secrets is forbidden: User x")
 
     for call in (
-        replicas.reading(key.id, by=fresh),
-        replicas.writing(by=fresh),
+        replicas.read_keys(key.id, by=fresh),
+        replicas.get_key(by=fresh),
         fresh.check_stored(replicas.keys, [key.id]),
         fresh.destroy(replicas.keys, owner="ada", zones=[PERSONAL]),
         fresh.destroy_zone(replicas.keys, PERSONAL),
     ):
-        error = await unavailable(call)
+        error = await expect_unavailable(call)
         assert error.retry_after_s > 0
         assert "User x" not in str(error)
     replicas.shards.error = None
-    assert await replicas.reading(key.id, by=fresh) == {key.id: key}
+    assert await replicas.read_keys(key.id, by=fresh) == {key.id: key}
 
 
-async def test_who_waits_for_a_reading_that_fails_does_not_wait_for_another() -> None:
+async def test_concurrent_readers_share_a_failure() -> None:
     replicas = Replicas()
     replicas.shards.error = TransientError("away")
 
-    await asyncio.gather(*(unavailable(replicas.reading(new_key_id("0"))) for _ in range(50)))
+    await asyncio.gather(*(expect_unavailable(replicas.read_keys(new_key_id("0"))) for _ in range(50)))
 
     assert replicas.shards.calls.total() <= 2
 
 
 @pytest.mark.parametrize("error", [TransientError("not handed over"), SpecInvalid("WrappingKeyInvalid", "value xyz")])
-async def test_without_the_wrapping_key_nothing_opens(error: TransientError | SpecInvalid) -> None:
+async def test_missing_wrapping_key_blocks_access(error: TransientError | SpecInvalid) -> None:
     replicas = Replicas()
-    key = await replicas.writing()
+    key = await replicas.get_key()
     replicas.wrapping.error = error
 
-    assert await replicas.reading(key.id) == {key.id: key}
+    assert await replicas.read_keys(key.id) == {key.id: key}
     replicas.passes(FRESH_MS)
 
-    assert "xyz" not in str(await unavailable(replicas.reading(key.id)))
-    await unavailable(replicas.writing("bob"))
+    assert "xyz" not in str(await expect_unavailable(replicas.read_keys(key.id)))
+    await expect_unavailable(replicas.get_key("bob"))
     assert replicas.shards.calls["write"] == 1
 
 
-async def test_a_wrapping_key_that_was_rotated_is_read_again_at_once() -> None:
+async def test_rotated_wrapping_key_is_read_again() -> None:
     replicas = Replicas()
-    await replicas.writing("bob", by=replicas.one)
+    await replicas.get_key("bob", by=replicas.one)
     replicas.wrapping.rotate()
-    key = await replicas.writing("ada", by=replicas.other)
+    key = await replicas.get_key("ada", by=replicas.other)
 
     replicas.passes(MIN_REREAD_MS)
 
-    assert await replicas.reading(key.id, by=replicas.one) == {key.id: key}
+    assert await replicas.read_keys(key.id, by=replicas.one) == {key.id: key}
 
 
-async def test_a_key_under_an_unknown_wrapping_key_is_away_and_not_gone() -> None:
+async def test_unknown_wrapping_key_is_unavailable() -> None:
     replicas = Replicas()
-    key = await replicas.writing()
+    key = await replicas.get_key()
     replicas.wrapping.rotate()
     replicas.wrapping.forget_previous()
 
-    error = await unavailable(replicas.reading(key.id, by=replicas.other))
+    error = await expect_unavailable(replicas.read_keys(key.id, by=replicas.other))
 
     assert ".previous" in str(error)
 
 
-async def test_a_first_key_that_another_replica_makes_meanwhile_is_not_taken_for_lost() -> None:
+async def test_concurrent_first_key_is_not_lost() -> None:
     replicas = Replicas()
 
     async def has_sealed() -> bool:
-        await replicas.writing(by=replicas.other)
+        await replicas.get_key(by=replicas.other)
         return True
 
     key = await replicas.one.get_or_create_key(replace(replicas.keys, has_sealed=has_sealed), PERSONAL, "ada")
 
-    assert key == await replicas.writing(by=replicas.other)
+    assert key == await replicas.get_key(by=replicas.other)
 
 
-async def test_what_is_no_id_is_absent_and_asks_nobody() -> None:
+async def test_invalid_id_is_absent_without_a_call() -> None:
     replicas = Replicas()
 
-    assert await replicas.reading("", "../../etc", "x" * 32, "4" + "0" * 31) == {}
+    assert await replicas.read_keys("", "../../etc", "x" * 32, "4" + "0" * 31) == {}
     assert replicas.shards.calls.total() == 0
 
 
-async def test_lost_keys_are_not_taken_for_destroyed_and_come_back() -> None:
+async def test_lost_keys_are_unavailable_until_restored() -> None:
     replicas = Replicas()
-    key, other = await replicas.writing(), await replicas.writing("bob")
+    key, other = await replicas.get_key(), await replicas.get_key("bob")
     backup = dict(replicas.shards.texts), dict(replicas.shards.versions)
     await replicas.one.destroy(replicas.keys, owner="bob", zones=[PERSONAL])
     await replicas.shards.delete(RING)
     replicas.passes(FRESH_MS)
     replicas.keys = replace(replicas.keys, has_sealed=has_sealed)
 
-    assert "backup" in str(await unavailable(replicas.reading(key.id, other.id)))
+    assert "backup" in str(await expect_unavailable(replicas.read_keys(key.id, other.id)))
 
     replicas.shards.texts, replicas.shards.versions = backup
-    assert list(await replicas.reading(key.id)) == [key.id]
+    assert list(await replicas.read_keys(key.id)) == [key.id]
 
 
-async def test_of_keys_that_are_partly_lost_those_that_are_there_are_found() -> None:
+async def test_remaining_keys_are_found_after_partial_loss() -> None:
     replicas = Replicas()
-    key = await replicas.writing()
+    key = await replicas.get_key()
     replicas.wrapping.rotate()
     replicas.wrapping.forget_previous()
-    other = await replicas.writing("bob", by=replicas.other)
+    other = await replicas.get_key("bob", by=replicas.other)
 
-    found = await replicas.reading(key.id, other.id, new_key_id("1a"), by=replicas.other)
+    found = await replicas.read_keys(key.id, other.id, new_key_id("1a"), by=replicas.other)
 
     assert found == {other.id: other}
 
 
 @pytest.mark.parametrize("is_sealed", [True, False])
-async def test_no_key_is_made_in_the_place_of_lost_ones(is_sealed: bool) -> None:
+async def test_lost_keys_are_not_replaced(is_sealed: bool) -> None:
     replicas = Replicas()
 
     async def has_sealed() -> bool:
@@ -454,27 +462,29 @@ async def test_no_key_is_made_in_the_place_of_lost_ones(is_sealed: bool) -> None
     writing = replicas.one.get_or_create_key(replace(replicas.keys, has_sealed=has_sealed), PERSONAL, "ada")
 
     if is_sealed:
-        assert "backup" in str(await unavailable(writing))
+        assert "backup" in str(await expect_unavailable(writing))
     else:
         assert (await writing).id in replicas.shards.texts[RING, "0"]
     assert bool(replicas.shards.texts) is not is_sealed
 
 
-async def test_keys_that_are_lost_while_they_are_known_are_not_replaced() -> None:
+async def test_cached_lost_keys_are_not_replaced() -> None:
     replicas = Replicas()
-    await replicas.writing("bob")
+    await replicas.get_key("bob")
     await replicas.shards.delete(RING)
 
     async def has_sealed() -> bool:
         return True
 
-    await unavailable(replicas.one.get_or_create_key(replace(replicas.keys, has_sealed=has_sealed), PERSONAL, "ada"))
+    await expect_unavailable(
+        replicas.one.get_or_create_key(replace(replicas.keys, has_sealed=has_sealed), PERSONAL, "ada")
+    )
     assert replicas.shards.texts == {}
 
 
-async def test_an_agent_that_has_keys_is_not_asked_for_sealed_memories() -> None:
+async def test_existing_keys_skip_the_memory_check() -> None:
     replicas = Replicas()
-    await replicas.writing("bob")
+    await replicas.get_key("bob")
 
     async def has_sealed() -> bool:
         raise AssertionError
@@ -482,32 +492,32 @@ async def test_an_agent_that_has_keys_is_not_asked_for_sealed_memories() -> None
     await replicas.one.get_or_create_key(replace(replicas.keys, has_sealed=has_sealed), PERSONAL, "ada")
 
 
-async def test_a_write_whose_answer_is_lost_leaves_one_key() -> None:
+async def test_lost_write_response_leaves_one_key() -> None:
     replicas = Replicas()
     replicas.shards.lost = TransientError("no answer")
-    await unavailable(replicas.writing())
+    await expect_unavailable(replicas.get_key())
 
-    key = await replicas.writing()
+    key = await replicas.get_key()
 
     assert replicas.shards.texts[RING, "0"].count(PERSONAL) == 1
     assert key.id in replicas.shards.texts[RING, "0"]
 
 
-async def test_who_is_never_ahead_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_endless_conflicts_end_in_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     class Busy(FakeKeyShards):
         async def write(self, shard: Shard) -> str:
             self.calls["write"] += 1
-            # A TransientError as well, which says that the store is away.
+            # Also a TransientError: the store is unavailable.
             raise KubernetesConflict("changed since", status=409, causes=False)
 
     monkeypatch.setattr("agentmemory_operator.zones.shard_cache._WAIT_S", 0)
     replicas = Replicas(shards=Busy())
 
-    assert "concurrently" in str(await unavailable(replicas.writing()))
+    assert "concurrently" in str(await expect_unavailable(replicas.get_key()))
     assert replicas.shards.calls["write"] == MAX_WRITE_ATTEMPTS
 
 
-async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cache_size_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_CACHED_KEYS", 10)
     monkeypatch.setattr(module, "MAX_OPEN_KEYS", 3)
     monkeypatch.setattr(module, "MAX_RINGS", 2)
@@ -523,7 +533,7 @@ async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
     assert 0 < len(ring._shards._results) <= 3
 
 
-async def test_looking_for_a_key_makes_none() -> None:
+async def test_find_key_creates_no_key() -> None:
     clock, shards = FakeClock(), FakeKeyShards()
     one, other = (Keyring(shards, clock) for _ in range(2))
     keys = AgentKeys(RING, FakeWrapping())
@@ -534,7 +544,7 @@ async def test_looking_for_a_key_makes_none() -> None:
     assert await one.find_key(keys, "PERSONAL", "ada") == made
 
 
-async def test_looking_for_a_key_that_is_to_be_replaced_replaces_none() -> None:
+async def test_find_key_rotates_no_key() -> None:
     clock, shards = FakeClock(), FakeKeyShards()
     ring, keys = Keyring(shards, clock), AgentKeys(RING, FakeWrapping())
     made = await ring.get_or_create_key(keys, "PERSONAL", "ada")
@@ -546,7 +556,7 @@ async def test_looking_for_a_key_that_is_to_be_replaced_replaces_none() -> None:
     assert (await ring.get_or_create_key(keys, "PERSONAL", "ada")).id != made.id
 
 
-async def test_names_of_keys_that_are_none_are_not_looked_for_at_every_reading() -> None:
+async def test_unknown_ids_are_cached_and_limited() -> None:
     clock, shards = FakeClock(), FakeKeyShards()
     ring, keys = Keyring(shards, clock), AgentKeys(RING, FakeWrapping())
     made = await ring.get_or_create_key(keys, "PERSONAL", "ada")

@@ -1,4 +1,4 @@
-"""Memories that are sealed again: killed at any call, beside writers, beside whoever destroys their keys."""
+"""Re-encryption of memories: kills at any call, concurrent writes, and concurrent destruction of keys."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -23,14 +23,14 @@ OWNERS = ("ada", "bob", "eve")
 
 @dataclass(slots=True)
 class Life:
-    """Of a process: it is killed at a call to whatever it reaches, by number from 0."""
+    """Lifetime of a process that is killed at one of its calls, counted from 0."""
 
     ends_at: int
     moment: Moment
     calls: int = 0
 
     def over(self, other: object) -> Any:
-        """Pass calls on while it lasts."""
+        """Wrap an object so that calls pass until the process is killed."""
         return _Mortal(other, self)
 
 
@@ -53,7 +53,7 @@ class _Mortal:
 
 @dataclass(slots=True)
 class World:
-    """The points and keys of one agent, which processes come to and leave."""
+    """The points and keys of one agent, used by one process after another."""
 
     points: PointMemory = field(default_factory=PointMemory)
     shards: FakeKeyShards = field(default_factory=FakeKeyShards)
@@ -63,7 +63,7 @@ class World:
     texts: dict[str, str] = field(default_factory=dict)
 
     def keys(self, shards: Any = None) -> ZoneKeys:
-        """Return the keys as a new process has them."""
+        """Return the keys as a new process opens them."""
         keyring = Keyring(shards or self.shards, self.clock)
         return ZoneKeys(
             keyring, AgentKeys(RING, self.wrapping, self._has_sealed, rotate_before_ms=self.before_ms), "bot", "acme"
@@ -79,7 +79,7 @@ class World:
         self.texts[memory_id] = text
 
     async def filled(self, count: int = 5) -> "World":
-        """Store memories, and have the keys replaced from then on."""
+        """Store memories and request the rotation of all keys."""
         for number in range(count):
             await self.store(f"m{number}", f"text {number}", owner=OWNERS[number % 3])
         self.clock.move(ms=1000)
@@ -90,21 +90,21 @@ class World:
         return SealedPoints(points or self.points, "c", self.keys(shards), max_page_size=most)
 
     async def go_on(self, points: Any = None, shards: Any = None) -> int:
-        """Let a new process seal what it can at once."""
+        """Advance the walk in a new process; return the number of memories it encrypted."""
         return await ResealWalks().advance(self.reached(points, shards), self.clock.now_ms())
 
     async def read(self) -> dict[str, str | None]:
-        """Return what a new process reads of every memory."""
+        """Read every memory in a new process; None for a locked one."""
         found = await EncryptingPointStore(self.points, self.keys()).retrieve("c", [*self.texts])  # type: ignore[arg-type]
         rows = [point["payload"] for point in found]
         return {row["id"]: None if is_locked(row) else row["content"] for row in rows}
 
     def sealed_before(self) -> set[str]:
-        """Return the memories that are under older keys."""
+        """Return the ids of memories encrypted with older keys."""
         return {id_ for id_, row in self.points.payloads.items() if row["keyMadeAt"] < self.before_ms}
 
 
-async def test_a_walk_seals_all_again_page_by_page_and_then_finds_nothing() -> None:
+async def test_walk_reencrypts_all_pages_once() -> None:
     world = await World().filled()
     vectors, keys = dict(world.points.vectors), world.shards.texts[RING, "0"]
 
@@ -119,7 +119,7 @@ async def test_a_walk_seals_all_again_page_by_page_and_then_finds_nothing() -> N
     assert keys.count("PERSONAL") * 2 == world.shards.texts[RING, "0"].count("PERSONAL")
 
 
-async def test_where_nothing_is_to_be_replaced_nobody_reads_anything() -> None:
+async def test_walk_without_rotation_reads_nothing() -> None:
     world = World()
     await world.store("m0", "text", owner="ada")
     life = Life(0, "before")
@@ -130,7 +130,7 @@ async def test_where_nothing_is_to_be_replaced_nobody_reads_anything() -> None:
     assert life.calls == 0
 
 
-async def test_one_call_does_a_bounded_part_and_the_next_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_each_call_advances_a_bounded_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_PAGES_PER_CALL", 2)
     world = await World().filled(9)
     walks, reached = ResealWalks(), world.reached()
@@ -141,7 +141,9 @@ async def test_one_call_does_a_bounded_part_and_the_next_goes_on(monkeypatch: py
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-async def test_killed_at_any_call_it_leaves_all_readable_and_another_goes_on(moment: Moment) -> None:
+async def test_kill_at_any_call_leaves_all_readable(moment: Moment) -> None:
+    """Another process then completes the walk."""
+
     for number in range(100):
         world = await World().filled()
         life = Life(number, moment)
@@ -161,7 +163,7 @@ async def test_killed_at_any_call_it_leaves_all_readable_and_another_goes_on(mom
     raise AssertionError("a walk through five memories takes a hundred calls")
 
 
-async def test_what_somebody_writes_meanwhile_stays() -> None:
+async def test_concurrent_write_is_kept() -> None:
     world = await World().filled()
     event = Event(at=writes, act=lambda: world.store("m0", "changed", owner="ada", rev=2))
 
@@ -173,7 +175,7 @@ async def test_what_somebody_writes_meanwhile_stays() -> None:
 
 
 @pytest.mark.parametrize("after", [False, True])
-async def test_what_is_destroyed_meanwhile_is_read_by_nobody(after: bool) -> None:
+async def test_concurrently_destroyed_key_stays_destroyed(after: bool) -> None:
     world = await World().filled()
     event = Event(at=writes, act=lambda: world.keys().destroy("ada", ["PERSONAL"]), after=after)
 
@@ -185,7 +187,7 @@ async def test_what_is_destroyed_meanwhile_is_read_by_nobody(after: bool) -> Non
     assert world.shards.texts[RING, "0"].count("PERSONAL") == 4
 
 
-async def test_several_at_once_write_each_memory_once() -> None:
+async def test_concurrent_walks_write_each_memory_once() -> None:
     world = await World().filled(20)
 
     await asyncio.gather(*(world.go_on() for _ in range(4)))
@@ -194,13 +196,13 @@ async def test_several_at_once_write_each_memory_once() -> None:
     assert await world.read() == world.texts
 
 
-async def test_a_shard_that_is_lost_keeps_no_other_from_it_and_nothing_is_written() -> None:
+async def test_lost_shard_pauses_the_walk_without_writes() -> None:
     world = await World().filled()
     payloads = {id_: dict(row) for id_, row in world.points.payloads.items()}
     kept = world.shards.texts.pop((RING, "0")), world.shards.versions.pop((RING, "0"))
     walks, reached = ResealWalks(), world.reached()
 
-    # One page of two is found locked a call.
+    # Each call finds one page of two memories, all locked.
     assert [await walks.advance(reached, world.clock.now_ms()) for _ in range(4)] == [0, 0, 0, 0]
     assert world.points.payloads == payloads
     world.shards.texts[RING, "0"], world.shards.versions[RING, "0"] = kept
@@ -209,7 +211,7 @@ async def test_a_shard_that_is_lost_keeps_no_other_from_it_and_nothing_is_writte
     assert await world.read() == world.texts
 
 
-async def test_walks_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stored_walks_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_WALKS", 1)
     world = await World().filled()
     walks = ResealWalks()

@@ -1,4 +1,4 @@
-"""Another wrapping key: every data key comes under it, none is lost, made or brought back on the way."""
+"""Rewrapping of all data keys with a new wrapping key."""
 
 import base64
 import os
@@ -20,7 +20,7 @@ USERS = [f"user-{number}" for number in range(80)]
 
 
 class Bench:
-    """An agent whose users have keys in several shards, and replicas that use them."""
+    """An agent with the keys of its users in several shards, and replicas that use them."""
 
     def __init__(self) -> None:
         self.shards, self.wrapping, self.clock = FakeKeyShards(), FakeWrapping(), FakeClock()
@@ -36,7 +36,7 @@ class Bench:
             self.ids[user] = (await replica.get_or_create_key(self.keys, "PERSONAL", user)).id
 
     async def material(self) -> dict[str, bytes]:
-        """Return what every key is, as a replica that just started opens it."""
+        """Return the material of every key, as a new replica unwraps it."""
         found = await self.replica().read_keys(self.keys, self.ids.values())
         return {key_id: key.cipher_key + key.mac for key_id, key in found.items()}
 
@@ -52,7 +52,7 @@ class Bench:
         return await rewrap(self.shards, RING, self.wrapping.keys)
 
 
-async def test_every_key_comes_under_the_current_one_and_is_what_it_was() -> None:
+async def test_rewrap_covers_every_key_and_keeps_material() -> None:
     bench = Bench()
     await bench.fill()
     before = await bench.material()
@@ -66,7 +66,7 @@ async def test_every_key_comes_under_the_current_one_and_is_what_it_was() -> Non
     assert await bench.material() == before
 
 
-async def test_what_is_done_is_not_written_again() -> None:
+async def test_rewrap_is_idempotent() -> None:
     bench = Bench()
     await bench.fill()
     bench.wrapping.rotate()
@@ -77,7 +77,7 @@ async def test_what_is_done_is_not_written_again() -> None:
     assert bench.shards.calls["write"] == writes
 
 
-async def test_another_agent_s_keys_are_left_alone() -> None:
+async def test_rewrap_ignores_other_agents() -> None:
     bench, other = Bench(), Ring("elsewhere", RING.agent)
     await bench.fill(USERS[:1])
     await bench.replica().get_or_create_key(agent_keys(other), "PERSONAL", "ada")
@@ -90,7 +90,7 @@ async def test_another_agent_s_keys_are_left_alone() -> None:
 
 
 @pytest.mark.parametrize("survived", range(6))
-async def test_who_is_killed_at_any_write_leaves_what_the_next_one_ends(survived: int) -> None:
+async def test_next_run_completes_after_any_kill(survived: int) -> None:
     bench = Bench()
     await bench.fill()
     before = await bench.material()
@@ -123,8 +123,8 @@ async def test_who_is_killed_at_any_write_leaves_what_the_next_one_ends(survived
     assert await bench.material() == before
 
 
-class Meanwhile(FakeKeyShards):
-    """Lets somebody else be ahead of the next write."""
+class ConcurrentKeyShards(FakeKeyShards):
+    """Runs a concurrent change before the next write."""
 
     ahead: object = None
 
@@ -135,9 +135,11 @@ class Meanwhile(FakeKeyShards):
         return await FakeKeyShards.write(self, shard)
 
 
-async def test_a_key_that_is_destroyed_meanwhile_does_not_come_back_and_one_that_is_made_stays() -> None:
+async def test_concurrent_changes_are_kept() -> None:
+    """A destroyed key is not restored; a created key is kept."""
+
     bench = Bench()
-    bench.shards = Meanwhile()
+    bench.shards = ConcurrentKeyShards()
     await bench.fill(USERS[:5])
     bench.wrapping.rotate()
 
@@ -155,7 +157,7 @@ async def test_a_key_that_is_destroyed_meanwhile_does_not_come_back_and_one_that
     assert await bench.fingerprints() == {bench.wrapping.keys.fingerprint}
 
 
-async def test_a_write_whose_answer_was_lost_is_found_done() -> None:
+async def test_lost_write_response_is_recovered() -> None:
     bench = Bench()
     await bench.fill(USERS[:3])
     before = await bench.material()
@@ -169,10 +171,10 @@ async def test_a_write_whose_answer_was_lost_is_found_done() -> None:
     assert await bench.material() == before
 
 
-async def test_of_many_writers_nobody_is_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_endless_conflicts_end_in_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_WAIT_S", 0)
     bench = Bench()
-    bench.shards = Meanwhile()
+    bench.shards = ConcurrentKeyShards()
     await bench.fill(USERS[:1])
     bench.wrapping.rotate()
 
@@ -186,7 +188,7 @@ async def test_of_many_writers_nobody_is_waited_for_without_end(monkeypatch: pyt
         await bench.rewrap()
 
 
-async def test_keys_under_a_wrapping_key_that_the_secret_has_not_stay_as_they_are_and_are_told() -> None:
+async def test_unknown_wrapping_key_is_reported() -> None:
     bench = Bench()
     await bench.fill(USERS[:3])
     lost = bench.wrapping.keys
@@ -201,7 +203,7 @@ async def test_keys_under_a_wrapping_key_that_the_secret_has_not_stay_as_they_ar
     assert (await bench.rewrap()).rewrapped == 3
 
 
-async def test_a_key_that_was_changed_where_it_is_kept_keeps_no_other_from_coming_along() -> None:
+async def test_corrupt_key_does_not_block_the_others() -> None:
     bench = Bench()
     await bench.fill(USERS[:3])
     shard = await bench.shards.read(RING, shard_at("0", 0))
@@ -218,7 +220,7 @@ async def test_a_key_that_was_changed_where_it_is_kept_keeps_no_other_from_comin
     assert broken in census.trouble
 
 
-async def test_a_shard_that_holds_no_keys_keeps_no_other_from_coming_along() -> None:
+async def test_corrupt_shard_does_not_block_the_others() -> None:
     bench = Bench()
     await bench.fill()
     names = await bench.shards.list_names(RING)
@@ -232,7 +234,7 @@ async def test_a_shard_that_holds_no_keys_keeps_no_other_from_coming_along() -> 
     assert bench.shards.texts[RING, names[1]] == "{}"
 
 
-async def test_shards_that_are_gone_are_named_by_those_that_lead_to_them() -> None:
+async def test_missing_shards_are_named_by_their_parents() -> None:
     bench = Bench()
     await bench.fill()
     _, gone, *_ = await bench.shards.list_names(RING)

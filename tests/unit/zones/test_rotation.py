@@ -1,4 +1,4 @@
-"""Data keys that are replaced: by whoever writes, for all owners of a shard at once, and with the hashes of before."""
+"""Rotation of data keys: by the next writer, for a whole shard at once, with the same hash keys."""
 
 import asyncio
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ ZONE = "PERSONAL"
 
 @dataclass(slots=True)
 class Rotating:
-    """Two replicas over one store, of which the second may not know yet that keys are to be replaced."""
+    """Two replicas over one store; the second may not have the rotation request yet."""
 
     shards: FakeKeyShards = field(default_factory=FakeKeyShards)
     clock: FakeClock = field(default_factory=FakeClock)
@@ -34,15 +34,15 @@ class Rotating:
         self.before = self.keys = AgentKeys(RING, self.wrapping)
 
     def rotate(self, *, in_ms: int = 0) -> None:
-        """Have all keys there are replaced."""
+        """Request the rotation of all existing keys."""
         self.clock.move(ms=1000)
         self.keys = replace(self.before, rotate_before_ms=self.clock.now_ms() + in_ms)
 
-    async def made(self, owners: Iterable[str]) -> dict[str, DataKey]:
+    async def create_keys(self, owners: Iterable[str]) -> dict[str, DataKey]:
         return {owner: await self.one.get_or_create_key(self.keys, ZONE, owner) for owner in owners}
 
 
-async def test_a_writer_replaces_a_key_and_what_it_sealed_is_read_and_found_as_before() -> None:
+async def test_writer_rotates_key_and_keeps_hashes() -> None:
     it = Rotating()
     old = await it.one.get_or_create_key(it.keys, ZONE, "ada")
     it.rotate()
@@ -58,7 +58,7 @@ async def test_a_writer_replaces_a_key_and_what_it_sealed_is_read_and_found_as_b
     assert await it.one.find_active_key(it.keys, old.id) == new == await it.one.find_active_key(it.keys, new.id)
 
 
-async def test_a_replica_that_does_not_know_yet_goes_on_and_one_that_does_replaces_no_new_key() -> None:
+async def test_uninformed_replica_keeps_using_old_key() -> None:
     it = Rotating()
     old = await it.other.get_or_create_key(it.before, ZONE, "ada")
     it.rotate()
@@ -69,7 +69,7 @@ async def test_a_replica_that_does_not_know_yet_goes_on_and_one_that_does_replac
     assert await it.other.get_or_create_key(it.before, ZONE, "ada") == new
 
 
-async def test_of_many_who_replace_at_once_one_does() -> None:
+async def test_concurrent_writers_rotate_once() -> None:
     it = Rotating()
     await it.one.get_or_create_key(it.keys, ZONE, "ada")
     await it.other.get_or_create_key(it.keys, ZONE, "ada")
@@ -83,7 +83,7 @@ async def test_of_many_who_replace_at_once_one_does() -> None:
     assert it.shards.texts[RING, "0"].count(ZONE) == 2
 
 
-async def test_a_time_to_come_replaces_nothing_until_then_and_each_key_once() -> None:
+async def test_future_rotation_time_is_awaited() -> None:
     it = Rotating()
     old = await it.one.get_or_create_key(it.keys, ZONE, "ada")
     it.rotate(in_ms=5000)
@@ -97,14 +97,16 @@ async def test_a_time_to_come_replaces_nothing_until_then_and_each_key_once() ->
     assert await it.one.get_or_create_key(it.keys, ZONE, "ada") == new
 
 
-async def test_one_write_replaces_the_keys_of_a_whole_shard_closed_or_not_and_adds_no_owner_to_it() -> None:
+async def test_one_write_rotates_a_whole_shard() -> None:
+    """Closed shards included. The rotation adds no owner to a shard."""
+
     it = Rotating()
     owners = [f"user-{number}" for number in range(MAX_SHARD_KEYS + 4)]
-    old = await it.made(owners)
+    old = await it.create_keys(owners)
     it.rotate()
     writes = it.shards.calls["write"]
 
-    new = await it.made(owners)
+    new = await it.create_keys(owners)
 
     names = {key.id: key.id[: int(key.id[0]) + 1] for key in (*old.values(), *new.values())}
     assert [names[new[owner].id] for owner in owners] == [names[old[owner].id] for owner in owners]
@@ -113,9 +115,9 @@ async def test_one_write_replaces_the_keys_of_a_whole_shard_closed_or_not_and_ad
     assert (await it.one.get_or_create_key(it.keys, ZONE, "late")).id[0] == "1"
 
 
-async def test_destroying_takes_all_keys_of_an_owner_and_none_comes_back() -> None:
+async def test_destroy_removes_old_and_new_keys() -> None:
     it = Rotating()
-    old = await it.made(["ada", "bob"])
+    old = await it.create_keys(["ada", "bob"])
     it.rotate()
     await it.one.get_or_create_key(it.keys, ZONE, "bob")
 
@@ -129,7 +131,7 @@ async def test_destroying_takes_all_keys_of_an_owner_and_none_comes_back() -> No
     assert (await it.other.get_or_create_key(it.keys, ZONE, "ada")).mac != old["ada"].mac
 
 
-async def test_a_key_that_was_destroyed_while_it_is_replaced_stays_gone() -> None:
+async def test_key_destroyed_during_rotation_is_not_restored() -> None:
     it = Rotating()
     old = await it.one.get_or_create_key(it.keys, ZONE, "ada")
     it.rotate()
@@ -140,7 +142,7 @@ async def test_a_key_that_was_destroyed_while_it_is_replaced_stays_gone() -> Non
     assert (await it.one.get_or_create_key(it.keys, ZONE, "ada")).mac != old.mac
 
 
-async def test_a_key_under_an_unknown_wrapping_key_is_left_and_keeps_no_other_from_it() -> None:
+async def test_unknown_wrapping_key_does_not_block_others() -> None:
     it = Rotating()
     old = await it.one.get_or_create_key(it.keys, ZONE, "ada")
     it.wrapping.keys = WrappingKeys(bytes(32))
@@ -156,7 +158,7 @@ async def test_a_key_under_an_unknown_wrapping_key_is_left_and_keeps_no_other_fr
     assert new.id in shard.entries
 
 
-async def test_without_room_the_old_key_stays_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_full_shard_keeps_the_old_key(monkeypatch: pytest.MonkeyPatch) -> None:
     it = Rotating()
     old = await it.one.get_or_create_key(it.keys, ZONE, "ada")
     it.rotate()
@@ -167,7 +169,7 @@ async def test_without_room_the_old_key_stays_in_use(monkeypatch: pytest.MonkeyP
     assert it.shards.calls["write"] == 1
 
 
-async def test_a_replacement_whose_answer_is_lost_is_found() -> None:
+async def test_lost_rotation_response_is_recovered() -> None:
     it = Rotating()
     old = await it.one.get_or_create_key(it.keys, ZONE, "ada")
     it.rotate()
@@ -181,7 +183,7 @@ async def test_a_replacement_whose_answer_is_lost_is_found() -> None:
     assert it.shards.texts[RING, "0"].count(ZONE) == 2
 
 
-async def test_the_wrapping_key_is_rotated_beside() -> None:
+async def test_wrapping_key_rotates_independently() -> None:
     it = Rotating()
     old = await it.one.get_or_create_key(it.keys, ZONE, "ada")
     it.wrapping.rotate()

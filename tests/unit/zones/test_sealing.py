@@ -1,4 +1,4 @@
-"""What of a payload is sealed by zone, and to what the sealed text is bound."""
+"""Encrypted payload fields by zone, and the associated data of the ciphertext."""
 
 import pytest
 
@@ -32,7 +32,7 @@ MEMORY = MemoryRecord(
 )
 
 
-# What docs/zones.md calls plain in every zone: what it is, whose, when, and what it is linked to.
+# Plain in every zone, as in docs/zones.md: type, owner, times and links.
 OPEN = {
     "accessCount",
     "agentId",
@@ -81,7 +81,7 @@ OPEN = {
 }
 
 
-def test_it_is_decided_of_every_field_whether_a_zone_seals_it() -> None:
+def test_every_field_is_open_or_encrypted() -> None:
     fields = set(PAYLOAD_KEYS.values())
 
     assert fields - sealed_keys("SENSITIVE") <= OPEN, "name it as sealed in zones/rules/sealing.py, or here as open"
@@ -90,7 +90,7 @@ def test_it_is_decided_of_every_field_whether_a_zone_seals_it() -> None:
 
 
 @pytest.mark.parametrize("zone", ZONES)
-def test_what_is_split_off_comes_back_whole(zone: str) -> None:
+def test_split_and_merge_round_trip(zone: str) -> None:
     payload = payload_of(MEMORY) | {"zone": zone}
 
     plain, inner = split_encrypted(payload)
@@ -99,7 +99,7 @@ def test_what_is_split_off_comes_back_whole(zone: str) -> None:
     assert merge_decrypted(plain | {SEALED_KEY: "text"}, inner) == payload
 
 
-def test_a_payload_whose_text_was_not_opened_is_a_locked_memory_without_content() -> None:
+def test_unopened_payload_is_a_locked_memory() -> None:
     plain, _ = split_encrypted(payload_of(MEMORY) | {"zone": "SENSITIVE"})
 
     record = record_of(plain | {SEALED_KEY: "text"})
@@ -108,7 +108,7 @@ def test_a_payload_whose_text_was_not_opened_is_a_locked_memory_without_content(
     assert record_of(payload_of(MEMORY)) == MEMORY
 
 
-def test_a_text_is_bound_to_agent_user_memory_and_zone() -> None:
+def test_associated_data_covers_all_identifiers() -> None:
     payload = {"userId": "u", "id": "m", "zone": "PERSONAL"}
 
     others = [{"userId": "v"}, {"id": "n"}, {"zone": "SENSITIVE"}]
@@ -122,15 +122,15 @@ def test_a_text_is_bound_to_agent_user_memory_and_zone() -> None:
 
 
 @pytest.mark.parametrize("text", [None, "", "no dot", "id.not base64!", 7, ["id.QQ=="], "id.QQ="])
-def test_what_is_no_sealed_text_has_no_envelope(text: object) -> None:
+def test_malformed_text_has_no_envelope(text: object) -> None:
     assert parse_envelope({SEALED_KEY: text}) is None
 
 
-def test_an_envelope_is_read_as_it_was_written() -> None:
+def test_envelope_round_trip() -> None:
     envelope = Envelope("0123", b"\x00\xff")
 
     assert parse_envelope({SEALED_KEY: envelope.text()}) == envelope
 
 
-def test_zones_ascend_from_none() -> None:
+def test_zones_are_ordered_from_none() -> None:
     assert [rank_of(zone) for zone in (None, "other", "PROFESSIONAL", "PERSONAL", "SENSITIVE")] == [0, 0, 1, 2, 3]

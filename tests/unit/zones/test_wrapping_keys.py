@@ -1,4 +1,4 @@
-"""Wrapping keys: read from a Secret, rotated, and bound to whose data key it is."""
+"""Wrapping keys: parsing, rotation, and their binding to the identity of the data key."""
 
 import base64
 import os
@@ -21,7 +21,7 @@ def wrapped(keys: WrappingKeys | None = None) -> KeyEntry:
     return (keys or WrappingKeys(OLD)).wrap(KEY_ID, MATERIAL, zone="PERSONAL", scope=scope, at=1)
 
 
-def test_a_key_is_unwrapped_by_the_current_one_and_by_that_of_before() -> None:
+def test_unwrap_with_current_or_previous_key() -> None:
     entry = wrapped()
 
     assert WrappingKeys(OLD).unwrap(KEY_ID, entry) == MATERIAL
@@ -30,7 +30,7 @@ def test_a_key_is_unwrapped_by_the_current_one_and_by_that_of_before() -> None:
         WrappingKeys(NEW).unwrap(KEY_ID, entry)
 
 
-def test_rewrapping_changes_what_it_is_under_and_nothing_else() -> None:
+def test_rewrap_changes_only_the_wrapping() -> None:
     entry = wrapped()
 
     again = WrappingKeys(NEW, OLD).rewrap(KEY_ID, entry)
@@ -48,12 +48,12 @@ def test_rewrapping_changes_what_it_is_under_and_nothing_else() -> None:
         (KEY_ID, {"scope": scope_hash("PERSONAL", "bob")}),
     ],
 )
-def test_a_wrapped_key_in_anothers_place_does_not_open(key_id: str, change: dict[str, str]) -> None:
+def test_moved_wrapped_key_does_not_open(key_id: str, change: dict[str, str]) -> None:
     with pytest.raises(KeysUnavailable, match="backup"):
         WrappingKeys(OLD).unwrap(key_id, replace(wrapped(), **change))
 
 
-def test_the_values_of_a_secret_are_read() -> None:
+def test_secret_values_are_parsed() -> None:
     current, previous = new_wrapping_key(), new_wrapping_key()
 
     keys = parse_wrapping_keys(f"{current}\n", previous, secret="agents/zones", key="key")
@@ -62,7 +62,7 @@ def test_the_values_of_a_secret_are_read() -> None:
 
 
 @pytest.mark.parametrize("value", ["", "short", "c2hvcnQ=", "!" * 44, "A" * 4000, "\u00e9" * 44])
-def test_what_is_no_key_is_refused_and_not_repeated(value: str) -> None:
+def test_invalid_value_is_rejected_without_echo(value: str) -> None:
     for current, previous in ((value, None), (new_wrapping_key(), value)):
         with pytest.raises(SpecInvalid, match="openssl rand") as raised:
             parse_wrapping_keys(current, previous, secret="agents/zones", key="key")
@@ -71,13 +71,13 @@ def test_what_is_no_key_is_refused_and_not_repeated(value: str) -> None:
         assert not value or value not in str(raised.value)
 
 
-def test_a_key_that_is_not_there_is_missing() -> None:
+def test_absent_key_is_reported_missing() -> None:
     with pytest.raises(SpecInvalid, match="agents/zones") as raised:
         parse_wrapping_keys(None, new_wrapping_key(), secret="agents/zones", key="key")
 
     assert raised.value.reason == "WrappingKeyMissing"
 
 
-def test_no_key_shows_in_text() -> None:
+def test_repr_hides_the_keys() -> None:
     assert "\\x" not in repr(WrappingKeys(OLD, NEW))
     assert wrapped().wrapped not in repr(wrapped())

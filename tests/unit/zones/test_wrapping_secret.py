@@ -1,4 +1,4 @@
-"""The wrapping keys of an agent, by its Secret."""
+"""Reading the wrapping keys of an agent from its Secret."""
 
 import base64
 
@@ -21,13 +21,13 @@ async def read(**values: str) -> WrappingKeys:
     return await read_wrapping_keys(FakeSecrets(held), "agents", ZONES)
 
 
-async def test_both_keys_of_the_secret_are_read() -> None:
+async def test_both_keys_are_read() -> None:
     found = await read(wrapping=CURRENT, wrapping_previous=PREVIOUS)
 
     assert (found.current, found.previous) == (base64.b64decode(CURRENT), base64.b64decode(PREVIOUS))
 
 
-async def test_the_key_of_before_may_be_missing_and_the_one_in_force_may_not() -> None:
+async def test_only_the_previous_key_is_optional() -> None:
     assert (await read(wrapping=CURRENT)).previous is None
     with pytest.raises(SpecInvalid, match="agents/zones") as missing:
         await read(wrapping_previous=CURRENT)
@@ -36,7 +36,7 @@ async def test_the_key_of_before_may_be_missing_and_the_one_in_force_may_not() -
 
 
 class Failing(FakeSecrets):
-    """Fails for the key of before, or for both."""
+    """Fails for the previous key, or for both."""
 
     error: TransientError = TransientError("no answer")
     fails_for: tuple[str, ...] = ("wrapping.previous",)
@@ -49,7 +49,7 @@ class Failing(FakeSecrets):
 
 @pytest.mark.parametrize("are_handed_over", [False, True])
 @pytest.mark.parametrize("error", [TransientError("no answer"), LeadershipLost("another leads")])
-async def test_what_cannot_be_read_now_is_not_taken_for_missing(error: TransientError, are_handed_over: bool) -> None:
+async def test_unreadable_key_is_not_missing(error: TransientError, are_handed_over: bool) -> None:
     away = Failing()
     away.error, away.fails_for = error, ("wrapping",)
 
@@ -57,7 +57,7 @@ async def test_what_cannot_be_read_now_is_not_taken_for_missing(error: Transient
         await read_wrapping_keys(away, "agents", ZONES, are_shared=are_handed_over)
 
 
-async def test_the_key_of_before_counts_as_missing_only_of_what_is_handed_over() -> None:
+async def test_unreadable_shared_previous_key_is_optional() -> None:
     assert (await read_wrapping_keys(Failing(), "agents", ZONES, are_shared=True)).previous is None
     with pytest.raises(TransientError, match="no answer"):
         await read_wrapping_keys(Failing(), "agents", ZONES)

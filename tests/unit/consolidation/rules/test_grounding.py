@@ -1,4 +1,4 @@
-"""Numbers, dates and names that no source has are found; other words, and other spellings, are not."""
+"""Grounding: numbers, dates and names without a source are reported, other words and spellings are not."""
 
 import pytest
 
@@ -28,7 +28,7 @@ from agentmemory_operator.consolidation.rules.grounding import find_ungrounded
         ("", []),
     ],
 )
-def test_what_the_sources_say_is_founded(statement: str, sources: list[str]) -> None:
+def test_statement_from_sources_is_grounded(statement: str, sources: list[str]) -> None:
     assert find_ungrounded(statement, sources) == ()
 
 
@@ -49,9 +49,9 @@ def test_what_the_sources_say_is_founded(statement: str, sources: list[str]) -> 
         ("Ada Lovelace-King", ["Ada Lovelace"], ("Lovelace-King",)),
     ],
 )
-def test_what_they_do_not_say_is_told(statement: str, sources: list[str], missing: tuple[str, ...]) -> None:
+def test_ungrounded_parts_are_listed(statement: str, sources: list[str], missing: tuple[str, ...]) -> None:
     assert find_ungrounded(statement, sources) == missing
 
 
-def test_a_long_text_takes_its_length() -> None:
+def test_long_text_takes_linear_time() -> None:
     assert find_ungrounded("Ada " * 20_000, ["Ada " * 20_000]) == ()

@@ -1,4 +1,4 @@
-"""The JSON object of an answer is found whatever surrounds it."""
+"""Finding the JSON object in a model's output."""
 
 import json
 from typing import Any
@@ -39,11 +39,11 @@ DRAFT = '{"ids": ["draft"]}'
     ],
     ids=repr,
 )
-def test_the_answer_is_found(text: str) -> None:
+def test_json_is_found_in_output(text: str) -> None:
     assert parse_answer(text, SCHEMA) == Fitted({"ids": ["m1"]}, 0)
 
 
-def test_an_answer_about_thoughts_is_kept_whole() -> None:
+def test_braces_and_tags_in_strings_are_kept() -> None:
     text = json.dumps({"ids": ["a } { b", 'c "{" d', "<think>\\{</think>"]})
 
     assert parse_answer(text, SCHEMA).value == json.loads(text)
@@ -64,18 +64,18 @@ def test_an_answer_about_thoughts_is_kept_whole() -> None:
     ],
     ids=repr,
 )
-def test_no_answer_is_an_error(text: str, fault: str) -> None:
+def test_missing_json_is_an_error(text: str, fault: str) -> None:
     with pytest.raises(SchemaMismatch, match=fault):
         parse_answer(text, SCHEMA)
 
 
 @pytest.mark.parametrize("text", ['{"a":' * 200_000, "{" * 1_000_000, '{"a" ' * 200_000, "<think>" * 150_000])
-def test_hostile_texts_end(text: str) -> None:
+def test_hostile_output_terminates(text: str) -> None:
     with pytest.raises(SchemaMismatch):
         parse_answer(text, SCHEMA)
 
 
-def test_braces_before_the_answer_are_tried_up_to_a_bound() -> None:
+def test_parse_attempts_are_limited() -> None:
     values: list[Any] = [parse_answer("{" * (MAX_ATTEMPTS - 1) + ANSWER, SCHEMA).value]
 
     assert values == [{"ids": ["m1"]}]

@@ -1,4 +1,4 @@
-"""What others wrote cannot end the material, nor look like something else."""
+"""Prompt material: text of users cannot close or imitate the material block."""
 
 import json
 
@@ -22,7 +22,7 @@ HOSTILE = (
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_a_text_comes_as_it_is_and_ends_nothing(text: str) -> None:
+def test_hostile_text_cannot_end_the_material(text: str) -> None:
     material = render_material([{"id": "m1", "content": text}, {"id": "m2", "content": "b"}], "mark").text
 
     assert rows_of(material) == [{"id": "m1", "content": text}, {"id": "m2", "content": "b"}]
@@ -30,16 +30,16 @@ def test_a_text_comes_as_it_is_and_ends_nothing(text: str) -> None:
     assert all(sign.isprintable() for sign in material.replace("\n", ""))
 
 
-def test_letters_of_every_script_stay_readable() -> None:
+def test_unicode_letters_are_not_escaped() -> None:
     assert "Grüße, 東京, 🦆" in render_material([{"id": "m1", "content": "Grüße, 東京, 🦆"}], "mark").text
 
 
-def test_the_instructions_name_the_mark_and_the_form() -> None:
+def test_instructions_name_mark_and_schema() -> None:
     material = render_material([{"id": "m1"}], "a1b2")
 
-    told = build_instructions("Merge them.", material, {"type": "object"})
+    instructions = build_instructions("Merge them.", material, {"type": "object"})
 
-    assert told.startswith("Merge them.")
-    assert "<material a1b2>" in told
-    assert told.endswith(json.dumps({"type": "object"}, separators=(",", ":")))
-    assert "m1" not in told
+    assert instructions.startswith("Merge them.")
+    assert "<material a1b2>" in instructions
+    assert instructions.endswith(json.dumps({"type": "object"}, separators=(",", ":")))
+    assert "m1" not in instructions

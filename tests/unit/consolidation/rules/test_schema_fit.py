@@ -1,4 +1,4 @@
-"""An answer keeps the parts that match its schema."""
+"""fit(): the parts of a model's output that match the schema."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ SCHEMA = {
         {"name": "Ada", "share": 0.5},
     ],
 )
-def test_a_matching_value_is_kept(value: Any) -> None:
+def test_matching_value_is_kept(value: Any) -> None:
     assert fit(value, SCHEMA) == Fitted(value, 0)
 
 
@@ -60,7 +60,7 @@ def test_a_matching_value_is_kept(value: Any) -> None:
     ],
     ids=str,
 )
-def test_a_part_that_does_not_match_loses_only_itself(value: Any, kept: Any, dropped: int) -> None:
+def test_only_mismatched_part_is_dropped(value: Any, kept: Any, dropped: int) -> None:
     assert fit({"name": "Ada", **value}, SCHEMA) == Fitted({"name": "Ada", **kept}, dropped)
 
 
@@ -76,14 +76,14 @@ def test_a_part_that_does_not_match_loses_only_itself(value: Any, kept: Any, dro
     ],
     ids=str,
 )
-def test_a_required_part_must_match(value: Any, fault: str) -> None:
+def test_required_part_must_match(value: Any, fault: str) -> None:
     with pytest.raises(SchemaMismatch) as raised:
         fit(value, SCHEMA)
 
     assert str(raised.value) == fault
 
 
-def test_an_answer_of_bad_parts_alone_is_not_empty() -> None:
+def test_only_bad_parts_is_an_error() -> None:
     optional = {"type": "object", "properties": {"parts": SCHEMA["properties"]["parts"]}}  # type: ignore[index]
 
     assert fit({}, optional) == fit({"more": 1}, optional) == Fitted({}, 0)
@@ -92,7 +92,7 @@ def test_an_answer_of_bad_parts_alone_is_not_empty() -> None:
         fit({"parts": [{}]}, optional)
 
 
-def test_names_that_differ_in_case_alone_are_told_apart() -> None:
+def test_enum_prefers_exact_case() -> None:
     schema = {"type": "string", "enum": ["note", "Note"], "maxLength": 4}
 
     assert [fit(name, schema).value for name in ("Note", "note", "NOTE")] == ["Note", "note", "note"]

@@ -1,4 +1,4 @@
-"""When something is due, what the annotation may ask for, and how the status tells what came of it."""
+"""Due actions of consolidation, requests by annotation, and the resulting status."""
 
 from typing import Any
 
@@ -38,13 +38,13 @@ def memory(asked: str | None = None, **consolidation: Any) -> AgentMemory:
     return parse_agent_memory(document)
 
 
-def errand(object_: AgentMemory, last: dict[str, Any] | None = None) -> PendingAction | None:
+def pending_action(object_: AgentMemory, last: dict[str, Any] | None = None) -> PendingAction | None:
     return next_action(object_, effective_consolidation(object_), last or {})
 
 
 @pytest.mark.parametrize(("preset", "hour"), [("brain", 6), ("cognitive", 2)])
-def test_a_run_is_due_by_the_schedule_of_its_preset(preset: str, hour: int) -> None:
-    due = errand(memory(preset=preset))
+def test_run_is_due_by_the_preset_schedule(preset: str, hour: int) -> None:
+    due = pending_action(memory(preset=preset))
 
     assert due is not None
     assert 0 <= due.due_ms - parse_time(f"2026-11-25T0{hour}:00:00Z") <= 300_000
@@ -60,14 +60,14 @@ def test_a_run_is_due_by_the_schedule_of_its_preset(preset: str, hour: int) -> N
         pytest.param(lambda: memory(preset="brain", spec={"schedule": "0 0 31 2 *"}), id="a time that never comes"),
     ],
 )
-def test_nothing_is_due_by_itself(object_: Any) -> None:
-    assert errand(object_()) is None
+def test_nothing_is_due_without_schedule(object_: Any) -> None:
+    assert pending_action(object_()) is None
 
 
-def test_a_run_that_is_made_again_has_the_same_id_and_the_next_another() -> None:
+def test_repeated_run_keeps_its_id() -> None:
     object_ = memory(preset="brain")
-    first, again = errand(object_), errand(object_)
-    later = errand(object_, {"time": "2026-11-25T07:00:00Z"})
+    first, again = pending_action(object_), pending_action(object_)
+    later = pending_action(object_, {"time": "2026-11-25T07:00:00Z"})
 
     assert first is not None
     assert first == again
@@ -86,15 +86,15 @@ def test_a_run_that_is_made_again_has_the_same_id_and_the_next_another() -> None
         (f"now reject {RUN}", Action.REJECT, RUN),
     ],
 )
-def test_what_is_asked_for_is_due_once(asked: str, action: Action, run: str | None) -> None:
+def test_request_is_due_once(asked: str, action: Action, run: str | None) -> None:
     object_ = memory(asked)
-    due = errand(object_)
+    due = pending_action(object_)
 
     assert due is not None
     assert (due.action, due.due_ms, due.request) == (action, 0, asked)
     assert run in (None, due.run)
     assert request_annotation("now", action, run) == asked
-    assert errand(object_, {"requested": asked}) is None
+    assert pending_action(object_, {"requested": asked}) is None
 
 
 @pytest.mark.parametrize(
@@ -110,29 +110,29 @@ def test_what_is_asked_for_is_due_once(asked: str, action: Action, run: str | No
         "a b c d",
     ],
 )
-def test_what_the_annotation_may_not_say_asks_for_nothing(asked: str) -> None:
-    assert errand(memory(asked)) is None
+def test_invalid_annotation_requests_nothing(asked: str) -> None:
+    assert pending_action(memory(asked)) is None
 
 
-def test_a_run_is_taken_back_without_a_model_and_none_is_made() -> None:
+def test_undo_needs_no_model() -> None:
     without: dict[str, Any] = {"spec": {"model": None}}
 
-    undo = errand(memory(f"now undo {RUN}", **without))
+    undo = pending_action(memory(f"now undo {RUN}", **without))
     assert undo is not None
     assert undo.action is Action.UNDO
-    assert errand(memory("now", **without)) is None
+    assert pending_action(memory("now", **without)) is None
 
 
-def test_a_run_that_failed_is_made_again_after_a_quarter_of_an_hour() -> None:
+def test_failed_run_is_retried_after_15_minutes() -> None:
     last = {"time": "2026-11-25T06:10:00Z", "action": "Run", "reason": "ModelUnavailable"}
 
-    due = errand(memory(preset="brain"), last)
+    due = pending_action(memory(preset="brain"), last)
 
     assert due is not None
     assert render_second(due.due_ms / 1000) == "2026-11-25T06:25:00Z"
 
 
-def told(last: dict[str, Any], old: dict[str, Any] | None = None, fault: str | None = None) -> dict[str, Any]:
+def status_after(last: dict[str, Any], old: dict[str, Any] | None = None, fault: str | None = None) -> dict[str, Any]:
     status: dict[str, Any] = {"conditions": [{"type": "Ready", "status": "True"}]}
     return with_consolidation(status, ConsolidationState(last, fault=fault), old=old or {}, generation=1, now=CREATED)
 
@@ -150,12 +150,12 @@ DONE = PendingAction(Action.RUN, RUN, 0)
         ({}, Failure("ModelUnavailable", "away"), ("False", "ModelUnavailable")),
     ],
 )
-def test_the_condition_says_what_came_of_the_last_run(
+def test_condition_shows_the_result_of_the_last_run(
     counts: dict[str, Any], failure: Failure | None, expected: tuple[str, str]
 ) -> None:
     last = last_status(DONE, counts, failure, begun_ms=0, took_ms=1_500)
 
-    status = told(last)
+    status = status_after(last)
 
     assert ConsolidationStatus.model_validate(status["lastConsolidation"])
     (condition,) = [one for one in status["conditions"] if one["type"] == "Consolidated"]
@@ -163,20 +163,22 @@ def test_the_condition_says_what_came_of_the_last_run(
     assert without_consolidation(status) == {"conditions": [{"type": "Ready", "status": "True"}]}
 
 
-def test_what_is_asked_of_a_run_leaves_the_condition_of_the_last_one() -> None:
-    before = told(last_status(DONE, {}, None, begun_ms=0, took_ms=0))
+def test_undo_keeps_the_condition() -> None:
+    before = status_after(last_status(DONE, {}, None, begun_ms=0, took_ms=0))
     undone = last_status(PendingAction(Action.UNDO, RUN, 0, "now"), {}, None, begun_ms=0, took_ms=0)
 
-    after = told(undone, before)
+    after = status_after(undone, before)
 
     assert after["conditions"] == before["conditions"]
     assert after["lastConsolidation"]["requested"] == "now"
 
 
-def test_a_schedule_that_can_never_be_followed_is_told_before_any_run() -> None:
+def test_impossible_schedule_is_reported() -> None:
     settings = effective_consolidation(memory(preset="brain", spec={"schedule": "0 0 31 2 *"}))
 
     assert settings is not None
-    (condition,) = [one for one in told({}, fault=settings.fault)["conditions"] if one["type"] == "Consolidated"]
+    (condition,) = [
+        one for one in status_after({}, fault=settings.fault)["conditions"] if one["type"] == "Consolidated"
+    ]
     assert (condition["status"], condition["reason"]) == ("False", "ScheduleRejected")
     assert "spec.consolidation.schedule" in condition["message"]

@@ -1,4 +1,4 @@
-"""Points side by side: of one version or not, equal bit for bit, or written since."""
+"""Comparison of points: equal, differing, or changed since."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ def both(**vectors: Any) -> dict[str, Any]:
         (point(vector=both()), point(), ("keyword vector only in the copy",)),
     ],
 )
-def test_a_point_that_is_not_the_same_at_the_same_revision_differs(copy, live, parts) -> None:
+def test_point_with_equal_revision_can_differ(copy, live, parts) -> None:
     compared = compare_points([copy], [live], WITH_WORDS)
 
     assert compared == SampleResult(equal=(), changed=0, differing=(("a", parts),))
@@ -64,11 +64,11 @@ def test_a_point_that_is_not_the_same_at_the_same_revision_differs(copy, live, p
         (point(deletedAt=9, vector={}), point(deletedAt=9, vector=None)),
     ],
 )
-def test_a_point_is_equal_whatever_the_order_of_its_words_and_what_changes_without_a_revision(copy, live) -> None:
+def test_order_and_unversioned_fields_are_ignored(copy, live) -> None:
     assert compare_points([copy], [live], WITH_WORDS).equal == ("a",)
 
 
-def test_keyword_vectors_count_only_where_both_collections_have_them() -> None:
+def test_keyword_vectors_count_only_if_both_have_them() -> None:
     assert compare_points([point(vector=both())], [point()], WITHOUT_WORDS).equal == ("a",)
 
 
@@ -81,18 +81,20 @@ def test_keyword_vectors_count_only_where_both_collections_have_them() -> None:
         (point(rev=...), [point(rev=..., content="other")]),
     ],
 )
-def test_a_point_that_was_written_or_removed_since_is_not_judged(copy, lives) -> None:
+def test_changed_or_removed_point_is_not_compared(copy, lives) -> None:
     assert compare_points([copy], lives, WITHOUT_WORDS) == SampleResult(equal=(), changed=1, differing=())
 
 
-def test_only_what_differs_again_counts_and_what_is_gone_by_then_was_removed() -> None:
+def test_difference_must_persist_in_second_read() -> None:
+    """A point missing from the second read was removed."""
+
     first = SampleResult(equal=("a",), changed=1, differing=(("b", ("vector",)), ("c", ("tags",)), ("d", ("vector",))))
     again = SampleResult(equal=("b",), changed=0, differing=(("c", ("tags",)),))
 
     assert first.with_second_read(again) == SampleResult(equal=("a", "b"), changed=2, differing=(("c", ("tags",)),))
 
 
-def test_the_draw_is_the_same_in_any_order_and_others_for_another_snapshot() -> None:
+def test_sample_depends_on_seed_not_order() -> None:
     ids = [f"id-{number}" for number in range(50)]
     drawn = []
     for seed, order in (("s", ids), ("s", ids[::-1]), ("t", ids)):
@@ -113,7 +115,7 @@ def test_the_draw_is_the_same_in_any_order_and_others_for_another_snapshot() -> 
         ({"a": 0.5, "b": 0.1}, {"a": 0.5, "c": 0.1}, {"b", "c"}),
     ],
 )
-def test_searches_differ_in_points_and_scores_not_in_the_order_of_equals(copy, live, off) -> None:
+def test_equal_scores_may_differ_in_order(copy, live, off) -> None:
     rows = [[{"id": id_, "score": score} for id_, score in found.items()] for found in (copy, live)]
 
     assert find_score_differences(*rows) == off
@@ -139,7 +141,7 @@ V1, V2 = {"rev": 1, "updatedAt": 10}, {"rev": 2, "updatedAt": 20}
         pytest.param({"a": V1, 7: V2}, {"a": V2, 7: V1}, (7,), {"a": 2}, (), id="of several"),
     ],
 )
-def test_what_differs(
+def test_divergence(
     live: dict[Any, Row], copy: dict[Any, Row], behind: tuple[Any, ...], strayed: Row, extra: tuple[Any, ...]
 ) -> None:
     found = find_divergence(live, copy)
@@ -148,7 +150,7 @@ def test_what_differs(
     assert found.alike == live.keys() - {*behind, *strayed}
 
 
-def test_of_points_read_without_their_versions_all_that_are_in_both_are_alike() -> None:
+def test_points_without_versions_count_as_alike() -> None:
     found = find_divergence({1: {}, 2: {}}, {2: {}, 3: {}})
 
     assert (found.alike, found.behind, found.extra) == ({2}, (1,), (3,))

@@ -1,4 +1,4 @@
-"""What `filters` of a search mean, which of them are refused and where, and which need an index."""
+"""Filters of a search: conditions, errors with their path, and required indexes."""
 
 from typing import Any
 
@@ -69,11 +69,11 @@ def nested(levels: int) -> dict[str, Any]:
         ),
     ],
 )
-def test_filters_become_conditions_of_the_engine(document: dict[str, Any], condition: dict[str, Any]) -> None:
+def test_filters_compile_to_engine_conditions(document: dict[str, Any], condition: dict[str, Any]) -> None:
     assert compiled(document) == condition
 
 
-def test_no_filters_are_no_condition() -> None:
+def test_empty_filters_compile_to_nothing() -> None:
     assert parse_filters({}) is None
 
 
@@ -121,19 +121,19 @@ def test_no_filters_are_no_condition() -> None:
         ({"type": {"in": ["x"] * (MAX_CONDITIONS + 1)}}, f"filters.type.in[{MAX_CONDITIONS}]"),
     ],
 )
-def test_what_is_wrong_is_named_by_its_path(document: dict[str, Any], path: str) -> None:
+def test_error_names_the_path(document: dict[str, Any], path: str) -> None:
     with pytest.raises(RequestInvalid) as raised:
         parse_filters(document)
 
     assert [error.field for error in raised.value.errors] == [path]
 
 
-def test_what_is_just_within_the_bounds_is_read() -> None:
+def test_maximum_depth_and_size_are_accepted() -> None:
     assert parse_filters(nested(MAX_DEPTH - 1)) is not None
     assert parse_filters({"type": {"in": ["x"] * MAX_CONDITIONS}}) is not None
 
 
-ASKED: dict[FieldKind, Any] = {
+FILTER_VALUES: dict[FieldKind, Any] = {
     FieldKind.WORD: "x",
     FieldKind.WORDS: "x",
     FieldKind.NUMBER: {"gte": 1},
@@ -143,8 +143,8 @@ ASKED: dict[FieldKind, Any] = {
 
 @pytest.mark.parametrize("field", FIELDS.values(), ids=FIELDS)
 @pytest.mark.parametrize("asks_for_none", [False, True])
-def test_a_field_is_indexed_as_what_it_holds_or_the_advised_index_serves_it(field: Field, asks_for_none: bool) -> None:
-    criterion = parse_filters({field.name: None if asks_for_none else ASKED[field.kind]})
+def test_advised_index_fits_the_field_type(field: Field, asks_for_none: bool) -> None:
+    criterion = parse_filters({field.name: None if asks_for_none else FILTER_VALUES[field.kind]})
     assert criterion is not None
 
     missing = find_unindexed(criterion, INDEXES)
@@ -181,9 +181,7 @@ def test_a_field_is_indexed_as_what_it_holds_or_the_advised_index_serves_it(fiel
         (None, "geo", None),
     ],
 )
-def test_a_metadata_field_without_a_fitting_index_is_told_with_the_one_to_add(
-    condition: Any, indexed_as: str | None, advised: str | None
-) -> None:
+def test_unindexed_metadata_field_gets_advice(condition: Any, indexed_as: str | None, advised: str | None) -> None:
     criterion = parse_filters({"OR": [{"type": "fact"}, {"NOT": [{"metadata.a": condition}]}]})
     assert criterion is not None
 
@@ -192,7 +190,7 @@ def test_a_metadata_field_without_a_fitting_index_is_told_with_the_one_to_add(
     assert missing == ({"metadata.a": advised} if advised else {})
 
 
-def test_a_field_of_a_memory_without_an_index_is_told_too() -> None:
+def test_unindexed_memory_field_gets_advice() -> None:
     criterion = parse_filters({"author": "ada", "status_value": None, "type": "fact"})
     assert criterion is not None
 

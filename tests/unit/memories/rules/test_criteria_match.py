@@ -1,4 +1,4 @@
-"""Which memories meet a criterion, by our own matcher, and what the engine may be asked instead."""
+"""The built-in filter matcher, and the wider condition that the engine evaluates first."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ HAS_NOTE = {"must_not": [{"is_empty": {"key": "metadata.note"}}]}
 CONTAINS = {"metadata.note": {"contains": "ant"}}
 
 
-def matched(filters: dict[str, Any], payload: dict[str, Any]) -> bool:
+def is_match(filters: dict[str, Any], payload: dict[str, Any]) -> bool:
     criterion = parse_filters(filters)
     assert criterion is not None
     return matches(criterion, payload)
@@ -45,8 +45,8 @@ def note(value: Any) -> dict[str, Any]:
         ({"NOT": [{"subject": "x"}]}, {"zone": "PERSONAL", "subject": "x"}),
     ],
 )
-def test_a_memory_meets_a_filter(filters: dict[str, Any], payload: dict[str, Any]) -> None:
-    assert matched(filters, payload)
+def test_memory_matches_filter(filters: dict[str, Any], payload: dict[str, Any]) -> None:
+    assert is_match(filters, payload)
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,8 @@ def test_a_memory_meets_a_filter(filters: dict[str, Any], payload: dict[str, Any
         ({"tags": "x"}, {"zone": "SENSITIVE", "tags": ["x"]}),
     ],
 )
-def test_a_memory_does_not_meet_a_filter(filters: dict[str, Any], payload: dict[str, Any]) -> None:
-    assert not matched(filters, payload)
+def test_memory_does_not_match_filter(filters: dict[str, Any], payload: dict[str, Any]) -> None:
+    assert not is_match(filters, payload)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_memory_does_not_meet_a_filter(filters: dict[str, Any], payload: dict[
         ({"OR": [CONTAINS, {"NOT": [CONTAINS]}]}, {"must": []}),
     ],
 )
-def test_the_engine_is_asked_for_more_than_a_text_match(filters: dict[str, Any], condition: dict[str, Any]) -> None:
+def test_inexact_filter_compiles_to_wider_condition(filters: dict[str, Any], condition: dict[str, Any]) -> None:
     criterion = parse_filters(filters)
     assert criterion is not None
 
@@ -108,7 +108,7 @@ def test_the_engine_is_asked_for_more_than_a_text_match(filters: dict[str, Any],
         ({"metadata.note": {"gt": "2026-11-21T08:00:00Z"}}, "float"),
     ],
 )
-def test_an_index_of_another_type_is_not_asked(filters: dict[str, Any], index: str) -> None:
+def test_index_of_another_type_is_not_used(filters: dict[str, Any], index: str) -> None:
     criterion = parse_filters(filters)
     assert criterion is not None
 

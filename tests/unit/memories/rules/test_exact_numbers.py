@@ -1,4 +1,4 @@
-"""Which doubles Qdrant's parser changes, and that a payload keeps each of them."""
+"""Doubles that Qdrant's parser changes; a payload keeps each of them."""
 
 import math
 import random
@@ -15,14 +15,14 @@ EDGES = (0.0, -0.0, 5e-324, 2.2250738585072014e-308, 1.7976931348623157e308, 1e2
 
 
 def any_double(generator: random.Random) -> float:
-    """Return a double drawn evenly over the bit patterns of finite ones."""
+    """Return a finite double, uniform over the bit patterns."""
     while not math.isfinite(value := struct.unpack("d", generator.randbytes(8))[0]):
         pass
     return float(value)
 
 
 def bits(value: Any) -> Any:
-    """Return a value in which each double is its bits: -0.0 and 0.0 are equal otherwise."""
+    """Replace each double by its bits, as -0.0 and 0.0 compare equal."""
     match value:
         case float():
             return struct.pack("d", value)
@@ -51,13 +51,13 @@ def test_a_payload_keeps_every_double() -> None:
 
 
 @pytest.mark.parametrize("value", EDGES)
-def test_an_edge_of_the_doubles_is_kept(value: float) -> None:
+def test_edge_value_is_kept(value: float) -> None:
     payload = {"confidence": value, "metadata": {"list": [value, CHANGED]}}
 
     assert bits(decode_numbers(dict(encode_numbers(payload)))) == bits(payload)
 
 
-def test_what_is_stored_is_near_and_not_changed_again() -> None:
+def test_stored_float_is_near_and_stable() -> None:
     generator = random.Random(42)
     values = [any_double(generator) for _ in range(5_000)]
     stored = [find_stored_float(value) for value in values]
@@ -67,7 +67,7 @@ def test_what_is_stored_is_near_and_not_changed_again() -> None:
     assert all(math.isclose(one, other, rel_tol=1e-13) for one, other in zip(values, stored, strict=True))
 
 
-def test_a_partial_payload_takes_an_earlier_text_away() -> None:
+def test_partial_update_removes_old_exact_text() -> None:
     before = dict(encode_numbers({"importance": CHANGED, "confidence": CHANGED}))
     after = decode_numbers(before | dict(encode_numbers({"importance": 0.5}, is_part=True)))
 

@@ -1,4 +1,4 @@
-"""What a verification finds, and how it is said."""
+"""Findings of a verification, and their messages."""
 
 from dataclasses import replace
 
@@ -34,13 +34,13 @@ from agentmemory_operator.spec.kinds.conditions import ConditionState
         ),
     ],
 )
-def test_a_sample_s_finding_counts_and_names_fields_never_contents(compared, is_good, message) -> None:
+def test_sample_finding_names_fields_not_contents(compared, is_good, message) -> None:
     finding = judge_sample(compared)
 
     assert (finding.is_good, finding.message) == (is_good, message)
 
 
-def test_missing_points_are_counted_and_the_first_named() -> None:
+def test_missing_points_are_counted_with_examples() -> None:
     faults = {"from before the snapshot are missing": ["a", "b", "c", "d"]}
 
     finding = judge_missing(7, faults, removed=2)
@@ -49,7 +49,7 @@ def test_missing_points_are_counted_and_the_first_named() -> None:
     assert finding.message == "4 points from before the snapshot are missing: a, b, c and 1 more"
 
 
-def test_each_fault_of_points_is_told() -> None:
+def test_each_fault_is_in_the_message() -> None:
     finding = judge_missing(4, {"are missing": ["a"], "are older": [], "are too much": [7, "c"]})
 
     assert (finding.is_good, finding.ids) == (False, ("a", "7", "c"))
@@ -68,11 +68,11 @@ def test_each_fault_of_points_is_told() -> None:
         (8, 5, 7, 1, 0),
     ],
 )
-def test_a_number_lies_between_two_counts_or_off_by_more_than_was_changed(found, before, after, changed, off) -> None:
+def test_distance_outside_range_allows_changes(found, before, after, changed, off) -> None:
     assert distance_outside(found, before, after, changed=changed) == off
 
 
-def test_points_removed_since_are_no_fault() -> None:
+def test_removed_points_are_no_fault() -> None:
     assert judge_missing(7, {}, removed=2) == CheckFinding(
         check=Check.MISSING, is_good=True, message="7 points are in both, 2 removed since", compared=9
     )
@@ -107,7 +107,5 @@ LATE = CheckFinding(check=Check.RESTORE, is_good=False, message="the server does
         ),
     ],
 )
-def test_a_condition_says_what_is_wrong_and_never_true_where_nothing_was_proven(
-    verdict, status, reason, message
-) -> None:
+def test_condition_is_never_true_without_proof(verdict, status, reason, message) -> None:
     assert verdict.state == ConditionState(VERIFIED_CONDITION, status, reason, message)

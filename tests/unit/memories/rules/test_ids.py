@@ -1,4 +1,4 @@
-"""Ids."""
+"""Ids of memories."""
 
 import random
 import uuid
@@ -10,19 +10,19 @@ from agentmemory_operator.memories.rules.ids import is_id, keyed_id, time_ordere
 NOW_MS = 1_795_000_000_000
 
 
-def test_ids_of_one_batch_sort_as_they_were_given() -> None:
+def test_ids_of_a_batch_keep_its_order() -> None:
     ids = [time_ordered_id(NOW_MS, place, randomness=random.getrandbits(62)) for place in range(1000)]
 
     assert ids == sorted(ids)
 
 
-def test_a_new_id_is_a_uuid_of_version_7_that_holds_its_time() -> None:
+def test_new_id_is_a_uuid_7_with_its_time() -> None:
     made = uuid.UUID(time_ordered_id(NOW_MS, 4097, randomness=2**62 - 1))
 
     assert (made.version, made.variant, made.int >> 80) == (7, uuid.RFC_4122, NOW_MS)
 
 
-def test_a_key_stands_for_one_id_of_its_user_and_agent() -> None:
+def test_keyed_id_depends_on_agent_user_and_key() -> None:
     ids = {keyed_id(agent, user, key) for agent in "ab" for user in "uv" for key in "kl"}
 
     assert len(ids) == 8
@@ -31,5 +31,5 @@ def test_a_key_stands_for_one_id_of_its_user_and_agent() -> None:
 
 
 @pytest.mark.parametrize("value", ["", "7", "not-an-id", "018F0000-0000-7000-8000-000000000000", "{" + "0" * 32 + "}"])
-def test_only_the_stored_spelling_is_an_id(value: str) -> None:
+def test_other_spellings_are_no_id(value: str) -> None:
     assert not is_id(value)

@@ -11,7 +11,7 @@ SOURCE = KeywordSource(language="english", window=2)
 
 
 @pytest.mark.parametrize(("vector", "names"), [([1.0, 0.0], {"", KEYWORD_VECTOR}), ({}, {KEYWORD_VECTOR})])
-def test_a_point_without_a_vector_gets_words_and_no_empty_vector(vector: Any, names: set[str]) -> None:
+def test_missing_vector_is_not_added(vector: Any, names: set[str]) -> None:
     point = {"id": "1", "vector": vector, "payload": {"content": "pear tart"}}
 
     assert set(KeywordText("pear tart").add_to_point(point, SOURCE)["vector"]) == names

@@ -1,4 +1,4 @@
-"""Tool schemas are what OpenAI and MCP take, and what the model sends is what the API takes."""
+"""Tool schemas: valid for OpenAI and MCP, with arguments that the API accepts."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.spec.presets import CORTEX, PRESETS
 
 AGENTS: list[tuple[MemoryType, ...] | None] = [None, (), *(revisions[-1].types for revisions in PRESETS.values())]
-TAKEN = {
+API_FIELDS = {
     "remember": set(MemoryIn.model_fields),
     "search": set(SearchIn.model_fields),
     "upsertMemory": {*ItemIn.model_fields, *PutParameters.model_fields},
@@ -35,14 +35,14 @@ ARGUMENTS: list[tuple[str, dict[str, Any], bool]] = [
 
 
 @pytest.mark.parametrize("types", AGENTS)
-def test_the_openai_form_is_what_its_client_takes(types: tuple[MemoryType, ...] | None) -> None:
+def test_openai_form_is_valid_for_its_client(types: tuple[MemoryType, ...] | None) -> None:
     rendered = render_openai_tools(build_tools(types))
 
     assert TypeAdapter(list[ChatCompletionToolParam]).validate_python(rendered) == rendered
 
 
 @pytest.mark.parametrize("types", AGENTS)
-def test_the_mcp_form_is_what_its_types_take(types: tuple[MemoryType, ...] | None) -> None:
+def test_mcp_form_is_valid_for_its_types(types: tuple[MemoryType, ...] | None) -> None:
     listed = mcp_types.ListToolsResult.model_validate({"tools": render_mcp_tools(build_tools(types))})
 
     assert [tool.name for tool in listed.tools] == ["remember", "search", "upsertMemory"]
@@ -50,21 +50,21 @@ def test_the_mcp_form_is_what_its_types_take(types: tuple[MemoryType, ...] | Non
 
 
 @pytest.mark.parametrize("types", AGENTS)
-def test_every_parameter_is_one_that_the_api_takes(types: tuple[MemoryType, ...] | None) -> None:
+def test_every_parameter_exists_in_the_api(types: tuple[MemoryType, ...] | None) -> None:
     for tool in build_tools(types):
         jsonschema_rs.meta.validate(tool.parameters)
-        assert set(tool.parameters["properties"]) <= TAKEN[tool.name] - {"user_id", "namespace", "vector"}
+        assert set(tool.parameters["properties"]) <= API_FIELDS[tool.name] - {"user_id", "namespace", "vector"}
 
 
 @pytest.mark.parametrize(("name", "arguments", "is_taken"), ARGUMENTS)
-def test_arguments_are_held_to_the_schema(name: str, arguments: dict[str, Any], is_taken: bool) -> None:
+def test_arguments_are_validated(name: str, arguments: dict[str, Any], is_taken: bool) -> None:
     [parameters] = [tool.parameters for tool in build_tools(CORTEX.types) if tool.name == name]
 
     assert jsonschema_rs.is_valid(parameters, arguments) is is_taken
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_every_type_of_an_agent_is_offered_and_explained(preset: str) -> None:
+def test_agent_types_are_listed_with_meaning(preset: str) -> None:
     types = PRESETS[preset][-1].types
     remember, *_ = build_tools(types)
     offered = remember.parameters["properties"]["type"]
@@ -75,7 +75,7 @@ def test_every_type_of_an_agent_is_offered_and_explained(preset: str) -> None:
         assert f"{type_.name} = {type_.meaning}" in offered["description"]
 
 
-def test_without_an_agent_the_types_of_every_preset_are_explained() -> None:
+def test_all_preset_types_are_listed_without_agent() -> None:
     remember, *_ = build_tools(None)
     description = remember.parameters["properties"]["type"]["description"]
 
@@ -83,7 +83,7 @@ def test_without_an_agent_the_types_of_every_preset_are_explained() -> None:
     assert {name for name in named if f"{name} = " in description} == named
 
 
-def test_a_type_of_the_object_s_own_is_explained_as_the_preset_s_of_its_name() -> None:
+def test_custom_type_takes_the_preset_meaning() -> None:
     remember, *_ = build_tools([MemoryType("decision", None), MemoryType("recipe", None)])
 
     description = remember.parameters["properties"]["type"]["description"]
@@ -91,7 +91,7 @@ def test_a_type_of_the_object_s_own_is_explained_as_the_preset_s_of_its_name() -
     assert description.endswith("; recipe.")
 
 
-def test_what_the_types_of_an_agent_demand_can_be_said_and_of_others_it_is_not_asked_for() -> None:
+def test_only_fields_of_the_agent_types_are_offered() -> None:
     [cognitive, *_], [cortex, *_] = (build_tools(PRESETS[name][-1].types) for name in ("cognitive", "cortex"))
 
     properties = cognitive.parameters["properties"]

@@ -1,4 +1,4 @@
-"""How a memory lies on a point."""
+"""Conversion of a memory to the payload of a point and back."""
 
 from typing import Any, ClassVar
 
@@ -20,19 +20,21 @@ RECORD = MemoryRecord(
 )
 
 
-def test_a_record_survives_the_way_to_a_point_and_back() -> None:
+def test_round_trip() -> None:
     assert record_of(payload_of(RECORD)) == RECORD
 
 
-def test_what_is_absent_is_left_out_because_a_formula_fails_on_null() -> None:
+def test_absent_values_are_left_out() -> None:
+    """A scoring formula fails on null."""
+
     assert None not in payload_of(RECORD).values()
 
 
-def test_keys_that_are_not_ours_are_ignored() -> None:
+def test_unknown_keys_are_ignored() -> None:
     assert record_of(payload_of(RECORD) | {"accessMarks": ["w:1"], "x": None}) == RECORD
 
 
-def test_a_tombstone_keeps_nothing_of_the_content() -> None:
+def test_tombstone_has_no_content() -> None:
     tombstone = tombstone_of(payload_of(RECORD), 9)
 
     assert tombstone == {
@@ -59,13 +61,13 @@ class TestFilled:
         "created_at": 1,
     }
 
-    def test_it_is_what_the_constructor_makes(self) -> None:
+    def test_equals_the_constructor_result(self) -> None:
         values = self.VALUES | {"updated_at": 2, "tags": ("a",)}
 
         assert build_fast(MemoryRecord, values) == MemoryRecord(**values)
         assert build_fast(MemoryRecord, values).metadata is not build_fast(MemoryRecord, values).metadata
 
     @pytest.mark.parametrize("wrong", [{}, {"updated_at": 2, "colour": "red"}], ids=["missing", "unknown"])
-    def test_what_the_constructor_refuses_is_refused(self, wrong: dict[str, object]) -> None:
+    def test_rejects_what_the_constructor_rejects(self, wrong: dict[str, object]) -> None:
         with pytest.raises(TypeError):
             build_fast(MemoryRecord, self.VALUES | wrong)

@@ -1,4 +1,4 @@
-"""Secrets leave the text, what looks like one stays, and neither takes long."""
+"""Scrubbing of secrets: complete, without false positives, in linear time."""
 
 import time
 from collections.abc import Sequence
@@ -31,17 +31,17 @@ def _text(entry: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("entry", SECRETS, ids=lambda entry: str(entry["after"])[:40])
-def test_a_secret_becomes_the_marker_of_its_kind(entry: dict[str, Any]) -> None:
+def test_secret_is_replaced_by_its_marker(entry: dict[str, Any]) -> None:
     scrubbed = scrub(_text(entry))
     assert (scrubbed.text, scrubbed.kinds) == (entry["after"], {entry["kind"]})
 
 
 @pytest.mark.parametrize("text", LOOKALIKES, ids=lambda text: str(text)[:40])
-def test_what_only_looks_like_a_secret_stays(text: str) -> None:
+def test_lookalike_is_kept(text: str) -> None:
     assert scrub(text) == scrubbing.ScrubbedText(text)
 
 
-def test_the_table_is_as_large_as_it_was_agreed() -> None:
+def test_table_has_enough_cases() -> None:
     assert len(SECRETS) >= 60
     assert len(LOOKALIKES) >= 60
 
@@ -54,13 +54,13 @@ PIECES = (
 
 
 @given(st.lists(st.sampled_from(PIECES) | st.text(max_size=12), max_size=8), st.sampled_from(["", " ", "\n", ".", "@"]))
-def test_scrubbing_again_changes_nothing(pieces: list[str], between: str) -> None:
+def test_scrubbing_is_idempotent(pieces: list[str], between: str) -> None:
     once = scrub(between.join(pieces)).text
     assert scrub(once) == scrubbing.ScrubbedText(once)
 
 
 @given(st.lists(st.sampled_from(LOOKALIKES), max_size=4), st.sampled_from(SECRETS))
-def test_other_lines_stay_as_they_are(lines: list[str], entry: dict[str, Any]) -> None:
+def test_other_lines_are_unchanged(lines: list[str], entry: dict[str, Any]) -> None:
     text = "\n".join([*lines, _text(entry), *lines])
     assert scrub(text).text == "\n".join([*lines, entry["after"], *lines])
 
@@ -122,8 +122,8 @@ ADVERSARIAL = [
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.kind} {rule.pattern.pattern[:30]}")
-def test_a_rule_reads_long_texts_in_linear_time(rule: SecretRule) -> None:
-    """Sixteen times the text may take sixteen times as long and some; what is quadratic takes 256 times."""
+def test_rule_runs_in_linear_time(rule: SecretRule) -> None:
+    """A text 16 times as long takes about 16 times as long; a quadratic rule takes 256 times."""
     for piece in ADVERSARIAL:
         text = piece * (MIB // 16 // len(piece))
         began = time.process_time()
@@ -132,32 +132,32 @@ def test_a_rule_reads_long_texts_in_linear_time(rule: SecretRule) -> None:
 
 
 @pytest.mark.parametrize("entry", SECRETS, ids=lambda entry: str(entry["after"])[:40])
-def test_a_secret_across_the_end_of_a_window_is_found(entry: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short windows overlap as long ones do, and take a tenth of the time."""
+def test_secret_across_short_windows_is_found(entry: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short windows overlap like long ones and take a tenth of the time."""
     monkeypatch.setattr(scrubbing, "WINDOW", 6 << 10)
     monkeypatch.setattr(scrubbing, "OVERLAP", 2 << 10)
     assert_found_across_windows(entry)
 
 
 @pytest.mark.parametrize("entry", SECRETS[::20], ids=lambda entry: str(entry["after"])[:40])
-def test_so_it_is_where_windows_are_as_long_as_they_are(entry: dict[str, Any]) -> None:
+def test_secret_across_real_windows_is_found(entry: dict[str, Any]) -> None:
     assert_found_across_windows(entry)
 
 
 def assert_found_across_windows(entry: dict[str, Any]) -> None:
-    """Try each way that a secret may lie across the end of a window: at, before and behind it."""
+    """Place the secret at, before and after the end of a window."""
     filling = "- it rained\n" * (scrubbing.WINDOW // 12 + 1)
     for before in (0, 1, 5, 20, 1000, scrubbing.OVERLAP - 200):
         text = filling[: scrubbing.WINDOW - before - len(_text(entry)) // 2 - 1] + "\n"
         assert scrub(text + _text(entry) + "\n" + filling).text == text + entry["after"] + "\n" + filling, before
 
 
-def test_a_word_longer_than_a_window_goes_as_a_whole() -> None:
+def test_word_longer_than_a_window_is_replaced() -> None:
     assert scrub("a sk-" + "a1" * scrubbing.WINDOW + " b").text == "a [REDACTED:api-key] b"
 
 
-def test_a_long_text_is_read_in_short_steps() -> None:
-    """A step is a rule on a window: of a text sixteen times as long there are sixteen times as many and some."""
+def test_long_text_is_read_in_short_steps() -> None:
+    """A step applies one rule to one window, so the number of steps grows linearly."""
     steps = [sum(1 for _ in scrubbing.scrub("password " * (count * scrubbing.WINDOW // 9), RULES)) for count in (1, 16)]
 
     assert 16 * steps[0] <= steps[1] <= 24 * steps[0]
@@ -168,15 +168,15 @@ def test_a_long_text_is_read_in_short_steps() -> None:
     [{"password": "a1b2c3 " * 400}, {"p" * MIB: ["a"] * 2000}, {"password": ["a"] * 2000}],
     ids=["a long value", "a long key", "many values"],
 )
-def test_what_stands_under_a_key_is_read_once_with_it_and_once_alone(value: dict[str, Any]) -> None:
-    """Read with the whole of its key, each of 2,000 values under a key of 1 MiB would be a MiB."""
+def test_value_is_read_once_with_its_key(value: dict[str, Any]) -> None:
+    """Read with its full key, each of 2,000 values under a key of 1 MiB would cost a MiB."""
     began = time.process_time()
     run_without_pause(scrubbing.scrub_object(value, RULES))
 
     assert time.process_time() - began < 2
 
 
-def test_a_long_value_is_scrubbed_by_its_key_at_its_beginning_and_by_itself_everywhere() -> None:
+def test_long_value_is_scrubbed_by_key_and_content() -> None:
     value = "x1" * 300 + " and " * 2000 + "password: hunter2 " + "and " * 20_000
     scrubbed = run_without_pause(scrubbing.scrub_object({"token": value}, RULES)).value["token"]
 

@@ -1,4 +1,4 @@
-"""What the words of a text are, and when a text contains those of another, in any language."""
+"""Words of a text in any language, and the containment of words and names."""
 
 import unicodedata
 
@@ -29,7 +29,7 @@ from agentmemory_operator.memories.rules.words import MAX_OCCURRENCES, engine_te
         ("Привет, Мир", "МИР"),
     ],
 )
-def test_a_text_contains_words_in_any_order_case_and_script(text: str, wanted: str) -> None:
+def test_words_match_in_any_order_case_and_script(text: str, wanted: str) -> None:
     assert split_words(text).contain(split_words(wanted))
 
 
@@ -48,7 +48,7 @@ def test_a_text_contains_words_in_any_order_case_and_script(text: str, wanted: s
         ("", "a"),
     ],
 )
-def test_a_text_does_not_contain_a_part_of_a_word(text: str, wanted: str) -> None:
+def test_part_of_a_word_does_not_match(text: str, wanted: str) -> None:
     assert not split_words(text).contain(split_words(wanted))
 
 
@@ -68,11 +68,11 @@ def test_punctuation_and_symbols_are_no_words(text: str) -> None:
         ("茶", "茶"),
     ],
 )
-def test_the_engine_gets_pairs_of_characters_of_scripts_without_spaces(text: str, expected: str) -> None:
+def test_spaceless_scripts_become_character_pairs(text: str, expected: str) -> None:
     assert engine_text(text).split() == expected.split()
 
 
-def test_the_engine_takes_each_part_for_one_word() -> None:
+def test_engine_reads_each_part_as_one_word() -> None:
     model = edge.Bm25(edge.Bm25Config(stopwords=edge.StopwordsSet(set(), set()), stemmer=edge.DisabledStemmer()))
     characters = [
         chr(code)
@@ -102,7 +102,7 @@ def test_the_engine_takes_each_part_for_one_word() -> None:
         ("राम दिल्ली में", "राम"),
     ],
 )
-def test_a_name_stands_in_a_text_as_whole_words(text: str, name: str) -> None:
+def test_name_matches_whole_words(text: str, name: str) -> None:
     assert prepare_search(text).has(name)
 
 
@@ -120,10 +120,10 @@ def test_a_name_stands_in_a_text_as_whole_words(text: str, name: str) -> None:
         ("bananas an", "an b"),
     ],
 )
-def test_a_part_of_a_word_or_other_words_are_no_name(text: str, name: str) -> None:
+def test_name_does_not_match_part_of_a_word(text: str, name: str) -> None:
     assert not prepare_search(text).has(name)
 
 
-def test_so_many_places_are_looked_at_for_a_name() -> None:
+def test_name_search_is_limited() -> None:
     assert prepare_search("ab" * (MAX_OCCURRENCES - 1) + " a").has("a")
     assert not prepare_search("aab" * MAX_OCCURRENCES + " a").has("a")

@@ -1,4 +1,4 @@
-"""What is to be done about an agent's rebuilds, by what is there and what is wanted."""
+"""Decisions about the rebuild of an agent, from its collections, records and request."""
 
 from dataclasses import replace
 
@@ -14,8 +14,8 @@ BEGUN = RebuildRecord(source=ONE, target=TWO, digest="d1", begun_ms=1, since_ms=
 OTHER = replace(BEGUN, target=THREE, digest="d0")
 MOVED = replace(BEGUN, step=RebuildStep.DRAIN)
 DONE = replace(BEGUN, step=RebuildStep.DONE)
-TAKING = replace(BEGUN, source="agent_memory_a", step=RebuildStep.MOVE)
-GOING = replace(TAKING, gone_ms=2)
+REPLACING = replace(BEGUN, source="agent_memory_a", step=RebuildStep.MOVE)
+DELETING = replace(REPLACING, gone_ms=2)
 BACK = RebuildRecord(
     kind=RebuildKind.ROLLBACK, source=TWO, target=ONE, digest="d1", begun_ms=1, since_ms=1, step=RebuildStep.CATCH_UP
 )
@@ -32,83 +32,81 @@ def plain() -> Observation:
 @pytest.mark.parametrize(
     ("there", "records", "wish", "decision"),
     [
+        pytest.param(None, [BEGUN], RebuildRequest(digest="d1"), RebuildDecision(), id="no collection"),
+        pytest.param(live(ONE), [], RebuildRequest(), RebuildDecision(), id="nothing requested"),
         pytest.param(
-            None, [BEGUN], RebuildRequest(digest="d1"), RebuildDecision(), id="no collection, nothing is touched"
+            live(ONE), [], RebuildRequest(digest="d1"), RebuildDecision(new_kind=RebuildKind.REBUILD), id="started"
         ),
-        pytest.param(live(ONE), [], RebuildRequest(), RebuildDecision(), id="nothing wanted, nothing there"),
+        pytest.param(live(ONE), [BEGUN], RebuildRequest(digest="d1"), RebuildDecision(current=BEGUN), id="continued"),
         pytest.param(
-            live(ONE), [], RebuildRequest(digest="d1"), RebuildDecision(new_kind=RebuildKind.REBUILD), id="begun"
-        ),
-        pytest.param(
-            live(ONE), [BEGUN], RebuildRequest(digest="d1"), RebuildDecision(current=BEGUN), id="gone on with"
-        ),
-        pytest.param(
-            live(ONE), [BEGUN], RebuildRequest(), RebuildDecision(unwanted=(BEGUN,)), id="not wanted any more"
-        ),
-        pytest.param(
-            plain(), [TAKING], RebuildRequest(), RebuildDecision(unwanted=(TAKING,)), id="a plain collection that stays"
+            live(ONE), [BEGUN], RebuildRequest(), RebuildDecision(unwanted=(BEGUN,)), id="no longer requested"
         ),
         pytest.param(
             plain(),
-            [GOING],
+            [REPLACING],
             RebuildRequest(),
-            RebuildDecision(current=GOING, is_urgent=True),
-            id="a plain collection about to go",
+            RebuildDecision(unwanted=(REPLACING,)),
+            id="plain collection not yet deleted",
+        ),
+        pytest.param(
+            plain(),
+            [DELETING],
+            RebuildRequest(),
+            RebuildDecision(current=DELETING, is_urgent=True),
+            id="plain collection being deleted",
         ),
         pytest.param(
             live(ONE),
             [OTHER, BEGUN],
             RebuildRequest(digest="d1"),
             RebuildDecision(current=BEGUN, unwanted=(OTHER,)),
-            id="one of an older plan goes",
+            id="older plan is dropped",
         ),
         pytest.param(
             live(ONE),
             [OTHER],
             RebuildRequest(digest="d1"),
             RebuildDecision(new_kind=RebuildKind.REBUILD, unwanted=(OTHER,)),
-            id="begun anew",
+            id="restarted",
         ),
-        pytest.param(
-            live(TWO, MOVED), [MOVED], RebuildRequest(), RebuildDecision(current=MOVED), id="the move is behind it"
-        ),
+        pytest.param(live(TWO, MOVED), [MOVED], RebuildRequest(), RebuildDecision(current=MOVED), id="alias moved"),
         pytest.param(
             live(TWO, BEGUN),
             [BEGUN],
             RebuildRequest(),
             RebuildDecision(current=BEGUN),
-            id="moved, and killed before that was noted",
+            id="killed after the move, before its record",
         ),
-        pytest.param(live(TWO, DONE), [DONE], RebuildRequest(), RebuildDecision(), id="ended"),
+        pytest.param(live(TWO, DONE), [DONE], RebuildRequest(), RebuildDecision(), id="done"),
         pytest.param(
             live(TWO, DONE),
             [DONE],
             RebuildRequest(rollback=TWO),
             RebuildDecision(new_kind=RebuildKind.ROLLBACK),
-            id="to be taken back",
+            id="rollback requested",
         ),
         pytest.param(
             live(TWO, DONE),
             [DONE, BACK],
             RebuildRequest(rollback=TWO),
             RebuildDecision(current=BACK),
-            id="being taken back",
+            id="rollback in progress",
         ),
         pytest.param(
             live(TWO, DONE),
             [DONE, BACK],
             RebuildRequest(),
             RebuildDecision(unwanted=(BACK,)),
-            id="not to be taken back",
+            id="rollback no longer requested",
         ),
         pytest.param(
             live(ONE),
             [],
             RebuildRequest(rollback=ONE),
             RebuildDecision(new_kind=RebuildKind.ROLLBACK),
-            id="nothing to take back: it says so",
+            id="nothing to roll back",
         ),
-        pytest.param(live(ONE), [DONE], RebuildRequest(rollback=TWO), RebuildDecision(), id="taken back already"),
+        pytest.param(live(ONE), [DONE], RebuildRequest(rollback=TWO), RebuildDecision(), id="rolled back already"),
         pytest.param(
             live(THREE),
             [BEGUN],
@@ -118,13 +116,13 @@ def plain() -> Observation:
         ),
     ],
 )
-def test_what_is_done_follows_from_what_is_there(
+def test_decision_follows_from_state(
     there: Observation | None, records: list[RebuildRecord], wish: RebuildRequest, decision: RebuildDecision
 ) -> None:
     assert decide(there, records, wish) == decision
 
 
-def test_the_steps_after_a_move_begin_with_what_late_writers_left() -> None:
+def test_steps_after_a_move_start_with_drain() -> None:
     assert resume_step(RebuildStep.COPY, is_moved=False) is RebuildStep.COPY
     assert resume_step(RebuildStep.MOVE, is_moved=True) is RebuildStep.DRAIN
     assert resume_step(RebuildStep.SETTLE, is_moved=True) is RebuildStep.SETTLE

@@ -1,4 +1,4 @@
-"""What is next for a plain collection on its way behind an alias: the table, row by row."""
+"""Next step for a plain collection that is moved behind an alias: each row of the table."""
 
 from dataclasses import replace
 
@@ -41,7 +41,7 @@ def record_of(step: RebuildStep, source: str = ALIAS) -> RebuildRecord:
         (False, f"{ALIAS}__7", RebuildStep.MOVE, True, PlainSwapStep.TAKEN),
     ],
 )
-def test_what_is_there_says_what_is_next(
+def test_state_determines_the_next_step(
     has_plain: bool, leads_to: str | None, step: RebuildStep, has_way_back: bool, then: PlainSwapStep
 ) -> None:
     scene = PlainSwapState(
@@ -52,35 +52,35 @@ def test_what_is_there_says_what_is_next(
 
 
 @pytest.mark.parametrize("step", list(RebuildStep))
-def test_a_target_awaits_the_alias_while_it_is_moved_and_at_no_other_time(step: RebuildStep) -> None:
+def test_target_awaits_alias_only_in_move_step(step: RebuildStep) -> None:
     assert awaits_alias(record_of(step), ALIAS) is (step is RebuildStep.MOVE)
 
 
 @pytest.mark.parametrize("record", [None, record_of(RebuildStep.MOVE, source=f"{ALIAS}__4")])
-def test_another_collection_awaits_no_alias(record: RebuildRecord | None) -> None:
+def test_other_collection_awaits_no_alias(record: RebuildRecord | None) -> None:
     assert not awaits_alias(record, ALIAS)
 
 
-def test_the_target_is_to_stay_from_the_moment_on_in_which_the_collection_goes() -> None:
+def test_target_is_kept_once_plain_is_deleted() -> None:
     before = record_of(RebuildStep.MOVE)
 
     assert (is_plain_deleted(before, ALIAS), is_plain_deleted(replace(before, gone_ms=2), ALIAS)) == (False, True)
 
 
-def test_what_was_replaced_lies_in_the_way_back_and_stays_there() -> None:
+def test_source_becomes_the_way_back() -> None:
     moved = with_way_back_as_source(replace(record_of(RebuildStep.MOVE), gone_ms=100), ALIAS, 350)
 
     assert (moved.source, moved.pause_ms) == (WAY_BACK, 250)
     assert with_way_back_as_source(moved, ALIAS, 900) == moved
 
 
-def test_a_pause_that_was_measured_counts() -> None:
+def test_measured_pause_is_kept() -> None:
     measured = replace(record_of(RebuildStep.MOVE), gone_ms=100, pause_ms=7)
 
     assert with_way_back_as_source(measured, ALIAS, 350).pause_ms == 7
 
 
-def test_the_way_back_is_on_record() -> None:
+def test_way_back_is_recorded() -> None:
     record = record_of(RebuildStep.KEEP)
 
     assert record_from_json({"agentmemoryRebuild": record_to_json(record)}) == record

@@ -1,4 +1,4 @@
-"""Whether a rebuild's target holds what its source holds: the judgements."""
+"""Verdicts on the target of a rebuild, compared with its source."""
 
 from dataclasses import replace
 from typing import Any
@@ -36,7 +36,7 @@ def observed(**changes: Any) -> Observation:
     )
 
 
-def test_a_target_as_the_object_asks_is_good() -> None:
+def test_target_matching_the_spec_is_good() -> None:
     assert judge_settings(observed(), DESIRED).is_good
 
 
@@ -50,7 +50,7 @@ def test_a_target_as_the_object_asks_is_good() -> None:
         ({"marker": replace(MARKER, name="other")}, "WriteMarker"),
     ],
 )
-def test_a_target_that_is_not_as_the_object_asks_is_found_and_named(changes: dict[str, Any], named: str) -> None:
+def test_mismatched_setting_is_named(changes: dict[str, Any], named: str) -> None:
     finding = judge_settings(observed(**changes), DESIRED)
 
     assert not finding.is_good
@@ -61,24 +61,24 @@ def row(rev: int | None = 1, updated: int | None = 5) -> dict[str, Any]:
     return {key: value for key, value in (("rev", rev), ("updatedAt", updated)) if value is not None}
 
 
-def test_what_is_missing_older_and_beyond_the_source_is_noted() -> None:
-    behind = CopyGaps()
+def test_gaps_list_missing_older_and_extra_points() -> None:
+    gaps = CopyGaps()
 
-    alike = behind.record(
+    alike = gaps.record(
         {"same": row(), "newer": row(2), "missing": row(3), "accessed": row(updated=9), 7: {}},
         {"same": row(), "newer": row(1), "accessed": row(), 7: {}, "extra": row()},
     )
 
     assert alike == {"same", 7}
-    assert behind.revisions == {"newer": 2, "missing": 3}
-    assert (behind.both, behind.extra) == (4, ["extra"])
+    assert gaps.revisions == {"newer": 2, "missing": 3}
+    assert (gaps.both, gaps.extra) == (4, ["extra"])
 
 
-def test_what_was_carried_since_is_behind_no_more() -> None:
-    behind = CopyGaps()
-    behind.record({"a": row(2), "b": row(2), "c": row(2)}, {})
+def test_copied_points_leave_the_gaps() -> None:
+    gaps = CopyGaps()
+    gaps.record({"a": row(2), "b": row(2), "c": row(2)}, {})
 
-    assert behind.find_remaining({"a": row(2), "b": row(1), "d": row()}) == ["b", "c"]
+    assert gaps.find_remaining({"a": row(2), "b": row(1), "d": row()}) == ["b", "c"]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_what_was_carried_since_is_behind_no_more() -> None:
         (12, 10, 13, 1, True),
     ],
 )
-def test_numbers_may_differ_by_what_was_written_meanwhile(
+def test_counts_may_differ_by_concurrent_writes(
     before: int, after: int, found: int, changed: int, is_good: bool
 ) -> None:
     counted = PointCounts(kind="memories", before=before, after=after, found=found)
@@ -101,7 +101,7 @@ def test_numbers_may_differ_by_what_was_written_meanwhile(
     assert judge_counts([counted], changed=changed).is_good is is_good
 
 
-def test_a_number_that_is_off_is_told_beside_the_other() -> None:
+def test_wrong_count_is_shown_with_the_others() -> None:
     counts = [
         PointCounts(kind="memories", before=5, after=5, found=5),
         PointCounts(kind="tombstones", before=2, after=2, found=1),
@@ -142,21 +142,19 @@ def vectors(*, language: str = "english", is_embedded: bool = False) -> VectorTo
         (point(content="wasps", rev=2), vectors(), None),
     ],
 )
-def test_points_are_the_same_as_far_as_they_were_copied(
-    target: dict[str, Any], how: VectorTolerance, is_good: bool | None
-) -> None:
+def test_only_copied_parts_are_compared(target: dict[str, Any], how: VectorTolerance, is_good: bool | None) -> None:
     compared = compare_points([target], [point()], build_equality(how))
 
     assert judge_sample(compared).is_good is is_good
 
 
 @pytest.mark.parametrize(("embedded", "is_good"), [([[1.0, 2.0], [2.0, 4.0]], True), ([[1.0, 2.0], [2.0, 1.0]], False)])
-def test_a_vector_that_the_model_does_not_make_is_found(embedded: list[list[float]], is_good: bool) -> None:
+def test_vector_of_another_model_is_detected(embedded: list[list[float]], is_good: bool) -> None:
     finding = judge_embeddings([point("a"), point("b")], embedded, vectors(is_embedded=True))
 
     assert finding.is_good is is_good
     assert is_good or finding.ids == ("b",)
 
 
-def test_without_a_text_nothing_is_said_of_the_embedding() -> None:
+def test_no_text_gives_no_embedding_verdict() -> None:
     assert judge_embeddings([], [], vectors(is_embedded=True)).is_good is None

@@ -1,4 +1,4 @@
-"""What a snapshot has to share with the collection that it is restored into."""
+"""Requirements for restoring a snapshot into the live collection."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ LIVE = replace(desired_of(), datatype="Float32", memory="Cached", shard_number=2
         ({"has_keyword": not LIVE.has_keyword}, "index.keyword.enabled"),
     ],
 )
-def test_vectors_or_shards_that_differ_are_refused_by_name(changes, named) -> None:
+def test_different_layout_is_rejected_by_field(changes, named) -> None:
     with pytest.raises(SpecInvalid, match="mode Swap") as raised:
         check_equal_layout(LIVE, replace(LIVE, **changes))
 
@@ -39,11 +39,11 @@ def test_vectors_or_shards_that_differ_are_refused_by_name(changes, named) -> No
 @pytest.mark.parametrize(
     "changes", [{}, {"hnsw": Hnsw(m=99)}, {"quantization": None}, {"indexes": ()}, {"strict_mode": ()}]
 )
-def test_settings_that_the_collection_keeps_are_no_obstacle(changes) -> None:
+def test_other_settings_may_differ(changes) -> None:
     check_equal_layout(LIVE, replace(LIVE, **changes))
 
 
-def test_without_a_collection_there_is_nothing_to_restore_into() -> None:
+def test_missing_collection_is_rejected() -> None:
     with pytest.raises(SpecInvalid, match="mode Swap"):
         check_replaceable(None)
 

@@ -1,4 +1,4 @@
-"""What a restore may do: each refusal with its reason and way out, names, records, and where it goes on."""
+"""Checks of a restore: rejections with reason and remedy, names, records, and the step to resume."""
 
 from dataclasses import replace
 
@@ -53,13 +53,13 @@ class TestVersion:
         ("made_by", "runs"),
         [("1.18.3", "1.18.3"), ("1.18.0", "1.18.3"), ("v1.18.1", "1.18.3-dev"), (None, "1.18.3"), ("?", "1.18.3")],
     )
-    def test_the_same_minor_and_no_later_patch_is_restored_and_the_unknown_is_tried(
-        self, made_by: str | None, runs: str
-    ) -> None:
+    def test_compatible_or_unknown_version_is_allowed(self, made_by: str | None, runs: str) -> None:
+        """The same minor version and no later patch."""
+
         check_version(made_by, runs)
 
     @pytest.mark.parametrize("made_by", ["1.17.9", "1.19.0", "1.18.4", "2.18.3"])
-    def test_another_version_is_refused_with_both_and_what_to_do(self, made_by: str) -> None:
+    def test_other_version_is_rejected_with_remedy(self, made_by: str) -> None:
         with pytest.raises(SpecInvalid, match=f"from Qdrant {made_by}, but the server runs 1.18.3") as caught:
             check_version(made_by, "1.18.3")
 
@@ -69,14 +69,14 @@ class TestVersion:
 
 class TestOrigin:
     @pytest.mark.parametrize("is_named", [True, False])
-    def test_a_snapshot_of_the_agent_or_of_nobody_is_restored(self, is_named: bool) -> None:
+    def test_own_or_unmarked_snapshot_is_allowed(self, is_named: bool) -> None:
         check_origin(replace(ours(), uid="of-its-time"), ours(), is_from_snapshot_object=is_named, takeover=None)
         check_origin(None, ours(), is_from_snapshot_object=is_named, takeover=None)
 
-    def test_a_snapshot_object_of_another_agent_of_the_namespace_is_a_clone(self) -> None:
+    def test_snapshot_object_of_same_namespace_is_allowed(self) -> None:
         check_origin(replace(ours(), name="another"), ours(), is_from_snapshot_object=True, takeover=None)
 
-    def test_a_file_of_another_agent_of_the_namespace_is_refused_but_by_the_annotation(self) -> None:
+    def test_file_of_same_namespace_needs_annotation(self) -> None:
         marker = replace(ours(), uid="theirs", name="another")
 
         with pytest.raises(NotOwned, match=r"agentmemory\.dev/takeover=theirs on this object") as caught:
@@ -87,9 +87,9 @@ class TestOrigin:
 
     @pytest.mark.parametrize("other", [{"cluster_id": "old"}, {"namespace": "alpha"}, {"cluster_id": "", "name": ""}])
     @pytest.mark.parametrize("is_named", [True, False])
-    def test_another_namespace_s_is_refused_whatever_the_object_says_and_not_whose_it_is(
-        self, other: dict[str, str], is_named: bool
-    ) -> None:
+    def test_foreign_snapshot_is_rejected_without_owner(self, other: dict[str, str], is_named: bool) -> None:
+        """The annotation does not help, and the message does not name the owner."""
+
         marker = replace(ours(), uid="theirs", **other)
 
         with pytest.raises(NotOwned, match=r"spec\.takeovers of its QdrantConnection") as caught:
@@ -97,7 +97,7 @@ class TestOrigin:
 
         assert not any(word in str(caught.value) for word in ("theirs", "alpha", "old"))
 
-    def test_no_annotation_takes_over_a_snapshot_without_a_uid(self) -> None:
+    def test_snapshot_without_uid_cannot_be_taken_over(self) -> None:
         with pytest.raises(NotOwned):
             check_origin(
                 replace(ours(), name="another", uid=""), ours(), is_from_snapshot_object=False, takeover=TakeoverTerms()
@@ -105,7 +105,7 @@ class TestOrigin:
 
 
 def other_model(collection: Collection) -> Collection:
-    """Return the collection with vectors of another model of the same size."""
+    """Return the collection with another embedding model of the same size."""
     assert collection.marker is not None
     embedding = replace(collection.marker.embedding, model="another")
     return replace(collection, marker=replace(collection.marker, embedding=embedding))
@@ -122,28 +122,28 @@ REBUILT = RebuildRecord(source=f"{ALIAS}__1", target=f"{ALIAS}__2", digest="d", 
 
 class TestFit:
     @pytest.mark.parametrize(("field", "shape"), UNFIT.items())
-    def test_vectors_that_the_agent_does_not_ask_for_are_refused_by_field(self, field: str, shape: Collection) -> None:
+    def test_different_vectors_are_rejected_by_field(self, field: str, shape: Collection) -> None:
         with pytest.raises(SpecInvalid, match=f"the snapshot has {field}") as caught:
             check_fit(DESIRED, observed_of(shape), observed_of(DESIRED))
 
         assert caught.value.reason == Reason.SNAPSHOT_UNFIT
 
     @pytest.mark.parametrize("shape", UNFIT.values())
-    def test_what_the_live_collection_is_held_at_may_be_restored(self, shape: Collection) -> None:
+    def test_shape_of_live_collection_is_allowed(self, shape: Collection) -> None:
         check_fit(DESIRED, observed_of(shape), observed_of(shape))
 
-    def test_without_a_live_collection_the_spec_decides(self) -> None:
+    def test_spec_decides_without_live_collection(self) -> None:
         check_fit(DESIRED, observed_of(with_changes(DESIRED, m=4, indexes=())), None)
         with pytest.raises(SpecInvalid):
             check_fit(DESIRED, observed_of(other_model(DESIRED)), None)
 
-    def test_another_size_is_refused_before_anything_is_recovered(self) -> None:
+    def test_different_size_is_rejected_early(self) -> None:
         check_size(DESIRED, dimensions=None)
         check_size(DESIRED, dimensions=DESIRED.size)
         with pytest.raises(SpecInvalid, match=r"embedding\.dimensions 7 "):
             check_size(DESIRED, dimensions=7, live=observed_of(DESIRED))
 
-    def test_after_a_rebuild_the_way_back_is_named_for_what_is_from_before(self) -> None:
+    def test_rejection_after_rebuild_suggests_rollback(self) -> None:
         live = observed_of(DESIRED, physical=f"{ALIAS}__2", record=REBUILT)
 
         with pytest.raises(SpecInvalid, match=f"rebuilt from {ALIAS}__1: for an older snapshot, roll the"):
@@ -154,20 +154,20 @@ class TestFit:
     @pytest.mark.parametrize(
         "record", [replace(REBUILT, kind=RebuildKind.ROLLBACK), replace(REBUILT, target=f"{ALIAS}__9")]
     )
-    def test_a_collection_that_is_no_rebuild_s_result_names_no_way_back(self, record: RebuildRecord) -> None:
+    def test_rejection_without_rebuild_has_no_rollback(self, record: RebuildRecord) -> None:
         with pytest.raises(SpecInvalid) as caught:
             check_size(DESIRED, dimensions=7, live=observed_of(DESIRED, physical=f"{ALIAS}__2", record=record))
 
         assert "rollback" not in str(caught.value)
 
-    def test_the_size_that_a_collection_has_until_its_rebuild_is_no_fault_of_the_snapshot(self) -> None:
+    def test_size_before_pending_rebuild_is_allowed(self) -> None:
         live = observed_of(replace(DESIRED, size=7))
 
         check_size(DESIRED, dimensions=7, live=live)
         with pytest.raises(SpecInvalid, match=r"embedding\.dimensions 6 "):
             check_size(DESIRED, dimensions=6, live=live)
 
-    def test_a_collection_that_bears_the_alias_s_name_cannot_be_swapped(self) -> None:
+    def test_plain_collection_cannot_be_swapped(self) -> None:
         check_swappable(ALIAS, None)
         check_swappable(ALIAS, observed_of(DESIRED, physical=f"{ALIAS}__1"))
         with pytest.raises(SpecInvalid, match="mode InPlace"):
@@ -183,7 +183,7 @@ class TestUrl:
             ("https://backups.example.com:8443/a", ["backups.example.com:8443"]),
         ],
     )
-    def test_a_listed_host_with_a_checksum_is_fetched_from(self, url: str, hosts: list[str]) -> None:
+    def test_listed_host_with_checksum_is_allowed(self, url: str, hosts: list[str]) -> None:
         check_url(url, SHA, hosts=hosts)
 
     @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ class TestUrl:
             "https://[::1/a",
         ],
     )
-    def test_anything_else_is_refused(self, url: str) -> None:
+    def test_other_url_is_rejected(self, url: str) -> None:
         with pytest.raises(SpecInvalid) as caught:
             check_url(url, SHA, hosts=["backups.example.com"])
 
@@ -208,11 +208,11 @@ class TestUrl:
         assert "word" not in str(caught.value).replace("password", "")
 
     @pytest.mark.parametrize("sha256", [None, "", "AB" * 32, "ab"])
-    def test_an_address_without_a_checksum_is_refused(self, sha256: str | None) -> None:
+    def test_url_without_checksum_is_rejected(self, sha256: str | None) -> None:
         with pytest.raises(SpecInvalid, match=r"source\.sha256"):
             check_url("https://backups.example.com/a", sha256, hosts=["backups.example.com"])
 
-    def test_a_connection_that_lists_nothing_or_nonsense_allows_nothing(self) -> None:
+    def test_empty_or_invalid_host_list_allows_nothing(self) -> None:
         for hosts in ([], ["", ":", "@", "[::1"]):
             with pytest.raises(SpecInvalid):
                 check_url("https://backups.example.com/a", SHA, hosts=hosts)
@@ -228,48 +228,48 @@ class TestNames:
             ([f"{ALIAS}x__9", f"{ALIAS}__x", f"{ALIAS}__", f"{ALIAS}__7__8", ALIAS, f"{ALIAS}__\u0663"], 1),
         ],
     )
-    def test_a_new_collection_has_the_number_after_every_known_one(self, names: list[str | None], number: int) -> None:
+    def test_next_number_exceeds_all_known(self, names: list[str | None], number: int) -> None:
         assert next_physical(ALIAS, names) == f"{ALIAS}__{number}"
 
 
 def record(name: str, *, applied_at: str = "2026-11-22T08:00:00Z", digest: str = "d") -> RestoreRecord:
-    """Return a restore on record."""
+    """Return the record of a restore."""
     identity = RestoreIdentity(namespace="agents", name=name, digest=digest)
     return RestoreRecord(identity=identity, source="snapshot a", applied_at=applied_at)
 
 
 class TestRecords:
-    def test_what_is_written_is_read(self) -> None:
+    def test_round_trip(self) -> None:
         records = (record("a"), replace(record("b"), rolled_back=True))
 
         assert parse_records(records_to_json(records)) == records
 
     @pytest.mark.parametrize("metadata", [None, {}, {"agentmemoryRestores": "x"}, {"agentmemoryRestores": [1]}])
-    def test_what_another_hand_wrote_is_none(self, metadata: dict[str, object] | None) -> None:
+    def test_malformed_records_are_ignored(self, metadata: dict[str, object] | None) -> None:
         assert parse_records(metadata) == ()
 
-    def test_the_oldest_beyond_the_most_are_dropped(self) -> None:
+    def test_oldest_records_are_dropped(self) -> None:
         records = [record(str(number)) for number in range(MAX_RECORDS + 3)]
 
         assert parse_records(records_to_json(records)) == tuple(records[3:])
 
-    def test_the_same_object_with_another_spec_is_another_restore(self) -> None:
+    def test_changed_spec_is_another_restore(self) -> None:
         applied = record("a", digest="one")
 
         assert find_record([applied], applied.identity) == applied
         assert find_record([applied], replace(applied.identity, digest="two")) is None
 
-    def test_a_restore_from_before_others_forgets_none_of_them(self) -> None:
+    def test_merge_keeps_later_records(self) -> None:
         first, second, third = (record(name, applied_at=f"2026-11-2{name}T08:00:00Z") for name in "123")
 
         assert merge_records([second, first], [first], third) == (first, second, third)
 
-    def test_one_that_was_taken_back_stays_on_record(self) -> None:
+    def test_rolled_back_restore_stays_recorded(self) -> None:
         first, second = record("a"), record("b")
 
         assert mark_rolled_back([first, second], second.identity) == (first, replace(second, rolled_back=True))
 
-    def test_how_long_the_previous_one_is_kept_does_not_make_it_another_restore(self) -> None:
+    def test_retention_time_is_not_part_of_identity(self) -> None:
         spec = {"target": {"name": "a"}, "source": {"snapshotRef": {"name": "s"}}}
 
         assert digest_of(spec) == digest_of(spec | {"keepPreviousHours": 3})
@@ -277,25 +277,27 @@ class TestRecords:
 
 
 class TestSteps:
-    def test_it_begins_with_the_first(self) -> None:
+    def test_starts_with_the_first_step(self) -> None:
         assert resume_at(None, is_switched=False) is next(iter(SwapStep))
 
     @pytest.mark.parametrize("step", [step for step in SwapStep if step is not SwapStep.SETTLE])
-    def test_a_step_that_was_begun_is_done_again_while_the_alias_is_elsewhere(self, step: SwapStep) -> None:
+    def test_started_step_is_repeated_before_switch(self, step: SwapStep) -> None:
         assert resume_at(step, is_switched=False) is step
 
     @pytest.mark.parametrize("step", [None, *SwapStep])
-    def test_nothing_is_made_again_once_the_alias_leads_there(self, step: SwapStep | None) -> None:
+    def test_only_settle_remains_after_switch(self, step: SwapStep | None) -> None:
         assert resume_at(step, is_switched=True) is SwapStep.SETTLE
 
 
 def contender(name: str, *, created: str = "2026-11-22T08:00:00Z", has_begun: bool = False) -> PendingRestore:
-    """Return a restore into the one target."""
+    """Return a pending restore into the same target."""
     return PendingRestore(namespace="agents", name=name, created=created, uid=name, is_started=has_begun)
 
 
 class TestContenders:
-    def test_the_older_of_two_goes_first_and_of_the_same_second_one_of_them(self) -> None:
+    def test_older_restore_precedes(self) -> None:
+        """With equal times the uid decides."""
+
         old, young = contender("b", created="2026-11-22T07:00:00Z"), contender("a")
 
         assert find_preceding(old, [young]) is None
@@ -305,7 +307,7 @@ class TestContenders:
             contender("a"),
         ]
 
-    def test_one_that_has_begun_goes_first_whatever_its_age(self) -> None:
+    def test_started_restore_precedes_an_older_one(self) -> None:
         old, begun = contender("b", created="2026-11-22T07:00:00Z"), contender("a", has_begun=True)
 
         assert find_preceding(old, [begun]) == begun

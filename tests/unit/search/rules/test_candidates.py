@@ -1,4 +1,4 @@
-"""Which memories are scored, by how many there are."""
+"""Selection of the scored memories, by the number of eligible ones."""
 
 import json
 from dataclasses import replace
@@ -50,7 +50,7 @@ FILTER = visible_filter(Selection(user_id="u"), NOW_MS)
         (30, 10, 30, 1, 30, True),
     ],
 )
-def test_small_sets_are_scored_whole_and_large_ones_by_five_lists(
+def test_large_sets_are_scored_by_five_lists(
     eligible: int, top_k: int, candidates: int | None, *, lists: int, total: int, is_exact: bool
 ) -> None:
     ranking = replace(EVERYTHING, candidates=candidates)
@@ -70,7 +70,7 @@ def test_small_sets_are_scored_whole_and_large_ones_by_five_lists(
         (10**5, 10, 10**6, 5, 3000, False),
     ],
 )
-def test_a_limit_of_the_engine_is_kept_by_all_lists_together(
+def test_lists_share_the_query_limit(
     eligible: int, top_k: int, most: int, *, lists: int, total: int, is_exact: bool
 ) -> None:
     ranking = replace(EVERYTHING, max_query_limit=most)
@@ -83,7 +83,7 @@ def test_a_limit_of_the_engine_is_kept_by_all_lists_together(
 @pytest.mark.parametrize(
     ("weights", "lists"), [(Weights(1, 0, 0), 1), (Weights(0.6, 0.4, 0), 2), (Weights(0.6, 0, 0.4), 2)]
 )
-def test_a_signal_without_weight_gets_no_list(weights: Weights, lists: int) -> None:
+def test_signal_without_weight_has_no_list(weights: Weights, lists: int) -> None:
     plan = plan_candidates(replace(EVERYTHING, weights=weights), FILTER, eligible=10**5, top_k=10, now_ms=NOW_MS)
 
     assert len(plan.filters) == lists
@@ -103,13 +103,13 @@ def test_a_signal_without_weight_gets_no_list(weights: Weights, lists: int) -> N
         (expression("similarity"), ()),
     ],
 )
-def test_a_model_gets_lists_of_what_it_depends_on(model: Model, classes: tuple[MemoryClass, ...]) -> None:
+def test_model_determines_the_lists(model: Model, classes: tuple[MemoryClass, ...]) -> None:
     plan = plan_candidates(replace(EVERYTHING, model=model), FILTER, eligible=10**5, top_k=10, now_ms=NOW_MS)
 
     assert plan.classes[1:] == classes
 
 
-def test_a_type_with_a_horizon_of_its_own_gets_a_list() -> None:
+def test_type_with_own_horizon_has_a_list() -> None:
     ranking = replace(EVERYTHING, model=Priority(), types=(*EVERYTHING.types, MemoryType("semantic", 365)))
 
     plan = plan_candidates(ranking, FILTER, eligible=10**5, top_k=10, now_ms=NOW_MS)
@@ -122,13 +122,13 @@ def plan_query(ranking: Ranking, eligible: int, distance: str = "Cosine") -> dic
     return plan.query([1.0, 0.0], distance=distance)
 
 
-def test_every_list_keeps_to_the_filter() -> None:
+def test_every_list_applies_the_filter() -> None:
     lists = plan_query(EVERYTHING, 10**5)["prefetch"]
 
     assert all(json.dumps(FILTER["must"])[:-1] in json.dumps(list_["filter"]) for list_ in lists)
 
 
-def test_the_search_ef_of_the_object_reaches_the_index_search() -> None:
+def test_search_ef_is_passed_to_the_index() -> None:
     lists = plan_query(replace(EVERYTHING, search_ef=200), 10**5)["prefetch"]
 
     assert [list_["params"]["hnsw_ef"] for list_ in lists] == [200] * 5
@@ -143,7 +143,7 @@ def test_the_search_ef_of_the_object_reaches_the_index_search() -> None:
         (False, 4.0, {"quantization": {"rescore": False}}, {"quantization": {"rescore": False}}),
     ],
 )
-def test_the_union_of_large_lists_is_compared_by_the_vectors_unless_the_object_says_no(
+def test_union_of_lists_is_rescored_unless_disabled(
     rescore: bool, oversampling: float, in_lists: object, at_the_end: object
 ) -> None:
     query = plan_query(replace(EVERYTHING, rescore=rescore, oversampling=oversampling), 10**5)
@@ -160,13 +160,13 @@ def test_the_union_of_large_lists_is_compared_by_the_vectors_unless_the_object_s
         (False, 1.0, {"rescore": False}),
     ],
 )
-def test_a_single_list_is_rescored_as_the_object_says(rescore: bool, oversampling: float, quantization: object) -> None:
+def test_single_list_follows_the_rescore_setting(rescore: bool, oversampling: float, quantization: object) -> None:
     ranking = replace(EVERYTHING, candidates=30, rescore=rescore, oversampling=oversampling)
 
     assert plan_query(ranking, 10**5)["params"] == {"quantization": quantization}
 
 
-def test_a_small_set_is_compared_whole_whatever_the_copies() -> None:
+def test_small_set_is_searched_exactly() -> None:
     assert plan_query(replace(EVERYTHING, rescore=False), 10)["params"] == {"exact": True}
 
 
@@ -182,10 +182,10 @@ def test_a_small_set_is_compared_whole_whatever_the_copies() -> None:
         ("Euclid", -1, None),
     ],
 )
-def test_a_least_similarity_is_the_engines_bound(distance: str, min_similarity: float, gate: float | None) -> None:
+def test_min_similarity_becomes_score_threshold(distance: str, min_similarity: float, gate: float | None) -> None:
     assert score_threshold(distance, min_similarity) == gate
 
 
 @pytest.mark.parametrize(("distance", "similarity"), [("Cosine", 3), ("Dot", 3), ("Euclid", 0.25)])
-def test_nearer_is_more_similar_whatever_the_distance(distance: str, similarity: float) -> None:
+def test_similarity_by_distance(distance: str, similarity: float) -> None:
     assert similarity_of(distance, 3) == similarity

@@ -1,4 +1,4 @@
-"""What a question tells of the memories that answer it, and what memories tell of themselves."""
+"""Features of a query, and evidence values of memories."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -25,7 +25,7 @@ def row(content: str, **more: Any) -> dict[str, Any]:
 
 
 def stored(content: str, before: tuple[dict[str, Any], ...] = (), **more: Any) -> dict[str, Any]:
-    """A memory's payload with its evidence."""
+    """Payload of a memory with its evidence."""
     bare = row(content, **more)
     return bare | {EVIDENCE_KEY: compute_evidence(bare, before, "english")}
 
@@ -38,11 +38,11 @@ def numbers(question: str, payload: dict[str, Any]) -> dict[str, float]:
     ("question", "half"),
     [("Where is it?", 10.0), ("red green blue cyan pink", 10.0), ("red green blue cyan pink grey", 12.0)],
 )
-def test_a_question_of_many_words_needs_more_of_them_in_common(question: str, half: float) -> None:
+def test_half_score_grows_with_content_words(question: str, half: float) -> None:
     assert extract_features(question, "english").half_score == half
 
 
-def test_a_long_question_is_bounded() -> None:
+def test_long_query_is_bounded() -> None:
     long = extract_features(" ".join(f"Word{n}" for n in range(5_000)), "english")
 
     assert (long.half_score, len(long.names)) == (128.0, MAX_QUERY_NAMES)
@@ -52,12 +52,12 @@ def test_a_long_question_is_bounded() -> None:
     ("question", "named"),
     [("What did Ross buy?", 1.0), ("what did ross buy?", 1.0), ("What did Joey buy?", 0.0), ("Who came?", 0.0)],
 )
-def test_a_question_names_the_speaker(question: str, named: float) -> None:
+def test_query_names_the_speaker(question: str, named: float) -> None:
     assert numbers(question, stored("a sofa", speaker="Ross Geller"))["author"] == named
 
 
 @pytest.mark.parametrize(("role", "own"), [("user", 1.0), ("assistant", 0.0)])
-def test_a_question_of_the_user_is_answered_by_what_the_user_said(role: str, own: float) -> None:
+def test_personal_query_prefers_user_messages(role: str, own: float) -> None:
     assert numbers("What is my dog called?", stored("Rex", role=role))["author"] == own
 
 
@@ -70,11 +70,11 @@ def test_a_question_of_the_user_is_answered_by_what_the_user_said(role: str, own
         ("Where did they meet?", "we met yesterday", 0.0),
     ],
 )
-def test_a_question_that_asks_when_is_answered_by_what_holds_a_time(question: str, content: str, tells: float) -> None:
+def test_when_query_prefers_memories_with_time(question: str, content: str, tells: float) -> None:
     assert numbers(question, stored(content))["time"] == tells
 
 
-def test_what_answers_another_one_s_question_is_known() -> None:
+def test_answer_to_another_speaker_is_detected() -> None:
     asked = (row("Where is it?", speaker="Ann"),)
 
     assert numbers("x", stored("there", asked, speaker="Bob"))["asked"] == 1.0
@@ -95,31 +95,33 @@ def test_what_answers_another_one_s_question_is_known() -> None:
         ("in May", []),
     ],
 )
-def test_the_dates_that_a_question_names(question: str, days: list[tuple[int, int]]) -> None:
+def test_dates_of_a_query(question: str, days: list[tuple[int, int]]) -> None:
     assert list(extract_features(question, "english").dates) == days
 
 
-def test_a_memory_of_a_date_that_the_question_names_is_known() -> None:
+def test_memory_of_the_named_date_is_detected() -> None:
     assert numbers("What happened in May 2023?", stored("rain"))["date"] == 1.0
     assert numbers("What happened in June 2023?", stored("rain"))["date"] == 0.0
 
 
-def test_what_says_much_is_told_from_what_says_little() -> None:
+def test_terse_value_grows_with_length() -> None:
     little, more, much = (numbers("x", stored(" ".join(["apple"] * n)))["terse"] for n in (1, 10, 300))
 
     assert 0 < little < more < much == 1.0
 
 
-def test_what_an_assistant_said_and_what_has_no_evidence_count_by_a_constant() -> None:
+def test_missing_evidence_is_a_constant() -> None:
+    """Also for messages of the assistant."""
+
     assert numbers("x", stored("apple " * 300, role="assistant"))["terse"] == 0.5
     assert numbers("x", row("apple " * 300))["terse"] == 0.5
 
 
-def test_what_is_sealed_has_no_evidence() -> None:
+def test_encrypted_memory_has_no_evidence() -> None:
     assert compute_evidence(row("we met yesterday", zone="SENSITIVE", speaker="Ann"), (), "english") == {}
 
 
-def test_evidence_stays_within_0_and_1_whatever_the_weights() -> None:
+def test_score_with_evidence_stays_within_0_and_1() -> None:
     weights = EvidenceWeights(terse=1.0, author=1.0, time=1.0, asked=1.0, date=1.0)
 
     assert add_evidence(1.0, weights, dict.fromkeys(weights.terms, 1.0)) == 1.0
@@ -127,17 +129,17 @@ def test_evidence_stays_within_0_and_1_whatever_the_weights() -> None:
     assert add_evidence(0.4, NO_EVIDENCE, {}) == 0.4
 
 
-def test_of_other_languages_names_and_the_number_of_words_are_known() -> None:
+def test_other_languages_have_names_and_word_count() -> None:
     assert extract_features("Wann hat Hans die Wohnung gekauft?", "german") == QueryFeatures(
         half_score=10.0, names=("wann", "hans", "wohnung")
     )
 
 
-def test_content_words_leave_out_what_every_text_has() -> None:
+def test_content_words_exclude_stopwords() -> None:
     assert content_words("I've been to Ann's house", "english") == ["ann", "house"]
     assert content_words("das ist ein Haus von 1999", "german") == ["haus", "1999"]
 
 
-def test_a_text_is_cut_after_so_many_content_words() -> None:
+def test_text_is_cut_after_n_content_words() -> None:
     assert first_content_words("the cat and the dog ran", 2, "english") == "the cat and the dog"
     assert first_content_words("the cat", 2, "english") == "the cat"

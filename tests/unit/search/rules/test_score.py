@@ -1,4 +1,4 @@
-"""The weighted score: the oracle equals the reference values, and each rule of the model holds."""
+"""The weighted score: reference values, and each rule of the model."""
 
 import json
 import pathlib
@@ -28,7 +28,7 @@ def rank(ranking: Ranking = EVERYTHING, *, age_days: float = 0, **more: object) 
 
 
 @pytest.mark.parametrize("case", GOLDEN, ids=range(len(GOLDEN)))
-def test_the_oracle_equals_the_reference_values(case: dict[str, dict[str, float]]) -> None:
+def test_score_equals_the_reference_values(case: dict[str, dict[str, float]]) -> None:
     given_, wanted = case["in"], case["out"]
     ranking = replace(EVERYTHING, weights=Weights(**given_["weights"]), utility_norm=given_["utilityNorm"])
     memory = ScoreInput(
@@ -61,14 +61,14 @@ RECENCY_ONLY = replace(EVERYTHING, weights=Weights(0, 1, 0))
         ("removed", 5000, 0.5),
     ],
 )
-def test_recency_halves_with_the_half_life_of_the_type(type_name: str, age_days: float, recency: float) -> None:
+def test_recency_halves_per_half_life(type_name: str, age_days: float, recency: float) -> None:
     types = (*EVERYTHING.types, MemoryType("forever", None))
     ranking = replace(RECENCY_ONLY, types=types)
 
     assert rank(ranking, type=type_name, age_days=age_days) == pytest.approx(recency)
 
 
-def test_a_boost_multiplies_the_whole_score() -> None:
+def test_boost_multiplies_the_score() -> None:
     boosted = replace(EVERYTHING, types=(MemoryType("fact", 365, 1.5),))
 
     assert rank(boosted, similarity=0.8) == pytest.approx(1.5 * rank(similarity=0.8))
@@ -80,11 +80,11 @@ def test_utility_never_exceeds_one() -> None:
     assert rank(utility_only, importance=1.0, access_count=10**9) == 1
 
 
-def test_a_ranking_without_types_takes_any_and_none_fades() -> None:
+def test_ranking_without_types_never_decays() -> None:
     assert rank(replace(RECENCY_ONLY, types=()), age_days=4000) == 1
 
 
-def test_types_of_equal_half_life_share_a_term_of_the_formula() -> None:
+def test_equal_half_lives_share_a_formula_term() -> None:
     formula = json.dumps(score_query(EVERYTHING, now_ms=NOW_MS, distance="Cosine"))
 
     assert formula.count("exp_decay") == 5
@@ -92,7 +92,7 @@ def test_types_of_equal_half_life_share_a_term_of_the_formula() -> None:
 
 
 @given(st.integers(0, 2**48 - 1))
-def test_a_split_time_loses_nothing_in_float32(value: int) -> None:
+def test_split_time_is_exact_in_float32(value: int) -> None:
     parts = split_constant(value)["sum"]
 
     assert sum(struct.unpack("f", struct.pack("f", part))[0] for part in parts) == value

@@ -1,4 +1,4 @@
-"""What a verification compares, and what it says."""
+"""Comparisons of a snapshot verification, and their findings."""
 
 from dataclasses import replace
 from typing import Any
@@ -47,16 +47,16 @@ LACKING = replace(LIVE, indexes=LIVE.indexes[1:])
         (LACKING, LIVE, None, (True, False), f"indexes differ from the live collection: {LIVE.indexes[0][0]}"),
     ],
 )
-def test_settings_and_indexes_have_to_be_those_recorded_else_the_live_ones(
-    copy, live, recorded, is_good, words
-) -> None:
+def test_configuration_must_match_record_or_live(copy, live, recorded, is_good, words) -> None:
+    """The record wins; without one the live collection decides."""
+
     findings = compare_configuration(copy, live, recorded)
 
     assert tuple(finding.is_good for finding in findings) == is_good
     assert words in "; ".join(finding.message for finding in findings)
 
 
-def test_a_marker_written_anew_is_no_other_configuration() -> None:
+def test_marker_is_not_part_of_the_hash() -> None:
     assert hash_configuration(replace(LIVE, marker=replace(MARKER, generation=99))) == HASH
     assert hash_configuration(replace(LIVE, marker=None)) == HASH
 
@@ -78,8 +78,8 @@ SHAPE = Collection(
 )
 
 
-def test_what_0_1_0_recorded_is_recognised() -> None:
-    """Where this fails, no older snapshot is restored: compare with a hash without the settings that came later too."""
+def test_hash_of_0_1_0_is_recognised() -> None:
+    """If this fails, no older snapshot can be restored: also compare with a hash without the settings added later."""
     recorded = "1d01e68395fd2a6d"
     assert hash_configuration(SHAPE) == recorded
     assert compare_configuration(SHAPE, None, recorded)[0].is_good
@@ -89,7 +89,7 @@ def test_what_0_1_0_recorded_is_recognised() -> None:
 
 
 @pytest.mark.parametrize("other", [WIDER, LACKING, replace(LIVE, quantization=None), replace(LIVE, has_keyword=True)])
-def test_whatever_a_snapshot_carries_is_part_of_the_hash(other) -> None:
+def test_hash_covers_the_configuration(other) -> None:
     assert hash_configuration(other) != HASH
 
 
@@ -104,7 +104,7 @@ def test_whatever_a_snapshot_carries_is_part_of_the_hash(other) -> None:
         (MARKER, None, None),
     ],
 )
-def test_a_snapshot_of_another_agent_is_found_out(copy, owner, is_good) -> None:
+def test_snapshot_of_another_agent_is_detected(copy, owner, is_good) -> None:
     assert compare_owner(copy, owner).is_good is is_good
 
 
@@ -125,16 +125,14 @@ def test_a_snapshot_of_another_agent_is_found_out(copy, owner, is_good) -> None:
         (0, None, 0, 0, None),
     ],
 )
-def test_the_count_lies_between_those_before_and_after_unless_memories_were_deleted(
-    copied, before, after, deleted, is_good
-) -> None:
+def test_count_is_within_recorded_range(copied, before, after, deleted, is_good) -> None:
+    """Memories deleted during the snapshot widen the range."""
+
     assert compare_count(copied, SnapshotRecord(before=before, after=after), deleted).is_good is is_good
 
 
 @pytest.mark.parametrize(("copied", "deleted", "is_good"), [(10, 0, True), (9, 0, False), (9, 1, True), (8, 1, False)])
-def test_what_was_counted_as_deleted_while_it_was_made_goes_before_what_seems_so_now(
-    copied: int, deleted: int, is_good: bool
-) -> None:
+def test_recorded_deletions_override_current_ones(copied: int, deleted: int, is_good: bool) -> None:
     finding = compare_count(copied, SnapshotRecord(before=10, after=10, deleted=deleted), 7)
 
     assert finding.is_good is is_good
@@ -145,11 +143,13 @@ def test_what_was_counted_as_deleted_while_it_was_made_goes_before_what_seems_so
     ("updated_at", "was_in"),
     [(0, True), (1_000_000 - CLOCK_MARGIN_MS, False), (1_000_000, False), (None, False), ("0", False), (True, False)],
 )
-def test_only_what_was_last_written_well_before_the_snapshot_has_to_be_in_it(updated_at, was_in) -> None:
+def test_only_older_points_must_be_contained(updated_at, was_in) -> None:
+    """Older by more than the clock margin."""
+
     assert must_contain(updated_at, 1_000_000) is was_in
 
 
-def test_nothing_has_to_be_in_a_snapshot_of_an_unknown_time() -> None:
+def test_snapshot_without_time_must_contain_nothing() -> None:
     assert not must_contain(0, None)
 
 
@@ -164,7 +164,7 @@ def test_nothing_has_to_be_in_a_snapshot_of_an_unknown_time() -> None:
         (None, None, None),
     ],
 )
-def test_the_bytes_have_to_be_those_recorded_and_those_that_the_server_tells_of(recorded, told, is_good) -> None:
+def test_checksum_must_match_record_and_listing(recorded, told, is_good) -> None:
     assert compare_checksum("aa", recorded=recorded, listed=told, size=9).is_good is is_good
 
 
@@ -172,7 +172,7 @@ def point(id_: str, *, vector: Any = (0.1, 0.2), **changes: Any) -> dict[str, An
     return {"id": id_, "payload": {"userId": "ada"} | changes, "vector": vector}
 
 
-def test_probes_search_for_equal_points_that_have_a_vector() -> None:
+def test_probes_use_equal_points_with_vectors() -> None:
     points = [point("a"), point("b", vector=None), point("c", deletedAt=1), point("d"), point("e"), point("f")]
 
     probes = build_probes(points, ("a", "b", "c", "e", "f"), max_probes=2)
@@ -180,7 +180,7 @@ def test_probes_search_for_equal_points_that_have_a_vector() -> None:
     assert probes == [build_probe(found, ["a", "b", "e", "f"]) for found in (points[0], points[4])]
 
 
-def test_a_probe_is_exact_and_asks_for_every_point_of_its_user() -> None:
+def test_probe_is_exact_and_covers_its_user() -> None:
     probe = build_probe(point("a"), ["a", "b"])
 
     assert probe["params"] == {"exact": True}
@@ -192,5 +192,5 @@ def test_a_probe_is_exact_and_asks_for_every_point_of_its_user() -> None:
     ("searches", "differing", "refused", "is_good"),
     [(8, [], "", True), (8, ["a"], "", False), (0, [], "", None), (0, [], "strict mode", None)],
 )
-def test_searches_that_could_not_be_made_prove_nothing(searches, differing, refused, is_good) -> None:
+def test_failed_searches_prove_nothing(searches, differing, refused, is_good) -> None:
     assert judge_probes(searches, differing, refused=refused).is_good is is_good

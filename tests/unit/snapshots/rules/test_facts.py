@@ -1,4 +1,4 @@
-"""What is known of snapshots from their objects."""
+"""Facts derived from MemorySnapshot objects."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ from agentmemory_operator.snapshots.rules.facts import max_recorded_points
 Json = dict[str, Any]
 
 
-def seen(physical: str, after: int | None) -> Json:
-    """Return a MemorySnapshot whose collection held so many memories."""
+def snapshot(physical: str, after: int | None) -> Json:
+    """Return a MemorySnapshot with the recorded number of memories."""
     return {"status": {"physical": physical, "points": {"after": after}}}
 
 
@@ -19,10 +19,10 @@ def seen(physical: str, after: int | None) -> Json:
     [
         ([], 0),
         ([{}, {"status": None}, {"status": {"physical": "a__1"}}], 0),
-        ([seen("a__1", 3), seen("a__1", 7), seen("a__1", None)], 7),
-        ([seen("a__2", 9)], 0),
+        ([snapshot("a__1", 3), snapshot("a__1", 7), snapshot("a__1", None)], 7),
+        ([snapshot("a__2", 9)], 0),
     ],
     ids=["none", "not made yet", "the most of several", "another collection's"],
 )
-def test_what_a_collection_held_is_known_from_its_snapshots(snapshots: list[Json], held: int) -> None:
+def test_maximum_comes_from_all_snapshots(snapshots: list[Json], held: int) -> None:
     assert max_recorded_points("a__1", snapshots) == held

@@ -1,4 +1,4 @@
-"""Which snapshots stay: one case after another (tests/golden/retention.yaml)."""
+"""Retention rules: the cases of tests/golden/retention.yaml."""
 
 from datetime import datetime
 from typing import Any
@@ -26,23 +26,23 @@ def candidate(name: str, given: dict[str, Any]) -> Candidate:
     return Candidate(name=name, time_ms=ms(given["time"]), **rest)
 
 
-def told(verdict: RetentionVerdict) -> set[str]:
-    """Return the reasons, which have no order."""
+def reasons_of(verdict: RetentionVerdict) -> set[str]:
+    """Return the reasons of a verdict as a set."""
     return {f"{'' if verdict.is_kept else 'gone: '}{reason}" for reason in verdict.reasons}
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
-def test_a_case(case: dict[str, Any]) -> None:
+def test_golden_case(case: dict[str, Any]) -> None:
     given = [candidate(name, facts) for name, facts in case["snapshots"].items()]
 
     found = judge(given, RetentionRules(**case["rules"]), now_ms=ms(case["now"]))
 
     wanted = {name: set(text.split(", ")) for name, text in case["wanted"].items()}
-    assert {verdict.name: told(verdict) for verdict in found} == wanted
+    assert {verdict.name: reasons_of(verdict) for verdict in found} == wanted
 
 
-def test_of_a_long_row_of_failures_the_newest_stay() -> None:
-    """Without a bound a server that is away for a year would leave an object for each time of the schedule."""
+def test_only_the_newest_failures_are_kept() -> None:
+    """Without a limit, a server that is down for a year would leave one object for each scheduled time."""
     hour = 3_600_000
     row = [Candidate(name=f"s{n}", time_ms=n * hour, has_succeeded=False, is_verified=None) for n in range(50)]
 
@@ -51,7 +51,7 @@ def test_of_a_long_row_of_failures_the_newest_stay() -> None:
     assert kept == [f"s{n}" for n in range(49, 49 - MAX_KEPT_FAILURES, -1)]
 
 
-def test_the_reasons_are_one_line_for_people() -> None:
+def test_reasons_are_joined_into_one_line() -> None:
     (verdict,) = judge(
         [Candidate(name="a", time_ms=0)], RetentionRules(keep_last=1, daily=0, weekly=0, monthly=0), now_ms=0
     )

@@ -1,4 +1,4 @@
-"""Why snapshots stay, from the objects as a command lists them."""
+"""Reasons for keeping snapshots, from the objects that a command lists."""
 
 from agentmemory_operator.snapshots.rules.retention_verdicts import judge_documents
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
@@ -7,7 +7,7 @@ from tests.support.job.schedule_world import ms, scheduled_agent, snapshot_docum
 NOW_MS = ms("2026-11-22T12:00:00Z")
 
 
-def told(**snapshots: object) -> dict[str, str]:
+def verdict_texts(**snapshots: object) -> dict[str, str]:
     found = judge_documents(
         parse_agent_memory(scheduled_agent(**snapshots)),
         [
@@ -31,10 +31,10 @@ def told(**snapshots: object) -> dict[str, str]:
     return {name: f"{'stays' if verdict.is_kept else 'goes'}: {verdict.text}" for name, verdict in found.items()}
 
 
-def test_each_has_its_reasons() -> None:
+def test_each_snapshot_has_its_reasons() -> None:
     rules = {"keepLast": 1, "daily": 1, "weekly": 0, "monthly": 0}
 
-    assert told(retention=rules, timeZone="Europe/Berlin") == {
+    assert verdict_texts(retention=rules, timeZone="Europe/Berlin") == {
         "c": "stays: the newest, the last verified snapshot that the server can restore, keepLast 1/1, daily "
         "2026-11-22",
         "b": "stays: pinned",
@@ -44,5 +44,5 @@ def test_each_has_its_reasons() -> None:
     }
 
 
-def test_a_block_without_figures_has_those_of_the_defaults() -> None:
-    assert "keepLast 3/4, daily 2026-11-20" in told()["a"]
+def test_missing_numbers_are_the_defaults() -> None:
+    assert "keepLast 3/4, daily 2026-11-20" in verdict_texts()["a"]

@@ -1,4 +1,4 @@
-"""A snapshot's way as its status tells it: what it is at, how it ended, whose files are whose."""
+"""Status of a snapshot: its step, its result, and its files."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ def conditions(status: dict[str, Any]) -> dict[str, str]:
     return {item["type"]: f"{item['status']}/{item['reason']}" for item in status["conditions"]}
 
 
-def test_one_under_way_says_what_it_is_at_and_has_not_ended() -> None:
+def test_running_snapshot_shows_its_step() -> None:
     status = running_status({"step": SnapshotStep.COPY}, generation=1, now=NOW, detail="3 of 7 bytes")
 
     assert conditions(status) == {"Succeeded": "Unknown/Running", "Progressing": "True/Running"}
@@ -46,7 +46,7 @@ def test_one_under_way_says_what_it_is_at_and_has_not_ended() -> None:
     assert not is_ended(status)
 
 
-def test_one_that_was_made_makes_no_progress_any_more() -> None:
+def test_completed_snapshot_shows_no_progress() -> None:
     status = status_of("Qdrant")
 
     assert conditions(status) == {"Succeeded": "True/SnapshotTaken", "Verified": "True/Verified"}
@@ -56,7 +56,7 @@ def test_one_that_was_made_makes_no_progress_any_more() -> None:
     assert is_verified(status)
 
 
-def test_one_that_failed_keeps_why_while_it_is_cleaned_and_after() -> None:
+def test_failure_is_kept_during_and_after_cleanup() -> None:
     cleaning = running_status(
         {"step": SnapshotStep.CLEAN},
         generation=1,
@@ -77,11 +77,11 @@ def test_one_that_failed_keeps_why_while_it_is_cleaned_and_after() -> None:
     ("places", "words"),
     [(("Qdrant",), "same disk"), (("Qdrant", "S3"), "off the server too"), (("S3",), "off the server")],
 )
-def test_where_the_bytes_are_is_said(places: tuple[str, ...], words: str) -> None:
+def test_message_names_the_location(places: tuple[str, ...], words: str) -> None:
     assert words in status_of(*places)["conditions"][0]["message"]
 
 
-def test_files_are_named_by_their_snapshots_and_copied_where_they_lie_elsewhere_too() -> None:
+def test_recorded_and_copied_files_are_listed() -> None:
     statuses = [status_of("Qdrant", file="a"), status_of("Qdrant", "S3", file="b"), status_of("S3", file="c"), {}]
 
     assert recorded_files(statuses, PHYSICAL) == {"a", "b"}
@@ -89,13 +89,13 @@ def test_files_are_named_by_their_snapshots_and_copied_where_they_lie_elsewhere_
     assert recorded_files(statuses, "another") == set()
 
 
-def test_a_copy_that_is_not_whole_yet_is_none() -> None:
+def test_incomplete_copy_does_not_count() -> None:
     status = running_status(status_of("Qdrant", "S3"), generation=1, now=NOW)
 
     assert copied_files([status], PHYSICAL) == set()
 
 
-def test_lost_files_are_those_that_came_since_and_that_nobody_names() -> None:
+def test_unrecorded_files_are_newer_and_unnamed() -> None:
     files = [(30, "c"), (10, "old"), (20, "b"), (25, "another's")]
 
     assert unrecorded_files(files, newest_before_ms=10, named={"another's"}) == ["b", "c"]
@@ -103,7 +103,7 @@ def test_lost_files_are_those_that_came_since_and_that_nobody_names() -> None:
 
 class TestLastOne:
     @pytest.mark.parametrize("name", ["bot", "b" * 253])
-    def test_its_name_tells_the_agent_and_fits(self, name: str) -> None:
+    def test_name_contains_the_agent_and_fits(self, name: str) -> None:
         memory = parse_agent_memory(memory_document(name, metadata={"uid": "1234ABCD-rest"}, agent="bot"))
 
         made_name = final_name(memory.metadata)
@@ -113,11 +113,11 @@ class TestLastOne:
         assert build_final_manifest(memory)["metadata"]["name"] == made_name
 
     @pytest.mark.parametrize("document", [None, {}, {"status": running_status({}, generation=1, now=NOW)}])
-    def test_it_is_waited_for(self, document: dict[str, Any] | None) -> None:
+    def test_unfinished_snapshot_is_awaited(self, document: dict[str, Any] | None) -> None:
         with pytest.raises(DeletionPending, match="MemorySnapshot last"):
             find_fault(document, "last")
 
-    def test_only_a_proven_one_is_relied_on(self) -> None:
+    def test_only_verified_snapshot_is_accepted(self) -> None:
         unknown = ConditionState("Verified", None, "DeadlineExceeded", "not in time")
 
         assert find_fault({"status": status_of("Qdrant")}, "last") is None

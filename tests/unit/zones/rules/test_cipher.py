@@ -1,4 +1,4 @@
-"""What is sealed opens with its key, for its place, and not otherwise."""
+"""Authenticated encryption bound to a key and to associated data."""
 
 import os
 
@@ -13,7 +13,7 @@ KEY = os.urandom(32)
 
 
 @given(st.binary(max_size=2000), st.binary(max_size=100))
-def test_it_opens_with_its_key_and_place(plaintext: bytes, aad: bytes) -> None:
+def test_opens_with_its_key_and_place(plaintext: bytes, aad: bytes) -> None:
     blob = seal(KEY, plaintext, aad)
 
     assert open_sealed(KEY, blob, aad) == plaintext
@@ -22,7 +22,7 @@ def test_it_opens_with_its_key_and_place(plaintext: bytes, aad: bytes) -> None:
 
 
 @pytest.mark.parametrize("position", [0, NONCE_BYTES - 1, NONCE_BYTES, -1])
-def test_a_changed_bit_shows(position: int) -> None:
+def test_changed_bit_is_detected(position: int) -> None:
     blob = bytearray(seal(KEY, b"content", b"place"))
     blob[position] ^= 1
 
@@ -31,12 +31,12 @@ def test_a_changed_bit_shows(position: int) -> None:
 
 
 @pytest.mark.parametrize("blob", [b"", b"short", bytes(NONCE_BYTES + TAG_BYTES - 1)])
-def test_what_is_too_short_is_unreadable(blob: bytes) -> None:
+def test_short_blob_is_rejected(blob: bytes) -> None:
     with pytest.raises(DecryptionFailed):
         open_sealed(KEY, blob, b"")
 
 
-def test_another_key_and_another_place_do_not_open() -> None:
+def test_wrong_key_or_place_fails() -> None:
     blob = seal(KEY, b"content", b"place")
 
     with pytest.raises(DecryptionFailed):
@@ -45,11 +45,11 @@ def test_another_key_and_another_place_do_not_open() -> None:
         open_sealed(KEY, blob, b"another place")
 
 
-def test_the_same_text_is_never_sealed_to_the_same() -> None:
+def test_equal_texts_have_different_ciphertexts() -> None:
     assert len({seal(KEY, b"content", b"") for _ in range(100)}) == 100
 
 
-def test_a_keyed_hash_is_of_key_and_text() -> None:
+def test_keyed_hash_depends_on_key_and_text() -> None:
     assert keyed_hash(KEY, "a") == keyed_hash(KEY, "a")
     assert len({keyed_hash(KEY, "a"), keyed_hash(KEY, "b"), keyed_hash(bytes(32), "a")}) == 3
     assert len(keyed_hash(KEY, "a")) == 64

@@ -1,4 +1,4 @@
-"""Where an owner's keys lie, and what names them."""
+"""Key ids, shard names, and key rings."""
 
 import pytest
 
@@ -15,7 +15,7 @@ from agentmemory_operator.zones.rules.entries import (
 from agentmemory_operator.zones.rules.shards import is_shard_name
 
 
-def test_a_key_names_its_shard() -> None:
+def test_key_id_contains_its_shard() -> None:
     scope = scope_hash("PERSONAL", "ada")
 
     for level in range(LEVELS):
@@ -24,16 +24,16 @@ def test_a_key_names_its_shard() -> None:
         assert shard_of_key(new_key_id(shard)) == shard
 
 
-def test_ids_are_by_chance() -> None:
+def test_ids_are_random() -> None:
     assert len({new_key_id("3abc") for _ in range(1000)}) == 1000
 
 
 @pytest.mark.parametrize("text", ["", "0", "4" + "0" * 31, "0" * 33, "../../x", "0" * 31 + "G", "\u0660" * 32])
-def test_what_is_no_id_of_a_key_has_no_shard(text: str) -> None:
+def test_invalid_key_id_has_no_shard(text: str) -> None:
     assert shard_of_key(text) is None
 
 
-def test_zone_and_owner_do_not_run_into_each_other() -> None:
+def test_scope_hash_separates_zone_and_owner() -> None:
     assert scope_hash("PERSONAL", "ada") != scope_hash("PERSONALada", "")
     assert scope_hash("PERSONAL", "ada") != scope_hash("SENSITIVE", "ada")
 
@@ -42,12 +42,12 @@ def test_zone_and_owner_do_not_run_into_each_other() -> None:
     ("namespace", "agent"),
     [("agents", "../other"), ("agents", ""), ("", "bot"), ("a/b", "bot"), ("agents", "Bot"), ("agents", "b" * 49)],
 )
-def test_a_ring_is_of_a_namespace_and_an_agent(namespace: str, agent: str) -> None:
+def test_invalid_ring_is_rejected(namespace: str, agent: str) -> None:
     with pytest.raises(ValueError, match="not a key ring"):
         Ring(namespace, agent)
 
 
-def test_the_newest_active_key_seals() -> None:
+def test_newest_active_key_encrypts() -> None:
     mine, other = scope_hash("PERSONAL", "ada"), scope_hash("PERSONAL", "bob")
     entries = {
         "1": KeyEntry(zone="PERSONAL", scope=mine, wrapped="", wrapping_fingerprint="", created_ms=1),

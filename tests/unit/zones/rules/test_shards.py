@@ -1,4 +1,4 @@
-"""The text of a shard: what it takes, and that nothing unreadable is read as less."""
+"""Text form of a shard: its capacity, and the rejection of malformed text."""
 
 import base64
 import json
@@ -47,13 +47,13 @@ def read(text: str, name: str = "0") -> Shard:
     return parse_shard(text, ring=RING, name=name, version="")
 
 
-def test_what_is_written_is_read() -> None:
+def test_round_trip() -> None:
     written = shard()
 
     assert read(render_shard(written)) == written
 
 
-def test_a_shard_says_which_of_the_next_level_are_there() -> None:
+def test_shard_lists_its_children() -> None:
     above = shard("1a").with_child("1af").with_child("1a0").with_child("1af")
 
     assert (above.child_digits, above.has_child("1a0"), above.has_child("1a1")) == ("0f", True, False)
@@ -61,7 +61,7 @@ def test_a_shard_says_which_of_the_next_level_are_there() -> None:
     assert read(render_shard(shard()).replace('"below":"",', "")).child_digits == ""
 
 
-def test_a_shard_closes_with_its_last_key_and_stays_closed() -> None:
+def test_full_shard_closes_and_stays_closed() -> None:
     grown = shard(keys=MAX_SHARD_KEYS - 2)
     grown = grown.with_key(new_key_id("0"), entry("x"))
     assert not grown.is_closed
@@ -72,11 +72,11 @@ def test_a_shard_closes_with_its_last_key_and_stays_closed() -> None:
     assert read(render_shard(grown)).is_closed
 
 
-def test_a_shard_of_the_last_level_closes_never() -> None:
+def test_shard_of_last_level_never_closes() -> None:
     assert not shard("3abc", MAX_SHARD_KEYS + 1).with_key(new_key_id("3abc"), entry("x")).is_closed
 
 
-def test_a_full_shard_fits_a_secret() -> None:
+def test_full_shard_fits_a_secret() -> None:
     most = shard("3abc", MAX_SHARD_BYTES // MAX_ENTRY_BYTES)
 
     assert most.is_full
@@ -84,8 +84,8 @@ def test_a_full_shard_fits_a_secret() -> None:
     assert len(render_shard(most)) <= MAX_SHARD_BYTES + 100 < 1 << 20
 
 
-def test_100_000_users_have_room_and_small_shards() -> None:
-    """Two zones each: all shards but those of the last level closed, and those not near their bound."""
+def test_capacity_for_100_000_users() -> None:
+    """Two zones each. All shards except those of the last level are closed; no shard is near its size limit."""
     places: Counter[str] = Counter()
     for user in range(100_000):
         for zone in ("SENSITIVE", "PERSONAL"):
@@ -107,18 +107,18 @@ def whole() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("change", [{"format": 2}, {"keys": []}, {"closed": "yes"}, {"keys": {"x": []}}])
-def test_what_is_not_whole_is_refused(change: dict[str, Any]) -> None:
+def test_incomplete_shard_is_rejected(change: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"^it "):
         read(json.dumps(whole() | change))
 
 
-def test_the_keys_of_another_shard_are_refused() -> None:
+def test_keys_of_another_shard_are_rejected() -> None:
     with pytest.raises(ValueError, match="another shard"):
         read(render_shard(shard("1a")))
 
 
 @pytest.mark.parametrize(("field", "value"), [(0, 7), (1, "short"), (2, "c2hvcnQ="), (3, ""), (4, "now"), (5, 2)])
-def test_one_key_that_is_none_refuses_the_shard(field: int, value: object) -> None:
+def test_one_malformed_key_rejects_the_shard(field: int, value: object) -> None:
     document = whole()
     next(iter(document["keys"].values()))[field] = value
 
@@ -127,7 +127,7 @@ def test_one_key_that_is_none_refuses_the_shard(field: int, value: object) -> No
 
 
 @pytest.mark.parametrize("row", [[], {}, None, ["PERSONAL"]])
-def test_a_key_has_six_fields(row: object) -> None:
+def test_key_has_six_fields(row: object) -> None:
     document = whole()
     document["keys"][new_key_id("0")] = row
 
@@ -136,6 +136,6 @@ def test_a_key_has_six_fields(row: object) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null"])
-def test_what_is_no_shard_is_refused(text: str) -> None:
+def test_malformed_text_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         read(text)
