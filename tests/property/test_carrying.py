@@ -1,7 +1,7 @@
 """Model of copying points: a source with writers, and copiers that advance one call at a time.
 
-Copiers read pages, and write them late, twice or never, as those of a paused leader.
-Invariant: revisions in the target never decrease, and a final pass over the source makes both equal.
+Copiers read pages, and write them late, twice or never, as those of a paused leader. Invariant: revisions in the target
+never decrease, and a final pass over the source makes both equal.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
 """Model of a rebuild and its rollback, under writers of two API processes and kills of the operator.
 
 Invariant: at the end, the alias's target contains every acknowledged write, no acknowledged deletion is undone, and
-each
-chain has one head. The clocks of the API processes differ by nearly `CLOCKS_BEHIND_MS`.
+each chain has one head. The clocks of the API processes differ by nearly `CLOCKS_BEHIND_MS`.
 """
 
 import asyncio

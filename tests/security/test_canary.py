@@ -1,10 +1,8 @@
 """No content of callers and no key appears in the outputs of operator and API during all requests.
 
 Outputs are logs, events, statuses, metadata, metrics, traces and errors. Canaries are in every input, on real parts
-with
-the shipped rights, with JSON logs at level debug: valid and invalid requests, unknown callers, and servers that fail
-and
-repeat their input.
+with the shipped rights, with JSON logs at level debug: valid and invalid requests, unknown callers, and servers that
+fail and repeat their input.
 """
 
 import json

@@ -1,10 +1,8 @@
 """No stored content and no key appears in the outputs of operator and API during passes.
 
 Passes are snapshots into object storage, a restore and rebuilds, with servers that are unavailable, reject a key, or
-fail
-and repeat their input. Canaries are in every Secret and memory, on real parts with the shipped rights, with JSON logs
-at
-level debug.
+fail and repeat their input. Canaries are in every Secret and memory, on real parts with the shipped rights, with JSON
+logs at level debug.
 """
 
 import json

@@ -1,8 +1,7 @@
 """Staging with production's manifests and Qdrant: it reads, writes and reports nothing of production.
 
 Production is the operator of this control plane. Staging has another cluster id: an API configured so, or, the other
-way
-round, this API and a collection of another cluster.
+way round, this API and a collection of another cluster.
 """
 
 import json

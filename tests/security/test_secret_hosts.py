@@ -1,9 +1,8 @@
 """A tenant that cannot read a Secret cannot have it sent to a host of its own.
 
 The platform has created a Secret in the tenant's namespace for its own Qdrant, service and storage. The tenant refers
-to
-it with a listener of its own as server, node, embedding service or storage: at once, or after the API has the value; by
-specs, by a status, by metadata of its own Qdrant.
+to it with a listener of its own as server, node, embedding service or storage: at once, or after the API has the value;
+by specs, by a status, by metadata of its own Qdrant.
 """
 
 import base64
