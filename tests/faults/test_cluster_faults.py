@@ -181,7 +181,7 @@ class TestClocks:
         assert workspace.count_points() == POINTS
         check_quiet(workspace, proxy, ["memory"])
 
-    def test_clock_ahead_ends_deletion_wait_without_deleting(
+    def test_clock_ahead_deletes_nothing(
         self, workspace: Workspace, proxy: Proxy, start: Callable[..., ForkedOperator]
     ) -> None:
         operator = start()
@@ -323,7 +323,7 @@ MIN_ACCEPTED, MIN_REJECTED = 75, 75
 OUTCOMES = {"True/Serving", "False/ConnectionNotFound", "False/ServerFull", "False/InvalidSpec", "Unknown/Suspended"}
 
 
-def test_300_generated_specs_leave_no_partial_collection(
+def test_300_specs_leave_no_partial_collection(
     workspace: Workspace, proxy: Proxy, start: Callable[..., ForkedOperator]
 ) -> None:
     operator = start()

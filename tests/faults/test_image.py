@@ -52,7 +52,7 @@ def test_command_starts(installed: pathlib.Path) -> None:
     assert run(installed, "agentmemory", "version").stdout.strip() == __version__
 
 
-def test_image_lacks_build_and_development_tools(installed: pathlib.Path) -> None:
+def test_image_has_no_build_tools(installed: pathlib.Path) -> None:
     look = "import importlib.util as u; print([n for n in {!r} if u.find_spec(n)])"
 
     found = run(

@@ -270,7 +270,7 @@ SCENARIOS = [
 
 
 @pytest.mark.parametrize(("scenario", "least_steps"), SCENARIOS, ids=[type(case[0]).__name__ for case in SCENARIOS])
-def test_next_operator_completes_any_killed_step(
+def test_next_operator_completes_killed_step(
     control_plane: ControlPlane, qdrant_url: str, nursery: OperatorForks, scenario: Scenario, least_steps: int
 ) -> None:
     steps = kill_at_every_step(control_plane, qdrant_url, nursery, scenario)

@@ -173,7 +173,7 @@ def test_retry_after_is_respected(workspace: Workspace, proxy: Proxy) -> None:
     assert min(pauses) > 2.5, pauses
 
 
-def test_slow_server_is_awaited_without_blocking_others(workspace: Workspace, proxy: Proxy) -> None:
+def test_slow_server_does_not_block_others(workspace: Workspace, proxy: Proxy) -> None:
     """Its connection allows a timeout of 30 s; the server responds after 10 s."""
     workspace.connect(url=proxy.url, timeoutSeconds=30)
     workspace.connect("healthy")

@@ -387,7 +387,7 @@ def run_until_death(run: RebuildRun, step: str, calls: int) -> bool:
         return operator.returncode == -9
 
 
-def test_rebuild_survives_repeated_operator_kills(parts: Parts, place: Workspace) -> None:
+def test_rebuild_survives_operator_kills(parts: Parts, place: Workspace) -> None:
     run, chance, deaths = new_run(parts, place), random.Random(9), 0
     with parts.operating():
         run.prepare()
@@ -442,7 +442,7 @@ def test_rebuild_survives_a_flaky_provider(parts: Parts, place: Workspace) -> No
     run.check_moved()
 
 
-def test_rebuild_waits_for_unavailable_provider(parts: Parts, place: Workspace) -> None:
+def test_rebuild_waits_for_the_provider(parts: Parts, place: Workspace) -> None:
     """The wait is not limited: copied points are in the target, and are not embedded again."""
     with with_writers(new_run(parts, place)) as run:
         with run.witness.trouble("embedder"), failing(parts, 1.0):

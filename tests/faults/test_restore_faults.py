@@ -71,7 +71,7 @@ async def test_failed_recovery_is_reported_and_retried(world: FragileWorld, faul
 
 
 @pytest.mark.parametrize("ends", ["no answer", "killed"])
-async def test_late_recovery_does_not_change_live_data(world: FragileWorld, ends: str) -> None:
+async def test_late_recovery_changes_no_live_data(world: FragileWorld, ends: str) -> None:
     """The server continues a recovery without its caller, and the result replaces the collection that has the name by
     then.
     """
@@ -106,7 +106,7 @@ async def test_late_recovery_does_not_change_live_data(world: FragileWorld, ends
 
 
 @pytest.mark.parametrize("fault", ["disk-full", "never-ends"])
-async def test_endless_recovery_fails_without_leftovers(world: FragileWorld, fault: str) -> None:
+async def test_failing_recovery_leaves_nothing(world: FragileWorld, fault: str) -> None:
     world.meet(fault)
     key = world.restore()
     with pytest.raises(TransientError):
@@ -119,7 +119,7 @@ async def test_endless_recovery_fails_without_leftovers(world: FragileWorld, fau
     world.check_untouched(key)
 
 
-async def test_server_killed_during_recovery_loses_nothing(world: FragileWorld) -> None:
+async def test_killed_server_loses_nothing(world: FragileWorld) -> None:
     world.meet("kill")
     key = world.restore()
 

@@ -198,7 +198,7 @@ def check_served(agent: Agent) -> Iterator[None]:
     assert reader.reads > 50
 
 
-def test_killed_swap_is_completed_without_gaps(agent: Agent) -> None:
+def test_killed_swap_is_completed(agent: Agent) -> None:
     with check_served(agent):
         for step in range(2, MOST_STEPS, 2):
             name, previous = f"r{step}", agent.live
@@ -216,7 +216,7 @@ def test_killed_swap_is_completed_without_gaps(agent: Agent) -> None:
     assert step > 2 * 20
 
 
-def test_killed_rollback_is_completed_without_gaps(agent: Agent) -> None:
+def test_killed_rollback_is_completed(agent: Agent) -> None:
     original = agent.workspace.physical
     with check_served(agent):
         for step in range(2, MOST_STEPS, 2):
@@ -258,7 +258,7 @@ def test_deleted_restore_leaves_nothing_partial(agent: Agent) -> None:
     assert outcomes == {False, True}
 
 
-def test_in_place_restore_survives_repeated_kills(agent: Agent) -> None:
+def test_in_place_restore_survives_kills(agent: Agent) -> None:
     """It waits for a safety snapshot, so one restore is killed several times."""
     chance, deaths, name = random.Random(3), 0, "in-place"
     is_restored = partial(agent.is_restored, name)

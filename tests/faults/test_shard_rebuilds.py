@@ -46,7 +46,7 @@ def replicas(agent: Workspace, collection: str) -> list[tuple[int, str]]:
     )
 
 
-def test_resharding_survives_lost_peer_and_kill(
+def test_resharding_survives_peer_and_kill(
     agent: Workspace, control_plane: ControlPlane, peers: DevServer, nursery: OperatorForks, tmp_path: pathlib.Path
 ) -> None:
     target = f"{agent.alias}__2"

@@ -273,7 +273,7 @@ def test_next_operator_recovers_missing_placeholder(world: Installed) -> None:
     here.wait_condition("Stalled", "True/CollectionLost", name="gone", seconds=20)
 
 
-def test_file_is_reachable_by_hand_without_catalogue(world: Installed) -> None:
+def test_file_is_restorable_without_catalogue(world: Installed) -> None:
     here, last = world.workspace, world.file_of("last")
     world.operator.kill()
     check_success(here.qdrant.delete(f"/collections/{world.deleting.physical}"))

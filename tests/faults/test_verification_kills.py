@@ -100,7 +100,7 @@ async def snapshot(world: World, server: Server) -> ComparedSnapshot:
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-async def test_killed_verification_is_completed_by_next(agent: tuple[World, Server], moment: Moment) -> None:
+async def test_killed_verification_is_completed(agent: tuple[World, Server], moment: Moment) -> None:
     world, server = agent
     subject = await snapshot(world, server)
     has_left_scratch = False
@@ -126,7 +126,7 @@ async def test_killed_verification_is_completed_by_next(agent: tuple[World, Serv
 
 
 @pytest.mark.parametrize("fault", ["never-ends", "disk-full"])
-async def test_failing_recovery_is_retried_then_reported(
+async def test_failed_recovery_is_retried_then_reported(
     agent: tuple[World, Server], own_qdrant: str, folder: pathlib.Path, fault: str
 ) -> None:
     world, server = agent

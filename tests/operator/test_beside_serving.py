@@ -19,7 +19,7 @@ from tests.support.web.s3_server import BUCKET, KEY
 pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.faults]
 
 STORED = 30
-# Retries take minutes: the read timeout of the silent storage is long.
+# The test takes minutes, because the operator waits for the silent storage.
 PACE_S = 0.2
 EVENTS = ["memory_superseded", "cleanup_done", "erased", "restored"]
 SIGNING_KEY = "0123456789abcdef0123456789abcdef"
@@ -61,7 +61,7 @@ def hook(name: str, port: int) -> dict[str, object]:
     return {"name": name, "url": f"http://{HOST}:{port}/hook", "events": EVENTS, "secretRef": reference}
 
 
-def test_failed_backups_and_webhooks_do_not_affect_serving(
+def test_serving_survives_failed_backups_and_webhooks(
     workspace: Workspace, api_program: Program, qdrant_url: str, silent_port: int
 ) -> None:
     dead = free_port()

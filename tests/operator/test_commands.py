@@ -81,7 +81,7 @@ def orphans_of(workspace: Workspace, *options: str) -> list[dict[str, Any]]:
 
 
 class TestOrphans:
-    def test_retained_collection_is_adoptable_by_printed_command(self, workspace: Workspace) -> None:
+    def test_printed_command_adopts_retained_collection(self, workspace: Workspace) -> None:
         workspace.create_ready()
         workspace.store_points(3)
         connection = ("--connection", f"{workspace.namespace}/main")
@@ -97,7 +97,7 @@ class TestOrphans:
         assert workspace.wait_ready()["status"]["collection"]["points"] == 3
         assert orphans_of(workspace, *connection) == []
 
-    def test_kept_collection_is_deletable_by_printed_command(self, workspace: Workspace) -> None:
+    def test_printed_command_deletes_kept_collection(self, workspace: Workspace) -> None:
         workspace.create_ready(deletionPolicy="Delete")
         workspace.store_points(2)
         workspace.delete()

@@ -147,7 +147,7 @@ def test_authorized_caller_is_served(site: GuardedAgent, owner: Owner, endpoint:
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=" ".join)
-def test_unauthorized_caller_reads_and_changes_nothing(site: GuardedAgent, owner: Owner, endpoint: Endpoint) -> None:
+def test_unauthorized_caller_is_denied(site: GuardedAgent, owner: Owner, endpoint: Endpoint) -> None:
     for case, (named, listed) in CASES.items():
         answer = site.send(endpoint, token=site.tokens[case], user=owner.user, id=owner.id)
 
@@ -158,7 +158,7 @@ def test_unauthorized_caller_reads_and_changes_nothing(site: GuardedAgent, owner
 
 
 @pytest.mark.parametrize("endpoint", [endpoint for endpoint in ENDPOINTS if endpoint not in AGENTLESS], ids=" ".join)
-def test_other_user_reads_and_changes_nothing(site: GuardedAgent, owner: Owner, endpoint: Endpoint) -> None:
+def test_other_user_is_denied(site: GuardedAgent, owner: Owner, endpoint: Endpoint) -> None:
     answer = site.send(endpoint, token=site.tokens["good"], user=f"not-{owner.user}", id=owner.id)
 
     assert SECRET not in answer.text
@@ -178,7 +178,7 @@ def test_tools_need_read_access(site: GuardedAgent, case: str) -> None:
 
 
 @pytest.mark.parametrize("endpoint", [endpoint for endpoint in ENDPOINTS if endpoint not in WITHOUT_USER], ids=" ".join)
-def test_caller_without_scope_reads_and_changes_nothing(site: GuardedAgent, endpoint: Endpoint) -> None:
+def test_scope_is_needed_to_read_or_change(site: GuardedAgent, endpoint: Endpoint) -> None:
     owner = Owner(site, user=SCOPE)
     answer = site.send(endpoint, token=site.tokens["without the scope"], user=SCOPE, id=owner.id)
 

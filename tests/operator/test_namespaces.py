@@ -26,7 +26,7 @@ from tests.support.programs import AGENTMEMORY, Program, clean_environment, runn
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ACCOUNT = "operator"
-# Kinds without updates of their spec.
+# One-time jobs.
 ONCE = ["memorysnapshots", "memoryrestores"]
 RULES = [
     {"apiGroups": [GROUP], "resources": ["agentmemories", *ONCE], "verbs": ["list", "watch", "patch"]},

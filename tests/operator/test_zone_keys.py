@@ -77,7 +77,7 @@ async def test_secret_without_keys_is_reported_not_replaced(
     assert check_success(control_plane.http.get(secret_of(ring))).json().get("data", {}) == data
 
 
-async def test_missing_namespace_reads_and_creates_nothing(transport: KubernetesTransport) -> None:
+async def test_missing_namespace_makes_keys_unavailable(transport: KubernetesTransport) -> None:
     shards = KubernetesKeyShards(transport, "no-such-namespace")
     ring = new_ring()
 
@@ -137,9 +137,7 @@ async def test_lost_keys_are_restored_by_page_commands(
     assert (await keyring.get_or_create_key(keys, "PERSONAL", owners[0])).id in made
 
 
-async def test_agent_continues_without_lost_keys_by_command(
-    control_plane: ControlPlane, shards: KubernetesKeyShards
-) -> None:
+async def test_documented_command_gives_up_lost_keys(control_plane: ControlPlane, shards: KubernetesKeyShards) -> None:
     async def has_sealed() -> bool:
         return True
 

@@ -134,9 +134,7 @@ def test_wrapping_key_is_replaced_during_reads(
 
 
 @pytest.mark.parametrize(("policy", "is_left"), [("Delete", False), ("Retain", True)])
-def test_keys_are_deleted_with_confirmed_deletion_only(
-    workspace: Workspace, agent: Agent, policy: str, is_left: bool
-) -> None:
+def test_keys_follow_the_deletion_policy(workspace: Workspace, agent: Agent, policy: str, is_left: bool) -> None:
     workspace.create_secret("zones", key=new_wrapping_key())
     agent.create(deletionPolicy=policy, annotations=confirm_delete(workspace.alias))
     agent.wait_for("KeysAvailable")

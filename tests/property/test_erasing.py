@@ -194,7 +194,7 @@ TestErasing = Erasing.TestCase
 TestErasing.settings = settings(stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
 
 
-def test_forgotten_memory_of_rewritten_key_stays_erased() -> None:
+def test_rewritten_key_keeps_earlier_memory_erased() -> None:
     machine = Erasing()
     machine.write(is_keyed=True, is_tagged=True, is_at_once=True)
     machine.forget_copied_contents(is_whole=False)

@@ -167,7 +167,7 @@ def weighted(**more: Any) -> UnlistedMemories:
     return UnlistedMemories(**{"ranking": EVERYTHING, "distance": "Cosine", "ends": ends} | more)
 
 
-def test_memory_outside_recent_class_has_bounded_recency() -> None:
+def test_older_memory_has_bounded_score() -> None:
     """Similarity .5 weighs .5; a recency of .9 weighs .3; a utility of up to 1 weighs .2."""
     unseen = weighted(ends=[ListEnd(EVERY_CLASS, 0.5), ListEnd(BY_TIME[0], None)])
 

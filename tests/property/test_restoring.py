@@ -335,5 +335,5 @@ class Restored(Moving):
 @example(seed=2000359)
 @example(seed=234)
 @given(seed=st.integers(0, 2**32))
-def test_restores_lose_nothing_and_show_no_refused_write(seed: int) -> None:
+def test_restores_lose_nothing_and_hide_refused_writes(seed: int) -> None:
     asyncio.run(Restored(random.Random(seed)).run())

@@ -470,7 +470,7 @@ class TestSizes:
             if status == 200 and how in ("length", "chunked", "until closed"):
                 assert "is larger than" in message or "OutcomeUnknown" in message, (how, message)
 
-    async def test_outcome_of_write_with_oversized_response_is_unknown(self) -> None:
+    async def test_write_with_oversized_response_is_unknown(self) -> None:
         async with listening(answering(200, b" " * (9 << 20))) as server:
             with pytest.raises(OutcomeUnknown):
                 await write_points(server.url)

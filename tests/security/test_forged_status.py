@@ -147,7 +147,7 @@ def test_rollback_ignores_forged_collection(scene: TwoTenants) -> None:
     scene.check_unharmed()
 
 
-def test_forged_numbers_and_times_do_not_block_others(scene: TwoTenants) -> None:
+def test_forged_numbers_and_times_block_nothing(scene: TwoTenants) -> None:
     """Statuses with alpha's names, huge numbers and invalid times: alpha's own restore completes."""
     alpha, beta = scene.alpha, scene.beta
     for name, number in (("jump", "999999999"), ("end", "9" * 400), ("odd", "²")):

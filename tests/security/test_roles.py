@@ -94,7 +94,7 @@ def test_requests_are_refused_as_reviewed(infra: Workspace, alpha: Tenant, beta:
 
 
 @pytest.mark.parametrize("rights", ["everything"])
-def test_everything_is_limited_to_our_group_and_namespace(alpha: Tenant, beta: Tenant) -> None:
+def test_hostile_rights_are_limited_to_namespace(alpha: Tenant, beta: Tenant) -> None:
     """Shows that the hostile tenant of other tests has the rights that they rely on."""
     assert all(alpha.may(verb, resource) for resource in RESOURCES for verb in VERBS)
     assert not any(alpha.may(verb, resource, namespace=beta.namespace) for resource in RESOURCES for verb in VERBS)
