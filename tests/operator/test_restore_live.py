@@ -31,7 +31,7 @@ class Client:
     def _run(self) -> None:
         while not self._ended.is_set():
             self.requests += 1
-            for answer in (self.search(), self.store(f"written meanwhile, number {self.asked}")):
+            for answer in (self.search(), self.store(f"written meanwhile, number {self.requests}")):
                 if answer.status_code == 504:
                     self.unknown += 1
                 elif answer.status_code not in (200, 201):
