@@ -40,9 +40,7 @@ def promtool(*arguments: str, folder: pathlib.Path) -> str:
 
 
 def documented_metrics() -> dict[str, set[str]]:
-    """Return the metrics that the page explains, with their labels; tests/unit/docs compares the page with the
-    programs.
-    """
+    """Return the labels of each documented metric; tests/unit/docs compares the page with the programs."""
     rows = re.findall(r"^\| `(agentmemory_\w+)` \|([^|]*)\| (histogram)?", PAGE, re.M)
     found = {}
     for name, labels, histogram in rows:

@@ -232,9 +232,7 @@ def cache_root(environ: Mapping[str, str]) -> pathlib.Path:
 
 
 def toolchain(environ: Mapping[str, str]) -> pathlib.Path:
-    """Return the folder of a Go installed for the build, with its caches (about 4 GB). It is deleted after the last
-    build.
-    """
+    """Return the folder of a Go installed for the build, with its caches (about 4 GB); the last build deletes it."""
     return cache_root(environ) / "toolchain"
 
 

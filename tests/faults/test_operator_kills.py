@@ -279,9 +279,7 @@ def test_next_operator_completes_killed_step(
 
 
 def kill_at_every_step(control_plane: ControlPlane, qdrant_url: str, nursery: OperatorForks, scenario: Scenario) -> int:
-    """Run a scenario once for each of its steps, killed there and completed by another operator; return the number of
-    steps.
-    """
+    """Run a scenario once per step, killed there and completed by another operator; return the number of steps."""
 
     def new_workspace() -> Workspace:
         """Create a namespace with an object ready for the scenario."""

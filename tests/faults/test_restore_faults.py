@@ -72,9 +72,7 @@ async def test_failed_recovery_is_reported_and_retried(world: FragileWorld, faul
 
 @pytest.mark.parametrize("ends", ["no answer", "killed"])
 async def test_late_recovery_changes_no_live_data(world: FragileWorld, ends: str) -> None:
-    """The server continues a recovery without its caller, and the result replaces the collection that has the name by
-    then.
-    """
+    """The server continues a recovery without its caller, and replaces the collection that has the name by then."""
     world.meet("never-ends")
     key = world.restore()
     if ends == "killed":

@@ -1,6 +1,4 @@
-"""Rebuild with another number of shards, in a cluster with writers and readers, while a peer leaves and the operator is
-killed.
-"""
+"""Rebuild with more shards in a cluster, under writers and readers, while a peer leaves and the operator is killed."""
 
 import pathlib
 from collections.abc import Iterator

@@ -1,6 +1,4 @@
-"""The operator is killed at every call of a verification: the next start removes the scratch collection and completes
-it.
-"""
+"""The operator is killed at every call of a verification: the next start deletes the scratch data and completes it."""
 
 import contextlib
 import itertools
