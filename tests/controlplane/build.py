@@ -400,8 +400,7 @@ def run_pip(target: pathlib.Path, tools: Toolset) -> None:
 def prepare_go(environ: Mapping[str, str], tools: Toolset) -> tuple[str, dict[str, str]]:
     """Return a Go command and its environment.
 
-    The machine's Go keeps its own caches. The installed one keeps them in `toolchain`, which is deleted after the last
-    build.
+    The machine's Go keeps its own caches. The installed one keeps them in `toolchain`.
     """
     fixed = {"CGO_ENABLED": "0", "GOWORK": "off", "GOTOOLCHAIN": "local"}
     base = {"HOME": str(pathlib.Path.home()), **environ, **fixed}

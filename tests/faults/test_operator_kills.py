@@ -254,8 +254,7 @@ def told_wrapping_key(workspace: Workspace) -> str | None:
     return found
 
 
-# There are steps before and after each change: a finalizer, a body, 10 indexes, an alias, an event, a status, and so
-# on.
+# There are steps before and after each change: a finalizer, a body, 10 indexes, an alias, an event, a status, etc.
 SCENARIOS = [
     (Create(), 2 * 15),
     (Adopt(), 2 * 16),

@@ -161,8 +161,7 @@ class RebuildRun:
     kind: SpecChange
     witness: Witness = field(init=False)
     source: str = field(init=False)
-    # Users forgotten before the rebuild started. After the move, forgotten users are deleted from the old collection
-    # with a delay.
+    # Users forgotten before the rebuild started; later ones are deleted from the old collection with a delay.
     forgotten: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:

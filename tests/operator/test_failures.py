@@ -139,9 +139,7 @@ class TestTies:
     def test_object_with_collection_keeps_contested_slug(
         self, control_plane: ControlPlane, workspace: Workspace, attempt: int
     ) -> None:
-        """Both objects are created in the same second. By their random uids, the other would win half of the time, and
-        both would stall.
-        """
+        """Both objects are created in the same second; by their random uids, the other would often win."""
         workspace.connect()
         other = Workspace(control_plane, control_plane.create_namespace(), workspace.qdrant_url, claims=workspace.slug)
         other.connect()

@@ -109,8 +109,7 @@ def test_leader_with_expired_lease_writes_nothing(
     workspace.patch(index={"hnsw": {"m": 24}})
     standby.wait_for(LEADING)
     workspace.wait_ready(seconds=STARTED_WITHIN_S)
-    # The paused leader would correct this if it could. It has not seen the change, and the new leader has no reason to
-    # check.
+    # The paused leader would correct this if it could. It has not seen the change, and the new leader does not check.
     undo = {"hnsw_config": {"m": 16}}
     workspace.qdrant.patch(f"/collections/{workspace.physical}", json=undo).raise_for_status()
     version = workspace.must_get()["metadata"]["resourceVersion"]

@@ -122,9 +122,7 @@ def test_held_model_of_same_size_is_not_used(workspace: Workspace, agent: Agent)
 def test_collection_of_another_object_is_not_served(
     control_plane: ControlPlane, workspace: Workspace, agent: Agent
 ) -> None:
-    """The older object is deleted and its memories are retained; the younger one claims the slug and must not read
-    them.
-    """
+    """The older object is deleted, its memories are kept; the younger one must not read them."""
     workspace.create_ready(scoring=EVERYTHING_PASSES)
     wait_served(agent)
     agent.store("not yours", vector=ALIKE)

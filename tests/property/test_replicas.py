@@ -1,6 +1,4 @@
-"""Replica moves for any placement: no data is lost, they end, there are as few as possible, and targets are least
-loaded.
-"""
+"""Replica moves for any placement: no data is lost, they end, are minimal, and go to the least loaded peer."""
 
 from collections import Counter
 

@@ -1,7 +1,6 @@
 """Model of writes to memories: writers, deletions and sweeps that advance one engine call at a time and may die.
 
-Invariant: there are never two heads. After a sweep, there is one unbroken chain that contains every stored version
-once.
+Invariant: there are never two heads. After a sweep, one unbroken chain contains every stored version once.
 """
 
 from collections import Counter

@@ -168,9 +168,7 @@ class TestStaging:
 def test_operator_and_api_agree_on_ownership(
     workspace: Workspace, operator: Program, api: httpx.Client, owner: Json
 ) -> None:
-    """With a foreign marker, the operator refuses the collection and the API does not serve it; with the right one,
-    both continue.
-    """
+    """With a foreign marker, operator and API refuse the collection; with the right one, both continue."""
     workspace.create_ready()
     agent = Served(api, workspace.slug)
     wait_until(lambda: agent.get().status_code == 200, seconds=10, what="the agent")

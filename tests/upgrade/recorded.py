@@ -118,9 +118,7 @@ def versions() -> list[str]:
 
 
 def stable_part(answer: httpx.Response) -> Any:
-    """Return the part of a response that must not change: ids and contents of memories, without scores and access
-    counts.
-    """
+    """Return the part of a response that must not change: ids and contents, without scores and access counts."""
     if not answer.is_success:
         return answer.status_code
     body = answer.json() if answer.content else None
