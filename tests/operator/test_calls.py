@@ -52,11 +52,11 @@ def test_many_new_objects_write_once_each(workspace: Workspace, control_plane: C
     wait_until(lambda: all(is_ready(workspace.get(name)) for name in names), seconds=60, what="all of them")
     time.sleep(1)
 
-    told = {call: count for call, count in (count_requests(control_plane) - before).items() if call[1] in PASSES}
+    writes = {call: count for call, count in (count_requests(control_plane) - before).items() if call[1] in PASSES}
 
-    claims = told.pop(("PUT", "configmaps", ""))
-    told = {call: count for call, count in told.items() if call[0] not in ("GET", "LIST", "WATCH")}
-    assert told == {
+    claims = writes.pop(("PUT", "configmaps", ""))
+    writes = {call: count for call, count in writes.items() if call[0] not in ("GET", "LIST", "WATCH")}
+    assert writes == {
         ("POST", "agentmemories", ""): MANY,
         ("PATCH", "agentmemories", "status"): MANY,
         ("POST", "events", ""): MANY,
@@ -74,6 +74,6 @@ def count_requests(control_plane: ControlPlane) -> Counter[tuple[str, str, str]]
     """Count the API server's requests by verb, resource and subresource."""
     counts: Counter[tuple[str, str, str]] = Counter()
     for labels, count in COUNTED.findall(control_plane.http.get("/metrics").raise_for_status().text):
-        told = dict(LABEL.findall(labels))
-        counts[told["verb"], told["resource"], told["subresource"]] += int(float(count))
+        fields = dict(LABEL.findall(labels))
+        counts[fields["verb"], fields["resource"], fields["subresource"]] += int(float(count))
     return counts

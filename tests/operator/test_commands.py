@@ -41,8 +41,8 @@ class TestStatus:
         workspace.create_ready()
         config = yaml.safe_load(workspace.control_plane.kubeconfig.read_text())
         (context,) = config["contexts"]
-        there = {"name": "there", "context": context["context"] | {"namespace": workspace.namespace}}
-        config["contexts"].append(there)
+        context_there = {"name": "there", "context": context["context"] | {"namespace": workspace.namespace}}
+        config["contexts"].append(context_there)
         kubeconfig = tmp_path / "kubeconfig"
         kubeconfig.write_text(yaml.safe_dump(config))
 

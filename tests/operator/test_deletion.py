@@ -128,9 +128,9 @@ class TestThePageOnDeleting:
 
     def run(self, workspace: Workspace, heading: str) -> None:
         for command in read_commands("delete.md", heading):
-            said = command.replace("agent_memory_support-bot", workspace.alias)
-            said = said.replace("-n agents", f"-n {workspace.namespace}").replace("support-bot", "memory")
-            done = workspace.control_plane.kubectl(*shlex.split(said)[1:])
+            resolved = command.replace("agent_memory_support-bot", workspace.alias)
+            resolved = resolved.replace("-n agents", f"-n {workspace.namespace}").replace("support-bot", "memory")
+            done = workspace.control_plane.kubectl(*shlex.split(resolved)[1:])
             assert done.returncode == 0, done.stderr
 
     def test_memories_are_kept(self, workspace: Workspace) -> None:

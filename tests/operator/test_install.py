@@ -179,8 +179,8 @@ def posts_events(*, times: int, is_restarted: bool = False) -> Probe:
                 account.cluster._events._counts.clear()
             await account.cluster.post_event("AgentMemory", metadata, Event("Warning", "Tested", metadata.uid))
         answer = account.workspace.control_plane.http.get(f"/api/v1/namespaces/{metadata.namespace}/events").json()
-        told = [item["count"] for item in answer["items"] if item["message"] == metadata.uid]
-        assert told == [times], "an event was dropped"
+        counts = [item["count"] for item in answer["items"] if item["message"] == metadata.uid]
+        assert counts == [times], "an event was dropped"
 
     return probe
 

@@ -74,9 +74,9 @@ def test_adopt_page_commands_move_agent_to_namespace(workspace: Workspace, tmp_p
     # On the page, the connection has a namespace of its own; here it is the agent's.
     values = {"-n infra": f"-n {workspace.namespace}", '"agents"': f'"{workspace.namespace}"', "UID": OLD_UID}
     values |= {'"agent":"memory"': f'"agent":"{workspace.slug}"'}
-    asked, _ = run(workspace, "adopt.md", page, folder=tmp_path, **values)
+    request, _ = run(workspace, "adopt.md", page, folder=tmp_path, **values)
 
-    assert OLD_UID in asked
+    assert OLD_UID in request
     assert workspace.wait_ready()["status"]["collection"]["points"] == 3
 
 

@@ -88,10 +88,10 @@ class Bank:
         for user in USERS:
             for zone in ZONES:
                 fields = (*SEALED, *(LABELS if zone == "SENSITIVE" else ()))
-                contents_of_zone: dict[str, Any] = {field: word_of(field, zone, user) for field in fields}
-                contents_of_zone |= {"metadata": {word_of("name", zone, user): word_of("value", zone, user)}}
-                contents_of_zone |= {"tags": [word_of("tag", zone, user)]} if zone == "SENSITIVE" else {}
-                self._post("memories", {"user_id": user, "zone": zone, "session_id": "s", **contents_of_zone})
+                memory: dict[str, Any] = {field: word_of(field, zone, user) for field in fields}
+                memory |= {"metadata": {word_of("name", zone, user): word_of("value", zone, user)}}
+                memory |= {"tags": [word_of("tag", zone, user)]} if zone == "SENSITIVE" else {}
+                self._post("memories", {"user_id": user, "zone": zone, "session_id": "s", **memory})
                 for version in ("first", "second"):
                     place = {"namespace": ["memories", user], "key": word_of("item", zone, user), "zone": zone}
                     content = word_of(version, zone, user)
@@ -108,12 +108,12 @@ class Bank:
 
     def contents(self, slug: str, user: str) -> dict[str, set[str | None]]:
         """Return the contents of a user's memories by zone; None for locked ones."""
-        told: dict[str, set[str | None]] = {}
+        by_zone: dict[str, set[str | None]] = {}
         found = self._get(slug, "memories", user_id=user).raise_for_status().json()["results"]
         for memory in found:
             assert memory["locked"] is (memory["content"] is None)
-            told.setdefault(memory["zone"] or "", set()).add(memory["content"])
-        return told
+            by_zone.setdefault(memory["zone"] or "", set()).add(memory["content"])
+        return by_zone
 
     def snapshot(self) -> str:
         """Copy the collection into the bucket; return the key of the object."""
@@ -223,8 +223,8 @@ def test_copies_are_sealed_and_unreadable_without_key(
 ) -> None:
     slug, other = bank.workspace.slug, f"{bank.workspace.slug}-x"
     before = {user: bank.contents(slug, user) for user in USERS}
-    assert all(None not in contents_of_zone for told in before.values() for contents_of_zone in told.values())
-    assert {zone for told in before.values() for zone in told} == {*ZONES, ""}
+    assert all(None not in contents for by_zone in before.values() for contents in by_zone.values())
+    assert {zone for by_zone in before.values() for zone in by_zone} == {*ZONES, ""}
     key = bank.snapshot()
     for user in USERS:
         bank.run("export", slug, "--user", user, "--output", str(bank.exported.with_suffix(f".{user}")))
@@ -249,9 +249,9 @@ def test_copies_are_sealed_and_unreadable_without_key(
     nothing: dict[str, set[str | None]] = {zone: {None} for zone in ZONES}
     wait_until(lambda: bank.contents(other, "bob") == before["bob"] | nothing, seconds=70, what="the other agent")
     assert bank.contents(other, "ada") == before["ada"] | nothing
-    told = f"{api_program.log}{nursery.log}{bank.workspace.must_get()}{bank.workspace.events(kind='Normal')}"
-    assert slug in told
-    assert [form for form in [*forms_of(WORD), *bank.key_forms()] if form.decode() in told] == []
+    output = f"{api_program.log}{nursery.log}{bank.workspace.must_get()}{bank.workspace.events(kind='Normal')}"
+    assert slug in output
+    assert [form for form in [*forms_of(WORD), *bank.key_forms()] if form.decode() in output] == []
     bank.keys.copy_to(Ring(bank.workspace.namespace, other))
     wait_until(lambda: bank.contents(other, "bob") == before["bob"] | locked, seconds=90, what="the keys there")
     assert bank.contents(other, "ada") == before["ada"] | nothing

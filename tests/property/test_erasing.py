@@ -211,11 +211,11 @@ def test_emptied_point_loses_its_vectors() -> None:
     machine.forget(is_whole=False, is_at_once=False)
     machine.write(is_keyed=False, is_tagged=True, is_at_once=True)
     (memory,) = machine.store.physicals.values()
-    seen = set()
+    observed = set()
     while machine.processes:
         machine.step(machine.processes[0])
         machine.no_tombstone_has_a_vector()
-        seen.add(bool(memory.pending_vector_deletions))
+        observed.add(bool(memory.pending_vector_deletions))
     machine.teardown()
 
-    assert seen == {False, True}
+    assert observed == {False, True}

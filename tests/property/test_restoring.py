@@ -316,8 +316,8 @@ class Restored(Moving):
     def check(self) -> None:
         rows = self.engine.live.payloads
         living = {id_: row for id_, row in rows.items() if TOMBSTONE_KEY not in row}
-        seen = {row.get("content") for row in living.values()}
-        assert not self.refused & seen, "what was refused is seen"
+        contents = {row.get("content") for row in living.values()}
+        assert not self.refused & contents, "what was refused is seen"
         deletions = {request.memory_id for request in self.requests if request.kind == "delete"}
         all_contents = [*self.restores.kept, *(memory.payloads for memory in self.engine.collections.values())]
         for request in self.requests:

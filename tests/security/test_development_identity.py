@@ -191,15 +191,15 @@ class TestFile:
         home.file.unlink()
 
         with home.dev() as stack:
-            said = stack.program.wait_for("write (.+) into the file cluster-id")[1]
+            printed_id = stack.program.wait_for("write (.+) into the file cluster-id")[1]
             stack.program.wait_for("CollectionNotOwned")
             refused, owners = stack.api.get(AGENT).status_code, stack.owners()
-        home.file.write_text(said)
+        home.file.write_text(printed_id)
         with home.dev() as stack:
             stack.wait_served()
             kept = stack.contents()
 
-        assert (said, refused, set(owners.values()), kept) == (before, 503, {before}, ["kept"])
+        assert (printed_id, refused, set(owners.values()), kept) == (before, 503, {before}, ["kept"])
 
     @pytest.mark.parametrize(
         "content", [b"", b"\xff\xfe\x00", b"two words", b"x" * 5000], ids=lambda content: content[:8]
@@ -231,9 +231,9 @@ class TestFile:
         command = [sys.executable, "-c", f"{code}; print(keep(pathlib.Path(sys.argv[1])))", str(home.data)]
         with ThreadPoolExecutor(8) as pool:
             runs = [pool.submit(subprocess.run, command, capture_output=True, text=True, cwd=ROOT) for _ in range(8)]
-            said = {run.result().stdout.strip() for run in runs}
+            ids = {run.result().stdout.strip() for run in runs}
 
-        assert said == {home.id}
+        assert ids == {home.id}
 
 
 def start(home: Home, **how: Any) -> subprocess.CompletedProcess[str]:

@@ -53,8 +53,8 @@ class TwoTenants:
 
     def snapshot(self, name: str = "forged", **spec: Any) -> None:
         """Take a snapshot of beta's agent, and forge its status to claim alpha's file."""
-        asked = {"agentMemoryRef": {"name": AGENT}, "verify": "None", "deletionPolicy": "Delete"} | spec
-        self.beta.apply("MemorySnapshot", name, asked)
+        snapshot_spec = {"agentMemoryRef": {"name": AGENT}, "verify": "None", "deletionPolicy": "Delete"} | spec
+        self.beta.apply("MemorySnapshot", name, snapshot_spec)
         self.wait_ended("MemorySnapshot", name, "True/SnapshotTaken")
         self.wait_forgotten()
         own = self.beta.read("MemorySnapshot", name)["status"]["locations"]

@@ -135,8 +135,8 @@ def test_undeclared_json_is_rejected(served: Served, headers: dict[str, str]) ->
 
 def test_cors_preflight_is_rejected(served: Served) -> None:
     """No header of the response allows the request."""
-    asked = {"Origin": "http://evil.example", "Access-Control-Request-Method": "PUT"}
-    answer = httpx.options(f"{served.api}/v1/agents/probe/memories", headers=asked)
+    headers = {"Origin": "http://evil.example", "Access-Control-Request-Method": "PUT"}
+    answer = httpx.options(f"{served.api}/v1/agents/probe/memories", headers=headers)
 
     assert answer.status_code == 403
     assert not [name for name in answer.headers if name.startswith("access-control")]

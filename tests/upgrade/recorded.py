@@ -81,8 +81,8 @@ class Recording:
                 qdrant.put(f"/collections/{name}", json={key: one for key, one in body.items() if one is not None})
             )
             for field, index in kept["payload_schema"].items():
-                asked = {"field_name": field, "field_schema": index.get("params") or index["data_type"]}
-                check_success(qdrant.put(f"/collections/{name}/index", params={"wait": "true"}, json=asked))
+                index_request = {"field_name": field, "field_schema": index.get("params") or index["data_type"]}
+                check_success(qdrant.put(f"/collections/{name}/index", params={"wait": "true"}, json=index_request))
             if kept["points"]:
                 path = f"/collections/{name}/points"
                 check_success(qdrant.put(path, params={"wait": "true"}, json={"points": kept["points"]}))
