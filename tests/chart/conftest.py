@@ -1,4 +1,4 @@
-"""A control plane for each test process, with the namespaces that the combinations of values name."""
+"""Fixtures: a control plane for each test process, with the namespaces that the combinations of values name."""
 
 import pytest
 
@@ -13,9 +13,9 @@ RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 
 @pytest.fixture(scope="session")
 def namespaces(control_plane: ControlPlane) -> None:
-    """All of them hold their pods to the restricted standard."""
+    """Namespaces that enforce the restricted Pod Security standard."""
     for name in (NAMESPACE, "agents", "infra", "agentmemory-zone-keys", "agents-keys"):
         document = {"metadata": {"name": name, "labels": RESTRICTED}}
         answer = control_plane.http.post("/api/v1/namespaces", json=document)
-        # Tests of examples/install make the first one too.
+        # Tests of examples/install create the first one too.
         assert answer.status_code in (201, 409), answer.text

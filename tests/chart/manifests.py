@@ -1,4 +1,4 @@
-"""examples/install, as the chart renders it: `python -m tests.chart.manifests` writes it."""
+"""examples/install, rendered from the chart: `python -m tests.chart.manifests` writes it."""
 
 import pathlib
 import re
@@ -6,7 +6,7 @@ import re
 from tests.chart.rendering import rendered_text
 from tests.support.cluster.installation import MANIFESTS
 
-# The file of each template that renders something by default; the definitions have a folder of their own, crds/.
+# File of each template that renders something by default; the definitions have a folder of their own, crds/.
 FILES = {
     "rbac": "10-rbac.yaml",
     "operator": "20-operator.yaml",
@@ -14,11 +14,11 @@ FILES = {
     "tenants": "40-tenants.yaml",
     "networkpolicy": "50-networkpolicy.yaml",
 }
-LEFT_OUT = {"crds", "tests/reachable"}
+OMITTED = {"crds", "tests/reachable"}
 HEADER = (
     "# Rendered from charts/agentmemory-operator with its default values: change that, then run `make manifests`.\n"
 )
-# Nothing of Helm: whoever applies these files has no release.
+# Labels of Helm, which plain manifests have no use for.
 OF_HELM = re.compile(r"^ *(app\.kubernetes\.io/managed-by: Helm|helm\.sh/chart: .*)\n", re.M)
 
 
@@ -29,7 +29,7 @@ def manifests() -> dict[str, str]:
         r"^# Source: [^/]+/templates/(\S+)\.yaml\n(.*?)(?=^---$|\Z)", rendered_text(), re.M | re.S
     ):
         objects.setdefault(source, []).append(OF_HELM.sub("", text).strip() + "\n")
-    assert set(objects) == set(FILES) | LEFT_OUT, "name a file for each template that renders something by default"
+    assert set(objects) == set(FILES) | OMITTED, "name a file for each template that renders something by default"
     return {name: HEADER + "---\n".join(objects[source]) for source, name in FILES.items()}
 
 

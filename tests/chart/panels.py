@@ -1,10 +1,10 @@
-"""Ask a Prometheus that scrapes a real operator and API every query of the dashboard, and print what each returns.
+"""Send every query of the dashboard to a Prometheus that scrapes a real operator and API, and print the results.
 
-By hand: it needs a Prometheus, which nothing here builds (Debian's package `prometheus` has one).
+Run by hand: it needs a Prometheus, which nothing here builds (Debian's package `prometheus` has one).
 `KUBEBUILDER_ASSETS="$(python3 tests/controlplane/build.py --all)" .venv/bin/python -m tests.chart.panels`
 
-Exit status 1 where a query returns no series. Meanwhile memories are stored and searched, a snapshot is proven, and
-Qdrant first answers nothing and is then away: without a failure there would be no series of failures.
+Exits with status 1 if a query returns no series. Memories are stored and searched, and a snapshot is verified. Qdrant
+first stops responding and is then killed: series of failures need failures.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from tests.support.programs import ROOT, Program, free_port, running, start_qdra
 
 NAMESPACE = "agents"
 OFFLINE = {"provider": "wordllama", "dimensions": 256}
-# Before Qdrant goes away, and after it came back.
+# Before Qdrant stops, and after it has restarted.
 BUSY_S, AWAY_S = 20.0, 5.0
 WINDOW = "1m"
 SHOWN_SERIES = 3
@@ -41,15 +41,15 @@ def main() -> int:
     with (
         tempfile.TemporaryDirectory() as name,
         stack(Path(name)) as (workspace, qdrant, operator, api),
-        scraping(prometheus, Path(name), operator, api) as asked,
+        scraping(prometheus, Path(name), operator, api) as prometheus_client,
     ):
         use(workspace, qdrant, Path(name), api)
-        return told(asked)
+        return print_panels(prometheus_client)
 
 
 @contextlib.contextmanager
 def stack(folder: Path) -> Iterator[tuple[Workspace, Program, str, str]]:
-    """Run all that tells metrics; yields the agents' namespace, Qdrant, and where operator and API listen."""
+    """Run all processes with metrics; yield the agents' namespace, Qdrant, and the addresses of operator and API."""
     health = free_port()
     with (
         ControlPlane(Path(os.environ["KUBEBUILDER_ASSETS"])) as plane,
@@ -67,7 +67,7 @@ def stack(folder: Path) -> Iterator[tuple[Workspace, Program, str, str]]:
 
 @contextlib.contextmanager
 def scraping(prometheus: str, folder: Path, *targets: str) -> Iterator[httpx.Client]:
-    """Run a Prometheus over the targets, as the chart's PodMonitor has them scraped; yields a client of it."""
+    """Run a Prometheus that scrapes the targets like the chart's PodMonitor; yield a client of it."""
     jobs = [{"job_name": "agentmemory", "honor_labels": True, "static_configs": [{"targets": [*targets]}]}]
     file, at = folder / "prometheus.yaml", f"127.0.0.1:{free_port()}"
     file.write_text(yaml.safe_dump({"global": {"scrape_interval": "1s"}, "scrape_configs": jobs}))
@@ -79,25 +79,25 @@ def scraping(prometheus: str, folder: Path, *targets: str) -> Iterator[httpx.Cli
 
 
 def use(workspace: Workspace, qdrant: Program, folder: Path, api: str) -> None:
-    """Have every metric told of."""
+    """Produce values of every metric."""
     workspace.connect(timeoutSeconds=1)
     workspace.create(embedding=OFFLINE, agent=AGENT, snapshots={"schedule": "0 3 * * *"})
     workspace.wait_ready(seconds=30)
     agent = f"http://{api}/v1/agents/{AGENT}"
-    talk(agent)
+    store_and_search(agent)
     done = run_command(workspace.control_plane, "snapshot", "create", AGENT, "-n", NAMESPACE, "--wait")
     assert done[0] == 0, done
     qdrant.pause()
-    talk(agent, seconds=AWAY_S)
+    store_and_search(agent, seconds=AWAY_S)
     qdrant.kill()
-    talk(agent, seconds=AWAY_S)
+    store_and_search(agent, seconds=AWAY_S)
     with running(start_qdrant(folder / "qdrant", port=int(workspace.qdrant_url.rpartition(":")[2]))[0]):
         workspace.wait_ready(seconds=60)
-        talk(agent)
+        store_and_search(agent)
 
 
-def talk(agent: str, *, seconds: float = BUSY_S) -> None:
-    """Store and search, whatever the answers are."""
+def store_and_search(agent: str, *, seconds: float = BUSY_S) -> None:
+    """Store and search, ignoring the responses."""
     until, number = time.monotonic() + seconds, 0
     with httpx.Client(base_url=agent, timeout=30) as client:
         while time.monotonic() < until:
@@ -107,14 +107,14 @@ def talk(agent: str, *, seconds: float = BUSY_S) -> None:
             time.sleep(0.05)
 
 
-def told(asked: httpx.Client) -> int:
-    """Print each panel with what its queries return; return the exit status."""
+def print_panels(prometheus_client: httpx.Client) -> int:
+    """Print each panel with the results of its queries; return the exit status."""
     empty = 0
     for panel in DASHBOARD["panels"]:
         print(f"{panel['title']} ({panel['type']})")
         for target in panel["targets"]:
             query = target["expr"].replace(RATE_INTERVAL, WINDOW)
-            answer = asked.get("/query", params={"query": query}).raise_for_status().json()
+            answer = prometheus_client.get("/query", params={"query": query}).raise_for_status().json()
             series = answer["data"]["result"]
             empty += not series
             shown = [f"{one['metric']} {float(one['value'][1]):.4g}" for one in series[:SHOWN_SERIES]]

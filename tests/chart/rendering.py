@@ -1,4 +1,4 @@
-"""helm on the chart: what it renders with some values, or says where it does not."""
+"""Run helm on the chart: rendered objects, or error messages."""
 
 import functools
 import json
@@ -20,21 +20,21 @@ RELEASE = "agentmemory"
 SCHEMA: Document = json.loads((CHART / "values.schema.json").read_text())
 VALUES: Document = yaml.load((CHART / "values.yaml").read_text(), Loader=LOADER)
 DASHBOARD: Document = json.loads((CHART / "files" / "dashboard.json").read_text())
-# Grafana's own; Prometheus reads no variables.
+# Variable of Grafana; Prometheus reads no variables.
 RATE_INTERVAL = "$__rate_interval"
-# The combinations of values that have to work, by what they are for.
+# Supported combinations of values, by purpose.
 COMBINATIONS: dict[str, Document] = yaml.load(
     (pathlib.Path(__file__).parent / "combinations.yaml").read_text(), Loader=LOADER
 )
 CLUSTER_WIDE = {"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"}
-# Their definitions are of Prometheus' own operator, which no Go module that we build brings.
+# Their definitions belong to the Prometheus operator and are not built here.
 OF_PROMETHEUS = {"PodMonitor", "PrometheusRule"}
 
 
 def helm(
     *arguments: str, kubeconfig: pathlib.Path | None = None, stdin: str = "", version: Toolset = CHARTS
 ) -> subprocess.CompletedProcess[str]:
-    """Run helm; the caller looks at `returncode`, `stdout` and `stderr`. Without a kubeconfig it reaches no cluster."""
+    """Run helm; the caller checks `returncode`, `stdout` and `stderr`. Without a kubeconfig it reaches no cluster."""
     environment = clean_environment() | {"KUBECONFIG": str(kubeconfig or os.devnull)}
     command = [str(find_built(version) / "helm"), *arguments]
     return subprocess.run(command, capture_output=True, text=True, env=environment, input=stdin, timeout=120)
@@ -42,7 +42,7 @@ def helm(
 
 def template(values: Document, *, version: Toolset = CHARTS) -> subprocess.CompletedProcess[str]:
     """Run `helm template` with values on top of the chart's."""
-    # A helm that is built from its module alone takes the cluster for an old one.
+    # A helm built from its module assumes an old cluster.
     options = ("--namespace", NAMESPACE, "--values", "-", "--kube-version", CONTROL_PLANE.version)
     return helm("template", RELEASE, str(CHART), *options, stdin=json.dumps(values), version=version)
 
@@ -55,7 +55,7 @@ def _rendered(values: str, version: Toolset) -> str:
 
 
 def rendered_text(values: Document | None = None, version: Toolset = CHARTS) -> str:
-    """Return what `helm template` prints."""
+    """Return the output of `helm template`."""
     return _rendered(json.dumps(values or {}), version)
 
 
@@ -71,7 +71,7 @@ def of_kind(rendered: list[Document], *kinds: str) -> dict[tuple[str, str, str],
 
 
 def key_of(document: Document) -> tuple[str, str, str]:
-    """Return kind, namespace (empty for what has none) and name."""
+    """Return kind, namespace (empty for cluster-scoped objects) and name."""
     metadata = document["metadata"]
     return document["kind"], metadata.get("namespace", ""), metadata["name"]
 

@@ -1,4 +1,4 @@
-"""Alerts and dashboard of the chart: they fire when they should, and ask for nothing that the programs do not tell."""
+"""Alerts and dashboard of the chart: alerts fire as specified, and queries use only existing metrics."""
 
 import json
 import pathlib
@@ -22,16 +22,16 @@ RENDERED = render(COMBINATIONS["metrics for Prometheus' operator"])
 RULES = [
     rule for one in of_kind(RENDERED, "PrometheusRule").values() for g in one["spec"]["groups"] for rule in g["rules"]
 ]
-SHOWN = {rule["alert"]: rule for rule in RULES if "alert" in rule}
+ALERTS_BY_NAME = {rule["alert"]: rule for rule in RULES if "alert" in rule}
 QUERIES = [target["expr"].replace(RATE_INTERVAL, "5m") for panel in DASHBOARD["panels"] for target in panel["targets"]]
 EVERY = [*(rule["expr"] for rule in RULES), *QUERIES]
-# Of a target, and of a histogram; every other label is the metric's own.
+# Label of histograms; every other label is the metric's own.
 ADDED = {"le"}
 PAGE = (DOCS / "operations.md").read_text()
 
 
 def promtool(*arguments: str, folder: pathlib.Path) -> str:
-    """Run promtool, and return what it prints."""
+    """Run promtool, and return its output."""
     done = subprocess.run(
         [find_built(ALERTS) / "promtool", *arguments], cwd=folder, capture_output=True, text=True, timeout=300
     )
@@ -39,8 +39,8 @@ def promtool(*arguments: str, folder: pathlib.Path) -> str:
     return done.stdout
 
 
-def told() -> dict[str, set[str]]:
-    """Return the metrics that the page explains, each with its labels; tests/unit/docs holds it to the programs."""
+def documented_metrics() -> dict[str, set[str]]:
+    """Return the labels of each documented metric; tests/unit/docs compares the page with the programs."""
     rows = re.findall(r"^\| `(agentmemory_\w+)` \|([^|]*)\| (histogram)?", PAGE, re.M)
     found = {}
     for name, labels, histogram in rows:
@@ -49,7 +49,7 @@ def told() -> dict[str, set[str]]:
     return found
 
 
-def test_alerts_fire_when_they_should_and_only_then(tmp_path: pathlib.Path) -> None:
+def test_alerts_fire_exactly_as_specified(tmp_path: pathlib.Path) -> None:
     (spec,) = [one["spec"] for one in of_kind(RENDERED, "PrometheusRule").values()]
     groups: list[Any] = [{**group, "rules": [bare(rule) for rule in group["rules"]]} for group in spec["groups"]]
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": groups}))
@@ -59,20 +59,20 @@ def test_alerts_fire_when_they_should_and_only_then(tmp_path: pathlib.Path) -> N
 
 
 def bare(rule: Document) -> Document:
-    """Return a rule without the annotations that the cases leave out."""
+    """Return a rule without the annotations that the cases omit."""
     return {**rule, "annotations": {"summary": rule["annotations"]["summary"]}} if "alert" in rule else rule
 
 
-def test_every_alert_has_a_case_where_it_fires_and_one_where_it_does_not() -> None:
+def test_every_alert_has_positive_and_negative_case() -> None:
     cases = yaml.load(CASES.read_text(), Loader=LOADER)["tests"]
     looks = [
         (look["alertname"], bool(look.get("exp_alerts"))) for case in cases for look in case.get("alert_rule_test", ())
     ]
 
-    assert set(looks) == {(name, fires) for name in SHOWN for fires in (True, False)}
+    assert set(looks) == {(name, fires) for name in ALERTS_BY_NAME for fires in (True, False)}
 
 
-def test_every_query_of_the_dashboard_is_one_to_prometheus(tmp_path: pathlib.Path) -> None:
+def test_dashboard_queries_are_valid(tmp_path: pathlib.Path) -> None:
     rules = [{"record": f"panel:{number}", "expr": query} for number, query in enumerate(QUERIES)]
     (tmp_path / "panels.yaml").write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
 
@@ -80,8 +80,8 @@ def test_every_query_of_the_dashboard_is_one_to_prometheus(tmp_path: pathlib.Pat
 
 
 @pytest.mark.parametrize("query", EVERY)
-def test_a_query_names_metrics_and_labels_that_there_are(query: str) -> None:
-    known = told()
+def test_query_uses_existing_metrics_and_labels(query: str) -> None:
+    known = documented_metrics()
     recorded = {rule["record"] for rule in RULES if "record" in rule}
     names = set(re.findall(r"\bagentmemory[\w:]+", query))
     labels = set(re.findall(r"(\w+)\s*(?:=~|!=|=)\s*\"", query))
@@ -92,23 +92,23 @@ def test_a_query_names_metrics_and_labels_that_there_are(query: str) -> None:
     assert labels <= set().union(*(known[name] for name in names - recorded))
 
 
-def test_the_route_of_searches_is_one_of_the_api() -> None:
+def test_search_route_exists_in_the_api() -> None:
     named = {route for query in EVERY for route in re.findall(r'route="([^"]+)"', query)}
 
     assert named
     assert named <= {getattr(route, "path", "") for route in memory_routes.searching.routes}
 
 
-def test_the_reasons_of_stalled_objects_are_those_of_the_page() -> None:
-    (named,) = re.findall(r'reason=~"([^"]+)"', SHOWN["AgentMemoryStalled"]["expr"])
+def test_stalled_reasons_match_the_page() -> None:
+    (named,) = re.findall(r'reason=~"([^"]+)"', ALERTS_BY_NAME["AgentMemoryStalled"]["expr"])
     rows = re.findall(r"^\| `(\w+)` \| ([^|]*) \|", (DOCS / "conditions.md").read_text().split("## Reasons")[1], re.M)
 
     assert set(named.split("|")) == {reason for reason, conditions in rows if "Stalled" in conditions}
 
 
-@pytest.mark.parametrize("name", SHOWN)
-def test_an_alert_says_what_it_is_and_where_to_read_on(name: str) -> None:
-    annotations = SHOWN[name]["annotations"]
+@pytest.mark.parametrize("name", ALERTS_BY_NAME)
+def test_alert_has_summary_and_runbook(name: str) -> None:
+    annotations = ALERTS_BY_NAME[name]["annotations"]
     page, _, anchor = annotations["runbook"].removeprefix("docs/").partition("#")
     headings = re.findall(r"^#+ (.*)$", (DOCS / page).read_text(), re.M)
 
@@ -116,16 +116,17 @@ def test_an_alert_says_what_it_is_and_where_to_read_on(name: str) -> None:
     assert not anchor or anchor in {heading.lower().replace(" ", "-") for heading in headings}
 
 
-def test_alerts_are_those_of_the_page() -> None:
+def test_alerts_match_the_page() -> None:
     rows = re.findall(r"^\| `(AgentMemory\w+)` \| (\w+) \|", PAGE, re.M)
 
-    assert rows == [(name, rule["labels"]["severity"]) for name, rule in SHOWN.items()]
+    assert rows == [(name, rule["labels"]["severity"]) for name, rule in ALERTS_BY_NAME.items()]
     assert {one["metadata"]["labels"]["release"] for one in of_kind(RENDERED, "PrometheusRule").values()} == {
         "prometheus"
     }
 
 
-def test_the_dashboard_comes_to_grafana_as_it_is_and_asks_whatever_prometheus_is_chosen() -> None:
+def test_dashboard_is_shipped_unchanged() -> None:
+    """It queries the data source that the user selects."""
     (shown,) = of_kind(RENDERED, "ConfigMap").values()
     sources = [holder["datasource"]["uid"] for holder in DASHBOARD["panels"]]
 

@@ -25,7 +25,7 @@ CONNECTIONS = f"/apis/{API_VERSION}/namespaces/default/qdrantconnections"
 
 @pytest.fixture
 def cluster() -> Iterator[ControlPlane]:
-    """A control plane without our kinds."""
+    """Control plane without our kinds."""
     with ControlPlane(find_built()) as started:
         yield started
 
@@ -36,21 +36,21 @@ UNINSTALL = f"helm uninstall {RELEASE} --namespace {NAMESPACE}"
 
 
 def run(cluster: ControlPlane, command: str, *, chart: pathlib.Path = CHART) -> str:
-    """Run a command of docs/install.md as the admin; return what it said."""
+    """Run a command of docs/install.md as the admin; return its output."""
     program, *arguments = [str(chart) if part == "charts/agentmemory-operator" else part for part in command.split()]
     done = cluster.kubectl(*arguments) if program == "kubectl" else helm(*arguments, kubeconfig=cluster.kubeconfig)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
-def served(cluster: ControlPlane) -> httpx.Response:
-    """Wait until the definitions are served."""
+def wait_served(cluster: ControlPlane) -> httpx.Response:
+    """Wait until the definitions are served, and return the one of AgentMemory."""
     wait_until(lambda: cluster.http.get(CONNECTIONS).status_code == 200, seconds=20, what="the kinds")
     return cluster.http.get(CRD)
 
 
-def newer(folder: pathlib.Path) -> pathlib.Path:
-    """Return a copy of the chart whose definition of AgentMemory has one more short name."""
+def copy_newer_chart(folder: pathlib.Path) -> pathlib.Path:
+    """Return a copy of the chart whose definition of AgentMemory has an additional short name."""
     copy = folder / "newer"
     shutil.copytree(CHART, copy)
     (path,) = copy.glob("files/crds/*_agentmemories.yaml")
@@ -64,23 +64,21 @@ def short_names(definition: Document) -> set[str]:
     return set(definition["spec"]["names"]["shortNames"])
 
 
-def test_definitions_are_upgraded_rolled_back_left_with_their_objects_and_taken_up_again(
-    cluster: ControlPlane, tmp_path: pathlib.Path
-) -> None:
+def test_crds_survive_upgrade_rollback_and_reinstall(cluster: ControlPlane, tmp_path: pathlib.Path) -> None:
     def objects() -> list[str]:
         return [found["metadata"]["name"] for found in cluster.http.get(CONNECTIONS).json()["items"]]
 
     notes = run(cluster, INSTALL)
     assert f"kubectl -n {NAMESPACE} rollout status deployment/agentmemory-operator deployment/agentmemory-api" in notes
     run(cluster, LABEL)
-    first = served(cluster).json()
+    first = wait_served(cluster).json()
     connection = {"apiVersion": API_VERSION, "kind": "QdrantConnection", "metadata": {"name": "main"}}
-    made = cluster.http.post(CONNECTIONS, json={**connection, "spec": {"url": "http://qdrant:6333"}})
-    assert made.status_code == 201, made.text
+    created = cluster.http.post(CONNECTIONS, json={**connection, "spec": {"url": "http://qdrant:6333"}})
+    assert created.status_code == 201, created.text
 
-    run(cluster, UPGRADE, chart=newer(tmp_path))
+    run(cluster, UPGRADE, chart=copy_newer_chart(tmp_path))
     second = cluster.http.get(CRD).json()
-    run(cluster, ROLL_BACK.removesuffix(" --wait"))  # no pod becomes ready here
+    run(cluster, ROLL_BACK.removesuffix(" --wait"))  # pods do not become ready on this control plane
     third = cluster.http.get(CRD).json()
 
     assert short_names(second) - short_names(first) == {"newer"}
@@ -88,12 +86,12 @@ def test_definitions_are_upgraded_rolled_back_left_with_their_objects_and_taken_
     assert objects() == ["main"]
 
     run(cluster, UNINSTALL)
-    left = cluster.http.get(CRD).json()
+    remaining = cluster.http.get(CRD).json()
     assert cluster.http.get(DEPLOYMENT).status_code == 404
     assert objects() == ["main"]
     run(cluster, INSTALL)
 
-    assert {one["metadata"]["uid"] for one in (first, second, third, left, cluster.http.get(CRD).json())} == {
+    assert {one["metadata"]["uid"] for one in (first, second, third, remaining, cluster.http.get(CRD).json())} == {
         first["metadata"]["uid"]
     }
     assert cluster.http.get(DEPLOYMENT).status_code == 200
@@ -101,15 +99,15 @@ def test_definitions_are_upgraded_rolled_back_left_with_their_objects_and_taken_
 
 
 def state_of_qdrant(cluster: ControlPlane) -> tuple[str, str, Document]:
-    """Return its key, the uid of its connection, and the annotations of that."""
+    """Return its key, the uid of its connection, and the annotations of the connection."""
     secret, connection = (cluster.http.get(f"{path}/agentmemory-qdrant").json() for path in (SECRETS, QDRANTS))
     return secret["data"]["api-key"], connection["metadata"]["uid"], connection["metadata"].get("annotations", {})
 
 
-def test_a_qdrant_to_try_out_keeps_key_and_connection_through_upgrades(cluster: ControlPlane) -> None:
-    """Its kind comes with the same release: the first makes the connection afterwards, the second takes it over."""
+def test_trial_qdrant_keeps_key_and_connection(cluster: ControlPlane) -> None:
+    """The kind is part of the same release: a hook creates the connection, the upgrade adopts it."""
     install_it, _ = read_commands("install.md", "A Qdrant to try it out")
-    run(cluster, install_it.removesuffix(" --wait"))  # no pod becomes ready here
+    run(cluster, install_it.removesuffix(" --wait"))  # pods do not become ready on this control plane
     *first, annotations = state_of_qdrant(cluster)
     run(cluster, UPGRADE)
     *second, adopted = state_of_qdrant(cluster)
@@ -123,11 +121,11 @@ def test_a_qdrant_to_try_out_keeps_key_and_connection_through_upgrades(cluster: 
     assert cluster.http.get(f"{SECRETS}/agentmemory-qdrant").status_code == 404
 
 
-def test_an_upgrade_makes_the_connection_that_an_installation_could_not(cluster: ControlPlane) -> None:
-    """As where the API server did not serve the kind yet."""
+def test_upgrade_creates_a_missing_connection(cluster: ControlPlane) -> None:
+    """As if the API server had not served the kind at installation."""
     install_it, _ = read_commands("install.md", "A Qdrant to try it out")
     run(cluster, install_it.replace("--wait", "--no-hooks"))
-    served(cluster)
+    wait_served(cluster)
     assert cluster.http.get(QDRANTS).json()["items"] == []
 
     run(cluster, UPGRADE)
@@ -135,7 +133,7 @@ def test_an_upgrade_makes_the_connection_that_an_installation_could_not(cluster:
     assert [found["metadata"]["name"] for found in cluster.http.get(QDRANTS).json()["items"]] == ["agentmemory-qdrant"]
 
 
-def test_an_installation_of_the_plain_manifests_goes_over_to_the_chart(cluster: ControlPlane) -> None:
+def test_plain_installation_migrates_to_chart(cluster: ControlPlane) -> None:
     install(cluster)
     uids = {path: cluster.http.get(path).json()["metadata"]["uid"] for path in (CRD, DEPLOYMENT)}
 

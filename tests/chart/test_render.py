@@ -1,4 +1,4 @@
-"""What the chart renders, with every documented combination of values: good for the API server and for our programs."""
+"""Rendered objects of every documented combination of values: valid for the API server and our programs."""
 
 import os
 import pathlib
@@ -37,7 +37,7 @@ DRY_RUN = ("--server-side", "--field-manager=helm", "--force-conflicts", "--dry-
 
 
 @pytest.mark.parametrize("name", COMBINATIONS)
-def test_the_api_server_accepts_every_object(control_plane: ControlPlane, namespaces: None, name: str) -> None:
+def test_api_server_accepts_every_object(control_plane: ControlPlane, namespaces: None, name: str) -> None:
     rendered = [found for found in render(COMBINATIONS[name]) if found["kind"] not in OF_PROMETHEUS]
 
     done = control_plane.kubectl("apply", *DRY_RUN, "-f", "-", stdin=yaml.safe_dump_all(rendered))
@@ -49,7 +49,7 @@ def test_the_api_server_accepts_every_object(control_plane: ControlPlane, namesp
 
 
 @pytest.mark.parametrize("name", COMBINATIONS)
-def test_no_object_is_rendered_twice_or_into_a_namespace_that_is_not_named(name: str) -> None:
+def test_objects_are_unique_and_in_named_namespaces(name: str) -> None:
     values = COMBINATIONS[name]
     keys = [key_of(found) for found in render(values)]
     named = {"", NAMESPACE, *values.get("namespaces", ()), *values.get("secretNamespaces", ())}
@@ -61,7 +61,7 @@ def test_no_object_is_rendered_twice_or_into_a_namespace_that_is_not_named(name:
 
 
 @pytest.mark.parametrize("name", [name for name in COMBINATIONS if "zones" in COMBINATIONS[name]])
-def test_both_programs_look_for_data_keys_where_the_api_may_write(name: str) -> None:
+def test_programs_use_namespace_writable_by_api(name: str) -> None:
     rendered = render(COMBINATIONS[name])
     (namespace,) = {
         place for (_, place, role) in of_kind(rendered, "Role") if role in ("agentmemory-api-zone-keys", OPERATOR_KEYS)
@@ -72,7 +72,7 @@ def test_both_programs_look_for_data_keys_where_the_api_may_write(name: str) -> 
         assert Settings.from_env(environment).zone_keys_namespace == namespace
 
 
-def test_the_namespace_of_data_keys_outlives_the_release_and_is_made_where_it_is_asked_for() -> None:
+def test_key_namespace_is_optional_and_kept() -> None:
     made, elsewhere = (of_kind(render(values), "Namespace") for name, values in COMBINATIONS.items() if "zones" in name)
 
     assert [found["metadata"]["annotations"] for found in made.values()] == [{"helm.sh/resource-policy": "keep"}]
@@ -81,7 +81,7 @@ def test_the_namespace_of_data_keys_outlives_the_release_and_is_made_where_it_is
 
 
 def pods_of(rendered: list[Document]) -> list[Document]:
-    """Return every pod, as its controller would make it."""
+    """Return every pod, as its controller would create it."""
     found = [one["spec"] for one in of_kind(rendered, "Deployment", "StatefulSet").values()]
     for spec in found:
         claimed = [
@@ -93,10 +93,8 @@ def pods_of(rendered: list[Document]) -> list[Document]:
 
 
 @pytest.mark.parametrize("name", COMBINATIONS)
-def test_pods_pass_the_restricted_pod_security_standard(
-    control_plane: ControlPlane, namespaces: None, name: str
-) -> None:
-    """All but the one that was asked to raise a number of its node, which only privileged containers can."""
+def test_pods_pass_restricted_security_standard(control_plane: ControlPlane, namespaces: None, name: str) -> None:
+    """Except for the pod that raises a sysctl of its node, which needs a privileged container."""
     path = f"/api/v1/namespaces/{NAMESPACE}/pods"
     refused = []
     for found in pods_of(render(COMBINATIONS[name])):
@@ -110,12 +108,12 @@ def test_pods_pass_the_restricted_pod_security_standard(
 
 
 def raises_memory_maps(name: str) -> bool:
-    """Return whether a combination asks for the privileged container."""
+    """Return whether a combination has the privileged container."""
     return bool(COMBINATIONS[name].get("qdrant", {}).get("maxMapCount"))
 
 
 @pytest.mark.parametrize("name", COMBINATIONS)
-def test_our_programs_take_the_arguments_and_variables_of_their_containers(name: str) -> None:
+def test_programs_accept_their_container_settings(name: str) -> None:
     values = COMBINATIONS[name]
     commands = typer.main.get_command(command_line()).commands  # type: ignore[attr-defined]
     found = containers(render(values))
@@ -132,7 +130,7 @@ def test_our_programs_take_the_arguments_and_variables_of_their_containers(name:
         Settings.from_env({IN_CLUSTER: "10.0.0.1", **environment})
 
 
-def test_settings_of_a_component_stand_above_those_of_both() -> None:
+def test_component_settings_override_shared_ones() -> None:
     found = containers(render(COMBINATIONS["settings"]))
     variables = {name: {one["name"]: one["value"] for one in container["env"]} for name, container in found.items()}
 
@@ -145,7 +143,7 @@ def test_settings_of_a_component_stand_above_those_of_both() -> None:
 
 
 @pytest.mark.parametrize("name", COMBINATIONS)
-def test_what_selects_pods_finds_those_of_one_deployment(name: str) -> None:
+def test_selectors_match_one_deployment(name: str) -> None:
     rendered = render(COMBINATIONS[name])
     deployments = of_kind(rendered, "Deployment", "StatefulSet").values()
     labels = {one["metadata"]["name"]: one["spec"]["template"]["metadata"]["labels"] for one in deployments}
@@ -166,27 +164,25 @@ def selector_of(document: Document) -> Any:
 
 
 @pytest.mark.parametrize("name", FILES.values())
-def test_the_plain_manifests_are_rendered_from_the_chart(name: str) -> None:
-    """So what tests/operator/test_install.py proves of them is so of the chart."""
+def test_plain_manifests_match_the_chart(name: str) -> None:
+    """So the results of tests/operator/test_install.py are valid for the chart too."""
     assert (MANIFESTS / name).read_text() == manifests()[name], "run `make manifests`, and commit what it wrote"
 
 
-def test_the_kustomize_base_is_every_definition_and_every_plain_manifest(
-    control_plane: ControlPlane, namespaces: None
-) -> None:
+def test_kustomize_base_has_all_manifests(control_plane: ControlPlane, namespaces: None) -> None:
     files = [path for folder in (ROOT / "crds", MANIFESTS) for path in folder.glob("*.yaml")]
     plain = [found for path in files for found in yaml.load_all(path.read_text(), Loader=LOADER)]
 
     built = control_plane.kubectl("kustomize", str(ROOT))
     (command,) = read_commands("install.md", "Apply with Kustomize")
-    said = shell(control_plane, f"{command} --dry-run=server --validate=strict")
+    output = shell(control_plane, f"{command} --dry-run=server --validate=strict")
 
     rendered = {key_of(found): found for found in yaml.load_all(built.stdout, Loader=LOADER)}
     assert rendered == {key_of(found): found for found in plain}
-    assert said.count("serverside-applied (server dry run)") == len(plain)
+    assert output.count("serverside-applied (server dry run)") == len(plain)
 
 
-def test_an_overlay_says_image_and_namespace_once(control_plane: ControlPlane, tmp_path: pathlib.Path) -> None:
+def test_overlay_sets_image_and_namespace_once(control_plane: ControlPlane, tmp_path: pathlib.Path) -> None:
     overlay = {
         "resources": [os.path.relpath(ROOT, tmp_path.resolve())],
         "namespace": "elsewhere",
@@ -203,7 +199,7 @@ def test_an_overlay_says_image_and_namespace_once(control_plane: ControlPlane, t
     assert {subject["namespace"] for subject in accounts} == {"elsewhere"}
 
 
-def test_defaults_hold_budgets_and_network_policies() -> None:
+def test_defaults_have_budgets_and_network_policies() -> None:
     rendered = of_kind(render(), "PodDisruptionBudget", "NetworkPolicy")
 
     assert {(kind, name) for kind, _, name in rendered} == {
@@ -214,7 +210,7 @@ def test_defaults_hold_budgets_and_network_policies() -> None:
 
 
 @pytest.mark.parametrize("name", COMBINATIONS)
-def test_network_policies_leave_the_declared_ports_alone_open(name: str) -> None:
+def test_network_policies_open_declared_ports_only(name: str) -> None:
     rendered = render(COMBINATIONS[name])
     declared = {name: container["ports"][0]["name"] for name, container in containers(rendered).items()}
     declared["qdrant"] = "http"
@@ -226,7 +222,7 @@ def test_network_policies_leave_the_declared_ports_alone_open(name: str) -> None
         assert ("Egress" in policy["spec"]["policyTypes"]) == ("egress" in policy["spec"])
 
 
-def test_the_key_of_the_qdrant_to_try_out_may_go_to_it_and_is_asked_by_it() -> None:
+def test_trial_qdrant_key_matches_its_connection() -> None:
     rendered = render(COMBINATIONS["a Qdrant to try it out"])
     (secret,), (connection,), (server,) = (
         of_kind(rendered, kind).values() for kind in ("Secret", "QdrantConnection", "StatefulSet")
@@ -246,7 +242,7 @@ def test_the_key_of_the_qdrant_to_try_out_may_go_to_it_and_is_asked_by_it() -> N
 
 
 @pytest.mark.parametrize(("had", "has"), [("65530", "1048576"), ("2000000", "2000000")])
-def test_the_limit_of_memory_maps_is_raised_and_never_lowered(tmp_path: pathlib.Path, had: str, has: str) -> None:
+def test_map_limit_is_raised_but_never_lowered(tmp_path: pathlib.Path, had: str, has: str) -> None:
     rendered = render(COMBINATIONS["a Qdrant that keeps nothing, with many memory maps and a key of ours"])
     (server,) = of_kind(rendered, "StatefulSet").values()
     (container,) = server["spec"]["template"]["spec"]["initContainers"]
@@ -258,7 +254,7 @@ def test_the_limit_of_memory_maps_is_raised_and_never_lowered(tmp_path: pathlib.
     assert (done.returncode, limit.read_text().strip()) == (0, has)
 
 
-def test_a_scaled_api_says_no_number_of_replicas_of_its_own() -> None:
+def test_autoscaled_api_sets_no_replicas() -> None:
     rendered = render(COMBINATIONS["autoscaled API behind a load balancer"])
     (api,) = [found for found in of_kind(rendered, "Deployment").values() if "api" in found["metadata"]["name"]]
     (scaler,) = of_kind(rendered, "HorizontalPodAutoscaler").values()
@@ -271,7 +267,7 @@ def definitions(values: Document) -> dict[str, Document]:
     return {name: found for (_, _, name), found in of_kind(render(values), "CustomResourceDefinition").items()}
 
 
-def test_the_definitions_are_those_of_the_models() -> None:
+def test_definitions_match_the_models() -> None:
     files = [yaml.load(path.read_text(), Loader=LOADER) for path in (ROOT / "crds").glob("*.yaml")]
 
     assert {name: found["spec"] for name, found in definitions({}).items()} == {
@@ -280,23 +276,24 @@ def test_the_definitions_are_those_of_the_models() -> None:
 
 
 @pytest.mark.parametrize(("keep", "policy"), [(True, "keep"), (False, None)])
-def test_the_definitions_outlive_the_release_unless_asked(keep: bool, policy: str | None) -> None:
+def test_definitions_are_kept_by_default(keep: bool, policy: str | None) -> None:
     found = definitions({"crds": {"keep": keep}}).values()
 
     assert {one["metadata"].get("annotations", {}).get("helm.sh/resource-policy") for one in found} == {policy}
 
 
-def test_the_definitions_can_be_left_out() -> None:
+def test_definitions_can_be_omitted() -> None:
     assert definitions({"crds": {"enabled": False}}) == {}
 
 
-def test_helm_is_given_no_definition_that_it_would_never_upgrade() -> None:
+def test_chart_has_no_crds_folder() -> None:
+    """Helm would never upgrade definitions in it."""
     done = helm("show", "crds", str(CHART))
 
     assert (done.returncode, done.stdout.strip()) == (0, "")
 
 
-def test_the_packaged_chart_renders_the_same(tmp_path: pathlib.Path) -> None:
+def test_packaged_chart_renders_the_same(tmp_path: pathlib.Path) -> None:
     packed = helm("package", str(CHART), "--destination", str(tmp_path))
     assert packed.returncode == 0, packed.stderr
     (archive,) = tmp_path.glob("*.tgz")
@@ -308,18 +305,18 @@ def test_the_packaged_chart_renders_the_same(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("name", COMBINATIONS)
-def test_helm_of_the_major_version_before_renders_the_same(name: str) -> None:
+def test_previous_helm_renders_the_same(name: str) -> None:
     now, before = (
         {key_of(found): found for found in render(COMBINATIONS[name], version)} for version in (CHARTS, CHARTS_BEFORE)
     )
     for found in (now, before):
-        # Another one at each rendering without a cluster.
+        # Random at each rendering without a cluster.
         found.get(("Secret", NAMESPACE, "agentmemory-qdrant"), {}).pop("data", None)
 
     assert before == now
 
 
-def test_monitors_name_ports_that_the_containers_have() -> None:
+def test_monitors_use_existing_ports() -> None:
     rendered = render(COMBINATIONS["metrics for Prometheus' operator"])
     found = containers(rendered)
     monitors = {name.removeprefix("agentmemory-"): one for (_, _, name), one in of_kind(rendered, "PodMonitor").items()}
@@ -328,5 +325,5 @@ def test_monitors_name_ports_that_the_containers_have() -> None:
     for component, monitor in monitors.items():
         (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
         port = found[component]["ports"][0]["name"]
-        # Without honorLabels the namespace of an agent's snapshots would be that of the operator.
+        # Without honorLabels the namespace of an agent's snapshots would be replaced by the operator's.
         assert endpoint == {"port": port, "interval": "15s", "honorLabels": True}

@@ -1,4 +1,4 @@
-"""Who may do what, in each mode of the chart, asked of the API server."""
+"""Rights of the accounts in each mode of the chart, as reviewed by the API server."""
 
 import functools
 import itertools
@@ -20,7 +20,7 @@ from tests.support.web.http_server import check_success
 RBAC = ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ServiceAccount")
 TENANTS = {"view", "edit", "connections"}
 GROUPS = {"events": "", "namespaces": "", "secrets": "", "configmaps": "", "leases": "coordination.k8s.io"}
-# Where a rule holds for some names alone.
+# Rules that are limited to some names.
 NAMED = {"leases": "agentmemory-operator", "configmaps": "agentmemory-claims-0"}
 LISTED, OTHER = "agents", "infra"
 TOKENS = "tokenreviews"
@@ -30,7 +30,7 @@ def rules_of(rendered: list[Document], kind: str) -> dict[tuple[str, str], list[
     return {(namespace, name): found["rules"] for (_, namespace, name), found in of_kind(rendered, kind).items()}
 
 
-def test_listed_namespaces_have_the_rules_of_the_whole_cluster_as_roles() -> None:
+def test_namespaced_roles_equal_cluster_roles() -> None:
     whole, listed = rules_of(render(), "ClusterRole"), rules_of(render({"namespaces": ["a", "b"]}), "Role")
     api = [rule for rule in whole["", "agentmemory-api"] if rule["resources"] != [TOKENS]]
 
@@ -50,7 +50,7 @@ def test_listed_namespaces_have_the_rules_of_the_whole_cluster_as_roles() -> Non
     ],
     ids=str,
 )
-def test_listed_namespaces_leave_cluster_wide_what_no_role_can_give(values: Document, names: list[str]) -> None:
+def test_cluster_roles_are_minimal_with_namespaces(values: Document, names: list[str]) -> None:
     rendered = render({**values, "namespaces": ["a"]})
     named = {f"agentmemory-{name}" for name in names}
 
@@ -58,7 +58,7 @@ def test_listed_namespaces_leave_cluster_wide_what_no_role_can_give(values: Docu
     assert {name for _, _, name in of_kind(rendered, "ClusterRoleBinding")} == named
 
 
-def test_without_rights_of_its_own_the_chart_renders_none_but_the_tenants() -> None:
+def test_rbac_can_be_disabled_except_for_tenants() -> None:
     rendered = of_kind(render(COMBINATIONS["rights given by somebody else"]), *RBAC)
 
     assert {kind for kind, _, _ in rendered} == {"ClusterRole", "ServiceAccount"}
@@ -67,14 +67,14 @@ def test_without_rights_of_its_own_the_chart_renders_none_but_the_tenants() -> N
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """A way to install, under names of its own, with its rights applied.
+    """Installation mode with names of its own, with its rights applied.
 
     Attributes:
-        rendered: its roles, bindings and accounts.
-        everywhere: of a right that the manifests give in the cluster, whether it holds in a namespace.
-        secrets: likewise, of the operator's right to read Secrets.
-        tokens: whether the API may ask whose a token is.
-        cluster: whether both may read which cluster this is.
+        rendered: Its roles, bindings and accounts.
+        everywhere: Returns whether a cluster-wide right of the manifests holds in a namespace.
+        secrets: The same for the operator's right to read Secrets.
+        tokens: True if the API may review tokens.
+        cluster: True if both accounts may read the cluster's id.
     """
 
     control_plane: ControlPlane
@@ -86,22 +86,28 @@ class Mode:
     cluster: bool
 
     def may(self, right: Right, namespace: str, name: str = "") -> bool:
-        """Ask the API server whether an account may; without a name, whether it may with any."""
+        """Return whether an account has a right; without a name, for any object."""
         resource, _, part = right.resource.partition("/")
         group = GROUPS.get(resource, "authentication.k8s.io" if resource == TOKENS else "agentmemory.dev")
-        asked = {"verb": right.verb, "group": group, "resource": resource, "subresource": part, "namespace": namespace}
+        attributes = {
+            "verb": right.verb,
+            "group": group,
+            "resource": resource,
+            "subresource": part,
+            "namespace": namespace,
+        }
         if right.verb in ("get", "update") and resource in NAMED:
-            asked["name"] = NAMED[resource]
+            attributes["name"] = NAMED[resource]
         if name:
-            asked["name"] = name
+            attributes["name"] = name
         account = right.account.replace("agentmemory", self.prefix)
         user = f"system:serviceaccount:{NAMESPACE}:{account}"
-        body = {"spec": {"user": user, "resourceAttributes": asked}}
+        body = {"spec": {"user": user, "resourceAttributes": attributes}}
         path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
         return bool(self.control_plane.http.post(path, json=body).json()["status"]["allowed"])
 
     def should(self, right: Right, namespace: str) -> bool:
-        """Return whether an account should: as the manifests say, and in no namespace that the mode leaves out."""
+        """Return whether an account should have a right: as in the manifests, and in no namespace outside the mode."""
         if right.role not in CLUSTER_ROLES:
             return namespace == NAMESPACE
         if right.resource == TOKENS:
@@ -141,31 +147,31 @@ def mode(control_plane: ControlPlane, namespaces: None, request: pytest.FixtureR
         control_plane.kubectl("delete", kind, "-A", "-l", f"app.kubernetes.io/name={prefix}")
 
 
-def test_accounts_may_what_the_manifests_say_where_the_mode_lets_them_and_nowhere_else(mode: Mode) -> None:
-    asked = [
+def test_accounts_have_exactly_the_modes_rights(mode: Mode) -> None:
+    pairs = [
         (right, namespace)
         for right in rights()
         for namespace in (("",) if right.resource == TOKENS else (LISTED, OTHER, NAMESPACE))
     ]
-    expected = {one: mode.should(*one) for one in asked}
-    assert {right for right, _ in asked} == set(rights())
+    expected = {one: mode.should(*one) for one in pairs}
+    assert {right for right, _ in pairs} == set(rights())
 
-    wait_until(lambda: all(mode.may(*one) for one in asked if expected[one]), seconds=20, what="every right")
-    assert [one for one in asked if not expected[one] and mode.may(*one)] == []
+    wait_until(lambda: all(mode.may(*one) for one in pairs if expected[one]), seconds=20, what="every right")
+    assert [one for one in pairs if not expected[one] and mode.may(*one)] == []
 
 
 @pytest.mark.parametrize("account", ["agentmemory-operator", "agentmemory-api"])
-def test_accounts_learn_which_cluster_this_is_unless_they_are_told(mode: Mode, account: str) -> None:
+def test_accounts_read_cluster_id_unless_configured(mode: Mode, account: str) -> None:
     reads = Right(account, "get", "namespaces", "")
 
-    # The API server asks of a Namespace as of an object in it.
+    # The API server reviews a Namespace like an object in it.
     wait_until(lambda: mode.may(reads, LISTED, LISTED), seconds=20, what="the rights")
     wait_until(lambda: mode.may(reads, "kube-system", "kube-system") is mode.cluster, seconds=20, what="the right")
     assert mode.may(reads, OTHER, OTHER) is mode.everywhere(OTHER)
 
 
-def test_the_api_writes_no_custom_resource_in_any_mode(mode: Mode) -> None:
-    wanted = [
+def test_api_cannot_write_custom_resources(mode: Mode) -> None:
+    checked = [
         Right("agentmemory-api", verb, f"{plural}{part}", "")
         for verb in ("create", "update", "patch", "delete", "deletecollection")
         for plural in PLURALS.values()
@@ -174,22 +180,24 @@ def test_the_api_writes_no_custom_resource_in_any_mode(mode: Mode) -> None:
     reads = Right("agentmemory-api", "list", "agentmemories", "")
     wait_until(lambda: mode.may(reads, LISTED), seconds=20, what="the rights")
 
-    assert [(one, where) for one in wanted for where in (LISTED, OTHER, NAMESPACE, "") if mode.may(one, where)] == []
+    assert [(one, where) for one in checked for where in (LISTED, OTHER, NAMESPACE, "") if mode.may(one, where)] == []
 
 
-def test_the_api_reads_the_key_of_user_tokens_and_writes_no_secret_in_any_mode(mode: Mode) -> None:
+def test_api_reads_token_key_but_writes_no_secret(mode: Mode) -> None:
     reads = Right("agentmemory-api", "get", "secrets", "")
     wait_until(lambda: mode.may(reads, NAMESPACE, KEY_SECRET), seconds=20, what="the right")
     makes = Right("agentmemory-operator", "create", "secrets", "")
     wait_until(lambda: mode.may(makes, NAMESPACE), seconds=20, what="the right")
 
-    wanted = [Right("agentmemory-api", verb, "secrets", "") for verb in ("create", "update", "patch", "delete", "list")]
-    assert [one for one in wanted if mode.may(one, NAMESPACE) or mode.may(one, NAMESPACE, KEY_SECRET)] == []
+    checked = [
+        Right("agentmemory-api", verb, "secrets", "") for verb in ("create", "update", "patch", "delete", "list")
+    ]
+    assert [one for one in checked if mode.may(one, NAMESPACE) or mode.may(one, NAMESPACE, KEY_SECRET)] == []
 
 
 @dataclass(frozen=True, slots=True)
-class Granted:
-    """One verb on one resource, as a role of the mode gives it to an account."""
+class GrantedRight:
+    """One verb on one resource, granted to an account by a role of the mode."""
 
     role: Document
     right: Right
@@ -197,7 +205,7 @@ class Granted:
 
     @property
     def place(self) -> tuple[str, str]:
-        """Return a namespace and, where the rule names some, an object for which it holds."""
+        """Namespace and, if the rule is limited to names, object for which the right holds."""
         name = self.names[0] if self.names else ""
         if self.right.resource == "namespaces" and name:
             return name, name
@@ -205,14 +213,14 @@ class Granted:
         return self.role["metadata"].get("namespace", anywhere), name
 
     def write(self, control_plane: ControlPlane, rules: list[Document]) -> None:
-        """Give the role these rules."""
+        """Replace the role's rules."""
         plural, metadata = self.role["kind"].lower() + "s", self.role["metadata"]
         inside = f"namespaces/{metadata['namespace']}/" if "namespace" in metadata else ""
         path = f"{RBAC_PATH}/{inside}{plural}/{metadata['name']}"
         check_success(control_plane.http.patch(path, json={"rules": rules}, headers=MERGE))
 
     def others(self) -> list[Document]:
-        """Return the role's rules but this one."""
+        """Return the role's rules without this right."""
         return [
             {**rule, "verbs": [verb], "resources": [resource]}
             for rule in self.role["rules"]
@@ -222,8 +230,8 @@ class Granted:
         ]
 
 
-def granted(mode: Mode) -> Iterator[Granted]:
-    """Yield every right that the mode's roles give."""
+def granted(mode: Mode) -> Iterator[GrantedRight]:
+    """Yield every right that the mode's roles grant."""
     roles = {key_of(found): found for found in mode.rendered}
     for (_, namespace, _), binding in of_kind(mode.rendered, "RoleBinding", "ClusterRoleBinding").items():
         (subject,) = binding["subjects"]
@@ -232,11 +240,11 @@ def granted(mode: Mode) -> Iterator[Granted]:
         for rule in role["rules"]:
             for verb, resource in itertools.product(rule["verbs"], rule["resources"]):
                 right = Right(account, verb, resource, role["metadata"]["name"])
-                yield Granted(role, right, tuple(rule.get("resourceNames", ())))
+                yield GrantedRight(role, right, tuple(rule.get("resourceNames", ())))
 
 
-def test_each_rule_of_a_mode_is_needed_and_given_once(mode: Mode) -> None:
-    """The table of tests/operator/test_install.py has every right of the manifests, and says what breaks without it."""
+def test_each_rule_is_needed_and_granted_once(mode: Mode) -> None:
+    """The table of tests/operator/test_install.py lists every right of the manifests, and what breaks without it."""
     given = [*granted(mode)]
     needed = {str(right) for right in rights()}
     assert [str(one.right) for one in given if str(one.right) not in needed] == []

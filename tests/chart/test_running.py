@@ -29,7 +29,7 @@ from tests.support.spec.documents import Document
 
 __all__ = ["qdrant_url", "workspace"]
 
-# Names that no other test has: rights of examples/install, where it was applied, are not theirs.
+# Unique names, so that rights of examples/install do not apply.
 PREFIX = "listed"
 RIGHTS = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
 KEY = {"name": "qdrant-key", "key": "api-key"}
@@ -41,13 +41,13 @@ def _is_ok(url: str) -> bool:
 
 @pytest.fixture
 def namespace(control_plane: ControlPlane, namespaces: None) -> str:
-    """A namespace no other test has seen."""
+    """Namespace of this test only."""
     return control_plane.create_namespace()
 
 
 @pytest.fixture
 def listed(control_plane: ControlPlane, namespace: str) -> Iterator[list[Document]]:
-    """The chart, held to that namespace; its rights are applied."""
+    """The chart, limited to that namespace, with its rights applied."""
     rendered = render({"namespaces": [namespace], "fullnameOverride": PREFIX})
     assert control_plane.apply(*of_kind(rendered, *RIGHTS).values()).returncode == 0
     yield rendered
@@ -59,10 +59,10 @@ def container_of(rendered: list[Document], component: str) -> Container:
     return Container(of_kind(rendered, "Deployment")["Deployment", NAMESPACE, f"{PREFIX}-{component}"])
 
 
-def test_listed_namespaces_do_the_main_job_with_their_roles(
+def test_namespaced_roles_are_sufficient(
     control_plane: ControlPlane, workspace: Workspace, listed: list[Document], tmp_path: pathlib.Path
 ) -> None:
-    """A connection with a key, an agent Ready, a memory stored and found; nothing was refused meanwhile."""
+    """Connection with a key, agent Ready, memory stored and found."""
     operator, api = container_of(listed, "operator"), container_of(listed, "api")
     ports = api.free_ports() | operator.free_ports()
     create_secret(workspace, KEY["name"], **{KEY["key"]: "secret"})
@@ -91,12 +91,12 @@ def test_listed_namespaces_do_the_main_job_with_their_roles(
 
 
 def helm_test(rendered: list[Document], url: str) -> subprocess.CompletedProcess[str]:
-    """Run the command of the pod of `helm test`, with a URL that stands for the Service."""
+    """Run the command of the pod of `helm test`, with another URL instead of the Service's."""
     ((_, pod),) = of_kind(rendered, "Pod").items()
     (container,) = pod["spec"]["containers"]
-    python, *arguments, asked = container["command"]
+    python, *arguments, url_argument = container["command"]
     service = f"http://{PREFIX}-api.{NAMESPACE}:80"
     assert python == "python"
-    assert asked == f"{service}/readyz"
-    command = [sys.executable, *arguments, asked.replace(service, url)]
+    assert url_argument == f"{service}/readyz"
+    command = [sys.executable, *arguments, url_argument.replace(service, url)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60)

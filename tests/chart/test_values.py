@@ -1,4 +1,4 @@
-"""Every value of the chart is documented and known to the schema; what is wrong is refused with its name."""
+"""Values of the chart: each is documented and in the schema; invalid ones are rejected by name."""
 
 import json
 import re
@@ -14,10 +14,10 @@ from tests.controlplane.build import CHARTS, CHARTS_BEFORE, Toolset
 from tests.support.programs import ROOT
 from tests.support.spec.documents import Document
 
-# For development, for commands of people, or secret, or a value's own: not for settings.
+# Variables for development, for commands, for secrets, or with a chart value of their own.
 NOT_OF_THE_CHART = {"QDRANT_URL", "QDRANT_API_KEY", "OPENAI_API_KEY", "AGENTMEMORY_TOKEN", "AGENTMEMORY_URL"}
 NOT_OF_THE_CHART |= {"AGENTMEMORY_ZONE_KEYS_NAMESPACE", "XDG_DATA_HOME"}
-# Of charts above this one; Helm passes it to every chart.
+# Values of parent charts, which Helm passes to every chart.
 OPEN = {"global"}
 
 
@@ -27,7 +27,7 @@ def resolved(schema: Document) -> Document:
 
 
 def objects(schema: Document = SCHEMA, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Document]]:
-    """Yield every object of the schema that has names of its own, with its path."""
+    """Yield every object of the schema that has properties, with its path."""
     found = resolved(schema)
     if "properties" in found:
         yield path, found
@@ -50,7 +50,7 @@ def at(path: tuple[str, ...]) -> Any:
 
 
 @pytest.mark.parametrize("path", OBJECTS, ids=".".join)
-def test_an_unknown_value_is_refused_with_its_name(path: tuple[str, ...]) -> None:
+def test_unknown_value_is_rejected_by_name(path: tuple[str, ...]) -> None:
     done = template(nested((*path, "unheardOf"), "x"))
 
     assert done.returncode != 0
@@ -58,7 +58,7 @@ def test_an_unknown_value_is_refused_with_its_name(path: tuple[str, ...]) -> Non
 
 
 @pytest.mark.parametrize("path", OBJECTS, ids=".".join)
-def test_the_schema_knows_the_values_that_there_are_and_no_others(path: tuple[str, ...]) -> None:
+def test_schema_matches_the_values(path: tuple[str, ...]) -> None:
     is_free = path[-1:] in {("settings",), ("requests",), ("limits",)}
 
     assert OBJECTS[path]["additionalProperties"] is False
@@ -66,7 +66,7 @@ def test_the_schema_knows_the_values_that_there_are_and_no_others(path: tuple[st
         assert set(OBJECTS[path]["properties"]) - OPEN == set(at(path)) - OPEN
 
 
-def test_every_value_stands_below_a_comment_of_its_own() -> None:
+def test_every_value_has_a_comment() -> None:
     lines = (CHART / "values.yaml").read_text().splitlines()
     keys = [number for number, line in enumerate(lines) if re.match(r" *\w+:", line)]
     bare = [lines[number] for number in keys if not re.match(r" *# \S", lines[number - 1])]
@@ -76,7 +76,7 @@ def test_every_value_stands_below_a_comment_of_its_own() -> None:
     assert (bare, astray) == ([], [])
 
 
-def test_every_property_of_the_schema_is_described() -> None:
+def test_every_property_has_a_description() -> None:
     bare = [
         (*path, name)
         for path, schema in OBJECTS.items()
@@ -87,7 +87,7 @@ def test_every_property_of_the_schema_is_described() -> None:
     assert bare == []
 
 
-def test_the_settings_are_those_of_the_programs() -> None:
+def test_settings_match_the_programs() -> None:
     named = {variable.name for variable in VARIABLES} - NOT_OF_THE_CHART
     settings = SCHEMA["$defs"]["settings"]
     pattern = re.compile(*settings["patternProperties"])
@@ -95,8 +95,8 @@ def test_the_settings_are_those_of_the_programs() -> None:
     assert {name for name in named if not pattern.search(name)} == set(settings["properties"])
 
 
-def test_the_limits_of_memory_hold_what_the_default_settings_allow() -> None:
-    """By the bound of docs/operations.md, in MiB."""
+def test_memory_limits_cover_the_defaults() -> None:
+    """By the formula of docs/operations.md, in MiB."""
     page = (ROOT / "docs" / "operations.md").read_text()
     (formula,) = re.findall(r"A process takes at most\n\n(.*?)\n\n", page, re.S)
     terms = {variable.name: variable.default_in_cluster for variable in VARIABLES} | {" KiB": " / 1024"}
@@ -105,9 +105,9 @@ def test_the_limits_of_memory_hold_what_the_default_settings_allow() -> None:
         formula = formula.replace(words, number)
     assert set(formula) <= set("0123456789+*/() \n"), formula
     bound = eval(" ".join(formula.split()))
-    (told,) = re.findall(r"This is ([\d,]+) MiB with wordllama and the defaults", page)
+    (documented,) = re.findall(r"This is ([\d,]+) MiB with wordllama and the defaults", page)
 
-    assert int(told.replace(",", "")) == bound <= mebibytes(at(("api", "resources", "limits", "memory")))
+    assert int(documented.replace(",", "")) == bound <= mebibytes(at(("api", "resources", "limits", "memory")))
     (used,) = re.findall(r"about (\d+) MiB for 1,000 agents", (CHART / "values.yaml").read_text())
     requested, limit = (mebibytes(at(("operator", "resources", kind, "memory"))) for kind in ("requests", "limits"))
     assert int(used) <= requested <= limit
@@ -118,7 +118,7 @@ def mebibytes(quantity: str) -> int:
     return int(quantity[:-2]) * {"Mi": 1, "Gi": 1024}[quantity[-2:]]
 
 
-def test_chart_and_image_are_of_the_version_of_the_package() -> None:
+def test_chart_and_image_have_package_version() -> None:
     chart = (CHART / "Chart.yaml").read_text()
 
     assert re.findall(r"^(version|appVersion): (\S+)$", chart, re.M) == [
@@ -154,18 +154,18 @@ def test_chart_and_image_are_of_the_version_of_the_package() -> None:
     ],
     ids=str,
 )
-def test_a_wrong_value_is_refused_with_its_name(values: Document, words: list[str]) -> None:
+def test_invalid_value_is_rejected_by_name(values: Document, words: list[str]) -> None:
     done = template(values)
 
     assert done.returncode != 0
     assert [word for word in words if word not in done.stderr] == []
 
 
-# Of the major version before one combination is enough: test_render.py renders each with both.
+# One combination is enough for the previous major version: test_render.py renders each with both.
 @pytest.mark.parametrize(
     ("name", "version"), [*((name, CHARTS) for name in COMBINATIONS), (next(iter(COMBINATIONS)), CHARTS_BEFORE)]
 )
-def test_helm_finds_nothing_wrong_in_the_chart(name: str, version: Toolset) -> None:
+def test_helm_lint_passes(name: str, version: Toolset) -> None:
     values = json.dumps(COMBINATIONS[name])
     done = helm("lint", "--strict", str(CHART), "--values", "-", stdin=values, version=version)
 

@@ -1,4 +1,4 @@
-"""What both accounts may do where data keys of privacy zones lie, tried with their tokens: what they need, no more."""
+"""Rights of both accounts on the data keys of privacy zones, tried with their tokens: sufficient and minimal."""
 
 import asyncio
 import pathlib
@@ -25,42 +25,42 @@ TAKES_EFFECT_WITHIN_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Try:
-    """An account at the key shards of a namespace, and at what an admin has put there."""
+class OpenedShards:
+    """Key shards of a namespace, opened as an account and as an admin."""
 
     shards: KubernetesKeyShards
     admin: KubernetesKeyShards
 
 
-async def creates(at: Try) -> None:
+async def creates(at: OpenedShards) -> None:
     await at.shards.write(new_shard(new_ring()))
 
 
-async def reads(at: Try) -> None:
+async def reads(at: OpenedShards) -> None:
     shard = new_shard(new_ring())
     await at.admin.write(shard)
     assert await at.shards.version(shard.ring, "0")
     assert (await at.shards.read(shard.ring, "0")).entries == shard.entries
 
 
-async def updates(at: Try) -> None:
+async def updates(at: OpenedShards) -> None:
     shard = new_shard(new_ring())
     await at.shards.write(replace(shard, version=await at.admin.write(shard), entries={}))
 
 
-async def lists(at: Try) -> None:
+async def lists(at: OpenedShards) -> None:
     shard = new_shard(new_ring())
     await at.admin.write(shard)
     assert await at.shards.list_names(shard.ring) == ["0"]
 
 
-async def deletes(at: Try) -> None:
+async def deletes(at: OpenedShards) -> None:
     shard = new_shard(new_ring())
     await at.admin.write(shard)
     await at.shards._call("DELETE", at.shards._path(shard.ring, "0"))
 
 
-Attempt = Callable[[Try], Awaitable[None]]
+Attempt = Callable[[OpenedShards], Awaitable[None]]
 NEEDED: dict[tuple[str, str], Attempt] = {
     (API, "get"): reads,
     (API, "create"): creates,
@@ -87,7 +87,7 @@ class Installed:
         return KubernetesTransport(configuration)
 
     def paths(self, account: str, verb: str) -> dict[str, list[Document]]:
-        """Return the roles that give an account a verb on the Secrets of the keys, and the rules that they have."""
+        """Return the roles that grant an account a verb on the Secrets of the keys, with their rules."""
         found = {}
         for (kind, place, name), role in of_kind(self.rendered, "Role", "ClusterRole").items():
             is_bound = any(
@@ -112,26 +112,28 @@ def installed(control_plane: ControlPlane, namespaces: None, request: pytest.Fix
 
 
 @pytest.fixture
-async def opened(installed: Installed, tmp_path: pathlib.Path) -> AsyncIterator[Callable[[str, str], Awaitable[Try]]]:
-    """Opens the shards of a namespace as an account."""
+async def open_shards_as(
+    installed: Installed, tmp_path: pathlib.Path
+) -> AsyncIterator[Callable[[str, str], Awaitable[OpenedShards]]]:
+    """Function that opens the shards of a namespace as an account."""
     transports: list[KubernetesTransport] = []
 
-    async def as_(kubeconfig: pathlib.Path, namespace: str) -> KubernetesKeyShards:
+    async def connect(kubeconfig: pathlib.Path, namespace: str) -> KubernetesKeyShards:
         transports.append(await installed.transport(kubeconfig))
         return KubernetesKeyShards(transports[-1], namespace)
 
-    async def open_shards(account: str, namespace: str) -> Try:
+    async def open_shards(account: str, namespace: str) -> OpenedShards:
         kubeconfig = kubeconfig_of(installed.control_plane, account, tmp_path)
         admin = installed.control_plane.kubeconfig
-        return Try(await as_(kubeconfig, namespace), await as_(admin, namespace))
+        return OpenedShards(await connect(kubeconfig, namespace), await connect(admin, namespace))
 
     yield open_shards
     for transport in transports:
         await transport.close()
 
 
-async def until(attempt: Attempt, at: Try, *, works: bool) -> None:
-    """Try until it works, or does not: rights act a moment after the answer that changed them."""
+async def wait_until_attempt(attempt: Attempt, at: OpenedShards, *, works: bool) -> None:
+    """Repeat until the attempt succeeds, or fails: rights take effect with a delay."""
     async with asyncio.timeout(TAKES_EFFECT_WITHIN_S):
         while True:
             try:
@@ -146,40 +148,40 @@ async def until(attempt: Attempt, at: Try, *, works: bool) -> None:
 
 
 @pytest.mark.parametrize(("account", "verb"), NEEDED)
-async def test_each_right_at_the_keys_is_given_once_and_used(
-    installed: Installed, opened: Callable[[str, str], Awaitable[Try]], account: str, verb: str
+async def test_each_right_is_needed_and_granted_once(
+    installed: Installed, open_shards_as: Callable[[str, str], Awaitable[OpenedShards]], account: str, verb: str
 ) -> None:
-    at, attempt = await opened(account, installed.keys), NEEDED[account, verb]
-    await until(attempt, at, works=True)
+    at, attempt = await open_shards_as(account, installed.keys), NEEDED[account, verb]
+    await wait_until_attempt(attempt, at, works=True)
     ((path, rules),) = installed.paths(account, verb).items()
 
     verbs = ({**rule, "verbs": [one for one in rule["verbs"] if one != verb]} for rule in rules)
     less = [rule for rule in verbs if rule["verbs"]]
     check_success(installed.control_plane.http.patch(path, json={"rules": less}, headers=MERGE))
     try:
-        await until(attempt, at, works=False)
+        await wait_until_attempt(attempt, at, works=False)
     finally:
         check_success(installed.control_plane.http.patch(path, json={"rules": rules}, headers=MERGE))
 
 
-async def test_nobody_has_a_right_at_the_keys_that_it_does_not_use(
-    installed: Installed, opened: Callable[[str, str], Awaitable[Try]]
+async def test_accounts_lack_unused_rights(
+    installed: Installed, open_shards_as: Callable[[str, str], Awaitable[OpenedShards]]
 ) -> None:
     for account, works in ((API, reads), (OPERATOR, updates)):
-        await until(works, await opened(account, installed.keys), works=True)
+        await wait_until_attempt(works, await open_shards_as(account, installed.keys), works=True)
 
     for account, attempt in NOT_GIVEN:
         with pytest.raises(TransientError, match="403"):
-            await attempt(await opened(account, installed.keys))
+            await attempt(await open_shards_as(account, installed.keys))
 
 
 @pytest.mark.parametrize("namespace", [NAMESPACE, "agents", "infra"])
-async def test_the_api_writes_no_secret_anywhere_else(
-    installed: Installed, opened: Callable[[str, str], Awaitable[Try]], namespace: str
+async def test_api_cannot_write_other_secrets(
+    installed: Installed, open_shards_as: Callable[[str, str], Awaitable[OpenedShards]], namespace: str
 ) -> None:
-    await until(creates, await opened(API, installed.keys), works=True)
+    await wait_until_attempt(creates, await open_shards_as(API, installed.keys), works=True)
 
-    at = await opened(API, namespace)
+    at = await open_shards_as(API, namespace)
     for attempt in (creates, updates, deletes, lists):
         with pytest.raises(TransientError, match="403"):
             await attempt(at)

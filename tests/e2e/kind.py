@@ -1,6 +1,6 @@
-"""`make e2e-kind`: make a cluster, load the image, install the chart with its trial Qdrant, run these tests there.
+"""`make e2e-kind`: create a cluster, load the image, install the chart with its trial Qdrant, run these tests there.
 
-Without a container engine that is said in one line, and is no failure. The cluster goes in any case.
+Without a container engine it prints one line and succeeds. The cluster is always deleted.
 """
 
 import os
@@ -19,13 +19,13 @@ from tests.support.programs import ROOT
 
 CONFIG = pathlib.Path(__file__).parent / "kind.yaml"
 CLUSTER = "agentmemory-e2e"
-# With a registry in its name: Docker and podman each put another one before a name without.
+# The name contains a registry: Docker and podman add different defaults.
 REPOSITORY, TAG = "localhost/agentmemory-operator", "e2e"
 IMAGE = f"{REPOSITORY}:{TAG}"
 
 
 def find_engine() -> str | None:
-    """Return the container engine that answers."""
+    """Return the first container engine that responds."""
     for engine in ("docker", "podman"):
         if shutil.which(engine) and subprocess.run([engine, "info"], capture_output=True).returncode == 0:
             return engine
@@ -33,15 +33,15 @@ def find_engine() -> str | None:
 
 
 def program(tools: Toolset, name: str) -> str:
-    """Return a program's path; it is built where it is missing."""
+    """Return a program's path, building it if it is missing."""
     return str((find_assets(os.environ, tools) or build(os.environ, tools)) / name)
 
 
 def run_tests(engine: str, folder: pathlib.Path) -> None:
-    """Do every step; the first that fails ends it.
+    """Run every step until one fails.
 
     Raises:
-        subprocess.CalledProcessError: a step failed, and has said why.
+        subprocess.CalledProcessError: If a step failed; it has printed the reason.
     """
     kubeconfig, archive = folder / "kubeconfig", folder / "image.tar"
     programs = {"kind": program(KIND, "kind"), "helm": program(CHARTS, "helm")}

@@ -1,4 +1,4 @@
-"""What can be known of `make e2e-kind` without a container engine: its config, its order, and that nothing stays."""
+"""`make e2e-kind` without a container engine: its config, the order of its steps, and its cleanup."""
 
 import pathlib
 import subprocess
@@ -11,7 +11,7 @@ from tests.e2e.kind import CLUSTER, CONFIG, IMAGE
 from tests.support.programs import ROOT, clean_environment, find_built
 
 COMMAND = (sys.executable, "-m", "tests.e2e.kind")
-# Has every image, and makes nothing of it.
+# Has every image, and fails to create containers.
 ENGINE = """#!/bin/sh
 echo "docker $*" >> {log}
 case "$1" in
@@ -26,14 +26,14 @@ WELL = '#!/bin/sh\necho "${{0##*/}} $*" >> {log}\n'
 
 @pytest.fixture
 def log(tmp_path: pathlib.Path) -> pathlib.Path:
-    """What the programs that stand in were asked, one line a call."""
+    """Calls of the fake programs, one per line."""
     made = tmp_path / "log"
     made.touch()
     return made
 
 
 def stand_in(folder: pathlib.Path, name: str, log: pathlib.Path, *, script: str = WELL) -> pathlib.Path:
-    """Write a program; return its folder."""
+    """Write a fake program; return its folder."""
     folder.mkdir(exist_ok=True)
     (folder / name).write_text(script.format(log=log))
     (folder / name).chmod(0o755)
@@ -41,13 +41,13 @@ def stand_in(folder: pathlib.Path, name: str, log: pathlib.Path, *, script: str 
 
 
 def run(*command: str, path: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a command that finds the programs of one folder, and so no real engine."""
+    """Run a command whose PATH contains fake programs only."""
     variables = clean_environment() | {"PATH": str(path)} | environment
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=variables, timeout=120)
 
 
 def make_cluster(config: pathlib.Path, engine: pathlib.Path, kubeconfig: pathlib.Path) -> str:
-    """Let kind make a cluster of a config; return why it did not."""
+    """Let kind create a cluster; return its error output."""
     command = (str(find_built(KIND) / "kind"), "create", "cluster", "--name", CLUSTER, "--config", str(config))
     variables = {"KIND_EXPERIMENTAL_PROVIDER": "docker", "KUBECONFIG": str(kubeconfig)}
     done = run(*command, path=engine, **variables)
@@ -55,16 +55,16 @@ def make_cluster(config: pathlib.Path, engine: pathlib.Path, kubeconfig: pathlib
     return done.stderr
 
 
-def test_kind_takes_the_config_and_asks_the_engine_for_nodes(tmp_path: pathlib.Path, log: pathlib.Path) -> None:
+def test_kind_accepts_config_and_creates_nodes(tmp_path: pathlib.Path, log: pathlib.Path) -> None:
     engine = stand_in(tmp_path / "bin", "docker", log, script=ENGINE)
 
-    said = make_cluster(CONFIG, engine, tmp_path / "kubeconfig")
+    error_output = make_cluster(CONFIG, engine, tmp_path / "kubeconfig")
 
-    assert "this is no engine" in said
+    assert "this is no engine" in error_output
     assert "docker inspect --type=image kindest/node:" in log.read_text()
 
 
-def test_a_step_that_fails_is_named_and_the_cluster_goes(tmp_path: pathlib.Path, log: pathlib.Path) -> None:
+def test_failing_step_is_named_and_cluster_deleted(tmp_path: pathlib.Path, log: pathlib.Path) -> None:
     """The image is loaded before the chart is installed, which fails here."""
     path = stand_in(tmp_path / "bin", "docker", log)
     assets = {KIND: "kind", CONTROL_PLANE: "kubectl"}

@@ -1,4 +1,4 @@
-"""From an object to answers, and back from a loss: what somebody does who installs the chart with its trial Qdrant."""
+"""From an object to search results, and back from a loss, with the chart and its trial Qdrant."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ from tests.support.web.http_server import check_success
 
 PRINTER, COFFEE = "the printer on the second floor is broken", "she takes her coffee without milk"
 QUESTION = "which printer is broken?"
-# In a cluster others run too, and images may still be on their way.
+# In a cluster other workloads run, and images may have to be pulled.
 WITHIN_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class ServedAgent:
-    """An agent that is Ready, and a program that may ask it."""
+    """Agent that is Ready, and an authorized client."""
 
     workspace: Workspace
     caller: Caller
@@ -34,17 +34,17 @@ class ServedAgent:
         assert check_success(self.caller.http.post(f"{self.workspace.slug}/memories", json=body)).status_code == 201
 
     def search(self) -> httpx.Response:
-        """Ask the question."""
+        """Search by the question."""
         return self.caller.http.post(f"{self.workspace.slug}/search", json={"user_id": "u", "query": QUESTION})
 
     def found(self) -> list[str]:
-        """Return what answers the question, best first."""
+        """Return the contents of the results, best first."""
         return [result["content"] for result in check_success(self.search()).json()["results"]]
 
 
 @pytest.fixture
 def agent(installed: Installed) -> Iterator[ServedAgent]:
-    """An agent of a namespace of its own, on the chart's Qdrant."""
+    """Agent with a namespace of its own, on the chart's Qdrant."""
     cluster = installed.control_plane
     workspace = Workspace(cluster, cluster.create_namespace("e2e-"), installed.qdrant_url)
     workspace.qdrant.headers["api-key"] = installed.qdrant_key
@@ -66,14 +66,14 @@ def agent(installed: Installed) -> Iterator[ServedAgent]:
     workspace.clean()
 
 
-def test_an_object_becomes_an_agent_that_finds_what_was_stored(agent: ServedAgent) -> None:
+def test_agent_finds_stored_memories(agent: ServedAgent) -> None:
     agent.store(COFFEE)
     agent.store(PRINTER)
 
     assert agent.found() == [PRINTER, COFFEE]
 
 
-def test_new_weights_rank_the_next_answers(agent: ServedAgent) -> None:
+def test_new_weights_rerank_results(agent: ServedAgent) -> None:
     agent.store(PRINTER, created_at=(datetime.now(UTC) - timedelta(days=365)).isoformat())
     agent.store(COFFEE)
     agent.workspace.patch(scoring={"weights": {"similarity": 1, "recency": 0, "utility": 0}})
@@ -87,7 +87,7 @@ def test_new_weights_rank_the_next_answers(agent: ServedAgent) -> None:
     assert agent.found() == [COFFEE, PRINTER]
 
 
-def test_a_collection_that_was_lost_comes_back_from_a_proven_snapshot(agent: ServedAgent) -> None:
+def test_lost_collection_is_restored(agent: ServedAgent) -> None:
     workspace = agent.workspace
     agent.store(PRINTER)
     workspace.create_snapshot("kept")
@@ -102,7 +102,7 @@ def test_a_collection_that_was_lost_comes_back_from_a_proven_snapshot(agent: Ser
     assert agent.found() == [PRINTER]
 
 
-def test_a_deleted_agent_leaves_nothing_and_answers_nobody(agent: ServedAgent) -> None:
+def test_deleted_agent_leaves_nothing(agent: ServedAgent) -> None:
     agent.store(PRINTER)
 
     agent.workspace.delete()

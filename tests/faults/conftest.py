@@ -1,4 +1,4 @@
-"""The clusters and servers that faults are tried on."""
+"""Fixtures: clusters and servers with faults."""
 
 from tests.support.cluster.fixtures import (
     control_plane,

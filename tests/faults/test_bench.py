@@ -1,4 +1,4 @@
-"""The bench runs from one command and prints its tables; what it measures here says nothing, the sets are too small."""
+"""The benchmarks run from one command and print their tables. The sets are too small for meaningful figures."""
 
 import re
 import subprocess
@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-# It measures for a minute or two; beside another suite for ten.
+# Alone, a benchmark takes up to two minutes; next to another suite, ten.
 HUNG_S = 1500
 
 
 @pytest.mark.faults
 @pytest.mark.timeout(HUNG_S + 60)
-def test_the_bench_measures_a_small_set_and_prints_both_tables() -> None:
+def test_bench_measures_small_set_in_both_tables() -> None:
     command = [sys.executable, "-m", "bench", "--quick", "--size", "2000", "--searches", "50"]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HUNG_S)
     assert run.returncode == 0, run.stderr
@@ -27,7 +27,7 @@ def test_the_bench_measures_a_small_set_and_prints_both_tables() -> None:
 
 @pytest.mark.faults
 @pytest.mark.timeout(HUNG_S + 60)
-def test_a_short_soak_with_a_killed_qdrant_loses_nothing() -> None:
+def test_short_soak_loses_nothing() -> None:
     command = [sys.executable, "-m", "bench.soak", "--minutes", "0.3", "--restarts", "2"]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HUNG_S)
     assert run.returncode == 0, run.stdout + run.stderr
@@ -37,7 +37,7 @@ def test_a_short_soak_with_a_killed_qdrant_loses_nothing() -> None:
 
 @pytest.mark.faults
 @pytest.mark.timeout(HUNG_S + 60)
-def test_the_load_runs_and_counts_what_the_api_costs() -> None:
+def test_load_counts_cost_of_api() -> None:
     command = [sys.executable, "-m", "bench.load", "--requests", "500", "--size", "1000"]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HUNG_S)
     assert run.returncode == 0, run.stderr
@@ -46,7 +46,7 @@ def test_the_load_runs_and_counts_what_the_api_costs() -> None:
 
 @pytest.mark.faults
 @pytest.mark.timeout(HUNG_S + 60)
-def test_the_operator_s_bench_finds_no_write_where_nothing_changed() -> None:
+def test_operator_bench_finds_no_idle_writes() -> None:
     command = [sys.executable, "-m", "bench.objects", "--objects", "30", "--idle-minutes", "0.2"]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HUNG_S)
     assert run.returncode == 0, run.stderr

@@ -1,6 +1,6 @@
-"""What goes wrong on the side of Kubernetes: several operators, clocks, other writers, other definitions.
+"""Faults on the side of Kubernetes: several operators, clocks, other writers, other definitions.
 
-Whatever it is: each collection stays whole, every object converges, and then nothing is written any more.
+Invariant: each collection stays complete, every object converges, and then nothing is written any more.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ LEASE = "/apis/coordination.k8s.io/v1/namespaces/{}/leases/agentmemory-operator"
 
 @pytest.fixture
 def start(control_plane: ControlPlane, tmp_path: pathlib.Path) -> Iterator[Callable[..., ForkedOperator]]:
-    """Starts operators that run beside each other, with short waiting times."""
+    """Start operators that run concurrently, with short waiting times."""
     with contextlib.ExitStack() as stack:
 
         def start_one(*, lease_namespace: str = "") -> ForkedOperator:
@@ -58,19 +58,21 @@ def start(control_plane: ControlPlane, tmp_path: pathlib.Path) -> Iterator[Calla
 
 
 def agents_of(workspace: Workspace) -> list[str]:
-    """Return the names, which are slugs too, of the objects that a test makes."""
+    """Return the names, which are slugs too, of the test's objects."""
     return [f"{workspace.namespace}-{number}" for number in range(AGENTS)]
 
 
-def whole(workspace: Workspace, agent: str, *, indexes: Set[tuple[str, str]] = frozenset(RETRIEVAL_INDEXES)) -> None:
-    """Fail unless the agent has one collection, whole."""
+def check_whole(
+    workspace: Workspace, agent: str, *, indexes: Set[tuple[str, str]] = frozenset(RETRIEVAL_INDEXES)
+) -> None:
+    """Check that the agent has exactly one collection, with all its parts."""
     owner = Workspace(workspace.control_plane, workspace.namespace, workspace.qdrant_url, claims=agent)
     with contextlib.closing(owner.qdrant):
         owner.check_collection(indexes=indexes)
 
 
 def check_quiet(workspace: Workspace, proxy: Proxy, names: Sequence[str]) -> None:
-    """Fail unless there comes a time in which nothing is written, to Qdrant or to the objects."""
+    """Check that writes to Qdrant and to the objects stop."""
 
     def versions() -> list[str]:
         return [workspace.must_get(name)["metadata"]["resourceVersion"] for name in names]
@@ -81,12 +83,12 @@ def check_quiet(workspace: Workspace, proxy: Proxy, names: Sequence[str]) -> Non
         time.sleep(QUIET_S)
         return versions() == before and proxy.mutations() == []
 
-    # A Reindex that has ended is written down with the next look.
+    # A completed Reindex is recorded by the next poll.
     wait_until(is_quiet, seconds=5 * QUIET_S, what="rest")
 
 
 class TestTwoOperators:
-    def test_of_two_that_start_in_the_same_moment_one_works(
+    def test_one_of_two_simultaneous_starts_leads(
         self, control_plane: ControlPlane, workspace: Workspace, tmp_path: pathlib.Path
     ) -> None:
         command = (*AGENTMEMORY, "operator", "--lease-namespace", workspace.namespace)
@@ -104,10 +106,10 @@ class TestTwoOperators:
             assert (first.returncode, second.returncode) == (None, None)
         workspace.check_collection()
 
-    def test_two_that_both_work_make_each_collection_once_and_come_to_rest(
+    def test_two_active_operators_create_once(
         self, workspace: Workspace, proxy: Proxy, start: Callable[..., ForkedOperator]
     ) -> None:
-        """As if the lease had failed: neither holds one."""
+        """Neither holds a lease, as if the lease had failed."""
         operators = [start(), start()]
         workspace.connect(url=proxy.url)
         names = agents_of(workspace)
@@ -119,15 +121,15 @@ class TestTwoOperators:
             workspace.patch(name, index={"hnsw": {"m": 24}})
         for name in names:
             workspace.wait_ready(name, seconds=CONVERGED_WITHIN_S)
-            whole(workspace, name)
+            check_whole(workspace, name)
 
         check_quiet(workspace, proxy, names)
         assert [operator.returncode for operator in operators] == [None, None]
 
-    def test_two_that_take_turns_asleep_leave_nothing_half_made(
+    def test_alternating_pauses_leave_nothing_partial(
         self, workspace: Workspace, proxy: Proxy, start: Callable[..., ForkedOperator]
     ) -> None:
-        """Stopped in the middle of its work, each wakes with what it knew, and no lease holds it back."""
+        """Each operator is paused in the middle of its work and resumes with outdated data, without a lease."""
         first, second = start(), start()
         workspace.connect(url=proxy.url)
         names = agents_of(workspace)
@@ -143,13 +145,13 @@ class TestTwoOperators:
 
         for name in names:
             workspace.wait_ready(name, seconds=CONVERGED_WITHIN_S)
-            whole(workspace, name)
+            check_whole(workspace, name)
         check_quiet(workspace, proxy, names)
 
 
 class TestClocks:
     @pytest.mark.parametrize("days", [1, -1], ids=["forwards", "backwards"])
-    def test_a_wall_clock_that_jumps_costs_no_lease_no_write_and_no_collection(
+    def test_clock_jump_keeps_lease_and_collection(
         self, workspace: Workspace, proxy: Proxy, start: Callable[..., ForkedOperator], days: int
     ) -> None:
         lease = LEASE.format(workspace.namespace)
@@ -171,15 +173,15 @@ class TestClocks:
         workspace.wait_ready(seconds=CONVERGED_WITHIN_S)
 
         after = workspace.control_plane.http.get(lease).json()["spec"]
-        held = ("holderIdentity", "leaseTransitions")
-        assert [after[field] for field in held] == [before[field] for field in held]
+        lease_fields = ("holderIdentity", "leaseTransitions")
+        assert [after[field] for field in lease_fields] == [before[field] for field in lease_fields]
         assert after["renewTime"] != before["renewTime"]
         assert (leader.returncode, standby.returncode) == (None, None)
         workspace.check_collection()
         assert workspace.count_points() == POINTS
         check_quiet(workspace, proxy, ["memory"])
 
-    def test_a_clock_a_day_ahead_ends_a_deletion_s_wait_early_and_deletes_nothing(
+    def test_clock_ahead_deletes_nothing(
         self, workspace: Workspace, proxy: Proxy, start: Callable[..., ForkedOperator]
     ) -> None:
         operator = start()
@@ -199,8 +201,8 @@ class TestClocks:
 
 
 @contextlib.contextmanager
-def meanwhile(act: Callable[[int], None], *, pause_s: float) -> Iterator[list[int]]:
-    """Do something again and again until the context ends; yields the numbers of the times it was done."""
+def repeating(act: Callable[[int], None], *, pause_s: float) -> Iterator[list[int]]:
+    """Repeat an action until the context ends; yield the numbers of the completed calls."""
     done: list[int] = []
     is_over = threading.Event()
 
@@ -221,7 +223,7 @@ def meanwhile(act: Callable[[int], None], *, pause_s: float) -> Iterator[list[in
 
 
 class TestOtherWriters:
-    def test_a_writer_of_status_and_spec_beside_the_operator_ends_in_the_last_spec_and_in_rest(
+    def test_concurrent_writer_ends_in_last_spec(
         self, workspace: Workspace, proxy: Proxy, start: Callable[..., ForkedOperator]
     ) -> None:
         operator = start()
@@ -233,13 +235,13 @@ class TestOtherWriters:
 
         def write(number: int) -> None:
             http = workspace.control_plane.http
-            # Each changes the object's version, so that the operator's own writes meet another one than they read.
+            # Each write changes the object's version, so that the operator's own writes conflict.
             spec = {"index": {"hnsw": {"m": 16 + number % 8}}, "deletionPolicy": ("Retain", "Delete")[number % 2]}
             http.patch(path, json={"spec": spec}, headers=MERGE).raise_for_status()
             status = {"status": {"observedGeneration": 1, "conditions": [], "collection": None}}
             http.patch(f"{path}/status", json=status, headers=MERGE).raise_for_status()
 
-        with meanwhile(write, pause_s=0.05) as written:
+        with repeating(write, pause_s=0.05) as written:
             wait_until(lambda: len(written) >= 40, seconds=60, what="40 writes")
         workspace.patch(index={"hnsw": {"m": 48}}, deletionPolicy="Delete")
         found = workspace.wait_ready(seconds=CONVERGED_WITHIN_S)
@@ -251,7 +253,7 @@ class TestOtherWriters:
         check_quiet(workspace, proxy, ["memory"])
         assert "the pass failed" not in operator.log
 
-    def test_a_status_that_somebody_wiped_is_written_once_by_the_next_pass(
+    def test_wiped_status_is_rewritten_once(
         self, workspace: Workspace, proxy: Proxy, start: Callable[..., ForkedOperator]
     ) -> None:
         start()
@@ -267,8 +269,8 @@ class TestOtherWriters:
         check_quiet(workspace, proxy, ["memory"])
 
 
-def revised(definition: Document) -> Document:
-    """Return another revision: without a part of the status, and with a field that this operator does not know."""
+def revise(definition: Document) -> Document:
+    """Build another revision: without some status fields, and with a spec field unknown to this operator."""
     changed: Document = json.loads(json.dumps(definition))
     fields = changed["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
     fields["spec"]["properties"]["ofAnotherRevision"] = {"type": "string", "description": "Unknown here."}
@@ -277,7 +279,7 @@ def revised(definition: Document) -> Document:
     return changed
 
 
-def test_definitions_that_change_under_load_lose_no_change_and_no_collection(
+def test_changing_crds_loses_no_change(
     workspace: Workspace, proxy: Proxy, start: Callable[..., ForkedOperator]
 ) -> None:
     operator = start()
@@ -290,12 +292,12 @@ def test_definitions_that_change_under_load_lose_no_change_and_no_collection(
         workspace.wait_ready(name, seconds=CONVERGED_WITHIN_S)
 
     def change(number: int) -> None:
-        # While a definition is taken in, the API server may refuse for a moment.
+        # While it loads a definition, the API server may refuse requests.
         with contextlib.suppress(httpx.HTTPError):
             workspace.patch(names[number % AGENTS], index={"hnsw": {"m": 17 + number % 8}})
 
-    with meanwhile(change, pause_s=0.1) as changed:
-        for revision in (revised(definition), definition) * 2:
+    with repeating(change, pause_s=0.1) as changed:
+        for revision in (revise(definition), definition) * 2:
             count = len(changed)
             applied = workspace.control_plane.apply(revision)
             assert applied.returncode == 0, applied.stderr
@@ -306,7 +308,7 @@ def test_definitions_that_change_under_load_lose_no_change_and_no_collection(
     for name in names:
         found = workspace.wait_ready(name, seconds=CONVERGED_WITHIN_S)
         assert found["status"]["collection"]["physical"].endswith("__1"), "none was made anew"
-        whole(workspace, name)
+        check_whole(workspace, name)
         config = workspace.collection(f"agent_memory_{name}")
         assert config is not None
         assert config["config"]["hnsw_config"]["m"] == 48
@@ -316,50 +318,50 @@ def test_definitions_that_change_under_load_lose_no_change_and_no_collection(
 
 
 SPECS, SEED, SPOILED = 300, 11, 0.3
-LEAST_TAKEN, LEAST_REFUSED = 75, 75
-# Hundreds of segments in several shards are more memory maps than a process may have.
+MIN_ACCEPTED, MIN_REJECTED = 75, 75
+# Hundreds of segments in several shards need more memory maps than a process may have.
 OUTCOMES = {"True/Serving", "False/ConnectionNotFound", "False/ServerFull", "False/InvalidSpec", "Unknown/Suspended"}
 
 
-def test_300_generated_specs_through_the_api_server_leave_no_collection_half_made(
+def test_300_specs_leave_no_partial_collection(
     workspace: Workspace, proxy: Proxy, start: Callable[..., ForkedOperator]
 ) -> None:
     operator = start()
     workspace.connect(url=proxy.url)
     workspace.create_secret(SECRET["name"], **{SECRET["key"]: "s3cret"})
     generator = SpecGenerator(SEED, spoiled=SPOILED)
-    taken: list[str] = []
+    accepted: list[str] = []
     for number in range(SPECS):
         name, spec = f"{workspace.namespace}-{number}", generator.draw()
-        if is_taken(workspace, name, spec):
-            taken.append(name)
-    assert len(taken) >= LEAST_TAKEN
-    assert SPECS - len(taken) >= LEAST_REFUSED
+        if is_accepted(workspace, name, spec):
+            accepted.append(name)
+    assert len(accepted) >= MIN_ACCEPTED
+    assert SPECS - len(accepted) >= MIN_REJECTED
 
     def unsettled() -> list[Any]:
-        return [(found["spec"], found.get("status")) for found in listed(workspace) if not is_settled(found)]
+        return [(found["spec"], found.get("status")) for found in list_agents(workspace) if not is_settled(found)]
 
     with contextlib.suppress(AssertionError):
         wait_until(lambda: not unsettled(), seconds=5 * CONVERGED_WITHIN_S)
     assert unsettled() == []
 
     def serving() -> list[Any]:
-        return [found for found in listed(workspace) if conditions_of(found)["Ready"] == "True/Serving"]
+        return [found for found in list_agents(workspace) if conditions_of(found)["Ready"] == "True/Serving"]
 
-    outcomes = {conditions_of(found)["Ready"] for found in listed(workspace)}
+    outcomes = {conditions_of(found)["Ready"] for found in list_agents(workspace)}
     assert outcomes <= OUTCOMES
-    # Who found the server full beside others that were being made gets its turn.
+    # An object that found the server full during other creations is retried.
     wait_until(lambda: len(serving()) == len(workspace.physicals()), seconds=30, what="collections of those alone")
     for found in serving():
-        asked = desired_collection(parse_agent_memory(found), cluster_id="any")
-        whole(workspace, found["metadata"]["name"], indexes=set(asked.indexes))
-    check_quiet(workspace, proxy, taken[:1])
+        desired = desired_collection(parse_agent_memory(found), cluster_id="any")
+        check_whole(workspace, found["metadata"]["name"], indexes=set(desired.indexes))
+    check_quiet(workspace, proxy, accepted[:1])
     assert operator.returncode is None
     assert "the pass failed" not in operator.log
 
 
-def is_taken(workspace: Workspace, name: str, spec: dict[str, Any]) -> bool:
-    """Tell whether the API server takes the spec; the operator's own reading must agree but for presets' figures."""
+def is_accepted(workspace: Workspace, name: str, spec: dict[str, Any]) -> bool:
+    """Return whether the API server accepts the spec; the operator's parser must agree, except for preset faults."""
     body = {"apiVersion": API_VERSION, "kind": "AgentMemory", "metadata": {"name": name}, "spec": spec}
     answer = workspace.control_plane.http.post(
         f"/apis/{API_VERSION}/namespaces/{workspace.namespace}/agentmemories",
@@ -373,15 +375,15 @@ def is_taken(workspace: Workspace, name: str, spec: dict[str, Any]) -> bool:
         problem = ""
     except SpecInvalid as exc:
         problem = str(exc)
-    is_taken = answer.status_code == 201
-    if is_taken and problem:
+    is_accepted = answer.status_code == 201
+    if is_accepted and problem:
         faults = (f"{'.'.join(path)}: {message}" for path, message in find_preset_faults(body))
         assert problem == "; ".join(faults), (spec, problem)
-    assert is_taken or problem, (spec, answer.text)
-    return is_taken
+    assert is_accepted or problem, (spec, answer.text)
+    return is_accepted
 
 
-def listed(workspace: Workspace) -> list[Document]:
+def list_agents(workspace: Workspace) -> list[Document]:
     """Return the AgentMemories of the namespace."""
     path = f"/apis/{API_VERSION}/namespaces/{workspace.namespace}/agentmemories"
     items: list[Document] = workspace.control_plane.http.get(path).raise_for_status().json()["items"]
@@ -389,6 +391,6 @@ def listed(workspace: Workspace) -> list[Document]:
 
 
 def is_settled(found: Document) -> bool:
-    """Tell whether the operator is done with the object, whatever came of it."""
+    """Return whether the operator has finished with the object."""
     has = conditions_of(found)
     return is_observed(found) and (is_ready(found) or "Stalled" in has or "Suspended" in has)

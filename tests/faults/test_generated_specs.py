@@ -1,4 +1,4 @@
-"""Thousands of generated specs, valid and not: none breaks a pass, and none leaves a collection half made."""
+"""Thousands of generated specs, valid and invalid: none fails a pass or leaves a partial collection."""
 
 import asyncio
 import os
@@ -26,18 +26,18 @@ from tests.support.spec.generator import SECRET, SpecGenerator
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(3600)]
 
 SPECS, SEED, SPOILED = int(os.environ.get("GENERATED_SPECS", "2000")), 4, 0.4
-LEAST_VALID, LEAST_INVALID = SPECS // 5, SPECS // 2
+MIN_VALID, MIN_INVALID = SPECS // 5, SPECS // 2
 WORKERS = 8
-# Hundreds of segments in several shards are more memory maps than a process may have.
+# Hundreds of segments in several shards need more memory maps than a process may have.
 REFUSED = {"InvalidSpec", "Suspended", "ConnectionNotFound", "SecretNotFound", "ServerFull"}
-# Valid specs that one collection lives through.
+# Valid specs per collection.
 LIFE = 6
-# Other tests share the machine: a pass that meets a slow server is another test's.
+# Other tests share the machine and slow the server down.
 TIMEOUT_S = 300
 
 
 class CountingStore(QdrantCollections):
-    """The adapter, remembering what it was told to change."""
+    """Adapter that records the changes it applies."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url, timeout_s=TIMEOUT_S)
@@ -49,7 +49,7 @@ class CountingStore(QdrantCollections):
 
 
 class SpecPasses:
-    """The operator's passes over a real server; Kubernetes is what was written last."""
+    """The operator's passes over a real server, with a table of objects instead of Kubernetes."""
 
     def __init__(self, url: str) -> None:
         self.store, self.table = CountingStore(url), ObjectTable()
@@ -59,13 +59,13 @@ class SpecPasses:
         self.passes = passes_over(
             self.table, connections, FakeCluster(), SystemClock(), self._ignore, periods=Periods()
         )
-        self.seen: Counter[str] = Counter()
+        self.outcomes: Counter[str] = Counter()
 
     def _ignore(self, key: Key, *, after_s: float = 0.0) -> None:
-        """Take a request for a pass: the test makes them."""
+        """Ignore a request for a pass: the test runs them."""
 
-    async def live(self, specs: Sequence[Json]) -> None:
-        """Give one object after another a few of the specs, each in the place of the one before."""
+    async def run_specs(self, specs: Sequence[Json]) -> None:
+        """Apply the specs to one object after another, a few specs each."""
         slug, accepted = f"gen-{uuid.uuid4().hex[:12]}", 0
         for spec in specs:
             if accepted == LIFE:
@@ -80,7 +80,7 @@ class SpecPasses:
             await self.end(slug)
 
     async def offer(self, slug: str, spec: Json) -> bool:
-        """Let the operator meet the spec; tell whether it was valid."""
+        """Run a pass over the spec; return whether it was valid."""
         key = Key("AgentMemory", "agents", slug)
         before = self.table.get(key) or memory_document(slug, metadata={"generation": 0})
         metadata = before["metadata"] | {"generation": before["metadata"]["generation"] + 1}
@@ -94,7 +94,7 @@ class SpecPasses:
         document = self.table.get(key) or document
         conditions = {item["type"]: item["reason"] for item in document["status"]["conditions"]}
         outcome = conditions.get("Suspended") or conditions.get("Stalled") or conditions["Ready"]
-        self.seen[outcome] += 1
+        self.outcomes[outcome] += 1
         if outcome != "Serving":
             assert outcome in REFUSED, document["status"]
             assert sent == []
@@ -105,7 +105,7 @@ class SpecPasses:
         return True
 
     async def check_whole(self, slug: str) -> None:
-        """Fail unless the collection has all its indexes, its marker and its alias."""
+        """Check that the collection has its indexes, marker and alias."""
         alias = alias_of(slug)
         found = await self.store.observe(alias, f"{alias}__1")
         assert found is not None
@@ -114,7 +114,7 @@ class SpecPasses:
         assert set(NEEDED_INDEXES) <= set(found.collection.indexes)
 
     async def end(self, slug: str) -> None:
-        """Look at the collection of an object once more, and drop both."""
+        """Check the collection of an object, then delete both."""
         await self.check_whole(slug)
         self.table.remove(Key("AgentMemory", "agents", slug))
         await self.store.delete(f"{alias_of(slug)}__1")
@@ -122,19 +122,20 @@ class SpecPasses:
 
 @pytest.fixture
 async def site(qdrant_url: str) -> AsyncIterator[SpecPasses]:
-    made = SpecPasses(qdrant_url)
-    yield made
-    await made.store.close()
+    passes = SpecPasses(qdrant_url)
+    yield passes
+    await passes.store.close()
 
 
-async def test_generated_specs_break_no_pass_and_leave_no_collection_half_made(site: SpecPasses) -> None:
+async def test_specs_leave_no_partial_collection(site: SpecPasses) -> None:
+    """None fails a pass."""
     generator = SpecGenerator(SEED, spoiled=SPOILED)
     specs: list[dict[str, Any]] = [generator.draw() for _ in range(SPECS)]
 
     async with asyncio.TaskGroup() as group:
         for number in range(WORKERS):
-            group.create_task(site.live(specs[number::WORKERS]))
+            group.create_task(site.run_specs(specs[number::WORKERS]))
 
-    assert site.seen.total() == SPECS
-    assert site.seen["Serving"] >= LEAST_VALID
-    assert site.seen["InvalidSpec"] >= LEAST_INVALID
+    assert site.outcomes.total() == SPECS
+    assert site.outcomes["Serving"] >= MIN_VALID
+    assert site.outcomes["InvalidSpec"] >= MIN_INVALID

@@ -1,6 +1,6 @@
-"""Histories of many clients while everything is moved, killed and stopped: what was answered is true, whatever comes.
+"""Histories of many clients during moves, kills and pauses: every response must be consistent with the history.
 
-`HISTORY_SECONDS` and `HISTORY_SEEDS` (numbers with commas) run others, for as long as one likes; see README.md.
+`HISTORY_SECONDS` and `HISTORY_SEEDS` (numbers with commas) select other histories; see README.md.
 """
 
 import os
@@ -20,7 +20,7 @@ REST_S = 1800
 
 @pytest.mark.timeout(SECONDS + REST_S)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_no_answer_of_a_history_is_untrue(control_plane: ControlPlane, tmp_path: pathlib.Path, seed: int) -> None:
+def test_every_answer_is_consistent(control_plane: ControlPlane, tmp_path: pathlib.Path, seed: int) -> None:
     report = run(control_plane, tmp_path, Plan(seed=seed, seconds=SECONDS))
 
     assert report.is_clean
@@ -28,8 +28,8 @@ def test_no_answer_of_a_history_is_untrue(control_plane: ControlPlane, tmp_path:
     assert report.breaks.total() > 0
 
 
-def test_a_conflict_that_took_effect_is_found(control_plane: ControlPlane, tmp_path: pathlib.Path) -> None:
-    """API processes that look elsewhere for what they wrote, as they once did where an alias had moved."""
+def test_planted_conflict_is_found(control_plane: ControlPlane, tmp_path: pathlib.Path) -> None:
+    """The API processes report a conflict for a write that took effect, like an earlier bug after a moved alias."""
     plan = Plan(seed=1, seconds=30, plant="conflict", moves=("rebuild",), breaks=())
     report = run(control_plane, tmp_path, plan)
 

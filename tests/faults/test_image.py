@@ -1,4 +1,4 @@
-"""What the image holds, installed by the image's own script into a folder instead of a container."""
+"""Contents of the image, installed by the image's own script into a folder instead of a container."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from tests.support.programs import ROOT, clean_environment
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(1800)]
 
-# No home, nothing writable but what a test names: as in the container.
+# As in the container: no home, and only folders that the test names are writable.
 ENVIRONMENT = {"HOME": "/nonexistent", "PYTHONDONTWRITEBYTECODE": "1"}
 # The compiled modules of wordllama are those of amd64, in the image for arm64 too.
 EMBED = (
@@ -32,12 +32,12 @@ def install(target: pathlib.Path, **environment: str) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """The image as it is without build arguments."""
+    """The image without build arguments."""
     return install(tmp_path_factory.mktemp("image") / "agentmemory")
 
 
 def run(installed: pathlib.Path, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a program of the image, away from the sources."""
+    """Run a program of the image, outside the source tree."""
     return subprocess.run(
         [str(installed / "bin" / program), *arguments],
         cwd=installed,
@@ -48,11 +48,11 @@ def run(installed: pathlib.Path, program: str, *arguments: str) -> subprocess.Co
     )
 
 
-def test_the_command_of_the_image_starts(installed: pathlib.Path) -> None:
+def test_command_starts(installed: pathlib.Path) -> None:
     assert run(installed, "agentmemory", "version").stdout.strip() == __version__
 
 
-def test_nothing_that_only_builds_or_develops_is_in_the_image(installed: pathlib.Path) -> None:
+def test_image_has_no_build_tools(installed: pathlib.Path) -> None:
     look = "import importlib.util as u; print([n for n in {!r} if u.find_spec(n)])"
 
     found = run(
@@ -67,14 +67,14 @@ def test_nothing_that_only_builds_or_develops_is_in_the_image(installed: pathlib
     assert found.stdout.strip() == "[]"
 
 
-def test_the_package_is_installed_as_a_wheel_not_as_a_link_to_the_sources(installed: pathlib.Path) -> None:
+def test_package_is_installed_as_a_wheel(installed: pathlib.Path) -> None:
     found = run(installed, "python", "-c", "import agentmemory_operator as a; print(a.__file__)")
 
     assert found.stdout.startswith(str(installed))
 
 
 @pytest.mark.parametrize("verb", [("dev", "--manifests", "."), ("devserver",)], ids=lambda verb: verb[0])
-def test_the_dev_qdrant_that_the_image_lacks_says_how_to_get_it(
+def test_missing_dev_qdrant_names_the_extra(
     installed: pathlib.Path, tmp_path: pathlib.Path, verb: tuple[str, ...]
 ) -> None:
     done = run(installed, "agentmemory", *verb, "--data", str(tmp_path / "data"))
@@ -84,11 +84,12 @@ def test_the_dev_qdrant_that_the_image_lacks_says_how_to_get_it(
     assert "Traceback" not in done.stderr
 
 
-def test_the_offline_embedder_works_without_a_home_and_without_a_cache(installed: pathlib.Path) -> None:
+def test_offline_embedder_needs_no_home_and_cache(installed: pathlib.Path) -> None:
     assert run(installed, "python", "-c", EMBED).stdout.strip() == "256 False"
 
 
-def test_the_list_of_packages_has_each_one_and_names_no_folder_of_the_build(installed: pathlib.Path) -> None:
+def test_sbom_lists_every_package(installed: pathlib.Path) -> None:
+    """The list names no folder of the build."""
     text = (installed / "sbom.cdx.json").read_text()
     document = json.loads(text)
 
@@ -100,14 +101,14 @@ def test_the_list_of_packages_has_each_one_and_names_no_folder_of_the_build(inst
 
 
 @pytest.mark.skipif(not os.environ.get("IMAGE_EXTRAS"), reason="takes minutes: IMAGE_EXTRAS=1 runs it")
-def test_a_build_argument_adds_fastembed(tmp_path: pathlib.Path) -> None:
+def test_build_argument_adds_fastembed(tmp_path: pathlib.Path) -> None:
     added = install(tmp_path / "agentmemory", EXTRA="fastembed")
 
     assert run(added, "python", "-c", "import fastembed; print('imported')").stdout == "imported\n"
     assert run(added, "agentmemory", "version").stdout.strip() == __version__
 
 
-def test_a_target_that_exists_is_refused(tmp_path: pathlib.Path) -> None:
+def test_existing_target_is_refused(tmp_path: pathlib.Path) -> None:
     done = subprocess.run([str(ROOT / "image" / "install.sh"), str(tmp_path)], capture_output=True, text=True)
 
     assert done.returncode == 1

@@ -1,4 +1,4 @@
-"""The operator killed with -9 at every step of create, adopt, change and delete: the next one ends what it began."""
+"""The operator is killed with -9 at every step of create, adopt, change and delete: the next one completes it."""
 
 import base64
 import contextlib
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.faults
 MOST_STEPS = 150
 POINTS = 3
 TICKET = ("metadata.ticket", "keyword")
-# Looked at again soon where the engine works: the steps are the same ones.
+# Poll often while the engine works: the steps stay the same.
 PERIODS = {"busy_s": 0.3, "settle_s": 0.3, "keys_settle_s": 0.5}
 ZONE_KEYS = "default"
 ZONES = {"allowed": ["PERSONAL"], "keySecretRef": {"name": "zones"}}
@@ -35,27 +35,27 @@ SETTLED_S = 0.5
 
 
 class Scenario(Protocol):
-    """What is done to an object while operators die."""
+    """Operation on an object during which operators are killed."""
 
     def prepare(self, workspace: Workspace) -> None:
-        """Bring the object to where the scenario starts; an operator runs."""
+        """Set up the object before the operation; an operator runs."""
         ...
 
     def trigger(self, workspace: Workspace) -> None:
-        """Ask for what the operator is killed at."""
+        """Request the operation."""
         ...
 
     def is_done(self, workspace: Workspace) -> bool:
-        """Tell whether it was carried out."""
+        """Return whether the operation is complete."""
         ...
 
     def check(self, workspace: Workspace) -> None:
-        """Fail where something is missing, double or lost."""
+        """Check that nothing is missing, duplicated or lost."""
         ...
 
 
 class Create:
-    """An object with everything: finalizer, collection, indexes, alias, event, status."""
+    """Creation of an object with finalizer, collection, indexes, alias, event and status."""
 
     def prepare(self, workspace: Workspace) -> None:
         workspace.connect()
@@ -73,7 +73,7 @@ class Create:
 
 
 class Adopt:
-    """A collection with points that somebody made by hand, without marker, indexes and tuning."""
+    """Adoption of a collection with points that was created by hand, without marker, indexes and tuning."""
 
     def prepare(self, workspace: Workspace) -> None:
         workspace.connect()
@@ -95,7 +95,7 @@ class Adopt:
 
 
 class Change:
-    """Every figure that can change at once, those that reindex and those that do not, on a collection with points."""
+    """Change of every mutable setting at once, with and without a reindex, on a collection with points."""
 
     def prepare(self, workspace: Workspace) -> None:
         prepare_with_points(workspace)
@@ -128,7 +128,7 @@ class Change:
 
 
 class Delete:
-    """A confirmed deletion of a collection with points."""
+    """Confirmed deletion of a collection with points."""
 
     def prepare(self, workspace: Workspace) -> None:
         prepare_with_points(workspace, annotations=confirm_delete(workspace.alias))
@@ -145,7 +145,7 @@ class Delete:
 
 
 class DeleteUnconfirmed:
-    """A deletion whose collection has to stay."""
+    """Unconfirmed deletion, which keeps the collection."""
 
     def prepare(self, workspace: Workspace) -> None:
         prepare_with_points(workspace)
@@ -163,7 +163,7 @@ class DeleteUnconfirmed:
 
 
 class HandOver:
-    """What the API needs of a Secret was lost, and is handed over again."""
+    """Recreation of the API's Secret after it was lost."""
 
     def prepare(self, workspace: Workspace) -> None:
         workspace.create_secret("qdrant-key", **{"api-key": "any"})
@@ -190,7 +190,7 @@ def handed_over(workspace: Workspace) -> str:
 
 
 class Rewrap:
-    """Another wrapping key, with users in several shards; a destroyed key must not come back, nor one be lost."""
+    """Replacement of the wrapping key, with users in several shards; no key is lost, and no destroyed key returns."""
 
     users: Sequence[str] = tuple(f"user-{number}" for number in range(66))
 
@@ -221,7 +221,7 @@ class Rewrap:
 
 
 class DestroyKeys:
-    """A confirmed deletion of an agent with keys."""
+    """Confirmed deletion of an agent with keys."""
 
     def prepare(self, workspace: Workspace) -> None:
         value = new_wrapping_key()
@@ -249,12 +249,12 @@ def stored_keys(workspace: Workspace) -> StoredKeys:
 
 
 def told_wrapping_key(workspace: Workspace) -> str | None:
-    """Return the wrapping key that the status names."""
+    """Return the fingerprint of the wrapping key in the status."""
     found: str | None = (workspace.status().get("zones") or {}).get("wrappingKey")
     return found
 
 
-# Steps lie before and after each change: a finalizer, a body, 10 indexes, an alias, an event, a status, and so on.
+# There are steps before and after each change: a finalizer, a body, 10 indexes, an alias, an event, a status, etc.
 SCENARIOS = [
     (Create(), 2 * 15),
     (Adopt(), 2 * 16),
@@ -262,14 +262,14 @@ SCENARIOS = [
     (Delete(), 2 * 3),
     (DeleteUnconfirmed(), 2 * 2),
     (HandOver(), 2 * 1),
-    # A handover, a first shard and some of the second level, an event, a status.
+    # The API's Secret, a first shard and some of the second level, an event, a status.
     (Rewrap(), 2 * 5),
     (DestroyKeys(), 2 * 5),
 ]
 
 
 @pytest.mark.parametrize(("scenario", "least_steps"), SCENARIOS, ids=[type(case[0]).__name__ for case in SCENARIOS])
-def test_an_operator_killed_at_any_step_is_finished_by_the_next(
+def test_next_operator_completes_killed_step(
     control_plane: ControlPlane, qdrant_url: str, nursery: OperatorForks, scenario: Scenario, least_steps: int
 ) -> None:
     steps = kill_at_every_step(control_plane, qdrant_url, nursery, scenario)
@@ -278,10 +278,10 @@ def test_an_operator_killed_at_any_step_is_finished_by_the_next(
 
 
 def kill_at_every_step(control_plane: ControlPlane, qdrant_url: str, nursery: OperatorForks, scenario: Scenario) -> int:
-    """Carry a scenario out once for each of its steps, killed there and finished by another; return how many."""
+    """Run a scenario once per step, killed there and completed by another operator; return the number of steps."""
 
     def new_workspace() -> Workspace:
-        """Return a namespace with an object where the scenario starts."""
+        """Create a namespace with an object ready for the scenario."""
         workspace = Workspace(control_plane, control_plane.create_namespace("kill-"), qdrant_url)
         scenario.prepare(workspace)
         return workspace
@@ -303,7 +303,7 @@ def kill_at_every_step(control_plane: ControlPlane, qdrant_url: str, nursery: Op
 
 @contextlib.contextmanager
 def operating(nursery: OperatorForks) -> Iterator[ForkedOperator]:
-    """Run an operator that does not die by itself."""
+    """Run an operator that does not kill itself."""
     operator = nursery.start(periods=PERIODS, zone_keys_namespace=ZONE_KEYS)
     try:
         yield operator
@@ -312,7 +312,7 @@ def operating(nursery: OperatorForks) -> Iterator[ForkedOperator]:
 
 
 def run_until_killed(nursery: OperatorForks, scenario: Scenario, workspace: Workspace, *, step: int) -> bool:
-    """Carry the scenario out with an operator that dies at a step; tell whether it came to that step."""
+    """Run the scenario with an operator that kills itself at a step; return whether it reached that step."""
     operator = nursery.start(victim=workspace.slug, crash_at=step, periods=PERIODS, zone_keys_namespace=ZONE_KEYS)
     scenario.trigger(workspace)
     wait_until(
@@ -325,7 +325,7 @@ def run_until_killed(nursery: OperatorForks, scenario: Scenario, workspace: Work
 
 
 def ended_by_kill(operator: ForkedOperator) -> bool:
-    """Tell whether the operator killed itself, and make sure that it runs no more."""
+    """Return whether the operator killed itself, and make sure that it has ended."""
     code = operator.returncode
     assert code in (None, -9), f"the operator ended with {code}: {operator.log[-1500:]}"
     operator.kill()
@@ -333,7 +333,7 @@ def ended_by_kill(operator: ForkedOperator) -> bool:
 
 
 def check(operator: ForkedOperator, scenario: Scenario, workspace: Workspace, *, step: int) -> None:
-    """Wait until the operator has finished what the killed one began, and look at what is there."""
+    """Wait until the operator has completed the scenario, and check the result."""
     try:
         wait_until(lambda: scenario.is_done(workspace), seconds=20, what="convergence")
         scenario.check(workspace)
@@ -342,7 +342,7 @@ def check(operator: ForkedOperator, scenario: Scenario, workspace: Workspace, *,
 
 
 def prepare_with_points(workspace: Workspace, *, annotations: dict[str, str] | None = None) -> None:
-    """Create an object whose collection holds points and goes with it."""
+    """Create an object with points, which are deleted with it."""
     workspace.connect()
     workspace.create(deletionPolicy="Delete", annotations=annotations)
     workspace.wait_ready(seconds=20)

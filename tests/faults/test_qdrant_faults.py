@@ -1,7 +1,7 @@
-"""Every way in which Qdrant's answers go wrong, while a collection is made and while one serves.
+"""Every fault of Qdrant's responses, while a collection is created and while one serves.
 
-Whatever the fault: the object says so, nothing is lost, no collection is left half made, the server is not hammered,
-and everything goes on by itself once the server is well. The operator is the ordinary one with shorter waiting times.
+In each case the object reports the fault, nothing is lost, no collection stays partial, the server is not flooded with
+calls, and the operator continues once the server has recovered. The operator uses shorter waiting times.
 """
 
 import pathlib
@@ -23,13 +23,13 @@ pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("quick_operator")]
 
 PERIODS = {"stalled_s": 1.0, "probe_s": 1.0, "release_s": 60.0}
 WATCHED_S = 4.0
-# Probes, one a second and less while the server is away; one call each while it fails.
-MOST_PROBING_CALLS = 6
-# Where probes succeed, 4 calls each a second, and the pass fails at a write: passes after about 1, 2 and 4 s.
-MOST_CALLS = 4 * 5 + 4 * 4
-# Several run at once.
-AT_A_TIME = 9
-TOLD_WITHIN_S, BACK_WITHIN_S = 60.0, 60.0
+# Probes, at most one a second while the server is unavailable; one call each while it fails.
+MAX_PROBING_CALLS = 6
+# While probes succeed with 4 calls a second, and the pass fails at a write: passes after about 1, 2 and 4 s.
+MAX_CALLS = 4 * 5 + 4 * 4
+# Several scenarios run concurrently.
+CONCURRENCY = 9
+REPORTED_WITHIN_S, BACK_WITHIN_S = 60.0, 60.0
 POINTS = 3
 SLOW_S = 10.0
 
@@ -47,28 +47,28 @@ FAULTS = {
 
 
 class Stage:
-    """A namespace whose connection leads through a proxy of its own."""
+    """Namespace whose connection uses a proxy of its own."""
 
     def __init__(self, workspace: Workspace, proxy: Proxy) -> None:
         self.workspace = workspace
         self.proxy = proxy
 
     def watch(self) -> int:
-        """Return how many calls come in `WATCHED_S`."""
+        """Return the number of calls within `WATCHED_S`."""
         self.proxy.forget()
         time.sleep(WATCHED_S)
         return len(self.proxy.calls)
 
 
 def create(stage: Stage, fault: Fault) -> None:
-    """Make a collection while reads are answered and writes fail."""
+    """Create a collection while reads succeed and writes fail."""
     workspace = stage.workspace
     workspace.wait_condition("Ready", "True/Serving", name=CONNECTION, of="QdrantConnection", seconds=BACK_WITHIN_S)
     stage.proxy.fail_with(replace(fault, of="writes"))
 
     workspace.create()
-    workspace.wait_condition("Ready", "False/QdrantUnavailable", seconds=TOLD_WITHIN_S)
-    assert stage.watch() <= MOST_CALLS, stage.proxy.calls
+    workspace.wait_condition("Ready", "False/QdrantUnavailable", seconds=REPORTED_WITHIN_S)
+    assert stage.watch() <= MAX_CALLS, stage.proxy.calls
 
     stage.proxy.fault = None
     workspace.wait_ready(seconds=BACK_WITHIN_S)
@@ -76,7 +76,7 @@ def create(stage: Stage, fault: Fault) -> None:
 
 
 def change(stage: Stage, fault: Fault) -> None:
-    """Change a collection that serves while every call fails."""
+    """Change a serving collection while every call fails."""
     workspace = stage.workspace
     workspace.create()
     workspace.wait_ready(seconds=BACK_WITHIN_S)
@@ -85,14 +85,14 @@ def change(stage: Stage, fault: Fault) -> None:
     stage.proxy.fail_with(fault)
 
     workspace.patch(index={"hnsw": {"m": 24}})
-    workspace.wait_condition("Ready", "False/QdrantUnavailable", seconds=TOLD_WITHIN_S)
+    workspace.wait_condition("Ready", "False/QdrantUnavailable", seconds=REPORTED_WITHIN_S)
     workspace.wait_condition(
-        "Ready", "False/QdrantUnavailable", name=CONNECTION, of="QdrantConnection", seconds=TOLD_WITHIN_S
+        "Ready", "False/QdrantUnavailable", name=CONNECTION, of="QdrantConnection", seconds=REPORTED_WITHIN_S
     )
     # A pass may have counted once more before the fault.
-    seen = workspace.status()["collection"] | {"points": before["points"]}
-    assert seen == before, "what was last seen stays"
-    assert stage.watch() <= MOST_PROBING_CALLS, stage.proxy.calls
+    collection = workspace.status()["collection"] | {"points": before["points"]}
+    assert collection == before, "what was last seen stays"
+    assert stage.watch() <= MAX_PROBING_CALLS, stage.proxy.calls
 
     stage.proxy.fault = None
     workspace.wait_ready(seconds=BACK_WITHIN_S)
@@ -102,7 +102,7 @@ def change(stage: Stage, fault: Fault) -> None:
 
 
 def delete(stage: Stage, fault: Fault) -> None:
-    """Delete a collection with its memories while every call fails."""
+    """Delete a collection with memories while every call fails."""
     workspace = stage.workspace
     workspace.create(deletionPolicy="Delete", annotations=confirm_delete(workspace.alias))
     workspace.wait_ready(seconds=BACK_WITHIN_S)
@@ -110,8 +110,8 @@ def delete(stage: Stage, fault: Fault) -> None:
     stage.proxy.fail_with(fault)
 
     workspace.delete()
-    workspace.wait_condition("Ready", "False/DeletionWaiting", seconds=TOLD_WITHIN_S)
-    assert stage.watch() <= MOST_CALLS, stage.proxy.calls
+    workspace.wait_condition("Ready", "False/DeletionWaiting", seconds=REPORTED_WITHIN_S)
+    assert stage.watch() <= MAX_CALLS, stage.proxy.calls
     assert workspace.physicals() == [workspace.physical]
 
     stage.proxy.fault = None
@@ -125,7 +125,7 @@ Runs = Mapping[tuple[str, str], Future[None]]
 
 @pytest.fixture(scope="module")
 def runs(control_plane: ControlPlane, qdrant_url: str, quick_operator: ForkedOperator) -> Iterator[Runs]:
-    """Every scenario under every fault, several at a time: they consist of waiting."""
+    """Every scenario with every fault, several concurrently: they mostly wait."""
 
     def run(scenario: Callable[[Stage, Fault], None], fault: Fault) -> None:
         workspace = Workspace(control_plane, control_plane.create_namespace("fault-"), qdrant_url)
@@ -137,7 +137,7 @@ def runs(control_plane: ControlPlane, qdrant_url: str, quick_operator: ForkedOpe
                 proxy.fault = None
                 workspace.clean()
 
-    with ThreadPoolExecutor(AT_A_TIME) as pool:
+    with ThreadPoolExecutor(CONCURRENCY) as pool:
         yield {
             (scenario.__name__, name): pool.submit(run, scenario, fault)
             for scenario in SCENARIOS
@@ -147,20 +147,19 @@ def runs(control_plane: ControlPlane, qdrant_url: str, quick_operator: ForkedOpe
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("scenario", [scenario.__name__ for scenario in SCENARIOS])
-def test_a_server_that_fails_is_told_waited_for_and_not_hammered_and_nothing_is_lost_or_half_made(
-    runs: Runs, scenario: str, fault: str
-) -> None:
+def test_scenario_survives_fault(runs: Runs, scenario: str, fault: str) -> None:
+    """The fault is reported, calls are limited, and after recovery nothing is lost or partial."""
     runs[scenario, fault].result()
 
 
-def test_no_answer_of_a_server_surprised_the_operator(runs: Runs, quick_operator: ForkedOperator) -> None:
+def test_no_fault_raises_in_the_operator(runs: Runs, quick_operator: ForkedOperator) -> None:
     wait(runs.values())
 
     assert "Traceback" not in quick_operator.log
     assert "the pass failed" not in quick_operator.log
 
 
-def test_a_server_that_asks_to_be_left_alone_is_left_alone_for_as_long(workspace: Workspace, proxy: Proxy) -> None:
+def test_retry_after_is_respected(workspace: Workspace, proxy: Proxy) -> None:
     workspace.connect(url=proxy.url)
     workspace.create()
     workspace.wait_ready()
@@ -174,9 +173,8 @@ def test_a_server_that_asks_to_be_left_alone_is_left_alone_for_as_long(workspace
     assert min(pauses) > 2.5, pauses
 
 
-def test_a_server_that_answers_after_10_s_is_waited_for_where_its_connection_allows_it_and_holds_up_nobody_else(
-    workspace: Workspace, proxy: Proxy
-) -> None:
+def test_slow_server_does_not_block_others(workspace: Workspace, proxy: Proxy) -> None:
+    """Its connection allows a timeout of 30 s; the server responds after 10 s."""
     workspace.connect(url=proxy.url, timeoutSeconds=30)
     workspace.connect("healthy")
     workspace.wait_condition("Ready", "True/Serving", name=CONNECTION, of="QdrantConnection")
@@ -194,7 +192,7 @@ def test_a_server_that_answers_after_10_s_is_waited_for_where_its_connection_all
 
 
 @pytest.mark.parametrize("wrong", ["self-signed", "of an unknown authority", "for another host"])
-def test_a_server_whose_certificate_is_wrong_gets_no_call_and_no_collection(
+def test_invalid_certificate_gets_no_call(
     workspace: Workspace, qdrant_url: str, tmp_path: pathlib.Path, wrong: str
 ) -> None:
     authority, unknown = Authority(tmp_path), Authority(tmp_path)

@@ -1,7 +1,7 @@
-"""A collection is rebuilt while writers and readers use it, and everything that takes part fails in every way.
+"""Rebuilds under writers and readers, while each participant fails in every way.
 
-Whatever the fault: what was acknowledged is there, what was deleted stays deleted, no chain has two heads, no search
-fails while the API and what it needs are there, and nothing that was begun is left half made.
+Invariant: acknowledged memories exist, deleted ones stay deleted, no chain has two heads, no search fails while the API
+and its dependencies are available, and nothing stays partial.
 """
 
 import contextlib
@@ -31,23 +31,25 @@ from tests.support.programs import AGENTMEMORY, Program, free_port, start_qdrant
 from tests.support.spec.documents import Document
 
 API_PROCESSES = 2
-# Between two calls of a writer or reader: what they use of two cores is not there for what they watch.
+# Pause of a writer or reader between two calls, which leaves CPU time for the processes under test.
 PACE_S = 0.05
-# Of each call to the engine, and so of the drain.
+# Timeout of each call to the engine, and so of the drain.
 TIMEOUT_S = 5
 DONE_WITHIN_S = 120.0
-# Looked at again soon where the engine works.
+# Poll often while the engine works.
 PERIODS = {"busy_s": 0.3, "settle_s": 0.3}
 STEPS = tuple(RebuildStep)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecChange:
-    """What is changed, and so what becomes of the vectors.
+    """Change of a spec, and its effect on the vectors.
 
     Attributes:
-        spec: what the agent has before; change: what of it is changed.
-        before, after: the vector of a text.
+        spec: Initial spec of the agent.
+        change: Changed part of the spec.
+        before: Vector of a text before the change.
+        after: Vector of a text after the change.
     """
 
     name: str
@@ -69,7 +71,7 @@ COPY = SpecChange(
 
 
 def embedded(url: str, model: str = "two") -> SpecChange:
-    """Return the change to another model of the same size."""
+    """Build the change to another model of the same size."""
     embedding = {"provider": "openai", "model": "one", "dimensions": DIMENSIONS, "baseURL": url, "batchSize": 16}
     return SpecChange(
         name="embedded",
@@ -87,10 +89,10 @@ def _numbers(text: str, model: str) -> list[float]:
 
 @dataclass(slots=True)
 class Parts:
-    """The processes that all tests of a module share: Qdrant, API processes, a provider, and who starts operators.
+    """Processes shared by all tests of a module: Qdrant, API processes, an embedding provider, and operators.
 
     Attributes:
-        data: the engine's folder, by which it is told to fail.
+        data: Folder of the engine, where faults are planted.
     """
 
     control_plane: ControlPlane
@@ -104,7 +106,7 @@ class Parts:
 
     @contextlib.contextmanager
     def operating(self, **order: Any) -> Iterator[ForkedOperator]:
-        """Run an operator; it is killed at the end."""
+        """Run an operator; kill it at the end."""
         operator = self.nursery.start(periods=PERIODS, **order)
         try:
             yield operator
@@ -113,16 +115,16 @@ class Parts:
 
     @contextlib.contextmanager
     def full_disk(self) -> Iterator[None]:
-        """Let the engine refuse every change of points."""
+        """Make the engine reject every change of points."""
         with with_faults(self.data, update="disk-full"):
             yield
 
     def restart_qdrant(self) -> None:
-        """Kill the engine with -9, and start it again."""
+        """Kill the engine with -9, and restart it."""
         self.qdrant.restart(r"Qdrant http")
 
     def restart_api(self, number: int) -> None:
-        """Kill an API process with -9, and start it again."""
+        """Kill an API process with -9, and restart it."""
         self.apis[number].restart(r"API http")
 
 
@@ -151,15 +153,15 @@ def _start_api(control_plane: ControlPlane, folder: pathlib.Path, port: int) -> 
 
 
 @dataclass(slots=True)
-class Rebuilding:
-    """One agent that is rebuilt, and who writes and reads it meanwhile."""
+class RebuildRun:
+    """One agent that is rebuilt, with concurrent writers and readers."""
 
     parts: Parts
     workspace: Workspace
     kind: SpecChange
     witness: Witness = field(init=False)
     source: str = field(init=False)
-    # Before the rebuild was asked for: who is forgotten after the move goes from what was replaced a little later.
+    # Users forgotten before the rebuild started; later ones are deleted from the old collection with a delay.
     forgotten: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -168,7 +170,7 @@ class Rebuilding:
         self.source = self.workspace.physical
 
     def prepare(self, **spec: Any) -> None:
-        """Have the agent served by every API process; an operator runs."""
+        """Create the agent and wait until every API process serves it; an operator runs."""
         self.workspace.connect(url=self.parts.qdrant_url, timeoutSeconds=TIMEOUT_S)
         self.workspace.create(**SPEC | {"changePolicy": "Apply"} | self.kind.spec | spec)
         self.workspace.wait_ready(seconds=20)
@@ -180,18 +182,18 @@ class Rebuilding:
         self.workspace.patch(**change or self.kind.change)
 
     @property
-    def told(self) -> Document:
+    def rebuild_status(self) -> Document:
         """`status.rebuild`."""
         found: Document = self.workspace.status().get("rebuild") or {}
         return found
 
     @property
     def live(self) -> str:
-        """What the alias leads to."""
+        """Target of the alias."""
         return self.workspace.aliases()[self.workspace.alias]
 
     def record(self) -> RebuildRecord | None:
-        """Return the newest record that lies in the agent's collections."""
+        """Return the newest rebuild record in the agent's collections."""
         found = [record_from_json(self.metadata(name)) for name in reversed(self.workspace.physicals())]
         return next((record for record in found if record is not None), None)
 
@@ -201,7 +203,7 @@ class Rebuilding:
         return (found or {}).get("config", {}).get("metadata") or {}
 
     def wait_for(self, step: RebuildStep, *, seconds: float = 60.0) -> RebuildStep:
-        """Return the step it is in, once that is this one or a later one."""
+        """Return the current step once it is this one or a later one."""
 
         def reached() -> RebuildStep | None:
             record = self.record()
@@ -213,15 +215,19 @@ class Rebuilding:
                 if found := reached():
                     return found
             time.sleep(0.01)
-        raise AssertionError(f"{step} did not come; status: {self.told}; {self._ends_of_logs()}")
+        raise AssertionError(f"{step} did not come; status: {self.rebuild_status}; {self._ends_of_logs()}")
 
     def wait(self, state: str, *, seconds: float = DONE_WITHIN_S) -> Document:
-        """Return `status.rebuild` once its state is this one, of a rebuild that has been begun."""
-        self.wait_until(lambda: self.told.get("state") == state and "target" in self.told, state, seconds=seconds)
-        return self.told
+        """Return `status.rebuild` once a started rebuild has this state."""
+        self.wait_until(
+            lambda: self.rebuild_status.get("state") == state and "target" in self.rebuild_status,
+            state,
+            seconds=seconds,
+        )
+        return self.rebuild_status
 
     def wait_done(self, *, seconds: float = DONE_WITHIN_S) -> Document:
-        """Return `status.rebuild` once the rebuild of the object as it now stands is done, and the object in sync."""
+        """Return `status.rebuild` once the rebuild of the current spec is done and the object is in sync."""
 
         def is_done() -> bool:
             document = self.workspace.must_get()
@@ -230,25 +236,25 @@ class Rebuilding:
             return is_in_sync and (document["status"].get("rebuild") or {}).get("state") == "Done"
 
         self.wait_until(is_done, "the end of the rebuild", seconds=seconds)
-        return self.told
+        return self.rebuild_status
 
     def wait_until(self, holds: Callable[[], object], what: str, *, seconds: float = 30.0) -> None:
-        """Wait for something; where it does not come, or a fault was seen, tell what is known."""
+        """Wait for a condition; if it does not hold or the witness reports a fault, raise with the status and logs."""
 
-        def looked() -> bool:
+        def check() -> bool:
             assert not self.witness.journal.faults, "a fault was seen meanwhile"
             return bool(holds())
 
         try:
-            wait_until(looked, seconds=seconds, what=what)
+            wait_until(check, seconds=seconds, what=what)
         except AssertionError as exc:
-            raise AssertionError(f"{exc}; status: {self.told}; {self._ends_of_logs()}") from exc
+            raise AssertionError(f"{exc}; status: {self.rebuild_status}; {self._ends_of_logs()}") from exc
 
     def check_moved(self, *, kept: tuple[str, ...] | None = None, vector_of: VectorOf | None = None) -> None:
-        """Fail unless the target is live and whole, the source kept, nothing else there, and nothing lost.
+        """Check that the target is live and complete, the source kept, nothing else exists, and nothing is lost.
 
         Args:
-            kept: collections beside the live one; None is the source alone.
+            kept: Collections other than the live one; None means the source only.
         """
         record = self.record()
         kept = (self.source,) if kept is None else kept
@@ -261,7 +267,7 @@ class Rebuilding:
         self.witness.check_forgotten(self.parts.qdrant_url, [self.live, *kept], self.forgotten)
 
     def check_unmoved(self) -> None:
-        """Fail unless the source is live, nothing of a rebuild is left, and nothing is lost."""
+        """Check that the source is live, nothing of a rebuild remains, and nothing is lost."""
         assert self.live == self.source
         self._check_collections(())
         schema = (self.workspace.collection() or {})["payload_schema"]
@@ -269,7 +275,7 @@ class Rebuilding:
         self.check_nothing_lost(self.kind.before)
 
     def check_nothing_lost(self, vector_of: VectorOf) -> None:
-        """Fail unless everything that was acknowledged is as it should be."""
+        """Check everything that was acknowledged."""
         self.witness.check(self.parts.qdrant_url, self.workspace.alias, vector_of=vector_of)
 
     def _check_collections(self, kept: tuple[str, ...]) -> None:
@@ -290,10 +296,10 @@ class Rebuilding:
 
 pytestmark = pytest.mark.faults
 
-# Memories before a rebuild begins, so that each step has something to do.
+# Memories before a rebuild starts, so that each step has work.
 STORED = 40
-# Kills that have to have come about, or nothing was shown: a step may be over before it is seen.
-FEWEST_KILLS = 4
+# Minimum number of kills that took effect: a step may be over before it is observed.
+MIN_KILLS = 4
 KINDS = ("copied", "embedded")
 
 
@@ -306,41 +312,41 @@ def parts(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture
 def place(parts: Parts) -> Iterator[Workspace]:
-    """A namespace on this file's own engine, which is killed now and then."""
+    """Namespace on this file's own engine, which some tests kill."""
     yield from new_place(parts)
 
 
 @pytest.fixture
 def other_place(parts: Parts) -> Iterator[Workspace]:
-    """Another one."""
+    """A second namespace."""
     yield from new_place(parts)
 
 
 def new_place(parts: Parts) -> Iterator[Workspace]:
-    """Yield a namespace; its objects go afterwards."""
+    """Yield a namespace and delete its objects afterwards."""
     made = Workspace(parts.control_plane, parts.control_plane.create_namespace("rebuild-"), parts.qdrant_url)
     yield made
     made.clean()
 
 
-def rebuilding(parts: Parts, place: Workspace, kind: str = "embedded") -> Rebuilding:
-    """Return an agent and its witness."""
-    return Rebuilding(parts, place, COPY if kind == "copied" else embedded(parts.provider.url))
+def new_run(parts: Parts, place: Workspace, kind: str = "embedded") -> RebuildRun:
+    """Create an agent and its witness."""
+    return RebuildRun(parts, place, COPY if kind == "copied" else embedded(parts.provider.url))
 
 
 @contextlib.contextmanager
-def written_to(one: Rebuilding) -> Iterator[Rebuilding]:
-    """Let an operator work, and have the agent written to, with enough to rebuild; yield it."""
-    with one.parts.operating():
-        one.prepare()
-        with one.witness:
-            one.witness.wait_for(STORED)
-            yield one
+def with_writers(run: RebuildRun) -> Iterator[RebuildRun]:
+    """Run an operator and the agent's writers, and yield the agent once it has enough memories."""
+    with run.parts.operating():
+        run.prepare()
+        with run.witness:
+            run.witness.wait_for(STORED)
+            yield run
 
 
 @contextlib.contextmanager
 def failing(parts: Parts, share: float) -> Iterator[None]:
-    """Let the provider fail so often."""
+    """Make a share of the provider's calls fail."""
     parts.provider.fail_share = share
     try:
         yield
@@ -349,212 +355,210 @@ def failing(parts: Parts, share: float) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_operator_that_is_killed_in_every_step_is_followed_by_one_that_goes_on(
-    parts: Parts, place: Workspace, kind: str
-) -> None:
-    one, chance = rebuilding(parts, place, kind), random.Random(8)
+def test_next_operator_continues_killed_rebuild(parts: Parts, place: Workspace, kind: str) -> None:
+    run, chance = new_run(parts, place, kind), random.Random(8)
     with parts.operating():
-        one.prepare()
-    with one.witness:
-        one.witness.wait_for(STORED)
-        one.ask()
+        run.prepare()
+    with run.witness:
+        run.witness.wait_for(STORED)
+        run.ask()
         deaths = [
-            step for step in STEPS[:-1] if die_in(one, "" if step is RebuildStep.CREATE else step, chance.randint(1, 4))
+            step
+            for step in STEPS[:-1]
+            if run_until_death(run, "" if step is RebuildStep.CREATE else step, chance.randint(1, 4))
         ]
         with parts.operating():
-            one.wait_done()
-        one.witness.wait_for(10)
+            run.wait_done()
+        run.witness.wait_for(10)
 
-    assert len(deaths) >= FEWEST_KILLS, deaths
-    one.check_moved()
+    assert len(deaths) >= MIN_KILLS, deaths
+    run.check_moved()
 
 
-def die_in(one: Rebuilding, step: str, calls: int) -> bool:
-    """Let an operator work that dies at a call in a step; tell whether it came to that."""
-    with one.parts.operating(victim=one.workspace.slug, crash_in=step, crash_at=calls) as operator:
-        one.wait_until(
-            lambda: operator.returncode is not None or one.told.get("state") == "Done",
+def run_until_death(run: RebuildRun, step: str, calls: int) -> bool:
+    """Run an operator that kills itself at a call in a step; return whether it did."""
+    with run.parts.operating(victim=run.workspace.slug, crash_in=step, crash_at=calls) as operator:
+        run.wait_until(
+            lambda: operator.returncode is not None or run.rebuild_status.get("state") == "Done",
             f"death in {step}",
             seconds=40,
         )
         return operator.returncode == -9
 
 
-def test_operators_that_are_killed_at_any_call_again_and_again_come_to_the_end(parts: Parts, place: Workspace) -> None:
-    one, chance, deaths = rebuilding(parts, place), random.Random(9), 0
+def test_rebuild_survives_operator_kills(parts: Parts, place: Workspace) -> None:
+    run, chance, deaths = new_run(parts, place), random.Random(9), 0
     with parts.operating():
-        one.prepare()
-    with one.witness:
-        one.witness.wait_for(STORED)
-        one.ask()
-        # Each lives a little longer, so that every step comes to its end at last.
-        while die_in(one, "", chance.randint(2, 16) + 16 * deaths):
+        run.prepare()
+    with run.witness:
+        run.witness.wait_for(STORED)
+        run.ask()
+        # Each operator lives a little longer, so that every step completes eventually.
+        while run_until_death(run, "", chance.randint(2, 16) + 16 * deaths):
             deaths += 1
         with parts.operating():
-            one.wait_done()
+            run.wait_done()
 
-    assert deaths >= FEWEST_KILLS
-    one.check_moved()
+    assert deaths >= MIN_KILLS
+    run.check_moved()
 
 
-def test_api_processes_that_are_killed_in_every_step_lose_nothing_that_they_acknowledged(
-    parts: Parts, place: Workspace
-) -> None:
-    with written_to(rebuilding(parts, place, "copied")) as one:
-        one.ask()
+def test_killed_api_processes_lose_nothing(parts: Parts, place: Workspace) -> None:
+    with with_writers(new_run(parts, place, "copied")) as run:
+        run.ask()
         for number, step in enumerate((RebuildStep.COPY, RebuildStep.CONVERGE, RebuildStep.MOVE, RebuildStep.DRAIN)):
-            one.wait_for(step)
-            with one.witness.trouble("api"):
+            run.wait_for(step)
+            with run.witness.trouble("api"):
                 parts.restart_api(number % len(parts.apis))
-        one.wait_done()
-        one.witness.wait_for(10)
+        run.wait_done()
+        run.witness.wait_for(10)
 
-    one.check_moved()
+    run.check_moved()
 
 
-def test_an_engine_that_is_killed_in_every_step_loses_nothing(parts: Parts, place: Workspace) -> None:
-    with written_to(rebuilding(parts, place)) as one:
-        one.ask()
+def test_killed_engine_loses_nothing(parts: Parts, place: Workspace) -> None:
+    with with_writers(new_run(parts, place)) as run:
+        run.ask()
         for step in (RebuildStep.COPY, RebuildStep.CONVERGE, RebuildStep.MOVE, RebuildStep.DRAIN):
-            one.wait_for(step)
-            with one.witness.trouble("store"):
+            run.wait_for(step)
+            with run.witness.trouble("store"):
                 parts.restart_qdrant()
-        one.wait_done()
-        one.witness.wait_for(10)
+        run.wait_done()
+        run.witness.wait_for(10)
 
-    one.check_moved()
+    run.check_moved()
 
 
-def test_a_provider_that_fails_now_and_then_holds_nothing_up_for_good(parts: Parts, place: Workspace) -> None:
-    one = rebuilding(parts, place)
+def test_rebuild_survives_a_flaky_provider(parts: Parts, place: Workspace) -> None:
+    run = new_run(parts, place)
     with parts.operating():
-        one.prepare()
-        with one.witness, one.witness.trouble("embedder"), failing(parts, 0.3):
-            one.witness.wait_for(STORED)
-            one.ask()
-            one.wait_done()
+        run.prepare()
+        with run.witness, run.witness.trouble("embedder"), failing(parts, 0.3):
+            run.witness.wait_for(STORED)
+            run.ask()
+            run.wait_done()
 
-    one.check_moved()
-
-
-def test_a_provider_that_is_away_is_waited_for_and_then_gone_on_with(parts: Parts, place: Workspace) -> None:
-    """How long it is away is no matter: what was copied stands in the target, and is not embedded twice."""
-    with written_to(rebuilding(parts, place)) as one:
-        with one.witness.trouble("embedder"), failing(parts, 1.0):
-            one.ask()
-            one.wait("Waiting")
-            assert one.live == one.source
-        one.wait_done()
-
-    one.check_moved()
+    run.check_moved()
 
 
-def test_a_full_disk_ends_the_rebuild_and_frees_its_room_and_another_try_ends_it(
-    parts: Parts, place: Workspace
-) -> None:
-    with written_to(rebuilding(parts, place)) as one:
-        with one.witness.trouble("store"), parts.full_disk():
-            one.ask()
-            one.wait("Failed")
-            assert place.physicals() == [one.source]
+def test_rebuild_waits_for_the_provider(parts: Parts, place: Workspace) -> None:
+    """The wait is not limited: copied points are in the target, and are not embedded again."""
+    with with_writers(new_run(parts, place)) as run:
+        with run.witness.trouble("embedder"), failing(parts, 1.0):
+            run.ask()
+            run.wait("Waiting")
+            assert run.live == run.source
+        run.wait_done()
+
+    run.check_moved()
+
+
+def test_full_disk_fails_rebuild_until_retried(parts: Parts, place: Workspace) -> None:
+    """The failed rebuild frees its space."""
+    with with_writers(new_run(parts, place)) as run:
+        with run.witness.trouble("store"), parts.full_disk():
+            run.ask()
+            run.wait("Failed")
+            assert place.physicals() == [run.source]
         place.request_pass()
-        one.wait_done()
+        run.wait_done()
 
-    one.check_moved()
+    run.check_moved()
 
 
-def test_a_spec_that_is_changed_again_midway_ends_in_the_last_one(parts: Parts, place: Workspace) -> None:
+def test_changed_spec_restarts_the_rebuild(parts: Parts, place: Workspace) -> None:
     last = embedded(parts.provider.url, "three")
-    with written_to(rebuilding(parts, place)) as one:
-        one.ask()
-        one.wait_for(RebuildStep.CONVERGE)
-        one.ask(**last.change)
-        one.wait_done()
-        one.witness.wait_for(10)
+    with with_writers(new_run(parts, place)) as run:
+        run.ask()
+        run.wait_for(RebuildStep.CONVERGE)
+        run.ask(**last.change)
+        run.wait_done()
+        run.witness.wait_for(10)
 
-    assert one.workspace.config()["metadata"]["agentmemory"]["embedding"]["model"] == "three"
-    one.check_nothing_lost(last.after)
+    assert run.workspace.config()["metadata"]["agentmemory"]["embedding"]["model"] == "three"
+    run.check_nothing_lost(last.after)
 
 
 @pytest.mark.parametrize("policy", ["Retain", "Delete"])
-def test_an_object_that_is_deleted_midway_leaves_no_target(parts: Parts, place: Workspace, policy: str) -> None:
-    one = rebuilding(parts, place)
+def test_object_deleted_midway_leaves_no_target(parts: Parts, place: Workspace, policy: str) -> None:
+    run = new_run(parts, place)
     with parts.operating():
-        one.prepare(deletionPolicy=policy)
+        run.prepare(deletionPolicy=policy)
         place.annotate(confirm_delete=confirm_delete(place.alias).popitem()[1] if policy == "Delete" else None)
-        with one.witness:
-            one.witness.wait_for(20)
+        with run.witness:
+            run.witness.wait_for(20)
         with failing(parts, 1.0):
-            one.ask()
-            one.wait("Waiting")
+            run.ask()
+            run.wait("Waiting")
             place.delete()
             place.wait_deleted(seconds=30)
-            left = [one.source] if policy == "Retain" else []
+            left = [run.source] if policy == "Retain" else []
             wait_until(lambda: place.physicals() == left, seconds=60, what=f"nothing but {left}")
 
 
-def test_a_snapshot_that_is_due_midway_is_made_and_the_rebuild_ends(parts: Parts, place: Workspace) -> None:
-    with written_to(rebuilding(parts, place)) as one:
-        one.ask()
-        one.wait_for(RebuildStep.COPY)
+def test_snapshot_due_midway_is_taken(parts: Parts, place: Workspace) -> None:
+    with with_writers(new_run(parts, place)) as run:
+        run.ask()
+        run.wait_for(RebuildStep.COPY)
         place.create_snapshot("midway")
-        one.wait_done()
+        run.wait_done()
         place.wait_condition("Succeeded", "True/SnapshotTaken", name="midway", of="MemorySnapshot", seconds=60)
 
-    one.check_moved()
+    run.check_moved()
 
 
-def test_two_agents_at_once_are_rebuilt_one_after_the_other_and_lose_nothing(
-    parts: Parts, place: Workspace, other_place: Workspace
-) -> None:
-    both = [rebuilding(parts, place, "copied"), rebuilding(parts, other_place)]
+def test_two_rebuilds_run_one_after_the_other(parts: Parts, place: Workspace, other_place: Workspace) -> None:
+    both = [new_run(parts, place, "copied"), new_run(parts, other_place)]
     with parts.operating():
-        for one in both:
-            one.prepare()
+        for run in both:
+            run.prepare()
         with both[0].witness, both[1].witness:
-            for one in both:
-                one.witness.wait_for(STORED)
-                one.ask()
-            for one in both:
-                one.wait_done()
+            for run in both:
+                run.witness.wait_for(STORED)
+                run.ask()
+            for run in both:
+                run.wait_done()
 
-    for one in both:
-        one.check_moved()
+    for run in both:
+        run.check_moved()
 
 
-def test_one_that_is_paused_stands_still_and_goes_on(parts: Parts, place: Workspace) -> None:
-    with written_to(rebuilding(parts, place)) as one:
+def test_paused_rebuild_is_resumed(parts: Parts, place: Workspace) -> None:
+    with with_writers(new_run(parts, place)) as run:
         place.annotate(pause_rebuild="yes")
-        one.ask()
-        one.wait("Paused")
-        one.witness.wait_for(20)
-        assert one.live == one.source
+        run.ask()
+        run.wait("Paused")
+        run.witness.wait_for(20)
+        assert run.live == run.source
         place.annotate(pause_rebuild=None)
-        one.wait_done()
+        run.wait_done()
 
-    one.check_moved()
-
-
-def test_one_that_is_cancelled_leaves_no_trace(parts: Parts, place: Workspace) -> None:
-    with written_to(rebuilding(parts, place)) as one:
-        with one.witness.trouble("embedder"), failing(parts, 1.0):
-            one.ask()
-            one.wait("Waiting")
-            place.annotate(cancel_rebuild=one.told["digest"])
-            one.wait("Stopped")
-        one.witness.wait_for(20)
-
-    one.check_unmoved()
+    run.check_moved()
 
 
-def test_one_that_is_rolled_back_keeps_what_was_written_since(parts: Parts, place: Workspace) -> None:
-    with written_to(rebuilding(parts, place)) as one:
-        one.ask()
-        target = one.wait_done()["target"]
-        one.witness.wait_for(30)
+def test_cancelled_rebuild_leaves_nothing(parts: Parts, place: Workspace) -> None:
+    with with_writers(new_run(parts, place)) as run:
+        with run.witness.trouble("embedder"), failing(parts, 1.0):
+            run.ask()
+            run.wait("Waiting")
+            place.annotate(cancel_rebuild=run.rebuild_status["digest"])
+            run.wait("Stopped")
+        run.witness.wait_for(20)
+
+    run.check_unmoved()
+
+
+def test_rollback_keeps_later_writes(parts: Parts, place: Workspace) -> None:
+    with with_writers(new_run(parts, place)) as run:
+        run.ask()
+        target = run.wait_done()["target"]
+        run.witness.wait_for(30)
         place.annotate(rollback_rebuild=target)
-        one.wait_until(lambda: one.told.get("kind") == "Rollback" and one.told["state"] == "Done", "the way back")
-        one.witness.wait_for(10)
+        run.wait_until(
+            lambda: run.rebuild_status.get("kind") == "Rollback" and run.rebuild_status["state"] == "Done",
+            "the way back",
+        )
+        run.witness.wait_for(10)
 
-    assert one.live == one.source
-    one.check_nothing_lost(one.kind.before)
+    assert run.live == run.source
+    run.check_nothing_lost(run.kind.before)

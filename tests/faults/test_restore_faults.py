@@ -1,4 +1,4 @@
-"""The server fails in the middle of a recovery: the live collection is as it was, and the restore goes on by itself."""
+"""Server failures during a recovery: the live collection is unchanged, and the restore continues without help."""
 
 import asyncio
 import pathlib
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.faults
 
 
 class FragileWorld(RestoreWorld):
-    """A server of its own, which meets faults, and an operator that waits seconds where it would wait an hour."""
+    """Server with planted faults, and an operator with timeouts of seconds instead of an hour."""
 
     program: Program
     data: pathlib.Path
@@ -31,7 +31,7 @@ class FragileWorld(RestoreWorld):
         return opened
 
     def meet(self, fault: str | None) -> None:
-        """Let recoveries meet a fault, or none any more."""
+        """Plant a fault for recoveries, or remove it."""
         if fault:
             plant(self.data, recover=fault)
         else:
@@ -53,9 +53,7 @@ async def world(tmp_path: pathlib.Path) -> AsyncIterator[FragileWorld]:
 
 
 @pytest.mark.parametrize("fault", ["disk-full", "never-ends"])
-async def test_a_recovery_that_fails_is_told_and_tried_again_until_it_goes_well(
-    world: FragileWorld, fault: str
-) -> None:
+async def test_failed_recovery_is_reported_and_retried(world: FragileWorld, fault: str) -> None:
     world.meet(fault)
     key = world.restore()
 
@@ -68,13 +66,13 @@ async def test_a_recovery_that_fails_is_told_and_tried_again_until_it_goes_well(
     await world.run(key)
     assert world.condition(key, "Succeeded") == "True/Restored"
     assert world.count() == POINTS
-    # Whether the first recovery has ended is known only where the server has said so.
+    # Whether the first recovery has ended is known only if the server has responded.
     assert world.collections() == [world.physical, f"{world.alias}__{2 if fault == 'disk-full' else 3}"]
 
 
 @pytest.mark.parametrize("ends", ["no answer", "killed"])
-async def test_a_recovery_that_ends_hours_later_changes_nothing_that_is_live(world: FragileWorld, ends: str) -> None:
-    """The server goes on with it whoever waits, and what it makes takes the place of what has the name by then."""
+async def test_late_recovery_changes_no_live_data(world: FragileWorld, ends: str) -> None:
+    """The server continues a recovery without its caller, and replaces the collection that has the name by then."""
     world.meet("never-ends")
     key = world.restore()
     if ends == "killed":
@@ -106,7 +104,7 @@ async def test_a_recovery_that_ends_hours_later_changes_nothing_that_is_live(wor
 
 
 @pytest.mark.parametrize("fault", ["disk-full", "never-ends"])
-async def test_one_that_never_goes_well_leaves_nothing(world: FragileWorld, fault: str) -> None:
+async def test_failing_recovery_leaves_nothing(world: FragileWorld, fault: str) -> None:
     world.meet(fault)
     key = world.restore()
     with pytest.raises(TransientError):
@@ -119,7 +117,7 @@ async def test_one_that_never_goes_well_leaves_nothing(world: FragileWorld, faul
     world.check_untouched(key)
 
 
-async def test_a_server_killed_in_the_middle_of_a_recovery_has_lost_nothing(world: FragileWorld) -> None:
+async def test_killed_server_loses_nothing(world: FragileWorld) -> None:
     world.meet("kill")
     key = world.restore()
 

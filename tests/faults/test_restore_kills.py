@@ -1,4 +1,4 @@
-"""The operator killed at every call of a restore and of its rollback: the next one ends what it began."""
+"""The operator is killed at every call of a restore and of its rollback: the next one completes it."""
 
 from collections.abc import AsyncIterator
 
@@ -17,7 +17,7 @@ async def world(qdrant_url: str) -> AsyncIterator[RestoreWorld]:
 
 
 class TestKills:
-    async def test_an_operator_killed_at_any_step_is_followed_by_one_that_ends_it(self, world: RestoreWorld) -> None:
+    async def test_next_operator_completes_killed_restore(self, world: RestoreWorld) -> None:
         number, reached_end = 0, False
         while not reached_end:
             number += 1
@@ -28,7 +28,7 @@ class TestKills:
                 await world.run(key)
                 reached_end = True
             except ProcessKilled:
-                # Whatever the moment, clients are served by one whole collection or the other.
+                # At every moment, clients are served by one complete collection.
                 assert world.count() >= POINTS
             world.crash_at, world.restores = 0, world.passes()
 
@@ -44,7 +44,7 @@ class TestKills:
             world.calls = 0
         assert number > 30
 
-    async def test_a_rollback_killed_at_any_step_is_ended_by_the_next_operator(self, world: RestoreWorld) -> None:
+    async def test_next_operator_completes_killed_rollback(self, world: RestoreWorld) -> None:
         number, reached_end = 0, False
         while not reached_end:
             number += 1

@@ -1,6 +1,6 @@
-"""Real operators killed with -9 amid restores, ways back, restores in place, and deletions of a restore.
+"""Operators are killed with -9 during restores, rollbacks, in-place restores and deletions of a restore.
 
-Between two calls that change something there is one state: it is looked at after each call, every second step.
+There is one state between two writes: it is checked after each call, every second step.
 """
 
 import asyncio
@@ -36,14 +36,14 @@ KIND = "MemoryRestore"
 SNAPSHOT = "before"
 SOURCE = {"snapshotRef": {"name": SNAPSHOT}}
 KEPT, ERASED = "kept", "erased"
-# Of the user that stays: in the snapshot, and with what was written since.
+# Memories of the remaining user: in the snapshot, and including later writes.
 BEFORE, SINCE = 3, 5
 # Deletions are tried after every third call.
 SPARSE = 6
 
 
 class Reader(threading.Thread):
-    """A client that counts a user's memories behind the alias all the while, and notes what it should never see."""
+    """Client that counts a user's memories behind the alias continuously, and records invalid results."""
 
     def __init__(self, workspace: Workspace) -> None:
         super().__init__(daemon=True)
@@ -58,7 +58,7 @@ class Reader(threading.Thread):
                 self._read(client)
 
     def _read(self, client: httpx.Client) -> None:
-        answer = client.post(f"/collections/{self._workspace.alias}/points/count", json=counting(KEPT))
+        answer = client.post(f"/collections/{self._workspace.alias}/points/count", json=count_query(KEPT))
         self.reads += 1
         if answer.status_code != 200 or answer.json()["result"]["count"] not in (BEFORE, SINCE):
             self.wrong.append(f"HTTP {answer.status_code}: {answer.text}")
@@ -73,13 +73,13 @@ class Reader(threading.Thread):
 
 
 class Agent:
-    """An agent with a snapshot, a user who was forgotten since, and memories that were written since."""
+    """Agent with a snapshot, a user who was forgotten since, and memories that were written since."""
 
     def __init__(self, workspace: Workspace, nursery: OperatorForks) -> None:
         self.workspace, self.nursery = workspace, nursery
 
     def prepare(self) -> None:
-        """Bring it about; an operator runs."""
+        """Create the agent, its snapshot and the later changes; an operator runs."""
         # A restore waits once for as long as a call to Qdrant may take.
         self.workspace.connect(timeoutSeconds=3)
         self.workspace.create()
@@ -92,7 +92,7 @@ class Agent:
         self.write_since()
 
     def write_since(self) -> None:
-        """Write the memories that the snapshot has not."""
+        """Write the memories that the snapshot lacks."""
         self.store(KEPT, range(BEFORE, SINCE))
 
     def store(self, user: str, ids: range) -> None:
@@ -105,7 +105,7 @@ class Agent:
         return str(marker_of(self.workspace)["clusterId"])
 
     async def _forget(self) -> None:
-        """Forget the erased user, as the API does."""
+        """Forget the erased user by the API's use case."""
         settings, clock = effective_settings(parse_agent_memory(self.workspace.must_get())), SystemClock()
         points = QdrantPoints(self.workspace.qdrant_url)
         try:
@@ -119,35 +119,35 @@ class Agent:
 
     @property
     def live(self) -> str:
-        """The collection that the alias leads to."""
+        """Target of the alias."""
         return self.workspace.aliases()[self.workspace.alias]
 
     def count(self, user: str, collection: str) -> int:
-        answer = self.workspace.qdrant.post(f"/collections/{collection}/points/count", json=counting(user))
+        answer = self.workspace.qdrant.post(f"/collections/{collection}/points/count", json=count_query(user))
         return int(answer.raise_for_status().json()["result"]["count"])
 
     def restore(self, name: str, **spec: object) -> None:
         self.workspace.create_restore(name, SOURCE, **spec)
 
-    def ask_back(self, name: str) -> None:
-        """Have a restore taken back."""
+    def request_rollback(self, name: str) -> None:
+        """Request the rollback of a restore."""
         self.workspace.annotate(name, of=KIND, rollback="yes")
 
     def is_gone(self, name: str) -> bool:
         return self.workspace.get(name, KIND) is None
 
     def is_restored(self, name: str) -> bool:
-        """Tell whether a restore was carried out, and nothing holds its object any more."""
+        """Return whether a restore is applied and has no finalizer."""
         return self.has(name, "Succeeded", "True/Restored") and not self.workspace.must_get(name, KIND)["metadata"].get(
             "finalizers"
         )
 
-    def has(self, name: str, kind: str, wanted: str) -> bool:
+    def has(self, name: str, kind: str, expected: str) -> bool:
         found = self.workspace.get(name, KIND)
-        return found is not None and conditions_of(found).get(kind) == wanted
+        return found is not None and conditions_of(found).get(kind) == expected
 
     def die_at(self, step: int, act: Callable[[], None], is_done: Callable[[], bool]) -> bool:
-        """Do something while an operator works that dies at a step; tell whether it came to that step."""
+        """Perform an action with an operator that kills itself at a step; return whether it reached that step."""
         operator = self.nursery.start(victim=self.workspace.slug, crash_at=step, periods=PERIODS)
         act()
         wait_until(lambda: operator.returncode is not None or is_done(), seconds=30, what=f"step {step}")
@@ -155,14 +155,14 @@ class Agent:
         return ended_by_kill(operator)
 
     def wait(self, operator: ForkedOperator, is_done: Callable[[], bool], *, what: str, seconds: float = 30) -> None:
-        """Wait until the operator has finished what the killed one began."""
+        """Wait until the operator has completed the killed operation."""
         try:
             wait_until(is_done, seconds=seconds, what=what)
         except AssertionError as exc:
             raise AssertionError(f"{exc}; the log ends: {operator.log[-1500:]}") from exc
 
     def check(self, live: str, kept: set[str], *, step: int) -> None:
-        """Fail unless there are these collections and no other, and nobody who was erased is in any."""
+        """Check that exactly these collections exist, none with an erased user."""
         assert self.live == live, f"after a kill at step {step}"
         found = self.workspace.qdrant.get("/collections").json()["result"]["collections"]
         names = {item["name"] for item in found if item["name"].startswith((self.workspace.alias, "agentmemory_scr"))}
@@ -170,14 +170,14 @@ class Agent:
         assert {name: self.count(ERASED, name) for name in names} == dict.fromkeys(names, 0)
 
     def drop(self, restore: str, collection: str) -> None:
-        """Remove a restore that is done, and a collection that is kept for it."""
+        """Delete a completed restore and the collection that is kept for it."""
         self.workspace.delete(restore, KIND)
         wait_until(partial(self.is_gone, restore), seconds=10, what=f"the end of {restore}")
         if collection not in (self.workspace.physical, self.live):
             self.workspace.qdrant.delete(f"/collections/{collection}").raise_for_status()
 
 
-def counting(user: str) -> dict[str, object]:
+def count_query(user: str) -> dict[str, object]:
     return {"exact": True, "filter": {"must": [{"key": "userId", "match": {"value": user}}]}}
 
 
@@ -190,16 +190,16 @@ def agent(workspace: Workspace, nursery: OperatorForks) -> Agent:
 
 
 @contextlib.contextmanager
-def served(agent: Agent) -> Iterator[None]:
-    """Fail where a client saw anything but one whole collection."""
+def check_served(agent: Agent) -> Iterator[None]:
+    """Check that clients were always served by one complete collection."""
     with Reader(agent.workspace) as reader:
         yield
     assert reader.wrong == []
     assert reader.reads > 50
 
 
-def test_a_swap_killed_after_any_call_ends_restored_and_nobody_sees_less(agent: Agent) -> None:
-    with served(agent):
+def test_killed_swap_is_completed(agent: Agent) -> None:
+    with check_served(agent):
         for step in range(2, MOST_STEPS, 2):
             name, previous = f"r{step}", agent.live
             agent.write_since()
@@ -216,16 +216,16 @@ def test_a_swap_killed_after_any_call_ends_restored_and_nobody_sees_less(agent: 
     assert step > 2 * 20
 
 
-def test_a_way_back_killed_after_any_call_ends_where_it_began_and_nobody_sees_less(agent: Agent) -> None:
+def test_killed_rollback_is_completed(agent: Agent) -> None:
     original = agent.workspace.physical
-    with served(agent):
+    with check_served(agent):
         for step in range(2, MOST_STEPS, 2):
             name = f"r{step}"
             with operating(agent.nursery) as operator:
                 agent.restore(name)
                 agent.wait(operator, partial(agent.is_restored, name), what=name)
             restored, is_back = agent.live, partial(agent.has, name, "RolledBack", "True/RolledBack")
-            was_killed = agent.die_at(step, partial(agent.ask_back, name), is_back)
+            was_killed = agent.die_at(step, partial(agent.request_rollback, name), is_back)
             with operating(agent.nursery) as operator:
                 agent.wait(operator, is_back, what=f"the way back killed at {step}")
             agent.check(original, {restored}, step=step)
@@ -237,9 +237,9 @@ def test_a_way_back_killed_after_any_call_ends_where_it_began_and_nobody_sees_le
     assert step > 2 * 5
 
 
-def test_a_restore_that_is_deleted_after_it_was_killed_leaves_no_half_of_itself(agent: Agent) -> None:
+def test_deleted_restore_leaves_nothing_partial(agent: Agent) -> None:
     original, outcomes = agent.workspace.physical, set()
-    with served(agent):
+    with check_served(agent):
         for step in range(2, MOST_STEPS, SPARSE):
             name, before = f"r{step}", agent.live
             agent.write_since()
@@ -258,12 +258,12 @@ def test_a_restore_that_is_deleted_after_it_was_killed_leaves_no_half_of_itself(
     assert outcomes == {False, True}
 
 
-def test_operators_killed_again_and_again_end_a_restore_in_place(agent: Agent) -> None:
-    """It waits for a safety snapshot, so one restore is killed often."""
+def test_in_place_restore_survives_kills(agent: Agent) -> None:
+    """It waits for a safety snapshot, so one restore is killed several times."""
     chance, deaths, name = random.Random(3), 0, "in-place"
     is_restored = partial(agent.is_restored, name)
     agent.restore(name, mode="InPlace")
-    with served(agent):
+    with check_served(agent):
         while agent.die_at(chance.randint(2, 24), lambda: None, is_restored):
             deaths += 1
         with operating(agent.nursery) as operator:

@@ -1,4 +1,4 @@
-"""Another number of shards, in a cluster, under writers and readers, while a peer leaves and the operator is killed."""
+"""Rebuild with more shards in a cluster, under writers and readers, while a peer leaves and the operator is killed."""
 
 import pathlib
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ def peers(tmp_path: pathlib.Path) -> Iterator[DevServer]:
 
 @pytest.fixture
 def agent(control_plane: ControlPlane, namespace: str, peers: DevServer) -> Iterator[Workspace]:
-    """An agent in one shard of one replica."""
+    """Agent in one shard with one replica."""
     made = Workspace(control_plane, namespace, peers.urls[0])
     made.connect()
     sharding = {"shardNumber": 1, "replicationFactor": 1}
@@ -38,11 +38,13 @@ def agent(control_plane: ControlPlane, namespace: str, peers: DevServer) -> Iter
 
 def replicas(agent: Workspace, collection: str) -> list[tuple[int, str]]:
     """Return the shard and state of every replica."""
-    seen = agent.qdrant.get(f"/collections/{collection}/cluster").json()["result"]
-    return sorted((each["shard_id"], each["state"]) for each in (*seen["local_shards"], *seen["remote_shards"]))
+    cluster_info = agent.qdrant.get(f"/collections/{collection}/cluster").json()["result"]
+    return sorted(
+        (each["shard_id"], each["state"]) for each in (*cluster_info["local_shards"], *cluster_info["remote_shards"])
+    )
 
 
-def test_shards_are_rebuilt_and_go_live_with_every_replica_active_and_nothing_lost(
+def test_resharding_survives_peer_and_kill(
     agent: Workspace, control_plane: ControlPlane, peers: DevServer, nursery: OperatorForks, tmp_path: pathlib.Path
 ) -> None:
     target = f"{agent.alias}__2"
@@ -54,7 +56,7 @@ def test_shards_are_rebuilt_and_go_live_with_every_replica_active_and_nothing_lo
         agent.patch(index={"sharding": {"shardNumber": 3, "replicationFactor": 2}})
         wait_until(lambda: target in agent.physicals(), seconds=20, what="the target")
         plant(peers.data_dir, away="3")
-        waits = wait_until(lambda: waiting_for_peer(agent), seconds=40, what="word of the dead replicas")
+        waiting_message = wait_until(lambda: waiting_for_peer(agent), seconds=40, what="word of the dead replicas")
         assert agent.aliases() == {agent.alias: agent.physical}
         operator.kill()
         operator = nursery.start(periods=PERIODS)
@@ -65,12 +67,12 @@ def test_shards_are_rebuilt_and_go_live_with_every_replica_active_and_nothing_lo
         witness.wait_for(20)
         agent.wait_ready(seconds=30)
         witness.check(peers.urls[0], agent.alias)
-    assert "on peer 3 is Dead" in waits
+    assert "on peer 3 is Dead" in waiting_message
     assert states == [(shard, "Active") for shard in (0, 0, 1, 1, 2, 2)]
     assert agent.status()["effective"]["sharding"] == {"shardNumber": 3, "replicationFactor": 2}
 
 
 def waiting_for_peer(agent: Workspace) -> str:
-    """Return what the rebuild says while replicas of its target are dead."""
-    said = str((agent.status().get("rebuild") or {}).get("message"))
-    return said if "Dead" in said else ""
+    """Return the rebuild's message while replicas of its target are dead, else ''."""
+    message = str((agent.status().get("rebuild") or {}).get("message"))
+    return message if "Dead" in message else ""

@@ -1,4 +1,4 @@
-"""Operator and server killed with -9 at every step of a snapshot, of its deletion and of a last one."""
+"""Operator and server are killed with -9 at every step of a snapshot, its deletion and a final snapshot."""
 
 import contextlib
 import pathlib
@@ -30,18 +30,18 @@ def scratch_of(workspace: Workspace) -> list[str]:
     return [item["name"] for item in found if item["name"].startswith("agentmemory_scratch__")]
 
 
-def succeeded(workspace: Workspace, name: str) -> bool:
+def has_succeeded(workspace: Workspace, name: str) -> bool:
     found = workspace.get(name, KIND)
     return found is not None and conditions_of(found).get("Succeeded") == "True/SnapshotTaken"
 
 
-def rests(workspace: Workspace, name: str) -> bool:
-    """Tell whether a snapshot was made and nothing holds its object any more."""
-    return succeeded(workspace, name) and not workspace.must_get(name, KIND)["metadata"].get("finalizers")
+def is_settled(workspace: Workspace, name: str) -> bool:
+    """Return whether a snapshot is taken and its object has no finalizer."""
+    return has_succeeded(workspace, name) and not workspace.must_get(name, KIND)["metadata"].get("finalizers")
 
 
 class Make:
-    """A snapshot, restored beside the agent to prove it."""
+    """Snapshot that is verified by a restore into a scratch collection."""
 
     def prepare(self, workspace: Workspace) -> None:
         workspace.connect()
@@ -53,7 +53,7 @@ class Make:
         workspace.create_snapshot("one")
 
     def is_done(self, workspace: Workspace) -> bool:
-        return rests(workspace, "one")
+        return is_settled(workspace, "one")
 
     def check(self, workspace: Workspace) -> None:
         status = workspace.status("one", KIND)
@@ -64,13 +64,13 @@ class Make:
 
 
 class Remove(Make):
-    """The deletion of a snapshot whose bytes go with it."""
+    """Deletion of a snapshot with its bytes."""
 
     def prepare(self, workspace: Workspace) -> None:
         super().prepare(workspace)
         for name, policy in (("kept", "Retain"), ("one", "Delete")):
             workspace.create_snapshot(name, verify="None", deletionPolicy=policy)
-            wait_until(lambda name=name: succeeded(workspace, name), seconds=20, what=f"the snapshot {name}")
+            wait_until(lambda name=name: has_succeeded(workspace, name), seconds=20, what=f"the snapshot {name}")
 
     def trigger(self, workspace: Workspace) -> None:
         workspace.delete("one", KIND)
@@ -84,7 +84,7 @@ class Remove(Make):
 
 
 class MakeLast(Make):
-    """The deletion of an agent that leaves a last snapshot."""
+    """Deletion of an agent that leaves a final snapshot."""
 
     def prepare(self, workspace: Workspace) -> None:
         workspace.connect()
@@ -96,7 +96,7 @@ class MakeLast(Make):
         workspace.delete()
 
     def is_done(self, workspace: Workspace) -> bool:
-        return workspace.get() is None and all(rests(workspace, name) for name in workspace.names(KIND))
+        return workspace.get() is None and all(is_settled(workspace, name) for name in workspace.names(KIND))
 
     def check(self, workspace: Workspace) -> None:
         (name,) = workspace.names(KIND)
@@ -111,7 +111,7 @@ SCENARIOS = [(Make(), 2 * 6), (Remove(), 2 * 2), (MakeLast(), 2 * 10)]
 
 
 @pytest.mark.parametrize(("scenario", "least_steps"), SCENARIOS, ids=[type(case[0]).__name__ for case in SCENARIOS])
-def test_an_operator_killed_at_any_step_of_a_snapshot_is_finished_by_the_next(
+def test_next_operator_completes_killed_snapshot(
     control_plane: ControlPlane, qdrant_url: str, nursery: OperatorForks, scenario: Scenario, least_steps: int
 ) -> None:
     steps = kill_at_every_step(control_plane, qdrant_url, nursery, scenario)
@@ -120,7 +120,7 @@ def test_an_operator_killed_at_any_step_of_a_snapshot_is_finished_by_the_next(
 
 
 @pytest.mark.parametrize("fault", ["disk-full", "kill"])
-def test_a_server_that_fails_while_it_makes_one_is_asked_again_and_there_is_one_file(
+def test_failed_creation_is_retried_into_one_file(
     control_plane: ControlPlane, nursery: OperatorForks, tmp_path: pathlib.Path, namespace: str, fault: str
 ) -> None:
     port, data = free_port(), tmp_path / "data"
@@ -133,12 +133,12 @@ def test_a_server_that_fails_while_it_makes_one_is_asked_again_and_there_is_one_
         workspace.wait_condition("Progressing", "True/QdrantUnavailable", name="one", of=KIND, seconds=20)
         remove_faults(data)
         with running(start_qdrant(tmp_path, port=port)[0]) if fault == "kill" else contextlib.nullcontext():
-            wait_until(lambda: rests(workspace, "one"), seconds=90, what="the snapshot")
+            wait_until(lambda: is_settled(workspace, "one"), seconds=90, what="the snapshot")
             Make().check(workspace)
             workspace.clean()
 
 
-def test_one_that_is_deleted_while_the_disk_is_full_goes_and_leaves_nothing(
+def test_deletion_with_full_disk_leaves_nothing(
     control_plane: ControlPlane, nursery: OperatorForks, tmp_path: pathlib.Path, namespace: str
 ) -> None:
     program, url = start_qdrant(tmp_path)

@@ -1,4 +1,4 @@
-"""Copies of snapshots while the S3 server or whoever copies is killed at any step, or the storage's disk is full."""
+"""Snapshot copies while the S3 server or the copying process is killed at any step, or the storage's disk is full."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ CONTENT = hashlib.shake_256(b"a snapshot").digest(PART_BYTES + (3 << 20))
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 NAMESPACE, FILE = "agents", "a.snapshot"
 SECRETS = FakeSecrets({(NAMESPACE, "s3", "access-key-id"): KEY.id, (NAMESPACE, "s3", "secret-access-key"): KEY.secret})
-# Uploads left a day ago, the object, uploads of it, begun, two parts, put together, read back.
+# Old uploads, the object, its uploads, start, two parts, completion, verification.
 CALLS = ["uploads", "head", "uploads", "begin", "part", "part", "complete", "get"]
 EVERY_CALL = [(number, moment) for number in range(len(CALLS)) for moment in ("before", "after")]
 
@@ -61,7 +61,7 @@ def location_in(storage: S3Storage) -> dict[str, str]:
 
 
 async def send(url: str) -> None:
-    """Copy the file as a pass does."""
+    """Copy the file like a pass."""
     storage = storage_at(url)
     source = FileServer(CONTENT)
     file = ServerFile(store=source, physical="a", name=FILE, size=len(CONTENT), sha256=SHA256)  # type: ignore[arg-type]
@@ -74,7 +74,7 @@ def send_in_a_process(url: str) -> None:
 
 
 async def assert_whole_and_nothing_else(server: S3Server) -> None:
-    """Pass when the copy is right, and nothing unfinished is left beside it."""
+    """Check the copy, and that no unfinished upload remains."""
     storage = storage_at(server.url)
     copies = Copies(Storages(SECRETS, S3Objects))
     known = await copies.check(parse_location(location_in(storage)), namespace=NAMESPACE)
@@ -85,19 +85,19 @@ async def assert_whole_and_nothing_else(server: S3Server) -> None:
 
 
 async def assert_right_or_not_there(server: S3Server) -> None:
-    """Pass when what is there is what was to come."""
+    """Check that the copy is correct or missing."""
     copies = Copies(Storages(SECRETS, S3Objects))
     with contextlib.suppress(SpecInvalid):
         await copies.check(parse_location(location_in(storage_at(server.url))), namespace=NAMESPACE)
 
 
-async def test_a_copy_makes_the_calls_that_are_enumerated_here(proxy: StorageProxy) -> None:
+async def test_copy_makes_the_listed_calls(proxy: StorageProxy) -> None:
     await send(proxy.url)
     assert proxy.steps == CALLS
 
 
 @pytest.mark.parametrize(("number", "moment"), EVERY_CALL)
-async def test_a_storage_killed_at_any_call_has_the_whole_copy_after_the_next_attempt(
+async def test_copy_survives_storage_kill_at_any_call(
     server: S3Server, proxy: StorageProxy, number: int, moment: Moment
 ) -> None:
     def kill_there(call: int, when: Moment) -> None:
@@ -105,7 +105,7 @@ async def test_a_storage_killed_at_any_call_has_the_whole_copy_after_the_next_at
             server.kill()
 
     proxy.at = kill_there
-    # The answer that it was about to give may still come through.
+    # The response in progress may still arrive.
     with contextlib.suppress(StorageUnavailable):
         await send(proxy.url)
     proxy.at = lambda call, when: None
@@ -116,7 +116,7 @@ async def test_a_storage_killed_at_any_call_has_the_whole_copy_after_the_next_at
 
 
 @pytest.mark.parametrize(("number", "moment"), EVERY_CALL)
-async def test_whoever_copies_and_is_killed_at_any_call_is_followed_by_one_who_finishes(
+async def test_next_process_completes_killed_copy(
     server: S3Server, proxy: StorageProxy, number: int, moment: Moment
 ) -> None:
     process = multiprocessing.get_context("spawn").Process(target=send_in_a_process, args=(proxy.url,), daemon=True)
@@ -129,7 +129,7 @@ async def test_whoever_copies_and_is_killed_at_any_call_is_followed_by_one_who_f
 
     proxy.at = kill_there
     process.start()
-    # Of two who wait for a process, one is told nothing of how it ended.
+    # If two threads wait for a process, only one gets its exit code.
     await asyncio.to_thread(is_killed.wait, 60)
     assert process.exitcode == -signal.SIGKILL
     proxy.at = lambda call, when: None
@@ -145,9 +145,7 @@ def _kill(process: BaseProcess) -> None:
 
 
 @pytest.mark.parametrize("largest_file", [PART_BYTES // 2, PART_BYTES + 1], ids=["at a part", "at the whole"])
-async def test_a_storage_whose_disk_is_full_keeps_nothing_and_has_the_copy_once_there_is_room(
-    server: S3Server, largest_file: int
-) -> None:
+async def test_full_storage_keeps_nothing_until_retried(server: S3Server, largest_file: int) -> None:
     server.kill()
     server.start(largest_file=largest_file)
     with pytest.raises(StorageUnavailable):

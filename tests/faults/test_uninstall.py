@@ -1,4 +1,4 @@
-"""Uninstalls in any order, on a cluster with its controllers: all of ours ends, nothing that is to stay is lost."""
+"""Uninstalls in any order, on a cluster with its controllers: our objects are removed, retained data is not lost."""
 
 import json
 import pathlib
@@ -32,25 +32,27 @@ UNANSWERED = (
 
 @pytest.fixture(scope="module")
 def control_plane() -> Iterator[ControlPlane]:
-    """A cluster of its own, whose definitions come and go, with the controllers that end things."""
+    """Cluster of this module, whose definitions are deleted and recreated, with controllers that finish deletions."""
     with ControlPlane(find_built()) as started:
         started.start_controllers(find_built(CONTROLLERS))
         yield started
 
 
 class Installed:
-    """An installation with an agent that keeps its memories, one that goes, and snapshots of both."""
+    """Installation with an agent that retains its memories, one that deletes them, and snapshots of both."""
 
     def __init__(self, workspace: Workspace, folder: pathlib.Path) -> None:
         self.workspace, self.folder = workspace, folder
         self.plane = workspace.control_plane
         self.catalogue = folder / "catalogue.json"
-        self.gone = Workspace(self.plane, workspace.namespace, workspace.qdrant_url, claims=f"{workspace.slug}-gone")
+        self.deleting = Workspace(
+            self.plane, workspace.namespace, workspace.qdrant_url, claims=f"{workspace.slug}-gone"
+        )
         self.operator = self.start()
 
     def start(self) -> Program:
         """Install, and start the operator with the account of the manifests."""
-        until_namespace_is_gone(self.plane, NAMESPACE)
+        wait_namespace_deleted(self.plane, NAMESPACE)
         install(self.plane)
         operator = container_of("agentmemory-operator").start(
             self.plane, self.folder, *OPERATOR_NAMESPACE_FLAGS, ports=container_of("agentmemory-operator").free_ports()
@@ -59,18 +61,18 @@ class Installed:
         return operator
 
     def fill(self) -> None:
-        """Make the objects."""
+        """Create the objects."""
         here = self.workspace
         create_secret(here, KEY["name"], **{KEY["key"]: "secret"})
         here.connect(apiKeySecretRef=KEY)
         here.create()
-        self.gone.create("gone", deletionPolicy="Delete", annotations=confirm_delete(self.gone.alias))
-        for one, name in ((here, "memory"), (self.gone, "gone")):
+        self.deleting.create("gone", deletionPolicy="Delete", annotations=confirm_delete(self.deleting.alias))
+        for one, name in ((here, "memory"), (self.deleting, "gone")):
             one.wait_ready(name, seconds=20)
             one.store_points(MEMORIES)
         here.create_snapshot("kept", verify="None")
         here.create_snapshot("taken", verify="None", deletionPolicy="Delete")
-        self.gone.create_snapshot("last", of="gone", verify="None")
+        self.deleting.create_snapshot("last", of="gone", verify="None")
         for name in ("kept", "taken", "last"):
             here.wait_condition("Succeeded", "True/SnapshotTaken", name=name, of="MemorySnapshot", seconds=20)
         held = lambda: here.must_get("taken", "MemorySnapshot")["metadata"].get("finalizers")  # noqa: E731
@@ -82,7 +84,7 @@ class Installed:
         return status["physical"], status["name"]
 
     def do(self, step: str) -> None:
-        """Take one step of an uninstall as people type it; what is gone already is no matter here."""
+        """Perform one step of an uninstall; missing objects are ignored."""
         here, kubectl = self.workspace, self.plane.kubectl
         match step:
             case "objects":
@@ -102,7 +104,7 @@ class Installed:
                 wait_until(lambda: not self.objects(), seconds=60, what="the end of every object")
 
     def objects(self) -> list[dict[str, Any]]:
-        """Return our objects in the namespace; those of a kind that is gone are gone."""
+        """Return our objects in the namespace; none of a kind whose definition is deleted."""
         here = self.workspace
         answers = [self.plane.http.get(here.path(kind)) for kind in PLURALS]
         return [
@@ -110,18 +112,18 @@ class Installed:
         ]
 
     def uninstall(self, *options: str) -> tuple[int, str]:
-        """Run the verb; return its exit status and what it said."""
+        """Run the verb; return its exit status and output."""
         file = self.folder / f"catalogue-{len(list(self.folder.glob('catalogue*')))}.json"
         named = () if "--catalogue" in options else ("--catalogue", str(file))
         code, output, errors = run_command(self.plane, "uninstall", *named, *options)
         return code, output + errors
 
     def check_ended(self, *, namespace: bool) -> None:
-        """Fail unless everything of ours is gone, and the namespace where it was to go."""
+        """Check that our objects are deleted, and the namespace if it was to be deleted."""
         assert [item for item in self._definitions() if "agentmemory.dev" in item] == []
-        until_namespace_is_gone(self.plane, NAMESPACE)
+        wait_namespace_deleted(self.plane, NAMESPACE)
         if namespace:
-            until_namespace_is_gone(self.plane, self.workspace.namespace)
+            wait_namespace_deleted(self.plane, self.workspace.namespace)
 
     def _definitions(self) -> list[str]:
         items = check_success(self.plane.http.get(DEFINITIONS)).json()["items"]
@@ -135,17 +137,17 @@ class Installed:
         if self.plane.http.get(f"/api/v1/namespaces/{here.namespace}/secrets/{KEY['name']}").status_code == 404:
             create_secret(here, KEY["name"], **{KEY["key"]: "secret"})
         for command in read_commands("install.md", "Install again from a catalogue")[:4]:
-            said = command.replace("catalogue.json", str(self.catalogue))
-            wait_until(lambda said=said: succeeds(self.plane, said), seconds=20, what=said)
+            output = command.replace("catalogue.json", str(self.catalogue))
+            wait_until(lambda output=output: succeeds(self.plane, output), seconds=20, what=output)
         self.operator = self.start()
 
     def reachable(self, file: tuple[str, str]) -> bool:
-        """Tell whether Qdrant gives a snapshot's file out."""
+        """Return whether Qdrant lists a snapshot's file."""
         answer = self.workspace.qdrant.get(f"/collections/{file[0]}/snapshots")
         return answer.status_code == 200 and file[1] in [one["name"] for one in answer.json()["result"]]
 
 
-def as_here(command: str) -> str:
+def localize(command: str) -> str:
     """Return a command of a page with the program of this environment."""
     return command.replace("agentmemory ", f"{pathlib.Path(sys.executable).parent}/agentmemory ", 1)
 
@@ -158,8 +160,8 @@ def succeeds(plane: ControlPlane, command: str) -> bool:
     return True
 
 
-def until_namespace_is_gone(plane: ControlPlane, name: str) -> None:
-    """Wait for the end of a namespace that is on its way out; there may be none."""
+def wait_namespace_deleted(plane: ControlPlane, name: str) -> None:
+    """Wait until a namespace is not terminating any more, or does not exist."""
 
     def is_gone() -> bool:
         found = plane.http.get(f"/api/v1/namespaces/{name}")
@@ -178,11 +180,11 @@ def world(control_plane: ControlPlane, qdrant_url: str, tmp_path: pathlib.Path) 
         made.operator.kill()
     made.do("operator")
     workspace.clean()
-    made.gone.qdrant.close()
+    made.deleting.qdrant.close()
 
 
-# Each of the five first, and the operator before and after each of the others. "let go": what waited for an operator
-# that works waits no longer.
+# Each of the five steps first, and the operator before and after each of the others. "let go" waits until a running
+# operator has released the objects.
 ORDERS: dict[str, tuple[str, ...]] = {
     "objects first": ("objects", "let go", "operator", "definitions", "namespace", "connection"),
     "operator first": ("operator", "definitions", "objects", "connection", "namespace"),
@@ -196,17 +198,15 @@ ORDERS: dict[str, tuple[str, ...]] = {
 
 
 @pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
-def test_whatever_goes_first_all_of_it_ends_and_what_was_to_stay_comes_back(
-    world: Installed, order: tuple[str, ...]
-) -> None:
+def test_any_order_removes_all_and_is_restorable(world: Installed, order: tuple[str, ...]) -> None:
     kept, last = world.file_of("kept"), world.file_of("last")
     assert world.uninstall("--dry-run", "--catalogue", str(world.catalogue))[0] == 0
 
     for step in order:
         world.do(step)
-    code, said = world.uninstall("--yes", "--release")
+    code, output = world.uninstall("--yes", "--release")
 
-    assert code == 0, said
+    assert code == 0, output
     world.check_ended(namespace=True)
     world.install_again()
     here = world.workspace
@@ -218,28 +218,28 @@ def test_whatever_goes_first_all_of_it_ends_and_what_was_to_stay_comes_back(
         assert world.file_of(name) == {"kept": kept, "last": last}[name], "found again, and not made again"
 
 
-def listed(file: pathlib.Path, kind: str) -> set[str]:
+def list_catalogue(file: pathlib.Path, kind: str) -> set[str]:
     """Return the names of a kind's objects in a catalogue."""
     return {one["metadata"]["name"] for one in json.loads(file.read_text())["items"] if one["kind"] == kind}
 
 
-def test_by_the_page_the_operator_does_what_the_policies_say_and_the_rest_stays(world: Installed) -> None:
+def test_documented_uninstall_follows_policies(world: Installed) -> None:
     here, taken, last = world.workspace, world.file_of("taken"), world.file_of("last")
     assert world.uninstall() == (2, UNANSWERED), "nobody was asked, and nothing was done"
-    code, said = world.uninstall("--yes", "--release")
-    assert (code, "stop it first" in said) == (1, True)
+    code, output = world.uninstall("--yes", "--release")
+    assert (code, "stop it first" in output) == (1, True)
     assert len(here.names("MemorySnapshot")) == 3
 
     shown, _, remove = read_commands("install.md", "Uninstall")
-    shell(world.plane, as_here(shown).replace("catalogue.json", str(world.catalogue)))
+    shell(world.plane, localize(shown).replace("catalogue.json", str(world.catalogue)))
     after = world.folder / "after.json"
-    code, said = world.uninstall("--yes", "--catalogue", str(after))
+    code, output = world.uninstall("--yes", "--catalogue", str(after))
 
-    assert code == 0, said
+    assert code == 0, output
     assert (world.reachable(taken), world.reachable(last)) == (False, True)
-    assert here.physicals() == sorted([here.physical, world.gone.physical]), "one of them is a placeholder"
-    assert listed(world.catalogue, "MemorySnapshot") == {"kept", "taken", "last"}
-    assert listed(after, "MemorySnapshot") == {"kept", "last"}
+    assert here.physicals() == sorted([here.physical, world.deleting.physical]), "one of them is a placeholder"
+    assert list_catalogue(world.catalogue, "MemorySnapshot") == {"kept", "taken", "last"}
+    assert list_catalogue(after, "MemorySnapshot") == {"kept", "last"}
     world.operator.stop()
     shell(world.plane, remove)
     world.check_ended(namespace=False)
@@ -250,21 +250,22 @@ def test_by_the_page_the_operator_does_what_the_policies_say_and_the_rest_stays(
     here.wait_condition("Succeeded", "True/Restored", name="undo", of="MemoryRestore", seconds=40)
 
 
-def test_where_an_operator_ended_before_the_placeholder_the_next_one_puts_the_file_in_reach(world: Installed) -> None:
+def test_next_operator_recovers_missing_placeholder(world: Installed) -> None:
+    """The operator ended before it created the placeholder of a snapshot's file."""
     here, last = world.workspace, world.file_of("last")
     world.operator.kill()
     here.delete("gone")
-    check_success(here.qdrant.delete(f"/collections/{world.gone.physical}"))
+    check_success(here.qdrant.delete(f"/collections/{world.deleting.physical}"))
     assert not world.reachable(last)
 
-    # Beside both that are to go, a snapshot that ended just before the operator: its finalizer goes some seconds later.
+    # In addition to both deleted objects: a snapshot that completed just before the kill still has its finalizer.
     held = [one for one in world.objects() if one["metadata"].get("finalizers")]
     assert {"gone", "taken"} <= {one["metadata"]["name"] for one in held}
-    code, said = world.uninstall("--yes")
-    assert (code, f"{len(held)} objects wait for an operator" in said, "--release" in said) == (1, True, True)
-    code, said = world.uninstall("--yes", "--release", "--catalogue", str(world.catalogue))
+    code, output = world.uninstall("--yes")
+    assert (code, f"{len(held)} objects wait for an operator" in output, "--release" in output) == (1, True, True)
+    code, output = world.uninstall("--yes", "--release", "--catalogue", str(world.catalogue))
 
-    assert code == 0, said
+    assert code == 0, output
     world.do("operator")
     world.check_ended(namespace=False)
     world.install_again()
@@ -272,20 +273,20 @@ def test_where_an_operator_ended_before_the_placeholder_the_next_one_puts_the_fi
     here.wait_condition("Stalled", "True/CollectionLost", name="gone", seconds=20)
 
 
-def test_without_a_catalogue_a_file_is_brought_into_reach_by_hand(world: Installed) -> None:
+def test_file_is_restorable_without_catalogue(world: Installed) -> None:
     here, last = world.workspace, world.file_of("last")
     world.operator.kill()
-    check_success(here.qdrant.delete(f"/collections/{world.gone.physical}"))
+    check_success(here.qdrant.delete(f"/collections/{world.deleting.physical}"))
 
     for command in read_commands("install.md", "Install again from a catalogue")[-2:]:
-        said = command.replace("http://127.0.0.1:6333", here.qdrant_url)
-        answer = shell(world.plane, said.replace("agent_memory_support-bot__1", world.gone.physical))
+        output = command.replace("http://127.0.0.1:6333", here.qdrant_url)
+        answer = shell(world.plane, output.replace("agent_memory_support-bot__1", world.deleting.physical))
 
     assert last[1] in answer
 
 
-def test_the_roles_for_teams_are_taken_into_kubernetes_own(control_plane: ControlPlane) -> None:
-    until_namespace_is_gone(control_plane, NAMESPACE)
+def test_team_roles_are_aggregated(control_plane: ControlPlane) -> None:
+    wait_namespace_deleted(control_plane, NAMESPACE)
     install(control_plane)
 
     def groups(role: str) -> set[str]:

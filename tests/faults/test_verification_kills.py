@@ -1,4 +1,4 @@
-"""The operator killed at every call of a verification: the next start leaves no scratch collection, and proves it."""
+"""The operator is killed at every call of a verification: the next start deletes the scratch data and completes it."""
 
 import contextlib
 import itertools
@@ -25,12 +25,12 @@ from tests.support.web.http_server import serve
 
 pytestmark = pytest.mark.faults
 
-MOST_CALLS = 60
+MAX_CALLS = 60
 
 
 @dataclass
 class Process:
-    """Dies before or after one chosen call of any of its stores; every later call fails."""
+    """Process that dies before or after one chosen call of any of its stores; every later call fails."""
 
     at: int
     moment: Moment
@@ -49,14 +49,14 @@ class _Dying:
     unmeasured: frozenset[str] = field(default_factory=lambda: frozenset({"download", "close"}))
 
     def __getattr__(self, name: str) -> Any:
-        made = getattr(self.store, name)
-        return made if name in self.unmeasured else lambda *args, **more: self._call(made, *args, **more)
+        method = getattr(self.store, name)
+        return method if name in self.unmeasured else lambda *args, **more: self._call(method, *args, **more)
 
-    async def _call(self, made: Any, *args: Any, **more: Any) -> Any:
+    async def _call(self, method: Any, *args: Any, **more: Any) -> Any:
         number, self.process.calls = self.process.calls, self.process.calls + 1
         if number > self.process.at or (number == self.process.at and self.process.moment == "before"):
             raise StoreUnavailable("the process died")
-        answer = await made(*args, **more)
+        answer = await method(*args, **more)
         if number == self.process.at:
             raise OutcomeUnknown("the process died")
         return answer
@@ -98,12 +98,10 @@ async def snapshot(world: World, server: Server) -> ComparedSnapshot:
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-async def test_killed_at_any_call_it_leaves_no_scratch_and_is_proven_by_the_next(
-    agent: tuple[World, Server], moment: Moment
-) -> None:
+async def test_killed_verification_is_completed(agent: tuple[World, Server], moment: Moment) -> None:
     world, server = agent
     subject = await snapshot(world, server)
-    left_once = False
+    has_left_scratch = False
 
     for at in itertools.count():
         process = Process(at, moment)
@@ -111,9 +109,9 @@ async def test_killed_at_any_call_it_leaves_no_scratch_and_is_proven_by_the_next
             await new_process().verify(subject, "Full", process.over(server))
         if process.calls <= at:
             break
-        assert at < MOST_CALLS
+        assert at < MAX_CALLS
         found = await server.snapshots.collections()
-        left_once = left_once or any(name.startswith(SCRATCH_PREFIX) for name in found)
+        has_left_scratch = has_left_scratch or any(name.startswith(SCRATCH_PREFIX) for name in found)
 
         following = new_process()
         await following.scratch.sweep(server)
@@ -121,18 +119,18 @@ async def test_killed_at_any_call_it_leaves_no_scratch_and_is_proven_by_the_next
         verdict = await following.verify(subject, "Full", server)
         assert verdict.reason == "Verified", f"killed {moment} call {at}: {verdict.message}"
 
-    assert left_once
+    assert has_left_scratch
     assert at > 10
 
 
 @pytest.mark.parametrize("fault", ["never-ends", "disk-full"])
-async def test_a_recover_that_never_ends_or_fills_the_disk_is_tried_again_then_told_and_leaves_nothing(
+async def test_failed_recovery_is_retried_then_reported(
     agent: tuple[World, Server], own_qdrant: str, folder: pathlib.Path, fault: str
 ) -> None:
     world, server = agent
     subject, verification = await snapshot(world, server), new_process()
     plant(folder, recover=fault)
-    # Long enough for a busy server to begin the recovery, which is what never ends.
+    # Long enough for a busy server to start the recovery, which never ends.
     async with open_server(own_qdrant, deadline_s=2.0) as impatient:
         for _ in range(2):
             with pytest.raises(StoreUnavailable):

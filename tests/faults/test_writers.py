@@ -1,4 +1,4 @@
-"""A thousand writers of one key over three API processes; docs/writing.md has the figures."""
+"""A thousand writers of one key over three API processes; the figures are in docs/writing.md."""
 
 import contextlib
 import pathlib
@@ -18,8 +18,8 @@ from tests.support.spec.documents import CLUSTER_ID, agent_document
 from tests.support.web.api_stack import create_collection, dev_qdrant
 
 PROCESSES = 3
-# Under way at a time, over all processes.
-AT_ONCE = 48
+# Concurrent writers, over all processes.
+CONCURRENCY = 48
 AGENT = agent_document("brain", preset="brain", index={"keyword": {"enabled": False}})
 CONNECTION = {
     "apiVersion": "agentmemory.dev/v1alpha1",
@@ -57,7 +57,7 @@ def api_processes(folder: pathlib.Path) -> Iterator[list[httpx.Client]]:
 
 
 def write_at_once(clients: list[httpx.Client], writers: int) -> tuple[list[dict[str, Any]], float]:
-    """Let that many write one key; return what each was answered, and the seconds it took in all."""
+    """Let all writers write one key; return their responses and the total seconds."""
 
     def write(number: int) -> dict[str, Any]:
         body = {"user_id": "u", "type": "fact", "key": "k", "content": f"v{number}", "author": f"a{number % 7}"}
@@ -68,13 +68,13 @@ def write_at_once(clients: list[httpx.Client], writers: int) -> tuple[list[dict[
         return answered
 
     started_s = time.monotonic()
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with ThreadPoolExecutor(CONCURRENCY) as pool:
         answers = list(pool.map(write, range(writers)))
     return answers, time.monotonic() - started_s
 
 
 def check_chain(client: httpx.Client, answers: list[dict[str, Any]]) -> None:
-    """Check that what was stored is one chain with one head, each version in it once, as each writer was told."""
+    """Check that the stored versions are one chain with one head, and match the responses."""
     rows: dict[str, Any] = {}
     cursor: dict[str, str] = {}
     while True:
@@ -86,13 +86,13 @@ def check_chain(client: httpx.Client, answers: list[dict[str, Any]]) -> None:
         cursor = {"cursor": page["next_cursor"]}
     heads = [row for row in rows.values() if row["superseded_by"] is None]
     assert len(heads) == 1
-    at, chain = heads[0], [heads[0]["id"]]
-    while at["supersedes"] is not None:
-        before = rows[at["supersedes"]]
-        assert before["superseded_by"] == at["id"]
-        assert before["valid_to"] == at["valid_from"]
-        chain.append(before["id"])
-        at = before
+    row_, chain = heads[0], [heads[0]["id"]]
+    while row_["supersedes"] is not None:
+        predecessor = rows[row_["supersedes"]]
+        assert predecessor["superseded_by"] == row_["id"]
+        assert predecessor["valid_to"] == row_["valid_from"]
+        chain.append(predecessor["id"])
+        row_ = predecessor
     assert len(chain) == len(set(chain)) == len(rows) == len(answers)
     assert {answer["id"]: answer["supersedes"] for answer in answers} == {
         row["id"]: row["supersedes"] for row in rows.values()
@@ -103,7 +103,7 @@ def check_chain(client: httpx.Client, answers: list[dict[str, Any]]) -> None:
 pytestmark = pytest.mark.faults
 
 
-def test_a_thousand_writers_of_one_key_leave_one_unbroken_chain(tmp_path: pathlib.Path) -> None:
+def test_thousand_writers_leave_one_chain(tmp_path: pathlib.Path) -> None:
     with api_processes(tmp_path) as clients:
         answers, took_s = write_at_once(clients, 1000)
 

@@ -1,6 +1,6 @@
-"""Keys of zones under load: replaced, wrapped again, lost, brought back, destroyed, while API processes are killed.
+"""Keys of zones under load: replaced, rewrapped, lost, restored and destroyed, while API processes are killed.
 
-What was acknowledged is read with its text at every moment at which its keys are there; what was forgotten, never.
+Invariant: acknowledged memories are readable whenever their keys are available; forgotten ones never.
 """
 
 import asyncio
@@ -42,19 +42,19 @@ from tests.support.zones import FakeWrapping, new_wrapping_key
 SLUG = "zoned"
 RING = Ring("agents", SLUG)
 USERS = [f"user-{number}" for number in range(9)]
-# Users who are forgotten while others write for them; what readers read is none of theirs.
-GONE = [f"gone-{number}" for number in range(3)]
+# Users who are forgotten during writes for them; readers do not read their memories.
+FORGOTTEN_USERS = [f"gone-{number}" for number in range(3)]
 PROCESSES, WRITERS, READERS = 2, 3, 3
 PATH = f"/v1/agents/{SLUG}"
 
 
 @dataclass(slots=True)
 class Place:
-    """Where the processes find their objects and keys, which whoever runs them changes.
+    """Folder in which the processes find their objects and keys.
 
     Attributes:
-        wrapping: the values of the wrapping key in force, and of the one before.
-        rotated: the time before which keys are replaced.
+        wrapping: Values of the current wrapping key and of the previous one.
+        rotated: Time before which keys are replaced.
     """
 
     folder: pathlib.Path
@@ -72,7 +72,7 @@ class Place:
         return agent_document(SLUG, zones=zones)
 
     def declare(self) -> None:
-        """Write the objects down, whole."""
+        """Write the manifests atomically."""
         values = dict(zip(("key", "key.previous"), self.wrapping, strict=False))
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "zone-key", "namespace": "agents"}}
         documents = [connection_document(), self.document(), secret | {"stringData": values}]
@@ -81,8 +81,8 @@ class Place:
         new.replace(self.folder / "manifests" / "all.yaml")
 
     def rotate_data_keys(self) -> None:
-        """Have all keys replaced that there are."""
-        # Times in objects are whole seconds.
+        """Request the replacement of all existing keys."""
+        # Times in objects have a resolution of 1 s.
         time.sleep(1.0)
         self.rotated = render_second(time.time())
         self.declare()
@@ -90,7 +90,7 @@ class Place:
     def rotate_wrapping_key(self) -> None:
         self.wrapping = [new_wrapping_key(), *self.wrapping[:1]]
         self.declare()
-        # The operator begins when the API has it; a replica that lacks a key reads the Secret again once a second.
+        # The operator starts once the API has the key; a replica that lacks a key rereads the Secret once a second.
         time.sleep(2.0)
 
     def keys(self) -> WrappingKeys:
@@ -98,11 +98,11 @@ class Place:
         return parse_wrapping_keys(current, previous, secret="agents/zone-key", key="key")
 
     def rewrap(self, shards: FileKeyShards | None = None) -> Census:
-        """Bring all data keys under the wrapping key in force, as the operator does."""
+        """Rewrap all data keys under the current wrapping key, like the operator."""
         return asyncio.run(rewrap(shards or FileKeyShards(self.data), RING, self.keys()))
 
-    def fill_the_first_shard(self) -> None:
-        """Make keys of so many other users that those of the load lie in several shards."""
+    def fill_first_shard(self) -> None:
+        """Create keys of other users until the keys of the load need several shards."""
         wrapping = FakeWrapping(self.keys())
 
         async def make() -> None:
@@ -116,7 +116,7 @@ class Place:
         return sorted(self.data.glob("zone-keys/*/*.json"))
 
     def fingerprints(self) -> set[str]:
-        """Return those of the wrapping keys that data keys are under."""
+        """Return the fingerprints of the wrapping keys in use."""
 
         async def found() -> set[str]:
             shards = FileKeyShards(self.data)
@@ -127,20 +127,20 @@ class Place:
         return asyncio.run(found())
 
     def points(self, filter_: dict[str, Any] | None = None) -> list[dict[str, Any]]:
-        """Return the points as they lie."""
+        """Return the stored points."""
         body = {"limit": 10_000, "with_payload": True, "with_vector": True, "filter": filter_ or {}}
         answer = httpx.post(f"{self.qdrant_url}/collections/{alias_of(SLUG)}/points/scroll", json=body, timeout=30)
         found: list[dict[str, Any]] = answer.json()["result"]["points"]
         return found
 
     def sealed_before(self) -> int:
-        """Return how many memories are under keys that are to be replaced."""
+        """Count the memories under keys that are to be replaced."""
         before_ms = parse_time(self.rotated)
         return sum(point["payload"].get("keyMadeAt", before_ms) < before_ms for point in self.points())
 
 
 class MortalShards(FileKeyShards):
-    """Shards of a process that is killed once it has written one."""
+    """Shards of a process that is killed after it has written one."""
 
     async def write(self, shard: Shard) -> str:
         await super().write(shard)
@@ -152,18 +152,18 @@ class Load:
     """Writers and readers of all processes.
 
     Attributes:
-        acknowledged: the text and user of each memory that a writer was told is stored.
-        of_the_gone: the same of users who are forgotten.
-        wrong: what no reader should have seen.
-        are_there: set while the keys are where they belong.
+        acknowledged: Text and user of each acknowledged memory.
+        of_forgotten: The same for users who are forgotten.
+        wrong: Invalid results of reads and writes.
+        has_keys: Set while the keys are available.
     """
 
     urls: list[str]
     acknowledged: dict[str, tuple[str, str]] = field(default_factory=dict)
-    of_the_gone: dict[str, tuple[str, str]] = field(default_factory=dict)
+    of_forgotten: dict[str, tuple[str, str]] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
     outcomes: Counter[str] = field(default_factory=Counter)
-    are_there: threading.Event = field(default_factory=threading.Event)
+    has_keys: threading.Event = field(default_factory=threading.Event)
     is_over: threading.Event = field(default_factory=threading.Event)
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
@@ -172,7 +172,7 @@ class Load:
             while not self.is_over.is_set():
                 number = next(self.numbers)
                 with contextlib.suppress(httpx.TransportError):
-                    self.store(client, random.choice(self.urls), random.choice([*USERS, *GONE]), number)
+                    self.store(client, random.choice(self.urls), random.choice([*USERS, *FORGOTTEN_USERS]), number)
                 time.sleep(0.01)
 
     def store(self, client: httpx.Client, url: str, user: str, number: int) -> httpx.Response:
@@ -181,7 +181,7 @@ class Load:
         answer = client.post(f"{url}{PATH}/memories", json=body)
         self.outcomes[f"write {answer.status_code}"] += 1
         if answer.status_code == 201:
-            stored = self.of_the_gone if user in GONE else self.acknowledged
+            stored = self.of_forgotten if user in FORGOTTEN_USERS else self.acknowledged
             stored[answer.json()["id"]] = text, user
         elif answer.status_code not in (503, 504):
             self.wrong.append(f"write: {answer.status_code} {answer.text[:200]}")
@@ -197,9 +197,9 @@ class Load:
                 time.sleep(0.01)
 
     def check(self, client: httpx.Client, url: str, memory_id: str) -> None:
-        """Read a memory; note it where that is not what was stored."""
+        """Read a memory and record a wrong content."""
         text, user = self.acknowledged[memory_id]
-        were_there = self.are_there.is_set()
+        had_keys = self.has_keys.is_set()
         answer = client.get(f"{url}{PATH}/memories/{memory_id}", params={"user_id": user})
         if answer.status_code == 503:
             self.outcomes["read 503"] += 1
@@ -207,17 +207,17 @@ class Load:
         found = answer.json() if answer.status_code == 200 else {}
         is_locked = bool(found.get("locked"))
         self.outcomes["locked" if is_locked else "read"] += 1
-        may_be_locked = not (were_there and self.are_there.is_set())
+        may_be_locked = not (had_keys and self.has_keys.is_set())
         if found.get("content") != text and not (is_locked and may_be_locked):
             self.wrong.append(f"read: {answer.status_code}, locked: {is_locked}, {text!r}")
 
 
 @dataclass(frozen=True, slots=True)
 class Processes:
-    """API processes, and where each listens.
+    """API processes and their URLs.
 
     Attributes:
-        starting: threads that outlive the processes: those would end with whoever started them.
+        starting: Threads that outlive the processes, which would end with the thread that started them.
     """
 
     programs: list[Program]
@@ -225,7 +225,7 @@ class Processes:
     starting: ThreadPoolExecutor
 
     def restart(self, *numbers: int) -> None:
-        """Kill processes where they are, and start them again."""
+        """Kill processes and restart them."""
         programs = [self.programs[number] for number in numbers]
         for program in programs:
             program.kill()
@@ -234,17 +234,17 @@ class Processes:
 
 @contextlib.contextmanager
 def under_load(processes: Processes) -> Iterator[Load]:
-    """Write and read all the time."""
+    """Write and read continuously."""
     load = Load(processes.urls)
-    load.are_there.set()
+    load.has_keys.set()
     with ThreadPoolExecutor(WRITERS + READERS) as pool:
         running_ = [pool.submit(load.write) for _ in range(WRITERS)] + [pool.submit(load.read) for _ in range(READERS)]
         try:
             yield load
         finally:
             load.is_over.set()
-        for one in running_:
-            one.result()
+        for future in running_:
+            future.result()
 
 
 @contextlib.contextmanager
@@ -253,7 +253,7 @@ def api_processes(place: Place) -> Iterator[Processes]:
     (place.folder / "manifests").mkdir()
     place.data.mkdir()
     place.declare()
-    place.fill_the_first_shard()
+    place.fill_first_shard()
     create_collection(place.qdrant_url, place.document())
     environment = {"QDRANT_URL": place.qdrant_url, "AGENTMEMORY_CLUSTER_ID": CLUSTER_ID}
     folders = ("--manifests", str(place.folder / "manifests"), "--data", str(place.data))
@@ -288,7 +288,7 @@ def place(tmp_path: pathlib.Path) -> Iterator[Place]:
         yield Place(tmp_path, url)
 
 
-def test_nothing_acknowledged_is_lost_whatever_happens_to_keys_and_processes(place: Place) -> None:
+def test_key_faults_and_kills_lose_nothing(place: Place) -> None:
     with api_processes(place) as processes, under_load(processes) as load:
         time.sleep(PAUSE_S)
         place.rotate_data_keys()
@@ -297,24 +297,24 @@ def test_nothing_acknowledged_is_lost_whatever_happens_to_keys_and_processes(pla
         place.rotate_wrapping_key()
         assert rewrap_killed_at_each_write(place, processes) > 3
         place.rotate_data_keys()
-        # Each has the new wrapping key from its start on; what was made under the one before is found now.
+        # Each process starts with the new wrapping key; keys under the previous one are found now.
         processes.restart(0, 1)
         place.rewrap()
         place.wrapping = place.wrapping[:1]
         place.declare()
         assert len(place.fingerprints()) == 1
 
-        lose_the_keys_for_a_while(place, load, processes)
-        lose_one_shard_for_a_while(place, load, processes)
-        forgotten = [forget(place, load, processes, user, after_s=0.05 * n) for n, user in enumerate(GONE)]
+        lose_keys_temporarily(place, load, processes)
+        lose_one_shard_temporarily(place, load, processes)
+        forgotten = [forget(place, load, processes, user, after_s=0.05 * n) for n, user in enumerate(FORGOTTEN_USERS)]
         processes.restart(0, 1)
         time.sleep(PAUSE_S)
         load.is_over.set()
-        check_the_end(place, load, processes, {id_ for ids in forgotten for id_ in ids})
+        check_final_state(place, load, processes, {id_ for ids in forgotten for id_ in ids})
 
 
 def rewrap_killed_at_each_write(place: Place, processes: Processes) -> int:
-    """Bring the keys under the wrapping key in force, dying after each write; return how often it died."""
+    """Rewrap the keys under the current wrapping key, dying after each write; return the number of deaths."""
     for deaths in itertools.count():
         try:
             place.rewrap(MortalShards(place.data))
@@ -326,9 +326,9 @@ def rewrap_killed_at_each_write(place: Place, processes: Processes) -> int:
     raise AssertionError
 
 
-def lose_the_keys_for_a_while(place: Place, load: Load, processes: Processes) -> None:
-    """Take the folder of keys away, let processes start without it, and put it back."""
-    load.are_there.clear()
+def lose_keys_temporarily(place: Place, load: Load, processes: Processes) -> None:
+    """Remove the folder of keys, restart the processes without it, and put it back."""
+    load.has_keys.clear()
     away = place.folder / "away"
     (place.data / "zone-keys").rename(away)
     processes.restart(0, 1)
@@ -339,14 +339,14 @@ def lose_the_keys_for_a_while(place: Place, load: Load, processes: Processes) ->
     assert place.shard_files() == [], "no other keys were made in the place of lost ones"
     shutil.rmtree(place.data / "zone-keys", ignore_errors=True)
     os.rename(away, place.data / "zone-keys")
-    load.are_there.set()
+    load.has_keys.set()
 
 
-def lose_one_shard_for_a_while(place: Place, load: Load, processes: Processes) -> None:
-    """Take one shard of several away, and put it back: whose keys it has wait, all others go on."""
+def lose_one_shard_temporarily(place: Place, load: Load, processes: Processes) -> None:
+    """Remove one of several shards, and put it back: only users with keys in it are blocked."""
     _, shard, *others = place.shard_files()
     assert others
-    load.are_there.clear()
+    load.has_keys.clear()
     text = shard.read_bytes()
     shard.unlink()
     processes.restart(0, 1)
@@ -355,18 +355,18 @@ def lose_one_shard_for_a_while(place: Place, load: Load, processes: Processes) -
         wait_until(lambda outcome=outcome: (load.outcomes - before)[outcome] > 5, seconds=30, what=outcome)
     assert not shard.exists(), "no other keys were made in the place of lost ones"
     shard.write_bytes(text)
-    load.are_there.set()
+    load.has_keys.set()
 
 
 def forget(place: Place, load: Load, processes: Processes, user: str, *, after_s: float) -> list[str]:
-    """Delete a user's keys while others write for the user, and kill who does it on the way; return what was stored.
+    """Delete a user's keys during writes for the user, and kill the process on the way; return the stored ids.
 
-    What lay in the collection before is put back, as from a snapshot.
+    The earlier points of the collection are put back, as from a snapshot.
 
     Args:
-        after_s: when the process is killed, after it was asked.
+        after_s: Seconds from the request to the kill.
     """
-    stored = [memory_id for memory_id, (_, whose) in load.of_the_gone.copy().items() if whose == user]
+    stored = [memory_id for memory_id, (_, owner) in load.of_forgotten.copy().items() if owner == user]
     copies = place.points({"must": [{"has_id": stored}]})
     assert len(copies) == len(stored) > 0
     killing = threading.Timer(after_s, processes.programs[0].kill)
@@ -374,7 +374,7 @@ def forget(place: Place, load: Load, processes: Processes, user: str, *, after_s
     with contextlib.suppress(httpx.TransportError):
         ask_to_forget(processes.urls[0], user)
     killing.join()
-    # Whoever asked asks again, of a process that is there.
+    # The client repeats the request at another process.
     answer = ask_to_forget(processes.urls[1], user)
     assert answer.status_code == 200, answer.text
     assert sorted(answer.json()["keys_deleted"]) == ["PERSONAL", "SENSITIVE"]
@@ -389,8 +389,8 @@ def ask_to_forget(url: str, user: str) -> httpx.Response:
     return httpx.post(f"{url}{PATH}/forget", json={"user_id": user, "everything": True, "crypto": True}, timeout=30)
 
 
-def check_the_end(place: Place, load: Load, processes: Processes, forgotten: set[str]) -> None:
-    """Check that all is under new keys and read with its text, but for what was forgotten."""
+def check_final_state(place: Place, load: Load, processes: Processes, forgotten: set[str]) -> None:
+    """Check that all memories are under new keys and readable, except for the forgotten ones."""
     # A process sweeps when it starts.
     for _ in range(5):
         if place.sealed_before() <= len(forgotten):
@@ -404,10 +404,10 @@ def check_the_end(place: Place, load: Load, processes: Processes, forgotten: set
             load.check(client, processes.urls[1], memory_id)
         assert load.wrong == []
         for url, memory_id in itertools.product(processes.urls, forgotten):
-            _, user = load.of_the_gone[memory_id]
+            _, user = load.of_forgotten[memory_id]
             found = client.get(f"{url}{PATH}/memories/{memory_id}", params={"user_id": user}).json()
             assert (found["content"], found["locked"]) == (None, True)
-        for user in GONE:
+        for user in FORGOTTEN_USERS:
             assert load.store(client, processes.urls[0], user, -1).status_code == 201, "a new key is made"
     assert load.outcomes["write 201"] > 50, load.outcomes
     print(f"{len(load.acknowledged)} memories acknowledged: {dict(load.outcomes)}")

@@ -1,4 +1,4 @@
-"""Every status that the operator can produce, by its own functions over every reason, with the health it is to have."""
+"""Every status that the operator can produce, by its own functions over every reason, with the expected health."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,10 +28,10 @@ KEPT = {"generation": GENERATION, "now": NOW}
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A status, and what Argo CD, Flux and kstatus are to say.
+    """Status with the expected health in Argo CD, Flux and kstatus.
 
     Attributes:
-        told: what the message has to have in it.
+        message: Part of Argo CD's message.
     """
 
     kind: str
@@ -40,7 +40,7 @@ class Case:
     argo: str
     flux: str
     kstatus: str
-    told: str = ""
+    message: str = ""
 
     @property
     def document(self) -> Document:
@@ -49,8 +49,8 @@ class Case:
         return {"apiVersion": API_VERSION, "kind": self.kind, "metadata": metadata, "spec": {}, "status": self.status}
 
 
-def says(*states: ConditionState) -> Document:
-    """A status with these conditions."""
+def status_with(*states: ConditionState) -> Document:
+    """Build a status with these conditions."""
     return {"observedGeneration": GENERATION, "conditions": merge_conditions([], states, **KEPT)}
 
 
@@ -58,8 +58,8 @@ IN_FLUX = {"Healthy": "Current", "Progressing": "InProgress", "Degraded": "Faile
 
 
 def of_agents() -> Iterator[Case]:
-    """Yield what an AgentMemory can say."""
-    kind, good = "AgentMemory", says(SERVES, CONVERGED)
+    """Yield the statuses of an AgentMemory."""
+    kind, good = "AgentMemory", status_with(SERVES, CONVERGED)
     yield Case(kind, "converged", good, "Healthy", "Current", "Current", SERVES.message)
     yield Case(kind, "closed", good | {"closed": {"restore": "undo"}}, "Progressing", "InProgress", "Current", "503")
     for old, before in (({}, "InProgress"), (good, "Current")):
@@ -70,52 +70,56 @@ def of_agents() -> Iterator[Case]:
         yield Case(kind, f"stalled {reason}", stalled, "Degraded", "Failed", "Failed", f"{reason}: why")
         tried = failed_status(reason, "why", is_stalled=False, old=good, **KEPT)
         yield Case(kind, f"reconciling {reason}", tried, "Progressing", "InProgress", "InProgress", f"{reason}: why")
-        warned = says(SERVES, CONVERGED, *(ConditionState(one, False, reason, "why") for one in ("SnapshotFresh",)))
+        warned = status_with(
+            SERVES, CONVERGED, *(ConditionState(one, False, reason, "why") for one in ("SnapshotFresh",))
+        )
         yield Case(kind, f"serves beside {reason}", warned, "Healthy", "Current", "Current", f"{reason}: why")
-        beside = says(SERVES, CONVERGED, ConditionState("Stalled", True, reason, "why"))
+        beside = status_with(SERVES, CONVERGED, ConditionState("Stalled", True, reason, "why"))
         yield Case(kind, f"serves, stalled {reason}", beside, "Degraded", "Failed", "Failed", f"{reason}: why")
     for reason, argo in OUTCOMES.items():
         left = ConditionState("InSync", False, Reason(reason), "why")
-        yield Case(kind, f"InSync {reason}", says(SERVES, left), argo, IN_FLUX[argo], "Current", f"{reason}: why")
-        # A collection that never was as an object asked is not served.
-        never = says(ConditionState("Ready", False, Reason(reason), "why"), left)
-        yield Case(kind, f"Ready {reason}", never, argo, IN_FLUX[argo], "InProgress", f"{reason}: why")
+        yield Case(
+            kind, f"InSync {reason}", status_with(SERVES, left), argo, IN_FLUX[argo], "Current", f"{reason}: why"
+        )
+        # An object whose collection never matched its spec is not served.
+        unserved = status_with(ConditionState("Ready", False, Reason(reason), "why"), left)
+        yield Case(kind, f"Ready {reason}", unserved, argo, IN_FLUX[argo], "InProgress", f"{reason}: why")
 
 
 def of_connections() -> Iterator[Case]:
-    """Yield what a QdrantConnection can say."""
+    """Yield the statuses of a QdrantConnection."""
     kind, answers = "QdrantConnection", ConditionState("Reachable", True, Reason.ANSWERS, "it answers")
-    yield Case(kind, "answers", says(SERVES, answers), "Healthy", "Current", "Current", SERVES.message)
+    yield Case(kind, "answers", status_with(SERVES, answers), "Healthy", "Current", "Current", SERVES.message)
     for reason in Reason:
         stalled = failed_connection_status(reason, "why", is_stalled=True, old={}, **KEPT)
         yield Case(kind, f"stalled {reason}", stalled, "Degraded", "Failed", "Failed", f"{reason}: why")
         tried = failed_connection_status(reason, "why", is_stalled=False, old={}, **KEPT)
         yield Case(kind, f"reconciling {reason}", tried, "Progressing", "InProgress", "InProgress", f"{reason}: why")
-        near = says(SERVES, answers, ConditionState("NearCapacity", True, reason, "why"))
+        near = status_with(SERVES, answers, ConditionState("NearCapacity", True, reason, "why"))
         yield Case(kind, f"near {reason}", near, "Healthy", "Current", "Current", f"{reason}: why")
 
 
 def of_snapshots() -> Iterator[Case]:
-    """Yield what a MemorySnapshot can say; kstatus, which knows none of its conditions, calls each Current."""
+    """Yield the statuses of a MemorySnapshot; kstatus ignores its conditions and returns Current for each."""
     kind = "MemorySnapshot"
     for reason in Reason:
         runs = steps.running_status({}, reason=reason, detail="why", **KEPT)
         yield Case(kind, f"runs {reason}", runs, "Progressing", "InProgress", "Current", "why")
         failed = steps.failed_status({}, reason, "why", **KEPT)
-        gone = reason is Reason.BEING_REMOVED
-        argo = "Progressing" if gone else "Degraded"
+        is_removing = reason is Reason.BEING_REMOVED
+        argo = "Progressing" if is_removing else "Degraded"
         yield Case(kind, f"failed {reason}", failed, argo, IN_FLUX[argo], "Current", f"{reason}: why")
         for value in (True, False, None):
             made = steps.succeeded_status({}, ConditionState("Verified", value, reason, "why"), **KEPT)
             argo = "Healthy" if value or (value is None and reason is Reason.NOT_VERIFIED) else "Degraded"
             yield Case(kind, f"made {value} {reason}", made, argo, IN_FLUX[argo], "Current", f"{reason}: why")
     yield Case(kind, "lost", steps.lost_status({}, **KEPT), "Degraded", "Failed", "Current", "SnapshotLost")
-    going = facts.removal_status(made, "older than 7 days", **KEPT)
-    yield Case(kind, "goes", going, "Progressing", "InProgress", "Current", "older than 7 days")
+    removing = facts.removal_status(made, "older than 7 days", **KEPT)
+    yield Case(kind, "goes", removing, "Progressing", "InProgress", "Current", "older than 7 days")
 
 
 def of_restores() -> Iterator[Case]:
-    """Yield what a MemoryRestore can say; kstatus calls each Current."""
+    """Yield the statuses of a MemoryRestore; kstatus returns Current for each."""
     kind, connection = "MemoryRestore", {"namespace": "agents", "name": "main"}
     begun = restores.started_status({}, physical="b", previous="a", target_uid="u", connection=connection, at=AT)
     done = restores.succeeded_status(begun, "restored", AT, last_result="so")
@@ -124,8 +128,8 @@ def of_restores() -> Iterator[Case]:
     )
     yield Case(kind, "begun", begun, "Progressing", "InProgress", "Current", "starting")
     for step in SwapStep:
-        told = restores.step_status(begun, step, AT)
-        yield Case(kind, f"at {step}", told, "Progressing", "InProgress", "Current", str(step))
+        stepped = restores.step_status(begun, step, AT)
+        yield Case(kind, f"at {step}", stepped, "Progressing", "InProgress", "Current", str(step))
     yield Case(kind, "done", done, "Healthy", "Current", "Current", "restored")
     applied = restores.applied_status({}, record, AT)
     yield Case(kind, "again", applied, "Healthy", "Current", "Current", "nothing was done")

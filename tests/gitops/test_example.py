@@ -1,4 +1,4 @@
-"""The worked example: what it lists is there, what its pipelines run is real."""
+"""The worked example: its paths exist, and its pipelines run."""
 
 import re
 import shlex
@@ -19,7 +19,7 @@ of_each_pipeline = pytest.mark.parametrize("path", PIPELINES, ids=lambda path: p
 
 
 def kustomize(folder: str) -> list[Document]:
-    """Return what a folder renders to."""
+    """Return the objects that a folder renders to."""
     command = [find_built() / "kubectl", "kustomize", str(EXAMPLE / folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return list(yaml.safe_load_all(done.stdout))
@@ -34,12 +34,12 @@ def texts(value: Any) -> list[str]:
 
 
 def scripts(path: Any) -> list[str]:
-    """Return what a pipeline runs."""
+    """Return the scripts of a pipeline."""
     found = texts(yaml.safe_load(path.read_text()))
     return [text for text in found if re.search(r"agentmemory |\$IMAGE|\$status|^gh |^curl |^\{", text)]
 
 
-def test_kustomize_renders_the_whole_and_its_waves_stand_in_order() -> None:
+def test_kustomize_renders_waves_in_order() -> None:
     found = {item["kind"]: int(item["metadata"]["annotations"][WAVE]) for item in kustomize(".")}
     restore = yaml.safe_load((EXAMPLE / "restores" / "undo-2026-03-04.yaml").read_text())
     last = int(restore["metadata"]["annotations"][WAVE])
@@ -47,7 +47,7 @@ def test_kustomize_renders_the_whole_and_its_waves_stand_in_order() -> None:
     assert found["Namespace"] < found["QdrantConnection"] < found["AgentMemory"] < last
 
 
-def test_what_argo_cd_and_flux_name_is_there() -> None:
+def test_referenced_paths_exist() -> None:
     flux = yaml.safe_load_all((EXAMPLE / "clusters" / "flux" / "kustomization.yaml").read_text())
     folders = [item["spec"]["path"] for item in flux if item["kind"] == "Kustomization"]
     assert [kustomize(folder) for folder in folders]
@@ -59,7 +59,7 @@ def test_what_argo_cd_and_flux_name_is_there() -> None:
 
 
 @of_each_pipeline
-def test_a_pipeline_s_commands_are_ours_and_end_as_it_expects(path: Any) -> None:
+def test_pipeline_commands_exit_as_expected(path: Any) -> None:
     commands = re.findall(r"(?:agentmemory|\"\$IMAGE\") ((?:validate|plan)[^>|\n]*)", "\n".join(scripts(path)))
     ends = {}
     for command in commands:
@@ -69,7 +69,7 @@ def test_a_pipeline_s_commands_are_ours_and_end_as_it_expects(path: Any) -> None
     assert ends == {"validate": (0, True), "plan": (2, True)}
 
 
-def test_a_fork_s_pull_request_meets_no_secret() -> None:
+def test_pull_request_of_a_fork_gets_no_secret() -> None:
     workflow = yaml.safe_load(PIPELINES[0].read_text())
     # YAML 1.1 reads the key `on` as true.
     assert set(workflow[True]) == {"pull_request"}
@@ -77,7 +77,7 @@ def test_a_fork_s_pull_request_meets_no_secret() -> None:
     assert comment["if"] == "github.event.pull_request.head.repo.full_name == github.repository"
 
 
-def test_validate_takes_every_manifest_of_the_example() -> None:
+def test_validate_accepts_the_example() -> None:
     folders = [option for name in ("connections", "agents", "restores") for option in ("-f", str(EXAMPLE / name))]
     done = run_agentmemory("validate", *folders, env=clean_environment())
     assert (done.returncode, "3 objects checked" in done.stdout) == (0, True), done.stdout

@@ -1,4 +1,4 @@
-"""The tools of GitOps on an object: Argo CD's Lua, Flux's expressions, kstatus' rules."""
+"""GitOps tools applied to an object: Argo CD's Lua, Flux's expressions, kstatus' rules."""
 
 import functools
 import json
@@ -19,10 +19,10 @@ FLUX = EXAMPLE / "clusters" / "flux" / "kustomization.yaml"
 
 
 def run_lua(script: str, objects: Sequence[Document]) -> list[Document]:
-    """Return what the script comes to for each object: `value`, or `error`."""
-    asked = "".join(json.dumps({"script": script, "obj": found}) for found in objects)
+    """Return the script's result for each object: `value`, or `error`."""
+    flux_expressions = "".join(json.dumps({"script": script, "obj": found}) for found in objects)
     done = subprocess.run(
-        [find_built(LUA) / "argolua"], input=asked, capture_output=True, text=True, check=True, timeout=120
+        [find_built(LUA) / "argolua"], input=flux_expressions, capture_output=True, text=True, check=True, timeout=120
     )
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(answers) == len(objects)
@@ -30,17 +30,17 @@ def run_lua(script: str, objects: Sequence[Document]) -> list[Document]:
 
 
 def healths(kind: str, objects: Sequence[Document]) -> list[Document]:
-    """Return status and message of each object, as Argo CD has them."""
+    """Return Argo CD's status and message of each object."""
     answers = run_lua((ARGO / kind / "health.lua").read_text(), objects)
     assert [answer for answer in answers if "error" in answer] == []
     return [answer["value"] for answer in answers]
 
 
 def run_action(name: str, found: Document) -> Any:
-    """Return what an action of an AgentMemory gives back.
+    """Return the result of an action of an AgentMemory.
 
     Raises:
-        ValueError: it refuses.
+        ValueError: If the action refuses the object.
     """
     [answer] = run_lua((ARGO / "AgentMemory" / "actions" / name / "action.lua").read_text(), [found])
     if "error" in answer:
@@ -48,15 +48,15 @@ def run_action(name: str, found: Document) -> Any:
     return answer["value"]
 
 
-def offered(found: Document) -> dict[str, bool]:
-    """Return the actions of an AgentMemory, and whether Argo CD lets one click them."""
+def list_actions(found: Document) -> dict[str, bool]:
+    """Return the actions of an AgentMemory, and whether each is enabled."""
     [answer] = run_lua((ARGO / "AgentMemory" / "actions" / "discovery.lua").read_text(), [found])
     return {name: not action["disabled"] for name, action in answer["value"].items()}
 
 
 @functools.cache
 def expressions() -> dict[str, Document]:
-    """Return by kind what the worked example asks Flux to evaluate."""
+    """Return Flux's health expressions of the worked example, by kind."""
     documents = yaml.safe_load_all(FLUX.read_text())
     found = [entry for document in documents for entry in document["spec"].get("healthCheckExprs", ())]
     assert len({entry["kind"] for entry in found}) == len(found)
@@ -69,7 +69,7 @@ def _compiled(expression: str) -> Any:
 
 
 def flux_status(found: Document) -> str:
-    """Return what Flux makes of an object: inProgress, failed, current, the first that is true; else it waits.
+    """Return Flux's status of an object: the first true expression of inProgress, failed and current, else InProgress.
 
     An expression that cannot be evaluated makes Flux wait too.
     """
@@ -77,18 +77,18 @@ def flux_status(found: Document) -> str:
     observed = status.get("observedGeneration") if isinstance(status, dict) else None
     if observed is not None and observed != found["metadata"]["generation"]:
         return "InProgress"
-    asked = expressions()[found["kind"]]
+    flux_expressions = expressions()[found["kind"]]
     for name, outcome in (("inProgress", "InProgress"), ("failed", "Failed"), ("current", "Current")):
         try:
-            if name in asked and _compiled(asked[name]).execute(found) is True:
+            if name in flux_expressions and _compiled(flux_expressions[name]).execute(found) is True:
                 return outcome
         except (KeyError, RuntimeError, TypeError, ValueError):
             return "InProgress"
     return "InProgress"
 
 
-# The first that holds; "any" is what is left. So are custom resources looked at by kstatus, in our words: the library
-# itself is Go and is not run here.
+# The first match wins; "any" is the default. These are kstatus' rules for custom resources in our words: the library is
+# written in Go and is not run here.
 KSTATUS = (
     ("deleted", "Terminating"),
     ("generation behind", "InProgress"),
@@ -102,7 +102,7 @@ KSTATUS = (
 
 
 def kstatus(found: Document) -> str:
-    """Return what kstatus makes of an object, by the table above."""
+    """Return kstatus' status of an object, by the table above."""
     metadata, status = found["metadata"], found.get("status") or {}
     facts = {f"{one['type']}={one['status']}" for one in status.get("conditions") or ()} | {"any"}
     if "deletionTimestamp" in metadata:

@@ -1,7 +1,7 @@
-"""Change the source in one place at a time, chosen at random, and see whether the tests near it fail: `make mutants`.
+"""Mutation tests on a random sample: change the source in one place at a time and run the nearby tests: `make mutants`.
 
-cosmic-ray finds the places and makes the changes. Here is the sample, as many of each area of `areas.toml`, and a copy
-of the tree for each worker: an interrupted run changes nothing in it.
+cosmic-ray finds the places and applies the changes. This script draws the sample, equally many for each area of
+`areas.toml`, and copies the tree for each worker: an interrupted run leaves the tree unchanged.
 """
 
 import argparse
@@ -28,12 +28,12 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 SOURCE = Path("operator/agentmemory_operator")
 LEFT = shutil.ignore_patterns(".*", "__pycache__")
-# Tests that take as many times what they take without any change have noticed it: they wait for what never comes.
+# Tests that take this many times their normal duration count as failed: they wait for something that never happens.
 PATIENCE = 4.0
 
 
 class Area(NamedTuple):
-    """Modules that are changed, and the tests that have to notice."""
+    """Modules to change, and the tests that should fail."""
 
     name: str
     modules: list[str]
@@ -45,30 +45,30 @@ class Area(NamedTuple):
 
 
 def main() -> None:
-    """Try a sample, and print what nobody noticed: survivors are no error."""
-    told = tomllib.loads((HERE / "areas.toml").read_text())
+    """Run a sample, and print the survivors, which are not an error."""
+    config = tomllib.loads((HERE / "areas.toml").read_text())
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seed", type=int, default=random.randrange(10_000))
     parser.add_argument("--each", type=int, default=15, help="how many changes of each area")
-    parser.add_argument("areas", nargs="*", default=[*told["areas"]], help="all, if none is named")
-    wanted = parser.parse_args()
-    print(f"seed {wanted.seed}", flush=True)
+    parser.add_argument("areas", nargs="*", default=[*config["areas"]], help="all, if none is named")
+    options = parser.parse_args()
+    print(f"seed {options.seed}", flush=True)
     os.chdir(ROOT)
-    areas = [Area(name, **told["areas"][name]) for name in wanted.areas]
+    areas = [Area(name, **config["areas"][name]) for name in options.areas]
     with (
         tempfile.TemporaryDirectory(prefix="mutants-") as folder,
         ProcessPoolExecutor(os.cpu_count(), initializer=move_to_copy, initargs=[folder]) as pool,
     ):
         for area, limit_s in zip(areas, [*pool.map(limit_of, areas)], strict=True):
-            found = places_in(area, told["operators"])
-            places = random.Random(f"{wanted.seed} {area.name}").sample(found, min(wanted.each, len(found)))
+            found = places_in(area, config["operators"])
+            places = random.Random(f"{options.seed} {area.name}").sample(found, min(options.each, len(found)))
             survived = [*filter(None, pool.map(partial(survives, area=area, limit_s=limit_s), places))]
             print(f"{area.name}: {len(places)} of {len(found)} changes, {len(survived)} survived", flush=True)
             print(*survived, sep="\n", flush=True)
 
 
 def places_in(area: Area, operators: list[str]) -> list[MutationSpec]:
-    """Return every change that could be made in an area, in the same order each time."""
+    """Return every possible change in an area, in a fixed order."""
     with use_db(":memory:", WorkDB.Mode.create) as database:
         init([SOURCE / module for module in area.modules], database, {})
         places = [item.mutations[0] for item in database.work_items]
@@ -77,19 +77,19 @@ def places_in(area: Area, operators: list[str]) -> list[MutationSpec]:
 
 
 def move_to_copy(folder: str) -> None:
-    """Go to a copy of the tree, for as long as this worker lives."""
+    """Change to a copy of the tree for the lifetime of this worker."""
     os.chdir(shutil.copytree(ROOT, Path(folder) / str(os.getpid()), ignore=LEFT))
 
 
 def limit_of(area: Area) -> float:
-    """Return for how many seconds an area's tests may run; without any change they have to pass."""
+    """Return the time limit of an area's tests in seconds; without a change they must pass."""
     began = time.monotonic()
     subprocess.run(area.command.split(), check=True)
     return PATIENCE * (time.monotonic() - began)
 
 
 def survives(place: MutationSpec, area: Area, limit_s: float) -> str:
-    """Make one change; return it where the area's tests passed all the same."""
+    """Apply one change; return it if the area's tests still pass, else ''."""
     result = mutate_and_test([place], area.command, limit_s)
     if result.worker_outcome != WorkerOutcome.NORMAL or result.test_outcome == TestOutcome.INCOMPETENT:
         raise RuntimeError(f"{place}: {result.output}")

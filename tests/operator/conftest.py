@@ -1,4 +1,4 @@
-"""A control plane and a development Qdrant per test process, a namespace per test, an operator per module."""
+"""Fixtures: a control plane and a development Qdrant per test process, a namespace per test, an operator per module."""
 
 from tests.support.cluster.fixtures import (
     api,

@@ -1,4 +1,4 @@
-"""What the real API server takes and refuses, against what the offline parser does."""
+"""Manifests at a real API server: accepted and rejected as by the offline parser."""
 
 from typing import Any
 
@@ -47,15 +47,13 @@ FULL_STATUS = AgentMemoryStatus(
 
 
 def send(control_plane: ControlPlane, namespace: str, case: ManifestCase) -> httpx.Response:
-    """Have the API server judge a manifest without keeping it."""
+    """Validate a manifest at the API server, by a dry run."""
     path = f"/apis/{API_VERSION}/namespaces/{namespace}/{case.plural}"
     return control_plane.http.post(path, params={"dryRun": "All", "fieldValidation": "Strict"}, json=case.document)
 
 
 @pytest.mark.parametrize("case", load_cases("bad.yaml"), ids=lambda case: case.name)
-def test_a_bad_manifest_is_refused_by_name_of_the_field(
-    control_plane: ControlPlane, namespace: str, case: ManifestCase
-) -> None:
+def test_bad_manifest_is_rejected_by_field(control_plane: ControlPlane, namespace: str, case: ManifestCase) -> None:
     answer = send(control_plane, namespace, case)
 
     assert answer.status_code in (400, 422), answer.text
@@ -64,8 +62,8 @@ def test_a_bad_manifest_is_refused_by_name_of_the_field(
 
 
 @pytest.mark.parametrize("case", [*load_cases("good.yaml"), *load_cases("by_preset.yaml")], ids=lambda case: case.name)
-def test_a_good_manifest_is_taken(control_plane: ControlPlane, namespace: str, case: ManifestCase) -> None:
-    """So is what only a preset's figures make wrong: those are the operator's, and the status says it."""
+def test_good_manifest_is_accepted(control_plane: ControlPlane, namespace: str, case: ManifestCase) -> None:
+    """Manifests that only a preset's values make invalid are accepted too: the operator reports them in the status."""
     answer = send(control_plane, namespace, case)
 
     assert answer.status_code == 201, answer.text
@@ -82,7 +80,7 @@ def test_a_good_manifest_is_taken(control_plane: ControlPlane, namespace: str, c
         pytest.param(("good", "good"), True, id="the same agent"),
     ],
 )
-def test_the_agent_cannot_change(
+def test_agent_is_immutable(
     control_plane: ControlPlane, namespace: str, agents: tuple[str | None, str | None], is_taken: bool
 ) -> None:
     before, after = (manifest(**({"agent": agent} if agent else {})) for agent in agents)
@@ -96,17 +94,15 @@ def test_the_agent_cannot_change(
     assert is_taken or "agent cannot change" in answer.json()["message"]
 
 
-def test_what_was_there_before_a_rule_goes_on_and_nothing_new_breaks_it(
-    control_plane: ControlPlane, namespace: str
-) -> None:
-    """As after an upgrade: `storage.prefix` was not asked for its segments."""
+def test_new_rule_tolerates_existing_value(control_plane: ControlPlane, namespace: str) -> None:
+    """After an upgrade, an object that violates a new rule can be changed as long as the invalid value is unchanged."""
     collection = f"/apis/{API_VERSION}/namespaces/{namespace}/agentmemories"
     definition = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/agentmemories.agentmemory.dev"
     rules = ["spec", "snapshots", "storage", "s3", "prefix", "x-kubernetes-validations"]
     path = "/spec/versions/0/schema/openAPIV3Schema/properties/" + "/properties/".join(rules[:-1]) + f"/{rules[-1]}"
-    asked = control_plane.http.get(definition).json()
+    rules_before = control_plane.http.get(definition).json()
     for step in path.strip("/").split("/"):
-        asked = asked[int(step)] if step == "0" else asked[step]
+        rules_before = rules_before[int(step)] if step == "0" else rules_before[step]
 
     def copying_to(prefix: str) -> dict[str, Any]:
         return manifest(snapshots={"storage": {"s3": {"bucket": "copies", "prefix": prefix}}})
@@ -129,14 +125,14 @@ def test_what_was_there_before_a_rule_goes_on_and_nothing_new_breaks_it(
         wait_until(is_taken, seconds=20, what="the definition of before")
         control_plane.http.post(collection, json=copying_to("a/../b")).raise_for_status()
     finally:
-        amend({"op": "add", "path": path, "value": asked})
+        amend({"op": "add", "path": path, "value": rules_before})
     wait_until(lambda: not is_taken(), seconds=20, what="the definition of now")
 
     assert change(metadata={"labels": {"a": "b"}}).status_code == 200
     assert change(spec={"suspend": True}).status_code == 200
     head = {"content-type": "application/merge-patch+json"}
-    told = {"status": {"agent": "probe"}}
-    assert control_plane.http.patch(f"{collection}/probe/status", json=told, headers=head).status_code == 200
+    status_patch = {"status": {"agent": "probe"}}
+    assert control_plane.http.patch(f"{collection}/probe/status", json=status_patch, headers=head).status_code == 200
     refused = change(spec=copying_to("../b")["spec"])
     assert refused.status_code == 422
     assert "remove it" in refused.json()["message"]
@@ -164,7 +160,7 @@ def test_kubectl_explains_every_field(control_plane: ControlPlane) -> None:
         ("qconn", False, "NAME URL READY VERSION PEERS AGE"),
     ],
 )
-def test_kubectl_get_shows_the_columns(
+def test_kubectl_get_shows_columns(
     control_plane: ControlPlane, namespace: str, resource: str, wide: bool, headings: str
 ) -> None:
     for document in (manifest(), manifest("QdrantConnection", "main")):
@@ -176,7 +172,7 @@ def test_kubectl_get_shows_the_columns(
     assert done.stdout.splitlines()[0].split() == headings.split()
 
 
-def test_a_full_status_is_kept_as_written(control_plane: ControlPlane, namespace: str) -> None:
+def test_full_status_is_stored_unchanged(control_plane: ControlPlane, namespace: str) -> None:
     status = FULL_STATUS.model_dump(by_alias=True, exclude_none=True, mode="json")
     collection = f"/apis/{API_VERSION}/namespaces/{namespace}/agentmemories"
     created = control_plane.http.post(collection, json=manifest()).raise_for_status().json()

@@ -1,4 +1,4 @@
-"""Plans that wait for somebody's approval, and the command that gives it, on a real API server."""
+"""Plans that wait for an approval, and `agentmemory approve`, on a real API server."""
 
 import pytest
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.usefixtures("operator")
 
 
 def go_back(workspace: Workspace, alias: str | None = None) -> None:
-    """Make the collection one of a revision that this operator does not know, with another figure."""
+    """Mark the collection as of an unknown preset revision, with another value of m."""
     alias = alias or workspace.alias
     found = workspace.collection(alias)
     assert found is not None
@@ -21,12 +21,12 @@ def go_back(workspace: Workspace, alias: str | None = None) -> None:
     workspace.qdrant.patch(f"/collections/{alias}__1", json=body).raise_for_status()
 
 
-def approved(workspace: Workspace) -> str | None:
+def read_approval(workspace: Workspace) -> str | None:
     annotation: str | None = workspace.must_get()["metadata"].get("annotations", {}).get(APPROVE_PLAN)
     return annotation
 
 
-def test_a_revision_s_reindex_is_held_until_its_digest_is_approved(workspace: Workspace) -> None:
+def test_reindex_of_a_revision_needs_approval(workspace: Workspace) -> None:
     workspace.create_ready()
     go_back(workspace)
     workspace.request_pass()
@@ -46,7 +46,7 @@ def test_a_revision_s_reindex_is_held_until_its_digest_is_approved(workspace: Wo
     assert "plan" not in found["status"]
 
 
-def test_an_approval_of_another_plan_is_refused_with_the_digest_of_this_one(workspace: Workspace) -> None:
+def test_approval_of_another_plan_is_rejected(workspace: Workspace) -> None:
     workspace.create_ready()
     workspace.store_points(1)
     workspace.patch(index={"distance": "Dot"})
@@ -64,7 +64,7 @@ def test_an_approval_of_another_plan_is_refused_with_the_digest_of_this_one(work
     assert workspace.physicals() == [workspace.physical]
 
 
-def test_the_command_shows_what_it_approves_and_refuses_what_nobody_looked_at(workspace: Workspace) -> None:
+def test_approve_checks_digest_and_shows_changes(workspace: Workspace) -> None:
     workspace.create_ready()
     workspace.store_points(1)
     workspace.patch(index={"distance": "Dot"})
@@ -72,14 +72,14 @@ def test_the_command_shows_what_it_approves_and_refuses_what_nobody_looked_at(wo
     digest, command = workspace.status()["plan"]["digest"], ("approve", AGENT, "-n", workspace.namespace)
 
     refused, _, error = run(workspace.control_plane, *command, "--digest", "0123456789ab")
-    assert (refused, approved(workspace)) == (1, None)
-    status, told, _ = run(workspace.control_plane, *command, "--digest", digest)
+    assert (refused, read_approval(workspace)) == (1, None)
+    status, output, _ = run(workspace.control_plane, *command, "--digest", digest)
 
     assert f"then approve {digest}" in error
     assert status == 0
-    assert f"approved {digest}" in told
-    assert "rebuild for index.distance Cosine -> Dot" in told
-    assert approved(workspace) == digest
+    assert f"approved {digest}" in output
+    assert "rebuild for index.distance Cosine -> Dot" in output
+    assert read_approval(workspace) == digest
     wait_until(
         lambda: conditions_of(workspace.must_get())["InSync"] != "False/AwaitingApproval",
         seconds=5,
@@ -87,8 +87,8 @@ def test_the_command_shows_what_it_approves_and_refuses_what_nobody_looked_at(wo
     )
 
 
-def test_all_objects_of_a_preset_are_moved_to_its_newer_revision(workspace: Workspace) -> None:
-    """One of them is reindexed, the other one rebuilt."""
+def test_approve_all_upgrades_objects_of_a_preset(workspace: Workspace) -> None:
+    """One object is reindexed, the other rebuilt."""
     workspace.create_ready()
     go_back(workspace)
     workspace.request_pass()
@@ -103,12 +103,12 @@ def test_all_objects_of_a_preset_are_moved_to_its_newer_revision(workspace: Work
         workspace.wait_condition("InSync", "False/AwaitingApproval", name=name)
     command = ("approve", "--all", "--preset", "cortex", "-n", workspace.namespace)
 
-    status, told, error = run(workspace.control_plane, *command)
+    status, output, error = run(workspace.control_plane, *command)
     _, again, _ = run(workspace.control_plane, *command)
 
-    assert status == 0, error + told
-    assert "2 AgentMemories wait for approval of a newer revision of preset cortex" in told
-    assert "2 of 2: " in told
+    assert status == 0, error + output
+    assert "2 AgentMemories wait for approval of a newer revision of preset cortex" in output
+    assert "2 of 2: " in output
     assert "0 AgentMemories wait" in again
     for name in (AGENT, "other"):
         found = workspace.must_get(name)

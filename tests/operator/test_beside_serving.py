@@ -1,4 +1,4 @@
-"""What is beside serving fails, and serving goes on: backups that cannot be stored, webhooks that nobody takes."""
+"""Serving continues while backups cannot be stored and webhooks are not accepted."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ from tests.support.web.s3_server import BUCKET, KEY
 pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.faults]
 
 STORED = 30
-# It goes on for minutes: what is waited for is late by design.
+# The test takes minutes, because the operator waits for the silent storage.
 PACE_S = 0.2
 EVENTS = ["memory_superseded", "cleanup_done", "erased", "restored"]
 SIGNING_KEY = "0123456789abcdef0123456789abcdef"
@@ -27,12 +27,12 @@ SIGNING_KEY = "0123456789abcdef0123456789abcdef"
 
 @pytest.fixture
 def silent_port() -> Iterator[int]:
-    """A port where connections are taken, and nothing is ever said."""
+    """Port that accepts connections and never responds."""
     ports: list[int] = []
     loops: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
     started = threading.Event()
 
-    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def ignore(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):
             while await reader.read(1 << 16):
                 pass
@@ -41,7 +41,7 @@ def silent_port() -> Iterator[int]:
     async def serve() -> None:
         over = asyncio.Event()
         loops.append((asyncio.get_running_loop(), over))
-        async with await asyncio.start_server(say_nothing, HOST, 0) as server:
+        async with await asyncio.start_server(ignore, HOST, 0) as server:
             ports.append(server.sockets[0].getsockname()[1])
             started.set()
             await over.wait()
@@ -56,12 +56,12 @@ def silent_port() -> Iterator[int]:
 
 
 def hook(name: str, port: int) -> dict[str, object]:
-    """Return a webhook to a port of this machine."""
+    """Build a webhook to a port of this machine."""
     reference = {"name": "hooks", "key": "key"}
     return {"name": name, "url": f"http://{HOST}:{port}/hook", "events": EVENTS, "secretRef": reference}
 
 
-def test_failed_backups_and_webhooks_never_touch_serving(
+def test_serving_survives_failed_backups_and_webhooks(
     workspace: Workspace, api_program: Program, qdrant_url: str, silent_port: int
 ) -> None:
     dead = free_port()
@@ -74,11 +74,11 @@ def test_failed_backups_and_webhooks_never_touch_serving(
 
     with Witness([api_url], workspace.slug, pace_s=PACE_S) as witness:
         wait_until(lambda: witness.journal.acknowledged, seconds=20, what="the agent in the API")
-        seen: set[str] = set()
+        ready_reasons: set[str] = set()
         for number in range(3):
             workspace.create_snapshot(f"backup-{number}")
             witness.wait_for(STORED)
-            seen.add(conditions_of(workspace.must_get())["Ready"])
+            ready_reasons.add(conditions_of(workspace.must_get())["Ready"])
         wait_until(
             lambda: (
                 conditions_of(workspace.must_get("backup-0", "MemorySnapshot")).get("Progressing")
@@ -90,9 +90,9 @@ def test_failed_backups_and_webhooks_never_touch_serving(
         failing = lambda: [one for one in workspace.status().get("webhooks", ()) if one.get("message")]  # noqa: E731
         wait_until(lambda: len(failing()) == len(hooks), seconds=90, what="webhooks that nobody takes")
         witness.wait_for(STORED)
-        seen.add(conditions_of(workspace.must_get())["Ready"])
+        ready_reasons.add(conditions_of(workspace.must_get())["Ready"])
         witness.check(qdrant_url, workspace.alias)
 
     failed = {status for status in witness.journal.statuses if not status.startswith(("2", "404"))}
     assert failed == set()
-    assert seen == {"True/Serving"}
+    assert ready_reasons == {"True/Serving"}

@@ -1,4 +1,4 @@
-"""What an object costs, as numbers of calls: of Qdrant until it is Ready, of the API server where many come at once."""
+"""Cost of objects: calls to Qdrant until Ready, and calls to the API server for many objects at once."""
 
 import re
 import time
@@ -17,10 +17,8 @@ LABEL = re.compile(r'(\w+)="([^"]*)"')
 PASSES = ("agentmemories", "configmaps", "events")
 
 
-def test_a_new_object_takes_these_calls_of_qdrant_and_no_others(
-    workspace: Workspace, proxy: Proxy, operator: Program
-) -> None:
-    """The probes of the connection left out, and how many payload indexes the preset has."""
+def test_new_object_makes_fixed_qdrant_calls(workspace: Workspace, proxy: Proxy, operator: Program) -> None:
+    """Excludes probes of the connection. The number of payload indexes depends on the preset."""
     workspace.connect(url=proxy.url)
     workspace.wait_condition("Ready", "True/Serving", name="main", of="QdrantConnection")
     proxy.forget()
@@ -41,14 +39,12 @@ def test_a_new_object_takes_these_calls_of_qdrant_and_no_others(
     assert len(made) <= len(CORTEX.payload_indexes), "the default preset costs no more than a design"
 
 
-def test_many_new_objects_are_one_status_and_one_event_each_and_few_claims(
-    workspace: Workspace, control_plane: ControlPlane, operator: Program
-) -> None:
+def test_many_new_objects_write_once_each(workspace: Workspace, control_plane: ControlPlane, operator: Program) -> None:
     workspace.connect()
     workspace.wait_condition("Ready", "True/Serving", name="main", of="QdrantConnection")
     names = [f"{workspace.slug}-{number}" for number in range(MANY)]
     time.sleep(1)
-    before = asked(control_plane)
+    before = count_requests(control_plane)
     operator.pause()
     for name in names:
         workspace.create(name, agent=name)
@@ -56,11 +52,11 @@ def test_many_new_objects_are_one_status_and_one_event_each_and_few_claims(
     wait_until(lambda: all(is_ready(workspace.get(name)) for name in names), seconds=60, what="all of them")
     time.sleep(1)
 
-    told = {call: count for call, count in (asked(control_plane) - before).items() if call[1] in PASSES}
+    writes = {call: count for call, count in (count_requests(control_plane) - before).items() if call[1] in PASSES}
 
-    claims = told.pop(("PUT", "configmaps", ""))
-    told = {call: count for call, count in told.items() if call[0] not in ("GET", "LIST", "WATCH")}
-    assert told == {
+    claims = writes.pop(("PUT", "configmaps", ""))
+    writes = {call: count for call, count in writes.items() if call[0] not in ("GET", "LIST", "WATCH")}
+    assert writes == {
         ("POST", "agentmemories", ""): MANY,
         ("PATCH", "agentmemories", "status"): MANY,
         ("POST", "events", ""): MANY,
@@ -74,10 +70,10 @@ def indexes_of(workspace: Workspace) -> int:
     return len(found["payload_schema"])
 
 
-def asked(control_plane: ControlPlane) -> Counter[tuple[str, str, str]]:
-    """Return how often the API server was asked, by verb, resource and subresource."""
+def count_requests(control_plane: ControlPlane) -> Counter[tuple[str, str, str]]:
+    """Count the API server's requests by verb, resource and subresource."""
     counts: Counter[tuple[str, str, str]] = Counter()
     for labels, count in COUNTED.findall(control_plane.http.get("/metrics").raise_for_status().text):
-        told = dict(LABEL.findall(labels))
-        counts[told["verb"], told["resource"], told["subresource"]] += int(float(count))
+        fields = dict(LABEL.findall(labels))
+        counts[fields["verb"], fields["resource"], fields["subresource"]] += int(float(count))
     return counts

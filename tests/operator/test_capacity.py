@@ -1,4 +1,4 @@
-"""How full a server is, on a real API server: told, quiet, and new agents refused before it ends."""
+"""Capacity of a server: reported in the status, and new agents rejected before it is full."""
 
 import json
 import pathlib
@@ -18,26 +18,26 @@ pytestmark = pytest.mark.usefixtures("quick_operator")
 
 
 class Server:
-    """A development Qdrant server that says of its process what a test wants."""
+    """Development Qdrant server whose process metrics a test can set."""
 
     def __init__(self, url: str, data_dir: pathlib.Path) -> None:
         self.url = url
         self._faults = data_dir / FAULTS
 
     def says(self, used: int, limit: int) -> None:
-        """Have it say how many memory maps it has, and may have."""
+        """Set the used and the maximum number of memory maps."""
         self._say(f"process_open_mmaps={used},system_max_mmaps={limit}")
 
     def tells_nobody(self) -> None:
-        """Have it refuse to say."""
+        """Make the server refuse to report its process metrics."""
         self._say("refused")
 
     def has(self, alias: str) -> bool:
-        """Tell whether it has a collection behind an alias."""
+        """Return whether an alias exists."""
         return httpx.get(f"{self.url}/collections/{alias}").is_success
 
     def _say(self, process: str) -> None:
-        # Whole, or not at all: the server reads it at each request.
+        # Replace the file atomically: the server reads it at each request.
         fresh = self._faults.with_suffix(".new")
         fresh.write_text(json.dumps({"process": process}))
         fresh.replace(self._faults)
@@ -45,33 +45,33 @@ class Server:
 
 @pytest.fixture
 def server(tmp_path: pathlib.Path) -> Iterator[Server]:
-    """A server that nobody else uses."""
+    """Server used by this test only."""
     data_dir = tmp_path / "qdrant"
     with dev_qdrant(data_dir) as url:
         yield Server(url, data_dir)
 
 
-def wait_near(workspace: Workspace, wanted: str) -> str:
-    """Return the message of NearCapacity once it is that."""
-    told: str = workspace.wait_condition("NearCapacity", wanted, name=CONNECTION, of="QdrantConnection")["message"]
-    return told
+def wait_near(workspace: Workspace, expected: str) -> str:
+    """Return the message of NearCapacity once the condition is `expected`."""
+    message: str = workspace.wait_condition("NearCapacity", expected, name=CONNECTION, of="QdrantConnection")["message"]
+    return message
 
 
 def wait_used(workspace: Workspace, maps: int) -> None:
-    """Wait until status says that the server uses so many memory maps."""
+    """Wait until the status reports this number of used memory maps."""
 
-    def is_told() -> bool:
+    def is_reported() -> bool:
         return bool(workspace.status(CONNECTION, "QdrantConnection")["capacity"]["memoryMaps"]["used"] == maps)
 
-    wait_until(is_told, seconds=5, what=f"{maps} memory maps in status")
+    wait_until(is_reported, seconds=5, what=f"{maps} memory maps in status")
 
 
 def create(workspace: Workspace, name: str, **spec: object) -> None:
-    """Create an agent of that name, beside others of the namespace."""
+    """Create an agent, in addition to others of the namespace."""
     workspace.create(name, agent=f"{workspace.slug}-{name}", **spec)
 
 
-def test_a_server_that_fills_up_is_told_before_new_agents_are_refused(workspace: Workspace, server: Server) -> None:
+def test_full_server_warns_then_rejects_new_agents(workspace: Workspace, server: Server) -> None:
     server.says(7_200, 10_000)
     workspace.connect(url=server.url)
     assert "80%" in wait_near(workspace, "True/LittleRoomLeft")
@@ -95,7 +95,7 @@ def test_a_server_that_fills_up_is_told_before_new_agents_are_refused(workspace:
     assert "LittleRoomLeft" in workspace.events(CONNECTION)
 
 
-def test_creating_and_deleting_in_a_loop_comes_to_an_end(workspace: Workspace, server: Server) -> None:
+def test_collections_per_namespace_are_limited(workspace: Workspace, server: Server) -> None:
     workspace.connect(url=server.url, capacity={"maxCollectionsPerNamespace": 3})
     for number in range(3):
         create(workspace, f"loop{number}", deletionPolicy="Retain")
@@ -108,14 +108,14 @@ def test_creating_and_deleting_in_a_loop_comes_to_an_end(workspace: Workspace, s
     refused = workspace.wait_condition("Stalled", "True/NamespaceFull", name="loop3")["message"]
     assert "maxCollectionsPerNamespace" in refused
     assert not server.has(f"agent_memory_{workspace.slug}-loop3")
-    # One that comes back to what it left makes none.
+    # An agent that returns to its retained collection creates none.
     create(workspace, "loop1", deletionPolicy="Retain")
     workspace.wait_ready("loop1")
     workspace.patch(CONNECTION, kind="QdrantConnection", capacity={"maxCollectionsPerNamespace": 4})
     workspace.wait_ready("loop3")
 
 
-def test_a_full_server_restores_what_it_has_and_no_new_agent(workspace: Workspace, server: Server) -> None:
+def test_full_server_restores_existing_agents_only(workspace: Workspace, server: Server) -> None:
     workspace.connect(url=server.url)
     create(workspace, "first")
     workspace.wait_ready("first")
@@ -134,5 +134,5 @@ def test_a_full_server_restores_what_it_has_and_no_new_agent(workspace: Workspac
     server.says(9_400, 10_000)
     wait_used(workspace, 9_400)
     workspace.create_restore("again", source, into="first")
-    told = workspace.wait_condition("Progressing", "True/Retrying", name="again", of="MemoryRestore", seconds=20)
-    assert "95%" in told["message"]
+    message = workspace.wait_condition("Progressing", "True/Retrying", name="again", of="MemoryRestore", seconds=20)
+    assert "95%" in message["message"]

@@ -1,4 +1,4 @@
-"""Where claims are kept: one suite for ConfigMaps of a real API server and for the file of the development stack."""
+"""Claim stores: one suite for ConfigMaps of a real API server and for the file of the development stack."""
 
 import asyncio
 import contextlib
@@ -55,7 +55,7 @@ class Kubernetes:
         return KubernetesClaims(self.transport, self.namespace)
 
     def patch(self, part: str, data: dict[str, str]) -> None:
-        """Write as another hand."""
+        """Change a ConfigMap as another client."""
         answer = self.workspace.control_plane.http.patch(
             f"{self.folder}/{PREFIX}{part}", json={"data": data}, headers=MERGE
         )
@@ -77,14 +77,14 @@ async def kubernetes(control_plane: ControlPlane, workspace: Workspace) -> Async
 
 @pytest.fixture(params=["kubernetes", "file"])
 def stores(request: pytest.FixtureRequest, kubernetes: Kubernetes, tmp_path: pathlib.Path) -> list[ClaimStore]:
-    """Two processes that keep the claims in the same place."""
+    """Stores of two processes in the same place."""
     if request.param == "kubernetes":
         return [kubernetes.store(), kubernetes.store()]
     return [FileClaims(tmp_path / "data" / "claims.json"), FileClaims(tmp_path / "data" / "claims.json")]
 
 
 class TestEveryStore:
-    async def test_what_is_saved_is_loaded_by_the_next_process(self, stores: list[ClaimStore]) -> None:
+    async def test_saved_claims_are_loaded_by_next_process(self, stores: list[ClaimStore]) -> None:
         writer, reader = stores
         assert await writer.load() == NO_CLAIMS
 
@@ -92,7 +92,7 @@ class TestEveryStore:
 
         assert await reader.load() == SET
 
-    async def test_claims_change_end_and_come(self, stores: list[ClaimStore]) -> None:
+    async def test_claims_are_added_changed_and_removed(self, stores: list[ClaimStore]) -> None:
         writer, reader = stores
         await writer.load()
         await writer.save(SET)
@@ -105,7 +105,7 @@ class TestEveryStore:
         await reader.save(SET)
         assert await writer.load() == SET
 
-    async def test_an_empty_set_is_complete_too(self, stores: list[ClaimStore]) -> None:
+    async def test_empty_set_is_complete(self, stores: list[ClaimStore]) -> None:
         writer, reader = stores
         await writer.load()
 
@@ -115,7 +115,7 @@ class TestEveryStore:
 
 
 class TestConfigMaps:
-    async def test_of_two_writers_one_is_told_and_what_stands_is_the_others(self, kubernetes: Kubernetes) -> None:
+    async def test_second_writer_gets_conflict(self, kubernetes: Kubernetes) -> None:
         first, second = kubernetes.store(), kubernetes.store()
         await first.load()
         await first.save(SET)
@@ -127,9 +127,7 @@ class TestConfigMaps:
 
         assert (await second.load()).claims["agent-1"] == ALPHA
 
-    async def test_a_part_that_somebody_deleted_is_missed_and_made_again_of_what_is_known(
-        self, kubernetes: Kubernetes
-    ) -> None:
+    async def test_deleted_part_is_detected_and_rewritten(self, kubernetes: Kubernetes) -> None:
         store = kubernetes.store()
         await store.load()
         await store.save(SET)
@@ -141,7 +139,7 @@ class TestConfigMaps:
 
         assert await kubernetes.store().load() == changed
 
-    async def test_a_claim_in_the_part_of_another_slug_is_none(self, kubernetes: Kubernetes) -> None:
+    async def test_claim_in_wrong_part_is_ignored(self, kubernetes: Kubernetes) -> None:
         store = kubernetes.store()
         await store.load()
         await store.save(ClaimSet(is_complete=True))
@@ -151,7 +149,7 @@ class TestConfigMaps:
 
         assert not (await store.load()).claims
 
-    async def test_a_thousand_agents_are_sixteen_objects_of_a_few_kilobytes(self, kubernetes: Kubernetes) -> None:
+    async def test_thousand_agents_fit_in_sixteen_objects(self, kubernetes: Kubernetes) -> None:
         many = ClaimSet(claims={f"agent-{number}": ALPHA for number in range(1000)}, is_complete=True)
         store = kubernetes.store()
         await store.load()
@@ -163,7 +161,7 @@ class TestConfigMaps:
         assert max(len(json.dumps(item)) for item in answer.json()["items"]) < 32_768
         assert await kubernetes.store().load() == many
 
-    async def test_who_watches_sees_each_change_and_nothing_of_other_objects(self, kubernetes: Kubernetes) -> None:
+    async def test_watch_yields_only_changes_of_claims(self, kubernetes: Kubernetes) -> None:
         store = kubernetes.store()
         await store.load()
         await store.save(SET)
@@ -185,13 +183,13 @@ class TestConfigMaps:
 
 class TestFile:
     @pytest.mark.parametrize("content", ["", "{", "[]", '{"claims": []}', '{"claims": {}}', "\x00"])
-    async def test_one_that_cannot_be_read_holds_nothing(self, tmp_path: pathlib.Path, content: str) -> None:
+    async def test_unreadable_file_has_no_claims(self, tmp_path: pathlib.Path, content: str) -> None:
         file = tmp_path / "claims.json"
         file.write_text(content)
 
         assert await FileClaims(file).load() == NO_CLAIMS
 
-    async def test_one_that_cannot_be_written_says_so_and_stays_as_it_was(self, tmp_path: pathlib.Path) -> None:
+    async def test_failed_write_keeps_previous_claims(self, tmp_path: pathlib.Path) -> None:
         store = FileClaims(tmp_path / "claims.json")
         await store.save(SET)
         (tmp_path / ".claims.json.new").mkdir()

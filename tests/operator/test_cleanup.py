@@ -1,4 +1,4 @@
-"""Cleanups on a live cluster: asked for, on schedule, held by the brake, and told in the status."""
+"""Cleanups on a live cluster: requested, scheduled, and held for approval."""
 
 import datetime
 import json
@@ -18,7 +18,7 @@ FACTS = [{"name": "fact", "halfLifeDays": 30}]
 
 
 def store(workspace: Workspace, *, old: int, new: int) -> None:
-    """Store memories as the API does: old ones are a year old."""
+    """Store memories in the format of the API; old ones are a year old."""
     now_ms = int(time.time() * 1000)
     points = [
         point(number, created_at=now_ms - (365 * DAY_MS if number <= old else 0)) for number in range(1, old + new + 1)
@@ -35,7 +35,7 @@ def point(number: int, *, created_at: int) -> dict[str, Any]:
 
 
 def alive(workspace: Workspace) -> int:
-    """Return how many memories are left."""
+    """Return the number of memories that are not deleted."""
     body = {"exact": True, "filter": {"must": [{"is_empty": {"key": "deletedAt"}}]}}
     answer = workspace.qdrant.post(f"/collections/{workspace.alias}/points/count", json=body)
     count: int = answer.raise_for_status().json()["result"]["count"]
@@ -48,13 +48,13 @@ def last(workspace: Workspace) -> dict[str, Any]:
 
 
 def ask(workspace: Workspace, stamp: str = "now") -> dict[str, Any]:
-    """Ask for a run, and return what it came to."""
+    """Request a run and return its result."""
     workspace.annotate(cleanup_requested_at=stamp)
     wait_until(lambda: last(workspace).get("requestedAt") == stamp, seconds=15, what="the run that was asked for")
     return last(workspace)
 
 
-def test_a_run_that_is_asked_for_removes_what_decayed_and_tells_it(workspace: Workspace) -> None:
+def test_requested_run_removes_decayed_memories(workspace: Workspace) -> None:
     workspace.create_ready(types=FACTS)
     store(workspace, old=5, new=30)
 
@@ -68,7 +68,7 @@ def test_a_run_that_is_asked_for_removes_what_decayed_and_tells_it(workspace: Wo
     assert due.hour in (2, 3)
 
 
-def test_a_run_that_would_remove_too_large_a_share_waits_for_an_approval(workspace: Workspace) -> None:
+def test_large_removal_waits_for_approval(workspace: Workspace) -> None:
     workspace.create_ready(types=FACTS)
     store(workspace, old=15, new=5)
 
@@ -85,14 +85,14 @@ def test_a_run_that_would_remove_too_large_a_share_waits_for_an_approval(workspa
     assert "held" not in last(workspace)
 
 
-def test_one_run_makes_up_for_many_missed_ones(workspace: Workspace) -> None:
+def test_missed_runs_are_made_up_for_once(workspace: Workspace) -> None:
     workspace.create_ready(types=FACTS)
     store(workspace, old=3, new=0)
 
     def is_made_up_for() -> bool:
         if last(workspace).get("removed") == 3:
             return True
-        # Again, because a pass that began before it writes its own status over it.
+        # Repeat: a pass that started earlier may overwrite this status.
         workspace.patch_status({"lastCleanup": {"time": "2026-01-01T03:00:00Z", "removed": 0}})
         workspace.run_pass()
         return False
@@ -104,7 +104,7 @@ def test_one_run_makes_up_for_many_missed_ones(workspace: Workspace) -> None:
     assert last(workspace) == made
 
 
-def test_the_command_lists_what_would_go_and_asks_for_a_run(workspace: Workspace) -> None:
+def test_command_previews_and_requests_a_run(workspace: Workspace) -> None:
     workspace.create_ready(types=FACTS)
     store(workspace, old=4, new=30)
     named = ("cleanup", "memory", "-n", workspace.namespace)

@@ -1,4 +1,4 @@
-"""The replicas of an agent's collection follow its spec in a cluster of three, under a real API server."""
+"""Replicas of an agent's collection in a cluster of three peers, under a real API server."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,21 +18,21 @@ MOVED_WITHIN_S = 30.0
 
 @pytest.fixture(scope="module", params=SIMULATED)
 def peers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peers]:
-    """A simulated cluster whose copies take a moment."""
+    """Simulated cluster whose shard copies take 0.3 s."""
     running = Peers(tmp_path_factory.mktemp("cluster"), request.param, 0.3)
     yield running
     running.stop()
 
 
 class Operators:
-    """One operator for all tests; one that ends it starts the next."""
+    """One operator for all tests; a test that kills it starts the next."""
 
     def __init__(self, nursery: OperatorForks) -> None:
         self._nursery = nursery
         self._running = nursery.start(periods=PERIODS)
 
     def replace(self) -> None:
-        """Kill it and start another."""
+        """Kill the operator and start another."""
         self._running.kill()
         self._running = self._nursery.start(periods=PERIODS)
 
@@ -46,16 +46,16 @@ def operators(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def agent(control_plane: ControlPlane, namespace: str, peers: Peers, operators: Operators) -> Iterator[Workspace]:
-    """An agent with memories in three shards of one replica each."""
-    made = Workspace(control_plane, namespace, peers.urls[0])
-    made.create_ready(index={"sharding": {"shardNumber": 3, "replicationFactor": 1}})
-    made.store_points(POINTS)
-    yield made
-    send_away(peers)
-    made.clean()
+    """Agent with memories in three shards of one replica each."""
+    workspace = Workspace(control_plane, namespace, peers.urls[0])
+    workspace.create_ready(index={"sharding": {"shardNumber": 3, "replicationFactor": 1}})
+    workspace.store_points(POINTS)
+    yield workspace
+    disconnect(peers)
+    workspace.clean()
 
 
-def send_away(peers: Peers, *numbers: int) -> None:
+def disconnect(peers: Peers, *numbers: int) -> None:
     peers.set_faults(away=",".join(map(str, numbers)))
 
 
@@ -64,32 +64,32 @@ def ask_for(agent: Workspace, factor: int) -> None:
 
 
 def replicas(agent: Workspace) -> dict[int, dict[int, str]]:
-    seen = agent.qdrant.get(f"/collections/{agent.alias}/cluster").json()["result"]
+    cluster_info = agent.qdrant.get(f"/collections/{agent.alias}/cluster").json()["result"]
     shards: dict[int, dict[int, str]] = {}
-    for each in (*seen["local_shards"], *seen["remote_shards"]):
-        shards.setdefault(each["shard_id"], {})[each.get("peer_id", seen["peer_id"])] = each["state"]
+    for each in (*cluster_info["local_shards"], *cluster_info["remote_shards"]):
+        shards.setdefault(each["shard_id"], {})[each.get("peer_id", cluster_info["peer_id"])] = each["state"]
     return shards
 
 
 def counts(agent: Workspace) -> list[int]:
-    """Return the active replicas of each shard, and of all peers the most and the fewest."""
+    """Return the active replicas of each shard, then the most and the fewest replicas of a peer."""
     shards = replicas(agent)
     loads = [sum(peer in states for states in shards.values()) for peer in (1, 2, 3)]
     return [*(list(states.values()).count("Active") for _, states in sorted(shards.items())), max(loads), min(loads)]
 
 
-def told(agent: Workspace) -> dict[str, Any]:
+def replica_status(agent: Workspace) -> dict[str, Any]:
     shown: dict[str, Any] = agent.status()["collection"]["replicas"]
     return shown
 
 
-def test_replicas_follow_the_number_that_is_asked_for_up_and_down(agent: Workspace) -> None:
+def test_replicas_follow_replication_factor(agent: Workspace) -> None:
     for factor, expected in ((2, [2, 2, 2, 2, 2]), (3, [3, 3, 3, 3, 3]), (1, [1, 1, 1, 1, 1])):
         ask_for(agent, factor)
         agent.wait_ready(seconds=MOVED_WITHIN_S)
 
         assert counts(agent) == expected
-        assert told(agent) == {"peers": 3, "shards": 3, "wanted": 3 * factor, "active": 3 * factor}
+        assert replica_status(agent) == {"peers": 3, "shards": 3, "wanted": 3 * factor, "active": 3 * factor}
         assert agent.count_points() == POINTS
     assert agent.status()["effective"]["sharding"] == {"shardNumber": 3, "replicationFactor": 1}
     events = agent.events(kind="Normal")
@@ -98,22 +98,22 @@ def test_replicas_follow_the_number_that_is_asked_for_up_and_down(agent: Workspa
     assert "all replicas" in events["ReplicasActive"]
 
 
-def test_a_peer_that_goes_away_midway_is_told_and_waited_for(agent: Workspace, peers: Peers) -> None:
+def test_lost_peer_is_reported_and_awaited(agent: Workspace, peers: Peers) -> None:
     ask_for(agent, 3)
     agent.wait_condition("InSync", "False/Replicating")
-    send_away(peers, 3)
+    disconnect(peers, 3)
 
     condition = agent.wait_condition("InSync", "False/ReplicasInactive", seconds=MOVED_WITHIN_S)
 
     assert "on peer 3 is Dead" in condition["message"]
-    assert "on peer 3 is Dead" in told(agent)["inactive"]
+    assert "on peer 3 is Dead" in replica_status(agent)["inactive"]
     assert agent.count_points() == POINTS
-    send_away(peers)
+    disconnect(peers)
     agent.wait_ready(seconds=MOVED_WITHIN_S)
     assert counts(agent) == [3, 3, 3, 3, 3]
 
 
-def test_a_killed_operator_is_gone_on_for(agent: Workspace, operators: Operators) -> None:
+def test_next_operator_completes_replication(agent: Workspace, operators: Operators) -> None:
     ask_for(agent, 2)
     wait_until(lambda: max(map(len, replicas(agent).values())) > 1, seconds=10, what="the first copy")
 

@@ -1,4 +1,4 @@
-"""The commands that only look, on a real API server: status, orphans, and all of them as a kubectl plugin."""
+"""Read-only commands on a real API server: status, orphans and plan, and all commands as a kubectl plugin."""
 
 import json
 import os
@@ -25,7 +25,7 @@ BIN = pathlib.Path(sys.executable).parent
 
 
 def shell(control_plane: ControlPlane, command: str) -> str:
-    """Run a printed command as a person would who copied it."""
+    """Run a printed command in a shell."""
     environment = os.environ | {
         "KUBECONFIG": str(control_plane.kubeconfig),
         "PATH": f"{control_plane.assets}{os.pathsep}{os.environ['PATH']}",
@@ -37,12 +37,12 @@ def shell(control_plane: ControlPlane, command: str) -> str:
 
 
 class TestStatus:
-    def test_the_namespace_is_the_context_s(self, workspace: Workspace, tmp_path: pathlib.Path) -> None:
+    def test_namespace_comes_from_context(self, workspace: Workspace, tmp_path: pathlib.Path) -> None:
         workspace.create_ready()
         config = yaml.safe_load(workspace.control_plane.kubeconfig.read_text())
         (context,) = config["contexts"]
-        there = {"name": "there", "context": context["context"] | {"namespace": workspace.namespace}}
-        config["contexts"].append(there)
+        context_there = {"name": "there", "context": context["context"] | {"namespace": workspace.namespace}}
+        config["contexts"].append(context_there)
         kubeconfig = tmp_path / "kubeconfig"
         kubeconfig.write_text(yaml.safe_dump(config))
 
@@ -53,7 +53,7 @@ class TestStatus:
         assert error.startswith("agentmemory: Kubernetes answered 404")
         assert f"AgentMemory {workspace.namespace}/memory" in told
 
-    def test_the_way_back_out_of_a_held_plan_is_a_command_that_works(self, workspace: Workspace) -> None:
+    def test_printed_undo_of_held_plan_works(self, workspace: Workspace) -> None:
         workspace.create_ready(changePolicy="Never")
         workspace.patch(embedding={"provider": "none", "dimensions": 16})
         workspace.wait_condition("InSync", "False/RebuildNotAllowed")
@@ -65,7 +65,7 @@ class TestStatus:
         workspace.wait_ready()
         assert workspace.must_get()["spec"]["embedding"]["dimensions"] == 8
 
-    def test_a_context_that_does_not_exist_is_named(self, workspace: Workspace) -> None:
+    def test_unknown_context_is_named(self, workspace: Workspace) -> None:
         status, _, error = run(workspace.control_plane, "status", "memory", "--context", "nowhere")
 
         assert status == 1
@@ -73,7 +73,7 @@ class TestStatus:
 
 
 def orphans_of(workspace: Workspace, *options: str) -> list[dict[str, Any]]:
-    """Return the orphans of the workspace's own collections, as the command lists them."""
+    """List the orphans that belong to the workspace, by the command."""
     status, told, error = run(workspace.control_plane, "orphans", *options, "-o", "json")
     assert status == 0, error + told
     (server,) = json.loads(told)["servers"]
@@ -81,7 +81,7 @@ def orphans_of(workspace: Workspace, *options: str) -> list[dict[str, Any]]:
 
 
 class TestOrphans:
-    def test_a_retained_collection_is_listed_and_the_printed_command_adopts_it(self, workspace: Workspace) -> None:
+    def test_printed_command_adopts_retained_collection(self, workspace: Workspace) -> None:
         workspace.create_ready()
         workspace.store_points(3)
         connection = ("--connection", f"{workspace.namespace}/main")
@@ -97,7 +97,7 @@ class TestOrphans:
         assert workspace.wait_ready()["status"]["collection"]["points"] == 3
         assert orphans_of(workspace, *connection) == []
 
-    def test_a_kept_collection_says_since_when_and_the_printed_command_deletes_it(self, workspace: Workspace) -> None:
+    def test_printed_command_deletes_kept_collection(self, workspace: Workspace) -> None:
         workspace.create_ready(deletionPolicy="Delete")
         workspace.store_points(2)
         workspace.delete()
@@ -110,7 +110,7 @@ class TestOrphans:
 
         assert workspace.physicals() == []
 
-    def test_what_nobody_marked_and_what_was_left_behind_are_listed(self, workspace: Workspace) -> None:
+    def test_unmarked_and_unreferenced_are_listed(self, workspace: Workspace) -> None:
         workspace.create_ready()
         marker = workspace.config()["metadata"]
         body = {"vectors": {"size": 8, "distance": "Cosine"}}
@@ -124,7 +124,7 @@ class TestOrphans:
         for name in (left, plain):
             workspace.qdrant.delete(f"/collections/{name}")
 
-    def test_a_server_out_of_reach_is_told_with_the_way_out(self, workspace: Workspace) -> None:
+    def test_unreachable_server_is_reported(self, workspace: Workspace) -> None:
         workspace.connect(url="http://127.0.0.1:9")
 
         status, told, _ = run(workspace.control_plane, "orphans", "--connection", f"{workspace.namespace}/main")
@@ -134,7 +134,7 @@ class TestOrphans:
         assert "--qdrant URL" in told
 
 
-def test_a_deletion_that_waits_says_until_when(workspace: Workspace, proxy: Proxy) -> None:
+def test_waiting_deletion_reports_deadline(workspace: Workspace, proxy: Proxy) -> None:
     workspace.connect(url=proxy.url)
     workspace.create(deletionPolicy="Delete", annotations=confirm_delete(workspace.alias))
     workspace.wait_ready()
@@ -151,10 +151,10 @@ def test_a_deletion_that_waits_says_until_when(workspace: Workspace, proxy: Prox
 
 
 class TestPlan:
-    """`plan --context` reads connections and keys where the operator does."""
+    """`plan --context` reads connections and keys from the same objects as the operator."""
 
     def planned(self, workspace: Workspace, folder: pathlib.Path, *documents: dict[str, Any]) -> tuple[int, Any]:
-        """Plan the documents; return the exit status and what is said of the first one, or the error."""
+        """Plan the documents; return the exit status, and the plan of the first one or the error."""
         file = folder / "manifests.yaml"
         file.write_text(yaml.safe_dump_all(documents))
         context = yaml.safe_load(workspace.control_plane.kubeconfig.read_text())["current-context"]
@@ -163,14 +163,12 @@ class TestPlan:
         return status, json.loads(told)["plans"][0] if told else error
 
     def manifest(self, workspace: Workspace, *, connection: str = "main", **spec: Any) -> dict[str, Any]:
-        """Return the agent as a file has it."""
+        """Build the agent's manifest."""
         kept = workspace.must_get()["spec"] if workspace.get() else {"agent": workspace.slug, "embedding": EMBEDDING}
-        wanted = kept | {"connectionRef": {"name": connection}} | spec
-        return {"apiVersion": API_VERSION, "kind": "AgentMemory", "metadata": {"name": "memory"}, "spec": wanted}
+        merged = kept | {"connectionRef": {"name": connection}} | spec
+        return {"apiVersion": API_VERSION, "kind": "AgentMemory", "metadata": {"name": "memory"}, "spec": merged}
 
-    def test_the_connection_and_its_key_are_those_of_the_cluster(
-        self, workspace: Workspace, tmp_path: pathlib.Path
-    ) -> None:
+    def test_connection_and_key_come_from_cluster(self, workspace: Workspace, tmp_path: pathlib.Path) -> None:
         program, url = start_qdrant(tmp_path / "qdrant", api_key="right")
         with running(program):
             workspace.create_secret("qdrant-key", key="right")
@@ -189,9 +187,7 @@ class TestPlan:
         assert error.startswith("agentmemory: Qdrant answered 401")
         assert "right" not in error
 
-    def test_a_connection_of_the_files_stands_above_that_of_the_cluster(
-        self, workspace: Workspace, tmp_path: pathlib.Path
-    ) -> None:
+    def test_connection_in_files_overrides_cluster(self, workspace: Workspace, tmp_path: pathlib.Path) -> None:
         workspace.create_ready()
         metadata = {"name": "main", "namespace": workspace.namespace}
         spec = {"url": "http://127.0.0.1:9"}
@@ -202,16 +198,14 @@ class TestPlan:
         assert status == 1
         assert error.startswith("agentmemory: Qdrant cannot be reached: ")
 
-    def test_a_connection_that_is_nowhere_is_refused_as_the_operator_refuses_it(
-        self, workspace: Workspace, tmp_path: pathlib.Path
-    ) -> None:
+    def test_missing_connection_is_refused(self, workspace: Workspace, tmp_path: pathlib.Path) -> None:
         status, plan = self.planned(workspace, tmp_path, self.manifest(workspace, connection="nowhere"))
 
         assert (status, plan["outcome"], plan["reason"]) == (3, "refused", "ConnectionNotFound")
         assert f"there is no QdrantConnection {workspace.namespace}/nowhere" in plan["refusal"]
 
 
-def test_a_plugin_says_how_kubectl_calls_it_and_tells_it_what_may_follow(control_plane: ControlPlane) -> None:
+def test_plugin_adapts_usage_and_completion(control_plane: ControlPlane) -> None:
     environment = os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "KUBERC": "off"}
     kubectl = str(control_plane.assets / "kubectl")
 
@@ -221,11 +215,11 @@ def test_a_plugin_says_how_kubectl_calls_it_and_tells_it_what_may_follow(control
 
     assert "Usage: kubectl agentmemory status [OPTIONS]" in told("agentmemory", "status", "--help")
     assert "Try 'kubectl agentmemory -h' for help." in told("agentmemory", "statsu")
-    # As kubectl's own completion script asks.
+    # kubectl's completion script makes this call.
     assert "snapshot\tCreate, list" in told("__complete", "agentmemory", "sna")
 
 
-def test_every_command_is_a_kubectl_plugin(control_plane: ControlPlane) -> None:
+def test_program_runs_as_kubectl_plugin(control_plane: ControlPlane) -> None:
     environment = os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "KUBERC": "off"}
     command = [str(control_plane.assets / "kubectl"), "agentmemory", "version"]
 

@@ -1,7 +1,4 @@
-"""QdrantConnections through their lives: TLS, rotated keys, going away and coming back.
-
-The operator here is the ordinary one with shorter waiting times.
-"""
+"""QdrantConnections: TLS, key rotation, deletion and recreation. The operator uses shorter waiting times."""
 
 import pathlib
 from collections.abc import Iterator
@@ -25,19 +22,19 @@ TLS = {"caSecretRef": {"name": "qdrant-ca", "key": "ca.crt"}}
 
 @pytest.fixture
 def authority(tmp_path: pathlib.Path) -> Authority:
-    """Vouches for the server."""
+    """Authority that issues the server's certificate."""
     return Authority(tmp_path)
 
 
 @pytest.fixture
 def tls_url(authority: Authority, tmp_path: pathlib.Path) -> Iterator[str]:
-    """A development Qdrant server that speaks TLS."""
+    """Development Qdrant server with TLS."""
     with dev_qdrant(tmp_path / "qdrant", tls=authority.issue()) as url:
         yield url
 
 
 class TestTls:
-    def test_a_wrong_authority_is_told_on_both_objects_and_the_right_one_is_enough(
+    def test_wrong_ca_is_reported_until_replaced(
         self, workspace: Workspace, authority: Authority, tls_url: str, tmp_path: pathlib.Path
     ) -> None:
         workspace.create_secret("qdrant-ca", **{"ca.crt": Authority(tmp_path).pem})
@@ -53,13 +50,13 @@ class TestTls:
 
 
 def is_served(api: httpx.Client, workspace: Workspace) -> bool:
-    """Tell whether the API answers a search of the workspace's agent."""
-    asked = {"user_id": "u", "vector": [1.0] * 8}
-    return api.post(f"/v1/agents/{workspace.slug}/search", json=asked).status_code == 200
+    """Return whether the API answers a search of the workspace's agent."""
+    query = {"user_id": "u", "vector": [1.0] * 8}
+    return api.post(f"/v1/agents/{workspace.slug}/search", json=query).status_code == 200
 
 
 class TestRotation:
-    def test_a_rotated_key_is_picked_up_by_operator_and_api_without_a_restart(
+    def test_new_key_is_used_without_restart(
         self, workspace: Workspace, api: httpx.Client, api_program: Program, tmp_path: pathlib.Path
     ) -> None:
         port = free_port()
@@ -83,7 +80,7 @@ class TestRotation:
 
         assert api_program.returncode is None
 
-    def test_an_authority_that_is_replaced_is_picked_up_by_operator_and_api_without_a_restart(
+    def test_new_ca_is_used_without_restart(
         self, workspace: Workspace, api: httpx.Client, authority: Authority, tmp_path: pathlib.Path
     ) -> None:
         port, second = free_port(), Authority(tmp_path)
@@ -104,9 +101,7 @@ class TestRotation:
 
 
 class TestGoingAway:
-    def test_a_deleted_connection_leaves_its_objects_not_ready_with_their_collections_and_comes_back(
-        self, workspace: Workspace
-    ) -> None:
+    def test_deleted_connection_keeps_collections(self, workspace: Workspace) -> None:
         workspace.create_ready()
         before = workspace.status()["collection"]
 

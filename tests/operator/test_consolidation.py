@@ -1,4 +1,4 @@
-"""Consolidation on a live cluster: asked for, undone, and told in the status, with a model behind real HTTP."""
+"""Consolidation on a live cluster with a model over HTTP: requested, undone, and reported in the status."""
 
 import json
 import time
@@ -36,7 +36,7 @@ def model_url(model: ScriptedModel) -> Iterator[str]:
 
 
 def store(workspace: Workspace, *contents: str) -> None:
-    """Store facts as the API does."""
+    """Store facts in the format of the API."""
     now_ms = int(time.time() * 1000) - 10_000
     points = []
     for memory_id, content in zip(IDS, contents, strict=False):
@@ -55,11 +55,11 @@ def heads(workspace: Workspace) -> list[str]:
 
 
 def consolidate(workspace: Workspace, *options: str) -> dict[str, Any]:
-    """Ask as a person does; return what it came to."""
+    """Run the command and return its result."""
     command = ("consolidate", "memory", "-n", workspace.namespace, *options, "--wait", "-o", "json")
-    status, said, error = run_command(workspace.control_plane, *command)
-    assert status == 0, said + error
-    found: dict[str, Any] = json.loads(said)
+    status, output, error = run_command(workspace.control_plane, *command)
+    assert status == 0, output + error
+    found: dict[str, Any] = json.loads(output)
     return found
 
 
@@ -68,7 +68,7 @@ def create(workspace: Workspace, url: str, **consolidation: Any) -> None:
     workspace.create_ready(preset="brain", embedding=EMBEDDING, consolidation=named)
 
 
-def test_two_facts_are_merged_and_the_run_is_taken_back(workspace: Workspace, model_url: str) -> None:
+def test_two_facts_are_merged_and_run_is_undone(workspace: Workspace, model_url: str) -> None:
     create(workspace, model_url)
     store(workspace, "alpha one", "alpha two", "beta alone")
 
@@ -89,9 +89,7 @@ def test_two_facts_are_merged_and_the_run_is_taken_back(workspace: Workspace, mo
     assert heads(workspace) == ["alpha one", "alpha two", "beta alone"]
 
 
-def test_what_a_lying_model_adds_waits_for_an_approval(
-    workspace: Workspace, model: ScriptedModel, model_url: str
-) -> None:
+def test_facts_added_by_model_wait_for_approval(workspace: Workspace, model: ScriptedModel, model_url: str) -> None:
     model.mode = "lying"
     create(workspace, model_url)
     store(workspace, "alpha costs much", "alpha sells well")
@@ -114,13 +112,13 @@ def test_what_a_lying_model_adds_waits_for_an_approval(
     assert heads(workspace) == ["alpha costs 4711"]
 
 
-def test_a_model_that_is_away_is_told_and_nothing_is_changed(workspace: Workspace) -> None:
+def test_unavailable_model_changes_nothing(workspace: Workspace) -> None:
     create(workspace, "http://127.0.0.1:9", model={"baseURL": "http://127.0.0.1:9/v1", "model": "m"})
     store(workspace, "alpha one", "alpha two")
 
     command = ("consolidate", "memory", "-n", workspace.namespace, "--wait", "-o", "json")
-    status, said, _ = run_command(workspace.control_plane, *command)
+    status, output, _ = run_command(workspace.control_plane, *command)
 
-    assert (status, json.loads(said)["reason"]) == (1, "ModelUnavailable")
+    assert (status, json.loads(output)["reason"]) == (1, "ModelUnavailable")
     assert conditions_of(workspace.must_get())["Consolidated"] == "False/ModelUnavailable"
     assert heads(workspace) == ["alpha one", "alpha two"]

@@ -1,4 +1,4 @@
-"""What every operator test relies on: the API server is real, and says no where a real one does."""
+"""The control plane of the operator tests: validation, restart and cleanup."""
 
 import json
 import os
@@ -68,7 +68,7 @@ def test_data_survives_a_killed_api_server(control_plane: ControlPlane, namespac
     assert control_plane.http.get(f"/api/v1/namespaces/{namespace}").status_code == 200
 
 
-def test_servers_die_with_the_process_that_started_them(tmp_path: pathlib.Path) -> None:
+def test_servers_end_with_their_parent_process(tmp_path: pathlib.Path) -> None:
     code = (
         "import os, pathlib, sys\n"
         "from tests.support.cluster.controlplane import ControlPlane\n"
@@ -92,7 +92,7 @@ def is_listening(address: str) -> bool:
         return probe.connect_ex(("127.0.0.1", int(address.rsplit(":", 1)[1]))) == 0
 
 
-def test_a_server_that_cannot_start_says_so_with_its_log(tmp_path: pathlib.Path) -> None:
+def test_failed_start_reports_the_log(tmp_path: pathlib.Path) -> None:
     for name in ("etcd", "kube-apiserver", "kubectl"):
         (tmp_path / name).write_text("#!/bin/sh\necho no such luck\nexit 3\n")
         (tmp_path / name).chmod(0o755)

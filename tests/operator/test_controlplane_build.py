@@ -1,4 +1,4 @@
-"""Where the binaries come from: the named folder, then the cache, and never a half-built one."""
+"""Lookup of the control plane's binaries: the named folder first, then the cache, never a partial build."""
 
 import hashlib
 import io
@@ -15,7 +15,7 @@ from tests.controlplane.build import CONTROL_PLANE, CONTROLLERS, TOOLSETS, Build
 from tests.support.pages import DOCS
 
 SCRIPT = pathlib.Path(build.__file__)
-# A proxy at a port on which nothing listens.
+# Proxy at a port without a listener.
 UNREACHABLE = {"https_proxy": "http://127.0.0.1:9"}
 
 
@@ -27,37 +27,37 @@ def fill(folder: pathlib.Path, *names: str, tools: Toolset = CONTROL_PLANE) -> p
 
 
 def run_script(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    """Run the script on a machine that has no Go and reaches no package index and no archive."""
+    """Run the script without Go, package index and archive."""
     bare = {"HOME": os.environ.get("HOME", "/"), "PATH": "/nowhere", "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull}
     command = [sys.executable, str(SCRIPT), *arguments]
     return subprocess.run(command, env=bare | UNREACHABLE | environ, capture_output=True, text=True)
 
 
-def test_named_folders_are_used_and_that_of_the_control_plane_is_printed_alone(tmp_path: pathlib.Path) -> None:
+def test_named_folders_are_used(tmp_path: pathlib.Path) -> None:
     named = {tools.variable: str(fill(tmp_path / tools.variable, tools=tools)) for tools in TOOLSETS}
     done = run_script("--all", **named)
     assert (done.returncode, done.stdout.splitlines()) == (0, [str(tmp_path / "KUBEBUILDER_ASSETS")])
 
 
-def test_each_variable_that_names_a_folder_is_told() -> None:
+def test_each_folder_variable_is_documented() -> None:
     pages = [(SCRIPT.parent / "README.md").read_text(), (DOCS / "settings.md").read_text()]
     assert [tools.variable for page in pages for tools in TOOLSETS if f"`{tools.variable}`" not in page] == []
 
 
-def test_control_plane_is_printed_where_the_object_storage_cannot_be_built(tmp_path: pathlib.Path) -> None:
+def test_failed_storage_build_prints_control_plane(tmp_path: pathlib.Path) -> None:
     named = str(fill(tmp_path / "assets"))
     done = run_script("--all", KUBEBUILDER_ASSETS=named, AGENTMEMORY_CACHE=str(tmp_path))
     assert (done.returncode, done.stdout.splitlines()) == (1, [named])
     assert "set VERSITYGW_ASSETS to a folder that holds versitygw" in done.stderr
 
 
-def test_the_control_plane_alone_is_enough_where_no_more_is_asked_for(tmp_path: pathlib.Path) -> None:
+def test_default_needs_control_plane_only(tmp_path: pathlib.Path) -> None:
     named = str(fill(tmp_path / "assets"))
     done = run_script(KUBEBUILDER_ASSETS=named, AGENTMEMORY_CACHE=str(tmp_path))
     assert (done.returncode, done.stdout.splitlines(), done.stderr) == (0, [named], "")
 
 
-def test_another_argument_is_an_error() -> None:
+def test_unknown_argument_is_an_error() -> None:
     done = run_script("--everything")
     assert (done.returncode, done.stdout) == (2, "")
     assert "--everything" in done.stderr
@@ -65,7 +65,7 @@ def test_another_argument_is_an_error() -> None:
 
 @pytest.fixture
 def archive(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
-    """An archive as Kubernetes publishes it, and its pin."""
+    """Archive in the format of Kubernetes, with its pinned hash."""
     path = tmp_path / "envtest.tar.gz"
     with tarfile.open(path, "w:gz") as file:
         for name in ("etcd", "kube-apiserver", "kubectl", "README", "../../outside"):
@@ -77,7 +77,7 @@ def archive(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.
     return path
 
 
-def test_what_is_published_is_unpacked_and_found_again(tmp_path: pathlib.Path, archive: pathlib.Path) -> None:
+def test_archive_is_unpacked_and_found(tmp_path: pathlib.Path, archive: pathlib.Path) -> None:
     environ = {"AGENTMEMORY_CACHE": str(tmp_path)}
     folder = build.download_archive(environ, archive.as_uri())
 
@@ -89,7 +89,7 @@ def test_what_is_published_is_unpacked_and_found_again(tmp_path: pathlib.Path, a
     assert build.find_assets(environ, CONTROLLERS) is None
 
 
-def test_an_archive_with_other_bytes_is_not_used(
+def test_archive_with_wrong_hash_is_rejected(
     tmp_path: pathlib.Path, archive: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     environ = {"AGENTMEMORY_CACHE": str(tmp_path)}
@@ -102,9 +102,7 @@ def test_an_archive_with_other_bytes_is_not_used(
 
 
 @pytest.mark.parametrize("kept", [0, 40])
-def test_an_archive_that_does_not_come_whole_leaves_nothing(
-    tmp_path: pathlib.Path, archive: pathlib.Path, kept: int
-) -> None:
+def test_truncated_archive_leaves_nothing(tmp_path: pathlib.Path, archive: pathlib.Path, kept: int) -> None:
     environ = {"AGENTMEMORY_CACHE": str(tmp_path)}
     archive.write_bytes(archive.read_bytes()[:kept]) if kept else archive.unlink()
 
@@ -112,14 +110,14 @@ def test_an_archive_that_does_not_come_whole_leaves_nothing(
     assert [path.name for path in build.cache_root(environ).iterdir()] == ["lock"]
 
 
-def test_a_larger_answer_than_any_archive_is_not_read(
+def test_oversized_archive_is_rejected(
     tmp_path: pathlib.Path, archive: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(build, "ARCHIVE_MAX_BYTES", 10)
     assert build.download_archive({"AGENTMEMORY_CACHE": str(tmp_path)}, archive.as_uri()) is None
 
 
-def test_named_folder_without_a_binary_is_an_error_that_names_it(tmp_path: pathlib.Path) -> None:
+def test_named_folder_without_a_binary_is_an_error(tmp_path: pathlib.Path) -> None:
     fill(tmp_path, "etcd", "kubectl")
     with pytest.raises(BuildError, match="lacks kube-apiserver"):
         build.find_assets({"KUBEBUILDER_ASSETS": str(tmp_path)})
@@ -138,7 +136,7 @@ def test_cache_folder_follows_the_environment(tmp_path: pathlib.Path, environ: d
     assert build.find_assets(named) == folder
 
 
-def test_build_that_fails_leaves_nothing_that_looks_finished(tmp_path: pathlib.Path) -> None:
+def test_failed_build_leaves_nothing(tmp_path: pathlib.Path) -> None:
     def fail_midway() -> None:
         with build.staging(tmp_path / "v1") as folder:
             fill(folder)
@@ -149,14 +147,14 @@ def test_build_that_fails_leaves_nothing_that_looks_finished(tmp_path: pathlib.P
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_a_killed_build_left_is_removed_by_the_next(tmp_path: pathlib.Path) -> None:
+def test_build_removes_leftovers_of_killed_build(tmp_path: pathlib.Path) -> None:
     fill(tmp_path / "v1.partial-killed")
     with build.staging(tmp_path / "v1") as folder:
         fill(folder)
     assert [path.name for path in tmp_path.iterdir()] == ["v1"]
 
 
-def test_second_build_waits_and_uses_the_result_of_the_first(tmp_path: pathlib.Path) -> None:
+def test_second_build_waits_for_the_first(tmp_path: pathlib.Path) -> None:
     environ = {"AGENTMEMORY_CACHE": str(tmp_path), **{tools.variable: "" for tools in TOOLSETS}}
     root = build.cache_root(environ)
     for tools in TOOLSETS[1:]:
@@ -171,14 +169,14 @@ def test_second_build_waits_and_uses_the_result_of_the_first(tmp_path: pathlib.P
     assert printed.strip() == str(folder)
 
 
-def test_no_go_and_no_package_index_says_what_to_do(tmp_path: pathlib.Path) -> None:
+def test_missing_go_and_index_are_reported(tmp_path: pathlib.Path) -> None:
     done = run_script(AGENTMEMORY_CACHE=str(tmp_path))
     assert done.returncode == 1
     assert done.stdout == ""
     assert "set KUBEBUILDER_ASSETS" in done.stderr
 
 
-def test_go_that_is_too_old_is_not_used(tmp_path: pathlib.Path) -> None:
+def test_old_go_is_rejected(tmp_path: pathlib.Path) -> None:
     (tmp_path / "go").write_text("#!/bin/sh\necho go version go1.25.9 linux/amd64\n")
     (tmp_path / "go").chmod(0o755)
     assert build.find_go({"PATH": f"{tmp_path}:/bin"}) is None

@@ -1,4 +1,4 @@
-"""A tenant's connections that never answer are that tenant's trouble: others' objects get their passes."""
+"""Connections of one tenant that never respond do not delay the objects of other tenants."""
 
 import contextlib
 import socket
@@ -14,16 +14,16 @@ from tests.support.cluster.workspace import Workspace
 from tests.support.patience import wait_until
 from tests.support.programs import Program
 
-# As many as the operator makes passes at a time.
+# As many as the operator runs passes concurrently.
 CONNECTIONS = 64
-# The longest that a connection may ask for: nothing ends by itself while the test runs.
+# Maximum of the field: no call times out during the test.
 TIMEOUT_S = 300
 SERVED_WITHIN_S = 10.0
 
 
 @dataclass
 class Abyss:
-    """Accepts every connection, reads nothing and never answers."""
+    """Server that accepts every connection, reads nothing and never responds."""
 
     listener: socket.socket = field(default_factory=lambda: socket.create_server(("127.0.0.1", 0), backlog=1024))
     accepted: list[socket.socket] = field(default_factory=list)
@@ -33,7 +33,7 @@ class Abyss:
         return f"http://127.0.0.1:{self.listener.getsockname()[1]}"
 
     def accept(self) -> None:
-        """Accept until it is closed."""
+        """Accept connections until the listener is closed."""
         with contextlib.suppress(OSError):
             while True:
                 self.accepted.append(self.listener.accept()[0])
@@ -54,7 +54,7 @@ def abyss() -> Iterator[Abyss]:
     accepting.join(5)
 
 
-def test_a_tenant_whose_64_connections_never_answer_holds_up_nobody_else(
+def test_64_silent_connections_delay_no_other_tenant(
     control_plane: ControlPlane, operator: Program, workspace: Workspace, abyss: Abyss
 ) -> None:
     greedy = Workspace(control_plane, control_plane.create_namespace("greedy-"), abyss.url)

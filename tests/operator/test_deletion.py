@@ -1,4 +1,4 @@
-"""What becomes of a collection when its object goes, and who may have it."""
+"""Collections after the deletion of their object, and their ownership."""
 
 import shlex
 from typing import Any
@@ -18,7 +18,7 @@ KEPT = "CollectionKept"
 
 
 class TestRetain:
-    def test_the_object_goes_at_once_and_the_collection_stays(self, workspace: Workspace) -> None:
+    def test_object_is_released_and_collection_stays(self, workspace: Workspace) -> None:
         workspace.create_ready()
         workspace.store_points(3)
 
@@ -29,7 +29,7 @@ class TestRetain:
         assert found is not None
         assert found["points_count"] == 3
 
-    def test_the_same_object_applied_again_takes_its_collection_back(self, workspace: Workspace) -> None:
+    def test_reapplied_object_takes_collection_back(self, workspace: Workspace) -> None:
         workspace.create_ready()
         workspace.store_points(3)
         workspace.delete()
@@ -44,9 +44,7 @@ class TestRetain:
 
 class TestDelete:
     @pytest.mark.parametrize("annotations", [{}, confirm_delete("agent_memory_another")], ids=["none", "another's"])
-    def test_memories_are_kept_without_their_confirmation_and_the_object_is_released(
-        self, workspace: Workspace, annotations: dict[str, str]
-    ) -> None:
+    def test_unconfirmed_memories_are_kept(self, workspace: Workspace, annotations: dict[str, str]) -> None:
         workspace.create_ready(deletionPolicy="Delete", annotations=annotations)
         workspace.store_points(2)
 
@@ -71,9 +69,7 @@ class TestDelete:
         assert workspace.physicals() == []
         assert "2 memories" in workspace.events(kind="Normal")["CollectionDeleted"]
 
-    def test_a_deletion_asked_for_while_no_operator_ran_is_finished_at_the_start(
-        self, workspace: Workspace, operator: Program
-    ) -> None:
+    def test_deletion_during_downtime_completes_at_start(self, workspace: Workspace, operator: Program) -> None:
         workspace.create_ready(deletionPolicy="Delete", annotations=confirm_delete(workspace.alias))
         workspace.store_points(2)
         operator.kill()
@@ -85,7 +81,7 @@ class TestDelete:
         workspace.wait_deleted()
         assert workspace.physicals() == []
 
-    def test_finalizers_of_others_outlive_ours(self, workspace: Workspace) -> None:
+    def test_foreign_finalizer_outlives_ours(self, workspace: Workspace) -> None:
         workspace.create_ready(deletionPolicy="Delete")
         workspace.add_finalizer("example.com/other")
 
@@ -101,16 +97,14 @@ class TestDelete:
 
 @pytest.fixture
 def other(control_plane: ControlPlane, workspace: Workspace) -> Any:
-    """Another namespace whose objects claim the same slug."""
+    """Another namespace whose objects use the same slug."""
     made = Workspace(control_plane, control_plane.create_namespace(), workspace.qdrant_url, claims=workspace.slug)
     yield made
     made.clean()
 
 
 class TestOwnership:
-    def test_the_younger_of_two_objects_with_one_slug_waits_and_is_not_told_whose_it_is(
-        self, workspace: Workspace, other: Workspace
-    ) -> None:
+    def test_younger_object_stalls_without_naming_owner(self, workspace: Workspace, other: Workspace) -> None:
         workspace.create_ready()
         wait_for_next_second(workspace)
 
@@ -124,22 +118,22 @@ class TestOwnership:
 
 
 def wait_for_next_second(workspace: Workspace) -> None:
-    """Wait until an object created now is younger: creation times have whole seconds."""
+    """Wait until an object created now is younger: creation times have a resolution of 1 s."""
     created = workspace.must_get()["metadata"]["creationTimestamp"]
     wait_until(lambda: workspace.server_time() > created, seconds=3, what="the next second")
 
 
 class TestThePageOnDeleting:
-    """The commands of docs/delete.md, on an object of another name."""
+    """Commands of docs/delete.md, for an object of another name."""
 
     def run(self, workspace: Workspace, heading: str) -> None:
         for command in read_commands("delete.md", heading):
-            said = command.replace("agent_memory_support-bot", workspace.alias)
-            said = said.replace("-n agents", f"-n {workspace.namespace}").replace("support-bot", "memory")
-            done = workspace.control_plane.kubectl(*shlex.split(said)[1:])
+            resolved = command.replace("agent_memory_support-bot", workspace.alias)
+            resolved = resolved.replace("-n agents", f"-n {workspace.namespace}").replace("support-bot", "memory")
+            done = workspace.control_plane.kubectl(*shlex.split(resolved)[1:])
             assert done.returncode == 0, done.stderr
 
-    def test_the_memories_stay(self, workspace: Workspace) -> None:
+    def test_memories_are_kept(self, workspace: Workspace) -> None:
         workspace.create_ready()
         workspace.store_points(2)
 
@@ -148,7 +142,7 @@ class TestThePageOnDeleting:
         workspace.wait_deleted()
         assert workspace.physicals() == [workspace.physical]
 
-    def test_the_memories_go_too(self, workspace: Workspace) -> None:
+    def test_memories_are_deleted(self, workspace: Workspace) -> None:
         workspace.create_ready()
         workspace.store_points(2)
 
@@ -157,7 +151,7 @@ class TestThePageOnDeleting:
         workspace.wait_deleted()
         assert workspace.physicals() == []
 
-    def test_what_an_operator_left_behind_can_be_let_go(self, workspace: Workspace, operator: Program) -> None:
+    def test_object_of_removed_operator_is_released(self, workspace: Workspace, operator: Program) -> None:
         workspace.create_ready(deletionPolicy="Delete")
         operator.kill()
         workspace.delete()

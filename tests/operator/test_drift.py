@@ -1,4 +1,4 @@
-"""Changes that somebody makes in Qdrant, past the object: what each policy makes of them, on a real API server."""
+"""Changes made directly in Qdrant: effects of each drift policy, on a real API server."""
 
 import re
 
@@ -14,7 +14,7 @@ OURS, THEIRS = 16, 24
 
 
 def change_m(workspace: Workspace, m: int = THEIRS) -> None:
-    """Change the graph's m as somebody with a key would."""
+    """Change the graph's m, as a user with a key could."""
     body = {"hnsw_config": {"m": m}}
     workspace.qdrant.patch(f"/collections/{workspace.physical}", json=body).raise_for_status()
 
@@ -25,7 +25,7 @@ def m_of(workspace: Workspace) -> int:
 
 
 def drift(workspace: Workspace, policy: str) -> Document:
-    """Create the object, change its collection, ask for a pass; return the object when it is over."""
+    """Create the object, change its collection and run a pass; return the object."""
     workspace.create_ready(driftPolicy=policy)
     change_m(workspace)
     workspace.run_pass()
@@ -35,7 +35,7 @@ def drift(workspace: Workspace, policy: str) -> Document:
 def wide_row(workspace: Workspace) -> dict[str, str]:
     printed = workspace.control_plane.kubectl("get", "amem", "-n", workspace.namespace, "-o", "wide").stdout
     heading, row = printed.splitlines()[:2]
-    # A column may be empty.
+    # Cells may be empty: split at the columns of the heading.
     starts = [found.start() for found in re.finditer(r"\S+", heading)]
     return {
         heading[start:end].strip(): row[start:end].strip()
@@ -43,7 +43,7 @@ def wide_row(workspace: Workspace) -> dict[str, str]:
     }
 
 
-def test_without_a_policy_drift_is_corrected_and_told(workspace: Workspace) -> None:
+def test_drift_is_corrected_by_default(workspace: Workspace) -> None:
     workspace.create_ready()
     change_m(workspace)
 
@@ -51,19 +51,19 @@ def test_without_a_policy_drift_is_corrected_and_told(workspace: Workspace) -> N
 
     wait_until(lambda: m_of(workspace) == OURS, seconds=READY_WITHIN_S, what="m as it was")
     found = workspace.wait_ready()
-    told = wait_until(lambda: workspace.events(kind="Normal").get("DriftCorrected"), seconds=5, what="the event")
-    assert told == f"index.hnsw.m reset from {THEIRS} to {OURS}\n"
+    message = wait_until(lambda: workspace.events(kind="Normal").get("DriftCorrected"), seconds=5, what="the event")
+    assert message == f"index.hnsw.m reset from {THEIRS} to {OURS}\n"
     assert "drift" not in found["status"]
 
 
-def test_reported_drift_stays_and_is_shown_and_told_once(workspace: Workspace) -> None:
+def test_report_policy_shows_drift_once(workspace: Workspace) -> None:
     found = drift(workspace, "Report")
-    (shown,) = found["status"]["drift"]
+    (entry,) = found["status"]["drift"]
     workspace.run_pass()
 
     assert m_of(workspace) == THEIRS
     assert conditions_of(found) == {"Ready": "True/Serving", "InSync": "False/Drifted"}
-    assert (shown["path"], shown["desired"], shown["observed"]) == ("index.hnsw.m", str(OURS), str(THEIRS))
-    assert workspace.status()["drift"] == [shown]
+    assert (entry["path"], entry["desired"], entry["observed"]) == ("index.hnsw.m", str(OURS), str(THEIRS))
+    assert workspace.status()["drift"] == [entry]
     assert workspace.events()["Drifted"].count("index.hnsw.m is 24, expected 16") == 1
     assert (wide_row(workspace)["DRIFT"], found["status"]["effective"]["hnsw"]["m"]) == ("1", THEIRS)

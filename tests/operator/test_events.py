@@ -1,4 +1,4 @@
-"""Kubernetes Events on a real API server: counted instead of repeated, and bounded."""
+"""Kubernetes Events on a real API server: counted instead of repeated, and limited."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -30,12 +30,12 @@ def subject(namespace: str) -> Metadata:
 
 
 def found(control_plane: ControlPlane, namespace: str) -> list[tuple[str, int]]:
-    """Return message and count of each Event, sorted."""
+    """Return the message and count of each Event, sorted."""
     answer: dict[str, Any] = control_plane.http.get(f"/api/v1/namespaces/{namespace}/events").json()
     return sorted((item["message"], item["count"]) for item in answer["items"])
 
 
-async def test_what_is_told_again_is_counted(
+async def test_repeated_event_is_counted(
     control_plane: ControlPlane, transport: KubernetesTransport, subject: Metadata
 ) -> None:
     events = KubernetesEvents(transport)
@@ -47,7 +47,7 @@ async def test_what_is_told_again_is_counted(
     assert found(control_plane, subject.namespace) == [("Qdrant cannot be reached", 3), ("something else", 1)]
 
 
-async def test_an_operator_that_starts_again_goes_on_counting(
+async def test_restarted_operator_continues_the_count(
     control_plane: ControlPlane, transport: KubernetesTransport, subject: Metadata
 ) -> None:
     await KubernetesEvents(transport).post("AgentMemory", subject, NEWS)
@@ -57,7 +57,7 @@ async def test_an_operator_that_starts_again_goes_on_counting(
     assert found(control_plane, subject.namespace) == [("Qdrant cannot be reached", 2)]
 
 
-async def test_an_event_that_the_api_server_dropped_is_told_anew(
+async def test_expired_event_is_posted_again(
     control_plane: ControlPlane, transport: KubernetesTransport, subject: Metadata
 ) -> None:
     events = KubernetesEvents(transport)
@@ -69,7 +69,7 @@ async def test_an_event_that_the_api_server_dropped_is_told_anew(
     assert found(control_plane, subject.namespace) == [("Qdrant cannot be reached", 1)]
 
 
-async def test_a_flood_is_bounded_and_nothing_of_it_is_lost_from_the_count(
+async def test_flood_is_limited_without_losing_the_count(
     control_plane: ControlPlane, transport: KubernetesTransport, subject: Metadata
 ) -> None:
     now_s = 0.0

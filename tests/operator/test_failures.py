@@ -1,6 +1,5 @@
-"""What the operator makes of missing parts, refusing servers and outages: said with its reason, and healed by itself.
-
-The operator here is the ordinary one with shorter waiting times.
+"""Missing parts, refusing servers and outages: reported with a reason, and recovered from without help. The operator
+uses shorter waiting times.
 """
 
 import pathlib
@@ -23,7 +22,7 @@ BACK_WITHIN_S = 10.0
 
 
 class TestMissingParts:
-    def test_a_missing_connection_is_named_and_its_creation_is_enough(self, workspace: Workspace) -> None:
+    def test_missing_connection_stalls_until_created(self, workspace: Workspace) -> None:
         workspace.create()
         condition = workspace.wait_condition("Stalled", "True/ConnectionNotFound")
         assert f"QdrantConnection {workspace.namespace}/main" in condition["message"]
@@ -32,7 +31,7 @@ class TestMissingParts:
 
         workspace.wait_ready()
 
-    def test_a_missing_secret_of_the_connection_is_named_and_its_creation_is_enough(self, workspace: Workspace) -> None:
+    def test_missing_secret_stalls_until_created(self, workspace: Workspace) -> None:
         workspace.connect(apiKeySecretRef={"name": "qdrant-key", "key": "api-key"})
         workspace.create()
         condition = workspace.wait_condition("Stalled", "True/SecretNotFound")
@@ -45,9 +44,7 @@ class TestMissingParts:
 
 
 class TestOutages:
-    def test_a_server_that_is_away_at_the_start_is_waited_for(
-        self, workspace: Workspace, tmp_path: pathlib.Path
-    ) -> None:
+    def test_server_down_at_start_is_awaited(self, workspace: Workspace, tmp_path: pathlib.Path) -> None:
         port = free_port()
         workspace.connect(url=f"http://127.0.0.1:{port}")
         workspace.create()
@@ -60,9 +57,7 @@ class TestOutages:
         with running(program):
             workspace.wait_ready(seconds=BACK_WITHIN_S)
 
-    def test_a_server_lost_midway_is_noticed_waited_for_and_not_hammered(
-        self, workspace: Workspace, proxy: Proxy
-    ) -> None:
+    def test_lost_server_is_probed_slowly_until_back(self, workspace: Workspace, proxy: Proxy) -> None:
         workspace.connect(url=proxy.url)
         workspace.create()
         before = workspace.wait_ready()["status"]["collection"]
@@ -79,9 +74,7 @@ class TestOutages:
         proxy.is_down = False
         workspace.wait_ready(seconds=BACK_WITHIN_S)
 
-    def test_a_deletion_waits_for_the_server_and_releases_the_object_after_the_deadline(
-        self, workspace: Workspace, proxy: Proxy
-    ) -> None:
+    def test_deletion_waits_then_releases_object(self, workspace: Workspace, proxy: Proxy) -> None:
         workspace.connect(url=proxy.url)
         workspace.create(deletionPolicy="Delete", annotations=confirm_delete(workspace.alias))
         workspace.wait_ready()
@@ -97,7 +90,7 @@ class TestOutages:
         )
         assert workspace.physicals() == [workspace.physical]
 
-    def test_an_api_server_that_is_away_for_a_while_spoils_nothing(self, workspace: Workspace) -> None:
+    def test_api_server_outage_is_survived(self, workspace: Workspace) -> None:
         workspace.create_ready()
 
         workspace.control_plane.restart_apiserver()
@@ -106,10 +99,10 @@ class TestOutages:
         workspace.wait_ready(seconds=20)
         assert workspace.config()["hnsw_config"]["m"] == 24
 
-    def test_a_deletion_that_fell_into_a_gap_of_the_watch_is_found(
+    def test_deletion_missed_by_watch_is_found(
         self, workspace: Workspace, control_plane: ControlPlane, quick_operator: ForkedOperator
     ) -> None:
-        """The watch breaks while the operator sleeps, the object goes meanwhile: its slug must become free."""
+        """The watch breaks while the operator is paused and the object is deleted: its slug must become free."""
         workspace.create_ready(deletionPolicy="Retain")
         quick_operator.pause()
         control_plane.restart_apiserver()
@@ -126,9 +119,7 @@ class TestOutages:
 
 
 class TestLostCollections:
-    def test_a_collection_lost_with_its_memories_is_told_and_nothing_takes_its_place(
-        self, workspace: Workspace
-    ) -> None:
+    def test_lost_collection_stalls_and_is_not_recreated(self, workspace: Workspace) -> None:
         workspace.create_ready()
         workspace.store_points(3)
         workspace.request_pass()
@@ -145,10 +136,10 @@ class TestLostCollections:
 
 class TestTies:
     @pytest.mark.parametrize("attempt", range(4))
-    def test_of_two_objects_of_one_second_the_one_with_the_collection_keeps_the_slug(
+    def test_object_with_collection_keeps_contested_slug(
         self, control_plane: ControlPlane, workspace: Workspace, attempt: int
     ) -> None:
-        """Their random uids would choose the late one half of the time, and both would stall."""
+        """Both objects are created in the same second; by their random uids, the other would often win."""
         workspace.connect()
         other = Workspace(control_plane, control_plane.create_namespace(), workspace.qdrant_url, claims=workspace.slug)
         other.connect()
@@ -156,10 +147,10 @@ class TestTies:
         time.sleep(0.1 * attempt)
         other.create()
 
-        def settled() -> bool:
+        def has_one_owner() -> bool:
             both = [conditions_of(each.must_get()) for each in (workspace, other)]
-            told = sorted(has.get("Stalled", has.get("Ready", "")) for has in both)
-            return told == ["True/Serving", "True/SlugTaken"]
+            reasons = sorted(has.get("Stalled", has.get("Ready", "")) for has in both)
+            return reasons == ["True/Serving", "True/SlugTaken"]
 
-        wait_until(settled, seconds=10, what="one owner")
+        wait_until(has_one_owner, seconds=10, what="one owner")
         other.clean()

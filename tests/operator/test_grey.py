@@ -1,4 +1,4 @@
-"""A collection that a restart of Qdrant left grey is woken by the operator: a real server, killed while it had work."""
+"""A collection that is grey after a restart of Qdrant is woken by the operator."""
 
 import pathlib
 
@@ -10,13 +10,13 @@ from tests.support.programs import free_port, running, start_qdrant
 
 PERIODS = {"stalled_s": 1.0, "probe_s": 0.5, "busy_s": 0.5}
 POINTS = 2000
-# 2,000 x 8 dimensions are 62 KiB.
+# 2,000 vectors x 8 dimensions are 62 KiB.
 THRESHOLD_KB = 10
 GREEN_WITHIN_S = 40.0
 
 
 @pytest.mark.usefixtures("quick_operator")
-def test_a_collection_left_grey_by_a_killed_server_is_woken_told_once_and_indexed(
+def test_grey_collection_is_woken_and_indexed(
     control_plane: ControlPlane, namespace: str, tmp_path: pathlib.Path
 ) -> None:
     port = free_port()

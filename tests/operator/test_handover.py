@@ -1,6 +1,5 @@
-"""What the API may do in Qdrant: a token for the points of one agent, renewed, replaced and taken back.
-
-The operator here is the ordinary one with shorter waiting times; the development Qdrant takes tokens.
+"""Access of the API to Qdrant: tokens for the points of one agent are renewed, replaced and revoked. The operator uses
+shorter waiting times; the development Qdrant accepts tokens.
 """
 
 import base64
@@ -27,7 +26,7 @@ from tests.support.web.services import FakeOpenAI, failure
 
 pytestmark = pytest.mark.usefixtures("quick_operator")
 
-# Outside a cluster operator and API take the namespace `default` for their own.
+# Outside a cluster, operator and API use the namespace `default`.
 SECRETS = "/api/v1/namespaces/default/secrets"
 PERIODS = {"stalled_s": 1.0, "probe_s": 1.0, "resync_s": 1.0}
 KEY, NEW_KEY = "a key of at least thirty-two characters", "another key of thirty-two characters"
@@ -37,7 +36,7 @@ VECTOR = [1.0] * SIZE
 
 @pytest.fixture(scope="module")
 def guarded_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A development Qdrant server that takes the key, and tokens."""
+    """Development Qdrant server that accepts the key, and tokens."""
     program, url = start_qdrant(tmp_path_factory.mktemp("guarded"), api_key=KEY, has_jwt_rbac=True)
     with running(program):
         yield url
@@ -45,35 +44,35 @@ def guarded_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def guarded(control_plane: ControlPlane, guarded_url: str, api: httpx.Client) -> Iterator[Workspace]:
-    made = agent_on(control_plane, guarded_url)
-    wait_until(lambda: is_served(api, made), seconds=10, what="the agent in the API")
-    yield made
-    made.clean()
+    workspace = agent_on(control_plane, guarded_url)
+    wait_until(lambda: is_served(api, workspace), seconds=10, what="the agent in the API")
+    yield workspace
+    workspace.clean()
 
 
 def agent_on(control_plane: ControlPlane, url: str) -> Workspace:
-    """Return a namespace with a connection that has a key, and an agent that is Ready."""
-    made = Workspace(control_plane, control_plane.create_namespace(), url)
-    made.qdrant.headers["api-key"] = KEY
-    made.create_secret("qdrant-key", **{"api-key": KEY})
-    made.connect(apiKeySecretRef=KEY_REF)
-    made.create(scoring={"scoreThreshold": -1, "minSimilarity": -1})
-    made.wait_ready(seconds=20)
-    return made
+    """Create a namespace with a connection that has a key, and an agent that is Ready."""
+    workspace = Workspace(control_plane, control_plane.create_namespace(), url)
+    workspace.qdrant.headers["api-key"] = KEY
+    workspace.create_secret("qdrant-key", **{"api-key": KEY})
+    workspace.connect(apiKeySecretRef=KEY_REF)
+    workspace.create(scoring={"scoreThreshold": -1, "minSimilarity": -1})
+    workspace.wait_ready(seconds=20)
+    return workspace
 
 
 def is_served(api: httpx.Client, workspace: Workspace) -> bool:
-    asked = {"user_id": "u", "vector": VECTOR}
-    return api.post(f"/v1/agents/{workspace.slug}/search", json=asked).status_code == 200
+    search = {"user_id": "u", "vector": VECTOR}
+    return api.post(f"/v1/agents/{workspace.slug}/search", json=search).status_code == 200
 
 
 def handed_over(workspace: Workspace) -> str:
-    """Return what the API has in the place of the connection's key."""
+    """Return the credential that the API has instead of the connection's key."""
     return base64.b64decode(secret_of(workspace).json()["data"][slot(workspace)]).decode()
 
 
 def slot(workspace: Workspace) -> str:
-    """Return where that lies."""
+    """Return the name of that credential in the Secret."""
     return slot_name((workspace.namespace, "qdrant-key", "api-key"), destinations_of(workspace.qdrant_url))
 
 
@@ -81,7 +80,7 @@ def secret_of(workspace: Workspace) -> httpx.Response:
     return workspace.control_plane.http.get(f"{SECRETS}/{SECRET_PREFIX}{workspace.slug}")
 
 
-def test_the_api_works_with_a_token_that_opens_its_agents_points_only(
+def test_api_token_opens_only_its_agents_points(
     guarded: Workspace, control_plane: ControlPlane, guarded_url: str, api: httpx.Client
 ) -> None:
     other = agent_on(control_plane, guarded_url)
@@ -101,12 +100,10 @@ def test_the_api_works_with_a_token_that_opens_its_agents_points_only(
     other.clean()
 
 
-def test_an_application_reads_its_agents_points_with_the_token_and_qdrants_own_client(
-    guarded: Workspace, guarded_url: str, api: httpx.Client
-) -> None:
+def test_qdrant_client_reads_points_with_the_token(guarded: Workspace, guarded_url: str, api: httpx.Client) -> None:
     memory = {"user_id": "ada", "content": "pays by invoice", "tags": ["billing"], "vector": VECTOR}
     assert api.post(f"/v1/agents/{guarded.slug}/memories", json=memory).status_code == 201
-    # The API's namespace here is `default`.
+    # The API's namespace is `default` in this test.
     [command] = read_commands("qdrant-client.md", "A token for one agent")
     command = command.replace("agentmemory-system", "default").replace("support-bot", guarded.slug)
     programs = [str(guarded.control_plane.assets), str(pathlib.Path(sys.executable).parent), os.environ["PATH"]]
@@ -131,9 +128,7 @@ def test_an_application_reads_its_agents_points_with_the_token_and_qdrants_own_c
     assert run("python examples/qdrant-client/read.py", QDRANT_TOKEN=token) == "billing: 'pays by invoice'\nfact: 1\n"
 
 
-def test_a_key_that_is_rotated_replaces_the_tokens(
-    control_plane: ControlPlane, api: httpx.Client, tmp_path: pathlib.Path
-) -> None:
+def test_rotated_key_replaces_tokens(control_plane: ControlPlane, api: httpx.Client, tmp_path: pathlib.Path) -> None:
     port = free_port()
     program, url = start_qdrant(tmp_path, port=port, api_key=KEY, has_jwt_rbac=True)
     with running(program):
@@ -152,14 +147,14 @@ def test_a_key_that_is_rotated_replaces_the_tokens(
         workspace.clean()
 
 
-def test_an_embedding_key_that_is_rotated_reaches_the_api(workspace: Workspace, api: httpx.Client) -> None:
+def test_rotated_embedding_key_reaches_the_api(workspace: Workspace, api: httpx.Client) -> None:
     provider = FakeOpenAI()
     workspace.create_secret("openai", key="old")
     with serve(provider.app()) as url:
         ref = {"name": "openai", "key": "key"}
         embedding = {"provider": "openai", "model": "m", "dimensions": SIZE, "baseURL": f"{url}/v1", "secretRef": ref}
         workspace.create_ready(embedding=embedding)
-        wait_until(lambda: asked(api, workspace, "one") == 200, seconds=10, what="the agent in the API")
+        wait_until(lambda: search(api, workspace, "one") == 200, seconds=10, what="the agent in the API")
 
         workspace.change_secret("openai", key="new")
         workspace.request_pass()
@@ -169,9 +164,9 @@ def test_an_embedding_key_that_is_rotated_reaches_the_api(workspace: Workspace, 
         )
         provider.faults = [failure(401)]
 
-        assert asked(api, workspace, "two") == 200
+        assert search(api, workspace, "two") == 200
         assert provider.keys[-3:] == ["Bearer old", "Bearer old", "Bearer new"]
 
 
-def asked(api: httpx.Client, workspace: Workspace, query: str) -> int:
+def search(api: httpx.Client, workspace: Workspace, query: str) -> int:
     return api.post(f"/v1/agents/{workspace.slug}/search", json={"user_id": "u", "query": query}).status_code

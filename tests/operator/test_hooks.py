@@ -1,4 +1,4 @@
-"""A hook from an object to a stored memory: the operator hands its key over, the API takes what is signed with it."""
+"""Hooks from an object to a stored memory: the operator passes the key, the API accepts requests signed with it."""
 
 import base64
 import hashlib
@@ -18,12 +18,10 @@ pytestmark = pytest.mark.usefixtures("operator")
 KEY = "0123456789abcdef0123456789abcdef"
 
 
-def test_what_is_signed_with_the_key_of_the_object_is_stored_without_a_token(
-    workspace: Workspace, api: httpx.Client
-) -> None:
+def test_signed_request_is_stored_without_token(workspace: Workspace, api: httpx.Client) -> None:
     path = f"/v1/agents/{workspace.slug}"
 
-    # One message, however often it is sent until the API has the key.
+    # The same message id for every attempt until the API has the key.
     id_ = f"msg_{uuid4().hex}"
 
     def post(key: str) -> int:

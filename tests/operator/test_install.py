@@ -1,4 +1,4 @@
-"""examples/install on a real API server: its commands work with the rights it gives, and need each of them."""
+"""examples/install on a real API server: its commands work with the rights it grants, and need each of them."""
 
 import asyncio
 import contextlib
@@ -68,13 +68,13 @@ WATCHED_WITHIN_S, TAKES_EFFECT_WITHIN_S = 0.7, 10.0
 
 @pytest.fixture(scope="module")
 def installed(control_plane: ControlPlane) -> str:
-    """The manifests are applied; what kubectl said."""
+    """Apply the manifests; return kubectl's output."""
     return install(control_plane)
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """An installed ServiceAccount, as our adapters use it."""
+    """Installed ServiceAccount, as used by the adapters."""
 
     cluster: KubernetesCluster
     lease: KubernetesLease
@@ -112,7 +112,7 @@ def watches(kind: str) -> Probe:
 
 
 def touch(workspace: Workspace, kind: str, metadata: Metadata) -> None:
-    """Change an object, in a way that changes nothing for us."""
+    """Change an annotation of an object that the operator ignores."""
     path = f"/apis/{API_VERSION}/namespaces/{metadata.namespace}/{PLURALS[kind]}/{metadata.name}"
     body = {"metadata": {"annotations": {"tests/touched": uuid4().hex}}}
     workspace.control_plane.http.patch(path, json=body, headers=MERGE).raise_for_status()
@@ -139,7 +139,7 @@ def writes_finalizers(kind: str) -> Probe:
 
 
 def snapshot_named(name: str, namespace: str) -> dict[str, Any]:
-    """Return a MemorySnapshot as a schedule makes it."""
+    """Build a MemorySnapshot like a schedule."""
     metadata = {"name": name, "namespace": namespace}
     spec = {"agentMemoryRef": {"name": AGENT}}
     return {"apiVersion": API_VERSION, "kind": "MemorySnapshot", "metadata": metadata, "spec": spec}
@@ -162,8 +162,8 @@ async def creates_restores(account: Account) -> None:
 async def deletes_snapshots(account: Account) -> None:
     document = snapshot_named(f"s{uuid4().hex}", account.workspace.namespace)
     path = f"/apis/{API_VERSION}/namespaces/{account.workspace.namespace}/memorysnapshots"
-    made = account.workspace.control_plane.http.post(path, json=document).json()
-    metadata = Metadata.model_validate(made["metadata"])
+    created = account.workspace.control_plane.http.post(path, json=document).json()
+    metadata = Metadata.model_validate(created["metadata"])
     await account.cluster.delete_object("MemorySnapshot", metadata.model_copy(update={"uid": "another"}))
     await account.cluster.delete_object("MemorySnapshot", metadata)
     await account.cluster.delete_object("MemorySnapshot", metadata)
@@ -172,15 +172,15 @@ async def deletes_snapshots(account: Account) -> None:
 
 def posts_events(*, times: int, is_restarted: bool = False) -> Probe:
     async def probe(account: Account) -> None:
-        # Another uid each time: an object is granted only some events.
+        # Use another uid each time: the events of an object are limited.
         metadata = account.metadata("AgentMemory").model_copy(update={"uid": uuid4().hex})
         for _ in range(times):
             if is_restarted:
                 account.cluster._events._counts.clear()
             await account.cluster.post_event("AgentMemory", metadata, Event("Warning", "Tested", metadata.uid))
         answer = account.workspace.control_plane.http.get(f"/api/v1/namespaces/{metadata.namespace}/events").json()
-        told = [item["count"] for item in answer["items"] if item["message"] == metadata.uid]
-        assert told == [times], "an event was dropped"
+        counts = [item["count"] for item in answer["items"] if item["message"] == metadata.uid]
+        assert counts == [times], "an event was dropped"
 
     return probe
 
@@ -192,7 +192,7 @@ async def reads_secrets(account: Account) -> None:
 
 
 async def names_the_cluster(account: Account) -> None:
-    # Asked for once, then kept.
+    # The id is cached after the first read.
     account.cluster._cluster_id = None
     await account.cluster.cluster_id()
 
@@ -232,7 +232,7 @@ async def lists_what_was_handed_over(account: Account) -> None:
 
 
 def admit_secret(control_plane: ControlPlane) -> dict[str, Any]:
-    """Return the Secret of an agent; the admin creates it where it is not there."""
+    """Return the Secret of an agent, created by the admin if it is missing."""
     body = {"metadata": {"name": SECRET_PREFIX + AGENT}, "stringData": dict(HANDED.values)}
     control_plane.http.post(f"/api/v1/namespaces/{NAMESPACE}/secrets", json=body)
     return dict(control_plane.http.get(HANDED_PATH).json())
@@ -275,7 +275,7 @@ async def changes_claims(account: Account) -> None:
     for part in PARTS:
         body = {"metadata": {"name": f"{PREFIX}{part}", "labels": {LABEL: "true"}}}
         account.workspace.control_plane.http.post(CONFIG_MAPS, json=body)
-    # Read as the admin: without `get` the operator reads nothing at all.
+    # Read as the admin: without `get` the operator could read nothing.
     found = [account.workspace.control_plane.http.get(f"{CONFIG_MAPS}/{PREFIX}{part}").json() for part in PARTS]
     account.claims._stored = dict(zip(PARTS, found, strict=True))
     await account.claims.save(claim_set())
@@ -376,7 +376,7 @@ async def account(
     workspace: Workspace,
     tmp_path: pathlib.Path,
 ) -> AsyncIterator[Account]:
-    """The ServiceAccount of the tested right, and objects to act on."""
+    """ServiceAccount of the tested right, and objects to use it on."""
     workspace.create_secret(KEY["name"], **{KEY["key"]: "secret"})
     workspace.connect()
     workspace.create()
@@ -386,7 +386,7 @@ async def account(
     file = kubeconfig_of(control_plane, request.param, tmp_path)
     await config.load_kube_config(config_file=str(file), client_configuration=configuration)
     transport = KubernetesTransport(configuration)
-    made = Account(
+    created = Account(
         KubernetesCluster(configuration),
         KubernetesLease(configuration, NAMESPACE),
         KubernetesTokenReviews(configuration),
@@ -394,15 +394,15 @@ async def account(
         KubernetesClaims(transport, NAMESPACE),
         workspace,
     )
-    yield made
-    await made.reviews.close()
+    yield created
+    await created.reviews.close()
     await transport.close()
-    await made.cluster.close()
-    await made.lease.close()
+    await created.cluster.close()
+    await created.lease.close()
 
 
 async def wait_for(probe: Probe, account: Account, *, works: bool) -> None:
-    """Try until the probe works, or does not: rights act a moment after the answer that changed them."""
+    """Repeat the probe until it succeeds, or fails: rights take effect with a delay."""
     trouble: Exception | None = None
     async with asyncio.timeout(TAKES_EFFECT_WITHIN_S):
         while True:
@@ -416,7 +416,7 @@ async def wait_for(probe: Probe, account: Account, *, works: bool) -> None:
             await asyncio.sleep(0.05)
 
 
-def test_each_right_that_the_manifests_give_is_in_the_table_of_what_breaks_without_it() -> None:
+def test_each_granted_right_has_a_probe() -> None:
     assert {(right.account, right.verb, right.resource) for right in rights()} == set(PROBES)
 
 
@@ -426,10 +426,8 @@ def test_each_right_that_the_manifests_give_is_in_the_table_of_what_breaks_witho
     indirect=["account"],
     ids=[*map(str, rights())],
 )
-async def test_without_one_right_what_it_is_for_breaks(
-    control_plane: ControlPlane, account: Account, right: Right
-) -> None:
-    """`PROBES` says what breaks; with the right it works, before and after."""
+async def test_each_right_is_needed(control_plane: ControlPlane, account: Account, right: Right) -> None:
+    """The probe of `PROBES` fails without the right, and succeeds before and after."""
     _, probe = PROBES[right.account, right.verb, right.resource]
     await wait_for(probe, account, works=True)
 
@@ -440,9 +438,7 @@ async def test_without_one_right_what_it_is_for_breaks(
 
 
 @pytest.mark.parametrize("account", [API], indirect=True)
-async def test_the_api_learns_by_the_right_to_namespaces_which_cluster_it_is_in(
-    control_plane: ControlPlane, account: Account
-) -> None:
+async def test_api_reads_cluster_id_with_namespace_right(control_plane: ControlPlane, account: Account) -> None:
     (right,) = [found for found in rights() if (found.account, found.resource) == (API, "namespaces")]
     await wait_for(names_the_cluster, account, works=True)
 
@@ -451,16 +447,14 @@ async def test_the_api_learns_by_the_right_to_namespaces_which_cluster_it_is_in(
 
 
 @pytest.mark.parametrize("account", [API], indirect=True)
-async def test_the_api_reads_no_secret_of_another_namespace(account: Account) -> None:
+async def test_api_cannot_read_secrets_elsewhere(account: Account) -> None:
     with pytest.raises(TransientError, match="forbidden"):
         await reads_secrets(account)
 
 
 @pytest.mark.parametrize("account", [OPERATOR], indirect=True)
-async def test_secrets_can_be_opened_to_it_in_some_namespaces_only(
-    control_plane: ControlPlane, account: Account
-) -> None:
-    """The commands of docs/install.md, "Rights"."""
+async def test_secrets_can_be_limited_to_namespaces(control_plane: ControlPlane, account: Account) -> None:
+    """Runs the commands of docs/install.md, "Rights"."""
     (binding,) = [found for found in documents("ClusterRoleBinding") if found["metadata"]["name"] == SECRETS]
     other = Workspace(control_plane, control_plane.create_namespace(), account.workspace.qdrant_url)
     other.create_secret(KEY["name"], **{KEY["key"]: "secret"})
@@ -475,15 +469,13 @@ async def test_secrets_can_be_opened_to_it_in_some_namespaces_only(
     other.qdrant.close()
 
 
-def test_kubectl_applies_the_manifests_strictly_and_without_a_warning(installed: str) -> None:
+def test_manifests_apply_strictly_without_warnings(installed: str) -> None:
     assert "Warning" not in installed
     assert installed.count("serverside-applied") == len(documents())
 
 
 @pytest.mark.parametrize("name", [OPERATOR, API])
-def test_pods_of_the_manifests_pass_the_restricted_pod_security_standard(
-    control_plane: ControlPlane, installed: str, name: str
-) -> None:
+def test_pods_pass_restricted_security_standard(control_plane: ControlPlane, installed: str, name: str) -> None:
     template = container_of(name).deployment["spec"]["template"]
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "pod-"}, "spec": template["spec"]}
 
@@ -493,14 +485,14 @@ def test_pods_of_the_manifests_pass_the_restricted_pod_security_standard(
 
 
 @pytest.mark.parametrize("name", [OPERATOR, API])
-def test_the_manifests_name_the_image_of_this_version(name: str) -> None:
+def test_manifests_use_image_of_this_version(name: str) -> None:
     assert container_of(name).spec["image"] == f"agentmemory-operator:{__version__}"
 
 
-def test_the_installed_operator_and_api_do_the_main_job_with_their_own_rights(
+def test_installation_serves_memories_with_own_rights(
     control_plane: ControlPlane, installed: str, workspace: Workspace, tmp_path: pathlib.Path
 ) -> None:
-    """A connection with a key, an agent Ready, a memory stored and found; status, event and lease written."""
+    """Connection with a key, agent Ready, memory stored and found; status, event and lease written."""
     operator, api = container_of(OPERATOR), container_of(API)
     ports = api.free_ports() | operator.free_ports()
     create_secret(workspace, KEY["name"], **{KEY["key"]: "secret"})
@@ -531,7 +523,7 @@ def test_the_installed_operator_and_api_do_the_main_job_with_their_own_rights(
 
 
 def wait_probed(container: Container, ports: dict[int, int]) -> None:
-    """Ask what the kubelet would ask, until every probe says yes."""
+    """Poll the probes of the kubelet until all succeed."""
     urls = container.probe_urls(ports)
     assert set(urls) == {"startupProbe", "livenessProbe", "readinessProbe"}
     for name, url in urls.items():

@@ -1,6 +1,5 @@
-"""Nobody gets at what is another's: every endpoint of the OpenAPI document x every kind of caller who must not pass.
-
-Real tokens of a real API server, an operator and an API as processes. An endpoint that has no request here fails.
+"""Isolation of agents: every endpoint of the OpenAPI document x every kind of caller without access. Tokens are of a
+real API server; operator and API are processes. An endpoint without a request here fails.
 """
 
 from collections.abc import Iterator
@@ -36,7 +35,7 @@ Json = dict[str, Any]
 SCOPE = "group:vault"
 SECRET = "the safe opens with 4711"
 
-# Case: the answer where the path names an agent, and where it does not.
+# Case: the status if the path names an agent, and if it does not.
 CASES = {
     "a subject of another agent": (404, 200),
     "the same name in another namespace": (404, 200),
@@ -51,7 +50,7 @@ CASES = {
 
 @dataclass(frozen=True, slots=True)
 class GuardedAgent:
-    """A running API, an agent `bot` may use, and a token for each case."""
+    """Running API, an agent that `bot` may use, and a token for each case."""
 
     client: httpx.Client
     workspace: Workspace
@@ -59,14 +58,14 @@ class GuardedAgent:
     tokens: dict[str, str]
 
     def send(self, endpoint: Endpoint, *, token: str, user: str, id: str = "") -> httpx.Response:
-        """Send the endpoint's request about the agent."""
+        """Send the endpoint's request for the agent."""
         sent = arguments_of(endpoint, user, agent=self.workspace.slug, id=id, token=token)
         return self.client.request(**sent)
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A user with one memory, which is an item too."""
+    """User with one memory, which is an item too."""
 
     site: GuardedAgent
     user: str = field(default_factory=lambda: f"user-{uuid4().hex[:8]}")
@@ -78,7 +77,7 @@ class Owner:
         object.__setattr__(self, "id", answer.json()["memory_id"])
 
     def memories(self) -> dict[str, str]:
-        """Return content by id."""
+        """Return contents by id."""
         found = self._call("GET", "memories", **user_request(self.user)).json()["results"]
         return {memory["id"]: memory["content"] for memory in found}
 
@@ -118,13 +117,13 @@ def site(
     }
     program, url = start_api(control_plane, tmp_path_factory.mktemp("api"), auth="kubernetes")
     with running(program), httpx.Client(base_url=url, timeout=30) as client:
-        made = GuardedAgent(client, ours, bot, tokens)
+        guarded = GuardedAgent(client, ours, bot, tokens)
         wait_until(
-            lambda: made.send(("GET", "/v1/agents/{agent}"), token=tokens["good"], user="").status_code == 200,
+            lambda: guarded.send(("GET", "/v1/agents/{agent}"), token=tokens["good"], user="").status_code == 200,
             seconds=10,
             what="the agent in the API",
         )
-        yield made
+        yield guarded
     ours.clean()
     others.clean()
 
@@ -134,21 +133,21 @@ def owner(site: GuardedAgent) -> Owner:
     return Owner(site)
 
 
-def test_the_document_has_endpoints_and_each_has_its_request() -> None:
+def test_each_endpoint_has_a_request() -> None:
     assert ENDPOINTS
     assert set(REQUESTS) == set(ENDPOINTS)
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=" ".join)
-def test_who_may_do_it_is_served(site: GuardedAgent, owner: Owner, endpoint: Endpoint) -> None:
-    """Without this, a request that is wrong by itself would pass for denied."""
+def test_authorized_caller_is_served(site: GuardedAgent, owner: Owner, endpoint: Endpoint) -> None:
+    """Shows that each request is valid: an invalid one would count as denied in the other tests."""
     answer = site.send(endpoint, token=site.tokens["good"], user=owner.user, id=owner.id)
 
     assert answer.is_success, answer.text
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=" ".join)
-def test_who_must_not_pass_learns_and_changes_nothing(site: GuardedAgent, owner: Owner, endpoint: Endpoint) -> None:
+def test_unauthorized_caller_is_denied(site: GuardedAgent, owner: Owner, endpoint: Endpoint) -> None:
     for case, (named, listed) in CASES.items():
         answer = site.send(endpoint, token=site.tokens[case], user=owner.user, id=owner.id)
 
@@ -159,9 +158,7 @@ def test_who_must_not_pass_learns_and_changes_nothing(site: GuardedAgent, owner:
 
 
 @pytest.mark.parametrize("endpoint", [endpoint for endpoint in ENDPOINTS if endpoint not in AGENTLESS], ids=" ".join)
-def test_in_the_name_of_another_user_nothing_is_learnt_or_changed(
-    site: GuardedAgent, owner: Owner, endpoint: Endpoint
-) -> None:
+def test_other_user_is_denied(site: GuardedAgent, owner: Owner, endpoint: Endpoint) -> None:
     answer = site.send(endpoint, token=site.tokens["good"], user=f"not-{owner.user}", id=owner.id)
 
     assert SECRET not in answer.text
@@ -171,17 +168,17 @@ def test_in_the_name_of_another_user_nothing_is_learnt_or_changed(
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_types_of_an_agent_are_told_to_those_who_may_read_it(site: GuardedAgent, case: str) -> None:
-    def asked(token: str) -> httpx.Response:
+def test_tools_need_read_access(site: GuardedAgent, case: str) -> None:
+    def get_tools(token: str) -> httpx.Response:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         return site.client.get("/v1/tools", params={"agent": site.workspace.slug}, headers=headers)
 
-    assert asked(site.tokens["good"]).is_success
-    assert asked(site.tokens[case]).status_code == CASES[case][0]
+    assert get_tools(site.tokens["good"]).is_success
+    assert get_tools(site.tokens[case]).status_code == CASES[case][0]
 
 
 @pytest.mark.parametrize("endpoint", [endpoint for endpoint in ENDPOINTS if endpoint not in WITHOUT_USER], ids=" ".join)
-def test_without_the_scope_nothing_of_it_is_learnt_or_changed(site: GuardedAgent, endpoint: Endpoint) -> None:
+def test_scope_is_needed_to_read_or_change(site: GuardedAgent, endpoint: Endpoint) -> None:
     owner = Owner(site, user=SCOPE)
     answer = site.send(endpoint, token=site.tokens["without the scope"], user=SCOPE, id=owner.id)
 
@@ -193,7 +190,7 @@ def test_without_the_scope_nothing_of_it_is_learnt_or_changed(site: GuardedAgent
     assert INTRUDED not in memories.values()
 
 
-def test_what_is_for_everybody_is_found_by_those_who_may_read_it(site: GuardedAgent, owner: Owner) -> None:
+def test_global_memories_need_the_global_scope(site: GuardedAgent, owner: Owner) -> None:
     search = ("POST", "/v1/agents/{agent}/search")
     shared = Owner(site, user="global")
 
@@ -205,7 +202,7 @@ def test_what_is_for_everybody_is_found_by_those_who_may_read_it(site: GuardedAg
     assert found("without the scope") == {owner.id}
 
 
-def test_a_subject_that_was_removed_is_out(site: GuardedAgent, owner: Owner) -> None:
+def test_removed_subject_loses_access(site: GuardedAgent, owner: Owner) -> None:
     search = ("POST", "/v1/agents/{agent}/search")
     late = Account.create(site.workspace.control_plane, site.workspace.namespace, "late")
     token = late.token()
@@ -220,7 +217,7 @@ def test_a_subject_that_was_removed_is_out(site: GuardedAgent, owner: Owner) -> 
     wait_until(lambda: site.send(search, token=token, user=owner.user).status_code == 404, seconds=5, what="404")
 
 
-def test_a_token_that_ends_while_it_is_remembered_is_out(site: GuardedAgent) -> None:
+def test_cached_token_expires(site: GuardedAgent) -> None:
     agents = LIST_OF_AGENTS
     token = site.bot.token_for(seconds=3)
     assert site.send(agents, token=token, user="").status_code == 200
@@ -228,7 +225,7 @@ def test_a_token_that_ends_while_it_is_remembered_is_out(site: GuardedAgent) -> 
     wait_until(lambda: site.send(agents, token=token, user="").status_code == 401, seconds=15, what="401")
 
 
-def test_the_commands_of_the_page_give_a_token_that_passes(site: GuardedAgent) -> None:
+def test_documented_commands_create_a_valid_token(site: GuardedAgent) -> None:
     """docs/access.md, "Get a token"."""
     commands = read_commands("access.md", "Get a token")
     *_, token = [

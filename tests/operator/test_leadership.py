@@ -1,4 +1,4 @@
-"""Several operators at once: one works, the others are ready, and nobody writes after its time."""
+"""Several operators: one leads, the others are ready, and none writes after its lease has expired."""
 
 import contextlib
 import pathlib
@@ -17,14 +17,14 @@ from tests.support.programs import Program, running
 from tests.support.web.qdrant_proxy import ALIASES, Proxy
 
 AFTER_A_KILL_S, AFTER_A_STOP_S = 15.0, 2.0
-# Two operators start at once, and each says that it leads or watches before its watches run.
+# Two operators start at once, and each logs that it leads or watches before its watches run.
 STARTED_WITHIN_S = 30.0
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases/agentmemory-operator"
 
 
 @pytest.fixture
 def pair(control_plane: ControlPlane, tmp_path: pathlib.Path) -> Iterator[tuple[Program, Program]]:
-    """A leader and a standby with a lease of their own."""
+    """Leader and standby with a lease of their own."""
     namespace = control_plane.create_namespace("lease-")
     options = ("--lease-namespace", namespace)
     with contextlib.ExitStack() as stack:
@@ -35,9 +35,7 @@ def pair(control_plane: ControlPlane, tmp_path: pathlib.Path) -> Iterator[tuple[
         yield leader, standby
 
 
-def test_a_standby_works_within_15_s_after_the_leader_was_killed(
-    workspace: Workspace, pair: tuple[Program, Program]
-) -> None:
+def test_standby_takes_over_15_s_after_a_kill(workspace: Workspace, pair: tuple[Program, Program]) -> None:
     leader, standby = pair
     workspace.connect()
     workspace.create()
@@ -53,10 +51,10 @@ def test_a_standby_works_within_15_s_after_the_leader_was_killed(
     assert workspace.config()["hnsw_config"]["m"] == 24
 
 
-def test_a_standby_works_within_2_s_after_the_leader_was_told_to_stop(
+def test_standby_takes_over_2_s_after_a_stop(
     control_plane: ControlPlane, workspace: Workspace, tmp_path: pathlib.Path
 ) -> None:
-    """The best of three: a busy machine takes longer to run the two processes, not to hand over."""
+    """Takes the best of three: a busy machine delays the processes, not the handover."""
     options = ("--lease-namespace", workspace.namespace)
     with contextlib.ExitStack() as stack:
         leader = start_operator(control_plane, tmp_path, *options, name="leader0")
@@ -68,7 +66,7 @@ def test_a_standby_works_within_2_s_after_the_leader_was_told_to_stop(
         while len(took) < 3 and min(took, default=AFTER_A_STOP_S) >= AFTER_A_STOP_S:
             standby = start_operator(control_plane, tmp_path, *options, name=f"leader{len(took) + 1}", ready=WATCHING)
             stack.callback(standby.kill)
-            # Let it come to rest: the watches begin after the line.
+            # The watches start after the log line.
             time.sleep(1)
             started = time.monotonic()
             leader.terminate()
@@ -81,7 +79,7 @@ def test_a_standby_works_within_2_s_after_the_leader_was_told_to_stop(
     assert min(took) < AFTER_A_STOP_S
 
 
-def test_a_standby_that_takes_over_finds_nothing_to_do(
+def test_takeover_without_changes_writes_nothing(
     workspace: Workspace, proxy: Proxy, pair: tuple[Program, Program]
 ) -> None:
     leader, standby = pair
@@ -99,7 +97,7 @@ def test_a_standby_that_takes_over_finds_nothing_to_do(
     assert workspace.must_get()["metadata"]["resourceVersion"] == version
 
 
-def test_a_leader_that_slept_over_its_lease_writes_nothing_and_ends(
+def test_leader_with_expired_lease_writes_nothing(
     workspace: Workspace, proxy: Proxy, pair: tuple[Program, Program]
 ) -> None:
     leader, standby = pair
@@ -111,7 +109,7 @@ def test_a_leader_that_slept_over_its_lease_writes_nothing_and_ends(
     workspace.patch(index={"hnsw": {"m": 24}})
     standby.wait_for(LEADING)
     workspace.wait_ready(seconds=STARTED_WITHIN_S)
-    # What the sleeper would mend if it could: it has not seen the change, and the one that leads has no reason to look.
+    # The paused leader would correct this if it could. It has not seen the change, and the new leader does not check.
     undo = {"hnsw_config": {"m": 16}}
     workspace.qdrant.patch(f"/collections/{workspace.physical}", json=undo).raise_for_status()
     version = workspace.must_get()["metadata"]["resourceVersion"]
@@ -128,7 +126,7 @@ def test_a_leader_that_slept_over_its_lease_writes_nothing_and_ends(
     assert standby.returncode is None
 
 
-def test_a_leader_stopped_amid_its_work_leaves_nothing_half_done(
+def test_leader_paused_during_creation_writes_nothing(
     workspace: Workspace, proxy: Proxy, pair: tuple[Program, Program]
 ) -> None:
     leader, standby = pair
@@ -152,10 +150,10 @@ def test_a_leader_stopped_amid_its_work_leaves_nothing_half_done(
     assert workspace.aliases() == {workspace.alias: workspace.physical}
 
 
-def test_a_leader_that_finds_an_alias_moved_by_another_hand_corrects_nothing_and_ends(
+def test_leader_ends_if_alias_was_moved_by_another(
     control_plane: ControlPlane, workspace: Workspace, proxy: Proxy, tmp_path: pathlib.Path
 ) -> None:
-    """Its own call is answered 200, and the alias leads elsewhere: which of the two is right only who leads may say."""
+    """Its own call returns 200, and the alias points elsewhere: only the leader may decide which one is right."""
     proxy.stolen_by = f"{workspace.alias}__9"
     empty = {"vectors": {"size": 8, "distance": "Cosine"}}
     workspace.qdrant.put(f"/collections/{proxy.stolen_by}", json=empty).raise_for_status()
@@ -171,10 +169,10 @@ def test_a_leader_that_finds_an_alias_moved_by_another_hand_corrects_nothing_and
     assert workspace.aliases() == {workspace.alias: proxy.stolen_by}
 
 
-def test_a_leader_that_finds_another_in_the_lease_after_it_moved_an_alias_ends(
+def test_leader_ends_if_lease_has_another_holder(
     control_plane: ControlPlane, workspace: Workspace, proxy: Proxy, tmp_path: pathlib.Path
 ) -> None:
-    """Its own time is not over: a person, or another's idea of the time, has given the lease away."""
+    """Its own lease has not expired: a user, or a process with another clock, changed the holder."""
     lease, renamed = LEASES.format(workspace.namespace), {"spec": {"holderIdentity": "another"}}
     with running(start_operator(control_plane, tmp_path, "--lease-namespace", workspace.namespace)) as leader:
         proxy.on_alias_change = lambda: control_plane.http.patch(lease, json=renamed, headers=MERGE).raise_for_status()
@@ -188,7 +186,7 @@ def test_a_leader_that_finds_another_in_the_lease_after_it_moved_an_alias_ends(
     assert "collection" not in workspace.status(), "nothing is told of it"
 
 
-def test_the_lease_lies_where_it_was_asked_to_and_is_given_back(
+def test_lease_is_created_in_namespace_and_released(
     control_plane: ControlPlane, namespace: str, tmp_path: pathlib.Path
 ) -> None:
     program = start_operator(control_plane, tmp_path, "--lease-namespace", namespace)
@@ -201,9 +199,7 @@ def test_the_lease_lies_where_it_was_asked_to_and_is_given_back(
     assert given.get("holderIdentity", "") == ""
 
 
-def test_a_lease_that_cannot_be_had_is_told_once_and_waited_for(
-    control_plane: ControlPlane, tmp_path: pathlib.Path
-) -> None:
+def test_unavailable_lease_is_logged_once(control_plane: ControlPlane, tmp_path: pathlib.Path) -> None:
     program = start_operator(
         control_plane, tmp_path, "--lease-namespace", "no-such-namespace", ready="cannot acquire the lease"
     )
@@ -216,7 +212,7 @@ def test_a_lease_that_cannot_be_had_is_told_once_and_waited_for(
     assert program.returncode == 0
 
 
-def test_leader_and_standby_are_both_ready_and_tell_which_of_them_works(
+def test_leader_and_standby_are_ready(
     control_plane: ControlPlane, workspace: Workspace, tmp_path: pathlib.Path
 ) -> None:
     options = ("--lease-namespace", workspace.namespace, "--health-port", "0")
@@ -243,5 +239,5 @@ def test_leader_and_standby_are_both_ready_and_tell_which_of_them_works(
     assert "agentmemory_reconciles_total{" not in second
     gauges = re.findall(r"^# TYPE (\w+) gauge$", first, re.M)
     assert {"agentmemory_queue_length", "agentmemory_objects", "agentmemory_leader"} <= set(gauges)
-    # What is so of all objects is exported once.
+    # Metrics of all objects are exported by the leader only.
     assert [name for name in gauges if name.startswith("agentmemory_") and name in second] == ["agentmemory_leader"]

@@ -1,4 +1,4 @@
-"""A running API follows the objects of the cluster: ranking at once, vectors only as the collection says."""
+"""A running API follows the cluster's objects: ranking immediately, vectors by the collection's embedding."""
 
 import time
 from datetime import UTC, datetime, timedelta
@@ -24,7 +24,7 @@ RECENCY_ONLY = '{"spec":{"scoring":{"weights":{"similarity":0,"recency":1,"utili
 
 
 class Agent:
-    """One agent, asked over HTTP."""
+    """Client of one agent."""
 
     def __init__(self, client: httpx.Client, slug: str) -> None:
         self._client = client
@@ -50,19 +50,19 @@ class Agent:
 
 @pytest.fixture
 def agent(api: httpx.Client, workspace: Workspace) -> Agent:
-    """The workspace's agent as the API serves it."""
+    """The workspace's agent, as served by the API."""
     return Agent(api, workspace.slug)
 
 
 def wait_served(agent: Agent) -> None:
-    """Wait until the API knows the agent and reaches its collection."""
+    """Wait until the API has the agent and reaches its collection."""
     wait_until(lambda: agent.describe().status_code == 200, seconds=10, what="the agent in the API")
 
 
-def test_patched_weights_change_the_order_within_a_second(
+def test_patched_weights_reorder_within_a_second(
     workspace: Workspace, proxy: Proxy, agent: Agent, api_program: Program
 ) -> None:
-    """No restart, and nothing is written to the collection for it."""
+    """Needs no restart and no write to the collection."""
     workspace.connect(url=proxy.url)
     workspace.create(scoring={"weights": {"similarity": 1, "recency": 0, "utility": 0}} | EVERYTHING_PASSES)
     workspace.wait_ready()
@@ -90,9 +90,7 @@ def test_patched_weights_change_the_order_within_a_second(
     assert not [call for call in proxy.mutations() if call[0] == "PATCH"]
 
 
-def test_a_new_object_is_served_as_soon_as_it_is_ready_and_a_deleted_one_no_more(
-    workspace: Workspace, agent: Agent
-) -> None:
+def test_object_is_served_from_ready_to_deletion(workspace: Workspace, agent: Agent) -> None:
     assert agent.describe().status_code == 404
 
     workspace.create_ready()
@@ -103,8 +101,8 @@ def test_a_new_object_is_served_as_soon_as_it_is_ready_and_a_deleted_one_no_more
     wait_until(lambda: agent.describe().status_code == 404, seconds=5, what="404")
 
 
-def test_a_model_of_the_same_size_that_is_held_is_not_asked(workspace: Workspace, agent: Agent) -> None:
-    """Two models of one size are two vector spaces: the API goes on with the collection's own."""
+def test_held_model_of_same_size_is_not_used(workspace: Workspace, agent: Agent) -> None:
+    """Two models of the same size have different vector spaces: the API keeps the collection's own."""
     provider = FakeOpenAI()
     with serve(provider.app()) as url:
         embedding = {"provider": "openai", "model": "first", "dimensions": 8, "baseURL": f"{url}/v1"}
@@ -121,10 +119,10 @@ def test_a_model_of_the_same_size_that_is_held_is_not_asked(workspace: Workspace
     assert [body["model"] for body in provider.bodies] == ["first"] * 3
 
 
-def test_a_collection_that_is_another_objects_is_not_served(
+def test_collection_of_another_object_is_not_served(
     control_plane: ControlPlane, workspace: Workspace, agent: Agent
 ) -> None:
-    """The older object is gone and has left its memories; the younger one claims the slug and must not read them."""
+    """The older object is deleted, its memories are kept; the younger one must not read them."""
     workspace.create_ready(scoring=EVERYTHING_PASSES)
     wait_served(agent)
     agent.store("not yours", vector=ALIKE)

@@ -1,4 +1,4 @@
-"""A cluster without our CRDs, an account without rights, an API server that is away: each is said, with the way out."""
+"""Missing CRDs, missing rights and an unreachable API server: each is reported with its remedy."""
 
 import pathlib
 import re
@@ -27,13 +27,13 @@ RIGHT = "this account lacks that permission: docs/install.md"
 
 @pytest.fixture(scope="module")
 def bare() -> Iterator[ControlPlane]:
-    """An API server that knows nothing of ours."""
+    """API server without our CRDs."""
     with ControlPlane(find_built()) as started:
         yield started
 
 
 def powerless(control_plane: ControlPlane, folder: pathlib.Path) -> pathlib.Path:
-    """Return the kubeconfig of an account without any right."""
+    """Write the kubeconfig of an account without rights."""
     account = Account.create(control_plane, control_plane.create_namespace(), "powerless")
     return kubeconfig_with(control_plane, folder, token=account.token(KUBERNETES))
 
@@ -41,7 +41,7 @@ def powerless(control_plane: ControlPlane, folder: pathlib.Path) -> pathlib.Path
 def kubeconfig_with(
     control_plane: ControlPlane, folder: pathlib.Path, *, token: str | None = None, server: str | None = None
 ) -> pathlib.Path:
-    """Return the admin's kubeconfig with another token or server."""
+    """Write the admin's kubeconfig with another token or server."""
     content = yaml.safe_load(control_plane.kubeconfig.read_text())
     if token:
         content["users"][0]["user"] = {"token": token}
@@ -68,56 +68,54 @@ def context_of(control_plane: ControlPlane) -> str:
     return str(yaml.safe_load(control_plane.kubeconfig.read_text())["current-context"])
 
 
-def said(control_plane: ControlPlane, verb: tuple[str, ...], kubeconfig: pathlib.Path) -> str:
-    """Return the one line that a verb ends with."""
+def error_of(control_plane: ControlPlane, verb: tuple[str, ...], kubeconfig: pathlib.Path) -> str:
+    """Return the single error line of a verb."""
     named = [context_of(control_plane) if word == "admin" else word for word in verb]
-    status, told, error = run(control_plane, *named, kubeconfig=kubeconfig)
-    assert (status, told) == (1, "")
+    status, output, error = run(control_plane, *named, kubeconfig=kubeconfig)
+    assert (status, output) == (1, "")
     assert error.count("\n") == 1, error
     return error
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=" ".join)
-def test_a_verb_names_the_crds_that_are_missing(bare: ControlPlane, verb: tuple[str, ...]) -> None:
-    assert CRDS in said(bare, verb, bare.kubeconfig)
+def test_verb_names_missing_crds(bare: ControlPlane, verb: tuple[str, ...]) -> None:
+    assert CRDS in error_of(bare, verb, bare.kubeconfig)
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=" ".join)
-def test_a_verb_names_the_right_that_is_missing(
-    control_plane: ControlPlane, tmp_path: pathlib.Path, verb: tuple[str, ...]
-) -> None:
-    error = said(control_plane, verb, powerless(control_plane, tmp_path))
+def test_verb_names_missing_right(control_plane: ControlPlane, tmp_path: pathlib.Path, verb: tuple[str, ...]) -> None:
+    error = error_of(control_plane, verb, powerless(control_plane, tmp_path))
 
     assert re.search(r'cannot (get|list) resource "\w+"', error), error
     assert RIGHT in error
 
 
-def test_credentials_that_are_refused_are_said_to_be(control_plane: ControlPlane, tmp_path: pathlib.Path) -> None:
-    error = said(control_plane, ("status", "bot"), kubeconfig_with(control_plane, tmp_path, token="wrong"))
+def test_rejected_credentials_are_reported(control_plane: ControlPlane, tmp_path: pathlib.Path) -> None:
+    error = error_of(control_plane, ("status", "bot"), kubeconfig_with(control_plane, tmp_path, token="wrong"))
 
     assert "the credentials were rejected: log in again" in error
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=" ".join)
-def test_a_verb_names_the_api_server_that_is_away(
+def test_verb_names_unreachable_api_server(
     control_plane: ControlPlane, tmp_path: pathlib.Path, verb: tuple[str, ...]
 ) -> None:
     server = f"https://127.0.0.1:{free_port()}"
 
-    error = said(control_plane, verb, kubeconfig_with(control_plane, tmp_path, server=server))
+    error = error_of(control_plane, verb, kubeconfig_with(control_plane, tmp_path, server=server))
 
     assert f"Kubernetes cannot be reached at {server}: connection refused" in error
 
 
 @pytest.mark.parametrize("missing", ["CRDs", "rights"])
-async def test_a_start_ends_with_what_is_missing(
+async def test_start_fails_with_the_missing_part(
     bare: ControlPlane,
     control_plane: ControlPlane,
     tmp_path: pathlib.Path,
     monkeypatch: pytest.MonkeyPatch,
     missing: str,
 ) -> None:
-    """The operator's own start, with less patience."""
+    """Runs the operator's own start with a shorter deadline."""
     monkeypatch.setattr(operator_tasks, "LIST_RETRY_S", 0.01)
     path, words = (bare.kubeconfig, CRDS) if missing == "CRDs" else (powerless(control_plane, tmp_path), RIGHT)
     configuration = client.Configuration()
@@ -134,9 +132,8 @@ async def test_a_start_ends_with_what_is_missing(
 
 
 @pytest.mark.parametrize("verb", ["operator", "api"])
-def test_a_server_is_alive_and_not_ready_and_its_log_says_what_is_missing_and_it_goes_on_once_that_is_there(
-    tmp_path: pathlib.Path, verb: str
-) -> None:
+def test_server_becomes_ready_once_crds_are_installed(tmp_path: pathlib.Path, verb: str) -> None:
+    """The server is alive but not ready before, and its log names the missing CRDs."""
     port = free_port()
     option = "--health-port" if verb == "operator" else "--port"
     with ControlPlane(find_built()) as started:

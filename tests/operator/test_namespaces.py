@@ -1,4 +1,4 @@
-"""An operator that looks after some namespaces, with no more rights than that takes."""
+"""Operator and API limited to some namespaces, with rights in these only."""
 
 import asyncio
 import pathlib
@@ -26,7 +26,7 @@ from tests.support.programs import AGENTMEMORY, Program, clean_environment, runn
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ACCOUNT = "operator"
-# What is done once.
+# One-time jobs.
 ONCE = ["memorysnapshots", "memoryrestores"]
 RULES = [
     {"apiGroups": [GROUP], "resources": ["agentmemories", *ONCE], "verbs": ["list", "watch", "patch"]},
@@ -45,7 +45,7 @@ KUBE_SYSTEM = [{"apiGroups": [""], "resources": ["namespaces"], "resourceNames":
 
 
 def allow(control_plane: ControlPlane, home: str, rules: list[Any], *, namespace: str | None) -> None:
-    """Give the account of `home` rights in a namespace, or in the cluster."""
+    """Grant the account of `home` rights in a namespace, or in the cluster."""
     kind, folder = ("Role", f"{RBAC}/namespaces/{namespace}/") if namespace else ("ClusterRole", f"{RBAC}/")
     name = f"{home}-{len(rules)}"
     binding = {
@@ -59,7 +59,7 @@ def allow(control_plane: ControlPlane, home: str, rules: list[Any], *, namespace
 
 
 def login(control_plane: ControlPlane, home: str, folder: pathlib.Path) -> pathlib.Path:
-    """Return a kubeconfig with the account's own token."""
+    """Write a kubeconfig with the account's own token."""
     accounts = f"/api/v1/namespaces/{home}/serviceaccounts"
     control_plane.http.post(accounts, json={"metadata": {"name": ACCOUNT}}).raise_for_status()
     answer = control_plane.http.post(f"{accounts}/{ACCOUNT}/token", json={"spec": {"expirationSeconds": 3600}})
@@ -72,7 +72,7 @@ def login(control_plane: ControlPlane, home: str, folder: pathlib.Path) -> pathl
 
 @pytest.fixture
 def program(control_plane: ControlPlane, workspace: Workspace, tmp_path: pathlib.Path) -> Iterator[Program]:
-    """An operator of the workspace's namespace and one more, with rights in those two."""
+    """Operator of the workspace's namespace and a second one, with rights in these two."""
     home, second = control_plane.create_namespace("home-"), control_plane.create_namespace()
     kubeconfig = login(control_plane, home, tmp_path)
     allow(control_plane, home, KUBE_SYSTEM, namespace=None)
@@ -86,7 +86,7 @@ def program(control_plane: ControlPlane, workspace: Workspace, tmp_path: pathlib
         yield made
 
 
-def test_objects_of_the_named_namespaces_are_looked_after_and_no_others(
+def test_operator_handles_named_namespaces_only(
     control_plane: ControlPlane, workspace: Workspace, program: Program
 ) -> None:
     outside = Workspace(control_plane, control_plane.create_namespace(), workspace.qdrant_url)
@@ -113,7 +113,7 @@ API_RULES = [
 ]
 
 
-def test_the_api_serves_the_agents_of_the_named_namespaces_with_rights_in_them_alone(
+def test_api_serves_named_namespaces_only(
     control_plane: ControlPlane, workspace: Workspace, tmp_path: pathlib.Path
 ) -> None:
     home, folder = control_plane.create_namespace("api-"), tmp_path / "api"
@@ -152,19 +152,19 @@ def test_the_api_serves_the_agents_of_the_named_namespaces_with_rights_in_them_a
 
 
 @pytest.mark.parametrize("is_set", [False, True])
-def test_an_api_that_may_not_read_kube_system_serves_only_where_it_is_told_which_cluster_it_is_in(
+def test_api_without_kube_system_needs_cluster_id(
     control_plane: ControlPlane, workspace: Workspace, tmp_path: pathlib.Path, is_set: bool
 ) -> None:
     home, folder = control_plane.create_namespace("api-"), tmp_path / "api"
     folder.mkdir()
     kubeconfig = login(control_plane, home, folder)
     allow(control_plane, home, API_RULES, namespace=workspace.namespace)
-    told = {"AGENTMEMORY_CLUSTER_ID": "here"} if is_set else {}
+    cluster_env = {"AGENTMEMORY_CLUSTER_ID": "here"} if is_set else {}
     options = ["--port", "0", "--namespace", workspace.namespace, "--lease-namespace", home]
     allow(control_plane, home, CLAIMS, namespace=home)
-    environment = {"KUBECONFIG": str(kubeconfig), "AGENTMEMORY_AUTH": "none"} | told
+    environment = {"KUBECONFIG": str(kubeconfig), "AGENTMEMORY_AUTH": "none"} | cluster_env
     with (
-        running(start_operator(control_plane, tmp_path, "--lease-namespace", home, **told)) as operator,
+        running(start_operator(control_plane, tmp_path, "--lease-namespace", home, **cluster_env)) as operator,
         running(Program(folder / "log", *AGENTMEMORY, "api", *options, **environment)) as api,
     ):
         workspace.create_ready()
@@ -174,7 +174,7 @@ def test_an_api_that_may_not_read_kube_system_serves_only_where_it_is_told_which
             wait_until(lambda: httpx.get(listed).status_code == 200, seconds=20, what="the agent")
             assert httpx.get(f"{url}/readyz").status_code == 200
             assert "kube-system" not in api.log
-            assert cleanup_of(control_plane, workspace, **told)[0] == 0
+            assert cleanup_of(control_plane, workspace, **cluster_env)[0] == 0
             code, error = cleanup_of(control_plane, workspace)
             assert (code, "Ready condition" in error) == (1, True)
         else:
@@ -187,7 +187,7 @@ def test_an_api_that_may_not_read_kube_system_serves_only_where_it_is_told_which
 
 
 def cleanup_of(control_plane: ControlPlane, workspace: Workspace, **environment: str) -> tuple[int, str]:
-    """Ask what a cleanup would remove; return the exit status and the errors."""
+    """Preview a cleanup; return the exit status and the errors."""
     command = ("cleanup", "memory", "-n", workspace.namespace, "--dry-run")
     environment = clean_environment() | {"KUBECONFIG": str(control_plane.kubeconfig)} | environment
     done = run_agentmemory(*command, env=environment)
@@ -195,22 +195,22 @@ def cleanup_of(control_plane: ControlPlane, workspace: Workspace, **environment:
 
 
 def cluster_uid(control_plane: ControlPlane) -> str:
-    """Return what names this cluster."""
+    """Return the cluster's id."""
     found = control_plane.http.get("/api/v1/namespaces/kube-system").raise_for_status().json()
     return str(found["metadata"]["uid"])
 
 
 INSTALLED = ("agentmemory-operator", "agentmemory-api")
-# What a page of commands makes beside what is installed.
+# Objects that the page's commands create in addition to the installation.
 MADE = ("clusterrolebinding/agentmemory-cluster", "clusterrolebinding/agentmemory-tokens")
 MADE += ("clusterrole/agentmemory-cluster", "clusterrole/agentmemory-tokens")
 
 
 @pytest.fixture
 def narrowed(control_plane: ControlPlane, workspace: Workspace) -> Iterator[None]:
-    """The installation held to the workspace's namespace, as docs/install.md says."""
+    """Installation limited to the workspace's namespace, as in docs/install.md."""
     install(control_plane)
-    # What the commands of another section left, where its test ran before in this process.
+    # Remove leftovers of another section's commands, whose test may have run in this process.
     shell(control_plane, f"kubectl -n {NAMESPACE} delete rolebinding agentmemory-secrets --ignore-not-found")
     try:
         for command in read_commands("install.md", "Some namespaces only"):
@@ -223,7 +223,7 @@ def narrowed(control_plane: ControlPlane, workspace: Workspace) -> Iterator[None
 
 
 @pytest.mark.parametrize("account", INSTALLED)
-async def test_the_commands_leave_each_account_what_it_needs_and_take_the_rest(
+async def test_documented_commands_leave_needed_rights_only(
     control_plane: ControlPlane, workspace: Workspace, narrowed: None, tmp_path: pathlib.Path, account: str
 ) -> None:
     configuration = client.Configuration()
@@ -244,7 +244,7 @@ async def test_the_commands_leave_each_account_what_it_needs_and_take_the_rest(
 
 
 async def works(call: Awaitable[Any]) -> bool:
-    """Tell whether a call is allowed."""
+    """Return whether a call is allowed."""
     try:
         await call
     except TransientError:

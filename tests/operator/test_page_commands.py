@@ -16,14 +16,14 @@ from tests.support.spec.documents import Document
 pytestmark = pytest.mark.usefixtures("operator")
 
 AGENT = "support-bot"
-# Commands wait for as long as a person would: a snapshot is made, verified, restored.
+# Some commands take, verify and restore a snapshot.
 COMMAND_S = 120
 RUN = commands_to_run("cluster")
 ASKS = ("agentmemory cleanup", "agentmemory snapshot delete")
 
 
 def kubeconfig_for(workspace: Workspace, folder: pathlib.Path) -> str:
-    """Return the path of a kubeconfig whose namespace is the test's."""
+    """Write a kubeconfig whose namespace is the test's; return its path."""
     path = folder / "kubeconfig"
     shutil.copy(workspace.control_plane.kubeconfig, path)
     config = yaml.safe_load(path.read_text())
@@ -33,8 +33,8 @@ def kubeconfig_for(workspace: Workspace, folder: pathlib.Path) -> str:
     return str(path)
 
 
-def said_in(workspace: Workspace, text: str) -> str:
-    """Return what a page says, of the test's namespace and servers."""
+def resolve(workspace: Workspace, text: str) -> str:
+    """Replace a page's namespaces and servers by the test's."""
     places = {
         "-n agents": f"-n {workspace.namespace}",
         "-n infra": f"-n {workspace.namespace}",
@@ -54,31 +54,33 @@ def said_in(workspace: Workspace, text: str) -> str:
 
 
 def run(command: str, workspace: Workspace, folder: pathlib.Path) -> None:
-    said = said_in(workspace, command)
-    said += " --yes" if said.startswith(ASKS) and "--yes" not in said and "--dry-run" not in said else ""
-    # On this API server the connections of other tests lead nowhere; on a reader's each is asked.
-    said += f" --qdrant {workspace.qdrant_url}" if said == "agentmemory orphans" else ""
+    resolved = resolve(workspace, command)
+    resolved += (
+        " --yes" if resolved.startswith(ASKS) and "--yes" not in resolved and "--dry-run" not in resolved else ""
+    )
+    # The connections of other tests on this API server are unreachable; the plain command would query each.
+    resolved += f" --qdrant {workspace.qdrant_url}" if resolved == "agentmemory orphans" else ""
     programs = [str(workspace.control_plane.assets), str(pathlib.Path(sys.executable).parent), os.environ["PATH"]]
     environment = clean_environment() | {"KUBECONFIG": str(folder / "kubeconfig"), "PATH": os.pathsep.join(programs)}
     environment |= {"KUBERC": "off"}
-    done = run_command(said, env=environment, cwd=folder, timeout=COMMAND_S)
-    # A plan that would change something ends with 2.
-    assert done.returncode == (2 if " plan " in said else 0), f"{said}: {done.stdout}{done.stderr}"
+    done = run_command(resolved, env=environment, cwd=folder, timeout=COMMAND_S)
+    # A plan with changes exits with 2.
+    assert done.returncode == (2 if " plan " in resolved else 0), f"{resolved}: {done.stdout}{done.stderr}"
 
 
 def write_files(page: str, workspace: Workspace, folder: pathlib.Path) -> None:
-    """Write what the commands of a page read, and have what they name."""
+    """Write the files that a page's commands read, and create the objects that they name."""
     (folder / "ca.crt").write_text("not read by these commands")
     (folder / "support-bot.yaml").write_text(yaml.safe_dump(applied(workspace.must_get(AGENT))))
     for name, manifest in read_manifests(page).items():
-        (folder / name).write_text(said_in(workspace, manifest))
+        (folder / name).write_text(resolve(workspace, manifest))
     if page == "docs/restore.md":
         workspace.create_snapshot("before-upgrade", of=AGENT)
         workspace.wait_condition("Verified", "True/Verified", name="before-upgrade", of="MemorySnapshot", seconds=20)
 
 
 def applied(document: Document) -> Document:
-    """Return an object as its manifest has it."""
+    """Return an object as a manifest."""
     named = {name: document["metadata"][name] for name in ("name", "namespace")}
     return {name: document[name] for name in ("apiVersion", "kind", "spec")} | {"metadata": named}
 

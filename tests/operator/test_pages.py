@@ -1,4 +1,4 @@
-"""The commands that the pages on debugging, drift, connections, approval and adoption show, run as a person would."""
+"""Commands of the pages on debugging, drift, connections, approval and adoption, run as written."""
 
 import pathlib
 
@@ -10,17 +10,17 @@ from tests.support.pages import run_page as run
 pytestmark = pytest.mark.usefixtures("operator")
 
 
-def test_debugging_begins_with_what_the_object_says(workspace: Workspace, tmp_path: pathlib.Path) -> None:
+def test_debug_page_commands_show_the_status(workspace: Workspace, tmp_path: pathlib.Path) -> None:
     workspace.create_ready()
 
-    listed, described, told = run(workspace, "debug.md", "", folder=tmp_path)[:3]
+    listed, described, status = run(workspace, "debug.md", "", folder=tmp_path)[:3]
 
     assert workspace.namespace in listed
     assert "Conditions" in described
-    assert told.startswith(f"AgentMemory {workspace.namespace}/memory: ready")
+    assert status.startswith(f"AgentMemory {workspace.namespace}/memory: ready")
 
 
-def test_drift_is_shown_and_ended_as_the_page_says(workspace: Workspace, tmp_path: pathlib.Path) -> None:
+def test_drift_page_commands_end_the_drift(workspace: Workspace, tmp_path: pathlib.Path) -> None:
     workspace.create_ready(driftPolicy="Report")
     workspace.qdrant.patch(f"/collections/{workspace.alias}", json={"hnsw_config": {"m": 40}}).raise_for_status()
     workspace.request_pass()
@@ -32,7 +32,7 @@ def test_drift_is_shown_and_ended_as_the_page_says(workspace: Workspace, tmp_pat
     assert workspace.config()["hnsw_config"]["m"] == 16
 
 
-def test_a_connection_s_secrets_are_made_as_the_page_says(workspace: Workspace, tmp_path: pathlib.Path) -> None:
+def test_connections_page_commands_create_secrets(workspace: Workspace, tmp_path: pathlib.Path) -> None:
     workspace.connect()
     (tmp_path / "ca.crt").write_text("-----BEGIN CERTIFICATE-----\n")
 
@@ -41,9 +41,7 @@ def test_a_connection_s_secrets_are_made_as_the_page_says(workspace: Workspace, 
     assert workspace.qdrant_url in listed
 
 
-def test_a_held_plan_is_shown_and_its_digest_taken_as_the_page_says(
-    workspace: Workspace, tmp_path: pathlib.Path
-) -> None:
+def test_approve_page_commands_approve_the_plan(workspace: Workspace, tmp_path: pathlib.Path) -> None:
     workspace.create_ready()
     workspace.store_points(1)
     workspace.patch(index={"distance": "Dot"})
@@ -56,7 +54,7 @@ def test_a_held_plan_is_shown_and_its_digest_taken_as_the_page_says(
     assert annotations["agentmemory.dev/approve-plan"] == digest
 
 
-def test_one_collection_is_taken_over_as_the_page_says(workspace: Workspace, tmp_path: pathlib.Path) -> None:
+def test_adopt_page_commands_take_over_a_collection(workspace: Workspace, tmp_path: pathlib.Path) -> None:
     leave_collection(workspace, name="another")
     workspace.create()
     workspace.wait_condition("Stalled", "True/CollectionNotOwned")
@@ -67,24 +65,22 @@ def test_one_collection_is_taken_over_as_the_page_says(workspace: Workspace, tmp
     assert workspace.wait_ready()["status"]["collection"]["points"] == 3
 
 
-def test_an_agent_is_given_to_another_namespace_as_the_page_says(workspace: Workspace, tmp_path: pathlib.Path) -> None:
+def test_adopt_page_commands_move_agent_to_namespace(workspace: Workspace, tmp_path: pathlib.Path) -> None:
     leave_collection(workspace, namespace="elsewhere")
     workspace.create()
     wait_takeover_request(workspace)
 
     page = "Give an agent to another namespace"
-    # The page's connection lies in a namespace of its own; here it is the agent's.
+    # On the page, the connection has a namespace of its own; here it is the agent's.
     values = {"-n infra": f"-n {workspace.namespace}", '"agents"': f'"{workspace.namespace}"', "UID": OLD_UID}
     values |= {'"agent":"memory"': f'"agent":"{workspace.slug}"'}
-    asked, _ = run(workspace, "adopt.md", page, folder=tmp_path, **values)
+    request, _ = run(workspace, "adopt.md", page, folder=tmp_path, **values)
 
-    assert OLD_UID in asked
+    assert OLD_UID in request
     assert workspace.wait_ready()["status"]["collection"]["points"] == 3
 
 
-def test_the_collections_of_a_rebuilt_cluster_are_taken_over_as_the_page_says(
-    workspace: Workspace, tmp_path: pathlib.Path
-) -> None:
+def test_adopt_page_commands_take_over_after_rebuild(workspace: Workspace, tmp_path: pathlib.Path) -> None:
     cluster = f"{OLD_CLUSTER}-{workspace.slug}"
     leave_collection(workspace, clusterId=cluster)
     workspace.create()

@@ -1,4 +1,4 @@
-"""An adopted plain collection behind its alias, on a real API server: asked for, approved, moved, and taken back."""
+"""An adopted plain collection is moved behind its alias: requested, approved, moved and rolled back."""
 
 import threading
 import time
@@ -35,7 +35,7 @@ def api_url(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactor
 
 
 def adopt(workspace: Workspace) -> None:
-    """Have a collection adopted that somebody made by hand, with points of their own."""
+    """Adopt a collection that was created by hand, with points."""
     plain = {"vectors": {"size": SIZE, "distance": "Cosine"}}
     workspace.qdrant.put(f"/collections/{workspace.alias}", json=plain).raise_for_status()
     path = f"/collections/{workspace.alias}/points"
@@ -44,7 +44,7 @@ def adopt(workspace: Workspace) -> None:
 
 
 def ask(workspace: Workspace) -> str:
-    """Ask for the alias; return the digest of the plan that is held."""
+    """Request the alias; return the digest of the held plan."""
     workspace.annotate(move_to_alias="true")
     held = workspace.wait_condition("InSync", "False/AwaitingApproval")
     print(held["message"])
@@ -61,7 +61,7 @@ def contents(workspace: Workspace, collection: str) -> Json:
 
 
 class Reader(threading.Thread):
-    """A client that searches all the while, and notes when it was refused."""
+    """Client that searches continuously and records each status."""
 
     def __init__(self, url: str, slug: str) -> None:
         super().__init__(daemon=True)
@@ -81,17 +81,17 @@ class Reader(threading.Thread):
 
 
 def wait_moved(workspace: Workspace) -> Json:
-    """Return the status of the rebuild once it has ended."""
+    """Return the status of the rebuild once it is done."""
 
     def is_done() -> bool:
         return bool((workspace.status().get("rebuild") or {}).get("state") == "Done")
 
     wait_until(is_done, seconds=MOVED_WITHIN_S, what="the move")
-    told: Json = workspace.status()["rebuild"]
-    return told
+    rebuild: Json = workspace.status()["rebuild"]
+    return rebuild
 
 
-def test_an_adopted_collection_gets_behind_its_alias_and_back(workspace: Workspace, api_url: str) -> None:
+def test_adopted_collection_is_moved_and_rolled_back(workspace: Workspace, api_url: str) -> None:
     adopt(workspace)
     before = contents(workspace, workspace.alias)
     digest = ask(workspace)
@@ -102,35 +102,36 @@ def test_an_adopted_collection_gets_behind_its_alias_and_back(workspace: Workspa
     reader.start()
 
     workspace.annotate(approve_plan=digest)
-    told = wait_moved(workspace)
+    rebuild = wait_moved(workspace)
     reader.stop()
 
     live = workspace.aliases()[workspace.alias]
-    assert workspace.physicals() == sorted([live, told["source"]])
-    assert contents(workspace, live) == contents(workspace, told["source"]) == before
+    assert workspace.physicals() == sorted([live, rebuild["source"]])
+    assert contents(workspace, live) == contents(workspace, rebuild["source"]) == before
     refused = [(at, has_time) for at, status, has_time in reader.answers if status != 200]
     assert {status for _, status, _ in reader.answers} <= {200, 503}
     assert all(has_time for _, has_time in refused)
     if refused:
-        assert refused[-1][0] - refused[0][0] < told["pauseMs"] / 1000 + 1
+        assert refused[-1][0] - refused[0][0] < rebuild["pauseMs"] / 1000 + 1
     assert (
-        f"the collection was unavailable for {told['pauseMs']} ms" in workspace.events(AGENT, kind="Normal")["Rebuilt"]
+        f"the collection was unavailable for {rebuild['pauseMs']} ms"
+        in workspace.events(AGENT, kind="Normal")["Rebuilt"]
     )
     assert "plan" not in workspace.wait_ready()["status"]
 
     workspace.annotate(rollback_rebuild=live)
     wait_until(
-        lambda: workspace.aliases()[workspace.alias] == told["source"], seconds=MOVED_WITHIN_S, what="the way back"
+        lambda: workspace.aliases()[workspace.alias] == rebuild["source"], seconds=MOVED_WITHIN_S, what="the way back"
     )
     assert contents(workspace, workspace.alias) == before
 
 
-def test_a_restore_into_a_plain_collection_names_the_way_out(workspace: Workspace) -> None:
+def test_restore_into_plain_collection_names_remedy(workspace: Workspace) -> None:
     adopt(workspace)
     workspace.create_snapshot("one", verify="None")
     workspace.wait_condition("Succeeded", "True/SnapshotTaken", name="one", of="MemorySnapshot", seconds=20)
 
     workspace.create_restore("back", {"snapshotRef": {"name": "one"}})
 
-    told = workspace.wait_condition("Succeeded", "False/NoAlias", name="back", of="MemoryRestore", seconds=20)
-    assert "agentmemory.dev/move-to-alias=true" in told["message"]
+    rebuild = workspace.wait_condition("Succeeded", "False/NoAlias", name="back", of="MemoryRestore", seconds=20)
+    assert "agentmemory.dev/move-to-alias=true" in rebuild["message"]

@@ -1,4 +1,4 @@
-"""A rebuild that finds less, and snapshots and restores that come before, during and after it, on a real API server."""
+"""Rebuilds with a recall drop, and snapshots and restores before, during and after them, on a real API server."""
 
 import random
 from typing import Any
@@ -12,14 +12,14 @@ pytestmark = pytest.mark.usefixtures("operator")
 
 Json = dict[str, Any]
 POINTS = 40
-# The announcement of a move alone takes 7 s.
+# The announcement of a move takes 7 s.
 MOVED_WITHIN_S = 60
-# By Dot the longest vectors are the nearest to any other; by Cosine the length counts for nothing.
+# With Dot, the longest vectors are the nearest to any other; Cosine ignores the length.
 BEFORE, AFTER = {"distance": "Dot"}, {"distance": "Cosine"}
 
 
 def create(workspace: Workspace, **spec: Any) -> None:
-    """Create an agent of memories that a search tells apart."""
+    """Create an agent whose memories rank differently by the two distances."""
     workspace.connect(timeoutSeconds=2)
     workspace.create(changePolicy="Apply", index=BEFORE, **spec)
     workspace.wait_ready()
@@ -37,20 +37,20 @@ def create(workspace: Workspace, **spec: Any) -> None:
 
 
 def rebuild(workspace: Workspace) -> Json:
-    told: Json = workspace.status().get("rebuild") or {}
-    return told
+    status: Json = workspace.status().get("rebuild") or {}
+    return status
 
 
 def wait_rebuild(
     workspace: Workspace, state: str, *, target: str | None = None, seconds: float = MOVED_WITHIN_S
 ) -> Json:
-    """Return what the status says of the rebuild once it stands as awaited."""
+    """Return the rebuild's status once it has the expected state."""
 
-    def stands() -> bool:
-        told = rebuild(workspace)
-        return told.get("state") == state and target in (None, told.get("target"))
+    def has_state() -> bool:
+        status = rebuild(workspace)
+        return status.get("state") == state and target in (None, status.get("target"))
 
-    wait_until(stands, seconds=seconds, what=f"a rebuild that is {state}")
+    wait_until(has_state, seconds=seconds, what=f"a rebuild that is {state}")
     return rebuild(workspace)
 
 
@@ -59,9 +59,10 @@ def take_snapshot(workspace: Workspace, name: str) -> None:
     workspace.wait_condition("Verified", "True/Verified", name=name, of="MemorySnapshot", seconds=30)
 
 
-def test_a_rebuild_that_finds_less_is_held_moved_when_approved_and_has_a_snapshot_that_fits(
+def test_recall_drop_is_held_until_approved(
     workspace: Workspace,
 ) -> None:
+    """After the move, a matching snapshot is taken, and one of the old collection no longer fits."""
     create(workspace, snapshots={"schedule": "0 3 1 1 *", "verify": "Full"})
     take_snapshot(workspace, "before")
 
@@ -93,7 +94,7 @@ def test_a_rebuild_that_finds_less_is_held_moved_when_approved_and_has_a_snapsho
     assert workspace.count_points() == POINTS
 
 
-def test_snapshots_and_restores_go_before_a_rebuild_that_has_not_moved_which_begins_anew(workspace: Workspace) -> None:
+def test_restore_restarts_an_unmoved_rebuild(workspace: Workspace) -> None:
     create(workspace)
     take_snapshot(workspace, "before")
     workspace.patch(index=AFTER)
@@ -116,7 +117,7 @@ def test_snapshots_and_restores_go_before_a_rebuild_that_has_not_moved_which_beg
     assert workspace.physicals() == [f"{workspace.alias}__1", restored]
 
 
-def test_a_restore_that_comes_while_the_alias_is_moved_waits_for_the_end(workspace: Workspace) -> None:
+def test_restore_during_move_waits_for_its_end(workspace: Workspace) -> None:
     create(workspace, rebuild={"maxRecallDropPercent": 100})
     take_snapshot(workspace, "before")
     workspace.patch(index=AFTER)

@@ -1,4 +1,4 @@
-"""What docs/rebuild.md says to do, done as a person would who copies its commands."""
+"""Commands of docs/rebuild.md, run as written."""
 
 import pathlib
 
@@ -14,8 +14,8 @@ PAGE = "rebuild.md"
 POINTS = 7
 
 
-def held(workspace: Workspace) -> str:
-    """Have an agent with points whose changed distance waits for an approval; return the plan's digest."""
+def hold_rebuild(workspace: Workspace) -> str:
+    """Create an agent with points whose changed distance waits for an approval; return the plan's digest."""
     workspace.connect(timeoutSeconds=1)
     workspace.create()
     workspace.wait_ready()
@@ -26,9 +26,9 @@ def held(workspace: Workspace) -> str:
     return digest
 
 
-def paused(workspace: Workspace) -> None:
-    """Have one that is approved, and stands still."""
-    digest = held(workspace)
+def pause_rebuild(workspace: Workspace) -> None:
+    """Create an agent with an approved and paused rebuild."""
+    digest = hold_rebuild(workspace)
     workspace.annotate(pause_rebuild="yes", approve_plan=digest)
     wait_until(lambda: rebuild_of(workspace).get("state") == "Paused", seconds=20, what="the pause")
 
@@ -38,10 +38,8 @@ def rebuild_of(workspace: Workspace) -> dict[str, str]:
     return found
 
 
-def test_a_held_rebuild_is_approved_watched_to_its_end_and_rolled_back(
-    workspace: Workspace, tmp_path: pathlib.Path
-) -> None:
-    held(workspace)
+def test_held_rebuild_is_approved_and_rolled_back(workspace: Workspace, tmp_path: pathlib.Path) -> None:
+    hold_rebuild(workspace)
 
     _, shown, _, watched = run_page(workspace, PAGE, "One that needs an approval", folder=tmp_path)
 
@@ -57,8 +55,8 @@ def test_a_held_rebuild_is_approved_watched_to_its_end_and_rolled_back(
     assert workspace.count_points() == POINTS
 
 
-def test_one_is_paused_and_goes_on_to_its_end(workspace: Workspace, tmp_path: pathlib.Path) -> None:
-    paused(workspace)
+def test_paused_rebuild_is_resumed(workspace: Workspace, tmp_path: pathlib.Path) -> None:
+    pause_rebuild(workspace)
 
     *_, watched = run_page(workspace, PAGE, "Pause and go on", folder=tmp_path)
 

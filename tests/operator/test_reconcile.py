@@ -1,4 +1,4 @@
-"""An AgentMemory on a real API server becomes a tuned collection, stays quiet, and follows its changes."""
+"""An AgentMemory on a real API server becomes a tuned collection, is stable, and follows its changes."""
 
 import pathlib
 import shutil
@@ -20,15 +20,15 @@ QUICKSTART = pathlib.Path(__file__).resolve().parents[2] / "examples" / "quickst
 CORTEX_QUANTIZATION = {"scalar": {"type": "int8", "quantile": 0.99, "always_ram": True}}
 
 
-def agrees(found: Any, wanted: Any) -> bool:
-    """Tell whether everything in `wanted` is in `found`; single precision counts as equal."""
-    if isinstance(wanted, dict):
-        return isinstance(found, dict) and all(agrees(found.get(key), value) for key, value in wanted.items())
-    return bool(found == pytest.approx(wanted, abs=1e-6) if isinstance(wanted, float) else found == wanted)
+def agrees(found: Any, expected: Any) -> bool:
+    """Return whether `found` contains everything in `expected`, floats within single precision."""
+    if isinstance(expected, dict):
+        return isinstance(found, dict) and all(agrees(found.get(key), value) for key, value in expected.items())
+    return bool(found == pytest.approx(expected, abs=1e-6) if isinstance(expected, float) else found == expected)
 
 
 class TestCreation:
-    def test_the_marker_says_whose_the_collection_is_and_what_its_vectors_mean(self, workspace: Workspace) -> None:
+    def test_marker_has_owner_and_embedding(self, workspace: Workspace) -> None:
         found = workspace.create_ready()
 
         marker = workspace.config()["metadata"]["agentmemory"]
@@ -40,7 +40,7 @@ class TestCreation:
         assert marker["configHash"] == found["status"]["collection"]["configHash"] != ""
         assert marker["embedding"] == {"provider": "none", "dimensions": 8}
 
-    def test_nothing_is_written_into_the_spec_and_no_finalizer_holds_the_object(self, workspace: Workspace) -> None:
+    def test_spec_is_unchanged_and_has_no_finalizer(self, workspace: Workspace) -> None:
         workspace.connect()
         workspace.create()
         before = workspace.must_get()["spec"]
@@ -51,7 +51,7 @@ class TestCreation:
         assert "finalizers" not in found["metadata"]
         assert "annotations" not in found["metadata"]
 
-    def test_kubectl_shows_readiness_and_memories_and_of_a_held_plan_the_reason(self, workspace: Workspace) -> None:
+    def test_kubectl_shows_readiness_and_held_plan(self, workspace: Workspace) -> None:
         workspace.create_ready()
         table = ("get", "amem", "-n", workspace.namespace)
         serving = workspace.control_plane.kubectl(*table).stdout.splitlines()
@@ -64,7 +64,7 @@ class TestCreation:
         assert serving[1].split()[:4] == ["memory", "True", "True", "0"]
         assert held[1].split()[:5] == ["memory", "True", "False", "RebuildNotAllowed", "0"]
 
-    def test_the_number_of_memories_is_right_at_the_next_pass(self, workspace: Workspace) -> None:
+    def test_memory_count_is_updated_by_next_pass(self, workspace: Workspace) -> None:
         workspace.create_ready()
         workspace.store_points(7)
         path, tombstone = f"/collections/{workspace.alias}/points/payload", {"deletedAt": 1}
@@ -78,7 +78,7 @@ class TestCreation:
         table = workspace.control_plane.kubectl("get", "amem", "-n", workspace.namespace).stdout.splitlines()
         assert table[1].split()[:4] == ["memory", "True", "True", "4"]
 
-    def test_kubectl_shows_why_an_object_is_not_ready_and_which_agent_it_is(self, workspace: Workspace) -> None:
+    def test_kubectl_shows_reason_and_agent(self, workspace: Workspace) -> None:
         workspace.create(connectionRef={"name": "nowhere"}, preset="brain")
         workspace.wait_condition("Ready", "False/ConnectionNotFound")
 
@@ -88,7 +88,7 @@ class TestCreation:
         assert row[:3] == ["memory", "False", "ConnectionNotFound"]
         assert row[-3:-1] == [workspace.slug, "brain"]
 
-    def test_the_quickstart_applied_with_kubectl_is_ready_within_five_seconds(
+    def test_quickstart_is_ready_within_five_seconds(
         self, control_plane: ControlPlane, workspace: Workspace, tmp_path: pathlib.Path
     ) -> None:
         manifests = shutil.copytree(QUICKSTART, tmp_path / "quickstart", ignore=shutil.ignore_patterns("*[!l]"))
@@ -114,20 +114,20 @@ CORTEX_CONFIG = {
 
 
 class TestChange:
-    def test_a_change_is_applied_and_unset_returns_to_the_preset(self, workspace: Workspace) -> None:
+    def test_change_is_applied_and_unset_restores_preset(self, workspace: Workspace) -> None:
         workspace.create_ready()
 
         workspace.patch(index={"hnsw": {"m": 24}, "quantization": {"type": "None"}})
         workspace.wait_ready()
-        wanted = {"hnsw_config": {"m": 24, "ef_construct": 128}, "quantization_config": None}
-        assert agrees(workspace.config(), wanted), workspace.config()
+        expected = {"hnsw_config": {"m": 24, "ef_construct": 128}, "quantization_config": None}
+        assert agrees(workspace.config(), expected), workspace.config()
 
         workspace.patch(index=None)
         workspace.wait_ready()
         assert agrees(workspace.config(), CORTEX_CONFIG), workspace.config()
         assert workspace.physicals() == [workspace.physical]
 
-    def test_an_index_that_somebody_dropped_comes_back_and_a_foreign_one_stays(self, workspace: Workspace) -> None:
+    def test_dropped_index_is_recreated(self, workspace: Workspace) -> None:
         workspace.create_ready()
         path = f"/collections/{workspace.physical}/index"
         workspace.qdrant.delete(f"{path}/userId", params={"wait": "true"}).raise_for_status()
@@ -144,8 +144,8 @@ class TestChange:
 
 
 class TestQuiet:
-    def test_a_second_pass_writes_nothing_anywhere(self, workspace: Workspace, proxy: Proxy) -> None:
-        """A new annotation asks for a pass, which tells that it has seen it, and that alone."""
+    def test_second_pass_writes_nothing(self, workspace: Workspace, proxy: Proxy) -> None:
+        """A new annotation requests a pass, which records the annotation and nothing else."""
         workspace.connect(url=proxy.url)
         workspace.create()
         workspace.wait_ready()
@@ -154,15 +154,13 @@ class TestQuiet:
         before = workspace.status()
         workspace.run_pass()
 
-        told = workspace.status()
-        assert told.pop("lastHandledReconcileAt")
-        assert told == before
+        status = workspace.status()
+        assert status.pop("lastHandledReconcileAt")
+        assert status == before
         assert proxy.mutations() == []
         assert len(observations(proxy)) <= PASS_CALLS
 
-    def test_an_operator_that_starts_again_changes_nothing(
-        self, workspace: Workspace, proxy: Proxy, operator: Program
-    ) -> None:
+    def test_restarted_operator_changes_nothing(self, workspace: Workspace, proxy: Proxy, operator: Program) -> None:
         workspace.connect(url=proxy.url)
         workspace.create(deletionPolicy="Delete")
         workspace.wait_ready()
@@ -176,7 +174,7 @@ class TestQuiet:
         assert {kind: workspace.must_get(name, kind)["metadata"] for kind, name in OBJECTS} == versions
         assert proxy.mutations() == []
 
-    def test_an_operator_that_is_told_to_stop_ends_in_good_order(self, workspace: Workspace, operator: Program) -> None:
+    def test_stopped_operator_exits_cleanly(self, workspace: Workspace, operator: Program) -> None:
         workspace.create_ready()
 
         started = time.monotonic()
@@ -188,9 +186,7 @@ class TestQuiet:
         assert (code, "Traceback" in log) == (0, False), log[-1500:]
         assert took < 5
 
-    def test_a_change_made_while_no_operator_ran_is_applied_at_the_start(
-        self, workspace: Workspace, operator: Program
-    ) -> None:
+    def test_change_during_downtime_is_applied_at_start(self, workspace: Workspace, operator: Program) -> None:
         workspace.create_ready()
         operator.kill()
         workspace.patch(index={"hnsw": {"m": 20}})
@@ -201,18 +197,18 @@ class TestQuiet:
         assert workspace.config()["hnsw_config"]["m"] == 20
 
 
-# A pass over what is as it should be reads the collection and its alias.
+# A pass without changes reads the collection and its alias.
 PASS_CALLS = 2
 OBJECTS = (("AgentMemory", "memory"), ("QdrantConnection", "main"))
 
 
 def observations(proxy: Proxy) -> list[tuple[str, str]]:
-    """Return the calls that passes made, without the probes of the connection."""
+    """Return the calls of passes, without the probes of the connection."""
     return [call for call in proxy.calls if "/agent_memory_" in call[1]]
 
 
 def forget_calls(proxy: Proxy) -> None:
-    """Wait until the passes that follow a creation are over, then forget their calls."""
+    """Wait until the passes that follow a creation are over, then clear their calls."""
 
     def is_quiet() -> bool:
         before = len(observations(proxy))
@@ -224,7 +220,7 @@ def forget_calls(proxy: Proxy) -> None:
 
 
 class TestRebuild:
-    def test_a_rebuild_is_held_and_shown_while_the_collection_serves(self, workspace: Workspace) -> None:
+    def test_rebuild_is_held_while_collection_serves(self, workspace: Workspace) -> None:
         workspace.create_ready(changePolicy="Never")
         config = workspace.config()
 

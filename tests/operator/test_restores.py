@@ -1,4 +1,4 @@
-"""A restore as people see it: an object is applied, the alias moves, and its conditions tell what came of it."""
+"""Restores on a live cluster: the object is applied, the alias moves, and the conditions report the result."""
 
 from typing import Any
 
@@ -13,19 +13,19 @@ SOURCE = {"snapshotRef": {"name": "before"}}
 
 
 def take_snapshot(workspace: Workspace, name: str = "before") -> None:
-    """Make a snapshot, and wait until it is made."""
+    """Take a snapshot and wait until it is stored."""
     workspace.create_snapshot(name, verify="None")
     workspace.wait_condition("Succeeded", "True/SnapshotTaken", name=name, of="MemorySnapshot", seconds=20)
 
 
 def wait_restored(workspace: Workspace, name: str = "undo") -> dict[str, Any]:
-    """Return the restore's status once it was applied."""
+    """Return the restore's status once it is applied."""
     workspace.wait_condition("Succeeded", "True/Restored", name=name, of="MemoryRestore", seconds=20)
     return workspace.status(name, "MemoryRestore")
 
 
 class TestRestore:
-    def test_a_restore_brings_an_agent_back_and_a_rollback_takes_it_back(self, workspace: Workspace) -> None:
+    def test_restore_is_applied_and_rolled_back(self, workspace: Workspace) -> None:
         workspace.create_ready()
         workspace.store_points(POINTS)
         take_snapshot(workspace)
@@ -45,7 +45,7 @@ class TestRestore:
         workspace.wait_condition("RolledBack", "True/RolledBack", name="undo", of="MemoryRestore")
         assert workspace.count_points() == POINTS + 3
 
-    def test_an_agent_begins_with_a_snapshot_where_it_says_so(self, workspace: Workspace) -> None:
+    def test_agent_is_bootstrapped_from_a_snapshot(self, workspace: Workspace) -> None:
         workspace.create_ready()
         workspace.store_points(POINTS)
         take_snapshot(workspace)

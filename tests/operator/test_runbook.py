@@ -1,4 +1,4 @@
-"""What docs/runbook-restore.md says to do, done as a person would who copies its commands."""
+"""Commands of docs/runbook-restore.md, run as written."""
 
 import pathlib
 
@@ -18,14 +18,14 @@ PAGE = "runbook-restore.md"
 
 
 def snapshot_of(workspace: Workspace, **spec: Document) -> None:
-    """Have an agent with points and a verified snapshot of it."""
+    """Create an agent with points and a verified snapshot of it."""
     workspace.create_ready(**spec)
     workspace.store_points(7)
     workspace.create_snapshot("before")
     workspace.wait_condition("Verified", "True/Verified", name="before", of="MemorySnapshot", seconds=20)
 
 
-def test_one_agent_is_restored_and_the_restore_taken_back(workspace: Workspace, tmp_path: pathlib.Path) -> None:
+def test_one_agent_is_restored_and_rolled_back(workspace: Workspace, tmp_path: pathlib.Path) -> None:
     snapshot_of(workspace)
     workspace.store_points(9)
 
@@ -40,7 +40,7 @@ def test_one_agent_is_restored_and_the_restore_taken_back(workspace: Workspace, 
     assert workspace.count_points() == 9
 
 
-def test_a_bad_import_is_undone(workspace: Workspace, tmp_path: pathlib.Path) -> None:
+def test_bad_import_is_undone(workspace: Workspace, tmp_path: pathlib.Path) -> None:
     workspace.create_ready()
     workspace.store_points(7)
 
@@ -49,7 +49,7 @@ def test_a_bad_import_is_undone(workspace: Workspace, tmp_path: pathlib.Path) ->
     assert workspace.count_points() == 7
 
 
-def test_everything_that_a_server_lost_is_restored_from_storage(
+def test_lost_server_is_restored_from_storage(
     control_plane: ControlPlane, namespace: str, storage: S3Server, tmp_path: pathlib.Path
 ) -> None:
     port = free_port()
@@ -58,7 +58,7 @@ def test_everything_that_a_server_lost_is_restored_from_storage(
         lost.create_secret("s3", **{"access-key-id": KEY.id, "secret-access-key": KEY.secret})
         bucket = {"endpoint": storage.url, "bucket": BUCKET, "secretRef": {"name": "s3"}}
         snapshot_of(lost, snapshots={"storage": {"s3": bucket}})
-        # What held nothing when it was last looked at is made anew.
+        # A collection that was empty at the last pass would be recreated.
         lost.request_pass()
         wait_until(lambda: lost.status()["collection"]["points"] == 7, seconds=10, what="the points in the status")
         first.kill()
@@ -66,14 +66,14 @@ def test_everything_that_a_server_lost_is_restored_from_storage(
         lost.request_pass()
         lost.wait_condition("Ready", "False/CollectionLost", seconds=30)
 
-        _, told = run_page(lost, PAGE, "Qdrant is lost whole", folder=tmp_path)
+        _, output = run_page(lost, PAGE, "Qdrant is lost whole", folder=tmp_path)
 
-        assert f"1 of 1: {namespace}/memory restored" in told
+        assert f"1 of 1: {namespace}/memory restored" in output
         assert lost.count_points() == 7
         lost.clean()
 
 
-def test_an_agent_is_cloned_to_staging(workspace: Workspace, tmp_path: pathlib.Path) -> None:
+def test_agent_is_cloned_to_staging(workspace: Workspace, tmp_path: pathlib.Path) -> None:
     snapshot_of(workspace)
     own = f"agent: {workspace.slug}-x\n  embedding: {{provider: none, dimensions: {SIZE}}}"
     heading, change = "Clone to staging", {"connectionRef: {name: main} ": f"connectionRef: {{name: main}}\n  {own} "}
@@ -86,8 +86,8 @@ def test_an_agent_is_cloned_to_staging(workspace: Workspace, tmp_path: pathlib.P
     assert found["points_count"] == workspace.count_points() == 7
 
 
-def test_an_agent_moves_to_another_cluster(workspace: Workspace, storage: S3Server, tmp_path: pathlib.Path) -> None:
-    """The same namespace, after all of the agent was deleted, stands for the other cluster."""
+def test_agent_moves_to_another_cluster(workspace: Workspace, storage: S3Server, tmp_path: pathlib.Path) -> None:
+    """The same namespace, after everything of the agent was deleted, represents the other cluster."""
     workspace.create_secret("s3", **{"access-key-id": KEY.id, "secret-access-key": KEY.secret})
     bucket = {"endpoint": storage.url, "bucket": BUCKET, "secretRef": {"name": "s3"}}
     workspace.create_ready(snapshots={"storage": {"s3": bucket}})

@@ -1,4 +1,4 @@
-"""A scoring expression on a live cluster: it acts at once, and one that cannot be used does no harm."""
+"""Scoring expressions on a live cluster: a valid one acts immediately, an invalid one has no effect."""
 
 import pathlib
 from typing import Any
@@ -23,16 +23,17 @@ def expression(text: str) -> dict[str, Any]:
 
 
 def found(client: httpx.Client, slug: str) -> tuple[float, int]:
-    """Return the score of the one memory, and the generation that the answer names."""
+    """Return the score of the only memory, and the generation of the response."""
     answer = client.post(f"/v1/agents/{slug}/search", json={"user_id": "u", "vector": VECTOR})
     assert answer.status_code == 200, answer.text
     (memory,) = answer.json()["results"]
     return memory["score"], answer.json()["generation"]
 
 
-def test_a_rejected_expression_leaves_the_last_accepted_one_in_force_also_over_a_restart_of_the_api(
+def test_rejected_expression_keeps_the_last_accepted(
     control_plane: ControlPlane, workspace: Workspace, tmp_path: pathlib.Path
 ) -> None:
+    """Also after a restart of the API."""
     workspace.create_ready(scoring=expression("2 * similarity"))
     slug = workspace.slug
     program, url = start_api(control_plane, tmp_path)

@@ -1,4 +1,4 @@
-"""A connection of another namespace serves an object only where it allows that namespace."""
+"""A connection of another namespace serves an object only if it allows that namespace."""
 
 import pathlib
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ PERIODS = {"stalled_s": 1.0, "probe_s": 1.0}
 
 @pytest.fixture
 def infra(workspace: Workspace) -> Iterator[Workspace]:
-    """Another namespace, where connections are kept."""
+    """Another namespace, with the connections."""
     made = Workspace(workspace.control_plane, workspace.control_plane.create_namespace(), workspace.qdrant_url)
     yield made
     made.clean()
@@ -30,7 +30,7 @@ def refer(workspace: Workspace, infra: Workspace) -> None:
     workspace.create(connectionRef={"name": "main", "namespace": infra.namespace})
 
 
-def test_a_connection_keeps_to_its_namespace_until_it_says_otherwise(workspace: Workspace, infra: Workspace) -> None:
+def test_connection_is_private_by_default(workspace: Workspace, infra: Workspace) -> None:
     infra.connect()
     refer(workspace, infra)
     condition = workspace.wait_condition("Stalled", "True/ConnectionNotAllowed")
@@ -42,9 +42,7 @@ def test_a_connection_keeps_to_its_namespace_until_it_says_otherwise(workspace: 
     workspace.wait_ready()
 
 
-def test_a_connection_that_no_longer_allows_a_namespace_stalls_its_objects_and_keeps_their_collections(
-    workspace: Workspace, infra: Workspace
-) -> None:
+def test_revoked_connection_keeps_collection(workspace: Workspace, infra: Workspace) -> None:
     infra.connect(**allowed_namespaces("All"))
     refer(workspace, infra)
     workspace.wait_ready()
@@ -55,9 +53,7 @@ def test_a_connection_that_no_longer_allows_a_namespace_stalls_its_objects_and_k
     assert workspace.physicals() == [workspace.physical]
 
 
-def test_the_key_is_read_where_the_connection_is(
-    workspace: Workspace, infra: Workspace, tmp_path: pathlib.Path
-) -> None:
+def test_key_is_read_in_connection_namespace(workspace: Workspace, infra: Workspace, tmp_path: pathlib.Path) -> None:
     program, url = start_qdrant(tmp_path / "qdrant", api_key="right")
     with running(program):
         workspace.create_secret("qdrant-key", key="wrong")
@@ -69,9 +65,7 @@ def test_the_key_is_read_where_the_connection_is(
         workspace.wait_ready()
 
 
-def test_the_api_serves_an_agent_only_while_its_connection_is_allowed(
-    workspace: Workspace, infra: Workspace, tmp_path: pathlib.Path
-) -> None:
+def test_revoked_connection_stops_the_api(workspace: Workspace, infra: Workspace, tmp_path: pathlib.Path) -> None:
     infra.connect(**allowed_namespaces("All"))
     refer(workspace, infra)
     workspace.wait_ready()

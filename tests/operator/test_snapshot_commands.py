@@ -1,4 +1,4 @@
-"""The verbs of snapshots on a real API server and a Qdrant server, and what kubectl shows of them."""
+"""Snapshot commands on a real API server and a Qdrant server, and kubectl's view of snapshots."""
 
 import hashlib
 import os
@@ -14,14 +14,14 @@ pytestmark = pytest.mark.usefixtures("operator")
 
 
 def do(workspace: Workspace, *arguments: str) -> str:
-    """Run a command of ours in the workspace's namespace; return what it printed."""
-    status, told, error = run(workspace.control_plane, *arguments, "-n", workspace.namespace)
-    assert status == 0, error + told
-    return told
+    """Run a command in the workspace's namespace; return its output."""
+    status, output, error = run(workspace.control_plane, *arguments, "-n", workspace.namespace)
+    assert status == 0, error + output
+    return output
 
 
 def kubectl(workspace: Workspace, *arguments: str) -> list[list[str]]:
-    """Return the cells of what kubectl prints."""
+    """Return the cells of kubectl's output."""
     environment = os.environ | {"KUBECONFIG": str(workspace.control_plane.kubeconfig), "KUBERC": "off"}
     command = [str(workspace.control_plane.assets / "kubectl"), "-n", workspace.namespace, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
@@ -30,29 +30,29 @@ def kubectl(workspace: Workspace, *arguments: str) -> list[list[str]]:
 
 
 def have_snapshot(workspace: Workspace, verify: str = "Full") -> None:
-    """Have an agent with points and a snapshot of it."""
+    """Create an agent with points and a snapshot of it."""
     workspace.create_ready()
     workspace.store_points(7)
     workspace.create_snapshot("one", verify=verify)
     workspace.wait_condition("Succeeded", "True/SnapshotTaken", name="one", of="MemorySnapshot", seconds=20)
 
 
-def test_a_snapshot_is_made_waited_for_and_listed(workspace: Workspace) -> None:
+def test_snapshot_is_created_awaited_and_listed(workspace: Workspace) -> None:
     workspace.create_ready()
     workspace.store_points(7)
 
-    told = do(workspace, "snapshot", "create", "memory", "--name", "one", "--wait")
+    output = do(workspace, "snapshot", "create", "memory", "--name", "one", "--wait")
     heading, line = do(workspace, "snapshot", "list", "memory").splitlines()
 
-    assert told.startswith(f"created MemorySnapshot {workspace.namespace}/one\n")
-    assert f"MemorySnapshot {workspace.namespace}/one has succeeded" in told
+    assert output.startswith(f"created MemorySnapshot {workspace.namespace}/one\n")
+    assert f"MemorySnapshot {workspace.namespace}/one has succeeded" in output
     assert heading.split()[:3] == ["SNAPSHOT", "TIME", "POINTS"]
     assert (line.split()[0], line.split()[2]) == ("one", "7")
     assert "yes" in line
     assert "same disk" in line
 
 
-def test_a_download_has_the_bytes_on_record(workspace: Workspace, tmp_path: pathlib.Path) -> None:
+def test_download_matches_the_recorded_hash(workspace: Workspace, tmp_path: pathlib.Path) -> None:
     have_snapshot(workspace)
     path = tmp_path / "one.snapshot"
 
@@ -63,13 +63,13 @@ def test_a_download_has_the_bytes_on_record(workspace: Workspace, tmp_path: path
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_deleting_removes_the_bytes_of_a_retained_snapshot_too(workspace: Workspace) -> None:
+def test_delete_removes_bytes_of_retained_snapshot(workspace: Workspace) -> None:
     have_snapshot(workspace)
     files = f"/collections/{workspace.physical}/snapshots"
     assert len(workspace.qdrant.get(files).json()["result"]) == 1
 
-    told = do(workspace, "snapshot", "delete", "one", "--yes")
+    output = do(workspace, "snapshot", "delete", "one", "--yes")
 
-    assert told == f"deleted MemorySnapshot {workspace.namespace}/one and its bytes (same disk)\n"
+    assert output == f"deleted MemorySnapshot {workspace.namespace}/one and its bytes (same disk)\n"
     assert workspace.get("one", "MemorySnapshot") is None
     assert workspace.qdrant.get(files).json()["result"] == []

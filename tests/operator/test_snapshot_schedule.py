@@ -1,4 +1,4 @@
-"""Snapshots by a schedule on a live cluster: each time is claimed once, whoever else is at work or was killed."""
+"""Scheduled snapshots on a live cluster: each slot is claimed once, also by two operators and after a kill."""
 
 import contextlib
 import datetime
@@ -13,7 +13,7 @@ from tests.support.cluster.workspace import Workspace
 from tests.support.patience import wait_until
 
 NOW = datetime.datetime.now(datetime.UTC)
-# Three times a day, hours away from now, so that no agent's own delay is under way after a jump of a day.
+# Three times a day, hours from now, so that no agent's own delay is in progress after a jump of a day.
 THRICE_DAILY = f"30 {','.join(str((NOW.hour + hours) % 24) for hours in (6, 9, 12))} * * *"
 PERIODS = {"stalled_s": 1.0, "probe_s": 1.0}
 
@@ -30,7 +30,7 @@ def nurseries(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def pair(nurseries: list[OperatorForks]) -> Iterator[list[ForkedOperator]]:
-    """Two operators that work at the same time: none waits for a lease."""
+    """Two operators that work at the same time, without a lease."""
     operators = [restart(nursery) for nursery in nurseries]
     yield operators
     for operator in operators:
@@ -38,7 +38,7 @@ def pair(nurseries: list[OperatorForks]) -> Iterator[list[ForkedOperator]]:
 
 
 def restart(nursery: OperatorForks) -> ForkedOperator:
-    """Start an operator, and wait until it is at work: before that it does not know the signals of `jump`."""
+    """Start an operator, and wait until it watches: before, it does not handle the signals of `jump`."""
     starts = nursery.log.count(WATCHING)
     operator = nursery.start(periods=PERIODS)
     wait_until(lambda: nursery.log.count(WATCHING) > starts, seconds=20, what="the start of an operator")
@@ -46,7 +46,7 @@ def restart(nursery: OperatorForks) -> ForkedOperator:
 
 
 def newest_slot() -> str:
-    """Return what the snapshot of the newest time is called that a jump of a day leaves behind."""
+    """Return the name of the snapshot of the newest slot before a jump of a day."""
     slot = (NOW + datetime.timedelta(hours=12)).replace(minute=30)
     return f"memory-{slot:%Y%m%dt%H%Mz}"
 
@@ -56,13 +56,13 @@ def snapshots(workspace: Workspace) -> list[str]:
 
 
 def wait_claimed(workspace: Workspace, slot: str) -> None:
-    """Wait until the status says that a time was asked for."""
+    """Wait until the status records that a slot was claimed."""
     stamp = datetime.datetime.strptime(slot.removeprefix("memory-"), "%Y%m%dt%H%Mz").strftime("%Y-%m-%dT%H:%M:%SZ")
     wait_until(lambda: workspace.status().get("lastSnapshotSlot") == stamp, seconds=15, what=f"the claim of {stamp}")
 
 
 def claim_missed(workspace: Workspace, pair: list[ForkedOperator]) -> str:
-    """Let a day pass; return what the snapshot of its newest time is called, once that was asked for."""
+    """Let a day pass; return the name of the newest slot's snapshot once it is claimed."""
     for operator in pair:
         operator.jump(1)
     workspace.request_pass()
@@ -71,9 +71,10 @@ def claim_missed(workspace: Workspace, pair: list[ForkedOperator]) -> str:
     return slot
 
 
-def test_two_operators_make_one_snapshot_of_all_times_that_were_missed_and_a_restart_none(
+def test_missed_slots_are_claimed_once(
     workspace: Workspace, pair: list[ForkedOperator], nurseries: list[OperatorForks]
 ) -> None:
+    """By two operators at a time, and not again after a restart."""
     workspace.create_ready(snapshots={"schedule": THRICE_DAILY})
     assert workspace.wait_condition("SnapshotFresh", "Unknown/NoSnapshotYet")
     assert snapshots(workspace) == []
@@ -94,8 +95,8 @@ def test_two_operators_make_one_snapshot_of_all_times_that_were_missed_and_a_res
     again.kill()
 
 
-def test_the_agent_outlives_nothing_of_its_snapshots(workspace: Workspace, pair: list[ForkedOperator]) -> None:
-    """No owner: what is deleted with the agent, or pruned by GitOps, is the agent alone."""
+def test_snapshots_outlive_the_agent(workspace: Workspace, pair: list[ForkedOperator]) -> None:
+    """Snapshots have no owner reference: deleting or pruning the agent deletes only the agent."""
     workspace.create_ready(snapshots={"schedule": THRICE_DAILY})
     slot = claim_missed(workspace, pair)
 

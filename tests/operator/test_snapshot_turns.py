@@ -1,4 +1,4 @@
-"""More than one snapshot on a live cluster: how many are under way at once, and which of them go."""
+"""Several snapshots on a live cluster: concurrency and retention."""
 
 import json
 import threading
@@ -15,13 +15,13 @@ pytestmark = pytest.mark.usefixtures("operator")
 AGENTS = MAX_CONCURRENT_SNAPSHOTS + 3
 
 
-class Under:
-    """How many snapshots were under way at most, by every event of the watch."""
+class ConcurrentSnapshots:
+    """Maximum number of concurrent snapshots, by the events of the watch."""
 
     def __init__(self, workspace: Workspace) -> None:
         self.now: set[str] = set()
         self.most = 0
-        self.made: set[str] = set()
+        self.taken: set[str] = set()
         self._path = f"/apis/agentmemory.dev/v1alpha1/namespaces/{workspace.namespace}/memorysnapshots"
         self._http = workspace.control_plane.http
 
@@ -30,7 +30,7 @@ class Under:
         with self._http.stream("GET", self._path, params=query, timeout=70) as answer:
             for line in answer.iter_lines():
                 self._take(json.loads(line)["object"])
-                if len(self.made) == AGENTS:
+                if len(self.taken) == AGENTS:
                     return
 
     def _take(self, document: dict[str, Any]) -> None:
@@ -38,29 +38,29 @@ class Under:
         (self.now.add if (document.get("status") or {}).get("step") else self.now.discard)(name)
         self.most = max(self.most, len(self.now))
         if conditions_of(document).get("Succeeded", "").startswith("True"):
-            self.made.add(name)
+            self.taken.add(name)
 
 
-def test_of_one_connection_no_more_are_under_way_than_the_setting_says(workspace: Workspace) -> None:
+def test_concurrent_snapshots_are_limited(workspace: Workspace) -> None:
     workspace.connect()
     names = [f"m{number}" for number in range(AGENTS)]
     for name in names:
         workspace.create(name, agent=f"{workspace.slug}-{name}")
     for name in names:
         workspace.wait_ready(name, seconds=30)
-    seen = Under(workspace)
-    follower = threading.Thread(target=seen.follow, daemon=True)
+    observed = ConcurrentSnapshots(workspace)
+    follower = threading.Thread(target=observed.follow, daemon=True)
     follower.start()
 
     for name in names:
         workspace.create_snapshot(f"s-{name}", of=name)
 
-    wait_until(lambda: len(seen.made) == AGENTS, seconds=60, what="the end of all snapshots")
+    wait_until(lambda: len(observed.taken) == AGENTS, seconds=60, what="the end of all snapshots")
     follower.join(10)
-    assert 2 <= seen.most <= MAX_CONCURRENT_SNAPSHOTS
+    assert 2 <= observed.most <= MAX_CONCURRENT_SNAPSHOTS
 
 
-def test_those_that_no_rule_keeps_go_with_their_files_and_a_pinned_one_stays(workspace: Workspace) -> None:
+def test_retention_removes_files_and_keeps_pinned(workspace: Workspace) -> None:
     workspace.create_ready(snapshots={"retention": {"keepLast": 1, "daily": 0, "weekly": 0, "monthly": 0}})
     names = ["first", "second", "third", "by-hand"]
     for name in names:
@@ -74,7 +74,7 @@ def test_those_that_no_rule_keeps_go_with_their_files_and_a_pinned_one_stays(wor
         workspace.change("MemorySnapshot", name, {"metadata": {"labels": {"agentmemory.dev/retention": "Scheduled"}}})
 
     wait_until(lambda: "second" not in workspace.names("MemorySnapshot"), seconds=20, what="the end of the second")
-    left = workspace.qdrant.get(f"/collections/{workspace.physical}/snapshots").json()["result"]
+    remaining = workspace.qdrant.get(f"/collections/{workspace.physical}/snapshots").json()["result"]
     assert workspace.names("MemorySnapshot") == ["by-hand", "first", "third"]
-    assert {item["name"] for item in left} == {files[name] for name in ("by-hand", "first", "third")}
+    assert {item["name"] for item in remaining} == {files[name] for name in ("by-hand", "first", "third")}
     assert "second is removed: no rule keeps it" in workspace.events(kind="Normal")["SnapshotRemoved"]

@@ -1,4 +1,4 @@
-"""MemorySnapshots in a cluster: asked for, made, proven, deleted."""
+"""MemorySnapshots in a cluster: requested, taken, verified and deleted."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def files_of(workspace: Workspace) -> list[str]:
     return [item["name"] for item in answer.json()["result"]] if answer.status_code == 200 else []
 
 
-def test_a_snapshot_is_made_proven_and_on_record(workspace: Workspace) -> None:
+def test_snapshot_is_taken_verified_and_recorded(workspace: Workspace) -> None:
     workspace.create_ready()
     workspace.store_points(5)
 
@@ -34,7 +34,7 @@ def test_a_snapshot_is_made_proven_and_on_record(workspace: Workspace) -> None:
 
 
 class TestLastSnapshot:
-    def test_the_collection_goes_once_the_last_snapshot_is_proven(self, workspace: Workspace) -> None:
+    def test_collection_is_deleted_after_final_snapshot(self, workspace: Workspace) -> None:
         workspace.create_ready(deletionPolicy="Snapshot")
         workspace.store_points(4)
 

@@ -1,4 +1,4 @@
-"""What stops passes over one object, and what asks for one."""
+"""Suspended passes of an object, and requested ones."""
 
 import pytest
 
@@ -9,11 +9,11 @@ pytestmark = pytest.mark.usefixtures("operator")
 
 
 def observations(proxy: Proxy) -> list[str]:
-    """Return the calls that are no probe."""
+    """Return the calls that are not probes."""
     return [path for _, path in proxy.calls if path != "/"]
 
 
-def test_a_suspended_object_is_left_alone_until_it_is_resumed(workspace: Workspace, proxy: Proxy) -> None:
+def test_suspended_object_is_not_changed_until_resumed(workspace: Workspace, proxy: Proxy) -> None:
     workspace.connect(url=proxy.url)
     workspace.create()
     workspace.wait_ready()
@@ -36,7 +36,7 @@ def test_a_suspended_object_is_left_alone_until_it_is_resumed(workspace: Workspa
     assert "Suspended" not in conditions_of(workspace.must_get())
 
 
-def test_a_pass_that_is_asked_for_runs_once(workspace: Workspace, proxy: Proxy) -> None:
+def test_requested_pass_runs_once(workspace: Workspace, proxy: Proxy) -> None:
     workspace.connect(url=proxy.url)
     workspace.create()
     workspace.wait_ready()
@@ -50,7 +50,7 @@ def test_a_pass_that_is_asked_for_runs_once(workspace: Workspace, proxy: Proxy) 
     workspace.annotate(reconcile_requested_at=same)
     workspace.run_pass()
 
-    # Had the same value asked for a pass, there would be those of two.
+    # Two passes would have made twice as many calls.
     assert once
     assert observations(proxy) == once
     assert proxy.mutations() == []

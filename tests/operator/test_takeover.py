@@ -1,4 +1,4 @@
-"""A collection changes its owner only when somebody names the owner that loses it."""
+"""A collection changes its owner only if the user names the current owner."""
 
 import pytest
 
@@ -17,9 +17,7 @@ pytestmark = pytest.mark.usefixtures("operator")
 
 
 class TestTakeover:
-    def test_another_object_s_collection_is_refused_with_whose_it_is_and_what_to_set(
-        self, workspace: Workspace
-    ) -> None:
+    def test_foreign_collection_is_refused_with_remedy(self, workspace: Workspace) -> None:
         leave_collection(workspace, name="another")
         workspace.create()
 
@@ -32,7 +30,7 @@ class TestTakeover:
         assert workspace.status()["foreignOwner"] == owner
         assert marker_of(workspace)["uid"] == OLD_UID
 
-    def test_the_annotation_with_the_owner_s_uid_takes_it_over_with_its_memories(self, workspace: Workspace) -> None:
+    def test_annotation_takes_over_with_memories(self, workspace: Workspace) -> None:
         leave_collection(workspace, name="another")
         workspace.create()
         workspace.wait_condition("Stalled", "True/CollectionNotOwned")
@@ -43,7 +41,7 @@ class TestTakeover:
 
 
 def check_taken(workspace: Workspace) -> None:
-    """Pass once the object has the collection, and all that it held."""
+    """Check that the object has the collection and all of its points."""
     found = workspace.wait_ready()
     assert found["status"]["collection"]["points"] == 3
     assert "foreignOwner" not in found["status"]
@@ -55,7 +53,7 @@ def check_taken(workspace: Workspace) -> None:
 
 
 def takeover(workspace: Workspace, *options: str) -> tuple[int, str]:
-    """Run `agentmemory takeover` as people do; return exit status and output."""
+    """Run `agentmemory takeover`; return exit status and output."""
     environment = clean_environment() | {"KUBECONFIG": str(workspace.control_plane.kubeconfig)}
     done = run_agentmemory("takeover", *options, env=environment)
     return done.returncode, done.stdout + done.stderr
@@ -63,18 +61,16 @@ def takeover(workspace: Workspace, *options: str) -> tuple[int, str]:
 
 class TestRebuiltCluster:
     @pytest.mark.parametrize("owner", [{"clusterId": "other"}, {"clusterId": OLD_CLUSTER, "name": "another"}])
-    def test_all_leaves_alone_what_is_not_the_same_object_of_that_cluster(
-        self, workspace: Workspace, owner: dict[str, str]
-    ) -> None:
+    def test_all_skips_other_clusters_and_objects(self, workspace: Workspace, owner: dict[str, str]) -> None:
         leave_collection(workspace, **owner)
         workspace.create()
         wait_takeover_request(workspace)
 
-        code, told = takeover(workspace, "--all", "--cluster-id", OLD_CLUSTER, "-n", workspace.namespace, "--yes")
+        code, output = takeover(workspace, "--all", "--cluster-id", OLD_CLUSTER, "-n", workspace.namespace, "--yes")
 
-        assert (code, told.strip()) == (0, "No AgentMemory is blocked by a collection of that cluster.")
+        assert (code, output.strip()) == (0, "No AgentMemory is blocked by a collection of that cluster.")
         assert marker_of(workspace)["uid"] == OLD_UID
 
     @pytest.mark.parametrize("options", [(), ("memory", "--all"), ("--all",)])
-    def test_what_is_meant_has_to_be_said(self, workspace: Workspace, options: tuple[str, ...]) -> None:
+    def test_ambiguous_options_are_rejected(self, workspace: Workspace, options: tuple[str, ...]) -> None:
         assert takeover(workspace, *options)[0] == 2

@@ -1,4 +1,4 @@
-"""What the operator traces: each pass with its calls to Qdrant, under the object's name and nothing of its content."""
+"""Traces of the operator: each pass with its calls to Qdrant, by the object's name, without its content."""
 
 import pathlib
 
@@ -10,7 +10,7 @@ from tests.support.web.http_server import serve
 from tests.support.web.services import Collector, attributes_of
 
 
-def test_passes_and_their_calls_are_traced_where_a_collector_is_named(
+def test_passes_and_calls_are_traced(
     control_plane: ControlPlane, namespace: str, qdrant_url: str, tmp_path: pathlib.Path
 ) -> None:
     collector = Collector()

@@ -1,4 +1,4 @@
-"""Two collections of one connection are reindexed one after the other, on a real API server."""
+"""Reindexes of one connection run one after the other, on a real API server."""
 
 import pytest
 
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.usefixtures("operator")
 OTHER = "other"
 
 
-def test_the_second_reindex_waits_for_the_first_and_comes_by_itself(workspace: Workspace) -> None:
+def test_second_reindex_waits_for_the_first(workspace: Workspace) -> None:
     workspace.create_ready()
     workspace.create(OTHER, agent=f"{workspace.slug}-2")
     workspace.wait_ready(OTHER)
@@ -27,5 +27,5 @@ def test_the_second_reindex_waits_for_the_first_and_comes_by_itself(workspace: W
         found = workspace.collection(alias)
         assert found is not None
         assert found["config"]["hnsw_config"]["m"] == 24
-    told = [workspace.events(name, kind="Normal").get("ReindexQueued", "") for name in ("memory", OTHER)]
-    assert sum("is first" in message for message in told) == 1
+    messages = [workspace.events(name, kind="Normal").get("ReindexQueued", "") for name in ("memory", OTHER)]
+    assert sum("is first" in message for message in messages) == 1

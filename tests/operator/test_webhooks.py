@@ -1,4 +1,4 @@
-"""Webhooks from an object to a URL: the operator, the API, a real control plane."""
+"""Webhooks from an object to a URL, with an operator, an API and a real control plane."""
 
 import json
 from typing import Any
@@ -21,7 +21,7 @@ KEY = "0123456789abcdef0123456789abcdef"
 
 
 class Receiver:
-    """Takes what comes, once it is told to."""
+    """Webhook receiver whose status a test sets."""
 
     def __init__(self) -> None:
         self.status = 503
@@ -36,7 +36,7 @@ class Receiver:
         return Response(status_code=self.status)
 
 
-def test_a_superseded_memory_is_told_once_the_url_answers(workspace: Workspace, api: httpx.Client) -> None:
+def test_superseded_memory_is_delivered_after_failures(workspace: Workspace, api: httpx.Client) -> None:
     receiver = Receiver()
     path = f"/v1/agents/{workspace.slug}/memories"
 
@@ -46,7 +46,7 @@ def test_a_superseded_memory_is_told_once_the_url_answers(workspace: Workspace, 
         assert answer.status_code == 201, answer.text
         return str(answer.json()["id"])
 
-    def told() -> dict[str, Any]:
+    def webhook_status() -> dict[str, Any]:
         [webhook] = workspace.status().get("webhooks") or [{}]
         return dict(webhook)
 
@@ -58,15 +58,17 @@ def test_a_superseded_memory_is_told_once_the_url_answers(workspace: Workspace, 
         workspace.create(webhooks=[hook])
         workspace.wait_ready()
         wait_until(lambda: api.get(path, params={"user_id": "u"}).status_code == 200, seconds=10, what="the agent")
-        wait_until(lambda: told().get("cursor"), seconds=30, what="where the webhook begins")
+        wait_until(lambda: webhook_status().get("cursor"), seconds=30, what="where the webhook begins")
         old = store("lives in Rome")
         store("lives in Oslo", supersedes=old)
-        wait_until(lambda: told().get("message") == "it answered 503", seconds=60, what="the failure in the status")
+        wait_until(
+            lambda: webhook_status().get("message") == "it answered 503", seconds=60, what="the failure in the status"
+        )
         receiver.status = 200
         wait_until(lambda: receiver.events, seconds=60, what="the event")
-        wait_until(lambda: told().get("delivered") == 1, seconds=30, what="the count in the status")
+        wait_until(lambda: webhook_status().get("delivered") == 1, seconds=30, what="the count in the status")
     [(_, event)] = receiver.events
     assert event["type"] == "memory_superseded"
     assert event["data"] == {"agent": workspace.slug, "id": old, "user_id": "u"}
-    assert "message" not in told()
+    assert "message" not in webhook_status()
     assert KEY not in str(workspace.must_get())

@@ -1,6 +1,5 @@
-"""What lies sealed stays so in every copy, down to the bytes: the server's files, object storage, an export.
-
-Once its key is deleted, no copy that comes back is read again.
+"""Sealed content is sealed in every copy, down to the bytes: the server's files, object storage, an export. Once its
+key is deleted, no restored copy is readable.
 """
 
 import base64
@@ -30,7 +29,7 @@ ZONES = ("SENSITIVE", "PERSONAL", "PROFESSIONAL")
 USERS = ("ada", "bob")
 ALLOWED = {"allowed": [*ZONES], "keySecretRef": {"name": "zones"}, "organisation": "acme"}
 EMBEDDING = {"provider": "wordllama", "dimensions": 64}
-# What every zone seals; SENSITIVE seals what a memory is labelled with too.
+# Fields sealed in every zone; SENSITIVE seals labels too.
 SEALED = ("content", "context", "key", "subject", "status_value")
 LABELS = ("category", "event_type", "domain", "speaker")
 WORD, PLAIN_WORD = "hippogriffine", "borborygmus"
@@ -38,13 +37,13 @@ WORD, PLAIN_WORD = "hippogriffine", "borborygmus"
 
 @pytest.fixture(scope="module")
 def folder(control_plane: ControlPlane) -> str:
-    """A namespace for data keys alone."""
+    """Namespace for data keys only."""
     return control_plane.create_namespace("keys-")
 
 
 @pytest.fixture(scope="module", autouse=True)
 def operator(nursery: OperatorForks, folder: str) -> None:
-    """An operator that looks again soon."""
+    """Operator with short periods."""
     nursery.start(periods={"stalled_s": 0.5, "converged_s": 1.0, "busy_s": 0.3}, zone_keys_namespace=folder)
 
 
@@ -52,7 +51,7 @@ def operator(nursery: OperatorForks, folder: str) -> None:
 def api_program(
     control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory, folder: str
 ) -> Iterator[Program]:
-    """An API that finds data keys there."""
+    """API that reads data keys from that namespace."""
     program, _ = start_api(control_plane, tmp_path_factory.mktemp("api"), AGENTMEMORY_ZONE_KEYS_NAMESPACE=folder)
     with running(program):
         yield program
@@ -60,12 +59,12 @@ def api_program(
 
 @dataclass(frozen=True, slots=True)
 class Bank:
-    """An agent with memories of every zone, and every place where bytes of them lie.
+    """Agent with memories of every zone, and every place that stores bytes of them.
 
     Attributes:
-        disk: the files of its Qdrant server.
-        exported: a file that `agentmemory export` wrote.
-        wrapping: the value of the Secret with the wrapping key.
+        disk: Files of its Qdrant server.
+        exported: File written by `agentmemory export`.
+        wrapping: Value of the Secret with the wrapping key.
     """
 
     workspace: Workspace
@@ -77,7 +76,7 @@ class Bank:
     wrapping: str
 
     def create(self, slug: str, name: str = AGENT) -> None:
-        """Create an agent whose snapshots are copied into the bucket; return when it takes memories."""
+        """Create an agent whose snapshots are copied into the bucket; return once it accepts memories."""
         bucket = {"endpoint": self.storage.url, "bucket": BUCKET, "secretRef": {"name": "s3"}}
         spec = {"embedding": EMBEDDING, "zones": ALLOWED, "snapshots": {"storage": {"s3": bucket}}}
         self.workspace.create(name, agent=slug, index={"keyword": {"enabled": True}}, **spec)
@@ -85,14 +84,14 @@ class Bank:
         wait_until(lambda: self._get(slug, "memories", user_id="ada").is_success, seconds=20, what=f"agent {slug}")
 
     def fill(self) -> None:
-        """Store memories and an item of every zone and user, each field in words of its own, and one that is plain."""
+        """Store memories and an item of every zone and user, with unique words in each field, and one plain memory."""
         for user in USERS:
             for zone in ZONES:
                 fields = (*SEALED, *(LABELS if zone == "SENSITIVE" else ()))
-                said: dict[str, Any] = {field: word_of(field, zone, user) for field in fields}
-                said |= {"metadata": {word_of("name", zone, user): word_of("value", zone, user)}}
-                said |= {"tags": [word_of("tag", zone, user)]} if zone == "SENSITIVE" else {}
-                self._post("memories", {"user_id": user, "zone": zone, "session_id": "s", **said})
+                memory: dict[str, Any] = {field: word_of(field, zone, user) for field in fields}
+                memory |= {"metadata": {word_of("name", zone, user): word_of("value", zone, user)}}
+                memory |= {"tags": [word_of("tag", zone, user)]} if zone == "SENSITIVE" else {}
+                self._post("memories", {"user_id": user, "zone": zone, "session_id": "s", **memory})
                 for version in ("first", "second"):
                     place = {"namespace": ["memories", user], "key": word_of("item", zone, user), "zone": zone}
                     content = word_of(version, zone, user)
@@ -101,20 +100,20 @@ class Bank:
             self._post("memories", {"user_id": user, "session_id": "s", "content": plain_of(user)})
 
     def run(self, *arguments: str) -> str:
-        """Run a command of ours against the API; return what it printed."""
+        """Run a command against the API; return its output."""
         url = ("--url", str(self.api.base_url))
         code, printed, errors = run_command(self.workspace.control_plane, *arguments, *url)
         assert code == 0, f"{arguments}: {printed}{errors}"
         return printed
 
     def contents(self, slug: str, user: str) -> dict[str, set[str | None]]:
-        """Return what a user's memories say, by their zone; None is said where they are locked."""
-        told: dict[str, set[str | None]] = {}
+        """Return the contents of a user's memories by zone; None for locked ones."""
+        by_zone: dict[str, set[str | None]] = {}
         found = self._get(slug, "memories", user_id=user).raise_for_status().json()["results"]
         for memory in found:
             assert memory["locked"] is (memory["content"] is None)
-            told.setdefault(memory["zone"] or "", set()).add(memory["content"])
-        return told
+            by_zone.setdefault(memory["zone"] or "", set()).add(memory["content"])
+        return by_zone
 
     def snapshot(self) -> str:
         """Copy the collection into the bucket; return the key of the object."""
@@ -125,14 +124,14 @@ class Bank:
         return str(key)
 
     def restore(self, name: str, key: str, into: str) -> None:
-        """Bring an object of the bucket back into an agent, whoever's it is."""
+        """Restore an object of the bucket into an agent, also one of another agent."""
         s3 = {"endpoint": self.storage.url, "bucket": BUCKET, "key": key, "secretRef": {"name": "s3"}}
         annotations = {TAKEOVER: self.workspace.must_get()["metadata"]["uid"]}
         self.workspace.create_restore(name, {"s3": s3}, into=into, annotations=annotations)
         self.workspace.wait_condition("Succeeded", "True/Restored", name=name, of="MemoryRestore", seconds=40)
 
     def check_bytes(self, key: str, unpacked: pathlib.Path) -> None:
-        """Check that what is plain is found in each place, and nothing of what is sealed."""
+        """Check that each place contains plain content and no sealed content."""
         with tarfile.open(self.storage.file(key)) as archive:
             archive.extractall(unpacked, filter="data")
         assert holding(self.disk, [hash_of(plain_of("bob"))]), "the hash of what is not sealed is found so"
@@ -142,7 +141,7 @@ class Bank:
             assert holding(place, [*forms_of(WORD), *HASHES]) == [], f"nothing of what is sealed lies in {place}"
 
     def key_forms(self) -> list[bytes]:
-        """Return how the wrapping key, and the data keys that are left, could be told."""
+        """Return the encodings of the wrapping key and the remaining data keys."""
         opened = self.keys.unwrap_all(self.wrapping).values()
         halves = [half for key in opened for half in (key[:32], key[32:])]
         shown = [text for half in halves for text in (base64.b64encode(half)[:40], half.hex().encode())]
@@ -160,24 +159,24 @@ class Bank:
 
 
 def word_of(field: str, zone: str, user: str) -> str:
-    """Return what a field of a memory says: no other says the same."""
+    """Return a unique content for a field of a memory."""
     return f"{WORD}-{field}-{zone.lower()}-{user}"
 
 
 def forms_of(word: str) -> list[bytes]:
-    """Return the bytes that give a word away: as it is, in capitals, and in Base64 at any place of three."""
+    """Return the bytes that reveal a word: as it is, in capitals, and in Base64 at each of three offsets."""
     plain = word.encode()
     shifted = [base64.b64encode(b"x" * shift + plain)[4:-4] for shift in range(3)]
     return [plain, plain.upper(), plain.capitalize(), *shifted]
 
 
 def plain_of(user: str) -> str:
-    """Return what a memory without a zone says."""
+    """Return the content of a memory without a zone."""
     return f"{PLAIN_WORD} for {user}"
 
 
 def hash_of(text: str) -> bytes:
-    """Return what whoever guesses a text would look for."""
+    """Return the hash that an attacker who guesses a text would search for."""
     return hashlib.sha256(text.encode()).hexdigest()[:16].encode()
 
 
@@ -190,7 +189,7 @@ HASHES = [
 
 
 def holding(place: pathlib.Path, forms: list[bytes]) -> list[str]:
-    """Return the files of a folder, or the one file, whose bytes hold any of these."""
+    """Return the files of a folder, or the single file, that contain any of the forms."""
     files = [place] if place.is_file() else [path for path in place.rglob("*") if path.is_file()]
     return [str(path) for path in files if (content := path.read_bytes()) and any(form in content for form in forms)]
 
@@ -204,7 +203,7 @@ def bank(
     folder: str,
     tmp_path: pathlib.Path,
 ) -> Iterator[Bank]:
-    """An agent on a Qdrant server of its own, full."""
+    """Agent with memories, on a Qdrant server of its own."""
     program, url = start_qdrant(tmp_path / "qdrant")
     with running(program):
         workspace = Workspace(control_plane, namespace, url)
@@ -219,13 +218,13 @@ def bank(
         workspace.clean()
 
 
-def test_no_copy_holds_what_is_sealed_and_none_is_read_once_the_key_is_deleted(
+def test_copies_are_sealed_and_unreadable_without_key(
     bank: Bank, api_program: Program, nursery: OperatorForks, tmp_path: pathlib.Path
 ) -> None:
     slug, other = bank.workspace.slug, f"{bank.workspace.slug}-x"
     before = {user: bank.contents(slug, user) for user in USERS}
-    assert all(None not in said for told in before.values() for said in told.values())
-    assert {zone for told in before.values() for zone in told} == {*ZONES, ""}
+    assert all(None not in contents for by_zone in before.values() for contents in by_zone.values())
+    assert {zone for by_zone in before.values() for zone in by_zone} == {*ZONES, ""}
     key = bank.snapshot()
     for user in USERS:
         bank.run("export", slug, "--user", user, "--output", str(bank.exported.with_suffix(f".{user}")))
@@ -244,15 +243,15 @@ def test_no_copy_holds_what_is_sealed_and_none_is_read_once_the_key_is_deleted(
     wait_until(lambda: bank.contents(slug, "bob") == before["bob"] | locked, seconds=70, what="what is bob's")
     assert bank.contents(slug, "ada") == {}
 
-    # As in another cluster: nothing is known there of what was erased since.
+    # In another cluster, the erasures since are unknown.
     bank.create(other, "other")
     bank.restore("there", key, "other")
     nothing: dict[str, set[str | None]] = {zone: {None} for zone in ZONES}
     wait_until(lambda: bank.contents(other, "bob") == before["bob"] | nothing, seconds=70, what="the other agent")
     assert bank.contents(other, "ada") == before["ada"] | nothing
-    told = f"{api_program.log}{nursery.log}{bank.workspace.must_get()}{bank.workspace.events(kind='Normal')}"
-    assert slug in told
-    assert [form for form in [*forms_of(WORD), *bank.key_forms()] if form.decode() in told] == []
+    output = f"{api_program.log}{nursery.log}{bank.workspace.must_get()}{bank.workspace.events(kind='Normal')}"
+    assert slug in output
+    assert [form for form in [*forms_of(WORD), *bank.key_forms()] if form.decode() in output] == []
     bank.keys.copy_to(Ring(bank.workspace.namespace, other))
     wait_until(lambda: bank.contents(other, "bob") == before["bob"] | locked, seconds=90, what="the keys there")
     assert bank.contents(other, "ada") == before["ada"] | nothing

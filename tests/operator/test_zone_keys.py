@@ -23,7 +23,7 @@ from tests.support.pages import read_commands
 from tests.support.web.http_server import check_success
 from tests.support.zones import FakeWrapping
 
-# The one of docs/zones.md.
+# The namespace in docs/zones.md.
 KEYS = "agentmemory-zone-keys"
 FOLDER = f"/api/v1/namespaces/{KEYS}/secrets"
 ZONES = "SENSITIVE", "PERSONAL"
@@ -60,7 +60,7 @@ async def test_it_is_a_store_of_shards(shards: KubernetesKeyShards, behaviour: B
 
 
 @pytest.mark.parametrize("data", [{}, {KEY: base64.b64encode(b"{}").decode()}, {"other": "eA=="}])
-async def test_a_secret_that_holds_no_keys_is_told_and_never_written_over(
+async def test_secret_without_keys_is_reported_not_replaced(
     control_plane: ControlPlane, shards: KubernetesKeyShards, data: dict[str, str]
 ) -> None:
     ring = new_ring()
@@ -77,7 +77,7 @@ async def test_a_secret_that_holds_no_keys_is_told_and_never_written_over(
     assert check_success(control_plane.http.get(secret_of(ring))).json().get("data", {}) == data
 
 
-async def test_without_the_namespace_nothing_is_there_and_nothing_is_made(transport: KubernetesTransport) -> None:
+async def test_missing_namespace_makes_keys_unavailable(transport: KubernetesTransport) -> None:
     shards = KubernetesKeyShards(transport, "no-such-namespace")
     ring = new_ring()
 
@@ -88,7 +88,7 @@ async def test_without_the_namespace_nothing_is_there_and_nothing_is_made(transp
         await Keyring(shards, FakeClock()).get_or_create_key(AgentKeys(ring, FakeWrapping()), "PERSONAL", "ada")
 
 
-async def test_while_the_api_server_is_away_keys_are_and_then_they_are_back(
+async def test_keys_are_unavailable_without_api_server(
     control_plane: ControlPlane, shards: KubernetesKeyShards
 ) -> None:
     keys, clock = AgentKeys(new_ring(), FakeWrapping()), FakeClock()
@@ -107,7 +107,7 @@ async def test_while_the_api_server_is_away_keys_are_and_then_they_are_back(
     assert await other.read_keys(keys, [key.id]) == {key.id: key}
 
 
-async def test_keys_that_were_lost_come_back_as_the_page_says(
+async def test_lost_keys_are_restored_by_page_commands(
     control_plane: ControlPlane, shards: KubernetesKeyShards, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
     ring, clock, owners = new_ring(), FakeClock(), [f"user-{number}" for number in range(MAX_SHARD_KEYS + 20)]
@@ -137,9 +137,7 @@ async def test_keys_that_were_lost_come_back_as_the_page_says(
     assert (await keyring.get_or_create_key(keys, "PERSONAL", owners[0])).id in made
 
 
-async def test_an_agent_goes_on_without_lost_keys_where_somebody_says_so(
-    control_plane: ControlPlane, shards: KubernetesKeyShards
-) -> None:
+async def test_documented_command_gives_up_lost_keys(control_plane: ControlPlane, shards: KubernetesKeyShards) -> None:
     async def has_sealed() -> bool:
         return True
 
@@ -160,7 +158,7 @@ async def test_an_agent_goes_on_without_lost_keys_where_somebody_says_so(
     assert "0" in await shards.list_names(keys.ring)
 
 
-async def test_secrets_of_others_are_no_shards(control_plane: ControlPlane, shards: KubernetesKeyShards) -> None:
+async def test_secrets_of_other_names_are_no_shards(control_plane: ControlPlane, shards: KubernetesKeyShards) -> None:
     ring = new_ring()
     await shards.write(new_shard(ring))
     labels = {"agentmemory.dev/zone-keys": "0", "agentmemory.dev/agent": ring.agent}
@@ -168,7 +166,7 @@ async def test_secrets_of_others_are_no_shards(control_plane: ControlPlane, shar
     names = ("another", f"{PREFIX}{ring.namespace}.{ring.agent}-4", f"{PREFIX}{ring.agent}-0")
     for name in names:
         check_success(control_plane.http.post(FOLDER, json={"metadata": {"name": name, "labels": labels}}))
-    # Of another agent by its name, whatever its labels say.
+    # The name decides, whatever the labels.
     check_success(control_plane.http.patch(secret_of(ring), json={"metadata": {"labels": labels}}, headers=MERGE))
 
     assert await shards.list_names(ring) == ["0"]
@@ -180,7 +178,7 @@ async def test_secrets_of_others_are_no_shards(control_plane: ControlPlane, shar
 
 @pytest.mark.faults
 async def test_100_000_users_have_keys_in_two_zones(shards: KubernetesKeyShards) -> None:
-    """Written shard by shard as 200,000 first keys would leave them; then read, listed and added to as any other."""
+    """Shards are written as 200,000 first keys would leave them; then they are read, listed and added to as usual."""
     ring, wrapping, clock = new_ring(), FakeWrapping(), FakeClock()
     made: dict[str, Shard] = {}
     for user in range(100_000):

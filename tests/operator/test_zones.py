@@ -1,4 +1,4 @@
-"""Privacy zones from an object to a memory: the wrapping key comes, changes and goes, on a real API server."""
+"""Privacy zones from an object to a memory: the wrapping key is added, changed and removed, on a real API server."""
 
 import pathlib
 from collections.abc import Iterator
@@ -21,13 +21,13 @@ ZONES = {"allowed": ["PERSONAL"], "keySecretRef": {"name": "zones"}}
 
 @pytest.fixture(scope="module")
 def folder(control_plane: ControlPlane) -> str:
-    """A namespace for data keys alone."""
+    """Namespace for data keys only."""
     return control_plane.create_namespace("keys-")
 
 
 @pytest.fixture(scope="module", autouse=True)
 def operator(nursery: OperatorForks, folder: str) -> None:
-    """An operator that looks again soon."""
+    """Operator with short periods."""
     nursery.start(periods=PERIODS, zone_keys_namespace=folder)
 
 
@@ -35,14 +35,14 @@ def operator(nursery: OperatorForks, folder: str) -> None:
 def api_program(
     control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory, folder: str
 ) -> Iterator[Program]:
-    """An API that finds data keys there."""
+    """API that reads data keys from that namespace."""
     program, _ = start_api(control_plane, tmp_path_factory.mktemp("api"), AGENTMEMORY_ZONE_KEYS_NAMESPACE=folder)
     with running(program):
         yield program
 
 
 class Agent:
-    """The agent of a workspace, as the API has it."""
+    """The agent of a workspace, as served by the API."""
 
     def __init__(self, workspace: Workspace, api: httpx.Client, folder: str) -> None:
         self._workspace, self._api = workspace, api
@@ -61,7 +61,7 @@ class Agent:
         return self._api.post(self._path, json=body).status_code
 
     def contents(self, user: str = "ada", *, api: httpx.Client | None = None) -> set[str | None]:
-        """Return what a user's memories say."""
+        """Return the contents of a user's memories."""
         answer = (api or self._api).get(self._path, params={"user_id": user})
         return {memory["content"] for memory in answer.raise_for_status().json()["results"]}
 
@@ -76,18 +76,18 @@ def agent(workspace: Workspace, api: httpx.Client, folder: str) -> Agent:
     return Agent(workspace, api, folder)
 
 
-def told(workspace: Workspace) -> dict[str, object]:
+def zone_status(workspace: Workspace) -> dict[str, object]:
     return dict(workspace.status().get("zones") or {})
 
 
 def remove(workspace: Workspace, key: str) -> None:
-    """Take an entry out of the Secret."""
+    """Remove an entry of the Secret."""
     path = f"/api/v1/namespaces/{workspace.namespace}/secrets/zones"
     headers = {"content-type": "application/merge-patch+json"}
     workspace.control_plane.http.patch(path, json={"data": {key: None}}, headers=headers).raise_for_status()
 
 
-def test_without_a_wrapping_key_all_but_the_zones_is_served_until_it_comes(workspace: Workspace, agent: Agent) -> None:
+def test_missing_wrapping_key_blocks_zones_only(workspace: Workspace, agent: Agent) -> None:
     agent.create()
 
     agent.wait_for("WrappingKeyMissing")
@@ -100,10 +100,10 @@ def test_without_a_wrapping_key_all_but_the_zones_is_served_until_it_comes(works
     agent.wait_for("KeysAvailable")
     wait_until(lambda: agent.store("a secret") == 201, seconds=30, what="the key in the hands of the API")
     assert agent.contents() == {"plain", "a secret"}
-    wait_until(lambda: told(workspace).get("keys") == 1, seconds=30, what="the count")
+    wait_until(lambda: zone_status(workspace).get("keys") == 1, seconds=30, what="the count")
 
 
-def test_another_wrapping_key_takes_over_while_memories_are_read(
+def test_wrapping_key_is_replaced_during_reads(
     workspace: Workspace, agent: Agent, control_plane: ControlPlane, folder: str, tmp_path: pathlib.Path
 ) -> None:
     first, second = new_wrapping_key(), new_wrapping_key()
@@ -112,12 +112,12 @@ def test_another_wrapping_key_takes_over_while_memories_are_read(
     agent.wait_for("KeysAvailable")
     assert agent.store("told in confidence") == 201
     made = agent.keys.unwrap_all(first)
-    wait_until(lambda: told(workspace).get("keys") == 1, seconds=30, what="the count")
-    assert told(workspace)["wrappingKey"] == wrapping_of(first).fingerprint
+    wait_until(lambda: zone_status(workspace).get("keys") == 1, seconds=30, what="the count")
+    assert zone_status(workspace)["wrappingKey"] == wrapping_of(first).fingerprint
 
     workspace.change_secret("zones", **{"key": second, "key.previous": first})
     wrapped = wrapping_of(second).fingerprint
-    wait_until(lambda: told(workspace).get("wrappingKey") == wrapped, seconds=30, what="the other wrapping key")
+    wait_until(lambda: zone_status(workspace).get("wrappingKey") == wrapped, seconds=30, what="the other wrapping key")
     remove(workspace, "key.previous")
     workspace.run_pass()
 
@@ -134,9 +134,7 @@ def test_another_wrapping_key_takes_over_while_memories_are_read(
 
 
 @pytest.mark.parametrize(("policy", "is_left"), [("Delete", False), ("Retain", True)])
-def test_keys_go_with_a_confirmed_deletion_alone(
-    workspace: Workspace, agent: Agent, policy: str, is_left: bool
-) -> None:
+def test_keys_follow_the_deletion_policy(workspace: Workspace, agent: Agent, policy: str, is_left: bool) -> None:
     workspace.create_secret("zones", key=new_wrapping_key())
     agent.create(deletionPolicy=policy, annotations=confirm_delete(workspace.alias))
     agent.wait_for("KeysAvailable")

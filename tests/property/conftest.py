@@ -1,17 +1,16 @@
-"""How properties are tried: as long as it takes, because a busy machine breaks no property (`conftest.py`)."""
+"""Time limit of property tests: a busy machine must not fail a property."""
 
 import pathlib
 
 import pytest
 
 FOLDER = pathlib.Path(__file__).parent
-# What breaks a property is made small before it is shown, for which hypothesis takes up to five minutes; beside another
-# suite all of it takes longer.
-LONGEST_S = 1800
+# Hypothesis takes up to five minutes to shrink a failing example; next to another suite it takes longer.
+TIMEOUT_S = 1800
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give the properties the time that they may take."""
+    """Set the timeout of property tests."""
     for item in items:
         if item.path.is_relative_to(FOLDER):
-            item.add_marker(pytest.mark.timeout(LONGEST_S))
+            item.add_marker(pytest.mark.timeout(TIMEOUT_S))

@@ -1,4 +1,4 @@
-"""Values of the domain for property tests."""
+"""Hypothesis strategies for values of the domain."""
 
 from typing import Any, TypeVar
 
@@ -55,7 +55,7 @@ indexes = st.dictionaries(st.sampled_from(FIELDS), st.sampled_from(["keyword", "
 
 
 def collections(*, has_marker: bool = False, is_reported: bool = False) -> st.SearchStrategy[Collection]:
-    """Return collections; what a server reports has every figure, what is desired may leave some open."""
+    """Build collections. A reported one has every setting; a desired one may leave some open."""
 
     def figure(*values: T) -> st.SearchStrategy[T | None]:
         return st.sampled_from(values if is_reported else (None, *values))

@@ -1,7 +1,7 @@
-"""A model of carrying: a source that is written to, and runs that carry its points, each one call at a time.
+"""Model of copying points: a source with writers, and copiers that advance one call at a time.
 
-Runs read pages, and write them whenever they get their turn: late, twice, or never, as those of a leader that slept.
-Whatever the order, the target never goes back, and a last pass over the source leaves both equal.
+Copiers read pages, and write them late, twice or never, as those of a paused leader. Invariant: revisions in the target
+never decrease, and a final pass over the source makes both equal.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ turns = st.tuples(st.just("turn"), st.integers(0, 5))
 
 
 class Stepping:
-    """Two collections; who asks for the target waits until it is his turn, for each point anew."""
+    """Two collections. Each call to the target waits for its turn, and again for each point."""
 
     def __init__(self) -> None:
         self.collections = {SOURCE: PointMemory(), TARGET: PointMemory()}
@@ -52,12 +52,12 @@ class Stepping:
 
 @dataclass(slots=True)
 class Run:
-    """What a model has come to."""
+    """State of the model."""
 
     store: Stepping = field(default_factory=Stepping)
     tasks: list["asyncio.Task[Any]"] = field(default_factory=list)
 
-    def carrying(self) -> PointCopier:
+    def copier(self) -> PointCopier:
         shape = collection_of()
         ends = [CopyEnd(physical=name, collection=shape) for name in (SOURCE, TARGET)]
         return PointCopier(self.store, *ends)
@@ -68,12 +68,12 @@ class Run:
         payloads[id_] = {"rev": rev, "updatedAt": rev, "content": f"{id_}{rev}"}
 
     async def read(self, how: str) -> None:
-        carrying = self.carrying()
-        points, _ = await carrying.read()
-        self.tasks.append(asyncio.create_task(getattr(carrying, how)(points)))
+        copier = self.copier()
+        points, _ = await copier.read()
+        self.tasks.append(asyncio.create_task(getattr(copier, how)(points)))
 
     async def turn(self, place: int) -> None:
-        """Let one of those who wait go on by one call, and see that nothing went back."""
+        """Let one waiting call continue, and check that no revision decreases."""
         before = self.store.revs(TARGET)
         if self.store.waiting:
             self.store.waiting.pop(place % len(self.store.waiting)).set()
@@ -88,24 +88,24 @@ async def settle() -> None:
 
 
 @given(st.lists(st.one_of(writes, reads, turns), max_size=40), st.booleans())
-def test_whatever_comes_late_the_highest_revision_stays(steps: list[tuple[str, Any]], sleepers_end: bool) -> None:
+def test_highest_revision_wins_in_any_order(steps: list[tuple[str, Any]], sleepers_end: bool) -> None:
     asyncio.run(go_through(steps, sleepers_end=sleepers_end))
 
 
 async def go_through(steps: list[tuple[str, Any]], *, sleepers_end: bool) -> None:
     run = Run()
-    for kind, what in steps:
+    for kind, argument in steps:
         if kind == "write":
-            run.write(what)
+            run.write(argument)
         elif kind == "read":
-            await run.read(what)
+            await run.read(argument)
             await settle()
         else:
-            await run.turn(what)
+            await run.turn(argument)
     sleepers, run.store.waiting = run.store.waiting, []
     assert await last_pass(run) == run.store.collections[SOURCE].payloads
     if sleepers_end:
-        # They have died otherwise.
+        # Otherwise they have died.
         run.store.waiting += sleepers
         while run.store.waiting:
             await run.turn(0)
@@ -116,11 +116,11 @@ async def go_through(steps: list[tuple[str, Any]], *, sleepers_end: bool) -> Non
 
 
 async def last_pass(run: Run) -> dict[str, Json]:
-    """Carry everything while nobody writes; a second pass has nothing to do."""
+    """Copy everything without writers; a second pass has nothing to do."""
     for expected_is_nothing in (False, True):
-        carrying = run.carrying()
-        points, _ = await carrying.read()
-        task: asyncio.Task[CopyCounts] = asyncio.create_task(carrying.update(points))
+        copier = run.copier()
+        points, _ = await copier.read()
+        task: asyncio.Task[CopyCounts] = asyncio.create_task(copier.update(points))
         await settle()
         while run.store.waiting:
             await run.turn(0)

@@ -1,4 +1,4 @@
-"""What a cleanup removes: the same in any order, nothing the second time, and no chain is broken or loses its head."""
+"""Removals of a cleanup: independent of the order of rows, idempotent, and without broken chains."""
 
 import random
 from itertools import pairwise
@@ -24,7 +24,7 @@ Chain = list[Row]
 
 @st.composite
 def chains(draw: st.DrawFn) -> list[Chain]:
-    """Chains of some users, each oldest first."""
+    """Build chains of some users, each from oldest to newest."""
     drawn = []
     for number, length in enumerate(draw(st.lists(st.integers(1, 7), min_size=1, max_size=4))):
         user = draw(st.sampled_from(("ada", "bob")))
@@ -63,16 +63,16 @@ def rules_of(lifecycle: Lifecycle) -> CleanupRules:
     return CleanupRules(lifecycle, TYPES, NOW_MS)
 
 
-def after(chains: list[Chain], gone: dict[str, RemovalReason]) -> list[Chain]:
-    """Return the chains without what is gone, their neighbours linked."""
-    left = [[dict(row) for row in chain if row["id"] not in gone] for chain in chains]
-    for chain in left:
+def after(chains: list[Chain], removed: dict[str, RemovalReason]) -> list[Chain]:
+    """Return the chains without the removed rows, their neighbours linked."""
+    remaining = [[dict(row) for row in chain if row["id"] not in removed] for chain in chains]
+    for chain in remaining:
         for row in chain:
             row.pop("supersedesId", None)
             row.pop("supersededById", None)
         for older, newer in pairwise(chain):
             older["supersededById"], newer["supersedesId"] = newer["id"], older["id"]
-    return left
+    return remaining
 
 
 def flat(chains: list[Chain]) -> list[Row]:
@@ -80,63 +80,60 @@ def flat(chains: list[Chain]) -> list[Row]:
 
 
 @given(chains(), lifecycles)
-def test_a_second_run_finds_nothing(drawn: list[Chain], lifecycle: Lifecycle) -> None:
+def test_second_run_removes_nothing(drawn: list[Chain], lifecycle: Lifecycle) -> None:
     rules = rules_of(lifecycle)
 
     assert plan_removals(flat(after(drawn, plan_removals(flat(drawn), rules))), rules) == {}
 
 
 @given(chains(), lifecycles, st.integers())
-def test_the_order_of_the_rows_decides_nothing(drawn: list[Chain], lifecycle: Lifecycle, seed: int) -> None:
+def test_order_of_rows_does_not_matter(drawn: list[Chain], lifecycle: Lifecycle, seed: int) -> None:
     shuffled = random.Random(seed).sample(flat(drawn), len(flat(drawn)))
 
     assert plan_removals(shuffled, rules_of(lifecycle)) == plan_removals(flat(drawn), rules_of(lifecycle))
 
 
 @given(chains(), lifecycles)
-def test_no_earlier_version_outlives_its_head(drawn: list[Chain], lifecycle: Lifecycle) -> None:
-    gone = plan_removals(flat(drawn), rules_of(lifecycle))
+def test_earlier_versions_are_removed_with_their_head(drawn: list[Chain], lifecycle: Lifecycle) -> None:
+    removed = plan_removals(flat(drawn), rules_of(lifecycle))
 
     for chain in drawn:
-        if chain[-1]["id"] in gone:
-            assert {row["id"] for row in chain} <= gone.keys()
+        if chain[-1]["id"] in removed:
+            assert {row["id"] for row in chain} <= removed.keys()
 
 
 @given(chains(), lifecycles)
-def test_a_collapse_takes_neither_the_head_nor_its_predecessor_nor_more_than_is_too_long(
-    drawn: list[Chain], lifecycle: Lifecycle
-) -> None:
-    gone = plan_removals(flat(drawn), rules_of(lifecycle))
+def test_collapse_keeps_last_two_and_maximum_length(drawn: list[Chain], lifecycle: Lifecycle) -> None:
+    """Versions kept by a collapse: the head, its predecessor, and as many as allowed."""
+    removed = plan_removals(flat(drawn), rules_of(lifecycle))
 
     for chain in drawn:
-        collapsed = [row["id"] for row in chain if gone.get(row["id"]) is RemovalReason.CHAIN]
+        collapsed = [row["id"] for row in chain if removed.get(row["id"]) is RemovalReason.CHAIN]
         if not collapsed:
             continue
         others = [
-            row["id"] for row in chain if gone.get(row["id"]) in (None, RemovalReason.OVER_CAP, RemovalReason.CHAIN)
+            row["id"] for row in chain if removed.get(row["id"]) in (None, RemovalReason.OVER_CAP, RemovalReason.CHAIN)
         ]
         assert not set(others[-2:]) & set(collapsed)
         assert len(others) - len(collapsed) >= (lifecycle.max_chain_length or 0)
 
 
 @given(chains(), lifecycles)
-def test_a_pinned_memory_stays_and_so_does_the_head_after_it(drawn: list[Chain], lifecycle: Lifecycle) -> None:
-    gone = plan_removals(flat(drawn), rules_of(lifecycle))
+def test_pinned_memory_and_its_head_are_kept(drawn: list[Chain], lifecycle: Lifecycle) -> None:
+    removed = plan_removals(flat(drawn), rules_of(lifecycle))
 
     for chain in drawn:
         pinned = {row["id"] for row in chain if row.get("pinned")}
-        assert not pinned & gone.keys()
-        assert not pinned or chain[-1]["id"] not in gone
+        assert not pinned & removed.keys()
+        assert not pinned or chain[-1]["id"] not in removed
 
 
 @given(chains(), lifecycles)
-def test_no_user_is_left_with_more_than_the_cap_but_for_what_is_pinned(
-    drawn: list[Chain], lifecycle: Lifecycle
-) -> None:
-    left = after(drawn, plan_removals(flat(drawn), rules_of(lifecycle)))
+def test_cap_per_user_excludes_pinned_memories(drawn: list[Chain], lifecycle: Lifecycle) -> None:
+    remaining = after(drawn, plan_removals(flat(drawn), rules_of(lifecycle)))
 
     for user in ("ada", "bob"):
-        own = [chain for chain in left if chain and chain[0]["userId"] == user]
+        own = [chain for chain in remaining if chain and chain[0]["userId"] == user]
         kept = sum(
             1 + sum(bool(row.get("pinned")) for row in chain) for chain in own if any("pinned" in r for r in chain)
         )

@@ -1,7 +1,7 @@
-"""A model of forgetting: writers, forgets, copies, restores that step one engine call at a time and die.
+"""Model of forgetting: writers, forgets, copies and restores that advance one engine call at a time and may die.
 
-Whatever the order of their steps and wherever they stop: what was stored before a forget began that came to its end is
-in no collection that is served, also after a restore of a copy from before; who writes afterwards is not kept from it.
+Invariant: after a completed forget, no served collection contains memories stored before it started, also after a
+restore of an earlier copy. Later writes are accepted.
 """
 
 from collections.abc import Awaitable, Callable
@@ -32,7 +32,7 @@ from tests.support.spec.documents import memory_document
 
 TYPES = (MemoryType("fact", None, supersede_by="key"), MemoryType("note", None))
 SLUG = "model"
-# Longer than two clocks may differ, so that what comes next is told from what came before.
+# Longer than clocks may differ, so that later writes are distinguishable from earlier ones.
 LATER_MS = 5_000
 OFTEN = st.sampled_from([True, True, False])
 
@@ -43,12 +43,12 @@ class Collections:
 
     alias: str
     served: str
-    held: dict[str, PointMemory] = field(default_factory=dict)
+    physicals: dict[str, PointMemory] = field(default_factory=dict)
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
         async def call(collection: str, *args: Any, **more: Any) -> Any:
             physical = self.served if collection == self.alias else collection
-            return await getattr(self.held[physical], name)(collection, *args, **more)
+            return await getattr(self.physicals[physical], name)(collection, *args, **more)
 
         return call
 
@@ -57,7 +57,7 @@ class Collections:
 
 
 class Erasing(SteppingMachine):
-    """One user with memories under a key and by themselves, under writers, forgets, copies, restores and crashes."""
+    """One user with memories with and without a key, under writers, forgets, copies, restores and crashes."""
 
     def __init__(self) -> None:
         agent_settings = replace(settings_of(SLUG, ranking=replace(EVERYTHING, types=TYPES)), deduplicate=True)
@@ -67,7 +67,7 @@ class Erasing(SteppingMachine):
         )
         super().__init__(agent_settings, self.store)
         self.memory = parse_agent_memory(memory_document(SLUG))
-        self.said = self.copies = 0
+        self.counter = self.copies = 0
         self.acknowledged: set[str] = set()
         self.tagged: set[str] = set()
         self.forgotten: set[str] = set()
@@ -89,14 +89,14 @@ class Erasing(SteppingMachine):
             self.forgotten |= self.forgets.pop(process, set())
 
     def contents(self) -> set[str]:
-        """Return what is in the collection that is served, in whatever state."""
-        return {row["content"] for row in self.store.held[self.store.served].payloads.values() if "content" in row}
+        """Return the contents of the served collection, in any state."""
+        return {row["content"] for row in self.store.physicals[self.store.served].payloads.values() if "content" in row}
 
     @precondition(lambda self: self.has_room)
     @rule(is_keyed=st.booleans(), is_tagged=st.booleans(), is_at_once=OFTEN)
     def write(self, is_keyed: bool, is_tagged: bool, is_at_once: bool) -> None:
-        self.said += 1
-        content = f"v{self.said}"
+        self.counter += 1
+        content = f"v{self.counter}"
         more: dict[str, Any] = {"type": "fact", "key": "k"} if is_keyed else {"type": "note"}
         more |= {"tags": ("x",)} if is_tagged else {}
         if is_tagged:
@@ -125,13 +125,13 @@ class Erasing(SteppingMachine):
 
     @rule()
     def copy(self) -> None:
-        self.snapshot = deepcopy(self.store.held[self.store.served])
-        # It may have been made amid a call, which goes on in the other alone.
+        self.snapshot = deepcopy(self.store.physicals[self.store.served])
+        # The copy may be taken during a call, which continues in the original only.
         self.snapshot.pending_vector_deletions.clear()
 
     @precondition(lambda self: self.has_room)
     @rule(is_whole=st.booleans())
-    def forget_what_a_copy_holds(self, is_whole: bool) -> None:
+    def forget_copied_contents(self, is_whole: bool) -> None:
         self.copy()
         self.wait()
         self.forget(is_whole=is_whole, is_at_once=True)
@@ -140,11 +140,11 @@ class Erasing(SteppingMachine):
     @precondition(lambda self: self.snapshot is not None)
     @rule()
     def restore(self) -> None:
-        """Serve the copy: what was erased since is erased in it before and after, and in what it replaces."""
+        """Serve the copy: later erasures are replayed on it before and after, and on the replaced collection."""
         self.copies += 1
         before, after = self.store.served, f"{self.store.alias}__{self.copies + 1}"
         assert self.snapshot is not None
-        self.store.held[after] = deepcopy(self.snapshot)
+        self.store.physicals[after] = deepcopy(self.snapshot)
         erasures, store = ErasureReplay(self.world.clock), self.store
         self.run(erasures.reapply(store, before, after, self.memory))  # type: ignore[arg-type]
         self.store.served = after
@@ -159,28 +159,28 @@ class Erasing(SteppingMachine):
     @precondition(lambda self: self.processes)
     @rule(choice=st.integers(0, MAX_ALIVE - 1))
     def die(self, choice: int) -> None:
-        """Kill one; most of those that could be live on."""
+        """Kill a process; only if the maximum number of processes is alive."""
         if not self.has_room:
             self.forgets.pop(self.kill(choice), None)
 
     @invariant()
-    def nothing_forgotten_is_served(self) -> None:
+    def no_forgotten_memory_is_served(self) -> None:
         assert self.contents().isdisjoint(self.forgotten)
 
     @invariant()
     def no_tombstone_has_a_vector(self) -> None:
-        """As if a snapshot were made all the time: the engine keeps the vectors that a write leaves out.
+        """Holds at any time, because a snapshot may be taken: the engine keeps vectors that a write leaves out.
 
-        Between two points of one call, a tombstone may have those that this call goes on to delete.
+        Between two points of one call, a tombstone may have vectors that the call is about to delete.
         """
         assert {
-            name: kept for name, memory in self.store.held.items() if (kept := memory.tombstones_with_vectors())
+            name: kept for name, memory in self.store.physicals.items() if (kept := memory.tombstones_with_vectors())
         } == {}
 
     def end(self) -> None:
-        """Let everybody come to his end; then who writes is not kept from it, and is found."""
+        """Complete all processes; then writes are accepted and visible."""
         self.finish_all()
-        self.nothing_forgotten_is_served()
+        self.no_forgotten_memory_is_served()
         self.world.clock.move(ms=SWEEP_AFTER_MS + 1)
         self.run(chains.sweep(self.world.agent))
         for type_, more in (("fact", {"key": "k"}), ("note", {})):
@@ -194,10 +194,10 @@ TestErasing = Erasing.TestCase
 TestErasing.settings = settings(stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
 
 
-def test_what_was_forgotten_under_a_key_stays_so_where_the_key_was_written_again() -> None:
+def test_rewritten_key_keeps_earlier_memory_erased() -> None:
     machine = Erasing()
     machine.write(is_keyed=True, is_tagged=True, is_at_once=True)
-    machine.forget_what_a_copy_holds(is_whole=False)
+    machine.forget_copied_contents(is_whole=False)
     machine.write(is_keyed=True, is_tagged=False, is_at_once=True)
     for _ in range(2):
         assert "v1" not in machine.contents()
@@ -206,16 +206,16 @@ def test_what_was_forgotten_under_a_key_stays_so_where_the_key_was_written_again
     machine.teardown()
 
 
-def test_amid_a_call_that_empties_a_point_its_vectors_are_on_their_way_out_and_after_it_gone() -> None:
+def test_emptied_point_loses_its_vectors() -> None:
     machine = Erasing()
     machine.forget(is_whole=False, is_at_once=False)
     machine.write(is_keyed=False, is_tagged=True, is_at_once=True)
-    (memory,) = machine.store.held.values()
-    seen = set()
+    (memory,) = machine.store.physicals.values()
+    observed = set()
     while machine.processes:
         machine.step(machine.processes[0])
         machine.no_tombstone_has_a_vector()
-        seen.add(bool(memory.pending_vector_deletions))
+        observed.add(bool(memory.pending_vector_deletions))
     machine.teardown()
 
-    assert seen == {False, True}
+    assert observed == {False, True}

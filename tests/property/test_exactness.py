@@ -1,4 +1,4 @@
-"""What is called exact is exact: short lists over small random sets, compared with every memory scored."""
+"""Search results marked as exact: short lists over small random sets, compared with scores of every memory."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -50,7 +50,7 @@ HALF_LIVES = [0.002, 0.02, 0.1, 0.2, 0.4, 0.9, 1.5, 3.0]
 
 @dataclass(frozen=True)
 class Memory:
-    """A memory and the payload that filters look at; an importance of None is not on the point."""
+    """Memory with its payload for filters. The payload lacks an importance of None."""
 
     scored: ScoreInput
     payload: Mapping[str, Any]
@@ -91,7 +91,7 @@ def rankings(draw: st.DrawFn) -> Ranking:
 
 
 def holds(condition: Mapping[str, Any], payload: Mapping[str, Any]) -> bool:
-    """Tell whether the engine's condition holds, for those that classes are made of."""
+    """Return whether the engine's condition holds, for the conditions that classes use."""
     if "must" in condition or "should" in condition:
         should = condition.get("should", ())
         return all(holds(part, payload) for part in condition.get("must", ())) and (
@@ -105,10 +105,12 @@ def holds(condition: Mapping[str, Any], payload: Mapping[str, Any]) -> bool:
     return value in condition["match"]["any"] if "match" in condition else bool(value >= condition["range"]["gte"])
 
 
-def listed(stored: Sequence[Memory], class_: MemoryClass, *, limit: int, least: float) -> tuple[list[Memory], ListEnd]:
-    """Return the nearest of a class, and where their list ends."""
+def list_nearest(
+    stored: Sequence[Memory], class_: MemoryClass, *, limit: int, min_similarity: float
+) -> tuple[list[Memory], ListEnd]:
+    """Return the nearest memories of a class, and the end of their list."""
     condition = class_.condition(TYPES, NOW_MS)
-    near = [m for m in stored if m.scored.similarity >= least and holds(condition, m.payload)]
+    near = [m for m in stored if m.scored.similarity >= min_similarity and holds(condition, m.payload)]
     near.sort(key=lambda memory: -memory.scored.similarity)
     return near[:limit], ListEnd(class_, near[limit].scored.similarity if len(near) > limit else None)
 
@@ -130,7 +132,7 @@ def score_of(memory: Memory, ranking: Ranking, fusion: Fusion | None) -> float:
     st.sampled_from([-10.0, 0.3, 0.6]),
     st.sampled_from([None, None, Fusion(keyword_weight=0.4), Fusion(method="None")]),
 )
-def test_no_unseen_memory_is_better_than_an_answer_called_exact(
+def test_exact_results_miss_no_better_memory(
     stored: list[Memory],
     ranking: Ranking,
     classes: tuple[MemoryClass, ...],
@@ -139,14 +141,17 @@ def test_no_unseen_memory_is_better_than_an_answer_called_exact(
     threshold: float,
     fusion: Fusion | None,
 ) -> None:
-    lists = [listed(stored, class_, limit=limit, least=ranking.min_similarity) for class_ in (EVERY_CLASS, *classes)]
-    seen = [memory for near, _ in lists for memory in near]
+    lists = [
+        list_nearest(stored, class_, limit=limit, min_similarity=ranking.min_similarity)
+        for class_ in (EVERY_CLASS, *classes)
+    ]
+    found = [memory for near, _ in lists for memory in near]
     worded = sorted((m for m in stored if m.scored.keyword and fusion), key=lambda memory: -memory.scored.keyword)
-    seen += worded[:limit]
+    found += worded[:limit]
     ends = [end for _, end in lists]
     by_words = worded[limit].scored.keyword if len(worded) > limit else None
     unseen = UnlistedMemories(ranking=ranking, distance="Cosine", ends=ends, by_words=by_words, fusion=fusion)
-    scores = sorted({id(m): score_of(m, ranking, fusion) for m in seen}.values(), reverse=True)[:top_k]
+    scores = sorted({id(m): score_of(m, ranking, fusion) for m in found}.values(), reverse=True)[:top_k]
 
     if is_proven_complete(unseen, scores, top_k=top_k, threshold=threshold):
         may = [m for m in stored if m.scored.similarity >= ranking.min_similarity or (fusion and m.scored.keyword)]
@@ -162,8 +167,8 @@ def weighted(**more: Any) -> UnlistedMemories:
     return UnlistedMemories(**{"ranking": EVERYTHING, "distance": "Cosine", "ends": ends} | more)
 
 
-def test_what_is_not_among_the_new_is_at_most_rather_new() -> None:
-    """Similarity .5 weighs .5; a recency of .9 weighs .3; and a utility of up to 1 weighs .2."""
+def test_older_memory_has_bounded_score() -> None:
+    """Similarity .5 weighs .5; a recency of .9 weighs .3; a utility of up to 1 weighs .2."""
     unseen = weighted(ends=[ListEnd(EVERY_CLASS, 0.5), ListEnd(BY_TIME[0], None)])
 
     assert not unseen.may_reach(0.25 + 0.9 * 0.3 + 0.2 + 1e-5)
@@ -171,16 +176,16 @@ def test_what_is_not_among_the_new_is_at_most_rather_new() -> None:
 
 
 @pytest.mark.parametrize("similarity", [0.0, 0.5, 0.9])
-def test_a_list_that_is_not_full_leaves_nothing_out(similarity: float) -> None:
+def test_incomplete_list_misses_nothing(similarity: float) -> None:
     assert not weighted(ends=[ListEnd(EVERY_CLASS, None), ListEnd(BY_TIME[0], similarity)]).may_reach(-100)
 
 
-def test_ranks_beyond_a_list_prove_nothing() -> None:
+def test_rrf_ranks_prove_nothing() -> None:
     assert weighted(fusion=Fusion(method="RRF"), by_words=0.1).may_reach(100)
 
 
-def test_only_the_types_asked_for_count() -> None:
-    """Nobody says how fast a type that the object no longer lists ages: its recency is .5, whatever its age."""
+def test_only_requested_types_count() -> None:
+    """The ageing of a type that the object no longer lists is unknown: its recency is .5 at any age."""
     ranking = replace(EVERYTHING, types=TYPES)
     ends = [ListEnd(EVERY_CLASS, 0.5)]
 

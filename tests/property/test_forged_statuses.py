@@ -1,4 +1,4 @@
-"""Whatever stands in a status: nobody else's passes notice, and the object itself can be gone on with and deleted."""
+"""Forged statuses: no effect on passes of other namespaces, and the object can still be reconciled and deleted."""
 
 import copy
 from collections.abc import Awaitable, Callable
@@ -74,7 +74,7 @@ CONDITIONS = [
     for kind, status in (("Succeeded", "True"), ("Verified", "True"), ("Progressing", "True"), ("Ready", "True"))
 ]
 FILE = f"{PHYSICAL}-1.snapshot"
-WHOLE: dict[str, Json] = {
+FULL_STATUSES: dict[str, Json] = {
     AGENT_MEMORY: {
         "observedGeneration": 1,
         "conditions": CONDITIONS,
@@ -128,7 +128,7 @@ WHOLE: dict[str, Json] = {
         "endTime": TIME,
     },
 }
-KINDS = sorted(WHOLE)
+KINDS = sorted(FULL_STATUSES)
 ODD = [
     *(None, [], {}, "", "x", True, 0, -1, 10**30, 1.5, float("inf"), [None], [[]], {"x": "y"}, {"name": 1}, "\ud800"),
     *("9999-99-99T99:99:99Z", "1969-12-31T23:59:59Z", "2016-12-31T23:59:60Z", "0001-01-01", "..", "a/b", "a" * 300),
@@ -142,45 +142,45 @@ JSON_ = st.recursive(
 
 
 def paths(value: object, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Return the path of everything in a status."""
+    """Return the path of every value in a status."""
     inner = (
         list(value.items()) if isinstance(value, dict) else list(enumerate(value)) if isinstance(value, list) else []
     )
     return [path, *(found for key, child in inner for found in paths(child, (*path, key)))]
 
 
-def changed(status: Any, path: tuple[Any, ...], value: Any, *, is_gone: bool) -> Any:
-    """Return a status with something else in one place, or with nothing there."""
+def replace_at(status: Any, path: tuple[Any, ...], value: Any, *, is_removed: bool) -> Any:
+    """Return a copy of a status with one value replaced or removed."""
     if not path:
         return value
     found: Any = copy.copy(status)
-    if is_gone and len(path) == 1:
+    if is_removed and len(path) == 1:
         del found[path[0]]
     else:
-        found[path[0]] = changed(status[path[0]], path[1:], value, is_gone=is_gone)
+        found[path[0]] = replace_at(status[path[0]], path[1:], value, is_removed=is_removed)
     return found
 
 
 @st.composite
 def forged(draw: st.DrawFn, kind: str) -> Any:
-    """Return a status as somebody may write it: ours with places changed, or anything."""
+    """Build a status as any writer may set it: ours with some values changed, or any JSON."""
     if draw(st.integers(0, 9)) == 0:
         return draw(JSON_)
-    status: Any = WHOLE[kind]
+    status: Any = FULL_STATUSES[kind]
     for _ in range(draw(st.integers(1, 4))):
         path = draw(st.sampled_from(paths(status)))
-        status = changed(status, path, draw(st.sampled_from(ODD)), is_gone=draw(st.booleans()))
+        status = replace_at(status, path, draw(st.sampled_from(ODD)), is_removed=draw(st.booleans()))
     return status
 
 
 @st.composite
 def statuses(draw: st.DrawFn) -> dict[str, Any]:
-    """Return a forged status of every kind."""
+    """Build a forged status of every kind."""
     return {kind: draw(forged(kind)) for kind in KINDS}
 
 
-def documents(namespace: str, told: dict[str, Any], name: str = "probe") -> list[Json]:
-    """Return one object of each kind of a namespace."""
+def documents(namespace: str, forgery: dict[str, Any], name: str = "probe") -> list[Json]:
+    """Return one object of each kind in a namespace."""
     memory = memory_document(name, metadata={"namespace": namespace}, snapshots={"schedule": "0 3 * * *"})
     connection = connection_document(namespace=namespace)
     metadata = memory["metadata"] | {"creationTimestamp": TIME}
@@ -188,24 +188,24 @@ def documents(namespace: str, told: dict[str, Any], name: str = "probe") -> list
     restore = memory | {"kind": MEMORY_RESTORE, "metadata": metadata | {"name": "r"}}
     snapshot["spec"] = {"agentMemoryRef": {"name": name}, "deletionPolicy": "Delete"}
     restore["spec"] = {"target": {"name": name}, "source": {"snapshotRef": {"name": "s"}}}
-    return [one | {"status": told.get(one["kind"])} for one in (connection, memory, snapshot, restore)]
+    return [one | {"status": forgery.get(one["kind"])} for one in (connection, memory, snapshot, restore)]
 
 
-class Nothing:
-    """A server with nothing on it."""
+class EmptyServer:
+    """Server without collections and files."""
 
     def __getattr__(self, name: str) -> Any:
         async def call(*_: Any, **__: Any) -> Any:
             if name == "create":
                 raise StoreUnavailable("the server is full")
-            told = {"server": Capable("1.18.3", 1, False), "process": Process(), "count": 0, "scroll": ([], None)}
-            return ({"collections": [], "names": [], "files": []} | told).get(name)
+            results = {"server": Capable("1.18.3", 1, False), "process": Process(), "count": 0, "scroll": ([], None)}
+            return ({"collections": [], "names": [], "files": []} | results).get(name)
 
         return call
 
 
 class FakedOperator:
-    """An operator over fakes."""
+    """Operator over fakes."""
 
     def __init__(self, *found: Json) -> None:
         self.table, self.cluster, self.clock = ObjectTable(), FakeCluster(), FakeClock()
@@ -217,18 +217,18 @@ class FakedOperator:
         self.servers = Servers(self.table, self.secrets, self.open_server, cluster_id=self.cluster.cluster_id)
 
     def open_server(self, endpoint: Endpoint) -> Server:
-        nothing: Any = Nothing()
+        nothing: Any = EmptyServer()
         return Server(endpoint, nothing, nothing, nothing)
 
     def ask(self, key: Key, *, after_s: float = 0.0) -> None:
-        """Nobody is asked."""
+        """Ignore requests for a pass."""
 
     def passes(self) -> Passes:
         parts = (self.table, self.connections, self.cluster, self.clock, self.ask)
         return passes_over(*parts, periods=Periods(), servers=self.servers)
 
     def snapshots(self) -> SnapshotPasses:
-        class Proven:
+        class Prover:
             async def verify_status(self, server: Server, metadata: Metadata, status: Json) -> ConditionState:
                 return ConditionState("Verified", True, "Verified", "proven")
 
@@ -238,7 +238,7 @@ class FakedOperator:
         )
         parts = (self.table, self.servers, self.cluster, self.clock, self.ask)
         asking = TakeoverRequests(self.table)
-        return SnapshotPasses(*parts, prover=Proven(), copies=copies, scratch=scratch, takeover_requests=asking)
+        return SnapshotPasses(*parts, prover=Prover(), copies=copies, scratch=scratch, takeover_requests=asking)
 
     def restores(self) -> RestorePasses:
         storages, erasures = Storages(self.secrets, lambda _: MemoryObjects()), ErasureReplay(self.clock)
@@ -258,12 +258,12 @@ class FakedOperator:
         )
 
 
-VICTIM = documents("agents", WHOLE)
+VICTIM = documents("agents", FULL_STATUSES)
 MEMORY = Key(AGENT_MEMORY, "agents", "probe")
 
 
-async def seen_by(scene: FakedOperator) -> Json:
-    """Return what an operator makes of the victim's objects: everything that looks at statuses beside its own."""
+async def observe_victim(scene: FakedOperator) -> Json:
+    """Return the operator's results for the victim's objects: everything that reads statuses of other objects."""
     table = scene.table
     snapshots, restores = (table.list_jobs(MEMORY, kind) for kind in (MEMORY_SNAPSHOT, MEMORY_RESTORE))
     beside = list(other_statuses(table, Key(MEMORY_SNAPSHOT, "agents", "another")))
@@ -291,19 +291,19 @@ async def seen_by(scene: FakedOperator) -> Json:
 
 @given(statuses())
 @example({kind: [[]] for kind in KINDS})
-@example(WHOLE)
-async def test_what_another_namespaces_statuses_say_changes_nothing(told: dict[str, Any]) -> None:
-    alone, beside = FakedOperator(*VICTIM), FakedOperator(*VICTIM, *documents("beta", told, "thief"))
-    # Of the same connection, and one more that claims the victim's slug.
-    for document in documents("beta", told, "other")[1:]:
+@example(FULL_STATUSES)
+async def test_status_of_other_namespace_changes_nothing(forgery: dict[str, Any]) -> None:
+    alone, beside = FakedOperator(*VICTIM), FakedOperator(*VICTIM, *documents("beta", forgery, "thief"))
+    # Objects with the same connection, and one that claims the victim's slug.
+    for document in documents("beta", forgery, "other")[1:]:
         shared = document["spec"] | ({"connectionRef": {"name": "main", "namespace": "agents"}, "agent": "probe"})
         spec = shared if document["kind"] == AGENT_MEMORY else document["spec"]
         metadata = document["metadata"] | {"creationTimestamp": "2026-11-21T00:00:00Z"}
         beside.table.put(document | {"spec": spec, "metadata": metadata})
 
-    assert await seen_by(beside) == await seen_by(alone)
+    assert await observe_victim(beside) == await observe_victim(alone)
     render(exported_metrics(OperatorMeter(beside.table).metrics(_queue()), is_leading=True))
-    documents_ = [with_readable_status(one) for one in documents("beta", told)]
+    documents_ = [with_readable_status(one) for one in documents("beta", forgery)]
     build_claims(documents_[1:2], cluster_id="c", restores=documents_[3:])
 
 
@@ -314,17 +314,17 @@ def _queue() -> Any:
     return Queue()
 
 
-def deleted(kind: str, told: Any, finalizer: str) -> list[Json]:
-    """Return one's own objects, of which one is being deleted."""
-    found = documents("agents", {kind: told})
+def documents_being_deleted(kind: str, forgery: Any, finalizer: str) -> list[Json]:
+    """Return objects of one namespace, one of which is being deleted."""
+    found = documents("agents", {kind: forgery})
     for document in found:
         if document["kind"] == kind:
             document["metadata"] = document["metadata"] | {"finalizers": [finalizer], "deletionTimestamp": TIME}
     return found
 
 
-async def passed(run: Callable[[Key], Awaitable[float | None]], key: Key) -> None:
-    """Do a pass as the queue does, which tries again what may pass by itself."""
+async def run_pass(run: Callable[[Key], Awaitable[float | None]], key: Key) -> None:
+    """Run a pass like the queue, which retries transient errors."""
     try:
         await run(key)
     except TransientError:
@@ -332,8 +332,8 @@ async def passed(run: Callable[[Key], Awaitable[float | None]], key: Key) -> Non
 
 
 @given(forged(MEMORY_SNAPSHOT))
-async def test_a_snapshot_can_be_deleted_whatever_its_status_says(told: Any) -> None:
-    scene = FakedOperator(*deleted(MEMORY_SNAPSHOT, told, SNAPSHOT_FINALIZER))
+async def test_snapshot_with_forged_status_can_be_deleted(forgery: Any) -> None:
+    scene = FakedOperator(*documents_being_deleted(MEMORY_SNAPSHOT, forgery, SNAPSHOT_FINALIZER))
 
     await scene.snapshots().run(Key(MEMORY_SNAPSHOT, "agents", "s"))
 
@@ -341,8 +341,8 @@ async def test_a_snapshot_can_be_deleted_whatever_its_status_says(told: Any) -> 
 
 
 @given(forged(MEMORY_RESTORE), st.sampled_from(["Swap", "InPlace"]))
-async def test_a_restore_can_be_deleted_whatever_its_status_says(told: Any, mode: str) -> None:
-    found = deleted(MEMORY_RESTORE, told, RESTORE_FINALIZER)
+async def test_restore_with_forged_status_can_be_deleted(forgery: Any, mode: str) -> None:
+    found = documents_being_deleted(MEMORY_RESTORE, forgery, RESTORE_FINALIZER)
     found[-1]["spec"]["mode"] = mode
     scene = FakedOperator(*found)
 
@@ -352,8 +352,8 @@ async def test_a_restore_can_be_deleted_whatever_its_status_says(told: Any, mode
 
 
 @given(forged(AGENT_MEMORY))
-async def test_an_agent_can_be_deleted_whatever_its_status_says(told: Any) -> None:
-    scene = FakedOperator(*deleted(AGENT_MEMORY, told, COLLECTION_FINALIZER))
+async def test_agent_with_forged_status_can_be_deleted(forgery: Any) -> None:
+    scene = FakedOperator(*documents_being_deleted(AGENT_MEMORY, forgery, COLLECTION_FINALIZER))
     memory = scene.table.get(MEMORY) or {}
     memory["spec"]["deletionPolicy"] = "Delete"
 
@@ -364,16 +364,21 @@ async def test_an_agent_can_be_deleted_whatever_its_status_says(told: Any) -> No
 
 RECOVERING = {
     "steps": [{"name": "Recover", "startTime": TIME}],
-    **{name: WHOLE[MEMORY_RESTORE][name] for name in ("connection", "targetUid", "physical", "previousCollection")},
+    **{
+        name: FULL_STATUSES[MEMORY_RESTORE][name]
+        for name in ("connection", "targetUid", "physical", "previousCollection")
+    },
 }
 
 
 @given(statuses(), st.sampled_from(["Swap", "InPlace"]))
-@example(WHOLE | {MEMORY_RESTORE: RECOVERING}, "Swap")
-@example(WHOLE | {MEMORY_SNAPSHOT: WHOLE[MEMORY_SNAPSHOT] | {"conditions": [], "attempts": None}}, "Swap")
-async def test_a_pass_over_ones_own_objects_ends_whatever_their_statuses_say(told: dict[str, Any], mode: str) -> None:
-    """Ends with a status, or is tried again: never with an error that nobody foresaw."""
-    found = documents("agents", told)
+@example(FULL_STATUSES | {MEMORY_RESTORE: RECOVERING}, "Swap")
+@example(
+    FULL_STATUSES | {MEMORY_SNAPSHOT: FULL_STATUSES[MEMORY_SNAPSHOT] | {"conditions": [], "attempts": None}}, "Swap"
+)
+async def test_pass_over_forged_statuses_completes(forgery: dict[str, Any], mode: str) -> None:
+    """A pass ends with a status or a transient error, never with an unexpected error."""
+    found = documents("agents", forgery)
     found[-1]["spec"]["mode"] = mode
     for document in found:
         key = key_of(document)
@@ -384,13 +389,13 @@ async def test_a_pass_over_ones_own_objects_ends_whatever_their_statuses_say(tol
         ):
             kinds = {"Passes": (AGENT_MEMORY, QDRANT_CONNECTION), "SnapshotPasses": (MEMORY_SNAPSHOT,)}
             if key.kind in kinds.get(type(run.__self__).__name__, (MEMORY_RESTORE,)):
-                await passed(run, key)
+                await run_pass(run, key)
     parse_facts(with_readable_status(found[2]))
 
 
 @given(statuses())
-def test_the_api_takes_in_every_object_whatever_its_status_says(told: dict[str, Any]) -> None:
-    """Nothing is served by an expression that is wrong, so what was accepted before is looked for in the status."""
+def test_api_accepts_objects_with_forged_status(forgery: dict[str, Any]) -> None:
+    """An invalid expression is not used, so the last accepted one is read from the status."""
     served: list[str] = []
 
     class Directory:
@@ -398,7 +403,7 @@ def test_the_api_takes_in_every_object_whatever_its_status_says(told: dict[str, 
             served.append(claim.settings.slug)
 
     directory: Any = Directory()
-    for document in documents("agents", told):
+    for document in documents("agents", forgery):
         if document["kind"] == AGENT_MEMORY:
             document["spec"] |= {"scoring": {"model": "Expression", "expression": "similarity +"}}
         ApiFeed(ObjectTable(), directory).apply_event("ADDED", document)
@@ -406,9 +411,9 @@ def test_the_api_takes_in_every_object_whatever_its_status_says(told: dict[str, 
     assert served == ["probe"]
 
 
-async def test_an_agents_status_is_replaced_by_the_next_pass() -> None:
-    told = {"collection": "x", "conditions": 5, "reindexSince": "never", "rebuild": {"state": "Nonsense"}}
-    scene = FakedOperator(*documents("agents", {AGENT_MEMORY: told}))
+async def test_next_pass_replaces_forged_status() -> None:
+    forgery = {"collection": "x", "conditions": 5, "reindexSince": "never", "rebuild": {"state": "Nonsense"}}
+    scene = FakedOperator(*documents("agents", {AGENT_MEMORY: forgery}))
 
     await scene.passes().run(MEMORY)
 

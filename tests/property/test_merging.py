@@ -1,7 +1,7 @@
-"""A model of merges: writers, merges, deletions, cleanups and sweeps that step one engine call at a time and die.
+"""Model of merges: writers, merges, deletions, cleanups and sweeps that advance one engine call at a time and may die.
 
-Whatever the order of their steps and wherever they stop: no memory has two successors that name it, and once the sweep
-has been there, every link leads both ways, and whatever is stored is a head or leads to one.
+Invariant: no memory has two successors that name it. After a sweep, every link has its reverse link, and every stored
+memory is a head or has a path to one.
 """
 
 from collections import Counter
@@ -34,26 +34,26 @@ TYPES = (MemoryType("note", None),)
 VECTOR = [1.0] * SIZE
 
 
-def said(content: str) -> dict[str, Any]:
-    """Return what is said of a note; by its key it has the same id in every run."""
+def note_fields(content: str) -> dict[str, Any]:
+    """Return the arguments of a note; the key gives it the same id in every run."""
     return {"type": "note", "vector": VECTOR, "idempotency_key": content}
 
 
 class Merging(SteppingMachine):
-    """Notes that are superseded, merged, deleted and taken out."""
+    """Notes that are superseded, merged, deleted and removed."""
 
     def __init__(self) -> None:
         self.store = PointMemory(lists_by_id=False)
         super().__init__(settings_of("model", ranking=replace(EVERYTHING, types=TYPES)), self.store)
         self.ended: list[Process] = []
-        self.said = 0
+        self.counter = 0
         for _ in range(4):
             content = self.content()
-            self.run(self.world.add(content, **said(content)))
+            self.run(self.world.add(content, **note_fields(content)))
 
     def content(self) -> str:
-        self.said += 1
-        return f"v{self.said}"
+        self.counter += 1
+        return f"v{self.counter}"
 
     def note_end(self, process: Process) -> None:
         self.ended.append(process)
@@ -78,13 +78,13 @@ class Merging(SteppingMachine):
     def supersede(self, choice: int) -> None:
         heads, content = self.heads(), self.content()
         before = heads[choice % len(heads)]["id"]
-        self.start(lambda world: world.try_add(content, supersedes=before, **said(content)), content)
+        self.start(lambda world: world.try_add(content, supersedes=before, **note_fields(content)), content)
 
     @precondition(lambda self: self.has_room)
     @rule()
     def add(self) -> None:
         content = self.content()
-        self.start(lambda world: world.try_add(content, **said(content)), content)
+        self.start(lambda world: world.try_add(content, **note_fields(content)), content)
 
     @precondition(lambda self: self.has_room and len(self.living()) > 2)
     @rule(choice=st.integers(0, 20))
@@ -95,11 +95,11 @@ class Merging(SteppingMachine):
 
     @precondition(lambda self: self.has_room and any(row.get("supersededById") for row in self.living()))
     @rule(choice=st.integers(0, 20))
-    def take_out(self, choice: int) -> None:
-        """Remove an earlier version, as a cleanup does."""
+    def remove_earlier(self, choice: int) -> None:
+        """Remove an earlier version, like a cleanup."""
         rows = [row for row in self.living() if row.get("supersededById")]
-        going = RemovalBatch(((deepcopy(rows[choice % len(rows)]), RemovalReason.CHAIN),))
-        self.start(lambda world: Cleanup(world.clock, min_rest_s=0).remove_units(world.agent, [going]))
+        batch = RemovalBatch(((deepcopy(rows[choice % len(rows)]), RemovalReason.CHAIN),))
+        self.start(lambda world: Cleanup(world.clock, min_rest_s=0).remove_units(world.agent, [batch]))
 
     @precondition(lambda self: self.has_room)
     @rule()
@@ -118,15 +118,15 @@ class Merging(SteppingMachine):
         self.kill(choice)
 
     @invariant()
-    def what_is_shown_follows_what_leads_to_it(self) -> None:
+    def successors_exist(self) -> None:
         rows = self.store.payloads
         for row in self.living():
             successor = rows.get(row.get("supersededById") or "")
             assert successor is not None or not row.get("supersededById"), row
 
     def end(self) -> None:
-        """Let everybody come to his end, sweep, and look at what there is."""
-        self.finish_all(self.what_is_shown_follows_what_leads_to_it)
+        """Complete all processes, sweep, and check the result."""
+        self.finish_all(self.successors_exist)
         for _ in range(2):
             self.world.clock.move(ms=SWEEP_AFTER_MS + 1)
             self.run(chains.sweep(self.world.agent))

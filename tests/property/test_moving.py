@@ -1,8 +1,7 @@
-"""A model of a rebuild and of its way back, under writers of two API processes, and an operator that is killed.
+"""Model of a rebuild and its rollback, under writers of two API processes and kills of the operator.
 
-Whatever the order of their calls, however long each takes, and wherever the operator dies: once all is done, what the
-alias leads to holds every acknowledged write, nothing that was acknowledged as deleted answers, and each chain has one
-newest version. Both API processes have clocks of their own, nearly as far off as `CLOCKS_BEHIND_MS` allows.
+Invariant: at the end, the alias's target contains every acknowledged write, no acknowledged deletion is undone, and
+each chain has one head. The clocks of the API processes differ by nearly `CLOCKS_BEHIND_MS`.
 """
 
 import asyncio
@@ -31,27 +30,27 @@ from tests.support.engine.moving_model import TIMEOUT_S, ApiProcess, Engine, Gat
 TYPES = (MemoryType("fact", None, supersede_by="key"), MemoryType("note", None))
 VECTOR = [1.0] * SIZE
 APIS = (0, 1)
-# More than any run takes, however often the operator dies.
-MOST_STEPS = 50_000
-# So many memories at most: writers are to meet.
-MOST_HEADS = 5
+# More than any run takes, with any number of kills.
+MAX_STEPS = 50_000
+# Maximum number of memories: writers should conflict.
+MAX_HEADS = 5
 Action = Callable[[World], Awaitable[Any]]
 
 
-# Nothing to shrink: an order is drawn from one number.
+# Without shrinking: an order is drawn from one number.
 ORDERS = settings(deadline=None, phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck))
 
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """A request to the API, and between which steps of the model it ran.
+    """Request to the API, and the steps of the model at its start and end.
 
     Attributes:
-        value: what an edit sets.
+        value: Value set by an edit.
     """
 
     kind: str
-    begun: int
+    started: int
     memory_id: str = ""
     value: int = 0
     ended: int | None = None
@@ -59,14 +58,14 @@ class Request:
 
 
 class Moving:
-    """One agent whose collection is rebuilt, and then taken back, in an order that is drawn."""
+    """One agent whose collection is rebuilt and then rolled back, in a drawn order."""
 
     def __init__(self, draw: random.Random) -> None:
-        self.draw, self.time, self.steps, self.said = draw, Time(), 0, 0
+        self.draw, self.time, self.steps, self.counter = draw, Time(), 0, 0
         self.settings = settings_of("model", ranking=replace(EVERYTHING, types=TYPES))
         self.engine = Engine("model", self.settings.alias)
         self.apis = [ApiProcess(self.engine, self.settings, self.time, off_s=off_s) for off_s in (-49, 49)]
-        # How readily each of the three goes on; one that sleeps is let go on by time alone.
+        # Relative speed of the two API processes and the operator. A sleeping call continues only as time passes.
         self.pace = [1.0, 1.0, 1.0]
         self.busy: dict[int, tuple[Process, Request]] = {}
         self.requests: list[Request] = []
@@ -81,14 +80,14 @@ class Moving:
         await self.end()
 
     async def fill(self) -> None:
-        """Store some memories before anything happens."""
+        """Store some memories before the first step."""
         direct = World(agent_of(self.settings, self.engine.live))  # type: ignore[arg-type] # what writers use of it
         for number in range(3):
             await direct.add(f"first {number}", type="note", vector=VECTOR)
         await direct.add("the fact", type="fact", key="k", vector=VECTOR)
 
     async def end(self) -> None:
-        """Let every request come to its end, and look at what there is."""
+        """Complete every request, and check the result."""
         while self.busy:
             for process, _ in list(self.busy.values()):
                 await self.step(process)
@@ -97,22 +96,22 @@ class Moving:
         self.check()
 
     async def happen(self) -> None:
-        """Let one thing happen."""
+        """Perform one step."""
         self.steps += 1
-        assert self.steps < MOST_STEPS
+        assert self.steps < MAX_STEPS
         if self.draw.random() < 0.02:
             self.pace = [self.draw.choice([0.02, 0.3, 1, 1, 3]) for _ in range(3)]
         who = self.draw.choices((*APIS, "operator"), self.pace)[0]
         if who == "operator":
             await self.operate()
         elif who in self.busy:
-            await self.let_go_on(self.busy[who][0])
+            await self.continue_process(self.busy[who][0])
         else:
             await self.ask(who)
         await self.pass_time(self.draw.choice([0, 0, 0, 0.05, 0.2, 0.6]))
 
-    async def let_go_on(self, process: Process) -> None:
-        """Let a process go on, unless its write is one of those that take as long to land as a request may take."""
+    async def continue_process(self, process: Process) -> None:
+        """Let a process continue, unless its write is one of those that take until the request times out."""
         if process.turn.in_flight_s is None:
             self.slow.discard(process)
         if process not in self.slow:
@@ -121,13 +120,11 @@ class Moving:
                 self.slow.add(process)
 
     async def pass_time(self, seconds: float) -> None:
-        """Let time pass; what was on its way for as long as a request may take has landed by then."""
+        """Advance the clock; writes in flight for as long as a request may take arrive."""
         self.time.now_s += seconds
         for process, _ in list(self.busy.values()):
             while process.turn.in_flight_s is not None and self.time.now_s - process.turn.in_flight_s >= TIMEOUT_S:
                 await self.step(process)
-
-    # Processes
 
     async def start(self, turn: Gate, work: Awaitable[Any]) -> Process:
         turn.arrived.clear()
@@ -143,13 +140,13 @@ class Moving:
         self.reap()
 
     async def settle(self, process: Process) -> None:
-        """Wait until a process waits again, or has ended."""
+        """Wait until a process waits again or has ended."""
         arrived = asyncio.create_task(process.turn.arrived.wait())
         await asyncio.wait({process.task, arrived}, return_when=asyncio.FIRST_COMPLETED)
         arrived.cancel()
 
     def reap(self) -> None:
-        """Take note of who has ended."""
+        """Record processes that have ended."""
         for number, (process, request) in list(self.busy.items()):
             if process.is_done:
                 del self.busy[number]
@@ -162,7 +159,7 @@ class Moving:
             self.operator = None
 
     def end_move(self) -> None:
-        """Take note that the operator has done what it was at."""
+        """Record that the operator has completed its move."""
         self.moves.pop(0)
 
     def end_request(self, process: Process, request: Request) -> None:
@@ -192,18 +189,16 @@ class Moving:
         else:
             await self.step(self.operator)
 
-    # Requests
-
     async def ask(self, number: int) -> None:
         rows = [row for row in self.engine.live.payloads.values() if TOMBSTONE_KEY not in row]
         heads = [row for row in rows if not row.get("pending") and not row.get("supersededById")]
-        self.said += 1
-        content = f"said {self.said}"
+        self.counter += 1
+        content = f"said {self.counter}"
         kind = self.draw.choice(["add", "fact", "supersede", "edit", "edit", "delete"])
         one = self.draw.choice(rows if kind == "delete" else heads)["id"] if heads else ""
         if kind == "fact":
             await self.send(number, Request("add", self.steps), lambda world: add(world, content, "fact", key="k"))
-        elif not one or (kind == "add" and len(heads) < MOST_HEADS):
+        elif not one or (kind == "add" and len(heads) < MAX_HEADS):
             await self.send(number, Request("add", self.steps), lambda world: add(world, content, "note"))
         elif kind == "supersede":
             request = Request("add", self.steps)
@@ -212,7 +207,7 @@ class Moving:
             request = Request("delete", self.steps, one)
             await self.send(number, request, lambda world: delete_head(world.agent, one, user_id="u"))
         else:
-            request, changes = Request("edit", self.steps, one, self.said), {"importance": self.said / 100_000}
+            request, changes = Request("edit", self.steps, one, self.counter), {"importance": self.counter / 100_000}
             await self.send(number, request, lambda world: change_head(world.agent, one, changes, user_id="u"))
 
     async def send(self, number: int, request: Request, action: Action) -> None:
@@ -229,8 +224,6 @@ class Moving:
         self.busy[number] = (await self.start(api.turn, serve()), request)
         self.reap()
 
-    # What must be
-
     async def sweep(self) -> None:
         clock = FakeClock(START_MS + int(self.time.now_s * 1000) + 100_000)
         agent = replace(agent_of(self.settings, self.engine.live), clock=clock)  # type: ignore[arg-type]
@@ -245,22 +238,22 @@ class Moving:
             if not request.is_acknowledged:
                 continue
             row = rows.get(request.memory_id)
-            # What is said of a subject anew may lie under the id of what was deleted.
-            is_anew = row is not None and row["type"] == "fact" and request.memory_id in deletions
+            # A new version of a subject may have the id of a deleted one.
+            is_recreated = row is not None and row["type"] == "fact" and request.memory_id in deletions
             if request.kind == "add":
                 assert row is not None, "an acknowledged memory is lost"
                 assert TOMBSTONE_KEY not in row or request.memory_id in deletions, "an acknowledged memory is deleted"
             elif request.kind == "delete":
-                assert row is None or TOMBSTONE_KEY in row or is_anew, "an acknowledged deletion is undone"
-            elif row is not None and TOMBSTONE_KEY not in row and not is_anew:
+                assert row is None or TOMBSTONE_KEY in row or is_recreated, "an acknowledged deletion is undone"
+            elif row is not None and TOMBSTONE_KEY not in row and not is_recreated:
                 self.check_edit(request, round(row["importance"] * 100_000))
         self.check_chains(rows)
 
     def check_edit(self, request: Request, value: int) -> None:
-        """Fail where an acknowledged edit was overwritten by one that had ended before it was begun."""
+        """Check that an acknowledged edit was not overwritten by one that had ended before it started."""
         found = next((one for one in self.requests if one.value == value and one.memory_id == request.memory_id), None)
         assert found is not None, "an acknowledged edit is lost"
-        is_older = found.is_acknowledged and found.ended is not None and found.ended < request.begun
+        is_older = found.is_acknowledged and found.ended is not None and found.ended < request.started
         assert not is_older, "an acknowledged edit is lost to an older one"
 
     def check_chains(self, rows: dict[str, Json]) -> None:
@@ -283,5 +276,5 @@ def add(world: World, content: str, type_: str, **more: Any) -> Awaitable[Any]:
 # An edit that waited for long before it was sent, by a clock that is behind.
 @example(seed=1470)
 @given(seed=st.integers(0, 2**32))
-def test_no_order_of_calls_loses_an_acknowledged_write_or_brings_back_what_was_deleted(seed: int) -> None:
+def test_no_write_is_lost_and_no_deletion_undone(seed: int) -> None:
     asyncio.run(Moving(random.Random(seed)).run())

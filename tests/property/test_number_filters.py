@@ -1,4 +1,4 @@
-"""What Qdrant finds by a condition on numbers includes all that it means, and what it is certain of nothing else."""
+"""Number conditions in Qdrant: the filter finds every match, and the certain filter only matches."""
 
 import math
 import random
@@ -24,7 +24,7 @@ FIXED: tuple[Number, ...] = (0, 5, 0.5, 0.3, 2**53, 2**53 + 1, 2**63 - 1, -(2**6
 
 
 def bounds(generator: random.Random) -> Iterator[Number]:
-    """Yield numbers of every size: those that Qdrant changes, those that floats round, and short ones."""
+    """Yield numbers of every size: changed by Qdrant, rounded by floats, and short ones."""
     while True:
         yield generator.choice(
             (
@@ -38,7 +38,7 @@ def bounds(generator: random.Random) -> Iterator[Number]:
 
 
 def near(generator: random.Random, bound: Number) -> Number:
-    """Return a number that Qdrant may take for a bound, or one not far from it."""
+    """Return a number that Qdrant may confuse with a bound, or one close to it."""
     if isinstance(bound, int) and generator.random() < 0.5:
         found: Number = bound + generator.randrange(-3, 4) * 10 ** generator.randrange(4)
         return found if is_int64(found) else bound
@@ -48,7 +48,7 @@ def near(generator: random.Random, bound: Number) -> Number:
     return moved if math.isfinite(moved) else float(bound)
 
 
-def asked(generator: random.Random, bound: Number) -> dict[str, Any]:
+def draw_filter(generator: random.Random, bound: Number) -> dict[str, Any]:
     name = generator.choice(("eq", "ne", "in", *COMPARED, *COMPARED))
     if name in COMPARED:
         other = generator.choice(("gt", "gte", "lt", "lte"))
@@ -59,7 +59,7 @@ def asked(generator: random.Random, bound: Number) -> dict[str, Any]:
 
 
 def is_met(condition: dict[str, Any], values: list[Number]) -> bool:
-    """Return what Qdrant finds: integers match exactly, ranges compare floats as they are stored."""
+    """Return whether Qdrant finds the values: integers match exactly, ranges compare floats as stored."""
     stored = [find_stored_float(value) if isinstance(value, float) else float(value) for value in values]
     match condition:
         case {"must": parts}:
@@ -68,26 +68,26 @@ def is_met(condition: dict[str, Any], values: list[Number]) -> bool:
             return any(is_met(part, values) for part in parts)
         case {"must_not": parts}:
             return not any(is_met(part, values) for part in parts)
-        case {"match": {"value": wanted}}:
-            return any(isinstance(value, int) and value == wanted for value in values)
+        case {"match": {"value": expected}}:
+            return any(isinstance(value, int) and value == expected for value in values)
         case {"range": limits}:
             return any(all(COMPARED[name](value, limits[name]) for name in limits) for value in stored)
     raise AssertionError(condition)
 
 
-def plain(criterion: Criterion, values: list[Number]) -> bool:
-    """Return whether the criterion holds for the floats that are stored, which is what a plain range compares."""
+def matches_stored(criterion: Criterion, values: list[Number]) -> bool:
+    """Return whether the criterion holds for the stored floats, which a plain range compares."""
     stored = [find_stored_float(value) if isinstance(value, float) else float(value) for value in values]
     return matches(criterion, {"metadata": {"n": stored}})
 
 
-def test_the_engine_finds_all_and_is_certain_of_nothing_else() -> None:
+def test_filter_finds_every_match() -> None:
     generator = random.Random(45)
     numbers = bounds(generator)
     wrong = exact = ambiguous = 0
     for _ in range(4_000):
         bound = next(numbers)
-        filters = asked(generator, bound)
+        filters = draw_filter(generator, bound)
         criterion = parse_filters(filters)
         assert criterion is not None
         values = [near(generator, bound) for _ in range(generator.randrange(1, 3))]
@@ -98,7 +98,7 @@ def test_the_engine_finds_all_and_is_certain_of_nothing_else() -> None:
 
         assert is_certain <= is_meant <= is_found, (filters, values)
         assert not is_exact(criterion) or is_found == is_meant, (filters, values)
-        wrong += plain(criterion, values) != is_meant
+        wrong += matches_stored(criterion, values) != is_meant
         exact += is_exact(criterion)
         ambiguous += is_found and not is_certain
     assert wrong > 100
@@ -106,7 +106,7 @@ def test_the_engine_finds_all_and_is_certain_of_nothing_else() -> None:
     assert ambiguous > 100
 
 
-def test_short_numbers_compare_as_what_is_stored_does() -> None:
+def test_short_numbers_compare_like_stored_ones() -> None:
     generator = random.Random(46)
     values = [0.0, 1e-9, 999999999999999.0, *(float(number) for number in range(1, 50))]
     drawn = (f"{generator.uniform(1, 10) * 10 ** generator.uniform(-9, 13):.{n % 14}e}" for n in range(300))

@@ -1,4 +1,4 @@
-"""What holds of every plan, every desired collection and every list of conditions."""
+"""Properties of plans, desired collections and conditions."""
 
 import struct
 from dataclasses import replace
@@ -37,9 +37,17 @@ def plan(desired: Collection, observed: Observation | None) -> Plan:
 
 
 @given(desired_collections, observations)
+<<<<<<< ours
 def test_a_plan_that_was_carried_out_leaves_only_what_is_held(
     desired: Collection, observed: Observation | None
 ) -> None:
+||||||| base
+def test_a_plan_that_was_carried_out_leaves_only_what_is_held(
+    desired: Collection, observed: ObservedCollection | None
+) -> None:
+=======
+def test_applied_plan_leaves_only_withheld_changes(desired: Collection, observed: ObservedCollection | None) -> None:
+>>>>>>> theirs
     first = plan(desired, observed)
     refusal = find_refusal(first, observed)
 
@@ -49,7 +57,7 @@ def test_a_plan_that_was_carried_out_leaves_only_what_is_held(
 
 
 @given(desired_collections, observations, st.data())
-def test_a_plan_that_was_interrupted_is_finished_by_the_next(
+def test_next_plan_completes_an_interrupted_one(
     desired: Collection, observed: Observation | None, data: st.DataObject
 ) -> None:
     first = plan(desired, observed)
@@ -63,7 +71,7 @@ def test_a_plan_that_was_interrupted_is_finished_by_the_next(
 
 
 @given(desired_collections, observations, st.randoms())
-def test_a_plan_does_not_depend_on_the_order_of_what_the_server_reports(
+def test_order_of_reported_indexes_does_not_matter(
     desired: Collection, observed: Observation | None, random: Any
 ) -> None:
     if observed is None:
@@ -76,24 +84,48 @@ def test_a_plan_does_not_depend_on_the_order_of_what_the_server_reports(
 
 
 @given(desired_collections, observations)
+<<<<<<< ours
 def test_nothing_that_needs_a_new_collection_is_allowed(desired: Collection, observed: Observation | None) -> None:
     whole = plan(desired, observed)
     refusal = find_refusal(whole, observed)
+||||||| base
+def test_nothing_that_needs_a_new_collection_is_allowed(
+    desired: Collection, observed: ObservedCollection | None
+) -> None:
+    whole = plan(desired, observed)
+    refusal = find_refusal(whole, observed)
+=======
+def test_rebuilds_are_never_allowed(desired: Collection, observed: ObservedCollection | None) -> None:
+    full_plan = plan(desired, observed)
+    refusal = find_refusal(full_plan, observed)
+>>>>>>> theirs
 
-    todo = allowed_changes(whole, refusal)
+    todo = allowed_changes(full_plan, refusal)
 
     assert [change for change in todo if class_of(change) is ChangeClass.REBUILD] == []
-    assert len(todo) + len(refusal.withheld if refusal else ()) == len(whole.changes)
+    assert len(todo) + len(refusal.withheld if refusal else ()) == len(full_plan.changes)
 
 
 @given(desired_collections, observations)
+<<<<<<< ours
 def test_while_something_is_held_the_vectors_mean_what_the_collection_says(
     desired: Collection, observed: Observation | None
 ) -> None:
     whole = plan(desired, observed)
     refusal = find_refusal(whole, observed)
+||||||| base
+def test_while_something_is_held_the_vectors_mean_what_the_collection_says(
+    desired: Collection, observed: ObservedCollection | None
+) -> None:
+    whole = plan(desired, observed)
+    refusal = find_refusal(whole, observed)
+=======
+def test_refusal_keeps_the_embedding(desired: Collection, observed: ObservedCollection | None) -> None:
+    full_plan = plan(desired, observed)
+    refusal = find_refusal(full_plan, observed)
+>>>>>>> theirs
 
-    after = apply_changes(observed, allowed_changes(whole, refusal))
+    after = apply_changes(observed, allowed_changes(full_plan, refusal))
 
     if refusal and observed and after:
         before, then = observed.collection.marker, after.collection.marker
@@ -109,18 +141,18 @@ def test_the_digest_follows_the_changes_alone(desired: Collection, observed: Obs
 
 
 @given(specs)
-def test_what_is_desired_is_canonical(spec: dict[str, Any]) -> None:
+def test_desired_collection_is_canonical(spec: dict[str, Any]) -> None:
     desired = desired_of(spec)
 
     assert desired == desired_of(spec)
     assert desired.indexes == tuple(sorted(desired.indexes))
-    assert plan(desired, observed_of(_as_the_engine_keeps_it(desired))).changes == ()
+    assert plan(desired, observed_of(_as_stored(desired))).changes == ()
 
 
 @given(specs, st.randoms())
-def test_what_is_desired_does_not_depend_on_the_order_of_the_spec(spec: dict[str, Any], random: Any) -> None:
+def test_order_of_spec_does_not_matter(spec: dict[str, Any], random: Any) -> None:
     def shuffled(value: Any) -> Any:
-        """Return the value with fields and list entries in another order; these are keyed lists."""
+        """Return the value with fields and list entries in another order; these lists are keyed."""
         entries = list(value.items()) if isinstance(value, dict) else value
         if not isinstance(entries, list):
             return value
@@ -133,14 +165,12 @@ def test_what_is_desired_does_not_depend_on_the_order_of_the_spec(spec: dict[str
 
 
 @given(markers)
-def test_a_marker_comes_back_from_the_metadata_as_it_was(marker: Marker) -> None:
+def test_marker_survives_json(marker: Marker) -> None:
     assert marker_from_json(marker_to_json(marker)) == marker
 
 
 @given(states, states)
-def test_a_condition_keeps_its_time_exactly_while_its_status_stays(
-    first: ConditionState, second: ConditionState
-) -> None:
+def test_transition_time_changes_with_status_only(first: ConditionState, second: ConditionState) -> None:
     old = merge_conditions([], [first], generation=1, now="2026-01-01T00:00:00Z")
 
     (new,) = merge_conditions(old, [second], generation=2, now="2026-01-02T00:00:00Z")
@@ -150,14 +180,14 @@ def test_a_condition_keeps_its_time_exactly_while_its_status_stays(
 
 
 @given(states)
-def test_merging_the_same_state_again_changes_nothing(state: ConditionState) -> None:
+def test_merging_same_state_changes_nothing(state: ConditionState) -> None:
     old = merge_conditions([], [state], generation=1, now="2026-01-01T00:00:00Z")
 
     assert merge_conditions(old, [state], generation=1, now="2026-01-02T00:00:00Z") == old
 
 
-def _as_the_engine_keeps_it(collection: Collection) -> Collection:
-    """Return the collection with its fraction kept as float32 and printed with the digits that tell it apart."""
+def _as_stored(collection: Collection) -> Collection:
+    """Return the collection with its quantile as float32, in the shortest decimal form."""
     scalar = collection.quantization
     if not isinstance(scalar, ScalarQuantization) or scalar.quantile is None:
         return collection
@@ -171,7 +201,7 @@ def _as_the_engine_keeps_it(collection: Collection) -> Collection:
 
 
 @given(desired_collections, desired_collections, observations)
-def test_a_newer_preset_does_nothing_costly_that_nobody_asked_for_or_approved(
+def test_newer_preset_adds_no_costly_change(
     desired: Collection, older: Collection, observed: Observation | None
 ) -> None:
     live = observed.collection.marker if observed else None
@@ -181,35 +211,47 @@ def test_a_newer_preset_does_nothing_costly_that_nobody_asked_for_or_approved(
     found = plan_pass(ALIAS, desired, observed, last_physical=LAST, last_points=0, terms=terms)
 
     if live and live.preset_revision != desired.marker.preset_revision:
-        asked = plan(older, observed).changes
-        assert [c for c in found.allowed if class_of(c) is not ChangeClass.IN_PLACE and c not in asked] == []
+        requested = plan(older, observed).changes
+        assert [c for c in found.allowed if class_of(c) is not ChangeClass.IN_PLACE and c not in requested] == []
 
 
 @given(desired_collections, observations)
+<<<<<<< ours
 def test_what_was_approved_is_done_and_a_rebuild_is_left_to_what_carries_it_out(
     desired: Collection, observed: Observation | None
 ) -> None:
     whole = plan(desired, observed)
     terms = PassTerms(approved=whole.digest)
+||||||| base
+def test_what_was_approved_is_done_and_a_rebuild_is_left_to_what_carries_it_out(
+    desired: Collection, observed: ObservedCollection | None
+) -> None:
+    whole = plan(desired, observed)
+    terms = PassTerms(approved=whole.digest)
+=======
+def test_approval_allows_all_but_rebuilds(desired: Collection, observed: ObservedCollection | None) -> None:
+    full_plan = plan(desired, observed)
+    terms = PassTerms(approved=full_plan.digest)
+>>>>>>> theirs
 
     found = plan_pass(ALIAS, desired, observed, last_physical=LAST, last_points=0, terms=terms)
 
-    assert found.allowed == allowed_changes(whole, found.refusal)
-    assert bool(found.refusal) == bool(observed and has_rebuild(whole))
+    assert found.allowed == allowed_changes(full_plan, found.refusal)
+    assert bool(found.refusal) == bool(observed and has_rebuild(full_plan))
     if found.refusal and found.refusal.reason == Reason.REBUILD_RUNNING:
         assert [change for change in found.allowed if class_of(change) is not ChangeClass.IN_PLACE] == []
 
 
 @given(desired_collections, observations, st.sampled_from(ChangePolicy), st.booleans())
-def test_a_rebuild_s_digest_is_that_of_what_needs_it_whatever_else_is_done_meanwhile(
+def test_rebuild_digest_ignores_other_changes(
     desired: Collection, observed: Observation | None, policy: ChangePolicy, is_approved: bool
 ) -> None:
-    whole = plan(desired, observed)
-    approved = rebuild_digest(whole) if is_approved else None
+    full_plan = plan(desired, observed)
+    approved = rebuild_digest(full_plan) if is_approved else None
     terms = PassTerms(approved=approved, rebuild=RebuildSettings(change_policy=policy))
-    refusal = find_refusal(whole, observed, terms=terms)
+    refusal = find_refusal(full_plan, observed, terms=terms)
 
-    after = apply_changes(observed, allowed_changes(whole, refusal))
+    after = apply_changes(observed, allowed_changes(full_plan, refusal))
     again = find_refusal(plan(desired, after), after, terms=terms)
 
     if refusal:
@@ -218,7 +260,7 @@ def test_a_rebuild_s_digest_is_that_of_what_needs_it_whatever_else_is_done_meanw
 
 
 @given(desired_collections, observations, st.sampled_from([None, f"{ALIAS}__1"]), st.sampled_from(DriftPolicy))
-def test_what_is_left_of_drift_is_left_alone_and_what_is_done_is_done_once(
+def test_drift_is_kept_or_corrected_once(
     desired: Collection, observed: Observation | None, last: str | None, policy: DriftPolicy
 ) -> None:
     if observed is None:
@@ -230,6 +272,6 @@ def test_what_is_left_of_drift_is_left_alone_and_what_is_done_is_done_once(
     again = plan_pass(ALIAS, desired, after, last_physical=last, last_points=0, terms=terms)
 
     if found.leaves_drift and after:
-        shapes = [replace(seen.collection, marker=None) for seen in (observed, after)]
+        shapes = [replace(state.collection, marker=None) for state in (observed, after)]
         assert shapes[0] == shapes[1]
         assert again.plan.changes == ()

@@ -1,4 +1,4 @@
-"""Whatever the placement: moves lose nothing, come to an end, are as few as can be, and go where there is most room."""
+"""Replica moves for any placement: no data is lost, they end, are minimal, and go to the least loaded peer."""
 
 from collections import Counter
 
@@ -34,9 +34,7 @@ def actives(placement: Placement) -> dict[int, int]:
 
 
 @given(placements(), factors)
-def test_no_move_leaves_a_shard_with_fewer_active_replicas_than_are_asked_for_or_were_there(
-    placement: Placement, factor: int
-) -> None:
+def test_active_replicas_never_fall_below_target(placement: Placement, factor: int) -> None:
     for move in plan_moves(placement, factor):
         before = actives(placement)
         placement = apply_move(placement, move)
@@ -47,19 +45,17 @@ def test_no_move_leaves_a_shard_with_fewer_active_replicas_than_are_asked_for_or
 
 
 @given(placements(), factors)
-def test_one_move_after_another_is_the_whole_plan_and_ends(placement: Placement, factor: int) -> None:
-    whole, made = plan_moves(placement, factor), 0
+def test_single_moves_equal_the_plan(placement: Placement, factor: int) -> None:
+    plan, done = plan_moves(placement, factor), 0
     while move := next_move(placement, factor):
-        placement, made = apply_move(placement, move), made + 1
-        assert made <= len(whole)
+        placement, done = apply_move(placement, move), done + 1
+        assert done <= len(plan)
 
-    assert made == len(whole)
+    assert done == len(plan)
 
 
 @given(placements(), factors)
-def test_a_shard_with_an_active_replica_ends_with_as_many_as_asked_or_as_can_be(
-    placement: Placement, factor: int
-) -> None:
+def test_shard_reaches_replication_factor(placement: Placement, factor: int) -> None:
     last, before = placement, actives(placement)
     for move in plan_moves(placement, factor):
         last = apply_move(last, move)
@@ -73,16 +69,15 @@ def test_a_shard_with_an_active_replica_ends_with_as_many_as_asked_or_as_can_be(
 
 
 @given(placements(), factors)
-def test_no_more_is_moved_than_there_is_too_few_or_too_many(placement: Placement, factor: int) -> None:
+def test_moves_per_shard_are_minimal(placement: Placement, factor: int) -> None:
     moves = Counter(move.shard for move in plan_moves(placement, factor))
 
     assert all(moves[shard] <= abs(len(states) - factor) for shard, states in placement.shards.items())
 
 
 @given(placements(), factors)
-def test_a_copy_goes_from_an_active_replica_to_a_peer_that_has_none_and_no_healthy_one_has_more_room(
-    placement: Placement, factor: int
-) -> None:
+def test_copy_target_is_least_loaded_free_peer(placement: Placement, factor: int) -> None:
+    """Its source is an active replica."""
     sick = {peer for states in placement.shards.values() for peer, state in states.items() if state == "Dead"}
     for move in plan_moves(placement, factor):
         if isinstance(move, CopyReplica):
@@ -97,7 +92,7 @@ def test_a_copy_goes_from_an_active_replica_to_a_peer_that_has_none_and_no_healt
 
 
 @given(placements(), factors)
-def test_a_dead_replica_goes_before_an_active_one(placement: Placement, factor: int) -> None:
+def test_dead_replica_is_dropped_first(placement: Placement, factor: int) -> None:
     for move in plan_moves(placement, factor):
         if isinstance(move, DropReplica):
             states = placement.shards[move.shard]

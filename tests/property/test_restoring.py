@@ -1,8 +1,8 @@
-"""A model of restores into another collection and into the collection itself, and of the way back, under writers.
+"""Model of restores by swap and in place, and of rollbacks, under writers.
 
-Whatever the order of their calls, whoever is killed or starts midway, and however late news of claims come: what was
-answered 409, 404 or 503 is never seen, nothing that was acknowledged is missing everywhere, what was acknowledged since
-the last restore is there, and each chain has one newest version. Both API processes have clocks of their own.
+Invariant, for any order of calls, kills, restarts and delays of claim updates: results of requests that were answered
+409, 404 or 503 are never visible, no acknowledged memory is missing everywhere, memories acknowledged since the last
+restore exist, and each chain has one head. The clocks of the API processes differ.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from agentmemory_operator.restores.rules.status import StatusStamp
 from agentmemory_operator.restores.rules.swap_checks import RestoreIdentity
 from agentmemory_operator.runtime.object_table import AGENT_MEMORY, MEMORY_RESTORE, Key, ObjectTable
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
-from tests.property.test_moving import MOST_STEPS, ORDERS, Moving, Request
+from tests.property.test_moving import MAX_STEPS, ORDERS, Moving, Request
 from tests.support.engine.agents import SIZE
 from tests.support.engine.interleaved_store import ProcessKilled
 from tests.support.engine.moving_model import (
@@ -55,11 +55,11 @@ SETTLE_S = 5.0
 
 @dataclass(slots=True)
 class Restores:
-    """What survives an operator: the statuses and the claims.
+    """Data that survives an operator: statuses and claims.
 
     Attributes:
-        snapshots: what was taken, the first one before anything was written.
-        kept: what the restores took the place of, so that nothing acknowledged may be missing everywhere.
+        snapshots: Snapshots; the first one precedes all writes of the test.
+        kept: Contents that restores replaced: no acknowledged memory may be missing everywhere.
     """
 
     engine: Engine
@@ -83,7 +83,7 @@ class Restores:
 
 @dataclass(slots=True)
 class Restoring:
-    """One operator that makes one restore; what it has done is in `Restores`, so that the next one goes on."""
+    """Operator that performs one restore; its progress is in `Restores`, so that the next operator continues."""
 
     restores: Restores
     turn: Gate
@@ -109,7 +109,7 @@ class Restoring:
     announcing: MoveAnnouncer = field(init=False)
 
     async def _once(self, name: str, work: Callable[[], Awaitable[Any]]) -> None:
-        """Take a step, unless a step after it was begun."""
+        """Perform a step unless it is complete."""
         done = self.restores.steps.setdefault(self.number, "")
         if name in done.split(","):
             return
@@ -125,7 +125,7 @@ class Restoring:
         await self._repair()
 
     async def roll_back(self) -> None:
-        """Let the alias lead to the collection that was replaced again."""
+        """Point the alias to the replaced collection again."""
         if self.engine.behind != self.target:
             await self._settle_and_switch()
         await self._repair()
@@ -206,32 +206,32 @@ async def _pass() -> None:
     await asyncio.sleep(0)
 
 
-# Of news of claims; see `SETTLE_S`.
-MOST_LAG_S = 4.0
+# Delay of claim updates; see `SETTLE_S`.
+MAX_LAG_S = 4.0
 
 
 class Restored(Moving):
-    """One agent that is restored in every way, one after the other, in an order that is drawn."""
+    """One agent that is restored in every mode, in a drawn order."""
 
     def __init__(self, draw: random.Random) -> None:
         super().__init__(draw)
         self.restores = Restores(self.engine, self.time)
         self.apis = [self.api(off_s) for off_s in (-40, 40)]
         ways = ["swap", "in_place", "roll_back", "in_place"]
-        self.left = [(number, draw.choice(ways) if number else "swap") for number in range(4)]
+        self.remaining = [(number, draw.choice(ways) if number else "swap") for number in range(4)]
         self.contents: dict[int, str] = {}
         self.refused: set[str] = set()
         self.last_end = 0
         self.chosen: dict[int, tuple[int, str]] = {}
 
     def api(self, off_s: float) -> ApiProcess:
-        lag_s = self.draw.uniform(0, MOST_LAG_S)
+        lag_s = self.draw.uniform(0, MAX_LAG_S)
         return ApiProcess(self.engine, self.settings, self.time, off_s=off_s, lag_s=lag_s)
 
     async def run(self) -> None:
         await self.fill()
         self.restores.snapshots.append(self.engine.snapshot(self.engine.behind))
-        while self.left or self.operator:
+        while self.remaining or self.operator:
             await self.happen()
         for _ in range(60):
             await self.happen()
@@ -241,7 +241,7 @@ class Restored(Moving):
         is_pending = any(row.get("pending") for row in self.engine.live.payloads.values())
         if self.draw.random() < (0.2 if is_pending else 0.02):
             self.restores.snapshots.append(self.engine.snapshot(self.engine.behind))
-        # What is of the past would be served by whoever does not know that a restore is under way.
+        # A process that does not know of the restore would serve outdated contents.
         is_past = read_epoch(self.engine.metadata[self.engine.behind]).number < self.engine.claimed[-1][1]
         if self.draw.random() < (0.1 if is_past else 0.02):
             await self.restart(self.draw.choice((0, 1)))
@@ -249,14 +249,14 @@ class Restored(Moving):
             self.pace = [1.0, 1.0, 0.0]
         await super().happen()
         self.pace[2] = self.pace[2] or 1.0
-        assert self.steps < MOST_STEPS
+        assert self.steps < MAX_STEPS
 
     async def restart(self, number: int) -> None:
-        """Let another process take the place of one that was killed."""
+        """Kill an API process and start another."""
         if number in self.busy:
             process, _ = self.busy.pop(number)
             if process.turn.in_flight_s is not None:
-                # What is on its way lands all the same.
+                # A write in flight still arrives.
                 await self.step(process)
             await self.kill(process)
         self.apis[number] = self.api(self.draw.choice((-40, 40)))
@@ -271,7 +271,7 @@ class Restored(Moving):
 
     async def operate(self) -> None:
         if self.operator is None:
-            if self.left:
+            if self.remaining:
                 self.operator = await self.start_operator()
                 self.reap()
         elif self.draw.random() < 0.01:
@@ -281,7 +281,7 @@ class Restored(Moving):
             await self.step(self.operator)
 
     async def start_operator(self) -> Process:
-        number, way = self.left[0]
+        number, way = self.remaining[0]
         if number not in self.chosen:
             behind = self.engine.behind
             other = next(name for name in self.engine.collections if name != behind)
@@ -293,11 +293,11 @@ class Restored(Moving):
         return await self.start(turn, getattr(operator, way)())
 
     def end_move(self) -> None:
-        self.left.pop(0)
+        self.remaining.pop(0)
         self.last_end = self.steps
 
     async def send(self, number: int, request: Request, action: Any) -> None:
-        self.contents[id(request)] = f"said {self.said}"
+        self.contents[id(request)] = f"said {self.counter}"
         await super().send(number, request, action)
 
     def end_request(self, process: Process, request: Request) -> None:
@@ -316,15 +316,15 @@ class Restored(Moving):
     def check(self) -> None:
         rows = self.engine.live.payloads
         living = {id_: row for id_, row in rows.items() if TOMBSTONE_KEY not in row}
-        seen = {row.get("content") for row in living.values()}
-        assert not self.refused & seen, "what was refused is seen"
+        contents = {row.get("content") for row in living.values()}
+        assert not self.refused & contents, "what was refused is seen"
         deletions = {request.memory_id for request in self.requests if request.kind == "delete"}
-        everywhere = [*self.restores.kept, *(memory.payloads for memory in self.engine.collections.values())]
+        all_contents = [*self.restores.kept, *(memory.payloads for memory in self.engine.collections.values())]
         for request in self.requests:
             if request.kind != "add" or not request.is_acknowledged or request.memory_id in deletions:
                 continue
-            assert any(request.memory_id in payloads for payloads in everywhere), "an acknowledged memory is lost"
-            if request.begun > self.last_end:
+            assert any(request.memory_id in payloads for payloads in all_contents), "an acknowledged memory is lost"
+            if request.started > self.last_end:
                 assert request.memory_id in living, "a memory that was stored after the last restore is lost"
         self.check_chains(rows)
 
@@ -335,5 +335,5 @@ class Restored(Moving):
 @example(seed=2000359)
 @example(seed=234)
 @given(seed=st.integers(0, 2**32))
-def test_no_order_of_calls_shows_what_was_refused_or_loses_what_was_acknowledged(seed: int) -> None:
+def test_restores_lose_nothing_and_hide_refused_writes(seed: int) -> None:
     asyncio.run(Restored(random.Random(seed)).run())

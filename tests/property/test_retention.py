@@ -1,4 +1,4 @@
-"""Whatever snapshots there are: what retention never does, and that it comes to rest."""
+"""Retention of any set of snapshots: kept snapshots, and stable results."""
 
 from dataclasses import replace
 from random import Random
@@ -16,7 +16,7 @@ from agentmemory_operator.snapshots.rules.retention import (
 )
 
 NOW_MS = 1_795_000_000_000
-# Around two years back, thick in the last days, so that days, weeks and months have several and one.
+# Times of the last two years, many in the last days, so that some periods have several snapshots and some one.
 times = st.one_of(st.integers(NOW_MS - 10 * DAY_MS, NOW_MS), st.integers(NOW_MS - 800 * DAY_MS, NOW_MS))
 figures = st.integers(0, 4)
 rules_given = st.builds(
@@ -41,103 +41,121 @@ candidates = st.builds(
     is_removing=st.sampled_from([False, False, False, False, True]),
     users=st.sampled_from([(), (), (), ("MemoryRestore undo",)]),
 )
-herds = st.lists(candidates, max_size=40, unique_by=lambda one: one.name)
+snapshot_lists = st.lists(candidates, max_size=40, unique_by=lambda snapshot: snapshot.name)
 
 
-def kept_of(herd: list[Candidate], rules: RetentionRules, now_ms: int = NOW_MS) -> list[Candidate]:
-    kept = {verdict.name for verdict in judge(herd, rules, now_ms=now_ms) if verdict.is_kept}
-    return [one for one in herd if one.name in kept]
+def kept_of(snapshots: list[Candidate], rules: RetentionRules, now_ms: int = NOW_MS) -> list[Candidate]:
+    kept = {verdict.name for verdict in judge(snapshots, rules, now_ms=now_ms) if verdict.is_kept}
+    return [snapshot for snapshot in snapshots if snapshot.name in kept]
 
 
-@given(herds, rules_given)
-def test_what_was_kept_is_kept_again(herd: list[Candidate], rules: RetentionRules) -> None:
-    kept = kept_of(herd, rules)
+@given(snapshot_lists, rules_given)
+def test_kept_snapshots_are_kept_again(snapshots: list[Candidate], rules: RetentionRules) -> None:
+    kept = kept_of(snapshots, rules)
 
     assert kept_of(kept, rules) == kept
 
 
-@given(herds, rules_given, st.randoms(use_true_random=False))
-def test_the_order_of_the_snapshots_does_not_matter(
-    herd: list[Candidate], rules: RetentionRules, random: Random
-) -> None:
-    mixed = list(herd)
+@given(snapshot_lists, rules_given, st.randoms(use_true_random=False))
+def test_order_of_snapshots_does_not_matter(snapshots: list[Candidate], rules: RetentionRules, random: Random) -> None:
+    mixed = list(snapshots)
     random.shuffle(mixed)
 
-    assert judge(mixed, rules, now_ms=NOW_MS) == judge(herd, rules, now_ms=NOW_MS)
+    assert judge(mixed, rules, now_ms=NOW_MS) == judge(snapshots, rules, now_ms=NOW_MS)
 
 
-@given(herds, rules_given)
-def test_a_pin_a_hand_a_reader_and_a_run_under_way_keep_whatever_the_figures_say(
-    herd: list[Candidate], rules: RetentionRules
-) -> None:
-    kept = kept_of(herd, rules)
+@given(snapshot_lists, rules_given)
+def test_pinned_manual_used_and_running_are_kept(snapshots: list[Candidate], rules: RetentionRules) -> None:
+    kept = kept_of(snapshots, rules)
 
-    for one in herd:
-        is_safe = one.is_pinned or not one.is_scheduled or not one.is_finished
-        assert one in kept or not one.users
-        assert one in kept or one.is_removing or not is_safe
+    for snapshot in snapshots:
+        is_safe = snapshot.is_pinned or not snapshot.is_scheduled or not snapshot.is_finished
+        assert snapshot in kept or not snapshot.users
+        assert snapshot in kept or snapshot.is_removing or not is_safe
 
 
-@given(herds, rules_given)
-def test_the_last_verified_one_that_the_server_can_restore_stays(herd: list[Candidate], rules: RetentionRules) -> None:
-    kept = kept_of(herd, rules)
-    proven = [one for one in herd if one.has_succeeded and one.is_verified and one.is_finished and not one.is_removing]
-    restorable = [one for one in proven if one.is_restorable]
+@given(snapshot_lists, rules_given)
+def test_last_restorable_verified_is_kept(snapshots: list[Candidate], rules: RetentionRules) -> None:
+    kept = kept_of(snapshots, rules)
+    proven = [
+        snapshot
+        for snapshot in snapshots
+        if snapshot.has_succeeded and snapshot.is_verified and snapshot.is_finished and not snapshot.is_removing
+    ]
+    restorable = [snapshot for snapshot in proven if snapshot.is_restorable]
 
     if restorable:
-        newest = max(one.time_ms for one in restorable)
-        assert any(one.time_ms == newest for one in kept if one in restorable)
+        newest = max(snapshot.time_ms for snapshot in restorable)
+        assert any(snapshot.time_ms == newest for snapshot in kept if snapshot in restorable)
     elif proven:
-        assert any(one in kept for one in proven)
+        assert any(snapshot in kept for snapshot in proven)
 
 
-@given(herds, rules_given)
-def test_while_nothing_is_known_of_the_version_nothing_proven_goes(
-    herd: list[Candidate], rules: RetentionRules
-) -> None:
-    unsure = [replace(one, is_restorable=None) for one in herd]
+@given(snapshot_lists, rules_given)
+def test_unknown_version_keeps_verified(snapshots: list[Candidate], rules: RetentionRules) -> None:
+    unsure = [replace(snapshot, is_restorable=None) for snapshot in snapshots]
 
     kept = kept_of(unsure, rules)
 
-    gone = [one for one in unsure if one not in kept and not one.is_removing]
-    assert not [one for one in gone if one.is_good and one.is_verified]
+    removed = [snapshot for snapshot in unsure if snapshot not in kept and not snapshot.is_removing]
+    assert not [snapshot for snapshot in removed if snapshot.is_good and snapshot.is_verified]
 
 
-@given(herds, rules_given)
-def test_each_has_a_reason_and_is_told_of_once(herd: list[Candidate], rules: RetentionRules) -> None:
-    verdicts = judge(herd, rules, now_ms=NOW_MS)
+@given(snapshot_lists, rules_given)
+def test_each_snapshot_has_one_verdict_with_reasons(snapshots: list[Candidate], rules: RetentionRules) -> None:
+    verdicts = judge(snapshots, rules, now_ms=NOW_MS)
 
-    assert sorted(verdict.name for verdict in verdicts) == sorted(one.name for one in herd)
+    assert sorted(verdict.name for verdict in verdicts) == sorted(snapshot.name for snapshot in snapshots)
     assert all(verdict.text for verdict in verdicts)
     assert all(len(set(verdict.reasons)) == len(verdict.reasons) for verdict in verdicts)
 
 
-@given(herds, rules_given, st.integers(0, 400))
-def test_what_goes_now_goes_later_too(herd: list[Candidate], rules: RetentionRules, days: int) -> None:
-    """A run that comes late removes no less; else what a killed run left would depend on when it goes on."""
+@given(snapshot_lists, rules_given, st.integers(0, 400))
+def test_removed_now_is_removed_later(snapshots: list[Candidate], rules: RetentionRules, days: int) -> None:
+    """A late run removes at least as many; otherwise the result of a killed run would depend on its restart time."""
     rules = replace(rules, max_age_days=None)
 
-    assert set(kept_of(herd, rules, NOW_MS + days * DAY_MS)) <= set(kept_of(herd, rules))
+    assert set(kept_of(snapshots, rules, NOW_MS + days * DAY_MS)) <= set(kept_of(snapshots, rules))
 
 
-@given(herds, rules_given)
-def test_there_are_never_more_than_the_figures_say(herd: list[Candidate], rules: RetentionRules) -> None:
+@given(snapshot_lists, rules_given)
+def test_kept_count_is_limited_by_rules(snapshots: list[Candidate], rules: RetentionRules) -> None:
     good = [
+<<<<<<< ours
         replace(one, is_scheduled=True, is_finished=True, is_pinned=False, is_removing=False, users=(), is_restorable=True)
         for one in herd
+||||||| base
+        replace(one, is_scheduled=True, is_finished=True, is_pinned=False, is_going=False, users=(), is_restorable=True)
+        for one in herd
+=======
+        replace(
+            snapshot, is_scheduled=True, is_finished=True, is_pinned=False, is_going=False, users=(), is_restorable=True
+        )
+        for snapshot in snapshots
+>>>>>>> theirs
     ]
-    most = rules.keep_last + rules.daily + rules.weekly + rules.monthly
+    maximum = rules.keep_last + rules.daily + rules.weekly + rules.monthly
     kept = kept_of(good, rules)
 
-    assert sum(one.is_good for one in kept) <= most + 2 or not most
-    assert sum(not one.is_good for one in kept) <= MAX_KEPT_FAILURES
+    assert sum(snapshot.is_good for snapshot in kept) <= maximum + 2 or not maximum
+    assert sum(not snapshot.is_good for snapshot in kept) <= MAX_KEPT_FAILURES
 
 
-@given(herds, rules_given)
-def test_nothing_that_failed_long_ago_outlives_a_newer_success(herd: list[Candidate], rules: RetentionRules) -> None:
-    kept = kept_of(herd, rules)
-    good = [one.time_ms for one in herd if one.is_good and one.is_scheduled and one.is_finished and not one.is_removing]
+@given(snapshot_lists, rules_given)
+def test_old_failure_is_removed_after_newer_success(snapshots: list[Candidate], rules: RetentionRules) -> None:
+    kept = kept_of(snapshots, rules)
+    good = [
+        snapshot.time_ms
+        for snapshot in snapshots
+        if snapshot.is_good and snapshot.is_scheduled and snapshot.is_finished and not snapshot.is_removing
+    ]
 
-    for one in kept:
-        if not one.is_good and not one.users and not one.is_pinned and one.is_scheduled and one.is_finished:
-            assert one.time_ms >= max(good, default=0) or one.time_ms >= NOW_MS - KEEP_FAILED_DAYS * DAY_MS
+    for snapshot in kept:
+        if (
+            not snapshot.is_good
+            and not snapshot.users
+            and not snapshot.is_pinned
+            and snapshot.is_scheduled
+            and snapshot.is_finished
+        ):
+            assert snapshot.time_ms >= max(good, default=0) or snapshot.time_ms >= NOW_MS - KEEP_FAILED_DAYS * DAY_MS

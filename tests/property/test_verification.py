@@ -1,4 +1,4 @@
-"""Whatever writers do while a snapshot is made and compared, it is not found wrong; a damaged one is."""
+"""Verification of snapshots under any writes: a correct one always passes, a damaged one does not."""
 
 import random
 from typing import Any
@@ -21,7 +21,7 @@ acts = st.lists(st.tuples(st.sampled_from(("store", "change", "delete")), st.int
 
 
 def run(points: Points, steps: list[tuple[str, int]], now_ms: int) -> None:
-    """Let the API's writers work: a revision with every write, a tombstone for what is deleted."""
+    """Apply writes like the API: a revision with every write, a tombstone for a deletion."""
     for number, (act, place) in enumerate(steps):
         id_, stamp = f"p{place}", now_ms + number
         row = points.get(id_, {}).get("payload")
@@ -44,17 +44,17 @@ def deleted_since(points: Points) -> int:
 
 
 @given(acts, acts, acts, acts)
-def test_a_snapshot_taken_amid_writes_is_never_found_wrong(long_ago, before, after, later) -> None:
+def test_snapshot_during_writes_is_correct(long_ago, before, after, later) -> None:
     points: Points = {}
     run(points, long_ago, 1000)
-    counted = [alive(points)]
+    counts = [alive(points)]
     run(points, before, BEGUN_MS)
     copy = {id_: dict(point) for id_, point in points.items()}
     run(points, after, BEGUN_MS + 100)
-    counted.append(alive(points))
+    counts.append(alive(points))
     run(points, later, BEGUN_MS + 200)
 
-    recorded = SnapshotRecord(started_ms=BEGUN_MS, before=counted[0], after=counted[1])
+    recorded = SnapshotRecord(started_ms=BEGUN_MS, before=counts[0], after=counts[1])
 
     assert compare_count(alive(copy), recorded, deleted_since(points)).is_good
     assert not compare_points(copy.values(), points.values(), Equality(has_keyword=False)).differing
@@ -62,7 +62,7 @@ def test_a_snapshot_taken_amid_writes_is_never_found_wrong(long_ago, before, aft
 
 
 @given(acts, acts, st.randoms(use_true_random=False))
-def test_a_damaged_point_that_nobody_wrote_since_is_always_found(long_ago, later, chance: random.Random) -> None:
+def test_damage_of_unchanged_point_is_found(long_ago, later, chance: random.Random) -> None:
     points: Points = {}
     run(points, [("store", 0), *long_ago], 1000)
     copy = {id_: dict(point) for id_, point in points.items()}
@@ -77,7 +77,7 @@ def test_a_damaged_point_that_nobody_wrote_since_is_always_found(long_ago, later
 
 
 @given(acts, acts, st.randoms(use_true_random=False))
-def test_a_lost_point_that_nobody_wrote_since_is_always_missed(long_ago, later, chance: random.Random) -> None:
+def test_loss_of_unchanged_point_is_found(long_ago, later, chance: random.Random) -> None:
     points: Points = {}
     run(points, [("store", 0), *long_ago], 1000)
     lost = chance.choice(sorted(points))

@@ -1,7 +1,6 @@
-"""A model of how memories are written: writers, deletions and sweeps that step one engine call at a time and die.
+"""Model of writes to memories: writers, deletions and sweeps that advance one engine call at a time and may die.
 
-Whatever the order of their steps and wherever they stop, there is never a second newest version, and once the sweep has
-been there is one unbroken chain in which every stored version is, once.
+Invariant: there are never two heads. After a sweep, one unbroken chain contains every stored version once.
 """
 
 from collections import Counter
@@ -34,14 +33,14 @@ VECTOR = [1.0] * SIZE
 
 
 class Writing(SteppingMachine):
-    """One identity (`fact` of the key k) and one chain by id (`note`) under writers, deletions, crashes and sweeps."""
+    """One identity (`fact` with key k) and one chain by id (`note`) under writers, deletions, crashes and sweeps."""
 
     def __init__(self) -> None:
         self.store = PointMemory(lists_by_id=False)
         ranking = replace(EVERYTHING, types=TYPES)
         super().__init__(replace(settings_of("model", ranking=ranking), deduplicate=True), self.store)
         self.ended: list[Process] = []
-        self.said = self.unkeyed = 0
+        self.counter = self.unkeyed = 0
         self.may_be_deleted: set[str] = set()
         self.requests: dict[str, set[str]] = {"first note": {""}}
         self.run(self.world.add("first note", type="note", vector=VECTOR))
@@ -54,7 +53,7 @@ class Writing(SteppingMachine):
         self.ended.append(process)
 
     def rows(self, type_: str) -> list[Json]:
-        """Return what is no tombstone."""
+        """Return the rows that are not tombstones."""
         return [row for row in self.store.payloads.values() if row["type"] == type_ and TOMBSTONE_KEY not in row]
 
     def heads(self, type_: str) -> list[Json]:
@@ -63,10 +62,10 @@ class Writing(SteppingMachine):
     @precondition(lambda self: self.has_room)
     @rule(is_keyed=st.booleans(), author=st.sampled_from(["a", "b"]), again=st.booleans())
     def write_by_key(self, is_keyed: bool, author: str, again: bool) -> None:
-        self.said += not again
+        self.counter += not again
         self.unkeyed += not is_keyed
-        content = f"v{self.said}"
-        key = f"i{self.said}{author}" if is_keyed else None
+        content = f"v{self.counter}"
+        key = f"i{self.counter}{author}" if is_keyed else None
         self.requests.setdefault(content, set()).add(key or f"request {self.unkeyed}")
         memory = KEYED | {"author": author, "idempotency_key": key, "vector": VECTOR}
         self.start(lambda world: world.try_add(content, **memory), content)
@@ -75,8 +74,8 @@ class Writing(SteppingMachine):
     @rule()
     def write_by_id(self) -> None:
         (head,) = self.heads("note")
-        self.said += 1
-        content = f"v{self.said}"
+        self.counter += 1
+        content = f"v{self.counter}"
         self.requests[content] = {""}
         self.start(lambda world: world.try_add(content, type="note", supersedes=head["id"], vector=VECTOR), content)
 
@@ -90,13 +89,13 @@ class Writing(SteppingMachine):
 
     @precondition(lambda self: self.has_room and self.earlier())
     @rule(choice=st.integers(0, 20))
-    def take_out(self, choice: int) -> None:
-        """Remove an earlier version, as the cleanup of chains that grew too long does."""
+    def remove_earlier(self, choice: int) -> None:
+        """Remove an earlier version, like the cleanup of long chains."""
         rows = self.earlier()
         row = deepcopy(rows[choice % len(rows)])
         self.may_be_deleted.add(row["id"])
-        going = RemovalBatch(((row, RemovalReason.CHAIN),))
-        self.start(lambda world: Cleanup(world.clock, min_rest_s=0).remove_units(world.agent, [going]))
+        batch = RemovalBatch(((row, RemovalReason.CHAIN),))
+        self.start(lambda world: Cleanup(world.clock, min_rest_s=0).remove_units(world.agent, [batch]))
 
     def earlier(self) -> list[Json]:
         return [row for row in self.rows("fact") + self.rows("note") if row.get("supersededById")]
@@ -118,13 +117,13 @@ class Writing(SteppingMachine):
         self.kill(choice)
 
     @invariant()
-    def there_is_one_newest_version_at_most(self) -> None:
+    def at_most_one_head(self) -> None:
         for type_ in ("fact", "note"):
             assert len(self.heads(type_)) <= 1, self.heads(type_)
 
     def end(self) -> None:
-        """Let everybody come to his end, sweep, and look at what there is."""
-        self.finish_all(self.there_is_one_newest_version_at_most)
+        """Complete all processes, sweep, and check the result."""
+        self.finish_all(self.at_most_one_head)
         for _ in range(2):
             self.world.clock.move(ms=SWEEP_AFTER_MS + 1)
             self.run(chains.sweep(self.world.agent))

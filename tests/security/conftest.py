@@ -1,7 +1,7 @@
-"""Operator and API as shipped, for each module; tenants for each test. docs/security.md names what these tests prove.
+"""Fixtures: operator and API as shipped, for each module; tenants for each test. docs/security.md names these tests.
 
-`infra` is the platform's namespace, with the only Qdrant key; `alpha` and `beta` are tenants whose names no other test
-has, nor the `slug`. A test that shows what even a status in the tenant's hands does not give takes the parameter:
+`infra` is the platform's namespace, with the only Qdrant key. `alpha` and `beta` are tenants with unique names, like
+`slug`. A test that also covers tenants who may write statuses takes the parameter:
 
     @pytest.mark.parametrize("rights", BOTH)
     def test_something(infra, alpha, beta, slug): ...
@@ -18,7 +18,7 @@ from tests.support.cluster.tenants import Platform, Rights, Tenant, create_infra
 from tests.support.cluster.workspace import Workspace
 from tests.support.web.s3_server import storage
 
-# `qdrant_url` is a server without a key: one that a tenant runs itself.
+# `qdrant_url` is a server without a key, as a tenant may run one.
 __all__ = ["cleared", "control_plane", "qdrant_url", "storage"]
 
 
@@ -39,7 +39,7 @@ def infra(platform: Platform) -> Iterator[Workspace]:
 
 @pytest.fixture
 def rights() -> Rights:
-    """What the tenants have in their own namespace."""
+    """Rights of the tenants in their own namespace."""
     return "edit"
 
 
@@ -53,7 +53,7 @@ def alpha(platform: Platform, infra: Workspace, rights: Rights) -> Iterator[Tena
 
 @pytest.fixture
 def beta(platform: Platform, infra: Workspace, rights: Rights) -> Iterator[Tenant]:
-    """Another tenant."""
+    """A second tenant."""
     made = Tenant.create(platform, "beta", rights)
     yield made
     made.close()
@@ -61,5 +61,5 @@ def beta(platform: Platform, infra: Workspace, rights: Rights) -> Iterator[Tenan
 
 @pytest.fixture
 def slug() -> str:
-    """An agent's name that no other test uses."""
+    """Agent name that is unique to the test."""
     return f"support-bot-{uuid.uuid4().hex[:8]}"

@@ -1,8 +1,8 @@
-"""Nothing that callers say, and no key, is in what operator and API tell of a whole run of requests: logs, events,
-status, metadata, metrics, traces, and errors.
+"""No content of callers and no key appears in the outputs of operator and API during all requests.
 
-Canaries are in every place, on real parts under the shipped rights, logging JSON at level debug: all requests, good and
-bad ones, callers whom nobody knows, and servers that refuse and repeat what they were sent.
+Outputs are logs, events, statuses, metadata, metrics, traces and errors. Canaries are in every input, on real parts
+with the shipped rights, with JSON logs at level debug: valid and invalid requests, unknown callers, and servers that
+fail and repeat their input.
 """
 
 import json
@@ -26,13 +26,13 @@ from tests.support.cluster.controlplane import ControlPlane
 
 @pytest.fixture(scope="module")
 def scene(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    """The run, and what it left."""
+    """The run and its outputs."""
     with running_scene(control_plane, tmp_path_factory.mktemp("canary"), perform) as made:
         yield made
 
 
 def perform(scene: Scene) -> None:
-    """Make every request."""
+    """Send every request."""
     alpha, canaries = scene.alpha, scene.canaries
     agents = scene.claim(embedding=scene.embedding("embedder"), preset="cognitive"), scene.claim("vectors")
     for name, slug in zip(("memory", "vectors"), agents, strict=True):
@@ -42,19 +42,19 @@ def perform(scene: Scene) -> None:
     conversation = scene.conversation(alpha.bot)
     send_all_requests(conversation, slug, user)
     send_invalid_requests(conversation, slug, user, canaries.vector("vector of a bad request", SIZE + 1))
-    talk_of_vectors(scene, user)
-    look_around(scene, user)
-    show_bad_tokens(scene)
+    send_vectors(scene, user)
+    send_foreign(scene, user)
+    send_bad_tokens(scene)
     send_with_failing_embedder(conversation, slug, user, scene.embedder, EMBEDDER_FAULTS[1:])
     send_with_failing_qdrant(conversation, slug, user, scene.proxy, QDRANT_FAULTS)
     conversation.send(200, "POST", f"/v1/agents/{slug}/forget", json={"user_id": user, "everything": True})
 
 
-def talk_of_vectors(scene: Scene, user: str) -> None:
-    """Store and search by vectors of the callers' own."""
-    alpha, canaries, said = scene.alpha, scene.canaries, CanaryFields(scene.canaries)
+def send_vectors(scene: Scene, user: str) -> None:
+    """Store and search with vectors supplied by callers."""
+    alpha, canaries, fields = scene.alpha, scene.canaries, CanaryFields(scene.canaries)
     at, send = f"/v1/agents/{alpha.namespace}-vectors", scene.conversation(alpha.bot).send
-    memory = {"user_id": user, "content": said.text("beside a vector"), "vector": canaries.vector("vector", SIZE)}
+    memory = {"user_id": user, "content": fields.text("beside a vector"), "vector": canaries.vector("vector", SIZE)}
     send(201, "POST", f"{at}/memories", json=memory)
     send(200, "POST", f"{at}/search", json={"user_id": user, "vector": canaries.vector("vector to search by", SIZE)})
     for size in (SIZE - 1, SIZE + 1):
@@ -69,8 +69,8 @@ def talk_of_vectors(scene: Scene, user: str) -> None:
     del scene.proxy.faults[pattern]
 
 
-def look_around(scene: Scene, user: str) -> None:
-    """Ask for the user's memories as somebody else: another agent's program, and another user of the same."""
+def send_foreign(scene: Scene, user: str) -> None:
+    """Request the user's memories as another agent's program, and as another user of the same agent."""
     alpha, beta = scene.alpha, scene.beta
     at, own = f"/v1/agents/{alpha.namespace}", scene.conversation(alpha.bot)
     (first, *_) = own.send(200, "GET", f"{at}/memories", params={"user_id": user}).json()["results"]
@@ -79,10 +79,10 @@ def look_around(scene: Scene, user: str) -> None:
     send_foreign_requests(own, alpha.namespace, stranger, first["id"], expected=200)
 
 
-def show_bad_tokens(scene: Scene) -> None:
-    """Call with each kind of bad token."""
+def send_bad_tokens(scene: Scene) -> None:
+    """Send each kind of invalid token."""
     account, canaries = scene.alpha.bot.account, scene.canaries
-    shown = (
+    headers_ = (
         f"Bearer {canaries.secret('no token at all')}",
         f"Basic {canaries.secret('password of a caller')}",
         f"Bearer {account.token_for(seconds=-600)}",
@@ -90,29 +90,29 @@ def show_bad_tokens(scene: Scene) -> None:
         f"Bearer {account.forged_by(scene.beta.bot.account)}",
     )
     conversation = scene.conversation(scene.alpha.bot)
-    for header in shown:
+    for header in headers_:
         conversation.send(401, "GET", "/v1/agents", headers={"Authorization": header})
 
 
-def test_the_run_leaves_what_there_is_to_search(scene: Scene) -> None:
-    """Else the others would find nothing in nothing."""
+def test_run_produces_outputs(scene: Scene) -> None:
+    """Otherwise the other tests would search nothing."""
     assert set(scene.evidence) == set(PLACES)
     assert len(scene.canaries.forms) > 150
     assert scene.errors > 100
-    # But for the line that says where it serves, all is JSON.
+    # Except for the line with the API's address, everything is JSON.
     lines = [json.loads(line) for line in scene.evidence["the API's log"].splitlines() if line.startswith("{")]
     assert "debug" in {line["level"] for line in lines}
     assert "agentmemory.agent" in scene.evidence["the traces"]
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_no_canary_is_told(scene: Scene, place: str) -> None:
+def test_output_contains_no_canary(scene: Scene, place: str) -> None:
     leaks = scene.leaks_in(place)
 
     assert not leaks, "\n".join(map(str, leaks))
 
 
-def test_an_error_repeats_nothing_but_the_request(scene: Scene) -> None:
+def test_error_repeats_only_its_own_request(scene: Scene) -> None:
     """To the caller itself, to strangers, and to other users of the same agent."""
     leaks = scene.leaks_in_errors
 

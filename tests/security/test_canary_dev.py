@@ -1,6 +1,7 @@
-"""Nothing that callers say, and no key, is in what `agentmemory dev` tells: text logs at level debug, status, traces.
+"""No content of callers and no key appears in the outputs of `agentmemory dev`: text logs, statuses and traces.
 
-One run with canaries in every place, good requests and bad ones, and servers that fail and repeat what they were sent.
+One run at level debug with canaries in every input, valid and invalid requests, and servers that fail and repeat their
+input.
 """
 
 from collections.abc import Iterator
@@ -32,7 +33,7 @@ SLUG = "bot"
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What the run left."""
+    """Outputs of the run."""
 
     canaries: Canaries
     conversation: Conversation
@@ -117,8 +118,8 @@ def converse(conversation: Conversation, embedder: EchoingEmbedder, proxy: Echoi
     send_with_failing_qdrant(conversation, SLUG, user, proxy, QDRANT_FAULTS)
 
 
-def test_the_run_says_and_leaves_what_there_is_to_search(run: Run) -> None:
-    """Else the others would find nothing in nothing."""
+def test_run_produces_outputs(run: Run) -> None:
+    """Otherwise the other tests would search nothing."""
     assert len(run.canaries.forms) > 100
     assert run.conversation.errors > 60
     assert "POST /v1/agents/bot/memories 201" in run.evidence["the log"]
@@ -129,9 +130,9 @@ def test_the_run_says_and_leaves_what_there_is_to_search(run: Run) -> None:
 
 
 @pytest.mark.parametrize("place", ["the log", "Qdrant's log", "the metrics", "the traces", "the status"])
-def test_no_canary_is_told(run: Run, place: str) -> None:
+def test_output_contains_no_canary(run: Run, place: str) -> None:
     assert not [str(leak) for leak in run.canaries.find_leaks(run.evidence[place], place)]
 
 
-def test_an_error_repeats_nothing_but_the_request(run: Run) -> None:
+def test_error_repeats_only_its_own_request(run: Run) -> None:
     assert not run.conversation.leaks, "\n".join(map(str, run.conversation.leaks))

@@ -1,7 +1,8 @@
-"""Nothing that is remembered, and no key, is in what operator and API tell of passes: snapshots into object storage, a
-restore, rebuilds; servers that are away, that refuse a key, or that refuse and repeat what they were sent.
+"""No stored content and no key appears in the outputs of operator and API during passes.
 
-Canaries are in every Secret and memory, on real parts under the shipped rights, logging JSON at level debug.
+Passes are snapshots into object storage, a restore and rebuilds, with servers that are unavailable, reject a key, or
+fail and repeat their input. Canaries are in every Secret and memory, on real parts with the shipped rights, with JSON
+logs at level debug.
 """
 
 import json
@@ -21,21 +22,21 @@ from tests.support.spec.documents import Document
 from tests.support.web.http_server import serve
 
 SHARED: Document = {"preset": "cognitive", "changePolicy": "Apply"}
-# Agents that are rebuilt: one with success; of one the service refuses each text, of one Qdrant takes no memory.
+# Rebuilt agents: one succeeds, the service rejects the texts of one, Qdrant rejects the memories of one.
 REBUILT = ("moved", "refused", "unwritten")
 
 
 @pytest.fixture(scope="module")
 def scene(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    """The run, and what it left."""
+    """The run and its outputs."""
     broken = EchoingEmbedder(SIZE)
 
     def perform(scene: Scene) -> None:
         prepare(scene)
-        begin_rebuilds(scene, broken_url, broken)
-        keep_and_restore(scene)
+        start_rebuilds(scene, broken_url, broken)
+        snapshot_and_restore(scene)
         break_passes(scene)
-        call_in_vain(scene)
+        call_broken_agents(scene)
         wait_for_rebuilds(scene, broken)
 
     folder = tmp_path_factory.mktemp("canary")
@@ -44,7 +45,7 @@ def scene(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory)
 
 
 def prepare(scene: Scene) -> None:
-    """Make agents: good ones, and of each kind that fails."""
+    """Create agents: valid ones, and one for each kind of failure."""
     canaries = scene.canaries
     wrong = {"access-key-id": canaries.secret("wrong id"), "secret-access-key": canaries.secret("wrong storage key")}
     scene.secret(scene.alpha.admin_workspace, "s3-wrong", **wrong)
@@ -58,7 +59,7 @@ def prepare(scene: Scene) -> None:
 
 
 def prepare_broken(scene: Scene) -> None:
-    """Make what can never work: each tells its reason."""
+    """Create objects that cannot work; each reports its reason."""
     infra, canaries = scene.infra, scene.canaries
     for name, form in BAD_KEYS.items():
         value = form.format(canaries.secret(f"a key that is {name}"))
@@ -81,11 +82,11 @@ def prepare_broken(scene: Scene) -> None:
     scene.alpha.apply("MemoryRestore", "signed", {"target": {"name": "tripped"}, "source": source})
 
 
-def begin_rebuilds(scene: Scene, broken_url: str, broken: EchoingEmbedder) -> None:
-    """Store a memory of each agent that is rebuilt, and ask for another model."""
-    said, conversation = CanaryFields(scene.canaries), scene.conversation(scene.alpha.bot)
+def start_rebuilds(scene: Scene, broken_url: str, broken: EchoingEmbedder) -> None:
+    """Store a memory of each rebuilt agent, and request another model."""
+    fields, conversation = CanaryFields(scene.canaries), scene.conversation(scene.alpha.bot)
     for name in REBUILT:
-        memory = said.memory(said.text(f"user of the rebuild {name}"), f"carried: {name}")
+        memory = fields.memory(fields.text(f"user of the rebuild {name}"), f"carried: {name}")
         conversation.send(201, "POST", f"/v1/agents/{scene.alpha.namespace}-{name}/memories", json=memory)
     broken.failure = openai_error(400)
     scene.proxy.faults[writes_of_a_rebuild(scene)] = qdrant_error(400)
@@ -95,13 +96,13 @@ def begin_rebuilds(scene: Scene, broken_url: str, broken: EchoingEmbedder) -> No
 
 
 def writes_of_a_rebuild(scene: Scene) -> str:
-    """Return what the calls match that write into the collection which the agent `unwritten` is rebuilt as."""
+    """Return the pattern of writes into the target collection of the agent `unwritten`."""
     points = points_path_pattern(f"{scene.alpha.namespace}-unwritten", "2")
     return f"PUT .*{points}$|POST .*{points}/batch$"
 
 
 def wait_for_rebuilds(scene: Scene, broken: EchoingEmbedder) -> None:
-    """Wait until one has moved, and the others were refused."""
+    """Wait until one rebuild has moved, and the others are rejected."""
     alpha, pattern = scene.alpha, writes_of_a_rebuild(scene)
     wait_until(lambda: broken.failure_count, seconds=20, what="the refusal of a text")
     wait_until(lambda: scene.proxy.answered[pattern], seconds=20, what="the refusal of a memory")
@@ -113,10 +114,10 @@ def wait_for_rebuilds(scene: Scene, broken: EchoingEmbedder) -> None:
     wait_until(is_moved, seconds=40, what="the rebuilt collection")
 
 
-def keep_and_restore(scene: Scene) -> None:
-    """Make a snapshot and its copy, and one whose copy is refused; bring the first back."""
-    alpha, said = scene.alpha, CanaryFields(scene.canaries)
-    memory = said.memory(said.text("user"), "kept")
+def snapshot_and_restore(scene: Scene) -> None:
+    """Take a snapshot with its copy, and one whose copy is rejected; restore the first."""
+    alpha, fields = scene.alpha, CanaryFields(scene.canaries)
+    memory = fields.memory(fields.text("user"), "kept")
     scene.conversation(alpha.bot).send(201, "POST", f"/v1/agents/{alpha.namespace}/memories", json=memory)
     alpha.apply("MemorySnapshot", "kept", {"agentMemoryRef": {"name": AGENT}})
     alpha.apply("MemorySnapshot", "refused", {"agentMemoryRef": {"name": "vectors"}})
@@ -125,43 +126,49 @@ def keep_and_restore(scene: Scene) -> None:
     alpha.wait_condition("Succeeded", "True/Restored", name="back", of="MemoryRestore", seconds=30)
 
 
-def call_in_vain(scene: Scene) -> None:
-    """Call agents whose keys are wrong, and whose server is away."""
-    conversation, said = scene.conversation(scene.alpha.bot), CanaryFields(scene.canaries)
+def call_broken_agents(scene: Scene) -> None:
+    """Call agents with wrong keys, or with an unavailable server."""
+    conversation, fields = scene.conversation(scene.alpha.bot), CanaryFields(scene.canaries)
     for name in (*(f"{how}-{key}" for how in ("on", "by") for key in BAD_KEYS), "on-away"):
-        memory = said.memory(said.text(f"user of {name}"), f"of {name}")
-        # What is embedded by callers needs a vector.
+        memory = fields.memory(fields.text(f"user of {name}"), f"of {name}")
+        # Callers supply the vectors of this agent.
         memory |= {"vector": scene.canaries.vector(f"vector for {name}", SIZE)} if name.startswith("on-") else {}
         at = f"/v1/agents/{scene.alpha.namespace}-{name}"
-        # The service here takes any key that can be sent.
+        # This service accepts any key that can be sent.
         conversation.send(range(200 if name.startswith("by-") else 400, 600), "POST", f"{at}/memories", json=memory)
 
 
 def break_passes(scene: Scene) -> None:
-    """Let Qdrant refuse what the operator asks of two collections, and repeat it."""
+    """Make Qdrant reject the operator's calls for two collections, and repeat their input."""
     alpha, proxy = scene.alpha, scene.proxy
     faults = {"vectors": qdrant_error(400), "tripped": qdrant_error(500)}
     for name, fault in faults.items():
         proxy.faults[rf"/collections/agent_memory_{alpha.namespace}-{name}"] = fault
         alpha.annotate(name, reconcile_requested_at="now")
     for name in faults:
-        wait_until(lambda name=name: not is_in_order(alpha, name), seconds=20, what=f"a pass over {name} that fails")
+        wait_until(lambda name=name: not is_serving(alpha, name), seconds=20, what=f"a pass over {name} that fails")
     for name in faults:
         del proxy.faults[rf"/collections/agent_memory_{alpha.namespace}-{name}"]
 
 
-def is_in_order(tenant: Tenant, name: str) -> bool:
+def is_serving(tenant: Tenant, name: str) -> bool:
     return conditions_of(tenant.read("AgentMemory", name)).get("Ready") == "True/Serving"
 
 
-def test_the_run_leaves_what_there_is_to_search(scene: Scene) -> None:
-    """Else the others would find nothing in nothing."""
+def test_run_produces_outputs(scene: Scene) -> None:
+    """Otherwise the other tests would search nothing."""
 
     assert set(scene.evidence) == set(PLACES)
     objects = [json.loads(line) for line in scene.evidence["objects"].splitlines()]
-    told = {name for item in objects for name in conditions_of(item).values()}
-    assert told >= {"True/Serving", "True/Verified", "True/Restored", "False/QdrantUnavailable", "False/QdrantRejected"}
-    # A key with a line's end is told as what it is: no pass fails over it, and nothing is tried again and again.
+    reasons = {name for item in objects for name in conditions_of(item).values()}
+    assert reasons >= {
+        "True/Serving",
+        "True/Verified",
+        "True/Restored",
+        "False/QdrantUnavailable",
+        "False/QdrantRejected",
+    }
+    # A key with a line break is reported as such: no pass fails because of it, and nothing is retried endlessly.
     assert {
         name for item in objects if item["metadata"]["name"] == "broken" for name in conditions_of(item).values()
     } >= {"True/SecretNotUsable"}
@@ -173,13 +180,13 @@ def test_the_run_leaves_what_there_is_to_search(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_no_canary_is_told(scene: Scene, place: str) -> None:
+def test_output_contains_no_canary(scene: Scene, place: str) -> None:
     leaks = scene.leaks_in(place)
 
     assert not leaks, "\n".join(map(str, leaks))
 
 
-def test_an_error_repeats_nothing_but_the_request(scene: Scene) -> None:
+def test_error_repeats_only_its_own_request(scene: Scene) -> None:
     leaks = scene.leaks_in_errors
 
     assert not leaks, "\n".join(map(str, leaks))

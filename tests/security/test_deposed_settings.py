@@ -1,7 +1,8 @@
-"""Who was taken out of `spec.access` is out, though the object is wrong elsewhere and its last settings go on.
+"""A subject removed from `spec.access` loses access although the spec is invalid elsewhere and the last settings stay
+active.
 
-The API server's definition is one that knows no rules here, as another version's may not know ours: so it lets through
-what the operator and the API refuse.
+The CRD has no validation rules here, as that of another version may lack ours: the API server accepts objects that
+operator and API reject.
 """
 
 from collections.abc import Iterator
@@ -29,7 +30,7 @@ SEEN_WITHIN_S = 5.0
 
 @pytest.fixture(scope="module")
 def lenient(control_plane: ControlPlane) -> Iterator[None]:
-    """The definition of AgentMemory without a rule about its spec."""
+    """Remove the validation rules of the AgentMemory CRD."""
     original = control_plane.http.get(DEFINITION).raise_for_status().json()
     changed = control_plane.http.get(DEFINITION).json()
     for version in changed["spec"]["versions"]:
@@ -47,7 +48,7 @@ def lenient(control_plane: ControlPlane) -> Iterator[None]:
 def api(
     control_plane: ControlPlane, lenient: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Program, httpx.Client]]:
-    """Operator and API as they run, with ServiceAccounts checked."""
+    """Operator and API with authentication by ServiceAccounts."""
     folder = tmp_path_factory.mktemp("deposed")
     with running(start_operator(control_plane, folder)) as operator:
         program, url = start_api(control_plane, folder, auth="kubernetes")
@@ -58,7 +59,7 @@ def api(
 
 @dataclass(frozen=True, slots=True)
 class SharedAgent:
-    """One agent and three who may call it."""
+    """One agent and three accounts."""
 
     api: httpx.Client
     log: Program
@@ -67,27 +68,27 @@ class SharedAgent:
     tokens: dict[str, str]
 
     def search(self, name: str) -> int:
-        """Return how a search is answered."""
+        """Return the status of a search."""
         return self._send("POST", "search", name, {"user_id": "u", "vector": VECTOR})
 
     def store(self, name: str) -> int:
-        """Return how a memory is answered."""
+        """Return the status of storing a memory."""
         return self._send("POST", "memories", name, {"user_id": "u", "content": "c", "vector": VECTOR})
 
     def forget(self, name: str) -> int:
-        """Return how a dry run of the destroying request is answered."""
+        """Return the status of a dry run of forget."""
         return self._send("POST", "forget", name, {"user_id": "u", "everything": True, "dry_run": True})
 
-    def standing(self) -> dict[str, tuple[int, int, int]]:
-        """Return how everybody's reading, writing and destroying is answered."""
+    def statuses(self) -> dict[str, tuple[int, int, int]]:
+        """Return the statuses of reading, writing and forgetting by account."""
         return {name: (self.search(name), self.store(name), self.forget(name)) for name in self.tokens}
 
-    def wait(self, **standing: tuple[int, int, int]) -> None:
-        """Wait until everybody is answered so."""
+    def wait(self, **statuses: tuple[int, int, int]) -> None:
+        """Wait until all accounts have these statuses."""
         try:
-            wait_until(lambda: self.standing() == standing, seconds=SEEN_WITHIN_S, what="the standing")
+            wait_until(lambda: self.statuses() == statuses, seconds=SEEN_WITHIN_S, what="the standing")
         except AssertionError as exc:
-            raise AssertionError(f"{exc}; {self.standing()}; {self.log.log[-600:]}") from exc
+            raise AssertionError(f"{exc}; {self.statuses()}; {self.log.log[-600:]}") from exc
 
     def subject(self, name: str, *verbs: str) -> dict[str, Any]:
         return self.accounts[name].subject(*verbs)
@@ -98,16 +99,16 @@ class SharedAgent:
         found = self.workspace.control_plane.http.get(path).json() | {"spec": spec}
         self.workspace.control_plane.http.put(path, json=found).raise_for_status()
 
-    def told(self, wanted: str) -> None:
-        """Wait until condition and log say it."""
+    def wait_reported(self, expected: str) -> None:
+        """Wait until the condition and the log contain a text."""
 
-        def is_told() -> bool:
+        def is_reported() -> bool:
             conditions = self.workspace.status()["conditions"]
-            return any(item["reason"] == "InvalidSpec" and wanted in item["message"] for item in conditions)
+            return any(item["reason"] == "InvalidSpec" and expected in item["message"] for item in conditions)
 
-        wait_until(is_told, seconds=SEEN_WITHIN_S, what=wanted)
+        wait_until(is_reported, seconds=SEEN_WITHIN_S, what=expected)
         assert f"AgentMemory {self.workspace.namespace}/{AGENT} is not valid" in self.log.log
-        assert wanted in self.log.log
+        assert expected in self.log.log
 
     def _send(self, method: str, path: str, name: str, body: dict[str, Any]) -> int:
         headers = {"Authorization": f"Bearer {self.tokens[name]}"}
@@ -132,11 +133,11 @@ def site(api: tuple[Program, httpx.Client], control_plane: ControlPlane, qdrant_
     workspace.clean()
 
 
-def test_who_is_taken_out_in_the_edit_with_the_typo_is_out(site: SharedAgent) -> None:
-    """Those whom the same edit names go on with the settings that were valid last, and late comers come in."""
+def test_removal_in_invalid_edit_takes_effect(site: SharedAgent) -> None:
+    """The remaining subjects keep access with the last valid settings, and new ones gain access."""
     site.workspace.patch(access={"subjects": [site.subject("boss", "read", "write", "admin")]}, **TYPO)
     site.wait(boss=ALL, bot=NONE, late=NONE)
-    site.told("the API uses the last valid settings and the current spec.access")
+    site.wait_reported("the API uses the last valid settings and the current spec.access")
     access = site.workspace.status()["access"]
     assert (access["readers"], access["writers"]) == (1, 1)
 
@@ -144,11 +145,11 @@ def test_who_is_taken_out_in_the_edit_with_the_typo_is_out(site: SharedAgent) ->
     site.wait(boss=READS, bot=NONE, late=READS)
 
 
-def test_access_that_cannot_be_read_lets_nobody_in_until_it_can(site: SharedAgent) -> None:
+def test_invalid_access_rejects_all_until_valid(site: SharedAgent) -> None:
     wrong = site.subject("boss", "read", "write", "admin") | {"verbs": ["read", "write", "amdin"]}
     site.workspace.patch(access={"subjects": [wrong, site.subject("bot", "read")]})
     site.wait(boss=NONE, bot=NONE, late=NONE)
-    site.told("the API rejects every caller")
+    site.wait_reported("the API rejects every caller")
     access = site.workspace.status()["access"]
     assert (access["readers"], access["writers"]) == (0, 0)
 

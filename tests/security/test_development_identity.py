@@ -1,4 +1,4 @@
-"""Whose collections are in development: an id in the data folder, on a server that others may share too."""
+"""Ownership of collections in development: an id in the data folder, on a server that may be shared."""
 
 import os
 import pathlib
@@ -35,8 +35,8 @@ VECTOR = [1.0] * 8
 
 
 @dataclass(slots=True)
-class Started:
-    """A stack that runs."""
+class Stack:
+    """Running stack."""
 
     program: Program
     api: httpx.Client
@@ -54,7 +54,7 @@ class Started:
         return sorted(memory["content"] for memory in listed["results"])
 
     def owners(self) -> dict[str, str]:
-        """Return whose each collection is: clusterId by name."""
+        """Return the clusterId of each collection."""
         names = [item["name"] for item in self.qdrant.get("/collections").json()["result"]["collections"]]
         return {name: self._marker(name).get("clusterId", "") for name in names}
 
@@ -65,7 +65,7 @@ class Started:
 
 
 class Home:
-    """A person's folders: manifests of one agent, and data."""
+    """Folders of one developer: manifests of one agent, and data."""
 
     def __init__(self, path: pathlib.Path) -> None:
         self.path, self.manifests, self.data = path, path / "manifests", path / "data"
@@ -81,14 +81,14 @@ class Home:
         return self.file.read_text().strip()
 
     @contextmanager
-    def dev(self, *more: str, **environment: str) -> Iterator[Started]:
+    def dev(self, *more: str, **environment: str) -> Iterator[Stack]:
         """Run `agentmemory dev`."""
         options = ("--manifests", str(self.manifests), "--data", str(self.data), "--port", "0", *more)
         program = Program(self.path / "dev.log", *AGENTMEMORY, "dev", *options, **environment)
         with running(program), ExitStack() as stack:
             api, qdrant = (program.wait_for(rf"{name} (http://\S+)")[1] for name in ("API", "Qdrant"))
             clients = [stack.enter_context(httpx.Client(base_url=url, timeout=30)) for url in (api, qdrant)]
-            yield Started(program, *clients)
+            yield Stack(program, *clients)
             program.stop()
 
     @contextmanager
@@ -100,7 +100,7 @@ class Home:
             yield program, client
 
     def run(self, *arguments: str) -> str:
-        """Run a command on the folder; return what it printed."""
+        """Run a command on the folder; return its output."""
         done = CliRunner().invoke(command_line(open_jobs=open_jobs), [*arguments, "--manifests", str(self.manifests)])
         assert done.exit_code == 0, done.output
         return done.output
@@ -112,9 +112,9 @@ def home(tmp_path: pathlib.Path) -> Home:
 
 
 class TestSharedServer:
-    """Two people with the same manifests and one Qdrant."""
+    """Two developers with the same manifests and one Qdrant."""
 
-    def test_the_second_is_refused_and_serves_nothing(self, tmp_path: pathlib.Path) -> None:
+    def test_second_developer_is_refused(self, tmp_path: pathlib.Path) -> None:
         ada, bob = Home(tmp_path / "ada"), Home(tmp_path / "bob")
         with dev_qdrant(tmp_path / "qdrant") as url:
             with ada.dev("--qdrant", url) as stack:
@@ -130,7 +130,7 @@ class TestSharedServer:
         assert set(owners.values()) == {ada.id}
         assert ada.id != bob.id
 
-    def test_an_api_on_files_serves_the_collections_of_its_own_data_folder(self, tmp_path: pathlib.Path) -> None:
+    def test_api_serves_collections_of_its_data_folder(self, tmp_path: pathlib.Path) -> None:
         ada, bob = Home(tmp_path / "ada"), Home(tmp_path / "bob")
         with dev_qdrant(tmp_path / "qdrant") as url:
             with ada.dev("--qdrant", url) as stack:
@@ -146,7 +146,7 @@ class TestSharedServer:
                 assert client.get(AGENT).status_code == 503
                 bob.data.mkdir()
                 bob.file.write_text("somebody-else\n")
-                # Asked again, it is known: and the collection is another's.
+                # On the next read the id is known, and the collection belongs to another id.
                 wait_until(lambda: client.get("/readyz").status_code == 200, seconds=30, what="readiness")
                 answer = client.get(AGENT)
 
@@ -155,7 +155,7 @@ class TestSharedServer:
 
 
 @pytest.mark.parametrize("secret", ["", "development"], ids=["none", "token"])
-def test_a_user_token_outlives_a_start_and_opens_its_user_alone(home: Home, secret: str) -> None:
+def test_user_token_survives_restart_for_its_user_only(home: Home, secret: str) -> None:
     mode = {"AGENTMEMORY_AUTH": "token", "AGENTMEMORY_TOKEN": secret} if secret else {}
     trusted = {"Authorization": f"Bearer {secret}"} if secret else {}
     with home.dev(**mode) as stack:
@@ -181,9 +181,9 @@ def test_a_user_token_outlives_a_start_and_opens_its_user_alone(home: Home, secr
 
 
 class TestFile:
-    """The id is whole or not there, and nobody's but the owner's to read."""
+    """The id file is complete or missing, and readable by its owner only."""
 
-    def test_lost_it_leaves_the_collections_alone_and_the_start_says_what_to_write(self, home: Home) -> None:
+    def test_lost_id_leaves_collections_and_names_remedy(self, home: Home) -> None:
         with home.dev() as stack:
             stack.wait_served()
             stack.store("kept")
@@ -191,20 +191,20 @@ class TestFile:
         home.file.unlink()
 
         with home.dev() as stack:
-            said = stack.program.wait_for("write (.+) into the file cluster-id")[1]
+            printed_id = stack.program.wait_for("write (.+) into the file cluster-id")[1]
             stack.program.wait_for("CollectionNotOwned")
             refused, owners = stack.api.get(AGENT).status_code, stack.owners()
-        home.file.write_text(said)
+        home.file.write_text(printed_id)
         with home.dev() as stack:
             stack.wait_served()
             kept = stack.contents()
 
-        assert (said, refused, set(owners.values()), kept) == (before, 503, {before}, ["kept"])
+        assert (printed_id, refused, set(owners.values()), kept) == (before, 503, {before}, ["kept"])
 
     @pytest.mark.parametrize(
         "content", [b"", b"\xff\xfe\x00", b"two words", b"x" * 5000], ids=lambda content: content[:8]
     )
-    def test_corrupted_it_ends_the_start_with_the_way_out(self, home: Home, content: bytes) -> None:
+    def test_corrupt_id_fails_start_with_remedy(self, home: Home, content: bytes) -> None:
         home.data.mkdir()
         home.file.write_bytes(content)
 
@@ -214,7 +214,7 @@ class TestFile:
         assert "cluster-id contains no ID: restore the one" in done.stderr
         assert home.file.read_bytes() == content
 
-    def test_a_disk_without_room_ends_the_start_with_the_way_out_and_leaves_no_half_of_it(self, home: Home) -> None:
+    def test_full_disk_fails_start_without_partial_file(self, home: Home) -> None:
         done = start(home, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)))
 
         assert done.returncode == 1
@@ -224,20 +224,20 @@ class TestFile:
         with home.dev("--qdrant", "http://127.0.0.1:9"):
             assert home.id
 
-    def test_several_first_starts_at_once_agree(self, home: Home) -> None:
+    def test_concurrent_first_starts_agree(self, home: Home) -> None:
         code = (
             "import sys, pathlib; from agentmemory_operator.adapters.folder.cluster_id import keep_cluster_id as keep"
         )
         command = [sys.executable, "-c", f"{code}; print(keep(pathlib.Path(sys.argv[1])))", str(home.data)]
         with ThreadPoolExecutor(8) as pool:
             runs = [pool.submit(subprocess.run, command, capture_output=True, text=True, cwd=ROOT) for _ in range(8)]
-            said = {run.result().stdout.strip() for run in runs}
+            ids = {run.result().stdout.strip() for run in runs}
 
-        assert said == {home.id}
+        assert ids == {home.id}
 
 
 def start(home: Home, **how: Any) -> subprocess.CompletedProcess[str]:
-    """Start the stack on a server of one's own, and wait for its end."""
+    """Start the stack on an unreachable server, and wait for its end."""
     options = ["--manifests", str(home.manifests), "--data", str(home.data), "--port", "0"]
     command = [*AGENTMEMORY, "dev", *options, "--qdrant", "http://127.0.0.1:9"]
     environment = clean_environment() | {"PYTHONDONTWRITEBYTECODE": "1", "HOME": os.environ.get("HOME", "/")}

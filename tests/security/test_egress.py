@@ -1,4 +1,4 @@
-"""A tenant writes the addresses: nothing of another's is reached, no redirect followed, no answer is too large."""
+"""Outgoing connections to addresses written by tenants: no forbidden host, no redirect, no oversized response."""
 
 import asyncio
 import base64
@@ -52,7 +52,7 @@ PACKAGE = ROOT / "operator" / "agentmemory_operator"
 KEY = "s3cr3t-key-4711"
 TEXT = "the user's PIN is 4711"
 TURNS = 10
-# Some tests have the product wait for nothing.
+# Some tests replace `asyncio.sleep`.
 TURN = asyncio.sleep
 
 Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
@@ -60,10 +60,10 @@ Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
 @dataclass(slots=True)
 class Listener:
-    """A server of a few lines that writes down what it is sent.
+    """Small server that records its requests.
 
     Attributes:
-        answer: writes what it answers each request.
+        answer: Writes the response to each request.
     """
 
     answer: Answer
@@ -95,8 +95,8 @@ async def listening(answer: Answer, *, host: str = "127.0.0.1") -> AsyncIterator
         yield listener
     finally:
         server.close()
-        # An answer that no client takes to its end would outlive the loop; a connection that was just accepted has its
-        # writer after some turns of it.
+        # A response that the client does not read would outlive the loop. A connection that was just accepted gets its
+        # writer after some turns of the loop.
         for _ in range(TURNS):
             for writer in listener.writers:
                 writer.transport.abort()
@@ -104,7 +104,7 @@ async def listening(answer: Answer, *, host: str = "127.0.0.1") -> AsyncIterator
 
 
 def answering(status: int, body: bytes = b"", *headers: str) -> Answer:
-    """Return what answers each request so."""
+    """Build a handler that sends this response to each request."""
 
     async def answer(writer: asyncio.StreamWriter) -> None:
         lines = [f"HTTP/1.1 {status} x", f"Content-Length: {len(body)}", "Connection: close", *headers, "", ""]
@@ -165,7 +165,7 @@ async def download_snapshot(url: str, egress: Egress = DEFAULT_EGRESS) -> None:
 
 
 async def ask_nodes(url: str, egress: Egress = DEFAULT_EGRESS) -> None:
-    """The node alone has the address; nobody asks the cluster's."""
+    """Only the node has the address; the cluster's is not used."""
     store = QdrantShardSnapshots("http://127.0.0.1:9", (url,), api_key=KEY, egress=egress)
     try:
         await store._replicas.describe_inactive("a")
@@ -232,7 +232,7 @@ EVERY_CLIENT = pytest.mark.parametrize("ask", CLIENTS, ids=lambda ask: ask.__nam
 
 
 def pairs(clients: Sequence[Any], values: Sequence[Any]) -> list[tuple[Any, Any]]:
-    """Return each client with two of the values, and each value with two clients at least."""
+    """Return each client with two of the values, and each value with at least two clients."""
     turns = max(len(clients), len(values))
     of = [(place % len(clients), place % len(values)) for place in range(turns)]
     of += [(place % len(clients), (place + 1) % len(values)) for place in range(turns)]
@@ -240,21 +240,19 @@ def pairs(clients: Sequence[Any], values: Sequence[Any]) -> list[tuple[Any, Any]
 
 
 def named(value: Any) -> str:
-    """Return the name of a client, or the beginning of a value."""
+    """Return the name of a client, or the start of a value."""
     return value.__name__ if callable(value) else repr(value)[:24]
 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nodes that fail are asked again for a moment, not for ten seconds."""
+    """Retry failing nodes for 0.05 s instead of ten seconds."""
     monkeypatch.setattr(nodes.wait_for_views, "__kwdefaults__", {"within_s": 0.05})
 
 
 class TestRedirects:
     @pytest.mark.parametrize(("ask", "status"), pairs(CLIENTS, [301, 302, 303, 307, 308]), ids=named)
-    async def test_nobody_follows_one_with_body_or_key(
-        self, ask: Callable[[str], Awaitable[None]], status: int
-    ) -> None:
+    async def test_is_never_followed(self, ask: Callable[[str], Awaitable[None]], status: int) -> None:
         async with (
             listening(answering(200, b'{"result": {}, "data": []}')) as thief,
             listening(answering(status, b"", f"Location: {thief.url}/loot")) as server,
@@ -266,17 +264,17 @@ class TestRedirects:
         assert len(server.received) == 1
         assert re.search(f"answered {status}|which is not followed", str(raised.value))
 
-    async def test_a_write_that_is_led_elsewhere_was_not_made_and_only_a_person_can_help(self) -> None:
+    async def test_redirected_write_is_rejected_with_remedy(self) -> None:
         async with listening(answering(307, b"", "Location: http://127.0.0.1:9/")) as server:
             with pytest.raises(StoreRejected, match=r"answered 307, .* use the URL of the server itself"):
                 await write_points(server.url)
 
-    async def test_a_storage_that_leads_elsewhere_gets_the_signature_alone(self) -> None:
+    async def test_redirecting_storage_is_rejected(self) -> None:
         async with listening(answering(307, b"", "Location: http://127.0.0.1:9/")) as server:
             with pytest.raises(StorageRejected, match="correct region or endpoint"):
                 await list_bucket(server.url)
 
-    async def test_where_a_file_is_led_on_to_is_told_only_as_a_host(self) -> None:
+    async def test_error_of_redirected_file_hides_the_target(self) -> None:
         async with listening(answering(302, b"", "Location: https://user:pass@a\x1b[31m.example/secret")) as server:
             with pytest.raises(StorageRejected) as raised:
                 await fetch_file(server.url)
@@ -312,7 +310,7 @@ class TestWords:
         ],
         ids=named,
     )
-    async def test_what_is_no_envelope_of_the_service_s_own_is_not_repeated(
+    async def test_unknown_error_body_is_not_repeated(
         self, ask: Callable[[str], Awaitable[None]], status: int, body: bytes, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(asyncio, "sleep", _no_sleep)
@@ -320,30 +318,28 @@ class TestWords:
             try:
                 await ask(server.url)
             except AgentMemoryError as exc:
-                said = str(exc)
+                message = str(exc)
             else:
-                said = ""
+                message = ""
 
-        assert [secret for secret in SECRETS if secret in said] == []
+        assert [secret for secret in SECRETS if secret in message] == []
 
     @pytest.mark.parametrize("ask", [ask_collections, ask_points])
-    async def test_qdrant_s_own_words_are_told_as_one_printable_line(
-        self, ask: Callable[[str], Awaitable[None]]
-    ) -> None:
+    async def test_qdrant_error_is_one_printable_line(self, ask: Callable[[str], Awaitable[None]]) -> None:
         words = f"Wrong input: \\u001b[31mvector\\n{KEY} " + "x" * 1_000
         body = f'{{"status": {{"error": "{words}"}}, "time": 0.0}}'.encode()
         async with listening(answering(400, body)) as server:
             with pytest.raises(StoreRejected) as raised:
                 await ask(server.url)
 
-        # Those about points are for their caller alone.
-        told = raised.value.server_message or str(raised.value)
-        assert re.search(r"Wrong input: vector \.\.\. x{100}", told)
-        assert told.isprintable()
-        assert len(told) <= 230
-        assert KEY not in told
+        # Errors about points are for their caller only.
+        message = raised.value.server_message or str(raised.value)
+        assert re.search(r"Wrong input: vector \.\.\. x{100}", message)
+        assert message.isprintable()
+        assert len(message) <= 230
+        assert KEY not in message
 
-    async def test_what_speaks_no_http_is_not_repeated(self) -> None:
+    async def test_response_without_http_is_not_repeated(self) -> None:
         async def greet(writer: asyncio.StreamWriter) -> None:
             writer.write(b"SSH-2.0-OpenSSH_9.2 hunter2\r\n")
 
@@ -354,7 +350,7 @@ class TestWords:
 
             assert "hunter2" not in str(raised.value)
 
-    async def test_a_refused_text_is_not_repeated_by_whoever_refuses_it(self) -> None:
+    async def test_rejected_text_is_not_repeated(self) -> None:
         body = f'{{"error": {{"message": "bad input: {TEXT}", "type": "invalid_request_error"}}}}'.encode()
         async with listening(answering(400, body)) as server:
             with pytest.raises(RequestInvalid, match=r"\(400 invalid_request_error\)") as raised:
@@ -362,7 +358,7 @@ class TestWords:
 
         assert TEXT not in str(raised.value)
 
-    async def test_nor_does_it_stand_in_the_traceback(self) -> None:
+    async def test_traceback_lacks_rejected_text(self) -> None:
         body = f'{{"error": {{"message": "bad input: {TEXT}"}}}}'.encode()
         for status in (400, 401, 404, 413, 422):
             async with listening(answering(status, body)) as server:
@@ -371,9 +367,9 @@ class TestWords:
 
             assert TEXT not in "".join(traceback.format_exception(raised.value))
 
-    @pytest.mark.parametrize("asked", ["9" * 400, "²", "-1", "nan", "inf", "1e999"])
-    async def test_a_pause_without_end_is_not_kept(self, asked: str) -> None:
-        async with listening(answering(503, b"", f"Retry-After: {asked}")) as server:
+    @pytest.mark.parametrize("retry_after", ["9" * 400, "²", "-1", "nan", "inf", "1e999"])
+    async def test_endless_retry_after_is_capped(self, retry_after: str) -> None:
+        async with listening(answering(503, b"", f"Retry-After: {retry_after}")) as server:
             with pytest.raises(StoreUnavailable) as raised:
                 await ask_collections(server.url)
 
@@ -381,12 +377,12 @@ class TestWords:
 
 
 async def _no_sleep(_: float, turn: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
-    """Give the other tasks their turn, and those of servers in other threads."""
+    """Let other tasks run, and servers in other threads."""
     await turn(0)
 
 
 SIZE_MIB = 600
-# What a client may take of it: the caps of points are the largest.
+# Memory that a client may use: the limits of points are the largest.
 GROWTH_MIB = 40
 
 CHILD = """
@@ -414,7 +410,7 @@ asyncio.run(main())
 
 
 def _flood(connection: socket.socket, how: str, status: int) -> None:
-    """Send 600 MiB, or as much as is taken."""
+    """Send 600 MiB, or as much as the client reads."""
     block, blocks = b"[]," * (1 << 18), SIZE_MIB * (1 << 20) // (3 << 18)
     with contextlib.suppress(OSError), connection:
         connection.settimeout(30)
@@ -458,7 +454,7 @@ def flooding(how: str, status: int) -> Iterator[str]:
 
 class TestSizes:
     @pytest.mark.parametrize("ask", ["ask_collections", "ask_points", "write_points", "embed", "list_bucket"])
-    def test_an_answer_of_600_mib_leaves_memory_as_it_is(self, ask: str) -> None:
+    def test_600_mib_response_does_not_grow_memory(self, ask: str) -> None:
         ways = [(200, how) for how in ("length", "chunked", "until closed", "both", "headers", "one header")]
         ways.append((400, "chunked"))
         with contextlib.ExitStack() as stack:
@@ -468,32 +464,32 @@ class TestSizes:
 
         assert done.returncode == 0, done.stderr[-2_000:]
         for (status, how), line in zip(ways, done.stdout.splitlines(), strict=True):
-            grown, told = line.split(" ", 1)
-            assert int(grown) < GROWTH_MIB, (status, how, line)
-            assert not told.startswith("answered"), (status, how)
+            growth, message = line.split(" ", 1)
+            assert int(growth) < GROWTH_MIB, (status, how, line)
+            assert not message.startswith("answered"), (status, how)
             if status == 200 and how in ("length", "chunked", "until closed"):
-                assert "is larger than" in told or "OutcomeUnknown" in told, (how, told)
+                assert "is larger than" in message or "OutcomeUnknown" in message, (how, message)
 
-    async def test_a_write_whose_answer_is_too_large_may_have_been_made(self) -> None:
+    async def test_write_with_oversized_response_is_unknown(self) -> None:
         async with listening(answering(200, b" " * (9 << 20))) as server:
             with pytest.raises(OutcomeUnknown):
                 await write_points(server.url)
 
     @pytest.mark.parametrize("status", [200, 400])
     @pytest.mark.parametrize("header", ["Content-Encoding: gzip", "Content-Type: text/plain; charset=zlib_codec"])
-    async def test_a_small_answer_is_not_unpacked_into_a_large_one(self, status: int, header: str) -> None:
+    async def test_compressed_response_is_not_expanded(self, status: int, header: str) -> None:
         packed = gzip.compress(bytes(200 << 20)) if "gzip" in header else zlib.compress(bytes(40 << 20))
         async with listening(answering(status, packed, header)) as server:
             tracemalloc.start()
             with pytest.raises(SpecInvalid if status == 200 else RequestInvalid):
                 await embed(server.url)
-            _, most = tracemalloc.get_traced_memory()
+            _, peak = tracemalloc.get_traced_memory()
             tracemalloc.stop()
 
-        assert most < 10 << 20
+        assert peak < 10 << 20
 
     @pytest.mark.parametrize("body", [b'{"data":[' + b"{}," * 1_300_000 + b"{}]}", b"[" * 4_000_000, b'"' * 4_000_000])
-    async def test_an_answer_within_its_bound_keeps_the_process_busy_for_no_second(self, body: bytes) -> None:
+    async def test_allowed_response_is_parsed_within_a_second(self, body: bytes) -> None:
         async with listening(answering(200, body, "Content-Type: application/json")) as server:
             began = time.process_time()
             with pytest.raises(SpecInvalid, match="no list of 1 embeddings"):
@@ -502,7 +498,7 @@ class TestSizes:
         assert time.process_time() - began < 1
 
     @pytest.mark.parametrize(("numbers", "texts"), [(3072, 2048), (8, 1), (65_536, 16)])
-    async def test_the_largest_embeddings_there_are_still_come(self, numbers: int, texts: int) -> None:
+    async def test_largest_embeddings_are_accepted(self, numbers: int, texts: int) -> None:
         vector = base64.b64encode(b"\x00\x00\x80\x3f" * numbers).decode()
         rows = ",".join(f'{{"object":"embedding","index":{n},"embedding":"{vector}"}}' for n in range(texts))
         async with listening(answering(200, f'{{"object":"list","data":[{rows}]}}'.encode())) as server:
@@ -512,7 +508,7 @@ class TestSizes:
 
         assert (len(vectors), len(vectors[0])) == (texts, numbers)
 
-    async def test_a_page_of_a_thousand_large_vectors_still_comes(self) -> None:
+    async def test_page_of_thousand_large_vectors_is_accepted(self) -> None:
         vector = ",".join(["-0.012345678901234567"] * 3_072)
         points = ",".join(
             f'{{"id":{n},"payload":{{"content":"{"x" * 2_000}"}},"vector":[{vector}]}}' for n in range(1_000)
@@ -533,7 +529,7 @@ def egress(
     api_servers: Sequence[tuple[str, int]] = (),
     names: dict[str, list[str]] | None = None,
 ) -> Egress:
-    """Return a policy, and what its names lead to."""
+    """Build a policy and its name resolution."""
 
     async def resolve(host: str, _: int) -> list[Address]:
         found = (names or {}).get(host.lower())
@@ -558,9 +554,7 @@ class TestAddresses:
         ),
         ids=named,
     )
-    async def test_no_client_connects_to_an_address_that_is_never_connected_to(
-        self, ask: Callable[[str, Egress], Awaitable[None]], host: str
-    ) -> None:
+    async def test_forbidden_address_is_refused(self, ask: Callable[[str, Egress], Awaitable[None]], host: str) -> None:
         refusing = egress(names={"evil.example.com": ["169.254.169.254", "::ffff:169.254.169.254"]})
 
         with pytest.raises(SpecInvalid, match=r" are blocked: ") as raised:
@@ -573,7 +567,7 @@ class TestAddresses:
         )
 
     @EVERY_CLIENT
-    async def test_the_address_behind_a_name_is_not_told(self, ask: Callable[[str, Egress], Awaitable[None]]) -> None:
+    async def test_resolved_address_is_not_reported(self, ask: Callable[[str, Egress], Awaitable[None]]) -> None:
         with pytest.raises(SpecInvalid) as raised:
             await ask(
                 "http://inner.example.com:6333", egress("10.0.0.0/8", names={"inner.example.com": ["192.168.7.9"]})
@@ -587,10 +581,10 @@ class TestAddresses:
         pairs(CLIENTS, ["2130706433", "0x7f000001", "0x7f.1", "0177.0.0.1", "127.1", "127.0.0.1."]),
         ids=named,
     )
-    async def test_another_spelling_of_an_address_is_no_way_around(
+    async def test_other_spelling_of_address_is_refused(
         self, ask: Callable[[str, Egress], Awaitable[None]], host: str
     ) -> None:
-        """Of a system's resolver: it reads them all as 127.0.0.1, where it reads them."""
+        """The system's resolver reads these spellings as 127.0.0.1, if it accepts them."""
         in_pod = Egress(EgressPolicy(is_in_cluster=True))
         async with listening(answering(200)) as server:
             with pytest.raises(AgentMemoryError):
@@ -599,7 +593,7 @@ class TestAddresses:
         assert server.received == []
 
     @EVERY_CLIENT
-    async def test_loopback_in_a_pod_has_to_be_named(self, ask: Callable[[str, Egress], Awaitable[None]]) -> None:
+    async def test_loopback_in_pod_must_be_listed(self, ask: Callable[[str, Egress], Awaitable[None]]) -> None:
         async with listening(answering(404)) as server:
             for host in ("127.0.0.1", "localhost"):
                 url, names = f"http://{host}:{server.port}", {"localhost": ["127.0.0.1"]}
@@ -619,22 +613,22 @@ class TestAddresses:
 
     @EVERY_CLIENT
     @pytest.mark.parametrize("api", ["127.0.0.1", "api.example.com"])
-    async def test_the_api_server_is_refused_by_address_and_port_and_its_neighbour_is_not(
+    async def test_api_server_is_refused_by_address_and_port(
         self, ask: Callable[[str, Egress], Awaitable[None]], api: str
     ) -> None:
         names = {"api.example.com": ["127.0.0.1"], "tenant.example.com": ["127.0.0.1"]}
         async with listening(answering(404)) as server, listening(answering(404)) as neighbour:
-            beside = egress(api_servers=[(api, server.port)], names=names)
+            protected = egress(api_servers=[(api, server.port)], names=names)
             for host in ("127.0.0.1", "tenant.example.com", "api.example.com"):
                 with pytest.raises(SpecInvalid, match="API server"):
-                    await ask(f"http://{host}:{server.port}", beside)
+                    await ask(f"http://{host}:{server.port}", protected)
                 with contextlib.suppress(AgentMemoryError):
-                    await ask(f"http://{host}:{neighbour.port}", beside)
+                    await ask(f"http://{host}:{neighbour.port}", protected)
 
         assert server.received == []
         assert len(neighbour.received) >= 3
 
-    async def test_of_several_addresses_only_the_permitted_ones_are_connected_to(self) -> None:
+    async def test_only_permitted_addresses_are_used(self) -> None:
         async with listening(answering(200, b'{"result": {"count": 3}}')) as server:
             mixed = egress(names={"q.example.com": ["169.254.169.254", "fe80::1", "127.0.0.1"]})
             store = QdrantCollections(f"http://q.example.com:{server.port}", egress=mixed)
@@ -643,36 +637,34 @@ class TestAddresses:
 
         assert len(server.received) == 1
 
-    async def test_a_name_that_is_listed_by_no_pattern_is_not_looked_up(self) -> None:
-        asked: list[str] = []
+    async def test_unlisted_name_is_not_resolved(self) -> None:
+        lookups: list[str] = []
 
         async def resolve(host: str, _: int) -> list[Address]:
-            asked.append(host)
+            lookups.append(host)
             return [ip_address("127.0.0.1")]
 
         policy = EgressPolicy(allowed=parse_allowed("*.infra.svc"))
         with pytest.raises(SpecInvalid, match="does not list it"):
             await ask_collections("http://exfiltrated-data.evil.example:6333", Egress(policy, resolve=resolve))
 
-        assert asked == []
+        assert lookups == []
 
-    async def test_a_name_without_an_address_is_away_and_not_refused(self) -> None:
+    async def test_unresolvable_name_is_unavailable(self) -> None:
         with pytest.raises(StoreUnavailable, match="its host name does not resolve"):
             await ask_collections("http://nowhere.example.com:6333", egress())
 
 
 class TestRebinding:
-    """A name whose owner answers another address each time."""
+    """Host name that resolves to another address each time."""
 
     @EVERY_CLIENT
-    async def test_the_connection_goes_to_the_address_that_was_checked(
-        self, ask: Callable[[str, Egress], Awaitable[None]]
-    ) -> None:
-        asked: list[str] = []
+    async def test_connection_uses_the_checked_address(self, ask: Callable[[str, Egress], Awaitable[None]]) -> None:
+        lookups: list[str] = []
 
         async def resolve(host: str, _: int) -> list[Address]:
-            asked.append(host)
-            return [ip_address("127.0.0.1" if len(asked) == 1 else "127.0.0.2")]
+            lookups.append(host)
+            return [ip_address("127.0.0.1" if len(lookups) == 1 else "127.0.0.2")]
 
         policy = EgressPolicy(allowed=parse_allowed("127.0.0.1"), is_in_cluster=True)
         async with (
@@ -685,11 +677,11 @@ class TestRebinding:
         assert server.received
         assert inner.received == []
 
-    async def test_no_second_lookup_is_made_for_a_connection_and_none_for_a_kept_one(self) -> None:
-        asked: list[str] = []
+    async def test_name_is_resolved_once_per_connection(self) -> None:
+        lookups: list[str] = []
 
         async def resolve(host: str, _: int) -> list[Address]:
-            asked.append(host)
+            lookups.append(host)
             return [ip_address("127.0.0.1")]
 
         async def kept(writer: asyncio.StreamWriter) -> None:
@@ -716,12 +708,10 @@ class TestRebinding:
         server.close()
 
         assert len(listener.received) == 20
-        assert asked == ["q.example.com"]
+        assert lookups == ["q.example.com"]
 
-    async def test_an_address_that_aiohttp_finds_by_itself_is_refused_by_the_socket(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """The last line: whatever a later version of the client does before it opens a socket."""
+    async def test_socket_refuses_unchecked_address(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Last check, independent of the steps of the client library before it opens a socket."""
         import aiohttp
 
         async def elsewhere(self: Any, host: str, port: int, traces: Any = None) -> list[dict[str, Any]]:
@@ -749,10 +739,10 @@ async def _also_at(host: str, port: int, answer: Answer) -> AsyncIterator[Listen
 
 
 class TestProxies:
-    """Behind one only names are checked."""
+    """Through a proxy, only names are checked."""
 
     @pytest.mark.parametrize("ask", [embed, list_bucket])
-    async def test_a_proxy_of_the_environment_is_still_gone_through(
+    async def test_proxy_of_environment_is_used(
         self, ask: Callable[[str, Egress], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async with listening(answering(404)) as proxy:
@@ -769,7 +759,7 @@ class TestProxies:
     @pytest.mark.parametrize(
         "host", ["169.254.169.254", "metadata.google.internal", "localhost", "api.example.com", "other.example.com"]
     )
-    async def test_names_and_addresses_that_are_refused_are_not_asked_of_it(
+    async def test_forbidden_host_is_not_sent_to_proxy(
         self, ask: Callable[[str, Egress], Awaitable[None]], host: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         refusing = egress("*.good.example", is_in_cluster=True, api_servers=[("api.example.com", 80)])
@@ -783,7 +773,7 @@ class TestProxies:
         assert proxy.received == []
 
     @pytest.mark.parametrize("ask", [ask_collections, ask_points])
-    async def test_qdrant_is_never_asked_through_one(
+    async def test_qdrant_bypasses_proxy(
         self, ask: Callable[[str, Egress], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async with listening(answering(404)) as proxy, listening(answering(404)) as server:
@@ -796,9 +786,9 @@ class TestProxies:
 
 
 class TestOneWayOut:
-    """All clients go through the one policy."""
+    """All clients use the one policy."""
 
-    # Whatever else talks, to whom, and why no tenant has a say in it.
+    # Other modules that connect, the destination, and why no tenant can choose it.
     ELSEWHERE: ClassVar = {
         "adapters/http/egress.py": "the policy",
         "adapters/http/httpx_transport.py": "a client for libraries, which sends through the policy",
@@ -825,12 +815,12 @@ class TestOneWayOut:
 
         assert opening - set(self.ELSEWHERE) == set()
 
-    def test_no_module_of_the_package_lets_a_redirect_be_followed(self) -> None:
+    def test_no_module_follows_redirects(self) -> None:
         following = re.compile(r"allow_redirects=True|follow_redirects=True|max_redirects")
 
         assert [path for path in PACKAGE.rglob("*.py") if following.search(path.read_text())] == []
 
-    def test_openai_s_client_is_made_with_our_transport(self) -> None:
+    def test_openai_client_uses_our_transport(self) -> None:
         made = {path.name: path.read_text() for path in PACKAGE.rglob("*.py") if "AsyncOpenAI(" in path.read_text()}
 
         assert set(made) == {"openai_service.py"}
@@ -839,7 +829,7 @@ class TestOneWayOut:
             build_httpx_client(HostSession(DEFAULT_EGRESS, "http://a", field="f"), "http://a")._transport, HostTransport
         )
 
-    async def test_openai_s_client_opens_no_connection_by_itself(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_openai_client_opens_no_connection(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def refuse(*_: Any, **__: Any) -> Any:
             raise AssertionError("a connection of the library's own")
 
@@ -853,7 +843,7 @@ class TestOneWayOut:
 
         assert len(server.received) == 1
 
-    async def test_qdrant_s_client_opens_no_connection_by_itself(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_qdrant_client_opens_no_connection(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def refuse(*_: Any, **__: Any) -> Any:
             raise AssertionError("a connection of the library's own")
 
@@ -867,9 +857,7 @@ class TestOneWayOut:
         assert len(server.received) == 1
 
     @pytest.mark.parametrize("name", ["Authorization", "authorization", "AUTHORIZATION"])
-    async def test_what_openai_s_client_finds_in_the_environment_goes_to_no_tenant_s_address(
-        self, name: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_openai_variables_are_not_sent(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         for variable in ("API_KEY", "ADMIN_KEY", "ORG_ID", "PROJECT_ID", "WEBHOOK_SECRET"):
             monkeypatch.setenv(f"OPENAI_{variable}", "hunter2")
         monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", f"{name}: Bearer hunter2\nX-Gateway: hunter2\nHost: hunter2")
@@ -886,7 +874,7 @@ class TestOneWayOut:
             b"Content-Length",
         }
 
-    def test_what_is_composed_hands_the_policy_of_the_environment_to_every_client(self) -> None:
+    def test_every_client_gets_the_policy(self) -> None:
         sources = {path.name: path.read_text() for path in (PACKAGE / "main").glob("*.py")}
 
         for name in ("operator.py", "api.py", "development.py"):
@@ -897,7 +885,7 @@ class TestOneWayOut:
 
 
 class TestTrust:
-    async def test_a_certificate_is_checked_against_the_name_and_not_the_address(self, tmp_path: pathlib.Path) -> None:
+    async def test_certificate_is_checked_by_name(self, tmp_path: pathlib.Path) -> None:
         import ssl
 
         authority = Authority(tmp_path)

@@ -1,4 +1,4 @@
-"""A tenant's objects on the real API server: what they name is refused, and said to be."""
+"""Objects of a tenant on the real API server: forbidden addresses are refused and reported."""
 
 import pathlib
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from tests.support.programs import AGENTMEMORY, Program, running
 
 __all__ = ["control_plane", "namespace", "qdrant_url", "workspace"]
 
-# Of the machine that stands for the cluster; names of the internet are not.
+# Addresses of this machine, which represents the cluster, but no internet names.
 ALLOWED = "127.0.0.1,localhost,*.qdrant.svc"
 
 
@@ -32,7 +32,7 @@ def operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFacto
 def api(
     control_plane: ControlPlane, qdrant_url: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[httpx.Client]:
-    """One that may connect to Qdrant alone."""
+    """API that may connect to Qdrant only."""
     command = (*AGENTMEMORY, "api", "--source", "kubernetes", "--port", "0")
     environment = {"KUBECONFIG": str(control_plane.kubeconfig), "AGENTMEMORY_AUTH": "none"}
     log = tmp_path_factory.mktemp("api") / "api.log"
@@ -50,22 +50,20 @@ def api_server(control_plane: ControlPlane) -> str:
     "host",
     ["169.254.169.254", "[::ffff:169.254.169.254]", "metadata.google.internal", "10.1.2.3"],
 )
-def test_a_connection_to_what_is_refused_says_so_with_its_objects(workspace: Workspace, host: str) -> None:
+def test_forbidden_connection_is_reported(workspace: Workspace, host: str) -> None:
     workspace.connect(url=f"http://{host}")
     workspace.create()
 
-    told = workspace.wait_condition("Stalled", "True/HostNotAllowed", name=CONNECTION, of="QdrantConnection")
-    assert told["message"].startswith("spec.url: ")
-    assert workspace.wait_condition("Stalled", "True/HostNotAllowed")["message"] == told["message"]
+    condition = workspace.wait_condition("Stalled", "True/HostNotAllowed", name=CONNECTION, of="QdrantConnection")
+    assert condition["message"].startswith("spec.url: ")
+    assert workspace.wait_condition("Stalled", "True/HostNotAllowed")["message"] == condition["message"]
 
 
-def test_the_api_server_is_no_qdrant_and_its_other_ports_are_free(
-    workspace: Workspace, control_plane: ControlPlane
-) -> None:
+def test_api_server_is_refused_as_qdrant(workspace: Workspace, control_plane: ControlPlane) -> None:
     workspace.connect(url=f"https://{api_server(control_plane)}")
     workspace.create()
-    told = workspace.wait_condition("Stalled", "True/HostNotAllowed")
-    assert "API server" in told["message"]
+    condition = workspace.wait_condition("Stalled", "True/HostNotAllowed")
+    assert "API server" in condition["message"]
 
     # The same address, another port.
     workspace.patch(CONNECTION, kind="QdrantConnection", url=workspace.qdrant_url)
@@ -73,10 +71,8 @@ def test_the_api_server_is_no_qdrant_and_its_other_ports_are_free(
     workspace.wait_ready()
 
 
-def test_an_embedder_is_refused_before_anything_is_embedded_and_by_the_api(
-    workspace: Workspace, api: httpx.Client
-) -> None:
-    """The collection is there already, and names who embeds, as after an upgrade."""
+def test_forbidden_embedder_is_refused_by_both(workspace: Workspace, api: httpx.Client) -> None:
+    """The collection exists and names the embedder, as after an upgrade."""
     embedding = {"provider": "openai", "model": "m", "dimensions": 8, "baseURL": "http://127.0.0.1:9/v1"}
     workspace.connect()
     workspace.create(embedding=embedding)
@@ -90,39 +86,39 @@ def test_an_embedder_is_refused_before_anything_is_embedded_and_by_the_api(
 
     workspace.patch(embedding=embedding | {"baseURL": "http://169.254.169.254/latest"})
 
-    told = workspace.wait_condition("Stalled", "True/HostNotAllowed")
-    assert told["message"].startswith("spec.embedding.baseURL: connections to 169.254.169.254:80 are blocked")
+    condition = workspace.wait_condition("Stalled", "True/HostNotAllowed")
+    assert condition["message"].startswith("spec.embedding.baseURL: connections to 169.254.169.254:80 are blocked")
 
 
-def test_an_embedder_that_nothing_lists_is_told_where_it_is_named(workspace: Workspace) -> None:
+def test_unlisted_embedder_is_reported(workspace: Workspace) -> None:
     embedding = {"provider": "openai", "model": "m", "dimensions": 8, "baseURL": "http://127.0.0.1:9/v1"}
     workspace.connect()
     workspace.create(embedding=embedding)
     workspace.wait_ready()
     workspace.patch(embedding=embedding | {"baseURL": "http://10.9.9.9/v1"})
-    told = workspace.wait_condition("Stalled", "True/HostNotAllowed")
-    assert "AGENTMEMORY_ALLOWED_HOSTS" in told["message"]
+    condition = workspace.wait_condition("Stalled", "True/HostNotAllowed")
+    assert "AGENTMEMORY_ALLOWED_HOSTS" in condition["message"]
 
 
-def test_a_restore_by_url_and_a_copy_to_a_storage_are_refused_for_good(workspace: Workspace) -> None:
+def test_forbidden_restore_source_and_storage_fail(workspace: Workspace) -> None:
     workspace.connect(url=workspace.qdrant_url, restoreSources=["10.9.9.9"])
     workspace.create()
     workspace.wait_ready()
     source = {"url": "https://10.9.9.9/a.snapshot", "sha256": "0" * 64}
     workspace.create_restore("by-url", source)
 
-    told = workspace.wait_condition("Succeeded", "False/HostNotAllowed", name="by-url", of="MemoryRestore")
-    assert told["message"].startswith("source.url: connections to 10.9.9.9:443 are blocked")
+    condition = workspace.wait_condition("Succeeded", "False/HostNotAllowed", name="by-url", of="MemoryRestore")
+    assert condition["message"].startswith("source.url: connections to 10.9.9.9:443 are blocked")
 
     workspace.create_secret("s3", **{"access-key-id": "a", "secret-access-key": "b"})
     place = {"endpoint": "http://169.254.169.254", "bucket": "backups", "key": "a", "secretRef": {"name": "s3"}}
     workspace.create_restore("from-s3", {"s3": place | {"sha256": "0" * 64}})
 
-    told = workspace.wait_condition("Succeeded", "False/HostNotAllowed", name="from-s3", of="MemoryRestore")
-    assert told["message"].startswith("endpoint: connections to 169.254.169.254:80 are blocked")
+    condition = workspace.wait_condition("Succeeded", "False/HostNotAllowed", name="from-s3", of="MemoryRestore")
+    assert condition["message"].startswith("endpoint: connections to 169.254.169.254:80 are blocked")
 
 
-def test_a_setting_that_cannot_be_read_ends_the_command(control_plane: ControlPlane, tmp_path: pathlib.Path) -> None:
+def test_invalid_setting_ends_the_command(control_plane: ControlPlane, tmp_path: pathlib.Path) -> None:
     program = Program(
         tmp_path / "log", *AGENTMEMORY, "operator", AGENTMEMORY_ALLOWED_HOSTS="http://a.example", KUBECONFIG="/nowhere"
     )

@@ -1,4 +1,4 @@
-"""Words of a request make no line of their own in the log of a running API, whatever format it has."""
+"""Text of a request cannot forge a line in the log of a running API, in any format."""
 
 import itertools
 import json
@@ -13,7 +13,7 @@ from tests.support.patience import wait_until
 from tests.support.programs import AGENTMEMORY, Program, running
 
 FORGED = "2026-01-01 00:00:00,000 INFO    agentmemory_operator.entrypoints.api.edge DELETE /v1/agents/a 204"
-# As they stand in a path: line feed, carriage return, U+0085, U+2028, U+2029, ESC, U+202E, DEL.
+# Escaped for a path: line feed, carriage return, U+0085, U+2028, U+2029, ESC, U+202E, DEL.
 HOSTILE = ["%0A", "%0D", "%0d%0A", "%C2%85", "%E2%80%A8", "%E2%80%A9", "%1B%5B2K", "%E2%80%AE", "%7F", "%00"]
 PATHS = ["/v1/agents/a{}", "/v1/{}", "/v1/agents/a/memories/{}"]
 
@@ -29,7 +29,7 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.mark.parametrize(("between", "path"), [*zip(HOSTILE, itertools.cycle(PATHS), strict=False)])
-def test_a_path_forges_no_line(served: tuple[Program, str], between: str, path: str) -> None:
+def test_path_cannot_forge_a_line(served: tuple[Program, str], between: str, path: str) -> None:
     program, url = served
     before = len(program.log)
 
@@ -37,8 +37,8 @@ def test_a_path_forges_no_line(served: tuple[Program, str], between: str, path: 
     httpx.get(f"{url}/v1/agents/the-end")
 
     wait_until(lambda: "/v1/agents/the-end" in program.log[before:], seconds=5, what="the line of the request")
-    told = program.log[before:]
-    lines = told.splitlines()
+    output = program.log[before:]
+    lines = output.splitlines()
     assert [line for line in lines if FORGED in line], "it is told of, in its own line"
     assert not [line for line in lines if line.startswith(FORGED[:20])]
     assert all(line.isprintable() for line in lines)

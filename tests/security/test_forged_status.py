@@ -1,4 +1,4 @@
-"""A tenant that may write every status of its namespace gets nothing of another's by it, and takes nothing away."""
+"""Tenants that can write every status of their namespace gain and remove nothing of other tenants."""
 
 import time
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ ENDED_WITHIN_S, FORGOTTEN_S = 30.0, 6.0
 
 @pytest.fixture
 def rights() -> Rights:
-    """Every kind, and every status."""
+    """Rights on every kind and every status."""
     return "everything"
 
 
 @dataclass
 class TwoTenants:
-    """Two tenants on one server, each with an agent; of alpha's there is a snapshot."""
+    """Two tenants on one server, each with an agent; there is a snapshot of alpha's."""
 
     infra: Workspace
     alpha: Tenant
@@ -38,49 +38,49 @@ class TwoTenants:
 
     @property
     def own_slug(self) -> str:
-        """Beta's."""
+        """Beta's slug."""
         return f"{self.slug}-b"
 
     @property
     def connection(self) -> Document:
         return {"namespace": self.infra.namespace, "name": CONNECTION}
 
-    def forged(self, **more: Any) -> Document:
-        """Return what the status of a snapshot says that would be of alpha's file."""
+    def forge_status(self, **more: Any) -> Document:
+        """Build the status of a snapshot that claims alpha's file."""
         place = {"type": "Qdrant", "physical": self.physical, "name": self.file["name"]}
-        told = {"physical": self.physical, "name": self.file["name"], "agent": self.slug, "locations": [place]}
-        return told | {"connection": self.connection} | more
+        message = {"physical": self.physical, "name": self.file["name"], "agent": self.slug, "locations": [place]}
+        return message | {"connection": self.connection} | more
 
     def snapshot(self, name: str = "forged", **spec: Any) -> None:
-        """Have a snapshot of beta's agent made, and its status say that it is of alpha's."""
-        asked = {"agentMemoryRef": {"name": AGENT}, "verify": "None", "deletionPolicy": "Delete"} | spec
-        self.beta.apply("MemorySnapshot", name, asked)
+        """Take a snapshot of beta's agent, and forge its status to claim alpha's file."""
+        snapshot_spec = {"agentMemoryRef": {"name": AGENT}, "verify": "None", "deletionPolicy": "Delete"} | spec
+        self.beta.apply("MemorySnapshot", name, snapshot_spec)
         self.wait_ended("MemorySnapshot", name, "True/SnapshotTaken")
         self.wait_forgotten()
         own = self.beta.read("MemorySnapshot", name)["status"]["locations"]
         assert self.physical not in str(own)
-        self.beta.patch_status("MemorySnapshot", name, self.forged(sha256=self.file["checksum"]))
+        self.beta.patch_status("MemorySnapshot", name, self.forge_status(sha256=self.file["checksum"]))
 
     def restore(self, name: str, snapshot: str = "forged") -> None:
         self.beta.apply(
             "MemoryRestore", name, {"target": {"name": AGENT}, "source": {"snapshotRef": {"name": snapshot}}}
         )
 
-    def wait_ended(self, kind: str, name: str, wanted: str, *, of: str = "Succeeded") -> None:
+    def wait_ended(self, kind: str, name: str, expected: str, *, of: str = "Succeeded") -> None:
         def holds() -> bool:
-            return conditions_of(self.beta.read(kind, name)).get(of) == wanted
+            return conditions_of(self.beta.read(kind, name)).get(of) == expected
 
         try:
-            wait_until(holds, seconds=ENDED_WITHIN_S, what=f"{name} {of} {wanted}")
+            wait_until(holds, seconds=ENDED_WITHIN_S, what=f"{name} {of} {expected}")
         except AssertionError:
-            pytest.fail(f"{name} is not {of} {wanted}: {self.beta.read(kind, name).get('status')}")
+            pytest.fail(f"{name} is not {of} {expected}: {self.beta.read(kind, name).get('status')}")
 
     @property
     def now(self) -> str:
         return self.beta.admin_workspace.server_time()
 
     def wait_forgotten(self) -> None:
-        """Wait for passes over what has ended: until then the operator goes by what it has just written itself."""
+        """Wait for passes over completed objects: until then the operator uses its own last status."""
         time.sleep(FORGOTTEN_S)
 
     def aliases(self) -> dict[str, str]:
@@ -95,7 +95,7 @@ class TwoTenants:
         return self.infra.qdrant.post(f"/collections/{collection}/points/scroll", json={"limit": 100}).text
 
     def check_unharmed(self) -> None:
-        """Fail unless alpha's is as it was, and its secret nowhere else."""
+        """Check that alpha's data is unchanged and its secret is stored nowhere else."""
         files = self.infra.qdrant.get(f"/collections/{self.physical}/snapshots").json()["result"]
         assert [file["name"] for file in files] == [self.file["name"]]
         assert self.aliases()[f"agent_memory_{self.slug}"] == self.physical
@@ -116,20 +116,20 @@ def scene(infra: Workspace, alpha: Tenant, beta: Tenant, slug: str) -> TwoTenant
     return TwoTenants(infra, alpha, beta, slug, made.json()["result"])
 
 
-def test_what_a_forged_snapshot_names_is_not_restored(scene: TwoTenants) -> None:
+def test_forged_snapshot_is_not_restored(scene: TwoTenants) -> None:
     scene.snapshot()
 
     scene.restore("steal")
 
     scene.wait_ended("MemoryRestore", "steal", "False/CollectionNotOwned")
-    told = str(scene.beta.read("MemoryRestore", "steal")["status"])
-    assert scene.physical in told
-    assert scene.alpha.namespace not in told
+    message = str(scene.beta.read("MemoryRestore", "steal")["status"])
+    assert scene.physical in message
+    assert scene.alpha.namespace not in message
     scene.check_unharmed()
     assert scene.beta.bot.search_contents(scene.own_slug) == {OWN}
 
 
-def test_a_rollback_leads_to_no_collection_that_only_a_status_names(scene: TwoTenants) -> None:
+def test_rollback_ignores_forged_collection(scene: TwoTenants) -> None:
     beta = scene.beta
     beta.apply("MemorySnapshot", "own", {"agentMemoryRef": {"name": AGENT}, "verify": "None"})
     scene.wait_ended("MemorySnapshot", "own", "True/SnapshotTaken")
@@ -137,8 +137,8 @@ def test_a_rollback_leads_to_no_collection_that_only_a_status_names(scene: TwoTe
     scene.wait_ended("MemoryRestore", "undo", "True/Restored")
     scene.wait_forgotten()
     restored = scene.aliases()[f"agent_memory_{scene.own_slug}"]
-    forged = {"physical": scene.physical, "until": "2030-01-01T00:00:00Z"}
-    beta.patch_status("MemoryRestore", "undo", {"previousCollection": forged})
+    forge_status = {"physical": scene.physical, "until": "2030-01-01T00:00:00Z"}
+    beta.patch_status("MemoryRestore", "undo", {"previousCollection": forge_status})
 
     beta.annotate("undo", of="MemoryRestore", rollback="now")
 
@@ -147,16 +147,20 @@ def test_a_rollback_leads_to_no_collection_that_only_a_status_names(scene: TwoTe
     scene.check_unharmed()
 
 
-def test_anothers_numbers_and_times_hold_up_nobody(scene: TwoTenants) -> None:
-    """Names of alpha's with numbers that nobody counts to, times that nobody reads: alpha's own restore goes on."""
+def test_forged_numbers_and_times_block_nothing(scene: TwoTenants) -> None:
+    """Statuses with alpha's names, huge numbers and invalid times: alpha's own restore completes."""
     alpha, beta = scene.alpha, scene.beta
     for name, number in (("jump", "999999999"), ("end", "9" * 400), ("odd", "²")):
         beta.apply("MemoryRestore", name, {"target": {"name": "none"}, "source": {"snapshotRef": {"name": "none"}}})
         physical = f"agent_memory_{scene.slug}__{number}"
-        told = {"physical": physical, "previousCollection": {"physical": physical}, "startTime": "1969-01-01T00:00:00Z"}
-        beta.patch_status("MemoryRestore", name, told)
+        message = {
+            "physical": physical,
+            "previousCollection": {"physical": physical},
+            "startTime": "1969-01-01T00:00:00Z",
+        }
+        beta.patch_status("MemoryRestore", name, message)
     wrong = ({"physical": 5}, {"steps": "all"}, {"startTime": "yesterday"}, {"conditions": [{"type": "Succeeded"}]})
-    assert all(beta.try_patch_status("MemoryRestore", "jump", told).startswith("422") for told in wrong)
+    assert all(beta.try_patch_status("MemoryRestore", "jump", message).startswith("422") for message in wrong)
 
     alpha.apply("MemorySnapshot", "kept", {"agentMemoryRef": {"name": AGENT}, "verify": "None"})
     scene_of_alpha = TwoTenants(scene.infra, beta, alpha, scene.slug, scene.file)

@@ -1,4 +1,4 @@
-"""Claims that somebody deletes are made again: what was there is served, and freed names go to nobody else."""
+"""Deleted claims are recreated: existing agents are served, and freed names are not given to other namespaces."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ from tests.support.programs import Program
 
 __all__ = ["operator"]
 
-# Outside a pod the claims lie in the namespace `default`.
+# Outside a pod the claims are in the namespace `default`.
 CLAIMS = "/api/v1/namespaces/default/configmaps"
 
 
@@ -33,25 +33,25 @@ def delete_claims(control_plane: ControlPlane, *parts: str) -> None:
         control_plane.http.delete(f"{CLAIMS}/{PREFIX}{part}").raise_for_status()
 
 
-def test_without_any_claim_a_start_serves_what_was_there_and_takes_freed_names_from_nobody(
+def test_start_without_claims_restores_ownership(
     control_plane: ControlPlane, operator: Program, workspaces: list[Workspace]
 ) -> None:
-    served, left, taker = workspaces
-    for workspace in (served, left):
+    served, freed, taker = workspaces
+    for workspace in (served, freed):
         workspace.create_ready()
         workspace.store_points(3)
-    left.delete()
-    left.wait_deleted()
+    freed.delete()
+    freed.wait_deleted()
     operator.stop()
     delete_claims(control_plane, *PARTS)
     before = served.collection()
     assert before is not None
-    thief = Workspace(control_plane, taker.namespace, taker.qdrant_url, claims=left.slug)
+    thief = Workspace(control_plane, taker.namespace, taker.qdrant_url, claims=freed.slug)
     thief.connect()
     thief.create()
     operator.restart(LEADING)
 
-    # What the status said before the restart is no answer.
+    # The status from before the restart proves nothing.
     stamp = served.request_pass()
     wait_until(lambda: served.status().get("lastHandledReconcileAt") == stamp, seconds=15, what="a pass")
     found = served.wait_ready(seconds=15)
@@ -65,14 +65,14 @@ def test_without_any_claim_a_start_serves_what_was_there_and_takes_freed_names_f
         key: before["config"][key] for key in ("params", "hnsw_config", "quantization_config")
     }
     kept = parse_claims(control_plane.http.get(CLAIMS, params={"labelSelector": LABEL}).json()["items"])
-    assert [kept.namespace_of(one.slug) for one in (served, left)] == [served.namespace, left.namespace]
-    left.create()
-    left.wait_ready(seconds=15)
-    assert left.count_points() == 3
+    assert [kept.namespace_of(one.slug) for one in (served, freed)] == [served.namespace, freed.namespace]
+    freed.create()
+    freed.wait_ready(seconds=15)
+    assert freed.count_points() == 3
     thief.qdrant.close()
 
 
-def test_claims_that_somebody_deletes_are_there_again_after_the_next_start(
+def test_deleted_claims_return_at_next_start(
     control_plane: ControlPlane, operator: Program, workspaces: list[Workspace]
 ) -> None:
     (workspace, *_) = workspaces

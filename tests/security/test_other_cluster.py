@@ -1,7 +1,7 @@
-"""Staging with production's manifests and production's Qdrant: nothing of production's is read, written or told.
+"""Staging with production's manifests and Qdrant: it reads, writes and reports nothing of production.
 
-Production is the operator of this control plane. Staging is whoever has another id: an API that is told so, or, the
-other way round, this API before a collection that says it is another cluster's.
+Production is the operator of this control plane. Staging has another cluster id: an API configured so, or, the other
+way round, this API and a collection of another cluster.
 """
 
 import json
@@ -35,13 +35,13 @@ Json = dict[str, Any]
 SECRET = "the launch code of production"
 VECTOR = [1.0] * SIZE
 MEMORY = {"user_id": "ada", "content": SECRET, "vector": VECTOR}
-# Longer than an API process relies on what it has read of a collection.
+# Longer than the lease of an API process on the metadata of a collection.
 LEASE_S = 5.5
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """An API and one agent's paths."""
+    """API client of one agent."""
 
     client: httpx.Client
     slug: str
@@ -58,7 +58,7 @@ class Served:
 
 @pytest.fixture(scope="module")
 def staging(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    """An API with the same objects, that is of another cluster."""
+    """API with the same objects and another cluster id."""
     program = Program(
         tmp_path_factory.mktemp("staging") / "api.log",
         *(*AGENTMEMORY, "api", "--source", "kubernetes", "--port", "0"),
@@ -73,7 +73,7 @@ def staging(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactor
 
 
 def everything(id_: str) -> dict[str, Callable[[Served], httpx.Response]]:
-    """Return what can be asked of an agent's memories."""
+    """Return all requests about an agent's memories."""
     one, user = f"/memories/{id_}", {"user_id": "ada"}
     item = {"content": "mine", "metadata": {}}
     return {
@@ -109,9 +109,9 @@ def everything(id_: str) -> dict[str, Callable[[Served], httpx.Response]]:
 
 
 class TestStaging:
-    """An API that has production's objects and reaches production's Qdrant."""
+    """API with production's objects that reaches production's Qdrant."""
 
-    def test_answers_503_to_everything_and_touches_no_point(
+    def test_gets_503_and_touches_no_point(
         self, workspace: Workspace, operator: Program, api: httpx.Client, staging: httpx.Client, proxy: Proxy
     ) -> None:
         workspace.connect(url=proxy.url)
@@ -122,22 +122,22 @@ class TestStaging:
         id_ = at_home.post("/memories", MEMORY).raise_for_status().json()["id"]
         wait_until(lambda: abroad.get().status_code != 404, seconds=10, what="the object in staging")
         before = points_of(workspace)
-        # Production's own processes look now and then; only staging's calls are asked for below.
+        # Production's own processes poll too; the requests below are staging's only.
         proxy.forget()
 
         answers = {name: ask(abroad) for name, ask in everything(id_).items()}
 
-        touched = [call for call in proxy.calls if "/points" in call[1] or "/facet" in call[1]]
+        point_calls = [call for call in proxy.calls if "/points" in call[1] or "/facet" in call[1]]
         assert {name: answer.status_code for name, answer in answers.items()} == dict.fromkeys(answers, 503)
         for name, answer in answers.items():
             assert "see the object's Ready condition" in answer.text, name
             assert SECRET not in answer.text
             assert marker_of(workspace)["clusterId"] not in answer.text
-        assert touched == []
+        assert point_calls == []
         assert points_of(workspace) == before
         assert at_home.get("/memories", user_id="ada").json()["results"][0]["content"] == SECRET
 
-    def test_lists_the_agent_without_a_number_of_memories(
+    def test_lists_agent_without_memory_count(
         self, workspace: Workspace, operator: Program, staging: httpx.Client
     ) -> None:
         workspace.create_ready()
@@ -165,18 +165,18 @@ class TestStaging:
         pytest.param({"clusterId": 5}, id="a number"),
     ],
 )
-def test_operator_and_api_agree_whose_a_collection_is(
+def test_operator_and_api_agree_on_ownership(
     workspace: Workspace, operator: Program, api: httpx.Client, owner: Json
 ) -> None:
-    """What the operator refuses, the API does not serve; set right, both go on with it. None is left out."""
+    """With a foreign marker, operator and API refuse the collection; with the right one, both continue."""
     workspace.create_ready()
     agent = Served(api, workspace.slug)
     wait_until(lambda: agent.get().status_code == 200, seconds=10, what="the agent")
     agent.post("/memories", MEMORY).raise_for_status()
     right = marker_of(workspace)
 
-    said = {key: value for key, value in (right | owner).items() if value is not None}
-    body = {"metadata": {"agentmemory": said}}
+    marker = {key: value for key, value in (right | owner).items() if value is not None}
+    body = {"metadata": {"agentmemory": marker}}
     workspace.qdrant.patch(f"/collections/{workspace.physical}", json=body).raise_for_status()
     workspace.request_pass()
     workspace.wait_condition("Ready", "False/CollectionNotOwned")
@@ -193,10 +193,8 @@ def test_operator_and_api_agree_whose_a_collection_is(
     wait_until(lambda: not agent.is_refused(), seconds=10, what="the agent again")
 
 
-def test_a_collection_that_becomes_another_clusters_is_left_alone_with_no_news_of_any_object(
-    workspace: Workspace, operator: Program, api: httpx.Client
-) -> None:
-    """The operator of the other cluster took it over; none here has looked since."""
+def test_collection_of_other_cluster_is_not_used(workspace: Workspace, operator: Program, api: httpx.Client) -> None:
+    """The other cluster's operator took it over; no process here has read the marker since."""
     workspace.create_ready()
     agent = Served(api, workspace.slug)
     wait_until(lambda: agent.get().status_code == 200, seconds=10, what="the agent")
@@ -213,7 +211,7 @@ def test_a_collection_that_becomes_another_clusters_is_left_alone_with_no_news_o
 
 
 def points_of(workspace: Workspace) -> list[Json]:
-    """Return every point, as Qdrant has it."""
+    """Return every point."""
     body = {"limit": 1000, "with_payload": True, "with_vector": True}
     answer = workspace.qdrant.post(f"/collections/{workspace.alias}/points/scroll", json=body)
     found: list[Json] = answer.raise_for_status().json()["result"]["points"]

@@ -1,4 +1,4 @@
-"""What the shipped roles let a tenant do, and what not: the API server is asked for each verb on each resource."""
+"""The shipped roles for tenants: the API server is asked for each verb on each resource."""
 
 from collections.abc import Iterator, Mapping
 
@@ -16,13 +16,13 @@ VERBS = ("get", "list", "watch", "create", "update", "patch", "delete")
 READS = ("get", "list", "watch")
 RESOURCES = tuple(plural + part for plural in PLURALS.values() for part in ("", "/status"))
 TEAMS = ("agentmemories", "memorysnapshots", "memoryrestores")
-# Role: resource: verbs; what is absent is refused.
+# Role: resource: verbs; anything else is refused.
 GIVEN = {
     "agentmemory-view": dict.fromkeys(TEAMS, READS),
     "agentmemory-edit": dict.fromkeys(TEAMS, VERBS),
     "agentmemory-connections": {"qdrantconnections": VERBS},
 }
-# Group: resources that none of them opens.
+# API group: resources that no role grants.
 FOREIGN = {
     "": ("secrets", "configmaps", "events", "serviceaccounts", "serviceaccounts/token"),
     "coordination.k8s.io": ("leases",),
@@ -33,7 +33,7 @@ AGGREGATE = "rbac.authorization.k8s.io/aggregate-to-"
 
 @pytest.fixture(scope="module")
 def members(platform: Platform) -> Iterator[dict[str, Tenant]]:
-    """For each role a tenant who has nothing else."""
+    """For each role a tenant without other rights."""
     made = {role: Tenant.create(platform, "member", None) for role in GIVEN}
     for role, tenant in made.items():
         bind(tenant.account, role)
@@ -45,16 +45,16 @@ def members(platform: Platform) -> Iterator[dict[str, Tenant]]:
 
 
 @pytest.mark.parametrize("role", GIVEN)
-def test_each_verb_on_each_resource_is_as_the_table_says(members: dict[str, Tenant], role: str) -> None:
-    asked = {(resource, verb): members[role].may(verb, resource) for resource in RESOURCES for verb in VERBS}
+def test_each_verb_is_granted_as_listed(members: dict[str, Tenant], role: str) -> None:
+    reviewed = {(resource, verb): members[role].may(verb, resource) for resource in RESOURCES for verb in VERBS}
 
-    assert {key for key, is_given in asked.items() if is_given} == {
+    assert {key for key, is_given in reviewed.items() if is_given} == {
         (resource, verb) for resource, verbs in GIVEN[role].items() for verb in verbs
     }
 
 
 @pytest.mark.parametrize("role", GIVEN)
-def test_no_role_acts_outside_the_namespace_that_it_is_bound_in(members: dict[str, Tenant], role: str) -> None:
+def test_role_is_limited_to_its_namespace(members: dict[str, Tenant], role: str) -> None:
     others = [tenant.namespace for name, tenant in members.items() if name != role] + [NAMESPACE, ""]
 
     assert not [
@@ -67,8 +67,8 @@ def test_no_role_acts_outside_the_namespace_that_it_is_bound_in(members: dict[st
 
 
 @pytest.mark.parametrize("role", GIVEN)
-def test_no_role_gives_anything_of_another_group(members: dict[str, Tenant], role: str) -> None:
-    """Above all no Secrets: neither its own namespace's, nor those that operator and API share."""
+def test_role_grants_no_other_api_group(members: dict[str, Tenant], role: str) -> None:
+    """In particular no Secrets: neither of its own namespace, nor those that operator and API share."""
     member = members[role]
 
     assert not [
@@ -81,7 +81,7 @@ def test_no_role_gives_anything_of_another_group(members: dict[str, Tenant], rol
     ]
 
 
-def test_the_api_server_acts_as_it_answered(infra: Workspace, alpha: Tenant, beta: Tenant, slug: str) -> None:
+def test_requests_are_refused_as_reviewed(infra: Workspace, alpha: Tenant, beta: Tenant, slug: str) -> None:
     """Real requests, one for each kind of refusal in the table."""
     alpha.claim(infra, slug)
 
@@ -94,15 +94,15 @@ def test_the_api_server_acts_as_it_answered(infra: Workspace, alpha: Tenant, bet
 
 
 @pytest.mark.parametrize("rights", ["everything"])
-def test_all_rights_are_all_of_our_group_in_one_namespace(alpha: Tenant, beta: Tenant) -> None:
-    """The other hostile tenant of this folder can indeed do what its tests rely on."""
+def test_hostile_rights_are_limited_to_namespace(alpha: Tenant, beta: Tenant) -> None:
+    """Shows that the hostile tenant of other tests has the rights that they rely on."""
     assert all(alpha.may(verb, resource) for resource in RESOURCES for verb in VERBS)
     assert not any(alpha.may(verb, resource, namespace=beta.namespace) for resource in RESOURCES for verb in VERBS)
     assert not alpha.may("get", "secrets", group="")
 
 
-def test_kubernetes_own_roles_take_the_teams_roles_in(control_plane: ControlPlane, platform: Platform) -> None:
-    """By their labels, as its controller does it; it does not run here, so the other tests bind the roles directly."""
+def test_builtin_roles_aggregate_team_roles(control_plane: ControlPlane, platform: Platform) -> None:
+    """Checks the labels only: the aggregating controller does not run here, so other tests bind roles directly."""
     shipped = {role["metadata"]["name"]: role["metadata"].get("labels", {}) for role in documents("ClusterRole")}
 
     assert {name: labels_by(AGGREGATE, labels) for name, labels in shipped.items()} == {
@@ -113,17 +113,17 @@ def test_kubernetes_own_roles_take_the_teams_roles_in(control_plane: ControlPlan
         "agentmemory-api": set(),
         "agentmemory-secrets": set(),
     }
-    # And each of Kubernetes' own goes on into the next.
+    # Each built-in role is aggregated into the next.
     for name, into in (("view", "edit"), ("edit", "admin")):
         role = control_plane.http.get(f"{RBAC}/clusterroles/{name}").raise_for_status().json()
         assert {f"{AGGREGATE}{name}": "true"} in selectors_of(role)
         assert labels_by(AGGREGATE, role["metadata"]["labels"]) == {into}
 
 
-def test_the_role_for_connections_is_bound_by_the_command_of_the_page(
+def test_documented_command_binds_connections_role(
     control_plane: ControlPlane, infra: Workspace, alpha: Tenant
 ) -> None:
-    """docs/install.md, "Roles for teams", for a person in place of the group."""
+    """docs/install.md, "Roles for teams", for a user instead of the group."""
     (command,) = read_commands("install.md", "Roles for teams")
     person = f"--serviceaccount={alpha.namespace}:{alpha.account.name}"
 
@@ -143,8 +143,8 @@ def selectors_of(role: Document) -> list[dict[str, str]]:
     return [selector["matchLabels"] for selector in role["aggregationRule"]["clusterRoleSelectors"]]
 
 
-def test_a_tenant_with_the_shipped_role_gets_its_work_done(infra: Workspace, alpha: Tenant, slug: str) -> None:
-    """An agent on the platform's connection, a memory, a snapshot, its restore, and the end."""
+def test_tenant_with_shipped_role_can_work(infra: Workspace, alpha: Tenant, slug: str) -> None:
+    """Agent on the platform's connection, memory, snapshot, restore, and deletion."""
     alpha.create_served(infra, slug, "the printer is broken")
     alpha.apply("MemorySnapshot", "monday", {"agentMemoryRef": {"name": AGENT}})
     alpha.wait_condition("Verified", "True/Verified", name="monday", of="MemorySnapshot")
@@ -160,9 +160,7 @@ def test_a_tenant_with_the_shipped_role_gets_its_work_done(infra: Workspace, alp
     alpha.admin_workspace.wait_deleted()
 
 
-def test_a_tenants_bot_is_let_into_no_agent_that_does_not_name_it(
-    infra: Workspace, alpha: Tenant, beta: Tenant, slug: str
-) -> None:
+def test_bot_reaches_only_agents_that_list_it(infra: Workspace, alpha: Tenant, beta: Tenant, slug: str) -> None:
     alpha.create_served(infra, slug, "the printer is broken")
 
     assert alpha.bot.search_contents(slug) == {"the printer is broken"}

@@ -1,8 +1,8 @@
-"""A tenant who may write AgentMemories and connections, and read no Secret, has none of them sent to itself.
+"""A tenant that cannot read a Secret cannot have it sent to a host of its own.
 
-The platform has put a Secret into the tenant's namespace, for its own Qdrant, service and storage. The tenant names it,
-and a listener of its own in the place of each: as a server, a node, a service for embeddings, a storage; at once, or
-after the value was handed over to the API; by specs, by a status, by what its own Qdrant tells.
+The platform has created a Secret in the tenant's namespace for its own Qdrant, service and storage. The tenant refers
+to it with a listener of its own as server, node, embedding service or storage: at once, or after the API has the value;
+by specs, by a status, by metadata of its own Qdrant.
 """
 
 import base64
@@ -39,7 +39,7 @@ VALUES = {
     "session-token": "session-of-the-platform",
 }
 SHOWN = ("api-key", "authorization", "x-amz-security-token")
-# What the client of a service sends without any key.
+# Sent by the client of a service without a key.
 NO_KEY = "Bearer none"
 SIZE = 8
 NOT_USABLE = "True/SecretNotUsable"
@@ -47,7 +47,7 @@ NOT_USABLE = "True/SecretNotUsable"
 
 @dataclass(slots=True)
 class Listener:
-    """Takes what it is sent; answers 404, and as a service for embeddings would."""
+    """Server that records requests; it responds with 404, or as an embedding service."""
 
     url: str = ""
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Listener:
 
     @property
     def keys(self) -> set[str]:
-        """What it was shown of keys."""
+        """Credentials that it has received."""
         shown = {head.get(name, "") for _, head in self.requests for name in SHOWN}
         return shown - {"", NO_KEY}
 
@@ -77,7 +77,7 @@ def _texts(body: bytes) -> list[Any]:
 
 @pytest.fixture
 def rights() -> Rights:
-    """Connections and statuses too."""
+    """Rights on connections and statuses too."""
     return "everything"
 
 
@@ -91,14 +91,14 @@ def listener() -> Iterator[Listener]:
 
 @pytest.fixture
 def secret(alpha: Tenant, platform: Platform) -> str:
-    """The platform's Secret, for its own Qdrant alone; the tenant may not read it."""
+    """The platform's Secret, for its own Qdrant only; the tenant cannot read it."""
     create_secret(alpha.admin_workspace, SECRET, hosts=platform.qdrant_url.removeprefix("http://"), **VALUES)
     assert alpha.http.get(f"/api/v1/namespaces/{alpha.namespace}/secrets/{SECRET}").status_code == 403
     return SECRET
 
 
 def is_refused(tenant: Tenant, name: str = AGENT, kind: str = "AgentMemory") -> bool:
-    """Tell whether the last generation is told that the Secret is not for there."""
+    """Return whether the object reports that the Secret may not be sent there."""
     found = tenant.admin_workspace.get(name, kind) or {}
     return any(value.endswith("/SecretNotUsable") for value in conditions_of(found).values())
 
@@ -107,18 +107,18 @@ def assert_refused_and_not_sent(
     listener: Listener,
     refused: Callable[[], bool],
     *,
-    meanwhile: Callable[[], object] = lambda: None,
+    action: Callable[[], object] = lambda: None,
     seconds: int = 30,
 ) -> None:
-    """Wait for the one or the other."""
+    """Wait for a refusal, and check that no credential was sent."""
 
-    def decided() -> bool:
-        meanwhile()
+    def is_decided() -> bool:
+        action()
         return bool(listener.keys) or refused()
 
-    wait_until(decided, seconds=seconds, what="a refusal")
+    wait_until(is_decided, seconds=seconds, what="a refusal")
     for _ in range(5):
-        meanwhile()
+        action()
         time.sleep(0.1)
     assert listener.keys == set()
 
@@ -133,16 +133,16 @@ def s3_at(url: str, **more: Any) -> Document:
 
 @pytest.mark.usefixtures("secret")
 class TestConnection:
-    def test_a_server_of_the_tenants_own_gets_no_key(self, alpha: Tenant, listener: Listener) -> None:
+    def test_foreign_server_gets_no_key(self, alpha: Tenant, listener: Listener) -> None:
         alpha.apply("QdrantConnection", "mine", {"url": listener.url, "apiKeySecretRef": API_KEY})
 
         assert_refused_and_not_sent(listener, lambda: is_refused(alpha, "mine", "QdrantConnection"))
 
-        told = alpha.wait_condition("Stalled", NOT_USABLE, name="mine", of="QdrantConnection")["message"]
-        assert f"kubectl -n {alpha.namespace} annotate secret {SECRET}" in told
+        message = alpha.wait_condition("Stalled", NOT_USABLE, name="mine", of="QdrantConnection")["message"]
+        assert f"kubectl -n {alpha.namespace} annotate secret {SECRET}" in message
         assert listener.requests == []
 
-    def test_a_url_that_changes_after_the_handover_gets_nothing_of_the_api(
+    def test_url_changed_later_gets_no_key(
         self, alpha: Tenant, listener: Listener, platform: Platform, slug: str, infra: Workspace
     ) -> None:
         alpha.apply("QdrantConnection", "mine", {"url": platform.qdrant_url, "apiKeySecretRef": API_KEY})
@@ -151,25 +151,23 @@ class TestConnection:
         alpha.apply("QdrantConnection", "mine", {"url": listener.url, "apiKeySecretRef": API_KEY})
 
         refused = lambda: is_refused(alpha, "mine", "QdrantConnection")  # noqa: E731 - it reads as an argument
-        assert_refused_and_not_sent(listener, refused, meanwhile=lambda: alpha.bot.search(slug))
+        assert_refused_and_not_sent(listener, refused, action=lambda: alpha.bot.search(slug))
         assert listener.requests == []
 
 
 @pytest.mark.usefixtures("secret")
 class TestEmbedding:
-    def test_a_service_of_the_tenants_own_gets_no_key_of_the_api(
-        self, alpha: Tenant, listener: Listener, slug: str, infra: Workspace
-    ) -> None:
+    def test_foreign_service_gets_no_key(self, alpha: Tenant, listener: Listener, slug: str, infra: Workspace) -> None:
         alpha.claim(infra, slug, embedding=openai_at(listener.url))
 
-        assert_refused_and_not_sent(listener, lambda: is_refused(alpha), meanwhile=lambda: ask(alpha, slug))
-        told = alpha.wait_condition("Stalled", NOT_USABLE)["message"]
-        assert listener.url.removeprefix("http://") in told
+        assert_refused_and_not_sent(listener, lambda: is_refused(alpha), action=lambda: ask(alpha, slug))
+        message = alpha.wait_condition("Stalled", NOT_USABLE)["message"]
+        assert listener.url.removeprefix("http://") in message
 
-    def test_what_a_status_and_a_qdrant_of_the_tenants_own_name_gets_nothing(
+    def test_forged_status_and_marker_get_no_key(
         self, alpha: Tenant, listener: Listener, slug: str, infra: Workspace, qdrant_url: str
     ) -> None:
-        """The status said which Secret the embedding in force needs, and the collection where it goes."""
+        """The status names the Secret of the active embedding, and the collection names its host."""
         alpha.apply("QdrantConnection", "mine", {"url": qdrant_url})
         alpha.claim(infra, slug, connectionRef={"name": "mine"}, embedding={"provider": "wordllama", "dimensions": 64})
         alpha.wait_ready()
@@ -188,9 +186,7 @@ class TestEmbedding:
 
 @pytest.mark.usefixtures("secret")
 class TestStorage:
-    def test_a_storage_of_the_tenants_own_gets_no_key_with_a_copy(
-        self, alpha: Tenant, listener: Listener, slug: str, infra: Workspace
-    ) -> None:
+    def test_foreign_storage_gets_no_key(self, alpha: Tenant, listener: Listener, slug: str, infra: Workspace) -> None:
         alpha.create_served(infra, slug, "one", snapshots={"storage": {"s3": s3_at(listener.url)}})
 
         alpha.apply("MemorySnapshot", "s", {"agentMemoryRef": {"name": AGENT}, "verify": "None"})
@@ -198,31 +194,29 @@ class TestStorage:
         assert_refused_and_not_sent(listener, lambda: is_refused(alpha, "s", "MemorySnapshot"))
 
 
-def test_what_is_told_says_nothing_of_the_secret_but_that_it_is_there(
-    alpha: Tenant, listener: Listener, secret: str
-) -> None:
-    """Neither its keys, nor where it may go: the command reads that by itself."""
+def test_message_reveals_nothing_of_the_secret(alpha: Tenant, listener: Listener, secret: str) -> None:
+    """Neither its keys nor its allowed hosts: the command reads them itself."""
     list_hosts(alpha, "vault.internal.example")
     for name, key in (("one", "api-key"), ("two", "no-such-key")):
         ref = {"name": secret, "key": key}
         alpha.apply("QdrantConnection", name, {"url": listener.url, "apiKeySecretRef": ref})
 
-    told = {
+    message = {
         alpha.wait_condition("Stalled", NOT_USABLE, name=name, of="QdrantConnection")["message"]
         for name in ("one", "two")
     }
 
-    (message,) = told
+    (message,) = message
     assert "internal" not in message
     assert not any(value in message for value in VALUES.values())
 
 
 class TestCommands:
-    """Whoever runs a command reads Secrets with rights of their own: where they ask for it, the Secret is asked too."""
+    """Commands read Secrets with the rights of their user, and check the Secret's hosts if that is required."""
 
     @pytest.mark.parametrize("verb", ["orphans", "cleanup"])
     @pytest.mark.parametrize("is_typed", [False, True], ids=["the object's URL", "a URL that is typed"])
-    def test_a_connection_of_the_tenants_gets_the_key_only_where_a_person_typed_where_to(
+    def test_key_is_sent_only_to_typed_url(
         self, alpha: Tenant, listener: Listener, secret: str, slug: str, infra: Workspace, verb: str, *, is_typed: bool
     ) -> None:
         alpha.apply("QdrantConnection", "mine", {"url": listener.url, "apiKeySecretRef": API_KEY})
@@ -245,12 +239,12 @@ class TestCommands:
 
 
 def ask(tenant: Tenant, slug: str) -> int:
-    """Search for words, which have to be embedded; return the status."""
+    """Search by text, which has to be embedded; return the status."""
     return tenant.bot.http.post(f"{slug}/search", json={"user_id": "u", "query": "the printer"}).status_code
 
 
 def list_hosts(tenant: Tenant, hosts: str) -> None:
-    """Add to what the Secret lists, as who keeps it does."""
+    """Add hosts to the Secret's list, like its owner."""
     path = f"/api/v1/namespaces/{tenant.namespace}/secrets/{SECRET}"
     kubernetes = tenant.platform.control_plane.http
     listed = kubernetes.get(path).json()["metadata"]["annotations"][HOSTS_ANNOTATION]
@@ -259,7 +253,7 @@ def list_hosts(tenant: Tenant, hosts: str) -> None:
 
 
 def handed_values(platform: Platform, slug: str) -> set[str]:
-    """Return everything that the API was given for an agent."""
+    """Return all values that the API was given for an agent."""
     answer = read_agent_secret(platform, slug)
     if answer.status_code == 404:
         return set()
@@ -267,7 +261,7 @@ def handed_values(platform: Platform, slug: str) -> set[str]:
 
 
 def mark(url: str, slug: str, embedding: Document) -> None:
-    """Say in a collection's metadata what its vectors are made by, as whoever runs its server may."""
+    """Change the embedding in a collection's metadata, as the operator of its server can."""
     with httpx.Client(base_url=url, timeout=30) as qdrant:
         physical = f"agent_memory_{slug}__1"
         marker = qdrant.get(f"/collections/{physical}").json()["result"]["config"]["metadata"]["agentmemory"]

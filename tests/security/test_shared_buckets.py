@@ -1,6 +1,6 @@
-"""Buckets that the operator opens for everybody: a tenant gets at its own keys there, and at no other's, by any way.
+"""Shared buckets of the operator: a tenant reaches only its own keys.
 
-The operator has the storage's identity, the tenants have none: whatever they reach, they reach through it.
+The operator has the storage's identity; tenants have none and reach the storage only through the operator.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ EVERYTHING = pytest.mark.parametrize("rights", ["everything"])
 def platform(
     control_plane: ControlPlane, storage: S3Server, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Platform]:
-    """A platform whose operator opens one bucket for everybody."""
+    """Platform whose operator shares one bucket with all tenants."""
     more = {
         "AGENTMEMORY_SHARED_BUCKETS": f"{storage.url}/{BUCKET}",
         "AWS_ACCESS_KEY_ID": KEY.id,
@@ -43,11 +43,11 @@ def platform(
 
 @dataclass(frozen=True, slots=True)
 class SharedBucket:
-    """Alpha's copy in the shared bucket, and beta, who has an agent and a snapshot of its own.
+    """Alpha's copy in the shared bucket, and beta, which has an agent and a snapshot of its own.
 
     Attributes:
-        place: of alpha's copy, as alpha's status says it.
-        uid: of alpha's AgentMemory.
+        place: Location of alpha's copy, as in alpha's status.
+        uid: Uid of alpha's AgentMemory.
     """
 
     storage: S3Server
@@ -59,65 +59,65 @@ class SharedBucket:
 
     @property
     def copy(self) -> pathlib.Path:
-        """The file that the storage keeps alpha's copy in."""
+        """File of alpha's copy in the storage."""
         return self.storage.file(self.place["key"])
 
     @property
     def takeover(self) -> dict[str, str]:
-        """What beta writes on its own objects."""
+        """Takeover annotation that beta writes on its own objects."""
         return {"agentmemory.dev/takeover": self.uid}
 
     def source(self, **more: Any) -> Document:
-        """Return alpha's copy as a spec names it."""
+        """Return alpha's copy as a source in a spec."""
         named = {key: self.place[key] for key in ("endpoint", "bucket", "key")}
         return {"s3": named | more}
 
     def forge(self, change: Callable[[str], str] = str) -> None:
-        """Let a snapshot of beta's say that its bytes are alpha's copy.
+        """Forge the status of beta's snapshot to claim alpha's copy.
 
         Args:
-            change: spells the key otherwise.
+            change: Changes the spelling of the key.
         """
-        copied(self.beta)
+        take_copy(self.beta)
         record = self.alpha.read(SNAPSHOT, "nightly")["status"]
         forged = {key: record[key] for key in ("sha256", "sizeBytes", "points", "configHash", "owner")}
         place = self.place | {"key": change(self.place["key"])}
-        # One that was started since goes by the status; another may go by what it wrote itself.
-        with stopped(self.beta.platform):
+        # An operator that starts later reads the status; a running one may use the status that it has written itself.
+        with stop_operator(self.beta.platform):
             self.beta.patch_status(SNAPSHOT, "nightly", forged | {"locations": [place]})
 
     def check_refused(self, kind: str, name: str) -> None:
-        """Fail unless an object of beta's has failed for its place, and nothing has changed for anybody."""
-        end = ended(self.beta, kind, name)
+        """Check that beta's object has failed because of its location, and nothing has changed."""
+        end = wait_ended(self.beta, kind, name)
         assert (end["status"], end["reason"]) in NO, end
         assert "secretRef" in end["message"]
         assert self.uid not in end["message"]
         self.check_untouched()
 
     def check_untouched(self) -> None:
-        """Fail unless beta has what it had, and alpha its copy."""
+        """Check that beta has its own memories, and alpha its copy."""
         assert self.beta.bot.search_contents(f"{self.slug}-b") == {OWN}
         assert self.copy.exists()
 
 
-# Of one that names several places, none of which can be used, the first reason is in the message.
+# If several locations cannot be used, the message contains the first reason.
 NO = (("False", "SourceNotAllowed"), ("False", "SnapshotRefused"))
 
 
 @pytest.fixture
 def site(infra: Workspace, alpha: Tenant, beta: Tenant, slug: str, storage: S3Server) -> SharedBucket:
-    uid = alpha.create_served(infra, slug, SECRET, snapshots=keeping(storage))["metadata"]["uid"]
-    beta.create_served(infra, f"{slug}-b", OWN, snapshots=keeping(storage))
-    return SharedBucket(storage, alpha, beta, slug, copied(alpha), uid)
+    uid = alpha.create_served(infra, slug, SECRET, snapshots=snapshots_block(storage))["metadata"]["uid"]
+    beta.create_served(infra, f"{slug}-b", OWN, snapshots=snapshots_block(storage))
+    return SharedBucket(storage, alpha, beta, slug, take_copy(alpha), uid)
 
 
-def keeping(storage: S3Server, prefix: str = PREFIX) -> Document:
-    """Return the `snapshots` block of an agent whose snapshots are copied into the shared bucket."""
+def snapshots_block(storage: S3Server, prefix: str = PREFIX) -> Document:
+    """Build the `snapshots` block of an agent whose snapshots are copied into the shared bucket."""
     return {"storage": {"s3": {"endpoint": storage.url, "bucket": BUCKET, "prefix": prefix}}}
 
 
-def copied(tenant: Tenant, name: str = "nightly", **spec: Any) -> Document:
-    """Have a snapshot made; return where its copy lies, as the status says it."""
+def take_copy(tenant: Tenant, name: str = "nightly", **spec: Any) -> Document:
+    """Take a snapshot; return the location of its copy in the status."""
     tenant.apply(SNAPSHOT, name, {"agentMemoryRef": {"name": AGENT}, "verify": "None"} | spec)
     tenant.wait_condition("Succeeded", "True/SnapshotTaken", name=name, of=SNAPSHOT, seconds=ENDED_WITHIN_S)
     locations = tenant.read(SNAPSHOT, name)["status"]["locations"]
@@ -129,20 +129,20 @@ def restore(tenant: Tenant, source: Document, *, annotations: dict[str, str] | N
 
 
 @contextlib.contextmanager
-def stopped(platform: Platform) -> Iterator[None]:
-    """Let no operator run while the context is open."""
+def stop_operator(platform: Platform) -> Iterator[None]:
+    """Stop the operator within the context."""
     platform.operator.stop()
     yield
     platform.operator.restart(LEADING)
 
 
 def wait_held(tenant: Tenant, name: str) -> None:
-    """Wait until the operator holds the deletion of a snapshot up."""
+    """Wait until a snapshot has a finalizer."""
     wait_until(lambda: tenant.read(SNAPSHOT, name)["metadata"].get("finalizers"), seconds=15, what="a finalizer")
 
 
-def ended(tenant: Tenant, kind: str, name: str) -> Document:
-    """Return the condition Succeeded of what has ended, well or not."""
+def wait_ended(tenant: Tenant, kind: str, name: str) -> Document:
+    """Return the condition Succeeded of a completed object."""
 
     def found() -> Document | None:
         conditions = tenant.read(kind, name).get("status", {}).get("conditions", [])
@@ -153,13 +153,13 @@ def ended(tenant: Tenant, kind: str, name: str) -> Document:
 
 class TestAnothersCopy:
     @pytest.mark.parametrize("rights", BOTH)
-    def test_is_not_restored_by_its_key(self, site: SharedBucket) -> None:
+    def test_is_not_restored_by_key(self, site: SharedBucket) -> None:
         restore(site.beta, site.source(), annotations=site.takeover)
 
         site.check_refused(RESTORE, "undo")
 
     @EVERYTHING
-    def test_does_not_go_with_an_object_whose_status_names_it(self, site: SharedBucket) -> None:
+    def test_survives_deletion_of_forged_snapshot(self, site: SharedBucket) -> None:
         site.forge()
         site.beta.annotate("nightly", of=SNAPSHOT, confirm_delete="nightly")
         wait_held(site.beta, "nightly")
@@ -173,36 +173,34 @@ class TestAnothersCopy:
 
 
 @pytest.mark.parametrize("rights", BOTH)
-def test_whoever_writes_anothers_folder_as_its_prefix_writes_below_it_and_reads_nothing_there(
-    site: SharedBucket, infra: Workspace
-) -> None:
+def test_foreign_folder_as_prefix_is_harmless(site: SharedBucket, infra: Workspace) -> None:
     folder = site.place["key"].rpartition("/")[0]
     slug = f"{site.slug}-b"
-    site.beta.claim(infra, slug, snapshots=keeping(site.storage, folder))
+    site.beta.claim(infra, slug, snapshots=snapshots_block(site.storage, folder))
     site.beta.wait_ready()
 
-    place = copied(site.beta, "below")
+    place = take_copy(site.beta, "below")
 
     assert place["key"].startswith(f"{folder}/{site.beta.namespace}/{slug}/below_")
     site.check_untouched()
 
 
 class TestOnesOwnCopy:
-    def test_is_restored_by_its_key_and_goes_with_its_object(self, site: SharedBucket) -> None:
-        place = copied(site.beta, "own", deletionPolicy="Delete")
+    def test_is_restored_by_key_and_deleted_with_object(self, site: SharedBucket) -> None:
+        place = take_copy(site.beta, "own", deletionPolicy="Delete")
         uid = site.beta.read(SNAPSHOT, "own")["metadata"]["uid"]
         folder = f"{PREFIX}/{site.beta.namespace}/{site.slug}-b"
         assert place["key"].rpartition("/")[0] == f"{folder}/own_{uid[:8]}"
 
         restore(site.beta, {"s3": {key: place[key] for key in ("endpoint", "bucket", "key")}})
-        assert ended(site.beta, RESTORE, "undo")["reason"] == "Restored"
+        assert wait_ended(site.beta, RESTORE, "undo")["reason"] == "Restored"
         assert site.beta.bot.search_contents(f"{site.slug}-b") == {OWN}
 
         self.check_goes(site, "own", place)
 
     @staticmethod
     def check_goes(site: SharedBucket, name: str, place: Document) -> None:
-        """Fail unless the copy goes with its object."""
+        """Check that the copy is deleted with its object."""
         wait_held(site.beta, name)
         site.beta.delete(name, SNAPSHOT)
         wait_until(lambda: site.beta.admin_workspace.get(name, SNAPSHOT) is None, seconds=15, what=f"the end of {name}")

@@ -1,4 +1,4 @@
-"""A freed name, and what it held, goes to nobody whom the connection's owner does not name."""
+"""A freed name and its collection are given only to namespaces that the connection's owner lists."""
 
 import json
 
@@ -17,16 +17,16 @@ from tests.support.spec.documents import Document
 SECRET = "the safe opens with 4711"
 
 
-def left_behind(infra: Workspace, alpha: Tenant, slug: str) -> str:
-    """Let alpha store a memory and delete its object, which keeps the collection; return the object's uid."""
+def leave_collection(infra: Workspace, alpha: Tenant, slug: str) -> str:
+    """Store a memory as alpha and delete its object, which retains the collection; return the object's uid."""
     made = alpha.create_served(infra, slug, SECRET)
     alpha.delete()
     alpha.admin_workspace.wait_deleted()
     return str(made["metadata"]["uid"])
 
 
-def told(tenant: Tenant) -> str:
-    """Return all that a tenant can see of its refused object."""
+def visible_text(tenant: Tenant) -> str:
+    """Return everything that a tenant can read of its refused object."""
     return json.dumps(tenant.read("AgentMemory", AGENT)) + json.dumps(tenant.admin_workspace.events())
 
 
@@ -35,12 +35,12 @@ def requests_of(infra: Workspace) -> list[Document]:
 
 
 def wait_request(infra: Workspace, tenant: Tenant) -> Document:
-    """Return what the connection's owner sees of a tenant's refused object."""
+    """Return the takeover request of a tenant's refused object, as the connection's owner reads it."""
 
-    def asked() -> Document | None:
+    def find_request() -> Document | None:
         return next((one for one in requests_of(infra) if one["namespace"] == tenant.namespace), None)
 
-    return wait_until(asked, seconds=10, what="the request")
+    return wait_until(find_request, seconds=10, what="the request")
 
 
 def marker_of(infra: Workspace, slug: str) -> Document:
@@ -56,7 +56,7 @@ def mark(infra: Workspace, slug: str, **owner: str) -> None:
 
 
 def claims_of(platform: Platform) -> dict[str, str]:
-    """Return the namespace of each slug, as the operator keeps it."""
+    """Return the namespace of each slug in the operator's claims."""
     folder = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
     found = [platform.control_plane.http.get(f"{folder}/{PREFIX}{part}") for part in PARTS]
     claims = parse_claims([answer.json() for answer in found if answer.is_success])
@@ -66,23 +66,22 @@ def claims_of(platform: Platform) -> dict[str, str]:
 
 class TestFreedName:
     @pytest.mark.parametrize("rights", BOTH)
-    def test_the_annotation_of_the_taker_opens_nothing_and_the_refusal_names_nobody(
-        self, infra: Workspace, alpha: Tenant, beta: Tenant, slug: str
-    ) -> None:
-        uid = left_behind(infra, alpha, slug)
+    def test_takers_annotation_is_ignored(self, infra: Workspace, alpha: Tenant, beta: Tenant, slug: str) -> None:
+        """The refusal does not name the owner."""
+        uid = leave_collection(infra, alpha, slug)
 
         beta.claim(infra, slug, annotations={"agentmemory.dev/takeover": uid})
         beta.wait_condition("Stalled", "True/SlugTaken")
 
-        assert alpha.namespace not in told(beta)
-        assert told(beta).count(uid) == 1, "in the annotation that beta wrote itself"
+        assert alpha.namespace not in visible_text(beta)
+        assert visible_text(beta).count(uid) == 1, "in the annotation that beta wrote itself"
         assert beta.bot.get_status(slug) == 404
         assert marker_of(infra, slug)["uid"] == uid
 
-    def test_gitops_applies_the_object_again_and_all_is_there(
+    def test_reapplied_object_gets_memories_back(
         self, infra: Workspace, alpha: Tenant, beta: Tenant, slug: str
     ) -> None:
-        left_behind(infra, alpha, slug)
+        leave_collection(infra, alpha, slug)
         beta.claim(infra, slug)
         beta.wait_condition("Stalled", "True/SlugTaken")
 
@@ -92,10 +91,10 @@ class TestFreedName:
         assert beta.bot.get_status(slug) == 404
 
     @pytest.mark.parametrize("rights", ["everything"])
-    def test_a_qdrant_of_the_taker_s_own_receives_nothing_that_clients_still_write(
+    def test_takers_own_qdrant_gets_no_writes(
         self, infra: Workspace, alpha: Tenant, beta: Tenant, slug: str, qdrant_url: str
     ) -> None:
-        left_behind(infra, alpha, slug)
+        leave_collection(infra, alpha, slug)
         beta.apply("QdrantConnection", "own", {"url": qdrant_url})
         open_to_alpha = {"subjects": [beta.bot.subject(), alpha.bot.subject()]}
         beta.claim(infra, slug, connectionRef={"name": "own"}, access=open_to_alpha)
@@ -107,11 +106,11 @@ class TestFreedName:
         assert httpx.get(f"{qdrant_url}/collections/agent_memory_{slug}").status_code == 404
 
     @pytest.mark.parametrize("rights", ["everything"])
-    def test_a_collection_and_a_status_that_the_taker_forges_are_no_claim(
+    def test_forged_collection_and_status_are_no_claim(
         self, infra: Workspace, alpha: Tenant, beta: Tenant, slug: str, qdrant_url: str
     ) -> None:
-        """As if beta had the name: a marked collection on its own Qdrant, a status that tells of it."""
-        left_behind(infra, alpha, slug)
+        """Beta pretends to have the name: a marked collection on its own Qdrant, and a status that names it."""
+        leave_collection(infra, alpha, slug)
         alias = f"agent_memory_{slug}"
         marker = {"clusterId": "any", "namespace": beta.namespace, "name": AGENT, "uid": "u"}
         body = {"vectors": {"size": SIZE, "distance": "Cosine"}, "metadata": {"agentmemory": marker}}
@@ -124,7 +123,7 @@ class TestFreedName:
 
         assert beta.bot.get_status(slug) == 404
 
-    def test_a_name_of_which_nothing_is_left_is_free(
+    def test_name_without_collection_is_free(
         self, platform: Platform, infra: Workspace, alpha: Tenant, beta: Tenant, slug: str
     ) -> None:
         confirmed = {"agentmemory.dev/confirm-delete": f"agent_memory_{slug}"}
@@ -141,16 +140,20 @@ class TestFreedName:
 
 
 class TestOwnerGivesIt:
-    def test_the_connection_s_owner_sees_who_asks_and_gives_the_memories_away(
+    def test_connection_owner_sees_request_and_allows_it(
         self, platform: Platform, infra: Workspace, alpha: Tenant, beta: Tenant, slug: str
     ) -> None:
-        uid = left_behind(infra, alpha, slug)
+        uid = leave_collection(infra, alpha, slug)
         beta.claim(infra, slug)
-        asked = wait_request(infra, beta)
-        assert (asked["kind"], asked["name"], asked["agent"]) == ("AgentMemory", AGENT, slug)
-        assert asked["owner"] == {"namespace": alpha.namespace, "uid": uid}
+        find_request = wait_request(infra, beta)
+        assert (find_request["kind"], find_request["name"], find_request["agent"]) == ("AgentMemory", AGENT, slug)
+        assert find_request["owner"] == {"namespace": alpha.namespace, "uid": uid}
 
-        given = {"agent": asked["agent"], "fromUid": asked["owner"]["uid"], "toNamespace": asked["namespace"]}
+        given = {
+            "agent": find_request["agent"],
+            "fromUid": find_request["owner"]["uid"],
+            "toNamespace": find_request["namespace"],
+        }
         infra.patch(CONNECTION, kind="QdrantConnection", takeovers=[given])
 
         beta.wait_ready()
@@ -162,8 +165,8 @@ class TestOwnerGivesIt:
         alpha.wait_condition("Stalled", "True/SlugTaken")
         assert alpha.bot.get_status(slug) == 404
 
-    def test_the_command_does_it(self, infra: Workspace, alpha: Tenant, beta: Tenant, slug: str) -> None:
-        left_behind(infra, alpha, slug)
+    def test_command_allows_the_request(self, infra: Workspace, alpha: Tenant, beta: Tenant, slug: str) -> None:
+        leave_collection(infra, alpha, slug)
         beta.claim(infra, slug)
         wait_request(infra, beta)
 
@@ -176,10 +179,10 @@ class TestOwnerGivesIt:
         beta.wait_ready()
 
     @pytest.mark.parametrize("rights", ["everything"])
-    def test_nobody_gives_away_by_a_connection_of_its_own_what_lies_behind_another(
+    def test_own_connection_cannot_give_away_others_data(
         self, infra: Workspace, alpha: Tenant, beta: Tenant, slug: str, qdrant_url: str
     ) -> None:
-        uid = left_behind(infra, alpha, slug)
+        uid = leave_collection(infra, alpha, slug)
         given = [{"agent": slug, "fromUid": uid, "toNamespace": beta.namespace}]
         beta.apply("QdrantConnection", "own", {"url": qdrant_url, "takeovers": given})
         beta.claim(infra, slug, connectionRef={"name": "own"})
@@ -188,9 +191,7 @@ class TestOwnerGivesIt:
 
         assert not beta.read("QdrantConnection", "own").get("status", {}).get("takeoverRequests")
 
-    def test_nothing_is_taken_from_an_object_that_exists(
-        self, infra: Workspace, alpha: Tenant, beta: Tenant, slug: str
-    ) -> None:
+    def test_existing_object_loses_nothing(self, infra: Workspace, alpha: Tenant, beta: Tenant, slug: str) -> None:
         made = alpha.create_served(infra, slug, SECRET)
         given = {"agent": slug, "fromUid": made["metadata"]["uid"], "toNamespace": beta.namespace}
         infra.patch(CONNECTION, kind="QdrantConnection", takeovers=[given])
@@ -203,19 +204,20 @@ class TestOwnerGivesIt:
 
 
 class TestMarker:
-    """The slug is the tenant's, and the collection is another's: another cluster's, or one from before the claims."""
+    """The slug is the tenant's; its collection has another owner: another cluster, or one from before the claims."""
 
     @pytest.mark.parametrize("other", [{"clusterId": "old-cluster"}, {"namespace": "elsewhere"}])
     @pytest.mark.parametrize("rights", ["everything"])
-    def test_equal_names_and_the_annotation_do_not_open_it_and_its_owner_does(
+    def test_foreign_marker_needs_connection_owner(
         self, infra: Workspace, alpha: Tenant, slug: str, other: dict[str, str]
     ) -> None:
-        left_behind(infra, alpha, slug)
+        """Equal names and the annotation are not enough."""
+        leave_collection(infra, alpha, slug)
         mark(infra, slug, uid="their-uid", **other)
         alpha.claim(infra, slug, annotations={"agentmemory.dev/takeover": "their-uid"})
 
         alpha.wait_condition("Stalled", "True/CollectionNotOwned")
-        assert not any(value in told(alpha) for value in other.values())
+        assert not any(value in visible_text(alpha) for value in other.values())
         assert alpha.bot.get_status(slug) == 503
         owner = wait_request(infra, alpha)["owner"]
         assert owner["uid"] == "their-uid"
@@ -230,7 +232,7 @@ class TestMarker:
 
 
 def takeover(workspace: Workspace, *options: str) -> str:
-    """Run `agentmemory takeover` as the platform's people do."""
+    """Run `agentmemory takeover` with the platform's rights."""
     environment = clean_environment() | {"KUBECONFIG": str(workspace.control_plane.kubeconfig), "COLUMNS": "300"}
     done = run_agentmemory("takeover", *options, env=environment)
     assert done.returncode == 0, done.stderr

@@ -1,6 +1,6 @@
-"""A page of another site, in a browser on the developer's machine, gets nothing from what `agentmemory dev` serves.
+"""Web pages of other sites, in a browser on the developer's machine, get nothing from `agentmemory dev`.
 
-What a browser writes by itself (`Host`, `Origin`, `Sec-Fetch-*`) is given here as browsers give it.
+Headers that browsers write themselves (`Host`, `Origin`, `Sec-Fetch-*`) are sent as browsers do.
 """
 
 import http.client
@@ -31,13 +31,13 @@ JSON = {"Content-Type": "application/json"}
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """Where `agentmemory dev` listens."""
+    """Addresses of `agentmemory dev`."""
 
     api: str
     qdrant: str
 
     def memories(self) -> list[str]:
-        """Return what the user's memories say."""
+        """Return the contents of the user's memories."""
         found = httpx.get(f"{self.api}/v1/agents/probe/memories", params={"user_id": "u"}).json()["results"]
         return [memory["content"] for memory in found]
 
@@ -51,15 +51,15 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     options = ("--manifests", str(folder / "manifests"), "--data", str(folder / "data"), "--port", "0")
     with running(Program(folder / "dev.log", *AGENTMEMORY, "dev", *options)) as program:
         made = Served(api=program.wait_for(r"API (http://\S+)")[1], qdrant=program.wait_for(r"Qdrant (http://\S+)")[1])
-        seen = f"{made.api}/v1/agents/probe"
-        wait_until(lambda: httpx.get(seen).status_code == 200, seconds=20, what="the agent")
+        agent_url = f"{made.api}/v1/agents/probe"
+        wait_until(lambda: httpx.get(agent_url).status_code == 200, seconds=20, what="the agent")
         yield made
 
 
 def send(
     url: str, method: str, path: str, headers: dict[str, str], body: bytes | None = None
 ) -> tuple[int, dict[str, Any]]:
-    """Send exactly these headers; return status and answer."""
+    """Send exactly these headers; return status and JSON."""
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=20)
     host = {"Host": urlsplit(url).netloc}
     connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
@@ -90,15 +90,15 @@ FOREIGN: dict[str, dict[str, str]] = {
 }
 
 
-def as_sent(case: str, url: str) -> dict[str, str]:
+def headers_of(case: str, url: str) -> dict[str, str]:
     return {name: value.format(port=port_of(url)) for name, value in FOREIGN[case].items()}
 
 
 @pytest.mark.parametrize("case", FOREIGN)
 @pytest.mark.parametrize("media_type", ["text/plain", "application/json", "application/x-ndjson", None])
-def test_a_page_of_another_site_writes_nothing(served: Served, case: str, media_type: str | None) -> None:
+def test_other_site_writes_nothing(served: Served, case: str, media_type: str | None) -> None:
     before = served.memories()
-    headers = as_sent(case, served.api) | ({"Content-Type": media_type} if media_type else {})
+    headers = headers_of(case, served.api) | ({"Content-Type": media_type} if media_type else {})
 
     for path in ("memories", "import?user_id=u", "forget", "sessions/s/end?user_id=u"):
         status, problem = send(served.api, "POST", f"/v1/agents/probe/{path}", headers, json.dumps(MEMORY).encode())
@@ -108,9 +108,9 @@ def test_a_page_of_another_site_writes_nothing(served: Served, case: str, media_
 
 
 @pytest.mark.parametrize("case", FOREIGN)
-def test_a_page_of_another_site_reads_nothing(served: Served, case: str) -> None:
+def test_other_site_reads_nothing(served: Served, case: str) -> None:
     for path in ("/v1/agents", "/v1/agents/probe/export?user_id=u", "/openapi.json", "/metrics", "/docs"):
-        status, problem = send(served.api, "GET", path, as_sent(case, served.api))
+        status, problem = send(served.api, "GET", path, headers_of(case, served.api))
         assert (status, problem["type"]) == (403, "/problems/cross-origin"), path
 
 
@@ -119,47 +119,45 @@ def test_a_page_of_another_site_reads_nothing(served: Served, case: str) -> None
     ("method", "path"),
     [("GET", "/collections"), ("POST", "/collections/agent_memory_probe/points/scroll"), ("GET", "/telemetry")],
 )
-def test_a_page_of_another_site_does_not_reach_the_dev_qdrant_past_the_api(
-    served: Served, case: str, method: str, path: str
-) -> None:
-    status, answer = send(served.qdrant, method, path, as_sent(case, served.qdrant), b"{}")
+def test_other_site_cannot_reach_dev_qdrant(served: Served, case: str, method: str, path: str) -> None:
+    status, answer = send(served.qdrant, method, path, headers_of(case, served.qdrant), b"{}")
 
     assert status == 403
     assert answer["status"]["error"].startswith("Forbidden: ")
 
 
 @pytest.mark.parametrize("headers", [{}, {"Content-Type": "text/plain"}, {"Content-Type": "multipart/form-data"}])
-def test_json_that_is_not_declared_is_not_read_whoever_sends_it(served: Served, headers: dict[str, str]) -> None:
+def test_undeclared_json_is_rejected(served: Served, headers: dict[str, str]) -> None:
     status, problem = send(served.api, "POST", "/v1/agents/probe/memories", headers, json.dumps(MEMORY).encode())
 
     assert (status, problem["type"]) == (415, "/problems/unsupported-media-type")
 
 
-def test_a_browser_may_not_ask_for_leave(served: Served) -> None:
-    """A request that a page has to ask for first (CORS) is not allowed: no header of the answer says so."""
-    asked = {"Origin": "http://evil.example", "Access-Control-Request-Method": "PUT"}
-    answer = httpx.options(f"{served.api}/v1/agents/probe/memories", headers=asked)
+def test_cors_preflight_is_rejected(served: Served) -> None:
+    """No header of the response allows the request."""
+    headers = {"Origin": "http://evil.example", "Access-Control-Request-Method": "PUT"}
+    answer = httpx.options(f"{served.api}/v1/agents/probe/memories", headers=headers)
 
     assert answer.status_code == 403
     assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
 @pytest.mark.parametrize("name", ["127.0.0.1", "localhost", "agent.localhost", "LOCALHOST"])
-def test_who_asks_this_machine_is_served(served: Served, name: str) -> None:
+def test_local_names_are_served(served: Served, name: str) -> None:
     host = f"{name}:{port_of(served.api)}"
 
     assert send(served.api, "GET", "/v1/agents", {"Host": host})[0] == 200
     assert send(served.qdrant, "GET", "/collections", {"Host": f"{name}:{port_of(served.qdrant)}"})[0] == 200
 
 
-def test_a_tunnel_with_a_port_of_its_own_is_served(served: Served) -> None:
+def test_tunnel_with_own_port_is_served(served: Served) -> None:
     headers = {"Host": "localhost:9999", "Origin": "http://localhost:9999", "Sec-Fetch-Site": "same-origin"}
 
     assert send(served.api, "GET", "/v1/agents", headers)[0] == 200
 
 
-def test_the_page_of_the_api_itself_goes_on(served: Served) -> None:
-    """`/docs` in a browser: the page, by its address and by a link, what it loads, and what it sends."""
+def test_own_docs_page_works(served: Served) -> None:
+    """`/docs` in a browser: opened by address and by link, its assets, and its requests."""
     origin = f"http://localhost:{port_of(served.api)}"
     own = {"Host": f"localhost:{port_of(served.api)}", "Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "cors"}
     typed = own | {"Sec-Fetch-Site": "none", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
@@ -175,7 +173,7 @@ def test_the_page_of_the_api_itself_goes_on(served: Served) -> None:
     assert status == 201
 
 
-def test_qdrants_own_client_goes_on(served: Served) -> None:
+def test_qdrant_client_works(served: Served) -> None:
     client = QdrantClient(url=served.qdrant, check_compatibility=False)
 
     assert client.collection_exists("agent_memory_probe")
@@ -191,16 +189,14 @@ def test_qdrants_own_client_goes_on(served: Served) -> None:
         ({"Host": "memory.corp", "Sec-Fetch-Site": "cross-site"}, 403),
     ],
 )
-def test_where_anybody_was_let_in_a_page_of_another_site_is_not(
-    exposed: str, headers: dict[str, str], status: int
-) -> None:
-    """The names that lead to an address that is no loopback are not known: see docs/http-api.md."""
+def test_open_api_rejects_other_sites(exposed: str, headers: dict[str, str], status: int) -> None:
+    """Names of an address other than loopback are not known: see docs/http-api.md."""
     assert send(exposed, "GET", "/v1/agents", headers)[0] == status
 
 
 @pytest.fixture(scope="module")
 def exposed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """An API on every address, which somebody has accepted."""
+    """API on every address without authentication."""
     yield from _files_api(
         tmp_path_factory.mktemp("exposed"), AGENTMEMORY_AUTH="none", AGENTMEMORY_AUTH_NONE_ACCEPTED="yes"
     )
@@ -219,9 +215,9 @@ def _files_api(folder: pathlib.Path, **environment: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("case", FOREIGN)
-def test_behind_a_token_a_page_is_as_anybody_without_it(tokened: str, case: str) -> None:
-    """What calls from a page of its own, with the token, goes on; no browser adds the token for another."""
-    headers = as_sent(case, tokened)
+def test_token_is_required_from_any_site(tokened: str, case: str) -> None:
+    """A page with the token of its own is served; browsers do not add the token for other pages."""
+    headers = headers_of(case, tokened)
 
     assert send(tokened, "GET", "/v1/agents", headers)[0] == 401
     assert send(tokened, "GET", "/v1/agents", headers | {"Authorization": "Bearer t0ken"})[0] == 200

@@ -16,7 +16,7 @@ from tests.support.programs import Program
 __all__ = ["control_plane", "operator", "qdrant_url"]
 
 OPERATOR, CLI = "agentmemory-operator", "agentmemory-cli"
-# How commit 4f95245 wrote: without a name, so that the API server took the library's.
+# Commit 4f95245 wrote without a name, so that the API server used the library's.
 BEFORE = {"User-Agent": "OpenAPI-Generator/37.0.2/python"}
 KINDS = ("agentmemories", "qdrantconnections", "memorysnapshots", "memoryrestores")
 SEEN_WITHIN_S = 10.0
@@ -30,13 +30,13 @@ def workspace(control_plane: ControlPlane, qdrant_url: str, operator: Program) -
 
 
 def writers_of(found: dict[str, Any]) -> dict[str, set[str]]:
-    """Return by manager the fields that it owns: of metadata those below it, of an object each that has any."""
-    told: dict[str, set[str]] = {}
+    """Return the fields of each manager, those of metadata individually."""
+    fields_by_manager: dict[str, set[str]] = {}
     for entry in found["metadata"]["managedFields"]:
         fields = {name.removeprefix("f:") for name in entry["fieldsV1"]} - {"metadata"}
         fields |= {name.removeprefix("f:") for name in entry["fieldsV1"].get("f:metadata", ()) if name != "."}
-        told.setdefault(entry["manager"], set()).update(fields)
-    return told
+        fields_by_manager.setdefault(entry["manager"], set()).update(fields)
+    return fields_by_manager
 
 
 def items(http: httpx.Client, path: str) -> list[dict[str, Any]]:
@@ -44,8 +44,8 @@ def items(http: httpx.Client, path: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_each_write_is_the_operators(control_plane: ControlPlane, workspace: Workspace) -> None:
-    """Status, finalizer, Events, the Lease, and the snapshot that it makes before a deletion."""
+def test_operator_writes_are_attributed(control_plane: ControlPlane, workspace: Workspace) -> None:
+    """Status, finalizer, Events, the Lease, and the snapshot before a deletion."""
     workspace.create_ready(deletionPolicy="Snapshot", annotations=confirm_delete(workspace.alias))
     workspace.store_points(2)
 
@@ -61,8 +61,8 @@ def test_each_write_is_the_operators(control_plane: ControlPlane, workspace: Wor
     workspace.create("younger", deletionPolicy="Retain")
     workspace.wait_condition("Stalled", "True/SlugTaken", name="younger")
     events = f"/api/v1/namespaces/{workspace.namespace}/events"
-    told = wait_until(lambda: items(control_plane.http, events), seconds=SEEN_WITHIN_S, what="an Event")
-    assert {name for event in told for name in writers_of(event)} == {OPERATOR}
+    fields_by_manager = wait_until(lambda: items(control_plane.http, events), seconds=SEEN_WITHIN_S, what="an Event")
+    assert {name for event in fields_by_manager for name in writers_of(event)} == {OPERATOR}
 
     lease = f"/apis/coordination.k8s.io/v1/namespaces/default/leases/{OPERATOR}"
     assert set(writers_of(control_plane.http.get(lease).json())) == {OPERATOR}
@@ -76,7 +76,7 @@ def test_each_write_is_the_operators(control_plane: ControlPlane, workspace: Wor
     assert {"spec", "status"} <= writers_of(final)[OPERATOR]
 
 
-def test_what_a_person_asks_for_is_the_command_lines(control_plane: ControlPlane, workspace: Workspace) -> None:
+def test_command_writes_are_attributed(control_plane: ControlPlane, workspace: Workspace) -> None:
     workspace.create_ready()
 
     status, _, errors = run_agentmemory(
@@ -93,10 +93,8 @@ def test_what_a_person_asks_for_is_the_command_lines(control_plane: ControlPlane
     assert writers_of(made)[OPERATOR] <= {"status", "finalizers"}
 
 
-def test_what_was_written_without_a_name_goes_on_being_written(
-    control_plane: ControlPlane, workspace: Workspace
-) -> None:
-    """An upgrade: patches take fields over without asking (only server-side apply knows conflicts)."""
+def test_writes_without_a_name_are_taken_over(control_plane: ControlPlane, workspace: Workspace) -> None:
+    """After an upgrade, patches take over fields without conflicts, which only server-side apply has."""
     workspace.create_ready(deletionPolicy="Delete")
     path = f"/apis/agentmemory.dev/v1alpha1/namespaces/{workspace.namespace}/agentmemories/{AGENT}"
     before = workspace.must_get()
@@ -110,18 +108,18 @@ def test_what_was_written_without_a_name_goes_on_being_written(
     workspace.patch(scoring={"limit": 3}, deletionPolicy="Retain")
     workspace.wait_ready()
 
-    def released() -> dict[str, Any] | None:
+    def find_released() -> dict[str, Any] | None:
         found = workspace.must_get()
         return found if found["metadata"]["finalizers"] == ["example.com/other"] else None
 
-    memory = wait_until(released, seconds=SEEN_WITHIN_S, what="the finalizer to go")
+    memory = wait_until(find_released, seconds=SEEN_WITHIN_S, what="the finalizer to go")
 
     assert "as told before" not in str(memory["status"]["conditions"])
     assert "status" in writers_of(memory)[OPERATOR]
     assert "status" not in writers_of(memory).get("OpenAPI-Generator", set())
 
 
-def test_no_object_of_ours_names_a_library(control_plane: ControlPlane, workspace: Workspace) -> None:
+def test_no_object_names_a_library(control_plane: ControlPlane, workspace: Workspace) -> None:
     workspace.create_ready(snapshots={"schedule": "0 0 1 1 *"})
     workspace.create_snapshot("one")
     workspace.wait_condition("Succeeded", "True/SnapshotTaken", name="one", of="MemorySnapshot", seconds=20)
@@ -132,5 +130,5 @@ def test_no_object_of_ours_names_a_library(control_plane: ControlPlane, workspac
         for each in items(control_plane.http, f"/apis/agentmemory.dev/v1alpha1/namespaces/{workspace.namespace}/{kind}")
     ]
 
-    # The tests themselves write as `python-httpx`.
+    # The tests write as `python-httpx`.
     assert {name for each in found for name in writers_of(each)} == {OPERATOR, "python-httpx"}

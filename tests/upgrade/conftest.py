@@ -1,4 +1,4 @@
-"""As for `tests/operator`."""
+"""Fixtures of `tests/operator`."""
 
 from tests.support.cluster.fixtures import cleared, control_plane, namespace, qdrant_url, workspace
 

@@ -1,7 +1,7 @@
-"""Record what this version leaves behind: `python -m tests.upgrade.record`, for each one that is released.
+"""Record the data of this version: `python -m tests.upgrade.record`, for each released version.
 
-Runs the operator and the API against a control plane, a development Qdrant and an S3 server; it takes
-half a minute. What it writes is kept for ever: `test_recorded.py` has the present version go on with it.
+Runs the operator and the API against a control plane, a development Qdrant and an S3 server; takes half a minute. The
+result is kept permanently: `test_recorded.py` runs the present version on it.
 """
 
 import base64
@@ -38,26 +38,26 @@ LINES = ("lives in Oslo", "likes quiet trains", "works at the harbour", "plays t
 
 
 class Story:
-    """Stores what there is to keep of an agent, and writes down what is answered of it."""
+    """Stores the recorded memories of an agent, and records requests with their responses."""
 
     def __init__(self, api: httpx.Client, agent: str) -> None:
         self._api, self._path, self._agent = api, f"/v1/agents/{agent}", agent
         self.asked: list[Json] = []
         self._ids: list[str] = []
 
-    def tell(self) -> None:
-        """Memories, a chain, an item, a deletion, somebody who is forgotten."""
+    def store_all(self) -> None:
+        """Store memories, a chain and an item; delete one memory, and forget one user."""
         for line in LINES:
             self._store(line, tags=["told"], metadata={"line": len(line)})
         changed = self._store("lives in Rome", supersedes=self._ids[0])
-        gone = self._store("owns a bicycle")
+        deleted = self._store("owns a bicycle")
         place = {"namespace": ["memories", "ada", "notes"], "key": "list"}
         item = {"content": "milk and bread", "vector": vector_of("milk and bread")}
         check_success(self._api.put(f"{self._path}/items", params=place, json=item))
-        check_success(self._api.delete(f"{self._path}/memories/{gone}", params={"user_id": "ada"}))
+        check_success(self._api.delete(f"{self._path}/memories/{deleted}", params={"user_id": "ada"}))
         self._store("is somebody else", user="bob")
         check_success(self._api.post(f"{self._path}/forget", json={"user_id": "bob", "everything": True}))
-        for memory in (self._ids[0], self._ids[1], changed, gone):
+        for memory in (self._ids[0], self._ids[1], changed, deleted):
             self._ask("GET", f"/memories/{memory}", params={"user_id": "ada"})
         self._ask("GET", f"/memories/{changed}/history", params={"user_id": "ada"})
         self._ask("GET", "/memories", params={"user_id": "ada", "limit": 100})
@@ -82,7 +82,7 @@ class Story:
 
 
 def read_collections(qdrant: httpx.Client) -> dict[str, Json]:
-    """Return what Qdrant has."""
+    """Return all collections of Qdrant with their points and aliases."""
     aliases = qdrant.get("/aliases").json()["result"]["aliases"]
     alias_of = {item["collection_name"]: item["alias_name"] for item in aliases}
     kept = {}
@@ -101,7 +101,7 @@ def read_collections(qdrant: httpx.Client) -> dict[str, Json]:
 
 
 def read_objects(control_plane: ControlPlane, servers: dict[str, str]) -> list[Json]:
-    """Return the objects as the API server has them, without what it makes itself."""
+    """Return the objects of the API server, without the fields that it generates."""
     found = []
     for kind in KINDS:
         items = check_success(control_plane.http.get(f"{API}/namespaces/{NAMESPACE}/{PLURALS[kind]}")).json()["items"]
@@ -115,19 +115,19 @@ def read_objects(control_plane: ControlPlane, servers: dict[str, str]) -> list[J
 
 
 def read_backup(storage: S3Server) -> dict[str, Json]:
-    """Return what lies in the bucket, by path, folders before what is in them."""
+    """Return the contents of the bucket by path, folders before their files."""
     kept: dict[str, Json] = {}
     for path in sorted((storage.folder / BUCKET).rglob("*")):
-        held = {name: os.getxattr(path, name) for name in os.listxattr(path) if name.startswith("user.")}
+        attributes = {name: os.getxattr(path, name) for name in os.listxattr(path) if name.startswith("user.")}
         kept[str(path.relative_to(storage.folder))] = {
             "bytes": base64.b64encode(path.read_bytes()).decode() if path.is_file() else None,
-            "attributes": {name: base64.b64encode(value).decode() for name, value in held.items()},
+            "attributes": {name: base64.b64encode(value).decode() for name, value in attributes.items()},
         }
     return kept
 
 
 def record(folder: pathlib.Path) -> Recording:
-    """Run this version, and return what it leaves."""
+    """Run this version, and return its recording."""
     qdrant, qdrant_url = start_qdrant(folder / "qdrant")
     with (
         running(qdrant),
@@ -151,7 +151,7 @@ def record(folder: pathlib.Path) -> Recording:
                 workspace.wait_condition("Ready", "True/Serving", name=agent, seconds=20)
                 wait_until(lambda agent=agent: api.get(f"/v1/agents/{agent}").is_success, seconds=20, what=agent)
                 story = Story(api, agent)
-                story.tell()
+                story.store_all()
                 asked += story.asked
             exported = check_success(
                 api.get("/v1/agents/brain/export", params={"user_id": "ada", "vectors": True})

@@ -1,4 +1,4 @@
-"""What a released version leaves: objects, collections, backups and answers, as small files under `recorded/`."""
+"""Data of a released version: objects, collections, backups and responses, as small files under `recorded/`."""
 
 import base64
 import json
@@ -19,24 +19,24 @@ Json = dict[str, Any]
 FOLDER = pathlib.Path(__file__).parent / "recorded"
 NAMESPACE = "recorded"
 API = "/apis/agentmemory.dev/v1alpha1"
-# In the order in which they are applied again.
+# In the order in which they are applied.
 KINDS = ("QdrantConnection", "AgentMemory", "MemorySnapshot")
-# Where the servers were when it was recorded; others stand there when it is used.
+# Placeholders of the servers' addresses.
 QDRANT, STORAGE = "http://qdrant.recorded:6333", "http://s3.recorded:7070"
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """The files of one version.
+    """The recording of one version.
 
     Attributes:
-        cluster: the id that its markers name.
-        objects: as the API server had them, with their status.
-        collections: by physical name, what Qdrant told of it, its points with vectors, and the alias.
-        asked: requests to the API, and what was answered.
-        backup: the files under the S3 server's folder, by path: their bytes and attributes, which hold what S3 keeps
-            beside an object.
-        exported: what the API exported of the agent `brain`, user ada.
+        cluster: Cluster id in its markers.
+        objects: Objects of the API server, with status.
+        collections: By physical name: Qdrant's description, the points with vectors, and the alias.
+        asked: Requests to the API, with their responses.
+        backup: Files under the S3 server's folder by path: bytes and attributes, which contain the metadata of S3
+        objects.
+        exported: The API's export of the agent `brain`, user ada.
     """
 
     version: str
@@ -48,13 +48,13 @@ class Recording:
     exported: str
 
     def save(self, folder: pathlib.Path = FOLDER) -> None:
-        """Write one file, the same for the same content."""
+        """Write one file, deterministic for the same content."""
         folder.mkdir(exist_ok=True)
         text = json.dumps(asdict(self), separators=(",", ":")).encode()
         (folder / f"{self.version}.json.xz").write_bytes(lzma.compress(text))
 
     def put_backup(self, folder: pathlib.Path) -> None:
-        """Lay the bucket's objects where an S3 server over a folder has them."""
+        """Write the bucket's files into the folder of an S3 server."""
         for name, kept in self.backup.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -66,7 +66,7 @@ class Recording:
                 os.setxattr(path, attribute, base64.b64decode(value))
 
     def put_collections(self, qdrant: httpx.Client) -> None:
-        """Make the collections again, with everything that Qdrant was told."""
+        """Create the collections with their settings, indexes, points and aliases."""
         for name, kept in self.collections.items():
             config = kept["config"]
             body = {
@@ -81,8 +81,8 @@ class Recording:
                 qdrant.put(f"/collections/{name}", json={key: one for key, one in body.items() if one is not None})
             )
             for field, index in kept["payload_schema"].items():
-                asked = {"field_name": field, "field_schema": index.get("params") or index["data_type"]}
-                check_success(qdrant.put(f"/collections/{name}/index", params={"wait": "true"}, json=asked))
+                index_request = {"field_name": field, "field_schema": index.get("params") or index["data_type"]}
+                check_success(qdrant.put(f"/collections/{name}/index", params={"wait": "true"}, json=index_request))
             if kept["points"]:
                 path = f"/collections/{name}/points"
                 check_success(qdrant.put(path, params={"wait": "true"}, json={"points": kept["points"]}))
@@ -91,7 +91,7 @@ class Recording:
                 check_success(qdrant.post("/collections/aliases", json={"actions": [action]}))
 
     def put_objects(self, control_plane: ControlPlane, *, qdrant: str, storage: str) -> None:
-        """Apply the objects and their status again, as docs/install.md does with a catalogue."""
+        """Apply the objects and their status, as docs/install.md does with a catalogue."""
         control_plane.http.post("/api/v1/namespaces", json={"metadata": {"name": NAMESPACE}})
         keys = {"metadata": {"name": "s3"}, "stringData": S3_SECRET}
         control_plane.http.post(f"/api/v1/namespaces/{NAMESPACE}/secrets", json=keys)
@@ -108,17 +108,17 @@ S3_SECRET = {"access-key-id": "test-access-key", "secret-access-key": "test-secr
 
 
 def load(version: str) -> Recording:
-    """Read what was recorded of a version."""
+    """Read the recording of a version."""
     return Recording(**json.loads(lzma.decompress((FOLDER / f"{version}.json.xz").read_bytes())))
 
 
 def versions() -> list[str]:
-    """The versions of which there is a recording."""
+    """Return the recorded versions."""
     return sorted(path.name.removesuffix(".json.xz") for path in FOLDER.glob("*.json.xz"))
 
 
-def said(answer: httpx.Response) -> Any:
-    """What of an answer has to stay: which memories, with what content; scores and counts of use go with time."""
+def stable_part(answer: httpx.Response) -> Any:
+    """Return the part of a response that must not change: ids and contents, without scores and access counts."""
     if not answer.is_success:
         return answer.status_code
     body = answer.json() if answer.content else None
@@ -143,5 +143,7 @@ def _kept(row: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def ask(api: httpx.Client, request: Mapping[str, Any]) -> Any:
-    """Send a recorded request; return what has to stay of the answer."""
-    return said(api.request(**{key: request[key] for key in ("method", "url", "params", "json") if key in request}))
+    """Send a recorded request; return the part of the response that must not change."""
+    return stable_part(
+        api.request(**{key: request[key] for key in ("method", "url", "params", "json") if key in request})
+    )

@@ -1,4 +1,4 @@
-"""An upgrade and the way back, under load, on a real API server: no request fails, and nothing acknowledged is lost."""
+"""Upgrade and rollback under load, on a real API server: no request fails, and nothing acknowledged is lost."""
 
 import pathlib
 from collections.abc import Iterator
@@ -14,23 +14,23 @@ from tests.support.cluster.workspace import Workspace
 from tests.support.patience import wait_until
 from tests.support.programs import find_built
 
-# Writers and readers pause so long between two calls: what they take of the machine the versions have not.
+# Pause of writers and readers between two calls, which leaves CPU time for the versions under test.
 PACE_S = 0.02
-# Before, between and after.
+# Memories before, between and after the changes.
 STORED = 25
-# The versions that go over to the present one. Nothing is released before 0.1.0, so it goes over to itself.
+# Versions that are upgraded to the present one. There is no release before 0.1.0, so it is upgraded to itself.
 BEFORE = (CURRENT,)
 
 
 @pytest.fixture
 def bare_control_plane() -> Iterator[ControlPlane]:
-    """A control plane without our kinds."""
+    """Control plane without our kinds."""
     with ControlPlane(find_built()) as started:
         yield started
 
 
-def failed(journal: Journal) -> dict[str, int]:
-    """Return the answers that a caller would call a failure: none, refused for now, or the server's fault."""
+def failures(journal: Journal) -> dict[str, int]:
+    """Count the responses that are failures for a caller: none, temporarily refused, or a server error."""
     return {status: count for status, count in journal.statuses.items() if not status.startswith(("2", "404"))}
 
 
@@ -39,7 +39,7 @@ def is_served(installed: Rollout, workspace: Workspace) -> bool:
 
 
 @pytest.mark.parametrize("before", BEFORE, ids=lambda version: version.name)
-def test_up_and_back_under_load(
+def test_upgrade_and_rollback_under_load(
     bare_control_plane: ControlPlane, qdrant_url: str, tmp_path: pathlib.Path, before: ProductVersion
 ) -> None:
     with rollout(bare_control_plane, tmp_path) as installed:
@@ -51,13 +51,13 @@ def test_up_and_back_under_load(
             witness.wait_for(STORED)
             for version, limit in ((CURRENT, 7), (before, 8)):
                 installed.upgrade(version)
-                # The new leader carries out what is asked of it.
+                # Needs the new leader.
                 workspace.patch(scoring=SPEC["scoring"] | {"limit": limit})
                 workspace.wait_condition("Ready", "True/Serving", seconds=20)
                 witness.wait_for(STORED)
             witness.check(qdrant_url, workspace.alias)
 
-        assert failed(witness.journal) == {}, installed.logs
+        assert failures(witness.journal) == {}, installed.logs
         assert workspace.physicals() == [workspace.physical], "nothing was rebuilt"
         print(f"{before.name}: {sum(witness.journal.statuses.values())} requests, {dict(witness.journal.statuses)}")
         workspace.clean()
