@@ -37,17 +37,7 @@ def plan(desired: Collection, observed: Observation | None) -> Plan:
 
 
 @given(desired_collections, observations)
-<<<<<<< ours
-def test_a_plan_that_was_carried_out_leaves_only_what_is_held(
-    desired: Collection, observed: Observation | None
-) -> None:
-||||||| base
-def test_a_plan_that_was_carried_out_leaves_only_what_is_held(
-    desired: Collection, observed: ObservedCollection | None
-) -> None:
-=======
-def test_applied_plan_leaves_only_withheld_changes(desired: Collection, observed: ObservedCollection | None) -> None:
->>>>>>> theirs
+def test_applied_plan_leaves_only_withheld_changes(desired: Collection, observed: Observation | None) -> None:
     first = plan(desired, observed)
     refusal = find_refusal(first, observed)
 
@@ -84,21 +74,9 @@ def test_order_of_reported_indexes_does_not_matter(
 
 
 @given(desired_collections, observations)
-<<<<<<< ours
-def test_nothing_that_needs_a_new_collection_is_allowed(desired: Collection, observed: Observation | None) -> None:
-    whole = plan(desired, observed)
-    refusal = find_refusal(whole, observed)
-||||||| base
-def test_nothing_that_needs_a_new_collection_is_allowed(
-    desired: Collection, observed: ObservedCollection | None
-) -> None:
-    whole = plan(desired, observed)
-    refusal = find_refusal(whole, observed)
-=======
-def test_rebuilds_are_never_allowed(desired: Collection, observed: ObservedCollection | None) -> None:
+def test_rebuilds_are_never_allowed(desired: Collection, observed: Observation | None) -> None:
     full_plan = plan(desired, observed)
     refusal = find_refusal(full_plan, observed)
->>>>>>> theirs
 
     todo = allowed_changes(full_plan, refusal)
 
@@ -107,23 +85,9 @@ def test_rebuilds_are_never_allowed(desired: Collection, observed: ObservedColle
 
 
 @given(desired_collections, observations)
-<<<<<<< ours
-def test_while_something_is_held_the_vectors_mean_what_the_collection_says(
-    desired: Collection, observed: Observation | None
-) -> None:
-    whole = plan(desired, observed)
-    refusal = find_refusal(whole, observed)
-||||||| base
-def test_while_something_is_held_the_vectors_mean_what_the_collection_says(
-    desired: Collection, observed: ObservedCollection | None
-) -> None:
-    whole = plan(desired, observed)
-    refusal = find_refusal(whole, observed)
-=======
-def test_refusal_keeps_the_embedding(desired: Collection, observed: ObservedCollection | None) -> None:
+def test_refusal_keeps_the_embedding(desired: Collection, observed: Observation | None) -> None:
     full_plan = plan(desired, observed)
     refusal = find_refusal(full_plan, observed)
->>>>>>> theirs
 
     after = apply_changes(observed, allowed_changes(full_plan, refusal))
 
@@ -216,23 +180,9 @@ def test_newer_preset_adds_no_costly_change(
 
 
 @given(desired_collections, observations)
-<<<<<<< ours
-def test_what_was_approved_is_done_and_a_rebuild_is_left_to_what_carries_it_out(
-    desired: Collection, observed: Observation | None
-) -> None:
-    whole = plan(desired, observed)
-    terms = PassTerms(approved=whole.digest)
-||||||| base
-def test_what_was_approved_is_done_and_a_rebuild_is_left_to_what_carries_it_out(
-    desired: Collection, observed: ObservedCollection | None
-) -> None:
-    whole = plan(desired, observed)
-    terms = PassTerms(approved=whole.digest)
-=======
-def test_approval_allows_all_but_rebuilds(desired: Collection, observed: ObservedCollection | None) -> None:
+def test_approval_allows_all_but_rebuilds(desired: Collection, observed: Observation | None) -> None:
     full_plan = plan(desired, observed)
     terms = PassTerms(approved=full_plan.digest)
->>>>>>> theirs
 
     found = plan_pass(ALIAS, desired, observed, last_physical=LAST, last_points=0, terms=terms)
 

@@ -121,18 +121,16 @@ def test_removed_now_is_removed_later(snapshots: list[Candidate], rules: Retenti
 @given(snapshot_lists, rules_given)
 def test_kept_count_is_limited_by_rules(snapshots: list[Candidate], rules: RetentionRules) -> None:
     good = [
-<<<<<<< ours
-        replace(one, is_scheduled=True, is_finished=True, is_pinned=False, is_removing=False, users=(), is_restorable=True)
-        for one in herd
-||||||| base
-        replace(one, is_scheduled=True, is_finished=True, is_pinned=False, is_going=False, users=(), is_restorable=True)
-        for one in herd
-=======
         replace(
-            snapshot, is_scheduled=True, is_finished=True, is_pinned=False, is_going=False, users=(), is_restorable=True
+            snapshot,
+            is_scheduled=True,
+            is_finished=True,
+            is_pinned=False,
+            is_removing=False,
+            users=(),
+            is_restorable=True,
         )
         for snapshot in snapshots
->>>>>>> theirs
     ]
     maximum = rules.keep_last + rules.daily + rules.weekly + rules.monthly
     kept = kept_of(good, rules)

@@ -282,7 +282,12 @@ async def test_refused_content_spares_waiting_writes(world: World) -> None:
         *(world.items.put(world.agent, ADDRESS, item) for item in items), return_exceptions=True
     )
 
-    assert [type(outcome).__name__ for outcome in stored] == ["StoredItem", "StoredItem", "StoredItem", "RequestInvalid"]
+    assert [type(outcome).__name__ for outcome in stored] == [
+        "StoredItem",
+        "StoredItem",
+        "StoredItem",
+        "RequestInvalid",
+    ]
     assert await world.heads() == ["third"]
 
 
@@ -314,7 +319,13 @@ async def test_refused_content_spares_rest_of_batch(world: World) -> None:
 
     stored = await world.items.put_many(world.agent, batch_of(["a", "refused", "b", "refused", "c"]))
 
-    assert [type(outcome).__name__ for outcome in stored] == ["StoredItem", "RequestInvalid", "StoredItem", "RequestInvalid", "StoredItem"]
+    assert [type(outcome).__name__ for outcome in stored] == [
+        "StoredItem",
+        "RequestInvalid",
+        "StoredItem",
+        "RequestInvalid",
+        "StoredItem",
+    ]
     assert sorted(await world.heads()) == ["a", "b", "c"]
 
 
@@ -329,7 +340,11 @@ async def test_batch_fails_only_if_nothing_was_written(world: World) -> None:
     with pytest.raises(EmbedderUnavailable):
         await world.items.put_many(world.agent, batch_of([f"none {number}" for number in range(100)]))
 
-    assert [type(outcome).__name__ for outcome in stored] == ["StoredItem", "EmbedderUnavailable", "EmbedderUnavailable"]
+    assert [type(outcome).__name__ for outcome in stored] == [
+        "StoredItem",
+        "EmbedderUnavailable",
+        "EmbedderUnavailable",
+    ]
     assert embedder.calls == calls + 2, "an unavailable service is called once per batch"
     assert await world.heads() == ["kept"]
 

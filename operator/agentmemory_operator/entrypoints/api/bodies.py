@@ -151,7 +151,7 @@ def reserve_parts(request: Request, parts: int) -> None:
         ProblemRaised: If the process has no capacity now.
     """
     if PARTS not in request.scope:
-        request.scope[REQUEST_SLOT].take(parts * PART_BYTES)
+        request.scope[REQUEST_SLOT].add_body_bytes(parts * PART_BYTES)
         request.scope[PARTS] = parts
 
 
