@@ -126,7 +126,7 @@ def test_unkeyed_hash_would_reveal_content(stored: Stored, attacker: Attacker) -
 def test_snapshot_has_plain_words_and_tags_only(stored: Stored, snapshots: dict[str, bytes]) -> None:
     unrelated = snapshots[OTHERS.name]
     shares = {
-        setting.slug: share_in_bytes(snapshots[setting.name], stored[setting.name], unrelated=unrelated)
+        setting.slug: share_in_bytes(snapshots[setting.name], stored[setting.name], anyhow=unrelated)
         for setting in SETTINGS
     }
 
