@@ -70,8 +70,10 @@ class EntityBackfill:
 async def _some(agent: Agent, walk: _NamingWalk) -> int:
     named = 0
     for _ in range(PAGES_A_SWEEP):
-        ids, walk.offset = await _unnamed(agent, walk.offset)
+        ids, following = await _unnamed(agent, walk.offset)
         named += await _name(agent, ids) if ids else 0
+        # Only now: a page that could not be written is read again by the next sweep.
+        walk.offset = following
         if walk.offset is None:
             walk.is_done = True
             break

@@ -9,6 +9,8 @@ import pytest
 from agentmemory_operator.adapters.entity_lists import read_entity_lists
 from agentmemory_operator.collections.rules.collection import KeywordSource
 from agentmemory_operator.entities.sheets import put_aliases, put_relation
+from agentmemory_operator.errors import StoreUnavailable
+from agentmemory_operator.memories import entity_extraction
 from agentmemory_operator.memories.entity_extraction import EntityBackfill
 from agentmemory_operator.memories.stored_memories import delete_head
 from agentmemory_operator.search.search import SearchAnswer
@@ -246,6 +248,24 @@ async def test_backfill_reads_old_memories_once(world: World) -> None:
     assert await EntityBackfill().sweep(world.agent) == 0
     answer = await search(world, "Anna Schmidt", explain=True)
     assert {found.match and found.match.entities is not None for found in answer.results} == {True}
+
+
+async def test_backfill_repeats_a_page_that_was_not_written(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    lists, world.agent = world.agent.entity_lists, replace(world.agent, entity_lists=None)
+    old = await add_all(world)
+    settings = replace(world.agent.settings, entities=EntitySettings())
+    world.agent = replace(world.agent, entity_lists=lists, settings=settings)
+    backfill = EntityBackfill()
+    monkeypatch.setattr(entity_extraction, "PAGE", 2)
+
+    async def unavailable(*_: Any, **__: Any) -> None:
+        raise StoreUnavailable("away")
+
+    with monkeypatch.context() as patch, pytest.raises(StoreUnavailable):
+        patch.setattr(world.agent.store, "batch", unavailable)
+        await backfill.sweep(world.agent)
+
+    assert await backfill.sweep(world.agent) == len(old)
 
 
 async def test_agent_without_entities_is_not_backfilled(world: World) -> None:

@@ -37,7 +37,6 @@ CITED_TYPES = frozenset({"event", "decision", "episodic"})
 KNOWLEDGE_TYPES = ("fact", "semantic")
 EVENT_TYPES = ("event", "episodic")
 GENERAL = "general"
-HIGH = 0.75
 MAX_CONNECTIONS = 20
 
 CONTRADICTION = "These memories contradict each other"

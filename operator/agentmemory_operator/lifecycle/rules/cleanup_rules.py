@@ -256,11 +256,6 @@ def surplus_of(count: int, rules: CleanupRules) -> int:
     return max(0, count - (rules.lifecycle.max_memories_per_user or count))
 
 
-def exceeds_allowance(counts: Mapping[RemovalReason, int], total: int, lifecycle: Lifecycle) -> bool:
-    """Return whether a run needs an approval because it would remove too large a share of an agent's memories."""
-    return count_limited(counts) > removal_allowance(total, lifecycle)
-
-
 def count_limited(counts: Mapping[RemovalReason, int]) -> int:
     """Count the removals that are subject to the limit."""
     return sum(number for reason, number in counts.items() if reason not in UNLIMITED_REASONS)

@@ -288,7 +288,7 @@ def check_url(url: str, sha256: str | None, *, hosts: Sequence[str]) -> str:
         raise SpecInvalid(
             Reason.SOURCE_NOT_ALLOWED,
             "source.sha256 must be the file's SHA-256 in 64 lower-case hex digits, because the URL does not identify "
-            "its is restored",
+            "its content",
         )
     return sha256
 
