@@ -261,9 +261,10 @@ async def test_backfill_repeats_a_page_that_was_not_written(world: World, monkey
     async def unavailable(*_: Any, **__: Any) -> None:
         raise StoreUnavailable("away")
 
-    with monkeypatch.context() as patch, pytest.raises(StoreUnavailable):
+    with monkeypatch.context() as patch:
         patch.setattr(world.agent.store, "batch", unavailable)
-        await backfill.sweep(world.agent)
+        with pytest.raises(StoreUnavailable):
+            await backfill.sweep(world.agent)
 
     assert await backfill.sweep(world.agent) == len(old)
 
