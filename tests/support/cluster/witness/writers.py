@@ -22,7 +22,7 @@ SHARES = {
     "store": 20,
     "store_once": 10,
     "store_batch": 8,
-    "renew": 22,
+    "store_version": 22,
     "edit": 12,
     "delete": 12,
     "put_item": 10,
@@ -59,7 +59,7 @@ class Writer(threading.Thread):
             # The first round is in order, so that a short run includes all operations.
             name = names[self._done - 1] if self._done <= len(names) else self._chance.choices(names, shares)[0]
             if name.startswith("store") and len(self._units) >= MAX_UNITS:
-                name = "renew"
+                name = "store_version"
             try:
                 getattr(self, name)()
             except Exception as exc:
