@@ -435,7 +435,7 @@ async def test_old_episodes_become_semantic_memories(world: World) -> None:
 
     async def run_due() -> RunReport:
         before_ms = world.clock.now_ms() - round(settings.older_than_days * DAY_MS)
-        return await run(world, types=settings.types, min_memories=settings.min_memories, before_ms=before_ms)
+        return await run(world, types=settings.types, min_candidates=settings.min_memories, before_ms=before_ms)
 
     world.clock.move(ms=8 * DAY_MS)
     assert (await run_due()).usage.calls == 0

@@ -43,7 +43,7 @@ def names_in(path: pathlib.Path) -> set[str]:
     return names
 
 
-def test_each_file_that_a_page_names_is_there_with_what_is_named_of_it() -> None:
+def test_files_and_names_on_pages_exist() -> None:
     missing = []
     for page in PAGES:
         for path, name in NAMED.findall(page.read_text()):
@@ -54,7 +54,7 @@ def test_each_file_that_a_page_names_is_there_with_what_is_named_of_it() -> None
     assert missing == []
 
 
-def test_each_file_that_a_room_names_is_there_with_the_name() -> None:
+def test_files_and_names_in_rooms_exist() -> None:
     missing = []
     for room in STORIES[1:]:
         for path, name in re.findall(r"`([\w/]+\.py)(?:: ([\w.]+))?`", room.read_text()):
@@ -65,12 +65,12 @@ def test_each_file_that_a_room_names_is_there_with_the_name() -> None:
     assert missing == []
 
 
-def test_every_other_name_of_the_stories_is_one_of_the_code() -> None:
+def test_names_in_stories_exist() -> None:
     """A class, a constant, `Class.method`: whatever is written as code and is no file, folder, value or command."""
     defined = {name for path in TREE.rglob("*.py") for name in names_in(path)}
     text = "".join(page.read_text() for page in STORIES)
     named = set(re.findall(r"`(?:[\w/]+\.py: )?([A-Z][a-z]+\w*(?:\.\w+)?|[A-Z]+_[A-Z_]+)`", text))
-    told = {*Reason, *(type_ for types in TYPES.values() for type_ in types)}
+    reported = {*Reason, *(type_ for types in TYPES.values() for type_ in types)}
 
     assert len(named) > 30
-    assert sorted(named - defined - told) == []
+    assert sorted(named - defined - reported) == []

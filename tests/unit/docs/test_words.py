@@ -137,7 +137,7 @@ TEXTS: dict[str, Callable[[], Iterator[Text]]] = {
 
 
 @pytest.mark.parametrize("area", TEXTS)
-def test_texts_that_users_meet_are_without_words_that_are_not_used(area: str) -> None:
+def test_texts_for_users_use_no_ruled_out_word(area: str) -> None:
     texts = [(place, text) for place, text in TEXTS[area]() if text]
     met = [f"{place}: {found[0]!r} in {text[:200]!r}" for place, text in texts for found in NOT_USED.finditer(text)]
 
