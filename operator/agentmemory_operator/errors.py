@@ -354,7 +354,14 @@ class RerankerUnavailable(TransientError):
 
 
 class OutcomeUnknown(TransientError):
-    """A write was sent and its response was lost, so it may have taken effect."""
+    """A write may have taken effect: read before you repeat it. HTTP 504.
+
+    Raised if Qdrant did not respond to a write, or accepted it without waiting for it (`adapters/qdrant/points.py`); if
+    the collection was replaced, or could not be read, after the write, or the write took too long
+    (`agents/fenced_store.py`); if a sequence of writes failed after its first one (`memories/chains.py:
+    outcome_unknown_on_failure`); if a key was written concurrently too often (`memories/item_store.py`); and if the
+    keys of a zone could not be checked after the write (`zones/sealed_store.py`).
+    """
 
 
 class LeadershipLost(TransientError):

@@ -6,6 +6,7 @@ One use of an agent:
 2. The store of the agent is a `fenced_store.py: FencedStore` over the connection's points.
 3. If the collection was replaced before anything was written, `fenced_store.py: retry_if_moved` opens the agent
    again and repeats the use. After the first write the answer is 504, because the write may be in either collection.
+   The docstring of `errors.py: OutcomeUnknown` lists the other causes.
 
 A move of the alias (`collections/announce.py`; for a rebuild `rebuilds/move.py`) notifies no API process. `fence.py`
 has the protocol: the operator announces the move in the metadata, waits, holds new writes, and moves; an API process

@@ -5,7 +5,7 @@ placeholder or snapshot of the slug remains, another namespace cannot have it, n
 clients that still use the slug would send it their writes.
 
 The first set of claims is built from the markers of all collections, then from the objects. After that, a pass claims
-the slug of its object (`take`), and a background loop releases claims without remaining data.
+the slug of its object (`claim`), and a background loop releases claims without remaining data.
 """
 
 import asyncio

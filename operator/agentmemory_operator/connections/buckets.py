@@ -86,7 +86,11 @@ class Storages:
     async def open_location(
         self, location: Mapping[str, Any], namespace: str, *, encryption: Encryption | None = None
     ) -> AsyncIterator[tuple[ObjectStore, str]]:
-        """Open the bucket of a location in a status; yields its key too. Raises as `open_bucket`."""
+        """Open the bucket of a snapshot's copy; yield it and the object's key. Raises as `open_bucket`.
+
+        Args:
+            location: Entry of `status.locations`.
+        """
         place = parse_location(location)
         async with self.open_bucket(place, namespace, encryption=encryption) as objects:
             yield objects, place.key

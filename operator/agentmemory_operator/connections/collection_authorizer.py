@@ -27,9 +27,9 @@ The first row that matches decides:
 Row 1 is checked again after the metadata was read: a claim may be recorded in the meantime. So no namespace uses a
 collection whose slug is claimed by another one, whatever the metadata, an alias or an earlier decision allows.
 
-Without `marks` the caller checks the owner and metadata is not read. Rows 1 to 3, 10 and 11 apply as above. In between,
-two more names are allowed: those whose slug the namespace has claimed, and targets of its aliases. The slug of such a
-target, if any, must not be one that another namespace may still claim. A sweep over a whole server uses no
+Without `ownership` the caller checks the owner and metadata is not read. Rows 1 to 3, 10 and 11 apply as above. In
+between, two more names are allowed: those whose slug the namespace has claimed, and targets of its aliases. The slug of
+such a target, if any, must not be one that another namespace may still claim. A sweep over a whole server uses no
 `CollectionAuthorizer`: `Servers.survey`.
 """
 

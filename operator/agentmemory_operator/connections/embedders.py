@@ -121,7 +121,7 @@ class PrefixedEmbedder(WrappedEmbedder):
 
 
 def with_prefixes(embedder: Embedder, prefixes: Prefixes | None) -> Embedder:
-    """Wrap an embedder for a vector space with prefixes; returned unchanged without any."""
+    """Wrap an embedder so that it puts the prefixes before each text. Return it unchanged if there are none."""
     return PrefixedEmbedder(embedder, prefixes) if prefixes else embedder
 
 

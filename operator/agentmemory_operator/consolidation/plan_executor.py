@@ -230,7 +230,10 @@ async def store_proposal(agent: Agent, user_id: str, fact: Fact, run_id: str) ->
 
 
 async def _mark(agent: Agent, plan: BatchPlan, run_id: str) -> Tally:
-    """Store findings on the memories of the batch, and mark these as read. A memory that changed since is skipped."""
+    """Store connections, category and entities on the batch's memories, and mark the memories as read.
+
+    A memory that another writer changes between the read and the write of this function is skipped.
+    """
     points = await agent.store.retrieve(agent.alias, list(plan.memory_ids))
     rows = [point["payload"] for point in points if TOMBSTONE_KEY not in point["payload"]]
     tally: Tally = Counter()

@@ -50,7 +50,10 @@ class ConsolidationParts:
 
     @asynccontextmanager
     async def open_store(self, memory: AgentMemory) -> AsyncIterator[OpenAgent]:
-        """Open the agent's points; yield a function that opens the agent as it is now, valid inside the block."""
+        """Open the agent's points; yield a function that opens the agent, to be called inside the block.
+
+        Each call reads the collection's metadata again. The settings stay those of `memory`.
+        """
         async with self.points.open_store(memory) as store:
 
             async def open_now() -> Agent:

@@ -196,7 +196,7 @@ class ItemWrite:
         return {LOGGED_KEY: self._agent.clock.now_ms()}
 
     def _base(self, row: Payload | None, now_ms: int) -> Payload:
-        """Return the rest of the payload: that of the stored item, without its author, or that of a new item."""
+        """Return the payload that the changes are merged over: the stored item's without its author, or a new one."""
         if row is not None and self.is_replacement(row, now_ms):
             return {key: value for key, value in row.items() if key not in _AUTHOR_KEYS}
         address, agent = self._address, self._agent

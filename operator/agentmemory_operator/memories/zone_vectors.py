@@ -62,7 +62,7 @@ def _disallowed(agent: Agent) -> list[tuple[str, list[Zone]]]:
 
 
 async def _add(agent: Agent) -> int:
-    """Add missing vectors to some memories; return their number. Skips locked memories."""
+    """Add missing vectors to the memories of at most `PAGES_A_SWEEP` pages; return their number. Skips locked ones."""
     added = 0
     if (missing := _missing_vectors(agent)) is None or agent.zone_keys is None:
         return added

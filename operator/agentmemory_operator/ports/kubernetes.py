@@ -112,7 +112,7 @@ class Namespaces(Protocol):
 
 
 class ClusterReader(SecretSource, Namespaces, Protocol):
-    """Data of the cluster that the retrieval API reads, apart from objects."""
+    """Reads Secrets, namespace labels and the cluster id for the retrieval API; custom resources are not part of it."""
 
     async def cluster_id(self) -> str:
         """Return the unique id of this cluster. The operator writes the same id into ownership markers.

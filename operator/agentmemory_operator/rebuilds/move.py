@@ -56,7 +56,8 @@ class MoveStep:
         locks: Locks of the aliases, shared by all modules that move aliases.
         is_cleanup_running: Returns whether a cleanup of the agent is in progress, which writes through the alias
             without a fence.
-        announce_s, held_s: Seconds; see ANNOUNCE_S and HELD_S.
+        announce_s: Wait between the announcement and the final phase, in seconds; see ANNOUNCE_S.
+        held_s: Maximum duration of the last pass, in seconds; see MAX_HOLD_S.
         monotonic, sleep: Clock and sleep of this process, in seconds.
     """
 

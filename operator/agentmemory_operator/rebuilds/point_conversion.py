@@ -52,7 +52,7 @@ class CopyEnd:
 
     @property
     def keyword(self) -> KeywordSource | None:
-        """Rules of its keyword vectors; None if it has none."""
+        """Language and window of the collection's keyword vectors. None without keyword vectors or without a marker."""
         marker = self.collection.marker
         return marker.keyword if marker and self.collection.has_keyword else None
 

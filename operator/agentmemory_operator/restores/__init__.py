@@ -13,6 +13,9 @@
 5. `in_place.py: InPlaceRestore` moves no alias. It closes the agent, keeps a safety snapshot, recovers over the
    collection, and opens the agent again with a higher epoch.
 
+An error ends a pass with the reason that `error_reasons.py: reason_of` returns for it; the module that finds a fault
+names its reason (`SpecInvalid(Reason....)`). `rules/status.py` renders the status.
+
 Invariants: a write that was pending in the snapshot is undone, because its caller may have been refused. What was
 erased stays erased. No data of the live collection is lost before the copy is verified.
 

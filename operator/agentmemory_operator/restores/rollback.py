@@ -44,7 +44,8 @@ class Rollback:
 
         Raises:
             SpecInvalid: If it cannot be rolled back. The alias was not moved; the message has the reason.
-            TransientError: If it must be continued.
+            NotOwned: If the replaced collection belongs to another namespace. The alias was not moved.
+            TransientError: If a server is unavailable, or the outcome of a step is unknown. Call again to continue.
         """
         restored, previous, alias = str(job.physical), job.previous, alias_of(memory.slug)
         if previous is None:

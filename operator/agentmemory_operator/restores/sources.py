@@ -57,13 +57,14 @@ class SnapshotSource:
 
     Attributes:
         description: Description for users.
-        version: Qdrant version that created it; None if unknown.
-        dimensions: Size of its vectors; None if unknown.
+        version: Qdrant version that created the snapshot; None if unknown.
+        dimensions: Size of the snapshot's vectors; None if unknown.
         started_ms: Start of the snapshot, Unix milliseconds. It contains every earlier write. None if unknown.
         before, after: Number of memories before and after the snapshot; None if not counted.
         config_hash: Hash of the collection's settings; None if not recorded.
         agent: Slug of the agent that the memories belong to; None if unknown.
-        is_named: True if the restore names a MemorySnapshot, and so its owner.
+        is_named: True if the restore references a MemorySnapshot of its own namespace. False for a file or URL, whose
+            marker is the only evidence of its owner.
     """
 
     description: str

@@ -5,7 +5,7 @@ Each process measures time with its own monotonic clock; clocks of different mac
 1. A standby reads the lease every `try_s`. It takes the lease if it was released, or if it saw no renewal for the
    lease's duration. That time counts from its first sight of the last renewal.
 2. The leader renews every `renew_s`. Each accepted renewal allows writes until `deadline_s` after it was sent.
-3. Transports call `check` before each write, and run the write inside `writing`, which aborts it at the deadline.
+3. Transports call `check` before each write, and run the write inside `limit_write`, which aborts it at the deadline.
 
 Invariant: the old leader has stopped writing before a new one starts. The old leader stops `deadline_s` after it sent
 its last renewal. A standby saw that renewal later than that, and waits for the longer `duration_s`. A process that was

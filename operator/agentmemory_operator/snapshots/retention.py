@@ -154,7 +154,8 @@ class RetentionRuns:
         try:
             await self.removal.remove(document.get("status") or {}, snapshot=document)
         except NotOwned as exc:
-            # The status names nothing that belongs to this namespace, so there are no bytes to delete.
+            # The namespace may not delete the file in the status: leave it. A copy in object storage is already
+            # deleted.
             log.warning("snapshot %s/%s is deleted, but not what it names: %s", metadata.namespace, metadata.name, exc)
         await self.cluster.delete_object(MEMORY_SNAPSHOT, metadata)
         # The watch delivers the deletion only later.

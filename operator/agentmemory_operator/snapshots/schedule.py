@@ -1,8 +1,8 @@
 """Request the scheduled snapshots of agents, and write the state of their snapshots into the status.
 
-Every pass over an agent calls `note`, and every event of a snapshot calls `heard`; both schedule a check of the agent.
-A check claims a due time of the schedule by creating an object named after it. Everything that matters is in objects,
-so a restart loses nothing.
+Every pass over an agent calls `note`, and every event of a snapshot calls `request_check`; both schedule a check of the
+agent. A check claims a due time of the schedule by creating an object named after it. Everything that matters is in
+objects, so a restart loses nothing.
 """
 
 import asyncio

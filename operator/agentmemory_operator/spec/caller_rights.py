@@ -70,7 +70,12 @@ def is_well_formed(user_id: str) -> bool:
 
 
 class Verb(StrEnum):
-    """Right of a caller: read memories, write single ones, destroy many, name another author, mint user tokens."""
+    """Right of a caller.
+
+    READ: Read and export memories. WRITE: Create, change and delete memories, in batches too. ADMIN: Delete many
+    memories at once, or immutable ones; lower a privacy zone; list users and receipts; read the changes of all users.
+    IMPERSONATE: Set an author other than the caller. DELEGATE: Mint user tokens.
+    """
 
     READ = "read"
     WRITE = "write"

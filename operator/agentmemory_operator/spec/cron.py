@@ -111,8 +111,8 @@ def max_interval_ms(schedule: str, time_zone: str) -> int | None:
 def spread_ms(identity: str, schedule: str, time_zone: str, *, at_ms: int) -> int:
     """Return the delay of a run after its scheduled time in milliseconds, so that many runs do not start at once.
 
-    The delay is the same for each run of an identity. It is at most a tenth of the time until the next run, so that
-    runs by the minute still happen each minute, and at most 5 minutes.
+    The delay is at most a tenth of the time until the next run, so that runs scheduled every minute still happen every
+    minute, and at most 5 minutes. It depends only on the identity and this maximum.
 
     Args:
         identity: Distinguishes the objects that share a schedule.

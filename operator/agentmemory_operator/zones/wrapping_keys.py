@@ -78,10 +78,10 @@ class WrappingKeys:
         )
 
     def rewrap(self, key_id: str, entry: KeyEntry) -> KeyEntry:
-        """Return the entry encrypted with the current key; the same object if it is already.
+        """Return the entry with its data key encrypted with the current wrapping key; the same object if it already is.
 
         Raises:
-            KeysUnavailable: If it uses another wrapping key, or its entry was modified.
+            KeysUnavailable: If the entry uses neither the current nor the previous wrapping key, or was modified.
         """
         if entry.wrapping_fingerprint == self.fingerprint:
             return entry

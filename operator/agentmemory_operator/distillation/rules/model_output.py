@@ -197,7 +197,9 @@ def build_schema(types: Sequence[MemoryType]) -> dict[str, Any]:
 
 
 def parse_facts(answer: Mapping[str, Any], turns: Sequence[MemoryRecord]) -> ParsedAnswer:
-    """Parse an answer about turns.
+    """Parse the facts that the model distilled from conversation turns.
+
+    Facts without text, or without a known source turn, are dropped and counted in `unsourced`.
 
     Args:
         answer: An answer that matches the schema.

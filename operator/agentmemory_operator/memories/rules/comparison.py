@@ -125,12 +125,12 @@ class BottomKSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleResult:
-    """Result of comparing a sample of points.
+    """Result of comparing sampled points of a copy with the live collection.
 
     Attributes:
-        equal: Points that are unchanged and equal in both.
-        changed: Number of points written or removed since the copy, or without a revision.
-        differing: Points that differ in spite of the same revision, each with the parts that differ.
+        equal: Points with the same revision and content in both.
+        changed: Number of points written or removed in the live collection since the copy, or without a revision.
+        differing: Points with the same revision and other content, each with the names of the parts that differ.
     """
 
     equal: tuple[PointId, ...]

@@ -18,10 +18,10 @@ SHARED_KEY = ""
 
 
 def may_take_slot(own: int, in_use: int, limit: int) -> bool:
-    """Return whether a caller may take another slot: fewer of its own than are free beyond a reserve of an eighth.
+    """Return whether a caller may take another slot.
 
-    So a single caller gets seven sixteenths of all slots. The reserve is only for callers without a slot: a new caller
-    always finds one while any is free.
+    It may if it has fewer slots than are free, not counting a reserve of an eighth of all slots. So a single caller
+    gets seven sixteenths. A caller without a slot may also use the reserve: it always gets a slot while any is free.
 
     Args:
         own: Slots of this caller.
@@ -171,7 +171,7 @@ class TokenBuckets:
 
 
 def hourly_bucket(limit: int, now_s: float) -> TokenBuckets:
-    """Return a token bucket for `most` calls in any hour, evenly spread. Its key is `SHARED_KEY`.
+    """Return a token bucket for `max_bytes` calls in any hour, evenly spread. Its key is `SHARED_KEY`.
 
     It starts empty, so a restart grants no extra calls.
     """

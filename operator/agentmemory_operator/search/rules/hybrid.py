@@ -177,7 +177,7 @@ def build_hybrid_queries(
         by_words if plan.is_exact else {**words, "prefetch": union, "limit": total},
     ]
     if fusion.method == "RRF":
-        # Of the vector lists only that of the nearest, which is the last.
+        # RRF ranks one vector list only: the last one, which is not narrowed to a class of memories.
         lists.extend(_by_rank(ranked, fusion.k) for ranked in union[len(plan.filters) - 1 :])
     else:
         lists.extend(entity_lists)

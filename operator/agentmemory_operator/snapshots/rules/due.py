@@ -257,7 +257,7 @@ def _name_part(version: str) -> str:
 
 
 def _truncate(name: str, suffix: str, max_chars: int) -> str:
-    """Return a name with a suffix, at most `most` characters. A name that is cut gets a digest to stay unique."""
+    """Append a suffix to a name, with at most `max_chars` characters. A digest keeps a truncated name unique."""
     if len(name) + len(suffix) <= max_chars:
         return name + suffix
     digest = hashlib.sha256(name.encode()).hexdigest()[:8]

@@ -72,12 +72,13 @@ class Ranking:
     Attributes:
         model: Scoring model. None is the weighted sum.
         confidence_share: Share of confidence in the weighted sum, 0..1. 0 ignores confidence.
-        candidates: Number of memories that the engine scores. None derives it from the number behind the filter.
+        candidates: Number of memories that the engine scores. None derives it from the number of
+            memories that match the filter.
         search_ef: The engine's `hnsw_ef`. None leaves it to the engine.
         rescore: True to compare candidates by their original vectors instead of the compressed copies.
         fusion: Combination of the rankings by words and by meaning.
         evidence: Weights of evidence in addition to similarity and keyword, if memories have evidence.
-        rerank: Cross-encoder that reorders the best results. None is none.
+        rerank: Cross-encoder that reorders the best results. None disables reranking.
         allows_overrides: True if a request may set its own weights.
         max_query_limit: Largest number of results that the engine's strict mode allows a request. None is no limit.
         oversampling: Factor, at least 1, of the number of candidates that are rescored.

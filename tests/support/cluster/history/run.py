@@ -39,7 +39,7 @@ class Plan:
     Attributes:
         seconds: Duration of clients and faults. Operations in progress at the end are awaited.
         plant: Fault in the API; see `process`.
-        ahead_s: Shift of clocks; `lifecycle.rules.erasure.WRITERS_AHEAD_MS` tolerates 2 s.
+        ahead_s: Shift of clocks; `lifecycle.rules.erasure.MAX_CLOCK_LEAD_MS` tolerates 2 s.
     """
 
     seed: int

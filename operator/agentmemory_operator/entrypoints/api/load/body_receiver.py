@@ -29,7 +29,7 @@ class BodyReceiver:
     Only time in which the application waits for the body counts for its rate.
 
     Attributes:
-        hold: Resources of the request; must have called `begin_receiving`.
+        hold: Resources of the request; must have called `start_receiving`.
         pace: Minimum rate of the body.
     """
 

@@ -1,8 +1,8 @@
 """Enforce limits on JSON before it is parsed, by counting strings, lists and objects in the bytes of a body.
 
-The memory of a parsed value has little relation to its size: `{},` is 3 bytes and an object of 64. So a body is first
-scanned for brackets and strings, which allocates nothing. A batch is split into its items, and each item is parsed on
-its own. Numbers are not counted, because their bytes limit them.
+The memory of a parsed value has little relation to its size: `{},` is 3 bytes, but becomes an object of 64 bytes. So
+the brackets and strings of a body are counted first, without building its values. A batch is split into its items, and
+each item is parsed on its own. Numbers are not counted: the limit on the size of a body also bounds their number.
 
 Long scans are generators that yield where they may be interrupted (`runtime.slices`).
 """

@@ -202,7 +202,7 @@ class RequestSlot:
             raise overload_problem(f"other requests of this caller took {MAX_TURN_WAIT_S:.0f} s") from None
 
     def _try_reserve(self) -> bool:
-        """Reserve a place under way; return whether one was free."""
+        """Take a slot for processing if `may_take_slot` allows it; return whether it was taken."""
         pressure, share = self._pressure, self._share
         if not may_take_slot(share.in_progress, pressure.requests, pressure.limits.requests):
             return False
