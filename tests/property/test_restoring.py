@@ -191,15 +191,15 @@ class Restoring:
             slug=self.engine.slug,
             physical=self.target,
             status=restores.statuses.get(self.number, {}),
-            moment=StatusStamp(1, "2026-01-01T00:00:00Z"),
+            stamp=StatusStamp(1, "2026-01-01T00:00:00Z"),
             now_ms=self.clock.now_ms(),
             identity=RestoreIdentity(namespace="agents", name=key.name, digest="d"),
             target_key=Key(AGENT_MEMORY, "agents", self.engine.slug),
             write=write,
-            least_epoch=restores.table.claims.min_epoch_of(self.engine.slug),
+            min_epoch=restores.table.claims.min_epoch_of(self.engine.slug),
         )
-        source = SimpleNamespace(recover=recover, described="a snapshot")
-        return SimpleNamespace(job=job, server=self.server, physical=self.target, source=source, ours=None)
+        source = SimpleNamespace(recover=recover, description="a snapshot")
+        return SimpleNamespace(job=job, server=self.server, physical=self.target, source=source, marker=None)
 
 
 async def _pass() -> None:

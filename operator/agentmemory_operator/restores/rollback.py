@@ -43,9 +43,8 @@ class Rollback:
         """Roll a restore back. After a crash, another call continues.
 
         Raises:
-            SpecInvalid: If it cannot be rolled back. The alias was not moved; the message has the reason.
-            NotOwned: If the replaced collection belongs to another namespace. The alias was not moved.
-            TransientError: If a server is unavailable, or the outcome of a step is unknown. Call again to continue.
+            SpecInvalid, NotOwned: If it cannot be rolled back. The alias was not moved; the message has the reason.
+            TransientError: If a server is unavailable or an outcome unknown. Call again to continue.
         """
         restored, previous, alias = str(job.physical), job.previous, alias_of(memory.slug)
         if previous is None:
