@@ -33,10 +33,12 @@ def silent_port() -> Iterator[int]:
     started = threading.Event()
 
     async def ignore(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError):
-            while await reader.read(1 << 16):
-                pass
-        writer.close()
+        try:
+            with contextlib.suppress(ConnectionError):
+                while await reader.read(1 << 16):
+                    pass
+        finally:
+            writer.close()
 
     async def serve() -> None:
         over = asyncio.Event()

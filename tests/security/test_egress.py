@@ -824,7 +824,7 @@ class TestOneWayOut:
         made = {path.name: path.read_text() for path in PACKAGE.rglob("*.py") if "AsyncOpenAI(" in path.read_text()}
 
         assert set(made) == {"openai_service.py"}
-        assert "http_client=cast(Any, client_of(host, where))" in made["openai_service.py"]
+        assert "http_client=cast(Any, build_httpx_client(host, where))" in made["openai_service.py"]
         assert isinstance(
             build_httpx_client(HostSession(DEFAULT_EGRESS, "http://a", field="f"), "http://a")._transport, HostTransport
         )
@@ -878,7 +878,7 @@ class TestOneWayOut:
         sources = {path.name: path.read_text() for path in (PACKAGE / "main").glob("*.py")}
 
         for name in ("operator.py", "api.py", "development.py"):
-            assert "egress_of(settings)" in sources[name]
+            assert "build_egress(settings)" in sources[name]
         opened = re.findall(r"(?<!\w)Stores\(stack(?:[^()]|\([^()]*\))*\)", "".join(sources.values()))
         assert len(opened) >= 4
         assert all("egress=" in call for call in opened), opened

@@ -1,6 +1,7 @@
 """Open stores and clusters for the time that a command runs."""
 
 import contextlib
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, nullcontext
 from importlib import import_module
@@ -115,9 +116,18 @@ class Stores:
 
 
 def load_control_stores() -> None:
-    """Import Qdrant's client. This takes seconds: call it in a thread, so that the lease can be renewed."""
-    for store in ("collections", "shard_snapshots"):
-        import_module(f"agentmemory_operator.adapters.qdrant.{store}")
+    """Import Qdrant's client. This takes seconds: call it in a thread, so that the lease can be renewed.
+
+    The client imports fastembed if that is installed, and so onnxruntime: 40 MiB that no control call needs. Therefore
+    fastembed cannot be imported during this call; no other thread may need it then.
+    """
+    is_hidden = sys.modules.setdefault("fastembed", None) is None  # type: ignore[arg-type]
+    try:
+        for store in ("collections", "shard_snapshots"):
+            import_module(f"agentmemory_operator.adapters.qdrant.{store}")
+    finally:
+        if is_hidden:
+            del sys.modules["fastembed"]
 
 
 def _snapshots(place: Endpoint, egress: Egress) -> "QdrantSnapshots | QdrantShardSnapshots":
