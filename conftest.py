@@ -1,4 +1,4 @@
-"""What every run of the tests has."""
+"""Settings and hooks of every test run."""
 
 import os
 import pathlib
@@ -13,8 +13,8 @@ from hypothesis import settings
 
 from tests.support.fault_injection import check_all_effective, clear
 
-# The files that take longest, of each suite, longest first. Workers are given files in this order (the Makefile's
-# `--no-loadscope-reorder`), so that none of these is begun when the others have ended.
+# The slowest files of each suite, slowest first. Workers get files in this order (the Makefile's
+# `--no-loadscope-reorder`): a slow file that starts last would run alone.
 LONGEST = (
     "tests/faults/test_restore_operator_kills.py",
     "tests/faults/test_operator_kills.py",
@@ -49,17 +49,17 @@ LONGEST = (
     "tests/contract/rebuilds/test_point_copier.py",
 )
 
-# Some environments forbid it; then each test process, and each program that a test starts, compiles every module.
+# Some environments forbid bytecode. Then each test process, and each program that a test starts, compiles every module.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-# A Qdrant writes through to its disk at each call; in memory that takes a third of the time, and half the processor's.
-# A run writes 8 GB at most.
+# Qdrant writes to disk at each call. In memory this takes a third of the time and half of the CPU. A run writes at most
+# 8 GB.
 IN_MEMORY, ROOM_BYTES = pathlib.Path("/dev/shm"), 12 << 30
 
 
 def _has_room() -> bool:
-    """Tell whether what a run of the tests writes may be in memory."""
+    """Return whether the files of a test run fit into memory."""
     facts = pathlib.Path("/proc/meminfo")
     if not IN_MEMORY.is_dir() or not facts.is_file():
         return False
@@ -70,8 +70,8 @@ def _has_room() -> bool:
 if _has_room():
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))
 
-# An example takes as long as the machine is busy with others: that says nothing of what it tries. One that fails is
-# printed with the line that repeats it. `make test-faults` draws more, with `--hypothesis-profile thorough`.
+# No deadline: the duration of an example depends on the load. A failing example is printed with the line that repeats
+# it. `make test-faults` draws more, with `--hypothesis-profile thorough`.
 settings.register_profile("gate", deadline=None, max_examples=50, print_blob=True)
 settings.register_profile("thorough", settings.get_profile("gate"), max_examples=400)
 settings.load_profile("gate")
@@ -79,14 +79,14 @@ settings.load_profile("gate")
 
 @pytest.fixture
 def on_disk() -> Iterator[pathlib.Path]:
-    """A folder on a disk, where files have blocks and holes; `tmp_path` may be in memory."""
+    """Folder on a disk, where files have blocks and holes. `tmp_path` may be in memory."""
     with tempfile.TemporaryDirectory() as folder:
         yield pathlib.Path(folder)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Generator[None, object, object]:
-    """Fail a test whose planted faults were never met; one that has failed already tells of that."""
+    """Fail a test whose planted faults never took effect, unless the test has failed already."""
     answer = yield
     check_all_effective()
     return answer
@@ -94,7 +94,7 @@ def pytest_runtest_call() -> Generator[None, object, object]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown() -> Generator[None, object, object]:
-    """Forget what a test has planted, once its fixtures have taken it back."""
+    """Clear the planted faults of a test after its fixtures have ended."""
     try:
         return (yield)
     finally:
@@ -102,6 +102,6 @@ def pytest_runtest_teardown() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let the longest files begin first; all else stays in its order."""
+    """Start the slowest files first; all others keep their order."""
     order = {file: number for number, file in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.nodeid.partition("::")[0], len(order)))

@@ -1,4 +1,4 @@
-"""Write held-plan.txt: what a user sees of a held plan, on a real API server, by the commands of docs/approve.md.
+"""Write held-plan.txt: output of the commands in docs/approve.md for a withheld plan, on a real API server.
 
 `KUBEBUILDER_ASSETS="$(make -s tools)" .venv/bin/python -m docs.captures.held_plan`
 """
@@ -23,7 +23,7 @@ WIDE = "120"
 
 
 def main() -> None:
-    """Hold a plan and write down what the page's commands say of it."""
+    """Create a withheld plan and record the output of the page's commands."""
     with (
         tempfile.TemporaryDirectory() as name,
         ControlPlane(Path(os.environ["KUBEBUILDER_ASSETS"])) as plane,
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def hold(workspace: Workspace, folder: Path) -> Path:
-    """Make an agent with memories, ask for what needs a new collection; return the manifest that asked."""
+    """Create an agent with memories and request a rebuild; return the manifest of the request."""
     workspace.connect()
     workspace.create(NAME)
     workspace.wait_ready(NAME, seconds=30)
@@ -57,7 +57,7 @@ def hold(workspace: Workspace, folder: Path) -> Path:
 
 
 def say(plane: ControlPlane, command: str, folder: Path, qdrant_url: str) -> str:
-    """Return a command as typed and what it printed."""
+    """Run a command; return it with its output."""
     path = os.pathsep.join([str(plane.assets), str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = os.environ | {"KUBECONFIG": str(plane.kubeconfig), "PATH": path, "KUBERC": "off", "COLUMNS": WIDE}
     environment["QDRANT_URL"] = qdrant_url

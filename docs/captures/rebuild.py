@@ -1,4 +1,4 @@
-"""Write rebuild.txt: an agent's embedding model is changed while clients write and search, and changed back.
+"""Write rebuild.txt: a change of an agent's embedding model and its rollback, while clients write and search.
 
 `KUBEBUILDER_ASSETS="$(make -s tools)" .venv/bin/python -m docs.captures.rebuild`
 """
@@ -21,7 +21,7 @@ from tests.support.patience import wait_until
 from tests.support.programs import ROOT, running, start_qdrant
 
 AGENT, MEMORIES, BATCH = "support-bot", 6000, 500
-# As long as a provider elsewhere may take for a call.
+# Typical duration of a call to a remote provider.
 ANSWER_S = 0.2
 SHOWN = Path(__file__).with_name("rebuild.txt")
 PATCH = '{"spec": {"embedding": {"model": "two"}}}'
@@ -42,7 +42,7 @@ COMMANDS = (
 
 
 def main() -> None:
-    """Play it and write down what a terminal shows."""
+    """Run the commands and record their output."""
     with (
         tempfile.TemporaryDirectory() as name,
         ControlPlane(Path(os.environ["KUBEBUILDER_ASSETS"])) as plane,
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def fill(workspace: Workspace, api: str, provider: str) -> None:
-    """Make an agent that knows something."""
+    """Create an agent with memories."""
     embedding = {"provider": "openai", "model": "one", "dimensions": DIMENSIONS, "baseURL": provider}
     workspace.connect()
     workspace.create(AGENT, **SPEC | {"embedding": embedding})
@@ -74,12 +74,12 @@ def fill(workspace: Workspace, api: str, provider: str) -> None:
 
 
 def texts() -> list[str]:
-    """Return what the agent knows."""
+    """Return the texts of the memories."""
     return [f"{WORDS[number % len(WORDS)]} {number}" for number in range(MEMORIES)]
 
 
 def play(plane: ControlPlane, workspace: Workspace, api: str) -> str:
-    """Return what the commands print, and what clients of the agent saw meanwhile."""
+    """Run the commands under load; return their output, and a summary of the clients' requests."""
     path = os.pathsep.join([str(plane.assets), str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = os.environ | {"KUBECONFIG": str(kubeconfig_of(plane)), "PATH": path, "KUBERC": "off"}
     environment |= {"PYTHONUNBUFFERED": "1", "COLUMNS": WIDE, "AGENTMEMORY_URL": api}

@@ -1,8 +1,8 @@
 """User tokens: signed tokens that let their bearer act for one user, within the rights of the subject that issued them.
 
 Tokens are not stored, so every replica can verify them with the shared key. The rights of a bearer are computed for
-each request from the issuing subject's present rights (`spec.access.verbs_of`): removing the subject revokes its
-tokens.
+each request from the issuing subject's present rights (`spec/caller_rights.py: verbs_of`): removing the subject revokes
+its tokens.
 """
 
 import asyncio

@@ -54,7 +54,7 @@ class Event:
 class SecretSource(Protocol):
     """Reads whole Kubernetes Secrets.
 
-    Only `connections.secret_hosts` may use it. Other code reads single values through `Secrets`, and names their
+    Only `connections/guarded_secrets.py` may use it. Other code reads single values through `Secrets`, and names their
     destination.
     """
 

@@ -3,7 +3,7 @@
 import ast
 import pathlib
 import re
-from collections.abc import Iterator
+from functools import cache
 
 import pytest
 
@@ -16,9 +16,10 @@ RULED_OUT = {"told", "said", "asked", "made_by", "somebody", "whoever", "nobody"
 BOUNDS = re.compile(r"^_?(MOST|LEAST|LONGEST)_|_(MAX|MIN)$")
 
 
-def modules(*roots: str) -> Iterator[tuple[pathlib.Path, ast.Module]]:
-    for path in (path for root in roots for path in sorted((ROOT / root).rglob("*.py"))):
-        yield path, ast.parse(path.read_text())
+@cache
+def modules(root: str) -> list[tuple[pathlib.Path, ast.Module]]:
+    """Parse the modules of a folder, once for all tests."""
+    return [(path, ast.parse(path.read_text())) for path in sorted((ROOT / root).rglob("*.py"))]
 
 
 @pytest.mark.parametrize("root", CODE)
@@ -32,7 +33,8 @@ def test_docstrings_are_plain(root: str) -> None:
 def test_docstrings_name_arguments_that_exist() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{node.lineno} {name}"
-        for path, tree in modules(*CODE)
+        for root in CODE
+        for path, tree in modules(root)
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         for name in described_in(ast.get_docstring(node) or "") - names_of(node)
@@ -44,7 +46,8 @@ def test_docstrings_name_arguments_that_exist() -> None:
 def test_bounds_are_named_alike() -> None:
     names = {
         f"{path.relative_to(ROOT)}: {target.id}"
-        for path, tree in modules("operator", "client", "devserver")
+        for root in ("operator", "client", "devserver")
+        for path, tree in modules(root)
         for node in tree.body
         for target in targets_of(node)
         if BOUNDS.search(target.id) or target.id in RULED_OUT

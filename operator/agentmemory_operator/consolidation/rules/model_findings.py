@@ -1,7 +1,7 @@
 """Prompt, answer schema and parser for the consolidation of a batch. Pure.
 
 `SCHEMA` bounds the size of an answer. Memory ids that are not in the batch are dropped here, before any other code
-reads them. `rules/plan.py` decides the effects of the remaining findings.
+reads them. `batch_plan.py` decides the effects of the remaining findings.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

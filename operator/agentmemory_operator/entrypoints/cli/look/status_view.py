@@ -52,7 +52,7 @@ def status_sections(
         is_full: True to include the settings in effect.
     """
     status = document.get("status") or {}
-    # What needs a decision comes first.
+    # Sections that need a decision are first.
     sections = [_conditions(document, status), _plan(document, status, options, kubectl)]
     sections += [_collection(document, status)]
     sections += [_rebuild(document, status), _snapshots(status), *_others(status)]
