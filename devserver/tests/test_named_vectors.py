@@ -215,7 +215,7 @@ def test_interrupted_change_is_completed(
     (folder,) = (running.data_dir / "collections").iterdir()
     record = load_record(folder)
     record.configuration["params"]["sparse_vectors"] = after
-    record.pending_vector = changed
+    record.unsettled = changed
     save_record(folder, record)
 
     restarted = start_server()
@@ -223,7 +223,7 @@ def test_interrupted_change_is_completed(
 
     assert vectors_of(restarted, 1) == pytest.approx(OLD)
     assert vectors_of(restarted, 2) == {name: sparse(5) for name in after}
-    assert load_record(folder).pending_vector is None
+    assert load_record(folder).unsettled is None
     # This fails if the engine's files have other vectors than the configuration.
     restarted.call("PATCH", "/collections/v", {"params": {"on_disk_payload": False}})
     restarted.wait_for_status("v", "green")

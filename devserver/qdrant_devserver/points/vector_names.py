@@ -81,11 +81,11 @@ def apply_configuration(shards: Shards, collection: ServedCollection, configurat
     # Without it, a replay after a crash would apply an older write to a newer vector of the same name with another
     # shape.
     shard.flush()
-    record.pending_vector = name
+    record.unsettled = name
     collection.save()
     for operation in vector_operations(configuration, name):
         apply_operation(shard, collection, operation)
-    record.pending_vector = None
+    record.unsettled = None
     collection.save()
 
 

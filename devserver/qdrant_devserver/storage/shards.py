@@ -90,10 +90,10 @@ def _load(collection: ServedCollection) -> edge.EdgeShard:
     # The points may change from here on. After a crash the stored summary would be wrong.
     (folder / SUMMARY).unlink(missing_ok=True)
     shard = edge.EdgeShard.load(str(folder), None)
-    if collection.record.pending_vector is not None:
-        for operation in vector_operations(collection.record.configuration, collection.record.pending_vector):
+    if collection.record.unsettled is not None:
+        for operation in vector_operations(collection.record.configuration, collection.record.unsettled):
             shard.update(operation)
-        collection.record.pending_vector = None
+        collection.record.unsettled = None
         collection.save()
     return shard
 

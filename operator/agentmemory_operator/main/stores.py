@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from agentmemory_operator.adapters.qdrant.control import ControlOptions
     from agentmemory_operator.adapters.qdrant.shard_snapshots import QdrantShardSnapshots
     from agentmemory_operator.adapters.qdrant.snapshots import QdrantSnapshots
+    from agentmemory_operator.controllers.uninstall import InstallationApi
 
 
 class Stores:
@@ -198,7 +199,7 @@ async def open_cluster(
 
 
 @contextlib.asynccontextmanager
-async def open_installed(context: str | None) -> AsyncIterator[KubernetesInstallation]:
+async def open_installed(context: str | None) -> "AsyncIterator[InstallationApi]":
     """Open what is installed in the cluster of a context."""
     configuration, _ = await load_context(context)
     installed = KubernetesInstallation(configuration)

@@ -327,7 +327,7 @@ async def main(order: Order) -> None:
             before_write=before_write, count_call=lambda method, outcome: None, tracer=NO_TRACES, writing=writing
         )
         if leadership:
-            watch = replace(watch, after_move=leadership.confirm, doubt=leadership.give_up)
+            watch = replace(watch, after_move=leadership.confirm, report_unexpected_state=leadership.give_up)
         stores = Stores(stack, watch=watch)
 
         def open_store(endpoint: Endpoint) -> CollectionStore:

@@ -368,7 +368,7 @@ def _path(kind: str, metadata: Metadata) -> str:
 
 
 class KubernetesInstallation(KubernetesCluster):
-    """Implements controllers.uninstall.Installed."""
+    """Implements controllers.uninstall.InstallationApi."""
 
     async def has_definition(self, kind: str) -> bool:
         """Return whether the CRD of a kind exists, even if it is being deleted."""
@@ -385,7 +385,7 @@ class KubernetesInstallation(KubernetesCluster):
         except NotFound:
             return
 
-    async def read_renewal_times(self) -> dict[str, str]:
+    async def read_lease_renewals(self) -> dict[str, str]:
         """Return the last renewal time of each operator's Lease, by namespace."""
         query = [("fieldSelector", f"metadata.name={LEASE_NAME}")]
         found = await self._transport.call("GET", "/apis/coordination.k8s.io/v1/leases", query=query)
