@@ -160,7 +160,7 @@ class SearchService:
         self._access_counts.note(agent.settings.slug, [point["id"] for point in returned])
         # Excluded by the model, independent of the threshold.
         left_out_by_model = sum(point["score"] <= EXCLUDED_SCORE for point in response.points)
-        total = max(len(response.points) - left_out_by_model, min(setup.eligible, setup.plan.total))
+        total = max(len(response.points), min(setup.eligible, setup.plan.total))
         placed = {memory_id: (rank, match) for rank, (memory_id, match) in enumerate(response.matches.items(), 1)}
         unindexed = find_unindexed_keys(request.selection, agent.settings.indexes)
         return SearchAnswer(

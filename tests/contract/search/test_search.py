@@ -5,6 +5,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import aiohttp
 import pytest
@@ -16,6 +17,7 @@ from agentmemory_operator.memories.rules.filters import Selection, visible_filte
 from agentmemory_operator.memories.stored_memories import delete_head, list_page
 from agentmemory_operator.search.rules.score import compute_score
 from agentmemory_operator.search.search import SearchAnswer
+from agentmemory_operator.spec.expression.scoring_parameters import Priority
 from agentmemory_operator.spec.expression.variables import DAY_MS, ScoreInput
 from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.spec.presets import Weights
@@ -215,6 +217,21 @@ async def test_count_is_cached_across_stores(world: World) -> None:
         answer = await world.recall.search(counting_agent, search_request(vector=vector_of("q")))
 
         assert (store.calls, answer.total_candidates) == (1, 2 + number)
+
+
+async def test_excluded_results_are_subtracted_once_from_outdated_count(world: World) -> None:
+    """Three memories answer where one was counted: the model excludes one, the threshold another."""
+    for name, importance in (("kept", 0.9), ("below", 0.7), ("excluded", 0.1)):
+        await world.add(name, importance=importance)
+    ranking = replace(EVERYTHING, model=Priority(min_priority=0.5))
+    world.set_ranking(ranking)
+    best, *_ = (await search(world)).results
+    world.set_ranking(replace(ranking, score_threshold=best.score - 1e-3))
+    world.agent = replace(world.agent, sizes=AsyncMock(get=AsyncMock(return_value=1)))
+
+    answer = await search(world)
+
+    assert (contents(answer), answer.removed_by_threshold) == (["kept"], 1)
 
 
 @pytest.mark.parametrize(

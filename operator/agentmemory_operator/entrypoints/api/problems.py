@@ -188,7 +188,8 @@ OUTCOME_UNKNOWN = ProblemType(
     "outcome-unknown",
     504,
     "The write may or may not have taken effect",
-    "Qdrant's answer was lost. Repeat the request with the same Idempotency-Key: it stores one memory at most.",
+    "Qdrant's answer was lost, or what follows the write could not be done: see `detail`. Repeat the request with the "
+    "same Idempotency-Key: it stores one memory at most.",
 )
 
 PROBLEMS: tuple[ProblemType, ...] = (

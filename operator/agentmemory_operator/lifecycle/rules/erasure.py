@@ -190,11 +190,11 @@ class ErasureReceipt:
     def rebuild_scope(self, user_id: str) -> ErasureScope | None:
         """Rebuild the scope for another copy. None if the request had filters, which the receipt does not store.
 
-        It relies on the API, which never combines `zone` with other conditions.
+        It relies on the API, which never combines `zone` with a filter.
         """
-        if self.is_whole or self.zone is not None:
-            return ErasureScope(user_id=user_id, zone=self.zone, is_whole=self.is_whole)
-        return None if self.older_than is None else ErasureScope(user_id=user_id, older_than=self.older_than)
+        if not self.is_repeatable:
+            return None
+        return ErasureScope(user_id=user_id, zone=self.zone, older_than=self.older_than, is_whole=self.is_whole)
 
 
 @dataclass(frozen=True, slots=True)
