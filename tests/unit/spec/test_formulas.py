@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentmemory_operator.spec.expression.formulas import Formula, product_formula, sum_formula
+from agentmemory_operator.spec.expression.formulas import Formula, exact_constant, product_formula, sum_formula
 
 NUMBERS = st.sampled_from([0.0, 1.0, -1.0, 0.5, 3.0])
 FORMULAS: st.SearchStrategy[Any] = st.recursive(
@@ -54,3 +54,11 @@ def test_condition_precedes_what_it_guards() -> None:
     condition = {"key": "type", "match": {"value": "fact"}}
 
     assert product_formula(condition, product_formula(0.5, "x")) == {"mult": [condition, 0.5, "x"]}
+
+
+@pytest.mark.parametrize("value", [0.1, -1e30, 3.4e38, 1e39, -1e308])
+def test_constant_is_finite_and_exact_within_float32(value: float) -> None:
+    parts = value_of(exact_constant(value), 0)
+
+    assert math.isfinite(parts)
+    assert parts == value or abs(value) > 3.5e38

@@ -116,7 +116,7 @@ async def test_unknown_recorded_preset_is_an_error() -> None:
 
 
 def test_both_defaults_share_the_checked_figures() -> None:
-    """`over_preset` reads no collection, so its errors about a new object must hold for both defaults."""
+    """`preset_checks.py` reads no collection, so its errors about a new object must hold for both defaults."""
     for figure in ("hnsw", "model"):
         assert getattr(PRESETS["standard"][-1], figure) == getattr(CORTEX, figure)
     assert STANDARD.fusion.method == CORTEX.fusion.method

@@ -55,7 +55,7 @@ def exact_constant(value: float) -> Formula:
 
 def _as_float32(value: float) -> float:
     try:
-        rounded: float = struct.unpack("f", struct.pack("f", value))[0]
+        rounded: float = struct.unpack("<f", struct.pack("<f", value))[0]
     except OverflowError:
         return math.copysign(_LARGEST_FLOAT32, value)
     return rounded
