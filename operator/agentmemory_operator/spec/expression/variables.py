@@ -143,8 +143,9 @@ def build_target(
     """Return the context of a compilation.
 
     Args:
-        now: Current time in Unix milliseconds. float32 cannot represent it: use `split_constant`.
+        now: Formula of the current time in Unix milliseconds. float32 cannot represent it: use `split_constant`.
         similarity, keyword: Formulas of these variables, from the scores of the prefetches.
+        ranges: Bounds of the variables.
         has_extremes: True if the server supports `min` and `max`.
         evidence: Formulas of the evidence variables. A missing one is 0.
     """
@@ -176,7 +177,7 @@ def _days_since(time: Formula, now: Formula, plain: Target) -> Formula:
 
 
 def ranges_of(distance: str) -> Ranges:
-    """Return the range of each variable over all memories, in a collection with this distance."""
+    """Return the range of each variable over all memories. The collection's distance decides that of `similarity`."""
     return Ranges({**RANGES, SIMILARITY: SIMILARITIES[distance]})
 
 
