@@ -82,8 +82,8 @@ def structural_schema(model: type[BaseModel]) -> Schema:
 def as_plain_json(schema: Schema, value: Any) -> Any:
     """Convert a value to the form in which the API server reads it.
 
-    Mappings become dicts, sequences become lists, and null fields are dropped. Whole numbers become int or float as the
-    schema requires, because CEL distinguishes them. Values without a schema are unchanged.
+    Mappings become dicts, sequences become lists, and null is dropped from fields of the schema. Whole numbers become
+    int or float as the schema requires, because CEL distinguishes them. Values without a schema are unchanged.
     """
     if isinstance(value, Mapping) and "properties" in schema:
         fields = ((str(name), child, schema["properties"].get(str(name))) for name, child in value.items())
