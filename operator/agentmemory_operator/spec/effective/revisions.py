@@ -33,7 +33,7 @@ def revisions_of(memory: AgentMemory) -> list[AgentMemory]:
 
 
 def at_revision(memory: AgentMemory, revision: int, *, preset: str | None = None) -> AgentMemory:
-    """Return a copy of the object whose status has another revision of its preset in force.
+    """Return a copy of the object with another revision of its preset in force in the status.
 
     Args:
         preset: Preset to put in force. None is that of `preset_name`.

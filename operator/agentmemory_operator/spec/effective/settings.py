@@ -189,7 +189,7 @@ class AgentSettings:
 
     @property
     def session_types(self) -> tuple[str, ...]:
-        """Types whose memories end with their session. It always includes `working`, even if that is not listed."""
+        """Types of memories that end with their session. `working` is always included, even if it is not listed."""
         listed = (type_.name for type_ in self.ranking.types if type_.ends_with_session)
         return tuple(dict.fromkeys((WORKING, *listed)))
 

@@ -89,7 +89,7 @@ class Negation:
 
 @dataclass(frozen=True, slots=True)
 class BinaryOperation:
-    """Two operands of a binary operator, whose position is `operator_start`."""
+    """Two operands of a binary operator. `operator_start` is the position of the operator."""
 
     start: int
     end: int

@@ -37,7 +37,7 @@ DEFAULT_IMPORTANCE, DEFAULT_ACCESS_COUNT, DEFAULT_CONFIDENCE = 0.5, 0, 1.0
 DEFAULT_DECAY_RATE = 0.01
 MAX_DECAY_RATE = 10.0
 
-# Stands for the half-life of a type that never fades, where the formula needs a number. Exact in float32.
+# Half-life of a type that never fades, where the formula needs a number. Exact in float32.
 NEVER_DAYS = float(2**40)
 # For types that the object does not list any more: their aging is unknown.
 UNLISTED_HALF_LIFE_DAYS, UNLISTED_RECENCY = 365.0, 0.5

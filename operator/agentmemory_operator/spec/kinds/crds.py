@@ -44,7 +44,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindDefinition:
-    """Definition of one kind of the group."""
+    """Names, models and printer columns of one kind. Its CRD is generated from them."""
 
     name: str
     plural: str

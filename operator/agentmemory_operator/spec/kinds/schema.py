@@ -59,7 +59,7 @@ def validation_rules(*rules: CelRule) -> JsonDict:
 
 
 def list_map_keys(*keys: str) -> JsonDict:
-    """Return the schema keys of a list whose entries are identified by these fields. All of them must be required."""
+    """Return the schema keys of a list with unique entries. These fields, all required, identify an entry."""
     return {LIST_TYPE: "map", LIST_KEYS: [*keys]}
 
 
