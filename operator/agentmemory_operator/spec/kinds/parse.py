@@ -122,8 +122,8 @@ def is_own_group(document: Mapping[str, Any]) -> bool:
 def kind_error(document: Mapping[str, Any]) -> FieldError | None:
     """Return the error in a document's `apiVersion` or `kind`. None if an API server may have the kind.
 
-    Errors are a missing field, an unknown kind or version of this group, and a kind of this group in another one. That
-    other group is Kubernetes' own (`v1`, `apps/v1`: no dot) or a likely typo. All other documents are accepted.
+    Errors are a missing field, and an unknown kind or version of this group. A kind of this group is also an error in
+    Kubernetes' own groups (`v1`, `apps/v1`: no dot) and in a likely typo of this group. All else is accepted unchecked.
     """
     version, kind = document.get("apiVersion"), document.get("kind")
     for field, value in (("apiVersion", version), ("kind", kind)):
