@@ -2,8 +2,8 @@
 
 Verbs are independent of each other: `write` does not include `read`, and `admin` includes neither.
 
-A user token carries a part of the rights of the subject that minted it: the listed verbs that the subject still has,
-for one user.
+A subject is a ServiceAccount that `spec.access` lists. A user token carries a part of the rights of the subject that
+minted it: the token's verbs that the subject still has, for one user.
 
 A scope takes the place of a user id for memories that several users share: `user_id` is a user, `group:NAME` or
 `global`. A search for a user also covers the scopes that it names.
@@ -34,7 +34,7 @@ class Scopes:
 
     Attributes:
         names: Allowed shared scopes.
-        is_any: True allows every shared scope, as in the modes without identities.
+        is_any: True allows every shared scope, as AGENTMEMORY_AUTH none and token do.
         users: Allowed users, in NFC. None allows every user.
     """
 
@@ -65,7 +65,7 @@ def is_shared(user_id: str) -> bool:
 
 
 def is_well_formed(user_id: str) -> bool:
-    """Return whether the id denotes a user or a scope that matches `SCOPE_PATTERN`."""
+    """Return whether the id can be used: False for a shared scope that does not match `SCOPE_PATTERN`."""
     return not is_shared(user_id) or _SCOPE.fullmatch(user_id) is not None
 
 
@@ -73,8 +73,9 @@ class Verb(StrEnum):
     """Right of a caller.
 
     READ: Read and export memories. WRITE: Create, change and delete memories, in batches too. ADMIN: Delete many
-    memories at once, or immutable ones; lower a privacy zone; list users and receipts; read the changes of all users.
-    IMPERSONATE: Set an author other than the caller. DELEGATE: Mint user tokens.
+    memories at once, or immutable ones; lower a privacy zone; export sealed memories in plain text; list users and
+    receipts; read the changes of all users. IMPERSONATE: Set an author other than the caller. DELEGATE: Mint user
+    tokens.
     """
 
     READ = "read"
@@ -95,7 +96,7 @@ class Delegation:
 
     Attributes:
         agent: Slug of the agent.
-        namespace, uid: Of the AgentMemory object. A recreated object has another uid and rejects older tokens.
+        namespace, uid: Identity of the AgentMemory object. A recreated object has another uid and rejects older tokens.
         user_id: A user, or a shared scope.
         verbs: Verbs of the token. Only those that the minting subject still has take effect.
     """
@@ -112,10 +113,10 @@ class Caller:
     """Sender of a request.
 
     Attributes:
-        namespace, name: Of the ServiceAccount. With a user token, of the ServiceAccount that minted it.
-        is_unbounded: True allows every verb for every agent, as in the modes without identities.
+        namespace, name: Identity of the ServiceAccount; with a user token, of the one that minted it.
+        is_unbounded: True allows every verb for every agent, as AGENTMEMORY_AUTH none and token do.
         delegation: Content of the user token that the request carries. None without a user token.
-        hook: Name of the hook whose key signed the request. Empty without a signature.
+        hook: Name of the hook that the request was signed for. Empty without a signature.
     """
 
     namespace: str = ""
@@ -126,7 +127,7 @@ class Caller:
 
     @property
     def account(self) -> str:
-        """Author as stored in memories: `NAMESPACE/NAME` or `hook:NAME`. Empty in the modes without identities."""
+        """Author as stored in memories: `NAMESPACE/NAME` or `hook:NAME`. Empty if the caller has no identity."""
         if self.hook:
             return f"hook:{self.hook}"
         return f"{self.namespace}/{self.name}" if self.name else ""

@@ -36,7 +36,7 @@ ZONE_PATTERN = r"^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+){0,2}$"
 
 
 def schedule_fault(schedule: str) -> str | None:
-    """Return why a schedule that matches `SCHEDULE_PATTERN` can never be due. None if it can."""
+    """Return why a schedule that matches `SCHEDULE_PATTERN` can never be due. None if it can, or if it is `Never`."""
     if schedule == NEVER:
         return None
     try:
@@ -96,8 +96,8 @@ def last_time_ms(schedule: str, time_zone: str, *, until_ms: int) -> int | None:
 def max_interval_ms(schedule: str, time_zone: str) -> int | None:
     """Return the longest interval between two consecutive times of a schedule. None if there are fewer than two times.
 
-    It examines 13 months from a Friday noon, at most the first 5,000 times. They include nights, weekends, and the ends
-    of months and of a year.
+    The intervals are those of 13 months from a Friday noon, or of the first 5,000 times if there are more. The months
+    include nights, weekends, and the ends of months and of a year.
     """
     if schedule == NEVER:
         return None
@@ -124,12 +124,15 @@ def spread_ms(identity: str, schedule: str, time_zone: str, *, at_ms: int) -> in
 
 
 def next_run_ms(identity: str, schedule: str, time_zone: str, *, after: str | None) -> int | None:
-    """Return the due time of the first run after `after`: its scheduled time plus its spread.
+    """Return the due time of the first run after `after`: its scheduled time plus its spread, in Unix milliseconds.
 
-    However many runs were missed since `after`, only this one is due.
+    However many runs were missed since `after`, only this one is due. None if the schedule has no further time.
 
     Args:
-        after: RFC 3339 time. None is 1970.
+        after: RFC 3339 time, usually of the last run. None is 1970.
+
+    Raises:
+        ValueError: If `after` is not an RFC 3339 time.
     """
     due = next_time_ms(schedule, time_zone, after_ms=parse_time(after) if after else 0)
     return None if due is None else due + spread_ms(identity, schedule, time_zone, at_ms=due)
@@ -137,5 +140,9 @@ def next_run_ms(identity: str, schedule: str, time_zone: str, *, after: str | No
 
 @lru_cache(maxsize=256)
 def zone_of(name: str) -> ZoneInfo:
-    """Return the time zone of a validated name."""
+    """Return the IANA time zone of a name.
+
+    Raises:
+        ZoneInfoNotFoundError, ValueError, OSError: If there is no such zone. `zone_fault` checks for it.
+    """
     return ZoneInfo(name)

@@ -2,7 +2,7 @@
 
 kubectl follows YAML 1.1 for words (`yes`, `on`, `y` are booleans) and for numbers with a base (`0777` is 511), but not
 for base 60 (`16:9` is text). For exponents it follows YAML 1.2 (`1e2` is a number). PyYAML differs in all three. The
-result has the values of JSON: a time is text, and a whole number is an integer however it was written.
+result has the values of JSON: a time is text, and a whole number of up to 63 bits is an integer however it was written.
 
 Source: the output of `kubectl annotate --local -o json` for each scalar of `tests/golden/yaml_scalars.yaml`.
 """

@@ -15,9 +15,9 @@ class Ttl:
             kept. SoftUnlessUsed: as Soft, but a memory that a search ever returned stays. Session: removed with its
             session, and as Hard after `days` if the session is not ended.
         days: Age since createdAt. None only with Session.
-        keep_importance: SoftUnlessUsed hides only memories below this importance. None hides any.
-        idle_hours: For Session without `days`: a session unused for this long is over. None ends sessions by request
-            only.
+        keep_importance: Importance from which SoftUnlessUsed never hides a memory. None: importance does not matter.
+        idle_hours: Hours without use after which a session is over; only for Session without `days`. None: a session
+            ends by request only.
     """
 
     mode: TtlMode

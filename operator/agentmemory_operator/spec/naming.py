@@ -8,8 +8,8 @@ from itertools import count
 ALIAS_PREFIX = "agent_memory_"
 
 PLACEHOLDER_KEY = "placeholder"
-"""Metadata key of a placeholder, in the position of the ownership marker. A placeholder is an empty collection of a
-deleted agent: snapshots of its name stay reachable through it.
+"""Key of the ownership marker in a collection's metadata, true for a placeholder. A placeholder is an empty collection
+with the name of a deleted one: Qdrant's snapshots of that name stay reachable through it.
 """
 
 SHARD_SETS_COLLECTION = "agentmemory_shard_snapshots"
@@ -21,7 +21,7 @@ memories.
 """
 
 MAX_NUMBER_DIGITS = 9
-"""Maximum number of digits in the number of a physical name. The operator creates no longer ones."""
+"""Maximum number of digits in the number of a physical name. The operator never creates a longer number."""
 
 # Qdrant rejects the same characters. "." and ".." would change the path of the URL.
 _COLLECTION = re.compile(r"(?!\.\.?$)[^<>:\"/\\|?*\x00-\x1f\x7f\ud800-\udfff]{1,255}")
@@ -35,11 +35,12 @@ def alias_of(slug: str) -> str:
 
 
 def physical_names(alias: str, last: str | None) -> tuple[str, str]:
-    """Return the presumed current physical name, and the name for a new collection. Numbers are never reused.
+    """Return the presumed current physical name, and the name for a new collection.
 
     Args:
         alias: The stable name.
-        last: Physical name that the last pass reported. None before the first report: number 1 is presumed.
+        last: Physical name that the last pass reported; the new name has the next number. None before the first
+            report: both names then have number 1.
     """
     return last or f"{alias}__1", next_physical(alias, (last,))
 
@@ -50,7 +51,7 @@ def is_collection_name(name: object) -> bool:
 
 
 def is_snapshot_file_of(physical: str, name: object) -> bool:
-    """Return whether a snapshot's file name has the form that Qdrant and the operator use for a collection."""
+    """Return whether a name is safe in a URL and starts with `PHYSICAL-`, as snapshot files of that collection do."""
     return is_collection_name(name) and isinstance(name, str) and name.startswith(f"{physical}-")
 
 
@@ -71,7 +72,10 @@ def number_of(physical: str, alias: str) -> int | None:
 def next_physical(alias: str, names: Iterable[str | None]) -> str:
     """Return a physical name with a number above all known ones, so that no collection has or had it.
 
+    If that number has more than 9 digits, it is the lowest unused number instead.
+
     Args:
+        alias: The stable name, which the physical name starts with.
         names: All known names: of collections (placeholders included), in statuses and of snapshots. None is ignored.
     """
     numbers = {number for name in names if name and (number := number_of(name, alias)) is not None}
@@ -88,7 +92,7 @@ def scratch_prefix(cluster_id: str) -> str:
 
 
 def scratch_name(cluster_id: str, uid: str) -> str:
-    """Return the name of an object's scratch collection."""
+    """Return the name of the scratch collection of the object with this uid, the same in every process."""
     return scratch_prefix(cluster_id) + _short_hash(uid)
 
 

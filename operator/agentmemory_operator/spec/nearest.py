@@ -9,7 +9,10 @@ MAX_COMPARED_CHARS = 32
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name most similar to `name`, or None. Case, `_` and `-` are ignored."""
+    """Return the known name most similar to `name`; case, `_` and `-` are ignored.
+
+    None if no known name is similar, or if `name` has more than 32 characters.
+    """
     if len(name) > MAX_COMPARED_CHARS:
         return None
     by_letters: dict[str, str] = {}
@@ -20,13 +23,13 @@ def nearest_name(name: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(name: object, known: Sequence[str]) -> str:
-    """Return `; did you mean NAME?`, or an empty string if no known name is similar or the name is known."""
+    """Return `; did you mean NAME?`. Empty if no known name is similar, or `name` is known or not text."""
     suggestion = nearest_name(name, known) if isinstance(name, str) and name not in known else None
     return f"; did you mean {suggestion}?" if suggestion else ""
 
 
 def unknown_field(name: str, known: Iterable[str], called_elsewhere: Mapping[str, Sequence[str]]) -> str:
-    """Return the message for an unknown field: the suggestion and the known fields.
+    """Return the message for an unknown field: the suggestion and the known fields. Only `unknown` if there are none.
 
     Args:
         called_elsewhere: Names of fields in other APIs, each with the fields here that may be meant, best first.

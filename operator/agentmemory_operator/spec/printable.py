@@ -33,7 +33,10 @@ def printable_lines(text: str) -> str:
 
 
 def printable_start(text: str) -> str:
-    """Return the first 200 characters of a text as one line, without unprintable characters and escape sequences."""
+    """Return the start of a text as one line of at most 200 characters; the last is `…` if the text is longer.
+
+    Escape sequences, unprintable characters and runs of whitespace become one space.
+    """
     # Ten times the limit leaves enough after escapes are removed, and bounds the work on a large page.
     stripped = _ESCAPES.sub(" ", text[: 10 * MAX_QUOTED_CHARS])
     line = " ".join("".join(char if char.isprintable() else " " for char in stripped).split())

@@ -17,6 +17,7 @@ class ModelSettings:
 
     Attributes:
         base_url: Base URL of the service. None is OpenAI.
+        secret: Key of a Secret with the API key. None if the object names none.
         timeout_s: Timeout of one response in seconds, retries included.
     """
 
@@ -28,7 +29,7 @@ class ModelSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLimits:
-    """Limits of one run.
+    """Limits of one consolidation run.
 
     Attributes:
         calls: Maximum number of model calls.
@@ -46,7 +47,11 @@ class RunLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsolidationSettings:
-    """Model, selection, schedule and limits of an agent's consolidation."""
+    """Model, selection, schedule and limits of an agent's consolidation.
+
+    Attributes:
+        schedule: Cron expression in UTC or `Never`; overrides that of `terms`.
+    """
 
     model: ModelSettings
     terms: ConsolidationTerms
@@ -55,7 +60,7 @@ class ConsolidationSettings:
 
     @property
     def fault(self) -> str | None:
-        """Reason why the schedule can never be due. None if it can."""
+        """Reason why the schedule can never be due. None if it can, or if it is `Never`."""
         return schedule_fault(self.schedule)
 
     @property

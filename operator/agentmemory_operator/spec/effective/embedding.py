@@ -25,7 +25,7 @@ EMBEDDING_TIMEOUT_S = 20
 EMBEDDING_CACHE_ENTRIES = 10_000
 
 
-# Dimensions of the models that need no `dimensions` in the spec; for an offline model, the largest.
+# Dimensions of the models that need no `dimensions` in the spec; for wordllama, which has several, the largest.
 MODEL_DIMENSIONS = OPENAI_MODELS | FASTEMBED_MODELS | {WORDLLAMA_MODEL: max(WORDLLAMA_DIMENSIONS)}
 
 
@@ -66,7 +66,7 @@ class EmbeddingSettings:
 
 
 def effective_embedding(memory: AgentMemory) -> EmbeddingSettings:
-    """Return the embedding settings. Without `spec.embedding` it is the offline embedder, whatever the preset."""
+    """Return the embedding settings. Without `spec.embedding`, the offline embedder wordllama is used in any preset."""
     preset, spec = preset_of(memory), memory.spec.embedding or Embedding(provider="wordllama")
     model = spec.model or (DEFAULT_MODELS | dict(preset.embedding_models)).get(spec.provider)
     return EmbeddingSettings(

@@ -1,4 +1,4 @@
-"""Entity settings in force: lists of the object replace the built-in ones, if it or its preset enables entities."""
+"""Settings of entities: the names that are detected in memories, if the object or its preset enables that."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -13,7 +13,7 @@ class DeclaredName:
     """Known name in an object's own list.
 
     Attributes:
-        cased: True if the name is also an everyday word.
+        cased: True if the name is also an everyday word, so that only its exact spelling in a sentence counts.
     """
 
     name: str
@@ -43,7 +43,7 @@ class EntitySettings:
     """Entity settings of an object.
 
     Attributes:
-        spreading: How a search follows entities.
+        spreading: Limits of following entities in a search.
         technologies, systems: Replacements for the built-in lists. None keeps those.
         ignored: Words that are not names, in addition to the built-in ones.
     """

@@ -15,7 +15,7 @@ from agentmemory_operator.spec.times import parse_second
 from agentmemory_operator.spec.zones import DEFAULT_SECRET_KEY, DEFAULT_VECTORS, Zone, ZoneSettings
 
 Endings = tuple[tuple[MemoryType, ...], Lifecycle]
-"""Memory types and lifecycle figures: the rules by which memories end."""
+"""Memory types and lifecycle figures. Together they decide when memories are hidden or removed."""
 
 FIELD = "spec.lifecycle"
 # A 0 in these fields disables a rule of the preset.
@@ -25,7 +25,10 @@ DEFAULT_PRUNE = PruneCriteria(older_than_days=365, priority_below=0.2, confidenc
 
 
 def lifecycle_figures(spec: LifecycleSpec | None, base: Lifecycle) -> Lifecycle:
-    """Return the lifecycle figures in force: each figure of the object overrides the preset's."""
+    """Return the lifecycle figures in force: each figure of the object overrides the preset's.
+
+    A 0 in a field of `DISABLED_BY_ZERO`, or in `prune.priorityBelow`, disables the preset's rule.
+    """
     given = spec.model_dump(exclude_none=True) if spec else {}
     if "prune" in given:
         prune = replace(base.prune or DEFAULT_PRUNE, **given["prune"])
@@ -48,7 +51,7 @@ def has_cleanup_schedule(lifecycle: Lifecycle) -> bool:
 
 
 def describe_earlier_endings(before: Endings, after: Endings) -> str:
-    """Describe the memories that new figures end or reject earlier than the present ones. Empty if none.
+    """Describe which memories a change removes earlier than before, and which new ones it rejects. Empty if none.
 
     Args:
         before: Types and figures in force.
@@ -64,7 +67,7 @@ def describe_earlier_endings(before: Endings, after: Endings) -> str:
 
 
 def _demanded(before: Iterable[MemoryType], after: Iterable[MemoryType]) -> Iterator[str]:
-    """Yield a message for each type whose new memories need fields that they did not need before."""
+    """Yield a message for each existing type that requires further fields of new memories."""
     known = {type_.name: type_.required for type_ in before}
     for type_ in after:
         fields = [field for field in type_.required if field not in known.get(type_.name, type_.required)]

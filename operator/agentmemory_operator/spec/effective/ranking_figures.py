@@ -1,4 +1,4 @@
-"""The ranking in force as the status reports it. It is complete, so that a later pass can fall back to it."""
+"""The ranking in force as the status reports it, with every figure, so that a later pass can fall back to it."""
 
 from dataclasses import asdict
 from typing import Any

@@ -1,4 +1,4 @@
-"""The preset of an object, and the revision in force."""
+"""The preset of an object, and which revision of it (`PRESETS`) is in force for the object's collection."""
 
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.presets import DEFAULT_PRESET, PRESETS, Preset
@@ -21,7 +21,7 @@ def is_preset_undecided(memory: AgentMemory) -> bool:
 def preset_of(memory: AgentMemory) -> Preset:
     """Return the object's preset, in the revision that is in force for its collection.
 
-    Without a collection, or if this operator does not have that revision, it is the newest revision.
+    If the status names none for this preset, or this operator does not have it, it is the newest revision.
     """
     revisions, pinned = PRESETS[preset_name(memory)], _pinned_revision(memory)
     return next((preset for preset in revisions if preset.revision == pinned), revisions[-1])
@@ -33,10 +33,10 @@ def revisions_of(memory: AgentMemory) -> list[AgentMemory]:
 
 
 def at_revision(memory: AgentMemory, revision: int, *, preset: str | None = None) -> AgentMemory:
-    """Return a copy of the object whose status has another revision of its preset in force.
+    """Return a copy of the object with another revision of its preset in force in the status.
 
     Args:
-        preset: Preset in force, for an object that names none.
+        preset: Preset to put in force. None is that of `preset_name`.
     """
     in_force = {"preset": preset or preset_name(memory), "presetRevision": revision}
     return memory.model_copy(update={"status": memory.status | {"effective": _in_force(memory) | in_force}})
@@ -48,7 +48,7 @@ def _in_force(memory: AgentMemory) -> dict[str, object]:
 
 
 def _pinned_revision(memory: AgentMemory) -> int | None:
-    """Return the revision in force according to the status. None if the status is about another preset."""
+    """Return the revision in force according to the status. None if it names none, or another preset."""
     effective = _in_force(memory)
     if effective.get("preset") != preset_name(memory):
         return None

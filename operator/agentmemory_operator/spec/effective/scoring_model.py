@@ -30,8 +30,8 @@ class RankingModel:
     """Selected scoring model.
 
     Attributes:
-        model: None is the weighted sum.
-        weights, utility_norm: Of the weighted sum. None is the preset's.
+        model: Scoring model. None is the weighted sum.
+        weights, utility_norm: Figures of the weighted sum. None is the preset's.
         confidence_share: Share of confidence in the weighted sum, 0..1.
         fault: Reason why the expression in the spec cannot be used. None if it can.
         generation: metadata.generation of the object that the model is from. None if it is the preset's because no
@@ -55,7 +55,7 @@ def choose_model(
     distance: str,
     generation: int,
 ) -> RankingModel:
-    """Select the scoring model.
+    """Select the model of the spec; if its expression is invalid, the last accepted model, else the preset's.
 
     Args:
         generation: metadata.generation of the object.

@@ -114,7 +114,7 @@ class Ranking:
 
     @property
     def endings(self) -> tuple[MemoryType, ...]:
-        """Types whose rules end memories."""
+        """Types with rules that end memories: the listed types, or `unlisted` if any type is allowed."""
         return self.types or self.unlisted
 
     @property
@@ -141,10 +141,10 @@ class AgentSettings:
         max_content_tokens: Longest content of a memory, in tokens of 4 characters. None is the limit of the API.
         keep_versions: Number of replaced versions of an item to keep.
         hooks: Paths that accept signed memories.
-        zones: None if no memory has a zone.
+        zones: Settings of privacy zones. None if the object has none.
         language_model: Model that reads memories outside of zones. None if nothing is sent to a model.
         duplicate_similarity: Similarity at or above which a merged fact counts as stored.
-        entities: None if names are not detected in memories.
+        entities: Settings of entity detection. None if names are not detected in memories.
     """
 
     slug: str
@@ -189,7 +189,7 @@ class AgentSettings:
 
     @property
     def session_types(self) -> tuple[str, ...]:
-        """Types whose memories end with their session. It always includes `working`, even if that is not listed."""
+        """Types of memories that end with their session. `working` is always included, even if it is not listed."""
         listed = (type_.name for type_ in self.ranking.types if type_.ends_with_session)
         return tuple(dict.fromkeys((WORKING, *listed)))
 
@@ -338,7 +338,7 @@ def has_keyword(memory: AgentMemory) -> bool:
 
 
 def scoring_choice(memory: AgentMemory) -> RankingModel:
-    """Return the selected scoring model: the one in the spec, else the last accepted one."""
+    """Return the scoring model that `choose_model` selects for the object, from its spec, its status or its preset."""
     index, preset = memory.spec.index, preset_of(memory)
     distance = index.distance if index and index.distance else preset.distance
     return choose_model(
@@ -359,7 +359,7 @@ def effective_types(memory: AgentMemory) -> tuple[MemoryType, ...]:
 
 
 def unlisted_types(memory: AgentMemory) -> tuple[MemoryType, ...]:
-    """Return the types that end with their session if the object allows any type."""
+    """Return the types that end with their session if the object allows any type. Empty if it lists types."""
     working = with_session_end(MemoryType(WORKING, half_life_days=None), effective_lifecycle(memory).session_idle_hours)
     return (working,) if working.ttl and not effective_types(memory) else ()
 

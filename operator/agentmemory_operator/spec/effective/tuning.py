@@ -73,8 +73,8 @@ def tuning_of(index: Index | None, preset: Preset, *, dimensions: int) -> Tuning
 def quantization_of(spec: QuantizationSpec | None, base: CollectionFigures) -> Quantization | None:
     """Return the quantization in force.
 
-    A block in the spec replaces that of the base. Unset fields come from the base if it has the same type, else from
-    defaults.
+    A block in the spec replaces that of the base. If the base has the same type, unset fields of Scalar and the bits of
+    Turbo come from it. All other unset fields have the defaults of this module.
     """
     if spec is None:
         return base.quantization

@@ -66,7 +66,7 @@ class Compare:
 
     @property
     def negation(self) -> "Compare":
-        """Negation of this comparison."""
+        """Comparison that is 1 exactly if this one is 0."""
         return Compare(_OPPOSITES[self.sign], self.left, self.right)
 
 
@@ -102,7 +102,7 @@ class If:
 
 @dataclass(frozen=True, slots=True)
 class Minimum:
-    """Minimum of its operands. Without `min` in the engine it is (a + b - |a - b|) / 2."""
+    """Minimum of its operands. For an engine without `min`: (a + b - |a - b|) / 2, or a choice if they may be large."""
 
     operands: tuple[Expression, ...]
 
@@ -119,7 +119,7 @@ class Minimum:
 
 @dataclass(frozen=True, slots=True)
 class Maximum:
-    """Maximum of its operands. Without `max` in the engine it is (a + b + |a - b|) / 2."""
+    """Maximum of its operands. For an engine without `max`: (a + b + |a - b|) / 2, or a choice if they may be large."""
 
     operands: tuple[Expression, ...]
 

@@ -21,7 +21,7 @@ def sum_formula(*terms: Formula) -> Formula:
 
 
 def product_formula(*factors: Formula) -> Formula:
-    """Build the formula of a product, with nested products flattened and ones dropped.
+    """Build the formula of a product, with nested products flattened and ones dropped. A constant factor 0 makes it 0.
 
     The engine evaluates the factors in their order.
     """
@@ -43,7 +43,8 @@ def _parts_of(name: str, formulas: Iterable[Formula]) -> Iterator[Formula]:
 def exact_constant(value: float) -> Formula:
     """Return a number that the engine reads without loss: a sum of up to three constants that are exact in float32.
 
-    A constant outside the range of float32 is rounded to that range. Results are cached: callers must not change them.
+    `value` must be in the range of float32; expressions accept only constants up to 1e30. Results are cached: callers
+    must not change them.
     """
     parts: list[float] = []
     rest = value

@@ -24,7 +24,7 @@ class Interval:
 
     @property
     def is_finite(self) -> bool:
-        """True if every number in it is safe to calculate with."""
+        """True if all numbers of the interval are within ±1e300, so that sums of a few of them cannot overflow."""
         return self.low >= -MAX_SAFE_MAGNITUDE and self.high <= MAX_SAFE_MAGNITUDE
 
     def union(self, other: "Interval") -> "Interval":
@@ -46,7 +46,7 @@ class Interval:
         return Interval.enclosing(a / b for a in (self.low, self.high) for b in (divisor.low, divisor.high))
 
     def mapped(self, function: Callable[[float], float]) -> "Interval":
-        """Return the bounds of a monotonic function, unbounded if it is undefined at an end."""
+        """Return the bounds of a monotonic function, unbounded if it is undefined or overflows at an end."""
         try:
             return Interval.enclosing(function(end) for end in (self.low, self.high))
         except (ValueError, OverflowError):

@@ -29,9 +29,9 @@ class Confidence:
 
 @dataclass(frozen=True, slots=True)
 class Horizons:
-    """Weights of a score by the memory's age: up to an hour, a day, a week, a month, and older.
+    """Factors of the score by the memory's age: up to an hour, a day, 7 days, 30 days, and older.
 
-    Each is divided by the largest weight. Memories of the type `semantic` have `knowledge_bank`, whatever their age. 0
+    Each is divided by the largest one. Memories of the type `semantic` have `knowledge_bank`, whatever their age. 0
     removes memories from results.
     """
 
@@ -70,9 +70,9 @@ class Importance:
     """Similarity times an importance that decays with age and idle time.
 
     Attributes:
-        daily_rate: Decay rate of a memory without its own. A type that does not fade has 0.
-        idle_factor: Factor by which each idle day increases the divisor 1.
-        unimportant_factor: Factor of the daily rate for memories of low importance (`UNIMPORTANT`). 1 is no change.
+        daily_rate: Decay rate for each day of age, for a memory without its own. A type that does not fade has 0.
+        idle_factor: Increase of the divisor of the importance, which is 1 at first, for each idle day.
+        unimportant_factor: Factor of the daily rate if the importance is at most `UNIMPORTANT`. 1 is no change.
     """
 
     daily_rate: float = 0.01
@@ -81,7 +81,7 @@ class Importance:
 
 
 UNIMPORTANT = 0.25
-"""Upper bound of low importance: the level `low`."""
+"""Importance up to which a memory is unimportant: the value of the level `low`."""
 
 
 Model = Confidence | Priority | Importance | CheckedExpression
@@ -89,7 +89,7 @@ Model = Confidence | Priority | Importance | CheckedExpression
 
 
 def read_variables(model: Model | None) -> frozenset[str]:
-    """Return the variables, besides age, importance and accesses, that a model's score depends on."""
+    """Return all variables that an expression reads; of the other models, only confidence and idle days."""
     match model:
         case Confidence():
             return frozenset((CONFIDENCE, IDLE_DAYS))

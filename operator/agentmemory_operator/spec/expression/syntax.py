@@ -1,8 +1,8 @@
-"""Parse the text of a scoring expression into a syntax tree. Every node has its position in the text.
+"""Parse the text of a scoring expression into a syntax tree. Every node has its position: `text[start:end]`.
 
 comparison = sum [("<" | "<=" | ">" | ">=" | "==" | "!=") sum]
 sum = product {("+" | "-") product}, product = unary {("*" | "/") unary}, unary = ["-"] primary
-primary = number | text | name | name "(" comparison {"," comparison} ")" | "(" comparison ")"
+primary = number | text | name | name "(" [comparison {"," comparison}] ")" | "(" comparison ")"
 """
 
 import re
@@ -61,7 +61,7 @@ class TextLiteral:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A variable."""
+    """A variable, or the word `type`."""
 
     start: int
     end: int
@@ -70,7 +70,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
-    """A call of a function."""
+    """A call of a function. Neither its name nor the number of its arguments is checked."""
 
     start: int
     end: int
@@ -89,7 +89,7 @@ class Negation:
 
 @dataclass(frozen=True, slots=True)
 class BinaryOperation:
-    """Two operands of a binary operator, whose position is `operator_start`."""
+    """Two operands of a binary operator. `operator_start` is the position of the operator."""
 
     start: int
     end: int

@@ -296,7 +296,8 @@ class Decay:
     def compile(self, target: Target) -> Formula:
         age = self.age.compile(target)
         half_life = self.half_life.compile(target)
-        # The engine's decay uses the distance from its target, and stores its scale as float32.
+        # The engine's decay uses the absolute distance from its target, so the age must not be negative. It stores its
+        # scale as float32, so the half-life must be exact in float32.
         if isinstance(half_life, float) and self.age.bounds(target.ranges).low >= 0:
             return {"exp_decay": {"x": age, "target": 0.0, "scale": half_life, "midpoint": 0.5}}
         halvings = {"div": {"left": age, "right": half_life}}

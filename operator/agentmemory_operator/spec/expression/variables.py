@@ -37,7 +37,7 @@ DEFAULT_IMPORTANCE, DEFAULT_ACCESS_COUNT, DEFAULT_CONFIDENCE = 0.5, 0, 1.0
 DEFAULT_DECAY_RATE = 0.01
 MAX_DECAY_RATE = 10.0
 
-# Stands for the half-life of a type that never fades, where the formula needs a number. Exact in float32.
+# Half-life of a type that never fades, where the formula needs a number. Exact in float32.
 NEVER_DAYS = float(2**40)
 # For types that the object does not list any more: their aging is unknown.
 UNLISTED_HALF_LIFE_DAYS, UNLISTED_RECENCY = 365.0, 0.5
@@ -143,8 +143,9 @@ def build_target(
     """Return the context of a compilation.
 
     Args:
-        now: Current time in Unix milliseconds. float32 cannot represent it: use `split_constant`.
+        now: Formula of the current time in Unix milliseconds. float32 cannot represent it: use `split_constant`.
         similarity, keyword: Formulas of these variables, from the scores of the prefetches.
+        ranges: Bounds of the variables.
         has_extremes: True if the server supports `min` and `max`.
         evidence: Formulas of the evidence variables. A missing one is 0.
     """
@@ -176,7 +177,7 @@ def _days_since(time: Formula, now: Formula, plain: Target) -> Formula:
 
 
 def ranges_of(distance: str) -> Ranges:
-    """Return the range of each variable over all memories, in a collection with this distance."""
+    """Return the range of each variable over all memories. The collection's distance decides that of `similarity`."""
     return Ranges({**RANGES, SIMILARITY: SIMILARITIES[distance]})
 
 

@@ -18,7 +18,8 @@ from agentmemory_operator.spec.nearest import did_you_mean
 _Model = TypeVar("_Model", bound=BaseModel)
 _Path = tuple[str | int, ...]
 FurtherCheck = Callable[[Mapping[str, Any]], Iterable[tuple[tuple[str, ...], str]]]
-"""Finds errors that schema rules cannot detect, in a document whose fields have the right types: paths and messages."""
+"""Check for errors that schema rules cannot detect. Takes a document with fields of the right types; yields the path
+and the message of each error."""
 
 _MAX_QUOTED_CHARS = 60
 _CEL_ERRORS = (KeyError, OverflowError, RuntimeError, TypeError, ValueError)
@@ -71,7 +72,7 @@ def find_problems(
     Args:
         model: Model of the whole object.
         schema: Structural schema of the model.
-        document: Plain JSON, with numbers of the schema's types (`plain`).
+        document: Plain JSON, with numbers of the schema's types (`as_plain_json`).
         old: The object that it replaces. None skips the rules on changes.
         spared: Rules that are not applied.
         further: Check beyond the rules of the schema. Runs only if the parts of `spec` have the right types.
@@ -125,7 +126,7 @@ def _wrong_value(node: Schema, value: object) -> str:
 
 
 def _located(schema: Schema, loc: Iterable[str | int]) -> tuple[_Path, Schema]:
-    """Return the deepest node of the schema on the way, and its path.
+    """Follow `loc` through the schema. Return the path of the deepest node reached, and the node.
 
     pydantic appends names of union members to its paths; the schema has no nodes for them.
     """
@@ -140,7 +141,7 @@ def _located(schema: Schema, loc: Iterable[str | int]) -> tuple[_Path, Schema]:
 
 
 def _broken_rules(schema: Schema, value: Any, *, old: Any, path: _Path, blocked: Iterable[_Path]) -> Iterator[_Problem]:
-    """Yield the violated rules of a value and its children, except above a field that no rule can judge."""
+    """Yield the violated rules of a value and its children. Rules at or above a path in `blocked` are not applied."""
     if not any(other[: len(path)] == path for other in blocked):
         for rule in schema.get(RULES, ()):
             if not _holds(rule["rule"], value, old):

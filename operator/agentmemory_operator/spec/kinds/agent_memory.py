@@ -1,6 +1,6 @@
 """The kinds of `agentmemory.dev/v1alpha1`: the single source of `crds/*.yaml` and of every check of a manifest.
 
-QdrantConnection is in `connection`; the larger blocks of a spec are in `spec_*`, `lifecycle` and `rebuild`.
+QdrantConnection is in `connection`; the larger blocks of a spec are in `spec_*` and `lifecycle`.
 
 Every field has code that acts on it. A field that a preset decides has no default here, because a persisted default
 would override the preset. The CEL rules next to the fields run in the API server and in `parse`.
@@ -348,13 +348,13 @@ class AgentMemory(BaseModel):
 
     @property
     def reported_physical(self) -> str | None:
-        """Collection that the status names, or None. A hint where to look first: statuses prove nothing."""
+        """Collection that the status names, or None. Only a hint, because tenants can write statuses."""
         physical: str | None = (self.status.get("collection") or {}).get("physical")
         return physical
 
 
 class MemorySnapshot(BaseModel):
-    """A parsed MemorySnapshot."""
+    """A parsed MemorySnapshot. `status` is not validated."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -364,7 +364,7 @@ class MemorySnapshot(BaseModel):
 
 
 class MemoryRestore(BaseModel):
-    """A parsed MemoryRestore."""
+    """A parsed MemoryRestore. `status` is not validated."""
 
     model_config = ConfigDict(frozen=True)
 

@@ -175,7 +175,7 @@ class QdrantConnectionSpec(Model):
 
 
 class QdrantConnection(BaseModel):
-    """A parsed QdrantConnection."""
+    """A parsed QdrantConnection. `status` is not validated."""
 
     model_config = ConfigDict(frozen=True)
 

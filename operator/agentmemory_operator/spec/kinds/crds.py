@@ -44,7 +44,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindDefinition:
-    """Definition of one kind of the group."""
+    """Names, models and printer columns of one kind. Its CRD is generated from them."""
 
     name: str
     plural: str
@@ -164,7 +164,7 @@ KINDS = (AGENT_MEMORY, QDRANT_CONNECTION, MEMORY_SNAPSHOT, MEMORY_RESTORE)
 
 
 def object_schema(kind: KindDefinition) -> Schema:
-    """Return the schema of a whole object. A CRD may state of metadata only that it is an object."""
+    """Return the schema of a whole object. Metadata is only an object in it: the API server itself validates that."""
     schema = structural_schema(kind.document)
     properties = {
         "apiVersion": {"description": API_VERSION, "type": "string"},
@@ -238,7 +238,7 @@ def _kind_schema(kind: KindDefinition) -> Schema:
 
 
 def closed_schema(node: Schema) -> Schema:
-    """Convert a node to JSON Schema that rejects unknown fields."""
+    """Convert a node of a structural schema, with those below it, to JSON Schema that rejects unknown fields."""
     schema = {key: value for key, value in node.items() if not key.startswith("x-kubernetes-")}
     if node.get(INT_OR_STRING):
         schema["type"] = ["integer", "string"]

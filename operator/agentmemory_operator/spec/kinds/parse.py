@@ -41,7 +41,8 @@ _MAX_QUOTED_CHARS = 60
 _LIKE, _SLIP = 0.6, 0.84
 
 _Document = TypeVar("_Document", bound=Model)
-# Rules that were added after objects existed that violate them. Admission applies them to new objects only.
+# Rules that existing objects may violate, because they were added later. Admission applies them to new objects only,
+# `find_errors` to every manifest, the other functions here to none.
 _LATER_RULES = (snapshot_rules.KEY,)
 # Checks that the CRD in a cluster cannot contain: they depend on the preset's figures in this version.
 _FURTHER: dict[type[Model], FurtherCheck] = {AgentMemoryDocument: find_preset_faults}
@@ -62,7 +63,7 @@ def parse_agent_memory(document: Mapping[str, Any], *, old: Mapping[str, Any] | 
         old: The object that it replaces. If given, rules on changes are checked too.
 
     Raises:
-        SpecInvalid: If a field is invalid. Reason `InvalidSpec`; the message names every invalid field.
+        SpecInvalid: If a field is invalid. Reason `InvalidSpec`; the message names up to 20 invalid fields.
     """
     parsed = _parsed(AgentMemoryDocument, document, old)
     metadata = _metadata_of(parsed.metadata)
@@ -119,10 +120,10 @@ def is_own_group(document: Mapping[str, Any]) -> bool:
 
 
 def kind_error(document: Mapping[str, Any]) -> FieldError | None:
-    """Return why the API server cannot have the document's kind. None if it may have it.
+    """Return the error in a document's `apiVersion` or `kind`. None if an API server may have the kind.
 
-    Rejected are unknown kinds in this group, and kinds of this group in another one, if that is Kubernetes' own (`v1`,
-    `apps/v1`: no dot) or its name is a likely typo. Other kinds of other groups are accepted unchecked.
+    Errors are a missing field, and an unknown kind or version of this group. A kind of this group is also an error in
+    Kubernetes' own groups (`v1`, `apps/v1`: no dot) and in a likely typo of this group. All else is accepted unchecked.
     """
     version, kind = document.get("apiVersion"), document.get("kind")
     for field, value in (("apiVersion", version), ("kind", kind)):
@@ -151,7 +152,7 @@ def _error_in_our_group(version: str, kind: str) -> FieldError | None:
 
 
 def find_errors(document: Mapping[str, Any]) -> list[FieldError]:
-    """Return all errors that admission would report for a document. For kinds of other groups, only `kind_error`."""
+    """Return the errors of admission and of the preset's checks. For kinds of other groups, only `kind_error`."""
     if unknown := kind_error(document):
         return [unknown]
     if not is_own_group(document):

@@ -59,7 +59,7 @@ def validation_rules(*rules: CelRule) -> JsonDict:
 
 
 def list_map_keys(*keys: str) -> JsonDict:
-    """Return the schema keys of a list whose entries are identified by these fields. All of them must be required."""
+    """Return the schema keys of a list with unique entries. These fields, all required, identify an entry."""
     return {LIST_TYPE: "map", LIST_KEYS: [*keys]}
 
 
@@ -82,8 +82,8 @@ def structural_schema(model: type[BaseModel]) -> Schema:
 def as_plain_json(schema: Schema, value: Any) -> Any:
     """Convert a value to the form in which the API server reads it.
 
-    Mappings become dicts, sequences become lists, and null fields are dropped. Whole numbers become int or float as the
-    schema requires, because CEL distinguishes them. Values without a schema are unchanged.
+    Mappings become dicts, sequences become lists, and null is dropped from fields of the schema. Whole numbers become
+    int or float as the schema requires, because CEL distinguishes them. Values without a schema are unchanged.
     """
     if isinstance(value, Mapping) and "properties" in schema:
         fields = ((str(name), child, schema["properties"].get(str(name))) for name, child in value.items())

@@ -35,7 +35,7 @@ class RebuildSpec(Model):
 
 
 class RebuildState(StrEnum):
-    """State of a rebuild."""
+    """State of a rebuild. It has ended in Failed, Stopped and Done."""
 
     RUNNING = "Running"
     WAITING = "Waiting"
@@ -105,5 +105,5 @@ class RebuildStatus(StatusModel):
 
 
 def is_active(status: Mapping[str, Any]) -> bool:
-    """Return whether a rebuild's status reports one that has not ended."""
+    """Return whether a rebuild has not ended, according to its status."""
     return status.get("state") in ACTIVE_STATES

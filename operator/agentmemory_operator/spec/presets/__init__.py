@@ -1,6 +1,7 @@
-"""The reference designs as data, one table each. Figures are those of the designs; docs/presets.md lists them.
+"""Presets as data: a table of figures for each reference design (R1 to R5), and for two presets without a design.
 
-Where a design contradicts itself or the engine, a comment next to the figure states the decision.
+docs/presets.md lists the figures. Where a design contradicts itself or the engine, a comment next to the figure states
+the decision.
 """
 
 from agentmemory_operator.spec.presets.designs import BRAIN, COGNITIVE, CORTEX, IMPORTANCE, KEYED, NONE, STANDARD

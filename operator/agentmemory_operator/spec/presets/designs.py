@@ -30,8 +30,8 @@ STANDARD = Preset(
     evidence=EvidenceWeights(terse=0.25, author=0.05, time=0.1),
     hnsw=Hnsw(m=16, ef_construct=128, full_scan_threshold_kb=10_000),
     quantization=ScalarQuantization(0.99, always_ram=True),
-    # One segment. No index of fields that neither its searches nor its score read: words have their own
-    # (docs/adr/0030).
+    # One segment. Fields that neither its searches nor its score read have no index, because keyword search adds four
+    # indexes (docs/adr/0030).
     optimizers=Optimizers(default_segment_number=1, indexing_threshold_kb=20_000),
     payload_indexes=NEEDED_INDEXES,
     lifecycle=Lifecycle(deduplicate=True),

@@ -27,15 +27,16 @@ PER_CPU = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """One row of the table in `docs/tuning.md`.
+    """Named profile: index figures for one purpose, by size. One row of the table in `docs/tuning.md`.
 
     Attributes:
         graph: Graph for up to `LARGE_GRAPH_MEMORIES` expected memories.
         large_graph: Graph for more expected memories.
         full_scan_memories: A filter that matches at most this many memories is scanned instead of searched in the
             graph. 0 uses the engine's threshold.
-        segments: Target number of segments while one for each CPU would be too small for a graph.
-        has_segment_per_cpu: True for one segment for each CPU as soon as the vectors fill eight segments with a graph.
+        segments: Target number of segments, unless `has_segment_per_cpu` applies. 0 is one for each CPU.
+        has_segment_per_cpu: True for one segment for each CPU once the raw vectors have eight times the indexing
+            threshold. Eight CPUs are assumed; with fewer vectors their segments would be too small for a graph.
         cold_from_bytes: Raw vectors of at least this total size stay on disk. None keeps all in the page cache.
         quantization: Pairs of a minimum total size of the raw vectors and the method, ascending.
         oversampling: Oversampling of searches. None uses the method's default.
@@ -125,7 +126,7 @@ def graph_of(profile: Profile, expected_memories: int) -> Hnsw:
 
 
 def figures_of(profile: Profile, *, expected_memories: int, dimensions: int, datatype: str) -> CollectionFigures:
-    """Return the profile's figures for a collection of this size."""
+    """Return the profile's figures for a collection with vectors of this number, dimensions and datatype."""
     vector_bytes = dimensions * DATATYPE_BYTES[datatype]
     raw_bytes = expected_memories * vector_bytes
     full_scan_kb = profile.full_scan_memories * vector_bytes // KIBIBYTE

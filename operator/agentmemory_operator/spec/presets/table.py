@@ -1,6 +1,6 @@
 """Data types of a preset. Figures that a design does not give are the engine's or this product's defaults.
 
-`Hnsw` and `Optimizers` are the same values in a preset, a profile, the tuning in force, a collection and a plan. A
+`Hnsw` and `Optimizers` are also used for a profile, the tuning in force, a collection and a plan. A
 figure has the same name in `spec.index`, here, in the status (`spec/kinds/model_base.py: manifest_name`) and in Qdrant,
 which omits the unit. A new figure needs a field here, in `spec_index.py` and in `status_agent_memory.py`.
 """
@@ -16,7 +16,11 @@ from agentmemory_operator.spec.memory_types import MemoryType
 
 @dataclass(frozen=True, slots=True)
 class ScalarQuantization:
-    """int8 copies of the vectors. The engine accepts a change of quantization only as a whole, not of single fields."""
+    """int8 copies of the vectors. The engine accepts a change of quantization only as a whole, not of single fields.
+
+    Attributes:
+        quantile: Share of the values within the int8 range. None uses the engine's default.
+    """
 
     quantile: float | None
     always_ram: bool
@@ -82,7 +86,7 @@ def with_overrides(base: FiguresT, given: object) -> FiguresT:
 
 
 def figures_to_set(desired: FiguresT, live: FiguresT) -> dict[str, int]:
-    """Return the desired figures that differ from the live ones. A desired None is left as it is."""
+    """Return the desired figures that differ from the live ones. A figure that is None in `desired` is not changed."""
     items = asdict(desired).items()
     return {name: value for name, value in items if value is not None and value != getattr(live, name)}
 
@@ -104,7 +108,7 @@ class CollectionFigures:
 Indexes = tuple[tuple[str, str], ...]
 """Payload indexes of a collection: pairs of point key and index type."""
 
-# Usage fields that most scores read.
+# Fields that most scores read.
 USE_INDEXES: Indexes = (("importance", "float"), ("accessCount", "integer"))
 
 # Fields by which callers filter memories of different kinds.
@@ -123,7 +127,7 @@ NEEDED_INDEXES: Indexes = (
     ("loggedAt", "integer"),
 )
 
-# Indexes of the designs. Fields that only some callers filter by are for objects to index: docs/adr/0011.
+# Indexes of a preset by default. An object adds those that only its own callers filter by: docs/adr/0011.
 RETRIEVAL_INDEXES: Indexes = (*NEEDED_INDEXES, *KIND_INDEXES, *USE_INDEXES)
 
 DEFAULT_METHOD = "Score"
@@ -154,7 +158,7 @@ TERSE_PATH, MARKS_PATH = "evidence.says", "evidence.marks"
 # it reads every memory anyway.
 KEYWORD_INDEXES: Indexes = (("sessionOrder", "integer"), (MARKS_PATH, "keyword"))
 
-# The other part of the evidence that a score reads. Without an index the engine reads the whole payload of every
+# Evidence that a score reads, in addition to the marks. Without an index the engine reads the whole payload of every
 # candidate.
 TERSE_INDEXES: Indexes = ((TERSE_PATH, "float"),)
 
@@ -163,15 +167,17 @@ DEFAULT_ASSISTANT = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidenceWeights:
-    """Weights of evidence beyond similarity. Similarity and keyword together have the weight 1.
+    """Weights of evidence that a memory answers a question. Similarity and keyword together have the weight 1.
+
+    `search/rules/query_features.py` defines the value of each kind of evidence.
 
     Attributes:
-        terse: The memory has much content.
-        author: The question names the author of the memory, or is about the user and the user is its author.
-        time: The question asks for a time, and the memory contains one.
-        asked: Another author asked a question right before the memory.
-        date: The memory is from a date that the question names.
-        assistant: Value of `terse` for messages of an assistant, which are long anyway.
+        terse: Weight of much content in the memory.
+        author: Weight if the question names the author of the memory, or is about the user, who is its author.
+        time: Weight if the question asks for a time, and the memory contains one.
+        asked: Weight if another author asked a question right before the memory.
+        date: Weight if the memory is from a date that the question names.
+        assistant: Value of `terse`, 0..1, for messages of an assistant, which are long anyway.
     """
 
     terse: float = 0.0
@@ -210,7 +216,7 @@ class PruneCriteria:
     Attributes:
         older_than_days: Minimum age.
         priority_below: 0..1, by the model Priority, whichever model ranks.
-        confidence_below: 0..1. A memory without a confidence is judged by age and priority only.
+        confidence_below: 0..1. If neither a memory nor its type has a confidence, only age and priority count.
     """
 
     older_than_days: float
@@ -226,7 +232,7 @@ class Lifecycle:
         schedule: Cron expression of the cleanup.
         time_zone: Time zone of the schedule.
         decay_floor: Memories with a lower recency are cleaned up. None keeps them.
-        max_chain_length: Longer chains of supersession are collapsed. None keeps them.
+        max_chain_length: Maximum number of versions of a memory; longer chains are collapsed. None is no limit.
         max_memories_per_user: Above this number the least valuable memories are removed. None is no limit.
         max_removal_percent: Largest share of an agent's memories that one cleanup removes without an approval.
         prune: Conditions of further memories to clean up. None is none.
@@ -254,7 +260,7 @@ class Lifecycle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsolidationTerms:
-    """Selection and schedule of consolidation, if the object names a model.
+    """Selection and schedule of consolidation: merging of memories by the language model that the object names.
 
     Attributes:
         schedule: Cron expression in UTC. Never: only on request.
@@ -273,15 +279,15 @@ class ConsolidationTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preset(CollectionFigures):
-    """Figures of one reference design.
+    """Set of default figures, of one reference design or of none.
 
     Attributes:
         summary: Purpose in one line.
         revision: Number of this table. Each change of a released table gets a higher one.
         types: Memory types; a memory stored without a type gets the first. Empty allows any type, without decay.
         model: Scoring model. None is the weighted sum.
-        weights, utility_norm: Of the weighted sum. They also apply if an object selects it under a preset with another
-            model.
+        weights, utility_norm: Figures of the weighted sum. They also apply if an object selects the sum under a preset
+            with another model.
         limit: Number of results of a search without top_k.
         score_threshold: Minimum combined score.
         min_similarity: Minimum similarity, -1..1. In a search by words too, it applies to the path by meaning only.
@@ -290,11 +296,11 @@ class Preset(CollectionFigures):
         fusion: Combination of the rankings by words and by meaning.
         evidence: Weights of evidence in addition to words and meaning, if words are weighted.
         embedding_models: Pairs of a provider and its default model in this design.
-        embedding_cache_entries: Number of texts with cached vectors.
+        embedding_cache_entries: Maximum number of texts with cached vectors.
         knowledge_category: Default of a memory stored without one. None stores none.
-        max_content_tokens: Longest content. None is the limit of the API.
-        datatype: Float32 or Float16, of the vectors.
-        payload_indexes: Fields that its searches, identity lookups and chains filter by.
+        max_content_tokens: Maximum content of a memory, in tokens of 4 characters. None is the limit of the API.
+        datatype: Datatype of the vectors, Float32 or Float16.
+        payload_indexes: Indexes of the fields that its searches, identity lookups and chains filter by.
     """
 
     name: str

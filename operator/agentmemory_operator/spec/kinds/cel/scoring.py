@@ -20,7 +20,7 @@ MODEL_OF_FIGURE = {
     "importance": "Importance",
     "expression": "Expression",
 }
-"""Model of each figure."""
+"""Scoring model that each field of `spec.scoring` belongs to. With another model the field is rejected."""
 
 
 def foreign_figure_error(field: str, model: str) -> str:
@@ -31,7 +31,7 @@ def foreign_figure_error(field: str, model: str) -> str:
 # Line breaks are allowed. The parser of expressions reports other invalid characters with their position.
 EXPRESSION_PATTERN = r"^[^\x00-\x09\x0b-\x1f\x7f]*$"
 
-# If the object names no model, its preset's applies, which the CRD does not contain: `over_preset` checks that.
+# If the object names no model, its preset's applies, which the CRD does not contain: `preset_checks.py` checks it.
 SCORING = (
     *(
         CelRule(
