@@ -1,4 +1,4 @@
-"""User tokens as JSON Web Tokens with a prefix that differs from ServiceAccount tokens, and their signing keys."""
+"""User tokens, and their signing keys. A user token is a JSON Web Token after a prefix that no other token has."""
 
 import base64
 import binascii
@@ -28,10 +28,10 @@ DECODE_OPTIONS: "Options" = {"verify_exp": False, "verify_iat": False, "require"
 
 
 class JwtUserTokens:
-    """Implements ports.UserTokenForm."""
+    """Implements ports.UserTokenCodec."""
 
     def sign(self, key: SigningKey, caller: Caller, *, now_s: int, expires_at_s: int) -> str:
-        """Encode a signed token for a caller, who must have a delegation."""
+        """Encode a signed token for a caller with a delegation; `caller.delegation` must not be None."""
         import jwt
 
         delegation = caller.delegation
@@ -64,10 +64,10 @@ class JwtUserTokens:
             return ""
 
     def read(self, token: str, key: SigningKey, *, now_s: float) -> Caller:
-        """Verify a token; return the caller that it was minted for.
+        """Verify a token; return the account that minted it, with the delegation that the token carries.
 
         Raises:
-            Unauthenticated: If the token has expired, or is not valid.
+            Unauthenticated: If the token has expired, is not valid yet or at all, or is valid for more than an hour.
         """
         import jwt
 
@@ -106,12 +106,12 @@ def _caller_of(claims: Mapping[str, Any]) -> Caller:
 
 
 def new_key() -> str:
-    """Return a random key as text."""
+    """Return 32 random bytes as text, in base64."""
     return base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()
 
 
 def parse_key(text: str) -> SigningKey | None:
-    """Parse a key; None if the text is no base64 or too short."""
+    """Parse a key; None if the text is no base64, or has less than 32 bytes. The id is a hash of the key."""
     try:
         secret = base64.b64decode(text.strip(), validate=True)
     except (binascii.Error, ValueError):

@@ -63,6 +63,10 @@ class OpenAIOptions:
     """Address of the service, and parameters of its calls.
 
     Attributes:
+        dimensions: Declared length of the vectors.
+        api_key: None for a service without authentication.
+        base_url: None is OpenAI's own URL.
+        batch_size: Maximum number of texts in one call.
         timeout_s: Time limit for one batch, including retries and waits.
         first_delay_s: Upper bound of the first wait; doubles with each attempt, up to 8 s.
     """
@@ -84,6 +88,9 @@ class OpenAIEmbedder:
         jitter: Draws from 0..1.
         egress: Policy for outgoing connections; a call to a forbidden host raises SpecInvalid.
         on_used: Called with the number of tokens of each response that reports it.
+
+    Raises:
+        SpecInvalid: If `options` has neither a key nor a base URL.
     """
 
     def __init__(
@@ -120,8 +127,8 @@ class OpenAIEmbedder:
         Raises:
             RequestInvalid: If the service rejects a text, usually because of its length.
             EmbedderUnavailable: If the service is unavailable, throttles, or returns unusable vectors, after retries.
-            SpecInvalid: If the service rejects key, model or URL, its vectors have another length than declared, or the
-                egress policy forbids its host.
+            SpecInvalid: If the service rejects key, model or URL, responds with no embeddings or with vectors of
+                another length than declared, or if the egress policy forbids its host.
         """
         size = self._options.batch_size
         batches = [list(texts[start : start + size]) for start in range(0, len(texts), size)]

@@ -60,7 +60,7 @@ def create_file(path: Path, text: str) -> None:
             file.write(text)
             file.flush()
         except OSError:
-            # Leave no truncated file on a full disk.
+            # A full disk must not leave a truncated file.
             path.unlink(missing_ok=True)
             raise
 

@@ -50,7 +50,7 @@ Name = tuple[str, str, str]
 
 
 def raise_no_cluster_id() -> str:
-    """Raise: the default for a folder that is only read, and has no cluster id.
+    """Raise always: the default of `ManifestFolder` for code that needs no cluster id.
 
     Raises:
         TransientError: Always.
@@ -92,7 +92,7 @@ class ManifestFolder:
         self._caused: asyncio.Queue[WATCH_EVENT] = asyncio.Queue()
 
     async def cluster_id(self) -> str:
-        """Return the cluster id, which is stored in the data folder, not here.
+        """Return the cluster id, which is stored in the data folder instead of the folder of manifests.
 
         Raises:
             TransientError: If it is unknown.
@@ -204,7 +204,7 @@ class ManifestFolder:
         return await self._caused.get()
 
     def scan(self) -> list[WATCH_EVENT]:
-        """Read the folder; return the changes since the last scan."""
+        """Read the folder; return the changes since the last scan: (ADDED|MODIFIED|DELETED, object)."""
         documents = [*self._created.values(), *self._documents()]
         if self._implies_connections:
             documents += [

@@ -1,4 +1,4 @@
-"""Files of web servers, without redirects. The validation of MemoryRestore admits only https URLs."""
+"""Files of web servers, without redirects. URLs are https only: the validation of MemoryRestore admits no other."""
 
 import re
 from collections.abc import AsyncIterator, Iterator
@@ -32,7 +32,7 @@ class HttpsFiles:
 
     @asynccontextmanager
     async def open(self, url: str) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open the content at a URL."""
+        """Open the content at a URL. Raises as the port, also while the content is read."""
         timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_TIMEOUT_S, sock_read=READ_TIMEOUT_S)
         host = HostSession(self._egress, url, field=FIELD, proxies=(), ssl=build_tls_context(url, None) or True)
         try:

@@ -94,7 +94,7 @@ def program_of(configuration: Configuration) -> str:
 
 
 def user_agent(configuration: Configuration) -> str:
-    """Return the User-Agent header of that program."""
+    """Return the User-Agent header of the program that a configuration is for: name, version and platform."""
     return f"{program_of(configuration)}/{__version__} ({platform.system().lower()}/{platform.machine()})"
 
 
@@ -236,7 +236,7 @@ class KubernetesTransport:
     ) -> aiohttp.ClientResponse:
         parameters = [*query, self._manager] if method in _MANAGED else [*query]
         with mapped_errors(self._host):
-            # Without the body: ours are plain JSON already, and the client would traverse them.
+            # The body is not passed: it is plain JSON already, and the client would traverse it.
             _, url, sent, *_ = await self._api.param_serialize(
                 method, path, query_params=parameters, header_params=dict(headers), auth_settings=["BearerToken"]
             )

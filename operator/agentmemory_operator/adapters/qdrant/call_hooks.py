@@ -37,12 +37,12 @@ async def do_nothing() -> None:
 
 
 def raise_unexpected_state(doubt: str) -> NoReturn:
-    """Raise StoreUnavailable because the server is not in the state that was just written: the default hook."""
+    """Raise StoreUnavailable with the message `doubt`: the default of `CallHooks.report_unexpected_state`."""
     raise StoreUnavailable(doubt)
 
 
 class CallResponse(NamedTuple):
-    """Response to a call."""
+    """Response to a call, of any HTTP status, with its whole body."""
 
     status: int
     headers: Mapping[str, str]

@@ -169,7 +169,8 @@ class QdrantPoints:
         """Write points durably. `insert_only` and `update_filter` skip points without a report, so read back.
 
         Raises:
-            OutcomeUnknown: If some requests of a large upsert were written before one failed, or a response was lost.
+            OutcomeUnknown: If a response was lost, or some requests of a large upsert were written before another
+                failed with StoreUnavailable.
         """
         mode: Json = {"update_mode": "insert_only"} if insert_only else {}
         if update_filter is not None:

@@ -78,7 +78,7 @@ class QdrantShardSnapshots:
         self._replicas = ShardReplicas(self._nodes, deadline_s=self._deadline_s)
 
     def watch_calls(self, watch: CallHooks) -> None:
-        """Run each call inside the hooks of a watch."""
+        """Run each later call inside the hooks of `watch`."""
         for qdrant in self._clients():
             qdrant.watch = watch
 
@@ -165,7 +165,8 @@ class QdrantShardSnapshots:
     async def upload(self, physical: str, content: AsyncIterator[bytes], *, sha256: str | None) -> None:
         """Send the shard snapshots of an archive to the nodes, which recover them.
 
-        The checksum of the archive is compared after the last shard. If it differs, a new collection is deleted again.
+        The checksum of the archive is compared after the last shard. If it differs, a new collection is deleted again;
+        an existing one keeps the recovered points.
         """
         digest = hashlib.sha256()
         reader = ArchiveReader(_hashed(content, digest.update))
@@ -185,12 +186,12 @@ class QdrantShardSnapshots:
             await self._replicas.wait_until_active(physical)
 
     async def delete_file(self, physical: str, name: str) -> None:
-        """Delete the files of a set, then its record; an absent set is no error."""
+        """Delete the files of a complete set, then its record; an absent set is no error."""
         if record := await self._sets.find(physical, name):
             await self._remove(record)
 
     async def own_location(self, physical: str, name: str) -> str:
-        """Return the location of a set. Only this store can resolve it."""
+        """Return the location of a set. Only `recover` of a store for the same cluster can resolve it."""
         return f"{SCHEME}{physical}/{name}"
 
     async def collections(self) -> list[str]:
@@ -305,7 +306,7 @@ class QdrantShardSnapshots:
 
     @asynccontextmanager
     async def _prepare(self, physical: str, configuration: Json, indexes: Json) -> AsyncIterator[None]:
-        """Create the collection, or check that an existing one fits. Delete a new one if the work in the context fails.
+        """Create the collection, or check that an existing one fits. Delete a new one if the body of the context fails.
 
         An existing collection that is marked as unfinished is deleted first: its replicas may never become active.
         """
