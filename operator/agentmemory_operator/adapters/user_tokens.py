@@ -19,11 +19,11 @@ PREFIX = "amu_"
 ALGORITHM = "HS256"
 ISSUER, AUDIENCE = "agentmemory", "agentmemory-user"
 KEY_BYTES = 32
-# Enough for a user id of 256 characters, 12 bytes each in JSON, in base64, and the other claims.
+# Enough for all claims in base64, with a user id of 256 characters that take 12 bytes each in JSON.
 MAX_TOKEN_CHARS = 8192
 # Tolerated difference between the clocks of replicas.
 LEEWAY_S = 5
-# `_check_times` compares the times, with the caller's clock.
+# The library does not check the times: `_check_times` compares them with the caller's clock.
 DECODE_OPTIONS: "Options" = {"verify_exp": False, "verify_iat": False, "require": ["iss", "aud", "sub", "iat", "exp"]}
 
 
@@ -97,7 +97,7 @@ def _check_times(claims: Mapping[str, Any], now_s: float) -> None:
 
 def _caller_of(claims: Mapping[str, Any]) -> Caller:
     namespace, _, name = claims["sub"].partition("/")
-    # Drop verbs of another version, which are unknown here.
+    # Drop unknown verbs: a replica of another version may have signed the token.
     verbs = frozenset(verb for verb in DELEGATED_VERBS if verb in claims["verbs"])
     delegation = Delegation(
         agent=claims["agent"], namespace=claims["namespace"], uid=claims["uid"], user_id=claims["user"], verbs=verbs

@@ -78,7 +78,8 @@ class Secrets(Protocol):
 
         Raises:
             SecretMissing: If the Secret or the key does not exist.
-            SecretNotUsable: If the Secret does not permit one of the destinations.
+            SecretNotUsable: If the Secret does not permit one of the destinations, or the value cannot be sent in a
+                header.
         """
         ...
 

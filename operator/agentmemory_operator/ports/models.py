@@ -8,7 +8,7 @@ from agentmemory_operator.ports.base import Vector
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors of one space."""
+    """Turns texts into vectors of one model and length, which can be compared with each other."""
 
     @property
     def dimensions(self) -> int:

@@ -8,7 +8,11 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class AccessKey:
-    """Credentials of an object storage; never logged."""
+    """Credentials of an object storage; never logged.
+
+    Attributes:
+        session_token: Token of temporary credentials; None for permanent ones.
+    """
 
     id: str = field(repr=False)
     secret: str = field(repr=False)

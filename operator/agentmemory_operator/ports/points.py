@@ -114,7 +114,7 @@ class PointCall(Generic[T]):
 
     @property
     def name(self) -> str:
-        """Name of the method."""
+        """Name of the method, such as `upsert`."""
         return self.method.__name__
 
     @property
@@ -181,8 +181,8 @@ class ForwardingPoints(ABC):
 
     @abstractmethod
     async def read(self, call: PointCall[T]) -> T:
-        """Make a call that changes nothing."""
+        """Handle a call of a method that changes nothing; return its result."""
 
     @abstractmethod
     async def write(self, call: PointCall[None]) -> None:
-        """Make a call that changes something."""
+        """Handle a call of a method that changes points."""

@@ -30,7 +30,7 @@ SpanKind = Literal["server", "client", "internal"]
 
 
 class Tracer(Protocol):
-    """Creates spans."""
+    """Creates spans, and exports them after they have ended."""
 
     def span(
         self, name: str, *, kind: SpanKind = "internal", parent: Mapping[str, str] | None = None
@@ -61,7 +61,7 @@ class EngineCall(Protocol):
 
 
 class EngineMeter(Protocol):
-    """Measures calls to Qdrant."""
+    """Measures duration and outcome of calls to Qdrant."""
 
     def engine(self, operation: str) -> AbstractContextManager[EngineCall]:
         """Measure one call while the context is open.

@@ -24,7 +24,7 @@ from agentmemory_operator.adapters.embedding.threads import in_thread
 from agentmemory_operator.errors import RerankerUnavailable, SpecInvalid
 from agentmemory_operator.ports.base import Vector
 
-# Maximum time that a search waits for a better order.
+# Maximum time that a search waits for reranking.
 MAX_RERANK_S = 5.0
 # Pause before another attempt to open a model: a failing download is slow.
 RELOAD_PAUSE_S = 30.0

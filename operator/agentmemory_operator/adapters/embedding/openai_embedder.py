@@ -46,7 +46,8 @@ from agentmemory_operator.spec.kinds.cel.embedding import OPENAI_URL
 
 FIELD, SECRET_FIELD = "spec.embedding.baseURL", "spec.embedding.secretRef"
 MAX_ATTEMPTS = 5
-# If one text may be the cause, callers retry with halves of the batch (`connections/embedders.py`).
+# Limit for a batch in which one text may cause the error: the caller retries with parts of it
+# (`connections/embedders.py`).
 MAX_BATCH_ATTEMPTS = 2
 # Size limits of a response: per number (up to 22 bytes as text, 6 in base64), per vector, and for the rest.
 MAX_NUMBER_BYTES, MAX_ROW_BYTES, MAX_OVERHEAD_BYTES = 24, 512, 4 * MIB
@@ -163,11 +164,11 @@ class OpenAIEmbedder:
 
     async def _request(self, texts: list[str], encoding: Encoding, *, deadline: float) -> Any:
         options = self._options
-        # A gateway may prefix the model with its name for the provider.
+        # With a gateway, the name of a provider may precede that of the model: `PROVIDER/MODEL`.
         is_shortenable = options.model.rpartition("/")[2].startswith(SHORTENABLE)
         max_bytes = MAX_OVERHEAD_BYTES + len(texts) * (MAX_ROW_BYTES + options.dimensions * MAX_NUMBER_BYTES)
         try:
-            # Raw response: the client would build an object per row before their number is checked.
+            # Raw response: otherwise the client builds an object per row before the number of rows is checked.
             with map_service_errors(SECRET_FIELD):
                 answer = await self._client.embeddings.with_raw_response.create(
                     model=options.model,

@@ -70,7 +70,7 @@ class ManifestFiles:
         return await self.list_in(kind, ""), ""
 
     async def event_times(self, _: str) -> dict[tuple[str, str], str]:
-        """Return nothing: the development stack only logs events."""
+        """Return an empty dict: the development stack only logs events."""
         return {}
 
     async def list_in(self, kind: str, namespace: str) -> list[Json]:

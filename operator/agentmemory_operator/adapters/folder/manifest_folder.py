@@ -41,7 +41,7 @@ KINDS = ("AgentMemory", "QdrantConnection", "MemorySnapshot", "MemoryRestore")
 CLUSTER_ID = "cluster-id"
 ANNOTATIONS = "annotations"
 NAME_LABEL = "kubernetes.io/metadata.name"
-# Short enough for a changed weight to take effect within a second, long enough not to read a partly written file.
+# Short enough for a changed manifest to take effect within a second, long enough not to read a partly written file.
 DEBOUNCE_MS, STEP_MS = 100, 25
 # Names that fit into the name of a status file, which has at most 255 characters with kind and suffix.
 FILE_NAMES = {"name": re.compile(r"[-._a-zA-Z0-9]{1,160}"), "namespace": re.compile(r"[-._a-zA-Z0-9]{1,63}")}

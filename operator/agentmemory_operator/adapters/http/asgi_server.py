@@ -116,7 +116,7 @@ class ServedConnection(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """Record the end of a request head."""
+        """Record the end of a request head. The next write is the head of the response."""
         self._is_in_head = False
         super().on_headers_complete()
         if self._sent is not None:
@@ -130,7 +130,7 @@ class ServedConnection(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Record the end of a request."""
+        """Record the end of a request, body included."""
         self._is_in_message = False
         super().on_message_complete()
 
@@ -226,7 +226,7 @@ class _CountingTransport:
         self._call_soon = asyncio.get_running_loop().call_soon
         self.begins_answer = False
         self.is_closed = False
-        # Called for each request, so bypass `__getattr__`.
+        # uvicorn calls it for each request: an attribute is faster than `__getattr__`.
         self.is_closing = transport.is_closing
 
     def __getattr__(self, name: str) -> Any:

@@ -178,7 +178,7 @@ class Egress:
         return addresses
 
 
-# Policy outside a pod, without settings.
+# Policy of a process outside a pod, without settings.
 DEFAULT_EGRESS = Egress(EgressPolicy())
 # For URLs from the process's own environment.
 UNCHECKED_EGRESS = Egress(None)

@@ -106,11 +106,11 @@ def build_service_session(egress: Egress, where: str, key: str | None, *, field:
 def openai_client(host: HostSession, where: str) -> openai.AsyncOpenAI:
     """Build OpenAI's client for the service at the base URL `where`. Only the session needs to be closed."""
     return openai.AsyncOpenAI(
-        # The session has the key and the URL.
+        # Placeholders: the session has the real key and URL.
         api_key=NO_KEY,
         base_url=BASE_URL,
         max_retries=0,
-        # The client accepts httpx's class too, but its type hints name only the successor's.
+        # The client accepts an httpx client too, but its type hints name only the class of httpx's successor.
         http_client=cast(Any, build_httpx_client(host, where)),
     )
 

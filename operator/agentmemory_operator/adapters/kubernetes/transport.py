@@ -51,7 +51,7 @@ SESSION = {"trust_env": bool(getproxies())}
 # Exceptions for a kubeconfig that is missing, invalid or unreadable.
 KUBECONFIG_ERRORS = (config.ConfigException, yaml.YAMLError, OSError, KeyError, TypeError, ValueError)
 
-# Our own error message covers the client's warnings.
+# Silence the client's warnings: our own error messages cover them.
 logging.getLogger("kubernetes.aio.config.kube_config").setLevel(logging.ERROR)
 POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 DEFAULT_NAMESPACE = "default"
@@ -269,7 +269,7 @@ async def load_context(name: str | None) -> tuple[Configuration, str]:
     """Load the configuration and the namespace of a kubeconfig context.
 
     Args:
-        name: Name of the context. None is the current one, or the pod's ServiceAccount if there is no kubeconfig.
+        name: Name of the context. None is the current one or, in a pod without a usable kubeconfig, its ServiceAccount.
 
     Raises:
         AgentMemoryError: If there is no usable context. The message names the remedy.

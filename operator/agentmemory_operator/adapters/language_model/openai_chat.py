@@ -41,7 +41,7 @@ FIRST_DELAY_S = 0.5
 MAX_OVERHEAD_BYTES = MIB
 # Size limit per token of the answer, as JSON.
 MAX_TOKEN_BYTES = 64
-# Bytes per token for estimates; below the average of any model.
+# Bytes per token for estimates. Below the average of any model, so that an estimate is rather too high.
 MIN_TOKEN_BYTES = 3
 # Maximum number of tokens that a request contains in addition to its texts.
 MAX_MARKER_TOKENS = 256

@@ -53,7 +53,7 @@ from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
 from agentmemory_operator.spec.naming import ALIAS_PREFIX
 from agentmemory_operator.spec.zones import KEY_CREATED_KEY
 
-# Creating 11 indexes took 0.4 s with 2 segments on Qdrant 1.18.3; with the maximum of 256 it takes most of a minute.
+# Creating 11 indexes took 0.4 s with 2 segments on Qdrant 1.18.3; with the maximum of 256 segments, most of a minute.
 MAX_INDEX_WAIT_S = 120.0
 # Maximum number of types that `count_unlisted` reports.
 MAX_LISTED_TYPES = 8

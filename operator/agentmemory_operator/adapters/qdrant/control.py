@@ -42,7 +42,7 @@ from agentmemory_operator.adapters.qdrant.response_limits import (
 from agentmemory_operator.errors import AgentMemoryError, NotFound, ResponseTimeout, StoreRejected, StoreUnavailable
 from agentmemory_operator.ports.base import Json
 
-# Maximum pause of a stream.
+# Maximum time between two chunks of a stream.
 MAX_STREAM_PAUSE_S = 60.0
 CHUNK_BYTES = 256 * 1024
 # A server reads and writes about 100 MB/s, so this is enough for 300 GB.

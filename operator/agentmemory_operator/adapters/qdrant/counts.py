@@ -18,7 +18,7 @@ from agentmemory_operator.errors import StoreRejected
 Call = Callable[[str, str, Any], Awaitable[Any]]
 """Makes a read call from method, path and body; returns `result` of its response."""
 
-# Points per page. A concurrent search waits for one page.
+# Points per page. Small, because a concurrent search has to wait for one page.
 PAGE_POINTS = 2_000
 
 
@@ -89,7 +89,7 @@ async def facet_exactly(
                 counts.update(value for point in points for value in _values((point.get("payload") or {}).get(key)))
         return dict(sorted(counts.items(), key=lambda counted: (-counted[1], counted[0]))[:limit])
     with map_parse_errors():
-        # A value that only deleted points had is still listed, with 0 (1.18.3).
+        # A value that only deleted points had is still listed, with count 0 (Qdrant 1.18.3).
         return {hit["value"]: int(hit["count"]) for hit in result["hits"] if hit["count"]}
 
 

@@ -308,7 +308,7 @@ def _measured(meter: EngineMeter | None, method: str, path: str) -> AbstractCont
 
 
 def _operation_of(method: str, path: str) -> str:
-    # Leave out the collection's name: the rest of the path is one of the few calls above.
+    # Leave out the collection's name, so that the metric label has few values.
     operation = path.partition("?")[0].split("/", 3)[3:]
     return f"{method} {operation[0] if operation else 'collection'}"
 

@@ -16,7 +16,7 @@ NOT_SUPPORTED_STATUSES = (404, 405, 501)
 
 
 class QdrantReplicas:
-    """Replica calls of one server; in a cluster, of any node.
+    """Calls that read and move replicas. In a cluster, any node executes them.
 
     Args:
         qdrant: Client of the server.
@@ -70,7 +70,7 @@ class QdrantReplicas:
         except (NotFound, StoreRejected) as exc:
             if isinstance(exc, StoreRejected) and exc.status not in NOT_SUPPORTED_STATUSES:
                 raise
-            # Raises NotFound if it is the collection that is missing.
+            # Raises NotFound if not the API call but the collection is missing.
             await self._qdrant.cluster.collection_cluster_info(physical)
             self._can_move = False
         return self._can_move

@@ -59,7 +59,7 @@ class ShardSet:
 
     @property
     def manifest(self) -> Json:
-        """Manifest of the archive."""
+        """Manifest of the set's archive: format, configuration, indexes, and size and SHA-256 of each shard's file."""
         shards = [{"shard": file.shard, "size": file.size, "sha256": file.sha256} for file in self.files]
         return {"format": FORMAT, "configuration": self.configuration, "indexes": self.indexes, "shards": shards}
 

@@ -336,7 +336,7 @@ class QdrantShardSnapshots:
                 raise StoreRejected(400, f"the snapshot is incompatible: {message}")
 
     async def _make(self, physical: str, configuration: Json, indexes: Json) -> None:
-        # A unique value tells nodes that have this collection from nodes that still have the previous one.
+        # A unique value distinguishes nodes that have this collection from nodes that still have the previous one.
         marker = {UNFINISHED_KEY: uuid.uuid4().hex}
         metadata = configuration.get("metadata", {}) | marker
         body = serialise_raw(configuration | {"metadata": metadata})

@@ -31,7 +31,7 @@ from agentmemory_operator.ports.objects import AccessKey, Bucket
 MAX_ATTEMPTS = 4
 FIRST_DELAY_S, MAX_DELAY_S = 0.2, 5.0
 CONNECT_TIMEOUT_S = 10.0
-# Maximum pause of a response; streams have no total timeout.
+# Maximum time between two chunks of a response; streams have no total timeout.
 READ_TIMEOUT_S = 60.0
 # Timeout for one part or one response: enough for a part of 8 MiB at 28 KiB/s.
 CALL_TIMEOUT_S = 300.0

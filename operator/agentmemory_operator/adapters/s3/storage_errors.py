@@ -12,7 +12,7 @@ from agentmemory_operator.spec.printable import printable_start
 # Exceptions that the parser raises for bytes that are no XML. It raises the last two for an unknown encoding.
 _NO_XML = (ElementTree.ParseError, ValueError, LookupError)
 _CODE, _REGION = re.compile(r"[A-Za-z0-9.]{1,64}"), re.compile(r"[a-z0-9-]{1,64}")
-# Transient error codes, whatever the status; also for content that was damaged in transit.
+# Error codes that are transient whatever the status. The digest and checksum codes mean damage in transit.
 _TRANSIENT = frozenset(
     {
         *("SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable", "OperationAborted", "IncompleteBody"),
