@@ -67,7 +67,8 @@ class JwtUserTokens:
         """Verify a token; return the account that minted it, with the delegation that the token carries.
 
         Raises:
-            Unauthenticated: If the token has expired, is not valid yet or at all, or is valid for more than an hour.
+            Unauthenticated: If the token has expired, is malformed or has a wrong signature. Also if its time of issue
+                is in the future, or it was issued for more than an hour.
         """
         import jwt
 

@@ -51,7 +51,7 @@ class Event:
     message: str
 
     def __post_init__(self) -> None:
-        """Remove unprintable characters from the message: kubectl prints it unescaped."""
+        """Escape unprintable characters in the message: kubectl prints messages as they are stored."""
         object.__setattr__(self, "message", printable_lines(self.message))
 
 

@@ -52,7 +52,7 @@ def build_embedder(
         on_used: Called with the number of tokens that a service reports.
 
     Raises:
-        SpecInvalid: If the provider is unknown; if it requires a model, a key or a package that is missing; or if
+        SpecInvalid: If the provider is unknown, or a model, key or package that it requires is missing. Also if
             wordllama does not have the model or the dimensions.
     """
     match source.provider:

@@ -152,8 +152,8 @@ class FastEmbedEmbedder:
         """Return one vector per text, in order.
 
         Raises:
-            SpecInvalid: If the model does not exist, its files are missing or unusable, its vectors have another
-                length, or `device` is CUDA and CUDA is not available.
+            SpecInvalid: If the model does not exist, its files are missing or unusable, or its vectors have another
+                length. Also if `device` is CUDA and CUDA is not available.
         """
         if not texts:
             return []

@@ -128,8 +128,8 @@ class OpenAIEmbedder:
         Raises:
             RequestInvalid: If the service rejects a text, usually because of its length.
             EmbedderUnavailable: If the service is unavailable, throttles, or returns unusable vectors, after retries.
-            SpecInvalid: If the service rejects key, model or URL, responds with no embeddings or with vectors of
-                another length than declared, or if the egress policy forbids its host.
+            SpecInvalid: If the service rejects key, model or URL, or the egress policy forbids its host. Also if the
+                response has no embeddings, or vectors of another length than declared.
         """
         size = self._options.batch_size
         batches = [list(texts[start : start + size]) for start in range(0, len(texts), size)]

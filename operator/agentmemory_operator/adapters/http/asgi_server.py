@@ -116,7 +116,7 @@ class ServedConnection(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """Record the end of a request head. The next write is the head of the response."""
+        """Record the end of a request head. Delay the next write, the response head, to send it with the body."""
         self._is_in_head = False
         super().on_headers_complete()
         if self._sent is not None:

@@ -110,8 +110,8 @@ class QdrantShardSnapshots:
     async def files(self, physical: str) -> list[SnapshotFile]:
         """Return the complete sets whose files all exist, oldest first; empty if the collection is deleted.
 
-        Each node lists its own files. If a node does not have the collection yet, or is still creating its replica, its
-        files are not reported as missing: the call waits, then raises.
+        Each node lists its own files. If a node does not have the collection yet, or is still creating its replica, the
+        call waits, then raises: its files are not missing.
 
         Raises:
             StoreUnavailable: If no majority of the nodes is reachable, a node with files is unreachable, or the nodes
@@ -142,7 +142,11 @@ class QdrantShardSnapshots:
         yield self._archive(await self._find_set(physical, name))
 
     async def recover(self, physical: str, location: str, *, sha256: str | None) -> None:
-        """Make the nodes fetch the files of a set and recover them. `location` must come from `own_location`."""
+        """Make the nodes fetch the files of a set and recover them.
+
+        Raises:
+            StoreRejected: If `location` is not from `own_location`, or the set is missing, changed or incompatible.
+        """
         if not location.startswith(SCHEME):
             raise StoreRejected(
                 400, f"{location} is a snapshot of a single server: a cluster needs a snapshot of its shards"
