@@ -2,8 +2,9 @@
 
 These detectors are left out:
 - JWT, OpenAI, npm and basic auth: their patterns can be slow on crafted text.
-- Private keys: it finds only the start of a key.
-- Detectors that need a name next to the token: our own rules cover these, and also work in ordinary sentences.
+- Private keys: the detector finds only the start of a key.
+- Detectors that need a name next to the token: `memories/rules/secret_patterns.py` covers these, in ordinary sentences
+  too.
 """
 
 from detect_secrets.plugins.aws import AWSKeyDetector
@@ -24,7 +25,7 @@ from detect_secrets.plugins.twilio import TwilioKeyDetector
 from agentmemory_operator.memories.rules.scrubbing import Kind, SecretRule
 
 # Kind of secret, detector, and hints: parts of the format in lower case, one of which a matching text must contain.
-# Empty if the format has no fixed part.
+# The hints are empty if the format has no fixed part.
 DETECTORS: tuple[tuple[Kind, type[RegexBasedDetector], tuple[str, ...]], ...] = (
     ("cloud-key", AWSKeyDetector, ("a3t", "abia", "acca", "akia", "asia", "aws")),
     ("cloud-key", AzureStorageKeyDetector, ("accountkey",)),
@@ -43,7 +44,7 @@ DETECTORS: tuple[tuple[Kind, type[RegexBasedDetector], tuple[str, ...]], ...] = 
 
 
 def library_rules() -> tuple[SecretRule, ...]:
-    """Build a rule for each pattern of the detectors."""
+    """Build a scrubbing rule for each pattern of the detectors."""
     return tuple(
         SecretRule(kind=kind, pattern=pattern, is_whole=detector is not AWSKeyDetector, hints=hints, is_token=True)
         for kind, detector, hints in DETECTORS

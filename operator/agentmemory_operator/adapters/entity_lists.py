@@ -1,4 +1,4 @@
-"""Lists of known names that are part of the product: data files of the room `entities`, read once per process."""
+"""Lists of names and words that are part of the product: files in `entities/data`, read once per process."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -15,7 +15,7 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @cache
 def read_entity_lists() -> EntityLists:
-    """Return the lists of the product."""
+    """Read the lists of known names and of everyday words from the files. The result is cached."""
     folder = files("agentmemory_operator.entities") / "data"
     return EntityLists(
         technologies=parse_names(yaml.load(_text(folder, "technologies.yaml"), _LOADER)),

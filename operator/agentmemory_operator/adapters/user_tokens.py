@@ -1,4 +1,4 @@
-"""User tokens as JSON Web Tokens with a prefix that differs from ServiceAccount tokens, and their signing keys."""
+"""User tokens, and their signing keys. A user token is a JSON Web Token after a prefix that no other token has."""
 
 import base64
 import binascii
@@ -19,19 +19,19 @@ PREFIX = "amu_"
 ALGORITHM = "HS256"
 ISSUER, AUDIENCE = "agentmemory", "agentmemory-user"
 KEY_BYTES = 32
-# Enough for a user id of 256 characters, 12 bytes each in JSON, in base64, and the other claims.
+# Enough for all claims in base64, with a user id of 256 characters that take 12 bytes each in JSON.
 MAX_TOKEN_CHARS = 8192
 # Tolerated difference between the clocks of replicas.
 LEEWAY_S = 5
-# `_check_times` compares the times, with the caller's clock.
+# The library does not check the times: `_check_times` compares them with the caller's clock.
 DECODE_OPTIONS: "Options" = {"verify_exp": False, "verify_iat": False, "require": ["iss", "aud", "sub", "iat", "exp"]}
 
 
 class JwtUserTokens:
-    """Implements ports.UserTokenForm."""
+    """Implements ports.UserTokenCodec."""
 
     def sign(self, key: SigningKey, caller: Caller, *, now_s: int, expires_at_s: int) -> str:
-        """Encode a signed token for a caller, who must have a delegation."""
+        """Encode a signed token for a caller with a delegation; `caller.delegation` must not be None."""
         import jwt
 
         delegation = caller.delegation
@@ -64,10 +64,11 @@ class JwtUserTokens:
             return ""
 
     def read(self, token: str, key: SigningKey, *, now_s: float) -> Caller:
-        """Verify a token; return the caller that it was minted for.
+        """Verify a token; return the account that minted it, with the delegation that the token carries.
 
         Raises:
-            Unauthenticated: If the token has expired, or is not valid.
+            Unauthenticated: If the token has expired, is malformed or has a wrong signature. Also if its time of issue
+                is in the future, or it was issued for more than an hour.
         """
         import jwt
 
@@ -97,7 +98,7 @@ def _check_times(claims: Mapping[str, Any], now_s: float) -> None:
 
 def _caller_of(claims: Mapping[str, Any]) -> Caller:
     namespace, _, name = claims["sub"].partition("/")
-    # Drop verbs of another version, which are unknown here.
+    # Drop unknown verbs: a replica of another version may have signed the token.
     verbs = frozenset(verb for verb in DELEGATED_VERBS if verb in claims["verbs"])
     delegation = Delegation(
         agent=claims["agent"], namespace=claims["namespace"], uid=claims["uid"], user_id=claims["user"], verbs=verbs
@@ -106,12 +107,12 @@ def _caller_of(claims: Mapping[str, Any]) -> Caller:
 
 
 def new_key() -> str:
-    """Return a random key as text."""
+    """Return 32 random bytes as text, in base64."""
     return base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()
 
 
 def parse_key(text: str) -> SigningKey | None:
-    """Parse a key; None if the text is no base64 or too short."""
+    """Parse a key; None if the text is no base64, or has less than 32 bytes. The id is a hash of the key."""
     try:
         secret = base64.b64decode(text.strip(), validate=True)
     except (binascii.Error, ValueError):

@@ -59,7 +59,12 @@ class UserTokenCodec(Protocol):
     """Encodes and decodes user tokens. A token carries a caller with a delegation, and an expiry time."""
 
     def sign(self, key: SigningKey, caller: Caller, *, now_s: int, expires_at_s: int) -> str:
-        """Encode a signed token for a caller, who must have a delegation."""
+        """Encode a signed token for a caller with a delegation; `caller.delegation` must not be None.
+
+        Args:
+            now_s: Time of issue in Unix seconds.
+            expires_at_s: Expiry in Unix seconds, at most `MAX_TOKEN_TTL_S` after `now_s`: `read` rejects longer ones.
+        """
         ...
 
     def is_user_token(self, token: str) -> bool:
@@ -74,11 +79,11 @@ class UserTokenCodec(Protocol):
         ...
 
     def read(self, token: str, key: SigningKey, *, now_s: float) -> Caller:
-        """Verify a token; return the caller that it was minted for.
+        """Verify a token; return the account that minted it, with the delegation that the token carries.
 
         Raises:
-            Unauthenticated: If the signature is wrong, the token has expired, or it is malformed. The message names the
-                reason.
+            Unauthenticated: If the signature is wrong, the token has expired, or it is malformed. The message only
+                distinguishes an expired token from an invalid one.
         """
         ...
 
@@ -87,11 +92,18 @@ class PointsTokens(Protocol):
     """Tokens for the points of one collection, signed with the API key of a Qdrant server."""
 
     def mint(self, api_key: str, collection: str, *, expires_at_s: int) -> str | None:
-        """Return a token for the points of one collection or alias, or None if `api_key` is itself a token."""
+        """Return a token for the points of one collection or alias, or None if `api_key` is itself a token.
+
+        Args:
+            expires_at_s: Expiry in Unix seconds.
+        """
         ...
 
     def expiry_s(self, token: str, api_key: str, collection: str) -> int | None:
-        """Return the expiry of a token in Unix seconds, or None if this key did not sign it for this collection."""
+        """Return the expiry of a token in Unix seconds, even if it is past.
+
+        None if this key did not sign the token for this collection.
+        """
         ...
 
 
@@ -99,7 +111,7 @@ class Hosts(Protocol):
     """Checks URLs against the egress policy of this process."""
 
     async def check(self, field: str, url: str) -> None:
-        """Raise if the policy is known to forbid the host of a URL. A name that cannot be resolved now passes.
+        """Raise if the policy forbids the host of a URL. A name that cannot be resolved now passes.
 
         Args:
             field: Field with the URL, for the error message.

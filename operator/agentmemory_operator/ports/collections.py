@@ -17,15 +17,16 @@ class CollectionCatalogue(Protocol):
     async def list_agent_collections(self) -> list[CollectionSummary]:
         """Return the collections whose name or alias starts with the prefix of agent collections, sorted by name.
 
-        Placeholders are left out because they contain no memories.
+        Placeholders, which only keep snapshot files reachable, are left out: they contain no memories.
         """
         ...
 
 
 class CollectionStore(CollectionCatalogue, Protocol):
-    """Collections and aliases of one Qdrant server; control calls of the operator.
+    """Collections and aliases of one Qdrant server, as the operator reads and changes them.
 
-    Methods raise the errors of `PointStore`.
+    Methods raise the errors of `PointStore`, except that a missing collection raises NotFound unless a method states
+    another result. A tombstone is the content-free rest of a deleted memory.
     """
 
     async def close(self) -> None:
@@ -43,7 +44,7 @@ class CollectionStore(CollectionCatalogue, Protocol):
     async def process(self) -> Process:
         """Return the process metrics of the server; in a cluster, those of the node that responds.
 
-        All fields are None if the key may not read them.
+        All fields are None if the key may not read them, or the server has no metrics.
         """
         ...
 
@@ -72,14 +73,22 @@ class CollectionStore(CollectionCatalogue, Protocol):
         ...
 
     async def apply(self, physical: str, change: Change) -> None:
-        """Apply one change to a physical collection. A change that has been applied before is no error."""
+        """Apply one change to a physical collection. A change that has been applied before is no error.
+
+        Raises:
+            StoreRejected: If the change is only possible by a rebuild, or the server rejects it.
+            StoreUnavailable: If the collection does not exist.
+        """
         ...
 
     async def drop_index(self, physical: str, field: str) -> None:
         """Drop the payload index of a field; a missing index is no error.
 
-        No plan contains this: indexes that the spec does not list stay. It removes an index that the operator created
-        for itself.
+        Only for an index that the operator created for its own use. Plans drop no index: those that the spec does not
+        list stay.
+
+        Raises:
+            StoreUnavailable: If the collection does not exist.
         """
         ...
 
@@ -96,7 +105,11 @@ class CollectionStore(CollectionCatalogue, Protocol):
         ...
 
     async def move_replica(self, physical: str, move: Move) -> bool:
-        """Start to copy a replica, or drop one. Return False if the server lacks the API calls."""
+        """Start to copy a replica, or drop one. Return False if the server lacks the API calls.
+
+        Raises:
+            NotFound: If there is no such collection.
+        """
         ...
 
     async def count(self, physical: str) -> int:
@@ -107,16 +120,21 @@ class CollectionStore(CollectionCatalogue, Protocol):
         """Return the number of memories as the API counts them: without tombstones and pending writes.
 
         Args:
-            exact: False uses the server's estimate. A strict mode that forbids exact counts allows it too.
+            exact: False uses the server's estimate. True is slow if strict mode forbids exact counts: all points are
+                listed instead.
         """
         ...
 
     async def count_unlisted(self, physical: str, types: Sequence[str]) -> Mapping[str, int]:
-        """Return exact counts of memories by type, for the most frequent types that `types` does not list."""
+        """Return exact counts of memories by type, for the most frequent types that are not in `types`."""
         ...
 
     async def count_sealed_before(self, physical: str, made_ms: int) -> int:
-        """Return the exact number of memories sealed with a data key created before a time, in Unix milliseconds."""
+        """Return the exact number of memories that are encrypted with a data key created before a time.
+
+        Args:
+            made_ms: The time, in Unix milliseconds.
+        """
         ...
 
     async def content_lengths(self, physical: str, limit: int) -> Sequence[int]:

@@ -7,7 +7,7 @@ from agentmemory_operator.zones.rules.shards import Shard
 
 
 class KeyShards(Protocol):
-    """Stores the shards of every agent's keys."""
+    """Stores the keys of all agents. A ring denotes the keys of one agent; a shard contains some of them."""
 
     async def read(self, ring: Ring, name: str) -> Shard:
         """Return a shard; an empty one if none is stored.

@@ -1,4 +1,8 @@
-"""Kubernetes, or the folder of manifests that replaces it in development."""
+"""Kubernetes, or the folder of manifests that replaces it in development.
+
+Every method except `post_event` raises TransientError if the API server is unavailable or rejects the call. `Raises`
+lists the other errors, and special cases of this one.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,8 +22,8 @@ class Lease:
 
     Attributes:
         holder: Identity of a process; empty after a release.
-        duration_s: Time after the last renewal during which no other process may take the lease.
-        acquired_at, renewed_at: Wall clock of the holder, RFC 3339. For display only; no decision uses them.
+        duration_s: Seconds after the last renewal during which no other process may take the lease.
+        acquired_at, renewed_at: Wall clock of the holder, RFC 3339. No decision compares them with another clock.
         transitions: Number of changes of the holder.
         version: Resource version; changes with every write. Empty before the first write.
     """
@@ -47,7 +51,7 @@ class Event:
     message: str
 
     def __post_init__(self) -> None:
-        """Remove unprintable characters from the message: kubectl prints it unescaped."""
+        """Escape unprintable characters in the message: kubectl prints messages as they are stored."""
         object.__setattr__(self, "message", printable_lines(self.message))
 
 
@@ -74,7 +78,8 @@ class Secrets(Protocol):
 
         Raises:
             SecretMissing: If the Secret or the key does not exist.
-            SecretNotUsable: If the Secret does not permit one of the destinations.
+            SecretNotUsable: If the Secret does not permit one of the destinations, or the value cannot be sent in a
+                header.
         """
         ...
 
@@ -90,12 +95,12 @@ class AgentSecretStore(Protocol):
         """Write a record by compare-and-set on its version.
 
         Raises:
-            TransientError: If the stored version differs; nothing was written. Read again.
+            TransientError: If the stored version differs (nothing was written), or the write failed. Read again.
         """
         ...
 
     async def delete(self, handed: AgentSecret) -> None:
-        """Delete a record if it still has the given version. One that is absent or has changed is no error."""
+        """Delete a record if it still has the given version. A record that is absent or has changed is no error."""
         ...
 
     async def list_all(self) -> list[AgentSecret]:
@@ -107,7 +112,10 @@ class Namespaces(Protocol):
     """Reads namespaces of the cluster, or of the manifests that replace it."""
 
     async def labels(self, namespace: str) -> Mapping[str, str]:
-        """Return the labels of a namespace; empty if it does not exist."""
+        """Return the labels of a namespace; empty if it does not exist.
+
+        In development, every namespace has the label `kubernetes.io/metadata.name`.
+        """
         ...
 
 
@@ -127,7 +135,7 @@ class ObjectReader(SecretSource, Protocol):
     """Read access to Kubernetes for the commands that change nothing."""
 
     async def cluster_id(self) -> str:
-        """Return the cluster id in ownership markers: the uid of kube-system, or the configured one."""
+        """Return the cluster id in ownership markers: the uid of kube-system, or the configured id."""
         ...
 
     async def read_object(self, kind: str, namespace: str, name: str) -> Json:
@@ -144,9 +152,9 @@ class ObjectReader(SecretSource, Protocol):
         ...
 
     async def event_times(self, reason: str) -> dict[tuple[str, str], str]:
-        """Return the time of each AgentMemory's last event with a reason, by (namespace, name).
+        """Return the time of each AgentMemory's last event with a reason, by (namespace, name) of the AgentMemory.
 
-        Empty if events may not be read.
+        Times are RFC 3339, or '' for an event without one. The result is empty if events may not be read.
         """
         ...
 
@@ -155,7 +163,7 @@ class Cluster(Namespaces, Protocol):
     """Write access of the operator to Kubernetes, or to the manifests that replace it in development."""
 
     async def cluster_id(self) -> str:
-        """Return the unique id of this cluster: the uid of kube-system, or the configured one."""
+        """Return the unique id of this cluster: the uid of kube-system, or the configured id."""
         ...
 
     async def read_object(self, kind: str, namespace: str, name: str) -> Json:
@@ -169,12 +177,13 @@ class Cluster(Namespaces, Protocol):
     async def write_status(self, kind: str, metadata: Metadata, status: Json) -> str:
         """Replace the status of an object; return its new resourceVersion.
 
-        The version is empty if objects have no versions, or the object is deleted, which is no error.
+        The result is '' if objects have no versions, as in a folder of manifests. It is also '' if the object was
+        deleted, or deleted and created again, which is no error.
         """
         ...
 
     async def write_finalizers(self, kind: str, metadata: Metadata, finalizers: Sequence[str]) -> None:
-        """Replace the finalizers of an object by compare-and-set.
+        """Replace the finalizers of an object by compare-and-set on its resourceVersion. A deleted one is no error.
 
         Raises:
             TransientError: If the object has changed since it was read.
@@ -191,7 +200,10 @@ class Cluster(Namespaces, Protocol):
         ...
 
     async def delete_object(self, kind: str, metadata: Metadata) -> None:
-        """Delete the object if it has the uid of `metadata`; a deleted one is no error."""
+        """Delete the object if it has the uid of `metadata`; a deleted one is no error.
+
+        In development, a manifest that its author has written stays.
+        """
         ...
 
     async def post_event(self, kind: str, metadata: Metadata, event: Event) -> None:
@@ -210,16 +222,16 @@ class LeaseStore(Protocol):
         """Write the lease by compare-and-set on its version; return it with its new version.
 
         Raises:
-            Conflict: If another process has written in the meantime.
+            Conflict: If another process has written in the meantime; nothing was written.
         """
         ...
 
 
 class ClaimStore(Protocol):
-    """Stores the claims of an installation in a place that no tenant can write."""
+    """Stores the claims of an installation where no tenant can write. A claim names the namespace that owns a slug."""
 
     async def load(self) -> ClaimSet:
-        """Return the stored claims; an empty set before the first claim."""
+        """Return the stored claims; an empty, incomplete set before the first `save`."""
         ...
 
     async def save(self, claims: ClaimSet) -> None:
@@ -227,7 +239,9 @@ class ClaimStore(Protocol):
 
         Raises:
             Conflict: If another process has written in the meantime. Call `load` before the next `save`.
-            TransientError: If the outcome is unknown.
+            TransientError: If the write failed or its outcome is unknown.
+
+        After either error, some of the claims may have been written.
         """
         ...
 
@@ -243,12 +257,20 @@ class AgentMemories(Protocol):
         """Set annotations; a value of None removes one.
 
         Raises:
+            NotFound: If the object does not exist.
             TransientError: If the object was deleted and created again since it was read.
+            AgentMemoryError: In development, if the object or annotation is in a manifest of another author.
         """
         ...
 
     async def add_takeovers(self, namespace: str, name: str, entries: Sequence[Json]) -> None:
-        """Append entries to `spec.takeovers` of a QdrantConnection; keep the existing entries."""
+        """Append entries to `spec.takeovers` of a QdrantConnection; keep the existing entries.
+
+        Raises:
+            NotFound: If there is no such QdrantConnection.
+            TransientError: If the QdrantConnection was changed concurrently.
+            AgentMemoryError: In development, always: the author of the manifest must add them.
+        """
         ...
 
 
@@ -263,10 +285,15 @@ class JobObjects(ObjectReader, AgentMemories, Namespaces, Protocol):
         """Create an object; return False if it exists already.
 
         Raises:
-            TransientError: If Kubernetes rejects the object.
+            NamespaceTerminating: If its namespace is being deleted.
+            TransientError: If Kubernetes rejects it for another reason.
         """
         ...
 
     async def delete_object(self, kind: str, metadata: Metadata) -> None:
-        """Delete the object if it has the uid of `metadata`; a deleted one is no error."""
+        """Delete the object if it has the uid of `metadata`; a deleted one is no error.
+
+        Raises:
+            AgentMemoryError: In development, if no command has created the object.
+        """
         ...

@@ -8,7 +8,7 @@ from agentmemory_operator.ports.base import Vector
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors of one space."""
+    """Turns texts into vectors of one model and length, which can be compared with each other."""
 
     @property
     def dimensions(self) -> int:
@@ -20,7 +20,9 @@ class Embedder(Protocol):
 
         Raises:
             EmbedderUnavailable: If the provider is unavailable or throttles, after retries.
-            SpecInvalid: If the provider rejects key or model, or returns vectors of another size than declared.
+            SpecInvalid: If the provider rejects key or model, or returns vectors of another size than declared; or if
+                the egress policy forbids its host.
+            RequestInvalid: If the provider rejects a text, or the agent accepts only vectors that callers send.
         """
         ...
 
@@ -71,7 +73,8 @@ class LanguageModel(Protocol):
 
         Raises:
             ModelUnavailable: If the service is unavailable or throttles, after retries.
-            ModelOutputInvalid: If the answer has no JSON that matches the schema, was cut off, or was refused.
+            ModelOutputInvalid: If the service rejects the input, usually because of its length. Also if the answer has
+                no JSON that matches the schema, is too large, was cut off, or was refused.
             SpecInvalid: If the service rejects key, model or URL, or the egress policy forbids its host.
         """
         ...

@@ -8,7 +8,11 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class AccessKey:
-    """Credentials of an object storage; never logged."""
+    """Credentials of an object storage; never logged.
+
+    Attributes:
+        session_token: Token of temporary credentials; None for permanent ones.
+    """
 
     id: str = field(repr=False)
     secret: str = field(repr=False)
@@ -48,7 +52,8 @@ class StoredObject:
         key: Relative to the prefix.
         size: Bytes.
         sha256: Hex digest from the object's metadata. None if it was stored without one, or comes from a list.
-        modified_ms: Unix milliseconds; 0 if unknown.
+        modified_ms: Time of the last change in Unix milliseconds. 0 if unknown; far in the future if a list states an
+            unreadable time.
     """
 
     key: str
@@ -63,11 +68,12 @@ def accept_any_key(key: str) -> bool:
 
 
 class ObjectStore(Protocol):
-    """Objects below one prefix of a bucket; keys are relative to it.
+    """Objects below one prefix of a bucket; keys are relative to the prefix.
 
-    Raises:
-        TransientError: If another attempt may succeed.
-        StoreRejected: If the storage rejects the call. The message names the remedy and contains no secret.
+    Every method raises:
+        StorageUnavailable: If another attempt may succeed.
+        StorageRejected: If the storage rejects the call. The message names the remedy and contains no secret.
+        SpecInvalid: If the egress policy forbids the host of the storage.
     """
 
     async def close(self) -> None:
@@ -81,10 +87,11 @@ class ObjectStore(Protocol):
             key: Key relative to the prefix.
             content: Content of the object.
             metadata: Stored with the object. `sha256` and `size`, if given, are compared with the content. Without
-                `sha256` the content can have a few MiB at most, and its own digest is stored.
+                `sha256` the content can have 8 MiB at most, and its digest is computed and stored.
 
         Raises:
             ChecksumMismatch: If the content differs from `sha256` or `size`; nothing was stored.
+            ValueError: If the content is larger than 8 MiB and `metadata` has no `sha256`.
         """
         ...
 
@@ -111,11 +118,13 @@ class ObjectStore(Protocol):
     async def abort_uploads(
         self, prefix: str, *, older_than_ms: int, matches: Callable[[str], bool] = accept_any_key
     ) -> int:
-        """Abort multipart uploads that are still incomplete after a time; return their number.
+        """Abort the incomplete multipart uploads of a minimum age; return their number.
+
+        The result is 0 if the storage cannot list uploads.
 
         Args:
             prefix: Prefix of the keys.
-            older_than_ms: Minimum age of an upload; 0 is any.
+            older_than_ms: Minimum age of an upload in milliseconds; 0 aborts uploads of any age.
             matches: Returns whether to abort the upload of a key.
         """
         ...
@@ -130,6 +139,7 @@ class WebFiles(Protocol):
         Raises:
             StorageUnavailable: If the server is unreachable or untrusted, responds with 5xx or 429, or the connection
                 breaks.
-            StorageRejected: If the file does not exist, may not be fetched, or the server redirects.
+            StorageRejected: If the server redirects, or responds with any other status than 200.
+            SpecInvalid: If the egress policy forbids the host.
         """
         ...

@@ -16,9 +16,9 @@ class PointStore(Protocol):
 
     `collection` is an alias or a physical name. Filters, queries and points are Qdrant's REST bodies.
 
-    Reads raise StoreUnavailable if the server is unavailable. Writes raise it only if nothing was written, and
-    OutcomeUnknown otherwise. StoreRejected carries a 4xx response of the engine. A missing collection raises
-    StoreUnavailable: it may not be created yet.
+    Reads raise StoreUnavailable if the server is unavailable. A failed write raises StoreUnavailable if nothing was
+    written, or OutcomeUnknown if it may have taken effect. StoreRejected is raised for redirects and 4xx responses. A
+    missing collection raises StoreUnavailable, because it may not be created yet.
     """
 
     async def close(self) -> None:
@@ -44,7 +44,7 @@ class PointStore(Protocol):
 
         Args:
             keys: Payload keys to return; None returns the whole payload.
-            vectors: Whether to return vectors.
+            vectors: True also returns the vectors.
         """
 
     async def scroll(self, collection: str, body: Json, /) -> tuple[list[Json], Any]:
@@ -74,10 +74,11 @@ class PointStore(Protocol):
         """Write points durably (`wait=true`).
 
         Args:
-            insert_only: Leave existing ids unchanged. The server does not report which: read back.
-            update_filter: Replace only existing points that match, insert nothing (`update_only`). Read back.
-            inserts: With `update_filter`, also insert missing points.
-            strong: Use `ordering=strong`, which a compare-and-set needs if there are several replicas.
+            insert_only: True leaves existing points unchanged. The server does not report which: read back.
+            update_filter: Only existing points that match this filter are replaced, and none is inserted
+                (`update_only`). The server does not report which: read back. None replaces and inserts all.
+            inserts: True also inserts missing points with `update_filter`.
+            strong: True uses `ordering=strong`, which a compare-and-set needs if there are several replicas.
         """
 
     async def set_payload(self, collection: str, payload: Json, filter_: Json, /, *, strong: bool = False) -> None:
@@ -86,7 +87,12 @@ class PointStore(Protocol):
     async def batch(
         self, collection: str, operations: Sequence[Json], /, *, wait: bool = True, strong: bool = False
     ) -> None:
-        """Run the operations of `POST /points/batch` in order; not atomic."""
+        """Run the operations of `POST /points/batch` in order; not atomic.
+
+        Args:
+            wait: False returns before the operations are applied.
+            strong: As in `upsert`.
+        """
 
     async def delete(self, collection: str, filter_: Json, /) -> None:
         """Delete every matching point, durably."""
@@ -94,11 +100,11 @@ class PointStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PointCall(Generic[T]):
-    """One call of a PointStore method. It can be repeated.
+    """Method and arguments of one call of a PointStore. `make` may be called several times, to repeat the call.
 
     Attributes:
         method: Method of the `PointStore` protocol.
-        args: The collection, then the request.
+        args: Positional arguments: the collection, then the request, except for `describe`.
         options: Keyword arguments.
     """
 
@@ -108,7 +114,7 @@ class PointCall(Generic[T]):
 
     @property
     def name(self) -> str:
-        """Name of the method."""
+        """Name of the method, such as `upsert`."""
         return self.method.__name__
 
     @property
@@ -118,7 +124,10 @@ class PointCall(Generic[T]):
 
     @property
     def request(self) -> Any:
-        """The second argument: body, bodies, ids, filter, points, payload or operations. `describe` has none."""
+        """The second argument: body, bodies, ids, filter, key, points, payload or operations.
+
+        `describe` has no second argument: IndexError.
+        """
         return self.args[1]
 
     def with_request(self, request: Any) -> "PointCall[T]":
@@ -126,14 +135,14 @@ class PointCall(Generic[T]):
         return replace(self, args=(self.args[0], request, *self.args[2:]))
 
     def not_covered_error(self, store: object) -> NotImplementedError:
-        """Build the error of a store that lacks a rule for this method.
+        """Build the error for a wrapping store that has no rule for this method.
 
-        Forwarding the call could bypass the store's checks.
+        Forwarding the call to the wrapped store could bypass the checks of the wrapper.
         """
         return NotImplementedError(f"{type(store).__name__} does not cover PointStore.{self.name}")
 
     def make(self, store: PointStore) -> Coroutine[Any, Any, T]:
-        """Make the call on a store."""
+        """Return the coroutine that makes the call on a store."""
         coroutine: Coroutine[Any, Any, T] = getattr(store, self.name)(*self.args, **self.options)
         return coroutine
 
@@ -156,7 +165,7 @@ def _write(method: Callable[Concatenate[PointStore, P], Coroutine[Any, Any, None
 
 
 class ForwardingPoints(ABC):
-    """Base class that routes all calls of a PointStore through `read` or `write`."""
+    """Base class that routes every method of a PointStore except `close` through `read` or `write`."""
 
     describe = _read(PointStore.describe)
     query = _read(PointStore.query)
@@ -172,8 +181,8 @@ class ForwardingPoints(ABC):
 
     @abstractmethod
     async def read(self, call: PointCall[T]) -> T:
-        """Make a call that changes nothing."""
+        """Handle a call of a method that changes nothing; return its result."""
 
     @abstractmethod
     async def write(self, call: PointCall[None]) -> None:
-        """Make a call that changes something."""
+        """Handle a call of a method that changes points."""

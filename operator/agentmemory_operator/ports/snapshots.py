@@ -17,7 +17,7 @@ class ShardFile:
         peer: Peer id of the node that stores it; None for a single server.
         size: Bytes.
         sha256: Hex; None if the server does not report it.
-        created_ms: Unix milliseconds.
+        created_ms: Creation time in Unix milliseconds; 0 if the server does not report it.
     """
 
     shard: int
@@ -35,7 +35,7 @@ class SnapshotFile:
     Attributes:
         size: Bytes.
         sha256: Hex; None if the server does not report it.
-        created_ms: Unix milliseconds; servers report whole seconds.
+        created_ms: Creation time in Unix milliseconds; servers report whole seconds. 0 if not reported.
         shards: In a cluster, the files of the shards; empty for a single server.
     """
 
@@ -50,7 +50,8 @@ class SnapshotStore(Protocol):
     """Snapshots of the collections of one Qdrant server; `physical` is a collection's own name, never an alias.
 
     Methods raise the errors of `PointStore`. Each call has a deadline. StoreUnavailable is also raised for an operation
-    that the server has started but not completed in time.
+    that the server has started but not completed in time. `create`, `recover` and `upload` raise SpecInvalid if the
+    server is a cluster of several nodes and the connection does not list them.
     """
 
     async def close(self) -> None:
@@ -66,7 +67,10 @@ class SnapshotStore(Protocol):
         ...
 
     async def files(self, physical: str) -> list[SnapshotFile]:
-        """Return the snapshots of a collection; empty if it is deleted, which makes its files unreachable."""
+        """Return the snapshots of a collection, oldest first.
+
+        Empty if the collection is deleted, which makes its files unreachable.
+        """
         ...
 
     def download(self, physical: str, name: str) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
@@ -86,12 +90,16 @@ class SnapshotStore(Protocol):
             sha256: Expected digest; the server rejects other content. None skips the check.
 
         Raises:
-            StoreRejected: If the content or the collection does not fit, or the server accepts no URLs.
+            StoreRejected: If the snapshot does not exist, its content or the collection does not fit, or the server
+                accepts no URLs.
         """
         ...
 
     async def upload(self, physical: str, content: AsyncIterator[bytes], *, sha256: str | None) -> None:
-        """Send a snapshot to the server, which recovers it into a collection; otherwise as `recover`."""
+        """Send a snapshot to the server, which recovers it into a collection.
+
+        Collection, checksum and errors are as in `recover`.
+        """
         ...
 
     async def delete_file(self, physical: str, name: str) -> None:
@@ -99,7 +107,7 @@ class SnapshotStore(Protocol):
         ...
 
     async def own_location(self, physical: str, name: str) -> str:
-        """Return the location of a snapshot of this server, to pass to `recover`."""
+        """Return the location of a snapshot of this server, as `recover` accepts it."""
         ...
 
     async def collections(self) -> list[str]:
@@ -112,7 +120,8 @@ class SnapshotStore(Protocol):
         An existing collection is no error.
 
         Args:
-            owner: Owner of the snapshots. None: a guarded store writes its own tenant, an unguarded one no owner.
+            owner: Owner of the snapshots. If None, a store of `connections/guarded_stores.py` writes the namespace that
+                it works for, and any other store writes no owner.
         """
         ...
 

@@ -14,11 +14,15 @@ class Span(Protocol):
         ...
 
     def note(self, name: str, value: str | int) -> None:
-        """Set an attribute for searches in traces. Never the text of a memory, a user or a secret."""
+        """Set an attribute for searches in traces. Never pass text of a memory, a user id or a secret."""
         ...
 
     def fail(self, kind: str) -> None:
-        """Mark the span as failed."""
+        """Mark the span as failed.
+
+        Args:
+            kind: Class of the error or HTTP status, stored as `error.type`.
+        """
         ...
 
 
@@ -26,7 +30,7 @@ SpanKind = Literal["server", "client", "internal"]
 
 
 class Tracer(Protocol):
-    """Creates spans."""
+    """Creates spans, and exports them after they have ended."""
 
     def span(
         self, name: str, *, kind: SpanKind = "internal", parent: Mapping[str, str] | None = None
@@ -34,7 +38,7 @@ class Tracer(Protocol):
         """Open a span inside the current one. An exception that leaves the context marks it as failed.
 
         Args:
-            parent: Headers of an incoming request, which may name the caller's span.
+            parent: Headers of an incoming request, which may name the caller's span. None uses the current span.
         """
         ...
 
@@ -52,15 +56,19 @@ class EngineCall(Protocol):
         ...
 
     def record_status(self, status: int) -> None:
-        """Record the status of the response."""
+        """Record the HTTP status of the response."""
         ...
 
 
 class EngineMeter(Protocol):
-    """Measures calls to Qdrant."""
+    """Measures duration and outcome of calls to Qdrant."""
 
     def engine(self, operation: str) -> AbstractContextManager[EngineCall]:
-        """Measure one call. `operation` is a metric label: one of a small fixed set."""
+        """Measure one call while the context is open.
+
+        Args:
+            operation: Value of a metric label, from a small fixed set.
+        """
         ...
 
     def count_retry(self, operation: str) -> None:

@@ -5,12 +5,13 @@ from typing import Protocol
 
 
 class WebhookSender(Protocol):
-    """Posts one event to a URL."""
+    """Posts events to the URLs of webhooks."""
 
     async def send(self, field: str, url: str, body: bytes, headers: Mapping[str, str]) -> str | None:
-        """Post an event; return the reason for a failed delivery, or None on success.
+        """Post an event; return the reason for a failed delivery, or None on success. A failure does not raise.
 
         Args:
             field: Field of the spec with the URL, for messages.
+            body: Body of the request, which the headers may sign.
         """
         ...

@@ -47,12 +47,13 @@ def build_embedder(
         source: Provider, model and address, as recorded in the collection's metadata.
         settings: Batch size, timeout and device, from the object.
         api_key: Value of the Secret, or OPENAI_API_KEY if the source names no Secret.
-        files: Location of fastembed models; None has none.
+        files: Location of fastembed models. None: no folder, and no downloads.
         egress: Policy for outgoing connections. None is the default policy.
         on_used: Called with the number of tokens that a service reports.
 
     Raises:
-        SpecInvalid: If the provider is unknown, or lacks the model or the dimensions.
+        SpecInvalid: If the provider is unknown, or a model, key or package that it requires is missing. Also if
+            wordllama does not have the model or the dimensions.
     """
     match source.provider:
         case "none":

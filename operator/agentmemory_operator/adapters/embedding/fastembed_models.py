@@ -24,11 +24,11 @@ from agentmemory_operator.adapters.embedding.threads import in_thread
 from agentmemory_operator.errors import RerankerUnavailable, SpecInvalid
 from agentmemory_operator.ports.base import Vector
 
-# Maximum time that a search waits for a better order.
+# Maximum time that a search waits for reranking.
 MAX_RERANK_S = 5.0
 # Pause before another attempt to open a model: a failing download is slow.
 RELOAD_PAUSE_S = 30.0
-# Memory grows with the square of a text's length; most models use at most about 2,000 characters.
+# Longer texts are cut: memory grows with the square of the length, and most models use about 2,000 characters at most.
 MAX_TEXT_CHARS = 2_000
 RERANK_BATCH_SIZE = 8
 
@@ -58,7 +58,7 @@ class FastEmbedReranker:
         """Score how well each text answers the query, in order. Larger is better, on the model's own scale.
 
         Raises:
-            SpecInvalid: If the model does not exist, or its files are missing or unusable.
+            SpecInvalid: If fastembed is not installed, the model does not exist, or its files are missing or unusable.
             RerankerUnavailable: If the model is still loading, fails, or takes too long.
         """
         deadline_s = time.monotonic() + self._longest_s
@@ -131,6 +131,9 @@ class FastEmbedEmbedder:
         files: Location of the models.
         batch_size: Texts per batch.
         device: CPU, CUDA, or Auto, which uses CUDA if the runtime supports it.
+
+    Raises:
+        SpecInvalid: If fastembed is not installed, or there is neither a folder of models nor permission to download.
     """
 
     def __init__(
@@ -150,7 +153,7 @@ class FastEmbedEmbedder:
 
         Raises:
             SpecInvalid: If the model does not exist, its files are missing or unusable, or its vectors have another
-                length.
+                length. Also if `device` is CUDA and CUDA is not available.
         """
         if not texts:
             return []

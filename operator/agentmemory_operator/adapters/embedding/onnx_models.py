@@ -14,7 +14,8 @@ class ModelFiles:
     """Location of the models.
 
     Attributes:
-        folder: Folder with one subfolder per model, of the model's name. Downloads are stored there too.
+        folder: Folder with one subfolder per model, of the model's name. Downloads are stored there too. None: no
+            folder.
         may_download: True if missing models may be downloaded from their publisher.
     """
 

@@ -46,7 +46,8 @@ from agentmemory_operator.spec.kinds.cel.embedding import OPENAI_URL
 
 FIELD, SECRET_FIELD = "spec.embedding.baseURL", "spec.embedding.secretRef"
 MAX_ATTEMPTS = 5
-# If one text may be the cause, callers retry with halves of the batch (`connections/embedders.py`).
+# Limit for a batch in which one text may cause the error: the caller retries with parts of it
+# (`connections/embedders.py`).
 MAX_BATCH_ATTEMPTS = 2
 # Size limits of a response: per number (up to 22 bytes as text, 6 in base64), per vector, and for the rest.
 MAX_NUMBER_BYTES, MAX_ROW_BYTES, MAX_OVERHEAD_BYTES = 24, 512, 4 * MIB
@@ -63,6 +64,10 @@ class OpenAIOptions:
     """Address of the service, and parameters of its calls.
 
     Attributes:
+        dimensions: Declared length of the vectors.
+        api_key: None for a service without authentication.
+        base_url: None is OpenAI's own URL.
+        batch_size: Maximum number of texts in one call.
         timeout_s: Time limit for one batch, including retries and waits.
         first_delay_s: Upper bound of the first wait; doubles with each attempt, up to 8 s.
     """
@@ -84,6 +89,9 @@ class OpenAIEmbedder:
         jitter: Draws from 0..1.
         egress: Policy for outgoing connections; a call to a forbidden host raises SpecInvalid.
         on_used: Called with the number of tokens of each response that reports it.
+
+    Raises:
+        SpecInvalid: If `options` has neither a key nor a base URL.
     """
 
     def __init__(
@@ -120,8 +128,8 @@ class OpenAIEmbedder:
         Raises:
             RequestInvalid: If the service rejects a text, usually because of its length.
             EmbedderUnavailable: If the service is unavailable, throttles, or returns unusable vectors, after retries.
-            SpecInvalid: If the service rejects key, model or URL, its vectors have another length than declared, or the
-                egress policy forbids its host.
+            SpecInvalid: If the service rejects key, model or URL, or the egress policy forbids its host. Also if the
+                response has no embeddings, or vectors of another length than declared.
         """
         size = self._options.batch_size
         batches = [list(texts[start : start + size]) for start in range(0, len(texts), size)]
@@ -156,11 +164,11 @@ class OpenAIEmbedder:
 
     async def _request(self, texts: list[str], encoding: Encoding, *, deadline: float) -> Any:
         options = self._options
-        # A gateway may prefix the model with its name for the provider.
+        # With a gateway, the name of a provider may precede that of the model: `PROVIDER/MODEL`.
         is_shortenable = options.model.rpartition("/")[2].startswith(SHORTENABLE)
         max_bytes = MAX_OVERHEAD_BYTES + len(texts) * (MAX_ROW_BYTES + options.dimensions * MAX_NUMBER_BYTES)
         try:
-            # Raw response: the client would build an object per row before their number is checked.
+            # Raw response: otherwise the client builds an object per row before the number of rows is checked.
             with map_service_errors(SECRET_FIELD):
                 answer = await self._client.embeddings.with_raw_response.create(
                     model=options.model,

@@ -1,6 +1,6 @@
 """Offline embedder: static word vectors whose weights are in the `wordllama` wheel. Needs no key and no network.
 
-Only two files of the package are read. Its modules are compiled, and there are none for Linux on arm64.
+Only two files of the package are read. Its code is not imported: it is compiled, and not available for Linux on arm64.
 """
 
 import threading
@@ -23,7 +23,11 @@ _loading = threading.Lock()
 
 
 class WordLlamaEmbedder:
-    """Mean of token vectors, unit length; about 0.05 ms a sentence, in a worker thread."""
+    """Embeds a text as the mean of its token vectors, scaled to unit length; takes about 0.05 ms a sentence.
+
+    Raises:
+        SpecInvalid: If the model is not `MODEL`, or the dimensions are not in `DIMENSIONS`.
+    """
 
     def __init__(self, *, dimensions: int = NATIVE_DIMENSIONS, model: str | None = MODEL) -> None:
         if model not in (None, MODEL):
@@ -39,7 +43,7 @@ class WordLlamaEmbedder:
         return self._dimensions
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
-        """Return one vector per text, in order; zeros for a text without tokens."""
+        """Return one vector per text, in order; zeros for a text without tokens. Runs in a worker thread."""
         return await in_thread(_embed, list(texts), self._dimensions) if texts else []
 
 

@@ -29,7 +29,7 @@ def ensure_folder(path: Path) -> None:
 def write_file(path: Path, text: str) -> None:
     """Replace a file atomically, through a hidden draft that watchers of the folder ignore."""
     draft = path.with_name(f".{path.name}.new")
-    # A killed process left it, or it is a malicious link.
+    # An existing draft was left by a killed process, or is a malicious link.
     draft.unlink(missing_ok=True)
     create_file(draft, text)
     draft.replace(path)
@@ -60,7 +60,7 @@ def create_file(path: Path, text: str) -> None:
             file.write(text)
             file.flush()
         except OSError:
-            # Leave no truncated file on a full disk.
+            # A full disk must not leave a truncated file.
             path.unlink(missing_ok=True)
             raise
 

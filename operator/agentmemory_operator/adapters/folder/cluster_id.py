@@ -8,7 +8,7 @@ from agentmemory_operator.errors import AgentMemoryError, TransientError
 from agentmemory_operator.settings import is_cluster_id
 
 FILE = "cluster-id"
-# More than any id has; limits the read of a foreign file.
+# More than the length of any id. Limits the read if another program has written the file.
 _MAX_BYTES = 256
 
 

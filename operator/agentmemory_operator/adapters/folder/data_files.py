@@ -1,6 +1,6 @@
 """Small files in the data folder of the development stack: claims, and the signing key of user tokens.
 
-Written atomically.
+The files are written atomically.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from agentmemory_operator.errors import TransientError
 from agentmemory_operator.ports.access import SigningKey
 
 SIGNING_KEY_FILE = "user-token-key"
-# More than any key has; limits the read of a foreign file.
+# More than the length of any key. Limits the read if another program has written the file.
 _MAX_KEY_BYTES = 1024
 
 
@@ -37,7 +37,7 @@ def replace_private_file(data: Path, name: str, content: str) -> None:
 
 @contextlib.contextmanager
 def lock_folder(data: Path) -> Iterator[None]:
-    """Lock the folder against other processes while the context is open."""
+    """Hold an exclusive lock on the folder while the context is open; wait for it if another process has it."""
     with _open_folder(data) as descriptor:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
@@ -63,7 +63,7 @@ class FileClaims:
         self._file = file
 
     async def load(self) -> ClaimSet:
-        """Return the stored claims. A missing or damaged file yields an empty set, and the claims are rebuilt."""
+        """Return the stored claims. A missing or damaged file yields an empty, incomplete set, to be rebuilt."""
         try:
             document = json.loads(self._file.read_text(encoding="utf-8"))
             stored = {slug: claim_from_json(stored_claim) for slug, stored_claim in document["claims"].items()}
@@ -95,7 +95,11 @@ class FileSigningKey:
         self._data = data
 
     async def read(self) -> SigningKey:
-        """Return the key; create it if there is none."""
+        """Return the key; create it if there is none.
+
+        Raises:
+            TransientError: If the file contains no key, or cannot be read or written.
+        """
         path = self._data / SIGNING_KEY_FILE
         try:
             self._data.mkdir(parents=True, exist_ok=True)

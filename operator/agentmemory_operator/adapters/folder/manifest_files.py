@@ -1,4 +1,4 @@
-"""Reads and writes the folder of manifests that `agentmemory dev` watches, for commands in another process."""
+"""Access of commands, which run in another process, to the folder of manifests that `agentmemory dev` watches."""
 
 import contextlib
 import json
@@ -55,7 +55,11 @@ class ManifestFiles:
         return namespaces.pop() if len(namespaces) == 1 else "default"
 
     async def read_object(self, kind: str, namespace: str, name: str) -> Json:
-        """Return an object with the status that the development stack has written."""
+        """Return an object with the status that the development stack has written.
+
+        Raises:
+            NotFound: If there is no such object.
+        """
         found = self._objects().get((kind, namespace, name))
         if found is None:
             raise NotFound(f"there is no {kind} {namespace}/{name} in {self._folder}")
@@ -66,7 +70,7 @@ class ManifestFiles:
         return await self.list_in(kind, ""), ""
 
     async def event_times(self, _: str) -> dict[tuple[str, str], str]:
-        """Return nothing: the development stack only logs events."""
+        """Return an empty dict: the development stack only logs events."""
         return {}
 
     async def list_in(self, kind: str, namespace: str) -> list[Json]:
@@ -143,7 +147,7 @@ class ManifestFiles:
         return await self._scanned().read_secret(namespace, name)
 
     async def labels(self, namespace: str) -> Mapping[str, str]:
-        """Return the labels of a Namespace manifest of the folder."""
+        """Return the labels of a Namespace manifest, and the label that Kubernetes sets on each namespace."""
         return await self._scanned().labels(namespace)
 
     def _scanned(self) -> ManifestFolder:

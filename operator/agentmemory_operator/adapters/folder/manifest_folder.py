@@ -41,7 +41,7 @@ KINDS = ("AgentMemory", "QdrantConnection", "MemorySnapshot", "MemoryRestore")
 CLUSTER_ID = "cluster-id"
 ANNOTATIONS = "annotations"
 NAME_LABEL = "kubernetes.io/metadata.name"
-# Short enough for a changed weight to take effect within a second, long enough not to read a partly written file.
+# Short enough for a changed manifest to take effect within a second, long enough not to read a partly written file.
 DEBOUNCE_MS, STEP_MS = 100, 25
 # Names that fit into the name of a status file, which has at most 255 characters with kind and suffix.
 FILE_NAMES = {"name": re.compile(r"[-._a-zA-Z0-9]{1,160}"), "namespace": re.compile(r"[-._a-zA-Z0-9]{1,63}")}
@@ -50,7 +50,7 @@ Name = tuple[str, str, str]
 
 
 def raise_no_cluster_id() -> str:
-    """Raise: the default for a folder that is only read, and has no cluster id.
+    """Raise always: the default of `ManifestFolder` for code that needs no cluster id.
 
     Raises:
         TransientError: Always.
@@ -92,7 +92,7 @@ class ManifestFolder:
         self._caused: asyncio.Queue[WATCH_EVENT] = asyncio.Queue()
 
     async def cluster_id(self) -> str:
-        """Return the cluster id, which is stored in the data folder, not here.
+        """Return the cluster id, which is stored in the data folder instead of the folder of manifests.
 
         Raises:
             TransientError: If it is unknown.
@@ -204,7 +204,7 @@ class ManifestFolder:
         return await self._caused.get()
 
     def scan(self) -> list[WATCH_EVENT]:
-        """Read the folder; return the changes since the last scan."""
+        """Read the folder; return the changes since the last scan: (ADDED|MODIFIED|DELETED, object)."""
         documents = [*self._created.values(), *self._documents()]
         if self._implies_connections:
             documents += [

@@ -19,7 +19,7 @@ from agentmemory_operator.ports.base import Json
 from agentmemory_operator.spec.kubectl_yaml import KubectlLoader
 
 SUFFIXES = (".json", ".yaml", ".yml")
-"""File names that kubectl reads in a folder; a file that is given by name can have any."""
+"""Suffixes of the files that kubectl reads in a folder. A file that the user names can have any suffix."""
 
 STDIN = Path("-")
 MAX_BYTES = 32 * 1024 * 1024
@@ -41,18 +41,23 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class InvalidDocument:
-    """A document that is no object, with its line from 1."""
+    """A document that is no Kubernetes object.
+
+    Attributes:
+        line: Line of the fault in the file, from 1.
+        error: Field at fault, and a message with the remedy.
+    """
 
     line: int
     error: FieldError
 
 
 class UnreadableManifest(AgentMemoryError):
-    """A whole file cannot be read.
+    """A file cannot be parsed, so that none of its objects is used.
 
     Args:
-        line: Line of the error, from 1.
-        error: The error.
+        line: Line of the fault, from 1.
+        error: Part at fault, and a message with the remedy.
     """
 
     def __init__(self, line: int, error: FieldError) -> None:
@@ -66,7 +71,7 @@ class ManifestPaths:
 
     Attributes:
         files: Files in order; `STDIN` is standard input.
-        skipped: Subfolders that were not read.
+        skipped: Subfolders that were not read, because `is_recursive` was False.
     """
 
     files: list[Path] = field(default_factory=list)
@@ -74,7 +79,9 @@ class ManifestPaths:
 
 
 def expand_paths(paths: Sequence[Path], *, is_recursive: bool = False) -> ManifestPaths:
-    """Expand paths: files as they are, folders to their manifests, sorted by name. Links to folders are not followed.
+    """Expand paths: files as they are, folders to their manifests, sorted by name.
+
+    A link to a folder is followed only if `paths` contains it.
 
     Args:
         paths: Files, folders, or `STDIN`.
@@ -127,7 +134,7 @@ def read_manifests(path: Path) -> tuple[list[Manifest], list[InvalidDocument]]:
 
     Raises:
         OSError: If the file cannot be opened.
-        UnreadableManifest: If the file is no YAML or JSON; none of its objects is returned.
+        UnreadableManifest: If the content is no YAML or JSON, or too large; none of its objects is returned.
     """
     if path == STDIN:
         return parse_manifests(sys.stdin.buffer.read(MAX_BYTES + 1))
@@ -139,7 +146,7 @@ def parse_manifests(content: bytes) -> tuple[list[Manifest], list[InvalidDocumen
     """Parse the content of a file; return its objects, and its documents that are no objects. Lists are expanded.
 
     Raises:
-        UnreadableManifest: If it is no YAML or JSON, or too large.
+        UnreadableManifest: If the content is no YAML or JSON, repeats a key, or is larger than `MAX_BYTES`.
     """
     if len(content) > MAX_BYTES:
         raise UnreadableManifest(1, FieldError("file", f"is larger than {MAX_BYTES} bytes: split it"))
@@ -179,10 +186,10 @@ def _syntax(exc: Exception) -> UnreadableManifest:
 
 
 def _value(node: yaml.Node) -> Any:
-    """Return the value of a document as JSON, because kubectl sends YAML sets and bytes in this form.
+    """Return the value of a document as JSON: like kubectl, replace YAML types that JSON lacks.
 
     Raises:
-        UnreadableManifest: If it has no JSON value.
+        UnreadableManifest: If the document has no JSON value.
     """
     line = node.start_mark.line + 1
     try:
@@ -244,7 +251,7 @@ def _objects(whole: Manifest) -> Iterator[Manifest]:
         return
     inherited = {"apiVersion": document.get("apiVersion"), "kind": document["kind"].removesuffix("List")}
     for entry, node in zip(entries, items[1].value, strict=True):
-        # Items of a typed list inherit its apiVersion and kind.
+        # In a list of one kind, such as AgentMemoryList, an item may omit apiVersion and kind: the list implies them.
         is_named = not isinstance(entry, dict) or entry.get("apiVersion") or entry.get("kind")
         yield Manifest(entry if is_named else inherited | entry, node)
 

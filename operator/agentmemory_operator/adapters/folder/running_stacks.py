@@ -1,4 +1,4 @@
-"""Registry of the development stacks that run on this machine: one file per stack, by which commands find them.
+"""Registry of the development stacks that run on this machine: one file per stack, from which commands find it.
 
 A stack holds a lock on its file while it runs. The operating system releases the lock however the process ends, `kill
 -9` included. So an unlocked file is stale, even if another process has the same process id by now.
@@ -15,7 +15,7 @@ from pathlib import Path
 from uuid import uuid4
 
 FOLDER = "running"
-# More than a stack writes; limits the read of a foreign file.
+# More than a stack writes. Limits the read if another program has written the file.
 _MAX_BYTES = 16_384
 # URL of a stack's API.
 _OWN_URL = re.compile(r"http://127\.0\.0\.1:\d{1,5}")
@@ -49,7 +49,7 @@ class RunningStacks:
     """Development stacks of this user on this machine.
 
     Args:
-        place: The user's data folder. None: there is no folder, so none can be registered or found.
+        place: The user's data folder. With None, `find` returns no stacks and `register` raises OSError.
     """
 
     def __init__(self, place: Path | None) -> None:
@@ -60,7 +60,7 @@ class RunningStacks:
         """Register a stack while the context is open.
 
         Raises:
-            OSError: If its file cannot be written, or there is no folder.
+            OSError: If the file of the stack cannot be written, or `place` is None.
         """
         if self._folder is None:
             raise FileNotFoundError("neither HOME nor XDG_DATA_HOME is set")

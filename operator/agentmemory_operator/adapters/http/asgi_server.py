@@ -25,7 +25,7 @@ from agentmemory_operator.runtime.rules.fair_shares import MinimumRate, StallDet
 log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 2048
-# Number of connections to close if there are too many.
+# Maximum number of idle connections to close at once if there are too many.
 MAX_EVICTED_CONNECTIONS = 64
 # Maximum time from the first to the last byte of a request head.
 MAX_HEAD_S = 10.0
@@ -46,7 +46,7 @@ _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0
 
 
 class ServedConnection(HttpToolsProtocol):
-    """One connection, which records its state and since when it is in that state."""
+    """Server side of one connection. It records what it waits for, and since when."""
 
     connections: "set[Any]"
 
@@ -73,7 +73,7 @@ class ServedConnection(HttpToolsProtocol):
 
     @property
     def since_s(self) -> float:
-        """Monotonic time of the last state change."""
+        """Monotonic time of the latest of: connect, start of a request, end of a response."""
         return self._since_s
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -116,7 +116,7 @@ class ServedConnection(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """Record the end of a request head."""
+        """Record the end of a request head. Delay the next write, the response head, to send it with the body."""
         self._is_in_head = False
         super().on_headers_complete()
         if self._sent is not None:
@@ -130,7 +130,7 @@ class ServedConnection(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Record the end of a request."""
+        """Record the end of a request, body included."""
         self._is_in_message = False
         super().on_message_complete()
 
@@ -170,7 +170,12 @@ class ServedConnection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def find_close_reason(self, pace: MinimumRate, now_s: float) -> str | None:
-        """Return the reason to close the connection now, or None."""
+        """Return the reason to close the connection now, or None. Called periodically.
+
+        Args:
+            pace: Minimum rate at which the client must read responses.
+            now_s: Monotonic time.
+        """
         if self._sent is None:
             return None
         waiting, sent = self._sent.count_waiting_and_sent()
@@ -189,7 +194,7 @@ class ServedConnection(HttpToolsProtocol):
 def select_evictable(connections: Iterable[ServedConnection]) -> list[ServedConnection]:
     """Return up to 64 idle connections to close.
 
-    Those of the clients with the most idle connections come first; among these, the ones that have waited longest.
+    Connections of the clients with the most idle connections come first; among these, those that have waited longest.
     """
     idle = [connection for connection in connections if not connection.is_busy]
     peers = Counter(connection.peer for connection in idle)
@@ -221,7 +226,7 @@ class _CountingTransport:
         self._call_soon = asyncio.get_running_loop().call_soon
         self.begins_answer = False
         self.is_closed = False
-        # Called for each request, so bypass `__getattr__`.
+        # uvicorn calls it for each request: an attribute is faster than `__getattr__`.
         self.is_closing = transport.is_closing
 
     def __getattr__(self, name: str) -> Any:

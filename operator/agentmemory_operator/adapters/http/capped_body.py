@@ -50,7 +50,7 @@ async def read_error_body(response: aiohttp.ClientResponse) -> bytes:
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float:
-    """Return the `Retry-After` of a response in seconds, at most an hour; 0 if it is missing or a date."""
+    """Return the `Retry-After` of a response in seconds, at most an hour; 0 if it is missing or no whole number."""
     header = headers.get("Retry-After", "")
     return min(float(header), MAX_RETRY_AFTER_S) if header.isascii() and header.isdecimal() else 0.0
 

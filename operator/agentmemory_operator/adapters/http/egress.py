@@ -1,11 +1,12 @@
 """Outgoing connections to addresses that tenants can write: checked against the egress policy, safe from DNS rebinding.
 
-Every client of a Qdrant server, an embedder, an object storage or a web server uses `HostSession`:
-1. Resolve the host name once.
-2. Check each address against the policy.
-3. Connect only to the checked addresses, and follow no redirects.
+Every client of a Qdrant server, a model service, an object storage, a webhook or a web server uses `HostSession`, which
+1. resolves the host name once,
+2. checks each address against the policy,
+3. connects only to the permitted addresses, and follows no redirects.
 
-The handling of CA certificates and of failed TLS handshakes is also shared.
+If a proxy makes the connection, only the name is checked. This module also handles CA certificates and failed TLS
+handshakes.
 """
 
 import asyncio
@@ -87,7 +88,7 @@ class Egress:
     async def check(self, field: str, url: str) -> None:
         """Raise if the policy forbids the host of a URL. A name that cannot be resolved now passes.
 
-        Nothing is connected. Resolved addresses are cached for a minute.
+        No connection is opened. Resolved addresses are cached for a minute. With a proxy, only the name is checked.
 
         Args:
             field: Field with the URL, for error messages.
@@ -108,7 +109,7 @@ class Egress:
         """Raise if the policy forbids a host name that a proxy will resolve; its addresses are unknown here.
 
         Raises:
-            SpecInvalid: If it is forbidden.
+            SpecInvalid: If the name is forbidden. The message names `field`.
         """
         refusal = self._policy.find_name_refusal(host, port, api_server=self._api_servers) if self._policy else None
         if refusal is not None:
@@ -124,7 +125,7 @@ class Egress:
         )
 
     def _literal_addresses(self, field: str, host: str, port: int) -> Sequence[Address]:
-        """Return the address if the host is a literal one; empty for a name that may be resolved."""
+        """Return the host if it is an IP address; empty for a name that may be resolved. Raise for any other name."""
         if (literal := parse_address(host)) is not None:
             return [literal]
         refusal = self._policy.find_unresolved_refusal(host, port) if self._policy else None
@@ -177,7 +178,7 @@ class Egress:
         return addresses
 
 
-# Policy outside a pod, without settings.
+# Policy of a process outside a pod, without settings.
 DEFAULT_EGRESS = Egress(EgressPolicy())
 # For URLs from the process's own environment.
 UNCHECKED_EGRESS = Egress(None)
@@ -190,10 +191,10 @@ class HostSession:
         egress: Policy for outgoing connections.
         url: URL of the host.
         field: Field with the URL, for error messages.
-        proxies: Kinds of environment proxy to use besides the one for the URL's scheme, such as `all`. None never uses
+        proxies: Kinds of environment proxy to use if there is none for the URL's scheme, such as `all`. None never uses
             a proxy.
         headers: Sent with each request.
-        options: Options of aiohttp's connector: `ssl`, `limit`, `keepalive_timeout`.
+        options: Options of aiohttp's connector, such as `ssl`, `limit` or `keepalive_timeout`.
     """
 
     def __init__(
@@ -229,7 +230,7 @@ class HostSession:
             options: Options of aiohttp's `request`.
 
         Raises:
-            SpecInvalid: If the policy forbids the host.
+            SpecInvalid: If the policy forbids the host, or the session's URL has none.
             aiohttp.ClientError, OSError: If there was no response.
         """
         session = self._session or await self._open()
@@ -308,10 +309,10 @@ class _Resolver(AbstractResolver):
 
 
 def host_and_port(field: str, url: str) -> tuple[str, int]:
-    """Return host and port of a URL.
+    """Return host and port of an http or https URL.
 
     Raises:
-        SpecInvalid: If it has none.
+        SpecInvalid: If it is another kind of URL, or has no host. The message names `field`.
     """
     try:
         # Use the parser of the HTTP client: two parsers may find different hosts in one text.
@@ -328,7 +329,7 @@ def find_proxy(url: str, others: tuple[str, ...] = ()) -> URL | None:
     """Return the proxy that the environment configures for a URL, or None.
 
     Args:
-        others: Kinds to use besides the URL's own scheme, such as `all`.
+        others: Kinds of proxy to use if there is none for the URL's own scheme, such as `all`.
     """
     parts, proxies = urlsplit(url), getproxies()
     named = next((proxies[kind] for kind in (parts.scheme, *others) if proxies.get(kind)), None)

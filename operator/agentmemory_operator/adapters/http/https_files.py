@@ -1,4 +1,4 @@
-"""Files of web servers, without redirects. The validation of MemoryRestore admits only https URLs."""
+"""Files of web servers, without redirects. URLs are https only: the validation of MemoryRestore admits no other."""
 
 import re
 from collections.abc import AsyncIterator, Iterator
@@ -13,7 +13,7 @@ from agentmemory_operator.errors import StorageRejected, StorageUnavailable
 
 CHUNK_BYTES = 256 << 10
 CONNECT_TIMEOUT_S = 10.0
-# Maximum pause of the stream; there is no limit for the whole file.
+# Maximum time between two chunks of the stream; there is no limit for the whole file.
 READ_TIMEOUT_S = 60.0
 TOO_MANY_REQUESTS = 429
 FIELD = "source.url"
@@ -32,12 +32,12 @@ class HttpsFiles:
 
     @asynccontextmanager
     async def open(self, url: str) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open the content at a URL."""
+        """Open the content at a URL. Raises as the port, also while the content is read."""
         timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_TIMEOUT_S, sock_read=READ_TIMEOUT_S)
         host = HostSession(self._egress, url, field=FIELD, proxies=(), ssl=build_tls_context(url, None) or True)
         try:
             with _reachable(url):
-                # Redirects are not followed: an allowed host does not allow the host that it redirects to.
+                # Redirects are not followed: only the host in `url` has been validated.
                 response = await host.request(
                     "GET", URL(url, encoded=True), headers={"accept-encoding": "identity"}, timeout=timeout
                 )
@@ -57,7 +57,7 @@ async def _chunks(url: str, response: aiohttp.ClientResponse) -> AsyncIterator[b
 
 
 def _check(url: str, response: aiohttp.ClientResponse) -> None:
-    """Raise unless the response is the file."""
+    """Raise unless the status is 200."""
     status, place = response.status, _redacted(url)
     if status == 200:
         return

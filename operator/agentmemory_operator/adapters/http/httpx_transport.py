@@ -8,7 +8,7 @@ from agentmemory_operator.adapters.http.capped_body import MAX_ERROR_BYTES, read
 from agentmemory_operator.adapters.http.egress import HostSession
 from agentmemory_operator.errors import AgentMemoryError
 
-# Request header with the size limit of the response in bytes; it is not sent.
+# Request header with the size limit of a successful response in bytes, 64 KiB without it; it is not sent.
 MAX_BYTES_HEADER = "x-agentmemory-most"
 # Request extension with headers to send in addition to the session's.
 HEADERS_EXTENSION = "headers"
@@ -19,10 +19,10 @@ _FAILURES = (AgentMemoryError, aiohttp.ClientError, OSError, ValueError)
 
 
 class NoResponse(httpx.TransportError):
-    """There is no response, or it must not be read.
+    """There is no response, or it is larger than its limit.
 
     Attributes:
-        reason: Exception of `HostSession` or of the reader.
+        reason: Exception of `HostSession` or `read_capped`.
     """
 
     def __init__(self, reason: Exception) -> None:
@@ -31,12 +31,10 @@ class NoResponse(httpx.TransportError):
 
 
 class HostTransport(httpx.AsyncBaseTransport):
-    """Sends path and body of each request.
+    """Sends method, path and body of each request to the service at `url`.
 
-    URL and headers come from the session, plus those in the extension `HEADERS_EXTENSION`.
-
-    Headers of the library itself are dropped: they can come from the environment, and must not be sent to a tenant's
-    URL.
+    Headers come from the session and from the request's extension `HEADERS_EXTENSION`. Those of the library itself are
+    dropped: they can come from the environment, and must not be sent to a tenant's URL.
 
     Args:
         host: Session to send with.
@@ -50,8 +48,10 @@ class HostTransport(httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request; return the response with its body. Redirects are returned, not followed.
 
+        The body of an error response over 64 KiB is returned as empty.
+
         Raises:
-            NotAnswered: If there is no response.
+            NoResponse: If there is no response, or it is larger than `MAX_BYTES_HEADER` allows.
         """
         try:
             return await self._send(request)

@@ -1,6 +1,6 @@
 """OpenAI's client over `HostTransport`, and the meaning of error responses of compatible services.
 
-It follows no redirect, limits the size of responses, and sends the key only to the configured URL.
+The transport follows no redirect, limits the size of responses, and sends the key only to the configured URL.
 """
 
 import re
@@ -17,7 +17,7 @@ from agentmemory_operator.errors import SpecInvalid
 
 # The client requires a key; self-hosted services often have none.
 NO_KEY = "none"
-# The API limits concurrent requests at its entrance.
+# A high limit, because the retrieval API already limits concurrent requests.
 MAX_CONNECTIONS = 512
 # Many servers close idle connections after 5 s.
 KEEP_ALIVE_S = 4.0
@@ -104,13 +104,13 @@ def build_service_session(egress: Egress, where: str, key: str | None, *, field:
 
 
 def openai_client(host: HostSession, where: str) -> openai.AsyncOpenAI:
-    """Build OpenAI's client for a service. Only the session needs to be closed."""
+    """Build OpenAI's client for the service at the base URL `where`. Only the session needs to be closed."""
     return openai.AsyncOpenAI(
-        # The session has the key and the URL.
+        # Placeholders: the session has the real key and URL.
         api_key=NO_KEY,
         base_url=BASE_URL,
         max_retries=0,
-        # The client accepts httpx's class too, but its type hints name only the successor's.
+        # The client accepts an httpx client too, but its type hints name only the class of httpx's successor.
         http_client=cast(Any, build_httpx_client(host, where)),
     )
 
@@ -123,7 +123,7 @@ def map_service_errors(secret_field: str) -> Iterator[None]:
         secret_field: Field that names the key, for error messages.
 
     Raises:
-        ServiceRefused: If the service responded with an error.
+        ServiceError: If the service responded with an error.
         SpecInvalid: If the key cannot be sent as a header, or the egress policy forbids the host.
         openai.OpenAIError, aiohttp.ClientError, OSError: If there was no response.
     """
@@ -147,7 +147,7 @@ def raise_if_error(document: Any) -> None:
     """Raise if a body with status 200 is an error, as some gateways and servers send it.
 
     Raises:
-        ServiceRefused: If the document is an error.
+        ServiceError: If the document is an error.
     """
     if isinstance(document, dict) and (document.get("error") or document.get("object") == "error"):
         raise ServiceError(OK, document, {})
@@ -171,7 +171,7 @@ def permanent_error(refused: ServiceError, where: str, *, block: str, model: str
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """Return the wait that the service requests, in seconds; None if it is missing or a date."""
+    """Return the wait that the service requests, in seconds; None if it is missing, a date, negative or infinite."""
     header = headers.get("retry-after")
     try:
         wait = float(header) if header else None
@@ -193,7 +193,10 @@ def _error_of(body: Any) -> tuple[str, str]:
 
 
 def retry_delay_s(exc: Exception, attempt: int, *, first_s: float, jitter: Callable[[], float]) -> float:
-    """Return how long to wait after an attempt: as requested by the service, else exponential backoff with jitter.
+    """Return the seconds to wait after a failed attempt.
+
+    The service's request is followed without a limit. Otherwise the wait is an exponential backoff with jitter, at most
+    `MAX_DELAY_S`.
 
     Args:
         exc: Error of the attempt.

@@ -1,4 +1,4 @@
-"""Posts webhooks: obeys the egress policy, has a time limit, and does not read response bodies."""
+"""Sender of webhooks: it obeys the egress policy, has a time limit, and does not read response bodies."""
 
 import asyncio
 from collections.abc import Mapping

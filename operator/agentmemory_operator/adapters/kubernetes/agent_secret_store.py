@@ -17,7 +17,7 @@ NAMESPACE, NAME, UID = (f"{GROUP}/owner-{part}" for part in ("namespace", "name"
 
 
 class KubernetesAgentSecrets:
-    """Implements ports.HandoverStore.
+    """Implements ports.AgentSecretStore.
 
     Args:
         transport: Transport to the API server.

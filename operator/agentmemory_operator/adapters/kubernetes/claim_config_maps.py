@@ -1,9 +1,9 @@
-"""Claims as ConfigMaps in the namespace of the operator's Lease.
+"""Claims (the namespace that owns each slug) as ConfigMaps in the namespace of the operator's Lease.
 
 The operator writes them, the retrieval API watches them.
 
-16 ConfigMaps (parts) contain all claims; the hash of a slug selects its part. The set is complete only if all parts
-exist. A part that was deleted makes it incomplete until the operator creates the part again.
+16 ConfigMaps (parts) contain all claims; the hash of a slug selects its part. The set of claims is complete only if all
+parts exist. If a part was deleted, the set is incomplete until the operator creates the part again.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ class KubernetesClaims:
         self._stored: dict[str, Json] = {}
 
     async def load(self) -> ClaimSet:
-        """Return the stored claims."""
+        """Return the stored claims. The set is incomplete if a part is missing."""
         found = await asyncio.gather(*map(self._read, PARTS))
         self._stored = {part: document for part, document in zip(PARTS, found, strict=True) if document is not None}
         return parse_claims(self._stored.values())
@@ -46,7 +46,7 @@ class KubernetesClaims:
     async def save(self, claims: ClaimSet) -> None:
         """Write the parts that have changed, each by compare-and-set on its version.
 
-        After an error, some may be written.
+        After an error, some of the parts may be written.
         """
         bodies = _bodies(claims)
         changed = [part for part in PARTS if _content(self._stored.get(part)) != _content(bodies[part])]
@@ -87,7 +87,9 @@ async def follow_claims(
     """Yield the whole set of claims at the start and after each change, forever.
 
     Args:
-        heard: Called at each sign of life of the API server.
+        cluster: Client to watch with.
+        namespace: Namespace of the Lease.
+        heard: Called at each sign of life of the API server, at least every 50 s.
     """
     documents: dict[str, Json] = {}
     async for event, content in cluster.follow(CONFIG_MAP, heard, namespace=namespace, selector=LABEL):

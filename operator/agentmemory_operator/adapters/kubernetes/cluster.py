@@ -122,7 +122,7 @@ class KubernetesCluster:
             return
 
     async def create_object(self, document: Json) -> bool:
-        """Create an object; return False if it exists already."""
+        """Create an object; return False if it exists already. Raises as the port."""
         metadata = Metadata.model_validate(document["metadata"])
         try:
             with _kinds_known():
@@ -143,7 +143,7 @@ class KubernetesCluster:
             await self._transport.call("DELETE", _path(kind, metadata), body)
 
     async def annotate(self, kind: str, metadata: Metadata, annotations: Mapping[str, str | None]) -> None:
-        """Set annotations, or remove those that are None. An object of another uid is not changed."""
+        """Set annotations, or remove those that are None. An object of another uid raises KubernetesConflict."""
         patch = {"metadata": {"annotations": dict(annotations), "uid": metadata.uid}}
         await self._transport.call("PATCH", _path(kind, metadata), patch, content_type=MERGE_PATCH)
 
@@ -164,7 +164,7 @@ class KubernetesCluster:
     async def read_secret(self, namespace: str, name: str) -> AnnotatedSecret | None:
         """Return a Secret with its decoded values, or None if it does not exist.
 
-        Values that are no UTF-8 text are left out.
+        Values are stripped of surrounding whitespace. Values that are no UTF-8 text are left out.
         """
         try:
             secret = await self._transport.call("GET", f"/api/v1/namespaces/{namespace}/secrets/{name}")
@@ -238,9 +238,9 @@ class KubernetesCluster:
         return found
 
     async def event_times(self, reason: str) -> dict[tuple[str, str], str]:
-        """Return the time of each AgentMemory's last event with a reason.
+        """Return the time of each AgentMemory's last event with a reason, by (namespace, name).
 
-        Clusters keep events for an hour by default.
+        Empty if the account may not read events. Clusters keep events for an hour by default.
         """
         query = [("fieldSelector", f"reason={reason},involvedObject.kind=AgentMemory")]
         try:
@@ -331,7 +331,7 @@ def _kinds_known() -> Iterator[None]:
 
 
 def strip_managed_fields(kind: str, document: Mapping[str, Any]) -> Json:
-    """Return the object without `managedFields`, which is most of its size and is not used here."""
+    """Return the object with `apiVersion` and `kind`, which list items lack, and without the large `managedFields`."""
     metadata = {key: value for key, value in document["metadata"].items() if key != "managedFields"}
     kept: Json = _shared({**document, "apiVersion": API_VERSION, "kind": kind, "metadata": metadata})
     return kept
@@ -386,7 +386,7 @@ class KubernetesInstallation(KubernetesCluster):
             return
 
     async def read_lease_renewals(self) -> dict[str, str]:
-        """Return the last renewal time of each operator's Lease, by namespace."""
+        """Return the last renewal time of each operator's Lease, as text, by namespace."""
         query = [("fieldSelector", f"metadata.name={LEASE_NAME}")]
         found = await self._transport.call("GET", "/apis/coordination.k8s.io/v1/leases", query=query)
         return {item["metadata"]["namespace"]: str(item["spec"].get("renewTime")) for item in found["items"]}

@@ -43,7 +43,7 @@ class KubernetesEvents:
         self._dropped: Counter[str] = Counter()
 
     async def post(self, kind: str, metadata: Metadata, event: Event) -> None:
-        """Post an event about an object. Beyond the object's rate limit it is only counted, for the next post."""
+        """Post an event about an object. An event beyond the object's rate limit is only counted, for the next post."""
         name = event_name(metadata, event)
         if not self._allowances.take(metadata.uid, self._now_s()):
             self._dropped[name] += 1
@@ -81,7 +81,7 @@ class KubernetesEvents:
 
 
 def event_name(metadata: Metadata, event: Event) -> str:
-    """Return the name of the Event for this message about the object."""
+    """Return the name of the Event object: equal for equal type, reason and message about the same object."""
     identity = "\0".join((metadata.uid, event.type, event.reason, event.message))
     short = metadata.name[:MAX_NAME_CHARS].rstrip("-.")
     return f"{short}.{hashlib.sha256(identity.encode(errors='replace')).hexdigest()[:16]}"

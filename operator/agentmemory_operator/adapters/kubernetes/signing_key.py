@@ -54,7 +54,7 @@ class KubernetesSigningKey:
             await self._transport.call("POST", self._folder, body)
 
     async def read(self) -> SigningKey:
-        """Return the signing key. The cause of a failure is only logged, because it reveals our permissions.
+        """Return the signing key. The cause of a failure is only logged: it reveals the permissions of this process.
 
         Raises:
             TransientError: If there is no key yet, or it cannot be read now.

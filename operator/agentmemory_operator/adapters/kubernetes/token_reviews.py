@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 SERVICE_ACCOUNT = "system:serviceaccount:"
-# Only the API server can verify the signature. It accepts a token for a minute after its expiry; we do not.
+# Only the API server can verify the signature. It accepts a token for a minute after its expiry; this check does not.
 UNVERIFIED_OPTIONS: "Options" = {"verify_signature": False, "verify_exp": True, "require": ["exp"]}
 REVIEW_TIMEOUT_S = 5.0
 RETRY_AFTER_S = 2.0
@@ -37,8 +37,8 @@ class KubernetesTokenReviews:
         """Validate a token. One that is expired, malformed or for another audience is refused without a call.
 
         Raises:
-            TransientError: If the API server cannot be asked. The cause is only logged, because it reveals our
-                permissions.
+            TransientError: If the API server is unavailable or rejects the call. The cause is only logged, because it
+                reveals the permissions of this process.
         """
         import jwt
 
@@ -72,7 +72,7 @@ class KubernetesTokenReviews:
             with mapped_errors():
                 status: Json = json.loads(await response.read())["status"]
         except AgentMemoryError as exc:
-            # Log the cause only: it reveals our permissions.
+            # Do not pass the cause to the caller: it reveals the permissions of this process.
             log.warning("cannot check tokens: %s", exc)
             raise TransientError("tokens cannot be verified at the moment", retry_after_s=RETRY_AFTER_S) from exc
         return status

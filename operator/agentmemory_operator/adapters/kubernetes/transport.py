@@ -51,7 +51,7 @@ SESSION = {"trust_env": bool(getproxies())}
 # Exceptions for a kubeconfig that is missing, invalid or unreadable.
 KUBECONFIG_ERRORS = (config.ConfigException, yaml.YAMLError, OSError, KeyError, TypeError, ValueError)
 
-# Our own error message covers the client's warnings.
+# Silence the client's warnings: our own error messages cover them.
 logging.getLogger("kubernetes.aio.config.kube_config").setLevel(logging.ERROR)
 POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 DEFAULT_NAMESPACE = "default"
@@ -94,7 +94,7 @@ def program_of(configuration: Configuration) -> str:
 
 
 def user_agent(configuration: Configuration) -> str:
-    """Return the User-Agent header of that program."""
+    """Return the User-Agent header of the program that a configuration is for: name, version and platform."""
     return f"{program_of(configuration)}/{__version__} ({platform.system().lower()}/{platform.machine()})"
 
 
@@ -236,7 +236,7 @@ class KubernetesTransport:
     ) -> aiohttp.ClientResponse:
         parameters = [*query, self._manager] if method in _MANAGED else [*query]
         with mapped_errors(self._host):
-            # Without the body: ours are plain JSON already, and the client would traverse them.
+            # The body is not passed: it is plain JSON already, and the client would traverse it.
             _, url, sent, *_ = await self._api.param_serialize(
                 method, path, query_params=parameters, header_params=dict(headers), auth_settings=["BearerToken"]
             )
@@ -269,7 +269,7 @@ async def load_context(name: str | None) -> tuple[Configuration, str]:
     """Load the configuration and the namespace of a kubeconfig context.
 
     Args:
-        name: Name of the context. None is the current one, or the pod's ServiceAccount if there is no kubeconfig.
+        name: Name of the context. None is the current one or, in a pod without a usable kubeconfig, its ServiceAccount.
 
     Raises:
         AgentMemoryError: If there is no usable context. The message names the remedy.

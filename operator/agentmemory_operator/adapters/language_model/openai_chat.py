@@ -41,7 +41,7 @@ FIRST_DELAY_S = 0.5
 MAX_OVERHEAD_BYTES = MIB
 # Size limit per token of the answer, as JSON.
 MAX_TOKEN_BYTES = 64
-# Bytes per token for estimates; below the average of any model.
+# Bytes per token for estimates. Below the average of any model, so that an estimate is rather too high.
 MIN_TOKEN_BYTES = 3
 # Maximum number of tokens that a request contains in addition to its texts.
 MAX_MARKER_TOKENS = 256
@@ -55,10 +55,7 @@ FORMS: tuple[tuple[str, Form], ...] = (
     # Servers without `response_format`.
     ("max_tokens", {"temperature": 0}),
 )
-"""Parameter for the token limit, and other parameters of the request.
-
-The first form that the service accepts is kept.
-"""
+"""Forms of a request: each has the parameter for the token limit, and other parameters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +63,8 @@ class ChatOptions:
     """Address of the service, and parameters of its calls.
 
     Attributes:
+        api_key: None for a service without authentication.
+        base_url: None is OpenAI's own URL.
         timeout_s: Time limit for one answer, including retries and waits.
         first_delay_s: Upper bound of the first wait; doubles with each attempt, up to 8 s.
     """
@@ -84,6 +83,9 @@ class OpenAIChat:
         options: Address of the service, and parameters.
         jitter: Draws from 0..1.
         egress: Policy for outgoing connections; a call to a forbidden host raises SpecInvalid.
+
+    Raises:
+        SpecInvalid: If `options` has neither a key nor a base URL.
     """
 
     def __init__(
@@ -103,9 +105,9 @@ class OpenAIChat:
     async def complete(
         self, instructions: str, material: str, schema: Mapping[str, Any], max_tokens: int
     ) -> Completion:
-        """Return one answer that matches the schema.
+        """Return one answer that matches the schema. Raises as the port.
 
-        If the service rejects the form of the request, try the next form.
+        Until the first success, a rejected request is repeated with the next of `FORMS`.
         """
         deadline = time.monotonic() + self._options.timeout_s
         messages = [{"role": "system", "content": instructions}, {"role": "user", "content": material}]

@@ -33,7 +33,7 @@ class QdrantTokens:
             return jwt.encode(claims, api_key, algorithm=ALGORITHM)
 
     def expiry_s(self, token: str, api_key: str, collection: str) -> int | None:
-        """Return the expiry of a token, or None if this key did not sign it for this collection."""
+        """Return the expiry of a token in Unix seconds, or None if this key did not sign it for this collection."""
         import jwt
 
         try:

@@ -26,23 +26,23 @@ _READS = ("/points/count", "/points/scroll", "/points/query", "/points/search")
 
 # Number of reads that pay for one retry.
 READS_PER_RETRY = 10
-# Maximum number of saved retries: a pause of the process interrupts all concurrent reads.
+# Maximum number of saved retries. More than one, because a pause of the process interrupts all concurrent reads.
 MAX_SAVED_RETRIES = 10
 # Timeout of a retry, as a fraction of the read's timeout.
 RETRY_TIMEOUT_SHARE = 0.5
 
 
 async def do_nothing() -> None:
-    """Do nothing: the default hook."""
+    """Do nothing: the default of `CallHooks.after_move`."""
 
 
 def raise_unexpected_state(doubt: str) -> NoReturn:
-    """Raise StoreUnavailable because the server is not in the state that was just written: the default hook."""
+    """Raise StoreUnavailable with the message `doubt`: the default of `CallHooks.report_unexpected_state`."""
     raise StoreUnavailable(doubt)
 
 
 class CallResponse(NamedTuple):
-    """Response to a call."""
+    """Response to a call, of any HTTP status, with its whole body."""
 
     status: int
     headers: Mapping[str, str]
@@ -121,9 +121,9 @@ def is_write(method: str, path: str) -> bool:
 
 
 class ReadRetries:
-    """Retry budget for the reads of one server: one retry at the start, and one per ten reads.
+    """Retry budget for the reads of one server: one retry at the start, and one per ten reads; ten can be saved.
 
-    Shared by all readers.
+    All readers of the server share it.
     """
 
     def __init__(self) -> None:

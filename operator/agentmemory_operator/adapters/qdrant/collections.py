@@ -53,7 +53,7 @@ from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
 from agentmemory_operator.spec.naming import ALIAS_PREFIX
 from agentmemory_operator.spec.zones import KEY_CREATED_KEY
 
-# Creating 11 indexes took 0.4 s with 2 segments on Qdrant 1.18.3; with the maximum of 256 it takes most of a minute.
+# Creating 11 indexes took 0.4 s with 2 segments on Qdrant 1.18.3; with the maximum of 256 segments, most of a minute.
 MAX_INDEX_WAIT_S = 120.0
 # Maximum number of types that `count_unlisted` reports.
 MAX_LISTED_TYPES = 8
@@ -70,7 +70,7 @@ class QdrantCollections:
         self._server = QdrantServer(self._qdrant, self._replicas)
 
     def watch_calls(self, watch: CallHooks) -> None:
-        """Run each call inside the hooks of a watch."""
+        """Run each later call inside the hooks of `watch`."""
         self._qdrant.watch = watch
 
     async def close(self) -> None:
@@ -160,7 +160,7 @@ class QdrantCollections:
         """Apply one change to a physical collection.
 
         Raises:
-            StoreUnavailable: If the collection was deleted during the call.
+            StoreUnavailable: If the collection does not exist.
             StoreRejected: If the change needs a rebuild, or the server rejects it.
         """
         try:
@@ -273,7 +273,11 @@ class QdrantCollections:
                     raise
 
     async def drop_index(self, physical: str, field: str) -> None:
-        """Drop the payload index of a field; the server responds 200 if there is none."""
+        """Drop the payload index of a field; the server responds 200 if there is none.
+
+        Raises:
+            StoreUnavailable: If the collection does not exist.
+        """
         try:
             await self._qdrant.indexes.delete_field_index(physical, field, wait=True)
         except NotFound as exc:
@@ -292,12 +296,12 @@ class QdrantCollections:
         return await count(self._qdrant.read, _path(physical), STORED_FILTER)
 
     async def count_unlisted(self, physical: str, types: Sequence[str]) -> Mapping[str, int]:
-        """Return exact counts of memories by type, for the 8 most frequent types that `types` does not list."""
+        """Return exact counts of memories by type, for the 8 most frequent types that are not in `types`."""
         unlisted = _ALIVE | {"must_not": [{"key": "type", "match": {"any": list(types)}}]}
         return await facet_exactly(self._qdrant.read, _path(physical), "type", unlisted, limit=MAX_LISTED_TYPES)
 
     async def count_sealed_before(self, physical: str, made_ms: int) -> int:
-        """Return the exact number of memories sealed with a data key created before a time."""
+        """Return the exact number of memories that are encrypted with a data key created before a time, in Unix ms."""
         before = _ALIVE | {"must": [_LIVES, {"key": KEY_CREATED_KEY, "range": {"lt": made_ms}}]}
         return await count_exactly(self._qdrant.read, _path(physical), before)
 

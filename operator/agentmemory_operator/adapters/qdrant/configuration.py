@@ -92,11 +92,13 @@ def _params_of(change: UpdatePayload | UpdateReplication) -> Json:
 
 
 def creation_of(collection: Collection, record: RebuildRecord | None = None) -> Json:
-    """Build the body that creates a collection. Unset values are left out: the engine chooses them.
+    """Build the body that creates a collection. Unset values are left out, and the engine chooses them.
+
+    One exception: payloads are on disk unless `payload_on_disk` is False.
 
     Args:
         collection: Desired collection.
-        record: Rebuild record, if the collection is the target of a rebuild.
+        record: Record of the rebuild that the collection is the target of. None for any other collection.
     """
     marker = {METADATA_KEY: marker_to_json(collection.marker)} if collection.marker else {}
     recorded = {REBUILD_KEY: record_to_json(record)} if record else {}
@@ -126,10 +128,10 @@ def _vector_of(collection: Collection) -> Json:
 
 
 def placement_of(memory: str, *, is_tiered: bool) -> Json:
-    """Build the storage tier of the vectors.
+    """Build the part of a vector's PATCH that sets the storage tier.
 
     Args:
-        memory: Tier.
+        memory: Tier: Cached or Cold.
         is_tiered: True if the collection has `memory` set, which overrides the older field `on_disk`.
     """
     return {"memory": memory.lower()} if is_tiered else {"on_disk": memory == COLD}
@@ -184,7 +186,7 @@ def observed_from(info: Mapping[str, Any], *, physical: str, is_aliased: bool) -
 def _collection_from(info: Mapping[str, Any]) -> Collection:
     config, params = info["config"], info["config"]["params"]
     hnsw, optimizers, vectors = config["hnsw_config"], config["optimizer_config"], params.get("vectors") or {}
-    # The operator creates no named dense vectors, so a foreign collection has size 0.
+    # The operator creates no named dense vectors, so a collection that has some is foreign: report size 0.
     vector: Mapping[str, Any] = vectors if isinstance(vectors.get("size"), int) else {"size": 0, "distance": "Cosine"}
     marker = (config.get("metadata") or {}).get(METADATA_KEY)
     return Collection(
@@ -206,7 +208,7 @@ def _collection_from(info: Mapping[str, Any]) -> Collection:
 
 
 def memory_from(vector: Mapping[str, Any]) -> str:
-    """Return the storage tier of the vectors: from `memory`, or from `on_disk` if `memory` is not set."""
+    """Return the storage tier of the vectors, Cached or Cold: from `memory`, or from `on_disk` if that is not set."""
     if vector.get("memory") is not None:
         return CACHED if vector["memory"] == CACHED.lower() else COLD
     return COLD if vector.get("on_disk") else CACHED
@@ -219,14 +221,14 @@ def payload_on_disk(params: Mapping[str, Any]) -> bool:
 
 
 def limits_from(config: Mapping[str, Any] | None) -> tuple[tuple[str, Limit], ...]:
-    """Return the scalar limits of strict mode, sorted. Limits that are structures are left out of plans."""
+    """Return the limits of strict mode that are numbers or booleans, sorted by name. No plan changes the others."""
     return tuple(
         sorted((name, value) for name, value in (config or {}).items() if isinstance(value, bool | int | float))
     )
 
 
 def quantization_from(config: Mapping[str, Any] | None) -> Quantization | None:
-    """Parse the quantization, with the engine's defaults for missing values."""
+    """Parse the quantization, with the engine's defaults for missing values. None without a known quantization."""
     match config:
         case {"scalar": scalar}:
             return ScalarQuantization(scalar.get("quantile"), _is_in_ram(scalar))
@@ -253,7 +255,11 @@ def _without_none(**fields: Any) -> Json:
 
 
 def configuration_of(config: Mapping[str, Any]) -> Json:
-    """Build the body that creates a collection with the same settings."""
+    """Build the body that creates a collection with the same settings.
+
+    Args:
+        config: Section `config` of the server's description of a collection.
+    """
     body = dict(config["params"])
     body |= {name: config[name] for name in _SETTINGS if config.get(name) is not None}
     body["optimizers_config"] = config["optimizer_config"]
@@ -261,7 +267,11 @@ def configuration_of(config: Mapping[str, Any]) -> Json:
 
 
 def indexes_of(schema: Mapping[str, Any]) -> Json:
-    """Build the payload indexes for PUT: field -> schema."""
+    """Build the index schemas for PUT, by field.
+
+    Args:
+        schema: Section `payload_schema` of the server's description of a collection.
+    """
     return {field: _without_nulls(index.get("params") or {}) or index["data_type"] for field, index in schema.items()}
 
 

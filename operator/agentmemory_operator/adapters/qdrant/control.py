@@ -42,7 +42,7 @@ from agentmemory_operator.adapters.qdrant.response_limits import (
 from agentmemory_operator.errors import AgentMemoryError, NotFound, ResponseTimeout, StoreRejected, StoreUnavailable
 from agentmemory_operator.ports.base import Json
 
-# Maximum pause of a stream.
+# Maximum time between two chunks of a stream.
 MAX_STREAM_PAUSE_S = 60.0
 CHUNK_BYTES = 256 * 1024
 # A server reads and writes about 100 MB/s, so this is enough for 300 GB.
@@ -50,7 +50,7 @@ DEADLINE_S = 3600.0
 
 
 class ControlOptions(TypedDict, total=False):
-    """Options of `QdrantControl`."""
+    """Options of `QdrantControl`, which documents them."""
 
     api_key: str | None
     timeout_s: float
@@ -153,7 +153,7 @@ class QdrantControl(AsyncApiClient):
         return info
 
     async def metadata(self, name: str) -> Json | None:
-        """Return the metadata of a collection, or None if it does not exist."""
+        """Return the metadata of a collection, {} if it has none; None if the collection does not exist."""
         info = await self.describe(name)
         with map_parse_errors():
             return None if info is None else dict(info["config"].get("metadata") or {})
@@ -163,7 +163,11 @@ class QdrantControl(AsyncApiClient):
         await self.collections.update_collection(name, update_collection=models.UpdateCollection(metadata=changes))
 
     async def create_empty(self, name: str, metadata: Json, *, shards: int = 1, replicas: int | None = None) -> bool:
-        """Create a collection that contains only metadata; return False if it exists."""
+        """Create a collection that contains only metadata; return False if one of this name exists.
+
+        Args:
+            replicas: Replication factor; None uses the server's default.
+        """
         body = models.CreateCollection(
             vectors=models.VectorParams(size=1, distance=models.Distance.DOT),
             shard_number=shards,

@@ -1,8 +1,8 @@
-"""Counts and facets, exact also if the strict mode of a collection forbids them: then all matching points are listed.
+"""Exact counts and facets. If the strict mode of a collection forbids them, all matching points are listed instead.
 
-`search_allow_exact: false` rejects exact counts and facets like exact searches (400, "Exact search disabled!"; Qdrant
-1.18.3). Listing points is allowed, up to `max_query_limit` per page. The collection's configuration, not the text of
-the error, decides whether strict mode caused the rejection.
+With `search_allow_exact: false` the server rejects exact counts and facets in addition to exact searches (400, "Exact
+search disabled!"; Qdrant 1.18.3). Listing points is allowed, up to `max_query_limit` per page. The configuration of the
+collection, not the text of the error, decides whether strict mode caused the rejection.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from agentmemory_operator.errors import StoreRejected
 Call = Callable[[str, str, Any], Awaitable[Any]]
 """Makes a read call from method, path and body; returns `result` of its response."""
 
-# Points per page. A concurrent search waits for one page.
+# Points per page. Small, because a concurrent search has to wait for one page.
 PAGE_POINTS = 2_000
 
 
@@ -46,10 +46,10 @@ async def count_exactly(call: Call, collection: str, filter_: Mapping[str, Any] 
 
 
 async def estimate_count(call: Call, collection: str, filter_: Mapping[str, Any] | None) -> int:
-    """Return the server's estimate for a filter, at most the estimate for the filter's first condition.
+    """Return the smallest of the server's estimates for the filter, its first `must` condition, and all points.
 
     Qdrant multiplies the selectivities of conditions, and `is_empty` counts deleted points until they are removed. So
-    the estimate for several conditions can exceed the number of points many times (1.18.3: 1,517,322 of 5).
+    its estimate for several conditions can be far too high (1.18.3: 1,517,322 for a collection of 5 points).
 
     Args:
         call: Makes the calls.
@@ -89,7 +89,7 @@ async def facet_exactly(
                 counts.update(value for point in points for value in _values((point.get("payload") or {}).get(key)))
         return dict(sorted(counts.items(), key=lambda counted: (-counted[1], counted[0]))[:limit])
     with map_parse_errors():
-        # A value that only deleted points had is still listed, with 0 (1.18.3).
+        # A value that only deleted points had is still listed, with count 0 (Qdrant 1.18.3).
         return {hit["value"]: int(hit["count"]) for hit in result["hits"] if hit["count"]}
 
 
@@ -121,6 +121,6 @@ async def _list_points(
 
 
 def _values(payload_value: Any) -> Sequence[str]:
-    """Return the distinct keywords of a payload value, as a facet counts them."""
+    """Return the distinct keywords of a payload value: a facet counts a repeated one only once per point."""
     several = payload_value if isinstance(payload_value, list) else [payload_value]
     return tuple({value for value in several if isinstance(value, str)})

@@ -103,7 +103,7 @@ class QdrantNode:
         return self.qdrant.url + _file(physical, file)
 
     async def recover(self, physical: str, shard: int, location: str, *, sha256: str | None) -> None:
-        """Make the node fetch a shard snapshot, which replaces its replica."""
+        """Make the node fetch a shard snapshot, which replaces the node's replica. Raises as `recovery_errors`."""
         source = models.ShardSnapshotRecover(
             location=location, priority=PRIORITY, checksum=sha256, api_key=self.qdrant.api_key
         )
@@ -112,7 +112,7 @@ class QdrantNode:
             await recover(physical, shard, wait=True, shard_snapshot_recover=source)
 
     async def upload(self, physical: str, shard: int, content: AsyncIterator[bytes], *, sha256: str | None) -> None:
-        """Send the node a shard snapshot, which replaces its replica."""
+        """Send the node a shard snapshot, which replaces the node's replica. Raises as `recovery_errors`."""
         await upload_file(self.qdrant, _shard(physical, shard), content, sha256=sha256)
 
 
@@ -143,7 +143,10 @@ async def read_views(nodes: Iterable[QdrantNode], physical: str) -> list[tuple[Q
 async def wait_for_views(
     nodes: Iterable[QdrantNode], physical: str, *, within_s: float = MAX_AGREEMENT_S
 ) -> list[tuple[QdrantNode, NodeView]]:
-    """Poll until all reachable nodes have a collection, or none has; return their views.
+    """Poll until all reachable nodes have a collection, or none has it; return their views.
+
+    Args:
+        within_s: Seconds after which the last poll starts.
 
     Raises:
         NotFound: If no reachable node has the collection.
@@ -193,6 +196,7 @@ async def wait_for_metadata(
 
     Args:
         wanted: Expected value by key; None means that the key is absent.
+        within_s: Time limit in seconds.
 
     Raises:
         StoreUnavailable: If less than a majority has the metadata in time.
@@ -210,7 +214,7 @@ async def wait_for_metadata(
 
 
 def is_majority(count: int, total: int) -> bool:
-    """Return whether a number of nodes is a majority."""
+    """Return whether `count` nodes are more than half of `total`."""
     return count * 2 > total
 
 

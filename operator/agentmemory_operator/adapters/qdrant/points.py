@@ -169,7 +169,8 @@ class QdrantPoints:
         """Write points durably. `insert_only` and `update_filter` skip points without a report, so read back.
 
         Raises:
-            OutcomeUnknown: If some requests of a large upsert were written before one failed, or a response was lost.
+            OutcomeUnknown: If a response was lost, or some requests of a large upsert were written before another
+                failed with StoreUnavailable.
         """
         mode: Json = {"update_mode": "insert_only"} if insert_only else {}
         if update_filter is not None:
@@ -307,7 +308,7 @@ def _measured(meter: EngineMeter | None, method: str, path: str) -> AbstractCont
 
 
 def _operation_of(method: str, path: str) -> str:
-    # Leave out the collection's name: the rest of the path is one of the few calls above.
+    # Leave out the collection's name, so that the metric label has few values.
     operation = path.partition("?")[0].split("/", 3)[3:]
     return f"{method} {operation[0] if operation else 'collection'}"
 

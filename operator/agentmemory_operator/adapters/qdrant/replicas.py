@@ -16,7 +16,7 @@ NOT_SUPPORTED_STATUSES = (404, 405, 501)
 
 
 class QdrantReplicas:
-    """Replica calls of one server; in a cluster, of any node.
+    """Calls that read and move replicas. In a cluster, any node executes them.
 
     Args:
         qdrant: Client of the server.
@@ -28,7 +28,7 @@ class QdrantReplicas:
         self._can_move = True
 
     async def peers(self) -> tuple[int, ...] | None:
-        """Return the peer ids of the cluster, sorted; empty for a single server. None if the key may not read them."""
+        """Return the peer ids of the cluster, sorted; empty for a single server. None if the call is rejected."""
         try:
             status = await result_of(self._qdrant.cluster.cluster_status())
         except (NotFound, StoreRejected):
@@ -41,8 +41,8 @@ class QdrantReplicas:
     async def placement(self, physical: str) -> Placement | None:
         """Return the replicas of a collection. None if the server is no cluster, or does not report them.
 
-        A server that was no cluster at the last call of `peers` is not asked again; the probe of the connection calls
-        it.
+        If the last call of `peers` found no cluster, this method returns None without a call. The probe of the
+        connection calls `peers` again.
 
         Raises:
             NotFound: If there is no such collection.
@@ -60,7 +60,7 @@ class QdrantReplicas:
         """Start to copy a replica, by the server's configured method, or drop one.
 
         Returns:
-            False if the server lacks the API call.
+            False if the server lacks the API call now, or lacked it at an earlier call.
 
         Raises:
             NotFound: If there is no such collection.
@@ -70,7 +70,7 @@ class QdrantReplicas:
         except (NotFound, StoreRejected) as exc:
             if isinstance(exc, StoreRejected) and exc.status not in NOT_SUPPORTED_STATUSES:
                 raise
-            # Raises NotFound if it is the collection that is missing.
+            # Raises NotFound if not the API call but the collection is missing.
             await self._qdrant.cluster.collection_cluster_info(physical)
             self._can_move = False
         return self._can_move

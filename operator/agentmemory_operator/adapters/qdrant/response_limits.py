@@ -22,7 +22,7 @@ from agentmemory_operator.spec.printable import printable_start
 
 # Statuses of a server or proxy below 500 after which a retry may succeed.
 TRANSIENT_STATUSES = (408, 429)
-# Part of the engine's message on a full disk, from its own check or from the system. The status is a generic 500.
+# Part of the engine's message for a full disk, whether its own check or the system reports it. The status is only 500.
 NO_SPACE = "No space left on device"
 # Status of a server that does not implement the call.
 NOT_IMPLEMENTED = 501
@@ -82,7 +82,11 @@ def is_without_collection(status: int, words: str) -> bool:
 
 
 def error_message(status: int, words: str) -> str:
-    """Build the message for users of an error response."""
+    """Build the message that users see for an error response.
+
+    Args:
+        words: Qdrant's error text; '' leaves it out.
+    """
     if 300 <= status < 400:
         return f"Qdrant answered {status}, a redirect, which is not followed: use the URL of the server itself"
     return f"Qdrant answered {status}: {printable_start(words)}" if words else f"Qdrant answered {status}"
@@ -105,7 +109,7 @@ def error_from_response(answer: CallResponse, secret: str | None) -> AgentMemory
 
 @contextmanager
 def map_parse_errors() -> Iterator[None]:
-    """Convert errors of parsing a response into StoreUnavailable: a proxy's page, or a truncated response."""
+    """Convert errors of parsing a response, such as a proxy's page, into StoreUnavailable."""
     try:
         yield
     except (ValueError, KeyError, TypeError, AttributeError) as exc:

@@ -29,7 +29,7 @@ _MAX_LINE_CHARS, _MAX_TRIES = 256, 1_000
 
 
 class QdrantServer:
-    """Reads the properties of one server. Telemetry is read once per version of the server.
+    """Reads the properties of one server. Telemetry is cached until the version changes or a call fails.
 
     Args:
         qdrant: Client of the server.
@@ -58,7 +58,7 @@ class QdrantServer:
             if not _VERSION.fullmatch(version := result["version"]):
                 raise ValueError("no version")
         app = cached.get(version) or await self._app()
-        # Concurrent calls have their own `known`, so replace the dict instead of updating it.
+        # Replace the dict instead of updating it: concurrent calls use the old one as their `cached`.
         self._telemetry = {version: app}
         system = app.get("system") or {}
         with map_parse_errors():

@@ -32,12 +32,12 @@ def tar_header(name: str, size: int) -> bytes:
 
 
 def tar_padding(size: int) -> bytes:
-    """Return the padding after a file of a size."""
+    """Return the zero bytes that follow a file of this size, up to the next tar block."""
     return bytes(-size % _BLOCK)
 
 
 def render_manifest(manifest: Json) -> bytes:
-    """Render the first file of an archive, with header and padding."""
+    """Render the manifest as the first file of an archive, with tar header and padding."""
     content = orjson.dumps(manifest, option=orjson.OPT_SORT_KEYS)
     return tar_header(MANIFEST, len(content)) + content + tar_padding(len(content))
 
@@ -78,7 +78,7 @@ class ArchiveReader:
         """Open the next file, which must have this name and size. Read it to its end before the next call.
 
         Raises:
-            StoreRejected: If the next file is another one.
+            StoreRejected: If the next file has another name or size, or the archive is truncated.
         """
         entry = await self._read_header()
         if entry != (name, size):
@@ -86,12 +86,16 @@ class ArchiveReader:
         return self.file(size)
 
     async def end(self) -> None:
-        """Consume the rest of the stream."""
+        """Consume the rest of the stream, so that a digest of the stream covers the whole archive."""
         async for _ in self._content:
             pass
 
     async def file(self, size: int) -> AsyncIterator[bytes]:
-        """Yield the next `size` bytes, then skip their padding."""
+        """Yield the next `size` bytes, then skip their padding.
+
+        Raises:
+            StoreRejected: If the archive is truncated.
+        """
         remaining = size
         while remaining:
             if not self._buffer:

@@ -28,11 +28,11 @@ class ShardReplicas:
         self._deadline_s = deadline_s
 
     async def find_sources(self, physical: str) -> dict[int, QdrantNode]:
-        """Return a node with an active replica for each shard. Replicas that are still being created are awaited.
+        """Return a node with an active replica for each shard; wait 10 s at most for replicas that are being created.
 
         Raises:
-            NotFound: If no node has the collection.
-            StoreUnavailable: If a shard has no active replica on a reachable node.
+            NotFound: If no reachable node has the collection.
+            StoreUnavailable: If a shard has no active replica on a reachable node, or the nodes do not agree in time.
         """
         async for _ in poll_times(MAX_AGREEMENT_S):
             views = await wait_for_views(self._nodes, physical)
@@ -42,13 +42,13 @@ class ShardReplicas:
         return _sources(views, physical)
 
     async def read_nodes_by_peer(self) -> dict[int | None, QdrantNode]:
-        """Return the reachable nodes by peer id."""
+        """Return the reachable nodes by peer id. Nodes that fail to respond are left out."""
         peers = await asyncio.gather(*(node.read_peer_id() for node in self._nodes), return_exceptions=True)
         pairs = zip(self._nodes, peers, strict=True)
         return {number: node for node, number in pairs if not isinstance(number, BaseException)}
 
     async def find_holders(self, physical: str) -> dict[int, QdrantNode]:
-        """Return a reachable node with a replica for each shard."""
+        """Return a reachable node with a replica, in any state, for each shard. Raises as `wait_for_views`."""
         views = await wait_for_views(self._nodes, physical)
         return {shard: node for node, view in views for shard in view.local}
 
@@ -66,7 +66,7 @@ class ShardReplicas:
             await asyncio.sleep(MAX_POLL_PAUSE_S)
 
     async def describe_inactive(self, physical: str) -> str:
-        """Describe the replicas that are not active and the number of transfers; '' if all are active."""
+        """Describe the inactive replicas, and the number of shard transfers; '' if there are none of either."""
         try:
             views = await wait_for_views(self._nodes, physical)
         except NotFound:
@@ -100,8 +100,12 @@ def _sources(views: list[tuple[QdrantNode, NodeView]], physical: str) -> dict[in
 def require_node(places: Mapping[int | None, QdrantNode], peer: int | None) -> QdrantNode:
     """Return the node of a peer id.
 
+    Args:
+        places: Reachable nodes, from `ShardReplicas.read_nodes_by_peer`.
+        peer: Peer id; None for a single server.
+
     Raises:
-        StoreUnavailable: If it is unreachable, or the connection does not list it.
+        StoreUnavailable: If the node is unreachable, or the connection does not list it.
     """
     if node := places.get(peer):
         return node
@@ -111,7 +115,7 @@ def require_node(places: Mapping[int | None, QdrantNode], peer: int | None) -> Q
 
 
 def require_holder(holders: Mapping[int, QdrantNode], shard: int) -> QdrantNode:
-    """Return the node that has a replica of a shard.
+    """Return the node that has a replica of a shard, from the result of `ShardReplicas.find_holders`.
 
     Raises:
         StoreUnavailable: If no reachable node has one.

@@ -1,10 +1,10 @@
 """Records of shard snapshot sets, stored in the metadata of a collection that serves no other purpose.
 
-Qdrant knows only single files, each on its own node. The record is written before the first file is created, and marked
-as complete after the last one. After a crash it identifies the files to remove, and an incomplete set is never used.
+Qdrant has no sets, only single files, each on its own node. The record is written before the first file is created, and
+marked as complete after the last one. After a crash it identifies the files to remove. An incomplete set is never used.
 
-Nodes can have records of different age. So reads ask every node, require a majority, and take the most advanced record
-of each set. A write completes when a majority of nodes has it (docs/adr/0021).
+Nodes can have records of different age. So a read queries every node, requires a majority, and takes the most advanced
+record of each set. A write completes when a majority of nodes has the record (docs/adr/0021).
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,8 @@ class ShardSet:
         configuration: Body of a PUT that creates the same collection.
         indexes: Payload indexes: field -> schema for PUT.
         sources: Shard number (a string, as in JSON) -> peer id of the node that creates its file.
-        known: Shard number -> files of that node before the set was created; empty once it is complete.
+        known: Shard number -> names of the shard's snapshot files that its node had before the set was created. Empty
+            once the set is complete.
         files: Files created so far.
         sha256: Digest of the archive, hex; None until the set is complete.
     """
@@ -53,12 +54,12 @@ class ShardSet:
 
     @property
     def is_complete(self) -> bool:
-        """True if every shard's file was created."""
+        """True if the file of every shard was created, and read once for `sha256`."""
         return self.sha256 is not None
 
     @property
     def manifest(self) -> Json:
-        """Manifest of the archive."""
+        """Manifest of the set's archive: format, configuration, indexes, and size and SHA-256 of each shard's file."""
         shards = [{"shard": file.shard, "size": file.size, "sha256": file.sha256} for file in self.files]
         return {"format": FORMAT, "configuration": self.configuration, "indexes": self.indexes, "shards": shards}
 
@@ -107,17 +108,21 @@ class ShardSets:
         return sorted(latest.values(), key=lambda each: (each.created_ms, each.name))
 
     async def find(self, physical: str, name: str) -> ShardSet | None:
-        """Return a complete set by name, or None."""
+        """Return a complete set by name, or None. Raises as `list_sets`."""
         return next((each for each in await self.list_sets(physical) if each.name == name and each.is_complete), None)
 
     async def write(self, record: ShardSet) -> None:
-        """Create or replace the record of a set."""
+        """Create or replace the record of a set, and wait until a majority of nodes has it.
+
+        Raises:
+            StoreUnavailable: If no majority has the record in time. It may have been written.
+        """
         # Convert tuples to lists, as they are when read back.
         document = orjson.loads(orjson.dumps(asdict(record)))
         await self._change({_key(record.physical, record.name): document})
 
     async def delete(self, physical: str, name: str) -> None:
-        """Delete the record of a set."""
+        """Delete the record of a set. Waits and raises as `write`."""
         await self._change({_key(physical, name): None})
 
     async def _change(self, changes: Json) -> None:

@@ -78,7 +78,7 @@ class QdrantShardSnapshots:
         self._replicas = ShardReplicas(self._nodes, deadline_s=self._deadline_s)
 
     def watch_calls(self, watch: CallHooks) -> None:
-        """Run each call inside the hooks of a watch."""
+        """Run each later call inside the hooks of `watch`."""
         for qdrant in self._clients():
             qdrant.watch = watch
 
@@ -110,8 +110,8 @@ class QdrantShardSnapshots:
     async def files(self, physical: str) -> list[SnapshotFile]:
         """Return the complete sets whose files all exist, oldest first; empty if the collection is deleted.
 
-        Each node lists its own files. If a node does not have the collection yet, or is still creating its replica, its
-        files are not reported as missing: the call waits, then raises.
+        Each node lists its own files. If a node does not have the collection yet, or is still creating its replica, the
+        call waits, then raises: its files are not missing.
 
         Raises:
             StoreUnavailable: If no majority of the nodes is reachable, a node with files is unreachable, or the nodes
@@ -142,7 +142,11 @@ class QdrantShardSnapshots:
         yield self._archive(await self._find_set(physical, name))
 
     async def recover(self, physical: str, location: str, *, sha256: str | None) -> None:
-        """Make the nodes fetch the files of a set and recover them. `location` must come from `own_location`."""
+        """Make the nodes fetch the files of a set and recover them.
+
+        Raises:
+            StoreRejected: If `location` is not from `own_location`, or the set is missing, changed or incompatible.
+        """
         if not location.startswith(SCHEME):
             raise StoreRejected(
                 400, f"{location} is a snapshot of a single server: a cluster needs a snapshot of its shards"
@@ -165,7 +169,8 @@ class QdrantShardSnapshots:
     async def upload(self, physical: str, content: AsyncIterator[bytes], *, sha256: str | None) -> None:
         """Send the shard snapshots of an archive to the nodes, which recover them.
 
-        The checksum of the archive is compared after the last shard. If it differs, a new collection is deleted again.
+        The checksum of the archive is compared after the last shard. If it differs, a new collection is deleted again;
+        an existing one keeps the recovered points.
         """
         digest = hashlib.sha256()
         reader = ArchiveReader(_hashed(content, digest.update))
@@ -185,12 +190,12 @@ class QdrantShardSnapshots:
             await self._replicas.wait_until_active(physical)
 
     async def delete_file(self, physical: str, name: str) -> None:
-        """Delete the files of a set, then its record; an absent set is no error."""
+        """Delete the files of a complete set, then its record; an absent set is no error."""
         if record := await self._sets.find(physical, name):
             await self._remove(record)
 
     async def own_location(self, physical: str, name: str) -> str:
-        """Return the location of a set. Only this store can resolve it."""
+        """Return the location of a set. Only `recover` of a store for the same cluster can resolve it."""
         return f"{SCHEME}{physical}/{name}"
 
     async def collections(self) -> list[str]:
@@ -305,7 +310,7 @@ class QdrantShardSnapshots:
 
     @asynccontextmanager
     async def _prepare(self, physical: str, configuration: Json, indexes: Json) -> AsyncIterator[None]:
-        """Create the collection, or check that an existing one fits. Delete a new one if the work in the context fails.
+        """Create the collection, or check that an existing one fits. Delete a new one if the body of the context fails.
 
         An existing collection that is marked as unfinished is deleted first: its replicas may never become active.
         """
@@ -335,7 +340,7 @@ class QdrantShardSnapshots:
                 raise StoreRejected(400, f"the snapshot is incompatible: {message}")
 
     async def _make(self, physical: str, configuration: Json, indexes: Json) -> None:
-        # A unique value tells nodes that have this collection from nodes that still have the previous one.
+        # A unique value distinguishes nodes that have this collection from nodes that still have the previous one.
         marker = {UNFINISHED_KEY: uuid.uuid4().hex}
         metadata = configuration.get("metadata", {}) | marker
         body = serialise_raw(configuration | {"metadata": metadata})

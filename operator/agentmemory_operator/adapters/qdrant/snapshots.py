@@ -49,7 +49,7 @@ class QdrantSnapshots:
         self.qdrant = QdrantControl(url, **options)
 
     def watch_calls(self, watch: CallHooks) -> None:
-        """Run each call inside the hooks of a watch."""
+        """Run each later call inside the hooks of `watch`."""
         self.qdrant.watch = watch
 
     async def close(self) -> None:
@@ -57,7 +57,11 @@ class QdrantSnapshots:
         await self.qdrant.close()
 
     async def create(self, physical: str) -> SnapshotFile:
-        """Create a snapshot and wait until it is complete."""
+        """Create a snapshot and wait until it is complete.
+
+        Raises:
+            SpecInvalid: If the server is a cluster of several nodes.
+        """
         await self._check_single_node()
         result = await result_of(self.qdrant.snapshots.create_snapshot(physical, wait=True))
         with map_parse_errors():

@@ -82,7 +82,10 @@ class S3Objects:
     async def abort_uploads(
         self, prefix: str, *, older_than_ms: int, matches: Callable[[str], bool] = accept_any_key
     ) -> int:
-        """Abort multipart uploads that are still incomplete after a time; return their number."""
+        """Abort the incomplete multipart uploads of a minimum age; return their number.
+
+        Ages are computed with the clock of the storage.
+        """
         try:
             candidates = [upload async for upload in self._unfinished(prefix, older_than_ms)]
         except StorageRejected as exc:
@@ -122,7 +125,7 @@ class S3Objects:
                 raise StorageUnavailable(f"bucket {self._bucket.name!r}: a truncated list has no continuation token")
 
     async def _chunks_of(self, response: aiohttp.ClientResponse, *, skipped: int) -> AsyncIterator[bytes]:
-        """Yield the body without its first bytes, which a storage without support for ranges sends again."""
+        """Yield the body without its first `skipped` bytes, which a storage without support for ranges sends too."""
         try:
             async for chunk in response.content.iter_chunked(CHUNK_BYTES):
                 rest = chunk[skipped:]

@@ -31,7 +31,7 @@ from agentmemory_operator.ports.objects import AccessKey, Bucket
 MAX_ATTEMPTS = 4
 FIRST_DELAY_S, MAX_DELAY_S = 0.2, 5.0
 CONNECT_TIMEOUT_S = 10.0
-# Maximum pause of a response; streams have no total timeout.
+# Maximum time between two chunks of a response; streams have no total timeout.
 READ_TIMEOUT_S = 60.0
 # Timeout for one part or one response: enough for a part of 8 MiB at 28 KiB/s.
 CALL_TIMEOUT_S = 300.0
@@ -49,7 +49,7 @@ class S3Request:
 
     Attributes:
         key: Full key including the prefix, not encoded; empty for the bucket itself.
-        sha256: Digest of the body, if the caller has it.
+        sha256: Digest of the body. Empty: the digest is computed for the signature.
         is_fenced: True if `before_write` can stop the call. False for the cleanup of our own uploads.
     """
 
@@ -94,12 +94,13 @@ class S3Calls:
         await self._session.close()
 
     async def call(self, request: S3Request) -> S3Response:
-        """Send a call, with retries after transient failures; return its response.
+        """Send a call, with up to 3 retries after transient failures; return its response.
 
         Raises:
             StorageUnavailable: If all attempts failed.
             StorageRejected: If the storage rejects the call.
             NotFound: If the object does not exist.
+            SpecInvalid: If the egress policy forbids the host.
         """
         return await _retry(lambda: self._call_once(request))
 
@@ -200,7 +201,7 @@ async def _retry(attempt: Callable[[], Awaitable[T]]) -> T:
 
 
 async def sha256_of(content: bytes) -> bytes:
-    """Return the digest of some MiB, computed in a thread to keep the event loop free."""
+    """Return the SHA-256 digest of bytes, computed in a thread to keep the event loop free."""
     return await asyncio.to_thread(lambda: hashlib.sha256(content).digest())
 
 
@@ -225,8 +226,8 @@ def _identity(access_key: AccessKey | None) -> Any:
 
 @functools.cache
 def _own_identity() -> Any:
-    """Build the provider of the process's identity: environment, profile, web identity, or machine.
+    """Build the provider of the process's credentials: from environment, profile, web identity, or machine.
 
-    It renews itself.
+    The provider renews them itself.
     """
     return auth.AwsCredentialsProvider.new_default_chain()

@@ -9,10 +9,10 @@ from agentmemory_operator.errors import AgentMemoryError, NotFound, StorageRejec
 from agentmemory_operator.ports.objects import Bucket
 from agentmemory_operator.spec.printable import printable_start
 
-# Exceptions of the parser for bytes that are no XML; the last two for an unknown encoding.
+# Exceptions that the parser raises for bytes that are no XML. It raises the last two for an unknown encoding.
 _NO_XML = (ElementTree.ParseError, ValueError, LookupError)
 _CODE, _REGION = re.compile(r"[A-Za-z0-9.]{1,64}"), re.compile(r"[a-z0-9-]{1,64}")
-# Transient error codes, whatever the status; also for content that was damaged in transit.
+# Error codes that are transient whatever the status. The digest and checksum codes mean damage in transit.
 _TRANSIENT = frozenset(
     {
         *("SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable", "OperationAborted", "IncompleteBody"),
@@ -64,10 +64,10 @@ def storage_error(
 
 
 def read_xml(body: bytes) -> ElementTree.Element:
-    """Parse a response; return the root element.
+    """Parse the body of a response; return the root element.
 
     Raises:
-        StorageUnavailable: If it is no XML.
+        StorageUnavailable: If the body is no XML.
     """
     try:
         return ElementTree.fromstring(body)

@@ -62,15 +62,16 @@ class Upload:
         """Store the content.
 
         Raises:
-            ChecksumMismatch: If it differs from `sha256` or `size` of the metadata; nothing was stored.
-            ValueError: If it needs more than one part and the metadata has no `sha256`.
+            ChecksumMismatch: If the content differs from `sha256` or `size` of the metadata; nothing was stored.
+            ValueError: If the content needs more than one part and the metadata has no `sha256`.
+            StorageUnavailable, StorageRejected: If a call failed; the upload was aborted.
         """
         try:
             min_part_bytes = -(-int(self._metadata.get("size", 0)) // MAX_PARTS)
             async for part, is_last in split_parts(content, part_bytes=max(PART_BYTES, min_part_bytes)):
                 await self._add_part(part, is_last=is_last)
         except BaseException:
-            # BaseException: also when the process is being stopped. Parts cost money until they are removed.
+            # Not only Exception: the process may be stopping, and parts cost money until they are removed.
             await self._abort()
             raise
 
@@ -168,7 +169,7 @@ async def abort_upload(calls: S3Calls, key: str, number: str, *, is_fenced: bool
 
 
 async def split_parts(content: AsyncIterator[bytes], *, part_bytes: int) -> AsyncIterator[tuple[bytes, bool]]:
-    """Yield the content in parts of this size, each with True if it is the last one, which may be smaller."""
+    """Yield (part, is_last) for parts of `part_bytes`; the last part may be smaller, and is empty without content."""
     buffer = bytearray()
     async for chunk in content:
         buffer += chunk
