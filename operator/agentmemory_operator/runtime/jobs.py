@@ -58,7 +58,7 @@ async def run_steps(
 
 @dataclass(slots=True)
 class Job:
-    """One object of a kind that is processed once.
+    """A MemorySnapshot or MemoryRestore object, which is processed once.
 
     Attributes:
         status: Last known status: from the table, or as written by this job since.
