@@ -332,7 +332,7 @@ class Parameters(BaseModel):
 
 
 class UserParameters(Parameters):
-    """Query parameters of requests about one memory."""
+    """Query parameters of requests about the memories of one user."""
 
     user_id: UserId = Field(description="User who owns the memory.")
 

@@ -23,9 +23,9 @@ class Guard(Protocol):
     """Authenticates the Authorization header of requests under `/v1` and `/mcp`.
 
     Attributes:
-        open_address: Kind of the listen address if no token is required, else None. Then
-            `runtime.rules.web_origin` must reject requests of foreign web pages, whose browser can reach the API. With
-            a token that is unnecessary: pages do not have it, and browsers do not add it.
+        open_address: Kind of the listen address if no token is required; None if one is. If it is set,
+            `runtime.rules.web_origin` must reject requests of foreign web pages, because a browser can reach the API.
+            With a token that is unnecessary: pages do not have it, and browsers do not add it.
     """
 
     open_address: Address | None
@@ -72,7 +72,7 @@ class TokenGuard:
         self._token = token.encode()
 
     def authenticate_cached(self, authorization: bytes) -> Caller | None:
-        """Return the anonymous caller if the token is correct."""
+        """Return the anonymous caller if the token is correct; raise Unauthenticated otherwise."""
         if not hmac.compare_digest(_bearer_token(authorization), self._token):
             raise Unauthenticated("the token is not valid")
         return UNBOUNDED_CALLER
@@ -91,7 +91,7 @@ class IdentityGuard:
         self._callers = callers
 
     def authenticate_cached(self, authorization: bytes) -> Caller | None:
-        """Return the ServiceAccount of a token that was reviewed recently."""
+        """Return the ServiceAccount of a token if it was reviewed recently, else None."""
         return self._callers.find_cached(_ascii_token(authorization))
 
     async def authenticate(self, authorization: bytes) -> Caller:

@@ -127,8 +127,8 @@ def count_parts(document: bytes) -> Generator[None, None, int]:
     """Count the strings (including keys), lists and objects of a document; may return an upper bound instead.
 
     Raises:
-        TooMuch: If there are too many, or they are nested too deeply.
-        NoJson: If brackets or quotes do not match.
+        LimitExceeded: If there are too many, or they are nested too deeply.
+        MalformedJson: If brackets or quotes do not match.
     """
     if (few := parts_if_small(document)) is not None:
         return few
@@ -152,8 +152,8 @@ def split_list(document: bytes, name: str, *, max_items: int) -> Generator[None,
     The document is valid JSON if the rest and every item are.
 
     Raises:
-        TooMuch: If there are too many items, too many parts in total, or too much besides the list.
-        NoJson: If brackets or quotes do not match.
+        LimitExceeded: If there are too many items, too many parts in total, or too much besides the list.
+        MalformedJson: If brackets or quotes do not match.
     """
     cutter = _Splitter(document, name, max_items)
     for number, (start, end) in enumerate(_tokens(document)):

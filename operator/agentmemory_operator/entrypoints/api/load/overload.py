@@ -50,7 +50,10 @@ class AdmissionControl(RequestTotals):
             self.unauthenticated -= 1
 
     def admit(self, key: Hashable) -> RequestSlot:
-        """Return the hold of a new request. Its context must be left for the resources to be released.
+        """Return the slot of a new request. Use it as a context manager, which releases its resources.
+
+        Args:
+            key: Key of the caller's share; see `caller_key`.
 
         Raises:
             ProblemRaised: If the caller has exceeded its rate.
