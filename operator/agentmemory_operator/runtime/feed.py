@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class PassRequests(Protocol):
-    """Accepts requests for passes."""
+    """Receives the requests for passes; `work_queue.Queues` implements it."""
 
     def request(self, key: Key) -> None:
         """Request a pass over the object of a key."""

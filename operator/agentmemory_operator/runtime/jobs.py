@@ -72,7 +72,7 @@ class Job:
 
     @property
     def now(self) -> str:
-        """Current time in the format of statuses."""
+        """Current UTC time, RFC 3339 in whole seconds, as in statuses."""
         return self.book.statuses.now
 
     @property
@@ -85,7 +85,7 @@ class Job:
         return (self.book.clock.now_ms() - parse_time(time)) / 1000 if time else 0.0
 
     async def write(self, status: Json) -> None:
-        """Replace the status if it differs."""
+        """Replace the status of the object if it differs from the last known one."""
         if status != self.status:
             await self.book.statuses.write(self.document, self.metadata, status)
             self.status = status

@@ -72,7 +72,7 @@ class _EngineCall:
 
 
 class ModelMeter:
-    """Counts calls of language models and their results."""
+    """Counts distilled conversations, memories and tokens of language models, and long version chains."""
 
     def __init__(self) -> None:
         self._distillations = Counter(

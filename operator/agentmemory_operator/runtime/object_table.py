@@ -37,7 +37,7 @@ MAX_PARSED_MEMORIES = 1024
 
 @dataclass(frozen=True, slots=True, order=True)
 class Key:
-    """Identifies one object."""
+    """Kind, namespace and name of an object."""
 
     kind: str
     namespace: str
@@ -361,7 +361,7 @@ class Statuses:
 
     @property
     def now(self) -> str:
-        """Current time in the format of statuses."""
+        """Current UTC time, RFC 3339 in whole seconds, as in statuses."""
         return render_second(self.clock.now_ms() / 1000)
 
     async def write(self, document: Json, metadata: Metadata, status: Json) -> bool:

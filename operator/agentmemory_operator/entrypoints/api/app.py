@@ -249,7 +249,7 @@ def _add_metrics(app: FastAPI, metrics: Sequence[Collector]) -> None:
 
 
 def build_gauges(pressure: AdmissionControl, sources: SourceState) -> list[Collector]:
-    """Return gauges that are evaluated at each scrape."""
+    """Return gauges of the requests in progress and of the age of the settings, which are read at each scrape."""
     return [
         LiveGauge(
             "agentmemory_api_requests_in_flight", "Requests in progress.", (), lambda: {(): float(pressure.requests)}

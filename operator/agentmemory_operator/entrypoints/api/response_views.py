@@ -47,7 +47,7 @@ _PUT_MESSAGES: Mapping[Outcome, str] = {
 
 MAX_FIELD_NAME_CHARS = 64
 _KNOWN = tuple(MemoryOut.model_fields)
-# Computed, not stored.
+# `priority` is computed, not stored.
 _MEMORY = tuple(name for name in _KNOWN if name != "priority")
 _HINTS = get_type_hints(MemoryOut, include_extras=True)
 _TIMES = tuple(name for name in _MEMORY if Time in (_HINTS[name], *get_args(_HINTS[name])))

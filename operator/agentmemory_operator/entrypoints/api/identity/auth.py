@@ -49,17 +49,17 @@ class Guard(Protocol):
 
 
 class OpenGuard:
-    """Accepts every request without a token."""
+    """Accepts every request; no token is required."""
 
     def __init__(self, open_address: Address = "loopback") -> None:
         self.open_address: Address | None = open_address
 
     def authenticate_cached(self, authorization: bytes) -> Caller | None:
-        """Return the anonymous caller."""
+        """Return the anonymous caller, with every verb on every agent."""
         return UNBOUNDED_CALLER
 
     async def authenticate(self, authorization: bytes) -> Caller:
-        """Return the anonymous caller."""
+        """Return the anonymous caller, with every verb on every agent."""
         return UNBOUNDED_CALLER
 
 
@@ -78,7 +78,7 @@ class TokenGuard:
         return UNBOUNDED_CALLER
 
     async def authenticate(self, authorization: bytes) -> Caller:
-        """Return the anonymous caller if the token is correct."""
+        """Return the anonymous caller if the token is correct; raise Unauthenticated otherwise."""
         return self.authenticate_cached(authorization) or UNBOUNDED_CALLER
 
 
@@ -95,7 +95,7 @@ class IdentityGuard:
         return self._callers.find_cached(_ascii_token(authorization))
 
     async def authenticate(self, authorization: bytes) -> Caller:
-        """Return the ServiceAccount of the token."""
+        """Return the ServiceAccount of the token, by a token review if it is not cached."""
         return await self._callers.identify(_ascii_token(authorization))
 
 
@@ -172,7 +172,7 @@ def build_guard(settings: Settings, host: str, *, callers: CallerCache | None = 
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach the address."""
+    """Return whether only this machine can reach the address: a loopback IP address, or `localhost`."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:

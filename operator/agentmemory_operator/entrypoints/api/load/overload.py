@@ -26,7 +26,11 @@ from agentmemory_operator.spec.caller_rights import Caller
 
 
 class AdmissionControl(RequestTotals):
-    """Admits requests within the limits, and rejects the others."""
+    """Admits requests within the limits and rejects all further ones.
+
+    Attributes:
+        unauthenticated: Number of unauthenticated requests in progress.
+    """
 
     def __init__(self, limits: Limits) -> None:
         super().__init__(limits)

@@ -48,7 +48,7 @@ _USER = {
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
-    """A request to the API."""
+    """A request to the API, with a percent-encoded path and query string."""
 
     method: str
     path: str
