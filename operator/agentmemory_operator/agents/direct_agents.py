@@ -1,4 +1,4 @@
-"""Open an agent over a collection by its own name instead of the alias: one that was replaced or is not live yet."""
+"""Open an agent over a replaced, restored or not yet live collection, by the collection's own name, not the alias."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

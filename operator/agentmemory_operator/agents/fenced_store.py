@@ -101,7 +101,7 @@ class FencedStore(ForwardingPoints):
 
         Raises:
             CollectionMoved: If the collection was replaced and this store has written nothing.
-            StoreUnavailable: If Qdrant is unavailable, or a move is still final after the wait. Nothing was written.
+            StoreUnavailable: If Qdrant is unavailable, or a move stays final during the wait; this call wrote nothing.
             StoreRejected: If Qdrant rejected the write.
             OutcomeUnknown: If this write, or an earlier one of this store, may have taken effect: read before retrying.
             NotImplementedError: If the store has no rule for the method.
