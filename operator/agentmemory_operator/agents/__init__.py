@@ -9,8 +9,8 @@ One use of an agent:
    The docstring of `errors.py: OutcomeUnknown` lists the other causes.
 
 A move of the alias (`collections/announce.py`; for a rebuild `rebuilds/move.py`) notifies no API process. `fence.py`
-has the protocol: the operator announces the move in the metadata, waits, holds new writes, and moves; an API process
-trusts what it read there for a lease that is shorter than the wait. Neither side uses a watch or a wall clock.
+has the protocol: the operator announces the move in the metadata, waits, pauses new writes, and moves the alias. An API
+process relies on its last read of the metadata for a lease, shorter than the wait. Neither uses a watch or wall clock.
 
 Invariants: every acknowledged write is in the collection behind the alias after a rebuild. A result comes from the
 collection whose model made the query's vector. Authorisation is decided before anything is read

@@ -1,4 +1,4 @@
-"""Caches the results of token reviews: a review for each request would cost more than its search.
+"""Cache the results of token reviews: a review for each request would cost more than a search.
 
 The caches are bounded and store hashes of tokens, not tokens. Rejected tokens have a cache of their own, so that
 guessing tokens evicts no valid ones.
@@ -18,8 +18,8 @@ from agentmemory_operator.ports.access import TokenReviews
 from agentmemory_operator.ports.base import Clock
 from agentmemory_operator.spec.caller_rights import Caller, TokenReviewResult
 
-# Seconds for which results are cached. A token stays valid this long after it is revoked, or its ServiceAccount or pod
-# is deleted.
+# Seconds for which results are cached. A revoked token, or one of a deleted ServiceAccount or pod, is still accepted
+# for up to ACCEPTED_TTL_S.
 ACCEPTED_TTL_S = 30.0
 REJECTED_TTL_S = 10.0
 # Seconds before expiry from which a use renews the result in the background. Renewals have their own semaphore: known
@@ -80,7 +80,7 @@ class CallerCache:
         return _caller(reviewed)
 
     def _is_due(self, digest: Digest) -> bool:
-        """Return whether an accepted token should be reviewed again. One that itself expires then need not be."""
+        """Return whether a cached acceptance should be renewed. False if the token itself expires at the same time."""
         until_s, reviewed = self._known.get(digest, (math.inf, None))
         return until_s - self._now_s() <= RENEW_BEFORE_S and (reviewed is None or until_s != reviewed.expires_at_s)
 

@@ -17,7 +17,7 @@ MIN_ORDINARY_LENGTH, MAX_ORDINARY_LENGTH = 0.01, 100.0
 
 
 def check_vector(vector: Vector, *, size: int) -> list[FieldError]:
-    """Return the errors of a caller's vector: wrong size, or numbers that the engine cannot store. Empty if valid."""
+    """Return the errors of a caller's vector: wrong size, or a fault from `vector_fault`. Empty if valid."""
     if len(vector) != size:
         return [FieldError("vector", f"has {len(vector)} dimensions, but the agent's vectors have {size}")]
     fault = vector_fault(vector)
@@ -25,7 +25,7 @@ def check_vector(vector: Vector, *, size: int) -> list[FieldError]:
 
 
 def vector_fault(vector: Vector) -> str:
-    """Return why the engine cannot store or compare a vector; empty if it can."""
+    """Return why the engine cannot store or compare a vector: beyond float32, not finite, or zero. Empty if it can."""
     if _has_ordinary_length(vector):
         return ""
     largest = max(map(abs, vector))
@@ -104,7 +104,10 @@ def check_deletable(agent: Agent, row: Mapping[str, Any], *, is_admin: bool) -> 
 
 
 def check_query(agent: Agent, *, text: str | None, vector: Sequence[float] | None) -> list[FieldError]:
-    """Return the errors of a search that has neither a query nor a vector, or both where only one is allowed."""
+    """Return the errors of a search's query and vector: exactly one is required. Empty if valid.
+
+    An agent without an embedder requires the vector. If it has keyword vectors, it also accepts both.
+    """
     if text is not None and vector is not None and agent.takes_vectors and agent.keyword:
         return []
     if (text is None) == (vector is None):

@@ -39,12 +39,11 @@ class CollectionFacts:
         distance: Cosine, Dot or Euclid.
         origin: Slug of the agent that the memories were first stored for, if they were cloned from another agent.
         vectors: Names of all its vectors; the default vector is "".
-        epoch: Distinguishes the collection from every other target of the alias, before or after, and its owner from
-            earlier ones.
+        epoch: Text that differs for every target of the alias, and for every owner of the collection.
         epoch_number: Number of the epoch; it increases with every change of the alias's target.
         allows_exact: True if its strict mode permits exact searches and counts.
-        contents_number: Number of the last change that did not copy all data. Results read under another number are
-            invalid.
+        contents_number: Number of the last change of the alias's target that did not copy all data. Results that were
+            read under another number are invalid.
         phase: Phase of an announced move of the alias. None if none is announced.
         copies_writes: True if the move copies everything that is written before it.
         next_embedding: Embedding after the move. None if it does not change.
@@ -70,7 +69,7 @@ class CollectionFacts:
 
     @property
     def keeps_contents(self) -> bool:
-        """True if the contents cannot change before another read detects it."""
+        """True if no move is announced, or the announced one copies all data: the contents then stay the same."""
         return self.phase is None or self.copies_writes
 
 
@@ -79,7 +78,9 @@ async def read_facts(store: PointStore, settings: AgentSettings, cluster_id: Clu
 
     Raises:
         TransientError: If the cluster ID is unknown; nothing was read.
-        CollectionUnavailable: If the collection does not exist yet, or has another owner.
+        StoreUnavailable: If Qdrant is unavailable.
+        StoreRejected: If Qdrant rejected the read.
+        CollectionUnavailable: If the collection does not exist, has another owner, or its marker has no embedding.
         AgentClosed: If a snapshot is being restored into it.
     """
     ours = await cluster_id(), settings.namespace, settings.name

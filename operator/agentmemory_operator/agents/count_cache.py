@@ -1,7 +1,7 @@
 """Cached numbers of memories behind a user's filter, so that most searches need no count in Qdrant.
 
-A count that is in use is renewed in the background before it expires, so that no search waits for it. Memories that
-this process stores are added to the cached counts: a search right after a store need not count either.
+A search that uses a count older than `RENEW_AFTER_S` renews it in the background and does not wait. Memories that this
+process stores are added to the cached counts: a search right after a store need not count either.
 """
 
 import asyncio
@@ -88,11 +88,14 @@ class CountCache:
         task.add_done_callback(lambda _: self._renewing.pop(key))
 
     def write_marker(self, user_id: str) -> object:
-        """Return a token that changes once this process writes memories of the user or shared scope."""
+        """Return an object that another one replaces once this process writes memories of the user or shared scope.
+
+        Callers compare it by identity.
+        """
         return self._marks.setdefault(user_id, object())
 
     def add_stored(self, user_id: str, number: int, *, since_s: float) -> None:
-        """Add stored memories to the user's whole counts, and discard the other counts.
+        """Add stored memories to the user's counts with `is_whole`, and discard the user's other counts.
 
         A count that may already include some of them is discarded as well. So a count is never lower than the number of
         memories that this process has written. Writes to a shared scope discard the counts of all users.

@@ -1,4 +1,4 @@
-"""Agents over a collection by its own name instead of the alias: one that was replaced, restored or is not live yet."""
+"""Open an agent over a replaced, restored or not yet live collection, by the collection's own name, not the alias."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +16,7 @@ async def open_by_name(store: PointStore, settings: AgentSettings, physical: str
 
     Raises:
         NotFound: If the collection does not exist.
+        StoreUnavailable: If Qdrant is unavailable.
     """
     config = (await store.describe(physical))["config"]
     marker = (config.get("metadata") or {}).get(METADATA_KEY) or {}

@@ -1,7 +1,7 @@
 """The live table of agents, fed by a source (a watch on objects or a folder of manifests).
 
-The ranking comes from the object and takes effect at once. The embedding comes from the collection's metadata: while a
-Rebuild of the object is withheld, query vectors still match the stored ones.
+The ranking comes from the object and takes effect at once. The embedding comes from the collection's metadata, so query
+vectors match the stored ones even if the object requests another embedding and the rebuild is not done yet.
 """
 
 import asyncio
@@ -43,9 +43,9 @@ StoreFactory = Callable[[AgentSettings], Awaitable[PointStore]]
 
 HasSealed = Callable[[], Awaitable[bool]]
 ZoneKeysFactory = Callable[[AgentSettings, str, HasSealed], ZoneKeys | None]
-"""Returns the keys of an agent's zones.
+"""Returns the keys of an agent's privacy zones. None if this process may not read keys.
 
-Arguments: its settings, the scope of its ids, whether it has sealed memories."""
+Arguments: its settings, its `Agent.id_slug`, and a function that reads whether it has sealed memories."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +65,10 @@ class Agent:
         vectors: Names of all vectors of the collection, configured or not; the default vector is "".
         allows_exact: True if the collection's strict mode permits exact searches and counts.
         epoch: Epoch of the collection.
-        write_s: Seconds after its start in which a write may take effect and be acknowledged.
+        write_s: Maximum seconds from the start of an acknowledged write until its effect.
         entity_lists: Word lists for finding names in memories. None if the object has no entities.
-        zone_keys: Keys of sealed memories. None if the object allows no zones, or if this process may not read keys.
+        zone_keys: Keys of sealed memories, even if the object allows zones no longer. None if this process may not read
+            keys.
     """
 
     settings: AgentSettings
@@ -93,7 +94,7 @@ class Agent:
     def id_slug(self) -> str:
         """Slug from which ids are derived, together with user and key.
 
-        A clone keeps that of its origin, and so finds the ids.
+        An agent with cloned memories uses the slug of their origin, from which their ids were derived.
         """
         return self.origin or self.settings.slug
 
@@ -237,7 +238,7 @@ class AgentDirectory:
         entry.decide()
 
     def remove(self, slug: str, uid: str) -> None:
-        """Remove an object; the next oldest object with the slug gets it."""
+        """Remove an object; the slug passes to the next oldest object that claims it. An unknown uid is no error."""
         entry = self._entries.get(slug)
         if entry is None or entry.claims.pop(uid, None) is None:
             return
@@ -266,10 +267,10 @@ class AgentDirectory:
 
         Raises:
             NotFound: If no object has the slug.
-            TransientError: If the collection does not exist yet, a snapshot is being restored into it, or Qdrant is
-                unavailable.
+            TransientError: If the collection does not exist yet, has another owner, or is being restored. Also if the
+                connection or the cluster ID is unavailable.
             EmbedderUnavailable: If the embedder cannot be created now; retry.
-            SpecInvalid: If the embedder cannot be created until the object is changed.
+            SpecInvalid: If the embedder cannot be created until the object or its Secret is changed.
         """
         entry = self._entry(slug)
         if self.claims.is_complete and entry.namespace is None:

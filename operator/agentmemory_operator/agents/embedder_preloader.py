@@ -1,7 +1,7 @@
-"""Preloads the embedder of the collection that an alias is about to point to, before searches need it.
+"""Preload the embedder of the collection that an alias is about to point to, before searches need it.
 
-Loading a local model takes seconds, and a missing key of a provider is logged before the move. The embedder is used
-once, so that it is fully loaded.
+Loading a local model takes seconds. A missing API key of a provider is logged before the move. The embedder embeds one
+text, because some models load only then.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from agentmemory_operator.spec.effective.settings import AgentSettings
 log = logging.getLogger(__name__)
 
 EmbedderFactory = Callable[[EmbeddingSource, AgentSettings], Awaitable[Embedder]]
-"""Creates the embedder of a source."""
+"""Creates the embedder of a source. `AgentDirectory.open` documents its errors."""
 
 
 _Target = tuple[EmbeddingSource, EmbeddingSettings, tuple[str, str]]
@@ -39,13 +39,13 @@ class EmbedderPreloader:
         self._task: asyncio.Task[Embedder | None] | None = None
 
     def prepare(self, source: EmbeddingSource, settings: AgentSettings) -> None:
-        """Start to create the embedder in the background, unless this was started already."""
+        """Start to create the embedder in the background, unless the last call was for the same embedder."""
         if self._target != (target := _target_of(source, settings)):
             self._target = target
             self._task = asyncio.create_task(self._prepare(source, settings))
 
     async def take(self, source: EmbeddingSource, settings: AgentSettings) -> Embedder | None:
-        """Wait for the prepared embedder and return it. None if another one was prepared, or if creating it failed."""
+        """Wait for the prepared embedder and return it. None if none was prepared for this source, or it failed."""
         if self._task is None or self._target != _target_of(source, settings):
             return None
         task, self._target, self._task = self._task, None, None

@@ -1,4 +1,4 @@
-"""Applies events of a source (a watch or a folder) to the retrieval API's directory of agents."""
+"""Apply events of a source (a watch or a folder) to the retrieval API's directory of agents."""
 
 import logging
 from collections.abc import Callable
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class ApiFeed:
-    """Keeps the directory of agents in line with the objects.
+    """Updates the directory of agents with each event of an object.
 
     An object that becomes invalid keeps its last valid settings. Only its subjects (`spec.access`) are still read from
     the invalid document, so that a revocation takes effect.
@@ -48,7 +48,7 @@ class ApiFeed:
             self._serve(event, key, self._table.get(key) or document)
 
     def apply_claims(self, claims: ClaimSet) -> None:
-        """Replace the claims of slugs. A set with unread parts is ignored, and the last complete one stays in force."""
+        """Replace the claims of slugs. An incomplete set is ignored, and the last complete one stays in use."""
         if claims.is_complete:
             self._directory.claims = claims
 

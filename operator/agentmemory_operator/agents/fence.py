@@ -54,7 +54,7 @@ class FenceTiming:
 
     @property
     def max_wait_s(self) -> float:
-        """Seconds that a write may take in addition to its call to the server."""
+        """Seconds that a write may wait before its call to the server: `hold_s`, and 1 s to read the metadata."""
         return self.hold_s + 1.0
 
 
@@ -67,6 +67,7 @@ class Fence:
     Args:
         slug: Slug of the agent, for error messages.
         read: Reads the collection's metadata; see `collection_facts.read_facts`.
+        times: Durations of the leases and waits, and their clock.
 
     Attributes:
         facts: Result of the last successful read. None before the first, and after a read that revoked the leases.
@@ -86,7 +87,7 @@ class Fence:
         self._last_result: CollectionFacts | AgentMemoryError
 
     def has_space_lease(self, space: Space) -> bool:
-        """Return whether a call that has just completed used `space`, and did so before any move was final."""
+        """Return whether the lease proves that a call which has just completed used `space` before a move was final."""
         if self.timing.now_s() > self._space_lease_until_s or self.facts is None:
             return False
         return self.facts.space == space
@@ -97,10 +98,14 @@ class Fence:
             self._start_read()
 
     async def has_contents(self, contents: int) -> bool:
-        """Return whether a call that has just completed read `contents` from the agent's own collection.
+        """Return whether a call that has just completed read the expected contents. Read the metadata if needed.
+
+        Args:
+            contents: Expected `CollectionFacts.contents_number`.
 
         Raises:
             TransientError: If the collection is deleted, closed, owned by another object, or cannot be read now.
+            StoreRejected: If Qdrant rejected the read.
         """
         if not self._has_contents_lease(contents):
             # A background read that is already in flight may renew the contents lease. If it does not, a new read
@@ -119,6 +124,7 @@ class Fence:
 
         Raises:
             TransientError: If the collection is deleted, closed, owned by another object, or cannot be read now.
+            StoreRejected: If Qdrant rejected the read.
         """
         number = self._started + 1
         while self._finished < number:

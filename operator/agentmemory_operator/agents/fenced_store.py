@@ -11,7 +11,7 @@ of the collection's metadata, whose result decides:
 | another collection with other contents (restored) | CollectionMoved | CollectionMoved | OutcomeUnknown |
 
 A *search* depends on vectors: a query, or a scroll that returns vectors. After the first write through the store, every
-rejection is OutcomeUnknown instead: that a memory is missing in other contents does not prove a conflict.
+rejection is OutcomeUnknown instead: a memory that the new contents lack does not prove that another writer won.
 
 Before a write is sent, the store checks the lease too. While a move is final, the write waits. If the collection was
 replaced, nothing is written. A store raises `CollectionMoved` only before its first write, so the caller can open the
@@ -47,6 +47,8 @@ class FencedStore(ForwardingPoints):
     """Implements ports.PointStore for one use of an agent.
 
     Args:
+        store: Store of the agent's connection.
+        fence: Fence of the agent, which its uses share.
         facts: Facts for which the agent was opened.
         clock: Source of the time at which a write is sent.
         write_s: Seconds that a write may take, including its wait for a move.
@@ -75,7 +77,8 @@ class FencedStore(ForwardingPoints):
             CollectionMoved: If the collection was replaced and this store has written nothing.
             OutcomeUnknown: If it was replaced, or cannot be read, after this store has written.
             TransientError: If it cannot be read, and this store has written nothing.
-            NotImplementedError: If the method is not covered.
+            StoreRejected: If Qdrant rejected the call.
+            NotImplementedError: If the store has no rule for the method.
         """
         match call.name:
             case "describe":
@@ -92,14 +95,16 @@ class FencedStore(ForwardingPoints):
     async def write(self, call: PointCall[None]) -> None:
         """Write if the collection is still the one that was opened, and verify it again afterwards.
 
-        Every written point gets the time at which the write is sent as `updatedAt`, not the time at which it was
-        prepared: a rebuild finds it by that (`rebuilds/catch_up.py`). A write that exceeds `write_s` is not
-        acknowledged: readers of the change log may have passed its time.
+        An `updatedAt` in the written payload is raised to the time at which the write is sent: a rebuild finds changed
+        points by it (`rebuilds/catch_up.py`). A write that exceeds `write_s` is not acknowledged: readers of the change
+        log may have passed its time.
 
         Raises:
-            CollectionMoved: If the collection was replaced and nothing was written.
-            StoreUnavailable: If a move was still final after the wait; this call wrote nothing.
-            OutcomeUnknown: If the write may have taken effect: read before retrying.
+            CollectionMoved: If the collection was replaced and this store has written nothing.
+            StoreUnavailable: If Qdrant is unavailable, or a move stays final during the wait; this call wrote nothing.
+            StoreRejected: If Qdrant rejected the write.
+            OutcomeUnknown: If this write, or an earlier one of this store, may have taken effect: read before retrying.
+            NotImplementedError: If the store has no rule for the method.
         """
         if call.name not in COVERED_WRITES:
             raise call.not_covered_error(self)
@@ -123,7 +128,7 @@ class FencedStore(ForwardingPoints):
             await self._confirm(call)
 
     async def _look_up(self, look: PointCall[T]) -> T:
-        """Return the result of a lookup if it has the expected contents, from whichever collection."""
+        """Return the result of a lookup if it has the agent's contents, even if it comes from a copied collection."""
         found = await look.make(self._store)
         with self._unknown_after_write():
             is_meant = await self._fence.has_contents(self._contents)
@@ -149,7 +154,7 @@ class FencedStore(ForwardingPoints):
 
         Raises:
             CollectionMoved: If the collection was replaced.
-            StoreUnavailable: If the move is still final after `Times.hold_s`.
+            StoreUnavailable: If the move is still final after `FenceTiming.hold_s`.
         """
         facts = await self._wait_until_not_final(await self._fence.read())
         if self._is_held(facts):
@@ -183,7 +188,7 @@ class FencedStore(ForwardingPoints):
         return facts.space == self._space and facts.phase is Phase.FINAL
 
     async def _wait_until_not_final(self, facts: CollectionFacts) -> CollectionFacts:
-        """Poll the metadata until the move is no longer final, at most `Times.hold_s`; return the last result."""
+        """Poll the metadata until the move is no longer final, at most `FenceTiming.hold_s`; return the last result."""
         times = self._fence.timing
         until_s = times.now_s() + times.hold_s
         while self._is_held(facts) and times.now_s() < until_s:
@@ -192,7 +197,7 @@ class FencedStore(ForwardingPoints):
         return facts
 
     async def _are_copied(self, collection: str, points: Sequence[Json]) -> bool:
-        """Return whether all points appear behind the alias with at least their `rev`, within `Times.hold_s`."""
+        """Return whether all points appear behind the alias with at least their `rev`, within `FenceTiming.hold_s`."""
         times, required_revs = self._fence.timing, {point["id"]: point["payload"].get("rev", 0) for point in points}
         until_s = times.now_s() + times.hold_s
         while True:
@@ -205,7 +210,7 @@ class FencedStore(ForwardingPoints):
             await asyncio.sleep(times.poll_s)
 
     async def _check_for_move(self, error: StoreRejected) -> None:
-        """Raise CollectionMoved if a rejection is explained by a replaced collection or a changed strict mode."""
+        """Raise a better error if a closed or replaced collection, or a changed strict mode, explains a rejection."""
         try:
             facts = await self._fence.read()
         except AgentClosed as closed:
@@ -278,7 +283,7 @@ def _is_all_or_nothing(write: PointCall[None]) -> bool:
 
 
 def _points_with_rev(write: PointCall[None]) -> Sequence[Json] | None:
-    """Return the points whose `rev` shows whether a write was copied, or None if the write has no such points."""
+    """Return the points whose `rev` shows if a write was copied. None if the write has none, or also other changes."""
     if write.name == "upsert":
         points: Sequence[Json] = write.request
         return points
@@ -289,7 +294,11 @@ def _points_with_rev(write: PointCall[None]) -> Sequence[Json] | None:
 
 
 async def retry_if_moved(operation: Callable[[], Awaitable[T]]) -> T:
-    """Run an operation that opens an agent; run it again if the collection was replaced before any write."""
+    """Run an operation that opens an agent; run it once more if the collection was replaced before any write.
+
+    Raises:
+        CollectionMoved: If the collection was replaced during the second run too. Nothing was written.
+    """
     try:
         return await operation()
     except CollectionMoved:

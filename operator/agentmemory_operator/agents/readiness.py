@@ -1,4 +1,4 @@
-"""Readiness of an API process: are the objects loaded, how current are they, and does any Qdrant server respond?"""
+"""Readiness of an API process: whether the objects are loaded, their age, and whether any Qdrant server responds."""
 
 import asyncio
 import logging
@@ -67,7 +67,7 @@ class Readiness:
         self._failures[source] = why
 
     async def check_start(self, patience_s: float = START_TIMEOUT_S) -> None:
-        """Wait until all sources are read and the cluster ID is known. Then block forever.
+        """Wait until all sources are read and the cluster ID is known. Then block until cancelled.
 
         Raises:
             AgentMemoryError: If that takes longer than `patience_s`. The message has the cause if it is known.
@@ -85,7 +85,7 @@ class Readiness:
         self._heard_s[source] = self._now_s()
 
     def age_s(self) -> float:
-        """Return the seconds since the most silent source last sent something; 0 if none has to, such as a folder."""
+        """Return the seconds since the most silent source last sent something; 0 if none has, as with a folder."""
         now_s = self._now_s()
         return max((now_s - heard_s for heard_s in self._heard_s.values()), default=0.0)
 
@@ -106,7 +106,7 @@ class Readiness:
         return None if self._is_identified() else UNIDENTIFIED
 
     async def run(self) -> None:
-        """Probe every Qdrant server in use every PROBE_S seconds, until cancelled."""
+        """Probe every Qdrant server in use each `PROBE_PERIOD_S`, once all sources are read, until cancelled."""
         await self._all_synced.wait()
         while True:
             await self.probe()

@@ -1,6 +1,6 @@
 """User tokens: signed tokens that let their bearer act for one user, within the rights of the subject that issued them.
 
-Tokens are not stored, so every replica can verify them with the shared key. The rights of a bearer are computed for
+Tokens are not stored: every replica verifies them with the shared signing key. The rights of a bearer are computed for
 each request from the issuing subject's present rights (`spec/caller_rights.py: verbs_of`): removing the subject revokes
 its tokens.
 """
@@ -52,7 +52,7 @@ class UserTokens:
     async def mint(
         self, caller: Caller, settings: AgentSettings, *, user_id: str, verbs: Iterable[Verb], ttl_s: int
     ) -> MintedToken:
-        """Issue a token for one user of an agent. The route has checked that the caller has all of these rights.
+        """Issue a token for one user of an agent. The route must have checked that the caller has all of the verbs.
 
         Args:
             ttl_s: Seconds until the token expires.
@@ -67,7 +67,9 @@ class UserTokens:
         return MintedToken(token, (now_s + ttl_s) * 1000)
 
     def find_cached(self, token: str) -> Caller | None:
-        """Return the caller that a token was issued to act for, without I/O. None if the cached key is old or another.
+        """Return the caller of a token if the cached signing key can verify it, without I/O.
+
+        None if no key is cached, it is older than `KEY_TTL_S`, or the token names another key.
 
         Raises:
             Unauthenticated: If the token is invalid, expired, or issued without an identity that is now required.

@@ -1,4 +1,4 @@
-"""Learn the id of the cluster that this process serves; retry until it is known, then keep it.
+"""Read the id of the cluster that this process serves; retry until it is known, then cache it.
 
 Ownership markers of collections contain the id of their cluster. Until the id is known here, no collection can be
 matched to this cluster, and none is served. Statuses are never used as a source of the id.
@@ -19,7 +19,7 @@ class ClusterIdentity:
     """Caches the id of the cluster.
 
     Args:
-        ask: Reads the id. The message of its error names the remedy.
+        ask: Reads the id; an empty one counts as unknown. The message of its error names the remedy.
     """
 
     def __init__(self, ask: Callable[[], Awaitable[str]]) -> None:
@@ -33,7 +33,7 @@ class ClusterIdentity:
         return self._known is not None
 
     async def cluster_id(self) -> str:
-        """Return the id if `run` has learned it; never read it here.
+        """Return the id that `run` has read; no I/O.
 
         Raises:
             TransientError: If the id is not known yet.

@@ -1,4 +1,4 @@
-"""Queue with fair shares: each tenant has a share of the slots, and each lane (server) of a tenant a share of that.
+"""Queue with fair shares: each tenant (namespace) has a share of the slots, and each lane (server) a share of that.
 
 Admission rule: a tenant can start another key only while fewer of its own keys run than slots are free. A single tenant
 gets at most half of the slots. Each further tenant still finds free slots, and many tenants get equal shares. The
@@ -20,7 +20,7 @@ class LinePlace(NamedTuple):
     """Place of a key in the queue.
 
     Attributes:
-        tenant: Owner of the key, which the shares are counted for.
+        tenant: Owner of the key, such as a namespace. Each owner has a share of the slots.
         lane: Resource that can delay the key, such as a server.
     """
 
@@ -95,7 +95,7 @@ class FairQueue(Generic[K]):
     def take(self) -> tuple[K, LinePlace] | None:
         """Remove and return the next key with its place, or None if no waiting key may start.
 
-        Call `release` when it is done.
+        Call `release` with the place when the work on the key is done.
         """
         found = self._next_tenant()
         if found is None:

@@ -1,4 +1,4 @@
-"""Feed the events of a source into the object table, and request the passes that follow from them.
+"""Feed the events of a source into the object table, and request passes over the objects that they affect.
 
 A source (Kubernetes or a folder) delivers (ADDED | MODIFIED | DELETED, object). After a gap it delivers the whole list.
 """
@@ -22,10 +22,10 @@ log = logging.getLogger(__name__)
 
 
 class PassRequests(Protocol):
-    """Accepts requests for passes."""
+    """Receives the requests for passes; `work_queue.Queues` implements it."""
 
     def request(self, key: Key) -> None:
-        """Request a pass."""
+        """Request a pass over the object of a key."""
         ...
 
     def forget(self, key: Key) -> None:
@@ -38,8 +38,8 @@ class OperatorFeed:
 
     Args:
         forget_connection: Called with the key of each deleted object, to drop a cached connection.
-        on_job_event: Called with the AgentMemory of each event about a snapshot or restore, and with each deleted
-            AgentMemory.
+        on_job_event: Called with the key of the AgentMemory for each event about a snapshot or restore, and with the
+            key of each deleted AgentMemory.
         on_deleted: Called with each deleted object.
     """
 
@@ -59,7 +59,11 @@ class OperatorFeed:
         self._gone = on_deleted
 
     def take(self, event: str, document: Json) -> None:
-        """Process one event."""
+        """Process one event: update the table, and request passes over the object and those that depend on it.
+
+        Args:
+            event: Type of the event. "DELETED" removes the object, every other type adds or updates it.
+        """
         key = key_of(document)
         self._take(event, key, document)
         memory = target_memory_key(document) or (key if event == "DELETED" and key.kind == AGENT_MEMORY else None)

@@ -58,7 +58,7 @@ async def run_steps(
 
 @dataclass(slots=True)
 class Job:
-    """One object of a kind that is processed once.
+    """A MemorySnapshot or MemoryRestore object, which is processed once.
 
     Attributes:
         status: Last known status: from the table, or as written by this job since.
@@ -72,7 +72,7 @@ class Job:
 
     @property
     def now(self) -> str:
-        """Current time in the format of statuses."""
+        """Current UTC time, RFC 3339 in whole seconds, as in statuses."""
         return self.book.statuses.now
 
     @property
@@ -85,13 +85,13 @@ class Job:
         return (self.book.clock.now_ms() - parse_time(time)) / 1000 if time else 0.0
 
     async def write(self, status: Json) -> None:
-        """Replace the status if it differs."""
+        """Replace the status of the object if it differs from the last known one."""
         if status != self.status:
             await self.book.statuses.write(self.document, self.metadata, status)
             self.status = status
 
     async def post_event(self, kind: str, reason: str, message: str) -> None:
-        """Post an event about the object."""
+        """Post an event about the object; it is dropped if Kubernetes rejects it. `kind` is Normal or Warning."""
         await self.book.cluster.post_event(self.key.kind, self.metadata, Event(kind, reason, message))
 
     @property
@@ -100,7 +100,7 @@ class Job:
         return self.book.finalizer in self.metadata.finalizers
 
     async def set_finalizer(self, *, is_wanted: bool = True) -> None:
-        """Add our finalizer, or remove it if `is_current` is False.
+        """Add our finalizer, or remove it if `is_wanted` is False.
 
         Raises:
             TransientError: If the object has changed since it was read. Retry in the next pass.
@@ -112,7 +112,7 @@ class Job:
         await self.book.cluster.write_finalizers(self.key.kind, self.metadata, finalizers)
 
     async def remove_finalizer(self) -> None:
-        """Remove our finalizer, so that the object can be deleted at any time."""
+        """Remove our finalizer, which allows Kubernetes to delete the object. Raises as `set_finalizer`."""
         await self.set_finalizer(is_wanted=False)
 
     async def release(
@@ -126,13 +126,13 @@ class Job:
 
         Args:
             remove: Does the cleanup.
-            max_delay_s: Seconds for which an unavailable server can delay the deletion. After that the finalizer is
-                removed without a cleanup.
+            max_delay_s: Seconds for which a TransientError of `remove` can delay the deletion. After that, as after any
+                other error, the finalizer is removed although the cleanup failed.
             describe_leftovers: Returns reason and message of a warning event, from the error that left something
                 behind.
 
         Raises:
-            TransientError: If the cleanup failed and the deletion can still wait.
+            TransientError: If the cleanup failed and the deletion can still wait, or the object has changed.
             LeadershipLost: If this process may no longer write; the finalizer stays.
         """
         if not self.has_finalizer:
@@ -218,7 +218,7 @@ class RunSchedule:
         return own if uid == memory.metadata.uid and own["time"] >= in_status.get("time", "") else in_status
 
     def record_result(self, key: Key, memory: AgentMemory, result: Json) -> None:
-        """Keep the result of a run in memory until the status has it."""
+        """Keep the result of a run in memory: a pass writes it into the status later. See `last_result`."""
         self._results[key] = (memory.metadata.uid, result)
 
     def plan(self, key: Key, due_ms: int) -> None:

@@ -138,6 +138,8 @@ class Leadership:
     async def confirm(self) -> None:
         """Raise unless the stored lease names this process. Retry until it can be read, or until the deadline.
 
+        If it names another process, or is absent, this process stops writing permanently (`give_up`).
+
         Raises:
             LeadershipLost: If another process has the lease, or it could not be read before the deadline.
         """
@@ -155,9 +157,12 @@ class Leadership:
             return
 
     def give_up(self, doubt: str) -> NoReturn:
-        """Stop writing permanently: observed state contradicts the belief that this process leads.
+        """Stop writing permanently, because an observed state contradicts the leadership of this process.
 
         Calls in progress are aborted.
+
+        Args:
+            doubt: The observation, for the error message.
 
         Raises:
             LeadershipLost: Always, with `doubt` as its message.

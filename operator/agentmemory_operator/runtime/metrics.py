@@ -178,7 +178,7 @@ class OperatorMeter:
             span.note("agentmemory.reason", reason)
 
     def metrics(self, queue: WorkQueue[Key]) -> list[Collector]:
-        """Return all metrics of the operator."""
+        """Return the metrics of passes, and the gauges of all objects and of the length of `queue`."""
         return [
             self._durations,
             self._passes,

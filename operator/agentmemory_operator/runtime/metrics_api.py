@@ -66,13 +66,13 @@ class _EngineCall:
         return self._span.headers
 
     def record_status(self, status: int) -> None:
-        """Record the status of the response."""
+        """Record the HTTP status of the response. A call without one counts as unreachable."""
         self._outcome = f"{status // 100}xx"
         self._span.note("http.response.status_code", status)
 
 
 class ModelMeter:
-    """Counts calls of language models and their results."""
+    """Counts distilled conversations, memories and tokens of language models, and long version chains."""
 
     def __init__(self) -> None:
         self._distillations = Counter(
@@ -95,11 +95,11 @@ class ModelMeter:
         )
 
     def count_distillation(self, outcome: str) -> None:
-        """Count one conversation to distil, by outcome."""
+        """Count one attempt to distil a conversation. `distillation/run_queue.py` defines the outcomes."""
         self._distillations.labels(outcome).inc()
 
     def count_memories(self, fate: str, number: int) -> None:
-        """Count memories that a model created, by fate."""
+        """Count memories that a model extracted. The fate is stored, unsourced, malformed or proposed."""
         if number:
             self._made.labels(fate).inc(number)
 
@@ -129,9 +129,10 @@ def _durations(name: str, subject: str, labels: tuple[str, ...]) -> Histogram:
 
 
 class ApiMeter:
-    """Counts, measures and traces.
+    """Metrics and traces of the requests to one API process, and of its calls to Qdrant, embedders and rerankers.
 
     Args:
+        tracer: Exports the traces; `NO_TRACES` exports none.
         now_s: Monotonic clock.
     """
 
@@ -169,7 +170,11 @@ class ApiMeter:
 
     @contextmanager
     def measure_request(self, method: str, headers: Mapping[str, str]) -> Iterator[ServedRequest]:
-        """Measure one request. The server fills in the yielded object."""
+        """Measure one request. The server fills in the yielded object.
+
+        Args:
+            headers: Trace headers of the request: traceparent and tracestate.
+        """
         started_s, served, method = self._now_s(), ServedRequest(), method if method in METHODS else OTHER
         with self._tracer.span(method, kind="server", parent=headers) as span:
             try:
@@ -201,7 +206,7 @@ class ApiMeter:
 
     @contextmanager
     def measure_embedding(self, provider: str, texts: int) -> Iterator[None]:
-        """Measure one call of an embedder."""
+        """Measure one call of an embedder for a number of texts."""
         started_s, outcome = self._now_s(), "failed"
         with self._tracer.span("embed") as span:
             span.note("agentmemory.embedding.provider", provider)
@@ -214,7 +219,7 @@ class ApiMeter:
 
     @contextmanager
     def measure_reranking(self, texts: int) -> Iterator[None]:
-        """Measure one call of a cross-encoder on search results."""
+        """Measure one call of a cross-encoder for a number of search results."""
         started_s, outcome = self._now_s(), "failed"
         with self._tracer.span("rerank") as span:
             span.note("agentmemory.rerank.texts", texts)
@@ -225,7 +230,7 @@ class ApiMeter:
                 self._rerankings.labels(outcome).observe(self._now_s() - started_s)
 
     def engine(self, operation: str) -> _EngineCall:
-        """Measure one call to Qdrant."""
+        """Return a context manager that measures one call to Qdrant. Call its `record_status` with the response."""
         return _EngineCall(operation, self._calls, self._tracer.span(f"qdrant {operation}", kind="client"), self._now_s)
 
     def count_retry(self, operation: str) -> None:

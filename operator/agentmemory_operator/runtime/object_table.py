@@ -37,7 +37,7 @@ MAX_PARSED_MEMORIES = 1024
 
 @dataclass(frozen=True, slots=True, order=True)
 class Key:
-    """Identifies one object."""
+    """Kind, namespace and name of an object."""
 
     kind: str
     namespace: str
@@ -147,7 +147,8 @@ class ObjectTable:
         if not is_late:
             self._written.pop(key, None)
         if stored_status is not None and (is_late or stored_status == document.get("status")):
-            # The source echoes the status of a pass, or is older. Keep our copy: in Python, True == 1.
+            # The source echoes the status of a pass, or is older. Keep our copy, which has been checked: a status of
+            # other types may be equal to it, because True == 1.
             document = document | {"status": stored_status}
         else:
             document = with_readable_status(document)
@@ -250,9 +251,9 @@ class ObjectTable:
     def find_owner(self, slug: str) -> Key | None:
         """Return the AgentMemory that owns a slug, or None.
 
-        Candidates are the claimants in the namespace that the slug's claim names, or all claimants if there is no
-        claim. The oldest by creation time wins. Creation times are whole seconds; among equal ones, an object with a
-        collection comes first, then the smaller uid.
+        Candidates are the claimants in the namespace that the slug's claim names. Without a claim, or while the claims
+        are incomplete, they are all claimants. The oldest by creation time wins. Creation times are whole seconds;
+        among equal ones, an object with a collection comes first, then the smaller uid.
         """
         namespace, claimants = self.claims.namespace_of(slug), self._claimants.get(slug, ())
         permitted = (key for key in claimants if namespace in (None, key.namespace))
@@ -360,7 +361,7 @@ class Statuses:
 
     @property
     def now(self) -> str:
-        """Current time in the format of statuses."""
+        """Current UTC time, RFC 3339 in whole seconds, as in statuses."""
         return render_second(self.clock.now_ms() / 1000)
 
     async def write(self, document: Json, metadata: Metadata, status: Json) -> bool:

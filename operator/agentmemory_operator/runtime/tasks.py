@@ -31,7 +31,10 @@ async def cancel(*tasks: asyncio.Task[Any]) -> None:
 
 
 async def gather_bounded(runs: Iterable[Coroutine[Any, Any, T]], *, concurrency: int) -> list[T]:
-    """Run coroutines with limited concurrency; return their results in order. A single one runs without a task."""
+    """Run coroutines with limited concurrency; return their results in order.
+
+    The first exception is raised at once; the other coroutines continue. A single one runs without a task.
+    """
     if len(runs := list(runs)) == 1:
         return [await runs[0]]
     gate = asyncio.Semaphore(concurrency)
@@ -55,10 +58,10 @@ async def update(
 
     Args:
         read: Reads the current value.
-        write: Writes a new value that follows from the one that was read. Returns None if another writer was faster,
-            which repeats both.
+        write: Writes a new value that follows from the one that was read. Returns None if another writer was faster;
+            then `read` and `write` are called again.
         busy: Raised if other writers were faster `max_attempts` times.
-        wait_s: Upper bound of the random wait after the first failed attempt; it doubles with each.
+        wait_s: Upper bound of the random wait after the first failed attempt; it doubles with each attempt.
     """
     for attempt in range(max_attempts):
         if (result := await write(await read())) is not None:

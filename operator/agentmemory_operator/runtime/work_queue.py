@@ -95,7 +95,7 @@ class WorkQueue(Generic[K]):
         return asyncio.get_running_loop().time() - self._last_progress_s
 
     def request(self, key: K, *, after_s: float = 0.0) -> None:
-        """Request a pass, now or after a delay. Of two pending requests for a key, the earlier one wins."""
+        """Request a pass, now or after a delay. Of two pending requests for a key, the one that is due first wins."""
         if after_s > 0:
             self._schedule(key, after_s)
         elif key in self._running:
@@ -252,6 +252,7 @@ async def gather_by_key(
     """Call `ask` for each key concurrently; return the results by key.
 
     Args:
+        place_of: Returns tenant and lane of a key, as for `WorkQueue`.
         share: Maximum number of concurrent calls for one tenant; twice as many for all together.
 
     Raises:

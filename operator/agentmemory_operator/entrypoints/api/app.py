@@ -118,7 +118,7 @@ def create_app(
     Args:
         user_tokens: Accepted in addition to the credentials that the guard accepts.
         sources: State of the source of objects.
-        limits: Limits on concurrent requests and their memory.
+        limits: Limits on concurrent requests and their memory. None uses the defaults of `Limits`.
     """
     pressure, user_guard = AdmissionControl(limits or Limits()), UserTokenGuard(guard, user_tokens)
     app = _bare_app(
@@ -249,7 +249,7 @@ def _add_metrics(app: FastAPI, metrics: Sequence[Collector]) -> None:
 
 
 def build_gauges(pressure: AdmissionControl, sources: SourceState) -> list[Collector]:
-    """Return gauges that are evaluated at each scrape."""
+    """Return gauges of the requests in progress and of the age of the settings, which are read at each scrape."""
     return [
         LiveGauge(
             "agentmemory_api_requests_in_flight", "Requests in progress.", (), lambda: {(): float(pressure.requests)}
@@ -313,7 +313,7 @@ def _add_error_handlers(app: FastAPI) -> None:
 
 
 def _other_path(app: FastAPI, path: str) -> str:
-    """Return the path that an unknown path was probably meant to be."""
+    """Return a text with the path that an unknown path was probably meant to be."""
     templates = [route.path_format for route in app.routes if isinstance(route, Route) and route.path != ROOT]
     return f"the nearest path is {nearest_path(path, templates)}"
 

@@ -80,7 +80,10 @@ Model = TypeVar("Model", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class ParsedBody:
-    """A parsed body, and the locations of values that JSON or UTF-8 cannot represent."""
+    """A parsed body, and location and message of each value that cannot be stored.
+
+    Such values are numbers that are not finite, integers beyond 64 bits, and texts with lone surrogates.
+    """
 
     value: Any
     faults: tuple[tuple[Location, str], ...] = ()
@@ -133,7 +136,7 @@ async def reserve_parsed_body(request: Request, body: bytes) -> None:
 
     Raises:
         RequestInvalid: If the body has too many parts or is nested too deeply.
-        ProblemRaised: If the process has no capacity now.
+        ProblemRaised: If brackets or quotes of the body do not match, or the process has no capacity now.
     """
     parts = parts_if_small(body)
     if parts is None:
@@ -146,6 +149,9 @@ async def reserve_parsed_body(request: Request, body: bytes) -> None:
 
 def reserve_parts(request: Request, parts: int) -> None:
     """Reserve memory for the parts of a request's body. Later calls for the same request do nothing.
+
+    Args:
+        parts: Number of strings, lists and objects in the body.
 
     Raises:
         ProblemRaised: If the process has no capacity now.
@@ -171,7 +177,8 @@ def parse_json(body: bytes) -> ParsedBody:
     """Parse a body.
 
     Raises:
-        ProblemRaised: If it is not JSON, even with the three exceptions above, or an object has a key twice.
+        ProblemRaised: If it is not JSON, or an object has a key twice. The values that the module's docstring names are
+            no error here: the result lists them as faults.
     """
     try:
         value = orjson.loads(body)
@@ -196,13 +203,13 @@ def parse_json(body: bytes) -> ParsedBody:
 
 
 def check_keys(body: bytes, value: Any) -> None:
-    """Raise if an object in the body has a key twice.
+    """Raise if an object in the body has a key twice: parsers differ in which of the values they keep.
 
     Args:
-        value: The body as parsed by orjson.
+        value: The parsed body.
 
     Raises:
-        ProblemRaised: If it has. Parsers differ in which of the values they keep.
+        ProblemRaised: If an object has a key twice.
     """
     try:
         check_unique_keys(body, value)
@@ -218,7 +225,7 @@ def validate_body(model: type[Model], document: ParsedBody) -> Model:
     """Validate a parsed body.
 
     Raises:
-        RequestInvalid: Names each invalid field.
+        RequestInvalid: If the body has faults or invalid fields. The error lists them.
     """
     if document.faults:
         raise RequestInvalid(field_errors_of_faults(document.faults))
@@ -237,8 +244,9 @@ async def read_model(
         choose: Selects the model by the parsed body, for routes with several models.
 
     Raises:
+        ProblemRaised: As `read_body` and `parse_json`.
         Forbidden: If the body names a user, scope or author that the caller may not act for.
-        RequestInvalid: Names each invalid field.
+        RequestInvalid: If fields are invalid, or the body has too many parts. The error lists them.
     """
     body = await read_body(request, max_bytes=MAX_BODY_BYTES)
     await reserve_parsed_body(request, body)
@@ -268,7 +276,11 @@ def field_errors_of_faults(faults: Iterable[tuple[Location, str]]) -> list[Field
 
 
 def request_invalid(errors: Sequence[Mapping[str, Any]], *, known: Iterable[str] = ()) -> RequestInvalid:
-    """Convert pydantic's errors to field errors with public names. An error of the whole body may name its field."""
+    """Convert pydantic's errors to field errors with public names. An error of the whole body may name its field.
+
+    Args:
+        known: Fields of the model, to suggest one of them for an unknown field.
+    """
     reported = [
         FieldError(error.get("ctx", {}).get("field") or field_name(error["loc"]), _message(error, known))
         for error in errors[: RequestInvalid.MAX_ERRORS]

@@ -1,4 +1,7 @@
-"""Types of request fields with their limits, shared by the request models and the OpenAPI document."""
+"""Types of request fields with their limits, shared by the request models and the OpenAPI document.
+
+The functions are pydantic validators: they return the value to use, and raise PydanticCustomError for an invalid one.
+"""
 
 import re
 from typing import Annotated, Any, Literal
@@ -71,14 +74,14 @@ def read_whole(value: Any) -> Any:
 
 
 def parse_memory_id(value: str) -> str:
-    """Convert a memory id to its stored spelling."""
+    """Convert a memory id (a UUID) to its stored spelling, in lower case."""
     if not is_id(value.lower()):
         raise _refuse("must be the ID of a memory (a UUID)")
     return value.lower()
 
 
 def check_metadata(value: dict[str, Any]) -> dict[str, Any]:
-    """Reject metadata that is nested deeper than other readers of the collection support."""
+    """Reject metadata deeper than `MAX_METADATA_DEPTH` levels, which other readers of the collection do not support."""
     level: list[Any] = [value]
     for _ in range(MAX_METADATA_DEPTH):
         parts = (part for node in level for part in (node.values() if isinstance(node, dict) else node))
@@ -112,7 +115,7 @@ def check_user(value: str) -> str:
 
 
 def check_source(value: str) -> str:
-    """Reject a source that is neither known nor starts with `x-`."""
+    """Reject a source that is neither one of `SOURCES` nor a caller's own name with the prefix `x-`."""
     if value in SOURCES or re.fullmatch(OWN_SOURCE, value):
         return value
     known = ", ".join(SOURCES)

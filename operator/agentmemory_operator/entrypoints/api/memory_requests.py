@@ -47,7 +47,7 @@ from agentmemory_operator.spec.presets.table import Weights
 
 MAX_BATCH_ITEMS = 1_000
 DEFAULT_PAGE_SIZE = 50
-# As for the object's weights in `spec/kinds/cel/scoring.py`.
+# The same tolerance as for the object's weights in `spec/kinds/cel/scoring.py`.
 WEIGHTS_TOLERANCE = 1e-6
 MAX_PAGE_SIZE = 1_000
 
@@ -307,7 +307,7 @@ class ChangeIn(Body):
         return sent
 
     def changes(self) -> dict[str, Any]:
-        """Return the sent fields by payload key."""
+        """Return the sent fields by their key in the stored payload."""
         return {PAYLOAD_KEYS[name]: getattr(self, name) for name in sorted(self.model_fields_set)}
 
 
@@ -332,7 +332,7 @@ class Parameters(BaseModel):
 
 
 class UserParameters(Parameters):
-    """Query parameters of requests about one memory."""
+    """Query parameters of requests about the memories of one user."""
 
     user_id: UserId = Field(description="User who owns the memory.")
 

@@ -1,4 +1,4 @@
-"""Response models for the OpenAPI document. `answers` renders the JSON; a test checks that both agree."""
+"""Response models for the OpenAPI document. `response_views` renders the JSON; a test checks that both agree."""
 
 from typing import Any, Literal
 
@@ -9,7 +9,7 @@ from agentmemory_operator.memories.rules.entities import EntityKind, EntityRole
 
 
 class Answer(BaseModel):
-    """A response or a part of one; every field is always present. No validator is built, because none is used."""
+    """A response or a part of one. Fields without a default are always present. No validator is built: none is used."""
 
     model_config = ConfigDict(extra="forbid", defer_build=True)
 

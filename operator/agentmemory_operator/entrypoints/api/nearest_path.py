@@ -17,7 +17,7 @@ Parts = tuple[str, ...]
 def nearest_path(path: str, templates: Iterable[str]) -> str:
     """Return the path of the most similar template, filled with the values of this path.
 
-    If no template is similar, return the longest prefix of this path that exists.
+    If no template is similar, return the longest prefix of this path that fits a template, or "/".
 
     Args:
         templates: Paths with `{name}` for values.

@@ -27,7 +27,7 @@ from agentmemory_operator.errors import (
 
 MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "/problems/"
-# An invalid object stays invalid until somebody edits it, so more frequent retries are useless.
+# An invalid object stays invalid until a user edits it, so more frequent retries are useless.
 MISCONFIGURED_RETRY_AFTER_S = 30.0
 # Errors may quote input of any length; these limits keep the response small.
 MAX_FIELD_CHARS, MAX_MESSAGE_CHARS, MAX_DETAIL_CHARS = 256, 512, 4096
@@ -35,7 +35,7 @@ MAX_FIELD_CHARS, MAX_MESSAGE_CHARS, MAX_DETAIL_CHARS = 256, 512, 4096
 
 @dataclass(frozen=True, slots=True)
 class ProblemType:
-    """A documented kind of error."""
+    """A kind of error, with the title and explanation that `/problems/{name}` returns."""
 
     name: str
     status: int
@@ -227,7 +227,11 @@ _PROBLEM_OF_STATUS = {404: NOT_FOUND, 405: METHOD_NOT_ALLOWED, 413: BODY_TOO_LAR
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """An error response."""
+    """An error response: kind, detail for this request, invalid fields, and headers such as `Retry-After`.
+
+    Attributes:
+        more_errors: Number of invalid fields that `errors` does not list.
+    """
 
     type: ProblemType
     detail: str
@@ -262,7 +266,7 @@ class Problem:
 
 
 class ProblemRaised(Exception):
-    """An error of the HTTP layer, for a request that does not reach a use case."""
+    """Error of the HTTP layer, such as a malformed body or an exceeded limit, with its problem."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.detail)
@@ -270,7 +274,7 @@ class ProblemRaised(Exception):
 
 
 def problem_of(error: AgentMemoryError) -> Problem:
-    """Convert an error of a use case to a problem."""
+    """Convert an error of a use case to a problem, with `Retry-After` or `WWW-Authenticate` where it applies."""
     type_ = _PROBLEM_OF_NAME[row_of(error)[1]]
     errors = error.errors if isinstance(error, RequestInvalid | Forbidden) else ()
     more = error.more_errors if isinstance(error, RequestInvalid) else 0
@@ -279,7 +283,11 @@ def problem_of(error: AgentMemoryError) -> Problem:
 
 
 def problem_of_status(status: int, headers: Mapping[str, str] | None, remedy: str = "") -> Problem:
-    """Build the problem for a status that the web framework chose."""
+    """Build the problem for an error of the web framework.
+
+    Args:
+        status: HTTP status of the error. An undocumented one becomes BAD_REQUEST below 500, else INTERNAL_ERROR.
+    """
     type_ = _PROBLEM_OF_STATUS.get(status, BAD_REQUEST if status < 500 else INTERNAL_ERROR)
     remedy = f"{remedy}; " if remedy else ""
     detail = f"{HTTPStatus(status).phrase}: {remedy}see /openapi.json, or /docs in a browser"

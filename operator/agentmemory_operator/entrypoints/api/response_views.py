@@ -1,6 +1,7 @@
-"""Render the results of use cases as JSON in the requested format; `schemas` has the response models.
+"""Render the results of use cases as JSON in the requested format.
 
-The JSON is built without response models, because validating them would cost more than Qdrant's own work.
+The functions name the response models of `memory_schemas` and `agent_schemas` that describe their results. The JSON is
+built without these models, because validating them would cost more than Qdrant's own work.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,7 +47,7 @@ _PUT_MESSAGES: Mapping[Outcome, str] = {
 
 MAX_FIELD_NAME_CHARS = 64
 _KNOWN = tuple(MemoryOut.model_fields)
-# Computed, not stored.
+# `priority` is computed, not stored.
 _MEMORY = tuple(name for name in _KNOWN if name != "priority")
 _HINTS = get_type_hints(MemoryOut, include_extras=True)
 _TIMES = tuple(name for name in _MEMORY if Time in (_HINTS[name], *get_args(_HINTS[name])))
@@ -69,7 +70,7 @@ def json_response(content: Any, status: int = 200, headers: dict[str, str] | Non
 
 
 def render_memory(record: MemoryRecord, agent: Agent | None = None) -> Json:
-    """Render a `MemoryOut`.
+    """Render the JSON of `MemoryOut`.
 
     Args:
         agent: Agent with the settings that give the priority. None renders a null priority.
@@ -149,7 +150,7 @@ def _compact(value: Any) -> Any:
 
 
 def render_search(answer: SearchAnswer, agent: Agent, view: MemoryView) -> Json:
-    """Render a `SearchOut`."""
+    """Render the JSON of `SearchOut`."""
     return {
         "results": [view.apply_format(_found(found, answer, agent, view)) for found in answer.results],
         "generation": answer.generation,
@@ -165,7 +166,7 @@ def render_search(answer: SearchAnswer, agent: Agent, view: MemoryView) -> Json:
 
 
 def render_stored(result: StoredMemory) -> Json:
-    """Render a `StoredOut`."""
+    """Render the JSON of `StoredOut`."""
     return {
         "id": result.id,
         "event": result.event,
@@ -176,48 +177,48 @@ def render_stored(result: StoredMemory) -> Json:
 
 
 def render_stored_item(put: StoredItem) -> Json:
-    """Render an `ItemStoredOut`."""
+    """Render the JSON of `ItemStoredOut`."""
     message = _PUT_MESSAGES[put.outcome]
     stored = {"success": True, "memory_id": put.memory_id, "key": put.key, "message": message}
     return stored | {"warnings": put.warnings}
 
 
 def render_page(found: MemoryPage, agent: Agent, view: MemoryView = FULL_VIEW) -> Json:
-    """Render a `PageOut`."""
+    """Render the JSON of `PageOut`."""
     results = [view.apply_format(view.render(record, agent)) for record in found.records]
     return {"results": results, "next_cursor": found.next_cursor}
 
 
 def render_history(found: History, agent: Agent) -> Json:
-    """Render a `HistoryOut`."""
+    """Render the JSON of `HistoryOut`."""
     return {"results": [render_memory(record, agent) for record in found.records], "truncated": found.is_truncated}
 
 
 def render_tree(found: MemoryTree, agent: Agent) -> Json:
-    """Render a `TreeOut`."""
+    """Render the JSON of `TreeOut`."""
     return {"root": _node(found.root, agent), "truncated": found.is_truncated}
 
 
 def render_working_memories(records: Sequence[MemoryRecord], agent: Agent) -> Json:
-    """Render a `WorkingOut`."""
+    """Render the JSON of `WorkingOut`."""
     slots = agent.settings.working_memory_slots
     return {"results": [render_memory(record, agent) for record in records], "slots": slots}
 
 
 def render_kept(result: StoredWorkingMemory, agent: Agent) -> Json:
-    """Render a `KeptOut`."""
+    """Render the JSON of `KeptOut`."""
     evicted = None if result.evicted is None else render_memory(result.evicted, agent)
     return {"id": result.record.id, "event": result.event, "evicted": evicted, "warnings": result.warnings}
 
 
 def render_session_end(result: SessionEnd) -> Json:
-    """Render an `EndedOut`."""
+    """Render the JSON of `EndedOut`."""
     counts = result.ended.counts
     return {"dropped": sum(counts.values()), "counts": counts, "run": result.run}
 
 
 def render_stats(found: Statistics, user_id: str | None) -> Json:
-    """Render a `StatsOut`."""
+    """Render the JSON of `StatsOut`."""
     states = {state: found.of_state(state) for state in STATES}
     return {
         "user_id": user_id,
@@ -231,7 +232,7 @@ def render_stats(found: Statistics, user_id: str | None) -> Json:
 
 
 def render_agent_line(settings: AgentSettings, *, memories: int | None) -> Json:
-    """Render an `AgentOut`. `memories` is None if the agent is not ready."""
+    """Render the JSON of `AgentOut`. `memories` is None if the agent is not ready."""
     return {
         "agent": settings.slug,
         "namespace": settings.namespace,
@@ -243,7 +244,7 @@ def render_agent_line(settings: AgentSettings, *, memories: int | None) -> Json:
 
 
 def render_agent_detail(agent: Agent, *, memories: int) -> Json:
-    """Render an `AgentDetailOut`."""
+    """Render the JSON of `AgentDetailOut`."""
     ranking, source = agent.settings.ranking, agent.source
     types = [{name: getattr(type_, name) for name in _TYPE_FIELDS} for type_ in ranking.types]
     return render_agent_line(agent.settings, memories=memories) | {
@@ -265,7 +266,7 @@ def render_agent_detail(agent: Agent, *, memories: int) -> Json:
 
 
 def render_agents(lines: Sequence[Json]) -> Json:
-    """Render an `AgentsOut`."""
+    """Render the JSON of `AgentsOut`."""
     return {"results": lines}
 
 

@@ -1,4 +1,4 @@
-"""Response models for requests with `fields` or `format: compact`; `schemas` has those of complete responses."""
+"""Response models for requests with `fields` or `format: compact`. `memory_schemas` has those of complete responses."""
 
 from collections.abc import Collection, Mapping
 from types import MappingProxyType, NoneType

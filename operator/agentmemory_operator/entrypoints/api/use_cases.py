@@ -1,4 +1,4 @@
-"""The use cases behind the routes, and helpers that all route modules share."""
+"""The use cases that the routes call, and helpers that all route modules share."""
 
 from dataclasses import dataclass, field
 from typing import cast
@@ -25,7 +25,7 @@ from agentmemory_operator.webhooks.receive import HookVerifier
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """The use cases behind the routes."""
+    """Use cases that the route functions call. All requests of a process share them."""
 
     directory: AgentDirectory
     recall: SearchService

@@ -66,7 +66,7 @@ class RecentThroughput:
     _at_s: float = 0.0
 
     def add(self, received_bytes: int, now_s: float) -> None:
-        """Add received bytes."""
+        """Add bytes that were received at `now_s`."""
         self._level, self._at_s = self.level(now_s) + received_bytes, now_s
 
     def level(self, now_s: float) -> float:
@@ -123,7 +123,7 @@ class LoopTimeShares:
     _sum_before: float = 0.0
 
     def add(self, key: Hashable, took_s: float, now_s: float) -> None:
-        """Add event loop time that a caller used."""
+        """Add `took_s` seconds of event loop time to the use of a caller in the current window."""
         self._rotate(now_s)
         self._now[key] = self._now.get(key, 0.0) + took_s
 
@@ -171,7 +171,7 @@ class TokenBuckets:
 
 
 def hourly_bucket(limit: int, now_s: float) -> TokenBuckets:
-    """Return a token bucket for `max_bytes` calls in any hour, evenly spread. Its key is `SHARED_KEY`.
+    """Return a token bucket for at most `limit` calls in any hour, evenly spread. Its key is `SHARED_KEY`.
 
     It starts empty, so a restart grants no extra calls.
     """

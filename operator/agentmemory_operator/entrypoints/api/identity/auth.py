@@ -23,9 +23,9 @@ class Guard(Protocol):
     """Authenticates the Authorization header of requests under `/v1` and `/mcp`.
 
     Attributes:
-        open_address: Kind of the listen address if no token is required, else None. Then
-            `runtime.rules.web_origin` must reject requests of foreign web pages, whose browser can reach the API. With
-            a token that is unnecessary: pages do not have it, and browsers do not add it.
+        open_address: Kind of the listen address if no token is required; None if one is. If it is set,
+            `runtime.rules.web_origin` must reject requests of foreign web pages, because a browser can reach the API.
+            With a token that is unnecessary: pages do not have it, and browsers do not add it.
     """
 
     open_address: Address | None
@@ -49,17 +49,17 @@ class Guard(Protocol):
 
 
 class OpenGuard:
-    """Accepts every request without a token."""
+    """Accepts every request; no token is required."""
 
     def __init__(self, open_address: Address = "loopback") -> None:
         self.open_address: Address | None = open_address
 
     def authenticate_cached(self, authorization: bytes) -> Caller | None:
-        """Return the anonymous caller."""
+        """Return the anonymous caller, with every verb on every agent."""
         return UNBOUNDED_CALLER
 
     async def authenticate(self, authorization: bytes) -> Caller:
-        """Return the anonymous caller."""
+        """Return the anonymous caller, with every verb on every agent."""
         return UNBOUNDED_CALLER
 
 
@@ -72,13 +72,13 @@ class TokenGuard:
         self._token = token.encode()
 
     def authenticate_cached(self, authorization: bytes) -> Caller | None:
-        """Return the anonymous caller if the token is correct."""
+        """Return the anonymous caller if the token is correct; raise Unauthenticated otherwise."""
         if not hmac.compare_digest(_bearer_token(authorization), self._token):
             raise Unauthenticated("the token is not valid")
         return UNBOUNDED_CALLER
 
     async def authenticate(self, authorization: bytes) -> Caller:
-        """Return the anonymous caller if the token is correct."""
+        """Return the anonymous caller if the token is correct; raise Unauthenticated otherwise."""
         return self.authenticate_cached(authorization) or UNBOUNDED_CALLER
 
 
@@ -91,11 +91,11 @@ class IdentityGuard:
         self._callers = callers
 
     def authenticate_cached(self, authorization: bytes) -> Caller | None:
-        """Return the ServiceAccount of a token that was reviewed recently."""
+        """Return the ServiceAccount of a token if it was reviewed recently, else None."""
         return self._callers.find_cached(_ascii_token(authorization))
 
     async def authenticate(self, authorization: bytes) -> Caller:
-        """Return the ServiceAccount of the token."""
+        """Return the ServiceAccount of the token, by a token review if it is not cached."""
         return await self._callers.identify(_ascii_token(authorization))
 
 
@@ -172,7 +172,7 @@ def build_guard(settings: Settings, host: str, *, callers: CallerCache | None = 
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach the address."""
+    """Return whether only this machine can reach the address: a loopback IP address, or `localhost`."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:

@@ -2,7 +2,7 @@
 
 If the caller's subject lists users, the caller may only act for these users. A shared scope must be allowed by the
 subject. The route classes check the user ids of path and query. The readers of bodies check those in the body, and its
-`author`: `bodies.read_model`, `batches.BatchReader` and `transfers`.
+`author`: `bodies.check_named_users`, and for imports `LineIn.line` in `transfer/transfer_requests.py`.
 
 The route classes also repeat a request once if the agent's collection was replaced before the request wrote anything.
 """
@@ -154,7 +154,10 @@ def _check_query(request: Request) -> None:
 
 
 def rights_of(request: Request) -> AgentRights:
-    """Return the caller's rights to the agent of the path. They are determined once, before the request is read."""
+    """Return the caller's rights to the agent of the path, as the route class has determined them.
+
+    Only for endpoints with a verb in `VERBS`: for the others there are none.
+    """
     rights: AgentRights = request.scope[RIGHTS]
     return rights
 

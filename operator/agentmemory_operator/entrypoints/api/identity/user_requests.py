@@ -82,12 +82,12 @@ class UsersOut(Answer):
 
 
 def render_token(minted: MintedToken) -> Json:
-    """Render a `TokenOut`."""
+    """Render the JSON of `TokenOut`."""
     return {"token": minted.token, "expires_at": render_time(minted.expires_at_ms)}
 
 
 def render_user(found: UserDetails) -> Json:
-    """Render a `UserDetailsOut`."""
+    """Render the JSON of `UserDetailsOut`."""
     profile = found.profile
     times = {"created_at": profile.created_at if profile else None, "oldest": found.oldest, "newest": found.newest}
     return {
@@ -99,7 +99,7 @@ def render_user(found: UserDetails) -> Json:
 
 
 def render_users(page: UserPage) -> Json:
-    """Render a `UsersOut`."""
+    """Render the JSON of `UsersOut`."""
     results = [
         {
             "user_id": user.user_id,

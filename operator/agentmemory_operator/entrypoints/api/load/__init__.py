@@ -1,1 +1,4 @@
-"""Limits of one process on requests, body bytes and JSON parts. Requests beyond a limit get status 429."""
+"""Limits on requests, body bytes and JSON parts, per process and per request.
+
+A request for which the process has no capacity gets status 429.
+"""

@@ -13,7 +13,7 @@ from agentmemory_operator.entrypoints.api.problems import TOO_SLOW, Problem, Pro
 from agentmemory_operator.runtime.rules.fair_shares import LoopTimeShares, MinimumRate
 
 KIB = 1 << 10
-# Time after which the processor time of a running request is added to its caller's share.
+# Event loop time of a running request after which it is added to its caller's share.
 MEASURE_PERIOD_S = 0.01
 
 
@@ -45,8 +45,8 @@ class BodyReceiver:
         """Return the next message.
 
         Raises:
-            ProblemRaised: If the body arrives too slowly, the request was dropped, or its caller has too many under
-                way.
+            ProblemRaised: If the body arrives too slowly, the request was dropped, or its caller has too many requests
+                under way.
         """
         if self._is_complete:
             return await self.receive()
@@ -91,7 +91,7 @@ class BodyReceiver:
 
 @coroutine
 def run_timed(operation: Awaitable[None], times: LoopTimeShares, key: Hashable) -> Generator[Any, Any, None]:
-    """Await an operation step by step, and add the processor time of its steps to the caller's share."""
+    """Await an operation step by step, and add the event loop time of its steps to the share of the caller `key`."""
     steps, clock, took_s = operation.__await__(), time.perf_counter, 0.0
     began_s = clock()
     try:

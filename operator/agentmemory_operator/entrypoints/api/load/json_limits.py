@@ -25,7 +25,7 @@ MAX_ITEM_PARTS = 32_768
 MAX_BATCH_PARTS = 16 * MAX_ITEM_PARTS
 # Includes the parts of rejected items. Counting this many takes about a second.
 MAX_SCANNED_PARTS = 2 * MAX_BATCH_PARTS
-# Metadata has 16 levels; filters have 8, each with two.
+# Metadata has at most 16 levels; filters have 8, each of which is two levels of JSON.
 MAX_DEPTH = 32
 # Maximum depth of the parser.
 MAX_PARSER_DEPTH = 1_024
@@ -127,8 +127,8 @@ def count_parts(document: bytes) -> Generator[None, None, int]:
     """Count the strings (including keys), lists and objects of a document; may return an upper bound instead.
 
     Raises:
-        TooMuch: If there are too many, or they are nested too deeply.
-        NoJson: If brackets or quotes do not match.
+        LimitExceeded: If there are too many, or they are nested too deeply.
+        MalformedJson: If brackets or quotes do not match.
     """
     if (few := parts_if_small(document)) is not None:
         return few
@@ -152,8 +152,8 @@ def split_list(document: bytes, name: str, *, max_items: int) -> Generator[None,
     The document is valid JSON if the rest and every item are.
 
     Raises:
-        TooMuch: If there are too many items, too many parts in total, or too much besides the list.
-        NoJson: If brackets or quotes do not match.
+        LimitExceeded: If there are too many items, too many parts in total, or too much besides the list.
+        MalformedJson: If brackets or quotes do not match.
     """
     cutter = _Splitter(document, name, max_items)
     for number, (start, end) in enumerate(_tokens(document)):
@@ -172,7 +172,7 @@ class _Splitter:
     max_items: int
     _depth: int = 0
     _last: tuple[int, int] = (0, 0)
-    # Start of the current list's items, and the byte ranges outside all lists of that name.
+    # Items of the last list `name`, and the start of the current one; then the byte ranges outside such lists.
     _items: list[ItemSpan] | None = None
     _is_inside: bool = False
     _item_start: int = 0

@@ -26,7 +26,11 @@ from agentmemory_operator.spec.caller_rights import Caller
 
 
 class AdmissionControl(RequestTotals):
-    """Admits requests within the limits, and rejects the others."""
+    """Admits requests within the limits and rejects all further ones.
+
+    Attributes:
+        unauthenticated: Number of unauthenticated requests in progress.
+    """
 
     def __init__(self, limits: Limits) -> None:
         super().__init__(limits)
@@ -50,7 +54,10 @@ class AdmissionControl(RequestTotals):
             self.unauthenticated -= 1
 
     def admit(self, key: Hashable) -> RequestSlot:
-        """Return the hold of a new request. Its context must be left for the resources to be released.
+        """Return the slot of a new request. Use it as a context manager, which releases its resources.
+
+        Args:
+            key: Key of the caller's share; see `caller_key`.
 
         Raises:
             ProblemRaised: If the caller has exceeded its rate.

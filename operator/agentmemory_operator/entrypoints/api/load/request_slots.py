@@ -9,7 +9,7 @@ caller, and then it *runs*. A request without a body is under way from its start
 - Places under way: a caller may have as many as are free, except for a reserve (`may_take_slot`).
 - Body bytes: beyond the limit, the slowest large request of the caller with the most bytes is dropped.
 - Large bodies of one caller wait for each other if they would exceed half of the byte limit together.
-- Processor time: if the process is busy, a caller that uses more than an equal share has at most 8 requests running.
+- Event loop time: if the process is busy, a caller that uses more than an equal share has at most 8 requests running.
 """
 
 import asyncio
@@ -168,7 +168,8 @@ class RequestSlot:
         """Start processing the request, after a wait for other requests of its caller if necessary.
 
         Raises:
-            ProblemRaised: If the caller has too many requests under way, or the wait takes more than `MAX_TURN_WAIT_S`.
+            ProblemRaised: If the caller has too many requests under way, the wait takes more than `MAX_TURN_WAIT_S`, or
+                the request is dropped during the wait.
         """
         pressure, share = self._pressure, self._share
         if not self._try_reserve():
@@ -337,7 +338,7 @@ class RequestSlot:
 
     @property
     def is_large(self) -> bool:
-        """True if some of its bytes are counted."""
+        """True if its body is larger than `SMALL_BYTES`, so that some of its bytes count for the limit."""
         return self._large > 0
 
     def drop(self, reason: str) -> None:

@@ -43,7 +43,7 @@ def read_target(request: Request) -> RequestTarget:
     """Read agent and user from the URL, the headers and the user token.
 
     Raises:
-        NotAddressed: If two of them name different agents or users.
+        TargetUnresolved: If two of them name different agents or users.
     """
     token = caller_of(request).delegation
     agent: dict[str, str | None] = {

@@ -34,7 +34,7 @@ from agentmemory_operator.entrypoints.api.use_cases import services_of
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.memories.rules.model_tools import Tool, render_mcp_tools
 
-# Entries of the ASGI scope that an inner request sets itself. It inherits the rest, such as the caller and the hold.
+# Entries of the ASGI scope that an inner request sets itself. It inherits the rest, such as caller and request slot.
 _INNER_SCOPE_KEYS = ("body", "parts", "route", "path_params", "endpoint", "rights")
 
 

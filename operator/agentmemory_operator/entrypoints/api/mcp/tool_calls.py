@@ -48,7 +48,7 @@ _USER = {
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
-    """A request to the API."""
+    """A request to the API, with a percent-encoded path and query string."""
 
     method: str
     path: str
@@ -61,6 +61,7 @@ def list_tools(rights: AgentRights | None, addressee: RequestTarget) -> list[Too
 
     Args:
         rights: Rights to the agent; None if no agent is named.
+        addressee: Agent and user that URL, headers and token of the request name.
     """
     if rights is None:
         return build_offered_tools(None)

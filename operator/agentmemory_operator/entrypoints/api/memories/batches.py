@@ -36,8 +36,9 @@ class BatchReader(Generic[T]):
 
     Attributes:
         envelope: Model of the batch with unvalidated items. Its only field is the list.
-        read_item: Converts a parsed item and its idempotency key to the value to store. Its error rejects the item.
-        take_room: Reserves memory for a number of parts; raises if there is no capacity.
+        read_item: Converts a parsed item and its idempotency key to the value to store. An AgentMemoryError rejects the
+            item.
+        take_room: Reserves memory for a number of parts; raises ProblemRaised if there is no capacity.
         idempotency_key: Key of the batch. The key of an item is derived from it and the position of the item.
     """
 
@@ -51,7 +52,7 @@ class BatchReader(Generic[T]):
 
         Raises:
             RequestInvalid: If the batch itself is invalid.
-            ProblemRaised: If the body is not JSON, or the process has no capacity now.
+            ProblemRaised: If the body or an item is not JSON, or the process has no capacity now.
         """
         items = self._small(body)
         if items is None:
@@ -70,7 +71,7 @@ class BatchReader(Generic[T]):
         return read
 
     def _small(self, body: bytes) -> list[Any] | None:
-        """Return the items of a batch within the limits of one item; None if it is larger or anything is invalid."""
+        """Return the items of a small batch. None if it is larger than one item may be, or an error must be located."""
         parts = parts_if_small(body)
         if parts is None or may_exceed_int64(body):
             return None
@@ -121,7 +122,9 @@ def render_results(
     """Render one result per item, in order.
 
     Args:
+        items: Result of `BatchReader.read`.
         stored: Results of the items that were not rejected, in order.
+        render: Renders the result of a stored item.
     """
     outcomes = iter(stored)
     results = [item if isinstance(item, AgentMemoryError) else next(outcomes) for item in items]

@@ -72,7 +72,7 @@ def choose_model(sent: Any) -> type[Body]:
 
 
 def render_conversation(stored: StoredConversation) -> dict[str, Any]:
-    """Render a `ConversationOut`."""
+    """Render the JSON of `ConversationOut`."""
     return {"turns": stored.turns, "run": stored.run, "warnings": stored.warnings}
 
 

@@ -107,18 +107,18 @@ class EntityViewOut(Answer):
 
 
 def render_relation(stored: Relation) -> Json:
-    """Render a `RelationOut`."""
+    """Render the JSON of `RelationOut`."""
     return {"source": stored.source, "relation": stored.relation, "target": stored.target, "strength": stored.strength}
 
 
 def render_entities(page: EntityPage) -> Json:
-    """Render an `EntitiesOut`."""
+    """Render the JSON of `EntitiesOut`."""
     results = [{"name": entity.name, "kind": entity.kind, "memories": entity.memories} for entity in page.results]
     return {"results": results, "next_cursor": page.next_cursor}
 
 
 def render_entity(view: EntityView) -> Json:
-    """Render an `EntityViewOut`."""
+    """Render the JSON of `EntityViewOut`."""
     return {
         "name": view.name,
         "kind": view.kind,

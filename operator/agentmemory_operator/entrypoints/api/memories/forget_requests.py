@@ -144,7 +144,7 @@ class ReceiptsOut(Answer):
 
 
 def render_receipt(issued: ErasureReceipt) -> Json:
-    """Render a `ReceiptOut`."""
+    """Render the JSON of `ReceiptOut`."""
     times = {"at": render_time(issued.at)}
     return {
         "id": issued.id,
@@ -156,12 +156,12 @@ def render_receipt(issued: ErasureReceipt) -> Json:
 
 
 def render_preview(found: ErasurePreview) -> Json:
-    """Render a `WouldForgetOut`."""
+    """Render the JSON of `WouldForgetOut`."""
     return {"dry_run": True, "counts": _counts(found.counts), "ids": found.ids, "more": found.unlisted_count}
 
 
 def render_receipts(page: ReceiptPage) -> Json:
-    """Render a `ReceiptsOut`."""
+    """Render the JSON of `ReceiptsOut`."""
     results = [render_receipt(issued) | {"scope": issued.scope_name} for issued in page.receipts]
     return {"results": results, "next_before": None if page.next_before is None else render_time(page.next_before)}
 

@@ -65,7 +65,7 @@ class PlacedItemIn(ItemIn):
     )
 
     def address_of(self, key: str) -> Address:
-        """Return the item's owner, namespace, key and zone."""
+        """Return owner, namespace, key and zone of the item with this key. Raises as `item_rules.owner_of`."""
         namespace = tuple(self.namespace)
         return Address(user_id=owner_of(namespace, self.user_id), namespace=namespace, key=key, zone=self.zone)
 
@@ -92,7 +92,7 @@ class NamespaceParameters(Parameters):
 
     @property
     def owner(self) -> str:
-        """Owner of the namespace: the user that it names, else `user_id`."""
+        """Owner of the namespace: the user that it names, `user_id`, or a shared scope. Raises as `owner_of`."""
         return owner_of(tuple(self.namespace), self.user_id)
 
 
@@ -104,7 +104,7 @@ class ZonedParameters(NamespaceParameters):
     )
 
     def address_of(self, key: str) -> Address:
-        """Return the item's owner, namespace, key and zone."""
+        """Return owner, namespace, key and zone of the item with this key. Raises as `item_rules.owner_of`."""
         return Address(user_id=self.owner, namespace=tuple(self.namespace), key=key, zone=self.zone)
 
 
@@ -121,7 +121,7 @@ class ItemParameters(ZonedParameters):
 
     @property
     def address(self) -> Address:
-        """The item's owner, namespace, key and zone."""
+        """Owner, namespace, key and zone of the item. Raises as `item_rules.owner_of`."""
         return self.address_of(self.key)
 
 
@@ -140,5 +140,8 @@ class NamespacesParameters(Parameters):
 
     @property
     def owner(self) -> str:
-        """Owner of the namespaces: the user that the prefix names, else `user_id`."""
+        """Owner of the namespaces: the user that `namespace` names, `user_id`, or a shared scope.
+
+        Raises as `owner_of`.
+        """
         return owner_of(tuple(self.namespace), self.user_id)

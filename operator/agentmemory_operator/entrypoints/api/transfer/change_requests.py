@@ -58,7 +58,7 @@ class ChangesOut(Answer):
 
 
 def render_change(found: Change, slug: str) -> Json:
-    """Render a `ChangeOut`."""
+    """Render the JSON of `ChangeOut`."""
     return {
         "cursor": found.position.encode(slug),
         "at": render_time(found.at),
@@ -69,5 +69,5 @@ def render_change(found: Change, slug: str) -> Json:
 
 
 def render_changes(page: ChangePage, slug: str) -> Json:
-    """Render a `ChangesOut`."""
+    """Render the JSON of `ChangesOut`."""
     return {"results": [render_change(found, slug) for found in page.changes], "next_cursor": page.next_cursor}

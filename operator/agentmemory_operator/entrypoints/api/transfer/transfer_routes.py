@@ -187,7 +187,7 @@ class _Import:
         return _interrupted(TransientError(refusal.problem.detail, retry_after_s=RETRY_AFTER_S), self.processed_lines)
 
     def render(self) -> dict[str, Any]:
-        """Render an `ImportedOut`."""
+        """Render the JSON of `ImportedOut`."""
         counts = {name: self.counts[name] for name in ("imported", "present", "failed")}
         more = self.counts["failed"] - len(self.errors)
         return {"counts": {"lines": sum(counts.values()), **counts}, "errors": self.errors, "more_errors": more}
