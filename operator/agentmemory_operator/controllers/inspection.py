@@ -83,8 +83,8 @@ async def preview_passes(
         memories: Objects in order of their creation: of two with one slug, the first owns it.
         store: Server with the collections. None for an empty one.
         connections: Known connections of the objects. Their owners may allow takeovers.
-        find_target: Returns store and connection of an object instead; raises SpecInvalid if the object would be
-            refused.
+        find_target: Returns the store and connection of an object, in place of `store` and `connections`. It raises
+            SpecInvalid if the object would be refused.
 
     Raises:
         TransientError: If the server does not respond.

@@ -1,4 +1,4 @@
-"""Predict an object after a manifest is applied to it. Pure."""
+"""Predict the annotations of an object after a manifest is applied to it. Pure."""
 
 import json
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Commented manifests for a start, written by `agentmemory init` and by the first `agentmemory dev`."""
+"""Commented manifests of a first agent, written by `agentmemory init` and by the first `agentmemory dev`."""
 
 import json
 import re
