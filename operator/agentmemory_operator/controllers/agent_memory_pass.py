@@ -96,12 +96,12 @@ class Passes:
         takeover_requests: Pending takeover requests by connection, shared with the status writer.
         hosts: Policy for the hosts that the retrieval API may connect to, as known to this process.
         handover: Copies Secrets to the retrieval API. None if the API reads them itself.
-        cleanup_schedule: Schedules cleanups; each pass notes its object there.
-        webhooks: Delivers webhooks; each pass notes its object there.
-        consolidation_schedule, snapshots: Schedules of consolidations and snapshots; each status write notes its object
-            there.
-        upkeep: Upkeep of zone keys; each status write notes its object there.
-        rebuilds: Rebuild controller; each pass notes its plan there.
+        cleanup_schedule: Schedule of cleanups. Each pass plans the next cleanup of its object.
+        webhooks: Delivers webhooks. Each pass schedules the deliveries of its object.
+        consolidation_schedule, snapshots: Schedules of consolidations and snapshots. Each status write plans the next
+            ones of its object.
+        upkeep: Checks of zone keys. Each status write schedules those of its object.
+        rebuilds: Rebuild controller. Each pass reports its result there.
     """
 
     table: ObjectTable

@@ -48,10 +48,11 @@ class ApprovalTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalResult:
-    """Result for one object.
+    """Result of an approval of one object.
 
     Attributes:
         agent: Namespace/name of the object.
+        is_done: True if the plan was carried out.
         message: Details; for a failure also the remedy.
     """
 
@@ -139,7 +140,7 @@ class BulkApproval:
         return None
 
     async def _end_of(self, target: ApprovalTarget) -> ApprovalResult:
-        """Wait for the result of an approved plan."""
+        """Wait until an approved plan is carried out or fails, or no operator acts on it within `ack_timeout_s`."""
         unseen_s = 0.0
         while True:
             await asyncio.sleep(self.poll_s)

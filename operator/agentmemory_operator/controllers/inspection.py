@@ -56,7 +56,7 @@ class PassPreview:
 
     @property
     def outcome(self) -> PreviewOutcome:
-        """Result that the pass would have."""
+        """Result that the pass would have. Changes that already run in the background do not count as HELD."""
         if self.refusal:
             return PreviewOutcome.REFUSED
         if self.draft is None:
@@ -128,7 +128,7 @@ async def _draft(memory: AgentMemory, store: CollectionStore | None, connection:
     plan_draft = make_draft(terms=terms)
     if store is None or not has_rebuild(plan_draft.plan):
         return plan_draft
-    # The capacity limit is an option of the operator, so use the default.
+    # The disk limit of a rebuild is a setting of the operator, which is unknown here: assume that there is none.
     room = server_resources(await store.server())
     return make_draft(terms=await survey_costs(terms, plan_draft.plan, observed, store=store, room=room))
 

@@ -45,7 +45,7 @@ class StatusWriter:
     Attributes:
         request: Requests a pass over another object.
         takeover_requests: Pending takeover requests by connection.
-        snapshots, upkeep, consolidation_schedule: Each notes the object and adds its fields to the status.
+        snapshots, upkeep, consolidation_schedule: Each plans its work for the object and adds its fields to the status.
     """
 
     table: ObjectTable
@@ -95,10 +95,10 @@ class StatusWriter:
         return {}
 
     async def write(self, document: Json, metadata: Metadata, status: Json, *, is_ended: bool = True) -> bool:
-        """Complete the status and write it if it differs; return whether it did.
+        """Add further fields to the status, and write it if it differs from the stored one; return whether it differed.
 
         Args:
-            is_ended: True if the pass is complete, so that the requested reconcile counts as handled.
+            is_ended: True if the pass is complete. Then the requested reconcile counts as handled.
         """
         if document["kind"] == AGENT_MEMORY:
             if is_ended:

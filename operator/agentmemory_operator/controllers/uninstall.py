@@ -181,7 +181,7 @@ class Uninstall:
         return [kind for kind in DELETION_ORDER if await self.installed.has_definition(kind)]
 
     async def _until(self, left: Callable[[], Awaitable[list[str]]], what: str) -> None:
-        """Wait until nothing is left.
+        """Poll `left` until it returns no names.
 
         Raises:
             AgentMemoryError: If nothing was deleted for 330 s, or every request failed for 30 s.
@@ -216,6 +216,9 @@ def _stuck(names: Sequence[str], what: str) -> AgentMemoryError:
 
 def check_uninstallable(found: Installation, *, is_released: bool) -> None:
     """Raise unless the objects can be deleted in the requested way.
+
+    Args:
+        is_released: True to remove the operator's finalizers, because no operator is running.
 
     Raises:
         AgentMemoryError: If objects would wait forever for an operator, or a running operator would act on their

@@ -68,7 +68,8 @@ async def run_dev(settings: Settings, options: DevOptions) -> None:
     """Run the dev Qdrant, the operator on a folder and the API in one process, until SIGTERM or SIGINT.
 
     Raises:
-        AgentMemoryError: If the folders cannot be created or another stack uses them, or the port is in use.
+        AgentMemoryError: If the folders cannot be created or another stack uses them, the port is in use, or the dev
+            Qdrant is needed and not installed.
     """
     folders, running = open_folders(settings, options), RunningStacks(settings.user_data)
     check_free(folders, running.find())

@@ -10,7 +10,7 @@ from agentmemory_operator.settings import SettingInvalid, Settings
 if TYPE_CHECKING:
     from agentmemory_operator.adapters.http.egress import Egress
 
-# DNS name of the API server inside the cluster. Pods reach it in addition to the address in their environment.
+# DNS name of the API server inside the cluster. Pods can connect to this name and to the address in their environment.
 API_NAME, API_PORT = "kubernetes.default.svc", 443
 
 

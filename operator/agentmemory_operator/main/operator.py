@@ -300,7 +300,7 @@ class Operator:
 
     @property
     def metrics(self) -> list[Collector]:
-        """All collectors of the operator."""
+        """All Prometheus collectors of the operator."""
         return [
             *self.meter.metrics(self.queue),
             *self.cleaning.meter.metrics,

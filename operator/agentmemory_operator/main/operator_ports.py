@@ -83,7 +83,7 @@ def open_leader_cluster(
     options: OperatorOptions,
     stack: AsyncExitStack,
 ) -> KubernetesCluster:
-    """Open the cluster; each write requires the lease."""
+    """Open the client of the cluster's API, which is closed with the stack. Each write requires the leader lease."""
     cluster = KubernetesCluster(
         configuration,
         before_write=leadership.check,
@@ -98,7 +98,7 @@ def open_leader_cluster(
 def open_leader_transport(
     configuration: Configuration, leadership: Leadership, stack: AsyncExitStack
 ) -> KubernetesTransport:
-    """Open the transport that writes Secrets and claims; each write requires the lease."""
+    """Open the transport that writes Secrets and claims. Each write requires the leader lease."""
     transport = KubernetesTransport(configuration, before_write=leadership.check, writing=leadership.limit_write)
     stack.push_async_callback(transport.close)
     return transport

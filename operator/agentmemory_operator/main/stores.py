@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Stores:
-    """Opens stores, and closes them all with the stack.
+    """Opens stores. Those of Qdrant are closed with the stack, those of buckets by the caller.
 
     Args:
         url: Server that replaces those of all connections, for development.
@@ -146,27 +146,27 @@ def _options(place: Endpoint, egress: Egress) -> "ControlOptions":
 
 
 def _stores_of(settings: Settings, endpoint: Endpoint, stack: AsyncExitStack) -> Stores:
-    """Create the stores of a command. Egress is not checked for the server that the environment names."""
+    """Create the stores of a command. Egress is not checked if the endpoint is the server in QDRANT_URL."""
     return Stores(stack, egress=UNCHECKED_EGRESS if endpoint.url == settings.qdrant_url else build_egress(settings))
 
 
 @contextlib.asynccontextmanager
 async def open_collections(settings: Settings, endpoint: Endpoint) -> AsyncIterator["QdrantCollections"]:
-    """Open the collections of one server."""
+    """Open the collections of one server until the end of a block."""
     async with AsyncExitStack() as stack:
         yield _stores_of(settings, endpoint, stack).collections(endpoint)
 
 
 @contextlib.asynccontextmanager
 async def open_points(settings: Settings, endpoint: Endpoint) -> AsyncIterator[PointStore]:
-    """Open the points of one server."""
+    """Open the points of one server until the end of a block."""
     async with AsyncExitStack() as stack:
         yield _stores_of(settings, endpoint, stack).points(endpoint)
 
 
 @contextlib.asynccontextmanager
 async def open_snapshots(settings: Settings, endpoint: Endpoint) -> AsyncIterator[SnapshotStore]:
-    """Open the snapshots of one server."""
+    """Open the snapshots of one server until the end of a block."""
     async with AsyncExitStack() as stack:
         yield _stores_of(settings, endpoint, stack).server(endpoint).snapshots
 

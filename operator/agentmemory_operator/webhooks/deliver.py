@@ -99,7 +99,7 @@ class WebhookMeter:
 
     @property
     def metrics(self) -> list[Collector]:
-        """All collectors of the meter."""
+        """All Prometheus collectors of the meter."""
         return [self.deliveries, self.dropped]
 
 

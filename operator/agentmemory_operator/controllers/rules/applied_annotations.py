@@ -11,7 +11,7 @@ _FIELD = "f:"
 
 
 def with_kept_annotations(manifest: Json, live: Json) -> dict[str, Any]:
-    """Return the manifest with the live object's annotations that applying it keeps, such as an approval by a command.
+    """Return the manifest plus the annotations of the live object that an apply keeps, such as a command's approval.
 
     Annotations that were applied earlier and are no longer in the manifest are removed.
     """

@@ -42,7 +42,7 @@ class PendingApproval:
 
 
 class ApprovalProgress(StrEnum):
-    """Progress of an approved plan."""
+    """Progress of an approved plan. WAITS: no operator has acted on the approval yet."""
 
     WAITS = "waits"
     IN_PROGRESS = "goes on"
@@ -68,7 +68,7 @@ def find_pending_approval(document: Json) -> PendingApproval | None:
 
 
 def approval_annotations(value: str) -> dict[str, str | None]:
-    """Return the annotations that approve a plan. They also remove a cancellation or rollback."""
+    """Return the annotations that approve a plan. They also remove (None) those that cancel or roll back a rebuild."""
     return {APPROVE_PLAN: value, CANCEL_REBUILD: None, ROLLBACK_REBUILD: None}
 
 

@@ -11,7 +11,7 @@ from agentmemory_operator.spec.presets import PRESETS
 WIDTH = 110
 _PLAIN = re.compile(r"[a-z][-a-z0-9]*")
 _TRUTHS = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "null"))
-# Fields that the template above already explains.
+# Fields that the template `_MEMORY` already explains.
 _EXPLAINED_FIELDS = ("connectionRef", "preset", "embedding")
 _ABOUT = {
     "index": "The collection: what of it is only read at its start is changed by a rebuild, which `plan` announces.",

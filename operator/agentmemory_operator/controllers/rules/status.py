@@ -143,7 +143,7 @@ def _counts(subjects: Sequence[Subject]) -> dict[str, int]:
 def failed_status(
     reason: str, message: str, *, is_stalled: bool, old: Mapping[str, Any], generation: int, now: str
 ) -> Json:
-    """Build the status of an object that is not Ready. The last observed facts about its collection stay.
+    """Build the status of an object that is not Ready. Other fields of the old status stay, except `foreignOwner`.
 
     Args:
         reason: Condition reason.

@@ -46,8 +46,8 @@ class OperatorOptions:
 
     Attributes:
         namespaces: Namespaces to watch; empty watches all.
-        lease_namespace: Namespace of the lease and the claims; None uses the pod's.
-        api_namespace: Namespace of the retrieval API; None uses the pod's.
+        lease_namespace: Namespace of the lease and the claims. None uses the pod's, outside a cluster `default`.
+        api_namespace: Namespace of the retrieval API. None uses the pod's, outside a cluster `default`.
         health_port: Port of probes and metrics. None uses 8081 in a cluster, and serves none outside.
     """
 
@@ -65,8 +65,8 @@ class ApiOptions:
         host: Listen address. None uses all interfaces in a cluster, else loopback.
         port: Listen port; 0 picks a free one.
         namespaces: Namespaces to watch; empty watches all.
-        lease_namespace: Namespace of the operator's lease and claims; None uses the pod's.
-        api_namespace: Namespace of the Secrets that the operator copies for the API; None uses the pod's.
+        lease_namespace: Namespace of the operator's lease and claims. None uses the pod's, outside a cluster `default`.
+        api_namespace: Namespace of the Secrets that the operator copies for the API. None as for `lease_namespace`.
     """
 
     host: str | None

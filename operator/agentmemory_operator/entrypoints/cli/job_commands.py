@@ -100,7 +100,7 @@ def add_verb(cli: typer.Typer, name: str, options: type[T], run: Callable[[T, Jo
         **chosen: Any,
     ) -> None:
         place = find_place(read_stacks(ctx), namespace, context, manifests)
-        # Use the Qdrant URL of the running stack.
+        # A command with an option --qdrant uses the URL of the running stack unless the option is given.
         found = {"qdrant": place.qdrant} if place.qdrant and chosen.get("qdrant", "") is None else {}
         run(options(**chosen | found), place)
 

@@ -66,7 +66,7 @@ def _holds(conditions: Json, kind: str) -> bool:
 
 
 def read_stage(document: Json) -> Stage:
-    """Read the progress of a job from its status."""
+    """Read the progress of a job from `status.progress`, with numbers if the text contains `N of M`."""
     status = document.get("status") or {}
     text = str(status.get("progress") or "")
     if match := _SHARE.search(text):

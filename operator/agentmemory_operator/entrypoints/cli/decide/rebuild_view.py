@@ -216,7 +216,7 @@ def render_duration(seconds: float) -> str:
 
 
 def _commands(rebuild: ReportedRebuild, name: str, options: str) -> Iterator[str]:
-    """Yield the commands that are possible in the current state."""
+    """Yield the commands that are possible in the current state, each after a word for its purpose."""
     verb = f"{called_as()} rebuild {name}{options}"
     if rebuild.is_under_way:
         yield f"watch: {verb} --watch"

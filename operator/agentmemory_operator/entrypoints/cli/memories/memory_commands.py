@@ -214,7 +214,7 @@ def receipts(
     options = _given({"user_id": user})
 
     async def read(agent: "AsyncAgent") -> "ReceiptsPage":
-        from agentmemory_client import ReceiptsPage  # see above
+        from agentmemory_client import ReceiptsPage  # slow: see the imports of this module
 
         return ReceiptsPage(results=tuple([receipt async for receipt in agent.receipts(**options)]))
 
@@ -223,7 +223,7 @@ def receipts(
 
 @dataclass(frozen=True, slots=True)
 class _ApiCommand:
-    """Connects the request of a command with the rendering of its response."""
+    """The API that a command calls, and the function that renders its response."""
 
     api: ApiTarget
     section: Callable[[Any], Section]
@@ -302,7 +302,7 @@ def _receipt_section(answer: "Receipt") -> Section:
 
 
 def _forgotten_section(answer: "Receipt | Preview") -> Section:
-    from agentmemory_client import Receipt  # see above
+    from agentmemory_client import Receipt  # slow: see the imports of this module
 
     if isinstance(answer, Receipt):
         return _receipt_section(answer)
