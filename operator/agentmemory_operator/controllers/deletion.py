@@ -118,7 +118,7 @@ class Deletion:
         return [posted for posted in (event, keys) if posted]
 
     async def _destroy_keys(self, memory: AgentMemory, *, is_overdue: bool) -> Event | None:
-        """Destroy the data keys of an agent after its collection; return an event, or None if there are none.
+        """Destroy the agent's data keys if `deletionPolicy` is Delete; return an event, or None if nothing was due.
 
         Without keys, zone memories in snapshots and exports become unreadable. So this needs a confirmation even if
         there was no collection to delete.

@@ -45,7 +45,7 @@ def with_api_server(settings: Settings, url: str) -> Settings:
         url: URL of the API server from the kubeconfig or the pod.
 
     Raises:
-        SpecInvalid: If the URL has no host or port.
+        SpecInvalid: If the URL has no host, or its scheme is neither http nor https.
     """
     host_and_port = import_module("agentmemory_operator.adapters.http.egress").host_and_port
     return replace(settings, api_server=host_and_port("the API server's URL", url))

@@ -58,8 +58,8 @@ def build_registry(
     """Register handlers that pass every event of every kind to the feed.
 
     Args:
-        on_stop: Stops the other tasks. kopf calls it before it ends. Otherwise it would wait up to 5 s for tasks that
-            were created after its start.
+        on_stop: Stops the other tasks when kopf ends. Otherwise kopf would wait up to 5 s for all tasks that were
+            created after its own start.
     """
     registry = kopf.OperatorRegistry()
 

@@ -62,7 +62,7 @@ class CleanupDraft:
 
     @property
     def is_held(self) -> bool:
-        """True if the run would exceed the limit per run, so it would wait for approval."""
+        """True if the removals exceed the limit for one run, which then waits for approval."""
         return count_limited(self.counts) > self.allowed
 
 

@@ -69,7 +69,7 @@ class ReportedRebuild:
 
     @property
     def kept_until_ms(self) -> int | None:
-        """End of the time for which `previous` is kept, in Unix milliseconds; None if that is None."""
+        """End of the time for which `previous` is kept, in Unix milliseconds; None if there is none, or no end time."""
         ended = self.status.get("endTime")
         return parse_time(ended) + self.keep_hours * HOUR_MS if self.previous and ended else None
 

@@ -46,7 +46,7 @@ Name = Annotated[str, typer.Argument(help="Name of the AgentMemory.")]
 
 
 class Verify(StrEnum):
-    """Verification levels: Full restores and compares, Checksum reads the bytes, None trusts the server."""
+    """Verification levels: `Full` restores and compares, `Checksum` reads the bytes, `None` trusts the server."""
 
     FULL = "Full"
     CHECKSUM = "Checksum"
